@@ -1,0 +1,55 @@
+/* Files: read-only maps, whole small files, and writes that are complete or absent. */
+#ifndef SKV_BASE_FILE_H
+#define SKV_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/fail.h"
+
+typedef struct skv_file_map {
+    const unsigned char *data; /* owned; NULL when size is 0 */
+    size_t size;               /* bytes, as the file was when it was opened */
+} skv_file_map;
+
+/** Maps a regular file read-only. */
+SKV_MUST_CHECK skv_status skv_file_map_open(const char *path, skv_file_map *map, skv_error *err);
+void skv_file_map_close(skv_file_map *map);
+/** Lets the system drop the resident pages of this range of a map; they are read again on use. */
+void skv_file_map_forget(const void *data, size_t n_bytes);
+
+/** Reads a whole file of at most `max` bytes; *data has a terminating zero, free with skv_free. */
+SKV_MUST_CHECK skv_status skv_file_read(const char *path, size_t max, char **data, size_t *size,
+                                        skv_error *err);
+
+bool skv_file_exists(const char *path);
+bool skv_file_is_folder(const char *path);
+/** Creates a folder if it is not there; its parent must be. */
+SKV_MUST_CHECK skv_status skv_folder_create(const char *path, skv_error *err);
+/** "folder/name" on the heap, NULL when out of memory. */
+char *skv_path_join(const char *folder, const char *name);
+
+/*
+ * A file being written: bytes go to "PATH.tmp-PID"; commit flushes, syncs, renames to PATH and
+ * syncs the folder; anything else leaves PATH as it was.
+ */
+typedef struct skv_writer {
+    FILE *stream;    /* owned */
+    char *path;      /* owned */
+    char *temporary; /* owned */
+} skv_writer;
+
+SKV_MUST_CHECK skv_status skv_writer_open(skv_writer *writer, const char *path, skv_error *err);
+SKV_MUST_CHECK skv_status skv_writer_put(skv_writer *writer, const void *data, size_t n,
+                                         skv_error *err);
+/** Renames the file into place and releases the writer; on failure PATH is untouched. */
+SKV_MUST_CHECK skv_status skv_writer_commit(skv_writer *writer, skv_error *err);
+/** Removes the temporary file; harmless after commit and on a zeroed writer. */
+void skv_writer_abort(skv_writer *writer);
+
+/** Writes a whole file that way. */
+SKV_MUST_CHECK skv_status skv_file_write(const char *path, const void *data, size_t n,
+                                         skv_error *err);
+
+#endif

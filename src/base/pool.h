@@ -1,0 +1,25 @@
+/*
+ * A fixed team of threads that runs one loop at a time. The caller's thread works too.
+ *
+ * skv_pool_run(pool, n_tasks, fn, arg) calls fn(arg, i_task, i_thread) once for every
+ * i_task < n_tasks and returns when all are done. Tasks are handed out one by one, so uneven
+ * tasks balance; results must not depend on which thread runs which task.
+ * One caller at a time. Idle threads spin for some microseconds and then sleep.
+ */
+#ifndef SKV_BASE_POOL_H
+#define SKV_BASE_POOL_H
+
+#include <stddef.h>
+
+#include "base/fail.h"
+
+typedef struct skv_pool skv_pool;
+typedef void skv_task_fn(void *arg, size_t i_task, size_t i_thread);
+
+/** n_threads >= 1 includes the caller; 0 means one for each processor this process may use. */
+SKV_MUST_CHECK skv_status skv_pool_create(size_t n_threads, skv_pool **pool, skv_error *err);
+void skv_pool_free(skv_pool *pool);
+size_t skv_pool_threads(const skv_pool *pool);
+void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
+
+#endif

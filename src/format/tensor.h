@@ -1,0 +1,30 @@
+/* A tensor in a mapped file. */
+#ifndef SKV_FORMAT_TENSOR_H
+#define SKV_FORMAT_TENSOR_H
+
+#include "base/fail.h"
+#include "format/dtype.h"
+
+enum { SKV_TENSOR_DIMS_MAX = 4 };
+
+typedef struct skv_tensor {
+    const char *name; /* borrowed from the file it was found in */
+    skv_dtype type;
+    size_t n_dims;
+    size_t dims[SKV_TENSOR_DIMS_MAX]; /* outermost first: a matrix W[N, K] has dims {N, K} */
+    const unsigned char *data;        /* borrowed from the mapped file; checked to lie inside it */
+    size_t n_bytes;
+    /* Rows stored for interleaved rotation (GGUF's llama q and k): n_rope_heads > 0 means that
+     * each head's rows stand in pair order, and row r of the rotate-half form is row
+     * skv_tensor_stored_row(t, r) of the file. */
+    size_t n_rope_heads;
+} skv_tensor;
+
+/** The number of rows (all dims but the last, multiplied) and their length. */
+size_t skv_tensor_rows(const skv_tensor *t);
+size_t skv_tensor_columns(const skv_tensor *t);
+size_t skv_tensor_stored_row(const skv_tensor *t, size_t row);
+/** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order. */
+void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out);
+
+#endif
