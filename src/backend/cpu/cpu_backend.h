@@ -1,0 +1,56 @@
+/* The CPU back end's own state, shared by its files. */
+#ifndef SKV_CPU_BACKEND_H
+#define SKV_CPU_BACKEND_H
+
+#include "backend/backend.h"
+#include "base/pool.h"
+
+typedef struct skv_cpu_backend {
+    skv_backend base; /* first: a skv_backend * is this */
+    skv_pool *pool;   /* owned */
+    skv_kernels kernels;
+    skv_backend_limits limits;
+    unsigned char *packed; /* rows of a product, packed: owned, packed_bytes */
+    size_t packed_bytes;
+    unsigned char *scratch; /* [n_threads][scratch_bytes], 64-byte aligned: owned */
+    size_t scratch_bytes;
+    float *partials;            /* attention portions: owned */
+    size_t n_partials;          /* floats */
+    struct skv_cpu_task *tasks; /* attention tasks: owned */
+    size_t n_tasks_max;
+} skv_cpu_backend;
+
+static inline void *skv_cpu_scratch(const skv_cpu_backend *be, size_t i_thread)
+{
+    return be->scratch + i_thread * be->scratch_bytes;
+}
+
+/** The kernels of a weight type. */
+const skv_matmul *skv_cpu_matmul(const skv_cpu_backend *be, skv_weight_type type);
+
+/* cpu_linear.c */
+size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
+skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
+                                 skv_error *err);
+void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
+void skv_cpu_linear(skv_backend *base, const skv_linear_args *args);
+/** Bytes of one thread's scratch for products of up to max_K columns. */
+size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K);
+/** Bytes of the packed rows of a product. */
+size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K);
+
+/* cpu_attention.c */
+void skv_cpu_attention(skv_backend *base, const skv_attention_args *args);
+/** How many tasks and floats of portions any attention within the limits can need. */
+size_t skv_cpu_attention_tasks(const skv_cpu_backend *be, const skv_backend_limits *limits);
+size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_limits *limits);
+size_t skv_cpu_attention_task_bytes(void);
+
+/* cpu_rows.c */
+void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);
+void skv_cpu_store(skv_backend *base, const skv_store_args *args);
+void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
+void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows);
+void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap);
+
+#endif

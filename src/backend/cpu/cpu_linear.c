@@ -1,0 +1,375 @@
+/*
+ * Matrix products on the CPU: packing weights once, and the loops around the kernels' tiles.
+ *
+ * A panel is nr rows of W. Threads take panels one by one; within a panel K is cut into pieces
+ * of kc columns so that the panel's piece stays in the second-level cache while every block of
+ * rows of X passes by. Rows of X are normed and packed beforehand, by all threads.
+ *
+ * Each part starts a new panel, so that any range of parts is a range of panels. A paired
+ * matrix alternates a panel of gate and a panel of up.
+ */
+#include <string.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/mem.h"
+#include "base/size.h"
+
+enum {
+    PARTS_MAX = 4 * 512,  /* a K and a V for every layer, and to spare */
+    NR_MAX = 64,          /* widest panel of any kernel */
+    MR_MAX = 16,          /* tallest block of any kernel */
+    SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
+    PACK_ROWS = 24        /* rows of X that one task norms and packs, about */
+};
+
+typedef struct linear_part {
+    size_t n_rows;  /* N of this part */
+    size_t panel0;  /* its first panel */
+    size_t column0; /* its first column in the whole product */
+} linear_part;
+
+struct skv_linear {
+    skv_weight_type type;
+    size_t K, N; /* N counts the columns of y: half the rows when paired */
+    size_t n_panels;
+    size_t panel_bytes;
+    bool paired;
+    size_t n_parts;
+    linear_part *parts;    /* owned, [n_parts] */
+    float *bias;           /* owned, [sum of n_rows] or NULL */
+    unsigned char *panels; /* owned, [n_panels][panel_bytes], mapped */
+};
+
+const skv_matmul *skv_cpu_matmul(const skv_cpu_backend *be, skv_weight_type type)
+{
+    switch (type) {
+    case SKV_WEIGHT_F32: return &be->kernels.f32;
+    case SKV_WEIGHT_BF16: return &be->kernels.bf16;
+    case SKV_WEIGHT_I8: break;
+    }
+    return &be->kernels.i8;
+}
+
+size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
+{
+    (void)be;
+    size_t rows = skv_round_up(MR_MAX * max_K * sizeof(float), SKV_ALIGN);
+    size_t tiles = 2 * MR_MAX * NR_MAX * sizeof(float);
+    return rows + tiles;
+}
+
+size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K)
+{
+    const skv_matmul *kinds[] = {&be->kernels.f32, &be->kernels.bf16, &be->kernels.i8};
+    size_t most = 0;
+    for (size_t i = 0; i < 3; i++) {
+        size_t block = skv_round_up(kinds[i]->x_bytes(kinds[i]->mr, max_K), SKV_ALIGN);
+        most = skv_max_size(most, block * skv_ceil_div(max_rows, kinds[i]->mr));
+    }
+    return most;
+}
+
+/* ---- preparing weights ---- */
+
+static size_t count_panels(const skv_matmul *mm, const skv_linear_spec *spec)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < spec->n_parts; i++) n += skv_ceil_div(spec->parts[i].n_rows, mm->nr);
+    return n;
+}
+
+static size_t aligned_panel_bytes(const skv_matmul *mm, size_t K)
+{
+    return skv_round_up(mm->w_bytes(K), SKV_ALIGN);
+}
+
+size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+{
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
+    const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
+    return count_panels(mm, spec) * aligned_panel_bytes(mm, spec->K);
+}
+
+typedef struct pack_job {
+    skv_cpu_backend *be;
+    const skv_matmul *mm;
+    const skv_linear_spec *spec;
+    skv_linear *w;
+    float *rows; /* [n_threads][nr * K] */
+} pack_job;
+
+/* Which part and which rows of it stand in a panel. */
+static size_t panel_part(const skv_linear *w, size_t i_panel, size_t nr, size_t *row0)
+{
+    if (w->paired) {
+        *row0 = i_panel / 2 * nr;
+        return i_panel % 2;
+    }
+    size_t i = 0;
+    while (i + 1 < w->n_parts && w->parts[i + 1].panel0 <= i_panel) i++;
+    *row0 = (i_panel - w->parts[i].panel0) * nr;
+    return i;
+}
+
+static void pack_panel(void *arg, size_t i_panel, size_t i_thread)
+{
+    pack_job *job = arg;
+    size_t nr = job->mm->nr, K = job->w->K, row0;
+    size_t i_part = panel_part(job->w, i_panel, nr, &row0);
+    const skv_row_source *source = &job->spec->parts[i_part];
+    size_t n = skv_min_size(nr, source->n_rows - row0);
+    float *rows = job->rows + i_thread * nr * K;
+    source->read(source->ctx, row0, n, rows);
+    job->mm->pack_w(job->w->panels + i_panel * job->w->panel_bytes, rows, K, n, K);
+}
+
+/* Lays out parts and columns, copies biases. */
+static skv_status describe_parts(skv_linear *w, const skv_linear_spec *spec, size_t nr,
+                                 skv_error *err)
+{
+    size_t n_rows = 0, panel = 0;
+    bool biased = false;
+    for (size_t i = 0; i < spec->n_parts; i++) {
+        w->parts[i] = (linear_part){spec->parts[i].n_rows, panel, n_rows};
+        panel += skv_ceil_div(spec->parts[i].n_rows, nr);
+        n_rows += spec->parts[i].n_rows;
+        biased = biased || spec->parts[i].bias;
+    }
+    w->N = spec->paired ? n_rows / 2 : n_rows;
+    if (!biased) return SKV_OK;
+    w->bias = skv_alloc_zero(n_rows, sizeof *w->bias);
+    SKV_REQUIRE(w->bias, err, SKV_MEMORY, "weights: no memory for a bias of %zu", n_rows);
+    for (size_t i = 0; i < spec->n_parts; i++) {
+        const float *bias = spec->parts[i].bias;
+        if (bias) memcpy(w->bias + w->parts[i].column0, bias, w->parts[i].n_rows * sizeof *bias);
+    }
+    return SKV_OK;
+}
+
+static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_linear_spec *spec,
+                              skv_error *err)
+{
+    const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
+    size_t n_bytes;
+    bool fits = skv_size_mul(w->n_panels, w->panel_bytes, &n_bytes);
+    w->panels = fits ? skv_map_zero(n_bytes) : NULL;
+    SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels of %zu bytes",
+                w->n_panels, w->panel_bytes);
+    float *rows = skv_alloc_aligned(skv_pool_threads(be->pool) * mm->nr * w->K, sizeof *rows);
+    SKV_REQUIRE(rows, err, SKV_MEMORY, "weights: no memory to pack rows of %zu", w->K);
+    pack_job job = {be, mm, spec, w, rows};
+    skv_pool_run(be->pool, w->n_panels, pack_panel, &job);
+    skv_free(rows);
+    return SKV_OK;
+}
+
+skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
+                                 skv_error *err)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
+    SKV_REQUIRE(spec->n_parts >= 1 && spec->n_parts <= PARTS_MAX, err, SKV_ARGUMENT,
+                "weights: %zu parts", spec->n_parts);
+    skv_linear *w = skv_alloc_zero(1, sizeof *w);
+    SKV_REQUIRE(w, err, SKV_MEMORY, "weights: no memory");
+    w->type = spec->type;
+    w->K = spec->K;
+    w->paired = spec->paired;
+    w->n_parts = spec->n_parts;
+    w->n_panels = count_panels(mm, spec);
+    w->panel_bytes = aligned_panel_bytes(mm, spec->K);
+    w->parts = skv_alloc_zero(spec->n_parts, sizeof *w->parts);
+    skv_status status = w->parts ? describe_parts(w, spec, mm->nr, err)
+                                 : skv_fail(err, SKV_MEMORY, "weights: no memory");
+    if (status == SKV_OK) status = fill_panels(be, w, spec, err);
+    if (status != SKV_OK) {
+        skv_cpu_linear_free(base, w);
+        return status;
+    }
+    *out = w;
+    return SKV_OK;
+}
+
+void skv_cpu_linear_free(skv_backend *base, skv_linear *w)
+{
+    (void)base;
+    if (!w) return;
+    skv_unmap(w->panels, w->n_panels * w->panel_bytes);
+    skv_free(w->parts);
+    skv_free(w->bias);
+    skv_free(w);
+}
+
+/* ---- computing ---- */
+
+typedef struct product {
+    skv_cpu_backend *be;
+    const skv_matmul *mm;
+    const skv_linear_args *args;
+    const skv_linear *w;
+    size_t n_blocks, block_bytes;
+    size_t blocks_per_task;
+    size_t panel0; /* first panel of the parts asked for */
+    size_t column0;
+} product;
+
+static const float *normed_rows(const product *p, size_t row0, size_t m, float *scratch, size_t *ld)
+{
+    const skv_linear_args *a = p->args;
+    size_t K = p->w->K;
+    if (!a->norm.weight && !a->rows) {
+        *ld = a->ldx;
+        return a->x + row0 * a->ldx;
+    }
+    *ld = K;
+    for (size_t i = 0; i < m; i++) {
+        const float *x = a->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->ldx;
+        if (a->norm.weight) {
+            p->be->kernels.rmsnorm(scratch + i * K, x, a->norm.weight, a->norm.offset, a->norm.eps,
+                                   K);
+        } else {
+            memcpy(scratch + i * K, x, K * sizeof *x);
+        }
+    }
+    return scratch;
+}
+
+static void pack_rows(void *arg, size_t i_task, size_t i_thread)
+{
+    const product *p = arg;
+    size_t end = skv_min_size((i_task + 1) * p->blocks_per_task, p->n_blocks);
+    for (size_t b = i_task * p->blocks_per_task; b < end; b++) {
+        size_t row0 = b * p->mm->mr, ld;
+        size_t m = skv_min_size(p->mm->mr, p->args->n_rows - row0);
+        const float *x = normed_rows(p, row0, m, skv_cpu_scratch(p->be, i_thread), &ld);
+        p->mm->pack_x(p->be->packed + b * p->block_bytes, x, ld, m, p->w->K);
+    }
+}
+
+/* Adds the bias of columns [column, column + n) to a block of m rows. */
+static void add_bias(const product *p, float *c, size_t ldc, size_t m, size_t column, size_t n)
+{
+    if (!p->w->bias) return;
+    for (size_t i = 0; i < m; i++) {
+        p->be->kernels.axpy(c + i * ldc, 1.0f, p->w->bias + column, n);
+    }
+}
+
+/* A whole panel straight into y: K in pieces, all blocks of rows for each piece. */
+static void panel_direct(const product *p, const unsigned char *panel, size_t column)
+{
+    const skv_linear_args *a = p->args;
+    size_t K = p->w->K, mr = p->mm->mr;
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        size_t k1 = skv_min_size(K, k0 + p->mm->kc);
+        bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
+        for (size_t b = 0; b < p->n_blocks; b++) {
+            size_t m = skv_min_size(mr, a->n_rows - b * mr);
+            float *c = a->y + b * mr * a->ldy + (column - p->column0);
+            p->mm->tile(c, a->ldy, p->be->packed + b * p->block_bytes, panel, m, K, k0, k1, add);
+            if (k1 == K) add_bias(p, c, a->ldy, m, column, p->mm->nr);
+        }
+    }
+}
+
+static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel, size_t m)
+{
+    size_t K = p->w->K;
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        p->mm->tile(c, p->mm->nr, p->be->packed + b * p->block_bytes, panel, m, K, k0,
+                    skv_min_size(K, k0 + p->mm->kc), k0 > 0);
+    }
+}
+
+/* A panel with fewer than nr columns: by way of a tile in scratch. */
+static void panel_partial(const product *p, const unsigned char *panel, size_t column, size_t n,
+                          float *tile)
+{
+    const skv_linear_args *a = p->args;
+    for (size_t b = 0; b < p->n_blocks; b++) {
+        size_t m = skv_min_size(p->mm->mr, a->n_rows - b * p->mm->mr);
+        tile_all_k(p, tile, b, panel, m);
+        add_bias(p, tile, p->mm->nr, m, column, n);
+        for (size_t i = 0; i < m; i++) {
+            float *y = a->y + (b * p->mm->mr + i) * a->ldy + (column - p->column0);
+            const float *c = tile + i * p->mm->nr;
+            if (a->epilogue == SKV_EPILOGUE_ADD) {
+                p->be->kernels.axpy(y, 1.0f, c, n);
+            } else {
+                memcpy(y, c, n * sizeof *y);
+            }
+        }
+    }
+}
+
+/* A panel of gate and the panel of up beside it. */
+static void panel_pair(const product *p, size_t i_pair, float *tiles)
+{
+    const skv_linear_args *a = p->args;
+    size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
+    const unsigned char *gate_panel = p->w->panels + 2 * i_pair * p->w->panel_bytes;
+    skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
+                                                           : p->be->kernels.silu_glu;
+    float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
+    for (size_t b = 0; b < p->n_blocks; b++) {
+        size_t m = skv_min_size(p->mm->mr, a->n_rows - b * p->mm->mr);
+        tile_all_k(p, gate, b, gate_panel, m);
+        tile_all_k(p, up, b, gate_panel + p->w->panel_bytes, m);
+        add_bias(p, gate, nr, m, column, n);
+        add_bias(p, up, nr, m, p->w->N + column, n);
+        for (size_t i = 0; i < m; i++) {
+            glu(a->y + (b * p->mm->mr + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
+        }
+    }
+}
+
+static void run_panel(void *arg, size_t i_task, size_t i_thread)
+{
+    const product *p = arg;
+    unsigned char *scratch = skv_cpu_scratch(p->be, i_thread);
+    float *tiles = (float *)(void *)scratch;
+    if (p->w->paired) {
+        panel_pair(p, i_task, tiles);
+        return;
+    }
+    size_t i_panel = p->panel0 + i_task, row0;
+    const linear_part *part = &p->w->parts[panel_part(p->w, i_panel, p->mm->nr, &row0)];
+    size_t n = skv_min_size(p->mm->nr, part->n_rows - row0);
+    const unsigned char *panel = p->w->panels + i_panel * p->w->panel_bytes;
+    if (n == p->mm->nr) {
+        panel_direct(p, panel, part->column0 + row0);
+    } else {
+        panel_partial(p, panel, part->column0 + row0, n, tiles);
+    }
+}
+
+static void run_tasks(const product *p, size_t n_tasks, skv_task_fn *fn, bool alone)
+{
+    /* The pool only reads the product; its argument type has to be void *. */
+    void *arg = (void *)(uintptr_t)p;
+    if (alone) {
+        for (size_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
+    } else {
+        skv_pool_run(p->be->pool, n_tasks, fn, arg);
+    }
+}
+
+void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    const skv_linear *w = args->w;
+    if (args->n_rows == 0) return;
+    const skv_matmul *mm = skv_cpu_matmul(be, w->type);
+    size_t part1 = args->part1 ? args->part1 : w->n_parts;
+    product p = {.be = be, .mm = mm, .args = args, .w = w};
+    p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
+    p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
+    p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
+    p.panel0 = w->parts[args->part0].panel0;
+    p.column0 = w->parts[args->part0].column0;
+    size_t panel1 = part1 < w->n_parts ? w->parts[part1].panel0 : w->n_panels;
+    size_t n_tasks = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
+    bool alone = args->n_rows * n_tasks * mm->nr * w->K < SMALL_WORK;
+    run_tasks(&p, skv_ceil_div(p.n_blocks, p.blocks_per_task), pack_rows, alone);
+    run_tasks(&p, n_tasks, run_panel, alone);
+}

@@ -1,0 +1,97 @@
+/* Operations that treat one row after the other: rotation, storing K and V, norms, gathering. */
+#include <string.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/size.h"
+
+enum { ROWS_PER_TASK = 8 };
+
+typedef struct row_job {
+    const skv_cpu_backend *be;
+    const void *args;
+    size_t n_rows;
+    void (*row)(const skv_cpu_backend *be, const void *args, size_t i);
+} row_job;
+
+static void run_rows(void *arg, size_t i_task, size_t i_thread)
+{
+    const row_job *job = arg;
+    (void)i_thread;
+    size_t end = skv_min_size((i_task + 1) * ROWS_PER_TASK, job->n_rows);
+    for (size_t i = i_task * ROWS_PER_TASK; i < end; i++) job->row(job->be, job->args, i);
+}
+
+static void for_rows(skv_backend *base, const void *args, size_t n_rows,
+                     void (*row)(const skv_cpu_backend *, const void *, size_t))
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    row_job job = {be, args, n_rows, row};
+    skv_pool_run(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
+}
+
+static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_rotate_args *a = args;
+    size_t half = a->n_rot / 2, row = a->rows ? a->rows[i] : i;
+    for (size_t h = 0; h < a->n_heads; h++) {
+        float *q = a->q + i * a->ldq + h * a->head_dim;
+        if (a->norm.weight) {
+            be->kernels.rmsnorm(q, q, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
+        }
+        be->kernels.rope(q, a->cos + row * half, a->sin + row * half, a->n_rot);
+    }
+}
+
+void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args)
+{
+    for_rows(base, args, args->n_rows, rotate_row);
+}
+
+static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_store_args *a = args;
+    size_t half = a->n_rot / 2, row = a->kv_rows[i];
+    for (size_t h = 0; h < a->n_heads; h++) {
+        float *k = a->k + i * a->ld + h * a->head_dim;
+        if (a->norm.weight) {
+            be->kernels.rmsnorm(k, k, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
+        }
+        be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
+        void *page = a->tables[i][h * a->table_stride + row / SKV_PAGE_ROWS];
+        be->kernels.kv_store(page, a->type, row % SKV_PAGE_ROWS, k,
+                             a->v + i * a->ld + h * a->head_dim, a->head_dim);
+    }
+}
+
+void skv_cpu_store(skv_backend *base, const skv_store_args *args)
+{
+    for_rows(base, args, args->n_rows, store_row);
+}
+
+static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_norm_add_args *a = args;
+    float *y = a->y + i * a->n;
+    be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    be->kernels.axpy(a->x + i * a->n, 1.0f, y, a->n);
+}
+
+void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args)
+{
+    for_rows(base, args, args->n_rows, norm_add_row);
+}
+
+void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows)
+{
+    (void)base;
+    /* rows ascend, so row i is never behind rows[i] and nothing is overwritten too early. */
+    for (size_t i = 0; i < n_rows; i++) {
+        if (rows[i] != i) memmove(x + i * n, x + rows[i] * n, n * sizeof *x);
+    }
+}
+
+void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    be->kernels.softcap(x, cap, n);
+}

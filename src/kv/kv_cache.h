@@ -1,0 +1,54 @@
+/*
+ * The cache of one sequence: for every KV slot and head a list of pages.
+ *
+ * A layout says which slots there are and how many heads each has; AcrossKV gives several layers
+ * one slot, so a model has l + (L - l) / g slots, and that much memory is really taken. A head of
+ * a slot is a `track`: tracks are numbered slot by slot. All tracks hold the same rows for now.
+ */
+#ifndef SKV_KV_CACHE_H
+#define SKV_KV_CACHE_H
+
+#include "kv/kv_pool.h"
+
+typedef struct skv_kv_layout {
+    size_t n_slots;
+    size_t *track0; /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
+} skv_kv_layout;
+
+/** n_heads [n_slots]: KV heads of each slot. */
+SKV_MUST_CHECK skv_status skv_kv_layout_init(skv_kv_layout *layout, const size_t *n_heads,
+                                             size_t n_slots, skv_error *err);
+void skv_kv_layout_release(skv_kv_layout *layout);
+size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
+/** Pages that n_rows rows take in all tracks. */
+size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows);
+
+typedef struct skv_kv_cache {
+    skv_kv_pool *pool;           /* borrowed */
+    const skv_kv_layout *layout; /* borrowed */
+    size_t max_pages;            /* of one track */
+    size_t n_rows;               /* rows kept */
+    void **pages; /* [n_tracks][max_pages], owned; page p of track t is pages[t * max_pages + p] */
+} skv_kv_cache;
+
+/** For at most max_rows rows. Takes no pages yet. */
+SKV_MUST_CHECK skv_status skv_kv_cache_init(skv_kv_cache *cache, skv_kv_pool *pool,
+                                            const skv_kv_layout *layout, size_t max_rows,
+                                            skv_error *err);
+void skv_kv_cache_release(skv_kv_cache *cache);
+
+/** Pages that must be free before the cache can grow to n_rows rows. */
+size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows);
+/** Grows to n_rows rows; SKV_FULL and unchanged when the pool has too few pages. A last page
+ * that is shared is replaced by a copy first, since rows will be written to it. */
+SKV_MUST_CHECK skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err);
+/** Forgets the rows from n_rows on; their pages go back. */
+void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
+/** Makes an empty cache begin with the first n_rows rows of another, sharing its pages. */
+void skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, size_t n_rows);
+/** The pages of a slot's first head; head h's begin max_pages further each. */
+void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot);
+/** Bytes of the pages it refers to, shared ones included. */
+size_t skv_kv_cache_bytes(const skv_kv_cache *cache);
+
+#endif

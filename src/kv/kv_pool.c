@@ -1,0 +1,115 @@
+/* The page pool: see kv_pool.h. */
+#include "kv/kv_pool.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+struct skv_kv_pool {
+    skv_backend *be; /* borrowed */
+    skv_kv_type type;
+    size_t page_bytes, n_pages;
+    unsigned char *memory; /* owned by the back end, [n_pages][page_bytes] */
+    uint32_t *references;  /* owned, [n_pages] */
+    uint32_t *free_list;   /* owned, a stack of page numbers */
+    size_t n_free;         /* pages on the stack */
+    size_t n_fresh;        /* pages from here on were never used */
+};
+
+skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim, size_t n_pages,
+                              skv_kv_pool **out, skv_error *err)
+{
+    size_t page_bytes = skv_kv_page_bytes(type, head_dim), n_bytes;
+    SKV_REQUIRE(n_pages < UINT32_MAX && skv_size_mul(n_pages, page_bytes, &n_bytes), err, SKV_RANGE,
+                "kv cache: %zu pages of %zu bytes do not fit", n_pages, page_bytes);
+    skv_kv_pool *pool = skv_alloc_zero(1, sizeof *pool);
+    SKV_REQUIRE(pool, err, SKV_MEMORY, "kv cache: no memory");
+    *pool = (skv_kv_pool){.be = be, .type = type, .page_bytes = page_bytes, .n_pages = n_pages};
+    pool->memory = be->alloc(be, n_bytes);
+    pool->references = skv_map_zero(n_pages * sizeof *pool->references);
+    pool->free_list = skv_map_zero(n_pages * sizeof *pool->free_list);
+    if (!pool->memory || !pool->references || !pool->free_list) {
+        skv_kv_pool_free(pool);
+        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu pages of %zu bytes", n_pages,
+                        page_bytes);
+    }
+    *out = pool;
+    return SKV_OK;
+}
+
+void skv_kv_pool_free(skv_kv_pool *pool)
+{
+    if (!pool) return;
+    if (pool->memory) pool->be->release(pool->be, pool->memory, pool->n_pages * pool->page_bytes);
+    skv_unmap(pool->references, pool->n_pages * sizeof *pool->references);
+    skv_unmap(pool->free_list, pool->n_pages * sizeof *pool->free_list);
+    skv_free(pool);
+}
+
+static size_t page_number(const skv_kv_pool *pool, const void *page)
+{
+    size_t offset = (size_t)((const unsigned char *)page - pool->memory);
+    assert(offset % pool->page_bytes == 0 && offset / pool->page_bytes < pool->n_pages);
+    return offset / pool->page_bytes;
+}
+
+void *skv_kv_page_take(skv_kv_pool *pool)
+{
+    size_t i;
+    if (pool->n_free > 0) {
+        i = pool->free_list[--pool->n_free];
+    } else if (pool->n_fresh < pool->n_pages) {
+        i = pool->n_fresh++;
+    } else {
+        return NULL;
+    }
+    assert(pool->references[i] == 0);
+    pool->references[i] = 1;
+    return pool->memory + i * pool->page_bytes;
+}
+
+void skv_kv_page_share(skv_kv_pool *pool, void *page)
+{
+    size_t i = page_number(pool, page);
+    assert(pool->references[i] > 0 && pool->references[i] < UINT32_MAX);
+    pool->references[i]++;
+}
+
+void skv_kv_page_drop(skv_kv_pool *pool, void *page)
+{
+    size_t i = page_number(pool, page);
+    assert(pool->references[i] > 0);
+    if (--pool->references[i] == 0) pool->free_list[pool->n_free++] = (uint32_t)i;
+}
+
+size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page)
+{
+    return pool->references[page_number(pool, page)];
+}
+
+void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from)
+{
+    pool->be->put(pool->be, to, from, pool->page_bytes);
+}
+
+skv_kv_type skv_kv_pool_type(const skv_kv_pool *pool)
+{
+    return pool->type;
+}
+
+size_t skv_kv_pool_page_bytes(const skv_kv_pool *pool)
+{
+    return pool->page_bytes;
+}
+
+size_t skv_kv_pool_pages(const skv_kv_pool *pool)
+{
+    return pool->n_pages;
+}
+
+size_t skv_kv_pool_free_pages(const skv_kv_pool *pool)
+{
+    return pool->n_free + (pool->n_pages - pool->n_fresh);
+}

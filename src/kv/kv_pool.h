@@ -1,0 +1,34 @@
+/*
+ * The page pool: all KV memory of an engine, in pages of one size.
+ *
+ * A page holds SKV_PAGE_ROWS rows of one KV head of one KV slot (kernels.h has its layout), so
+ * slots with different head counts, and later heads with different row counts, share one pool.
+ * Pages are reference counted: sequences with a common beginning share its full pages. Memory is
+ * reserved at once and becomes resident when a page is first used.
+ */
+#ifndef SKV_KV_POOL_H
+#define SKV_KV_POOL_H
+
+#include "backend/backend.h"
+
+typedef struct skv_kv_pool skv_kv_pool;
+
+SKV_MUST_CHECK skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim,
+                                             size_t n_pages, skv_kv_pool **out, skv_error *err);
+void skv_kv_pool_free(skv_kv_pool *pool);
+
+/** A page with one reference, or NULL when none is free. */
+void *skv_kv_page_take(skv_kv_pool *pool);
+void skv_kv_page_share(skv_kv_pool *pool, void *page);
+/** Drops one reference; the page is free again when it was the last. */
+void skv_kv_page_drop(skv_kv_pool *pool, void *page);
+size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page);
+/** Copies the content of one page to another. */
+void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from);
+
+skv_kv_type skv_kv_pool_type(const skv_kv_pool *pool);
+size_t skv_kv_pool_page_bytes(const skv_kv_pool *pool);
+size_t skv_kv_pool_pages(const skv_kv_pool *pool);
+size_t skv_kv_pool_free_pages(const skv_kv_pool *pool);
+
+#endif
