@@ -109,8 +109,9 @@ typedef struct skv_attention_item {
 } skv_attention_item;
 
 typedef struct skv_attention_args {
-    float *out;     /* [n_rows, n_heads * head_dim] */
-    const float *q; /* [n_rows, n_heads * head_dim] */
+    float *out;     /* [n_rows, ld_out] */
+    const float *q; /* [n_rows, ld_q] */
+    size_t ld_out, ld_q;
     const skv_attention_item *items;
     size_t n_items;
     size_t table_stride;

@@ -60,13 +60,12 @@ size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_l
 static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t)
 {
     const skv_attention_args *a = job->args;
-    size_t width = a->n_heads * a->head_dim;
-    size_t offset = (t->item->row0 + t->q0) * width + t->i_head * job->n_group * a->head_dim;
+    size_t row = t->item->row0 + t->q0, column = t->i_head * job->n_group * a->head_dim;
     return (skv_attention){
-        .out = a->out + offset,
-        .q = a->q + offset,
-        .ld_out = width,
-        .ld_q = width,
+        .out = a->out + row * a->ld_out + column,
+        .q = a->q + row * a->ld_q + column,
+        .ld_out = a->ld_out,
+        .ld_q = a->ld_q,
         .n_q = t->n_q,
         .n_group = job->n_group,
         .head_dim = a->head_dim,

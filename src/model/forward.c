@@ -1,0 +1,393 @@
+/* One step through the layers: see forward.h. The workspace is in workspace.c. */
+#include "model/forward.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/size.h"
+
+/* A step on its way: which rows are still alive, and for whom. */
+typedef struct pass {
+    const skv_forward *f;
+    const skv_model *m;
+    const skv_config *c;
+    skv_backend *be;
+    skv_workspace *ws;
+    size_t n_rows;  /* T */
+    size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
+    size_t n_items;
+    bool all_alive; /* alive is 0..T-1 */
+} pass;
+
+static skv_norm norm_of(const pass *p, const float *weight)
+{
+    return (skv_norm){weight, p->c->norm_offset_one ? 1.0f : 0.0f, (float)p->c->norm_eps};
+}
+
+static const uint32_t *alive_rows(const pass *p)
+{
+    return p->all_alive ? NULL : p->ws->alive;
+}
+
+/* ---- starting: embeddings, angles, places in the caches ---- */
+
+typedef struct embed_job {
+    const pass *p;
+    const skv_forward_span *span;
+    size_t row0;
+} embed_job;
+
+static void embed_row(void *arg, size_t i)
+{
+    const embed_job *job = arg;
+    const pass *p = job->p;
+    size_t D = p->c->hidden, row = job->row0 + i;
+    float *x = p->ws->x + row * D;
+    skv_matrix_read(&p->m->embedding, (size_t)job->span->ids[i], 1, x);
+    float scale = (float)p->c->embedding_scale;
+    if (p->c->embedding_scale != 1.0) {
+        for (size_t d = 0; d < D; d++) x[d] *= scale;
+    }
+    for (size_t r = 0; r < 2; r++) {
+        const skv_rope_table *rope = &p->m->ropes[r];
+        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
+                        p->ws->cos[r] + row * rope->n, p->ws->sin[r] + row * rope->n);
+    }
+}
+
+static void start_rows(pass *p)
+{
+    size_t row = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->f->spans[s];
+        embed_job job = {p, span, row};
+        p->be->parallel(p->be, span->n, embed_row, &job);
+        for (size_t i = 0; i < span->n; i++) {
+            p->ws->alive[row + i] = (uint32_t)(row + i);
+            p->ws->kv_rows[row + i] = span->n_past + i;
+        }
+        row += span->n;
+    }
+    p->n_rows = p->n_alive = row;
+    p->all_alive = true;
+}
+
+/* First of the span's rows that is wanted: its end when none is. */
+static size_t first_wanted(const skv_forward_span *span)
+{
+    switch (span->wanted) {
+    case SKV_ROWS_NONE: return span->n;
+    case SKV_ROWS_LAST: return span->n - 1;
+    case SKV_ROWS_ALL: break;
+    }
+    return 0;
+}
+
+/* Attention items for all new rows, or for the wanted ones alone. The table is set by layer. */
+static void describe_items(pass *p, bool only_wanted)
+{
+    size_t row = 0;
+    p->n_items = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->f->spans[s];
+        size_t first = only_wanted ? first_wanted(span) : 0;
+        if (first == span->n) continue;
+        p->ws->items[p->n_items++] = (skv_attention_item){
+            .row0 = row, .n_q = span->n - first, .n_past = span->n_past + first};
+        row += span->n - first;
+    }
+}
+
+/* Only rows whose output is wanted go on from here. */
+static void keep_wanted(pass *p)
+{
+    if (!p->all_alive) return;
+    size_t row0 = 0, n = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->f->spans[s];
+        for (size_t i = first_wanted(span); i < span->n; i++) {
+            p->ws->gathered[n++] = (uint32_t)(row0 + i);
+        }
+        row0 += span->n;
+    }
+    if (n == p->n_alive) return;
+    p->be->gather(p->be, p->ws->x, p->c->hidden, p->ws->gathered, n);
+    memcpy(p->ws->alive, p->ws->gathered, n * sizeof *p->ws->alive);
+    p->n_alive = n;
+    p->all_alive = false;
+    describe_items(p, true);
+}
+
+/* ---- keys and values ---- */
+
+/* k, v [n_rows, ld] of one layer: norm, rotation, and into the layer's slot. */
+static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t ld,
+                     const float *k_norm)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    size_t slot = p->f->plan->layers[i].slot, row = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        void *const *table = skv_kv_cache_slot(p->f->spans[s].cache, slot);
+        for (size_t j = 0; j < p->f->spans[s].n; j++) p->ws->tables[row++] = table;
+    }
+    p->be->store(p->be, &(skv_store_args){
+                            .k = k,
+                            .v = v,
+                            .ld = ld,
+                            .n_rows = p->n_rows,
+                            .n_heads = shape->n_kv_heads,
+                            .head_dim = p->c->head_dim,
+                            .n_rot = 2 * p->m->ropes[shape->i_rope].n,
+                            .cos = p->ws->cos[shape->i_rope],
+                            .sin = p->ws->sin[shape->i_rope],
+                            .norm = norm_of(p, k_norm),
+                            .tables = p->ws->tables,
+                            .table_stride = p->f->spans[0].cache->max_pages,
+                            .kv_rows = p->ws->kv_rows,
+                            .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
+                        });
+}
+
+/*
+ * SwiftKV equation 2, KV_j = W_KV^j x_{l+1} for all j > l (zero-based: all j >= l from the
+ * hidden state that enters layer l): one product of norm_swiftkv(x) with the stacked projections,
+ * as many of them at a time as the workspace has columns for. All rows are written here, before
+ * any of these layers attends.
+ */
+static void make_swiftkv_kv(const pass *p)
+{
+    const skv_config *c = p->c;
+    size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group, group = 0;
+    while (group < n_groups) {
+        size_t end = group, columns = 0;
+        while (end < n_groups) {
+            size_t i = c->kv_layers + end * c->kv_group;
+            size_t more = 2 * c->layers[i].n_kv_heads * c->head_dim;
+            if (end > group && columns + more > p->ws->qkv_columns) break;
+            columns += more;
+            end++;
+        }
+        p->be->linear(p->be, &(skv_linear_args){.w = p->m->kv_swiftkv,
+                                                .part0 = 2 * group,
+                                                .part1 = 2 * end,
+                                                .y = p->ws->qkv,
+                                                .ldy = columns,
+                                                .x = p->ws->x,
+                                                .ldx = c->hidden,
+                                                .n_rows = p->n_rows,
+                                                .norm = norm_of(p, p->m->norm_swiftkv)});
+        float *k = p->ws->qkv;
+        for (; group < end; group++) {
+            size_t i = c->kv_layers + group * c->kv_group;
+            size_t n_kv = c->layers[i].n_kv_heads * c->head_dim;
+            store_kv(p, i, k, k + n_kv, columns, p->m->layers[i].k_norm_swiftkv);
+            k += 2 * n_kv;
+        }
+    }
+}
+
+/* Parts [part0, part1) of a layer's q|k|v from the rows that are alive. */
+static void run_qkv(const pass *p, size_t i, size_t part0, size_t part1, float *y, size_t ldy)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    p->be->linear(p->be, &(skv_linear_args){.w = layer->qkv,
+                                            .part0 = part0,
+                                            .part1 = part1,
+                                            .y = y,
+                                            .ldy = ldy,
+                                            .x = p->ws->x,
+                                            .ldx = p->c->hidden,
+                                            .n_rows = p->n_alive,
+                                            .norm = norm_of(p, layer->attn_norm)});
+}
+
+/* Queries of the alive rows at ws->qkv with the row length returned; before that the keys and
+ * values of all rows, where this layer makes its own. `wanted_only`: rows drop out here. */
+static size_t make_qkv(pass *p, size_t i, bool wanted_only)
+{
+    const skv_plan_layer *plan = &p->f->plan->layers[i];
+    const skv_layer_shape *shape = &p->c->layers[i];
+    size_t n_q = shape->n_heads * p->c->head_dim, n_kv = shape->n_kv_heads * p->c->head_dim;
+    const skv_layer *layer = &p->m->layers[i];
+    float *y = p->ws->qkv;
+    if (plan->swiftkv) {
+        if (wanted_only) keep_wanted(p);
+        p->be->linear(p->be, &(skv_linear_args){.w = layer->q_swiftkv,
+                                                .y = y,
+                                                .ldy = n_q,
+                                                .x = p->ws->x,
+                                                .ldx = p->c->hidden,
+                                                .n_rows = p->n_alive,
+                                                .norm = norm_of(p, layer->attn_norm)});
+        return n_q;
+    }
+    if (!wanted_only) {
+        size_t ld = n_q + 2 * n_kv;
+        run_qkv(p, i, SKV_PART_Q, SKV_PART_QKV_END, y, ld);
+        store_kv(p, i, y + n_q, y + n_q + n_kv, ld, layer->k_norm);
+        return ld;
+    }
+    run_qkv(p, i, SKV_PART_K, SKV_PART_QKV_END, y, 2 * n_kv);
+    store_kv(p, i, y, y + n_kv, 2 * n_kv, layer->k_norm);
+    keep_wanted(p);
+    if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, y, n_q);
+    return n_q;
+}
+
+/* ---- the block ---- */
+
+/* x += W y, by way of a norm where the architecture has one behind the block. */
+static void add_projection(const pass *p, const skv_linear *w, const float *y, size_t ldy,
+                           const float *post_norm)
+{
+    size_t D = p->c->hidden;
+    skv_linear_args args = {.w = w,
+                            .y = p->ws->x,
+                            .ldy = D,
+                            .x = y,
+                            .ldx = ldy,
+                            .n_rows = p->n_alive,
+                            .epilogue = SKV_EPILOGUE_ADD};
+    if (!post_norm) {
+        p->be->linear(p->be, &args);
+        return;
+    }
+    args.y = p->ws->qkv; /* free again: the queries have been used */
+    args.epilogue = SKV_EPILOGUE_STORE;
+    p->be->linear(p->be, &args);
+    p->be->norm_add(p->be, &(skv_norm_add_args){.x = p->ws->x,
+                                                .y = p->ws->qkv,
+                                                .n_rows = p->n_alive,
+                                                .n = D,
+                                                .norm = norm_of(p, post_norm)});
+}
+
+static void attend(const pass *p, size_t i, size_t ld_q)
+{
+    const skv_config *c = p->c;
+    const skv_layer_shape *shape = &c->layers[i];
+    const skv_layer *layer = &p->m->layers[i];
+    const skv_plan_layer *plan = &p->f->plan->layers[i];
+    size_t n_q = shape->n_heads * c->head_dim;
+    p->be->rotate(p->be,
+                  &(skv_rotate_args){
+                      .q = p->ws->qkv,
+                      .ldq = ld_q,
+                      .n_rows = p->n_alive,
+                      .n_heads = shape->n_heads,
+                      .head_dim = c->head_dim,
+                      .n_rot = 2 * p->m->ropes[shape->i_rope].n,
+                      .cos = p->ws->cos[shape->i_rope],
+                      .sin = p->ws->sin[shape->i_rope],
+                      .rows = alive_rows(p),
+                      .norm = norm_of(p, plan->swiftkv ? layer->q_norm_swiftkv : layer->q_norm),
+                  });
+    size_t item = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->f->spans[s];
+        if (!p->all_alive && first_wanted(span) == span->n) continue;
+        p->ws->items[item++].table = skv_kv_cache_slot(span->cache, plan->slot);
+    }
+    assert(item == p->n_items);
+    p->be->attention(p->be, &(skv_attention_args){
+                                .out = p->ws->o,
+                                .ld_out = n_q,
+                                .q = p->ws->qkv,
+                                .ld_q = ld_q,
+                                .items = p->ws->items,
+                                .n_items = p->n_items,
+                                .table_stride = p->f->spans[0].cache->max_pages,
+                                .n_heads = shape->n_heads,
+                                .n_kv_heads = shape->n_kv_heads,
+                                .head_dim = c->head_dim,
+                                .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
+                                .window = shape->window,
+                                .scale = (float)c->attention_scale,
+                                .softcap = (float)c->attention_softcap,
+                            });
+}
+
+static void run_mlp(const pass *p, size_t i)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    size_t F = p->c->layers[i].ffn;
+    p->be->linear(p->be, &(skv_linear_args){
+                             .w = layer->gate_up,
+                             .y = p->ws->h,
+                             .ldy = F,
+                             .x = p->ws->x,
+                             .ldx = p->c->hidden,
+                             .n_rows = p->n_alive,
+                             .norm = norm_of(p, layer->ffn_norm),
+                             .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
+                                                                          : SKV_EPILOGUE_GELU_GLU,
+                         });
+    add_projection(p, layer->down, p->ws->h, F, layer->post_ffn_norm);
+}
+
+static void run_layer(pass *p, size_t i)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
+    size_t ld_q = make_qkv(p, i, wanted_only);
+    if (p->n_alive == 0) return;
+    attend(p, i, ld_q);
+    size_t n_q = p->c->layers[i].n_heads * p->c->head_dim;
+    add_projection(p, layer->o, p->ws->o, n_q, layer->post_attn_norm);
+    run_mlp(p, i);
+}
+
+/* ---- the end: logits ---- */
+
+static void report_logits(const pass *p)
+{
+    const skv_config *c = p->c;
+    size_t i_span = 0, i_row = first_wanted(&p->f->spans[0]), V = c->vocab;
+    for (size_t row = 0; row < p->n_alive; row += SKV_LOGIT_ROWS) {
+        size_t n = skv_min_size(SKV_LOGIT_ROWS, p->n_alive - row);
+        p->be->linear(p->be, &(skv_linear_args){.w = p->m->head,
+                                                .y = p->ws->logits,
+                                                .ldy = V,
+                                                .x = p->ws->x + row * c->hidden,
+                                                .ldx = c->hidden,
+                                                .n_rows = n,
+                                                .norm = norm_of(p, p->m->final_norm)});
+        if (c->final_softcap > 0) {
+            p->be->softcap(p->be, p->ws->logits, n * V, (float)c->final_softcap);
+        }
+        for (size_t i = 0; i < n; i++, i_row++) {
+            while (i_row == p->f->spans[i_span].n) i_row = first_wanted(&p->f->spans[++i_span]);
+            p->f->on_logits(p->f->user, i_span, i_row, p->ws->logits + i * V);
+        }
+    }
+}
+
+static bool is_cancelled(const pass *p)
+{
+    return p->f->cancelled && p->f->cancelled(p->f->user);
+}
+
+static void report_hidden(const pass *p, size_t i)
+{
+    if (p->f->on_hidden) p->f->on_hidden(p->f->user, i, p->ws->x, p->n_alive);
+}
+
+skv_status skv_forward_run(const skv_forward *f, skv_error *err)
+{
+    pass p = {.f = f, .m = f->model, .c = f->model->config, .be = f->model->be, .ws = f->ws};
+    size_t L = p.c->n_layers;
+    start_rows(&p);
+    describe_items(&p, false);
+    for (size_t i = 0; i < L && p.n_alive > 0; i++) {
+        SKV_REQUIRE(!is_cancelled(&p), err, SKV_CANCELLED, "cancelled before layer %zu", i);
+        report_hidden(&p, i);
+        if (f->plan->layers[i].swiftkv && i == f->plan->layers[i].kv_boundary) {
+            make_swiftkv_kv(&p);
+        }
+        run_layer(&p, i);
+    }
+    report_hidden(&p, L);
+    keep_wanted(&p);
+    if (p.n_alive > 0) report_logits(&p);
+    return SKV_OK;
+}

@@ -1,0 +1,74 @@
+/*
+ * One step: the new rows of any number of sequences through the layers, as a plan says.
+ *
+ * The caller has grown the caches, so row r of a span lies at cache row n_past + r, and wants
+ * the logits of some rows. Rows whose output nobody wants stop at the plan's last boundary.
+ */
+#ifndef SKV_MODEL_FORWARD_H
+#define SKV_MODEL_FORWARD_H
+
+#include "kv/kv_cache.h"
+#include "model/model.h"
+#include "model/plan.h"
+
+typedef enum skv_rows_wanted { SKV_ROWS_NONE, SKV_ROWS_LAST, SKV_ROWS_ALL } skv_rows_wanted;
+
+/* Consecutive new tokens of one sequence. */
+typedef struct skv_forward_span {
+    const int32_t *ids; /* [n] in [0, V), checked */
+    size_t n;
+    size_t n_past;    /* cache rows before the first */
+    size_t position0; /* true position of the first: n_past unless rows were evicted */
+    size_t context;   /* the length the sequence was made for (longrope) */
+    const skv_kv_cache *cache;
+    skv_rows_wanted wanted;
+} skv_forward_span;
+
+/* The buffers of a step; sized once for max_rows. */
+typedef struct skv_workspace {
+    size_t max_rows;
+    float *x;               /* [T, D]: the residual stream */
+    float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several SwiftKV layers */
+    float *o;               /* [T, H Dh]: what attention returns */
+    float *h;               /* [T, F]; also [T, D] in front of a post-norm */
+    float *logits;          /* [logit_rows, V] */
+    float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
+    size_t qkv_columns;     /* columns that qkv has room for */
+    size_t h_columns;
+    uint32_t *alive;           /* [T]: step rows that x's rows are */
+    uint32_t *gathered;        /* [T]: rows of x to keep */
+    size_t *kv_rows;           /* [T] */
+    void *const **tables;      /* [T] */
+    skv_attention_item *items; /* [T] */
+    void *block;               /* owned by the back end: everything above lies in it */
+    size_t block_bytes;
+} skv_workspace;
+
+enum { SKV_LOGIT_ROWS = 32 }; /* rows whose logits exist at the same time */
+
+size_t skv_workspace_bytes(const skv_config *config, size_t max_rows);
+SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config,
+                                             skv_backend *be, size_t max_rows, skv_error *err);
+void skv_workspace_release(skv_workspace *ws, skv_backend *be);
+
+/* Gets the logits [V] of wanted row i_row of span i_span, in order. */
+typedef void skv_logits_sink(void *user, size_t i_span, size_t i_row, const float *logits);
+/* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last); needs skip == false. */
+typedef void skv_hidden_sink(void *user, size_t i_layer, const float *x, size_t n_rows);
+
+typedef struct skv_forward {
+    const skv_model *model;
+    const skv_plan *plan;
+    skv_workspace *ws;
+    const skv_forward_span *spans; /* [n_spans]; at most ws->max_rows tokens in all */
+    size_t n_spans;
+    skv_logits_sink *on_logits;
+    skv_hidden_sink *on_hidden; /* may be NULL */
+    void *user;
+    bool (*cancelled)(void *user); /* may be NULL; asked between layers */
+} skv_forward;
+
+/** SKV_CANCELLED when `cancelled` said so; the caches are then incomplete for these rows. */
+SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
+
+#endif

@@ -1,0 +1,382 @@
+/*
+ * Bringing a model's weights into a back end: which matrices there are (one list for counting
+ * their bytes and for loading them), and the small vectors.
+ */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "model/model.h"
+
+enum { NAME_MAX_BYTES = 160 };
+
+/* One part of a product, by the published name of its tensor. */
+typedef struct load_part {
+    char name[NAME_MAX_BYTES];
+    size_t n_rows;
+    bool bias;
+} load_part;
+
+typedef struct load_job {
+    skv_linear **out;
+    load_part *parts; /* [n_parts] */
+    size_t n_parts, K;
+    bool paired;
+} load_job;
+
+typedef struct loader {
+    skv_model *model;
+    const skv_config *config;
+    const skv_source *source; /* NULL: random */
+    skv_backend *be;
+    const skv_load_options *options;
+    skv_status (*visit)(struct loader *loader, const load_job *job, skv_error *err);
+    size_t bytes_done, bytes_all;
+} loader;
+
+/* ---- the list of products ---- */
+
+SKV_PRINTF(4, 5)
+static void set_part(load_part *part, size_t n_rows, bool bias, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(part->name, sizeof part->name, format, args);
+    va_end(args);
+    part->n_rows = n_rows;
+    part->bias = bias;
+}
+
+static bool is_swiftkv_layer(const loader *ld, size_t i)
+{
+    return ld->config->swiftkv && i >= ld->config->kv_layers;
+}
+
+static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    size_t n_q = c->layers[i].n_heads * c->head_dim, n_kv = c->layers[i].n_kv_heads * c->head_dim;
+    load_part parts[3];
+    load_job job = {.parts = parts, .K = c->hidden};
+    if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
+        set_part(&parts[0], n_q, c->qkv_bias, "model.layers.%zu.self_attn.q_proj", i);
+        set_part(&parts[1], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.k_proj", i);
+        set_part(&parts[2], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.v_proj", i);
+        job.out = &layer->qkv;
+        job.n_parts = 3;
+        SKV_TRY(ld->visit(ld, &job, err));
+    }
+    if (is_swiftkv_layer(ld, i) && ld->options->student) {
+        set_part(&parts[0], n_q, c->qkv_bias, "model.layers.%zu.self_attn.q_proj_swiftkv", i);
+        job.out = &layer->q_swiftkv;
+        job.n_parts = 1;
+        SKV_TRY(ld->visit(ld, &job, err));
+    }
+    set_part(&parts[0], c->hidden, c->o_bias, "model.layers.%zu.self_attn.o_proj", i);
+    job.out = &layer->o;
+    job.n_parts = 1;
+    job.K = n_q;
+    return ld->visit(ld, &job, err);
+}
+
+static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    size_t F = c->layers[i].ffn;
+    load_part parts[2];
+    set_part(&parts[0], F, c->mlp_bias, "model.layers.%zu.mlp.gate_proj", i);
+    set_part(&parts[1], F, c->mlp_bias, "model.layers.%zu.mlp.up_proj", i);
+    load_job job = {&layer->gate_up, parts, 2, c->hidden, true};
+    SKV_TRY(ld->visit(ld, &job, err));
+    set_part(&parts[0], c->hidden, c->mlp_bias, "model.layers.%zu.mlp.down_proj", i);
+    job = (load_job){&layer->down, parts, 1, F, false};
+    return ld->visit(ld, &job, err);
+}
+
+/* SwiftKV equation 2: the keys and values of all layers >= l are one product with x_l. */
+static skv_status visit_kv_swiftkv(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (!c->swiftkv || !ld->options->student || c->kv_layers >= c->n_layers) return SKV_OK;
+    size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group;
+    load_part *parts = skv_alloc(2 * n_groups, sizeof *parts);
+    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu groups", n_groups);
+    for (size_t j = 0; j < n_groups; j++) {
+        size_t i = c->kv_layers + j * c->kv_group;
+        size_t n_kv = c->layers[i].n_kv_heads * c->head_dim;
+        set_part(&parts[2 * j], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.k_proj_swiftkv", i);
+        set_part(&parts[2 * j + 1], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.v_proj_swiftkv",
+                 i);
+    }
+    load_job job = {&ld->model->kv_swiftkv, parts, 2 * n_groups, c->hidden, false};
+    skv_status status = ld->visit(ld, &job, err);
+    skv_free(parts);
+    return status;
+}
+
+static skv_status visit_products(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        skv_layer *layer = &ld->model->layers[i];
+        SKV_TRY(visit_attention(ld, i, layer, err));
+        SKV_TRY(visit_mlp(ld, i, layer, err));
+    }
+    SKV_TRY(visit_kv_swiftkv(ld, err));
+    load_part part;
+    set_part(&part, c->vocab, false, "%s", c->tied ? "model.embed_tokens" : "lm_head");
+    load_job job = {&ld->model->head, &part, 1, c->hidden, false};
+    return ld->visit(ld, &job, err);
+}
+
+/* ---- counting ---- */
+
+static skv_status count_bytes(loader *ld, const load_job *job, skv_error *err)
+{
+    skv_row_source *sources = skv_alloc_zero(job->n_parts, sizeof *sources);
+    SKV_REQUIRE(sources, err, SKV_MEMORY, "weights: no memory");
+    for (size_t i = 0; i < job->n_parts; i++) sources[i].n_rows = job->parts[i].n_rows;
+    skv_linear_spec spec = {ld->options->type, sources, job->n_parts, job->K, job->paired};
+    ld->bytes_all += ld->be->linear_bytes(ld->be, &spec);
+    skv_free(sources);
+    return SKV_OK;
+}
+
+size_t skv_model_bytes(const skv_config *config, skv_backend *be, const skv_load_options *options)
+{
+    skv_model shape = {.layers = skv_alloc_zero(config->n_layers, sizeof *shape.layers)};
+    loader ld = {.model = &shape, .config = config, .be = be, .options = options};
+    ld.visit = count_bytes;
+    bool counted = shape.layers && visit_products(&ld, NULL) == SKV_OK;
+    skv_free(shape.layers);
+    return counted ? ld.bytes_all : 0;
+}
+
+/* ---- loading ---- */
+
+static uint64_t hash_name(const char *name, uint64_t seed)
+{
+    uint64_t hash = skv_mix64(seed);
+    for (; *name; name++) hash = skv_mix64(hash ^ (unsigned char)*name);
+    return hash;
+}
+
+/* The matrix behind "name.weight" or "name.bias" with the shape it must have. */
+static skv_status find_matrix(const loader *ld, const char *name, size_t n_rows, size_t n_columns,
+                              skv_matrix *out, skv_error *err)
+{
+    *out = (skv_matrix){.n_rows = n_rows, .n_columns = n_columns};
+    if (!ld->source) {
+        bool is_norm = strstr(name, "norm") != NULL;
+        out->seed = hash_name(name, ld->options->seed);
+        out->center = is_norm && !ld->config->norm_offset_one ? 1 : 0;
+        out->scale = is_norm ? 0.1f : 0.035f;
+        return SKV_OK;
+    }
+    const skv_tensor *t = skv_source_find(ld->source, name);
+    const char *path = skv_source_path(ld->source);
+    SKV_REQUIRE(t, err, SKV_FORMAT, "%s: tensor %s is missing", path, name);
+    size_t rows = skv_tensor_rows(t), columns = skv_tensor_columns(t);
+    bool vector = n_rows == 1 && t->n_dims == 1;
+    SKV_REQUIRE(columns == n_columns && (vector || (t->n_dims == 2 && rows == n_rows)), err,
+                SKV_FORMAT, "%s: %s: shape [%zu, %zu], expected [%zu, %zu]", path, name, rows,
+                columns, n_rows, n_columns);
+    out->tensor = t;
+    return SKV_OK;
+}
+
+typedef struct part_data {
+    skv_matrix matrix;
+    float *bias; /* owned, [n_rows] or NULL */
+} part_data;
+
+static skv_status open_part(const loader *ld, const load_part *part, size_t K, part_data *data,
+                            skv_error *err)
+{
+    char name[NAME_MAX_BYTES + 16];
+    (void)snprintf(name, sizeof name, "%s.weight", part->name);
+    SKV_TRY(find_matrix(ld, name, part->n_rows, K, &data->matrix, err));
+    if (!part->bias) return SKV_OK;
+    skv_matrix bias;
+    (void)snprintf(name, sizeof name, "%s.bias", part->name);
+    SKV_TRY(find_matrix(ld, name, 1, part->n_rows, &bias, err));
+    data->bias = skv_alloc(part->n_rows, sizeof *data->bias);
+    SKV_REQUIRE(data->bias, err, SKV_MEMORY, "weights: no memory for %s", name);
+    skv_matrix_read(&bias, 0, 1, data->bias);
+    return SKV_OK;
+}
+
+static void report_progress(loader *ld, size_t n_bytes)
+{
+    ld->bytes_done += n_bytes;
+    if (!ld->options->progress || ld->bytes_all == 0) return;
+    ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)ld->bytes_all);
+}
+
+static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
+{
+    part_data *data = skv_alloc_zero(job->n_parts, sizeof *data);
+    skv_row_source *sources = skv_alloc_zero(job->n_parts, sizeof *sources);
+    skv_status status = SKV_OK;
+    if (!data || !sources) status = skv_fail(err, SKV_MEMORY, "weights: no memory");
+    for (size_t i = 0; i < job->n_parts && status == SKV_OK; i++) {
+        status = open_part(ld, &job->parts[i], job->K, &data[i], err);
+        sources[i] =
+            (skv_row_source){skv_matrix_read, &data[i].matrix, job->parts[i].n_rows, data[i].bias};
+    }
+    if (status == SKV_OK) {
+        skv_linear_spec spec = {ld->options->type, sources, job->n_parts, job->K, job->paired};
+        status = ld->be->linear_create(ld->be, &spec, job->out, err);
+        size_t n_bytes = ld->be->linear_bytes(ld->be, &spec);
+        ld->model->weight_bytes += n_bytes;
+        report_progress(ld, n_bytes);
+    }
+    for (size_t i = 0; data && i < job->n_parts; i++) {
+        if (status == SKV_OK) skv_matrix_forget(&data[i].matrix);
+        skv_free(data[i].bias);
+    }
+    skv_free(data);
+    skv_free(sources);
+    return status;
+}
+
+/* ---- norms ---- */
+
+typedef struct vector_cursor {
+    float *next;
+    size_t n_left; /* floats */
+} vector_cursor;
+
+static skv_status load_vector(const loader *ld, vector_cursor *cursor, const char *name, size_t n,
+                              const float **out, skv_error *err)
+{
+    skv_matrix matrix;
+    SKV_TRY(find_matrix(ld, name, 1, n, &matrix, err));
+    float *host = skv_alloc(n, sizeof *host);
+    SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
+    skv_matrix_read(&matrix, 0, 1, host);
+    assert(n <= cursor->n_left);
+    ld->be->put(ld->be, cursor->next, host, n * sizeof *host);
+    skv_free(host);
+    *out = cursor->next;
+    cursor->next += n;
+    cursor->n_left -= n;
+    return SKV_OK;
+}
+
+static skv_status load_layer_vector(const loader *ld, vector_cursor *cursor, size_t i,
+                                    const char *what, size_t n, const float **out, skv_error *err)
+{
+    char name[NAME_MAX_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
+    return load_vector(ld, cursor, name, n, out, err);
+}
+
+static skv_status load_head_norms(const loader *ld, vector_cursor *cursor, size_t i,
+                                  skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (!c->qk_norm) return SKV_OK;
+    size_t n = c->head_dim;
+    if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm", n, &layer->q_norm, err));
+        SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.k_norm", n, &layer->k_norm, err));
+    }
+    if (!is_swiftkv_layer(ld, i) || !ld->options->student) return SKV_OK;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm_swiftkv", n, &layer->q_norm_swiftkv,
+                              err));
+    if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
+    return load_layer_vector(ld, cursor, i, "self_attn.k_norm_swiftkv", n, &layer->k_norm_swiftkv,
+                             err);
+}
+
+static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size_t i,
+                                   skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_layer *layer = &ld->model->layers[i];
+    size_t D = c->hidden;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
+    const float **second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
+    if (c->post_norms) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm", D, &layer->ffn_norm,
+                                  err));
+        SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
+                                  &layer->post_ffn_norm, err));
+    }
+    return load_head_norms(ld, cursor, i, layer, err);
+}
+
+static skv_status load_vectors(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_model *model = ld->model;
+    size_t n = c->n_layers * (4 * c->hidden + 4 * c->head_dim) + 2 * c->hidden;
+    model->vectors_bytes = n * sizeof(float);
+    model->vectors = ld->be->alloc(ld->be, model->vectors_bytes);
+    SKV_REQUIRE(model->vectors, err, SKV_MEMORY, "weights: no memory for %zu norm weights", n);
+    vector_cursor cursor = {model->vectors, n};
+    for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));
+    if (c->swiftkv && ld->options->student) {
+        SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden,
+                            &model->norm_swiftkv, err));
+    }
+    return load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err);
+}
+
+static skv_status load_all(loader *ld, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const skv_config *c = ld->config;
+    model->layers = skv_alloc_zero(c->n_layers, sizeof *model->layers);
+    SKV_REQUIRE(model->layers, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
+    for (size_t i = 0; i < 2; i++) {
+        SKV_TRY(skv_rope_table_init(&model->ropes[i], &c->ropes[i], err));
+    }
+    SKV_TRY(
+        find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden, &model->embedding, err));
+    SKV_TRY(load_vectors(ld, err));
+    ld->bytes_all = skv_model_bytes(c, ld->be, ld->options);
+    ld->visit = load_product;
+    return visit_products(ld, err);
+}
+
+skv_status skv_model_load(skv_model *model, const skv_config *config, const skv_source *source,
+                          skv_backend *be, const skv_load_options *options, skv_error *err)
+{
+    *model = (skv_model){.config = config, .be = be};
+    loader ld = {.model = model, .config = config, .source = source, .be = be, .options = options};
+    skv_status status = load_all(&ld, err);
+    if (status != SKV_OK) skv_model_release(model);
+    return status;
+}
+
+static void release_layer(skv_backend *be, skv_layer *layer)
+{
+    be->linear_free(be, layer->qkv);
+    be->linear_free(be, layer->q_swiftkv);
+    be->linear_free(be, layer->o);
+    be->linear_free(be, layer->gate_up);
+    be->linear_free(be, layer->down);
+}
+
+void skv_model_release(skv_model *model)
+{
+    skv_backend *be = model->be;
+    if (!be) return;
+    for (size_t i = 0; model->layers && i < model->config->n_layers; i++) {
+        release_layer(be, &model->layers[i]);
+    }
+    be->linear_free(be, model->kv_swiftkv);
+    be->linear_free(be, model->head);
+    if (model->vectors) be->release(be, model->vectors, model->vectors_bytes);
+    skv_rope_table_release(&model->ropes[0]);
+    skv_rope_table_release(&model->ropes[1]);
+    skv_free(model->layers);
+    *model = (skv_model){0};
+}

@@ -1,0 +1,15 @@
+/* The prefill methods: each fills a plan (model/plan.h). One file a method. */
+#ifndef SKV_PREFILL_METHODS_H
+#define SKV_PREFILL_METHODS_H
+
+#include "model/plan.h"
+
+/** The ordinary transformer: layer i makes K,V from the hidden state that enters it. */
+SKV_MUST_CHECK skv_status skv_plan_full(skv_plan *plan, const skv_config *config, bool skip,
+                                        skv_error *err);
+
+/** SwiftKV with AcrossKV (arXiv:2410.03960): config.kv_layers and config.kv_group. */
+SKV_MUST_CHECK skv_status skv_plan_swiftkv(skv_plan *plan, const skv_config *config, bool skip,
+                                           skv_error *err);
+
+#endif
