@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "base/fail.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
