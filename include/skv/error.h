@@ -8,9 +8,9 @@
 #ifndef SKV_ERROR_H
 #define SKV_ERROR_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "skv/api.h"
+
+SKV_API_BEGIN
 
 /* One list makes the codes and their names. */
 #define SKV_STATUS_LIST(X)                                                                         \
@@ -41,8 +41,6 @@ typedef struct skv_error {
 /** The name of a status: a constant string, "unknown status" for anything else. */
 const char *skv_status_name(skv_status status);
 
-#ifdef __cplusplus
-}
-#endif
+SKV_API_END
 
 #endif
