@@ -10,8 +10,7 @@
 
 #include "skv/api.h"
 
-<<<<<<< HEAD
-SKV_BEGIN
+<<<<<<< HEAD SKV_BEGIN
 =======
 SKV_API_BEGIN
 >>>>>>> repo
@@ -28,12 +27,12 @@ SKV_API_BEGIN
     X(FULL, "capacity reached")                                                                    \
     X(CANCELLED, "cancelled")
 
-typedef enum skv_status {
+    typedef enum skv_status {
 #define SKV_STATUS_ENUM(code, text) SKV_##code,
-    SKV_STATUS_LIST(SKV_STATUS_ENUM)
+        SKV_STATUS_LIST(SKV_STATUS_ENUM)
 #undef SKV_STATUS_ENUM
-        SKV_STATUS_COUNT
-} skv_status;
+            SKV_STATUS_COUNT
+    } skv_status;
 
 enum { SKV_ERROR_TEXT_MAX = 512 };
 
