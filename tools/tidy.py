@@ -59,13 +59,13 @@ IMPURE_HEADERS = {
 IMPURE_EXCEPT = {"src/kernels/cpu.c"}
 
 # Calls that are banned: in every C file, in the library, in the library outside base/mem.c.
-BANNED = "sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand gets alloca setjmp longjmp tmpnam mktemp system popen"
-BANNED_IN_SRC = "exit _exit abort atexit printf vprintf puts putchar perror getenv setenv signal sigaction setlocale"
-BANNED_ALLOCATORS = (
-    "malloc calloc realloc free aligned_alloc posix_memalign strdup strndup asprintf getline"
-)
+BANNED = """sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand
+    gets alloca setjmp longjmp tmpnam mktemp system popen"""
+BANNED_IN_SRC = """exit _exit abort atexit printf vprintf puts putchar perror getenv setenv signal
+    sigaction setlocale"""
+BANNED_ALLOCATORS = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup
+    asprintf getline"""
 ALLOCATOR_HOME = "src/base/mem.c"
-EXPLAIN = {"atoi": "use strtol with checks"}
 
 
 def call_pattern(names):
