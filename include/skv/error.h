@@ -10,11 +10,7 @@
 
 #include "skv/api.h"
 
-<<<<<<< HEAD
 SKV_BEGIN
-=======
-SKV_API_BEGIN
->>>>>>> repo
 
 /* One list makes the codes and their names. */
 #define SKV_STATUS_LIST(X)                                                                         \
@@ -45,10 +41,6 @@ typedef struct skv_error {
 /** The name of a status: a constant string, "unknown status" for anything else. */
 SKV_API const char *skv_status_name(skv_status status);
 
-<<<<<<< HEAD
 SKV_END
-=======
-SKV_API_END
->>>>>>> repo
 
 #endif
