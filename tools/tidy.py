@@ -47,15 +47,25 @@ for layer in LADDER:
     MAY_INCLUDE[f"src/{layer}"] = BELOW
 MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/train"}
 # A pure kernel has no use for these. cpu.c asks the system what it runs on.
-IMPURE_HEADERS = {"stdio.h", "stdlib.h", "pthread.h", "threads.h", "stdatomic.h", "unistd.h", "errno.h"}
+IMPURE_HEADERS = {
+    "stdio.h",
+    "stdlib.h",
+    "pthread.h",
+    "threads.h",
+    "stdatomic.h",
+    "unistd.h",
+    "errno.h",
+}
 IMPURE_EXCEPT = {"src/kernels/cpu.c"}
 
 # Calls that are banned: in every C file, in the library, in the library outside base/mem.c.
-BANNED = "sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand gets alloca setjmp longjmp tmpnam mktemp system popen"
-BANNED_IN_SRC = "exit _exit abort atexit printf vprintf puts putchar perror getenv setenv signal sigaction setlocale"
-BANNED_ALLOCATORS = "malloc calloc realloc free aligned_alloc posix_memalign strdup strndup asprintf getline"
+BANNED = """sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand
+    gets alloca setjmp longjmp tmpnam mktemp system popen"""
+BANNED_IN_SRC = """exit _exit abort atexit printf vprintf puts putchar perror getenv setenv signal
+    sigaction setlocale"""
+BANNED_ALLOCATORS = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup
+    asprintf getline"""
 ALLOCATOR_HOME = "src/base/mem.c"
-EXPLAIN = {"atoi": "use strtol with checks"}
 
 
 def call_pattern(names):
@@ -67,9 +77,7 @@ CALLS_IN_SRC = call_pattern(BANNED_IN_SRC)
 CALLS_ALLOCATING = call_pattern(BANNED_ALLOCATORS)
 PRINTS_TO_STREAM = re.compile(r"\bfprintf\s*\(\s*(stderr|stdout)\b")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
-TOKENS = re.compile(
-    r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S
-)
+TOKENS = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
 
 
 def blank(text, keep_strings=False):
@@ -153,7 +161,16 @@ class Tidy:
 
     def included_folder(self, source, name):
         """The folder of an #include "name", or None for a name that is not in the tree."""
-        for base in (source.path.rpartition("/")[0], "include", "src", "cli", "server", "bench", "tests", "fuzz"):
+        for base in (
+            source.path.rpartition("/")[0],
+            "include",
+            "src",
+            "cli",
+            "server",
+            "bench",
+            "tests",
+            "fuzz",
+        ):
             path = self.root / base / name
             if path.is_file():
                 return Source(self.root, path.resolve()).folder
@@ -162,39 +179,59 @@ class Tidy:
     def check_includes(self, source):
         names = [
             (line_of(source.text, m.start()), m.group(1), m.group(2))
-            for m in re.finditer(r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)', source.code_with_strings, re.M)
+            for m in re.finditer(
+                r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)', source.code_with_strings, re.M
+            )
         ]
         allowed = MAY_INCLUDE.get(source.folder)
         if source.inside("src", "include") and allowed is None:
             self.report(source.path, 1, "folder", f"{source.folder} has no include rule")
         for line, kind, name in names:
             if kind == "<":
-                if source.folder == "src/kernels" and name in IMPURE_HEADERS and source.path not in IMPURE_EXCEPT:
+                if (
+                    source.folder == "src/kernels"
+                    and name in IMPURE_HEADERS
+                    and source.path not in IMPURE_EXCEPT
+                ):
                     self.report(source.path, line, "include", f"a kernel is pure: no <{name}>")
                 continue
             folder = self.included_folder(source, name)
             if folder is None:
                 self.report(source.path, line, "include", f'"{name}" is not in the tree')
             elif allowed is not None and folder not in allowed:
-                self.report(source.path, line, "include", f"{source.folder} may not include {folder}")
+                self.report(
+                    source.path, line, "include", f"{source.folder} may not include {folder}"
+                )
         self.check_own_header_first(source, names)
 
     def check_own_header_first(self, source, names):
         own = self.root / (source.path[:-2] + ".h")
-        if not source.path.endswith(".c") or not source.inside("src", "cli", "server") or not own.is_file():
+        if (
+            not source.path.endswith(".c")
+            or not source.inside("src", "cli", "server")
+            or not own.is_file()
+        ):
             return
         if not names or not names[0][2].endswith(own.name):
-            self.report(source.path, names[0][0] if names else 1, "include", f"{own.name} comes first")
+            self.report(
+                source.path, names[0][0] if names else 1, "include", f"{own.name} comes first"
+            )
 
     # ---------------------------------------------------------------------------------- lengths
 
     def check_length(self, source):
         if len(source.lines) > MAX_FILE_LINES:
-            self.report(source.path, MAX_FILE_LINES + 1, "file-length",
-                        f"{len(source.lines)} lines, at most {MAX_FILE_LINES}")
+            self.report(
+                source.path,
+                MAX_FILE_LINES + 1,
+                "file-length",
+                f"{len(source.lines)} lines, at most {MAX_FILE_LINES}",
+            )
         for i, line in enumerate(source.lines, 1):
             if len(line) > MAX_COLUMNS:
-                self.report(source.path, i, "line-length", f"{len(line)} columns, at most {MAX_COLUMNS}")
+                self.report(
+                    source.path, i, "line-length", f"{len(line)} columns, at most {MAX_COLUMNS}"
+                )
 
     def check_functions(self):
         allowed = self.read_allow_list()
@@ -203,12 +240,18 @@ class Tidy:
                 continue
             limit = allowed.pop((path, name), (None, 0))[1]
             if n > MAX_FUNCTION_LINES and n > limit:
-                self.report(path, line, "function-length",
-                            f"{name}: {n} lines, at most {max(limit, MAX_FUNCTION_LINES)}")
+                self.report(
+                    path,
+                    line,
+                    "function-length",
+                    f"{name}: {n} lines, at most {max(limit, MAX_FUNCTION_LINES)}",
+                )
             elif limit and n <= MAX_FUNCTION_LINES:
                 self.report(ALLOW_FILE, 1, "allow-list", f"{path} {name} is short now: remove it")
             elif n < limit:
-                self.report(ALLOW_FILE, 1, "allow-list", f"{path} {name} has {n} lines now: lower it")
+                self.report(
+                    ALLOW_FILE, 1, "allow-list", f"{path} {name} has {n} lines now: lower it"
+                )
         for (path, name), (line, _) in allowed.items():
             self.report(ALLOW_FILE, line, "allow-list", f"{path} {name} is gone: remove it")
 
@@ -229,7 +272,7 @@ class Tidy:
         """(path, line, name, lines) of every function, by ctags, or by the layout without it."""
         files = [s.path for s in self.sources]
         found = None
-        if shutil.which("ctags") and files:
+        if has_universal_ctags() and files:
             found = functions_by_ctags(self.root, files)
         if found is None:
             found = [(s.path, *f) for s in self.sources for f in functions_by_layout(s.code)]
@@ -241,7 +284,11 @@ class Tidy:
         seen = {}
         for path in self.files(C_FOLDERS + ("tools", "script")):
             relative = path.relative_to(self.root).as_posix()
-            if "/data/" in relative or "/corpus/" in relative or path.suffix not in (".c", ".h", ".inc", ".py", ".sh"):
+            if (
+                "/data/" in relative
+                or "/corpus/" in relative
+                or path.suffix not in (".c", ".h", ".inc", ".py", ".sh")
+            ):
                 continue
             if path.name in seen:
                 self.report(relative, 1, "file-name", f"{seen[path.name]} has the same name")
@@ -257,8 +304,12 @@ class Tidy:
                 patterns.append(CALLS_ALLOCATING)
         for pattern in patterns:
             for match in pattern.finditer(source.code):
-                self.report(source.path, line_of(source.code, match.start()), "banned-call",
-                            match.group(0).rstrip("( ") + " is banned here")
+                self.report(
+                    source.path,
+                    line_of(source.code, match.start()),
+                    "banned-call",
+                    match.group(0).rstrip("( ") + " is banned here",
+                )
 
     # ---------------------------------------------------------------------------------- statics
 
@@ -270,8 +321,12 @@ class Tidy:
                 self.report(source.path, line, "mutable-static", shorten(text))
         for match in re.finditer(r"^[ \t]+static\b([^;{=]*)([;{=])", source.code, re.M):
             if is_mutable_object("static" + match.group(1) + match.group(2)):
-                self.report(source.path, line_of(source.code, match.start()), "mutable-static",
-                            shorten(match.group(0)))
+                self.report(
+                    source.path,
+                    line_of(source.code, match.start()),
+                    "mutable-static",
+                    shorten(match.group(0)),
+                )
 
     # ----------------------------------------------------------------------------------- guards
 
@@ -281,13 +336,24 @@ class Tidy:
         if re.search(r"#\s*pragma\s+once", source.code):
             self.report(source.path, 1, "include-guard", "#pragma once; use a guard")
         match = re.match(r"\s*#ifndef (SKV_\w+_H)\n#define (\w+)\n", source.code)
-        if not match or match.group(1) != match.group(2) or not source.code.rstrip().endswith("#endif"):
-            self.report(source.path, 1, "include-guard", "no guard SKV_..._H around the whole header")
+        if (
+            not match
+            or match.group(1) != match.group(2)
+            or not source.code.rstrip().endswith("#endif")
+        ):
+            self.report(
+                source.path, 1, "include-guard", "no guard SKV_..._H around the whole header"
+            )
             return
         for other in self.sources:
-            if other is not source and other.path.endswith(".h") and re.search(
-                    rf"#define {match.group(1)}\b", other.code):
-                self.report(source.path, 1, "include-guard", f"{match.group(1)} also guards {other.path}")
+            if (
+                other is not source
+                and other.path.endswith(".h")
+                and re.search(rf"#define {match.group(1)}\b", other.code)
+            ):
+                self.report(
+                    source.path, 1, "include-guard", f"{match.group(1)} also guards {other.path}"
+                )
 
     # ----------------------------------------------------------------------------------- shapes
 
@@ -302,7 +368,12 @@ class Tidy:
                 before = source.lines[last - 2].strip() if last > 1 else ""
                 alone_before = before if before.startswith("/*") else ""
                 if "[" not in comment + alone_before:
-                    self.report(source.path, last, "shape", shorten(match.group(0)) + " has no shape comment")
+                    self.report(
+                        source.path,
+                        last,
+                        "shape",
+                        shorten(match.group(0)) + " has no shape comment",
+                    )
 
     # ------------------------------------------------------------------------------- unfinished
 
@@ -346,7 +417,9 @@ class Tidy:
         built = {Path(entry["file"]).resolve() for entry in json.loads(path.read_text())}
         foreign = {"x86_64": "arm", "aarch64": "x86"}.get(os.uname().machine)
         for source in self.sources:
-            if not source.path.endswith(".c") or source.inside("tests/install", f"src/kernels/{foreign}"):
+            if not source.path.endswith(".c") or source.inside(
+                "tests/install", f"src/kernels/{foreign}"
+            ):
                 continue
             if self.root / source.path not in built:
                 self.report(source.path, 1, "not-built", "no target compiles it")
@@ -356,14 +429,21 @@ class Tidy:
         library = self.build / "libskv.a"
         if not library.is_file() or not shutil.which("objdump"):
             return
-        table = subprocess.run(["objdump", "-t", library], capture_output=True, text=True, check=True).stdout
+        table = subprocess.run(
+            ["objdump", "-t", library], capture_output=True, text=True, check=True
+        ).stdout
         member = "?"
         for line in table.splitlines():
             if line.endswith(":     file format elf64-x86-64") or ":     file format" in line:
                 member = line.split(":")[0]
-            match = re.search(r" O (\.t?(?:data|bss)(?!\.rel\.ro)\S*|\*COM\*)\s+[0-9a-f]+ +(?:\.hidden )?(\S+)$", line)
+            match = re.search(
+                r" O (\.t?(?:data|bss)(?!\.rel\.ro)\S*|\*COM\*)\s+[0-9a-f]+ +(?:\.hidden )?(\S+)$",
+                line,
+            )
             if match:
-                self.report(member, 1, "mutable-static", f"{match.group(2)} lies in {match.group(1)}")
+                self.report(
+                    member, 1, "mutable-static", f"{match.group(2)} lies in {match.group(1)}"
+                )
 
 
 # ------------------------------------------------------------------------------------------
@@ -373,12 +453,31 @@ def shorten(text):
     return " ".join(text.split())[:60]
 
 
+@functools.lru_cache(maxsize=None)
+def has_universal_ctags():
+    if not shutil.which("ctags"):
+        return False
+    version = subprocess.run(["ctags", "--version"], capture_output=True, text=True, check=False)
+    return "Universal" in version.stdout
+
+
 def functions_by_ctags(root, files):
-    command = ["ctags", "-f", "-", "--languages=C", "--langmap=C:.c.h.inc", "--kinds-C=f",
-               "--fields=+ne", "--sort=no", "-L", "-"]
-    result = subprocess.run(command, cwd=root, input="\n".join(files), capture_output=True, text=True, check=False)
-    if result.returncode or "Universal" not in subprocess.run(
-            ["ctags", "--version"], capture_output=True, text=True, check=False).stdout:
+    command = [
+        "ctags",
+        "-f",
+        "-",
+        "--languages=C",
+        "--langmap=C:.c.h.inc",
+        "--kinds-C=f",
+        "--fields=+ne",
+        "--sort=no",
+        "-L",
+        "-",
+    ]
+    result = subprocess.run(
+        command, cwd=root, input="\n".join(files), capture_output=True, text=True, check=False
+    )
+    if result.returncode or not result.stdout:
         return None
     found = []
     for line in result.stdout.splitlines():
@@ -407,19 +506,26 @@ def functions_by_layout(code):
 
 def file_scope_statements(code):
     """(line, text) of what stands outside all braces; text ends with ";", "=" or "{"."""
-    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), code, flags=re.M)
+    code = re.sub(
+        r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*",
+        lambda m: re.sub(r"[^\n]", " ", m.group(0)),
+        code,
+        flags=re.M,
+    )
     depth, start, i = 0, 0, 0
     while i < len(code):
         c = code[i]
         if c == "{":
             if depth == 0 and code[start:i].strip():
-                yield line_of(code, start + len(code[start:i]) - len(code[start:i].lstrip())), code[start:i + 1]
+                yield line_of(code, start + len(code[start:i]) - len(code[start:i].lstrip())), code[
+                    start : i + 1
+                ]
             depth += 1
         elif c == "}":
             depth -= 1
             start = i + 1
         elif depth == 0 and c in ";=":
-            text = code[start:i + 1]
+            text = code[start : i + 1]
             if text.strip(" \n\t;="):
                 yield line_of(code, start + len(text) - len(text.lstrip())), text
             start = i + 1
@@ -442,9 +548,13 @@ def is_mutable_object(text):
     text = " ".join(text.split())
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)|_Alignas\s*\([^)]*\)", "", text)
     declaration, end = text[:-1].strip(), text[-1]
-    if end == "{" or re.match(r"(typedef|extern|_Static_assert|static_assert|_Pragma)\b", declaration):
+    if end == "{" or re.match(
+        r"(typedef|extern|_Static_assert|static_assert|_Pragma)\b", declaration
+    ):
         return False
-    if re.fullmatch(r"(struct|union|enum)\s+\w+", declaration) or not re.search(r"\w\s*[*\s]\s*\(?\*?\w", declaration):
+    if re.fullmatch(r"(struct|union|enum)\s+\w+", declaration) or not re.search(
+        r"\w\s*[*\s]\s*\(?\*?\w", declaration
+    ):
         return False
     pointer = re.search(r"\(\s*\*([^)]*)\)", declaration)  # a pointer to a function or an array
     if pointer:
@@ -473,17 +583,42 @@ def compile_command(source, language):
     if "/x86/" in source.path:
         if machine != "x86_64":
             return None
-        command = command + ["-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512dq",
-                             "-mavx512vl", "-mavx512vnni", "-mavx512bf16"]
+        command = command + [
+            "-mavx2",
+            "-mfma",
+            "-mf16c",
+            "-mavx512f",
+            "-mavx512bw",
+            "-mavx512dq",
+            "-mavx512vl",
+            "-mavx512vnni",
+            "-mavx512bf16",
+        ]
     if "/arm/" in source.path and machine != "aarch64":
         command = ["aarch64-linux-gnu-gcc", "-std=c11"]
-    return command + ["-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-Iinclude", "-Isrc",
-                      "-Icli", "-Iserver", "-Itests", "-fsyntax-only", "-include", source.path,
-                      "-x", language, os.devnull]
+    return command + [
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-D_POSIX_C_SOURCE=200809L",
+        "-Iinclude",
+        "-Isrc",
+        "-Icli",
+        "-Iserver",
+        "-Itests",
+        "-fsyntax-only",
+        "-include",
+        source.path,
+        "-x",
+        language,
+        os.devnull,
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--build", help="a build folder")
     parser.add_argument("--no-compile", action="store_true", help="do not compile the headers")

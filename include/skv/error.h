@@ -10,10 +10,7 @@
 
 #include "skv/api.h"
 
-<<<<<<< HEAD SKV_BEGIN
-=======
-SKV_API_BEGIN
->>>>>>> repo
+SKV_BEGIN
 
 /* One list makes the codes and their names. */
 #define SKV_STATUS_LIST(X)                                                                         \
@@ -27,12 +24,12 @@ SKV_API_BEGIN
     X(FULL, "capacity reached")                                                                    \
     X(CANCELLED, "cancelled")
 
-    typedef enum skv_status {
+typedef enum skv_status {
 #define SKV_STATUS_ENUM(code, text) SKV_##code,
-        SKV_STATUS_LIST(SKV_STATUS_ENUM)
+    SKV_STATUS_LIST(SKV_STATUS_ENUM)
 #undef SKV_STATUS_ENUM
-            SKV_STATUS_COUNT
-    } skv_status;
+        SKV_STATUS_COUNT
+} skv_status;
 
 enum { SKV_ERROR_TEXT_MAX = 512 };
 
@@ -44,10 +41,6 @@ typedef struct skv_error {
 /** The name of a status: a constant string, "unknown status" for anything else. */
 SKV_API const char *skv_status_name(skv_status status);
 
-<<<<<<< HEAD
 SKV_END
-=======
-SKV_API_END
->>>>>>> repo
 
 #endif
