@@ -200,7 +200,7 @@ static skv_status finish(skv_engine *e, skv_status status, skv_engine **out, skv
 skv_status skv_engine_open(const char *path, const skv_engine_options *options, skv_engine **out,
                            skv_error *err)
 {
-    skv_engine *e;
+    skv_engine *e = NULL;
     SKV_TRY(create(options, &e, err));
     skv_status status = skv_source_open(path, &e->source, err);
     if (status == SKV_OK) e->config = skv_source_config(e->source);
@@ -210,7 +210,7 @@ skv_status skv_engine_open(const char *path, const skv_engine_options *options, 
 skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
                                   skv_engine **out, skv_error *err)
 {
-    skv_engine *e;
+    skv_engine *e = NULL;
     SKV_TRY(create(options, &e, err));
     skv_status status = skv_preset_config(name, e->options.preset_kv_layers,
                                           e->options.preset_group, &e->preset, err);

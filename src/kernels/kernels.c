@@ -4,7 +4,9 @@
  */
 #include "kernels/kernels.h"
 
+#include "kernels/attention.h"
 #include "kernels/matmul.h"
+#include "kernels/rows.h"
 
 /* The best level of this build that the processor runs, at most `level`. */
 static skv_cpu_level clamp_level(skv_cpu_level level, unsigned features)
@@ -27,6 +29,8 @@ static skv_cpu_level clamp_level(skv_cpu_level level, unsigned features)
 static void init_ref(skv_kernels *k)
 {
     skv_matmul_init_ref(k);
+    skv_rows_init_ref(k, 0);
+    skv_attention_init_ref(k, 0);
 }
 
 #if defined(__x86_64__)
@@ -39,6 +43,8 @@ static void init_avx2(skv_kernels *k, unsigned features)
 static void init_avx512(skv_kernels *k, unsigned features)
 {
     skv_matmul_init_avx512(k, features);
+    skv_rows_init_avx512(k, features);
+    skv_attention_init_avx512(k, features);
 }
 
 #elif defined(__aarch64__)
