@@ -83,6 +83,9 @@ class TidyTest(unittest.TestCase):
             ("src/model/new.c", "base/absent.h"),
         ]:
             self.assert_finds(path, "include", f'#include "{name}"\n')
+        size = "#ifndef SKV_BASE_SIZE_H\n#define SKV_BASE_SIZE_H\n#endif\n"
+        pure = {"src/base/size.h": size, "src/kernels/new.c": '#include "base/size.h"\n'}
+        self.assertEqual(self.rules(pure), set())
         self.assertEqual(self.rules({"bench/new.c": '#include "base/mem.h"\n'}), set())
         self.assertEqual(self.rules({"src/engine/new.c": '#include "model/model.h"\n'}), set())
         self.assertEqual(self.rules({"src/train/new.c": '#include "model/model.h"\n'}), set())
@@ -214,6 +217,8 @@ class TidyTest(unittest.TestCase):
             "static struct s x;\n",
             "static atomic_int x;\n",
             "static int (*call)(void);\n",
+            "static skv_dot_fn *call;\n",
+            "skv_dot_fn *skv_call;\n",
             "_Thread_local int x;\n",
             "int a, b;\n",
             "void skv_f(void)\n{\n    static int n;\n}\n",
@@ -235,6 +240,9 @@ class TidyTest(unittest.TestCase):
             "#define X static int y;\n",
             "static char *const p = 0;\n",
             "typedef void f(int x);\n",
+            "SKV_BEGIN\n\ntypedef struct skv_a skv_a;\n",
+            "SKV_CHECKED skv_status skv_f(void (*fn)(int x), int *y);\n",
+            "skv_dot_fn skv_dot_ref, skv_dot_avx2;\n",
             "void skv_one(void), skv_two(void);\n",
         ):
             self.assertEqual(self.rules({"src/kv/new.c": text}), set(), text)
@@ -286,8 +294,8 @@ class TidyTest(unittest.TestCase):
         self.assertEqual(self.rules({"src/kv/new.c": "void skv_f(float *w);\n"}), set())
 
     def test_unfinished(self):
-        for word in ("TODO", "FIXME", "XXX"):
-            self.assert_finds("docs/page.md", "unfinished", f"A page. {word}: more.\n")
+        for word in ("TODO", "FIXME", "XXX", "\n<<<<<<< HEAD\n", "\n=======\n"):
+            self.assert_finds("docs/page.md", "unfinished", f"A page. {word} More.\n")
         self.assertEqual(self.rules({"docs/page.md": "XXXX and TODOs\n"}), set())
 
     def test_every_source_is_built(self):
