@@ -57,7 +57,7 @@ const char *skv_preset_name(size_t i)
 
 static void fill_rope(skv_rope *rope, const preset *p)
 {
-    *rope = (skv_rope){.theta = p->theta, .n_rot = p->head_dim, .factor = 1};
+    *rope = (skv_rope){.theta = p->theta, .n_rot = p->head_dim, .factor = 1, .attention_factor = 1};
     if (!p->llama3_rope) return;
     rope->scaling = SKV_ROPE_LLAMA3;
     rope->factor = strncmp(p->name, "llama-3.2", 9) == 0 ? 32 : 8;
