@@ -52,7 +52,6 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
     for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += SKV_NR512) {
-        skv_prefetch_units512(w);
         for (size_t j = 0; j < 4; j++) {
             even[j] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(w + 16 * j), 16));
         }

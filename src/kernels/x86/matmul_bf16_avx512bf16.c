@@ -44,7 +44,6 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const ui
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
     for (size_t u = 0; u < t.n_units; u++, x += m, w += SKV_NR512) {
-        skv_prefetch_units512(w);
         __m512bh w0 = load_pairs(w), w1 = load_pairs(w + 16);
         __m512bh w2 = load_pairs(w + 32), w3 = load_pairs(w + 48);
         for (size_t i = 0; i < m; i++) {

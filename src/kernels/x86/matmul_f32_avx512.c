@@ -38,7 +38,6 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
     for (size_t u = 0; u < t.n_units; u++, x += m, w += SKV_NR512) {
-        skv_prefetch_units512(w);
         __m512 w0 = _mm512_loadu_ps(w), w1 = _mm512_loadu_ps(w + 16);
         __m512 w2 = _mm512_loadu_ps(w + 32), w3 = _mm512_loadu_ps(w + 48);
         for (size_t i = 0; i < m; i++) {

@@ -72,9 +72,7 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) dot[i][j] = _mm512_set1_epi32(x_starts[i]);
     }
-    skv_prefetch_units512(w);
     for (size_t u = 0; u < n_units; u++, x_units += m, w_units += 256) {
-        skv_prefetch_units512(w_units);
         __m512i w0 = _mm512_loadu_si512(w_units), w1 = _mm512_loadu_si512(w_units + 64);
         __m512i w2 = _mm512_loadu_si512(w_units + 128), w3 = _mm512_loadu_si512(w_units + 192);
         for (size_t i = 0; i < m; i++) {
