@@ -32,6 +32,7 @@ typedef struct task {
     float *o;                 /* [M][ld_v] */
     float *max;               /* [M] */
     float *sums;              /* [M][SKV_TILE_SUMS] */
+    float *scales;            /* [2][64] of K and V in an 8-bit page */
 } task;
 
 /* The columns [lo, hi) of one page that a query row sees. */
@@ -50,7 +51,8 @@ size_t skv_attention_scratch_tiles(size_t n_group, size_t head_dim)
     size_t M = skv_attention_tokens_tiles(n_group, head_dim) * n_group;
     size_t ld_v = skv_round_up(head_dim, SKV_TILE_V_ALIGN);
     size_t floats = skv_round_up(M * head_dim, 16) + SKV_PAGE_ROWS * (head_dim + ld_v) +
-                    M * (SKV_PAGE_ROWS + ld_v + SKV_TILE_SUMS) + skv_round_up(M, 16);
+                    M * (SKV_PAGE_ROWS + ld_v + SKV_TILE_SUMS) + 2 * SKV_PAGE_ROWS +
+                    skv_round_up(M, 16);
     return floats * sizeof(float);
 }
 
@@ -70,7 +72,8 @@ static void task_init(task *t, size_t n_tokens, void *scratch)
     t->s = (float *)(void *)(t->v + SKV_PAGE_ROWS * t->ld_v * element);
     t->o = t->s + M * SKV_PAGE_ROWS;
     t->sums = t->o + M * t->ld_v;
-    t->max = t->sums + M * SKV_TILE_SUMS;
+    t->scales = t->sums + M * SKV_TILE_SUMS;
+    t->max = t->scales + 2 * SKV_PAGE_ROWS;
 
     float scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
     for (size_t i = 0; i < M; i++) {
@@ -140,6 +143,7 @@ static void shrink_rows(const task *t, size_t i, size_t m, const float *shrink)
 static void run_softmax(const task *t, size_t first)
 {
     float cap = t->a->softcap > 0.0f ? t->a->softcap * LOG2_E : 0.0f;
+    bool has_scales = skv_kv_has_scales(t->a->type);
     for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
         size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
         span seen = span_of_rows(t, i, m, first);
@@ -159,6 +163,8 @@ static void run_softmax(const task *t, size_t first)
             .max = t->max + i,
             .sums = t->sums + i * SKV_TILE_SUMS,
             .shrink = shrink,
+            .k_scales = has_scales ? t->scales : NULL,
+            .v_scales = has_scales ? t->scales + SKV_PAGE_ROWS : NULL,
             .slack = t->slack,
             .cap = cap,
         };
@@ -188,9 +194,10 @@ static void run_values(const task *t, size_t first)
     }
 }
 
-static void fetch_ahead(const unsigned char *bytes, size_t n)
+static void decode_scales(const task *t, const unsigned char *page)
 {
-    for (size_t i = 0; i < n; i += 64) __builtin_prefetch(bytes + i, 0, 2);
+    const unsigned char *bytes = page + skv_page_scales_at(t->a->type, t->a->head_dim, 0);
+    for (size_t i = 0; i < 2 * SKV_PAGE_ROWS; i++) t->scales[i] = skv_scale_decode(bytes[i]);
 }
 
 /* Every page that any row of the task sees. */
@@ -201,20 +208,18 @@ static void run_pages(const task *t)
     size_t begin = a->n_past + t->token0 + 1;
     begin = a->window != 0 && begin > a->window ? begin - a->window : 0;
     begin = skv_max_size(begin, t->row0);
-    size_t half = skv_page_rows_at(a->type, a->head_dim, 1);
 
     for (size_t i = begin / SKV_PAGE_ROWS; i * SKV_PAGE_ROWS < last; i++) {
         size_t first = i * SKV_PAGE_ROWS;
         span seen = span_of_rows(t, 0, t->n_rows, first);
         if (seen.lo >= seen.hi) continue;
-        bool ahead = t->n_rows <= FEW_ROWS && first + SKV_PAGE_ROWS < last;
-        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v};
+        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v, NULL};
+        if (t->n_rows <= FEW_ROWS && first + SKV_PAGE_ROWS < last) page.ahead = a->pages[i + 1];
+        if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
         t->tiles->pack_k(t->k, &page);
-        if (ahead) fetch_ahead(a->pages[i + 1], half);
         run_scores(t, first);
         run_softmax(t, first);
         t->tiles->pack_v(t->v, &page);
-        if (ahead) fetch_ahead((const unsigned char *)a->pages[i + 1] + half, half);
         run_values(t, first);
     }
 }

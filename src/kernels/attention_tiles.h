@@ -11,7 +11,8 @@
  * unit is 1 for f32 and 2 for pairs of bfloat16. Scores are in units of log 2: Q is packed times
  * scale * log2 e. A row's maximum is only raised when a score passes it by more than `slack`, so
  * most pages need neither a horizontal maximum nor a multiplication of O; weights are then at
- * most 2^slack, and their quotient is the same. (Online softmax in tiles: FlashAttention-2,
+ * most 2^slack, and their quotient is the same. Panels of 8-bit rows hold the codes: the scales
+ * of K multiply the scores, those of V the weights. (Online softmax in tiles: FlashAttention-2,
  * arXiv:2307.08691, Algorithm 1; the slack as in FlashAttention-4.)
  */
 #ifndef SKV_KERNELS_ATTENTION_TILES_H
@@ -31,7 +32,8 @@ typedef struct skv_tile_page {
     skv_kv_type type;
     size_t head_dim;
     size_t row0, row1;
-    size_t ld_v; /* columns of a V panel */
+    size_t ld_v;                /* columns of a V panel */
+    const unsigned char *ahead; /* the page after it, to be fetched meanwhile, or NULL */
 } skv_tile_page;
 
 /* c [m, n] = (or, with add, +=) a [m, k] * b [k, n]. */
@@ -54,6 +56,8 @@ typedef struct skv_tile_softmax {
     float *max;              /* [m] running maxima */
     float *sums;             /* [m][SKV_TILE_SUMS] partial sums of the weights */
     float *shrink;           /* [m] out: what O and older sums are to be multiplied by */
+    const float *k_scales;   /* [64] what column c of the scores is multiplied by first; or NULL */
+    const float *v_scales;   /* [64] the same for the weights, after they are summed; or NULL */
     float slack;
     float cap; /* > 0: s becomes cap * tanh(s) first */
 } skv_tile_softmax;

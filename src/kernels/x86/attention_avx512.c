@@ -4,6 +4,7 @@
  */
 #include <immintrin.h>
 
+#include "base/size.h"
 #include "kernels/attention.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/x86/attention_avx512.h"
@@ -17,30 +18,38 @@ static void pack_q(void *y, const float *x, float scale, size_t n)
     for (size_t i = 0; i < n; i++) to[i] = x[i] * scale;
 }
 
-/* panel [Dh][64]: sixteen rows of K become sixteen columns. */
-INLINE void pack_k_of(float *panel, const skv_tile_page *p, skv_kv_type type)
+/* Row r of the page as f32 in to [n], n rounded up to 16; zero if it is not seen. */
+INLINE void widen_row(float *to, const skv_tile_page *p, skv_kv_type type, size_t which, size_t r)
 {
     size_t Dh = p->head_dim;
-    size_t row_bytes = Dh * skv_kv_size(type);
-    const unsigned char *scales = p->page + skv_page_scales_at(type, Dh, 0);
+    const unsigned char *rows = p->page + skv_page_rows_at(type, Dh, which);
+    bool seen = r >= p->row0 && r < p->row1;
+    for (size_t d = 0; d < Dh; d += 16) {
+        __m512 x = _mm512_setzero_ps();
+        if (seen)
+            x = skv_kv16_avx512(rows + r * Dh * skv_kv_size(type), type, d, skv_lanes16(Dh - d));
+        _mm512_storeu_ps(to + d, x);
+    }
+}
+
+/* panel [Dh][64]: sixteen rows of K become sixteen columns. */
+INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type type)
+{
+    size_t Dh = p->head_dim;
+    bool whole = type == SKV_KV_TYPE_F32 && p->row0 == 0 && p->row1 == SKV_PAGE_ROWS;
+    float wide[16 * SKV_HEAD_DIM_MAX];
+    size_t ld = skv_round_up(Dh, 16);
+    size_t chunk = 16 * Dh * skv_kv_size(type);
     for (size_t r0 = 0; r0 < SKV_PAGE_ROWS; r0 += 16) {
-        for (size_t d = 0; d < Dh; d += 16) {
-            __m512i x[16];
-            __mmask16 lanes = skv_lanes16(Dh - d);
-            for (size_t i = 0; i < 16; i++) {
-                size_t r = r0 + i;
-                x[i] = _mm512_setzero_si512();
-                if (r < p->row0 || r >= p->row1) continue;
-                float scale = skv_kv_has_scales(type) ? skv_scale_decode(scales[r]) : 1.0f;
-                x[i] = _mm512_castps_si512(
-                    skv_kv16_avx512(p->page + r * row_bytes, type, d, scale, lanes));
-            }
-            skv_transpose16_avx512(x);
-            size_t n = Dh - d < 16 ? Dh - d : 16;
-            for (size_t i = 0; i < n; i++) {
-                _mm512_storeu_si512(panel + (d + i) * SKV_PAGE_ROWS + r0, x[i]);
-            }
+        const unsigned char *from = p->page + r0 * Dh * sizeof(float);
+        size_t stride = Dh * sizeof(float);
+        if (p->ahead) skv_fetch_avx512(p->ahead + r0 / 16 * chunk, chunk);
+        if (!whole) {
+            for (size_t i = 0; i < 16; i++) widen_row(wide + i * ld, p, type, 0, r0 + i);
+            from = (const unsigned char *)wide;
+            stride = ld * sizeof(float);
         }
+        skv_columns16_avx512(panel + r0 * sizeof(float), SKV_PAGE_ROWS, from, stride, Dh);
     }
 }
 
@@ -57,18 +66,11 @@ static void pack_k(void *panel, const skv_tile_page *p)
 /* panel [64][ld_v]: the rows of V, zero where nothing is seen. */
 INLINE void pack_v_of(float *panel, const skv_tile_page *p, skv_kv_type type)
 {
-    size_t Dh = p->head_dim;
-    const unsigned char *rows = p->page + skv_page_rows_at(type, Dh, 1);
-    const unsigned char *scales = p->page + skv_page_scales_at(type, Dh, 1);
+    size_t row_bytes = p->head_dim * skv_kv_size(type);
+    size_t begin = skv_page_rows_at(type, p->head_dim, 1);
     for (size_t r = 0; r < p->row1; r++) {
-        bool seen = r >= p->row0;
-        const unsigned char *row = rows + r * Dh * skv_kv_size(type);
-        float scale = seen && skv_kv_has_scales(type) ? skv_scale_decode(scales[r]) : 1.0f;
-        for (size_t d = 0; d < p->ld_v; d += 16) {
-            __m512 x = _mm512_setzero_ps();
-            if (seen) x = skv_kv16_avx512(row, type, d, scale, skv_lanes16(Dh - d));
-            _mm512_storeu_ps(panel + r * p->ld_v + d, x);
-        }
+        if (p->ahead) skv_fetch_avx512(p->ahead + begin + r * row_bytes, row_bytes);
+        widen_row(panel + r * p->ld_v, p, type, 1, r);
     }
 }
 
@@ -150,6 +152,7 @@ static bool softmax(const skv_tile_softmax *t)
         for (size_t v = 0; v < 4; v++) {
             x[v] = skv_exp2_avx512(_mm512_sub_ps(x[v], max));
             sum = _mm512_add_ps(sum, x[v]);
+            if (t->v_scales) x[v] = _mm512_mul_ps(x[v], _mm512_loadu_ps(t->v_scales + 16 * v));
             _mm512_storeu_ps(s + 16 * v, x[v]);
         }
         _mm512_storeu_ps(t->sums + r * SKV_TILE_SUMS, sum);

@@ -15,11 +15,16 @@ skv_kv_load_fn skv_kv_load_avx512;
 skv_attention_fn skv_attention_avx512bf16;
 skv_attention_part_fn skv_attention_part_avx512bf16;
 
-/* The scores of row r: capped if asked, minus infinity where nothing is seen. */
+/* The scores of row r: scaled and capped if asked, minus infinity where nothing is seen. */
 static inline void skv_softmax_load_avx512(const skv_tile_softmax *t, size_t r, __m512 x[4])
 {
     const float *s = t->s + r * SKV_PAGE_ROWS;
     for (size_t v = 0; v < 4; v++) x[v] = _mm512_loadu_ps(s + 16 * v);
+    if (t->k_scales) {
+        for (size_t v = 0; v < 4; v++) {
+            x[v] = _mm512_mul_ps(x[v], _mm512_loadu_ps(t->k_scales + 16 * v));
+        }
+    }
     if (t->cap > 0.0f) {
         for (size_t v = 0; v < 4; v++) {
             x[v] = _mm512_mul_ps(skv_tanh_avx512(x[v]), _mm512_set1_ps(t->cap));

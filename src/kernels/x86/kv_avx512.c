@@ -85,7 +85,8 @@ static void load_half(const unsigned char *page, skv_kv_type type, size_t row, s
     }
     for (size_t i = 0; i < n; i += 16) {
         __mmask16 lanes = skv_lanes16(n - i);
-        _mm512_mask_storeu_ps(y + i, lanes, skv_kv16_avx512(at, type, i, scale, lanes));
+        __m512 x = skv_kv16_avx512(at, type, i, lanes);
+        _mm512_mask_storeu_ps(y + i, lanes, _mm512_mul_ps(x, _mm512_set1_ps(scale)));
     }
 }
 

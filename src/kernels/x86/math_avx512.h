@@ -103,9 +103,10 @@ static inline __m512 skv_fp8_to_f32_avx512(__m128i codes)
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(y), sign));
 }
 
-/* Elements i .. i + 15 of a row of a KV page as f32; lanes outside `lanes` are 0 and not read. */
+/* Elements i .. i + 15 of a row of a KV page as f32, 8-bit ones without their scale; lanes
+ * outside `lanes` are 0 and not read. */
 static inline __m512 skv_kv16_avx512(const unsigned char *row, skv_kv_type type, size_t i,
-                                     float scale, __mmask16 lanes)
+                                     __mmask16 lanes)
 {
     if (type == SKV_KV_TYPE_F32) return _mm512_maskz_loadu_ps(lanes, row + 4 * i);
     if (type == SKV_KV_TYPE_BF16) {
@@ -113,35 +114,44 @@ static inline __m512 skv_kv16_avx512(const unsigned char *row, skv_kv_type type,
         return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
     }
     __m128i codes = _mm_maskz_loadu_epi8(lanes, row + i);
-    __m512 x = type == SKV_KV_TYPE_FP8 ? skv_fp8_to_f32_avx512(codes)
-                                       : _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
-    return _mm512_mul_ps(x, _mm512_set1_ps(scale));
+    return type == SKV_KV_TYPE_FP8 ? skv_fp8_to_f32_avx512(codes)
+                                   : _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
 }
 
-/* x[i] lane j becomes x[j] lane i, in units of 32 bits. */
-static inline void skv_transpose16_avx512(__m512i x[16])
+/*
+ * Sixteen rows of n units of 32 bits, `stride` bytes apart, become n rows of sixteen units,
+ * ld units apart. Reads the rows in pieces of four units: beyond n in the last piece.
+ */
+static inline void skv_columns16_avx512(unsigned char *to, size_t ld, const unsigned char *from,
+                                        size_t stride, size_t n)
 {
-    __m512i y[16];
-    for (int i = 0; i < 16; i += 4) { /* 4 x 4 blocks within each 128-bit lane */
-        __m512i a = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        __m512i b = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-        __m512i c = _mm512_unpacklo_epi32(x[i + 2], x[i + 3]);
-        __m512i d = _mm512_unpackhi_epi32(x[i + 2], x[i + 3]);
-        y[i] = _mm512_unpacklo_epi64(a, c);
-        y[i + 1] = _mm512_unpackhi_epi64(a, c);
-        y[i + 2] = _mm512_unpacklo_epi64(b, d);
-        y[i + 3] = _mm512_unpackhi_epi64(b, d);
+    for (size_t i = 0; i < n; i += 4) {
+        __m512i x[4];
+        for (size_t r = 0; r < 4; r++) { /* lane l of x[r] is a piece of row 4 l + r */
+            const unsigned char *at = from + r * stride + 4 * i;
+            x[r] = _mm512_castsi128_si512(_mm_loadu_si128((const void *)at));
+            for (unsigned l = 1; l < 4; l++) {
+                __m128i piece = _mm_loadu_si128((const void *)(at + 4 * l * stride));
+                x[r] = _mm512_mask_broadcast_i32x4(x[r], (__mmask16)(0xfu << 4 * l), piece);
+            }
+        }
+        __m512i a = _mm512_unpacklo_epi32(x[0], x[1]);
+        __m512i b = _mm512_unpackhi_epi32(x[0], x[1]);
+        __m512i c = _mm512_unpacklo_epi32(x[2], x[3]);
+        __m512i d = _mm512_unpackhi_epi32(x[2], x[3]);
+        unsigned char *row = to + i * ld * 4;
+        _mm512_storeu_si512(row, _mm512_unpacklo_epi64(a, c));
+        _mm512_storeu_si512(row + ld * 4, _mm512_unpackhi_epi64(a, c));
+        if (i + 2 >= n) break; /* n is even */
+        _mm512_storeu_si512(row + ld * 8, _mm512_unpacklo_epi64(b, d));
+        _mm512_storeu_si512(row + ld * 12, _mm512_unpackhi_epi64(b, d));
     }
-    for (int i = 0; i < 4; i++) { /* then the 128-bit lanes themselves */
-        __m512i a = _mm512_shuffle_i32x4(y[i], y[i + 4], 0x88);
-        __m512i b = _mm512_shuffle_i32x4(y[i], y[i + 4], 0xdd);
-        __m512i c = _mm512_shuffle_i32x4(y[i + 8], y[i + 12], 0x88);
-        __m512i d = _mm512_shuffle_i32x4(y[i + 8], y[i + 12], 0xdd);
-        x[i] = _mm512_shuffle_i32x4(a, c, 0x88);
-        x[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
-        x[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
-        x[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
-    }
+}
+
+/* Asks for n bytes to be brought near. */
+static inline void skv_fetch_avx512(const unsigned char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
 }
 
 #endif
