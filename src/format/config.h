@@ -95,6 +95,8 @@ typedef struct skv_config {
 } skv_config;
 
 void skv_config_release(skv_config *c);
+/** True when the architecture is `model_type` or its SwiftKV form, model_type_swiftkv. */
+bool skv_config_is(const skv_config *c, const char *model_type);
 
 /** config.json (`name` is for errors). Tells transformers 4 and 5 spellings alike. */
 SKV_MUST_CHECK skv_status skv_config_parse(const char *json, size_t n, const char *name,

@@ -27,7 +27,6 @@ typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY } bias_rule;
 
 typedef struct family {
     const char *model_type; /* without _swiftkv */
-    bool has_swiftkv;
     size_t vocab, hidden, ffn, n_layers, n_heads;
     size_t n_kv_heads; /* 0: as many as heads */
     size_t head_dim;   /* 0: hidden / heads */
@@ -43,45 +42,86 @@ typedef struct family {
     double attention_softcap, final_softcap;
 } family;
 
+#define FAMILY_SHAPE(V, D, F, L, H, Hk)                                                            \
+    .vocab = (V), .hidden = (D), .ffn = (F), .n_layers = (L), .n_heads = (H), .n_kv_heads = (Hk)
 static const family families[] = {
-    {"llama", true, 32000, 4096,  11008,        32,          32,   0,     0,     2048, 0, 1e-6,
-     1e4,     1,    2,     false, WINDOW_NEVER, BIAS_BY_KEY, true, false, false, 0,    0},
-    {"mistral", false, 32000, 4096, 14336, 32,    32,           8,          0,     131072,
-     4096,      1e-6,  1e4,   1,    2,     false, WINDOW_EVERY, BIAS_NEVER, false, false,
-     false,     0,     0},
-    {"qwen2", true, 151936, 4096,  22016,        32,       32,    32,    0,     32768, 4096, 1e-6,
-     1e4,     -1,   -1,     false, WINDOW_UPPER, BIAS_QKV, false, false, false, 0,     0},
-    {"qwen3", true, 151936, 4096,  22016,        32,          32,    32,   128,   32768, 4096, 1e-6,
-     1e4,     -1,   -1,     false, WINDOW_UPPER, BIAS_BY_KEY, false, true, false, 0,     0},
-    {"phi3", false, 32064, 3072,  8192,         32,         32,    0,     0,     4096, 0, 1e-5,
-     1e4,    1,     32000, false, WINDOW_EVERY, BIAS_NEVER, false, false, false, 0,    0},
-    {"gemma2", false, 256000,         2304,        9216,  26,    8,
-     4,        256,   8192,           4096,        1e-6,  1e4,   2,
-     1,        true,  WINDOW_PATTERN, BIAS_BY_KEY, false, false, true,
-     50,       30},
-    {"gemma3_text",
-     false,
-     262208,
-     2304,
-     9216,
-     26,
-     8,
-     4,
-     256,
-     131072,
-     4096,
-     1e-6,
-     1e6,
-     2,
-     1,
-     true,
-     WINDOW_PATTERN,
-     BIAS_BY_KEY,
-     false,
-     true,
-     true,
-     0,
-     0},
+    {.model_type = "llama",
+     FAMILY_SHAPE(32000, 4096, 11008, 32, 32, 0),
+     .context = 2048,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .bos = 1,
+     .eos = 2,
+     .bias = BIAS_BY_KEY,
+     .mlp_bias = true},
+    {.model_type = "mistral",
+     FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
+     .context = 131072,
+     .window = 4096,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .bos = 1,
+     .eos = 2,
+     .windows = WINDOW_EVERY},
+    {.model_type = "qwen2",
+     FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
+     .context = 32768,
+     .window = 4096,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_UPPER,
+     .bias = BIAS_QKV},
+    {.model_type = "qwen3",
+     FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
+     .head_dim = 128,
+     .context = 32768,
+     .window = 4096,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_UPPER,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true},
+    {.model_type = "phi3",
+     FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
+     .context = 4096,
+     .norm_eps = 1e-5,
+     .theta = 1e4,
+     .bos = 1,
+     .eos = 32000,
+     .windows = WINDOW_EVERY},
+    {.model_type = "gemma2",
+     FAMILY_SHAPE(256000, 2304, 9216, 26, 8, 4),
+     .head_dim = 256,
+     .context = 8192,
+     .window = 4096,
+     .norm_eps = 1e-6,
+     .theta = 1e4,
+     .bos = 2,
+     .eos = 1,
+     .tied = true,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .gemma = true,
+     .attention_softcap = 50.0,
+     .final_softcap = 30.0},
+    {.model_type = "gemma3_text",
+     FAMILY_SHAPE(262208, 2304, 9216, 26, 8, 4),
+     .head_dim = 256,
+     .context = 131072,
+     .window = 4096,
+     .norm_eps = 1e-6,
+     .theta = 1e6,
+     .bos = 2,
+     .eos = 1,
+     .tied = true,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .gemma = true},
 };
 
 static void fail(skv_json_reader *r, skv_status status, const char *key, const char *what)
@@ -284,18 +324,20 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     read_eos(r, c, f->eos);
 }
 
-/* Splits "llama_swiftkv" into its family and whether it is SwiftKV. */
-static const family *find_family(const char *model_type, bool *swiftkv)
+/* The length of the model type without "_swiftkv". */
+static size_t base_length(const char *model_type)
 {
     static const char suffix[] = "_swiftkv";
     size_t n = strlen(model_type), n_suffix = sizeof suffix - 1;
-    *swiftkv = n > n_suffix && strcmp(model_type + n - n_suffix, suffix) == 0;
-    if (*swiftkv) n -= n_suffix;
+    bool swiftkv = n > n_suffix && strcmp(model_type + n - n_suffix, suffix) == 0;
+    return swiftkv ? n - n_suffix : n;
+}
+
+static const family *find_family(const char *model_type, size_t n)
+{
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         const family *f = &families[i];
-        if (strlen(f->model_type) == n && strncmp(f->model_type, model_type, n) == 0) {
-            return !*swiftkv || f->has_swiftkv ? f : NULL;
-        }
+        if (strlen(f->model_type) == n && strncmp(f->model_type, model_type, n) == 0) return f;
     }
     return NULL;
 }
@@ -348,8 +390,10 @@ static void read_config(skv_json_reader *r, skv_config *c)
         if (inner.status == SKV_OK) inner.status = r->status;
         *r = inner;
     }
-    bool is_openelm = strcmp(type, "openelm") == 0, swiftkv = false;
-    const family *f = is_openelm ? NULL : find_family(type, &swiftkv);
+    size_t n_base = base_length(type);
+    bool swiftkv = type[n_base] != 0;
+    bool is_openelm = n_base == strlen("openelm") && strncmp(type, "openelm", n_base) == 0;
+    const family *f = is_openelm ? NULL : find_family(type, n_base);
     if (!f && !is_openelm) {
         if (r->status != SKV_OK) return;
         r->status = *type ? skv_fail(r->err, SKV_UNSUPPORTED,

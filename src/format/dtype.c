@@ -71,3 +71,17 @@ void skv_dtype_to_f32(skv_dtype type, float *out, const void *data, size_t n)
     assert(block && n % elements == 0);
     for (size_t i = 0; i < n / elements; i++) block(out + i * elements, bytes + i * size);
 }
+
+void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n)
+{
+    unsigned char *bytes = out;
+    assert(skv_dtype_block_elements(type) == 1);
+    if (type == SKV_DTYPE_F32) {
+        if (n) memcpy(bytes, in, n * sizeof *in);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = type == SKV_DTYPE_BF16 ? skv_bf16_of_float(in[i]) : skv_f16_of_float(in[i]);
+        memcpy(bytes + 2 * i, &h, sizeof h);
+    }
+}

@@ -2,6 +2,8 @@
 #include "format/json_doc.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* jansson recurses once a level and its own limit is high: count before it starts. */
@@ -118,4 +120,82 @@ const char *skv_json_text(skv_json_reader *r, const char *key, const char *fallb
     if (text && strlen(text) == json_string_length(value)) return text;
     wrong_type(r, key, "text");
     return fallback;
+}
+
+/* The shortest decimal that reads back as the same number, always with a point or an exponent. */
+static void print_real(skv_buf *out, double value)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    skv_buf_text(out, text);
+    if (!strpbrk(text, ".e")) skv_buf_text(out, ".0");
+}
+
+static void print_quoted(skv_buf *out, const char *text, size_t n)
+{
+    skv_buf_byte(out, '"');
+    skv_buf_json_text(out, text, n);
+    skv_buf_byte(out, '"');
+}
+
+static void new_line(skv_buf *out, size_t depth)
+{
+    skv_buf_byte(out, '\n');
+    for (size_t i = 0; i < depth; i++) skv_buf_text(out, "  ");
+}
+
+static void print_value(skv_buf *out, const json_t *json, size_t depth);
+
+static void print_members(skv_buf *out, const json_t *json, size_t depth)
+{
+    bool is_object = json_is_object(json);
+    size_t n = is_object ? json_object_size(json) : json_array_size(json);
+    json_t *object = is_object ? json_incref((json_t *)(uintptr_t)json) : NULL;
+    void *member = is_object ? json_object_iter(object) : NULL;
+    skv_buf_byte(out, is_object ? '{' : '[');
+    for (size_t i = 0; i < n && !out->failed; i++) {
+        if (i) skv_buf_byte(out, ',');
+        new_line(out, depth + 1);
+        if (is_object) {
+            const char *key = json_object_iter_key(member);
+            print_quoted(out, key, strlen(key));
+            skv_buf_text(out, ": ");
+            print_value(out, json_object_iter_value(member), depth + 1);
+            member = json_object_iter_next(object, member);
+        } else {
+            print_value(out, json_array_get(json, i), depth + 1);
+        }
+    }
+    if (n) new_line(out, depth);
+    skv_buf_byte(out, is_object ? '}' : ']');
+    json_decref(object);
+}
+
+static void print_value(skv_buf *out, const json_t *json, size_t depth)
+{
+    if (depth > SKV_JSON_DEPTH_MAX) {
+        out->failed = true;
+        return;
+    }
+    switch (json_typeof(json)) {
+    case JSON_STRING: print_quoted(out, json_string_value(json), json_string_length(json)); return;
+    case JSON_INTEGER: skv_buf_printf(out, "%lld", (long long)json_integer_value(json)); return;
+    case JSON_REAL: print_real(out, json_real_value(json)); return;
+    case JSON_TRUE: skv_buf_text(out, "true"); return;
+    case JSON_FALSE: skv_buf_text(out, "false"); return;
+    case JSON_NULL: skv_buf_text(out, "null"); return;
+    case JSON_OBJECT:
+    case JSON_ARRAY:
+    default: print_members(out, json, depth); return;
+    }
+}
+
+bool skv_json_print(skv_buf *out, const json_t *json)
+{
+    print_value(out, json, 0);
+    skv_buf_byte(out, '\n');
+    return !out->failed;
 }

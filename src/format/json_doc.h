@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/fail.h"
 
 enum { SKV_JSON_DEPTH_MAX = 64 };
@@ -20,6 +21,10 @@ enum { SKV_JSON_DEPTH_MAX = 64 };
 /** Duplicate keys are refused. Release *out with json_decref. `name` is for errors. */
 SKV_MUST_CHECK skv_status skv_json_load(const char *text, size_t n, size_t max_bytes,
                                         const char *name, json_t **out, skv_error *err);
+
+/** Appends the JSON, indented by two spaces a level, numbers with as few digits as tell them apart;
+ * false (and out->failed) when it is full or the nesting too deep. */
+bool skv_json_print(skv_buf *out, const json_t *json);
 
 typedef struct skv_json_reader {
     const json_t *object; /* borrowed; NULL reads as an empty object */

@@ -125,9 +125,8 @@ static skv_status open_folder(skv_source *s, skv_error *err)
 {
     SKV_TRY(read_configs(s, err));
     SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
-    const char *architecture = s->config.architecture;
-    const skv_name_scheme *scheme = skv_folder_scheme(architecture);
-    bool is_gemma3 = strcmp(architecture, "gemma3_text") == 0;
+    const skv_name_scheme *scheme = skv_folder_scheme(&s->config);
+    bool is_gemma3 = skv_config_is(&s->config, "gemma3_text");
     for (size_t i = 0; i < skv_safetensors_count(s->safetensors); i++) {
         const skv_tensor *t = skv_safetensors_at(s->safetensors, i);
         char buffer[256];

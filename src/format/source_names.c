@@ -33,19 +33,17 @@ static const skv_name_rule openelm_layer[] = {
 static const skv_name_rule openelm_global[] = {
     {"transformer.token_embeddings.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
     {"transformer.norm.weight", "model.norm.weight", SKV_NAME_KEEP},
-    {"lm_head.weight", "lm_head.weight", SKV_NAME_KEEP},
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
 static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true};
 static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true};
-static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global,
-                                        false};
+static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true};
 
-const skv_name_scheme *skv_folder_scheme(const char *architecture)
+const skv_name_scheme *skv_folder_scheme(const skv_config *c)
 {
-    if (strcmp(architecture, "phi3") == 0) return &phi3;
-    if (strcmp(architecture, "openelm") == 0) return &openelm;
+    if (skv_config_is(c, "phi3")) return &phi3;
+    if (skv_config_is(c, "openelm")) return &openelm;
     return &plain;
 }
 

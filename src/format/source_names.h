@@ -33,8 +33,8 @@ SKV_MUST_CHECK skv_status skv_source_add_renamed(skv_source *source, const skv_n
                                                  const char *name, const skv_tensor *tensor,
                                                  skv_error *err);
 
-/** The scheme of a folder of this architecture. */
-const skv_name_scheme *skv_folder_scheme(const char *architecture);
+/** The scheme of a folder with this configuration. */
+const skv_name_scheme *skv_folder_scheme(const skv_config *c);
 /**
  * The published name without what a model with images puts before its text part; NULL for a
  * tensor of another part. `buffer` holds `size` bytes and is used where the name changes.
