@@ -30,7 +30,7 @@ static const double RUN_SECONDS = 0.6; /* for one line of the table */
 struct bench {
     skv_pool *pool;
     skv_kernels kernels;
-    skv_peak peak;
+    skv_peak_loops peak;
     size_t kc; /* 0: the kernel's own */
     bool cpu_clock;
 };

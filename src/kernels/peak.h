@@ -21,13 +21,13 @@ typedef struct skv_peak_loop {
     double ops; /* of one round; a multiply-add of two numbers is two */
 } skv_peak_loop;
 
-typedef struct skv_peak {
+typedef struct skv_peak_loops {
     skv_peak_loop f32, bf16, i8;
     skv_peak_read_fn *read;
-} skv_peak;
+} skv_peak_loops;
 
 /** Fills the table with the fastest loops that a processor with these features runs. */
-void skv_peak_init(skv_peak *peak, unsigned features);
+void skv_peak_init(skv_peak_loops *peak, unsigned features);
 
 extern const skv_peak_loop skv_peak_f32_ref, skv_peak_i8_ref;
 skv_peak_read_fn skv_peak_read_ref;
