@@ -129,7 +129,8 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
 {
     skv_load_options load = load_options(e);
     skv_backend_limits limits = backend_limits(e);
-    size_t weights = skv_model_bytes(e->config, e->be, &load);
+    size_t weights = 0;
+    SKV_TRY(skv_model_bytes(e->config, e->be, &load, &weights, err));
     size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim);
     size_t kv, total;
     e->workspace_bytes = skv_workspace_bytes(e->config, e->options.step_tokens) +

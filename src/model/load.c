@@ -146,14 +146,18 @@ static skv_status count_bytes(loader *ld, const load_job *job, skv_error *err)
     return SKV_OK;
 }
 
-size_t skv_model_bytes(const skv_config *config, skv_backend *be, const skv_load_options *options)
+skv_status skv_model_bytes(const skv_config *config, skv_backend *be,
+                           const skv_load_options *options, size_t *n_bytes, skv_error *err)
 {
     skv_model shape = {.layers = skv_alloc_zero(config->n_layers, sizeof *shape.layers)};
+    SKV_REQUIRE(shape.layers, err, SKV_MEMORY, "weights: no memory for %zu layers",
+                config->n_layers);
     loader ld = {.model = &shape, .config = config, .be = be, .options = options};
     ld.visit = count_bytes;
-    bool counted = shape.layers && visit_products(&ld, NULL) == SKV_OK;
+    skv_status status = visit_products(&ld, err);
+    if (status == SKV_OK) *n_bytes = ld.bytes_all;
     skv_free(shape.layers);
-    return counted ? ld.bytes_all : 0;
+    return status;
 }
 
 /* ---- loading ---- */
@@ -341,7 +345,7 @@ static skv_status load_all(loader *ld, skv_error *err)
     SKV_TRY(
         find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden, &model->embedding, err));
     SKV_TRY(load_vectors(ld, err));
-    ld->bytes_all = skv_model_bytes(c, ld->be, ld->options);
+    SKV_TRY(skv_model_bytes(c, ld->be, ld->options, &ld->bytes_all, err));
     ld->visit = load_product;
     return visit_products(ld, err);
 }
