@@ -48,6 +48,7 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
 {
     const __m512i high_half = _mm512_set1_epi32(-65536);
     __m512 sum[SKV_MR512][4], even[4], odd[4];
+    skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }

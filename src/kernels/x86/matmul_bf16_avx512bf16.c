@@ -40,6 +40,7 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const ui
                                                          const uint32_t *w, const size_t m)
 {
     __m512 sum[SKV_MR512][4];
+    skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }

@@ -94,6 +94,7 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const un
                                                          const unsigned char *w, const size_t m)
 {
     _Alignas(64) float sum[SKV_MR512 * SKV_NR512];
+    skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m * SKV_NR512; i += 16) _mm512_store_ps(sum + i, _mm512_setzero_ps());
     for (size_t left = t.n_units; left;) {
         size_t n = skv_min_size(left, SKV_I8_GROUP_UNITS);

@@ -239,43 +239,53 @@ void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip)
     }
 }
 
-/* The sum of one row's codes in a packed group. */
-static int32_t sum_codes(const unsigned char *units, size_t m, size_t n_units)
+static inline int32_t sum_lanes(__m256i v)
 {
-    int32_t sum = 0;
-    for (size_t u = 0; u < n_units; u++) {
-        int8_t c[SKV_UNIT];
-        memcpy(c, units + u * m * SKV_UNIT, sizeof c);
-        sum += c[0] + c[1] + c[2] + c[3];
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtsi128_si32(s);
+}
+
+/* One row of a group, x [128], becomes row i of each of four 8 x 8 sets of units. */
+static inline void quantise_row(__m256i units[4][LANES], size_t i, const float *x, float *scale,
+                                int32_t *start)
+{
+    const __m256i ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
+    __m256i sum = _mm256_setzero_si256();
+    *scale = skv_i8_scale(largest(x, SKV_I8_GROUP));
+    float inverse = skv_i8_inverse(*scale);
+    for (size_t c = 0; c < 4; c++) {
+        __m256i codes = units_i8(x + 32 * c, inverse);
+        __m256i pairs = _mm256_maddubs_epi16(ones8, codes);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones16));
+        units[c][i] = codes;
     }
-    return sum;
+    *start = -128 * sum_lanes(sum);
 }
 
 static void pack_x_i8_group(unsigned char *out, skv_pack_rows x)
 {
-    size_t m = x.n;
+    size_t m = x.n, n_units = skv_ceil_div(x.K, 4);
     float *scales = (float *)(void *)out;
-    int32_t *sums = (int32_t *)(void *)(out + m * sizeof *scales);
-    float inverse[LANES] = {0};
-    for (size_t i = 0; i < m; i++) {
-        scales[i] = skv_i8_scale(largest(x.rows + i * x.ld, x.K));
-        inverse[i] = skv_i8_inverse(scales[i]);
+    int32_t *starts = (int32_t *)(void *)(out + m * sizeof *scales);
+    float copy[SKV_I8_GROUP] = {0};
+    __m256i units[4][LANES];
+    for (size_t i = 0; i < LANES; i++) {
+        for (size_t c = 0; c < 4; c++) units[c][i] = _mm256_setzero_si256();
     }
-    struct strip s = {
-        .rows = x.rows,
-        .ld = x.ld,
-        .n = m,
-        .K = x.K,
-        .unit = 4,
-        .inverse = inverse,
-        .flip = _mm256_setzero_si256(),
-        .out = out + 2 * m * SKV_UNIT,
-        .out_step = m * SKV_UNIT,
-    };
-    pack_strip(s, units_i8);
     for (size_t i = 0; i < m; i++) {
-        const unsigned char *units = out + (2 * m + i) * SKV_UNIT;
-        sums[i] = -128 * sum_codes(units, m, skv_ceil_div(x.K, 4));
+        const float *row = x.rows + i * x.ld;
+        if (x.K < SKV_I8_GROUP) row = memcpy(copy, row, x.K * sizeof *copy);
+        quantise_row(units, i, row, scales + i, starts + i);
+    }
+    out += 2 * m * SKV_UNIT;
+    for (size_t c = 0; c * LANES < n_units; c++) {
+        transpose8(units[c]);
+        size_t n = skv_min_size(n_units - c * LANES, LANES);
+        for (size_t t = 0; t < n; t++, out += m * SKV_UNIT) {
+            _mm256_storeu_si256((__m256i *)(void *)out, units[c][t]);
+        }
     }
 }
 
