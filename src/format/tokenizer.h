@@ -64,6 +64,7 @@ typedef struct skv_stream_decoder {
     bool started;
     char held[16]; /* the unfinished character */
     size_t n_held;
+    size_t n_stripped; /* characters that the decoder took from the start of the text */
 } skv_stream_decoder;
 
 void skv_stream_decoder_init(skv_stream_decoder *d, const skv_tokenizer *t, bool with_special);

@@ -1,0 +1,78 @@
+/*
+ * The vocabulary: id -> text and text -> id. Texts are any bytes; ids may have gaps.
+ */
+#ifndef SKV_FORMAT_TOKENIZER_VOCAB_H
+#define SKV_FORMAT_TOKENIZER_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+enum skv_token_flags {
+    SKV_TOKEN_PRESENT = 1 << 0, /* the id is in use */
+    SKV_TOKEN_SPECIAL = 1 << 1, /* left out of decoded text unless asked for */
+    SKV_TOKEN_BYTE = 1 << 2,    /* <0xXX> of a SentencePiece vocabulary */
+    SKV_TOKEN_UNKNOWN = 1 << 3, /* stands for what the vocabulary cannot spell */
+    SKV_TOKEN_LITERAL = 1 << 4, /* decoded as spelled: control, user-defined */
+    SKV_TOKEN_UNUSED = 1 << 5   /* SentencePiece: never produced */
+};
+
+#define SKV_NO_TOKEN UINT32_MAX
+
+typedef struct skv_vocab {
+    char *bytes; /* owned; all texts */
+    size_t n_bytes, bytes_capacity;
+    uint32_t *start;  /* owned; [n_ids] offset into bytes */
+    uint32_t *length; /* owned; [n_ids] bytes */
+    uint8_t *flags;   /* owned; [n_ids] skv_token_flags, 0 for a gap */
+    size_t n_ids;
+    uint32_t *slots; /* owned; [mask + 1] id + 1, 0 for an empty slot */
+    size_t mask;
+} skv_vocab;
+
+/** Room for the ids below n_ids and texts of n_bytes in all; both are checked against limits. */
+SKV_MUST_CHECK skv_status skv_vocab_init(skv_vocab *v, size_t n_ids, size_t n_bytes,
+                                         const char *name, skv_error *err);
+void skv_vocab_release(skv_vocab *v);
+/**
+ * Sets the text of an id that has none. A text that another id has already is found under the
+ * later id only. False when the id is taken or out of range, or the bytes do not fit.
+ */
+bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsigned flags);
+/** The id of a text, SKV_NO_TOKEN when there is none. */
+uint32_t skv_vocab_find(const skv_vocab *v, const char *text, size_t n);
+
+static inline bool skv_vocab_has(const skv_vocab *v, uint32_t id)
+{
+    return id < v->n_ids && (v->flags[id] & SKV_TOKEN_PRESENT) != 0;
+}
+
+static inline const char *skv_vocab_text(const skv_vocab *v, uint32_t id, size_t *n)
+{
+    *n = v->length[id];
+    return v->bytes + v->start[id];
+}
+
+/** Mixes text[0..n) to 64 bits: multiply and fold, 8 bytes at a time. */
+static inline uint64_t skv_hash_text(const char *text, size_t n)
+{
+    uint64_t hash = 0x9e3779b97f4a7c15u ^ n;
+    uint64_t word;
+    for (; n >= 8; text += 8, n -= 8) {
+        memcpy(&word, text, 8);
+        hash = (hash ^ word) * 0xbf58476d1ce4e5b9u;
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, text, n);
+    hash = (hash ^ word) * 0x94d049bb133111ebu;
+    return hash ^ hash >> 29;
+}
+
+/** The value of "<0xXX>" with two hexadecimal digits, -1 for any other text. */
+int skv_byte_token_value(const char *text, size_t n);
+
+#endif
