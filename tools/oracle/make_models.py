@@ -128,7 +128,7 @@ def check_plain(name, config, weights, logits_of):
 
 def eos_of(config):
     eos = config["eos_token_id"]
-    return eos[0] if isinstance(eos, list) else eos
+    return set(eos) if isinstance(eos, list) else {eos}
 
 
 def golden(name, config, modes, lengths, source):
