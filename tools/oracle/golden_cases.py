@@ -22,7 +22,7 @@ def case_result(logits_of, ids, eos):
         margin = min(margin, (last.values[0] - last.values[1]).item())
         greedy.append(last.indices[0].item())
         line.append(greedy[-1])
-    if margin < MARGIN or eos in greedy:
+    if margin < MARGIN or eos & set(greedy):
         return None
     return {
         "logprobs": [None] + [round(v, 9) for v in picked],

@@ -200,7 +200,7 @@ def write_gguf(path, name, spec, shapes):
 
 def check_file(path, name, config, weights, logits_of):
     """Reads the llama file back and runs it with neighbouring pairs, as GGUF means it."""
-    by_gguf = {t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type)).to(torch.float64)
+    by_gguf = {t.name: torch.tensor(gguf.quants.dequantize(t.data, t.tensor_type), dtype=torch.float64)
                for t in gguf.GGUFReader(path).tensors}
     read = {n: by_gguf[gguf_name(n, False)] for n in weights}
     plain = plain_models.LlamaFamily(config, read, interleaved=True)

@@ -87,8 +87,8 @@ def base_tensors(name, config):
     return {n: tensor_for(name, n, s, gemma) for n, s in shapes.items()}
 
 
-def transformers_logits(folder):
-    """ids -> logits by the published implementation, loaded from the files in float64."""
+def load_float64(folder):
+    """The published implementation, loaded from the files, all of it in float64."""
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
     assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
@@ -101,6 +101,11 @@ def transformers_logits(folder):
         kind = stored.get("dtype", stored.get("torch_dtype"))
         scale = torch.tensor(stored["hidden_size"] ** 0.5).to(getattr(torch, kind))
         embedding.embed_scale.copy_(scale)
+    return model
+
+
+def transformers_logits(folder):
+    model = load_float64(folder)
 
     @torch.no_grad()
     def logits_of(ids):
@@ -123,7 +128,7 @@ def check_plain(name, config, weights, logits_of):
 
 def eos_of(config):
     eos = config["eos_token_id"]
-    return eos[0] if isinstance(eos, list) else eos
+    return set(eos) if isinstance(eos, list) else {eos}
 
 
 def golden(name, config, modes, lengths, source):
@@ -270,7 +275,7 @@ def openelm_tensors(name, config):
 
 def make_openelm(root, name):
     config, folder = model_specs.openelm_spec(), root / name
-    save(folder, config, openelm_tensors(name, config))
+    save(folder, config, openelm_tensors(name, config), "bf16")
     plain = plain_models.OpenElm(config, read_float64(folder))
     result = golden(name, config, {None: plain.forward}, model_specs.LENGTHS, "plain torch, float64")
     golden_cases.write_json(folder / "golden.json", result)

@@ -235,7 +235,7 @@ def openelm_spec():
         "rope_freq_constant": 10000,
         "rope_max_length": 256,
         "share_input_output_layers": True,
-        "torch_dtype": "float32",
+        "torch_dtype": "bfloat16",
         "transformers_version": "4.39.3",
         "use_cache": True,
         "vocab_size": 109,
@@ -280,6 +280,10 @@ def swiftkv_specs():
             "config": swiftkv(llama(v5, head_dim=16, **bf5), 6, 2, 4),
             "dtype": "bf16",
             "shards": 2,
+        },
+        "llama-swiftkv-off": {  # l = L: legal, the base model and a norm_swiftkv that nothing reads
+            "config": swiftkv(llama(v4, **bf4), 2, 2, 1),
+            "dtype": "bf16",
         },
         "qwen2-swiftkv-g1": {
             "config": swiftkv(qwen(v4, "Qwen2", **q2, **bf4), 6, 2, 1),
