@@ -283,7 +283,7 @@ static void check_case(struct run *run, const skv_matmul *mm, matmul_kind kind, 
 static double time_tile(const skv_matmul *mm, const float *x, const float *w, size_t K)
 {
     float c[MAX_MR * MAX_NR];
-    double best = INFINITY;
+    double best = (double)INFINITY;
     unsigned char *panel = skv_alloc_aligned(mm->w_bytes(K), 1);
     unsigned char *block = skv_alloc_aligned(mm->x_bytes(mm->mr, K), 1);
     if (panel && block) {

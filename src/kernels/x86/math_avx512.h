@@ -14,7 +14,8 @@
 /* The first n (at most 16) lanes. */
 static inline __mmask16 skv_lanes16(size_t n)
 {
-    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1u);
+    if (n >= 16) return 0xffff;
+    return (__mmask16)((1u << n) - 1u);
 }
 
 /* 2^x within 2e-7 for softmax weights; minus infinity and deep underflow give 0. */
