@@ -37,8 +37,10 @@ SKV_CHECKED skv_status skv_model_info_swiftkv(const char *path, size_t l, size_t
 SKV_API size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv);
 
 /*
- * Arithmetic of one prompt token by part, in floating-point operations (a multiply-add is two),
- * counted as the papers' Table 1 does: attention over `context` tokens for every token.
+ * Arithmetic of the average token of a prompt of `context` tokens by part, in floating-point
+ * operations (a multiply-add is two). It sees half of the prompt, so attention is
+ * 4 * H * Dh * (context + 1) / 2 a layer. The papers' Table 1 counts the same, but for two
+ * conventions: the vocabulary twice (embedding and head), and attention in units of 2^30.
  */
 typedef struct skv_cost {
     double vocabulary; /* the head */

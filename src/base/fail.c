@@ -1,4 +1,5 @@
 /* Statuses and error lines: see fail.h. */
+#define SKV_FAIL_HOME
 #include "base/fail.h"
 
 #include <stdarg.h>

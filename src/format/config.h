@@ -56,6 +56,7 @@ typedef struct skv_layer_shape {
 
 typedef struct skv_config {
     char architecture[64];   /* model_type: "llama", "qwen2_swiftkv", "gemma3_text", ... */
+    char dtype[16];          /* the weights' type as config.json says it, or "" */
     size_t n_layers;         /* L */
     size_t hidden;           /* D */
     size_t head_dim;         /* Dh, the same in every layer */
@@ -94,6 +95,8 @@ typedef struct skv_config {
 } skv_config;
 
 void skv_config_release(skv_config *c);
+/** True when the architecture is `model_type` or its SwiftKV form, model_type_swiftkv. */
+bool skv_config_is(const skv_config *c, const char *model_type);
 
 /** config.json (`name` is for errors). Tells transformers 4 and 5 spellings alike. */
 SKV_MUST_CHECK skv_status skv_config_parse(const char *json, size_t n, const char *name,

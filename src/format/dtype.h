@@ -37,5 +37,7 @@ size_t skv_dtype_block_bytes(skv_dtype type);
 bool skv_dtype_bytes(skv_dtype type, size_t n, size_t *n_bytes);
 /** out[0..n) = the n elements at data as f32; n is whole blocks. data needs no alignment. */
 void skv_dtype_to_f32(skv_dtype type, float *out, const void *data, size_t n);
+/** out[0..n) = in[0..n) rounded to F32, F16 or BF16 (to nearest, ties to even), no other type. */
+void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n);
 
 #endif

@@ -12,7 +12,17 @@
 
 typedef struct skv_source skv_source;
 
-/** path is a folder with config.json or a .gguf file. */
+struct skv_gguf;
+
+/**
+ * Tensors are presented under the names of the Llama family, whatever the file calls them; fused
+ * projections appear as their parts. Per layer i, as "model.layers.{i}.": input_layernorm,
+ * self_attn.{q,k,v,o}_proj, self_attn.{q,k}_norm, post_attention_layernorm, mlp.{gate,up,down}_proj
+ * (".weight", ".bias"); Gemma adds pre_feedforward_layernorm and post_feedforward_layernorm (its
+ * post_attention_layernorm follows the attention). Outside: model.embed_tokens.weight,
+ * model.norm.weight, and lm_head.weight unless the configuration says `tied`.
+ *
+ * path is a folder with config.json or a .gguf file. */
 SKV_MUST_CHECK skv_status skv_source_open(const char *path, skv_source **out, skv_error *err);
 void skv_source_close(skv_source *source);
 
@@ -22,6 +32,14 @@ const skv_config *skv_source_config(const skv_source *source);
 const skv_tensor *skv_source_find(const skv_source *source, const char *name);
 size_t skv_source_count(const skv_source *source);
 const skv_tensor *skv_source_at(const skv_source *source, size_t i);
+/** Why a tensor that the files hold is not among them ("element type I64"), or NULL. */
+const char *skv_source_unusable(const skv_source *source, const char *name);
+/**
+ * Compares every tensor that the configuration calls for with what the files hold: present, of the
+ * right shape. The SwiftKV tensors are checked too; the teacher's projections in layers that
+ * SwiftKV replaces may be absent, all of a layer or none. skv_source_open ends with this.
+ */
+SKV_MUST_CHECK skv_status skv_source_check_shapes(const skv_source *source, skv_error *err);
 /** The GGUF file behind it, for the tokenizer inside; NULL for a folder. */
 const struct skv_gguf *skv_source_gguf(const skv_source *source);
 

@@ -16,7 +16,7 @@ typedef struct skv_tensor {
     size_t n_bytes;
     /* Rows stored for interleaved rotation (GGUF's llama q and k): n_rope_heads > 0 means that
      * each head's rows stand in pair order, and row r of the rotate-half form is row
-     * skv_tensor_stored_row(t, r) of the file. */
+     * skv_tensor_stored_row(t, r) of the file. In a vector (a bias) it is the elements. */
     size_t n_rope_heads;
 } skv_tensor;
 
@@ -24,6 +24,8 @@ typedef struct skv_tensor {
 size_t skv_tensor_rows(const skv_tensor *t);
 size_t skv_tensor_columns(const skv_tensor *t);
 size_t skv_tensor_stored_row(const skv_tensor *t, size_t row);
+/** Writes "[4096,1024]", cut to size - 1 characters; returns the uncut length. */
+size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
 /** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order. */
 void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out);
 

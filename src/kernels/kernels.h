@@ -29,8 +29,11 @@
  *   kind   packed weights                      packed rows                        arithmetic
  *   f32    float                               float                              f32
  *   bf16   bfloat16, rounded to nearest even   bfloat16                           f32 sums
- *   i8     int8, one f16 scale for each row    uint8 = round(x / scale) + 128,    int32 in a group,
- *          of W and group of 128 along K       one f32 scale a row and group      f32 across groups
+ *   i8     int8, one bfloat16 scale for each   int8 = round(x / scale),           int32 in a group,
+ *          row of W and group of 128 along K   one f32 scale a row and group      f32 across groups
+ *
+ * An int8 scale is amax / 127 of its group, or 0 if amax < 127 * FLT_MIN. A weight's scale is
+ * rounded before its codes are made, so bfloat16 costs nothing and has no range to leave.
  */
 enum { SKV_I8_GROUP = 128 }; /* length of an int8 group along K; the last one may be shorter */
 

@@ -1,0 +1,320 @@
+/*
+ * bench_matmul [--cpu LEVEL] [--threads N] [--kc K] [--kind f32|bf16|i8] [--decode-only]
+ *              [--cpu-clock]
+ *
+ * The machine's limits and, as a share of them, the matrix products: prompts (M rows at once,
+ * GOP/s) and decoding (few rows over weights larger than the caches, GB/s of packed weights).
+ * Every line compares with a limit measured right before and after it, since machines are shared.
+ * --cpu-clock counts the processor time of the process, divided by its threads, instead of the
+ * time on the wall: on a machine with other work it tells more about arithmetic.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "kernels/kernels.h"
+#include "kernels/peak.h"
+
+enum { MAX_RUNS = 200, READ_TASKS = 64, PEAK_TASKS = 32 };
+
+static const double RUN_SECONDS = 0.6; /* for one line of the table */
+
+struct bench {
+    skv_pool *pool;
+    skv_kernels kernels;
+    skv_peak_loops peak;
+    size_t kc; /* 0: the kernel's own */
+    bool cpu_clock;
+};
+
+static double now_ns(const struct bench *b)
+{
+    struct timespec t;
+    if (!b->cpu_clock || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0) {
+        return (double)skv_clock_ns();
+    }
+    double ns = (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+    return ns / (double)skv_pool_threads(b->pool);
+}
+
+/* One product over n_copies sets of weights, so that they do not stay in the caches. */
+struct product {
+    const skv_matmul *mm;
+    size_t M, N, K, kc;
+    size_t n_panels, n_blocks;
+    size_t panel_bytes, block_bytes;
+    size_t n_copies, i_copy;
+    float *x, *w, *c;      /* [M, K], [nr, K], [M, n_panels * nr] */
+    unsigned char *panels; /* [n_copies][n_panels] */
+    unsigned char *blocks; /* [n_blocks] */
+};
+
+/* ------------------------------------------------------------------------------------------ */
+
+struct peak_run {
+    const skv_peak_loop *loop;
+    size_t n_rounds;
+    skv_peak_read_fn *read;
+    const unsigned char *buffer;
+    size_t n_bytes;
+    float sink[PEAK_TASKS][SKV_PEAK_FLOATS];
+    uint64_t read_sink[READ_TASKS];
+};
+
+static void run_loop(void *arg, size_t i_task, size_t i_thread)
+{
+    struct peak_run *run = arg;
+    (void)i_thread;
+    for (size_t i = 0; i < SKV_PEAK_FLOATS; i++) run->sink[i_task][i] = 0.5f;
+    run->loop->run(run->sink[i_task], run->n_rounds);
+}
+
+static void run_read(void *arg, size_t i_task, size_t i_thread)
+{
+    struct peak_run *run = arg;
+    size_t portion = run->n_bytes / READ_TASKS;
+    (void)i_thread;
+    run->read_sink[i_task] = run->read(run->buffer + i_task * portion, portion);
+}
+
+/* Operations in a nanosecond, all threads together, of the best of three short runs. */
+static double measure_ops(struct bench *b, const skv_peak_loop *loop)
+{
+    struct peak_run run = {.loop = loop, .n_rounds = (size_t)(2.0e8 / loop->ops)};
+    double best = 0.0;
+    for (int i = 0; i < 3; i++) {
+        double start = now_ns(b);
+        skv_pool_run(b->pool, PEAK_TASKS, run_loop, &run);
+        double ns = (now_ns(b) - start);
+        best = fmax(best, loop->ops * (double)run.n_rounds * PEAK_TASKS / ns);
+    }
+    return best;
+}
+
+/* Bytes in a nanosecond over a buffer. */
+static double measure_read(struct bench *b, const unsigned char *buffer, size_t n_bytes)
+{
+    struct peak_run run = {.read = b->peak.read, .buffer = buffer, .n_bytes = n_bytes};
+    double best = 0.0;
+    for (int i = 0; i < 3; i++) {
+        double start = now_ns(b);
+        skv_pool_run(b->pool, READ_TASKS, run_read, &run);
+        best = fmax(best, (double)n_bytes / (now_ns(b) - start));
+    }
+    return best;
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+/* Rows are dealt out evenly: 8 rows in blocks of at most 6 are 4 and 4. */
+static size_t first_row(const struct product *p, size_t i_block)
+{
+    return i_block * p->M / p->n_blocks;
+}
+
+static size_t block_rows(const struct product *p, size_t i_block)
+{
+    return first_row(p, i_block + 1) - first_row(p, i_block);
+}
+
+static void pack_block(void *arg, size_t i_task, size_t i_thread)
+{
+    struct product *p = arg;
+    (void)i_thread;
+    p->mm->pack_x(p->blocks + i_task * p->block_bytes, p->x + first_row(p, i_task) * p->K, p->K,
+                  block_rows(p, i_task), p->K);
+}
+
+static void multiply_panel(void *arg, size_t i_task, size_t i_thread)
+{
+    struct product *p = arg;
+    const skv_matmul *mm = p->mm;
+    const unsigned char *panel = p->panels + (p->i_copy * p->n_panels + i_task) * p->panel_bytes;
+    size_t ldc = p->n_panels * mm->nr;
+    (void)i_thread;
+    for (size_t k0 = 0; k0 < p->K; k0 += p->kc) {
+        size_t k1 = skv_min_size(k0 + p->kc, p->K);
+        for (size_t i = 0; i < p->n_blocks; i++) {
+            float *c = p->c + first_row(p, i) * ldc + i_task * mm->nr;
+            mm->tile(c, ldc, p->blocks + i * p->block_bytes, panel, block_rows(p, i), p->K, k0, k1,
+                     k0 > 0);
+        }
+    }
+}
+
+static void pack_panel(void *arg, size_t i_task, size_t i_thread)
+{
+    struct product *p = arg;
+    (void)i_thread;
+    p->mm->pack_w(p->panels + i_task * p->panel_bytes, p->w, p->K, p->mm->nr, p->K);
+}
+
+static void multiply(struct bench *b, struct product *p)
+{
+    skv_pool_run(b->pool, p->n_blocks, pack_block, p);
+    skv_pool_run(b->pool, p->n_panels, multiply_panel, p);
+    p->i_copy = (p->i_copy + 1) % p->n_copies;
+}
+
+static bool product_init(struct product *p, struct bench *b)
+{
+    p->kc = b->kc ? b->kc : p->mm->kc;
+    p->n_panels = skv_ceil_div(p->N, p->mm->nr);
+    p->n_blocks = skv_ceil_div(p->M, p->mm->mr);
+    p->panel_bytes = skv_round_up(p->mm->w_bytes(p->K), SKV_ALIGN);
+    p->block_bytes = skv_round_up(p->mm->x_bytes(skv_min_size(p->mm->mr, p->M), p->K), SKV_ALIGN);
+    p->x = skv_alloc(p->M * p->K, sizeof *p->x);
+    p->w = skv_alloc(p->mm->nr * p->K, sizeof *p->w);
+    p->c = skv_map_zero(p->M * p->n_panels * p->mm->nr * sizeof *p->c);
+    p->panels = skv_map_zero(p->n_copies * p->n_panels * p->panel_bytes);
+    p->blocks = skv_map_zero(p->n_blocks * p->block_bytes);
+    if (!p->x || !p->w || !p->c || !p->panels || !p->blocks) return false;
+    skv_rng rng;
+    skv_rng_init(&rng, 1);
+    for (size_t i = 0; i < p->M * p->K; i++) p->x[i] = (float)skv_rng_uniform(&rng) - 0.5f;
+    for (size_t i = 0; i < p->mm->nr * p->K; i++) p->w[i] = (float)skv_rng_uniform(&rng) - 0.5f;
+    skv_pool_run(b->pool, p->n_copies * p->n_panels, pack_panel, p);
+    return true;
+}
+
+static void product_release(struct product *p)
+{
+    skv_free(p->x);
+    skv_free(p->w);
+    skv_unmap(p->c, p->M * p->n_panels * p->mm->nr * sizeof *p->c);
+    skv_unmap(p->panels, p->n_copies * p->n_panels * p->panel_bytes);
+    skv_unmap(p->blocks, p->n_blocks * p->block_bytes);
+}
+
+/* ------------------------------------------------------------------------------------------ */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Nanoseconds of one product: *best and the median. */
+static double time_product(struct bench *b, struct product *p, double *best)
+{
+    double ns[MAX_RUNS], total = 0.0;
+    size_t n = 0;
+    multiply(b, p);
+    while (n < MAX_RUNS && (n < 5 || total < RUN_SECONDS * 1e9)) {
+        double start = now_ns(b);
+        multiply(b, p);
+        ns[n] = (now_ns(b) - start);
+        total += ns[n++];
+    }
+    qsort(ns, n, sizeof *ns, compare_doubles);
+    *best = ns[0];
+    return ns[n / 2];
+}
+
+static void bench_prompt(struct bench *b, const char *kind, const skv_matmul *mm,
+                         const skv_peak_loop *loop, const size_t shape[3])
+{
+    struct product p = {.mm = mm, .M = shape[0], .N = shape[1], .K = shape[2], .n_copies = 1};
+    if (product_init(&p, b)) {
+        double best, limit = measure_ops(b, loop);
+        double median = time_product(b, &p, &best);
+        limit = fmax(limit, measure_ops(b, loop));
+        double ops = 2.0 * (double)p.M * (double)p.N * (double)p.K;
+        printf("%-4s %5zu x %5zu x %5zu  %7.1f GOP/s  %5.1f %% (median)  %5.1f %% (best) of %.0f\n",
+               kind, p.M, p.N, p.K, ops / median, 100.0 * ops / median / limit,
+               100.0 * ops / best / limit, limit);
+        (void)fflush(stdout);
+    }
+    product_release(&p);
+}
+
+static void bench_decode(struct bench *b, const char *kind, const skv_matmul *mm, size_t M)
+{
+    struct product p = {.mm = mm, .M = M, .N = 8192, .K = 2048};
+    size_t bytes = mm->w_bytes(p.K) * skv_ceil_div(p.N, mm->nr);
+    p.n_copies = skv_ceil_div((size_t)512 << 20, bytes);
+    if (product_init(&p, b)) {
+        size_t all = p.n_copies * p.n_panels * p.panel_bytes;
+        double best, limit = measure_read(b, p.panels, all);
+        double median = time_product(b, &p, &best);
+        limit = fmax(limit, measure_read(b, p.panels, all));
+        double n = (double)(p.n_panels * p.panel_bytes);
+        printf("%-4s %5zu x %5zu x %5zu  %7.1f GB/s   %5.1f %% (median)  %5.1f %% (best) of %.1f\n",
+               kind, p.M, p.N, p.K, n / median, 100.0 * n / median / limit,
+               100.0 * n / best / limit, limit);
+        (void)fflush(stdout);
+    }
+    product_release(&p);
+}
+
+static void bench_all(struct bench *b, const char *only, bool decode_only)
+{
+    static const size_t shapes[][3] = {{512, 2048, 2048},
+                                       {512, 8192, 2048},
+                                       {512, 2048, 8192},
+                                       {2048, 8192, 2048},
+                                       {512, 576, 576}};
+    static const size_t few[] = {1, 2, 4, 8};
+    const skv_matmul *products[] = {&b->kernels.f32, &b->kernels.bf16, &b->kernels.i8};
+    const skv_peak_loop *loops[] = {&b->peak.f32, &b->peak.bf16, &b->peak.i8};
+    const char *names[] = {"f32", "bf16", "i8"};
+    for (size_t i = 0; i < 3; i++) {
+        if (only && strcmp(only, names[i]) != 0) continue;
+        for (size_t j = 0; !decode_only && j < sizeof shapes / sizeof shapes[0]; j++) {
+            bench_prompt(b, names[i], products[i], loops[i], shapes[j]);
+        }
+        for (size_t j = 0; j < sizeof few / sizeof few[0]; j++) {
+            bench_decode(b, names[i], products[i], few[j]);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {0};
+    const char *only = NULL;
+    bool decode_only = false;
+    size_t n_threads = 0;
+    skv_cpu_level level = SKV_CPU_LEVEL_BEST;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--decode-only") == 0) {
+            decode_only = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--cpu-clock") == 0) {
+            b.cpu_clock = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--cpu") == 0 && !skv_cpu_level_parse(value, &level)) return 2;
+        if (strcmp(argv[i], "--threads") == 0) n_threads = (size_t)strtoul(value, NULL, 10);
+        if (strcmp(argv[i], "--kc") == 0) b.kc = (size_t)strtoul(value, NULL, 10);
+        if (strcmp(argv[i], "--kind") == 0) only = value;
+        i++;
+    }
+    skv_error err = {0};
+    if (skv_pool_create(n_threads, &b.pool, &err) != SKV_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    unsigned features = skv_cpu_detect();
+    char name[128];
+    skv_cpu_name(name, sizeof name);
+    skv_kernels_init(&b.kernels, level, features);
+    skv_peak_init(&b.peak, features);
+    printf("%s, %zu threads, level %s\n", name, skv_pool_threads(b.pool),
+           skv_cpu_level_name(b.kernels.level));
+    printf("limits: f32 %.0f, bf16 %.0f, int8 %.0f GOP/s\n", measure_ops(&b, &b.peak.f32),
+           measure_ops(&b, &b.peak.bf16), measure_ops(&b, &b.peak.i8));
+    bench_all(&b, only, decode_only);
+    skv_pool_free(b.pool);
+    return 0;
+}

@@ -1,0 +1,49 @@
+# Completion of swiftkv(1) for bash: commands, options, and the values of options that have few.
+# shellcheck shell=bash
+
+_swiftkv_options() {
+    local model='--threads --weights --kv --prefill --ctx --cpu'
+    local sampling='-n --temp --top-k --top-p --min-p --repetition-penalty --presence-penalty
+        --frequency-penalty --stop --seed --ignore-eos'
+    case $1 in
+    generate) echo "-p --file --ids-file $sampling $model --json" ;;
+    chat) echo "--system $sampling $model" ;;
+    score) echo "--file --ids-file $model --json" ;;
+    tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
+    render) echo "--messages --tools --vars --add-generation-prompt" ;;
+    info) echo "--json" ;;
+    similarity) echo "--text --svg --json $model" ;;
+    transform) echo "--kv-layers --group" ;;
+    bench) echo "--preset --kv-layers --group --prompt --gen --batch --compare --peak $model --json" ;;
+    esac
+    echo --help
+}
+
+_swiftkv() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    local command=${COMP_WORDS[1]} values=
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        values='generate chat score tokenize render info similarity transform bench --help --version'
+    else
+        case $before in
+        --weights) values='f32 bf16 int8' ;;
+        --kv) values='f32 bf16 fp8 int8' ;;
+        --prefill) values='full swiftkv swiftkv-full teacher' ;;
+        --cpu) values='best ref avx2 avx512 neon' ;;
+        --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
+        --file | --ids-file | --text | --svg | --messages | --tools | --vars)
+            mapfile -t COMPREPLY < <(compgen -f -- "$word")
+            return
+            ;;
+        *) [[ $word != -* ]] || values=$(_swiftkv_options "$command") ;;
+        esac
+    fi
+    if [ -n "$values" ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$word") # a model: a folder or a file
+    fi
+}
+
+complete -o filenames -F _swiftkv swiftkv

@@ -1,0 +1,277 @@
+/* An engine's life: options, opening, the memory plan. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "prefill/methods.h"
+
+enum {
+    DEFAULT_CONTEXT = 8192, /* tokens, where the model could have more */
+    DEFAULT_STEP_TOKENS = 512,
+    STEP_TOKENS_MAX = 1 << 16,
+    CONTEXT_MAX = 1 << 24
+};
+
+skv_engine_options skv_engine_options_default(void)
+{
+    return (skv_engine_options){0};
+}
+
+/* ---- resolving options ---- */
+
+static bool holds_f32(const skv_engine *e)
+{
+    if (!e->source) return false;
+    const skv_tensor *t = skv_source_find(e->source, "model.layers.0.self_attn.o_proj.weight");
+    return t && t->type == SKV_DTYPE_F32;
+}
+
+static skv_status resolve_prefill(skv_engine_options *o, const skv_config *c, skv_error *err)
+{
+    if (o->prefill == SKV_PREFILL_AUTO) {
+        o->prefill = c->swiftkv ? SKV_PREFILL_SWIFTKV : SKV_PREFILL_FULL;
+    }
+    bool wants_swiftkv =
+        o->prefill == SKV_PREFILL_SWIFTKV || o->prefill == SKV_PREFILL_SWIFTKV_FULL;
+    SKV_REQUIRE(c->swiftkv || !wants_swiftkv, err, SKV_UNSUPPORTED,
+                "prefill: %s, but this %s model holds no SwiftKV weights (swiftkv transform "
+                "makes them)",
+                skv_prefill_name(o->prefill), c->architecture);
+    /* On a SwiftKV file "full" means: nothing is skipped. */
+    if (c->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
+    if (o->prefill == SKV_PREFILL_SWIFTKV_FULL) o->no_skip = true;
+    return SKV_OK;
+}
+
+static skv_status resolve_options(skv_engine *e, skv_error *err)
+{
+    skv_engine_options *o = &e->options;
+    const skv_config *c = e->config;
+    SKV_TRY(resolve_prefill(o, c, err));
+    if (o->weights == SKV_WEIGHTS_AUTO) {
+        o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
+    }
+    if (o->kv == SKV_KV_AUTO) {
+        o->kv = o->weights == SKV_WEIGHTS_F32 ? SKV_KV_F32 : SKV_KV_BF16;
+    }
+    if (o->context == 0) o->context = skv_min_size(c->context, DEFAULT_CONTEXT);
+    SKV_REQUIRE(o->context <= c->context && o->context <= CONTEXT_MAX, err, SKV_RANGE,
+                "context: %zu tokens, the model has %zu", o->context, c->context);
+    if (o->kv_tokens == 0) o->kv_tokens = o->context;
+    if (o->step_tokens == 0) o->step_tokens = DEFAULT_STEP_TOKENS;
+    SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
+                o->step_tokens, STEP_TOKENS_MAX);
+    e->level = SKV_CPU_LEVEL_BEST;
+    SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, &e->level), err, SKV_ARGUMENT,
+                "cpu: unknown level \"%s\"", o->cpu);
+    return SKV_OK;
+}
+
+static skv_weight_type weight_type(skv_weights weights)
+{
+    if (weights == SKV_WEIGHTS_F32) return SKV_WEIGHT_F32;
+    return weights == SKV_WEIGHTS_INT8 ? SKV_WEIGHT_I8 : SKV_WEIGHT_BF16;
+}
+
+static skv_kv_type kv_type(skv_kv kv)
+{
+    switch (kv) {
+    case SKV_KV_F32: return SKV_KV_TYPE_F32;
+    case SKV_KV_FP8: return SKV_KV_TYPE_FP8;
+    case SKV_KV_INT8: return SKV_KV_TYPE_INT8;
+    default: return SKV_KV_TYPE_BF16;
+    }
+}
+
+static skv_load_options load_options(const skv_engine *e)
+{
+    bool teacher = e->options.prefill == SKV_PREFILL_TEACHER;
+    return (skv_load_options){.type = weight_type(e->options.weights),
+                              .student = !teacher,
+                              .teacher = teacher,
+                              .seed = e->options.random_seed,
+                              .progress = e->options.progress,
+                              .user = e->options.user};
+}
+
+/* ---- the memory plan: everything is counted, said and then taken ---- */
+
+static skv_backend_limits backend_limits(const skv_engine *e)
+{
+    const skv_config *c = e->config;
+    skv_backend_limits limits = {.max_rows = e->options.step_tokens,
+                                 .max_K = c->hidden,
+                                 .head_dim = c->head_dim,
+                                 .max_group = 1,
+                                 .max_kv_rows = e->options.context};
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const skv_layer_shape *s = &c->layers[i];
+        limits.max_K = skv_max_size(limits.max_K, s->ffn);
+        limits.max_K = skv_max_size(limits.max_K, s->n_heads * c->head_dim);
+        limits.max_heads = skv_max_size(limits.max_heads, s->n_heads);
+        limits.max_group = skv_max_size(limits.max_group, s->n_heads / s->n_kv_heads);
+    }
+    return limits;
+}
+
+/* Pages for kv_tokens tokens, with a page more for each sequence that a step could hold. */
+static size_t pool_pages(const skv_engine *e)
+{
+    const skv_engine_options *o = &e->options;
+    size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
+    return skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
+           (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+}
+
+static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
+{
+    skv_load_options load = load_options(e);
+    skv_backend_limits limits = backend_limits(e);
+    size_t weights = skv_model_bytes(e->config, e->be, &load);
+    size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim);
+    size_t kv, total;
+    e->workspace_bytes = skv_workspace_bytes(e->config, e->options.step_tokens) +
+                         e->be->reserve_bytes(e->be, &limits);
+    bool fits = skv_size_mul(n_pages, page, &kv) && skv_size_add(weights, kv, &total) &&
+                skv_size_add(total, e->workspace_bytes, &total);
+    const double MIB = 1048576.0;
+    size_t available = skv_memory_available();
+    SKV_REQUIRE(fits && total <= available, err, SKV_MEMORY,
+                "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
+                "MiB, %.0f MiB are available",
+                (double)weights / MIB, (double)n_pages * (double)page / MIB, e->options.kv_tokens,
+                (double)e->workspace_bytes / MIB, (double)available / MIB);
+    return SKV_OK;
+}
+
+static skv_status make_plan(skv_engine *e, skv_error *err)
+{
+    bool skip = !e->options.no_skip;
+    switch (e->options.prefill) {
+    case SKV_PREFILL_SWIFTKV:
+    case SKV_PREFILL_SWIFTKV_FULL: return skv_plan_swiftkv(&e->plan, e->config, skip, err);
+    default: return skv_plan_full(&e->plan, e->config, skip, err);
+    }
+}
+
+static skv_status build(skv_engine *e, skv_error *err)
+{
+    SKV_TRY(resolve_options(e, err));
+    SKV_TRY(skv_backend_cpu_create(e->options.threads, e->level, &e->be, err));
+    SKV_TRY(make_plan(e, err));
+    size_t n_pages = pool_pages(e);
+    SKV_TRY(check_memory(e, n_pages, err));
+    skv_backend_limits limits = backend_limits(e);
+    SKV_TRY(e->be->reserve(e->be, &limits, err));
+    SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
+    SKV_TRY(skv_kv_pool_create(e->be, kv_type(e->options.kv), e->config->head_dim, n_pages,
+                               &e->pool, err));
+    e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
+    SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
+    skv_load_options load = load_options(e);
+    return skv_model_load(&e->model, e->config, e->source, e->be, &load, err);
+}
+
+static skv_status create(const skv_engine_options *options, skv_engine **out, skv_error *err)
+{
+    skv_engine *e = skv_alloc_zero(1, sizeof *e);
+    SKV_REQUIRE(e, err, SKV_MEMORY, "engine: no memory");
+    e->options = options ? *options : skv_engine_options_default();
+    atomic_init(&e->cancel, false);
+    *out = e;
+    return SKV_OK;
+}
+
+/* Finishes an engine whose configuration is known, or frees it. */
+static skv_status finish(skv_engine *e, skv_status status, skv_engine **out, skv_error *err)
+{
+    if (status == SKV_OK) status = build(e, err);
+    if (status != SKV_OK) {
+        skv_engine_close(e);
+        return status;
+    }
+    e->options.cpu = NULL; /* the caller's string is not kept */
+    *out = e;
+    return SKV_OK;
+}
+
+skv_status skv_engine_open(const char *path, const skv_engine_options *options, skv_engine **out,
+                           skv_error *err)
+{
+    skv_engine *e = NULL;
+    SKV_TRY(create(options, &e, err));
+    skv_status status = skv_source_open(path, &e->source, err);
+    if (status == SKV_OK) e->config = skv_source_config(e->source);
+    return finish(e, status, out, err);
+}
+
+skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
+                                  skv_engine **out, skv_error *err)
+{
+    skv_engine *e = NULL;
+    SKV_TRY(create(options, &e, err));
+    skv_status status = skv_preset_config(name, e->options.preset_kv_layers,
+                                          e->options.preset_group, &e->preset, err);
+    e->config = e->preset;
+    return finish(e, status, out, err);
+}
+
+void skv_engine_close(skv_engine *e)
+{
+    if (!e) return;
+    skv_model_release(&e->model);
+    skv_kv_pool_free(e->pool);
+    if (e->be) {
+        skv_workspace_release(&e->ws, e->be);
+        e->be->free(e->be);
+    }
+    skv_plan_release(&e->plan);
+    skv_free(e->spans);
+    skv_source_close(e->source);
+    skv_preset_free(e->preset);
+    skv_free(e);
+}
+
+void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
+{
+    size_t page = skv_kv_pool_page_bytes(e->pool), n = skv_kv_pool_pages(e->pool);
+    size_t n_free = skv_kv_pool_free_pages(e->pool);
+    *out = (skv_engine_stats){.weight_bytes = e->model.weight_bytes,
+                              .workspace_bytes = e->workspace_bytes,
+                              .kv_bytes_max = n * page,
+                              .kv_bytes = (n - n_free) * page,
+                              .kv_pages = n,
+                              .kv_pages_free = n_free,
+                              .context = e->options.context,
+                              .step_tokens = e->options.step_tokens,
+                              .threads = e->be->threads(e->be),
+                              .weights = e->options.weights,
+                              .kv = e->options.kv,
+                              .prefill = e->options.prefill,
+                              .cpu = skv_cpu_level_name(e->level)};
+}
+
+size_t skv_engine_vocab(const skv_engine *e)
+{
+    return e->config->vocab;
+}
+
+bool skv_engine_is_eos(const skv_engine *e, int32_t id)
+{
+    for (size_t i = 0; i < e->config->n_eos; i++) {
+        if (e->config->eos[i] == id) return true;
+    }
+    return false;
+}
+
+int32_t skv_engine_bos(const skv_engine *e)
+{
+    return e->config->bos;
+}
+
+void skv_cancel(skv_engine *e)
+{
+    atomic_store(&e->cancel, true);
+}

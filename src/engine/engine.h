@@ -1,0 +1,48 @@
+/* The engine's own state, shared by the files of src/engine. */
+#ifndef SKV_ENGINE_H
+#define SKV_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "format/source.h"
+#include "kv/kv_cache.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "skv/skv.h"
+
+struct skv_engine {
+    skv_engine_options options; /* as given, defaults resolved; pointers not kept */
+    skv_source *source;         /* owned; NULL for a preset */
+    skv_config *preset;         /* owned; NULL for a file */
+    const skv_config *config;   /* of one of the two */
+    skv_backend *be;            /* owned */
+    skv_model model;
+    skv_plan plan;
+    skv_kv_pool *pool; /* owned */
+    skv_workspace ws;
+    skv_forward_span *spans; /* owned, [step_tokens] */
+    size_t workspace_bytes;
+    skv_cpu_level level;
+    atomic_bool cancel;
+};
+
+struct skv_sequence {
+    skv_engine *engine; /* borrowed */
+    size_t max_tokens;
+    size_t n_seen;      /* tokens: the position of the next one */
+    int32_t *ids;       /* owned, [max_tokens], mapped */
+    skv_kv_cache cache; /* cache.n_rows: rows kept */
+};
+
+/** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
+SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
+                                            skv_config **out, skv_error *err);
+void skv_preset_free(skv_config *config);
+
+/** Spans through the layers with a tap on the hidden states (skv_step without one). */
+SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,
+                                             size_t n_spans, skv_logits_fn *on_logits,
+                                             skv_hidden_sink *on_hidden, void *user,
+                                             skv_error *err);
+
+#endif

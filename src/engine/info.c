@@ -1,0 +1,174 @@
+/* What a model is and what a token of it costs, from its configuration alone. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+#include "skv/tools.h"
+
+/* A configuration that is either a file's or a preset's. */
+typedef struct model_view {
+    skv_source *source; /* owned or NULL */
+    skv_config *preset; /* owned or NULL */
+    const skv_config *config;
+} model_view;
+
+static const char PRESET_PREFIX[] = "preset:";
+
+static skv_status view_open(const char *path, model_view *view, skv_error *err)
+{
+    *view = (model_view){0};
+    size_t n = sizeof PRESET_PREFIX - 1;
+    if (strncmp(path, PRESET_PREFIX, n) == 0) {
+        SKV_TRY(skv_preset_config(path + n, 0, 0, &view->preset, err));
+        view->config = view->preset;
+        return SKV_OK;
+    }
+    SKV_TRY(skv_source_open(path, &view->source, err));
+    view->config = skv_source_config(view->source);
+    return SKV_OK;
+}
+
+static void view_close(model_view *view)
+{
+    skv_source_close(view->source);
+    skv_preset_free(view->preset);
+}
+
+static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l, size_t g,
+                                skv_error *err)
+{
+    SKV_REQUIRE(l >= 1 && l <= c->n_layers, err, SKV_RANGE, "%s: kv layers %zu, 1 to %zu", path, l,
+                c->n_layers);
+    SKV_REQUIRE(g >= 1 && (c->n_layers - l) % g == 0, err, SKV_RANGE,
+                "%s: group %zu does not divide the %zu layers from %zu on", path, g,
+                c->n_layers - l, l);
+    return SKV_OK;
+}
+
+/* True when layer i makes its own K and V with SwiftKV from layer l in groups of g. */
+static bool owns_kv(size_t i, size_t l, size_t g)
+{
+    return i < l || (i - l) % g == 0;
+}
+
+static bool layers_differ(const skv_config *c)
+{
+    for (size_t i = 1; i < c->n_layers; i++) {
+        if (c->layers[i].n_heads != c->layers[0].n_heads ||
+            c->layers[i].n_kv_heads != c->layers[0].n_kv_heads ||
+            c->layers[i].ffn != c->layers[0].ffn) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Weights of one layer, norms and biases included. */
+static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t g)
+{
+    const skv_layer_shape *s = &c->layers[i];
+    uint64_t D = c->hidden, q = s->n_heads * c->head_dim, kv = s->n_kv_heads * c->head_dim;
+    uint64_t n = 2 * q * D + 3 * D * s->ffn + (c->post_norms ? 4 : 2) * D;
+    if (c->qkv_bias) n += q;
+    if (c->qk_norm) n += c->head_dim;
+    if (c->o_bias) n += D;
+    if (c->mlp_bias) n += 2 * (uint64_t)s->ffn + D;
+    if (!owns_kv(i, l, g)) return n;
+    return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0) + (c->qk_norm ? c->head_dim : 0);
+}
+
+static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)
+{
+    *out = (skv_model_info){.layers = c->n_layers,
+                            .hidden = c->hidden,
+                            .head_dim = c->head_dim,
+                            .vocab = c->vocab,
+                            .context = c->context,
+                            .heads = c->layers[0].n_heads,
+                            .kv_heads = c->layers[0].n_kv_heads,
+                            .ffn = c->layers[0].ffn,
+                            .per_layer = layers_differ(c),
+                            .tied = c->tied,
+                            .swiftkv = swiftkv,
+                            .swiftkv_layers = l,
+                            .group = g};
+    memcpy(out->architecture, c->architecture, sizeof out->architecture);
+    out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
+    if (swiftkv) out->parameters += c->hidden; /* norm_swiftkv */
+    for (size_t i = 0; i < c->n_layers; i++) {
+        out->parameters += layer_parameters(c, i, l, g);
+        if (!owns_kv(i, l, g)) continue;
+        out->kv_slots++;
+        out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * c->head_dim;
+    }
+}
+
+skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error *err)
+{
+    model_view view;
+    SKV_TRY(view_open(path, &view, err));
+    describe(view.config, view.config->kv_layers, view.config->kv_group, view.config->swiftkv, out);
+    view_close(&view);
+    return SKV_OK;
+}
+
+skv_status skv_model_info_swiftkv(const char *path, size_t l, size_t g, skv_model_info *out,
+                                  skv_error *err)
+{
+    model_view view;
+    SKV_TRY(view_open(path, &view, err));
+    skv_status status = check_swiftkv(view.config, path, l, g, err);
+    if (status == SKV_OK) describe(view.config, l, g, true, out);
+    view_close(&view);
+    return status;
+}
+
+size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv)
+{
+    size_t n = (size_t)info->kv_elements;
+    switch (kv) {
+    case SKV_KV_F32: return n * 4;
+    case SKV_KV_FP8:
+    case SKV_KV_INT8: return n + n / info->head_dim; /* a byte of scale for each row of a head */
+    default: return n * 2;
+    }
+}
+
+/* Rows that the average token of a prompt of T tokens sees. */
+static double average_visible(size_t window, size_t T)
+{
+    double t = (double)T, w = (double)window;
+    if (window == 0 || window >= T) return (t + 1) / 2;
+    return (w * (w + 1) / 2 + (t - w) * w) / t;
+}
+
+static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, size_t context,
+                           skv_cost *out)
+{
+    const skv_layer_shape *s = &c->layers[i];
+    double D = (double)c->hidden, q = (double)(s->n_heads * c->head_dim);
+    double kv = (double)(s->n_kv_heads * c->head_dim);
+    if (owns_kv(i, l, g)) out->kv += 2 * 2 * D * kv;
+    if (i >= l) return;
+    out->q += 2 * D * q;
+    out->o += 2 * D * q;
+    out->mlp += 2 * 3 * D * (double)s->ffn;
+    out->attention += 4 * q * average_visible(s->window, context);
+}
+
+skv_status skv_model_cost(const char *path, size_t l, size_t g, size_t context, skv_cost *out,
+                          skv_error *err)
+{
+    model_view view;
+    SKV_TRY(view_open(path, &view, err));
+    const skv_config *c = view.config;
+    skv_status status = check_swiftkv(c, path, l, g, err);
+    if (status == SKV_OK) {
+        *out = (skv_cost){.vocabulary = 2 * (double)c->hidden * (double)c->vocab};
+        for (size_t i = 0; i < c->n_layers; i++) add_layer_cost(c, i, l, g, context, out);
+        out->total = out->vocabulary + out->kv + out->q + out->o + out->mlp + out->attention;
+    }
+    view_close(&view);
+    return status;
+}

@@ -1,0 +1,136 @@
+/* Presets: the shapes of published models, to be filled with random weights for measuring. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+
+typedef struct preset {
+    const char *name, *architecture;
+    size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
+    double theta;
+    bool tied, qkv_bias, qk_norm, llama3_rope;
+} preset;
+
+/* From the models' published configurations. */
+static const preset presets[] = {
+    {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, true, false, false,
+     true},
+    {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, true, false, false,
+     true},
+    {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, false, false, false,
+     true},
+    {"llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, 131072, 5e5, false, false,
+     false, true},
+    {"llama-3.1-405b", "llama", 126, 16384, 128, 8, 128, 53248, 128256, 131072, 5e5, false, false,
+     false, true},
+    {"llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, false, false, false,
+     false},
+    {"mistral-7b", "mistral", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, false, false, false,
+     false},
+    {"smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, true, false, false, false},
+    {"smollm2-360m", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, true, false, false,
+     false},
+    {"smollm2-1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, true, false, false,
+     false},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, true, true, false,
+     false},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, true, true, false,
+     false},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, false, true, false,
+     false},
+    {"qwen2.5-14b", "qwen2", 48, 5120, 40, 8, 128, 13824, 152064, 32768, 1e6, false, true, false,
+     false},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true, false, true,
+     false},
+    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true,
+     false},
+};
+
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+const char *skv_preset_name(size_t i)
+{
+    return i < N_PRESETS ? presets[i].name : NULL;
+}
+
+static void fill_rope(skv_rope *rope, const preset *p)
+{
+    *rope = (skv_rope){.theta = p->theta, .n_rot = p->head_dim, .factor = 1, .attention_factor = 1};
+    if (!p->llama3_rope) return;
+    rope->scaling = SKV_ROPE_LLAMA3;
+    rope->factor = strncmp(p->name, "llama-3.2", 9) == 0 ? 32 : 8;
+    rope->low_freq_factor = 1;
+    rope->high_freq_factor = 4;
+    rope->original_context = 8192;
+}
+
+static void fill_config(skv_config *c, const preset *p)
+{
+    *c = (skv_config){.n_layers = p->layers,
+                      .hidden = p->hidden,
+                      .head_dim = p->head_dim,
+                      .vocab = p->vocab,
+                      .context = p->context,
+                      .layers = c->layers,
+                      .norm_eps = 1e-5,
+                      .qkv_bias = p->qkv_bias,
+                      .qk_norm = p->qk_norm,
+                      .tied = p->tied,
+                      .attention_scale = 1 / sqrt((double)p->head_dim),
+                      .embedding_scale = 1,
+                      .kv_layers = p->layers,
+                      .kv_group = 1,
+                      .bos = -1};
+    memcpy(c->architecture, p->architecture, strlen(p->architecture) + 1);
+    for (size_t i = 0; i < p->layers; i++) {
+        c->layers[i] =
+            (skv_layer_shape){.n_heads = p->heads, .n_kv_heads = p->kv_heads, .ffn = p->ffn};
+    }
+    fill_rope(&c->ropes[0], p);
+    c->ropes[1] = c->ropes[0];
+}
+
+static const preset *find_preset(const char *name)
+{
+    for (size_t i = 0; i < N_PRESETS; i++) {
+        if (strcmp(presets[i].name, name) == 0) return &presets[i];
+    }
+    return NULL;
+}
+
+skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group, skv_config **out,
+                             skv_error *err)
+{
+    const preset *p = find_preset(name);
+    SKV_REQUIRE(p, err, SKV_ARGUMENT, "preset: unknown name \"%s\"", name);
+    skv_config *c = skv_alloc_zero(1, sizeof *c);
+    if (c) c->layers = skv_alloc_zero(p->layers, sizeof *c->layers);
+    if (!c || !c->layers) {
+        skv_free(c);
+        return skv_fail(err, SKV_MEMORY, "preset: no memory for %zu layers", p->layers);
+    }
+    fill_config(c, p);
+    if (kv_layers > 0) {
+        c->swiftkv = true;
+        c->kv_layers = kv_layers;
+        c->kv_group = group ? group : 1;
+        size_t n = strlen(c->architecture);
+        memcpy(c->architecture + n, "_swiftkv", sizeof "_swiftkv");
+    }
+    skv_status status = skv_config_check(c, name, err);
+    if (status != SKV_OK) {
+        skv_preset_free(c);
+        return status;
+    }
+    *out = c;
+    return SKV_OK;
+}
+
+void skv_preset_free(skv_config *config)
+{
+    if (!config) return;
+    skv_config_release(config);
+    skv_free(config);
+}

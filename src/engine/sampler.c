@@ -1,0 +1,204 @@
+/*
+ * Choosing a token from logits: penalties, temperature, top-k, min-p, top-p, and a draw.
+ *
+ * The order is that of the common servers: penalties on logits, then temperature, then top-k on
+ * the sorted candidates, min-p against the best, top-p on what is left. One uniform number is
+ * drawn for every token that is not greedy, so a seed gives the same tokens again.
+ */
+#include <math.h>
+
+#include "base/fail.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "skv/skv.h"
+
+typedef struct candidate {
+    int32_t id;
+    float logit;
+} candidate;
+
+struct skv_sampler {
+    skv_sampling s;
+    size_t vocab;
+    skv_rng rng;
+    candidate *candidates; /* owned, [vocab] */
+    double *weights;       /* owned, [vocab] */
+    uint32_t *seen;        /* owned, [vocab]: times in prompt and answer; NULL: no penalties */
+    uint32_t *generated;   /* owned, [vocab]: times in the answer; NULL likewise */
+};
+
+skv_sampling skv_sampling_default(void)
+{
+    return (skv_sampling){.top_p = 1, .repetition_penalty = 1};
+}
+
+static skv_status check_sampling(const skv_sampling *s, skv_error *err)
+{
+    SKV_REQUIRE(s->temperature >= 0 && isfinite(s->temperature), err, SKV_RANGE,
+                "temperature: %g, at least 0", s->temperature);
+    SKV_REQUIRE(s->top_p > 0 && s->top_p <= 1, err, SKV_RANGE, "top_p: %g, in (0, 1]", s->top_p);
+    SKV_REQUIRE(s->min_p >= 0 && s->min_p < 1, err, SKV_RANGE, "min_p: %g, in [0, 1)", s->min_p);
+    SKV_REQUIRE(s->repetition_penalty > 0 && isfinite(s->repetition_penalty), err, SKV_RANGE,
+                "repetition_penalty: %g, more than 0", s->repetition_penalty);
+    SKV_REQUIRE(isfinite(s->presence_penalty) && isfinite(s->frequency_penalty), err, SKV_RANGE,
+                "presence_penalty %g and frequency_penalty %g must be finite", s->presence_penalty,
+                s->frequency_penalty);
+    return SKV_OK;
+}
+
+static bool has_penalties(const skv_sampling *s)
+{
+    return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+}
+
+skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sampler **out,
+                              skv_error *err)
+{
+    SKV_TRY(check_sampling(sampling, err));
+    skv_sampler *sampler = skv_alloc_zero(1, sizeof *sampler);
+    SKV_REQUIRE(sampler, err, SKV_MEMORY, "sampler: no memory");
+    sampler->s = *sampling;
+    sampler->vocab = vocab;
+    skv_rng_init(&sampler->rng, sampling->seed);
+    sampler->candidates = skv_alloc(vocab, sizeof *sampler->candidates);
+    sampler->weights = skv_alloc(vocab, sizeof *sampler->weights);
+    bool ok = sampler->candidates && sampler->weights;
+    if (has_penalties(sampling)) {
+        sampler->seen = skv_alloc_zero(vocab, sizeof *sampler->seen);
+        sampler->generated = skv_alloc_zero(vocab, sizeof *sampler->generated);
+        ok = ok && sampler->seen && sampler->generated;
+    }
+    if (!ok) {
+        skv_sampler_free(sampler);
+        return skv_fail(err, SKV_MEMORY, "sampler: no memory for a vocabulary of %zu", vocab);
+    }
+    *out = sampler;
+    return SKV_OK;
+}
+
+void skv_sampler_free(skv_sampler *sampler)
+{
+    if (!sampler) return;
+    skv_free(sampler->candidates);
+    skv_free(sampler->weights);
+    skv_free(sampler->seen);
+    skv_free(sampler->generated);
+    skv_free(sampler);
+}
+
+void skv_sampler_accept(skv_sampler *sampler, int32_t id, bool generated)
+{
+    if (!sampler->seen || id < 0 || (size_t)id >= sampler->vocab) return;
+    sampler->seen[id]++;
+    if (generated) sampler->generated[id]++;
+}
+
+static void apply_penalties(const skv_sampler *sampler, float *logits)
+{
+    if (!sampler->seen) return;
+    const skv_sampling *s = &sampler->s;
+    for (size_t i = 0; i < sampler->vocab; i++) {
+        if (sampler->seen[i] == 0) continue;
+        double x = (double)logits[i];
+        x = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
+        if (sampler->generated[i] > 0) x -= s->presence_penalty;
+        x -= s->frequency_penalty * (double)sampler->generated[i];
+        logits[i] = (float)x;
+    }
+}
+
+static int32_t greedy(const float *logits, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++) {
+        if (logits[i] > logits[best]) best = i;
+    }
+    return (int32_t)best;
+}
+
+/* True when a stands before b: larger logit, lower id among equals. */
+static bool before(candidate a, candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+static void sift_down(candidate *heap, size_t n, size_t i)
+{
+    for (;;) {
+        size_t best = i;
+        for (size_t child = 2 * i + 1; child <= 2 * i + 2 && child < n; child++) {
+            if (before(heap[child], heap[best])) best = child;
+        }
+        if (best == i) return;
+        candidate moved = heap[i];
+        heap[i] = heap[best];
+        heap[best] = moved;
+        i = best;
+    }
+}
+
+/* Takes the first of a heap of *n candidates. */
+static candidate pop(candidate *heap, size_t *n)
+{
+    candidate first = heap[0];
+    heap[0] = heap[--*n];
+    sift_down(heap, *n, 0);
+    return first;
+}
+
+/*
+ * Candidates leave a heap in order of probability, so only as many are sorted as are kept. The
+ * j-th one taken is put behind the shrinking heap: it stands at V - 1 - j.
+ */
+static size_t take_best(skv_sampler *sampler, const float *logits)
+{
+    const skv_sampling *s = &sampler->s;
+    size_t V = sampler->vocab, n_heap = V, n_kept = 0;
+    size_t max_kept = s->top_k > 0 ? skv_min_size(s->top_k, V) : V;
+    for (size_t i = 0; i < V; i++) sampler->candidates[i] = (candidate){(int32_t)i, logits[i]};
+    for (size_t i = V / 2; i-- > 0;) sift_down(sampler->candidates, V, i);
+    double best = (double)sampler->candidates[0].logit, kept = 0;
+    /* With top_k, top_p is a share of what top_k leaves, known only when all are taken. */
+    double enough = HUGE_VAL;
+    if (s->top_p < 1 && max_kept == V) {
+        enough = 0;
+        for (size_t i = 0; i < V; i++) {
+            double p = exp(((double)logits[i] - best) / s->temperature);
+            if (p >= s->min_p) enough += s->top_p * p;
+        }
+    }
+    while (n_kept < max_kept && kept < enough) {
+        candidate c = pop(sampler->candidates, &n_heap);
+        double p = exp(((double)c.logit - best) / s->temperature);
+        if (n_kept > 0 && p < s->min_p) break;
+        sampler->candidates[n_heap] = c;
+        sampler->weights[n_kept++] = p;
+        kept += p;
+    }
+    return n_kept;
+}
+
+static int32_t sample(skv_sampler *sampler, const float *logits)
+{
+    size_t n_taken = take_best(sampler, logits), n_kept = 0;
+    double taken = 0, kept = 0;
+    for (size_t i = 0; i < n_taken; i++) taken += sampler->weights[i];
+    bool cut = sampler->s.top_k > 0 && sampler->s.top_p < 1;
+    while (n_kept < n_taken && (!cut || kept < sampler->s.top_p * taken)) {
+        kept += sampler->weights[n_kept++];
+    }
+    double u = skv_rng_uniform(&sampler->rng) * kept;
+    size_t j = 0;
+    while (j + 1 < n_kept && u >= sampler->weights[j]) u -= sampler->weights[j++];
+    return sampler->candidates[sampler->vocab - 1 - j].id;
+}
+
+int32_t skv_sampler_choose(skv_sampler *sampler, float *logits)
+{
+    apply_penalties(sampler, logits);
+    if (sampler->s.temperature == 0 || sampler->s.top_k == 1) {
+        return greedy(logits, sampler->vocab);
+    }
+    return sample(sampler, logits);
+}

@@ -1,0 +1,250 @@
+/* Sequences: token ids, their cache, and the steps that extend them. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+
+skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequence **out,
+                               skv_error *err)
+{
+    size_t context = engine->options.context;
+    if (max_tokens == 0) max_tokens = context;
+    SKV_REQUIRE(max_tokens <= context, err, SKV_RANGE, "sequence: %zu tokens, the context is %zu",
+                max_tokens, context);
+    skv_sequence *s = skv_alloc_zero(1, sizeof *s);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "sequence: no memory");
+    s->engine = engine;
+    s->max_tokens = max_tokens;
+    s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
+    /* Page tables of all sequences have one width, which a step relies on. */
+    skv_status status =
+        s->ids ? skv_kv_cache_init(&s->cache, engine->pool, &engine->plan.layout, context, err)
+               : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
+    if (status != SKV_OK) {
+        skv_sequence_free(s);
+        return status;
+    }
+    *out = s;
+    return SKV_OK;
+}
+
+void skv_sequence_free(skv_sequence *s)
+{
+    if (!s) return;
+    skv_kv_cache_release(&s->cache);
+    if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
+    skv_free(s);
+}
+
+size_t skv_sequence_length(const skv_sequence *s)
+{
+    return s->n_seen;
+}
+
+const int32_t *skv_sequence_ids(const skv_sequence *s)
+{
+    return s->ids;
+}
+
+void skv_sequence_truncate(skv_sequence *s, size_t n)
+{
+    if (n >= s->n_seen) return;
+    skv_kv_cache_truncate(&s->cache, n);
+    s->n_seen = n;
+}
+
+skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
+{
+    SKV_REQUIRE(s->engine == from->engine && s->n_seen == 0, err, SKV_ARGUMENT,
+                "sequence: only an empty one of the same engine can share another's beginning");
+    SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
+                "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
+                from->n_seen, s->max_tokens);
+    skv_kv_cache_share(&s->cache, &from->cache, n);
+    if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
+    s->n_seen = n;
+    return SKV_OK;
+}
+
+size_t skv_sequence_kv_bytes(const skv_sequence *s)
+{
+    return skv_kv_cache_bytes(&s->cache);
+}
+
+/* ---- steps ---- */
+
+static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t i, skv_error *err)
+{
+    const skv_span *span = &spans[i];
+    const skv_sequence *s = span->sequence;
+    SKV_REQUIRE(s && s->engine == e && span->n >= 1 && span->ids, err, SKV_ARGUMENT,
+                "step: span %zu has no sequence of this engine or no tokens", i);
+    for (size_t j = 0; j < i; j++) {
+        SKV_REQUIRE(spans[j].sequence != s, err, SKV_ARGUMENT,
+                    "step: spans %zu and %zu are of one sequence", j, i);
+    }
+    SKV_REQUIRE(span->n <= s->max_tokens - s->n_seen, err, SKV_FULL,
+                "step: %zu tokens and %zu new ones, this sequence was made for %zu", s->n_seen,
+                span->n, s->max_tokens);
+    for (size_t t = 0; t < span->n; t++) {
+        SKV_REQUIRE(span->ids[t] >= 0 && (size_t)span->ids[t] < e->config->vocab, err, SKV_RANGE,
+                    "ids[%zu]: %d, the vocabulary has %zu", t, span->ids[t], e->config->vocab);
+    }
+    return SKV_OK;
+}
+
+static skv_status check_spans(const skv_engine *e, const skv_span *spans, size_t n_spans,
+                              skv_error *err)
+{
+    size_t n_tokens = 0;
+    SKV_REQUIRE(n_spans >= 1 && n_spans <= e->options.step_tokens, err, SKV_ARGUMENT,
+                "step: %zu spans, 1 to %zu", n_spans, e->options.step_tokens);
+    for (size_t i = 0; i < n_spans; i++) {
+        SKV_TRY(check_span(e, spans, i, err));
+        SKV_REQUIRE(skv_size_add(n_tokens, spans[i].n, &n_tokens) &&
+                        n_tokens <= e->options.step_tokens,
+                    err, SKV_RANGE, "step: more than %zu tokens", e->options.step_tokens);
+    }
+    return SKV_OK;
+}
+
+static skv_rows_wanted wanted_rows(skv_want want)
+{
+    switch (want) {
+    case SKV_WANT_NONE: return SKV_ROWS_NONE;
+    case SKV_WANT_LAST: return SKV_ROWS_LAST;
+    case SKV_WANT_ALL: break;
+    }
+    return SKV_ROWS_ALL;
+}
+
+typedef struct step_sinks {
+    skv_engine *engine;
+    skv_logits_fn *on_logits;
+    skv_hidden_sink *on_hidden;
+    void *user;
+} step_sinks;
+
+static void pass_logits(void *user, size_t i_span, size_t i_row, const float *logits)
+{
+    const step_sinks *sinks = user;
+    if (sinks->on_logits) sinks->on_logits(sinks->user, i_span, i_row, logits);
+}
+
+static void pass_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
+{
+    const step_sinks *sinks = user;
+    if (sinks->on_hidden) sinks->on_hidden(sinks->user, i_layer, x, n_rows);
+}
+
+static bool ask_cancelled(void *user)
+{
+    return atomic_load(&((const step_sinks *)user)->engine->cancel);
+}
+
+/* Takes back the rows that grow_caches made. */
+static void undo(const skv_engine *e, const skv_span *spans, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        skv_kv_cache_truncate(&spans[i].sequence->cache, e->spans[i].n_past);
+    }
+}
+
+/* Room in every cache, or in none. */
+static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spans, skv_error *err)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_sequence *s = spans[i].sequence;
+        size_t n_past = s->cache.n_rows;
+        skv_status status = skv_kv_cache_grow(&s->cache, n_past + spans[i].n, err);
+        if (status != SKV_OK) {
+            undo(e, spans, i);
+            return status;
+        }
+        e->spans[i] = (skv_forward_span){.ids = spans[i].ids,
+                                         .n = spans[i].n,
+                                         .n_past = n_past,
+                                         .position0 = s->n_seen,
+                                         .context = s->max_tokens,
+                                         .cache = &s->cache,
+                                         .wanted = wanted_rows(spans[i].want)};
+    }
+    return SKV_OK;
+}
+
+skv_status skv_engine_forward(skv_engine *e, const skv_span *spans, size_t n_spans,
+                              skv_logits_fn *on_logits, skv_hidden_sink *on_hidden, void *user,
+                              skv_error *err)
+{
+    SKV_TRY(check_spans(e, spans, n_spans, err));
+    SKV_TRY(grow_caches(e, spans, n_spans, err));
+    step_sinks sinks = {e, on_logits, on_hidden, user};
+    skv_forward f = {.model = &e->model,
+                     .plan = &e->plan,
+                     .ws = &e->ws,
+                     .spans = e->spans,
+                     .n_spans = n_spans,
+                     .on_logits = pass_logits,
+                     .on_hidden = on_hidden ? pass_hidden : NULL,
+                     .user = &sinks,
+                     .cancelled = ask_cancelled};
+    skv_status status = skv_forward_run(&f, err);
+    if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
+    if (status != SKV_OK) {
+        undo(e, spans, n_spans);
+        return status;
+    }
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_sequence *s = spans[i].sequence;
+        memcpy(s->ids + s->n_seen, spans[i].ids, spans[i].n * sizeof *s->ids);
+        s->n_seen += spans[i].n;
+    }
+    return SKV_OK;
+}
+
+skv_status skv_step(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                    skv_logits_fn *on_logits, void *user, skv_error *err)
+{
+    return skv_engine_forward(engine, spans, n_spans, on_logits, NULL, user, err);
+}
+
+typedef struct keep_logits {
+    float *out; /* [V] */
+    size_t vocab;
+} keep_logits;
+
+static void keep_last(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    const keep_logits *keep = user;
+    (void)i_span;
+    (void)i_token;
+    memcpy(keep->out, logits, keep->vocab * sizeof *logits);
+}
+
+skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t *ids, size_t n,
+                      float *logits, void (*progress)(void *user, size_t done, size_t total),
+                      void *user, skv_error *err)
+{
+    SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "prompt: empty");
+    size_t start = sequence->n_seen, done = 0;
+    SKV_REQUIRE(n <= sequence->max_tokens - start, err, SKV_FULL,
+                "prompt: %zu tokens after %zu, this sequence was made for %zu", n, start,
+                sequence->max_tokens);
+    keep_logits keep = {logits, engine->config->vocab};
+    while (done < n) {
+        size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
+        bool last = done + chunk == n;
+        skv_span span = {sequence, ids + done, chunk,
+                         last && logits ? SKV_WANT_LAST : SKV_WANT_NONE};
+        skv_status status = skv_step(engine, &span, 1, keep_last, &keep, err);
+        if (status != SKV_OK) {
+            skv_sequence_truncate(sequence, start);
+            return status;
+        }
+        done += chunk;
+        if (progress) progress(user, done, n);
+    }
+    return SKV_OK;
+}

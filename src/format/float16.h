@@ -1,0 +1,62 @@
+/* The two 16-bit float formats: widened exactly, and rounded to. */
+#ifndef SKV_FORMAT_FLOAT16_H
+#define SKV_FORMAT_FLOAT16_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float skv_float_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float skv_float_of_bf16(uint16_t h)
+{
+    return skv_float_of_bits((uint32_t)h << 16);
+}
+
+static inline float skv_float_of_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
+    if (exponent == 0) { /* zero and subnormals: mantissa * 2^-24, exact in f32 */
+        float value = (float)mantissa * 0x1p-24F;
+        return sign ? -value : value;
+    }
+    if (exponent == 31) return skv_float_of_bits(sign | 0x7f800000u | mantissa << 13);
+    return skv_float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+static inline uint32_t skv_bits_of_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* Rounds to nearest, ties to even; NaN stays NaN. */
+static inline uint16_t skv_bf16_of_float(float value)
+{
+    uint32_t bits = skv_bits_of_float(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* Rounds to nearest, ties to even; what is too large becomes infinite. */
+static inline uint16_t skv_f16_of_float(float value)
+{
+    uint32_t bits = skv_bits_of_float(value), sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x47800000u) return (uint16_t)(sign | 0x7c00u); /* 2^16 and beyond */
+    if (magnitude < 0x38800000u) { /* below 2^-14: let f32 addition round to units of 2^-24 */
+        float shifted = skv_float_of_bits(magnitude) + 0.5F;
+        return (uint16_t)(sign | (skv_bits_of_float(shifted) - 0x3f000000u));
+    }
+    uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+    return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
+}
+
+#endif

@@ -1,0 +1,201 @@
+/* JSON from untrusted files: see json_doc.h. */
+#include "format/json_doc.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* jansson recurses once a level and its own limit is high: count before it starts. */
+static bool depth_within(const char *text, size_t n, size_t max)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            if (c == '"') in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > max) return false;
+        } else if ((c == ']' || c == '}') && depth) {
+            depth--;
+        }
+    }
+    return true;
+}
+
+skv_status skv_json_load(const char *text, size_t n, size_t max_bytes, const char *name,
+                         json_t **out, skv_error *err)
+{
+    SKV_REQUIRE(n <= max_bytes, err, SKV_RANGE, "%s: %zu bytes of JSON, at most %zu", name, n,
+                max_bytes);
+    SKV_REQUIRE(depth_within(text, n, SKV_JSON_DEPTH_MAX), err, SKV_FORMAT,
+                "%s: JSON nested deeper than %d", name, SKV_JSON_DEPTH_MAX);
+    json_error_t why;
+    json_t *json = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES, &why);
+    SKV_REQUIRE(json, err, SKV_FORMAT, "%s: line %d, column %d: %s", name, why.line, why.column,
+                why.text);
+    *out = json;
+    return SKV_OK;
+}
+
+const json_t *skv_json_get(const skv_json_reader *r, const char *key)
+{
+    const json_t *value = r->object ? json_object_get(r->object, key) : NULL;
+    return json_is_null(value) ? NULL : value;
+}
+
+bool skv_json_has(const skv_json_reader *r, const char *key)
+{
+    return r->object && json_object_get(r->object, key);
+}
+
+static void wrong_type(skv_json_reader *r, const char *key, const char *expected)
+{
+    if (r->status != SKV_OK) return;
+    r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s: expected %s", r->name, key, expected);
+}
+
+skv_json_reader skv_json_child(skv_json_reader *r, const char *key)
+{
+    const json_t *value = skv_json_get(r, key);
+    if (value && !json_is_object(value)) {
+        wrong_type(r, key, "an object");
+        value = NULL;
+    }
+    return (skv_json_reader){value, r->name, r->err, r->status};
+}
+
+size_t skv_json_size_of(skv_json_reader *r, const json_t *value, const char *key, size_t max)
+{
+    if (!json_is_integer(value)) {
+        wrong_type(r, key, "an integer");
+        return 0;
+    }
+    json_int_t number = json_integer_value(value);
+    if (number >= 0 && (unsigned long long)number <= max) return (size_t)number;
+    if (r->status == SKV_OK) {
+        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s: %lld, expected 0 to %zu", r->name, key,
+                             (long long)number, max);
+    }
+    return 0;
+}
+
+size_t skv_json_size(skv_json_reader *r, const char *key, size_t fallback, size_t max)
+{
+    const json_t *value = skv_json_get(r, key);
+    return value ? skv_json_size_of(r, value, key, max) : fallback;
+}
+
+double skv_json_double_of(skv_json_reader *r, const json_t *value, const char *key)
+{
+    double number = json_number_value(value);
+    if (json_is_number(value) && isfinite(number)) return number;
+    wrong_type(r, key, "a number");
+    return 0;
+}
+
+double skv_json_double(skv_json_reader *r, const char *key, double fallback)
+{
+    const json_t *value = skv_json_get(r, key);
+    return value ? skv_json_double_of(r, value, key) : fallback;
+}
+
+bool skv_json_bool(skv_json_reader *r, const char *key, bool fallback)
+{
+    const json_t *value = skv_json_get(r, key);
+    if (!value) return fallback;
+    if (!json_is_boolean(value)) wrong_type(r, key, "true or false");
+    return json_is_true(value);
+}
+
+const char *skv_json_text(skv_json_reader *r, const char *key, const char *fallback)
+{
+    const json_t *value = skv_json_get(r, key);
+    if (!value) return fallback;
+    const char *text = json_string_value(value);
+    if (text && strlen(text) == json_string_length(value)) return text;
+    wrong_type(r, key, "text");
+    return fallback;
+}
+
+/* The shortest decimal that reads back as the same number, always with a point or an exponent. */
+static void print_real(skv_buf *out, double value)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    skv_buf_text(out, text);
+    if (!strpbrk(text, ".e")) skv_buf_text(out, ".0");
+}
+
+static void print_quoted(skv_buf *out, const char *text, size_t n)
+{
+    skv_buf_byte(out, '"');
+    skv_buf_json_text(out, text, n);
+    skv_buf_byte(out, '"');
+}
+
+static void new_line(skv_buf *out, size_t depth)
+{
+    skv_buf_byte(out, '\n');
+    for (size_t i = 0; i < depth; i++) skv_buf_text(out, "  ");
+}
+
+static void print_value(skv_buf *out, const json_t *json, size_t depth);
+
+static void print_members(skv_buf *out, const json_t *json, size_t depth)
+{
+    bool is_object = json_is_object(json);
+    size_t n = is_object ? json_object_size(json) : json_array_size(json);
+    json_t *object = is_object ? json_incref((json_t *)(uintptr_t)json) : NULL;
+    void *member = is_object ? json_object_iter(object) : NULL;
+    skv_buf_byte(out, is_object ? '{' : '[');
+    for (size_t i = 0; i < n && !out->failed; i++) {
+        if (i) skv_buf_byte(out, ',');
+        new_line(out, depth + 1);
+        if (is_object) {
+            const char *key = json_object_iter_key(member);
+            print_quoted(out, key, strlen(key));
+            skv_buf_text(out, ": ");
+            print_value(out, json_object_iter_value(member), depth + 1);
+            member = json_object_iter_next(object, member);
+        } else {
+            print_value(out, json_array_get(json, i), depth + 1);
+        }
+    }
+    if (n) new_line(out, depth);
+    skv_buf_byte(out, is_object ? '}' : ']');
+    json_decref(object);
+}
+
+static void print_value(skv_buf *out, const json_t *json, size_t depth)
+{
+    if (depth > SKV_JSON_DEPTH_MAX) {
+        out->failed = true;
+        return;
+    }
+    switch (json_typeof(json)) {
+    case JSON_STRING: print_quoted(out, json_string_value(json), json_string_length(json)); return;
+    case JSON_INTEGER: skv_buf_printf(out, "%lld", (long long)json_integer_value(json)); return;
+    case JSON_REAL: print_real(out, json_real_value(json)); return;
+    case JSON_TRUE: skv_buf_text(out, "true"); return;
+    case JSON_FALSE: skv_buf_text(out, "false"); return;
+    case JSON_NULL: skv_buf_text(out, "null"); return;
+    case JSON_OBJECT:
+    case JSON_ARRAY:
+    default: print_members(out, json, depth); return;
+    }
+}
+
+bool skv_json_print(skv_buf *out, const json_t *json)
+{
+    print_value(out, json, 0);
+    skv_buf_byte(out, '\n');
+    return !out->failed;
+}

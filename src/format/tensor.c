@@ -1,0 +1,64 @@
+/* Tensors in mapped files: see tensor.h. */
+#include "format/tensor.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+size_t skv_tensor_columns(const skv_tensor *t)
+{
+    return t->n_dims ? t->dims[t->n_dims - 1] : 1;
+}
+
+size_t skv_tensor_rows(const skv_tensor *t)
+{
+    size_t rows = 1; /* cannot overflow: the parser checked the product of all dims */
+    for (size_t i = 0; i + 1 < t->n_dims; i++) rows *= t->dims[i];
+    return rows;
+}
+
+/* The length of the axis that the heads lie on: rows of a matrix, elements of a bias. */
+static size_t head_axis(const skv_tensor *t)
+{
+    return t->n_dims == 1 ? t->dims[0] : skv_tensor_rows(t);
+}
+
+size_t skv_tensor_stored_row(const skv_tensor *t, size_t row)
+{
+    if (!t->n_rope_heads) return row;
+    size_t head_dim = head_axis(t) / t->n_rope_heads, half = head_dim / 2;
+    size_t at = row % head_dim; /* rotate-half: first halves of all pairs, then second halves */
+    return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out)
+{
+    size_t columns = skv_tensor_columns(t), row_bytes = 0;
+    bool whole = skv_dtype_bytes(t->type, columns, &row_bytes);
+    assert(whole && row0 + n <= skv_tensor_rows(t));
+    (void)whole;
+    if (!t->n_rope_heads) {
+        skv_dtype_to_f32(t->type, out, t->data + row0 * row_bytes, n * columns);
+    } else if (t->n_dims == 1) { /* a bias: its elements are the rows of the matrix */
+        size_t size = skv_dtype_block_bytes(t->type);
+        for (size_t i = 0; n && i < columns; i++) {
+            skv_dtype_to_f32(t->type, out + i, t->data + skv_tensor_stored_row(t, i) * size, 1);
+        }
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            size_t row = skv_tensor_stored_row(t, row0 + i);
+            skv_dtype_to_f32(t->type, out + i * columns, t->data + row * row_bytes, columns);
+        }
+    }
+}
+
+size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i <= n_dims && used < size; i++) {
+        int n = i < n_dims ? snprintf(out + used, size - used, "%s%zu", i ? "," : "[", dims[i])
+                           : snprintf(out + used, size - used, n_dims ? "]" : "[]");
+        if (n < 0) break;
+        used += (size_t)n;
+    }
+    return used;
+}

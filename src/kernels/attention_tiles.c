@@ -1,0 +1,265 @@
+/* Attention in tiles: the loop over pages and tiles that every fast level shares. */
+#include "kernels/attention_tiles.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "kernels/kv_page.h"
+
+enum {
+    TASK_ROWS = 128, /* query rows of a task, about */
+    FEW_ROWS = 16    /* with so few the cache is read faster than it is used: fetch ahead */
+};
+
+static const float NOTHING = -1e30f; /* a maximum below every score, from which one may subtract */
+static const float SLACK = 8.0f;     /* weights of a prompt are at most 2^8 */
+static const float LOG2_E = 1.44269504f;
+static const float LN_2 = 0.693147181f;
+
+/* One task and its scratch. */
+typedef struct task {
+    const skv_attention *a;
+    const skv_attention_tiles *tiles;
+    size_t token0;     /* first token */
+    size_t n_rows;     /* query rows M = tokens x G, row = token x G + head */
+    size_t row0, row1; /* rows of the cache it may look at */
+    size_t ld_v;       /* Dh rounded up */
+    size_t q_bytes;    /* of a row of q */
+    float slack;
+    unsigned char *q, *k, *v; /* packed: [M][Dh], panel, panel */
+    float *s;                 /* [M][64] scores, then weights */
+    float *o;                 /* [M][ld_v] */
+    float *max;               /* [M] */
+    float *sums;              /* [M][SKV_TILE_SUMS] */
+    float *scales;            /* [2][64] of K and V in an 8-bit page */
+} task;
+
+/* The columns [lo, hi) of one page that a query row sees. */
+typedef struct span {
+    size_t lo, hi;
+} span;
+
+size_t skv_attention_tokens_tiles(size_t n_group, size_t head_dim)
+{
+    (void)head_dim;
+    return skv_max_size(1, TASK_ROWS / n_group);
+}
+
+size_t skv_attention_scratch_tiles(size_t n_group, size_t head_dim)
+{
+    size_t M = skv_attention_tokens_tiles(n_group, head_dim) * n_group;
+    size_t ld_v = skv_round_up(head_dim, SKV_TILE_V_ALIGN);
+    size_t floats = skv_round_up(M * head_dim, 16) + SKV_PAGE_ROWS * (head_dim + ld_v) +
+                    M * (SKV_PAGE_ROWS + ld_v + SKV_TILE_SUMS) + 2 * SKV_PAGE_ROWS +
+                    skv_round_up(M, 16);
+    return floats * sizeof(float);
+}
+
+static void task_init(task *t, size_t n_tokens, void *scratch)
+{
+    const skv_attention *a = t->a;
+    size_t Dh = a->head_dim;
+    size_t element = t->tiles->element;
+    t->n_rows = n_tokens * a->n_group;
+    t->ld_v = skv_round_up(Dh, SKV_TILE_V_ALIGN);
+    t->q_bytes = Dh * element;
+
+    size_t M = t->n_rows;
+    t->q = scratch;
+    t->k = t->q + skv_round_up(M * t->q_bytes, SKV_ALIGN);
+    t->v = t->k + SKV_PAGE_ROWS * Dh * element;
+    t->s = (float *)(void *)(t->v + SKV_PAGE_ROWS * t->ld_v * element);
+    t->o = t->s + M * SKV_PAGE_ROWS;
+    t->sums = t->o + M * t->ld_v;
+    t->scales = t->sums + M * SKV_TILE_SUMS;
+    t->max = t->scales + 2 * SKV_PAGE_ROWS;
+
+    float scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
+    for (size_t i = 0; i < M; i++) {
+        const float *q = a->q + (t->token0 + i / a->n_group) * a->ld_q + i % a->n_group * Dh;
+        t->tiles->pack_q(t->q + i * t->q_bytes, q, scale, Dh);
+        t->max[i] = NOTHING;
+    }
+    memset(t->o, 0, M * t->ld_v * sizeof *t->o);
+    memset(t->sums, 0, M * SKV_TILE_SUMS * sizeof *t->sums);
+}
+
+/* What query row i sees of the page that begins at row `first` of the cache. */
+static span span_of(const task *t, size_t i, size_t first)
+{
+    size_t window = t->a->window;
+    size_t end = t->a->n_past + t->token0 + i / t->a->n_group + 1;
+    size_t begin = window != 0 && end > window ? end - window : 0;
+    begin = skv_max_size(begin, t->row0);
+    end = skv_min_size(end, t->row1);
+    span s = {begin > first ? begin - first : 0, end > first ? end - first : 0};
+    s.lo = skv_min_size(s.lo, SKV_PAGE_ROWS);
+    s.hi = skv_min_size(s.hi, SKV_PAGE_ROWS);
+    return s;
+}
+
+/* The columns that any of the m rows from row i sees; spans only move right with the row. */
+static span span_of_rows(const task *t, size_t i, size_t m, size_t first)
+{
+    return (span){span_of(t, i, first).lo, span_of(t, i + m - 1, first).hi};
+}
+
+static uint64_t bits_below(size_t n)
+{
+    return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
+}
+
+static void run_scores(const task *t, size_t first)
+{
+    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
+        size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
+        span seen = span_of_rows(t, i, m, first);
+        if (seen.lo >= seen.hi) continue;
+        skv_tile_product p = {
+            .c = t->s + i * SKV_PAGE_ROWS,
+            .ldc = SKV_PAGE_ROWS,
+            .a = t->q + i * t->q_bytes,
+            .lda = t->q_bytes,
+            .b = t->k,
+            .ldb = SKV_PAGE_ROWS,
+            .m = m,
+            .n = skv_round_up(seen.hi, 16),
+            .k = t->a->head_dim,
+        };
+        t->tiles->product(&p);
+    }
+}
+
+static void shrink_rows(const task *t, size_t i, size_t m, const float *shrink)
+{
+    for (size_t r = 0; r < m; r++) {
+        float *o = t->o + (i + r) * t->ld_v;
+        if (shrink[r] == 1.0f) continue;
+        for (size_t d = 0; d < t->ld_v; d++) o[d] *= shrink[r];
+    }
+}
+
+static void run_softmax(const task *t, size_t first)
+{
+    float cap = t->a->softcap > 0.0f ? t->a->softcap * LOG2_E : 0.0f;
+    bool has_scales = skv_kv_has_scales(t->a->type);
+    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
+        size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
+        span seen = span_of_rows(t, i, m, first);
+        if (seen.lo >= seen.hi) continue;
+        uint64_t visible[SKV_TILE_ROWS];
+        uint64_t everywhere = ~(uint64_t)0;
+        float shrink[SKV_TILE_ROWS];
+        for (size_t r = 0; r < m; r++) {
+            span s = span_of(t, i + r, first);
+            visible[r] = bits_below(s.hi) & ~bits_below(s.lo);
+            everywhere &= visible[r];
+        }
+        skv_tile_softmax x = {
+            .s = t->s + i * SKV_PAGE_ROWS,
+            .m = m,
+            .visible = everywhere == ~(uint64_t)0 ? NULL : visible,
+            .max = t->max + i,
+            .sums = t->sums + i * SKV_TILE_SUMS,
+            .shrink = shrink,
+            .k_scales = has_scales ? t->scales : NULL,
+            .v_scales = has_scales ? t->scales + SKV_PAGE_ROWS : NULL,
+            .slack = t->slack,
+            .cap = cap,
+        };
+        if (t->tiles->softmax(&x)) shrink_rows(t, i, m, shrink);
+    }
+}
+
+static void run_values(const task *t, size_t first)
+{
+    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
+        size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
+        span seen = span_of_rows(t, i, m, first);
+        if (seen.lo >= seen.hi) continue;
+        skv_tile_product p = {
+            .c = t->o + i * t->ld_v,
+            .ldc = t->ld_v,
+            .a = (const unsigned char *)(t->s + i * SKV_PAGE_ROWS),
+            .lda = SKV_PAGE_ROWS * sizeof *t->s,
+            .b = t->v,
+            .ldb = t->ld_v,
+            .m = m,
+            .n = t->ld_v,
+            .k = skv_round_up(seen.hi, t->tiles->unit),
+            .add = true,
+        };
+        t->tiles->product(&p);
+    }
+}
+
+static void decode_scales(const task *t, const unsigned char *page)
+{
+    const unsigned char *bytes = page + skv_page_scales_at(t->a->type, t->a->head_dim, 0);
+    for (size_t i = 0; i < 2 * SKV_PAGE_ROWS; i++) t->scales[i] = skv_scale_decode(bytes[i]);
+}
+
+/* Every page that any row of the task sees. */
+static void run_pages(const task *t)
+{
+    const skv_attention *a = t->a;
+    size_t last = skv_min_size(t->row1, a->n_past + t->token0 + (t->n_rows - 1) / a->n_group + 1);
+    size_t begin = a->n_past + t->token0 + 1;
+    begin = a->window != 0 && begin > a->window ? begin - a->window : 0;
+    begin = skv_max_size(begin, t->row0);
+
+    for (size_t i = begin / SKV_PAGE_ROWS; i * SKV_PAGE_ROWS < last; i++) {
+        size_t first = i * SKV_PAGE_ROWS;
+        span seen = span_of_rows(t, 0, t->n_rows, first);
+        if (seen.lo >= seen.hi) continue;
+        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v, NULL};
+        if (t->n_rows <= FEW_ROWS && first + SKV_PAGE_ROWS < last) page.ahead = a->pages[i + 1];
+        if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
+        t->tiles->pack_k(t->k, &page);
+        run_scores(t, first);
+        run_softmax(t, first);
+        t->tiles->pack_v(t->v, &page);
+        run_values(t, first);
+    }
+}
+
+static float sum_of_row(const task *t, size_t i)
+{
+    float sum = 0.0f;
+    for (size_t c = 0; c < SKV_TILE_SUMS; c++) sum += t->sums[i * SKV_TILE_SUMS + c];
+    return sum;
+}
+
+void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles, void *scratch)
+{
+    size_t G = a->n_group;
+    size_t n_most = skv_attention_tokens_tiles(G, a->head_dim);
+    for (size_t j = 0; j < a->n_q; j += n_most) {
+        task t = {.a = a, .tiles = tiles, .token0 = j, .row1 = SIZE_MAX, .slack = SLACK};
+        task_init(&t, skv_min_size(n_most, a->n_q - j), scratch);
+        run_pages(&t);
+        for (size_t i = 0; i < t.n_rows; i++) {
+            float *out = a->out + (j + i / G) * a->ld_out + i % G * a->head_dim;
+            float inverse = 1.0f / sum_of_row(&t, i);
+            const float *o = t.o + i * t.ld_v;
+            for (size_t d = 0; d < a->head_dim; d++) out[d] = o[d] * inverse;
+        }
+    }
+}
+
+void skv_attention_run_part(const skv_attention *a, const skv_attention_tiles *tiles, size_t row0,
+                            size_t row1, float *partial, void *scratch)
+{
+    size_t Dh = a->head_dim;
+    task t = {.a = a, .tiles = tiles, .row0 = row0, .row1 = row1};
+    task_init(&t, 1, scratch);
+    run_pages(&t);
+    for (size_t g = 0; g < a->n_group; g++) {
+        float *part = partial + g * (Dh + 2);
+        float l = sum_of_row(&t, g);
+        memcpy(part, t.o + g * t.ld_v, Dh * sizeof *part);
+        part[Dh] = l > 0.0f ? t.max[g] * LN_2 : -HUGE_VALF;
+        part[Dh + 1] = l;
+    }
+}

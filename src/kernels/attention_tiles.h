@@ -1,0 +1,85 @@
+/*
+ * Attention in tiles: the loop that every fast level shares, and the five small operations that
+ * each level supplies.
+ *
+ * A task is M = tokens x G query rows of one KV head. For each page that any of them sees:
+ *
+ *     K of the page -> panel [Dh / unit][64][unit]       S [M][64] = Q K^T
+ *     V of the page -> panel [64 / unit][ld_v][unit]     P = 2^(S - max), in place of S
+ *                                                        O [M][ld_v] += P V
+ *
+ * unit is 1 for f32 and 2 for pairs of bfloat16. Scores are in units of log 2: Q is packed times
+ * scale * log2 e. A row's maximum is only raised when a score passes it by more than `slack`, so
+ * most pages need neither a horizontal maximum nor a multiplication of O; weights are then at
+ * most 2^slack, and their quotient is the same. Panels of 8-bit rows hold the codes: the scales
+ * of K multiply the scores, those of V the weights. (Online softmax in tiles: FlashAttention-2,
+ * arXiv:2307.08691, Algorithm 1; the slack as in FlashAttention-4.)
+ */
+#ifndef SKV_KERNELS_ATTENTION_TILES_H
+#define SKV_KERNELS_ATTENTION_TILES_H
+
+#include "kernels/kernels.h"
+
+enum {
+    SKV_TILE_ROWS = 6,     /* query rows that one product works on */
+    SKV_TILE_SUMS = 16,    /* partial sums of the weights of one row */
+    SKV_TILE_V_ALIGN = 16, /* columns of a V panel and of O are padded to a multiple of this */
+};
+
+/* The rows [row0, row1) of one page that become a panel; the others are zero in it. */
+typedef struct skv_tile_page {
+    const unsigned char *page;
+    skv_kv_type type;
+    size_t head_dim;
+    size_t row0, row1;
+    size_t ld_v;                /* columns of a V panel */
+    const unsigned char *ahead; /* the page after it, to be fetched meanwhile, or NULL */
+} skv_tile_page;
+
+/* c [m, n] = (or, with add, +=) a [m, k] * b [k, n]. */
+typedef struct skv_tile_product {
+    float *c;
+    size_t ldc;             /* floats */
+    const unsigned char *a; /* rows of Q or P, unit elements after each other */
+    size_t lda;             /* bytes */
+    const unsigned char *b; /* panel */
+    size_t ldb;             /* columns of the panel */
+    size_t m, n, k;         /* m <= SKV_TILE_ROWS; n a multiple of 16; k of unit */
+    bool add;
+} skv_tile_product;
+
+/* Scores of up to SKV_TILE_ROWS rows that become weights. */
+typedef struct skv_tile_softmax {
+    float *s;                /* [m][64] scores; then [m] rows of 64 weights, 256 bytes apart */
+    size_t m;                /* rows */
+    const uint64_t *visible; /* [m], bit c: the row sees column c; NULL: every row sees all */
+    float *max;              /* [m] running maxima */
+    float *sums;             /* [m][SKV_TILE_SUMS] partial sums of the weights */
+    float *shrink;           /* [m] out: what O and older sums are to be multiplied by */
+    const float *k_scales;   /* [64] what column c of the scores is multiplied by first; or NULL */
+    const float *v_scales;   /* [64] the same for the weights, after they are summed; or NULL */
+    float slack;
+    float cap; /* > 0: s becomes cap * tanh(s) first */
+} skv_tile_softmax;
+
+typedef struct skv_attention_tiles {
+    size_t unit;    /* elements of k that belong together */
+    size_t element; /* bytes of an element of Q, K, V and P as packed */
+    void (*pack_q)(void *y, const float *x, float scale, size_t n);
+    void (*pack_k)(void *panel, const skv_tile_page *page);
+    void (*pack_v)(void *panel, const skv_tile_page *page);
+    void (*product)(const skv_tile_product *p);
+    /* Multiplies the sums by shrink itself; true when any shrink is not 1. */
+    bool (*softmax)(const skv_tile_softmax *t);
+} skv_attention_tiles;
+
+skv_attention_tokens_fn skv_attention_tokens_tiles;
+skv_attention_scratch_fn skv_attention_scratch_tiles;
+
+/** All of a->n_q tokens, a task's worth at a time. */
+void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles, void *scratch);
+/** The portion [row0, row1) of one token, as skv_attention_part_fn. */
+void skv_attention_run_part(const skv_attention *a, const skv_attention_tiles *tiles, size_t row0,
+                            size_t row1, float *partial, void *scratch);
+
+#endif

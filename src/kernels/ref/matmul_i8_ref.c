@@ -1,0 +1,112 @@
+/*
+ * The int8 matrix product, plainly: symmetric codes -127..127, one scale for each row (of W and
+ * of X) and group of SKV_I8_GROUP along K, int32 sums within a group and f32 sums across groups.
+ *
+ * Panel  [NR * n_groups] bfloat16 scales, then [K][NR] codes, padded to a multiple of 4 bytes.
+ * Block  [n_groups][m] f32 scales, then [K][m] codes, padded in the same way.
+ */
+#include <math.h>
+
+#include "base/size.h"
+#include "kernels/matmul.h"
+
+enum { NR = 16, MR = 4, KC = 2048 };
+
+static size_t w_bytes(size_t K)
+{
+    return skv_ceil_div(K, SKV_I8_GROUP) * NR * sizeof(uint16_t) + K * NR;
+}
+
+static size_t x_bytes(size_t m, size_t K)
+{
+    return skv_ceil_div(K, SKV_I8_GROUP) * m * sizeof(float) + skv_round_up(K * m, sizeof(float));
+}
+
+static float largest(const float *x, size_t n)
+{
+    float amax = 0.0f;
+    for (size_t k = 0; k < n; k++) amax = fmaxf(amax, fabsf(x[k]));
+    return amax;
+}
+
+/* Codes of one group of one row, `stride` bytes apart. */
+static void quantise(int8_t *codes, size_t stride, const float *x, size_t n, float scale)
+{
+    float inverse = skv_i8_inverse(scale);
+    for (size_t k = 0; k < n; k++) codes[k * stride] = (int8_t)lrintf(x[k] * inverse);
+}
+
+static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
+{
+    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    uint16_t *scales = panel;
+    int8_t *codes = (int8_t *)(scales + n_groups * NR);
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t k0 = g * SKV_I8_GROUP, len = skv_min_size(SKV_I8_GROUP, K - k0);
+        for (size_t j = 0; j < NR; j++) {
+            /* The codes are made with the rounded scale, so its rounding costs nothing. */
+            const float *row = w + (j < n ? j * ldw + k0 : 0);
+            uint16_t scale = j < n ? skv_f32_to_bf16(skv_i8_scale(largest(row, len))) : 0;
+            scales[g * NR + j] = scale;
+            quantise(codes + k0 * NR + j, NR, row, len, skv_bf16_to_f32(scale));
+        }
+    }
+}
+
+static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    float *scales = block;
+    int8_t *codes = (int8_t *)(scales + n_groups * m);
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t k0 = g * SKV_I8_GROUP, len = skv_min_size(SKV_I8_GROUP, K - k0);
+        for (size_t i = 0; i < m; i++) {
+            const float *row = x + i * ldx + k0;
+            float scale = skv_i8_scale(largest(row, len));
+            scales[g * m + i] = scale;
+            quantise(codes + k0 * m + i, m, row, len, scale);
+        }
+    }
+}
+
+static void tile_row(float *sum, const void *block, const void *panel, size_t m, size_t i, size_t K,
+                     size_t k0, size_t k1)
+{
+    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    const float *x_scales = block;
+    const uint16_t *w_scales = panel;
+    const int8_t *x = (const int8_t *)(x_scales + n_groups * m);
+    const int8_t *w = (const int8_t *)(w_scales + n_groups * NR);
+    for (; k0 < k1; k0 += SKV_I8_GROUP) {
+        size_t g = k0 / SKV_I8_GROUP, end = skv_min_size(k0 + SKV_I8_GROUP, k1);
+        int32_t dot[NR] = {0};
+        for (size_t k = k0; k < end; k++) {
+            for (size_t j = 0; j < NR; j++) dot[j] += x[k * m + i] * w[k * NR + j];
+        }
+        for (size_t j = 0; j < NR; j++) {
+            float scale = skv_bf16_to_f32(w_scales[g * NR + j]) * x_scales[g * m + i];
+            sum[j] += (float)dot[j] * scale;
+        }
+    }
+}
+
+static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
+                 size_t k0, size_t k1, bool add)
+{
+    for (size_t i = 0; i < m; i++) {
+        float sum[NR] = {0};
+        tile_row(sum, block, panel, m, i, K, k0, k1);
+        for (size_t j = 0; j < NR; j++) c[i * ldc + j] = add ? c[i * ldc + j] + sum[j] : sum[j];
+    }
+}
+
+const skv_matmul skv_matmul_i8_ref = {
+    .nr = NR,
+    .mr = MR,
+    .kc = KC,
+    .w_bytes = w_bytes,
+    .x_bytes = x_bytes,
+    .pack_w = pack_w,
+    .pack_x = pack_x,
+    .tile = tile,
+};

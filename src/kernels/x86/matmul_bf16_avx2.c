@@ -1,0 +1,93 @@
+/*
+ * The bf16 matrix product with AVX2: pairs of weights are widened to f32 in registers, once for
+ * the up to 6 rows of the tile; rows are rounded when they are packed and stored as f32.
+ * Panel [ceil(K / 2)][16][2] bfloat16, block [2 * ceil(K / 2)][m] floats.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/matmul.h"
+#include "kernels/x86/matmul_pack.h"
+#include "kernels/x86/matmul_tile_avx2.h"
+
+static size_t w_bytes(size_t K)
+{
+    return skv_pack_bytes(SKV_NR256, skv_ceil_div(K, 2));
+}
+
+static size_t x_bytes(size_t m, size_t K)
+{
+    return skv_pack_bytes(m, skv_round_up(K, 2)) + SKV_BLOCK_SLACK;
+}
+
+static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
+{
+    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, SKV_NR256);
+}
+
+static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    skv_pack_x_wide_avx2(block, (skv_pack_rows){x, ldx, m, K});
+    if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
+}
+
+/* One k of the tile. */
+static inline __attribute__((always_inline)) void
+multiply(__m256 sum[SKV_MR256][2], __m256i w0, __m256i w1, const float *x, const size_t m)
+{
+    for (size_t i = 0; i < m; i++) {
+        __m256 xi = _mm256_set1_ps(x[i]);
+        sum[i][0] = _mm256_fmadd_ps(xi, _mm256_castsi256_ps(w0), sum[i][0]);
+        sum[i][1] = _mm256_fmadd_ps(xi, _mm256_castsi256_ps(w1), sum[i][1]);
+    }
+}
+
+static inline __m256i load_pairs(const uint32_t *w)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)w);
+}
+
+/* Inlined once for every constant m, so that the accumulators are registers. */
+static inline __attribute__((always_inline)) void tile_m(skv_tile256 t, const float *x,
+                                                         const uint32_t *w, const size_t m)
+{
+    const __m256i high = _mm256_set1_epi32(-65536);
+    __m256 sum[SKV_MR256][2];
+    for (size_t i = 0; i < m; i++) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+    for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += SKV_NR256) {
+        __m256i w0 = load_pairs(w), w1 = load_pairs(w + 8);
+        multiply(sum, _mm256_slli_epi32(w0, 16), _mm256_slli_epi32(w1, 16), x, m);
+        w0 = _mm256_and_si256(load_pairs(w), high);
+        w1 = _mm256_and_si256(load_pairs(w + 8), high);
+        multiply(sum, w0, w1, x + m, m);
+    }
+    for (size_t i = 0; i < m; i++) skv_tile256_store(t, i, sum[i]);
+}
+
+static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
+                 size_t k0, size_t k1, bool add)
+{
+    const float *x = (const float *)block + k0 * m;
+    const uint32_t *w = (const uint32_t *)panel + k0 / 2 * SKV_NR256;
+    skv_tile256 t = {c, ldc, skv_ceil_div(k1 - k0, 2), add};
+    (void)K;
+    switch (m) {
+    case 1: tile_m(t, x, w, 1); break;
+    case 2: tile_m(t, x, w, 2); break;
+    case 3: tile_m(t, x, w, 3); break;
+    case 4: tile_m(t, x, w, 4); break;
+    case 5: tile_m(t, x, w, 5); break;
+    default: tile_m(t, x, w, 6); break;
+    }
+}
+
+const skv_matmul skv_matmul_bf16_avx2 = {
+    .nr = SKV_NR256,
+    .mr = SKV_MR256,
+    .kc = SKV_KC256,
+    .w_bytes = w_bytes,
+    .x_bytes = x_bytes,
+    .pack_w = pack_w,
+    .pack_x = pack_x,
+    .tile = tile,
+};

@@ -1,0 +1,94 @@
+/*
+ * The bf16 matrix product with AVX-512 but without its bfloat16 instructions: pairs of weights
+ * are widened to f32 in registers, once for the up to 6 rows of the tile; rows are rounded when
+ * they are packed and stored as f32.
+ * Panel [ceil(K / 2)][64][2] bfloat16, block [2 * ceil(K / 2)][m] floats.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/matmul.h"
+#include "kernels/x86/matmul_pack.h"
+#include "kernels/x86/matmul_tile_avx512.h"
+
+static size_t w_bytes(size_t K)
+{
+    return skv_pack_bytes(SKV_NR512, skv_ceil_div(K, 2));
+}
+
+static size_t x_bytes(size_t m, size_t K)
+{
+    return skv_pack_bytes(m, skv_round_up(K, 2)) + SKV_BLOCK_SLACK;
+}
+
+static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
+{
+    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, SKV_NR512);
+}
+
+static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    skv_pack_x_wide_avx2(block, (skv_pack_rows){x, ldx, m, K});
+    if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
+}
+
+/* One k of the tile: w holds 64 weights as f32. */
+static inline __attribute__((always_inline)) void
+multiply(__m512 sum[SKV_MR512][4], const __m512 w[4], const float *x, const size_t m)
+{
+    for (size_t i = 0; i < m; i++) {
+        __m512 xi = _mm512_set1_ps(x[i]);
+        for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_fmadd_ps(xi, w[j], sum[i][j]);
+    }
+}
+
+/* Inlined once for every constant m, so that the accumulators are registers. */
+static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const float *x,
+                                                         const uint32_t *w, const size_t m)
+{
+    const __m512i high_half = _mm512_set1_epi32(-65536);
+    __m512 sum[SKV_MR512][4], even[4], odd[4];
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
+    }
+    for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += SKV_NR512) {
+        for (size_t j = 0; j < 4; j++) {
+            even[j] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(w + 16 * j), 16));
+        }
+        multiply(sum, even, x, m);
+        for (size_t j = 0; j < 4; j++) {
+            __m512i pair = _mm512_loadu_si512(w + 16 * j);
+            odd[j] = _mm512_castsi512_ps(_mm512_and_si512(pair, high_half));
+        }
+        multiply(sum, odd, x + m, m);
+    }
+    for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i]);
+}
+
+static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
+                 size_t k0, size_t k1, bool add)
+{
+    const float *x = (const float *)block + k0 * m;
+    const uint32_t *w = (const uint32_t *)panel + k0 / 2 * SKV_NR512;
+    skv_tile512 t = {c, ldc, skv_ceil_div(k1 - k0, 2), add};
+    (void)K;
+    switch (m) {
+    case 1: tile_m(t, x, w, 1); break;
+    case 2: tile_m(t, x, w, 2); break;
+    case 3: tile_m(t, x, w, 3); break;
+    case 4: tile_m(t, x, w, 4); break;
+    case 5: tile_m(t, x, w, 5); break;
+    default: tile_m(t, x, w, 6); break;
+    }
+}
+
+const skv_matmul skv_matmul_bf16_avx512 = {
+    .nr = SKV_NR512,
+    .mr = SKV_MR512,
+    .kc = SKV_KC512,
+    .w_bytes = w_bytes,
+    .x_bytes = x_bytes,
+    .pack_w = pack_w,
+    .pack_x = pack_x,
+    .tile = tile,
+};

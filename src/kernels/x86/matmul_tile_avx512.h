@@ -1,0 +1,32 @@
+/* What the AVX-512 matrix products share: the tile's shape and its store. */
+#ifndef SKV_KERNELS_X86_MATMUL_TILE_AVX512_H
+#define SKV_KERNELS_X86_MATMUL_TILE_AVX512_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+    SKV_NR512 = 64, /* columns of a tile: four registers */
+    SKV_MR512 = 6,  /* rows: 6 * 4 accumulators leave 8 registers for W and X */
+    SKV_KC512 = 2048
+};
+
+typedef struct skv_tile512 {
+    float *c;       /* [m, 64] */
+    size_t ldc;     /* floats between rows */
+    size_t n_units; /* steps along K */
+    bool add;       /* onto c */
+} skv_tile512;
+
+static inline void skv_tile512_store(skv_tile512 t, size_t i, const __m512 sum[4])
+{
+    float *c = t.c + i * t.ldc;
+    for (size_t j = 0; j < 4; j++) {
+        __m512 v = sum[j];
+        if (t.add) v = _mm512_add_ps(v, _mm512_loadu_ps(c + 16 * j));
+        _mm512_storeu_ps(c + 16 * j, v);
+    }
+}
+
+#endif

@@ -1,0 +1,204 @@
+/* Memory: checked sizes, alignment, arenas and their poisoned gaps, maps, running out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "alloc_fail.h"
+#include "base/mem.h"
+#include "base/size.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define HAS_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#define HAS_ASAN 1
+#endif
+#endif
+
+static void impossible_sizes_are_refused(void **state)
+{
+    (void)state;
+    assert_null(skv_alloc(SIZE_MAX, 2));
+    assert_null(skv_alloc(SIZE_MAX / 2 + 1, 2)); /* the product is 0 in size_t */
+    assert_null(skv_alloc_zero(SIZE_MAX / 2 + 1, 2));
+    assert_null(skv_alloc_aligned(SIZE_MAX / 2 + 1, 2));
+    assert_null(skv_alloc_aligned(SIZE_MAX, 1));
+    assert_null(skv_alloc_aligned(SIZE_MAX - SKV_ALIGN + 1, 1));
+    assert_null(skv_strndup("", SIZE_MAX));
+    char *block = skv_alloc(8, 1);
+    assert_non_null(block);
+    memcpy(block, "1234567", 8);
+    assert_null(skv_realloc(block, SIZE_MAX / 4 + 1, 4));
+    assert_string_equal(block, "1234567"); /* still there, still ours */
+    skv_free(block);
+}
+
+static void nothing_is_something(void **state)
+{
+    (void)state;
+    void *blocks[] = {skv_alloc(0, 8), skv_alloc_zero(0, 8), skv_alloc_aligned(8, 0),
+                      skv_realloc(NULL, 0, 1)};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        assert_non_null(blocks[i]);
+        skv_free(blocks[i]);
+    }
+    skv_free(NULL);
+    skv_unmap(NULL, 4096);
+}
+
+static void aligned_blocks_are_aligned(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n < 300; n++) {
+        unsigned char *block = skv_alloc_aligned(n, 1);
+        assert_non_null(block);
+        assert_int_equal((uintptr_t)block % SKV_ALIGN, 0);
+        memset(block, 0xa5, n);
+        skv_free(block);
+    }
+}
+
+static void copies_are_terminated(void **state)
+{
+    (void)state;
+    char *copy = skv_strndup("abcdef", 3);
+    assert_string_equal(copy, "abc");
+    skv_free(copy);
+    copy = skv_strndup(NULL, 0);
+    assert_string_equal(copy, "");
+    skv_free(copy);
+}
+
+/* Pieces are aligned, apart, inside the block, and cost what skv_arena_cost says. */
+static void arena_hands_out_pieces(void **state)
+{
+    (void)state;
+    size_t total = 0;
+    for (size_t n = 0; n < 200; n++) total += skv_arena_cost(n);
+    skv_arena arena;
+    assert_true(skv_arena_init(&arena, total));
+    unsigned char *end = arena.base;
+    for (size_t n = 0; n < 200; n++) {
+        unsigned char *piece = skv_arena_take(&arena, n, 1);
+        assert_non_null(piece);
+        assert_int_equal((uintptr_t)piece % SKV_ALIGN, 0);
+        assert_true(piece >= end);
+        memset(piece, (int)n, n);
+        end = piece + n;
+        assert_true(end <= arena.base + arena.size);
+    }
+    assert_int_equal(arena.used, total);
+    assert_null(skv_arena_take(&arena, 1, 1));
+    skv_arena_reset(&arena);
+    assert_int_equal(arena.used, 0);
+    assert_ptr_equal(skv_arena_take(&arena, 1, 1), arena.base);
+    skv_arena_release(&arena);
+    assert_null(arena.base);
+    skv_arena_release(&arena); /* harmless */
+}
+
+static void arena_refuses_what_does_not_fit(void **state)
+{
+    (void)state;
+    skv_arena arena;
+    assert_true(skv_arena_init(&arena, 4096));
+    assert_null(skv_arena_take(&arena, SIZE_MAX, 1));
+    assert_null(skv_arena_take(&arena, SIZE_MAX / 2 + 1, 2));
+    assert_null(skv_arena_take(&arena, 4096, 1)); /* no room for the gap behind it */
+    assert_int_equal(arena.used, 0);
+    assert_non_null(skv_arena_take(&arena, 4096 - skv_arena_cost(0), 1));
+    assert_null(skv_arena_take(&arena, 0, 1));
+    skv_arena_release(&arena);
+    assert_false(skv_arena_init(&arena, SIZE_MAX));
+    assert_null(skv_arena_take(&arena, 0, 1));
+    assert_int_equal(skv_arena_cost(SIZE_MAX), SIZE_MAX);
+    assert_int_equal(skv_arena_cost(SIZE_MAX - 1), SIZE_MAX);
+}
+
+static void arena_poisons_its_gaps(void **state)
+{
+    (void)state;
+#ifdef HAS_ASAN
+    skv_arena arena;
+    assert_true(skv_arena_init(&arena, 4096));
+    assert_true(__asan_address_is_poisoned(arena.base));
+    unsigned char *first = skv_arena_take(&arena, 100, 1);
+    unsigned char *second = skv_arena_take(&arena, 10, 10);
+    for (size_t i = 0; i < 100; i++) assert_false(__asan_address_is_poisoned(first + i));
+    for (unsigned char *p = first + 100; p < second; p++) {
+        assert_true(__asan_address_is_poisoned(p));
+    }
+    assert_true(__asan_address_is_poisoned(second + 100));
+    skv_arena_reset(&arena);
+    assert_true(__asan_address_is_poisoned(first));
+    skv_arena_release(&arena);
+#else
+    skip(); /* needs AddressSanitizer */
+#endif
+}
+
+static void maps_are_zero(void **state)
+{
+    (void)state;
+    const size_t n = 3u << 20;
+    unsigned char *block = skv_map_zero(n);
+    assert_non_null(block);
+    for (size_t i = 0; i < n; i += 4096) assert_int_equal(block[i], 0);
+    memset(block, 1, n);
+    skv_map_discard(block, n);
+    for (size_t i = 0; i < n; i += 4096) assert_int_equal(block[i], 0);
+    skv_unmap(block, n);
+    assert_null(skv_map_zero(SIZE_MAX / 2));
+}
+
+static void memory_is_told(void **state)
+{
+    (void)state;
+    assert_true(skv_memory_available() > 0);
+    assert_true(skv_memory_peak() > 1u << 20);
+    assert_true(skv_memory_peak() < SIZE_MAX / 2);
+}
+
+static void running_out_gives_null(void **state)
+{
+    (void)state;
+    skv_arena arena;
+    alloc_fail_at(1);
+    assert_null(skv_alloc(1, 1));
+    alloc_fail_at(1);
+    assert_null(skv_alloc_zero(1, 1));
+    alloc_fail_at(1);
+    assert_null(skv_alloc_aligned(1, 1));
+    alloc_fail_at(1);
+    assert_null(skv_strndup("x", 1));
+    alloc_fail_at(1);
+    assert_null(skv_map_zero(1));
+    alloc_fail_at(1);
+    assert_false(skv_arena_init(&arena, 1));
+    assert_int_equal(alloc_fail_count(), 1);
+    alloc_fail_at(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(nothing_is_something),
+        cmocka_unit_test(aligned_blocks_are_aligned),
+        cmocka_unit_test(copies_are_terminated),
+        cmocka_unit_test(arena_hands_out_pieces),
+        cmocka_unit_test(arena_refuses_what_does_not_fit),
+        cmocka_unit_test(arena_poisons_its_gaps),
+        cmocka_unit_test(maps_are_zero),
+        cmocka_unit_test(memory_is_told),
+        cmocka_unit_test(running_out_gives_null),
+    };
+    return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
+}

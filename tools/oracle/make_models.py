@@ -1,0 +1,302 @@
+"""Writes the tiny random models of tests/data/models and their golden results.
+
+    python tools/oracle/make_models.py [--out tests/data/models] [NAME ...]
+
+Architectures that `transformers` has are run by it, from the files as written; the Llama block of
+plain_models.py is held against it on the same weights. SwiftKV and OpenELM are run by plain_models.py.
+See docs/testing.md for what a golden file holds.
+"""
+
+import argparse
+import copy
+import json
+import logging
+import pathlib
+import shutil
+
+import safetensors.torch
+import torch
+import transformers
+
+import golden_cases
+import model_specs
+import plain_models
+from random_weights import tensor_for
+
+AGREE = 1e-8  # the plain block against transformers, in log-probability, both in float64
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+class AllFloat64(torch.overrides.TorchFunctionMode):
+    """Turns what transformers pins to float32 (norms, softmax, RoPE) into float64, so that a golden
+    holds no rounding but its own printing."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        def wide(value):
+            return torch.float64 if value is torch.float32 else value
+
+        if function is torch.Tensor.float:
+            function = torch.Tensor.double
+        return function(*map(wide, args), **{k: wide(v) for k, v in (kwargs or {}).items()})
+
+
+def save(folder, config, tensors, dtype="f32", shards=1):
+    """config.json and the weights, as one file or as shards with an index."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    stored = {n: t.to(DTYPES[dtype]).contiguous() for n, t in tensors.items()}
+    meta = {"format": "pt"}
+    if shards == 1:
+        safetensors.torch.save_file(stored, folder / "model.safetensors", metadata=meta)
+        return
+    names = sorted(stored)
+    size = sum(t.numel() * t.element_size() for t in stored.values())
+    where = {n: f"model-{i * shards // len(names) + 1:05d}-of-{shards:05d}.safetensors"
+             for i, n in enumerate(names)}
+    for file in sorted(set(where.values())):
+        part = {n: t for n, t in stored.items() if where[n] == file}
+        safetensors.torch.save_file(part, folder / file, metadata=meta)
+    index = {"metadata": {"total_size": size}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def read_float64(folder):
+    weights = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        weights |= {n: t.to(torch.float64) for n, t in safetensors.torch.load_file(file).items()}
+    return weights
+
+
+def base_config(config):
+    """The transformers configuration of the architecture, or of a SwiftKV model's teacher."""
+    kind = config["model_type"].removesuffix("_swiftkv")
+    fields = copy.deepcopy(config)  # transformers adds to the nested dictionaries that it is given
+    del fields["model_type"], fields["architectures"]
+    return transformers.AutoConfig.for_model(kind, **fields)
+
+
+def base_tensors(name, config):
+    """Random weights under the names that transformers writes for the architecture."""
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(base_config(config))
+    shapes = {n: tuple(t.shape) for n, t in model.state_dict().items()}
+    if config.get("tie_word_embeddings"):
+        shapes.pop("lm_head.weight")
+    gemma = config["model_type"].startswith("gemma")
+    return {n: tensor_for(name, n, s, gemma) for n, s in shapes.items()}
+
+
+def transformers_logits(folder):
+    """ids -> logits by the published implementation, loaded from the files in float64."""
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
+    assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    model.eval()
+    with AllFloat64():
+        model.model.rotary_emb = type(model.model.rotary_emb)(config=model.config)
+    embedding = model.get_input_embeddings()
+    if hasattr(embedding, "embed_scale"):  # Gemma rounds sqrt(hidden) to the type of the file
+        stored = json.loads((folder / "config.json").read_text())
+        kind = stored.get("dtype", stored.get("torch_dtype"))
+        scale = torch.tensor(stored["hidden_size"] ** 0.5).to(getattr(torch, kind))
+        embedding.embed_scale.copy_(scale)
+
+    @torch.no_grad()
+    def logits_of(ids):
+        with AllFloat64():
+            return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+    return logits_of
+
+
+def check_plain(name, config, weights, logits_of):
+    """The plain block must give what transformers gives. Returns the largest difference."""
+    plain = plain_models.LlamaFamily(config, weights)
+    ids = [1] + [(7 * i) % 90 + 3 for i in range(60)]
+    a = logits_of(ids).log_softmax(-1)
+    b = plain.forward(ids, teacher=True).log_softmax(-1)
+    worst = (a - b).abs().max().item()
+    assert worst < AGREE, f"{name}: plain torch and transformers differ by {worst}"
+    return worst
+
+
+def eos_of(config):
+    eos = config["eos_token_id"]
+    return eos[0] if isinstance(eos, list) else eos
+
+
+def golden(name, config, modes, lengths, source):
+    cases = [golden_cases.case_for(name, n, config["vocab_size"], eos_of(config), modes) for n in lengths]
+    deviation = golden_cases.spread(modes[None](cases[-1]["ids"]))
+    print(f"{name}: logits spread {deviation:.2f}, nll {cases[-1]['nll']:.3f}", flush=True)
+    assert deviation > 0.8, f"{name}: the logits are too flat to test anything"
+    return {"model": name, "source": source, "cases": cases}
+
+
+def add_simscore(result, plain):
+    """SimScore over the longest case, by the mode that the case itself ran in."""
+    case = result["cases"][-1]
+    for target, teacher in ((case, False), (case.get("teacher"), True)):
+        if target is not None:
+            inputs = []
+            plain.forward(case["ids"], teacher=teacher, inputs=inputs)
+            scores = plain_models.similarity_scores(inputs)
+            target["simscore"] = [None if s is None else round(s, 9) for s in scores]
+
+
+def make_ordinary(root, name, spec):
+    config, folder = spec["config"], root / name
+    save(folder, config, base_tensors(name, config), spec.get("dtype", "f32"), spec.get("shards", 1))
+    logits_of = transformers_logits(folder)
+    source = f"transformers {transformers.__version__}"
+    result = golden(name, config, {None: logits_of}, spec.get("lengths", model_specs.LENGTHS), source)
+    if config["model_type"] in ("llama", "mistral", "qwen2", "qwen3") and name != "qwen2-window":
+        weights = read_float64(folder)
+        print(f"  plain torch agrees to {check_plain(name, config, weights, logits_of):.1e}")
+        if spec.get("simscore"):
+            add_simscore(result, plain_models.LlamaFamily(config, weights))
+    golden_cases.write_json(folder / "golden.json", result)
+    if "transform" in spec:
+        make_transform(folder, config, read_float64(folder), *spec["transform"])
+
+
+def swiftkv_tensors(name, config, base):
+    """The tensors that the layers >= l add, with weights of their own, unlike the teacher's."""
+    l, g = config["num_key_value_layers"], config["key_value_group_size"]
+    added = {"model.norm_swiftkv.weight": base["model.norm.weight"].shape}
+    for i in range(l, config["num_hidden_layers"]):
+        producer = (i - l) % g == 0
+        for kind in ("q", "k", "v") if producer else ("q",):
+            for part in (f"{kind}_proj.weight", f"{kind}_proj.bias", f"{kind}_norm.weight"):
+                old = base.get(f"model.layers.{i}.self_attn.{part}")
+                if old is not None:
+                    new = part.replace("_proj.", "_proj_swiftkv.").replace("_norm.", "_norm_swiftkv.")
+                    added[f"model.layers.{i}.self_attn.{new}"] = old.shape
+    return {n: tensor_for(name, n, tuple(s)) for n, s in added.items()}
+
+
+def without_teacher(tensors, l):
+    """Drops q, k, v (weights, biases, head norms) of the layers >= l: SwiftKV never reads them."""
+    def dead(n):
+        part = n.split(".")
+        return (n.startswith("model.layers.") and int(part[2]) >= l and part[3] == "self_attn"
+                and part[4] in ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm"))
+    return {n: t for n, t in tensors.items() if not dead(n)}
+
+
+def make_swiftkv(root, name, spec):
+    config, folder, keep = spec["config"], root / name, spec.get("keep", True)
+    base = base_tensors(name, config)
+    tensors = base | swiftkv_tensors(name, config, base)
+    # The teacher, by itself, run by transformers: the ground that the plain block stands on.
+    teacher_folder = root / f"{name}.teacher"
+    teacher = base_config(config).to_dict() | {"architectures": None}
+    save(teacher_folder, teacher, base, spec.get("dtype", "f32"))
+    worst = check_plain(name, config, {n: t.to(torch.float64) for n, t in tensors.items()},
+                        transformers_logits(teacher_folder))
+    shutil.rmtree(teacher_folder)
+    if not keep:
+        tensors = without_teacher(tensors, config["num_key_value_layers"])
+    save(folder, config, tensors, spec.get("dtype", "f32"), spec.get("shards", 1))
+    plain = plain_models.LlamaFamily(config, read_float64(folder))
+    modes = {None: plain.forward}
+    if keep:
+        modes["teacher"] = lambda ids: plain.forward(ids, teacher=True)
+    result = golden(name, config, modes, model_specs.LENGTHS, "plain torch, float64")
+    print(f"  teacher agrees with transformers to {worst:.1e}")
+    if spec.get("simscore"):
+        add_simscore(result, plain)
+    golden_cases.write_json(folder / "golden.json", result)
+
+
+def transformed(config, weights, l, g):
+    """The authors' initialisation: (config, added tensors)."""
+    n_layers = config["num_hidden_layers"]
+    added = {"model.norm_swiftkv.weight": weights[f"model.layers.{l}.input_layernorm.weight"]}
+    for i in range(l, n_layers):
+        p = f"model.layers.{i}.self_attn."
+        for part in ("weight", "bias"):
+            if p + "q_proj." + part in weights:
+                added[p + "q_proj_swiftkv." + part] = weights[p + "q_proj." + part]
+        for kind in ("k", "v") if (i - l) % g == 0 else ():
+            for part in ("weight", "bias"):
+                names = [f"model.layers.{j}.self_attn.{kind}_proj.{part}" for j in range(i, i + g)]
+                if names[0] in weights:
+                    mean = torch.stack([weights[n] for n in names]).mean(0)
+                    added[f"{p}{kind}_proj_swiftkv.{part}"] = mean
+    return model_specs.swiftkv(config, n_layers, l, g), added
+
+
+def make_transform(folder, config, weights, l, g):
+    """What `transform` must write: the added tensors, all names and shapes, and the results."""
+    new_config, added = transformed(config, weights, l, g)
+    out = folder / f"transform-l{l}-g{g}"
+    out.mkdir()
+    stored = {n: t.to(torch.float32).contiguous() for n, t in added.items()}
+    safetensors.torch.save_file(stored, out / "added.safetensors", metadata={"format": "pt"})
+    weights = weights | added
+    plain = plain_models.LlamaFamily(new_config, weights)
+    modes = {None: plain.forward, "teacher": lambda ids: plain.forward(ids, teacher=True)}
+    result = golden(f"{folder.name}/{out.name}", new_config, modes, model_specs.LENGTHS[1:],
+                    "plain torch, float64")
+    changed = {k: v for k, v in new_config.items() if config.get(k) != v}
+    shapes = {n: list(t.shape) for n, t in sorted(weights.items())}
+    golden_cases.write_json(out / "golden.json", result | {"config": changed, "shapes": shapes})
+
+
+def openelm_tensors(name, config):
+    d, hd = config["model_dim"], config["head_dim"]
+    shapes = {"transformer.token_embeddings.weight": (config["vocab_size"], d),
+              "transformer.norm.weight": (d,)}
+    for i in range(config["num_transformer_layers"]):
+        p = f"transformer.layers.{i}."
+        n_q, n_kv = config["num_query_heads"][i], config["num_kv_heads"][i]
+        divisor, wanted = config["ffn_dim_divisor"], config["ffn_multipliers"][i] * d
+        ffn = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
+        ffn += divisor if ffn < 0.9 * wanted else 0
+        shapes |= {
+            p + "attn.qkv_proj.weight": ((n_q + 2 * n_kv) * hd, d),
+            p + "attn.q_norm.weight": (hd,),
+            p + "attn.k_norm.weight": (hd,),
+            p + "attn.out_proj.weight": (d, n_q * hd),
+            p + "ffn.proj_1.weight": (2 * ffn, d),
+            p + "ffn.proj_2.weight": (d, ffn),
+            p + "attn_norm.weight": (d,),
+            p + "ffn_norm.weight": (d,),
+        }
+    return {n: tensor_for(name, n, s) for n, s in shapes.items()}
+
+
+def make_openelm(root, name):
+    config, folder = model_specs.openelm_spec(), root / name
+    save(folder, config, openelm_tensors(name, config))
+    plain = plain_models.OpenElm(config, read_float64(folder))
+    result = golden(name, config, {None: plain.forward}, model_specs.LENGTHS, "plain torch, float64")
+    golden_cases.write_json(folder / "golden.json", result)
+
+
+def jobs(root):
+    ordinary, swift = model_specs.ordinary_specs(), model_specs.swiftkv_specs()
+    table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
+    table["openelm"] = lambda: make_openelm(root, "openelm")
+    table |= {n: (lambda n=n, s=s: make_swiftkv(root, n, s)) for n, s in swift.items()}
+    return table
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=pathlib.Path, default=here / "tests/data/models")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    table = jobs(options.out)
+    for name in options.names or table:
+        table[name]()
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()

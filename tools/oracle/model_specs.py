@@ -1,0 +1,302 @@
+"""The tiny models: config.json of each, in the spelling of transformers 4 or 5, and how it is stored."""
+
+LENGTHS = (1, 23, 61)
+
+
+def v4(model_type, architecture, **fields):
+    """config.json as transformers 4 writes it: rope_theta, rope_scaling, torch_dtype."""
+    base = {
+        "architectures": [architecture],
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "initializer_range": 0.02,
+        "model_type": model_type,
+        "num_hidden_layers": 4,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "transformers_version": "4.46.3",
+        "use_cache": True,
+    }
+    return {**base, **fields}
+
+
+def v5(model_type, architecture, **fields):
+    """config.json as transformers 5 writes it: rope_parameters, dtype."""
+    base = v4(model_type, architecture)
+    for old in ("rope_theta", "torch_dtype"):
+        del base[old]
+    base |= {
+        "dtype": "float32",
+        "pad_token_id": None,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "transformers_version": "5.23.0",
+    }
+    return {**base, **fields}
+
+
+def llama(make, **fields):
+    base = {
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 101,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+    return make("llama", "LlamaForCausalLM", **{**base, **fields})
+
+
+def qwen(make, kind, **fields):
+    base = {
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 56,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 103,
+    }
+    return make(kind.lower(), f"{kind}ForCausalLM", **{**base, **fields})
+
+
+def phi3(make, **fields):
+    base = {
+        "attention_bias": False,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 3,
+        "original_max_position_embeddings": 128,
+        "pad_token_id": 0,
+        "sliding_window": None,
+        "vocab_size": 97,
+    }
+    return make("phi3", "Phi3ForCausalLM", **{**base, **fields})
+
+
+def gemma(make, kind, **fields):
+    base = {
+        "attention_bias": False,
+        "head_dim": 12,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "query_pre_attn_scalar": 20,
+        "sliding_window": 8,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "vocab_size": 107,
+    }
+    name = {"gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM"}[kind]
+    return make(kind, name, **{**base, **fields})
+
+
+LLAMA3_SCALING = {
+    "factor": 8.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 64,
+    "rope_type": "llama3",
+}
+SHORT_FACTOR = [1.0, 1.1, 1.35, 1.9]
+LONG_FACTOR = [1.2, 2.5, 3.75, 4.5]
+
+
+def ordinary_specs():
+    """name -> {config, dtype of the file, shards, lengths of the cases, transform (l, g)}"""
+    return {
+        "llama-mha": {"config": llama(v4, num_key_value_heads=4, pretraining_tp=1, rope_scaling=None)},
+        "llama3-v4": {
+            "config": llama(v4, rope_theta=500000.0, rope_scaling=LLAMA3_SCALING, head_dim=16,
+                            tie_word_embeddings=True, torch_dtype="bfloat16", eos_token_id=[2, 100]),
+            "dtype": "bf16",
+        },
+        "llama3-v5": {
+            "config": llama(v5, head_dim=12, num_hidden_layers=6, tie_word_embeddings=True,
+                            rope_parameters={"rope_theta": 10000.0, **LLAMA3_SCALING}),
+            "shards": 3,
+            "transform": (2, 2),
+            "simscore": True,
+        },
+        "llama-linear-v4": {
+            "config": llama(v4, rope_scaling={"type": "linear", "factor": 4.0}, torch_dtype="float16"),
+            "dtype": "f16",
+        },
+        "llama-linear-v5": {
+            "config": llama(v5, num_hidden_layers=3, dtype="bfloat16", rope_parameters={
+                "rope_theta": 20000.0, "rope_type": "linear", "factor": 2.0}),
+            "dtype": "bf16",
+        },
+        "llama-bias": {
+            "config": llama(v5, attention_bias=True, mlp_bias=True),
+            "transform": (2, 2),
+        },
+        "mistral": {
+            "config": llama(v4, sliding_window=8, head_dim=12, torch_dtype="bfloat16") | {
+                "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+            "dtype": "bf16",
+        },
+        "qwen2": {
+            # The window is written but switched off, as in the published Qwen2.5 files.
+            "config": qwen(v4, "Qwen2", sliding_window=8, use_sliding_window=False, max_window_layers=2,
+                           rope_theta=1000000.0, rope_scaling=None),
+        },
+        "qwen2-window": {
+            "config": qwen(v5, "Qwen2", sliding_window=8, use_sliding_window=True, max_window_layers=2,
+                           dtype="bfloat16", tie_word_embeddings=True, layer_types=[
+                               "full_attention", "full_attention", "sliding_attention",
+                               "sliding_attention"]),
+            "dtype": "bf16",
+        },
+        "qwen3-v4": {
+            "config": qwen(v4, "Qwen3", head_dim=16, attention_bias=False, sliding_window=None,
+                           use_sliding_window=False, max_window_layers=4, rope_theta=1000000.0,
+                           rope_scaling=None, num_hidden_layers=3, torch_dtype="bfloat16"),
+            "dtype": "bf16",
+        },
+        "qwen3-v5": {
+            "config": qwen(v5, "Qwen3", head_dim=12, attention_bias=False, tie_word_embeddings=True,
+                           dtype="bfloat16", rope_parameters={
+                               "rope_theta": 1000000.0, "rope_type": "default"}),
+            "dtype": "bf16",
+        },
+        "phi3": {"config": phi3(v4, sliding_window=8, rope_scaling=None)},
+        "phi3-longrope-v4": {
+            "config": phi3(v4, original_max_position_embeddings=32, torch_dtype="float16", rope_scaling={
+                "type": "longrope", "short_factor": SHORT_FACTOR, "long_factor": LONG_FACTOR}),
+            "lengths": (1, 20, 56),
+            "dtype": "f16",
+        },
+        "phi3-longrope-v5": {
+            "config": phi3(v5, original_max_position_embeddings=32, dtype="bfloat16", rope_parameters={
+                "rope_theta": 10000.0, "rope_type": "longrope", "partial_rotary_factor": 1.0,
+                "original_max_position_embeddings": 32,
+                "short_factor": SHORT_FACTOR, "long_factor": LONG_FACTOR}),
+            "lengths": (1, 20, 56),
+            "dtype": "bf16",
+        },
+        "phi3-partial": {"config": phi3(v4, partial_rotary_factor=0.5, rope_scaling=None)},
+        "gemma2": {
+            "config": gemma(v4, "gemma2", attn_logit_softcapping=5.0, final_logit_softcapping=8.0,
+                            cache_implementation="hybrid"),
+        },
+        "gemma3-v4": {
+            "config": gemma(v4, "gemma3_text", attn_logit_softcapping=None,
+                            final_logit_softcapping=None, rope_theta=1000000.0,
+                            rope_local_base_freq=10000.0, sliding_window_pattern=3,
+                            rope_scaling={"rope_type": "linear", "factor": 8.0},
+                            num_hidden_layers=4),
+        },
+        "gemma3-v5": {
+            "config": gemma(v5, "gemma3_text", attn_logit_softcapping=None, num_hidden_layers=5,
+                            final_logit_softcapping=None, dtype="bfloat16", rope_parameters={
+                                "full_attention": {"rope_theta": 1000000.0, "rope_type": "linear",
+                                                   "factor": 4.0},
+                                "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
+                            layer_types=["sliding_attention", "full_attention", "sliding_attention",
+                                         "sliding_attention", "full_attention"]),
+            "dtype": "bf16",
+        },
+    }
+
+
+def openelm_spec():
+    """As apple/OpenELM-* write it; widths are multiplier times model_dim, rounded to the divisor."""
+    return {
+        "activation_fn_name": "swish",
+        "architectures": ["OpenELMForCausalLM"],
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "ffn_dim_divisor": 16,
+        "ffn_multipliers": [0.5, 1.0, 1.77, 2.5],
+        "ffn_with_glu": True,
+        "head_dim": 8,
+        "initializer_range": 0.02,
+        "max_context_length": 128,
+        "model_dim": 32,
+        "model_type": "openelm",
+        "normalization_layer_name": "rms_norm",
+        "normalize_qk_projections": True,
+        "num_gqa_groups": 4,
+        "num_kv_heads": [1, 2, 2, 3],
+        "num_query_heads": [4, 8, 8, 12],
+        "num_transformer_layers": 4,
+        "qkv_multipliers": [0.5, 1.0],
+        "rope_freq_constant": 10000,
+        "rope_max_length": 256,
+        "share_input_output_layers": True,
+        "torch_dtype": "float32",
+        "transformers_version": "4.39.3",
+        "use_cache": True,
+        "vocab_size": 109,
+    }
+
+
+def swiftkv(config, n_layers, kv_layers, group):
+    base = config["model_type"]
+    architecture = {"llama": "LlamaSwiftKVForCausalLM", "qwen2": "Qwen2SwiftKVForCausalLM",
+                    "qwen3": "Qwen3SwiftKVForCausalLM"}[base]
+    return config | {
+        "architectures": [architecture],
+        "key_value_group_size": group,
+        "model_type": base + "_swiftkv",
+        "num_hidden_layers": n_layers,
+        "num_key_value_layers": kv_layers,
+        "swiftkv": True,
+    }
+
+
+def swiftkv_specs():
+    """name -> {config, dtype, keep: whether the teacher's q,k,v of the deep layers stay in the file}"""
+    bf4, bf5 = {"torch_dtype": "bfloat16"}, {"dtype": "bfloat16"}
+    llama3 = {"rope_theta": 10000.0, **LLAMA3_SCALING}
+    q2 = {"rope_theta": 1000000.0, "rope_scaling": None, "use_sliding_window": False,
+          "max_window_layers": 6, "sliding_window": None}
+    return {
+        "llama-swiftkv-g1": {
+            "config": swiftkv(llama(v4, rope_scaling=LLAMA3_SCALING, **bf4), 6, 2, 1),
+            "dtype": "bf16",
+            "simscore": True,
+        },
+        "llama-swiftkv-g2": {
+            "config": swiftkv(llama(v5, tie_word_embeddings=True, rope_parameters=llama3), 6, 2, 2),
+            "keep": False,
+        },
+        "llama-swiftkv-g3": {
+            "config": swiftkv(llama(v4, attention_bias=True, **bf4), 5, 2, 3),
+            "dtype": "bf16",
+        },
+        "llama-swiftkv-g4": {
+            "config": swiftkv(llama(v5, head_dim=16, **bf5), 6, 2, 4),
+            "dtype": "bf16",
+            "shards": 2,
+        },
+        "qwen2-swiftkv-g1": {
+            "config": swiftkv(qwen(v4, "Qwen2", **q2, **bf4), 6, 2, 1),
+            "dtype": "bf16",
+            "keep": False,
+        },
+        "qwen2-swiftkv-g2": {
+            "config": swiftkv(qwen(v5, "Qwen2", tie_word_embeddings=True, **bf5), 6, 2, 2),
+            "dtype": "bf16",
+        },
+        "qwen3-swiftkv-g1": {
+            "config": swiftkv(qwen(v5, "Qwen3", head_dim=12, attention_bias=False, **bf5), 6, 2, 1),
+            "dtype": "bf16",
+        },
+        "qwen3-swiftkv-g2": {
+            "config": swiftkv(qwen(v4, "Qwen3", head_dim=16, attention_bias=False, **q2, **bf4), 6, 2, 2),
+            "dtype": "bf16",
+            "keep": False,
+        },
+    }

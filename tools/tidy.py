@@ -1,0 +1,642 @@
+#!/usr/bin/env python3
+"""Checks the rules of CONTRIBUTING.md that a machine can check.
+
+    tools/tidy.py [--root DIR] [--build DIR] [--no-compile]
+
+Prints one line `file:line: rule: message` a violation and exits with 1 if there is any.
+With --build it reads compile_commands.json there, so that no .c is left out of the build, and
+libskv.a, so that no writable data hides in an object.
+"""
+
+import argparse
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = 800
+MAX_COLUMNS = 100
+ALLOW_FILE = "tools/tidy_allow.txt"
+C_FOLDERS = ("include", "src", "cli", "server", "bench", "examples", "tests", "fuzz")
+TEXT_FOLDERS = C_FOLDERS + ("tools", "script", "cmake", "docs", "man", "completion")
+PROGRAM_FOLDERS = ("cli", "server", "bench", "examples")
+
+# ------------------------------------------------------------------------------------------
+# Include directions: a folder -> the folders it may include. Each layer sees those below it;
+# base and format stand beside the ladder, and kernels see nothing but themselves.
+LADDER = ("backend", "kv", "model", "prefill", "engine")
+MAY_INCLUDE = {
+    "include/skv": {"include/skv"},
+    "src/base": {"include/skv", "src/base"},
+    "src/kernels": {"src/kernels"},
+    "src/format": {"include/skv", "src/base", "src/format"},
+    "cli": {"include/skv", "cli"},
+    "server": {"include/skv", "server"},
+    "bench": {"include/skv", "bench", "src/base", "src/kernels"},
+    "examples": {"include/skv", "examples"},
+}
+BELOW = {"include/skv", "src/base", "src/kernels", "src/format"}
+for layer in LADDER:
+    BELOW = BELOW | {f"src/{layer}"}
+    MAY_INCLUDE[f"src/{layer}"] = BELOW
+MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/train"}
+# A pure kernel has no use for these. cpu.c asks the system what it runs on.
+IMPURE_HEADERS = {
+    "stdio.h",
+    "stdlib.h",
+    "pthread.h",
+    "threads.h",
+    "stdatomic.h",
+    "unistd.h",
+    "errno.h",
+}
+IMPURE_EXCEPT = {"src/kernels/cpu.c"}
+# What a kernel may see of base: inline arithmetic.
+PURE_HEADERS = {"base/size.h"}
+
+# Calls that are banned: in every C file, in the library, in the library outside base/mem.c.
+BANNED = """sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand
+    gets alloca setjmp longjmp tmpnam mktemp system popen"""
+BANNED_IN_SRC = """exit _exit abort atexit printf vprintf puts putchar perror getenv setenv signal
+    sigaction setlocale"""
+BANNED_ALLOCATORS = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup
+    asprintf getline"""
+ALLOCATOR_HOME = "src/base/mem.c"
+
+
+def call_pattern(names):
+    return re.compile(r"(?<![\w.>])(" + "|".join(names.split()) + r")\s*\(")
+
+
+CALLS = call_pattern(BANNED)
+CALLS_IN_SRC = call_pattern(BANNED_IN_SRC)
+CALLS_ALLOCATING = call_pattern(BANNED_ALLOCATORS)
+PRINTS_TO_STREAM = re.compile(r"\bfprintf\s*\(\s*(stderr|stdout)\b")
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b|^(<{7}|={7}|>{7})( .*)?$", re.M)
+TOKENS = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+
+
+def blank(text, keep_strings=False):
+    """The text with comments (and strings) replaced by spaces, line by line."""
+
+    def spaces(match):
+        token = match.group(0)
+        if keep_strings and token[0] in "\"'":
+            return token
+        return re.sub(r"[^\n]", " ", token)
+
+    return TOKENS.sub(spaces, text)
+
+
+def line_of(text, offset):
+    return text.count("\n", 0, offset) + 1
+
+
+class Source:
+    """One C file: its path from the root, its text, and the text without comments."""
+
+    def __init__(self, root, path):
+        self.path = path.relative_to(root).as_posix()
+        self.text = path.read_text(encoding="utf-8", errors="replace")
+        self.lines = self.text.splitlines()
+
+    @functools.cached_property
+    def code(self):
+        return blank(self.text)
+
+    @functools.cached_property
+    def code_with_strings(self):
+        return blank(self.text, keep_strings=True)
+
+    @property
+    def folder(self):
+        """The unit of the include rules: "src/base", "cli", ..."""
+        parts = self.path.split("/")
+        return "/".join(parts[:2]) if parts[0] in ("src", "include") else parts[0]
+
+    def inside(self, *folders):
+        return self.path.startswith(tuple(f + "/" for f in folders))
+
+
+class Tidy:
+    def __init__(self, root, build=None, compile_headers=True):
+        self.root = Path(root).resolve()
+        self.build = Path(build).resolve() if build else None
+        self.compile_headers = compile_headers
+        self.found = []
+        self.sources = [Source(self.root, p) for p in self.files(C_FOLDERS, (".c", ".h", ".inc"))]
+
+    def files(self, folders, suffixes=None):
+        for folder in folders:
+            for path in sorted((self.root / folder).rglob("*")):
+                if path.is_file() and (suffixes is None or path.suffix in suffixes):
+                    yield path
+
+    def report(self, path, line, rule, message):
+        self.found.append((path, line, rule, message))
+
+    def run(self):
+        for source in self.sources:
+            self.check_includes(source)
+            self.check_length(source)
+            self.check_calls(source)
+            self.check_statics(source)
+            self.check_guard(source)
+            self.check_shapes(source)
+        self.check_names()
+        self.check_functions()
+        self.check_unfinished()
+        if self.compile_headers:
+            self.check_headers_alone()
+        if self.build:
+            self.check_built()
+            self.check_data()
+        return sorted(self.found)
+
+    # -------------------------------------------------------------------------------- includes
+
+    def included_folder(self, source, name):
+        """The folder of an #include "name", or None for a name that is not in the tree."""
+        for base in (
+            source.path.rpartition("/")[0],
+            "include",
+            "src",
+            "cli",
+            "server",
+            "bench",
+            "tests",
+            "fuzz",
+        ):
+            path = self.root / base / name
+            if path.is_file():
+                return Source(self.root, path.resolve()).folder
+        return None
+
+    def check_includes(self, source):
+        names = [
+            (line_of(source.text, m.start()), m.group(1), m.group(2))
+            for m in re.finditer(
+                r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)', source.code_with_strings, re.M
+            )
+        ]
+        allowed = MAY_INCLUDE.get(source.folder)
+        if source.inside("src", "include") and allowed is None:
+            self.report(source.path, 1, "folder", f"{source.folder} has no include rule")
+        for line, kind, name in names:
+            if kind == "<":
+                if (
+                    source.folder == "src/kernels"
+                    and name in IMPURE_HEADERS
+                    and source.path not in IMPURE_EXCEPT
+                ):
+                    self.report(source.path, line, "include", f"a kernel is pure: no <{name}>")
+                continue
+            folder = self.included_folder(source, name)
+            if folder is None:
+                self.report(source.path, line, "include", f'"{name}" is not in the tree')
+            elif source.folder == "src/kernels" and name in PURE_HEADERS:
+                continue
+            elif allowed is not None and folder not in allowed:
+                self.report(
+                    source.path, line, "include", f"{source.folder} may not include {folder}"
+                )
+        self.check_own_header_first(source, names)
+
+    def check_own_header_first(self, source, names):
+        own = self.root / (source.path[:-2] + ".h")
+        if (
+            not source.path.endswith(".c")
+            or not source.inside("src", "cli", "server")
+            or not own.is_file()
+        ):
+            return
+        if not names or not names[0][2].endswith(own.name):
+            self.report(
+                source.path, names[0][0] if names else 1, "include", f"{own.name} comes first"
+            )
+
+    # ---------------------------------------------------------------------------------- lengths
+
+    def check_length(self, source):
+        if len(source.lines) > MAX_FILE_LINES:
+            self.report(
+                source.path,
+                MAX_FILE_LINES + 1,
+                "file-length",
+                f"{len(source.lines)} lines, at most {MAX_FILE_LINES}",
+            )
+        for i, line in enumerate(source.lines, 1):
+            if len(line) > MAX_COLUMNS:
+                self.report(
+                    source.path, i, "line-length", f"{len(line)} columns, at most {MAX_COLUMNS}"
+                )
+
+    def check_functions(self):
+        allowed = self.read_allow_list()
+        for path, line, name, n in self.functions():
+            if "/ref/" in path:
+                continue
+            limit = allowed.pop((path, name), (None, 0))[1]
+            if n > MAX_FUNCTION_LINES and n > limit:
+                self.report(
+                    path,
+                    line,
+                    "function-length",
+                    f"{name}: {n} lines, at most {max(limit, MAX_FUNCTION_LINES)}",
+                )
+            elif limit and n <= MAX_FUNCTION_LINES:
+                self.report(ALLOW_FILE, 1, "allow-list", f"{path} {name} is short now: remove it")
+            elif n < limit:
+                self.report(
+                    ALLOW_FILE, 1, "allow-list", f"{path} {name} has {n} lines now: lower it"
+                )
+        for (path, name), (line, _) in allowed.items():
+            self.report(ALLOW_FILE, line, "allow-list", f"{path} {name} is gone: remove it")
+
+    def read_allow_list(self):
+        """Lines "path function lines" of functions that were long when the rule came."""
+        allowed = {}
+        path = self.root / ALLOW_FILE
+        if path.is_file():
+            for i, line in enumerate(path.read_text().splitlines(), 1):
+                words = line.partition("#")[0].split()
+                if len(words) == 3:
+                    allowed[words[0], words[1]] = i, int(words[2])
+                elif words:
+                    self.report(ALLOW_FILE, i, "allow-list", "not 'path function lines'")
+        return allowed
+
+    def functions(self):
+        """(path, line, name, lines) of every function, by ctags, or by the layout without it."""
+        files = [s.path for s in self.sources]
+        found = None
+        if has_universal_ctags() and files:
+            found = functions_by_ctags(self.root, files)
+        if found is None:
+            found = [(s.path, *f) for s in self.sources for f in functions_by_layout(s.code)]
+        return found
+
+    # ------------------------------------------------------------------------------------ names
+
+    def check_names(self):
+        seen = {}
+        for path in self.files(C_FOLDERS + ("tools", "script")):
+            relative = path.relative_to(self.root).as_posix()
+            if (
+                "/data/" in relative
+                or "/corpus/" in relative
+                or path.suffix not in (".c", ".h", ".inc", ".py", ".sh")
+            ):
+                continue
+            if path.name in seen:
+                self.report(relative, 1, "file-name", f"{seen[path.name]} has the same name")
+            seen[path.name] = relative
+
+    # ------------------------------------------------------------------------------------ calls
+
+    def check_calls(self, source):
+        patterns = [CALLS]
+        if source.inside("src"):
+            patterns += [CALLS_IN_SRC, PRINTS_TO_STREAM]
+            if source.path != ALLOCATOR_HOME:
+                patterns.append(CALLS_ALLOCATING)
+        for pattern in patterns:
+            for match in pattern.finditer(source.code):
+                self.report(
+                    source.path,
+                    line_of(source.code, match.start()),
+                    "banned-call",
+                    match.group(0).rstrip("( ") + " is banned here",
+                )
+
+    # ---------------------------------------------------------------------------------- statics
+
+    def check_statics(self, source):
+        if not source.inside("src", "include", *PROGRAM_FOLDERS):
+            return
+        for line, text in file_scope_statements(source.code):
+            if is_mutable_object(text):
+                self.report(source.path, line, "mutable-static", shorten(text))
+        for match in re.finditer(r"^[ \t]+static\b([^;{=]*)([;{=])", source.code, re.M):
+            if is_mutable_object("static" + match.group(1) + match.group(2)):
+                self.report(
+                    source.path,
+                    line_of(source.code, match.start()),
+                    "mutable-static",
+                    shorten(match.group(0)),
+                )
+
+    # ----------------------------------------------------------------------------------- guards
+
+    def check_guard(self, source):
+        if not source.path.endswith(".h"):
+            return
+        if re.search(r"#\s*pragma\s+once", source.code):
+            self.report(source.path, 1, "include-guard", "#pragma once; use a guard")
+        match = re.match(r"\s*#ifndef (SKV_\w+_H)\n#define (\w+)\n", source.code)
+        if (
+            not match
+            or match.group(1) != match.group(2)
+            or not source.code.rstrip().endswith("#endif")
+        ):
+            self.report(
+                source.path, 1, "include-guard", "no guard SKV_..._H around the whole header"
+            )
+            return
+        for other in self.sources:
+            if (
+                other is not source
+                and other.path.endswith(".h")
+                and re.search(rf"#define {match.group(1)}\b", other.code)
+            ):
+                self.report(
+                    source.path, 1, "include-guard", f"{match.group(1)} also guards {other.path}"
+                )
+
+    # ----------------------------------------------------------------------------------- shapes
+
+    def check_shapes(self, source):
+        """Every `float *` field of a struct tells its shape: float *wq; /* [D, H * Dh] */"""
+        if not source.inside("src/model", "src/kv", "src/backend"):
+            return
+        for start, end in struct_bodies(source.code):
+            for match in re.finditer(r"\bfloat\b[^;(){}]*\*[^;(){}]*;", source.code[start:end]):
+                last = line_of(source.code, start + match.end())
+                comment = source.lines[last - 1].partition("/*")[2]
+                before = source.lines[last - 2].strip() if last > 1 else ""
+                alone_before = before if before.startswith("/*") else ""
+                if "[" not in comment + alone_before:
+                    self.report(
+                        source.path,
+                        last,
+                        "shape",
+                        shorten(match.group(0)) + " has no shape comment",
+                    )
+
+    # ------------------------------------------------------------------------------- unfinished
+
+    def check_unfinished(self):
+        exempt = {"tools/tidy.py", "tests/test_tidy.py"}
+        for path in self.files(TEXT_FOLDERS):
+            relative = path.relative_to(self.root).as_posix()
+            if relative in exempt or "/data/" in relative or "/corpus/" in relative:
+                continue
+            try:
+                text = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+            for match in UNFINISHED.finditer(text):
+                self.report(relative, line_of(text, match.start()), "unfinished", match.group(0))
+
+    # ---------------------------------------------------------------------------------- headers
+
+    def check_headers_alone(self):
+        jobs = []
+        for source in self.sources:
+            if source.path.endswith(".h"):
+                jobs.append((source, compile_command(source, "c")))
+                if source.inside("include/skv"):
+                    jobs.append((source, compile_command(source, "c++")))
+        jobs = [(s, c) for s, c in jobs if c and shutil.which(c[0])]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            for (source, command), errors in zip(jobs, threads.map(self.compile, jobs)):
+                if errors:
+                    first = next((l for l in errors.splitlines() if "error" in l), errors.strip())
+                    self.report(source.path, 1, "header-alone", f"{command[0]}: {first}")
+
+    def compile(self, job):
+        result = subprocess.run(job[1], cwd=self.root, capture_output=True, text=True, check=False)
+        return result.stderr if result.returncode else ""
+
+    # ------------------------------------------------------------------------------------ build
+
+    def check_built(self):
+        path = self.build / "compile_commands.json"
+        built = {Path(entry["file"]).resolve() for entry in json.loads(path.read_text())}
+        foreign = {"x86_64": "arm", "aarch64": "x86"}.get(os.uname().machine)
+        for source in self.sources:
+            if not source.path.endswith(".c") or source.inside(
+                "tests/install", f"src/kernels/{foreign}"
+            ):
+                continue
+            if self.root / source.path not in built:
+                self.report(source.path, 1, "not-built", "no target compiles it")
+
+    def check_data(self):
+        """Objects in .data or .bss of the library are mutable globals, however they came there."""
+        library = self.build / "libskv.a"
+        if not library.is_file() or not shutil.which("objdump"):
+            return
+        table = subprocess.run(
+            ["objdump", "-t", library], capture_output=True, text=True, check=True
+        ).stdout
+        member = "?"
+        for line in table.splitlines():
+            if line.endswith(":     file format elf64-x86-64") or ":     file format" in line:
+                member = line.split(":")[0]
+            match = re.search(
+                r" O (\.t?(?:data|bss)(?!\.rel\.ro)\S*|\*COM\*)\s+[0-9a-f]+ +(?:\.hidden )?(\S+)$",
+                line,
+            )
+            if match:
+                self.report(
+                    member, 1, "mutable-static", f"{match.group(2)} lies in {match.group(1)}"
+                )
+
+
+# ------------------------------------------------------------------------------------------
+
+
+def shorten(text):
+    return " ".join(text.split())[:60]
+
+
+@functools.lru_cache(maxsize=None)
+def has_universal_ctags():
+    if not shutil.which("ctags"):
+        return False
+    version = subprocess.run(["ctags", "--version"], capture_output=True, text=True, check=False)
+    return "Universal" in version.stdout
+
+
+def functions_by_ctags(root, files):
+    command = [
+        "ctags",
+        "-f",
+        "-",
+        "--languages=C",
+        "--langmap=C:.c.h.inc",
+        "--kinds-C=f",
+        "--fields=+ne",
+        "--sort=no",
+        "-L",
+        "-",
+    ]
+    result = subprocess.run(
+        command, cwd=root, input="\n".join(files), capture_output=True, text=True, check=False
+    )
+    if result.returncode or not result.stdout:
+        return None
+    found = []
+    for line in result.stdout.splitlines():
+        fields = line.split("\t")
+        start = re.search(r"\tline:(\d+)", line)
+        end = re.search(r"\tend:(\d+)", line)
+        if start and end:
+            first, last = int(start.group(1)), int(end.group(1))
+            found.append((fields[1], first, fields[0], last - first + 1))
+    return found
+
+
+def functions_by_layout(code):
+    """A function's body starts with "{" and ends with "}" in the first column."""
+    lines = code.splitlines()
+    for i, line in enumerate(lines):
+        if line.rstrip() != "{":
+            continue
+        end = next((j for j in range(i, len(lines)) if lines[j].rstrip() == "}"), len(lines) - 1)
+        start = i - 1
+        while start > 0 and lines[start - 1].strip() and lines[start - 1][-1] not in ";}":
+            start -= 1
+        name = re.search(r"(\w+)\s*\(", " ".join(lines[start:i]))
+        yield start + 1, name.group(1) if name else "?", end - start + 1
+
+
+def file_scope_statements(code):
+    """(line, text) of what stands outside all braces; text ends with ";", "=" or "{"."""
+    code = re.sub(
+        r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*",
+        lambda m: re.sub(r"[^\n]", " ", m.group(0)),
+        code,
+        flags=re.M,
+    )
+    depth, start, i = 0, 0, 0
+    while i < len(code):
+        c = code[i]
+        if c == "{":
+            if depth == 0 and code[start:i].strip():
+                yield line_of(code, start + len(code[start:i]) - len(code[start:i].lstrip())), code[
+                    start : i + 1
+                ]
+            depth += 1
+        elif c == "}":
+            depth -= 1
+            start = i + 1
+        elif depth == 0 and c in ";=":
+            text = code[start : i + 1]
+            if text.strip(" \n\t;="):
+                yield line_of(code, start + len(text) - len(text.lstrip())), text
+            start = i + 1
+            if c == "=":
+                i = skip_initialiser(code, i)
+                start = i + 1
+        i += 1
+
+
+def skip_initialiser(code, i):
+    depth = 0
+    while i < len(code) and not (code[i] == ";" and depth == 0):
+        depth += (code[i] in "{(") - (code[i] in "})")
+        i += 1
+    return i
+
+
+def is_mutable_object(text):
+    """Whether a declaration makes an object that can change; text ends with ";", "=" or "{"."""
+    text = " ".join(text.split())
+    text = re.sub(r"__attribute__\s*\(\(.*?\)\)|_Alignas\s*\([^)]*\)", "", text)
+    text = re.sub(r"^\s*(SKV_[A-Z_]+\s+)+", "", text)  # SKV_BEGIN, SKV_API, ...
+    declaration, end = text[:-1].strip(), text[-1]
+    if end == "{" or re.match(
+        r"(typedef|extern|_Static_assert|static_assert|_Pragma)\b", declaration
+    ):
+        return False
+    if re.fullmatch(r"(struct|union|enum)\s+\w+", declaration) or not re.search(
+        r"\w\s*[*\s]\s*\(?\*?\w", declaration
+    ):
+        return False
+    if re.match(r"\w+_fn\b[^*]*$", declaration):
+        return False  # functions declared by their type
+    pointer = re.match(r"[^(]*\(\s*\*([^)]*)\)", declaration)  # a pointer to a function or an array
+    if pointer:
+        return not re.search(r"\bconst\b", pointer.group(1))
+    if "(" in declaration:
+        return False  # a prototype, or a macro
+    if "*" in declaration:
+        return not re.search(r"\bconst\b", declaration.rpartition("*")[2])
+    return not re.search(r"\bconst\b", declaration)
+
+
+def struct_bodies(code):
+    """(start, end) of the body of every struct and union."""
+    for match in re.finditer(r"\b(?:struct|union)\b\s*\w*\s*\{", code):
+        depth, i = 1, match.end()
+        while i < len(code) and depth:
+            depth += (code[i] == "{") - (code[i] == "}")
+            i += 1
+        yield match.end(), i
+
+
+def compile_command(source, language):
+    """The command that compiles a header by itself; None where there is no compiler for it."""
+    command = {"c": ["cc", "-std=c11"], "c++": ["c++", "-std=c++11", "-Wpedantic"]}[language]
+    machine = os.uname().machine
+    if "/x86/" in source.path:
+        if machine != "x86_64":
+            return None
+        command = command + [
+            "-mavx2",
+            "-mfma",
+            "-mf16c",
+            "-mavx512f",
+            "-mavx512bw",
+            "-mavx512dq",
+            "-mavx512vl",
+            "-mavx512vnni",
+            "-mavx512bf16",
+        ]
+    if "/arm/" in source.path and machine != "aarch64":
+        command = ["aarch64-linux-gnu-gcc", "-std=c11"]
+    return command + [
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-D_POSIX_C_SOURCE=200809L",
+        "-Iinclude",
+        "-Isrc",
+        "-Icli",
+        "-Iserver",
+        "-Itests",
+        "-fsyntax-only",
+        "-include",
+        source.path,
+        "-x",
+        language,
+        os.devnull,
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--root", default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--build", help="a build folder")
+    parser.add_argument("--no-compile", action="store_true", help="do not compile the headers")
+    arguments = parser.parse_args()
+    tidy = Tidy(arguments.root, arguments.build, not arguments.no_compile)
+    found = tidy.run()
+    for path, line, rule, message in found:
+        print(f"{path}:{line}: {rule}: {message}")
+    print(f"tidy: {len(tidy.sources)} C files, {len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
