@@ -1,0 +1,204 @@
+/* swiftkv generate: continues a prompt, as text while it comes, or as one JSON object. */
+#include <math.h>
+#include <string.h>
+
+#include "json_out.h"
+#include "progress.h"
+#include "runtime.h"
+#include "text_out.h"
+
+enum { DEFAULT_TOKENS = 128 };
+
+typedef struct generation {
+    const cli_options *options;
+    cli_model model;
+    cli_ids prompt, ids;
+    size_t n_tokens; /* most to generate */
+    skv_sequence *sequence;
+    skv_sampler *sampler;
+    cli_text_out out; /* without a stream when there is no tokenizer */
+    cli_progress progress;
+    skv_generation_stats stats;
+    int status; /* of the callbacks */
+} generation;
+
+static int read_prompt(generation *g)
+{
+    const cli_options *o = g->options;
+    int status = o->ids_file != NULL ? cli_model_describe(&g->model, o)
+                                     : cli_model_describe_text(&g->model, o);
+    if (status != CLI_DONE) return status;
+    if (o->ids_file != NULL) {
+        status = cli_read_ids(o->ids_file, g->model.info.vocab, &g->prompt);
+    } else {
+        cli_bytes text = {0};
+        status = cli_input_text(o, &text);
+        if (status == CLI_DONE) {
+            status = cli_encode(&g->model, &text, true, o->parse_special, &g->prompt);
+        }
+        cli_bytes_release(&text);
+        const int32_t bos = g->prompt.n == 0 ? skv_vocab_bos(g->model.vocab) : -1;
+        if (bos >= 0) cli_ids_add(&g->prompt, bos);
+    }
+    if (status == CLI_DONE && g->prompt.n == 0) return cli_fail("prompt: empty");
+    return status;
+}
+
+/* How many tokens to generate; a model is trained for its context, so a prompt beyond it is an
+ * error, while running past it on request is only worth a note. */
+static int fit_context(generation *g)
+{
+    const cli_options *o = g->options;
+    const bool given = o->context != 0;
+    const size_t limit = given ? o->context : g->model.info.context;
+    const bool wished = o->n_tokens != CLI_NOT_GIVEN;
+    g->n_tokens = wished ? o->n_tokens : DEFAULT_TOKENS;
+    if (limit == 0) return CLI_DONE;
+    const char *whose = given ? "--ctx" : "the model's context";
+    if (g->prompt.n > limit || (!wished && g->prompt.n == limit)) {
+        return cli_fail("prompt: %zu tokens, %s is %zu", g->prompt.n, whose, limit);
+    }
+    if (g->n_tokens <= limit - g->prompt.n) return CLI_DONE;
+    if (!wished) {
+        g->n_tokens = limit - g->prompt.n;
+    } else if (given) {
+        return cli_fail("prompt and -n: %zu + %zu tokens, --ctx is %zu", g->prompt.n, g->n_tokens,
+                        limit);
+    } else {
+        cli_warn("prompt and -n: %zu + %zu tokens, the model's context is %zu", g->prompt.n,
+                 g->n_tokens, limit);
+    }
+    return CLI_DONE;
+}
+
+static int start(generation *g)
+{
+    const cli_options *o = g->options;
+    skv_engine_options options = cli_engine_options(o);
+    options.kv_tokens = g->prompt.n + g->n_tokens;
+    if (options.context == 0) options.context = options.kv_tokens;
+    const int status = cli_model_start(&g->model, &options);
+    if (status != CLI_DONE) return status;
+    skv_error err = {0};
+    skv_status made = skv_sequence_create(g->model.engine, 0, &g->sequence, &err);
+    if (made == SKV_OK) {
+        made = skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler,
+                                  &err);
+    }
+    if (made != SKV_OK || g->model.vocab == NULL) return cli_check(made, &err);
+    return cli_text_out_open(&g->out, g->model.vocab, &g->prompt, &o->stops,
+                             o->json ? NULL : stdout);
+}
+
+static void on_progress(void *user, size_t done, size_t total)
+{
+    generation *g = user;
+    cli_progress_tokens(&g->progress, done, total);
+}
+
+static bool on_token(void *user, int32_t id)
+{
+    generation *g = user;
+    cli_progress_end(&g->progress);
+    cli_ids_add(&g->ids, id);
+    if (g->model.vocab != NULL) {
+        g->status = cli_text_out_push(&g->out, id);
+    } else if (!g->options->json) {
+        if (g->ids.n > 1) putchar(' ');
+        cli_print_integer(stdout, id);
+        fflush(stdout);
+    }
+    return g->status == CLI_DONE && !g->out.stopped && !cli_interrupted(g->options->interrupt);
+}
+
+static int run(generation *g)
+{
+    const skv_generation wanted = {.max_tokens = g->n_tokens,
+                                   .ignore_eos = g->options->ignore_eos,
+                                   .on_token = on_token,
+                                   .on_progress = on_progress,
+                                   .user = g};
+    skv_error err = {0};
+    cli_progress_begin(&g->progress, "reading the prompt");
+    cli_interrupt_watch(g->options->interrupt, g->model.engine);
+    const skv_status status = skv_generate(g->model.engine, g->sequence, g->prompt.at, g->prompt.n,
+                                           g->sampler, &wanted, &g->stats, &err);
+    const bool interrupted = cli_interrupted(g->options->interrupt);
+    cli_interrupt_unwatch(g->options->interrupt);
+    cli_progress_end(&g->progress);
+    if (g->status != CLI_DONE) return g->status;
+    if (g->model.vocab != NULL) {
+        const int finished = cli_text_out_finish(&g->out);
+        if (finished != CLI_DONE) return finished;
+    }
+    if (interrupted) {
+        if (!g->options->json) putchar('\n');
+        return cli_fail("interrupted after %zu tokens", g->ids.n);
+    }
+    return cli_check(status, &err);
+}
+
+static double per_second(size_t n, uint64_t ns)
+{
+    return n > 0 && ns > 0 ? (double)n * 1e9 / (double)ns : NAN;
+}
+
+static void print_json(const generation *g)
+{
+    const skv_generation_stats *s = &g->stats;
+    cli_json json = {.stream = stdout};
+    cli_json_open(&json, '{');
+    cli_json_put_ids(&json, "ids", g->ids.at, g->ids.n);
+    cli_json_key(&json, "text");
+    cli_json_text(&json, g->out.text.data, g->out.text.n);
+    cli_json_put_integer(&json, "prompt_tokens", g->prompt.n);
+    cli_json_put_integer(&json, "completion_tokens", g->ids.n);
+    cli_json_put_number(&json, "ttft_ms", (double)s->ttft_ns * 1e-6);
+    cli_json_put_number(&json, "prefill_tok_s", per_second(g->prompt.n, s->ttft_ns));
+    cli_json_put_number(&json, "decode_tok_s",
+                        per_second(g->ids.n > 0 ? g->ids.n - 1 : 0, s->decode_ns));
+    cli_json_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
+    cli_json_put_text(&json, "finish", s->ended         ? "eos"
+                                       : g->out.stopped ? "stop"
+                                                        : "length");
+    cli_json_close(&json, '}');
+    putchar('\n');
+}
+
+/* Text ends with a newline of its own or gets one, and a person gets the figures. */
+static void print_end(const generation *g)
+{
+    const cli_bytes *text = &g->out.text;
+    if (text->n == 0 || text->data[text->n - 1] != '\n') putchar('\n');
+    if (!cli_terminal()) return;
+    fflush(stdout);
+    fprintf(stderr, "[%zu prompt tokens, first token after %.0f ms; %zu generated, %.1f tokens/s]\n",
+            g->prompt.n, (double)g->stats.ttft_ns * 1e-6, g->ids.n,
+            per_second(g->ids.n > 0 ? g->ids.n - 1 : 0, g->stats.decode_ns));
+}
+
+static void release(generation *g)
+{
+    cli_text_out_close(&g->out);
+    skv_sampler_free(g->sampler);
+    skv_sequence_free(g->sequence);
+    cli_model_close(&g->model);
+    cli_ids_release(&g->prompt);
+    cli_ids_release(&g->ids);
+}
+
+int cli_run_generate(const cli_options *options)
+{
+    generation g = {.options = options};
+    int status = read_prompt(&g);
+    if (status == CLI_DONE) status = fit_context(&g);
+    if (status == CLI_DONE) status = start(&g);
+    if (status == CLI_DONE) status = run(&g);
+    if (status == CLI_DONE && options->json) {
+        print_json(&g);
+    } else if (status == CLI_DONE) {
+        print_end(&g);
+    }
+    release(&g);
+    return status;
+}

@@ -1,0 +1,224 @@
+/*
+ * swiftkv info: what a model is, and what a prompt token costs: the breakdown of SwiftKV's Table 1
+ * (arXiv:2410.03960), for the unmodified model and for the SwiftKV form where there is one.
+ */
+#include <string.h>
+
+#include "json_out.h"
+#include "runtime.h"
+
+typedef struct form {
+    const char *name;
+    skv_model_info info;
+    skv_cost cost; /* of a prompt token */
+} form;
+
+typedef struct description {
+    const cli_options *options;
+    const char *path;
+    form forms[2]; /* the unmodified model, the SwiftKV form */
+    size_t n_forms;
+    size_t context; /* tokens that attention is counted for */
+    skv_kv kv;
+} description;
+
+/* The unmodified shape of a model that holds SwiftKV weights: all layers with a slot of their own.
+ * Its parameters are not known from the configuration, so they are left out of the table. */
+static skv_model_info unmodified(const skv_model_info *info)
+{
+    skv_model_info out = *info;
+    out.swiftkv = false;
+    out.swiftkv_layers = info->layers;
+    out.group = 1;
+    out.kv_slots = info->layers;
+    out.kv_elements = info->kv_slots > 0 && !info->per_layer
+                          ? info->kv_elements / info->kv_slots * info->layers
+                          : info->kv_elements;
+    return out;
+}
+
+static int cost_of(const description *d, form *f)
+{
+    skv_error err = {0};
+    return cli_check(skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context,
+                                    &f->cost, &err),
+                     &err);
+}
+
+static int describe(description *d)
+{
+    const cli_options *o = d->options;
+    skv_error err = {0};
+    skv_model_info own;
+    int status = cli_check(skv_model_info_read(d->path, &own, &err), &err);
+    if (status != CLI_DONE) return status;
+    d->context = o->cost_context != 0 ? o->cost_context : own.context;
+    d->kv = o->kv != SKV_KV_AUTO ? o->kv : SKV_KV_BF16;
+    d->forms[0] = (form){.name = "unmodified", .info = own.swiftkv ? unmodified(&own) : own};
+    d->n_forms = 1;
+    if (o->kv_layers != 0) {
+        const size_t group = o->group != 0 ? o->group : 1;
+        status = cli_check(
+            skv_model_info_swiftkv(d->path, o->kv_layers, group, &d->forms[1].info, &err), &err);
+        d->n_forms = 2;
+    } else if (own.swiftkv) {
+        d->forms[1].info = own;
+        d->n_forms = 2;
+    } else if (o->group != 0) {
+        return cli_usage("info: --group needs --kv-layers");
+    }
+    d->forms[1].name = "SwiftKV";
+    for (size_t i = 0; status == CLI_DONE && i < d->n_forms; i++) status = cost_of(d, &d->forms[i]);
+    return status;
+}
+
+/* ---- text ---- */
+
+static void print_shape(const description *d)
+{
+    const skv_model_info *m = &d->forms[d->n_forms - 1].info;
+    printf("%s\n\n", d->path);
+    printf("architecture   %s\n", m->architecture);
+    printf("layers         %zu\n", m->layers);
+    printf("hidden         %zu\n", m->hidden);
+    printf("heads          %zu, %zu for keys and values, of %zu%s\n", m->heads, m->kv_heads,
+           m->head_dim, m->per_layer ? " (layer 0; they differ by layer)" : "");
+    printf("feed forward   %zu%s\n", m->ffn, m->per_layer ? " (layer 0)" : "");
+    printf("vocabulary     %zu%s\n", m->vocab, m->tied ? ", one matrix for both ends" : "");
+    printf("context        %zu\n", m->context);
+    printf("parameters     %.4g million\n", (double)m->parameters * 1e-6);
+    if (!m->swiftkv) return;
+    printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n",
+           m->swiftkv_layers, m->layers, m->group, m->kv_slots);
+}
+
+static void print_memory(const description *d)
+{
+    static const struct {
+        const char *name;
+        double bytes; /* of a weight */
+    } kinds[] = {{"f32", 4}, {"bf16", 2}, {"int8", 1 + 2.0 / 128}};
+    const skv_model_info *m = &d->forms[d->n_forms - 1].info;
+    printf("\nWeights (MiB)\n ");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        printf(" %s %.1f ", kinds[i].name, (double)m->parameters * kinds[i].bytes / 1048576);
+    }
+    printf("\n\nKV cache, bytes a token (MiB at %zu tokens)\n", d->context);
+    printf("  %-6s", "");
+    for (size_t i = 0; i < d->n_forms; i++) printf(" %24s", d->forms[i].name);
+    printf("\n");
+    for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv) != NULL; kv++) {
+        printf("  %-6s", skv_kv_name(kv));
+        for (size_t i = 0; i < d->n_forms; i++) {
+            const size_t bytes = skv_model_kv_bytes_per_token(&d->forms[i].info, kv);
+            printf(" %11zu (%10.1f)", bytes, (double)bytes * (double)d->context / 1048576);
+        }
+        printf("\n");
+    }
+}
+
+static void print_cost(const description *d)
+{
+    printf("\nGFLOP a prompt token, attention over %zu tokens\n", d->context);
+    printf("  %-24s %8s %8s %8s %8s %8s %8s %7s\n", "", "vocab", "K,V", "Q,O", "MLP", "attn",
+           "total", "");
+    for (size_t i = 0; i < d->n_forms; i++) {
+        const form *f = &d->forms[i];
+        char name[64];
+        if (f->info.swiftkv_layers == f->info.layers) {
+            snprintf(name, sizeof name, "%s", f->name);
+        } else {
+            snprintf(name, sizeof name, "%s l=%zu g=%zu", f->name, f->info.swiftkv_layers,
+                     f->info.group);
+        }
+        printf("  %-24s %8.4g %8.4g %8.4g %8.4g %8.4g %8.4g %6.1f%%\n", name,
+               f->cost.vocabulary * 1e-9, f->cost.kv * 1e-9, (f->cost.q + f->cost.o) * 1e-9,
+               f->cost.mlp * 1e-9, f->cost.attention * 1e-9, f->cost.total * 1e-9,
+               100 * f->cost.total / d->forms[0].cost.total);
+    }
+}
+
+/* ---- JSON ---- */
+
+static void print_cost_json(cli_json *json, const description *d)
+{
+    cli_json_key(json, "gflop_per_prompt_token");
+    cli_json_open(json, '[');
+    for (size_t i = 0; i < d->n_forms; i++) {
+        const form *f = &d->forms[i];
+        cli_json_open(json, '{');
+        cli_json_put_integer(json, "kv_layers", f->info.swiftkv_layers);
+        cli_json_put_integer(json, "group", f->info.group);
+        cli_json_put_number(json, "vocabulary", f->cost.vocabulary * 1e-9);
+        cli_json_put_number(json, "kv", f->cost.kv * 1e-9);
+        cli_json_put_number(json, "q", f->cost.q * 1e-9);
+        cli_json_put_number(json, "o", f->cost.o * 1e-9);
+        cli_json_put_number(json, "mlp", f->cost.mlp * 1e-9);
+        cli_json_put_number(json, "attention", f->cost.attention * 1e-9);
+        cli_json_put_number(json, "total", f->cost.total * 1e-9);
+        cli_json_put_number(json, "relative", f->cost.total / d->forms[0].cost.total);
+        cli_json_close(json, '}');
+    }
+    cli_json_close(json, ']');
+}
+
+static void print_kv_json(cli_json *json, const skv_model_info *m)
+{
+    cli_json_key(json, "kv_bytes_per_token_by_type");
+    cli_json_open(json, '{');
+    for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv) != NULL; kv++) {
+        cli_json_put_integer(json, skv_kv_name(kv), skv_model_kv_bytes_per_token(m, kv));
+    }
+    cli_json_close(json, '}');
+}
+
+static void print_json(const description *d)
+{
+    const skv_model_info *m = &d->forms[d->n_forms - 1].info;
+    cli_json json = {.stream = stdout};
+    cli_json_open(&json, '{');
+    cli_json_put_text(&json, "architecture", m->architecture);
+    cli_json_put_integer(&json, "layers", m->layers);
+    cli_json_put_integer(&json, "hidden", m->hidden);
+    cli_json_put_integer(&json, "heads", m->heads);
+    cli_json_put_integer(&json, "kv_heads", m->kv_heads);
+    cli_json_put_integer(&json, "head_dim", m->head_dim);
+    cli_json_put_integer(&json, "ffn", m->ffn);
+    cli_json_key(&json, "per_layer");
+    cli_json_bool(&json, m->per_layer);
+    cli_json_put_integer(&json, "vocab", m->vocab);
+    cli_json_key(&json, "tied");
+    cli_json_bool(&json, m->tied);
+    cli_json_put_integer(&json, "context", m->context);
+    cli_json_put_integer(&json, "parameters", m->parameters);
+    cli_json_key(&json, "swiftkv_layers");
+    if (m->swiftkv) {
+        cli_json_integer(&json, (int64_t)m->swiftkv_layers);
+    } else {
+        cli_json_null(&json);
+    }
+    cli_json_put_integer(&json, "group", m->group);
+    cli_json_put_integer(&json, "kv_slots", m->kv_slots);
+    cli_json_put_text(&json, "kv", skv_kv_name(d->kv));
+    cli_json_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));
+    print_kv_json(&json, m);
+    cli_json_put_integer(&json, "cost_context", d->context);
+    print_cost_json(&json, d);
+    cli_json_close(&json, '}');
+    putchar('\n');
+}
+
+int cli_run_info(const cli_options *options)
+{
+    description d = {.options = options, .path = options->operands[0]};
+    const int status = describe(&d);
+    if (status != CLI_DONE) return status;
+    if (options->json) {
+        print_json(&d);
+    } else {
+        print_shape(&d);
+        print_memory(&d);
+        print_cost(&d);
+    }
+    return CLI_DONE;
+}

@@ -1,0 +1,152 @@
+/* swiftkv score: the log-probability of every token, in windows of the context. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_out.h"
+#include "progress.h"
+#include "runtime.h"
+
+typedef struct scoring {
+    const cli_options *options;
+    cli_model model;
+    cli_ids ids;   /* as scored: window after window, each with its own BOS */
+    size_t window; /* tokens of a window, BOS included */
+    double *logprobs; /* [ids.n], owned; NaN for the first of a window */
+    int32_t *argmax;  /* [ids.n], owned */
+    double nll;       /* mean over the scored tokens, 0 when there are none */
+    size_t n_scored;
+} scoring;
+
+/* The token that the tokenizer puts before a text, -1 when it puts none. */
+static int first_token(const cli_model *model, int32_t *out)
+{
+    const cli_bytes empty = {.data = (char[1]){0}, .n = 0};
+    cli_ids ids = {0};
+    const int status = cli_encode(model, &empty, true, false, &ids);
+    const int32_t bos = skv_vocab_bos(model->vocab);
+    *out = ids.n > 0 && ids.at[0] == bos ? bos : -1;
+    cli_ids_release(&ids);
+    return status;
+}
+
+/* Lays the text's tokens into windows. */
+static int read_text(scoring *s)
+{
+    cli_bytes text = {0};
+    cli_ids plain = {0};
+    int32_t bos = -1;
+    int status = cli_input_text(s->options, &text);
+    if (status == CLI_DONE) status = cli_encode(&s->model, &text, false, false, &plain);
+    if (status == CLI_DONE) status = first_token(&s->model, &bos);
+    const size_t step = bos >= 0 ? s->window - 1 : s->window;
+    for (size_t at = 0; status == CLI_DONE && at < plain.n; at += step) {
+        if (bos >= 0) cli_ids_add(&s->ids, bos);
+        cli_ids_append(&s->ids, plain.at + at, plain.n - at < step ? plain.n - at : step);
+    }
+    cli_ids_release(&plain);
+    cli_bytes_release(&text);
+    return status;
+}
+
+static int read_input(scoring *s)
+{
+    const cli_options *o = s->options;
+    int status = o->ids_file != NULL ? cli_model_describe(&s->model, o)
+                                     : cli_model_describe_text(&s->model, o);
+    if (status != CLI_DONE) return status;
+    s->window = o->context != 0 ? o->context : s->model.info.context;
+    if (s->window < 2) return cli_fail("--ctx: %zu, scoring needs 2 or more", s->window);
+    if (o->ids_file != NULL) {
+        status = cli_read_ids(o->ids_file, s->model.info.vocab, &s->ids);
+    } else {
+        status = read_text(s);
+    }
+    if (status == CLI_DONE && s->ids.n == 0) return cli_fail("input: empty");
+    return status;
+}
+
+static int score_windows(scoring *s)
+{
+    skv_engine_options options = cli_engine_options(s->options);
+    options.context = s->window < s->ids.n ? s->window : s->ids.n;
+    int status = cli_model_start(&s->model, &options);
+    s->logprobs = cli_alloc(s->ids.n, sizeof *s->logprobs);
+    s->argmax = cli_alloc(s->ids.n, sizeof *s->argmax);
+    skv_error err = {0};
+    cli_progress progress;
+    cli_progress_begin(&progress, "scoring");
+    cli_interrupt_watch(s->options->interrupt, s->model.engine);
+    for (size_t at = 0; status == CLI_DONE && at < s->ids.n; at += s->window) {
+        const size_t n = s->ids.n - at < s->window ? s->ids.n - at : s->window;
+        status = cli_check(skv_score(s->model.engine, s->ids.at + at, n, s->logprobs + at,
+                                     s->argmax + at, &err),
+                           &err);
+        s->logprobs[at] = NAN;
+        cli_progress_tokens(&progress, at + n, s->ids.n);
+    }
+    cli_interrupt_unwatch(s->options->interrupt);
+    cli_progress_end(&progress);
+    return status;
+}
+
+/* Sums window by window, so that rounding does not grow with the text. */
+static void sum_up(scoring *s)
+{
+    double sum = 0;
+    for (size_t at = 0; at < s->ids.n; at += s->window) {
+        double part = 0;
+        for (size_t t = at + 1; t < at + s->window && t < s->ids.n; t++) {
+            part -= s->logprobs[t];
+            s->n_scored++;
+        }
+        sum += part;
+    }
+    s->nll = s->n_scored > 0 ? sum / (double)s->n_scored : 0;
+}
+
+static void print_json(const scoring *s)
+{
+    cli_json json = {.stream = stdout};
+    cli_json_open(&json, '{');
+    cli_json_put_integer(&json, "n", s->ids.n);
+    cli_json_put_ids(&json, "ids", s->ids.at, s->ids.n);
+    cli_json_key(&json, "logprobs");
+    cli_json_open(&json, '[');
+    for (size_t t = 0; t < s->ids.n; t++) cli_json_number(&json, s->logprobs[t]);
+    cli_json_close(&json, ']');
+    cli_json_put_ids(&json, "argmax", s->argmax, s->ids.n);
+    cli_json_put_number(&json, "nll", s->nll);
+    cli_json_put_integer(&json, "scored", s->n_scored);
+    cli_json_put_number(&json, "perplexity", exp(s->nll));
+    cli_json_close(&json, '}');
+    putchar('\n');
+}
+
+static void print_table(const scoring *s)
+{
+    printf("tokens      %zu\n", s->ids.n);
+    printf("scored      %zu\n", s->n_scored);
+    printf("nll         %.6f\n", s->nll);
+    printf("perplexity  %.5f\n", exp(s->nll));
+}
+
+int cli_run_score(const cli_options *options)
+{
+    scoring s = {.options = options};
+    int status = read_input(&s);
+    if (status == CLI_DONE) status = score_windows(&s);
+    if (status == CLI_DONE) {
+        sum_up(&s);
+        if (options->json) {
+            print_json(&s);
+        } else {
+            print_table(&s);
+        }
+    }
+    cli_model_close(&s.model);
+    cli_ids_release(&s.ids);
+    free(s.logprobs);
+    free(s.argmax);
+    return status;
+}

@@ -1,0 +1,71 @@
+/* The table of commands. */
+#include "commands.h"
+
+#include <string.h>
+
+static const cli_command_row rows[CLI_COMMAND_COUNT] = {
+    [CLI_INFO] = {"info", "MODEL", 1, 1, cli_run_info,
+                  "shape, memory, arithmetic per prompt token",
+                  "MODEL is a Hugging Face folder, a GGUF file, or preset:NAME. The weights are not "
+                  "read. With --kv-layers the model is shown in its SwiftKV form too."},
+    [CLI_SIMILARITY] = {"similarity", "MODEL", 1, 1, cli_run_similarity,
+                        "how alike the inputs of the layers are (SimScore)",
+                        "SimScore of layer l is the mean cosine similarity between its input and "
+                        "the inputs of all later layers. Where it is high, later layers can take "
+                        "their keys and values from layer l."},
+    [CLI_TRANSFORM] = {"transform", "MODEL OUT", 2, 2, cli_run_transform,
+                       "write a model in SwiftKV form",
+                       "OUT is a new folder. The SwiftKV weights are initialised from the model's "
+                       "own; distillation then recovers its quality."},
+    [CLI_GENERATE] = {"generate", "MODEL (-p TEXT | --file F | --ids-file F)", 1, 1,
+                      cli_run_generate, "continue a text",
+                      "Prints the generated text, or the ids where the model has no tokenizer. An "
+                      "empty prompt is the token that begins a text. Without sampling options the "
+                      "most likely token is taken."},
+    [CLI_CHAT] = {"chat", "MODEL", 1, 1, cli_run_chat, "a conversation in the terminal",
+                  "Ctrl-C stops an answer; at the prompt it ends the program, as does the end of "
+                  "input. /reset forgets the conversation, /stats shows its cost, /help lists "
+                  "these. Without -n an answer ends when the model ends it."},
+    [CLI_SCORE] = {"score", "MODEL (-p TEXT | --file F | --ids-file F)", 1, 1, cli_run_score,
+                   "log-probability of every token given those before it",
+                   "nll is the mean negative log-probability in nats over the scored tokens, "
+                   "perplexity is exp(nll). Input longer than the context (--ctx, else the "
+                   "model's) is cut into consecutive windows without overlap, each scored from "
+                   "its own first token, which has no score itself. Text is tokenized whole; "
+                   "where the tokenizer begins a text with a token (BOS), every window begins "
+                   "with it and has one token of text less. JSON: ids are the tokens as scored, "
+                   "window by window; logprobs[t] is that of ids[t], null for the first of a "
+                   "window; argmax[t] is the most likely token after ids[t]."},
+    [CLI_TOKENIZE] = {"tokenize", "MODEL (-p TEXT | --file F | --decode --ids-file F)", 1, 1,
+                      cli_run_tokenize, "text to ids and back",
+                      "No special tokens are added, and none are read from the text, unless asked "
+                      "for."},
+    [CLI_RENDER] = {"render", "(MODEL | FILE.jinja) --messages F", 1, 1, cli_run_render,
+                    "the chat template's text, to the byte",
+                    "The messages file holds a JSON array of messages, or an object with "
+                    "\"messages\" and other variables of the template."},
+    [CLI_BENCH] = {"bench", "(MODEL | --preset NAME | --peak)", 0, 1, cli_run_bench,
+                   "speed, offline",
+                   "Each --prompt length is read and continued --repeat times after a warm-up; the "
+                   "medians are printed. With --batch N that many prompts are read, and continued "
+                   "together, one token each a step; the time to first token is that of the last "
+                   "of them. prefill_gflops counts the arithmetic that was done, model_gflops "
+                   "that of the unmodified model with every layer, both by the second. --compare "
+                   "alternates between the unmodified model and its SwiftKV forms. --peak measures "
+                   "the machine; together with a model it adds the shares of the peak."},
+    [CLI_HELP] = {"help", "[COMMAND]", 0, 1, cli_run_help, "this list, or a command's options",
+                  NULL},
+    [CLI_VERSION] = {"version", "", 0, 0, cli_run_version, "the version", NULL},
+};
+
+const cli_command_row *cli_command_at(size_t i)
+{
+    return i < CLI_COMMAND_COUNT ? &rows[i] : NULL;
+}
+
+cli_command cli_command_find(const char *name)
+{
+    size_t i = 0;
+    while (i < CLI_COMMAND_COUNT && strcmp(rows[i].name, name) != 0) i++;
+    return (cli_command)i;
+}

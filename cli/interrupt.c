@@ -1,0 +1,114 @@
+/* The thread that waits for Ctrl-C. */
+#include "interrupt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "skv/tools.h"
+
+/* A Ctrl-C meant for an answer that has just ended must not end the program. */
+#define GRACE_NS UINT64_C(500000000)
+
+struct cli_interrupt {
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    skv_engine *engine;   /* borrowed; NULL: nothing is watched */
+    bool raised;
+    uint64_t watched_until_ns;
+};
+
+/* Blocked signals do not kill: the default action is taken in this thread, unblocked. */
+static void end_program(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    signal(SIGINT, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(SIGINT);
+}
+
+static void on_interrupt(cli_interrupt *interrupt)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    bool ends = false;
+    if (interrupt->engine != NULL) {
+        interrupt->raised = true;
+        skv_cancel(interrupt->engine);
+    } else {
+        ends = interrupt->watched_until_ns == 0 ||
+               skv_now_ns() - interrupt->watched_until_ns > GRACE_NS;
+    }
+    pthread_mutex_unlock(&interrupt->lock);
+    if (ends) end_program();
+}
+
+/* SIGUSR1 is how cli_interrupt_stop ends the thread. */
+static void waited_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+}
+
+static void *wait_for_signals(void *arg)
+{
+    sigset_t set;
+    waited_signals(&set);
+    for (;;) {
+        int which = 0;
+        if (sigwait(&set, &which) != 0 || which == SIGUSR1) return NULL;
+        on_interrupt(arg);
+    }
+}
+
+int cli_interrupt_start(cli_interrupt **out)
+{
+    cli_interrupt *interrupt = cli_alloc(1, sizeof *interrupt);
+    pthread_mutex_init(&interrupt->lock, NULL);
+    sigset_t set;
+    waited_signals(&set);
+    int code = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (code == 0) code = pthread_create(&interrupt->thread, NULL, wait_for_signals, interrupt);
+    if (code != 0) {
+        free(interrupt);
+        return cli_fail("cannot start a thread: error %d", code);
+    }
+    *out = interrupt;
+    return CLI_DONE;
+}
+
+void cli_interrupt_stop(cli_interrupt *interrupt)
+{
+    pthread_kill(interrupt->thread, SIGUSR1);
+    pthread_join(interrupt->thread, NULL);
+    pthread_mutex_destroy(&interrupt->lock);
+    free(interrupt);
+}
+
+void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    interrupt->engine = engine;
+    interrupt->raised = false;
+    pthread_mutex_unlock(&interrupt->lock);
+}
+
+void cli_interrupt_unwatch(cli_interrupt *interrupt)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    if (interrupt->engine != NULL) interrupt->watched_until_ns = skv_now_ns();
+    interrupt->engine = NULL;
+    pthread_mutex_unlock(&interrupt->lock);
+}
+
+bool cli_interrupted(cli_interrupt *interrupt)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    const bool raised = interrupt->raised;
+    pthread_mutex_unlock(&interrupt->lock);
+    return raised;
+}

@@ -1,0 +1,24 @@
+/** Ctrl-C: it stops the work of an engine where a command asked for that, and the program
+ * elsewhere. A thread waits for the signal, so nothing here runs in a signal handler. */
+#ifndef SKV_CLI_INTERRUPT_H
+#define SKV_CLI_INTERRUPT_H
+
+#include <stdbool.h>
+
+#include "report.h"
+#include "skv/skv.h"
+
+typedef struct cli_interrupt cli_interrupt;
+
+/** Before any other thread is made: they inherit that SIGINT is blocked. */
+CLI_CHECKED int cli_interrupt_start(cli_interrupt **out);
+void cli_interrupt_stop(cli_interrupt *interrupt);
+
+/** From here on Ctrl-C cancels what `engine` runs. */
+void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine);
+/** From here on Ctrl-C ends the program again. */
+void cli_interrupt_unwatch(cli_interrupt *interrupt);
+/** Whether Ctrl-C came since the last cli_interrupt_watch. */
+bool cli_interrupted(cli_interrupt *interrupt);
+
+#endif

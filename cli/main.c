@@ -1,0 +1,38 @@
+/*
+ * swiftkv: the program. It reads the command line, runs the command, and turns what became of it
+ * into an exit status: 0 done, 1 the work failed, 2 the command line is wrong.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "interrupt.h"
+#include "options.h"
+
+/* Output that could not be written is a failure, however well the work went. */
+static int finish_output(int status)
+{
+    const bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (!failed || status != CLI_DONE) return status;
+    return cli_fail("standard output: %s", strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    cli_options options;
+    int status = cli_options_parse(argc, argv, &options);
+    if (status != CLI_DONE) return status;
+    if (options.help) {
+        if (options.command == CLI_HELP) {
+            cli_help_overview(stdout);
+        } else {
+            cli_help_command(options.command);
+        }
+        return finish_output(CLI_DONE);
+    }
+    status = cli_interrupt_start(&options.interrupt);
+    if (status != CLI_DONE) return status;
+    status = cli_command_at(options.command)->run(&options);
+    cli_interrupt_stop(options.interrupt);
+    return finish_output(status);
+}

@@ -1,0 +1,128 @@
+/* Every option of every command, once. */
+#include "option_table.h"
+
+#include "options.h"
+
+#define ON(command) (UINT32_C(1) << CLI_##command)
+#define RUNS                                                                                       \
+    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH)) /* those that run a model */
+#define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
+#define SAMPLES (ON(GENERATE) | ON(CHAT))
+#define ALL (ON(COMMAND_COUNT) - 1)
+#define FIELD(name) offsetof(cli_options, name)
+
+enum { TOKENS_MAX = 1 << 28, THREADS_MAX = 1024 };
+
+static const cli_option rows[] = {
+    /* Input. */
+    {"-p", "TEXT", INPUTS, CLI_OPTION_TEXT, FIELD(prompt), .help = "the text"},
+    {"--file", "F", INPUTS, CLI_OPTION_TEXT, FIELD(file),
+     .help = "a file with the text, '-' for standard input"},
+    {"--ids-file", "F", INPUTS, CLI_OPTION_TEXT, FIELD(ids_file),
+     .help = "a JSON array of token ids, taken as they are"},
+    {"--decode", NULL, ON(TOKENIZE), CLI_OPTION_FLAG, FIELD(decode),
+     .help = "the text of the ids in --ids-file"},
+    {"--add-special", NULL, ON(TOKENIZE), CLI_OPTION_FLAG, FIELD(add_special),
+     .help = "add what the tokenizer adds by itself, usually BOS"},
+    {"--parse-special", NULL, ON(TOKENIZE) | ON(GENERATE), CLI_OPTION_FLAG, FIELD(parse_special),
+     .help = "special tokens written in the text become their ids"},
+    {"--text", "FILE", ON(SIMILARITY), CLI_OPTION_TEXT, FIELD(text_file),
+     .help = "the text to measure on"},
+    {"--messages", "F", ON(RENDER), CLI_OPTION_TEXT, FIELD(messages_file),
+     .help = "JSON messages of the conversation"},
+    {"--tools", "F", ON(RENDER), CLI_OPTION_TEXT, FIELD(tools_file), .help = "a JSON array"},
+    {"--vars", "F", ON(RENDER), CLI_OPTION_TEXT, FIELD(vars_file),
+     .help = "a JSON object of further variables"},
+    {"--add-generation-prompt", NULL, ON(RENDER), CLI_OPTION_FLAG, FIELD(add_generation_prompt),
+     .help = "end with what begins the assistant's answer"},
+    {"--system", "TEXT", ON(CHAT), CLI_OPTION_TEXT, FIELD(system), .help = "the system prompt"},
+    {"--template", "FILE", ON(CHAT), CLI_OPTION_TEXT, FIELD(template_file),
+     .help = "a chat template instead of the model's own"},
+    {"--raw", NULL, ON(CHAT), CLI_OPTION_FLAG, FIELD(raw),
+     .help = "no chat template: the model continues the bare text"},
+
+    /* Generation. */
+    {"-n", "N", SAMPLES, CLI_OPTION_SIZE, FIELD(n_tokens), 1, TOKENS_MAX,
+     .help = "most tokens to generate (generate: 128)"},
+    {"--temp", "T", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.temperature), 0, 1000,
+     .help = "temperature; 0: the most likely token (0)"},
+    {"--top-k", "K", SAMPLES, CLI_OPTION_SIZE, FIELD(sampling.top_k), 0, TOKENS_MAX,
+     .help = "sample from the K most likely tokens; 0: all (0)"},
+    {"--top-p", "P", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.top_p), 0, 1, .open_min = true,
+     .help = "from the fewest tokens with probability P together (1)"},
+    {"--min-p", "P", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.min_p), 0, 1, .open_max = true,
+     .help = "from tokens with this share of the best one's probability (0)"},
+    {"--repeat-penalty", "X", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.repetition_penalty), 0,
+     1000, .open_min = true, .help = "divides the logits of tokens seen before (1)"},
+    {"--presence-penalty", "X", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.presence_penalty), -1000,
+     1000, .help = "subtracted once from tokens generated before (0)"},
+    {"--frequency-penalty", "X", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.frequency_penalty),
+     -1000, 1000, .help = "subtracted for each time a token was generated (0)"},
+    {"--seed", "S", SAMPLES, CLI_OPTION_SEED, FIELD(sampling.seed),
+     .help = "of the sampling; same seed and threads, same tokens (0)"},
+    {"--stop", "TEXT", SAMPLES, CLI_OPTION_TEXTS, FIELD(stops),
+     .help = "end before this text; may be given again"},
+    {"--ignore-eos", NULL, ON(GENERATE), CLI_OPTION_FLAG, FIELD(ignore_eos),
+     .help = "go on after tokens that end a text"},
+
+    /* SwiftKV's form. */
+    {"--kv-layers", "L", ON(INFO) | ON(TRANSFORM) | ON(BENCH), CLI_OPTION_SIZE, FIELD(kv_layers), 1,
+     1 << 16, .help = "SwiftKV: layers from L on take keys and values from layer L - 1's output"},
+    {"--group", "G", ON(INFO) | ON(TRANSFORM) | ON(BENCH), CLI_OPTION_SIZE, FIELD(group), 1,
+     1 << 16, .help = "AcrossKV: G layers share their keys and values (1)"},
+    {"--context", "N", ON(INFO), CLI_OPTION_SIZE, FIELD(cost_context), 1, TOKENS_MAX,
+     .help = "tokens of context to count the attention for (the model's)"},
+
+    /* Measuring. */
+    {"--preset", "NAME", ON(BENCH), CLI_OPTION_TEXT, FIELD(preset),
+     .help = "a published shape with random weights"},
+    {"--prompt", "N,...", ON(BENCH), CLI_OPTION_SIZES, FIELD(prompt_lengths), 1, TOKENS_MAX,
+     .help = "prompt lengths in tokens (512)"},
+    {"--gen", "N", ON(BENCH), CLI_OPTION_SIZE, FIELD(gen_tokens), 1, TOKENS_MAX,
+     .help = "tokens to generate (64)"},
+    {"--batch", "N", ON(BENCH), CLI_OPTION_SIZE, FIELD(batch), 1, 1024,
+     .help = "sequences at once (1)"},
+    {"--repeat", "R", ON(BENCH), CLI_OPTION_SIZE, FIELD(repeat), 1, 1000,
+     .help = "runs to take the median of (3)"},
+    {"--compare", NULL, ON(BENCH), CLI_OPTION_FLAG, FIELD(compare),
+     .help = "the unmodified model and SwiftKV side by side"},
+    {"--peak", NULL, ON(BENCH), CLI_OPTION_FLAG, FIELD(peak),
+     .help = "measure the machine's limits"},
+
+    /* How a model runs. */
+    {"--threads", "N", RUNS, CLI_OPTION_SIZE, FIELD(threads), 1, THREADS_MAX,
+     .help = "threads (one for each processor)"},
+    {"--weights", "auto|bf16|int8|f32", RUNS, CLI_OPTION_WEIGHTS, FIELD(weights),
+     .help = "how weights are held; auto: f32 for f32 files, else bf16"},
+    {"--kv", "auto|bf16|f32|int8|fp8", RUNS | ON(INFO), CLI_OPTION_KV, FIELD(kv),
+     .help = "how keys and values are held; auto: f32 with f32 weights, else bf16"},
+    {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher", RUNS, CLI_OPTION_PREFILL,
+     FIELD(prefill), .help = "how prompts are read; auto: swiftkv where the model has it"},
+    {"--ctx", "N", RUNS, CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,
+     .help = "tokens that a sequence may have"},
+    {"--cpu", "best|ref|avx2|avx512|neon", RUNS, CLI_OPTION_CHOICE, FIELD(cpu),
+     .help = "the instructions to use"},
+    {"--chunk", "N", RUNS, CLI_OPTION_SIZE, FIELD(step_tokens), 1, 1 << 20,
+     .help = "most tokens of a step (512)"},
+    {"--snapkv", "C,w,k", RUNS, CLI_OPTION_LATER, FIELD(snapkv), .help = NULL},
+
+    /* Output. */
+    {"--svg", "OUT", ON(SIMILARITY), CLI_OPTION_TEXT, FIELD(svg_file), .help = "write a chart"},
+    {"--json", NULL,
+     ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH),
+     CLI_OPTION_FLAG, FIELD(json), .help = "print JSON"},
+    {"--list", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_options),
+     .help = "every command with its options, for scripts"},
+    {"--help", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = "these options"},
+    {"-h", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = NULL},
+};
+
+const cli_option *cli_option_at(size_t i)
+{
+    return i < sizeof rows / sizeof rows[0] ? &rows[i] : NULL;
+}
+
+bool cli_option_is_common(const cli_option *option)
+{
+    return (option->commands & RUNS) == RUNS && option->commands != ALL;
+}

@@ -1,0 +1,80 @@
+/** The command line: one table of options makes the parser and every --help text. */
+#ifndef SKV_CLI_OPTIONS_H
+#define SKV_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "commands.h"
+#include "interrupt.h"
+#include "report.h"
+#include "skv/skv.h"
+
+enum { CLI_LIST_MAX = 32, CLI_OPERANDS_MAX = 2 };
+#define CLI_NOT_GIVEN SIZE_MAX
+
+typedef struct cli_sizes {
+    size_t n;
+    size_t at[CLI_LIST_MAX];
+} cli_sizes;
+
+typedef struct cli_texts {
+    size_t n;
+    const char *at[CLI_LIST_MAX]; /* borrowed from argv */
+} cli_texts;
+
+/* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
+struct cli_options {
+    cli_command command;
+    size_t n_operands;
+    const char *operands[CLI_OPERANDS_MAX];
+    bool help, json;
+    cli_interrupt *interrupt; /* borrowed from main */
+
+    /* Input. */
+    const char *prompt, *file, *ids_file;
+    const char *text_file; /* --text of similarity */
+    bool add_special, parse_special, decode;
+    const char *messages_file, *tools_file, *vars_file, *template_file, *system;
+    bool add_generation_prompt, raw;
+
+    /* How a model runs. */
+    size_t threads, context, step_tokens;
+    skv_weights weights;
+    skv_kv kv;
+    skv_prefill prefill;
+    const char *cpu;
+    const char *snapkv;
+    size_t kv_layers, group; /* 0: not given */
+
+    /* Generation. */
+    size_t n_tokens; /* CLI_NOT_GIVEN: the command's own default */
+    skv_sampling sampling;
+    bool ignore_eos;
+    cli_texts stops;
+
+    /* Measuring. */
+    const char *preset;
+    cli_sizes prompt_lengths;
+    size_t gen_tokens, batch, repeat;
+    bool peak, compare;
+    size_t cost_context; /* --context of info; 0: the model's */
+
+    const char *svg_file;
+    bool list_options;
+};
+
+/**
+ * Parses argv of main. On CLI_DONE `out` is filled; on CLI_USAGE the line has been printed.
+ */
+CLI_CHECKED int cli_options_parse(int argc, char *const *argv, cli_options *out);
+
+/** `swiftkv help`: the list of commands. */
+void cli_help_overview(FILE *stream);
+/** `swiftkv help COMMAND`. */
+void cli_help_command(cli_command command);
+/** Every command with its options, one a line, for scripts: "COMMAND OPTION [ARGUMENT]". */
+void cli_help_list(void);
+
+#endif

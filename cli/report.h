@@ -1,0 +1,30 @@
+/** What a command tells the user when it fails: one line on standard error, and an exit status. */
+#ifndef SKV_CLI_REPORT_H
+#define SKV_CLI_REPORT_H
+
+#include <stddef.h>
+
+#include "skv/error.h"
+
+/* Exit statuses. Every function of the program that can fail returns one of them, and has printed
+ * the line when it is not CLI_DONE. */
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+#define CLI_PRINTF(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
+#define CLI_CHECKED __attribute__((warn_unused_result))
+
+/** "swiftkv: ..." on standard error; returns CLI_FAILED. Control characters become '?'. */
+int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
+/** The same for a wrong command line; returns CLI_USAGE. */
+int cli_usage(const char *format, ...) CLI_PRINTF(1, 2);
+/** A note that does not end the command. */
+void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
+/** CLI_DONE for SKV_OK; otherwise prints the library's line. */
+CLI_CHECKED int cli_check(skv_status status, const skv_error *err);
+
+/** Zeroed memory for n items; ends the program with CLI_FAILED when there is none. */
+void *cli_alloc(size_t n, size_t item_bytes);
+/** Room for n items, the old ones kept; ends the program when there is none. */
+void *cli_grow(void *old, size_t n, size_t item_bytes);
+
+#endif

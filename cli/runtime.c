@@ -1,0 +1,99 @@
+/* Opening models and encoding the text that they get. */
+#include "runtime.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "progress.h"
+
+const char *cli_preset_of(const char *path)
+{
+    static const char prefix[] = "preset:";
+    const size_t n = sizeof prefix - 1;
+    return strncmp(path, prefix, n) == 0 ? path + n : NULL;
+}
+
+int cli_model_describe(cli_model *model, const cli_options *options)
+{
+    skv_error err = {0};
+    *model = (cli_model){.path = options->operands[0]};
+    const int status =
+        cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
+    if (status != CLI_DONE || cli_preset_of(model->path) != NULL) return status;
+    const skv_status opened = skv_vocab_open(model->path, &model->vocab, &err);
+    return opened == SKV_UNSUPPORTED ? CLI_DONE : cli_check(opened, &err);
+}
+
+int cli_model_describe_text(cli_model *model, const cli_options *options)
+{
+    skv_error err = {0};
+    *model = (cli_model){.path = options->operands[0]};
+    if (cli_preset_of(model->path) != NULL) {
+        return cli_fail("%s: a preset has no tokenizer: give --ids-file", model->path);
+    }
+    const int status =
+        cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
+    if (status != CLI_DONE) return status;
+    return cli_check(skv_vocab_open(model->path, &model->vocab, &err), &err);
+}
+
+skv_engine_options cli_engine_options(const cli_options *options)
+{
+    skv_engine_options out = skv_engine_options_default();
+    out.threads = options->threads;
+    out.weights = options->weights;
+    out.kv = options->kv;
+    out.prefill = options->prefill;
+    out.cpu = options->cpu;
+    out.context = options->context;
+    out.step_tokens = options->step_tokens;
+    out.preset_kv_layers = options->kv_layers;
+    out.preset_group = options->group;
+    return out;
+}
+
+int cli_model_start(cli_model *model, const skv_engine_options *options)
+{
+    skv_error err = {0};
+    skv_engine_options full = *options;
+    cli_progress progress;
+    cli_progress_begin(&progress, "loading");
+    full.progress = cli_progress_share;
+    full.user = &progress;
+    const char *preset = cli_preset_of(model->path);
+    const skv_status status =
+        preset != NULL ? skv_engine_open_preset(preset, &full, &model->engine, &err)
+                       : skv_engine_open(model->path, &full, &model->engine, &err);
+    cli_progress_end(&progress);
+    return cli_check(status, &err);
+}
+
+void cli_model_close(cli_model *model)
+{
+    skv_engine_close(model->engine);
+    skv_vocab_close(model->vocab);
+    *model = (cli_model){0};
+}
+
+int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special, bool parse_special,
+               cli_ids *out)
+{
+    skv_error err = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    const skv_status status = skv_vocab_encode(model->vocab, text->data, text->n, add_special,
+                                               parse_special, &ids, &n, &err);
+    if (status != SKV_OK) return cli_check(status, &err);
+    cli_ids_append(out, ids, n);
+    skv_text_free(ids);
+    return CLI_DONE;
+}
+
+int cli_input_text(const cli_options *options, cli_bytes *out)
+{
+    if (options->file != NULL) return cli_read_file(options->file, out);
+    out->n = strlen(options->prompt);
+    out->data = cli_alloc(out->n + 1, 1);
+    memcpy(out->data, options->prompt, out->n);
+    return CLI_DONE;
+}

@@ -1,0 +1,37 @@
+/** A model as the commands hold it: what it is, its tokenizer where it has one, its engine. */
+#ifndef SKV_CLI_RUNTIME_H
+#define SKV_CLI_RUNTIME_H
+
+#include "input.h"
+#include "options.h"
+#include "skv/text.h"
+#include "skv/tools.h"
+
+typedef struct cli_model {
+    const char *path; /* as given, perhaps preset:NAME */
+    skv_model_info info;
+    skv_vocab *vocab; /* owned; NULL: the model brings no tokenizer */
+    skv_engine *engine;
+} cli_model;
+
+/** Reads the configuration and the tokenizer of operands[0]: cheap, no weights. */
+CLI_CHECKED int cli_model_describe(cli_model *model, const cli_options *options);
+/** The same, and it is an error when there is no tokenizer. */
+CLI_CHECKED int cli_model_describe_text(cli_model *model, const cli_options *options);
+/** Engine options as the command line gives them. */
+skv_engine_options cli_engine_options(const cli_options *options);
+/** Opens the engine of `model` with these options, showing progress. */
+CLI_CHECKED int cli_model_start(cli_model *model, const skv_engine_options *options);
+/** Frees what `model` holds. */
+void cli_model_close(cli_model *model);
+
+/** The name of "preset:NAME", NULL for a path. */
+const char *cli_preset_of(const char *path);
+
+/** Appends the ids of a text. */
+CLI_CHECKED int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special,
+                           bool parse_special, cli_ids *out);
+/** The text of -p or --file. */
+CLI_CHECKED int cli_input_text(const cli_options *options, cli_bytes *out);
+
+#endif

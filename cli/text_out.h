@@ -1,0 +1,31 @@
+/** Generated text on its way out: as it becomes certain, up to a stop string. */
+#ifndef SKV_CLI_TEXT_OUT_H
+#define SKV_CLI_TEXT_OUT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "input.h"
+#include "options.h"
+#include "skv/text.h"
+
+typedef struct cli_text_out {
+    skv_text_stream *stream; /* owned */
+    FILE *echo;              /* gets the text as it is released; NULL: nobody */
+    const cli_texts *stops;  /* borrowed */
+    cli_bytes text;          /* all text so far, what is held back included */
+    size_t room;
+    size_t n_released; /* bytes that no stop string can take back */
+    bool stopped;      /* a stop string came: text ends before it */
+} cli_text_out;
+
+/** Text that continues `prompt`: its ids settle what a first space or half a character means. */
+CLI_CHECKED int cli_text_out_open(cli_text_out *out, const skv_vocab *vocab, const cli_ids *prompt,
+                                  const cli_texts *stops, FILE *echo);
+/** One more token. */
+CLI_CHECKED int cli_text_out_push(cli_text_out *out, int32_t id);
+/** Releases what is left. */
+CLI_CHECKED int cli_text_out_finish(cli_text_out *out);
+void cli_text_out_close(cli_text_out *out);
+
+#endif
