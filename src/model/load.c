@@ -3,7 +3,6 @@
  * their bytes and for loading them), and the small vectors.
  */
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,13 +39,9 @@ typedef struct loader {
 
 /* ---- the list of products ---- */
 
-SKV_PRINTF(4, 5)
-static void set_part(load_part *part, size_t n_rows, bool bias, const char *format, ...)
+static void set_part(load_part *part, size_t i_layer, const char *what, size_t n_rows, bool bias)
 {
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(part->name, sizeof part->name, format, args);
-    va_end(args);
+    (void)snprintf(part->name, sizeof part->name, "model.layers.%zu.%s", i_layer, what);
     part->n_rows = n_rows;
     part->bias = bias;
 }
@@ -63,20 +58,20 @@ static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_er
     load_part parts[3];
     load_job job = {.parts = parts, .K = c->hidden};
     if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
-        set_part(&parts[0], n_q, c->qkv_bias, "model.layers.%zu.self_attn.q_proj", i);
-        set_part(&parts[1], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.k_proj", i);
-        set_part(&parts[2], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.v_proj", i);
+        set_part(&parts[0], i, "self_attn.q_proj", n_q, c->qkv_bias);
+        set_part(&parts[1], i, "self_attn.k_proj", n_kv, c->qkv_bias);
+        set_part(&parts[2], i, "self_attn.v_proj", n_kv, c->qkv_bias);
         job.out = &layer->qkv;
         job.n_parts = 3;
         SKV_TRY(ld->visit(ld, &job, err));
     }
     if (is_swiftkv_layer(ld, i) && ld->options->student) {
-        set_part(&parts[0], n_q, c->qkv_bias, "model.layers.%zu.self_attn.q_proj_swiftkv", i);
+        set_part(&parts[0], i, "self_attn.q_proj_swiftkv", n_q, c->qkv_bias);
         job.out = &layer->q_swiftkv;
         job.n_parts = 1;
         SKV_TRY(ld->visit(ld, &job, err));
     }
-    set_part(&parts[0], c->hidden, c->o_bias, "model.layers.%zu.self_attn.o_proj", i);
+    set_part(&parts[0], i, "self_attn.o_proj", c->hidden, c->o_bias);
     job.out = &layer->o;
     job.n_parts = 1;
     job.K = n_q;
@@ -88,11 +83,11 @@ static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *e
     const skv_config *c = ld->config;
     size_t F = c->layers[i].ffn;
     load_part parts[2];
-    set_part(&parts[0], F, c->mlp_bias, "model.layers.%zu.mlp.gate_proj", i);
-    set_part(&parts[1], F, c->mlp_bias, "model.layers.%zu.mlp.up_proj", i);
+    set_part(&parts[0], i, "mlp.gate_proj", F, c->mlp_bias);
+    set_part(&parts[1], i, "mlp.up_proj", F, c->mlp_bias);
     load_job job = {&layer->gate_up, parts, 2, c->hidden, true};
     SKV_TRY(ld->visit(ld, &job, err));
-    set_part(&parts[0], c->hidden, c->mlp_bias, "model.layers.%zu.mlp.down_proj", i);
+    set_part(&parts[0], i, "mlp.down_proj", c->hidden, c->mlp_bias);
     job = (load_job){&layer->down, parts, 1, F, false};
     return ld->visit(ld, &job, err);
 }
@@ -108,9 +103,8 @@ static skv_status visit_kv_swiftkv(loader *ld, skv_error *err)
     for (size_t j = 0; j < n_groups; j++) {
         size_t i = c->kv_layers + j * c->kv_group;
         size_t n_kv = c->layers[i].n_kv_heads * c->head_dim;
-        set_part(&parts[2 * j], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.k_proj_swiftkv", i);
-        set_part(&parts[2 * j + 1], n_kv, c->qkv_bias, "model.layers.%zu.self_attn.v_proj_swiftkv",
-                 i);
+        set_part(&parts[2 * j], i, "self_attn.k_proj_swiftkv", n_kv, c->qkv_bias);
+        set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
     }
     load_job job = {&ld->model->kv_swiftkv, parts, 2 * n_groups, c->hidden, false};
     skv_status status = ld->visit(ld, &job, err);
@@ -127,8 +121,8 @@ static skv_status visit_products(loader *ld, skv_error *err)
         SKV_TRY(visit_mlp(ld, i, layer, err));
     }
     SKV_TRY(visit_kv_swiftkv(ld, err));
-    load_part part;
-    set_part(&part, c->vocab, false, "%s", c->tied ? "model.embed_tokens" : "lm_head");
+    load_part part = {.n_rows = c->vocab};
+    (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
     load_job job = {&ld->model->head, &part, 1, c->hidden, false};
     return ld->visit(ld, &job, err);
 }
@@ -251,7 +245,7 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
 /* ---- norms ---- */
 
 typedef struct vector_cursor {
-    float *next;
+    float *next;   /* [n_left] */
     size_t n_left; /* floats */
 } vector_cursor;
 

@@ -42,7 +42,7 @@ typedef struct skv_model {
     skv_linear *kv_swiftkv;    /* parts k, v of layers l, l + g, l + 2g, ...: [2 Hk Dh each, D] */
     skv_linear *head;          /* [V, D] */
     skv_rope_table ropes[2];
-    float *vectors; /* owned by the back end: every norm above points into it */
+    float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */
     size_t vectors_bytes;
     size_t weight_bytes; /* of the packed matrices */
 } skv_model;

@@ -14,7 +14,7 @@ typedef struct skv_cpu_backend {
     size_t packed_bytes;
     unsigned char *scratch; /* [n_threads][scratch_bytes], 64-byte aligned: owned */
     size_t scratch_bytes;
-    float *partials;            /* attention portions: owned */
+    float *partials;            /* [n_partials], owned: attention portions */
     size_t n_partials;          /* floats */
     struct skv_cpu_task *tasks; /* attention tasks: owned */
     size_t n_tasks_max;
