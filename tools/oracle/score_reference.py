@@ -32,7 +32,7 @@ import make_models
 import plain_models
 
 TEXTS = ("tinystories-b.txt", "pride-and-prejudice.txt", "wiki.test.raw")
-SAMPLE_TEXT = "tinystories-b.txt"
+SAMPLE_TEXT = "pride-and-prejudice.txt"  # in the public domain: its ids may be committed
 SAMPLE_IDS = 512
 BATCH = 8
 N_GOLDEN = 200
