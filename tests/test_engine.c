@@ -181,9 +181,9 @@ static void test_options_are_refused_by_name(void **state)
     expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_UNSUPPORTED, &err,
                  "prefill: swiftkv, but this llama model holds no SwiftKV weights");
     options = small_options();
-    options.context = 1 << 20;
+    options.context = (size_t)1 << 30;
     expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_RANGE, &err,
-                 "context: 1048576 tokens, the model has");
+                 "context: 1073741824 tokens, at most");
     options = small_options();
     options.cpu = "z80";
     expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_ARGUMENT, &err,

@@ -61,8 +61,10 @@ typedef struct skv_engine_options {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill;
-    const char *cpu;         /* "best", "ref", "avx2", "avx512", "neon"; NULL: best */
-    size_t context;          /* tokens a sequence may have; 0: the model's, at most 8192 */
+    const char *cpu; /* "best", "ref", "avx2", "avx512", "neon"; NULL: best */
+    /* Tokens a sequence may have; 0: the model's context, at most 8192. More than the model was
+     * made for is taken as said: some files state less than the model can do. */
+    size_t context;
     size_t kv_tokens;        /* tokens of KV memory for all sequences together; 0: `context` */
     size_t step_tokens;      /* most tokens of one step; 0: 512 */
     bool no_skip;            /* every token through every layer: to prove that skipping is exact */

@@ -57,8 +57,8 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
         o->kv = o->weights == SKV_WEIGHTS_F32 ? SKV_KV_F32 : SKV_KV_BF16;
     }
     if (o->context == 0) o->context = skv_min_size(c->context, DEFAULT_CONTEXT);
-    SKV_REQUIRE(o->context <= c->context && o->context <= CONTEXT_MAX, err, SKV_RANGE,
-                "context: %zu tokens, the model has %zu", o->context, c->context);
+    SKV_REQUIRE(o->context <= CONTEXT_MAX, err, SKV_RANGE, "context: %zu tokens, at most %d",
+                o->context, CONTEXT_MAX);
     if (o->kv_tokens == 0) o->kv_tokens = o->context;
     if (o->step_tokens == 0) o->step_tokens = DEFAULT_STEP_TOKENS;
     SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
