@@ -23,7 +23,7 @@
 #include "kernels/kernels.h"
 #include "kernels/peak.h"
 
-enum { MAX_RUNS = 200, READ_TASKS = 64, PEAK_TASKS = 32 };
+enum { MAX_RUNS = 200, READ_TASKS = 64, PEAK_TASKS = 32, TASKS_PER_THREAD = 16 };
 
 static const double RUN_SECONDS = 0.6; /* for one line of the table */
 
@@ -49,7 +49,7 @@ static double now_ns(const struct bench *b)
 struct product {
     const skv_matmul *mm;
     size_t M, N, K, kc;
-    size_t n_panels, n_blocks;
+    size_t n_panels, n_blocks, n_parts;
     size_t panel_bytes, block_bytes;
     size_t n_copies, i_copy;
     float *x, *w, *c;      /* [M, K], [nr, K], [M, n_panels * nr] */
@@ -133,17 +133,21 @@ static void pack_block(void *arg, size_t i_task, size_t i_thread)
                   block_rows(p, i_task), p->K);
 }
 
+/* A task is one panel and a part of the row blocks: small N needs more tasks than panels. */
 static void multiply_panel(void *arg, size_t i_task, size_t i_thread)
 {
     struct product *p = arg;
     const skv_matmul *mm = p->mm;
-    const unsigned char *panel = p->panels + (p->i_copy * p->n_panels + i_task) * p->panel_bytes;
+    size_t i_panel = i_task % p->n_panels, i_part = i_task / p->n_panels;
+    size_t begin = i_part * p->n_blocks / p->n_parts;
+    size_t end = (i_part + 1) * p->n_blocks / p->n_parts;
+    const unsigned char *panel = p->panels + (p->i_copy * p->n_panels + i_panel) * p->panel_bytes;
     size_t ldc = p->n_panels * mm->nr;
     (void)i_thread;
     for (size_t k0 = 0; k0 < p->K; k0 += p->kc) {
         size_t k1 = skv_min_size(k0 + p->kc, p->K);
-        for (size_t i = 0; i < p->n_blocks; i++) {
-            float *c = p->c + first_row(p, i) * ldc + i_task * mm->nr;
+        for (size_t i = begin; i < end; i++) {
+            float *c = p->c + first_row(p, i) * ldc + i_panel * mm->nr;
             mm->tile(c, ldc, p->blocks + i * p->block_bytes, panel, block_rows(p, i), p->K, k0, k1,
                      k0 > 0);
         }
@@ -160,7 +164,7 @@ static void pack_panel(void *arg, size_t i_task, size_t i_thread)
 static void multiply(struct bench *b, struct product *p)
 {
     skv_pool_run(b->pool, p->n_blocks, pack_block, p);
-    skv_pool_run(b->pool, p->n_panels, multiply_panel, p);
+    skv_pool_run(b->pool, p->n_panels * p->n_parts, multiply_panel, p);
     p->i_copy = (p->i_copy + 1) % p->n_copies;
 }
 
@@ -169,6 +173,8 @@ static bool product_init(struct product *p, struct bench *b)
     p->kc = b->kc ? b->kc : p->mm->kc;
     p->n_panels = skv_ceil_div(p->N, p->mm->nr);
     p->n_blocks = skv_ceil_div(p->M, p->mm->mr);
+    size_t n_tasks = TASKS_PER_THREAD * skv_pool_threads(b->pool);
+    p->n_parts = skv_min_size(skv_ceil_div(n_tasks, p->n_panels), p->n_blocks);
     p->panel_bytes = skv_round_up(p->mm->w_bytes(p->K), SKV_ALIGN);
     p->block_bytes = skv_round_up(p->mm->x_bytes(skv_min_size(p->mm->mr, p->M), p->K), SKV_ALIGN);
     p->x = skv_alloc(p->M * p->K, sizeof *p->x);
