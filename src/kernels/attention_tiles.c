@@ -8,7 +8,7 @@
 #include "kernels/kv_page.h"
 
 enum {
-    TASK_ROWS = 128, /* query rows of a task, about */
+    TASK_ROWS = 192, /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
     FEW_ROWS = 16    /* with so few the cache is read faster than it is used: fetch ahead */
 };
 
