@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "format/json_doc.h"
 #include "format/tokenizer_impl.h"
 
 /* "bos_token": a text, or an added token's object with its content; -1 when it is no token. */
@@ -58,7 +59,7 @@ static skv_status read_adding(skv_tokenizer *t, const json_t *root, skv_error *e
 skv_status skv_read_tokenizer_config(skv_tokenizer *t, const char *json, size_t n, skv_error *err)
 {
     json_t *root;
-    SKV_TRY(skv_node_load(json, n, "tokenizer_config.json", &root, err));
+    SKV_TRY(skv_json_load(json, n, SKV_TOKENIZER_FILE_MAX, "tokenizer_config.json", &root, err));
     skv_status status = read_config(t, root, err);
     if (status == SKV_OK) status = read_adding(t, root, err);
     json_decref(root);

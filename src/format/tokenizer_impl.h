@@ -18,9 +18,10 @@
 #include "format/tokenizer_word.h"
 
 enum {
-    SKV_STEPS_MAX = 16,            /* of normalisation, of pre-tokenisation, of decoding */
-    SKV_AFFIX_MAX = 8,             /* ids put before or after the text */
-    SKV_ENCODE_BYTES_MAX = 1 << 30 /* of one text */
+    SKV_STEPS_MAX = 16,                /* of normalisation, of pre-tokenisation, of decoding */
+    SKV_AFFIX_MAX = 8,                 /* ids put before or after the text */
+    SKV_ENCODE_BYTES_MAX = 1 << 30,    /* of one text */
+    SKV_TOKENIZER_FILE_MAX = 256 << 20 /* of tokenizer.json or tokenizer.model */
 };
 
 typedef enum skv_model_kind { SKV_MODEL_BPE, SKV_MODEL_UNIGRAM } skv_model_kind;
@@ -98,8 +99,6 @@ SKV_MUST_CHECK skv_status skv_read_tokenizer_config(skv_tokenizer *t, const char
                                                     skv_error *err);
 
 /* tokenizer_read.c: checked access to JSON values; `what` is the field's name in messages. */
-SKV_MUST_CHECK skv_status skv_node_load(const char *json, size_t n, const char *name,
-                                        struct json_t **out, skv_error *err);
 const char *skv_node_type(const struct json_t *node);
 SKV_MUST_CHECK skv_status skv_node_bool(const skv_tokenizer *t, const struct json_t *node,
                                         const char *what, bool fallback, bool *out, skv_error *err);

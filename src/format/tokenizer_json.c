@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "format/json_doc.h"
 #include "format/tokenizer_impl.h"
 
 enum { ID_GAP_MAX = 1 << 20 }; /* ids may exceed the number of tokens by this and eight times it */
@@ -247,7 +248,7 @@ skv_status skv_tokenizer_parse_json(const char *json, size_t n, const char *conf
 {
     json_t *root;
     skv_tokenizer *t = NULL;
-    SKV_TRY(skv_node_load(json, n, name, &root, err));
+    SKV_TRY(skv_json_load(json, n, SKV_TOKENIZER_FILE_MAX, name, &root, err));
     skv_status status = skv_tokenizer_create(name, &t, err);
     if (status == SKV_OK) status = read_root(t, root, err);
     if (status == SKV_OK && config != NULL) {

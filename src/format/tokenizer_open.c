@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "format/tokenizer_impl.h"
 
-enum { FILE_MAX = 256 << 20, CONFIG_MAX = 16 << 20 }; /* bytes */
+enum { CONFIG_MAX = 16 << 20 }; /* bytes */
 
 /* Reads folder/name; *data stays NULL when there is no such file. */
 static skv_status read_optional(const char *folder, const char *name, size_t max, char **data,
@@ -37,7 +37,8 @@ static skv_status open_json(const char *folder, const char *config, size_t n_con
 {
     char *data = NULL, *path = NULL;
     size_t n;
-    skv_status status = read_optional(folder, "tokenizer.json", FILE_MAX, &data, &n, &path, err);
+    skv_status status =
+        read_optional(folder, "tokenizer.json", SKV_TOKENIZER_FILE_MAX, &data, &n, &path, err);
     if (status == SKV_OK && data != NULL) {
         status = skv_tokenizer_parse_json(data, n, config, n_config, path, out, err);
     }
@@ -51,7 +52,8 @@ static skv_status open_spm(const char *folder, const char *config, size_t n_conf
 {
     char *data = NULL, *path = NULL;
     size_t n;
-    skv_status status = read_optional(folder, "tokenizer.model", FILE_MAX, &data, &n, &path, err);
+    skv_status status =
+        read_optional(folder, "tokenizer.model", SKV_TOKENIZER_FILE_MAX, &data, &n, &path, err);
     if (status == SKV_OK && data != NULL) {
         status = skv_tokenizer_parse_spm(data, n, path, out, err);
         if (status == SKV_OK && config != NULL) {

@@ -3,19 +3,6 @@
 
 #include "format/tokenizer_impl.h"
 
-skv_status skv_node_load(const char *json, size_t n, const char *name, json_t **out, skv_error *err)
-{
-    json_error_t error;
-    json_t *root = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    SKV_REQUIRE(root != NULL, err, SKV_FORMAT, "%s: line %d: %s", name, error.line, error.text);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return skv_fail(err, SKV_FORMAT, "%s: not a JSON object", name);
-    }
-    *out = root;
-    return SKV_OK;
-}
-
 const char *skv_node_type(const json_t *node)
 {
     const char *type = json_string_value(json_object_get(node, "type"));

@@ -149,7 +149,7 @@ static skv_status read_split(skv_tokenizer *t, const json_t *node, skv_error *er
     const char *text;
     size_t n;
     bool is_regex, invert;
-    skv_split_behavior behavior;
+    skv_split_behavior behavior = SKV_SPLIT_ISOLATED;
     skv_pre_step *step;
     SKV_TRY(read_behavior(t, node, "(none)", &behavior, err));
     SKV_TRY(skv_node_bool(t, node, "invert", false, &invert, err));
