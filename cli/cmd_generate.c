@@ -82,8 +82,8 @@ static int start(generation *g)
     skv_error err = {0};
     skv_status made = skv_sequence_create(g->model.engine, 0, &g->sequence, &err);
     if (made == SKV_OK) {
-        made = skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler,
-                                  &err);
+        made =
+            skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler, &err);
     }
     if (made != SKV_OK || g->model.vocab == NULL) return cli_check(made, &err);
     return cli_text_out_open(&g->out, g->model.vocab, &g->prompt, &o->stops,
@@ -138,9 +138,16 @@ static int run(generation *g)
     return cli_check(status, &err);
 }
 
+/* Steps after the first token: the one that made the ending id counts too. */
+static size_t decode_steps(const generation *g)
+{
+    const size_t n = g->ids.n + (g->stats.ended ? 1 : 0);
+    return n > 0 ? n - 1 : 0;
+}
+
 static double per_second(size_t n, uint64_t ns)
 {
-    return n > 0 && ns > 0 ? (double)n * 1e9 / (double)ns : NAN;
+    return n > 0 && ns > 0 ? (double)n * 1e9 / (double)ns : (double)NAN;
 }
 
 static void print_json(const generation *g)
@@ -155,12 +162,9 @@ static void print_json(const generation *g)
     cli_json_put_integer(&json, "completion_tokens", g->ids.n);
     cli_json_put_number(&json, "ttft_ms", (double)s->ttft_ns * 1e-6);
     cli_json_put_number(&json, "prefill_tok_s", per_second(g->prompt.n, s->ttft_ns));
-    cli_json_put_number(&json, "decode_tok_s",
-                        per_second(g->ids.n > 0 ? g->ids.n - 1 : 0, s->decode_ns));
+    cli_json_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
     cli_json_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
-    cli_json_put_text(&json, "finish", s->ended         ? "eos"
-                                       : g->out.stopped ? "stop"
-                                                        : "length");
+    cli_json_put_text(&json, "finish", s->ended ? "eos" : g->out.stopped ? "stop" : "length");
     cli_json_close(&json, '}');
     putchar('\n');
 }
@@ -172,9 +176,10 @@ static void print_end(const generation *g)
     if (text->n == 0 || text->data[text->n - 1] != '\n') putchar('\n');
     if (!cli_terminal()) return;
     fflush(stdout);
-    fprintf(stderr, "[%zu prompt tokens, first token after %.0f ms; %zu generated, %.1f tokens/s]\n",
+    fprintf(stderr,
+            "[%zu prompt tokens, first token after %.0f ms; %zu generated, %.1f tokens/s]\n",
             g->prompt.n, (double)g->stats.ttft_ns * 1e-6, g->ids.n,
-            per_second(g->ids.n > 0 ? g->ids.n - 1 : 0, g->stats.decode_ns));
+            per_second(decode_steps(g), g->stats.decode_ns));
 }
 
 static void release(generation *g)

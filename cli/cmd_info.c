@@ -40,9 +40,9 @@ static skv_model_info unmodified(const skv_model_info *info)
 static int cost_of(const description *d, form *f)
 {
     skv_error err = {0};
-    return cli_check(skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context,
-                                    &f->cost, &err),
-                     &err);
+    return cli_check(
+        skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context, &f->cost, &err),
+        &err);
 }
 
 static int describe(description *d)
@@ -88,8 +88,8 @@ static void print_shape(const description *d)
     printf("context        %zu\n", m->context);
     printf("parameters     %.4g million\n", (double)m->parameters * 1e-6);
     if (!m->swiftkv) return;
-    printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n",
-           m->swiftkv_layers, m->layers, m->group, m->kv_slots);
+    printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n", m->swiftkv_layers,
+           m->layers, m->group, m->kv_slots);
 }
 
 static void print_memory(const description *d)
