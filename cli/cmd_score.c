@@ -82,7 +82,7 @@ static int score_windows(scoring *s)
         status = cli_check(
             skv_score(s->model.engine, s->ids.at + at, n, s->logprobs + at, s->argmax + at, &err),
             &err);
-        s->logprobs[at] = NAN;
+        s->logprobs[at] = (double)NAN;
         cli_progress_tokens(&progress, at + n, s->ids.n);
     }
     cli_interrupt_unwatch(s->options->interrupt);
