@@ -46,8 +46,8 @@ static skv_status read_adding(skv_tokenizer *t, const json_t *root, skv_error *e
 {
     bool bos, eos;
     if (!t->spm.active) return SKV_OK;
-    SKV_TRY(skv_json_bool(t, root, "add_bos_token", t->n_prefix > 0, &bos, err));
-    SKV_TRY(skv_json_bool(t, root, "add_eos_token", t->n_suffix > 0, &eos, err));
+    SKV_TRY(skv_node_bool(t, root, "add_bos_token", t->n_prefix > 0, &bos, err));
+    SKV_TRY(skv_node_bool(t, root, "add_eos_token", t->n_suffix > 0, &eos, err));
     t->n_prefix = bos && t->bos >= 0 ? 1 : 0;
     t->n_suffix = eos && t->eos >= 0 ? 1 : 0;
     t->prefix[0] = t->bos;
@@ -58,7 +58,7 @@ static skv_status read_adding(skv_tokenizer *t, const json_t *root, skv_error *e
 skv_status skv_read_tokenizer_config(skv_tokenizer *t, const char *json, size_t n, skv_error *err)
 {
     json_t *root;
-    SKV_TRY(skv_json_load(json, n, "tokenizer_config.json", &root, err));
+    SKV_TRY(skv_node_load(json, n, "tokenizer_config.json", &root, err));
     skv_status status = read_config(t, root, err);
     if (status == SKV_OK) status = read_adding(t, root, err);
     json_decref(root);

@@ -98,18 +98,18 @@ SKV_MUST_CHECK skv_status skv_read_tokenizer_config(skv_tokenizer *t, const char
                                                     skv_error *err);
 
 /* tokenizer_read.c: checked access to JSON values; `what` is the field's name in messages. */
-SKV_MUST_CHECK skv_status skv_json_load(const char *json, size_t n, const char *name,
+SKV_MUST_CHECK skv_status skv_node_load(const char *json, size_t n, const char *name,
                                         struct json_t **out, skv_error *err);
-const char *skv_json_type(const struct json_t *node);
-SKV_MUST_CHECK skv_status skv_json_bool(const skv_tokenizer *t, const struct json_t *node,
+const char *skv_node_type(const struct json_t *node);
+SKV_MUST_CHECK skv_status skv_node_bool(const skv_tokenizer *t, const struct json_t *node,
                                         const char *what, bool fallback, bool *out, skv_error *err);
-SKV_MUST_CHECK skv_status skv_json_text(const skv_tokenizer *t, const struct json_t *node,
+SKV_MUST_CHECK skv_status skv_node_text(const skv_tokenizer *t, const struct json_t *node,
                                         const char *what, const char **text, size_t *n,
                                         skv_error *err);
-SKV_MUST_CHECK skv_status skv_json_size(const skv_tokenizer *t, const struct json_t *node,
+SKV_MUST_CHECK skv_status skv_node_size(const skv_tokenizer *t, const struct json_t *node,
                                         const char *what, size_t max, size_t *out, skv_error *err);
 /** pattern: {"String": s} or {"Regex": s}. */
-SKV_MUST_CHECK skv_status skv_json_pattern(const skv_tokenizer *t, const struct json_t *node,
+SKV_MUST_CHECK skv_status skv_node_pattern(const skv_tokenizer *t, const struct json_t *node,
                                            const char **text, size_t *n, bool *is_regex,
                                            skv_error *err);
 

@@ -30,13 +30,13 @@ static skv_status read_added(const skv_tokenizer *t, const json_t *node, added_e
                              skv_error *err)
 {
     *out = (added_entry){0};
-    SKV_TRY(skv_json_text(t, node, "content", &out->text, &out->n, err));
+    SKV_TRY(skv_node_text(t, node, "content", &out->text, &out->n, err));
     SKV_TRY(check_id(t, json_object_get(node, "id"), out->text, &out->id, err));
-    SKV_TRY(skv_json_bool(t, node, "special", false, &out->special, err));
-    SKV_TRY(skv_json_bool(t, node, "normalized", !out->special, &out->normalized, err));
-    SKV_TRY(skv_json_bool(t, node, "single_word", false, &out->single_word, err));
-    SKV_TRY(skv_json_bool(t, node, "lstrip", false, &out->lstrip, err));
-    return skv_json_bool(t, node, "rstrip", false, &out->rstrip, err);
+    SKV_TRY(skv_node_bool(t, node, "special", false, &out->special, err));
+    SKV_TRY(skv_node_bool(t, node, "normalized", !out->special, &out->normalized, err));
+    SKV_TRY(skv_node_bool(t, node, "single_word", false, &out->single_word, err));
+    SKV_TRY(skv_node_bool(t, node, "lstrip", false, &out->lstrip, err));
+    return skv_node_bool(t, node, "rstrip", false, &out->rstrip, err);
 }
 
 /* Counts ids and bytes of the vocabulary and the added tokens, and makes the table for them. */
@@ -154,9 +154,9 @@ static skv_status read_model_flags(skv_tokenizer *t, const json_t *model, skv_er
         SKV_REQUIRE(json_string_length(value) == 0, err, SKV_UNSUPPORTED, "%s: model with %s '%s'",
                     t->name, unsupported[i], json_string_value(value));
     }
-    SKV_TRY(skv_json_bool(t, model, "byte_fallback", false, &t->bpe.byte_fallback, err));
-    SKV_TRY(skv_json_bool(t, model, "ignore_merges", false, &t->bpe.ignore_merges, err));
-    SKV_TRY(skv_json_bool(t, model, "fuse_unk", false, &t->bpe.fuse_unk, err));
+    SKV_TRY(skv_node_bool(t, model, "byte_fallback", false, &t->bpe.byte_fallback, err));
+    SKV_TRY(skv_node_bool(t, model, "ignore_merges", false, &t->bpe.ignore_merges, err));
+    SKV_TRY(skv_node_bool(t, model, "fuse_unk", false, &t->bpe.fuse_unk, err));
     const json_t *unk = json_object_get(model, "unk_token");
     if (unk == NULL || json_is_null(unk)) return SKV_OK;
     SKV_REQUIRE(json_is_string(unk), err, SKV_FORMAT, "%s: unk_token is not a text", t->name);
@@ -247,7 +247,7 @@ skv_status skv_tokenizer_parse_json(const char *json, size_t n, const char *conf
 {
     json_t *root;
     skv_tokenizer *t = NULL;
-    SKV_TRY(skv_json_load(json, n, name, &root, err));
+    SKV_TRY(skv_node_load(json, n, name, &root, err));
     skv_status status = skv_tokenizer_create(name, &t, err);
     if (status == SKV_OK) status = read_root(t, root, err);
     if (status == SKV_OK && config != NULL) {

@@ -9,7 +9,7 @@ enum { NESTING_MAX = 8 };
 
 static bool is_type(const json_t *node, const char *type)
 {
-    return strcmp(skv_json_type(node), type) == 0;
+    return strcmp(skv_node_type(node), type) == 0;
 }
 
 static skv_status add_step(skv_tokenizer *t, skv_decode_kind kind, skv_decode_step **out,
@@ -39,8 +39,8 @@ static skv_status read_replace(skv_tokenizer *t, const json_t *node, skv_error *
     const char *from, *to;
     size_t n_from, n_to;
     bool is_regex;
-    SKV_TRY(skv_json_pattern(t, node, &from, &n_from, &is_regex, err));
-    SKV_TRY(skv_json_text(t, node, "content", &to, &n_to, err));
+    SKV_TRY(skv_node_pattern(t, node, &from, &n_from, &is_regex, err));
+    SKV_TRY(skv_node_text(t, node, "content", &to, &n_to, err));
     SKV_REQUIRE(!is_regex, err, SKV_UNSUPPORTED, "%s: decoder Replace by a regular expression",
                 t->name);
     SKV_TRY(add_step(t, SKV_DECODE_REPLACE, &step, err));
@@ -54,8 +54,8 @@ static skv_status read_metaspace(skv_tokenizer *t, const json_t *node, skv_error
     size_t n_from;
     bool prefix;
     const char *scheme = json_string_value(json_object_get(node, "prepend_scheme"));
-    SKV_TRY(skv_json_bool(t, node, "add_prefix_space", true, &prefix, err));
-    SKV_TRY(skv_json_text(t, node, "replacement", &from, &n_from, err));
+    SKV_TRY(skv_node_bool(t, node, "add_prefix_space", true, &prefix, err));
+    SKV_TRY(skv_node_text(t, node, "replacement", &from, &n_from, err));
     SKV_TRY(add_step(t, SKV_DECODE_METASPACE, &step, err));
     step->keep_first = !prefix || (scheme != NULL && strcmp(scheme, "never") == 0);
     return copy_texts(t, step, from, n_from, " ", 1, err);
@@ -68,9 +68,9 @@ static skv_status read_strip(skv_tokenizer *t, const json_t *node, bool fused, s
     skv_decode_step *step = NULL;
     const char *text;
     size_t n, start, stop;
-    SKV_TRY(skv_json_text(t, node, "content", &text, &n, err));
-    SKV_TRY(skv_json_size(t, node, "start", 1024, &start, err));
-    SKV_TRY(skv_json_size(t, node, "stop", 1024, &stop, err));
+    SKV_TRY(skv_node_text(t, node, "content", &text, &n, err));
+    SKV_TRY(skv_node_size(t, node, "start", 1024, &start, err));
+    SKV_TRY(skv_node_size(t, node, "stop", 1024, &stop, err));
     SKV_REQUIRE(stop == 0 && n > 0 && n <= 4, err, SKV_UNSUPPORTED,
                 "%s: decoder Strip with stop %zu and a content of %zu bytes", t->name, stop, n);
     if (fused) {
@@ -105,7 +105,7 @@ static skv_status read_decoders(skv_tokenizer *t, const json_t *node, int depth,
     }
     if (is_type(node, "Strip")) return read_strip(t, node, *fused, err);
     SKV_REQUIRE(!*fused, err, SKV_UNSUPPORTED, "%s: decoder %s after the tokens are joined",
-                t->name, skv_json_type(node));
+                t->name, skv_node_type(node));
     if (is_type(node, "Replace")) return read_replace(t, node, err);
     if (is_type(node, "Metaspace")) return read_metaspace(t, node, err);
     if (is_type(node, "ByteFallback")) {
@@ -113,7 +113,7 @@ static skv_status read_decoders(skv_tokenizer *t, const json_t *node, int depth,
         return add_step(t, SKV_DECODE_BYTES, &step, err);
     }
     SKV_REQUIRE(is_type(node, "ByteLevel"), err, SKV_UNSUPPORTED, "%s: decoder %s", t->name,
-                skv_json_type(node));
+                skv_node_type(node));
     *fused = true;
     return add_step(t, SKV_DECODE_BYTE_LEVEL, &step, err);
 }
@@ -203,7 +203,7 @@ static skv_status read_post(skv_tokenizer *t, const json_t *node, int depth, skv
         SKV_TRY(read_template(t, node, before, &n_before, after, &n_after, err));
     } else {
         SKV_REQUIRE(is_type(node, "BertProcessing") || is_type(node, "RobertaProcessing"), err,
-                    SKV_UNSUPPORTED, "%s: post_processor %s", t->name, skv_json_type(node));
+                    SKV_UNSUPPORTED, "%s: post_processor %s", t->name, skv_node_type(node));
         SKV_TRY(put_id(t, json_array_get(json_object_get(node, "cls"), 1), before, &n_before, err));
         SKV_TRY(put_id(t, json_array_get(json_object_get(node, "sep"), 1), after, &n_after, err));
     }

@@ -3,7 +3,7 @@
 
 #include "format/tokenizer_impl.h"
 
-skv_status skv_json_load(const char *json, size_t n, const char *name, json_t **out, skv_error *err)
+skv_status skv_node_load(const char *json, size_t n, const char *name, json_t **out, skv_error *err)
 {
     json_error_t error;
     json_t *root = json_loadb(json, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
@@ -16,13 +16,13 @@ skv_status skv_json_load(const char *json, size_t n, const char *name, json_t **
     return SKV_OK;
 }
 
-const char *skv_json_type(const json_t *node)
+const char *skv_node_type(const json_t *node)
 {
     const char *type = json_string_value(json_object_get(node, "type"));
     return type != NULL ? type : "(no type)";
 }
 
-skv_status skv_json_bool(const skv_tokenizer *t, const json_t *node, const char *what,
+skv_status skv_node_bool(const skv_tokenizer *t, const json_t *node, const char *what,
                          bool fallback, bool *out, skv_error *err)
 {
     const json_t *value = json_object_get(node, what);
@@ -34,36 +34,36 @@ skv_status skv_json_bool(const skv_tokenizer *t, const json_t *node, const char 
     return SKV_OK;
 }
 
-skv_status skv_json_text(const skv_tokenizer *t, const json_t *node, const char *what,
+skv_status skv_node_text(const skv_tokenizer *t, const json_t *node, const char *what,
                          const char **text, size_t *n, skv_error *err)
 {
     const json_t *value = json_object_get(node, what);
     SKV_REQUIRE(json_is_string(value), err, SKV_FORMAT, "%s: %s of %s is not a text", t->name, what,
-                skv_json_type(node));
+                skv_node_type(node));
     *text = json_string_value(value);
     *n = json_string_length(value);
     return SKV_OK;
 }
 
-skv_status skv_json_size(const skv_tokenizer *t, const json_t *node, const char *what, size_t max,
+skv_status skv_node_size(const skv_tokenizer *t, const json_t *node, const char *what, size_t max,
                          size_t *out, skv_error *err)
 {
     const json_t *value = json_object_get(node, what);
     json_int_t number = json_integer_value(value);
     SKV_REQUIRE(json_is_integer(value) && number >= 0 && (uint64_t)number <= max, err, SKV_FORMAT,
-                "%s: %s of %s is not a number up to %zu", t->name, what, skv_json_type(node), max);
+                "%s: %s of %s is not a number up to %zu", t->name, what, skv_node_type(node), max);
     *out = (size_t)number;
     return SKV_OK;
 }
 
-skv_status skv_json_pattern(const skv_tokenizer *t, const json_t *node, const char **text,
+skv_status skv_node_pattern(const skv_tokenizer *t, const json_t *node, const char **text,
                             size_t *n, bool *is_regex, skv_error *err)
 {
     const json_t *pattern = json_object_get(node, "pattern");
     *is_regex = json_object_get(pattern, "Regex") != NULL;
     const json_t *value = json_object_get(pattern, *is_regex ? "Regex" : "String");
     SKV_REQUIRE(json_is_string(value), err, SKV_FORMAT,
-                "%s: pattern of %s is neither String nor Regex", t->name, skv_json_type(node));
+                "%s: pattern of %s is neither String nor Regex", t->name, skv_node_type(node));
     *text = json_string_value(value);
     *n = json_string_length(value);
     return SKV_OK;

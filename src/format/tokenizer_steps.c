@@ -10,7 +10,7 @@ enum { NESTING_MAX = 8 };
 
 static bool is_type(const json_t *node, const char *type)
 {
-    return strcmp(skv_json_type(node), type) == 0;
+    return strcmp(skv_node_type(node), type) == 0;
 }
 
 static skv_status copy_text(const skv_tokenizer *t, const char *text, size_t n, char **out,
@@ -28,9 +28,9 @@ static skv_status read_replace(skv_tokenizer *t, const json_t *node, skv_norm_st
     const char *text;
     size_t n;
     bool is_regex;
-    SKV_TRY(skv_json_text(t, node, "content", &text, &n, err));
+    SKV_TRY(skv_node_text(t, node, "content", &text, &n, err));
     SKV_TRY(copy_text(t, text, n, &step->to, &step->n_to, err));
-    SKV_TRY(skv_json_pattern(t, node, &text, &n, &is_regex, err));
+    SKV_TRY(skv_node_pattern(t, node, &text, &n, &is_regex, err));
     if (is_regex) {
         step->kind = SKV_NORM_REPLACE_REGEX;
         return skv_regex_create(text, n, t->name, &step->regex, err);
@@ -60,7 +60,7 @@ static skv_status read_norm_step(skv_tokenizer *t, const json_t *node, skv_error
     size_t i = 0, n_types = sizeof norm_types / sizeof norm_types[0];
     while (i < n_types && !is_type(node, norm_types[i].type)) i++;
     SKV_REQUIRE(i < n_types, err, SKV_UNSUPPORTED, "%s: normalizer %s", t->name,
-                skv_json_type(node));
+                skv_node_type(node));
     SKV_REQUIRE(normalizer->n_steps < SKV_NORM_STEPS_MAX, err, SKV_RANGE,
                 "%s: more than %d normalizers", t->name, (int)SKV_NORM_STEPS_MAX);
     skv_norm_step *step = &normalizer->steps[normalizer->n_steps++];
@@ -69,12 +69,12 @@ static skv_status read_norm_step(skv_tokenizer *t, const json_t *node, skv_error
     if (step->kind == SKV_NORM_PREPEND) {
         const char *text;
         size_t n;
-        SKV_TRY(skv_json_text(t, node, "prepend", &text, &n, err));
+        SKV_TRY(skv_node_text(t, node, "prepend", &text, &n, err));
         return copy_text(t, text, n, &step->to, &step->n_to, err);
     }
     if (step->kind == SKV_NORM_STRIP) {
-        SKV_TRY(skv_json_bool(t, node, "strip_left", false, &step->left, err));
-        return skv_json_bool(t, node, "strip_right", false, &step->right, err);
+        SKV_TRY(skv_node_bool(t, node, "strip_left", false, &step->left, err));
+        return skv_node_bool(t, node, "strip_right", false, &step->right, err);
     }
     return SKV_OK;
 }
@@ -110,8 +110,8 @@ static skv_status read_byte_level(skv_tokenizer *t, const json_t *node, skv_erro
 {
     bool prefix, regex;
     skv_pre_step *step;
-    SKV_TRY(skv_json_bool(t, node, "add_prefix_space", true, &prefix, err));
-    SKV_TRY(skv_json_bool(t, node, "use_regex", true, &regex, err));
+    SKV_TRY(skv_node_bool(t, node, "add_prefix_space", true, &prefix, err));
+    SKV_TRY(skv_node_bool(t, node, "use_regex", true, &regex, err));
     if (prefix) SKV_TRY(add_step(t, SKV_PRE_PREFIX, &step, err));
     if (regex) {
         SKV_TRY(add_step(t, SKV_PRE_SCAN, &step, err));
@@ -141,7 +141,7 @@ static skv_status read_behavior(const skv_tokenizer *t, const json_t *node, cons
         return SKV_OK;
     }
     return skv_fail(err, SKV_UNSUPPORTED, "%s: behavior '%s' of pre_tokenizer %s", t->name, name,
-                    skv_json_type(node));
+                    skv_node_type(node));
 }
 
 static skv_status read_split(skv_tokenizer *t, const json_t *node, skv_error *err)
@@ -152,8 +152,8 @@ static skv_status read_split(skv_tokenizer *t, const json_t *node, skv_error *er
     skv_split_behavior behavior;
     skv_pre_step *step;
     SKV_TRY(read_behavior(t, node, "(none)", &behavior, err));
-    SKV_TRY(skv_json_bool(t, node, "invert", false, &invert, err));
-    SKV_TRY(skv_json_pattern(t, node, &text, &n, &is_regex, err));
+    SKV_TRY(skv_node_bool(t, node, "invert", false, &invert, err));
+    SKV_TRY(skv_node_pattern(t, node, &text, &n, &is_regex, err));
     if (is_regex) {
         return skv_pretokenizer_add_regex(&t->pretokenizer, text, n, behavior, invert, t->name,
                                           err);
@@ -173,10 +173,10 @@ static skv_status read_metaspace(skv_tokenizer *t, const json_t *node, skv_error
     bool prefix;
     SKV_TRY(add_step(t, SKV_PRE_METASPACE, &step, err));
     step->behavior = SKV_SPLIT_MERGED_WITH_NEXT;
-    SKV_TRY(skv_json_text(t, node, "replacement", &text, &n, err));
+    SKV_TRY(skv_node_text(t, node, "replacement", &text, &n, err));
     SKV_TRY(copy_text(t, text, n, &step->text, &step->n_text, err));
-    SKV_TRY(skv_json_bool(t, node, "split", true, &step->split, err));
-    SKV_TRY(skv_json_bool(t, node, "add_prefix_space", true, &prefix, err));
+    SKV_TRY(skv_node_bool(t, node, "split", true, &step->split, err));
+    SKV_TRY(skv_node_bool(t, node, "add_prefix_space", true, &prefix, err));
     const char *scheme = json_string_value(json_object_get(node, "prepend_scheme"));
     if (scheme == NULL) scheme = prefix ? "always" : "never";
     if (strcmp(scheme, "always") == 0)
@@ -196,7 +196,7 @@ static skv_status read_classes(skv_tokenizer *t, const json_t *node, skv_error *
     SKV_TRY(add_step(t, SKV_PRE_CLASS, &step, err));
     if (is_type(node, "Digits")) {
         bool individual;
-        SKV_TRY(skv_json_bool(t, node, "individual_digits", false, &individual, err));
+        SKV_TRY(skv_node_bool(t, node, "individual_digits", false, &individual, err));
         step->classes = SKV_U_NUMERIC;
         step->behavior = individual ? SKV_SPLIT_ISOLATED : SKV_SPLIT_CONTIGUOUS;
         return SKV_OK;
@@ -243,7 +243,7 @@ static skv_status read_pres(skv_tokenizer *t, const json_t *node, int depth, skv
         is_type(node, "WhitespaceSplit")) {
         return read_classes(t, node, err);
     }
-    return skv_fail(err, SKV_UNSUPPORTED, "%s: pre_tokenizer %s", t->name, skv_json_type(node));
+    return skv_fail(err, SKV_UNSUPPORTED, "%s: pre_tokenizer %s", t->name, skv_node_type(node));
 }
 
 skv_status skv_read_pretokenizer(skv_tokenizer *t, const json_t *node, skv_error *err)

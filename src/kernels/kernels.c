@@ -38,6 +38,8 @@ static void init_ref(skv_kernels *k)
 static void init_avx2(skv_kernels *k, unsigned features)
 {
     skv_matmul_init_avx2(k, features);
+    skv_rows_init_avx2(k, features);
+    skv_attention_init_avx2(k, features);
 }
 
 static void init_avx512(skv_kernels *k, unsigned features)
