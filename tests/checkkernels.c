@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_attention.h"
 #include "check_matmul.h"
+#include "check_rows.h"
 
 int main(int argc, char **argv)
 {
@@ -20,6 +22,8 @@ int main(int argc, char **argv)
     }
     int n_failed = 0;
     n_failed += skv_check_matmul(seed, bench, stdout);
+    n_failed += skv_check_rows(seed, bench, stdout);
+    n_failed += skv_check_attention(seed, bench, stdout);
     printf("checkkernels: seed %llu, %d failed\n", (unsigned long long)seed, n_failed);
     return n_failed != 0;
 }

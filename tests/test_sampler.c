@@ -138,7 +138,7 @@ static void test_bad_values_are_named(void **state)
     assert_int_equal(skv_sampler_create(&s, V, &sampler, &err), SKV_RANGE);
     assert_string_equal(err.text, "top_p: 0, in (0, 1]");
     s = skv_sampling_default();
-    s.temperature = NAN;
+    s.temperature = (double)NAN;
     assert_int_equal(skv_sampler_create(&s, V, &sampler, &err), SKV_RANGE);
     s = skv_sampling_default();
     s.repetition_penalty = 0;

@@ -30,6 +30,11 @@ static void put_bool(filler *f, const char *key, bool value)
     put(f, key, json_boolean(value));
 }
 
+static void append(filler *f, json_t *list, json_t *value)
+{
+    if (json_array_append_new(list, value) != 0) f->failed = true;
+}
+
 /* A cap whose absence is written as null. */
 static void put_cap(filler *f, const char *key, double value)
 {
@@ -86,19 +91,20 @@ static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *er
 }
 
 /* The text part of a model with images, with what it inherits; any other object as it is. */
-static json_t *text_part(json_t *root)
+static filler text_part(json_t *root)
 {
     json_t *text = json_object_get(root, "text_config");
-    if (!json_is_object(text)) return json_incref(root);
+    if (!json_is_object(text)) return (filler){json_incref(root), false};
+    filler f = {json_incref(text), false};
     static const char *const inherited[] = {"torch_dtype", "dtype", "eos_token_id", "bos_token_id",
                                             "transformers_version"};
     for (size_t i = 0; i < sizeof inherited / sizeof *inherited; i++) {
         json_t *value = json_object_get(root, inherited[i]);
         if (value && !json_object_get(text, inherited[i])) {
-            (void)json_object_set(text, inherited[i], value);
+            put(&f, inherited[i], json_incref(value));
         }
     }
-    return json_incref(text);
+    return f;
 }
 
 skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *name,
@@ -111,7 +117,7 @@ skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *n
         json_decref(root);
         return skv_fail(err, SKV_FORMAT, "%s: expected a JSON object", name);
     }
-    filler f = {text_part(root), false};
+    filler f = text_part(root);
     put_identity(&f, c, base, true);
     skv_status status = print(&f, out, name, err);
     json_decref(f.object);
@@ -119,17 +125,19 @@ skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *n
     return status;
 }
 
-static json_t *factor_list(const float *factors, size_t n)
+static json_t *factor_list(filler *f, const float *factors, size_t n)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list && i < n; i++) {
-        (void)json_array_append_new(list, json_real((double)factors[i]));
-    }
+    for (size_t i = 0; i < n; i++) append(f, list, json_real((double)factors[i]));
     return list;
 }
 
 static void put_scaling(filler *f, const skv_rope *rope)
 {
+    if (rope->scaling == SKV_ROPE_PLAIN) {
+        put(f, "rope_scaling", json_null());
+        return;
+    }
     filler s = {json_object(), false};
     switch (rope->scaling) {
     case SKV_ROPE_LINEAR: put(&s, "rope_type", json_string("linear")); break;
@@ -144,8 +152,8 @@ static void put_scaling(filler *f, const skv_rope *rope)
         bool one_set = rope->scaling == SKV_ROPE_FACTORS;
         const float *shorter = one_set ? rope->long_factor : rope->short_factor;
         put(&s, "rope_type", json_string("longrope"));
-        put(&s, "short_factor", factor_list(shorter, rope->n_factors));
-        put(&s, "long_factor", factor_list(rope->long_factor, rope->n_factors));
+        put(&s, "short_factor", factor_list(&s, shorter, rope->n_factors));
+        put(&s, "long_factor", factor_list(&s, rope->long_factor, rope->n_factors));
         put(&s, "attention_factor", json_real(rope->attention_factor));
         if (rope->original_context) {
             put_size(f, "original_max_position_embeddings", rope->original_context);
@@ -153,10 +161,7 @@ static void put_scaling(filler *f, const skv_rope *rope)
         break;
     }
     case SKV_ROPE_PLAIN:
-    default:
-        json_decref(s.object);
-        put(f, "rope_scaling", json_null());
-        return;
+    default: break;
     }
     put(&s, "factor", json_real(rope->factor));
     f->failed |= s.failed;
@@ -179,7 +184,7 @@ static void put_windows(filler *f, const skv_config *c, const char *base)
         size_t w = c->layers[i].window;
         if (w) window = w;
         all = all && w;
-        (void)json_array_append_new(types, json_string(w ? "sliding_attention" : "full_attention"));
+        append(f, types, json_string(w ? "sliding_attention" : "full_attention"));
     }
     put(f, "sliding_window", window ? json_integer((json_int_t)window) : json_null());
     bool by_rule =
@@ -197,9 +202,9 @@ static void put_openelm(filler *f, const skv_config *c)
     json_t *heads = json_array(), *kv_heads = json_array(), *ffn = json_array();
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *l = &c->layers[i];
-        (void)json_array_append_new(heads, json_integer((json_int_t)l->n_heads));
-        (void)json_array_append_new(kv_heads, json_integer((json_int_t)l->n_kv_heads));
-        (void)json_array_append_new(ffn, json_real((double)l->ffn / (double)c->hidden));
+        append(f, heads, json_integer((json_int_t)l->n_heads));
+        append(f, kv_heads, json_integer((json_int_t)l->n_kv_heads));
+        append(f, ffn, json_real((double)l->ffn / (double)c->hidden));
     }
     put(f, "num_query_heads", heads);
     put(f, "num_kv_heads", kv_heads);
@@ -243,12 +248,10 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     }
 }
 
-static json_t *eos_list(const skv_config *c)
+static json_t *eos_list(filler *f, const skv_config *c)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < c->n_eos; i++) {
-        (void)json_array_append_new(list, json_integer(c->eos[i]));
-    }
+    for (size_t i = 0; i < c->n_eos; i++) append(f, list, json_integer(c->eos[i]));
     return list;
 }
 
@@ -281,7 +284,7 @@ skv_status skv_config_json_from_config(const skv_config *c, skv_buf *out, skv_er
     put_size(&f, "vocab_size", c->vocab);
     put_size(&f, "head_dim", c->head_dim);
     put(&f, "bos_token_id", c->bos >= 0 ? json_integer(c->bos) : json_null());
-    put(&f, "eos_token_id", c->n_eos ? eos_list(c) : json_null());
+    put(&f, "eos_token_id", c->n_eos ? eos_list(&f, c) : json_null());
     if (strcmp(base, "openelm") == 0) {
         put_openelm(&f, c);
     } else {

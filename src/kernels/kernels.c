@@ -54,6 +54,8 @@ static void init_avx512(skv_kernels *k, unsigned features)
 static void init_neon(skv_kernels *k, unsigned features)
 {
     skv_matmul_init_neon(k, features);
+    skv_rows_init_neon(k, features);
+    skv_attention_init_neon(k, features);
 }
 
 #endif
