@@ -19,7 +19,8 @@ typedef struct generation {
     cli_text_out out; /* without a stream when there is no tokenizer */
     cli_progress progress;
     skv_generation_stats stats;
-    int status; /* of the callbacks */
+    int status;       /* of the callbacks */
+    bool interrupted; /* by Ctrl-C; what there is, is printed */
 } generation;
 
 static int read_prompt(generation *g)
@@ -123,7 +124,7 @@ static int run(generation *g)
     cli_interrupt_watch(g->options->interrupt, g->model.engine);
     const skv_status status = skv_generate(g->model.engine, g->sequence, g->prompt.at, g->prompt.n,
                                            g->sampler, &wanted, &g->stats, &err);
-    const bool interrupted = cli_interrupted(g->options->interrupt);
+    g->interrupted = cli_interrupted(g->options->interrupt);
     cli_interrupt_unwatch(g->options->interrupt);
     cli_progress_end(&g->progress);
     if (g->status != CLI_DONE) return g->status;
@@ -131,11 +132,7 @@ static int run(generation *g)
         const int finished = cli_text_out_finish(&g->out);
         if (finished != CLI_DONE) return finished;
     }
-    if (interrupted) {
-        if (!g->options->json) putchar('\n');
-        return cli_fail("interrupted after %zu tokens", g->ids.n);
-    }
-    return cli_check(status, &err);
+    return g->interrupted ? CLI_DONE : cli_check(status, &err);
 }
 
 /* Steps after the first token: the one that made the ending id counts too. */
@@ -148,6 +145,13 @@ static size_t decode_steps(const generation *g)
 static double per_second(size_t n, uint64_t ns)
 {
     return n > 0 && ns > 0 ? (double)n * 1e9 / (double)ns : (double)NAN;
+}
+
+static const char *finish_of(const generation *g)
+{
+    if (g->interrupted) return "interrupted";
+    if (g->stats.ended) return "eos";
+    return g->out.stopped ? "stop" : "length";
 }
 
 static void print_json(const generation *g)
@@ -203,6 +207,9 @@ int cli_run_generate(const cli_options *options)
         print_json(&g);
     } else if (status == CLI_DONE) {
         print_end(&g);
+    }
+    if (status == CLI_DONE && g.interrupted) {
+        status = cli_fail("interrupted after %zu tokens", g.ids.n);
     }
     release(&g);
     return status;
