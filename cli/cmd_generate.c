@@ -19,7 +19,8 @@ typedef struct generation {
     cli_text_out out; /* without a stream when there is no tokenizer */
     cli_progress progress;
     skv_generation_stats stats;
-    int status; /* of the callbacks */
+    int status;       /* of the callbacks */
+    bool interrupted; /* by Ctrl-C; what there is, is printed */
 } generation;
 
 static int read_prompt(generation *g)
@@ -82,8 +83,8 @@ static int start(generation *g)
     skv_error err = {0};
     skv_status made = skv_sequence_create(g->model.engine, 0, &g->sequence, &err);
     if (made == SKV_OK) {
-        made = skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler,
-                                  &err);
+        made =
+            skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler, &err);
     }
     if (made != SKV_OK || g->model.vocab == NULL) return cli_check(made, &err);
     return cli_text_out_open(&g->out, g->model.vocab, &g->prompt, &o->stops,
@@ -123,7 +124,7 @@ static int run(generation *g)
     cli_interrupt_watch(g->options->interrupt, g->model.engine);
     const skv_status status = skv_generate(g->model.engine, g->sequence, g->prompt.at, g->prompt.n,
                                            g->sampler, &wanted, &g->stats, &err);
-    const bool interrupted = cli_interrupted(g->options->interrupt);
+    g->interrupted = cli_interrupted(g->options->interrupt);
     cli_interrupt_unwatch(g->options->interrupt);
     cli_progress_end(&g->progress);
     if (g->status != CLI_DONE) return g->status;
@@ -131,16 +132,26 @@ static int run(generation *g)
         const int finished = cli_text_out_finish(&g->out);
         if (finished != CLI_DONE) return finished;
     }
-    if (interrupted) {
-        if (!g->options->json) putchar('\n');
-        return cli_fail("interrupted after %zu tokens", g->ids.n);
-    }
-    return cli_check(status, &err);
+    return g->interrupted ? CLI_DONE : cli_check(status, &err);
+}
+
+/* Steps after the first token: the one that made the ending id counts too. */
+static size_t decode_steps(const generation *g)
+{
+    const size_t n = g->ids.n + (g->stats.ended ? 1 : 0);
+    return n > 0 ? n - 1 : 0;
 }
 
 static double per_second(size_t n, uint64_t ns)
 {
-    return n > 0 && ns > 0 ? (double)n * 1e9 / (double)ns : NAN;
+    return n > 0 && ns > 0 ? (double)n * 1e9 / (double)ns : (double)NAN;
+}
+
+static const char *finish_of(const generation *g)
+{
+    if (g->interrupted) return "interrupted";
+    if (g->stats.ended) return "eos";
+    return g->out.stopped ? "stop" : "length";
 }
 
 static void print_json(const generation *g)
@@ -155,12 +166,9 @@ static void print_json(const generation *g)
     cli_json_put_integer(&json, "completion_tokens", g->ids.n);
     cli_json_put_number(&json, "ttft_ms", (double)s->ttft_ns * 1e-6);
     cli_json_put_number(&json, "prefill_tok_s", per_second(g->prompt.n, s->ttft_ns));
-    cli_json_put_number(&json, "decode_tok_s",
-                        per_second(g->ids.n > 0 ? g->ids.n - 1 : 0, s->decode_ns));
+    cli_json_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
     cli_json_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
-    cli_json_put_text(&json, "finish", s->ended         ? "eos"
-                                       : g->out.stopped ? "stop"
-                                                        : "length");
+    cli_json_put_text(&json, "finish", s->ended ? "eos" : g->out.stopped ? "stop" : "length");
     cli_json_close(&json, '}');
     putchar('\n');
 }
@@ -172,9 +180,10 @@ static void print_end(const generation *g)
     if (text->n == 0 || text->data[text->n - 1] != '\n') putchar('\n');
     if (!cli_terminal()) return;
     fflush(stdout);
-    fprintf(stderr, "[%zu prompt tokens, first token after %.0f ms; %zu generated, %.1f tokens/s]\n",
+    fprintf(stderr,
+            "[%zu prompt tokens, first token after %.0f ms; %zu generated, %.1f tokens/s]\n",
             g->prompt.n, (double)g->stats.ttft_ns * 1e-6, g->ids.n,
-            per_second(g->ids.n > 0 ? g->ids.n - 1 : 0, g->stats.decode_ns));
+            per_second(decode_steps(g), g->stats.decode_ns));
 }
 
 static void release(generation *g)
@@ -198,6 +207,9 @@ int cli_run_generate(const cli_options *options)
         print_json(&g);
     } else if (status == CLI_DONE) {
         print_end(&g);
+    }
+    if (status == CLI_DONE && g.interrupted) {
+        status = cli_fail("interrupted after %zu tokens", g.ids.n);
     }
     release(&g);
     return status;

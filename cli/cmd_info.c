@@ -40,9 +40,9 @@ static skv_model_info unmodified(const skv_model_info *info)
 static int cost_of(const description *d, form *f)
 {
     skv_error err = {0};
-    return cli_check(skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context,
-                                    &f->cost, &err),
-                     &err);
+    return cli_check(
+        skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context, &f->cost, &err),
+        &err);
 }
 
 static int describe(description *d)
@@ -88,8 +88,8 @@ static void print_shape(const description *d)
     printf("context        %zu\n", m->context);
     printf("parameters     %.4g million\n", (double)m->parameters * 1e-6);
     if (!m->swiftkv) return;
-    printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n",
-           m->swiftkv_layers, m->layers, m->group, m->kv_slots);
+    printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n", m->swiftkv_layers,
+           m->layers, m->group, m->kv_slots);
 }
 
 static void print_memory(const description *d)
@@ -117,25 +117,30 @@ static void print_memory(const description *d)
     }
 }
 
+static void print_cost_row(const form *f, double unit, double base)
+{
+    char name[64];
+    if (f->info.swiftkv_layers == f->info.layers) {
+        snprintf(name, sizeof name, "%s", f->name);
+    } else {
+        snprintf(name, sizeof name, "%s l=%zu g=%zu", f->name, f->info.swiftkv_layers,
+                 f->info.group);
+    }
+    const skv_cost *c = &f->cost;
+    printf("  %-22s %8.2f %8.2f %8.2f %8.2f %8.2f %8.2f %6.1f%%\n", name, c->vocabulary / unit,
+           c->kv / unit, (c->q + c->o) / unit, c->mlp / unit, c->attention / unit, c->total / unit,
+           100 * c->total / base);
+}
+
 static void print_cost(const description *d)
 {
-    printf("\nGFLOP a prompt token, attention over %zu tokens\n", d->context);
-    printf("  %-24s %8s %8s %8s %8s %8s %8s %7s\n", "", "vocab", "K,V", "Q,O", "MLP", "attn",
-           "total", "");
-    for (size_t i = 0; i < d->n_forms; i++) {
-        const form *f = &d->forms[i];
-        char name[64];
-        if (f->info.swiftkv_layers == f->info.layers) {
-            snprintf(name, sizeof name, "%s", f->name);
-        } else {
-            snprintf(name, sizeof name, "%s l=%zu g=%zu", f->name, f->info.swiftkv_layers,
-                     f->info.group);
-        }
-        printf("  %-24s %8.4g %8.4g %8.4g %8.4g %8.4g %8.4g %6.1f%%\n", name,
-               f->cost.vocabulary * 1e-9, f->cost.kv * 1e-9, (f->cost.q + f->cost.o) * 1e-9,
-               f->cost.mlp * 1e-9, f->cost.attention * 1e-9, f->cost.total * 1e-9,
-               100 * f->cost.total / d->forms[0].cost.total);
-    }
+    const double base = d->forms[0].cost.total;
+    const bool small = base < 1e8;
+    printf("\n%s a prompt token, attention over %zu tokens\n", small ? "MFLOP" : "GFLOP",
+           d->context);
+    printf("  %-22s %8s %8s %8s %8s %8s %8s %7s\n", "", "vocab", "K,V", "Q,O", "MLP", "attn",
+           "total", "rel.");
+    for (size_t i = 0; i < d->n_forms; i++) print_cost_row(&d->forms[i], small ? 1e6 : 1e9, base);
 }
 
 /* ---- JSON ---- */

@@ -34,8 +34,8 @@ static int add_messages(json_t *vars, const char *path)
     if (json_is_array(value)) {
         json_object_set(vars, "messages", value);
     } else if (!json_is_array(json_object_get(value, "messages"))) {
-        status = cli_fail("%s: neither a JSON array nor an object with the array \"messages\"",
-                          path);
+        status =
+            cli_fail("%s: neither a JSON array nor an object with the array \"messages\"", path);
     } else {
         status = merge_object(vars, path, value);
     }

@@ -10,8 +10,8 @@
 typedef struct scoring {
     const cli_options *options;
     cli_model model;
-    cli_ids ids;   /* as scored: window after window, each with its own BOS */
-    size_t window; /* tokens of a window, BOS included */
+    cli_ids ids;      /* as scored: window after window, each with its own BOS */
+    size_t window;    /* tokens of a window, BOS included */
     double *logprobs; /* [ids.n], owned; NaN for the first of a window */
     int32_t *argmax;  /* [ids.n], owned */
     double nll;       /* mean over the scored tokens, 0 when there are none */
@@ -79,10 +79,10 @@ static int score_windows(scoring *s)
     cli_interrupt_watch(s->options->interrupt, s->model.engine);
     for (size_t at = 0; status == CLI_DONE && at < s->ids.n; at += s->window) {
         const size_t n = s->ids.n - at < s->window ? s->ids.n - at : s->window;
-        status = cli_check(skv_score(s->model.engine, s->ids.at + at, n, s->logprobs + at,
-                                     s->argmax + at, &err),
-                           &err);
-        s->logprobs[at] = NAN;
+        status = cli_check(
+            skv_score(s->model.engine, s->ids.at + at, n, s->logprobs + at, s->argmax + at, &err),
+            &err);
+        s->logprobs[at] = (double)NAN;
         cli_progress_tokens(&progress, at + n, s->ids.n);
     }
     cli_interrupt_unwatch(s->options->interrupt);

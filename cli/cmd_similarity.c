@@ -1,4 +1,5 @@
-/* swiftkv similarity: SimScore of every layer (arXiv:2410.03960, equation 1), as table and chart. */
+/* swiftkv similarity: SimScore of every layer (arXiv:2410.03960, equation 1), as table and chart.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -7,8 +8,7 @@
 #include "runtime.h"
 #include "svg.h"
 
-static int measure(const cli_options *options, cli_model *model, const cli_ids *ids,
-                   double *scores)
+static int measure(const cli_options *options, cli_model *model, const cli_ids *ids, double *scores)
 {
     skv_engine_options engine = cli_engine_options(options);
     engine.no_skip = true;
@@ -69,8 +69,8 @@ int cli_run_similarity(const cli_options *options)
     if (status == CLI_DONE) status = cli_encode(&model, &text, true, false, &ids);
     if (status == CLI_DONE && ids.n == 0) status = cli_fail("%s: empty", options->text_file);
     if (status == CLI_DONE && model.info.layers < 2) {
-        status = cli_fail("%s: %zu layers, there is nothing to compare", model.path,
-                          model.info.layers);
+        status =
+            cli_fail("%s: %zu layers, there is nothing to compare", model.path, model.info.layers);
     }
     if (status == CLI_DONE) {
         scores = cli_alloc(model.info.layers, sizeof *scores);

@@ -7,8 +7,7 @@ int cli_run_transform(const cli_options *options)
     const char *path = options->operands[0], *out = options->operands[1];
     const size_t group = options->group != 0 ? options->group : 1;
     skv_error err = {0};
-    int status =
-        cli_check(skv_transform(path, out, options->kv_layers, group, &err), &err);
+    int status = cli_check(skv_transform(path, out, options->kv_layers, group, &err), &err);
     if (status != CLI_DONE) return status;
     skv_model_info before, after;
     status = cli_check(skv_model_info_read(path, &before, &err), &err);

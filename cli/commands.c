@@ -4,10 +4,10 @@
 #include <string.h>
 
 static const cli_command_row rows[CLI_COMMAND_COUNT] = {
-    [CLI_INFO] = {"info", "MODEL", 1, 1, cli_run_info,
-                  "shape, memory, arithmetic per prompt token",
-                  "MODEL is a Hugging Face folder, a GGUF file, or preset:NAME. The weights are not "
-                  "read. With --kv-layers the model is shown in its SwiftKV form too."},
+    [CLI_INFO] =
+        {"info", "MODEL", 1, 1, cli_run_info, "shape, memory, arithmetic per prompt token",
+         "MODEL is a Hugging Face folder, a GGUF file, or preset:NAME. The weights are not "
+         "read. With --kv-layers the model is shown in its SwiftKV form too."},
     [CLI_SIMILARITY] = {"similarity", "MODEL", 1, 1, cli_run_similarity,
                         "how alike the inputs of the layers are (SimScore)",
                         "SimScore of layer l is the mean cosine similarity between its input and "

@@ -5,7 +5,8 @@
 
 #define ON(command) (UINT32_C(1) << CLI_##command)
 #define RUNS                                                                                       \
-    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH)) /* those that run a model */
+    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH)) /* those that run a model   \
+                                                                        */
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
 #define ALL (ON(COMMAND_COUNT) - 1)

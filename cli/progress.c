@@ -17,8 +17,7 @@ bool cli_terminal(void)
 
 void cli_progress_begin(cli_progress *progress, const char *what)
 {
-    *progress =
-        (cli_progress){.what = what, .enabled = cli_terminal(), .start_ns = skv_now_ns()};
+    *progress = (cli_progress){.what = what, .enabled = cli_terminal(), .start_ns = skv_now_ns()};
 }
 
 /* Seconds since the beginning; negative when this is no time to show anything. */

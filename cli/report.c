@@ -11,7 +11,7 @@ enum { LINE_MAX_BYTES = 1024 };
 
 /* One write a line, so that lines of different threads or processes stay whole. Names and values
  * come from outside: they may not break the line or drive the terminal. */
-static void print_line(const char *kind, const char *format, va_list args)
+static void CLI_PRINTF(2, 0) print_line(const char *kind, const char *format, va_list args)
 {
     char text[LINE_MAX_BYTES];
     vsnprintf(text, sizeof text, format, args);

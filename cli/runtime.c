@@ -17,8 +17,7 @@ int cli_model_describe(cli_model *model, const cli_options *options)
 {
     skv_error err = {0};
     *model = (cli_model){.path = options->operands[0]};
-    const int status =
-        cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
+    const int status = cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
     if (status != CLI_DONE || cli_preset_of(model->path) != NULL) return status;
     const skv_status opened = skv_vocab_open(model->path, &model->vocab, &err);
     return opened == SKV_UNSUPPORTED ? CLI_DONE : cli_check(opened, &err);
@@ -31,8 +30,7 @@ int cli_model_describe_text(cli_model *model, const cli_options *options)
     if (cli_preset_of(model->path) != NULL) {
         return cli_fail("%s: a preset has no tokenizer: give --ids-file", model->path);
     }
-    const int status =
-        cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
+    const int status = cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
     if (status != CLI_DONE) return status;
     return cli_check(skv_vocab_open(model->path, &model->vocab, &err), &err);
 }
@@ -52,20 +50,25 @@ skv_engine_options cli_engine_options(const cli_options *options)
     return out;
 }
 
-int cli_model_start(cli_model *model, const skv_engine_options *options)
+skv_status cli_model_try(cli_model *model, const skv_engine_options *options, skv_error *err)
 {
-    skv_error err = {0};
     skv_engine_options full = *options;
     cli_progress progress;
     cli_progress_begin(&progress, "loading");
     full.progress = cli_progress_share;
     full.user = &progress;
     const char *preset = cli_preset_of(model->path);
-    const skv_status status =
-        preset != NULL ? skv_engine_open_preset(preset, &full, &model->engine, &err)
-                       : skv_engine_open(model->path, &full, &model->engine, &err);
+    const skv_status status = preset != NULL
+                                  ? skv_engine_open_preset(preset, &full, &model->engine, err)
+                                  : skv_engine_open(model->path, &full, &model->engine, err);
     cli_progress_end(&progress);
-    return cli_check(status, &err);
+    return status;
+}
+
+int cli_model_start(cli_model *model, const skv_engine_options *options)
+{
+    skv_error err = {0};
+    return cli_check(cli_model_try(model, options, &err), &err);
 }
 
 void cli_model_close(cli_model *model)

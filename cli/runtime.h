@@ -20,7 +20,10 @@ CLI_CHECKED int cli_model_describe(cli_model *model, const cli_options *options)
 CLI_CHECKED int cli_model_describe_text(cli_model *model, const cli_options *options);
 /** Engine options as the command line gives them. */
 skv_engine_options cli_engine_options(const cli_options *options);
-/** Opens the engine of `model` with these options, showing progress. */
+/** Opens the engine of `model` with these options, showing progress; prints no error. */
+CLI_CHECKED skv_status cli_model_try(cli_model *model, const skv_engine_options *options,
+                                     skv_error *err);
+/** The same, and prints the error. */
 CLI_CHECKED int cli_model_start(cli_model *model, const skv_engine_options *options);
 /** Frees what `model` holds. */
 void cli_model_close(cli_model *model);

@@ -99,9 +99,8 @@ static void put_axes(FILE *stream, const cli_chart *chart, axis y)
     const int digits = y.tick < 1 ? (int)ceil(-log10(y.tick) - 1e-9) : 0;
     for (int i = 0; i <= steps; i++) {
         const double value = y.low + i * y.tick, at = y_of(y, value);
-        fprintf(stream,
-                "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT,
-                WIDTH - RIGHT, at, at);
+        fprintf(stream, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
+                LEFT, WIDTH - RIGHT, at, at);
         snprintf(label, sizeof label, "%.*f", digits, value);
         put_text(stream, LEFT - 10, at + 4.5, "class=\"soft\" text-anchor=\"end\"", label);
     }

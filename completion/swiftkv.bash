@@ -2,19 +2,19 @@
 # shellcheck shell=bash
 
 _swiftkv_options() {
-    local model='--threads --weights --kv --prefill --ctx --cpu'
-    local sampling='-n --temp --top-k --top-p --min-p --repetition-penalty --presence-penalty
-        --frequency-penalty --stop --seed --ignore-eos'
+    local model='--threads --weights --kv --prefill --ctx --cpu --chunk'
+    local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
+        --frequency-penalty --stop --seed'
     case $1 in
-    generate) echo "-p --file --ids-file $sampling $model --json" ;;
-    chat) echo "--system $sampling $model" ;;
-    score) echo "--file --ids-file $model --json" ;;
+    generate) echo "-p --file --ids-file --parse-special --ignore-eos $sampling $model --json" ;;
+    chat) echo "--system --template --raw $sampling $model" ;;
+    score) echo "-p --file --ids-file $model --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
-    info) echo "--json" ;;
+    info) echo "--kv --kv-layers --group --context --json" ;;
     similarity) echo "--text --svg --json $model" ;;
     transform) echo "--kv-layers --group" ;;
-    bench) echo "--preset --kv-layers --group --prompt --gen --batch --compare --peak $model --json" ;;
+    bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
     esac
     echo --help
 }
@@ -32,7 +32,7 @@ _swiftkv() {
         --prefill) values='full swiftkv swiftkv-full teacher' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --text | --svg | --messages | --tools | --vars)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

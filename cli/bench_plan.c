@@ -1,0 +1,109 @@
+/* The model as asked for, or with --compare the unmodified one beside its SwiftKV forms. */
+#include "bench_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int init_variant(const cli_options *o, bench_variant *v)
+{
+    *v = (bench_variant){.options = *o};
+    const char *prefix = o->preset != NULL ? "preset:" : "";
+    const char *name = o->preset != NULL ? o->preset : o->operands[0];
+    const int n = snprintf(v->path, sizeof v->path, "%s%s", prefix, name);
+    if (n < 0 || (size_t)n >= sizeof v->path) {
+        return cli_fail("MODEL: a path of more than %zu bytes", sizeof v->path - 1);
+    }
+    v->model.path = v->path;
+    skv_error err = {0};
+    return cli_check(skv_model_info_read(v->path, &v->model.info, &err), &err);
+}
+
+static void name_variant(const cli_options *o, bench_variant *v)
+{
+    if (v->kv_layers == v->model.info.layers) {
+        snprintf(v->name, sizeof v->name, "unmodified");
+        return;
+    }
+    int n = snprintf(v->name, sizeof v->name, "SwiftKV l=%zu", v->kv_layers);
+    if (v->group > 1) {
+        n += snprintf(v->name + n, sizeof v->name - (size_t)n, " g=%zu", v->group);
+    }
+    if (v->options.kv != o->kv) {
+        snprintf(v->name + n, sizeof v->name - (size_t)n, " %s", skv_kv_name(v->options.kv));
+    }
+}
+
+/* What the name and the counting need. Only presets take their form from the options. */
+static int settle_variant(const cli_options *o, bench_variant *v)
+{
+    const size_t l = v->options.kv_layers;
+    if (l != 0 && cli_preset_of(v->path) == NULL) {
+        return cli_usage("--kv-layers: goes with --preset; transform makes a SwiftKV model");
+    }
+    if (l == 0 && v->options.group != 0) return cli_usage("--group: needs --kv-layers");
+    if (l != 0) {
+        skv_error err = {0};
+        const size_t group = v->options.group != 0 ? v->options.group : 1;
+        const int status =
+            cli_check(skv_model_info_swiftkv(v->path, l, group, &v->model.info, &err), &err);
+        if (status != CLI_DONE) return status;
+    }
+    const skv_model_info *info = &v->model.info;
+    const bool as_teacher = !info->swiftkv || v->options.prefill == SKV_PREFILL_TEACHER;
+    v->kv_layers = as_teacher ? info->layers : info->swiftkv_layers;
+    v->group = as_teacher ? 1 : info->group;
+    name_variant(o, v);
+    return CLI_DONE;
+}
+
+/* A SwiftKV file against its own teacher. */
+static int compare_model(const cli_options *o, bench_variant *variants, size_t *n)
+{
+    if (!variants[0].model.info.swiftkv) {
+        return cli_usage("--compare: %s holds no SwiftKV weights: transform makes them, --preset "
+                         "needs none",
+                         variants[0].path);
+    }
+    if (o->prefill != SKV_PREFILL_AUTO) {
+        return cli_usage("--compare: chooses --prefill itself, given '%s'",
+                         skv_prefill_name(o->prefill));
+    }
+    variants[1] = variants[0];
+    variants[1].model.path = variants[1].path;
+    variants[0].options.prefill = SKV_PREFILL_TEACHER;
+    *n = 2;
+    return CLI_DONE;
+}
+
+/* l = L / 2 where nothing is asked for; and then also half the slots in 8 bits. */
+static void compare_preset(const cli_options *o, bench_variant *variants, size_t *n)
+{
+    const size_t L = variants[0].model.info.layers;
+    const size_t l = o->kv_layers != 0 ? o->kv_layers : (L + 1) / 2;
+    for (size_t i = 1; i < BENCH_VARIANTS_MAX; i++) {
+        variants[i] = variants[0];
+        variants[i].model.path = variants[i].path;
+        variants[i].options.kv_layers = l;
+        variants[i].options.group = o->group != 0 ? o->group : i;
+    }
+    variants[0].options.kv_layers = 0;
+    variants[0].options.group = 0;
+    const bool small = o->group == 0 && o->kv == SKV_KV_AUTO && (L - l) % 2 == 0 && l < L;
+    if (small) variants[2].options.kv = SKV_KV_FP8;
+    *n = small ? 3 : 2;
+}
+
+int bench_plan(const cli_options *options, bench_variant *variants, size_t *n)
+{
+    *n = 1;
+    int status = init_variant(options, &variants[0]);
+    if (status == CLI_DONE && options->compare && options->preset == NULL) {
+        status = compare_model(options, variants, n);
+    } else if (status == CLI_DONE && options->compare) {
+        compare_preset(options, variants, n);
+    }
+    for (size_t i = 0; i < *n && status == CLI_DONE; i++) {
+        status = settle_variant(options, &variants[i]);
+    }
+    return status;
+}

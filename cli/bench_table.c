@@ -1,0 +1,162 @@
+/* Tables and JSON of bench. */
+#include "bench_table.h"
+
+#include <math.h>
+
+#include "json_out.h"
+
+static const double MIB = 1048576;
+
+static double peak_gflops(const bench_variant *v, const skv_peak *peak)
+{
+    switch (v->limits.weights) {
+    case SKV_WEIGHTS_INT8: return peak->int8_gops;
+    case SKV_WEIGHTS_F32: return peak->f32_gflops;
+    default: return peak->bf16_gflops;
+    }
+}
+
+void bench_print_json(const bench_variant *v, const bench_result *r, const skv_peak *peak)
+{
+    cli_json json = {.stream = stdout};
+    cli_json_open(&json, '{');
+    cli_json_put_text(&json, "model", v->path);
+    cli_json_put_text(&json, "variant", v->name);
+    cli_json_put_integer(&json, "prompt", r->load.prompt);
+    cli_json_put_integer(&json, "gen", r->load.gen);
+    cli_json_put_text(&json, "prefill", skv_prefill_name(v->limits.prefill));
+    cli_json_put_integer(&json, "kv_layers", v->kv_layers);
+    cli_json_put_integer(&json, "group", v->group);
+    cli_json_put_text(&json, "weights", skv_weights_name(v->limits.weights));
+    cli_json_put_text(&json, "kv", skv_kv_name(v->limits.kv));
+    cli_json_put_integer(&json, "threads", v->limits.threads);
+    cli_json_put_text(&json, "cpu", v->limits.cpu);
+    cli_json_put_integer(&json, "batch", r->load.batch);
+    cli_json_put_number(&json, "ttft_ms", r->ttft_ms);
+    cli_json_put_number(&json, "prefill_tok_s", r->prefill_tok_s);
+    cli_json_put_number(&json, "decode_tok_s", r->decode_tok_s);
+    cli_json_put_number(&json, "prefill_gflops", r->prefill_gflops);
+    cli_json_put_number(&json, "model_gflops", r->model_gflops);
+    cli_json_put_number(&json, "decode_gbs", r->decode_gbs);
+    if (peak != NULL) {
+        cli_json_put_number(&json, "prefill_peak_share", r->prefill_gflops / peak_gflops(v, peak));
+        cli_json_put_number(&json, "decode_read_share", r->decode_gbs / peak->read_gbs);
+    }
+    cli_json_put_integer(&json, "weight_bytes", v->limits.weight_bytes);
+    cli_json_put_integer(&json, "kv_bytes", r->kv_bytes);
+    cli_json_put_integer(&json, "peak_rss_bytes", r->peak_rss_bytes);
+    cli_json_close(&json, '}');
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void print_settings(const bench_variant *v)
+{
+    printf("%s: %s weights (%.0f MiB), %zu threads, %s\n", v->path,
+           skv_weights_name(v->limits.weights), (double)v->limits.weight_bytes / MIB,
+           v->limits.threads, v->limits.cpu);
+}
+
+void bench_print_header(const bench_variant *v)
+{
+    print_settings(v);
+    printf("%s, %s keys and values\n\n", v->name, skv_kv_name(v->limits.kv));
+    printf("%7s %6s %6s %12s %12s %12s %12s %10s %10s\n", "prompt", "gen", "batch", "ttft ms",
+           "prompt tok/s", "GFLOP/s", "decode tok/s", "KV MiB", "RSS MiB");
+}
+
+void bench_print_row(const bench_variant *v, const bench_result *r, const skv_peak *peak)
+{
+    printf("%7zu %6zu %6zu %12.1f %12.1f %12.1f ", r->load.prompt, r->load.gen, r->load.batch,
+           r->ttft_ms, r->prefill_tok_s, r->prefill_gflops);
+    if (isnan(r->decode_tok_s)) {
+        printf("%12s ", "-");
+    } else {
+        printf("%12.2f ", r->decode_tok_s);
+    }
+    printf("%10.1f %10.1f\n", (double)r->kv_bytes / MIB, (double)r->peak_rss_bytes / MIB);
+    if (peak != NULL) {
+        printf("%21s prefill at %.1f %% of the %s peak", "",
+               100 * r->prefill_gflops / peak_gflops(v, peak), skv_weights_name(v->limits.weights));
+        if (!isnan(r->decode_gbs)) {
+            printf(", decode at %.1f %% of the read bandwidth",
+                   100 * r->decode_gbs / peak->read_gbs);
+        }
+        printf("\n");
+    }
+    fflush(stdout);
+}
+
+/* ---- side by side ---- */
+
+typedef struct line {
+    const char *name;
+    double (*value)(const bench_result *);
+    int digits;
+} line;
+
+static double ttft_of(const bench_result *r)
+{
+    return r->ttft_ms;
+}
+static double prefill_of(const bench_result *r)
+{
+    return r->prefill_tok_s;
+}
+static double decode_of(const bench_result *r)
+{
+    return r->decode_tok_s;
+}
+static double kv_of(const bench_result *r)
+{
+    return (double)r->kv_bytes / MIB;
+}
+
+static const line lines[] = {{"time to first token (ms)", ttft_of, 0},
+                             {"prompt tokens/s", prefill_of, 1},
+                             {"decode tokens/s", decode_of, 2},
+                             {"keys and values (MiB)", kv_of, 1}};
+
+void bench_print_comparison(const bench_variant *variants, const bench_result *results, size_t n)
+{
+    print_settings(&variants[0]);
+    const bench_load *load = &results[0].load;
+    printf("%zu prompt tokens, %zu generated", load->prompt, load->gen);
+    if (load->batch > 1) printf(", %zu sequences", load->batch);
+    printf("\n\n%-26s %13s", "", variants[0].name);
+    for (size_t i = 1; i < n; i++) printf(" %24s", variants[i].name);
+    printf("\n");
+    for (size_t k = 0; k < sizeof lines / sizeof lines[0]; k++) {
+        const double base = lines[k].value(&results[0]);
+        if (isnan(base)) continue;
+        printf("%-26s %13.*f", lines[k].name, lines[k].digits, base);
+        for (size_t i = 1; i < n; i++) {
+            const double value = lines[k].value(&results[i]);
+            printf(" %14.*f (%5.2f x)", lines[k].digits, value, value / base);
+        }
+        printf("\n");
+    }
+    printf("\n");
+}
+
+void bench_print_peak(const skv_peak *peak, bool json)
+{
+    if (!json) {
+        printf("%s, %zu threads\n\n", peak->cpu, peak->threads);
+        printf("f32   %10.1f GFLOP/s\n", peak->f32_gflops);
+        printf("bf16  %10.1f GFLOP/s\n", peak->bf16_gflops);
+        printf("int8  %10.1f GOP/s\n", peak->int8_gops);
+        printf("read  %10.1f GB/s\n", peak->read_gbs);
+        return;
+    }
+    cli_json out = {.stream = stdout};
+    cli_json_open(&out, '{');
+    cli_json_put_number(&out, "f32_gflops", peak->f32_gflops);
+    cli_json_put_number(&out, "bf16_gflops", peak->bf16_gflops);
+    cli_json_put_number(&out, "int8_gops", peak->int8_gops);
+    cli_json_put_number(&out, "read_gbs", peak->read_gbs);
+    cli_json_put_integer(&out, "threads", peak->threads);
+    cli_json_put_text(&out, "cpu", peak->cpu);
+    cli_json_close(&out, '}');
+    putchar('\n');
+}

@@ -1,0 +1,215 @@
+/*
+ * swiftkv bench: how fast a model, or a published shape with random weights, reads prompts and
+ * generates; the unmodified model beside its SwiftKV forms; what the machine could do at most.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "bench_plan.h"
+#include "bench_table.h"
+#include "progress.h"
+
+enum { WARM_UP_TOKENS = 4 };
+
+typedef struct bench {
+    const cli_options *options;
+    bench_variant variants[BENCH_VARIANTS_MAX];
+    size_t n_variants;
+    bench_result *results; /* [n_prompts][n_variants], owned */
+    bool has_peak;
+    skv_peak peak;
+    cli_progress progress;
+} bench;
+
+static size_t shortest(const cli_sizes *sizes)
+{
+    size_t best = sizes->at[0];
+    for (size_t i = 1; i < sizes->n; i++) best = sizes->at[i] < best ? sizes->at[i] : best;
+    return best;
+}
+
+static size_t longest(const cli_sizes *sizes)
+{
+    size_t best = sizes->at[0];
+    for (size_t i = 1; i < sizes->n; i++) best = sizes->at[i] > best ? sizes->at[i] : best;
+    return best;
+}
+
+/* ---- opening ---- */
+
+static skv_status open_variant(const bench *b, bench_variant *v, skv_error *err)
+{
+    const cli_options *o = b->options;
+    const size_t tokens = longest(&o->prompt_lengths) + o->gen_tokens;
+    skv_engine_options options = cli_engine_options(&v->options);
+    if (options.context == 0) options.context = tokens;
+    options.kv_tokens = tokens * o->batch;
+    const skv_status status = cli_model_try(&v->model, &options, err);
+    if (status == SKV_OK) skv_engine_get_stats(v->model.engine, &v->limits);
+    return status;
+}
+
+static void close_variant(bench_variant *v)
+{
+    skv_engine_close(v->model.engine);
+    v->model.engine = NULL;
+}
+
+/* Opens variants from `first` on, all of them if memory allows, else at least one; *end is the
+ * first that is not open. */
+static int open_variants(bench *b, size_t first, size_t *end)
+{
+    skv_error err = {0};
+    skv_status status = SKV_OK;
+    size_t i = first;
+    while (i < b->n_variants && status == SKV_OK) {
+        status = open_variant(b, &b->variants[i], &err);
+        if (status == SKV_OK) i++;
+    }
+    *end = i;
+    if (status == SKV_OK || (status == SKV_MEMORY && i > first)) return CLI_DONE;
+    for (size_t k = first; k < i; k++) close_variant(&b->variants[k]);
+    return cli_check(status, &err);
+}
+
+/* ---- measuring ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static int summarise(const bench_variant *v, const bench_load *load, const bench_times *times,
+                     size_t n_times, bench_result *out)
+{
+    bench_work work = {0};
+    const int status = bench_work_of(v, load, &work);
+    if (status != CLI_DONE) return status;
+    double *values = cli_alloc(n_times, sizeof *values);
+    for (size_t i = 0; i < n_times; i++) values[i] = times[i].ttft_s;
+    const double ttft_s = median(values, n_times);
+    for (size_t i = 0; i < n_times; i++) values[i] = times[i].decode_s;
+    const double decode_s = median(values, n_times);
+    free(values);
+    const double steps = load->gen > 1 ? (double)(load->gen - 1) : (double)NAN;
+    const double batch = (double)load->batch;
+    *out = (bench_result){.load = *load,
+                          .ttft_ms = ttft_s * 1e3,
+                          .prefill_tok_s = (double)load->prompt * batch / ttft_s,
+                          .decode_tok_s = steps * batch / decode_s,
+                          .prefill_gflops = work.done / ttft_s * 1e-9,
+                          .model_gflops = work.model / ttft_s * 1e-9,
+                          .kv_bytes = times[0].kv_bytes,
+                          .peak_rss_bytes = skv_peak_rss()};
+    const double bytes = (double)v->limits.weight_bytes + (double)out->kv_bytes;
+    out->decode_gbs = bytes * steps / decode_s * 1e-9;
+    return CLI_DONE;
+}
+
+/* Variants first..end under one load, in turns, so that what the machine does besides meets all. */
+static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
+{
+    const cli_options *o = b->options;
+    const bench_load load = {o->prompt_lengths.at[i_prompt], o->gen_tokens, o->batch};
+    const size_t n = end - first;
+    bench_times *times = cli_alloc(n * o->repeat, sizeof *times);
+    int status = CLI_DONE;
+    for (size_t r = 0; r < o->repeat && status == CLI_DONE; r++) {
+        for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+            status = bench_run(&b->variants[first + i], &load, &times[i * o->repeat + r]);
+            cli_progress_share(&b->progress, (double)(r * n + i + 1) / (double)(n * o->repeat));
+        }
+    }
+    for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+        bench_result *result = &b->results[i_prompt * b->n_variants + first + i];
+        status =
+            summarise(&b->variants[first + i], &load, times + i * o->repeat, o->repeat, result);
+    }
+    free(times);
+    return status;
+}
+
+static int warm_up(bench *b, size_t first, size_t end)
+{
+    const cli_options *o = b->options;
+    const bench_load load = {shortest(&o->prompt_lengths),
+                             o->gen_tokens < WARM_UP_TOKENS ? o->gen_tokens : WARM_UP_TOKENS,
+                             o->batch};
+    int status = CLI_DONE;
+    for (size_t i = first; i < end && status == CLI_DONE; i++) {
+        bench_times unused;
+        status = bench_run(&b->variants[i], &load, &unused);
+    }
+    return status;
+}
+
+static void print_results(const bench *b, size_t first, size_t end, size_t i_prompt)
+{
+    const skv_peak *peak = b->has_peak ? &b->peak : NULL;
+    for (size_t i = first; i < end; i++) {
+        const bench_result *result = &b->results[i_prompt * b->n_variants + i];
+        if (b->options->json) {
+            bench_print_json(&b->variants[i], result, peak);
+        } else if (!b->options->compare) {
+            if (i_prompt == 0) bench_print_header(&b->variants[i]);
+            bench_print_row(&b->variants[i], result, peak);
+        }
+    }
+}
+
+static int measure_open(bench *b, size_t first, size_t end)
+{
+    cli_progress_begin(&b->progress, "warming up");
+    int status = warm_up(b, first, end);
+    for (size_t p = 0; p < b->options->prompt_lengths.n && status == CLI_DONE; p++) {
+        cli_progress_begin(&b->progress, "measuring");
+        status = measure_load(b, first, end, p);
+        cli_progress_end(&b->progress);
+        if (status == CLI_DONE) print_results(b, first, end, p);
+    }
+    return status;
+}
+
+static int measure_variants(bench *b)
+{
+    int status = bench_plan(b->options, b->variants, &b->n_variants);
+    if (status != CLI_DONE) return status;
+    const size_t n_prompts = b->options->prompt_lengths.n;
+    b->results = cli_alloc(n_prompts * b->n_variants, sizeof *b->results);
+    for (size_t first = 0, end = 0; first < b->n_variants && status == CLI_DONE; first = end) {
+        status = open_variants(b, first, &end);
+        if (status != CLI_DONE) break;
+        status = measure_open(b, first, end);
+        for (size_t i = first; i < end; i++) close_variant(&b->variants[i]);
+    }
+    if (status == CLI_DONE && b->options->compare && !b->options->json) {
+        for (size_t p = 0; p < n_prompts; p++) {
+            bench_print_comparison(b->variants, b->results + p * b->n_variants, b->n_variants);
+        }
+    }
+    free(b->results);
+    return status;
+}
+
+int cli_run_bench(const cli_options *options)
+{
+    bench b = {.options = options, .has_peak = options->peak};
+    if (options->peak) {
+        skv_error err = {0};
+        const int status =
+            cli_check(skv_peak_measure(options->threads, options->cpu, &b.peak, &err), &err);
+        if (status != CLI_DONE) return status;
+        bench_print_peak(&b.peak, options->json);
+    }
+    const bool has_model = options->preset != NULL || options->n_operands > 0;
+    if (!has_model) return CLI_DONE;
+    if (options->peak && !options->json) putchar('\n');
+    return measure_variants(&b);
+}
