@@ -21,6 +21,7 @@
 #include "alloc_fail.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "bytes_script.h"
 #include "describe_config.h"
 #include "format/safetensors_write.h"
 #include "format/source.h"
@@ -151,7 +152,65 @@ static void gguf_of_every_architecture(void **state)
     skv_buf_release(&text);
 }
 
-/* ------------------------------------------------------------------------------------------ */
+#define KEYS                                                                                       \
+    "s:general.architecture 4:8 s:llama s:llama.embedding_length 4:4 4:8 "                         \
+    "s:llama.context_length 4:4 4:64 s:llama.attention.head_count 4:4 4:2 "                        \
+    "s:llama.feed_forward_length 4:4 4:8 s:llama.block_count 4:4 4:1 "
+#define EMBEDDING "s:token_embd.weight 4:2 8:8 8:4 4:0 8:0 p:32 z:128"
+
+static void gguf_that_is_no_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *script, *expected;
+    } cases[] = {
+        {"r:GGUF 4:3 8:0 8:0", "general.architecture: missing"},
+        {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:4 4:7", "type U32, expected STRING"},
+        {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:8 s:mamba", "mamba is not supported"},
+        {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:8 s:llama",
+         "llama.embedding_length: missing"},
+        {"r:GGUF 4:3 8:0 8:6 " KEYS, "token_embd.weight: missing"},
+        {"r:GGUF 4:3 8:0 8:7 " KEYS "s:split.count 4:2 b:3 b:0", "split.count: 3"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.expert_count 4:4 4:8 " EMBEDDING,
+         "mixtures of experts"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.value_length 4:4 4:8 " EMBEDDING,
+         "value_length: 8, expected 4"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS
+         "s:llama.attention.head_count_kv 4:9 4:4 8:2 4:1 4:1 " EMBEDDING,
+         "head_count_kv: 2 values, expected 1"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.head_count_kv 4:9 4:5 8:1 4:-1 " EMBEDDING,
+         "0 key-value heads do not divide 2"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.head_count_kv 4:9 4:8 8:1 s:x " EMBEDDING,
+         "type ARRAY, expected an integer"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.rope.scaling.type 4:8 s:yarn " EMBEDDING,
+         "llama.rope.scaling.type: yarn is not supported"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.rope.dimension_count 4:4 4:2 " EMBEDDING,
+         "dimension_count: 2, expected the head dimension 4"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.rope.freq_base 4:6 4:0x7fc00000 " EMBEDDING,
+         "rope_theta nan"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.layer_norm_rms_epsilon 4:8 s:x " EMBEDDING,
+         "type STRING, expected a number"},
+        {"r:GGUF 4:3 8:2 8:6 " KEYS "s:rope_freqs.weight 4:1 8:3 4:0 8:0 "
+         "s:token_embd.weight 4:2 8:8 8:4 4:0 8:32 p:32 z:160",
+         "rope_freqs.weight: 3 values, expected 2"},
+        {"r:GGUF 4:3 8:1 8:6 " KEYS "s:token_embd.weight 4:2 8:9 8:3 4:0 8:0 p:32 z:128",
+         "model.embed_tokens.weight: shape [3,9], expected [3,8]"},
+        {"r:GGUF 4:3 8:1 8:6 " KEYS EMBEDDING, "model.norm.weight: missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        skv_buf b;
+        skv_buf_init(&b, 1 << 12);
+        bytes_script(&b, cases[i].script);
+        skv_source *s = NULL;
+        skv_error err = {0};
+        skv_status status = skv_source_parse_gguf(b.data, b.size, "x.gguf", &s, &err);
+        if (status == SKV_OK || s) fail_msg("accepted: %s", cases[i].script);
+        if (strncmp(err.text, "x.gguf: ", 8) != 0 || !strstr(err.text, cases[i].expected)) {
+            fail_msg("%s\n  says %s\n  expected %s", cases[i].script, err.text, cases[i].expected);
+        }
+        skv_buf_release(&b);
+    }
+}
 
 static int make_folder(void **state)
 {
@@ -212,8 +271,10 @@ static planned *add_in(plan *p, const char *prefix, size_t i, const char *name, 
                        size_t rows, size_t columns)
 {
     char full[96], published[96];
-    (void)snprintf(full, sizeof full, "%s%zu.%s", prefix, i, name);
-    (void)snprintf(published, sizeof published, "model.layers.%zu.%s", i, part);
+    int n = snprintf(full, sizeof full, "%s%zu.%s", prefix, i, name);
+    assert_true(n > 0 && (size_t)n < sizeof full);
+    n = snprintf(published, sizeof published, "model.layers.%zu.%s", i, part);
+    assert_true(n > 0 && (size_t)n < sizeof published);
     return add(p, full, published, rows, columns);
 }
 
@@ -577,6 +638,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gguf_of_every_architecture),
+        cmocka_unit_test(gguf_that_is_no_model),
         cmocka_unit_test_setup_teardown(a_folder_in_shards, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(heads_that_are_tied, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(phi3_is_cut_into_its_parts, make_folder, remove_folder),

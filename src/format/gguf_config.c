@@ -16,7 +16,8 @@ typedef struct family {
     const char *model_type; /* skv_config's */
     double theta;
     bool qk_norm, gemma;
-    size_t window_period; /* every n-th layer sees all rows; 1: none has a window unless all do */
+    size_t
+        window_period; /* every n-th layer sees all rows; 0: none does, where there is a window */
 } family;
 
 static const family families[] = {
@@ -175,7 +176,7 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
     } else if (!kind ? factor != 1.0 : scaling_is(r, kind, "linear")) {
         rope->scaling = SKV_ROPE_LINEAR;
         rope->factor = factor;
-    } else if (kind && !scaling_is(r, kind, "none") && !scaling_is(r, kind, "longrope")) {
+    } else if (kind && !scaling_is(r, kind, "none")) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.*s is not supported",
                          skv_gguf_name(r->g), kind->key, (int)(kind->count < 60 ? kind->count : 60),
                          (const char *)kind->data));
@@ -208,8 +209,8 @@ static double gemma_scale(reader *r, const skv_config *c)
 {
     bool largest = strcmp(c->architecture, "gemma2") == 0 ? c->n_layers == 46 : c->n_layers == 62;
     size_t n_heads = c->layers[0].n_heads ? c->layers[0].n_heads : 1;
-    double scalar = largest ? (double)(c->hidden / n_heads) : (double)c->head_dim;
-    return get_double(r, "attention.scale", scalar > 0.0 ? 1.0 / sqrt(scalar) : 0.0);
+    size_t scalar = largest ? c->hidden / n_heads : c->head_dim;
+    return get_double(r, "attention.scale", scalar ? 1.0 / sqrt((double)scalar) : 0.0);
 }
 
 /* As llama.cpp: sqrt(hidden) in f32, unless the embedding itself is a 16-bit float. */
@@ -292,6 +293,19 @@ static void read_sizes(reader *r, skv_config *c)
     }
 }
 
+/* A model in several files: this one would lack most of its tensors. */
+static skv_status refuse_split(const skv_gguf *g, skv_error *err)
+{
+    const skv_gguf_value *v = skv_gguf_find(g, "split.count");
+    uint64_t count = 0;
+    if (v) SKV_TRY(skv_gguf_u64(g, v, &count, err));
+    SKV_REQUIRE(count <= 1, err, SKV_UNSUPPORTED,
+                "%s: split.count: %llu: models in several GGUF files are not supported, "
+                "merge them first",
+                skv_gguf_name(g), (unsigned long long)count);
+    return SKV_OK;
+}
+
 static skv_status find_family(const skv_gguf *g, const family **out, skv_error *err)
 {
     const skv_gguf_value *v = skv_gguf_find(g, "general.architecture");
@@ -311,6 +325,7 @@ skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *e
 {
     reader r = {.g = g, .err = err};
     SKV_TRY(find_family(g, &r.f, err));
+    SKV_TRY(refuse_split(g, err));
     skv_config c = {.bos = -1};
     (void)snprintf(c.architecture, sizeof c.architecture, "%s", r.f->model_type);
     read_sizes(&r, &c);

@@ -136,9 +136,9 @@ static skv_status open_folder(skv_source *s, skv_error *err)
     return SKV_OK;
 }
 
-static skv_status open_gguf(skv_source *s, skv_error *err)
+/* The configuration and the tensors of s->gguf. */
+static skv_status read_gguf(skv_source *s, skv_error *err)
 {
-    SKV_TRY(skv_gguf_open(s->path, &s->gguf, err));
     SKV_TRY(skv_config_from_gguf(s->gguf, &s->config, err));
     const skv_name_scheme *scheme = skv_gguf_scheme(s->config.architecture);
     for (size_t i = 0; i < skv_gguf_tensor_count(s->gguf); i++) {
@@ -148,27 +148,63 @@ static skv_status open_gguf(skv_source *s, skv_error *err)
     return SKV_OK;
 }
 
-static skv_status fill(skv_source *s, skv_error *err)
+/* What follows once all tensors are listed. */
+static skv_status settle(skv_source *s, skv_error *err)
 {
-    SKV_TRY(skv_file_is_folder(s->path) ? open_folder(s, err) : open_gguf(s, err));
     SKV_TRY(build_index(s, err));
     SKV_TRY(settle_head(s, err));
     settle_embedding_scale(s);
     return skv_source_check_shapes(s, err);
 }
 
-skv_status skv_source_open(const char *path, skv_source **out, skv_error *err)
+static skv_status fill_from_path(skv_source *s, skv_error *err)
+{
+    if (skv_file_is_folder(s->path)) {
+        SKV_TRY(open_folder(s, err));
+    } else {
+        SKV_TRY(skv_gguf_open(s->path, &s->gguf, err));
+        SKV_TRY(read_gguf(s, err));
+    }
+    return settle(s, err);
+}
+
+static skv_source *create(const char *path)
 {
     skv_source *s = skv_alloc_zero(1, sizeof *s);
-    SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", path);
+    if (!s) return NULL;
     s->path = skv_strndup(path, strlen(path));
-    skv_status status = s->path ? fill(s, err) : skv_fail(err, SKV_MEMORY, "%s: no memory", path);
-    if (status != SKV_OK) {
+    if (s->path) return s;
+    skv_free(s);
+    return NULL;
+}
+
+/* Hands out a finished source or closes it. */
+static skv_status finish(skv_source *s, skv_status status, skv_source **out)
+{
+    if (status == SKV_OK) {
+        *out = s;
+    } else {
         skv_source_close(s);
-        return status;
     }
-    *out = s;
-    return SKV_OK;
+    return status;
+}
+
+skv_status skv_source_open(const char *path, skv_source **out, skv_error *err)
+{
+    skv_source *s = create(path);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", path);
+    return finish(s, fill_from_path(s, err), out);
+}
+
+skv_status skv_source_parse_gguf(const void *data, size_t n, const char *name, skv_source **out,
+                                 skv_error *err)
+{
+    skv_source *s = create(name);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", name);
+    skv_status status = skv_gguf_parse(data, n, name, &s->gguf, err);
+    if (status == SKV_OK) status = read_gguf(s, err);
+    if (status == SKV_OK) status = settle(s, err);
+    return finish(s, status, out);
 }
 
 void skv_source_close(skv_source *s)

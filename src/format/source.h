@@ -24,6 +24,9 @@ struct skv_gguf;
  *
  * path is a folder with config.json or a .gguf file. */
 SKV_MUST_CHECK skv_status skv_source_open(const char *path, skv_source **out, skv_error *err);
+/** A GGUF file in memory, which must outlive the result; `name` is for errors. */
+SKV_MUST_CHECK skv_status skv_source_parse_gguf(const void *data, size_t n, const char *name,
+                                                skv_source **out, skv_error *err);
 void skv_source_close(skv_source *source);
 
 const char *skv_source_path(const skv_source *source);
