@@ -81,7 +81,7 @@ static skv_status fill_vocab(skv_tokenizer *t, json_t *vocab, skv_error *err)
 
 /* One merge: "left right", or [left, right]. */
 static skv_status split_merge(const skv_tokenizer *t, const json_t *merge, size_t i,
-                              const char *texts[2], size_t lengths[2], skv_error *err)
+                              skv_merge_text *out, skv_error *err)
 {
     const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
     if (json_is_string(merge)) {
@@ -90,43 +90,36 @@ static skv_status split_merge(const skv_tokenizer *t, const json_t *merge, size_
         const char *space = memchr(text, ' ', n);
         SKV_REQUIRE(space != NULL, err, SKV_FORMAT, "%s: merge %zu '%.64s' has no space", t->name,
                     i, text);
-        lengths[0] = (size_t)(space - text);
-        lengths[1] = n - lengths[0] - 1;
-        SKV_REQUIRE(memchr(space + 1, ' ', lengths[1]) == NULL, err, SKV_FORMAT,
+        size_t n_left = (size_t)(space - text);
+        *out = (skv_merge_text){{text, space + 1}, {n_left, n - n_left - 1}};
+        SKV_REQUIRE(memchr(space + 1, ' ', n - n_left - 1) == NULL, err, SKV_FORMAT,
                     "%s: merge %zu '%.64s' has two spaces", t->name, i, text);
-        texts[0] = text;
-        texts[1] = space + 1;
         return SKV_OK;
     }
     SKV_REQUIRE(json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right), err,
                 SKV_FORMAT, "%s: merge %zu is not a pair of texts", t->name, i);
-    texts[0] = json_string_value(left);
-    texts[1] = json_string_value(right);
-    lengths[0] = json_string_length(left);
-    lengths[1] = json_string_length(right);
+    *out = (skv_merge_text){{json_string_value(left), json_string_value(right)},
+                            {json_string_length(left), json_string_length(right)}};
     return SKV_OK;
 }
 
-static skv_status read_merge(skv_tokenizer *t, const json_t *merge, size_t i, skv_buf *joined,
-                             skv_error *err)
+skv_status skv_put_merge(skv_tokenizer *t, size_t rank, const skv_merge_text *merge,
+                         skv_buf *joined, skv_error *err)
 {
-    const char *texts[2];
-    size_t lengths[2];
     uint32_t ids[2];
-    SKV_TRY(split_merge(t, merge, i, texts, lengths, err));
     skv_buf_clear(joined);
     for (size_t k = 0; k < 2; k++) {
-        ids[k] = skv_vocab_find(&t->vocab, texts[k], lengths[k]);
+        ids[k] = skv_vocab_find(&t->vocab, merge->texts[k], merge->lengths[k]);
         SKV_REQUIRE(ids[k] != SKV_NO_TOKEN, err, SKV_FORMAT,
-                    "%s: merge %zu names '%.*s', which is no token", t->name, i,
-                    (int)skv_min_size(lengths[k], 64), texts[k]);
-        skv_buf_append(joined, texts[k], lengths[k]);
+                    "%s: merge %zu names '%.*s', which is no token", t->name, rank,
+                    (int)skv_min_size(merge->lengths[k], 64), merge->texts[k]);
+        skv_buf_append(joined, merge->texts[k], merge->lengths[k]);
     }
-    SKV_REQUIRE(!joined->failed, err, SKV_MEMORY, "%s: no memory for merge %zu", t->name, i);
+    SKV_REQUIRE(!joined->failed, err, SKV_MEMORY, "%s: no memory for merge %zu", t->name, rank);
     uint32_t id = skv_vocab_find(&t->vocab, joined->data, joined->size);
     SKV_REQUIRE(id != SKV_NO_TOKEN, err, SKV_FORMAT,
-                "%s: merge %zu makes '%.64s', which is no token", t->name, i, joined->data);
-    skv_bpe_put(&t->bpe.merges, ids[0], ids[1], (uint32_t)i, id);
+                "%s: merge %zu makes '%.64s', which is no token", t->name, rank, joined->data);
+    skv_bpe_put(&t->bpe.merges, ids[0], ids[1], (uint32_t)rank, id);
     return SKV_OK;
 }
 
@@ -141,7 +134,9 @@ static skv_status read_merges(skv_tokenizer *t, const json_t *merges, skv_error 
                 "%s: no memory for %zu merges", t->name, n);
     skv_buf_init(&joined, SIZE_MAX / 4);
     for (size_t i = 0; i < n && status == SKV_OK; i++) {
-        status = read_merge(t, json_array_get(merges, i), i, &joined, err);
+        skv_merge_text merge = {0};
+        status = split_merge(t, json_array_get(merges, i), i, &merge, err);
+        if (status == SKV_OK) status = skv_put_merge(t, i, &merge, &joined, err);
     }
     skv_buf_release(&joined);
     return status;
