@@ -42,14 +42,24 @@ void skv_vocab_release(skv_vocab *v)
     *v = (skv_vocab){0};
 }
 
-/* The slot of a text, or the empty one where it belongs. */
-static size_t slot_of(const skv_vocab *v, const char *text, size_t n)
+static uint64_t tag_of(uint64_t hash)
 {
-    size_t i = (size_t)skv_hash_text(text, n) & v->mask;
-    while (v->slots[i] != 0) {
-        const struct skv_vocab_text *at = &v->texts[v->slots[i] - 1];
+    return hash & ~(uint64_t)UINT32_MAX;
+}
+
+static uint32_t id_in(uint64_t slot)
+{
+    return (uint32_t)slot - 1;
+}
+
+/* The slot of a text, or the empty one where it belongs. */
+static size_t slot_of(const skv_vocab *v, const char *text, size_t n, uint64_t hash)
+{
+    size_t i = (size_t)hash & v->mask;
+    for (; v->slots[i] != 0; i = (i + 1) & v->mask) {
+        if (tag_of(v->slots[i]) != tag_of(hash)) continue;
+        const struct skv_vocab_text *at = &v->texts[id_in(v->slots[i])];
         if (at->length == n && memcmp(v->bytes + at->start, text, n) == 0) break;
-        i = (i + 1) & v->mask;
     }
     return i;
 }
@@ -57,21 +67,22 @@ static size_t slot_of(const skv_vocab *v, const char *text, size_t n)
 bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsigned flags)
 {
     if (id >= v->n_ids || v->flags[id] != 0 || n > v->bytes_capacity - v->n_bytes) return false;
-    size_t slot = slot_of(v, text, n);
+    uint64_t hash = skv_hash_text(text, n);
+    size_t slot = slot_of(v, text, n, hash);
     if (v->slots[slot] != 0) return false;
     if (n > 0) memcpy(v->bytes + v->n_bytes, text, n);
     v->texts[id] = (struct skv_vocab_text){(uint32_t)v->n_bytes, (uint32_t)n};
     v->flags[id] = (uint8_t)(flags | SKV_TOKEN_PRESENT);
     v->n_bytes += n;
-    v->slots[slot] = id + 1;
+    v->slots[slot] = tag_of(hash) | (id + 1);
     return true;
 }
 
 uint32_t skv_vocab_find(const skv_vocab *v, const char *text, size_t n)
 {
     if (v->slots == NULL) return SKV_NO_TOKEN;
-    uint32_t found = v->slots[slot_of(v, text, n)];
-    return found == 0 ? SKV_NO_TOKEN : found - 1;
+    uint64_t found = v->slots[slot_of(v, text, n, skv_hash_text(text, n))];
+    return found == 0 ? SKV_NO_TOKEN : id_in(found);
 }
 
 static int hex_digit(char c)

@@ -32,7 +32,7 @@ typedef struct skv_vocab {
     struct skv_vocab_text *texts; /* owned; [n_ids] */
     uint8_t *flags;               /* owned; [n_ids] skv_token_flags, 0 for a gap */
     size_t n_ids;
-    uint32_t *slots; /* owned; [mask + 1] id + 1, 0 for an empty slot */
+    uint64_t *slots; /* owned; [mask + 1] high half of the hash, id + 1; 0: empty */
     size_t mask;
 } skv_vocab;
 
