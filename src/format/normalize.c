@@ -179,6 +179,21 @@ static void strip_accents(const char *text, size_t n, skv_buf *out)
     }
 }
 
+static void replace_bad_bytes(const char *text, size_t n, skv_buf *out)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t code;
+        size_t length = skv_utf8_decode(text + i, n - i, &code);
+        if (code == SKV_UTF8_BAD) {
+            skv_buf_text(out, "\xef\xbf\xbd");
+            i++;
+        } else {
+            skv_buf_append(out, text + i, length);
+            i += length;
+        }
+    }
+}
+
 static void replace(const skv_norm_step *step, const char *text, size_t n, skv_buf *out)
 {
     size_t done = 0;
@@ -252,6 +267,7 @@ static skv_status apply(const skv_norm_step *step, skv_norm_work *work, const ch
     case SKV_NORM_REPLACE: replace(step, text, n, out); break;
     case SKV_NORM_REPLACE_REGEX: SKV_TRY(replace_regex(step, work, text, n, out, err)); break;
     case SKV_NORM_STRIP: break;
+    case SKV_NORM_VALID: replace_bad_bytes(text, n, out); break;
     case SKV_NORM_STRIP_ACCENTS: strip_accents(text, n, out); break;
     }
     SKV_REQUIRE(made && !out->failed, err, SKV_MEMORY, "no memory to normalise %zu bytes of text",
@@ -261,11 +277,13 @@ static skv_status apply(const skv_norm_step *step, skv_norm_work *work, const ch
 
 static bool changes_nothing(const skv_norm_step *step, const char *text, size_t n)
 {
+    size_t bad;
     switch (step->kind) {
     case SKV_NORM_NFC:
     case SKV_NORM_NFD:
     case SKV_NORM_NFKC:
     case SKV_NORM_NFKD: return is_simple(step->kind, text, n);
+    case SKV_NORM_VALID: return skv_utf8_valid(text, n, &bad);
     case SKV_NORM_PREPEND: return n == 0 || step->n_to == 0;
     default: return false;
     }

@@ -22,6 +22,7 @@ typedef enum skv_norm_kind {
     SKV_NORM_REPLACE,       /* every `from` becomes `to` */
     SKV_NORM_REPLACE_REGEX, /* every match becomes `to` */
     SKV_NORM_STRIP,         /* white space at the ends */
+    SKV_NORM_VALID,         /* each bad byte becomes U+FFFD */
     SKV_NORM_STRIP_ACCENTS  /* combining marks go */
 } skv_norm_kind;
 

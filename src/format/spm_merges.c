@@ -112,9 +112,9 @@ static size_t each_pair(skv_tokenizer *t, const float *scores, bool all, bool pu
 skv_status skv_spm_build_merges(skv_tokenizer *t, const float *scores, bool all, skv_error *err)
 {
     for (uint32_t id = 0; id < t->vocab.n_ids; id++) {
-        SKV_REQUIRE(t->vocab.length[id] <= PIECE_BYTES_MAX, err, SKV_RANGE,
+        SKV_REQUIRE(t->vocab.texts[id].length <= PIECE_BYTES_MAX, err, SKV_RANGE,
                     "%s: token %u has %u bytes, at most %d", t->name, (unsigned)id,
-                    (unsigned)t->vocab.length[id], (int)PIECE_BYTES_MAX);
+                    (unsigned)t->vocab.texts[id].length, (int)PIECE_BYTES_MAX);
     }
     t->bpe.late_unknown = true;
     SKV_REQUIRE(find_virtual(t, all), err, SKV_MEMORY, "%s: no memory for the merges", t->name);

@@ -281,24 +281,6 @@ static skv_status build_unigram(skv_tokenizer *t, float *scores, bool byte_fallb
     return SKV_OK;
 }
 
-static skv_status set_decoder(skv_tokenizer *t, skv_error *err)
-{
-    skv_decode_step *steps = t->decoder.steps;
-    steps[0] = (skv_decode_step){.kind = SKV_DECODE_BYTES};
-    steps[1] = (skv_decode_step){.kind = SKV_DECODE_REPLACE, .n_from = 3, .n_to = 1};
-    t->decoder.n_steps = 2;
-    steps[1].from = skv_strndup("\xe2\x96\x81", 3);
-    steps[1].to = skv_strndup(" ", 1);
-    SKV_REQUIRE(steps[1].from != NULL && steps[1].to != NULL, err, SKV_MEMORY, "%s: no memory",
-                t->name);
-    t->decoder.lossy_bytes = true;
-    if (!t->spm.add_prefix || t->spm.space_as_suffix) return SKV_OK;
-    t->decoder.strip_char[0] = ' ';
-    t->decoder.n_strip_char = 1;
-    t->decoder.n_strip = 1;
-    return SKV_OK;
-}
-
 /* The id if it is a control piece, -1 otherwise. */
 static int32_t control_id(const skv_tokenizer *t, int32_t id)
 {
@@ -334,7 +316,7 @@ static skv_status build(skv_tokenizer *t, const void *data, size_t n, const spm_
     t->eos = control_id(t, spec->eos);
     t->prefix[0] = t->bos;
     t->n_prefix = t->bos >= 0 ? 1 : 0;
-    return set_decoder(t, err);
+    return skv_spm_set_decoder(t, err);
 }
 
 skv_status skv_tokenizer_parse_spm(const void *data, size_t n, const char *name,

@@ -1,6 +1,7 @@
-/* SentencePiece's normalisation: character map, spaces, the dummy prefix. */
+/* SentencePiece's normalisation (character map, spaces, the dummy prefix), and back. */
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/utf8.h"
 #include "format/tokenizer_spm.h"
 
@@ -101,4 +102,22 @@ bool skv_spm_normalize(const skv_spm_rules *rules, const char *text, size_t n, s
     if (rules->merge_spaces) drop_trailing(out, space, start);
     if (rules->add_prefix && rules->space_as_suffix) skv_buf_text(out, space);
     return !out->failed;
+}
+
+skv_status skv_spm_set_decoder(skv_tokenizer *t, skv_error *err)
+{
+    skv_decode_step *steps = t->decoder.steps;
+    steps[0] = (skv_decode_step){.kind = SKV_DECODE_BYTES};
+    steps[1] = (skv_decode_step){.kind = SKV_DECODE_REPLACE, .n_from = 3, .n_to = 1};
+    t->decoder.n_steps = 2;
+    steps[1].from = skv_strndup("\xe2\x96\x81", 3);
+    steps[1].to = skv_strndup(" ", 1);
+    SKV_REQUIRE(steps[1].from != NULL && steps[1].to != NULL, err, SKV_MEMORY, "%s: no memory",
+                t->name);
+    t->decoder.lossy_bytes = true;
+    if (!t->spm.add_prefix || t->spm.space_as_suffix) return SKV_OK;
+    t->decoder.strip_char[0] = ' ';
+    t->decoder.n_strip_char = 1;
+    t->decoder.n_strip = 1;
+    return SKV_OK;
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/json_doc.h"
 #include "format/tokenizer_impl.h"
 
 /* "bos_token": a text, or an added token's object with its content; -1 when it is no token. */
@@ -58,8 +57,12 @@ static skv_status read_adding(skv_tokenizer *t, const json_t *root, skv_error *e
 
 skv_status skv_read_tokenizer_config(skv_tokenizer *t, const char *json, size_t n, skv_error *err)
 {
-    json_t *root;
-    SKV_TRY(skv_json_load(json, n, SKV_TOKENIZER_FILE_MAX, "tokenizer_config.json", &root, err));
+    /* model_max_length is often 10^30: numbers are read as reals, nothing here needs them. */
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL;
+    json_error_t why;
+    json_t *root = json_loadb(n > 0 ? json : "", n, flags, &why);
+    SKV_REQUIRE(root != NULL, err, SKV_FORMAT, "tokenizer_config.json: line %d, column %d: %s",
+                why.line, why.column, why.text);
     skv_status status = read_config(t, root, err);
     if (status == SKV_OK) status = read_adding(t, root, err);
     json_decref(root);

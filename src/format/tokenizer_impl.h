@@ -94,6 +94,13 @@ SKV_MUST_CHECK skv_status skv_read_decoder(skv_tokenizer *t, const struct json_t
                                            skv_error *err);
 SKV_MUST_CHECK skv_status skv_read_postprocessor(skv_tokenizer *t, const struct json_t *node,
                                                  skv_error *err);
+/* tokenizer_json.c: one merge, by the texts of its two tokens; `joined` is scratch. */
+typedef struct skv_merge_text {
+    const char *texts[2];
+    size_t lengths[2];
+} skv_merge_text;
+SKV_MUST_CHECK skv_status skv_put_merge(skv_tokenizer *t, size_t rank, const skv_merge_text *merge,
+                                        skv_buf *joined, skv_error *err);
 /* tokenizer_config.c: tokenizer_config.json; fills bos, eos and the chat template. */
 SKV_MUST_CHECK skv_status skv_read_tokenizer_config(skv_tokenizer *t, const char *json, size_t n,
                                                     skv_error *err);

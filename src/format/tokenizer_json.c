@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "format/json_doc.h"
 #include "format/tokenizer_impl.h"
+#include "format/tokenizer_skim.h"
 
 enum { ID_GAP_MAX = 1 << 20 }; /* ids may exceed the number of tokens by this and eight times it */
 
@@ -41,19 +42,25 @@ static skv_status read_added(const skv_tokenizer *t, const json_t *node, added_e
 }
 
 /* Counts ids and bytes of the vocabulary and the added tokens, and makes the table for them. */
-static skv_status size_vocab(skv_tokenizer *t, json_t *vocab, const json_t *added, skv_error *err)
+static skv_status size_vocab(skv_tokenizer *t, const skv_skim *skim, const json_t *added,
+                             skv_error *err)
 {
-    size_t n_bytes = 0, n_ids = 0, n_tokens = json_object_size(vocab) + json_array_size(added);
-    const char *key;
-    size_t n_key;
-    json_t *value;
+    size_t n_bytes = 0, n_ids = 0, n_tokens = json_array_size(added), n;
+    const char *text;
     uint32_t id = 0;
-    json_object_keylen_foreach(vocab, key, n_key, value)
-    {
-        SKV_TRY(check_id(t, value, key, &id, err));
-        n_bytes += n_key;
+    bool more = true;
+    skv_skim_cursor c;
+    skv_status status = SKV_OK;
+    skv_skim_begin(&c, skim->vocab, skim->n_vocab, t->name);
+    for (;;) {
+        status = skv_skim_token(&c, &more, &text, &n, &id, err);
+        if (status != SKV_OK || !more) break;
+        n_bytes += n;
+        n_tokens++;
         n_ids = skv_max_size(n_ids, (size_t)id + 1);
     }
+    skv_skim_end(&c);
+    if (status != SKV_OK) return status;
     for (size_t i = 0; i < json_array_size(added); i++) {
         added_entry entry;
         SKV_TRY(read_added(t, json_array_get(added, i), &entry, err));
@@ -65,86 +72,98 @@ static skv_status size_vocab(skv_tokenizer *t, json_t *vocab, const json_t *adde
     return skv_vocab_init(&t->vocab, n_ids, n_bytes, t->name, err);
 }
 
-static skv_status fill_vocab(skv_tokenizer *t, json_t *vocab, skv_error *err)
+static skv_status fill_vocab(skv_tokenizer *t, const skv_skim *skim, skv_error *err)
 {
-    const char *key;
-    size_t n_key;
-    json_t *value;
-    json_object_keylen_foreach(vocab, key, n_key, value)
-    {
-        uint32_t id = (uint32_t)json_integer_value(value);
-        SKV_REQUIRE(skv_vocab_put(&t->vocab, id, key, n_key, 0), err, SKV_FORMAT,
-                    "%s: token '%.64s' has the id %u of another one", t->name, key, (unsigned)id);
+    const char *text;
+    size_t n;
+    uint32_t id = 0;
+    bool more = true;
+    skv_skim_cursor c;
+    skv_status status = SKV_OK;
+    skv_skim_begin(&c, skim->vocab, skim->n_vocab, t->name);
+    for (;;) {
+        status = skv_skim_token(&c, &more, &text, &n, &id, err);
+        if (status != SKV_OK || !more) break;
+        if (!skv_vocab_put(&t->vocab, id, text, n, 0)) {
+            status = skv_fail(err, SKV_FORMAT, "%s: token '%.*s' or its id %u is there twice",
+                              t->name, (int)skv_min_size(n, 64), text, (unsigned)id);
+            break;
+        }
     }
+    skv_skim_end(&c);
+    return status;
+}
+
+/* "left right" has one space. */
+static skv_status split_merge(const skv_tokenizer *t, size_t i, skv_merge_text *merge,
+                              skv_error *err)
+{
+    const char *text = merge->texts[0];
+    size_t n = merge->lengths[0];
+    const char *space = memchr(text, ' ', n);
+    SKV_REQUIRE(space != NULL, err, SKV_FORMAT, "%s: merge %zu '%.*s' has no space", t->name, i,
+                (int)skv_min_size(n, 64), text);
+    merge->lengths[0] = (size_t)(space - text);
+    merge->lengths[1] = n - merge->lengths[0] - 1;
+    merge->texts[1] = space + 1;
+    SKV_REQUIRE(memchr(space + 1, ' ', merge->lengths[1]) == NULL, err, SKV_FORMAT,
+                "%s: merge %zu '%.*s' has two spaces", t->name, i, (int)skv_min_size(n, 64), text);
     return SKV_OK;
 }
 
-/* One merge: "left right", or [left, right]. */
-static skv_status split_merge(const skv_tokenizer *t, const json_t *merge, size_t i,
-                              const char *texts[2], size_t lengths[2], skv_error *err)
+skv_status skv_put_merge(skv_tokenizer *t, size_t rank, const skv_merge_text *merge,
+                         skv_buf *joined, skv_error *err)
 {
-    const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
-    if (json_is_string(merge)) {
-        const char *text = json_string_value(merge);
-        size_t n = json_string_length(merge);
-        const char *space = memchr(text, ' ', n);
-        SKV_REQUIRE(space != NULL, err, SKV_FORMAT, "%s: merge %zu '%.64s' has no space", t->name,
-                    i, text);
-        lengths[0] = (size_t)(space - text);
-        lengths[1] = n - lengths[0] - 1;
-        SKV_REQUIRE(memchr(space + 1, ' ', lengths[1]) == NULL, err, SKV_FORMAT,
-                    "%s: merge %zu '%.64s' has two spaces", t->name, i, text);
-        texts[0] = text;
-        texts[1] = space + 1;
-        return SKV_OK;
-    }
-    SKV_REQUIRE(json_array_size(merge) == 2 && json_is_string(left) && json_is_string(right), err,
-                SKV_FORMAT, "%s: merge %zu is not a pair of texts", t->name, i);
-    texts[0] = json_string_value(left);
-    texts[1] = json_string_value(right);
-    lengths[0] = json_string_length(left);
-    lengths[1] = json_string_length(right);
-    return SKV_OK;
-}
-
-static skv_status read_merge(skv_tokenizer *t, const json_t *merge, size_t i, skv_buf *joined,
-                             skv_error *err)
-{
-    const char *texts[2];
-    size_t lengths[2];
     uint32_t ids[2];
-    SKV_TRY(split_merge(t, merge, i, texts, lengths, err));
     skv_buf_clear(joined);
     for (size_t k = 0; k < 2; k++) {
-        ids[k] = skv_vocab_find(&t->vocab, texts[k], lengths[k]);
+        ids[k] = skv_vocab_find(&t->vocab, merge->texts[k], merge->lengths[k]);
         SKV_REQUIRE(ids[k] != SKV_NO_TOKEN, err, SKV_FORMAT,
-                    "%s: merge %zu names '%.*s', which is no token", t->name, i,
-                    (int)skv_min_size(lengths[k], 64), texts[k]);
-        skv_buf_append(joined, texts[k], lengths[k]);
+                    "%s: merge %zu names '%.*s', which is no token", t->name, rank,
+                    (int)skv_min_size(merge->lengths[k], 64), merge->texts[k]);
+        skv_buf_append(joined, merge->texts[k], merge->lengths[k]);
     }
-    SKV_REQUIRE(!joined->failed, err, SKV_MEMORY, "%s: no memory for merge %zu", t->name, i);
+    SKV_REQUIRE(!joined->failed, err, SKV_MEMORY, "%s: no memory for merge %zu", t->name, rank);
     uint32_t id = skv_vocab_find(&t->vocab, joined->data, joined->size);
     SKV_REQUIRE(id != SKV_NO_TOKEN, err, SKV_FORMAT,
-                "%s: merge %zu makes '%.64s', which is no token", t->name, i, joined->data);
-    skv_bpe_put(&t->bpe.merges, ids[0], ids[1], (uint32_t)i, id);
+                "%s: merge %zu makes '%.64s', which is no token", t->name, rank, joined->data);
+    skv_bpe_put(&t->bpe.merges, ids[0], ids[1], (uint32_t)rank, id);
     return SKV_OK;
 }
 
-static skv_status read_merges(skv_tokenizer *t, const json_t *merges, skv_error *err)
+/* Calls for every merge; counts them, and puts them where `put` is set. */
+static skv_status each_merge(skv_tokenizer *t, const skv_skim *skim, bool put, size_t *n_merges,
+                             skv_error *err)
 {
-    size_t n = json_array_size(merges);
+    skv_skim_cursor c;
     skv_buf joined;
     skv_status status = SKV_OK;
-    SKV_REQUIRE(json_is_array(merges), err, SKV_FORMAT, "%s: model without a list of merges",
-                t->name);
-    SKV_REQUIRE(n < SKV_BPE_NONE && skv_bpe_init(&t->bpe.merges, n), err, SKV_MEMORY,
-                "%s: no memory for %zu merges", t->name, n);
     skv_buf_init(&joined, SIZE_MAX / 4);
-    for (size_t i = 0; i < n && status == SKV_OK; i++) {
-        status = read_merge(t, json_array_get(merges, i), i, &joined, err);
+    skv_skim_begin(&c, skim->merges, skim->n_merges, t->name);
+    for (*n_merges = 0;; ++*n_merges) {
+        skv_merge_text merge = {0};
+        bool more = false;
+        status = skv_skim_merge(&c, &more, merge.texts, merge.lengths, err);
+        if (status != SKV_OK || !more) break;
+        if (!put) continue;
+        if (merge.texts[1] == NULL) status = split_merge(t, *n_merges, &merge, err);
+        if (status == SKV_OK) status = skv_put_merge(t, *n_merges, &merge, &joined, err);
+        if (status != SKV_OK) break;
     }
+    skv_skim_end(&c);
     skv_buf_release(&joined);
     return status;
+}
+
+static skv_status read_merges(skv_tokenizer *t, const skv_skim *skim, skv_error *err)
+{
+    size_t n;
+    SKV_REQUIRE(skim->merges != NULL, err, SKV_FORMAT, "%s: model without a list of merges",
+                t->name);
+    SKV_TRY(each_merge(t, skim, false, &n, err));
+    SKV_REQUIRE(n < SKV_BPE_NONE && skv_bpe_init(&t->bpe.merges, n), err, SKV_MEMORY,
+                "%s: no memory for %zu merges", t->name, n);
+    return each_merge(t, skim, true, &n, err);
 }
 
 static skv_status read_model_flags(skv_tokenizer *t, const json_t *model, skv_error *err)
@@ -167,21 +186,19 @@ static skv_status read_model_flags(skv_tokenizer *t, const json_t *model, skv_er
     return SKV_OK;
 }
 
-static skv_status read_model(skv_tokenizer *t, const json_t *root, skv_error *err)
+static skv_status read_model(skv_tokenizer *t, const json_t *root, const skv_skim *skim,
+                             skv_error *err)
 {
     const json_t *model = json_object_get(root, "model");
-    const json_t *added = json_object_get(root, "added_tokens");
-    json_t *vocab = json_object_get(model, "vocab");
     const char *type = json_string_value(json_object_get(model, "type"));
-    bool is_bpe =
-        type == NULL ? json_is_array(json_object_get(model, "merges")) : strcmp(type, "BPE") == 0;
+    bool is_bpe = type == NULL ? skim->merges != NULL : strcmp(type, "BPE") == 0;
     SKV_REQUIRE(is_bpe, err, SKV_UNSUPPORTED, "%s: model of type %s", t->name,
                 type != NULL ? type : "(none)");
-    SKV_REQUIRE(json_is_object(vocab), err, SKV_FORMAT, "%s: model without a vocab", t->name);
-    SKV_TRY(size_vocab(t, vocab, added, err));
-    SKV_TRY(fill_vocab(t, vocab, err));
+    SKV_REQUIRE(skim->vocab != NULL, err, SKV_FORMAT, "%s: model without a vocab", t->name);
+    SKV_TRY(size_vocab(t, skim, json_object_get(root, "added_tokens"), err));
+    SKV_TRY(fill_vocab(t, skim, err));
     SKV_TRY(read_model_flags(t, model, err));
-    SKV_TRY(read_merges(t, json_object_get(model, "merges"), err));
+    SKV_TRY(read_merges(t, skim, err));
     skv_bpe_model_prepare(&t->bpe, &t->vocab);
     return SKV_OK;
 }
@@ -233,28 +250,42 @@ static skv_status read_added_tokens(skv_tokenizer *t, const json_t *list, skv_er
     return status;
 }
 
-static skv_status read_root(skv_tokenizer *t, const json_t *root, skv_error *err)
+static skv_status read_root(skv_tokenizer *t, const json_t *root, const skv_skim *skim,
+                            skv_error *err)
 {
     SKV_TRY(skv_read_pretokenizer(t, json_object_get(root, "pre_tokenizer"), err));
-    SKV_TRY(read_model(t, root, err));
+    SKV_TRY(read_model(t, root, skim, err));
     SKV_TRY(skv_read_normalizer(t, json_object_get(root, "normalizer"), err));
     SKV_TRY(read_added_tokens(t, json_object_get(root, "added_tokens"), err));
     SKV_TRY(skv_read_decoder(t, json_object_get(root, "decoder"), err));
     return skv_read_postprocessor(t, json_object_get(root, "post_processor"), err);
 }
 
+/* The small parts as a tree, the large ones in place. */
+static skv_status read_file(skv_tokenizer *t, const char *json, size_t n, skv_error *err)
+{
+    skv_skim skim;
+    json_t *root = NULL;
+    SKV_TRY(skv_skim_file(json, n, t->name, &skim, err));
+    skv_status status =
+        skv_json_load(skim.rest.data, skim.rest.size, SKV_TOKENIZER_FILE_MAX, t->name, &root, err);
+    if (status == SKV_OK) status = read_root(t, root, &skim, err);
+    json_decref(root);
+    skv_buf_release(&skim.rest);
+    return status;
+}
+
 skv_status skv_tokenizer_parse_json(const char *json, size_t n, const char *config, size_t n_config,
                                     const char *name, skv_tokenizer **out, skv_error *err)
 {
-    json_t *root;
     skv_tokenizer *t = NULL;
-    SKV_TRY(skv_json_load(json, n, SKV_TOKENIZER_FILE_MAX, name, &root, err));
-    skv_status status = skv_tokenizer_create(name, &t, err);
-    if (status == SKV_OK) status = read_root(t, root, err);
+    SKV_REQUIRE(n <= SKV_TOKENIZER_FILE_MAX, err, SKV_RANGE, "%s: %zu bytes, at most %d", name, n,
+                (int)SKV_TOKENIZER_FILE_MAX);
+    SKV_TRY(skv_tokenizer_create(name, &t, err));
+    skv_status status = read_file(t, json, n, err);
     if (status == SKV_OK && config != NULL) {
         status = skv_read_tokenizer_config(t, config, n_config, err);
     }
-    json_decref(root);
     if (status == SKV_OK)
         *out = t;
     else

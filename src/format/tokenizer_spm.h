@@ -17,4 +17,7 @@ SKV_MUST_CHECK bool skv_spm_normalize(const skv_spm_rules *rules, const char *te
 SKV_MUST_CHECK skv_status skv_spm_build_merges(skv_tokenizer *t, const float *scores, bool all,
                                                skv_error *err);
 
+/** The steps that turn pieces back into text. */
+SKV_MUST_CHECK skv_status skv_spm_set_decoder(skv_tokenizer *t, skv_error *err);
+
 #endif

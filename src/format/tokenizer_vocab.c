@@ -11,14 +11,13 @@ static bool allocate(skv_vocab *v, size_t n_ids, size_t n_bytes)
     size_t n_slots = 16;
     while (n_slots < n_ids * 2) n_slots *= 2;
     v->bytes = skv_alloc(n_bytes + 1, 1);
-    v->start = skv_alloc_zero(n_ids + 1, sizeof *v->start);
-    v->length = skv_alloc_zero(n_ids + 1, sizeof *v->length);
+    v->texts = skv_alloc_zero(n_ids + 1, sizeof *v->texts);
     v->flags = skv_alloc_zero(n_ids + 1, sizeof *v->flags);
     v->slots = skv_alloc_zero(n_slots, sizeof *v->slots);
     v->n_ids = n_ids;
     v->bytes_capacity = n_bytes;
     v->mask = n_slots - 1;
-    return v->bytes && v->start && v->length && v->flags && v->slots;
+    return v->bytes && v->texts && v->flags && v->slots;
 }
 
 skv_status skv_vocab_init(skv_vocab *v, size_t n_ids, size_t n_bytes, const char *name,
@@ -37,21 +36,30 @@ skv_status skv_vocab_init(skv_vocab *v, size_t n_ids, size_t n_bytes, const char
 void skv_vocab_release(skv_vocab *v)
 {
     skv_free(v->bytes);
-    skv_free(v->start);
-    skv_free(v->length);
+    skv_free(v->texts);
     skv_free(v->flags);
     skv_free(v->slots);
     *v = (skv_vocab){0};
 }
 
-/* The slot of a text, or the empty one where it belongs. */
-static size_t slot_of(const skv_vocab *v, const char *text, size_t n)
+static uint64_t tag_of(uint64_t hash)
 {
-    size_t i = (size_t)skv_hash_text(text, n) & v->mask;
-    while (v->slots[i] != 0) {
-        uint32_t id = v->slots[i] - 1;
-        if (v->length[id] == n && memcmp(v->bytes + v->start[id], text, n) == 0) break;
-        i = (i + 1) & v->mask;
+    return hash & ~(uint64_t)UINT32_MAX;
+}
+
+static uint32_t id_in(uint64_t slot)
+{
+    return (uint32_t)slot - 1;
+}
+
+/* The slot of a text, or the empty one where it belongs. */
+static size_t slot_of(const skv_vocab *v, const char *text, size_t n, uint64_t hash)
+{
+    size_t i = (size_t)hash & v->mask;
+    for (; v->slots[i] != 0; i = (i + 1) & v->mask) {
+        if (tag_of(v->slots[i]) != tag_of(hash)) continue;
+        const struct skv_vocab_text *at = &v->texts[id_in(v->slots[i])];
+        if (at->length == n && memcmp(v->bytes + at->start, text, n) == 0) break;
     }
     return i;
 }
@@ -59,21 +67,22 @@ static size_t slot_of(const skv_vocab *v, const char *text, size_t n)
 bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsigned flags)
 {
     if (id >= v->n_ids || v->flags[id] != 0 || n > v->bytes_capacity - v->n_bytes) return false;
-    size_t slot = slot_of(v, text, n);
+    uint64_t hash = skv_hash_text(text, n);
+    size_t slot = slot_of(v, text, n, hash);
+    if (v->slots[slot] != 0) return false;
     if (n > 0) memcpy(v->bytes + v->n_bytes, text, n);
-    v->start[id] = (uint32_t)v->n_bytes;
-    v->length[id] = (uint32_t)n;
+    v->texts[id] = (struct skv_vocab_text){(uint32_t)v->n_bytes, (uint32_t)n};
     v->flags[id] = (uint8_t)(flags | SKV_TOKEN_PRESENT);
     v->n_bytes += n;
-    v->slots[slot] = id + 1;
+    v->slots[slot] = tag_of(hash) | (id + 1);
     return true;
 }
 
 uint32_t skv_vocab_find(const skv_vocab *v, const char *text, size_t n)
 {
     if (v->slots == NULL) return SKV_NO_TOKEN;
-    uint32_t found = v->slots[slot_of(v, text, n)];
-    return found == 0 ? SKV_NO_TOKEN : found - 1;
+    uint64_t found = v->slots[slot_of(v, text, n, skv_hash_text(text, n))];
+    return found == 0 ? SKV_NO_TOKEN : id_in(found);
 }
 
 static int hex_digit(char c)

@@ -22,14 +22,17 @@ enum skv_token_flags {
 
 #define SKV_NO_TOKEN UINT32_MAX
 
+struct skv_vocab_text {
+    uint32_t start, length; /* in `bytes` */
+};
+
 typedef struct skv_vocab {
     char *bytes; /* owned; all texts */
     size_t n_bytes, bytes_capacity;
-    uint32_t *start;  /* owned; [n_ids] offset into bytes */
-    uint32_t *length; /* owned; [n_ids] bytes */
-    uint8_t *flags;   /* owned; [n_ids] skv_token_flags, 0 for a gap */
+    struct skv_vocab_text *texts; /* owned; [n_ids] */
+    uint8_t *flags;               /* owned; [n_ids] skv_token_flags, 0 for a gap */
     size_t n_ids;
-    uint32_t *slots; /* owned; [mask + 1] id + 1, 0 for an empty slot */
+    uint64_t *slots; /* owned; [mask + 1] high half of the hash, id + 1; 0: empty */
     size_t mask;
 } skv_vocab;
 
@@ -38,8 +41,8 @@ SKV_MUST_CHECK skv_status skv_vocab_init(skv_vocab *v, size_t n_ids, size_t n_by
                                          const char *name, skv_error *err);
 void skv_vocab_release(skv_vocab *v);
 /**
- * Sets the text of an id that has none. A text that another id has already is found under the
- * later id only. False when the id is taken or out of range, or the bytes do not fit.
+ * Sets the text of an id that has none. False when the id or the text is taken, the id is out of
+ * range, or the bytes do not fit.
  */
 bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsigned flags);
 /** The id of a text, SKV_NO_TOKEN when there is none. */
@@ -52,8 +55,8 @@ static inline bool skv_vocab_has(const skv_vocab *v, uint32_t id)
 
 static inline const char *skv_vocab_text(const skv_vocab *v, uint32_t id, size_t *n)
 {
-    *n = v->length[id];
-    return v->bytes + v->start[id];
+    *n = v->texts[id].length;
+    return v->bytes + v->texts[id].start;
 }
 
 /** Mixes text[0..n) to 64 bits: multiply and fold, 8 bytes at a time. */

@@ -168,6 +168,8 @@ static size_t byte_symbols(const skv_bpe_model *model, const char *word, size_t 
             if (unknown) symbols[used++] = model->unk;
             unknown = false;
             symbols[used++] = symbol;
+        } else if (model->late_unknown) {
+            symbols[used++] = RAW_BYTE | (unsigned char)word[i];
         } else if (model->unk != SKV_NO_TOKEN) {
             if (unknown && !model->fuse_unk) symbols[used++] = model->unk;
             unknown = true;
