@@ -1,18 +1,11 @@
-/* Text for programs: the tokenizer and the chat template of a model. */
-#include <string.h>
-
+/* Text for programs: the tokenizer of a model. (Chat templates: render.c.) */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "engine/vocab_impl.h"
 #include "format/gguf.h"
-#include "format/tokenizer.h"
-#include "skv/text.h"
 
 enum { TEXT_MAX = 1 << 30 }; /* bytes of any text that is decoded or rendered */
-
-struct skv_vocab {
-    skv_tokenizer *tokenizer; /* owned */
-};
 
 static skv_status open_tokenizer(const char *path, skv_tokenizer **out, skv_error *err)
 {
@@ -76,8 +69,7 @@ skv_status skv_vocab_encode(const skv_vocab *vocab, const char *text, size_t n, 
     return SKV_OK;
 }
 
-/* Hands a buffer's text to the caller. */
-static skv_status give_text(skv_buf *buf, skv_status status, char **text, size_t *n, skv_error *err)
+skv_status skv_give_text(skv_buf *buf, skv_status status, char **text, size_t *n, skv_error *err)
 {
     if (status == SKV_OK && !buf->failed && !buf->data) (void)skv_buf_text(buf, "");
     if (status == SKV_OK && buf->failed) {
@@ -98,7 +90,7 @@ skv_status skv_vocab_decode(const skv_vocab *vocab, const int32_t *ids, size_t n
     skv_buf buf;
     skv_buf_init(&buf, TEXT_MAX);
     skv_status status = skv_tokenizer_decode(vocab->tokenizer, ids, n, with_special, &buf, err);
-    return give_text(&buf, status, text, n_text, err);
+    return skv_give_text(&buf, status, text, n_text, err);
 }
 
 void skv_text_free(void *text_or_ids)
