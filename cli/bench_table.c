@@ -7,16 +7,7 @@
 
 static const double MIB = 1048576;
 
-static double peak_gflops(const bench_variant *v, const skv_peak *peak)
-{
-    switch (v->limits.weights) {
-    case SKV_WEIGHTS_INT8: return peak->int8_gops;
-    case SKV_WEIGHTS_F32: return peak->f32_gflops;
-    default: return peak->bf16_gflops;
-    }
-}
-
-void bench_print_json(const bench_variant *v, const bench_result *r, const skv_peak *peak)
+void bench_print_json(const bench_variant *v, const bench_result *r)
 {
     cli_json json = {.stream = stdout};
     cli_json_open(&json, '{');
@@ -38,9 +29,9 @@ void bench_print_json(const bench_variant *v, const bench_result *r, const skv_p
     cli_json_put_number(&json, "prefill_gflops", r->prefill_gflops);
     cli_json_put_number(&json, "model_gflops", r->model_gflops);
     cli_json_put_number(&json, "decode_gbs", r->decode_gbs);
-    if (peak != NULL) {
-        cli_json_put_number(&json, "prefill_peak_share", r->prefill_gflops / peak_gflops(v, peak));
-        cli_json_put_number(&json, "decode_read_share", r->decode_gbs / peak->read_gbs);
+    if (!isnan(r->prefill_share)) {
+        cli_json_put_number(&json, "prefill_peak_share", r->prefill_share);
+        cli_json_put_number(&json, "decode_read_share", r->decode_share);
     }
     cli_json_put_integer(&json, "weight_bytes", v->limits.weight_bytes);
     cli_json_put_integer(&json, "kv_bytes", r->kv_bytes);
@@ -65,7 +56,7 @@ void bench_print_header(const bench_variant *v)
            "prompt tok/s", "GFLOP/s", "decode tok/s", "KV MiB", "RSS MiB");
 }
 
-void bench_print_row(const bench_variant *v, const bench_result *r, const skv_peak *peak)
+void bench_print_row(const bench_variant *v, const bench_result *r)
 {
     printf("%7zu %6zu %6zu %12.1f %12.1f %12.1f ", r->load.prompt, r->load.gen, r->load.batch,
            r->ttft_ms, r->prefill_tok_s, r->prefill_gflops);
@@ -75,12 +66,11 @@ void bench_print_row(const bench_variant *v, const bench_result *r, const skv_pe
         printf("%12.2f ", r->decode_tok_s);
     }
     printf("%10.1f %10.1f\n", (double)r->kv_bytes / MIB, (double)r->peak_rss_bytes / MIB);
-    if (peak != NULL) {
-        printf("%21s prefill at %.1f %% of the %s peak", "",
-               100 * r->prefill_gflops / peak_gflops(v, peak), skv_weights_name(v->limits.weights));
-        if (!isnan(r->decode_gbs)) {
-            printf(", decode at %.1f %% of the read bandwidth",
-                   100 * r->decode_gbs / peak->read_gbs);
+    if (!isnan(r->prefill_share)) {
+        printf("%21s prefill at %.1f %% of the %s peak", "", 100 * r->prefill_share,
+               skv_weights_name(v->limits.weights));
+        if (!isnan(r->decode_share)) {
+            printf(", decode at %.1f %% of the read bandwidth", 100 * r->decode_share);
         }
         printf("\n");
     }
@@ -112,10 +102,24 @@ static double kv_of(const bench_result *r)
     return (double)r->kv_bytes / MIB;
 }
 
-static const line lines[] = {{"time to first token (ms)", ttft_of, 0},
-                             {"prompt tokens/s", prefill_of, 1},
-                             {"decode tokens/s", decode_of, 2},
-                             {"keys and values (MiB)", kv_of, 1}};
+static double gflops_of(const bench_result *r)
+{
+    return r->prefill_gflops;
+}
+static double prefill_share_of(const bench_result *r)
+{
+    return 100 * r->prefill_share;
+}
+static double decode_share_of(const bench_result *r)
+{
+    return 100 * r->decode_share;
+}
+
+static const line lines[] = {
+    {"time to first token (ms)", ttft_of, 0},    {"prompt tokens/s", prefill_of, 1},
+    {"decode tokens/s", decode_of, 2},           {"keys and values (MiB)", kv_of, 1},
+    {"prompt GFLOP/s done", gflops_of, 1},       {"  % of the machine's peak", prefill_share_of, 1},
+    {"decode, % of reading", decode_share_of, 1}};
 
 void bench_print_comparison(const bench_variant *variants, const bench_result *results, size_t n)
 {

@@ -10,15 +10,14 @@ typedef struct bench_result {
     double ttft_ms, prefill_tok_s, decode_tok_s;
     double prefill_gflops, model_gflops; /* 10^9 operations a second */
     double decode_gbs;                   /* weights and cache read a second, in 10^9 bytes */
+    double prefill_share, decode_share;  /* of the machine's peak; NaN: not measured */
     size_t kv_bytes, peak_rss_bytes;
 } bench_result;
 
-/** One line of JSON; `peak` adds shares of it, NULL: none. */
-void bench_print_json(const bench_variant *variant, const bench_result *result,
-                      const skv_peak *peak);
+/** One line of JSON. */
+void bench_print_json(const bench_variant *variant, const bench_result *result);
 void bench_print_header(const bench_variant *variant);
-void bench_print_row(const bench_variant *variant, const bench_result *result,
-                     const skv_peak *peak);
+void bench_print_row(const bench_variant *variant, const bench_result *result);
 /** The same load under n variants; the first is what the others are compared with. */
 void bench_print_comparison(const bench_variant *variants, const bench_result *results, size_t n);
 

@@ -86,6 +86,24 @@ static double median(double *values, size_t n)
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
+/* What the kernels of these weights could do at most, in 10^9 operations a second. */
+static double peak_of(const bench_variant *v, const skv_peak *peak)
+{
+    switch (v->limits.weights) {
+    case SKV_WEIGHTS_INT8: return peak->int8_gops;
+    case SKV_WEIGHTS_F32: return peak->f32_gflops;
+    default: return peak->bf16_gflops;
+    }
+}
+
+static void add_shares(const bench *b, const bench_variant *v, bench_result *result)
+{
+    result->prefill_share = result->decode_share = (double)NAN;
+    if (!b->has_peak) return;
+    result->prefill_share = result->prefill_gflops / peak_of(v, &b->peak);
+    result->decode_share = result->decode_gbs / b->peak.read_gbs;
+}
+
 static int summarise(const bench_variant *v, const bench_load *load, const bench_times *times,
                      size_t n_times, bench_result *out)
 {
@@ -131,6 +149,7 @@ static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
         bench_result *result = &b->results[i_prompt * b->n_variants + first + i];
         status =
             summarise(&b->variants[first + i], &load, times + i * o->repeat, o->repeat, result);
+        add_shares(b, &b->variants[first + i], result);
     }
     free(times);
     return status;
@@ -152,14 +171,13 @@ static int warm_up(bench *b, size_t first, size_t end)
 
 static void print_results(const bench *b, size_t first, size_t end, size_t i_prompt)
 {
-    const skv_peak *peak = b->has_peak ? &b->peak : NULL;
     for (size_t i = first; i < end; i++) {
         const bench_result *result = &b->results[i_prompt * b->n_variants + i];
         if (b->options->json) {
-            bench_print_json(&b->variants[i], result, peak);
+            bench_print_json(&b->variants[i], result);
         } else if (!b->options->compare) {
             if (i_prompt == 0) bench_print_header(&b->variants[i]);
-            bench_print_row(&b->variants[i], result, peak);
+            bench_print_row(&b->variants[i], result);
         }
     }
 }

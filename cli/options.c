@@ -114,7 +114,7 @@ static int add_text(const cli_option *row, const char *text, cli_texts *out)
 static int check_choice(const cli_option *row, const char *text)
 {
     const size_t n = strlen(text);
-    const char *at = row->argument;
+    const char *at = row->argument != NULL ? row->argument : "";
     for (;;) {
         const size_t length = strcspn(at, "|");
         if (length == n && memcmp(at, text, n) == 0) return CLI_DONE;
@@ -253,8 +253,8 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
     if (!has_value && equals != NULL) {
         return cli_usage("%s: takes no value, given '%s'", row->name, equals + 1);
     }
-    const char *value = equals != NULL ? equals + 1 : NULL;
-    if (has_value && value == NULL) {
+    const char *value = equals != NULL ? equals + 1 : "";
+    if (has_value && equals == NULL) {
         if (*i + 1 >= argc) return cli_usage("%s: %s is missing", row->name, row->argument);
         value = argv[++*i];
     }
