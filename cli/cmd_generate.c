@@ -180,10 +180,13 @@ static void print_end(const generation *g)
     if (text->n == 0 || text->data[text->n - 1] != '\n') putchar('\n');
     if (!cli_terminal()) return;
     fflush(stdout);
-    fprintf(stderr,
-            "[%zu prompt tokens, first token after %.0f ms; %zu generated, %.1f tokens/s]\n",
-            g->prompt.n, (double)g->stats.ttft_ns * 1e-6, g->ids.n,
-            per_second(decode_steps(g), g->stats.decode_ns));
+    fprintf(stderr, "[%zu prompt tokens", g->prompt.n);
+    if (g->ids.n > 0)
+        fprintf(stderr, ", first token after %.0f ms", (double)g->stats.ttft_ns * 1e-6);
+    fprintf(stderr, "; %zu generated", g->ids.n);
+    const double rate = per_second(decode_steps(g), g->stats.decode_ns);
+    if (!isnan(rate)) fprintf(stderr, ", %.1f tokens/s", rate);
+    fprintf(stderr, "]\n");
 }
 
 static void release(generation *g)
