@@ -168,7 +168,7 @@ static void print_json(const generation *g)
     cli_json_put_number(&json, "prefill_tok_s", per_second(g->prompt.n, s->ttft_ns));
     cli_json_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
     cli_json_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
-    cli_json_put_text(&json, "finish", s->ended ? "eos" : g->out.stopped ? "stop" : "length");
+    cli_json_put_text(&json, "finish", finish_of(g));
     cli_json_close(&json, '}');
     putchar('\n');
 }
