@@ -2,13 +2,11 @@
  * libFuzzer target: template bytes, rendered with one fixed set of variables under small limits.
  * Whatever the bytes, parsing and rendering end soon, with a text or one line of error.
  */
-#include <stddef.h>
-#include <stdint.h>
+#include "fuzz.h"
+
 #include <string.h>
 
 #include "format/chat_template.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char variables[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"},"

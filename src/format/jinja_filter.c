@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "format/jinja_eval.h"
 #include "format/jinja_format.h"
 #include "format/jinja_lex.h"
 #include "format/jinja_method.h"
@@ -135,6 +136,8 @@ static skv_jv filter_length(skv_jrun *r, const skv_jcall *call)
     int64_t n = 0;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     if (skv_j_length(call->self, &n)) return skv_j_int(n);
+    if (call->self.kind == SKV_J_LOOP)
+        return skv_jloop_attribute(r, call->self.as.loop, &(const skv_jstr){"length", 6, 6});
     return skv_j_fail(r, SKV_ARGUMENT, "object of type '%s' has no length",
                       skv_j_type_name(call->self));
 }
