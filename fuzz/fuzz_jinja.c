@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     skv_buf out;
     skv_buf_init(&out, 1 << 20);
     if (skv_template_parse((const char *)data, size, "chat template", &t, &err) == SKV_OK)
-        (void)skv_template_render(t, variables, strlen(variables), &limits, &out, &err);
+        (void)!skv_template_render(t, variables, strlen(variables), &limits, &out, &err);
     skv_template_free(t);
     skv_buf_release(&out);
     return 0;
