@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     skv_config c;
     if (skv_config_parse(json, size, "fuzz", &c, NULL) != SKV_OK) return 0;
     check(skv_config_check(&c, "fuzz", NULL) == SKV_OK);
-    (void)skv_config_parse_generation(json, size, "fuzz", &c, NULL);
+    (void)!skv_config_parse_generation(json, size, "fuzz", &c, NULL);
     skv_buf out;
     skv_buf_init(&out, 64 << 20);
     if (skv_config_json_from_config(&c, &out, NULL) == SKV_OK) check_again(&out, &c);

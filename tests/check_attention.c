@@ -100,6 +100,24 @@ static void spoil(unsigned char *bytes, size_t n)
     memset(bytes, 0xff, n);
 }
 
+/* Small e4m3 or int8 codes of either sign, as no store would leave them, with a large scale: so
+ * that denormals and the codes next to zero weigh as much as others do. */
+static void fill_codes(unsigned char *page, const skv_attention *a, size_t row, skv_rng *rng)
+{
+    for (size_t which = 0; which < 2; which++) {
+        unsigned char *at = page + skv_page_rows_at(a->type, a->head_dim, which);
+        for (size_t d = 0; d < a->head_dim; d++) {
+            int code = (int)skv_rng_below(rng, 16);
+            bool negative = skv_rng_below(rng, 2) != 0;
+            if (a->type == SKV_KV_TYPE_INT8) code = negative ? -code : code;
+            if (a->type == SKV_KV_TYPE_FP8 && negative) code |= 0x80;
+            at[row * a->head_dim + d] = (unsigned char)code;
+        }
+        page[skv_page_scales_at(a->type, a->head_dim, which) + row] =
+            (unsigned char)(a->type == SKV_KV_TYPE_INT8 ? 176 : 248);
+    }
+}
+
 static void fill_pages(fixture *f, skv_rng *rng, const skv_kernels *ref)
 {
     const skv_attention *a = &f->a;
@@ -108,6 +126,7 @@ static void fill_pages(fixture *f, skv_rng *rng, const skv_kernels *ref)
     size_t end0 = a->n_past + 1;
     size_t begin = a->window && end0 > a->window ? end0 - a->window : 0;
     double spread = skv_rng_uniform(rng) < 0.5 ? 1.0 : 3.0;
+    bool by_codes = skv_kv_has_scales(a->type) && skv_rng_below(rng, 3) == 0;
     float x[2 * SKV_HEAD_DIM_MAX];
 
     for (size_t i = 0; i < f->n_pages; i++) {
@@ -121,6 +140,7 @@ static void fill_pages(fixture *f, skv_rng *rng, const skv_kernels *ref)
         if (skv_rng_below(rng, 20) == 0) memset(x, 0, Dh * sizeof *x);
         unsigned char *page = f->pages[r / SKV_PAGE_ROWS];
         ref->kv_store(page, a->type, r % SKV_PAGE_ROWS, x, x + Dh, Dh);
+        if (by_codes) fill_codes(page, a, r % SKV_PAGE_ROWS, rng);
         ref->kv_load(page, a->type, r % SKV_PAGE_ROWS, f->k + r * Dh, f->v + r * Dh, Dh);
     }
 }
@@ -383,6 +403,10 @@ static int check_numbers(skv_rng *rng, FILE *out)
         want = c == 0 ? 0.0 : ldexp(8.0 + (c & 7), (c >> 3) - 28);
         double scale = (double)skv_scale_decode((uint8_t)c);
         if (scale != want) n_failed += fail_number(out, "skv_scale_decode", c, scale);
+        int above = skv_scale_encode(nextafterf((float)scale, HUGE_VALF));
+        if (skv_scale_encode((float)scale) != c || above != (c < 255 ? c + 1 : 255)) {
+            n_failed += fail_number(out, "skv_scale_encode", scale, above);
+        }
     }
     for (int i = 0; i < 20000; i++) {
         float x = (float)exp2(20.0 * skv_rng_uniform(rng) - 11.0);

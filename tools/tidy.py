@@ -38,7 +38,7 @@ MAY_INCLUDE = {
     "src/format": {"include/skv", "src/base", "src/format"},
     "cli": {"include/skv", "cli"},
     "server": {"include/skv", "server"},
-    "bench": {"include/skv", "bench", "src/base", "src/kernels"},
+    "bench": {"include/skv", "bench", "src/base", "src/kernels", "src/format"},
     "examples": {"include/skv", "examples"},
 }
 BELOW = {"include/skv", "src/base", "src/kernels", "src/format"}

@@ -87,13 +87,14 @@ static void q5_1(float *out, const unsigned char *b)
  * bits 0-1 the first 32 of them, bits 2-3 the next, and so on. */
 static void q2_k(float *out, const unsigned char *b)
 {
-    const unsigned char *scales = b, *q = b + 16;
     float d = load_f16(b + 80), dmin = load_f16(b + 82);
-    for (size_t i = 0; i < 256; i++) {
-        size_t half = i / 128, shift = i % 128 / 32 * 2;
-        unsigned scale = scales[i / 16];
-        int value = q[half * 32 + i % 32] >> shift & 3;
-        out[i] = d * (float)(scale & 15) * (float)value - dmin * (float)(scale >> 4);
+    for (size_t j = 0; j < 16; j++) {
+        const unsigned char *q = b + 16 + j / 8 * 32 + j % 2 * 16;
+        float scale = d * (float)(b[j] & 15), min = dmin * (float)(b[j] >> 4);
+        unsigned shift = (unsigned)(j % 8 / 2 * 2);
+        for (size_t i = 0; i < 16; i++) {
+            out[16 * j + i] = scale * (float)(q[i] >> shift & 3) - min;
+        }
     }
 }
 
@@ -110,12 +111,15 @@ static int q3_k_scale(const unsigned char *s, size_t j)
  * Third bit of element i: bit i/32 of byte i%32. */
 static void q3_k(float *out, const unsigned char *b)
 {
-    const unsigned char *mask = b, *q = b + 32, *scales = b + 96;
     float d = load_f16(b + 108);
-    for (size_t i = 0; i < 256; i++) {
-        size_t half = i / 128, shift = i % 128 / 32 * 2;
-        int value = (q[half * 32 + i % 32] >> shift & 3) - ((mask[i % 32] >> i / 32 & 1) ? 0 : 4);
-        out[i] = d * (float)q3_k_scale(scales, i / 16) * (float)value;
+    for (size_t j = 0; j < 16; j++) {
+        const unsigned char *mask = b + j % 2 * 16, *q = b + 32 + j / 8 * 32 + j % 2 * 16;
+        float scale = d * (float)q3_k_scale(b + 96, j);
+        unsigned shift = (unsigned)(j % 8 / 2 * 2), bit = (unsigned)(j / 2);
+        for (size_t i = 0; i < 16; i++) {
+            int value = (q[i] >> shift & 3) + (mask[i] >> bit & 1) * 4 - 4;
+            out[16 * j + i] = scale * (float)value;
+        }
     }
 }
 
@@ -168,11 +172,15 @@ static void q5_k(float *out, const unsigned char *b)
 static void q6_k(float *out, const unsigned char *b)
 {
     float d = load_f16(b + 208);
-    for (size_t i = 0; i < 256; i++) {
-        size_t half = i / 128, at = i % 128;
-        int low = b[half * 64 + at % 64] >> (at / 64 * 4) & 15;
-        int high = b[128 + half * 32 + at % 32] >> (at / 32 * 2) & 3;
-        out[i] = d * (float)load_i8(b[192 + i / 16]) * (float)((low | high << 4) - 32);
+    for (size_t j = 0; j < 16; j++) {
+        const unsigned char *low = b + j / 8 * 64 + j % 4 * 16;
+        const unsigned char *high = b + 128 + j / 8 * 32 + j % 2 * 16;
+        float scale = d * (float)load_i8(b[192 + j]);
+        unsigned low_shift = (unsigned)(j % 8 / 4 * 4), high_shift = (unsigned)(j % 8 / 2 * 2);
+        for (size_t i = 0; i < 16; i++) {
+            int value = (low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4;
+            out[16 * j + i] = scale * (float)(value - 32);
+        }
     }
 }
 

@@ -17,16 +17,19 @@ static inline float skv_float_of_bf16(uint16_t h)
     return skv_float_of_bits((uint32_t)h << 16);
 }
 
+/* Without branches, so that loops over it become vector code: both cases are computed. */
 static inline float skv_float_of_f16(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
-    uint32_t exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
-    if (exponent == 0) { /* zero and subnormals: mantissa * 2^-24, exact in f32 */
-        float value = (float)mantissa * 0x1p-24F;
-        return sign ? -value : value;
-    }
-    if (exponent == 31) return skv_float_of_bits(sign | 0x7f800000u | mantissa << 13);
-    return skv_float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7fffu;
+    /* Normal numbers: 224 more in the exponent turns 31 (infinity, NaN) into 255, which stays; the
+     * product with 2^-112 brings the others to f32's bias, 127 - 15 = 224 - 112. */
+    float normal = skv_float_of_bits((magnitude << 13) + (224u << 23)) * 0x1p-112F;
+    /* Subnormal ones are units of 2^-24: beside 0.5 in the last places, then 0.5 less. */
+    float subnormal = skv_float_of_bits(magnitude | 126u << 23) - 0.5F;
+    float value = magnitude < 0x400u ? subnormal : normal;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return skv_float_of_bits(bits | sign);
 }
 
 static inline uint32_t skv_bits_of_float(float value)

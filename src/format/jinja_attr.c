@@ -159,7 +159,8 @@ static skv_jv bind_method(skv_jrun *r, skv_jv object, const skv_jfunction *funct
 skv_jv skv_j_getattr(skv_jrun *r, skv_jv object, const skv_jstr *name)
 {
     const skv_jv *found = NULL;
-    if (object.kind == SKV_J_UNDEFINED) return skv_j_fail_undefined(r, object);
+    if (object.kind == SKV_J_UNDEFINED && !is_hidden(object, name))
+        return skv_j_fail_undefined(r, object);
     const skv_jfunction *function = method_of(object, name);
     if (function) return bind_method(r, object, function);
     if (object.kind == SKV_J_LOOP) {

@@ -157,7 +157,7 @@ static bool is_digit(uint32_t code)
            (code >= 0x2074 && code <= 0x2079) || (code >= 0x2080 && code <= 0x2089);
 }
 
-static bool is_alnum(uint32_t code)
+bool skv_jstr_is_word(uint32_t code)
 {
     utf8proc_category_t c = category(code);
     return is_alpha(code) || (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
@@ -185,7 +185,7 @@ static skv_jv str_isdecimal(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv str_isalnum(skv_jrun *r, const skv_jcall *call)
 {
-    return all_chars(r, call, is_alnum);
+    return all_chars(r, call, skv_jstr_is_word);
 }
 
 static skv_jv str_isspace(skv_jrun *r, const skv_jcall *call)

@@ -224,9 +224,10 @@ static skv_jv numbers_of(skv_jrun *r, const skv_jrange *range)
 
 static skv_jv rest_of(skv_jrun *r, skv_jiter *iter)
 {
+    if (iter->failure) return skv_j_fail(r, SKV_ARGUMENT, "%s", iter->failure);
     skv_jv list = skv_j_list(r, SKV_J_LIST, 0);
     if (!skv_j_ok(r)) return list;
-    list.as.list->items = iter->list->items + iter->at;
+    if (iter->at < iter->list->n) list.as.list->items = iter->list->items + iter->at;
     list.as.list->n = list.as.list->capacity = iter->list->n - iter->at;
     iter->at = iter->list->n;
     return list;
@@ -243,6 +244,7 @@ skv_jv skv_j_items(skv_jrun *r, skv_jv v)
     case SKV_J_VIEW: return pairs_of(r, v.as.view->dict, v.as.view->of);
     case SKV_J_RANGE: return numbers_of(r, v.as.range);
     case SKV_J_ITERATOR: return rest_of(r, v.as.iter);
+    case SKV_J_LOOP: return skv_j_fail(r, SKV_UNSUPPORTED, "walking `loop` is not supported");
     default: return skv_j_fail(r, SKV_ARGUMENT, "'%s' object is not iterable", skv_j_type_name(v));
     }
 }

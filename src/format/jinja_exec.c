@@ -285,8 +285,10 @@ static void exec_block(skv_jrun *r, const skv_jnode *node)
     if (!skv_j_ok(r)) return;
     if (node->kind == SKV_JN_SET_BLOCK)
         skv_j_assign(r, node->a, text);
-    else
+    else if (text.kind == SKV_J_STRING)
         skv_j_write_str(r, r->out, text);
+    else
+        skv_j_fail(r, SKV_ARGUMENT, "a filter block gave '%s'", skv_j_type_name(text));
 }
 
 static void exec_call_block(skv_jrun *r, const skv_jnode *node)
@@ -304,7 +306,7 @@ static void exec_call_block(skv_jrun *r, const skv_jnode *node)
     if (skv_j_ok(r)) skv_j_write_str(r, r->out, text);
 }
 
-/* All values are evaluated before the first name is set. */
+/* The values see the outer scope only, not the names before them. */
 static void exec_with(skv_jrun *r, const skv_jnode *node)
 {
     skv_jscope *outer = r->scope, *scope = skv_j_open_scope(r, outer, node->scope);

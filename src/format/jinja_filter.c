@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "format/jinja_eval.h"
 #include "format/jinja_format.h"
 #include "format/jinja_lex.h"
 #include "format/jinja_method.h"
@@ -135,6 +136,8 @@ static skv_jv filter_length(skv_jrun *r, const skv_jcall *call)
     int64_t n = 0;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     if (skv_j_length(call->self, &n)) return skv_j_int(n);
+    if (call->self.kind == SKV_J_LOOP)
+        return skv_jloop_attribute(r, call->self.as.loop, &(const skv_jstr){"length", 6, 6});
     return skv_j_fail(r, SKV_ARGUMENT, "object of type '%s' has no length",
                       skv_j_type_name(call->self));
 }
@@ -352,12 +355,14 @@ static skv_jv filter_truncate(skv_jrun *r, const skv_jcall *call)
     if (!skv_j_arg_int(r, call, arg[3], 5, &leeway)) return skv_j_undefined();
     skv_jv end = arg[2].kind == SKV_J_MISSING ? skv_j_text_value(r, "...") : arg[2];
     skv_jv text = call->self;
-    if (!skv_j_ok(r) || text.kind != SKV_J_STRING || end.kind != SKV_J_STRING)
+    int64_t n_end, n;
+    if (!skv_j_ok(r) || !skv_j_length(text, &n) || !skv_j_length(end, &n_end))
         return skv_j_fail(r, SKV_ARGUMENT, "%s needs strings", call->what);
-    int64_t n_end = (int64_t)end.as.s->n_chars, n = (int64_t)text.as.s->n_chars;
     if (length < n_end || leeway < 0)
         return skv_j_fail(r, SKV_ARGUMENT, "%s: length and leeway are too small", call->what);
     if (n - leeway <= length) return text;
+    if (text.kind != SKV_J_STRING || end.kind != SKV_J_STRING)
+        return skv_j_fail(r, SKV_ARGUMENT, "%s needs strings", call->what);
     skv_jv part[3] = {skv_j_missing(), skv_j_int(length - n_end), skv_j_missing()};
     text = skv_j_slice(r, text, part);
     if (!skv_j_ok(r)) return text;
@@ -373,13 +378,14 @@ static skv_jv filter_wordcount(skv_jrun *r, const skv_jcall *call)
     bool inside = false;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv text = soft(r, call->self);
-    for (size_t i = 0; skv_j_ok(r) && i < text.as.s->size; i++) {
-        unsigned char c = (unsigned char)text.as.s->data[i];
-        bool word =
-            c >= 0x80 || c == '_' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+    for (size_t at = 0; skv_j_ok(r) && at < text.as.s->size;) {
+        uint32_t code;
+        at += skv_utf8_decode(text.as.s->data + at, text.as.s->size - at, &code);
+        bool word = code == '_' || skv_jstr_is_word(code);
         n += word && !inside;
         inside = word;
     }
+    (void)skv_j_spend_bytes(r, skv_j_ok(r) ? text.as.s->size : 0);
     return skv_j_int(n);
 }
 

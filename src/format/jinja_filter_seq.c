@@ -74,7 +74,7 @@ static skv_jv filter_list(skv_jrun *r, const skv_jcall *call)
 static skv_jv filter_first(skv_jrun *r, const skv_jcall *call)
 {
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
-    if (call->self.kind == SKV_J_ITERATOR) {
+    if (call->self.kind == SKV_J_ITERATOR && !call->self.as.iter->failure) {
         skv_jiter *iter = call->self.as.iter;
         if (iter->at < iter->list->n) return iter->list->items[iter->at++];
         return skv_j_undefined_text(r, "No first item, sequence was empty.");
@@ -87,8 +87,8 @@ static skv_jv filter_first(skv_jrun *r, const skv_jcall *call)
 
 static bool reversible(skv_jv v)
 {
-    return v.kind == SKV_J_STRING || skv_j_is_sequence(v) || v.kind == SKV_J_DICT ||
-           v.kind == SKV_J_VIEW || v.kind == SKV_J_RANGE;
+    return v.kind == SKV_J_UNDEFINED || v.kind == SKV_J_STRING || skv_j_is_sequence(v) ||
+           v.kind == SKV_J_DICT || v.kind == SKV_J_VIEW || v.kind == SKV_J_RANGE;
 }
 
 static skv_jv filter_last(skv_jrun *r, const skv_jcall *call)
@@ -125,7 +125,9 @@ static skv_jv filter_items(skv_jrun *r, const skv_jcall *call)
         view.dict = call->self.as.dict;
         pairs = skv_j_items(r, (skv_jv){.kind = SKV_J_VIEW, .as.view = &view});
     } else if (call->self.kind != SKV_J_UNDEFINED) {
-        return skv_j_fail(r, SKV_ARGUMENT, "can only get item pairs from a mapping");
+        skv_jv broken = skv_j_iterator(r, "generator", pairs);
+        if (skv_j_ok(r)) broken.as.iter->failure = "can only get item pairs from a mapping";
+        return broken;
     }
     return skv_j_iterator(r, "generator", pairs);
 }

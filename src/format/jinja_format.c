@@ -191,9 +191,11 @@ skv_jv skv_j_percent(skv_jrun *r, skv_jv format, skv_jv values)
         at = end + 1;
         if (percent && skv_j_spend(r, 1)) one_conversion(r, &buf, &args, f, &at);
     }
-    bool leftover = values.kind == SKV_J_TUPLE
-                        ? args.next < values.as.list->n
-                        : !args.next && values.kind != SKV_J_DICT && values.kind != SKV_J_LIST;
+    /* Python asks whether the values could be looked up by name, which a dict is not alone in. */
+    bool subscripted = values.kind == SKV_J_DICT || values.kind == SKV_J_LIST ||
+                       values.kind == SKV_J_UNDEFINED || values.kind == SKV_J_RANGE;
+    bool leftover =
+        values.kind == SKV_J_TUPLE ? args.next < values.as.list->n : !args.next && !subscripted;
     if (leftover && !args.named)
         skv_j_fail(r, SKV_ARGUMENT, "not all arguments converted during string formatting");
     return skv_j_from_buf(r, &buf);

@@ -63,6 +63,8 @@ static skv_jv global_dict(skv_jrun *r, const skv_jcall *call)
         const skv_jdict *from = call->items[0].as.dict;
         for (size_t i = 0; i < from->n && skv_j_spend(r, 1); i++)
             (void)skv_j_put(r, dict.as.dict, from->pairs[i].key, from->pairs[i].value);
+    } else if (call->n && call->items[0].kind == SKV_J_UNDEFINED) {
+        return skv_j_fail_undefined(r, call->items[0]);
     } else if (call->n) {
         skv_jv pairs = skv_j_items(r, call->items[0]);
         for (size_t i = 0; skv_j_ok(r) && i < pairs.as.list->n && skv_j_spend(r, 1); i++)

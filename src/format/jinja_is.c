@@ -197,14 +197,24 @@ static skv_jv is_same(skv_jrun *r, const skv_jcall *call)
     return skv_j_bool(skv_jdict_same_key(call->self, other));
 }
 
+/* jinja2 looks the name up in a dict, so it must be hashable. */
+static skv_jv is_name(skv_jrun *r, const skv_jcall *call,
+                      const skv_jfunction *find(const skv_jstr *name))
+{
+    uint64_t hash;
+    if (!skv_jdict_hash(call->self, &hash))
+        return skv_j_fail(r, SKV_ARGUMENT, "unhashable type: '%s'", skv_j_type_name(call->self));
+    return answer(r, call, call->self.kind == SKV_J_STRING && find(call->self.as.s));
+}
+
 static skv_jv is_filter(skv_jrun *r, const skv_jcall *call)
 {
-    return answer(r, call, call->self.kind == SKV_J_STRING && skv_jfilter_find(call->self.as.s));
+    return is_name(r, call, skv_jfilter_find);
 }
 
 static skv_jv is_test(skv_jrun *r, const skv_jcall *call)
 {
-    return answer(r, call, call->self.kind == SKV_J_STRING && skv_jtest_find(call->self.as.s));
+    return is_name(r, call, skv_jtest_find);
 }
 
 const skv_jfunction *skv_jtest_find(const skv_jstr *name)

@@ -17,6 +17,8 @@ skv_jv skv_jstr_splitlines(skv_jrun *r, const skv_jcall *call);
 skv_jv skv_jstr_is_upper(skv_jrun *r, const skv_jcall *call);
 skv_jv skv_jstr_is_lower(skv_jrun *r, const skv_jcall *call);
 skv_jv skv_jstr_format(skv_jrun *r, const skv_jcall *call);
+/** str.isalnum() of one character. */
+bool skv_jstr_is_word(uint32_t code);
 /** text.replace(old, new, count); a negative count replaces all. */
 skv_jv skv_jstr_replace_in(skv_jrun *r, const skv_jstr *text, const skv_jstr *old,
                            const skv_jstr *with, int64_t count);

@@ -107,7 +107,7 @@ void skv_jnumber_write_int(skv_jrun *r, skv_buf *buf, int64_t i, char kind,
 void skv_jnumber_write_float(skv_jrun *r, skv_buf *buf, double f, char kind,
                              const skv_jnumber_style *style)
 {
-    char text[SKV_JNUMBER_PRECISION_MAX + 400], grouped[SKV_JNUMBER_PRECISION_MAX + 600], head[8];
+    char text[SKV_JNUMBER_PRECISION_MAX + 700], grouped[SKV_JNUMBER_PRECISION_MAX + 600], head[8];
     int64_t precision = style->precision < 0 ? 6 : style->precision;
     if (!bounded(r, style)) return;
     if (precision > SKV_JNUMBER_PRECISION_MAX) {
@@ -127,8 +127,8 @@ void skv_jnumber_write_float(skv_jrun *r, skv_buf *buf, double f, char kind,
         default: (void)snprintf(text, sizeof text, "%.*f", digits, size); break;
         }
     }
-    if (kind == '%') (void)strncat(text, "%", sizeof text - strlen(text) - 1);
     group(text, grouped, style->comma);
+    if (kind == '%') (void)snprintf(text, sizeof text, "%s%%", grouped);
     put_sign(head, sizeof head, signbit(f) && !isnan(f), style, "");
-    put_number(buf, head, grouped, style);
+    put_number(buf, head, kind == '%' ? text : grouped, style);
 }

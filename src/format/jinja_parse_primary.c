@@ -216,7 +216,33 @@ static bool slice_part_ends(const skv_jparser *p)
     return skv_jtoken_is_op(t, ':') || skv_jtoken_is_op(t, ']') || skv_jtoken_is_op(t, ',');
 }
 
-/* "[key]" or "[start:stop:step]"; several subscripts make a tuple as the key. */
+/* The parts between one pair of commas: a key alone, or up to three parts of a slice. */
+static bool parse_subscript_parts(skv_jparser *p, skv_jnodes *parts, size_t *n_colons)
+{
+    do {
+        const skv_jnode *part = NULL;
+        if (!slice_part_ends(p) && !(part = skv_jparse_expression(p, true))) return false;
+        if (!skv_jparse_push(p, parts, part)) return false;
+    } while (*n_colons < 2 && skv_jparse_skip_op(p, ':') && ++*n_colons);
+    return p->status == SKV_OK;
+}
+
+/* Behind the first of several keys: they make one tuple, as does no key at all. */
+static const skv_jnode *parse_tuple_key(skv_jparser *p, const skv_jnode *first)
+{
+    skv_jnode *key = skv_jparse_node(p, SKV_JN_TUPLE, p->token.line);
+    skv_jnodes items = {0};
+    if (!key || (first && !skv_jparse_push(p, &items, first))) return NULL;
+    while (first && skv_jparse_skip_op(p, ','))
+        if (!skv_jparse_push(p, &items, skv_jparse_expression(p, true))) return NULL;
+    if (skv_jtoken_is_op(&p->token, ':'))
+        return skv_jparse_fail(p, p->token.line, "slices among several keys are not supported");
+    key->items = items.items;
+    key->n_items = items.n;
+    return skv_jparse_done(p, key);
+}
+
+/* "[key]", "[key, key]" or "[start:stop:step]". */
 static const skv_jnode *parse_subscript(skv_jparser *p, const skv_jnode *object)
 {
     skv_jnode *node = skv_jparse_node(p, SKV_JN_GETITEM, p->token.line);
@@ -224,22 +250,18 @@ static const skv_jnode *parse_subscript(skv_jparser *p, const skv_jnode *object)
     node->a = object;
     skv_jnodes parts = {0};
     size_t n_colons = 0;
-    do {
-        const skv_jnode *part = NULL;
-        if (!slice_part_ends(p) && !(part = skv_jparse_expression(p, true))) return NULL;
-        if (!skv_jparse_push(p, &parts, part)) return NULL;
-    } while (n_colons < 2 && skv_jparse_skip_op(p, ':') && ++n_colons);
-    if (p->status != SKV_OK) return NULL;
-    if (skv_jtoken_is_op(&p->token, ','))
-        return skv_jparse_fail(p, p->token.line, "a subscript of several keys is not supported");
-    if (!skv_jparse_expect_op(p, ']')) return NULL;
+    if (!parse_subscript_parts(p, &parts, &n_colons)) return NULL;
     if (!n_colons) {
         node->b = parts.items[0];
-        if (!node->b) return skv_jparse_fail(p, node->line, "empty subscript");
-        return skv_jparse_done(p, node);
+        bool many = !node->b || skv_jtoken_is_op(&p->token, ',');
+        if (many && !(node->b = parse_tuple_key(p, node->b))) return NULL;
+    } else if (skv_jtoken_is_op(&p->token, ',')) {
+        return skv_jparse_fail(p, p->token.line, "slices among several keys are not supported");
     }
-    while (parts.n < 3)
+    while (n_colons && parts.n < 3)
         if (!skv_jparse_push(p, &parts, NULL)) return NULL;
+    if (!skv_jparse_expect_op(p, ']')) return NULL;
+    if (!n_colons) return skv_jparse_done(p, node);
     node->kind = SKV_JN_SLICE;
     node->items = parts.items;
     node->n_items = 3;

@@ -1,23 +1,31 @@
 /* Merge sort from the bottom up: see jinja_sort.h. */
 #include "format/jinja_sort.h"
 
+#include "base/size.h"
 #include "format/jinja_op.h"
 
+typedef struct sort_state {
+    const skv_jlist *keys;
+    const size_t *from; /* the order so far */
+    size_t *to;         /* the order after this pass */
+    bool reverse;
+} sort_state;
+
 /* Whether the right item goes first; never for equal keys. */
-static bool right_first(skv_jrun *r, skv_jv left, skv_jv right, bool reverse)
+static bool right_first(skv_jrun *r, const sort_state *s, size_t left, size_t right)
 {
-    return reverse ? skv_j_less(r, left, right) : skv_j_less(r, right, left);
+    skv_jv a = s->keys->items[s->from[left]], b = s->keys->items[s->from[right]];
+    return s->reverse ? skv_j_less(r, a, b) : skv_j_less(r, b, a);
 }
 
-static void merge(skv_jrun *r, const skv_jlist *keys, const size_t *from, size_t *to, size_t low,
-                  size_t middle, size_t high, bool reverse)
+/* Merges the sorted runs [low, middle) and [middle, high). */
+static void merge(skv_jrun *r, const sort_state *s, size_t low, size_t middle, size_t high)
 {
     size_t a = low, b = middle;
     for (size_t i = low; i < high; i++) {
         bool right = a >= middle;
-        if (!right && b < high && skv_j_spend(r, 1))
-            right = right_first(r, keys->items[from[a]], keys->items[from[b]], reverse);
-        to[i] = right ? from[b++] : from[a++];
+        if (!right && b < high && skv_j_spend(r, 1)) right = right_first(r, s, a, b);
+        s->to[i] = s->from[right ? b++ : a++];
     }
 }
 
@@ -29,11 +37,9 @@ skv_jv skv_j_sorted(skv_jrun *r, const skv_jlist *items, const skv_jlist *keys, 
     if (!from || !to || !skv_j_ok(r)) return out;
     for (size_t i = 0; i < n; i++) from[i] = i;
     for (size_t width = 1; width < n && skv_j_ok(r); width *= 2) {
-        for (size_t low = 0; low < n && skv_j_ok(r); low += 2 * width) {
-            size_t middle = low + width < n ? low + width : n;
-            size_t high = low + 2 * width < n ? low + 2 * width : n;
-            merge(r, keys, from, to, low, middle, high, reverse);
-        }
+        const sort_state state = {.keys = keys, .from = from, .to = to, .reverse = reverse};
+        for (size_t low = 0; low < n && skv_j_ok(r); low += 2 * width)
+            merge(r, &state, low, skv_min_size(low + width, n), skv_min_size(low + 2 * width, n));
         size_t *swap = from;
         from = to;
         to = swap;

@@ -29,11 +29,23 @@ static size_t number_of(const char *text, size_t n)
     return value;
 }
 
+/* Fields are numbered by themselves or by the template, not both. */
+typedef struct numbering {
+    size_t next;
+    bool automatic, manual;
+} numbering;
+
 static skv_jv first_part(skv_jrun *r, const skv_jcall *call, const char *name, size_t n,
-                         size_t *next)
+                         numbering *numbers)
 {
     if (!n || all_digits(name, n)) {
-        size_t i = n ? number_of(name, n) : (*next)++;
+        size_t i = n ? number_of(name, n) : numbers->next++;
+        if (n)
+            numbers->manual = true;
+        else
+            numbers->automatic = true;
+        if (numbers->manual && numbers->automatic)
+            return skv_j_fail(r, SKV_ARGUMENT, "%s: cannot mix {} and {0}", call->what);
         if (i < call->n) return call->items[i];
         return skv_j_fail(r, SKV_ARGUMENT, "%s: index %zu is out of range", call->what, i);
     }
@@ -45,11 +57,11 @@ static skv_jv first_part(skv_jrun *r, const skv_jcall *call, const char *name, s
 }
 
 /* "0.name[key]": the value of a field. */
-static skv_jv field_value(skv_jrun *r, const skv_jcall *call, const field *f, size_t *next)
+static skv_jv field_value(skv_jrun *r, const skv_jcall *call, const field *f, numbering *numbers)
 {
     size_t at = 0;
     while (at < f->n_name && f->name[at] != '.' && f->name[at] != '[') at++;
-    skv_jv v = first_part(r, call, f->name, at, next);
+    skv_jv v = first_part(r, call, f->name, at, numbers);
     while (at < f->n_name && skv_j_ok(r)) {
         bool attribute = f->name[at] == '.';
         size_t from = ++at;
@@ -157,9 +169,9 @@ static bool read_field(skv_jrun *r, const skv_jstr *s, size_t *at, field *f)
 }
 
 static void convert_field(skv_jrun *r, skv_buf *buf, const skv_jcall *call, const field *f,
-                          size_t *next)
+                          numbering *numbers)
 {
-    skv_jv v = field_value(r, call, f, next);
+    skv_jv v = field_value(r, call, f, numbers);
     skv_buf text;
     if (!skv_j_ok(r)) return;
     if (f->conversion) {
@@ -176,7 +188,7 @@ static void convert_field(skv_jrun *r, skv_buf *buf, const skv_jcall *call, cons
 skv_jv skv_jstr_format(skv_jrun *r, const skv_jcall *call)
 {
     const skv_jstr *s = call->self.as.s;
-    size_t next = 0;
+    numbering numbers = {0};
     skv_buf buf;
     field f;
     if (call->self.markup)
@@ -193,7 +205,7 @@ skv_jv skv_jstr_format(skv_jrun *r, const skv_jcall *call)
         } else if (c == '}') {
             skv_j_fail(r, SKV_ARGUMENT, "single '}' in format string");
         } else if (skv_j_spend(r, 1) && read_field(r, s, &at, &f)) {
-            convert_field(r, &buf, call, &f, &next);
+            convert_field(r, &buf, call, &f, &numbers);
         }
     }
     return skv_j_from_buf(r, &buf);

@@ -103,7 +103,8 @@ struct skv_jview {
 };
 
 struct skv_jiter {
-    const char *what; /* Python's type name, for messages */
+    const char *what;    /* Python's type name, for messages */
+    const char *failure; /* what walking it says, or NULL: errors wait until then */
     const skv_jlist *list;
     size_t at;
 };

@@ -19,7 +19,9 @@ enum {
     NR_MAX = 64,          /* widest panel of any kernel */
     MR_MAX = 16,          /* tallest block of any kernel */
     SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
-    PACK_ROWS = 24        /* rows of X that one task norms and packs, about */
+    PACK_ROWS = 24,       /* rows of X that one task norms and packs, about */
+    TASKS_A_THREAD = 16,  /* tasks that balance the threads */
+    BLOCKS_A_PART = 8     /* blocks of rows that a task has at least when it shares a panel */
 };
 
 typedef struct linear_part {
@@ -208,10 +210,27 @@ typedef struct product {
     const skv_linear_args *args;
     const skv_linear *w;
     size_t n_blocks, block_bytes;
-    size_t blocks_per_task;
-    size_t panel0; /* first panel of the parts asked for */
+    size_t blocks_per_task; /* of packing */
+    size_t panel0;          /* first panel of the parts asked for */
     size_t column0;
+    size_t n_row_parts; /* tasks that share a panel, each with a part of the blocks */
 } product;
+
+/* Rows are dealt out evenly: 8 rows are blocks of 4 and 4, not of 6 and 2. */
+static size_t block_row(const product *p, size_t b)
+{
+    return b * p->args->n_rows / p->n_blocks;
+}
+
+static size_t block_rows(const product *p, size_t b)
+{
+    return block_row(p, b + 1) - block_row(p, b);
+}
+
+/* Blocks [first, last) of the task's part of the rows. */
+typedef struct block_range {
+    size_t first, last;
+} block_range;
 
 static const float *normed_rows(const product *p, size_t row0, size_t m, float *scratch, size_t *ld)
 {
@@ -239,8 +258,7 @@ static void pack_rows(void *arg, size_t i_task, size_t i_thread)
     const product *p = arg;
     size_t end = skv_min_size((i_task + 1) * p->blocks_per_task, p->n_blocks);
     for (size_t b = i_task * p->blocks_per_task; b < end; b++) {
-        size_t row0 = b * p->mm->mr, ld;
-        size_t m = skv_min_size(p->mm->mr, p->args->n_rows - row0);
+        size_t row0 = block_row(p, b), m = block_rows(p, b), ld;
         const float *x = normed_rows(p, row0, m, skv_cpu_scratch(p->be, i_thread), &ld);
         p->mm->pack_x(p->be->packed + b * p->block_bytes, x, ld, m, p->w->K);
     }
@@ -256,16 +274,17 @@ static void add_bias(const product *p, float *c, size_t ldc, size_t m, size_t co
 }
 
 /* A whole panel straight into y: K in pieces, all blocks of rows for each piece. */
-static void panel_direct(const product *p, const unsigned char *panel, size_t column)
+static void panel_direct(const product *p, block_range blocks, const unsigned char *panel,
+                         size_t column)
 {
     const skv_linear_args *a = p->args;
-    size_t K = p->w->K, mr = p->mm->mr;
+    size_t K = p->w->K;
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
         size_t k1 = skv_min_size(K, k0 + p->mm->kc);
         bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
-        for (size_t b = 0; b < p->n_blocks; b++) {
-            size_t m = skv_min_size(mr, a->n_rows - b * mr);
-            float *c = a->y + b * mr * a->ldy + (column - p->column0);
+        for (size_t b = blocks.first; b < blocks.last; b++) {
+            size_t m = block_rows(p, b);
+            float *c = a->y + block_row(p, b) * a->ldy + (column - p->column0);
             p->mm->tile(c, a->ldy, p->be->packed + b * p->block_bytes, panel, m, K, k0, k1, add);
             if (k1 == K) add_bias(p, c, a->ldy, m, column, p->mm->nr);
         }
@@ -282,16 +301,16 @@ static void tile_all_k(const product *p, float *c, size_t b, const unsigned char
 }
 
 /* A panel with fewer than nr columns: by way of a tile in scratch. */
-static void panel_partial(const product *p, const unsigned char *panel, size_t column, size_t n,
-                          float *tile)
+static void panel_partial(const product *p, block_range blocks, const unsigned char *panel,
+                          size_t column, size_t n, float *tile)
 {
     const skv_linear_args *a = p->args;
-    for (size_t b = 0; b < p->n_blocks; b++) {
-        size_t m = skv_min_size(p->mm->mr, a->n_rows - b * p->mm->mr);
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        size_t m = block_rows(p, b);
         tile_all_k(p, tile, b, panel, m);
         add_bias(p, tile, p->mm->nr, m, column, n);
         for (size_t i = 0; i < m; i++) {
-            float *y = a->y + (b * p->mm->mr + i) * a->ldy + (column - p->column0);
+            float *y = a->y + (block_row(p, b) + i) * a->ldy + (column - p->column0);
             const float *c = tile + i * p->mm->nr;
             if (a->epilogue == SKV_EPILOGUE_ADD) {
                 p->be->kernels.axpy(y, 1.0f, c, n);
@@ -303,7 +322,7 @@ static void panel_partial(const product *p, const unsigned char *panel, size_t c
 }
 
 /* A panel of gate and the panel of up beside it. */
-static void panel_pair(const product *p, size_t i_pair, float *tiles)
+static void panel_pair(const product *p, block_range blocks, size_t i_pair, float *tiles)
 {
     const skv_linear_args *a = p->args;
     size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
@@ -311,14 +330,14 @@ static void panel_pair(const product *p, size_t i_pair, float *tiles)
     skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
                                                            : p->be->kernels.silu_glu;
     float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
-    for (size_t b = 0; b < p->n_blocks; b++) {
-        size_t m = skv_min_size(p->mm->mr, a->n_rows - b * p->mm->mr);
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        size_t m = block_rows(p, b);
         tile_all_k(p, gate, b, gate_panel, m);
         tile_all_k(p, up, b, gate_panel + p->w->panel_bytes, m);
         add_bias(p, gate, nr, m, column, n);
         add_bias(p, up, nr, m, p->w->N + column, n);
         for (size_t i = 0; i < m; i++) {
-            glu(a->y + (b * p->mm->mr + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
+            glu(a->y + (block_row(p, b) + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
         }
     }
 }
@@ -326,10 +345,13 @@ static void panel_pair(const product *p, size_t i_pair, float *tiles)
 static void run_panel(void *arg, size_t i_task, size_t i_thread)
 {
     const product *p = arg;
-    unsigned char *scratch = skv_cpu_scratch(p->be, i_thread);
-    float *tiles = (float *)(void *)scratch;
+    size_t i_part = i_task % p->n_row_parts;
+    block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
+                          p->n_blocks * (i_part + 1) / p->n_row_parts};
+    i_task /= p->n_row_parts;
+    float *tiles = skv_cpu_scratch(p->be, i_thread);
     if (p->w->paired) {
-        panel_pair(p, i_task, tiles);
+        panel_pair(p, blocks, i_task, tiles);
         return;
     }
     size_t i_panel = p->panel0 + i_task, row0;
@@ -337,10 +359,17 @@ static void run_panel(void *arg, size_t i_task, size_t i_thread)
     size_t n = skv_min_size(p->mm->nr, part->n_rows - row0);
     const unsigned char *panel = p->w->panels + i_panel * p->w->panel_bytes;
     if (n == p->mm->nr) {
-        panel_direct(p, panel, part->column0 + row0);
+        panel_direct(p, blocks, panel, part->column0 + row0);
     } else {
-        panel_partial(p, panel, part->column0 + row0, n, tiles);
+        panel_partial(p, blocks, panel, part->column0 + row0, n, tiles);
     }
+}
+
+/* Few panels cannot balance the threads: then several tasks share one. */
+static size_t count_row_parts(const product *p, size_t n_panels)
+{
+    size_t wanted = skv_ceil_div(TASKS_A_THREAD * skv_pool_threads(p->be->pool), n_panels);
+    return skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
 }
 
 static void run_tasks(const product *p, size_t n_tasks, skv_task_fn *fn, bool alone)
@@ -371,5 +400,6 @@ void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
     size_t n_tasks = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
     bool alone = args->n_rows * n_tasks * mm->nr * w->K < SMALL_WORK;
     run_tasks(&p, skv_ceil_div(p.n_blocks, p.blocks_per_task), pack_rows, alone);
-    run_tasks(&p, n_tasks, run_panel, alone);
+    p.n_row_parts = alone ? 1 : count_row_parts(&p, n_tasks);
+    run_tasks(&p, n_tasks * p.n_row_parts, run_panel, alone);
 }

@@ -2,10 +2,11 @@
  * Attention with AArch64 NEON: f32 tiles of 6 x 16 held in 24 registers. Pages of 16 and 8 bits
  * are widened when they are packed.
  */
+#include "kernels/arm/attention_neon.h"
+
 #include <arm_neon.h>
 #include <math.h>
 
-#include "kernels/arm/attention_neon.h"
 #include "kernels/arm/math_neon.h"
 #include "kernels/attention.h"
 #include "kernels/attention_tiles.h"

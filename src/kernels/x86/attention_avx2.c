@@ -2,12 +2,13 @@
  * Attention with AVX2: f32 tiles of 6 x 16 held in 12 registers. Pages of 16 and 8 bits are
  * widened when they are packed.
  */
+#include "kernels/x86/attention_avx2.h"
+
 #include <immintrin.h>
 #include <math.h>
 
 #include "kernels/attention.h"
 #include "kernels/attention_tiles.h"
-#include "kernels/x86/attention_avx2.h"
 #include "kernels/x86/math_avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))

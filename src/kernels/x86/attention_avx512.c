@@ -2,12 +2,13 @@
  * Attention with AVX-512: f32 tiles of 6 x 64 held in 24 registers. Pages of 16 and 8 bits are
  * widened when they are packed; with BF16 instructions they go to attention_avx512bf16.c.
  */
+#include "kernels/x86/attention_avx512.h"
+
 #include <immintrin.h>
 
 #include "base/size.h"
 #include "kernels/attention.h"
 #include "kernels/attention_tiles.h"
-#include "kernels/x86/attention_avx512.h"
 #include "kernels/x86/math_avx512.h"
 
 #define INLINE static inline __attribute__((always_inline))

@@ -1,0 +1,34 @@
+/*
+ * libFuzzer target: template bytes, rendered with one fixed set of variables under small limits.
+ * Whatever the bytes, parsing and rendering end soon, with a text or one line of error.
+ */
+#include "fuzz.h"
+
+#include <string.h>
+
+#include "format/chat_template.h"
+
+static const char variables[] =
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"},"
+    " {\"role\": \"user\", \"content\": \"2 < 3 & \\u00e4\\ud83d\\ude42?\"},"
+    " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"c1\", \"function\":"
+    " {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2.5}}}]},"
+    " {\"role\": \"tool\", \"content\": [{\"type\": \"text\", \"text\": \"3.5\"}]}],"
+    " \"tools\": [{\"function\": {\"name\": \"add\", \"parameters\": {\"required\": [\"a\"]}}}],"
+    " \"documents\": null, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\","
+    " \"add_generation_prompt\": true, \"s\": \"some text\\nin lines\", \"i\": -7, \"f\": 1e300}";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const skv_template_limits limits = {
+        .steps = 200000, .memory_bytes = 8 << 20, .output_bytes = 1 << 20, .now = 1753272000};
+    skv_template *t = NULL;
+    skv_error err;
+    skv_buf out;
+    skv_buf_init(&out, 1 << 20);
+    if (skv_template_parse((const char *)data, size, "chat template", &t, &err) == SKV_OK)
+        (void)!skv_template_render(t, variables, strlen(variables), &limits, &out, &err);
+    skv_template_free(t);
+    skv_buf_release(&out);
+    return 0;
+}
