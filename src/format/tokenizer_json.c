@@ -229,7 +229,7 @@ static skv_status put_added(skv_tokenizer *t, const added_entry *entry, skv_norm
                 "%s: added token '%.64s' has id %u, and %u in the vocabulary", t->name, entry->text,
                 (unsigned)entry->id, (unsigned)known);
     SKV_REQUIRE(known != SKV_NO_TOKEN ||
-                    skv_vocab_put(&t->vocab, entry->id, entry->text, entry->n, 0),
+                    skv_vocab_put(&t->vocab, entry->id, entry->text, entry->n, SKV_TOKEN_ADDED),
                 err, SKV_FORMAT, "%s: added token '%.64s' has the id %u of another one", t->name,
                 entry->text, (unsigned)entry->id);
     if (entry->special) t->vocab.flags[entry->id] |= SKV_TOKEN_SPECIAL;

@@ -80,5 +80,5 @@ static void find_cuts(skv_bpe_model *model, const skv_vocab *vocab)
 void skv_bpe_model_prepare(skv_bpe_model *model, const skv_vocab *vocab)
 {
     find_byte_tokens(model, vocab);
-    if (!model->byte_level) find_cuts(model, vocab);
+    if (!model->byte_level && model->merges.pairs != NULL) find_cuts(model, vocab);
 }

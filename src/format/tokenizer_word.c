@@ -101,6 +101,14 @@ static uint32_t virtual_symbol(const skv_word_work *work, uint32_t code)
     return found ? (uint32_t)(work->vocab->n_ids + low) : RAW_CODE | code;
 }
 
+/* The model's token of this spelling: added tokens are not the model's. */
+static uint32_t find_token(const skv_word_work *work, const char *text, size_t n)
+{
+    uint32_t id = skv_vocab_find(work->vocab, text, n);
+    bool added = id != SKV_NO_TOKEN && (work->vocab->flags[id] & SKV_TOKEN_ADDED) != 0;
+    return added ? SKV_NO_TOKEN : id;
+}
+
 /* The symbol of the character text[0..n), SKV_NO_TOKEN or a raw symbol when it is no token. */
 static uint32_t char_symbol(const skv_word_work *work, const char *text, size_t n, uint32_t code)
 {
@@ -112,7 +120,7 @@ static uint32_t char_symbol(const skv_word_work *work, const char *text, size_t 
     if (code == SKV_UTF8_BAD) {
         return work->model->late_unknown ? RAW_BYTE | (unsigned char)text[0] : SKV_NO_TOKEN;
     }
-    uint32_t symbol = skv_vocab_find(work->vocab, text, n);
+    uint32_t symbol = find_token(work, text, n);
     if (symbol != SKV_NO_TOKEN || !work->model->late_unknown) return symbol;
     return virtual_symbol(work, code);
 }
@@ -218,14 +226,14 @@ static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_
 /* The token that the whole word spells, for models that ignore merges then. */
 static uint32_t whole_word(const skv_word_work *work, const char *word, size_t n)
 {
-    if (!work->model->byte_level) return skv_vocab_find(work->vocab, word, n);
+    if (!work->model->byte_level) return find_token(work, word, n);
     char text[2 * WHOLE_WORD_MAX];
     size_t used = 0;
     if (n > WHOLE_WORD_MAX) return SKV_NO_TOKEN;
     for (size_t i = 0; i < n; i++) {
         used += skv_utf8_encode(skv_alphabet_char((unsigned char)word[i]), text + used);
     }
-    return skv_vocab_find(work->vocab, text, used);
+    return find_token(work, text, used);
 }
 
 static skv_status merge_word(skv_word_work *work, const char *word, size_t n, skv_error *err)
