@@ -4,6 +4,7 @@
  */
 #include "fuzz.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "format/chat_template.h"
@@ -23,11 +24,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const skv_template_limits limits = {
         .steps = 200000, .memory_bytes = 8 << 20, .output_bytes = 1 << 20, .now = 1753272000};
     skv_template *t = NULL;
-    skv_error err;
+    skv_error err = {SKV_OK, ""};
     skv_buf out;
     skv_buf_init(&out, 1 << 20);
-    if (skv_template_parse((const char *)data, size, "chat template", &t, &err) == SKV_OK)
-        (void)!skv_template_render(t, variables, strlen(variables), &limits, &out, &err);
+    skv_status status = skv_template_parse((const char *)data, size, "chat template", &t, &err);
+    if (status == SKV_OK)
+        status = skv_template_render(t, variables, strlen(variables), &limits, &out, &err);
+    if (status != err.status) abort();
     skv_template_free(t);
     skv_buf_release(&out);
     return 0;

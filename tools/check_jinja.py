@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Random templates through jinja2 and through ours: the texts must be equal.
 
-    tools/check_jinja.py TEST_JINJA [COUNT] [SEED]
+    tools/check_jinja.py TEST_JINJA [COUNT] [SEED] [TEMPLATES]
+
+With TEMPLATES, a folder of *.jinja files, those are rendered with random conversations instead.
 
 TEST_JINJA is the built program tests/test_jinja (used as `test_jinja --serve`). A mismatch is a
 different text, or a text where the other side refuses; what ours refuses as "not supported" or by
 a limit is counted apart. Prints each mismatch and a summary; exits 1 if there was one.
 """
+import functools
 import json
+import pathlib
 import random
 import subprocess
 import sys
@@ -208,10 +212,108 @@ class Maker:
         return start + "".join(self.node(3) for _ in range(self.r.randrange(1, 5)))
 
 
-def expected(env, source):
+class Talker:
+    """Random conversations, most of them well-formed."""
+
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+
+    def maybe(self, message, key, share, value):
+        if self.r.random() < share:
+            message[key] = value
+
+    def text(self):
+        return self.r.choice([
+            "", "Hi", "  padded \n", "a\nb\n", "<think>\nhm\n</think>\n\nso", "<think>x", "</think>y",
+            "é🙂 \"q\" 'p' <&> \\n", "[TOOL_CALLS]", "{\"a\": 1}", "\u2028\u00a0x", "1", "None",
+            "long " * 20, "<tool_response>z</tool_response>", None])
+
+    def content(self):
+        if self.r.random() < 0.8:
+            return self.text()
+        return [{"type": self.r.choice(["text", "text", "text", "image"]), "text": self.text() or "t"}
+                for _ in range(self.r.randrange(4))]
+
+    def value(self, depth=0):
+        kind = self.r.randrange(8 if depth < 2 else 6)
+        if kind < 6:
+            return [1, -2.5, True, None, self.text(), 1e20][kind]
+        if kind == 6:
+            return [self.value(depth + 1) for _ in range(self.r.randrange(3))]
+        return {key: self.value(depth + 1) for key in ("k", "é", "items")[:self.r.randrange(4)]}
+
+    def call(self):
+        arguments = {key: self.value() for key in ("city", "n", "opts")[:self.r.randrange(4)]}
+        if self.r.random() < 0.2:
+            arguments = json.dumps(arguments)
+        function = {"name": self.r.choice(["f", "get_weather"]), "arguments": arguments}
+        return function if self.r.random() < 0.1 else {
+            "id": self.r.choice(["call00001", "abcdefghi", "x", "functions.f:0"]), "type": "function",
+            "function": function}
+
+    def schema(self, depth=0):
+        schema = {"type": self.r.choice(["string", "integer", "number", "boolean", "array", "object",
+                                         ["string", "null"]])}
+        self.maybe(schema, "description", 0.6, self.r.choice(["A thing.", "two\nlines", ""]))
+        self.maybe(schema, "enum", 0.2, ["a", "b"])
+        self.maybe(schema, "default", 0.2, self.value(1))
+        self.maybe(schema, "nullable", 0.1, True)
+        if depth < 2 and schema["type"] == "array":
+            self.maybe(schema, "items", 0.8, self.schema(depth + 1))
+        if depth < 2 and schema["type"] == "object":
+            self.maybe(schema, "properties", 0.8, {"p": self.schema(depth + 1), "q": self.schema(depth + 1)})
+            self.maybe(schema, "required", 0.5, ["p"])
+        return schema
+
+    def tool(self):
+        function = {"name": self.r.choice(["f", "get_weather"]), "description": "Does it."}
+        self.maybe(function, "parameters", 0.9, {
+            "type": "object", "required": self.r.choice([[], ["city"]]),
+            "properties": {key: self.schema() for key in ("city", "n", "opts")[:self.r.randrange(4)]}})
+        self.maybe(function, "return", 0.2, {"type": "string", "description": "d"})
+        return {"type": "function", "function": function}
+
+    def message(self, role):
+        message = {"role": role, "content": self.content()}
+        if role == "assistant":
+            self.maybe(message, "tool_calls", 0.4, [self.call() for _ in range(self.r.randrange(3))])
+            self.maybe(message, "reasoning_content", 0.3, self.text())
+            self.maybe(message, "thinking", 0.2, self.text())
+        if role == "tool":
+            self.maybe(message, "tool_call_id", 0.8, "call00001")
+            self.maybe(message, "name", 0.7, "f")
+        if self.r.random() < 0.03:
+            del message["content"]
+        return message
+
+    def variables(self):
+        roles = self.r.choice([["system"], [], [], ["developer"]])
+        for _ in range(self.r.randrange(1, 4)):
+            roles = roles + self.r.choice([["user", "assistant"], ["user", "assistant", "tool", "assistant"],
+                                           ["user", "assistant", "tool", "tool"], ["user"]])
+        if self.r.random() < 0.6:
+            roles.append("user")
+        if self.r.random() < 0.1:
+            self.r.shuffle(roles)
+        variables = {"messages": [self.message(role) for role in roles], "bos_token": "<s>",
+                     "eos_token": "</s>", "add_generation_prompt": self.r.random() < 0.5,
+                     "tools": [self.tool() for _ in range(self.r.randrange(3))] if self.r.random() < 0.5 else None}
+        for key, value in (("enable_thinking", False), ("thinking", True), ("documents", [{"title": "t", "text": "x"}]),
+                           ("reasoning_effort", "low"), ("builtin_tools", ["python"]), ("date_string", "1 Jan 2025"),
+                           ("documents", None), ("tools_in_user_message", False), ("keep_past_thinking", True)):
+            self.maybe(variables, key, 0.1, value)
+        return variables
+
+
+@functools.lru_cache(maxsize=64)
+def compiled(env, source):
+    return env.from_string(source)
+
+
+def expected(env, source, variables):
     """(text, None) or (None, error)."""
     try:
-        return env.from_string(source).render(**json.loads(json.dumps(VARS))), None
+        return compiled(env, source).render(**json.loads(json.dumps(variables))), None
     except RecursionError:
         return None, "recursion"
     except Exception as error:  # pylint: disable=broad-except
@@ -225,18 +327,20 @@ def unstable(text):
         "<Generator", "<BUILT", "<Built", "<Bound", "<Class", "<CLASS", "<FUNCTION", "<Loop", "TemplateDict"))
 
 
-def check(process, env, source):
+def check(process, env, source, variables):
     """'same', 'skipped', 'unsupported', or a description of the mismatch."""
-    text, error = expected(env, source)
-    process.stdin.write(json.dumps({"template": source, "vars": VARS}) + "\n")
+    text, error = expected(env, source, variables)
+    process.stdin.write(json.dumps({"template": source, "vars": variables}) + "\n")
     process.stdin.flush()
     reply = json.loads(process.stdout.readline())
-    if error == "recursion" or unstable(text):
+    if error == "recursion" or (variables is VARS and unstable(text)):
         return "skipped"
     if reply.get("status") in (STATUS_UNSUPPORTED, STATUS_FULL):
         return "same" if text is None else "unsupported"
     if text == reply.get("text"):
         return "same" if text is not None or "error" in reply else "mismatch"
+    if variables is not VARS:
+        source = source[:60] + json.dumps(variables, ensure_ascii=False)
     return f"{source!r}\n  jinja2: {text!r} {error or ''}\n  ours:   {reply!r}"
 
 
@@ -246,17 +350,23 @@ def main():
     warnings.simplefilter("ignore")
     env = environment()
     maker = Maker(seed)
-    tally = {"same": 0, "skipped": 0, "unsupported": 0, "mismatch": 0, "rendered": 0}
+    talker, published = Talker(seed), []
+    if len(sys.argv) > 4:
+        for path in sorted(pathlib.Path(sys.argv[4]).glob("*.jinja")):
+            published.append(path.read_text(encoding="utf-8"))
+    tally = {"same": 0, "skipped": 0, "unsupported": 0, "mismatch": 0}
     with subprocess.Popen([program, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True, encoding="utf-8") as process:
         for _ in range(count):
-            verdict = check(process, env, maker.template())
+            if published:
+                verdict = check(process, env, maker.pick(published), talker.variables())
+            else:
+                verdict = check(process, env, maker.template(), VARS)
             if verdict not in tally:
                 print(verdict, flush=True)
                 verdict = "mismatch"
             tally[verdict] += 1
         process.stdin.close()
-    del tally["rendered"]
     print(tally)
     return 1 if tally["mismatch"] else 0
 

@@ -6,6 +6,7 @@
 
 #include "format/jinja_filter.h"
 #include "format/jinja_is.h"
+#include "format/jinja_markup.h"
 #include "format/jinja_op.h"
 #include "format/jinja_text.h"
 
@@ -177,6 +178,8 @@ skv_jv skv_j_call(skv_jrun *r, skv_jv function, skv_jcall *call)
     call->what = what;
     if (method) call->self = function.as.method->self;
     if (!fn) return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", what);
+    if (method && call->self.kind == SKV_J_STRING && call->self.markup)
+        return skv_jmarkup_call(r, function.as.method, call);
     return fn(r, call);
 }
 
