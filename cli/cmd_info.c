@@ -37,12 +37,22 @@ static skv_model_info unmodified(const skv_model_info *info)
     return out;
 }
 
+/* The papers' tables count the vocabulary for the embedding and for the head, and attention in
+ * units of 2^30 beside 10^9 for the rest. */
+static void count_as_papers(skv_cost *c)
+{
+    c->vocabulary *= 2;
+    c->attention *= 1e9 / 0x1p30;
+    c->total = c->vocabulary + c->kv + c->q + c->o + c->mlp + c->attention;
+}
+
 static int cost_of(const description *d, form *f)
 {
     skv_error err = {0};
-    return cli_check(
-        skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context, &f->cost, &err),
-        &err);
+    skv_status status =
+        skv_model_cost(d->path, f->info.swiftkv_layers, f->info.group, d->context, &f->cost, &err);
+    if (status == SKV_OK && d->options->as_papers) count_as_papers(&f->cost);
+    return cli_check(status, &err);
 }
 
 static int describe(description *d)
@@ -127,9 +137,9 @@ static void print_cost_row(const form *f, double unit, double base)
                  f->info.group);
     }
     const skv_cost *c = &f->cost;
-    printf("  %-22s %8.2f %8.2f %8.2f %8.2f %8.2f %8.2f %6.1f%%\n", name, c->vocabulary / unit,
-           c->kv / unit, (c->q + c->o) / unit, c->mlp / unit, c->attention / unit, c->total / unit,
-           100 * c->total / base);
+    printf("  %-22s %7.2f %7.2f %7.2f %7.2f %7.2f %8.2f %8.2f %8.2f %6.1f%%\n", name,
+           c->vocabulary / unit, c->q / unit, c->kv / 2 / unit, c->kv / 2 / unit, c->o / unit,
+           c->mlp / unit, c->attention / unit, c->total / unit, 100 * c->total / base);
 }
 
 static void print_cost(const description *d)
@@ -138,8 +148,8 @@ static void print_cost(const description *d)
     const bool small = base < 1e8;
     printf("\n%s a prompt token, attention over %zu tokens\n", small ? "MFLOP" : "GFLOP",
            d->context);
-    printf("  %-22s %8s %8s %8s %8s %8s %8s %7s\n", "", "vocab", "K,V", "Q,O", "MLP", "attn",
-           "total", "rel.");
+    printf("  %-22s %7s %7s %7s %7s %7s %8s %8s %8s %7s\n", "", "vocab", "Q", "K", "V", "O", "MLP",
+           "attn", "total", "rel.");
     for (size_t i = 0; i < d->n_forms; i++) print_cost_row(&d->forms[i], small ? 1e6 : 1e9, base);
 }
 

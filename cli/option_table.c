@@ -73,6 +73,8 @@ static const cli_option rows[] = {
      1 << 16, .help = "AcrossKV: G layers share their keys and values (1)"},
     {"--context", "N", ON(INFO), CLI_OPTION_SIZE, FIELD(cost_context), 1, TOKENS_MAX,
      .help = "tokens of context to count the attention for (the model's)"},
+    {"--as-papers", NULL, ON(INFO), CLI_OPTION_FLAG, FIELD(as_papers),
+     .help = "count as the papers' tables: vocabulary twice, attention in 2^30"},
 
     /* Measuring. */
     {"--preset", "NAME", ON(BENCH), CLI_OPTION_TEXT, FIELD(preset),

@@ -60,6 +60,7 @@ struct cli_options {
     size_t gen_tokens, batch, repeat;
     bool peak, compare;
     size_t cost_context; /* --context of info; 0: the model's */
+    bool as_papers;
 
     const char *svg_file;
     bool list_options;

@@ -11,7 +11,7 @@ _swiftkv_options() {
     score) echo "-p --file --ids-file $model --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
-    info) echo "--kv --kv-layers --group --context --json" ;;
+    info) echo "--kv --kv-layers --group --context --as-papers --json" ;;
     similarity) echo "--text --svg --json $model" ;;
     transform) echo "--kv-layers --group" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;

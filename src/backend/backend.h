@@ -141,6 +141,7 @@ typedef struct skv_backend_limits {
 
 struct skv_backend {
     const char *name;
+    const char *level; /* of its kernels: "avx512" */
     void (*free)(skv_backend *be);
     /* Memory that starts as zeros and costs nothing until it is touched. */
     void *(*alloc)(skv_backend *be, size_t n_bytes);

@@ -251,7 +251,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .weights = e->options.weights,
                               .kv = e->options.kv,
                               .prefill = e->options.prefill,
-                              .cpu = skv_cpu_level_name(e->level)};
+                              .cpu = e->be->level};
 }
 
 size_t skv_engine_vocab(const skv_engine *e)

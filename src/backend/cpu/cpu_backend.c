@@ -143,6 +143,7 @@ skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_bac
         .threads = cpu_threads,
     };
     skv_kernels_init(&be->kernels, level, features);
+    be->base.level = skv_cpu_level_name(be->kernels.level);
     skv_status status = skv_pool_create(n_threads, &be->pool, err);
     if (status != SKV_OK) {
         cpu_free(&be->base);
