@@ -1,6 +1,7 @@
 /* Reading and continuing random prompts, and counting what that takes. */
 #include "bench_run.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- running ---- */
@@ -113,6 +114,14 @@ static void free_lanes(run *r)
     free(r->span_lane);
 }
 
+/* What memory gives at this moment, or NaN. */
+static skv_status read_bandwidth(const run *r, double *gbs, skv_error *err)
+{
+    *gbs = (double)NAN;
+    if (!r->load->measure_read) return SKV_OK;
+    return skv_read_measure(r->variant->limits.threads, gbs, err);
+}
+
 int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
 {
     skv_error err = {0};
@@ -121,10 +130,15 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     const uint64_t start = skv_now_ns();
     if (status == SKV_OK) status = read_prompts(&r, &err);
     const uint64_t first = skv_now_ns();
+    double before = 0, after = 0;
+    if (status == SKV_OK) status = read_bandwidth(&r, &before, &err);
+    const uint64_t second = skv_now_ns();
     for (size_t i = 1; i < load->gen && status == SKV_OK; i++) status = decode_token(&r, &err);
     const uint64_t end = skv_now_ns();
+    if (status == SKV_OK) status = read_bandwidth(&r, &after, &err);
     *out = (bench_times){.ttft_s = (double)(first - start) * 1e-9,
-                         .decode_s = (double)(end - first) * 1e-9};
+                         .decode_s = (double)(end - second) * 1e-9,
+                         .read_gbs = (before + after) / 2};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         out->kv_bytes += skv_sequence_kv_bytes(r.lanes[i].sequence);
     }

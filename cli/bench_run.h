@@ -16,11 +16,13 @@ typedef struct bench_variant {
 
 typedef struct bench_load {
     size_t prompt, gen, batch;
+    bool measure_read; /* measure the read bandwidth before and after decoding */
 } bench_load;
 
 typedef struct bench_times {
     double ttft_s;   /* until every sequence has its first token */
     double decode_s; /* of the gen - 1 tokens after it */
+    double read_gbs; /* the machine's, around decoding; NaN when not measured */
     size_t kv_bytes; /* of all sequences at the end */
 } bench_times;
 

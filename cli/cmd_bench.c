@@ -98,10 +98,8 @@ static double peak_of(const bench_variant *v, const skv_peak *peak)
 
 static void add_shares(const bench *b, const bench_variant *v, bench_result *result)
 {
-    result->prefill_share = result->decode_share = (double)NAN;
-    if (!b->has_peak) return;
-    result->prefill_share = result->prefill_gflops / peak_of(v, &b->peak);
-    result->decode_share = result->decode_gbs / b->peak.read_gbs;
+    result->prefill_share = (double)NAN;
+    if (b->has_peak) result->prefill_share = result->prefill_gflops / peak_of(v, &b->peak);
 }
 
 static int summarise(const bench_variant *v, const bench_load *load, const bench_times *times,
@@ -115,8 +113,13 @@ static int summarise(const bench_variant *v, const bench_load *load, const bench
     const double ttft_s = median(values, n_times);
     for (size_t i = 0; i < n_times; i++) values[i] = times[i].decode_s;
     const double decode_s = median(values, n_times);
-    free(values);
     const double steps = load->gen > 1 ? (double)(load->gen - 1) : (double)NAN;
+    const double bytes = (double)v->limits.weight_bytes + (double)times[0].kv_bytes;
+    for (size_t i = 0; i < n_times; i++) {
+        values[i] = bytes * steps / times[i].decode_s * 1e-9 / times[i].read_gbs;
+    }
+    const double decode_share = load->measure_read ? median(values, n_times) : (double)NAN;
+    free(values);
     const double batch = (double)load->batch;
     *out = (bench_result){.load = *load,
                           .ttft_ms = ttft_s * 1e3,
@@ -126,8 +129,8 @@ static int summarise(const bench_variant *v, const bench_load *load, const bench
                           .model_gflops = work.model / ttft_s * 1e-9,
                           .kv_bytes = times[0].kv_bytes,
                           .peak_rss_bytes = skv_peak_rss()};
-    const double bytes = (double)v->limits.weight_bytes + (double)out->kv_bytes;
     out->decode_gbs = bytes * steps / decode_s * 1e-9;
+    out->decode_share = decode_share;
     return CLI_DONE;
 }
 
@@ -135,7 +138,7 @@ static int summarise(const bench_variant *v, const bench_load *load, const bench
 static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
 {
     const cli_options *o = b->options;
-    const bench_load load = {o->prompt_lengths.at[i_prompt], o->gen_tokens, o->batch};
+    const bench_load load = {o->prompt_lengths.at[i_prompt], o->gen_tokens, o->batch, b->has_peak};
     const size_t n = end - first;
     bench_times *times = cli_alloc(n * o->repeat, sizeof *times);
     int status = CLI_DONE;
@@ -158,9 +161,9 @@ static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
 static int warm_up(bench *b, size_t first, size_t end)
 {
     const cli_options *o = b->options;
-    const bench_load load = {shortest(&o->prompt_lengths),
-                             o->gen_tokens < WARM_UP_TOKENS ? o->gen_tokens : WARM_UP_TOKENS,
-                             o->batch};
+    const bench_load load = {.prompt = shortest(&o->prompt_lengths),
+                             .gen = o->gen_tokens < WARM_UP_TOKENS ? o->gen_tokens : WARM_UP_TOKENS,
+                             .batch = o->batch};
     int status = CLI_DONE;
     for (size_t i = first; i < end && status == CLI_DONE; i++) {
         bench_times unused;

@@ -88,6 +88,10 @@ typedef struct skv_peak {
 SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out,
                                         skv_error *err);
 
+/** Only the read bandwidth, in about a quarter of a second: on a shared machine it changes by the
+ * minute, so whoever compares with it measures it next to what is compared. */
+SKV_CHECKED skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err);
+
 /** The largest resident size of this process so far, in bytes. */
 SKV_API size_t skv_peak_rss(void);
 /** A monotonic clock in nanoseconds. */

@@ -71,30 +71,23 @@ static double measure_read(skv_pool *pool, peak_job *job)
     return best;
 }
 
-static skv_status measure(skv_pool *pool, unsigned features, skv_peak *out, skv_error *err)
+/* Memory to read and operands for every thread. */
+static skv_status take_memory(peak_job *job, size_t n_threads, skv_error *err)
 {
-    size_t n = skv_pool_threads(pool), n_bytes = n * READ_BYTES_A_THREAD;
-    skv_peak_loops loops;
-    skv_peak_init(&loops, features);
-    peak_job job = {.read = loops.read};
-    job.memory = skv_map_zero(n_bytes);
-    job.data = skv_alloc_aligned(n, sizeof *job.data);
-    skv_status status = SKV_OK;
-    if (job.memory && job.data) {
-        /* Untouched pages would all be the one page of zeros. */
-        for (size_t i = 0; i < n_bytes; i += 4096) job.memory[i] = (unsigned char)i;
-        out->threads = n;
-        out->f32_gflops = measure_loop(pool, &job, &loops.f32);
-        out->bf16_gflops = measure_loop(pool, &job, &loops.bf16);
-        out->int8_gops = measure_loop(pool, &job, &loops.i8);
-        out->read_gbs = measure_read(pool, &job);
-        skv_cpu_name(out->cpu, sizeof out->cpu);
-    } else {
-        status = skv_fail(err, SKV_MEMORY, "peak: no memory for %zu bytes", n_bytes);
-    }
-    skv_unmap(job.memory, n_bytes);
-    skv_free(job.data);
-    return status;
+    size_t n_bytes = n_threads * READ_BYTES_A_THREAD;
+    job->memory = skv_map_zero(n_bytes);
+    job->data = skv_alloc_aligned(n_threads, sizeof *job->data);
+    SKV_REQUIRE(job->memory && job->data, err, SKV_MEMORY, "peak: no memory for %zu bytes",
+                n_bytes);
+    /* Untouched pages would all be the one page of zeros. */
+    for (size_t i = 0; i < n_bytes; i += 4096) job->memory[i] = (unsigned char)i;
+    return SKV_OK;
+}
+
+static void release_memory(peak_job *job, size_t n_threads)
+{
+    skv_unmap(job->memory, n_threads * READ_BYTES_A_THREAD);
+    skv_free(job->data);
 }
 
 skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out, skv_error *err)
@@ -109,7 +102,33 @@ skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out, skv_
     if (level == SKV_CPU_LEVEL_AVX2) features &= SKV_CPU_AVX2;
     skv_pool *pool;
     SKV_TRY(skv_pool_create(threads, &pool, err));
-    skv_status status = measure(pool, features, out, err);
+    skv_peak_loops loops;
+    skv_peak_init(&loops, features);
+    peak_job job = {.read = loops.read};
+    skv_status status = take_memory(&job, skv_pool_threads(pool), err);
+    if (status == SKV_OK) {
+        *out = (skv_peak){.threads = skv_pool_threads(pool)};
+        out->f32_gflops = measure_loop(pool, &job, &loops.f32);
+        out->bf16_gflops = measure_loop(pool, &job, &loops.bf16);
+        out->int8_gops = measure_loop(pool, &job, &loops.i8);
+        out->read_gbs = measure_read(pool, &job);
+        skv_cpu_name(out->cpu, sizeof out->cpu);
+    }
+    release_memory(&job, skv_pool_threads(pool));
+    skv_pool_free(pool);
+    return status;
+}
+
+skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err)
+{
+    skv_pool *pool;
+    SKV_TRY(skv_pool_create(threads, &pool, err));
+    skv_peak_loops loops;
+    skv_peak_init(&loops, skv_cpu_detect());
+    peak_job job = {.read = loops.read};
+    skv_status status = take_memory(&job, skv_pool_threads(pool), err);
+    if (status == SKV_OK) *gbs = measure_read(pool, &job);
+    release_memory(&job, skv_pool_threads(pool));
     skv_pool_free(pool);
     return status;
 }
