@@ -39,7 +39,7 @@ struct skv_linear {
     size_t n_parts;
     linear_part *parts;    /* owned, [n_parts] */
     float *bias;           /* owned, [sum of n_rows] or NULL */
-    unsigned char *panels; /* owned, [n_panels][panel_bytes], mapped */
+    unsigned char *panels; /* [n_panels][panel_bytes], of the back end's weights */
 };
 
 const skv_matmul *skv_cpu_matmul(const skv_cpu_backend *be, skv_weight_type type)
@@ -154,7 +154,7 @@ static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_line
     const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
     size_t n_bytes;
     bool fits = skv_size_mul(w->n_panels, w->panel_bytes, &n_bytes);
-    w->panels = fits ? skv_map_zero(n_bytes) : NULL;
+    w->panels = fits ? skv_cpu_take_weights(be, n_bytes) : NULL;
     SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels of %zu bytes",
                 w->n_panels, w->panel_bytes);
     float *rows = skv_alloc_aligned(skv_pool_threads(be->pool) * mm->nr * w->K, sizeof *rows);
@@ -196,7 +196,6 @@ void skv_cpu_linear_free(skv_backend *base, skv_linear *w)
 {
     (void)base;
     if (!w) return;
-    skv_unmap(w->panels, w->n_panels * w->panel_bytes);
     skv_free(w->parts);
     skv_free(w->bias);
     skv_free(w);
