@@ -214,6 +214,16 @@ static uint64_t fnv1a(const skv_ids *ids)
     return value;
 }
 
+/* A vocabulary without tokens for all bytes cannot give every text back. */
+static bool has_unknown(const skv_tokenizer *t, const skv_ids *ids)
+{
+    int32_t unk = skv_tokenizer_find(t, "<unk>", 5);
+    for (size_t i = 0; i < ids->n; i++) {
+        if (ids->data[i] == unk) return true;
+    }
+    return false;
+}
+
 static void check_text(const skv_tokenizer *t, const char *name, const char *file, size_t n_ids,
                        uint64_t hash)
 {
@@ -228,8 +238,11 @@ static void check_text(const skv_tokenizer *t, const char *name, const char *fil
     if (ids.n != n_ids || fnv1a(&ids) != hash) fail_msg("%s on %s: other ids", name, file);
     decode(t, &ids, &back);
     check_stream(t, &ids, &back);
-    assert_int_equal(back.size, n);
-    assert_memory_equal(back.data, text, n);
+    /* OpenLLaMA's merges runs of spaces. */
+    if (strcmp(name, "openllama") != 0 && !has_unknown(t, &ids)) {
+        if (back.size != n) fail_msg("%s on %s: %zu bytes, not %zu", name, file, back.size, n);
+        assert_memory_equal(back.data, text, n);
+    }
     skv_buf_release(&back);
     skv_ids_release(&ids);
     skv_free(text);
