@@ -161,9 +161,15 @@ def compare(name, tool, path, original, texts, setting, report):
 
 
 def compare_decoded(name, tool, path, original, texts, report):
-    """The text of the ids that both gave, special tokens included."""
-    ours = run_tool(tool, path, [t.encode() for t in texts], False, True, decode=True)
-    ids = original.encode(texts, False, original.settings[-1][1])
+    """The text of the ids that both gave, special tokens included.
+
+    Texts that spell byte tokens are left out: `tokenizers` replaces a whole run of byte tokens
+    when one of them is bad, we only those that are, so that a stream never takes text back.
+    """
+    texts = [t for t in texts if "<0x" not in t]
+    parse = original.settings[-1][1]
+    ours = run_tool(tool, path, [t.encode() for t in texts], False, parse, decode=True)
+    ids = original.encode(texts, False, parse)
     bad = 0
     for text, a, i in zip(texts, ours, ids):
         b = original.decode(list(i)).encode()
