@@ -21,6 +21,13 @@
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
 
+/* Unoptimised builds, the sanitizers' among them, look at every tenth text only. */
+#ifdef NDEBUG
+enum { TEXT_STEP = 1 };
+#else
+enum { TEXT_STEP = 10 };
+#endif
+
 static skv_tokenizer *open_path(const char *path)
 {
     char *data;
@@ -281,13 +288,15 @@ static void test_hashes(void **state)
         *end = '\0';
         rest = strchr(file, ' ');
         *rest++ = '\0';
-        if (strcmp(last, line) != 0) {
-            skv_tokenizer_free(t);
-            t = open_asset(line);
-            (void)snprintf(last, sizeof last, "%s", line);
+        if (n_lines % TEXT_STEP == 0) {
+            if (strcmp(last, line) != 0) {
+                skv_tokenizer_free(t);
+                t = open_asset(line);
+                (void)snprintf(last, sizeof last, "%s", line);
+            }
+            size_t n_ids = strtoul(rest, &rest, 10);
+            check_text(t, line, file, n_ids, strtoull(rest, NULL, 16));
         }
-        size_t n_ids = strtoul(rest, &rest, 10);
-        check_text(t, line, file, n_ids, strtoull(rest, NULL, 16));
         line = end + 1;
     }
     assert_true(n_lines > 20);
