@@ -21,6 +21,13 @@
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
 
+/* Unoptimised builds, the sanitizers' among them, look at every tenth text only. */
+#ifdef NDEBUG
+enum { TEXT_STEP = 1 };
+#else
+enum { TEXT_STEP = 10 };
+#endif
+
 static skv_tokenizer *open_path(const char *path)
 {
     char *data;
@@ -214,6 +221,16 @@ static uint64_t fnv1a(const skv_ids *ids)
     return value;
 }
 
+/* A vocabulary without tokens for all bytes cannot give every text back. */
+static bool has_unknown(const skv_tokenizer *t, const skv_ids *ids)
+{
+    int32_t unk = skv_tokenizer_find(t, "<unk>", 5);
+    for (size_t i = 0; i < ids->n; i++) {
+        if (ids->data[i] == unk) return true;
+    }
+    return false;
+}
+
 static void check_text(const skv_tokenizer *t, const char *name, const char *file, size_t n_ids,
                        uint64_t hash)
 {
@@ -228,8 +245,11 @@ static void check_text(const skv_tokenizer *t, const char *name, const char *fil
     if (ids.n != n_ids || fnv1a(&ids) != hash) fail_msg("%s on %s: other ids", name, file);
     decode(t, &ids, &back);
     check_stream(t, &ids, &back);
-    assert_int_equal(back.size, n);
-    assert_memory_equal(back.data, text, n);
+    /* OpenLLaMA's merges runs of spaces. */
+    if (strcmp(name, "openllama") != 0 && !has_unknown(t, &ids)) {
+        if (back.size != n) fail_msg("%s on %s: %zu bytes, not %zu", name, file, back.size, n);
+        assert_memory_equal(back.data, text, n);
+    }
     skv_buf_release(&back);
     skv_ids_release(&ids);
     skv_free(text);
@@ -268,13 +288,15 @@ static void test_hashes(void **state)
         *end = '\0';
         rest = strchr(file, ' ');
         *rest++ = '\0';
-        if (strcmp(last, line) != 0) {
-            skv_tokenizer_free(t);
-            t = open_asset(line);
-            (void)snprintf(last, sizeof last, "%s", line);
+        if (n_lines % TEXT_STEP == 0) {
+            if (strcmp(last, line) != 0) {
+                skv_tokenizer_free(t);
+                t = open_asset(line);
+                (void)snprintf(last, sizeof last, "%s", line);
+            }
+            size_t n_ids = strtoul(rest, &rest, 10);
+            check_text(t, line, file, n_ids, strtoull(rest, NULL, 16));
         }
-        size_t n_ids = strtoul(rest, &rest, 10);
-        check_text(t, line, file, n_ids, strtoull(rest, NULL, 16));
         line = end + 1;
     }
     assert_true(n_lines > 20);

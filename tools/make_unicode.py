@@ -9,6 +9,7 @@ tables are older.
     python tools/make_unicode.py > src/format/unicode_tables.c
 """
 import tokenizers
+import unicodedata2
 from tokenizers import AddedToken, Regex, Tokenizer, models
 from tokenizers import normalizers as N
 from tokenizers import pre_tokenizers as P
@@ -44,6 +45,18 @@ def word():
             whitespace.pre_tokenize_str("a" + chr(c))[0][0] == "a" + chr(c)}
 
 
+def newer():
+    """What utf8proc (Unicode 15) decomposes or orders, and the older crate does not know yet."""
+    nfkd, out = N.NFKD(), set()
+    for c in CODES:
+        char = chr(c)
+        if unicodedata2.normalize("NFKD", char) != char and nfkd.normalize_str(char) == char:
+            out.add(c)
+        if unicodedata2.combining(char) > 1 and nfkd.normalize_str(char + "\u0334")[0] == char:
+            out.add(c)
+    return out
+
+
 CLASSES = [
     ("LETTER", lambda: by_regex(r"\p{L}")),
     ("NUMBER", lambda: by_regex(r"\p{N}")),
@@ -58,6 +71,7 @@ CLASSES = [
     ("OLD_MARK", lambda: {c for c in CODES if N.StripAccents().normalize_str(chr(c)) == ""}),
     ("WORD", word),
     ("HAN", lambda: by_regex(r"\p{Han}")),
+    ("NEWER", newer),
 ]
 
 
@@ -100,6 +114,7 @@ def print_array(kind, name, values):
 
 def main():
     assert tokenizers.__version__ == TOKENIZERS_VERSION, tokenizers.__version__
+    assert unicodedata2.unidata_version == "16.0.0", unicodedata2.unidata_version
     flags = [0] * 0x110000
     for bit, (_, members) in enumerate(CLASSES):
         for code in members():

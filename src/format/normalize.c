@@ -67,6 +67,7 @@ static bool reserve_codes(skv_norm_work *work, size_t n)
 
 static unsigned class_of(int32_t code)
 {
+    if ((skv_unicode_class((uint32_t)code) & SKV_U_NEWER) != 0) return 0;
     return (unsigned)utf8proc_get_property(code)->combining_class;
 }
 
@@ -107,6 +108,11 @@ static bool decompose(skv_norm_work *work, const char *text, size_t n, bool comp
         if (code == SKV_UTF8_BAD) {
             work->codes[used++] = -1 - (int32_t)(unsigned char)text[i];
             i++;
+            continue;
+        }
+        if ((skv_unicode_class(code) & SKV_U_NEWER) != 0) {
+            work->codes[used++] = (int32_t)code;
+            i += length;
             continue;
         }
         utf8proc_ssize_t made = utf8proc_decompose_char((utf8proc_int32_t)code, work->codes + used,

@@ -32,6 +32,8 @@ typedef struct spm_spec {
     bool byte_fallback, space_as_suffix;
     int32_t unk, bos, eos;
     bool add_prefix, merge_spaces, escape;
+    const char *unk_surface; /* what the unknown piece decodes to */
+    size_t n_unk_surface;
     const unsigned char *charsmap;
     size_t n_charsmap;
     size_t n_pieces, n_bytes; /* of the vocabulary */
@@ -117,6 +119,10 @@ static bool read_trainer(const field *f, spm_spec *spec)
     bool more;
     while (next_field(&r, &inner, &more)) {
         if (!more) return true;
+        if (inner.number == 44 && inner.wire == WIRE_BYTES) {
+            spec->unk_surface = (const char *)inner.bytes;
+            spec->n_unk_surface = inner.n;
+        }
         if (inner.wire != WIRE_VARINT) continue;
         if (inner.number == 3) spec->model_type = inner.value;
         if (inner.number == 24) spec->space_as_suffix = inner.value != 0;
@@ -158,6 +164,8 @@ static skv_status read_spec(const void *data, size_t n, const char *name, spm_sp
     *spec = (spm_spec){.model_type = UNIGRAM_MODEL,
                        .bos = 1,
                        .eos = 2,
+                       .unk_surface = " \xe2\x81\x87 ", /* U+2047 */
+                       .n_unk_surface = 5,
                        .add_prefix = true,
                        .merge_spaces = true,
                        .escape = true};
@@ -183,7 +191,7 @@ static skv_status read_spec(const void *data, size_t n, const char *name, spm_sp
 static unsigned flags_of(uint64_t type)
 {
     switch (type) {
-    case UNKNOWN: return SKV_TOKEN_UNKNOWN | SKV_TOKEN_SPECIAL;
+    case UNKNOWN: return SKV_TOKEN_UNKNOWN | SKV_TOKEN_SPECIAL | SKV_TOKEN_LITERAL;
     case CONTROL: return SKV_TOKEN_LITERAL | SKV_TOKEN_SPECIAL;
     case BYTE: return SKV_TOKEN_BYTE;
     case UNUSED: return SKV_TOKEN_UNUSED;
@@ -284,7 +292,7 @@ static skv_status build_unigram(skv_tokenizer *t, float *scores, bool byte_fallb
 /* The id if it is a control piece, -1 otherwise. */
 static int32_t control_id(const skv_tokenizer *t, int32_t id)
 {
-    bool good = id >= 0 && skv_vocab_has(&t->vocab, (uint32_t)id) &&
+    bool good = id >= 0 && (uint32_t)id != t->bpe.unk && skv_vocab_has(&t->vocab, (uint32_t)id) &&
                 (t->vocab.flags[id] & SKV_TOKEN_LITERAL) != 0;
     return good ? id : -1;
 }
@@ -312,6 +320,8 @@ static skv_status build(skv_tokenizer *t, const void *data, size_t n, const spm_
     }
     if (t->unigram.scores != scores) skv_free(scores);
     if (status != SKV_OK) return status;
+    SKV_REQUIRE(skv_vocab_respell(&t->vocab, t->bpe.unk, spec->unk_surface, spec->n_unk_surface),
+                err, SKV_MEMORY, "%s: no memory", t->name);
     t->bos = control_id(t, spec->bos);
     t->eos = control_id(t, spec->eos);
     t->prefix[0] = t->bos;

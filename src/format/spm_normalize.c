@@ -115,9 +115,10 @@ skv_status skv_spm_set_decoder(skv_tokenizer *t, skv_error *err)
     SKV_REQUIRE(steps[1].from != NULL && steps[1].to != NULL, err, SKV_MEMORY, "%s: no memory",
                 t->name);
     t->decoder.lossy_bytes = true;
-    if (!t->spm.add_prefix || t->spm.space_as_suffix) return SKV_OK;
+    if (!t->spm.add_prefix && !t->spm.merge_spaces) return SKV_OK;
     t->decoder.strip_char[0] = ' ';
     t->decoder.n_strip_char = 1;
-    t->decoder.n_strip = 1;
+    /* Where spaces are merged, none of those at the beginning are the text's own. */
+    t->decoder.n_strip = t->spm.merge_spaces ? SIZE_MAX : 1;
     return SKV_OK;
 }

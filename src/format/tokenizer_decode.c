@@ -90,7 +90,7 @@ static void put_token(const skv_tokenizer *t, uint32_t id, bool first, skv_buf *
 {
     const skv_decoder *decoder = &t->decoder;
     size_t n;
-    const char *text = skv_vocab_text(&t->vocab, id, &n);
+    const char *text = skv_vocab_spelling(&t->vocab, id, &n);
     bool literal = (t->vocab.flags[id] & SKV_TOKEN_LITERAL) != 0, final = false;
     if (decoder->join_by_space && !first) skv_buf_byte(out, ' ');
     if (literal || decoder->n_steps == 0) {
@@ -178,6 +178,8 @@ static bool push(skv_stream_decoder *d, int32_t id, skv_buf *scratch, skv_buf *o
     d->started = true;
     const char *bytes = scratch->size > 0 ? scratch->data : "";
     size_t n = scratch->size;
+    bool literal = (t->vocab.flags[id] & SKV_TOKEN_LITERAL) != 0;
+    if (literal && n > 0) d->n_stripped = t->decoder.n_strip;
     strip_start(d, &bytes, &n);
     put_stream(d, bytes, n, false, out);
     return !scratch->failed && !out->failed;

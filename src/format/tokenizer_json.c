@@ -216,6 +216,10 @@ static skv_status search_for(skv_tokenizer *t, const added_entry *entry, skv_nor
     size_t n = entry->n;
     if (entry->normalized) {
         SKV_TRY(skv_normalize(&t->normalizer, work, entry->text, entry->n, &text, &n, err));
+        bool same = n == entry->n && memcmp(text, entry->text, n) == 0;
+        /* It decodes to the normalised form, which the decoder turns back. */
+        SKV_REQUIRE(same || skv_vocab_respell(&t->vocab, entry->id, text, n), err, SKV_MEMORY,
+                    "%s: no memory for the added tokens", t->name);
     }
     return skv_added_put(&t->added, text, n, token, entry->normalized, err);
 }

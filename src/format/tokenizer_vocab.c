@@ -35,6 +35,8 @@ skv_status skv_vocab_init(skv_vocab *v, size_t n_ids, size_t n_bytes, const char
 
 void skv_vocab_release(skv_vocab *v)
 {
+    for (size_t i = 0; v->spellings != NULL && i < v->n_ids; i++) skv_free(v->spellings[i].text);
+    skv_free(v->spellings);
     skv_free(v->bytes);
     skv_free(v->texts);
     skv_free(v->flags);
@@ -76,6 +78,26 @@ bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsign
     v->n_bytes += n;
     v->slots[slot] = tag_of(hash) | (id + 1);
     return true;
+}
+
+bool skv_vocab_respell(skv_vocab *v, uint32_t id, const char *text, size_t n)
+{
+    if (v->spellings == NULL) {
+        v->spellings = skv_alloc_zero(v->n_ids + 1, sizeof *v->spellings);
+        if (v->spellings == NULL) return false;
+    }
+    char *copy = skv_strndup(text, n);
+    if (copy == NULL) return false;
+    skv_free(v->spellings[id].text);
+    v->spellings[id] = (struct skv_vocab_spelling){copy, n};
+    return true;
+}
+
+const char *skv_vocab_spelling(const skv_vocab *v, uint32_t id, size_t *n)
+{
+    if (v->spellings == NULL || v->spellings[id].text == NULL) return skv_vocab_text(v, id, n);
+    *n = v->spellings[id].n;
+    return v->spellings[id].text;
 }
 
 uint32_t skv_vocab_find(const skv_vocab *v, const char *text, size_t n)

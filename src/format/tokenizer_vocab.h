@@ -27,11 +27,17 @@ struct skv_vocab_text {
     uint32_t start, length; /* in `bytes` */
 };
 
+struct skv_vocab_spelling {
+    char *text; /* owned; NULL: the id's own text */
+    size_t n;
+};
+
 typedef struct skv_vocab {
     char *bytes; /* owned; all texts */
     size_t n_bytes, bytes_capacity;
-    struct skv_vocab_text *texts; /* owned; [n_ids] */
-    uint8_t *flags;               /* owned; [n_ids] skv_token_flags, 0 for a gap */
+    struct skv_vocab_text *texts;         /* owned; [n_ids] */
+    uint8_t *flags;                       /* owned; [n_ids] skv_token_flags, 0 for a gap */
+    struct skv_vocab_spelling *spellings; /* owned; [n_ids]; NULL: every text is its own */
     size_t n_ids;
     uint64_t *slots; /* owned; [mask + 1] high half of the hash, id + 1; 0: empty */
     size_t mask;
@@ -46,6 +52,10 @@ void skv_vocab_release(skv_vocab *v);
  * range, or the bytes do not fit.
  */
 bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsigned flags);
+/** What the id decodes to where that is not its text; false when out of memory. */
+SKV_MUST_CHECK bool skv_vocab_respell(skv_vocab *v, uint32_t id, const char *text, size_t n);
+/** The text to decode. */
+const char *skv_vocab_spelling(const skv_vocab *v, uint32_t id, size_t *n);
 /** The id of a text, SKV_NO_TOKEN when there is none. */
 uint32_t skv_vocab_find(const skv_vocab *v, const char *text, size_t n);
 

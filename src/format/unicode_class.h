@@ -24,7 +24,8 @@ enum skv_unicode {
     SKV_U_OLD_PUNCT = 1 << 9, /* what the Punctuation pre-tokenizer splits at */
     SKV_U_OLD_MARK = 1 << 10, /* what the StripAccents normalizer drops */
     SKV_U_WORD = 1 << 11,     /* \w, what a single-word token may not touch */
-    SKV_U_HAN = 1 << 12       /* \p{Han} */
+    SKV_U_HAN = 1 << 12,      /* \p{Han} */
+    SKV_U_NEWER = 1 << 13     /* unassigned for the normalizers: no decomposition, no order */
 };
 
 enum { SKV_UNICODE_BLOCK = 64, SKV_UNICODE_END = 0x110000 };
