@@ -165,7 +165,7 @@ static bool number_text(const skv_jstr *s, char *out, size_t n_out)
 static bool parse_float(skv_jv v, double *f)
 {
     char text[512], *end;
-    int64_t i;
+    int64_t i = 0;
     if (skv_j_as_int(v, &i)) {
         *f = (double)i;
         return true;
@@ -239,7 +239,7 @@ static skv_jv filter_float(skv_jrun *r, const skv_jcall *call)
 static skv_jv filter_abs(skv_jrun *r, const skv_jcall *call)
 {
     skv_jv v = call->self;
-    int64_t i;
+    int64_t i = 0;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return v;
     if (v.kind == SKV_J_FLOAT) return skv_j_float(fabs(v.as.f));
     if (skv_j_as_int(v, &i)) return skv_j_negate(r, v, i < 0);
@@ -264,7 +264,7 @@ static skv_jv filter_round(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"precision", "method"};
     skv_jv arg[2];
-    int64_t precision, i;
+    int64_t precision, i = 0;
     double f;
     if (!skv_j_bind(r, call, names, 2, 0, arg) || !skv_j_arg_int(r, call, arg[0], 0, &precision))
         return skv_j_undefined();
