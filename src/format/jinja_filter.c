@@ -33,7 +33,8 @@ static skv_jv filter_trim(skv_jrun *r, const skv_jcall *call)
     static const char *const names[] = {"chars"};
     skv_jv chars;
     if (!skv_j_bind(r, call, names, 1, 0, &chars)) return chars;
-    skv_jcall inner = {.self = call->self, .items = &chars, .what = call->what};
+    skv_jcall inner = {.self = call->self, .items = &chars};
+    memcpy(inner.what, call->what, sizeof inner.what);
     inner.n = chars.kind != SKV_J_MISSING;
     return as_method(r, &inner, skv_jstr_strip);
 }
@@ -59,7 +60,8 @@ static skv_jv filter_center(skv_jrun *r, const skv_jcall *call)
     skv_jv width;
     if (!skv_j_bind(r, call, names, 1, 0, &width)) return skv_j_undefined();
     if (width.kind == SKV_J_MISSING) width = skv_j_int(80);
-    skv_jcall inner = {.self = call->self, .items = &width, .n = 1, .what = call->what};
+    skv_jcall inner = {.self = call->self, .items = &width, .n = 1};
+    memcpy(inner.what, call->what, sizeof inner.what);
     return as_method(r, &inner, skv_jstr_center);
 }
 
