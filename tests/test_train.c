@@ -17,6 +17,7 @@
 
 #include "format/safetensors.h"
 #include "train/net.h"
+#include "train/optim.h"
 
 enum { TOKENS_MAX = 64 };
 
@@ -233,10 +234,78 @@ static void test_bf16_is_near(void **state)
     }
 }
 
+static double number_of(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+/* torch's own AdamW, clipping and schedule: the same ten losses and norms. */
+static void check_steps(const train_case *c, const json_t *steps)
+{
+    const skv_adamw_options options = {.beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .eps = 1e-8,
+                                       .weight_decay = 0.1,
+                                       .decay_vectors = true,
+                                       .max_norm = 0.5};
+    const skv_schedule schedule = {SKV_SCHEDULE_LINEAR, 3e-3, 0, 2, json_array_size(steps)};
+    opened o = open_case(c, 2, false);
+    skv_adamw opt;
+    skv_error err;
+    assert_int_equal(
+        skv_adamw_init(&opt, &options, skv_net_params(o.net), skv_net_pool(o.net), &err), SKV_OK);
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *want = json_array_get(steps, i);
+        skv_net_zero_gradients(o.net);
+        skv_net_sums sums = run_case(c, o.net);
+        double norm = skv_adamw_norm(&opt), loss = number_of(want, "loss");
+        double hidden = c->hidden_mult > 0 ? number_of(want, "hidden") : 0.0;
+        if (!(fabs(sums.loss - loss) <= 1e-5 * loss) ||
+            !(fabs(sums.hidden - hidden) <= 1e-5 * hidden) ||
+            !(fabs(norm - number_of(want, "norm")) <= 1e-4 * norm)) {
+            fail_msg("%s, step %zu: loss %.9g hidden %.9g norm %.9g, expected %.9g %.9g %.9g",
+                     c->file, i, sums.loss, sums.hidden, norm, loss, hidden,
+                     number_of(want, "norm"));
+        }
+        skv_adamw_step(&opt, skv_schedule_rate(&schedule, i), norm);
+    }
+    skv_adamw_release(&opt);
+    close_case(&o);
+}
+
+static void test_ten_steps(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(root); i++) {
+        train_case c = read_case(i);
+        const json_t *steps = json_object_get(c.json, "steps");
+        if (!steps) continue;
+        check_steps(&c, steps);
+        n++;
+    }
+    assert_int_equal(n, 5);
+}
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    skv_schedule s = {SKV_SCHEDULE_COSINE, 2.0, 0.1, 4, 104};
+    assert_true(fabs(skv_schedule_rate(&s, 0) - 0.5) < 1e-12);
+    assert_true(fabs(skv_schedule_rate(&s, 3) - 2.0) < 1e-12);
+    assert_true(fabs(skv_schedule_rate(&s, 54) - 1.1) < 1e-12);
+    assert_true(fabs(skv_schedule_rate(&s, 104) - 0.2) < 1e-12);
+    s.kind = SKV_SCHEDULE_LINEAR;
+    assert_true(fabs(skv_schedule_rate(&s, 29) - (0.2 + 1.8 * 0.75)) < 1e-12);
+    s.kind = SKV_SCHEDULE_CONSTANT;
+    assert_true(fabs(skv_schedule_rate(&s, 1000) - 2.0) < 1e-12);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_threads_change_nothing),
-                                       cmocka_unit_test(test_bf16_is_near)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_bf16_is_near), cmocka_unit_test(test_ten_steps),
+        cmocka_unit_test(test_schedules)};
     return cmocka_run_group_tests(tests, load_cases, free_cases);
 }
