@@ -16,6 +16,8 @@ typedef enum cli_command {
     CLI_TOKENIZE,
     CLI_RENDER,
     CLI_BENCH,
+    CLI_DISTILL,
+    CLI_TRAIN,
     CLI_HELP,
     CLI_VERSION,
     CLI_COMMAND_COUNT
@@ -44,6 +46,8 @@ int cli_run_score(const cli_options *options);
 int cli_run_tokenize(const cli_options *options);
 int cli_run_render(const cli_options *options);
 int cli_run_bench(const cli_options *options);
+int cli_run_distill(const cli_options *options);
+int cli_run_train(const cli_options *options);
 int cli_run_help(const cli_options *options);
 int cli_run_version(const cli_options *options);
 

@@ -211,6 +211,10 @@ static int check_command(const cli_options *o)
         return o->text_file != NULL ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM:
         return o->kv_layers != 0 ? CLI_DONE : cli_usage("transform: --kv-layers L is missing");
+    case CLI_DISTILL:
+    case CLI_TRAIN:
+        if (o->data.n > 0 || o->dry_run) return CLI_DONE;
+        return cli_usage("%s: --data FILE is missing", cli_command_at(o->command)->name);
     case CLI_RENDER:
         return o->messages_file != NULL ? CLI_DONE : cli_usage("render: --messages F is missing");
     case CLI_CHAT:
@@ -266,6 +270,9 @@ static void set_defaults(cli_options *out)
     *out = (cli_options){
         .n_tokens = CLI_NOT_GIVEN, .gen_tokens = 64, .batch = 1, .repeat = 3, .cpu = "best"};
     out->sampling = skv_sampling_default();
+    out->train_seed = UINT64_MAX;
+    out->rate = out->warmup = out->final_rate = out->beta1 = out->beta2 = out->weight_decay = -1;
+    out->clip = out->tau = out->hidden_loss = -1;
     out->prompt_lengths = (cli_sizes){.n = 1, .at = {512}};
 }
 

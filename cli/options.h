@@ -62,6 +62,14 @@ struct cli_options {
     size_t cost_context; /* --context of info; 0: the model's */
     bool as_papers;
 
+    /* Training. Numbers below 0: not given. */
+    cli_texts data;
+    size_t steps, seq, rows, accumulate, checkpoint_every; /* 0: not given */
+    uint64_t train_seed;                                   /* UINT64_MAX: not given */
+    double rate, warmup, final_rate, beta1, beta2, weight_decay, clip, tau, hidden_loss;
+    const char *loss, *trainable, *schedule, *denominator, *log_file;
+    bool from_scratch, resume, drop_teacher, f32, f32_weights, dry_run;
+
     const char *svg_file;
     bool list_options;
 };

@@ -5,6 +5,9 @@ _swiftkv_options() {
     local model='--threads --weights --kv --prefill --ctx --cpu --chunk'
     local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --stop --seed'
+    local training='--data --steps --seq --rows --accumulate --seed --lr --warmup --schedule
+        --final-lr --beta1 --beta2 --weight-decay --clip --f32 --f32-weights --checkpoint-every
+        --resume --log --dry-run --threads --cpu'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos $sampling $model --json" ;;
     chat) echo "--system --template --raw $sampling $model" ;;
@@ -15,6 +18,8 @@ _swiftkv_options() {
     similarity) echo "--text --svg --json $model" ;;
     transform) echo "--kv-layers --group" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
+    distill) echo "$training --kv-layers --group --loss --tau --hidden-loss --loss-denominator --trainable --drop-teacher" ;;
+    train) echo "$training --from-scratch" ;;
     esac
     echo --help
 }
@@ -24,15 +29,19 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat score tokenize render info similarity transform bench --help --version'
+        values='generate chat score tokenize render info similarity transform bench distill train --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;
         --kv) values='f32 bf16 fp8 int8' ;;
         --prefill) values='full swiftkv swiftkv-full teacher' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
+        --loss) values='kl lm' ;;
+        --trainable) values='qkv deep-layers all' ;;
+        --schedule) values='linear cosine constant' ;;
+        --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

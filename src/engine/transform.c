@@ -14,13 +14,13 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "format/companions.h"
 #include "format/config_write.h"
 #include "format/float16.h"
 #include "format/safetensors_write.h"
-#include "format/tokenizer.h"
 #include "skv/tools.h"
 
-enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FILE_BYTES_MAX = 256 << 20 };
+enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20 };
 
 /* A tensor to write: the mean of one or more tensors of the source. */
 typedef struct mean_tensor {
@@ -209,42 +209,6 @@ static skv_status write_config(const transform *t, const char *out, skv_error *e
     return status;
 }
 
-static skv_status copy_file(const char *from_folder, const char *out, const char *name,
-                            skv_error *err)
-{
-    char *from = skv_path_join(from_folder, name), *to = skv_path_join(out, name), *data = NULL;
-    size_t n;
-    skv_status status = SKV_OK;
-    if (!from || !to) {
-        status = skv_fail(err, SKV_MEMORY, "transform: no memory for %s", name);
-    } else if (skv_file_exists(from)) {
-        status = skv_file_read(from, FILE_BYTES_MAX, &data, &n, err);
-        if (status == SKV_OK) status = skv_file_write(to, data, n, err);
-    }
-    skv_free(data);
-    skv_free(from);
-    skv_free(to);
-    return status;
-}
-
-static skv_status copy_companions(const transform *t, const char *out, skv_error *err)
-{
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer.model",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "chat_template.jinja",
-                                        "generation_config.json"};
-    if (skv_source_gguf(t->source)) return SKV_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        SKV_TRY(copy_file(skv_source_path(t->source), out, names[i], err));
-    }
-    return SKV_OK;
-}
-
 /* config.json is written last: without it the folder is no model, so one that was not finished
  * cannot be mistaken for one that was. */
 static skv_status write_all(transform *t, const char *out, skv_error *err)
@@ -256,7 +220,9 @@ static skv_status write_all(transform *t, const char *out, skv_error *err)
     SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", out);
     SKV_TRY(skv_folder_create(out, err));
     SKV_TRY(skv_safetensors_write_folder(out, t->outs, t->n, SKV_SHARD_BYTES_MAX, err));
-    SKV_TRY(copy_companions(t, out, err));
+    if (!skv_source_gguf(t->source)) {
+        SKV_TRY(skv_companions_copy(skv_source_path(t->source), out, err));
+    }
     return write_config(t, out, err);
 }
 

@@ -1,0 +1,117 @@
+/**
+ * Training: from scratch, fine-tuning, and the recovery of SwiftKV models by distillation
+ * (arXiv:2410.03960, section 3.4), in which the model is its own teacher.
+ */
+#ifndef SKV_TRAIN_H
+#define SKV_TRAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/api.h"
+#include "skv/error.h"
+
+SKV_BEGIN
+
+typedef enum skv_train_task {
+    SKV_TRAIN_DISTILL, /* recover a SwiftKV student from its own teacher */
+    SKV_TRAIN_FINETUNE,
+    SKV_TRAIN_SCRATCH /* random weights: the model's folder needs config.json and a tokenizer */
+} skv_train_task;
+
+typedef enum skv_train_loss {
+    SKV_TRAIN_KL, /* tau^2 KL(teacher || student) */
+    SKV_TRAIN_LM  /* cross-entropy with the text */
+} skv_train_loss;
+
+typedef enum skv_train_part {
+    SKV_TRAIN_QKV,  /* the *_swiftkv projections and norm_swiftkv */
+    SKV_TRAIN_DEEP, /* everything in layers from l on, with norm_swiftkv */
+    SKV_TRAIN_ALL
+} skv_train_part;
+
+typedef enum skv_train_schedule {
+    SKV_TRAIN_CONSTANT,
+    SKV_TRAIN_LINEAR,
+    SKV_TRAIN_COSINE
+} skv_train_schedule;
+
+/* A step that was taken. */
+typedef struct skv_train_progress {
+    uint64_t step, steps;       /* steps done, of how many */
+    double loss, hidden;        /* the step's losses */
+    double rate, norm;          /* learning rate; norm of the gradients before clipping */
+    size_t tokens, loss_tokens; /* of the step */
+    double seconds, tokens_s;   /* since the start; of the last steps */
+    double eta;                 /* seconds left */
+    bool checkpoint;            /* one was written after it */
+} skv_train_progress;
+
+typedef struct skv_train_options {
+    skv_train_task task;
+    const char *model; /* a folder or a GGUF file */
+    const char *out;   /* a new folder; checkpoints lie in it */
+
+    /* The student of a model that has no SwiftKV weights yet. */
+    size_t kv_layers, group; /* 0: as the model has them; group 0: 1 */
+
+    /* Data. */
+    const char *const *data; /* text files, or *.json with an array of token ids */
+    size_t n_data;
+    size_t seq;        /* tokens of a sequence */
+    size_t rows;       /* sequences of a batch */
+    size_t accumulate; /* batches of a step */
+    uint64_t steps, seed;
+
+    /* What is learnt. */
+    skv_train_loss loss;
+    skv_train_part part;
+    double tau, hidden_mult;
+    bool all_positions; /* masked positions count in the denominator of the KL loss */
+
+    /* How. */
+    double rate, warmup_share; /* warm-up steps as a share of all */
+    skv_train_schedule schedule;
+    double final_share; /* of the rate, that the schedule ends with */
+    double beta1, beta2, eps, weight_decay, max_norm;
+    size_t threads;  /* 0: one for each processor */
+    const char *cpu; /* as in skv_engine_options */
+    bool f32;        /* products in f32, not bf16 */
+
+    /* Output. */
+    uint64_t checkpoint_every; /* steps; 0: only at the end and when stopped */
+    bool resume;               /* from the last good checkpoint in `out` */
+    bool drop_teacher;         /* leave out the projections that only the teacher uses */
+    bool f32_weights;          /* write all weights as f32, not in the model's own types */
+
+    /* Called after each step; false stops the run behind a checkpoint. May be NULL. */
+    bool (*on_step)(void *user, const skv_train_progress *progress);
+    void *user;
+} skv_train_options;
+
+SKV_API skv_train_options skv_train_options_default(skv_train_task task);
+
+/* What a run will take. */
+typedef struct skv_train_cost {
+    uint64_t parameters, trainable;
+    size_t weight_bytes, gradient_bytes, optimiser_bytes, teacher_bytes;
+    size_t activation_bytes; /* kept for the backward pass */
+    size_t scratch_bytes;
+    size_t tokens;     /* of a step */
+    double step_flops; /* of a step */
+} skv_train_cost;
+
+/** Builds the model and takes no step. No data is read. */
+SKV_CHECKED skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
+                                      skv_error *err);
+
+/**
+ * Trains and writes the model to options->out. A loss that is not finite ends the run with the
+ * step, the batch and the last good checkpoint named. SKV_CANCELLED when on_step stopped it.
+ */
+SKV_CHECKED skv_status skv_train_run(const skv_train_options *options, skv_error *err);
+
+SKV_END
+
+#endif

@@ -1,0 +1,276 @@
+/*
+ * Attention over packed documents, forward and backward, never holding more than a tile of scores
+ * (the scheme of FlashAttention, arXiv:2205.14135): forward keeps the logarithm of each row's sum
+ * of exponentials, backward recomputes the tiles from it.
+ *
+ *     P = exp(scale Q K^T - lse)        O = P V            delta = rowsum(dO * O)
+ *     dV = P^T dO     dP = dO V^T       dS = P * (dP - delta) * scale
+ *     dQ = dS K       dK = dS^T Q
+ *
+ * A forward task is one head and one tile of queries. A backward task is one head and one run of
+ * whole documents, so that no two tasks add to the same row of dK or dV; the heads of a group are
+ * summed afterwards in order.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "train/net_impl.h"
+
+enum {
+    TILE_Q = 64,      /* queries of a tile */
+    TILE_K = 128,     /* keys of a tile */
+    SEGMENT_MIN = 128 /* tokens of a run of documents, at least */
+};
+
+size_t net_attention_tile_floats(const skv_net *net)
+{
+    (void)net;
+    return 2 * TILE_Q * TILE_K + 2 * TILE_Q;
+}
+
+void net_segments(skv_net *net, const skv_train_batch *batch)
+{
+    size_t n = 0, T = batch->n_tokens;
+    for (size_t t = 0; t < T; t++) {
+        if (batch->doc_start[t] != t) continue;
+        if (n == 0 || t - net->segments[n - 1] >= SEGMENT_MIN) net->segments[n++] = (uint32_t)t;
+    }
+    net->segments[n] = (uint32_t)T;
+    net->n_segments = n;
+}
+
+typedef struct attention {
+    const net_pass *p;
+    const net_kept *a;
+    size_t Dh, n_heads, n_group, ldq, ldkv, window;
+    float scale;
+    size_t n_tiles; /* of queries, forward */
+} attention;
+
+static attention describe(const net_pass *p, size_t i, const net_kept *a)
+{
+    const skv_config *c = p->net->config;
+    const skv_layer_shape *shape = &c->layers[i];
+    return (attention){.p = p,
+                       .a = a,
+                       .Dh = c->head_dim,
+                       .n_heads = shape->n_heads,
+                       .n_group = shape->n_heads / shape->n_kv_heads,
+                       .ldq = shape->n_heads * c->head_dim,
+                       .ldkv = shape->n_kv_heads * c->head_dim,
+                       .window = shape->window,
+                       .scale = (float)c->attention_scale,
+                       .n_tiles = skv_ceil_div(p->batch->n_tokens, TILE_Q)};
+}
+
+/* The first key that token t sees; it grows with t. */
+static size_t first_key(const attention *s, size_t t)
+{
+    size_t first = s->p->batch->doc_start[t];
+    if (s->window > 0 && t + 1 > s->window) first = skv_max_size(first, t + 1 - s->window);
+    return first;
+}
+
+/* Keys [k0, k1) that token t sees, as columns of the tile; false when it sees none of them. */
+static bool visible(const attention *s, size_t t, size_t k0, size_t k1, size_t *from, size_t *to)
+{
+    size_t first = skv_max_size(first_key(s, t), k0), end = skv_min_size(t + 1, k1);
+    if (first >= end) return false;
+    *from = first - k0;
+    *to = end - k0;
+    return true;
+}
+
+static float *tiles_of(const attention *s, size_t i_thread)
+{
+    return s->p->net->attention_tiles + i_thread * net_attention_tile_floats(s->p->net);
+}
+
+/* c [m, n] (+)= a [m, Dh] b [n, Dh]^T. */
+static void scores(const attention *s, float *c, const float *q, const float *k, size_t m, size_t n,
+                   size_t i_thread)
+{
+    skv_gemm_serial(s->p->net->gemm,
+                    &(skv_gemm_args){.c = c,
+                                     .ldc = TILE_K,
+                                     .a = q,
+                                     .lda = s->ldq,
+                                     .b = k,
+                                     .ldb = s->ldkv,
+                                     .M = m,
+                                     .N = n,
+                                     .K = s->Dh,
+                                     .b_t = true},
+                    i_thread);
+}
+
+/* ---- forward ---- */
+
+/* Turns one row of scores into weights and rescales what the row has so far. */
+static void softmax_row(const attention *s, float *row, size_t n, size_t from, size_t to,
+                        float *max, float *sum, float *o)
+{
+    const skv_train_rows *rows = &s->p->net->rows;
+    float most = s->scale * rows->max(row + from, to - from);
+    if (most > *max) {
+        float factor = expf(*max - most);
+        for (size_t d = 0; d < s->Dh; d++) o[d] *= factor;
+        *sum *= factor;
+        *max = most;
+    }
+    *sum += rows->exp(row + from, s->scale, *max, to - from);
+    memset(row, 0, from * sizeof *row);
+    memset(row + to, 0, (n - to) * sizeof *row);
+}
+
+static void attend_tile(void *arg, size_t i_task, size_t i_thread)
+{
+    const attention *s = arg;
+    size_t head = i_task % s->n_heads, T = s->p->batch->n_tokens;
+    size_t q0 = i_task / s->n_heads * TILE_Q, q1 = skv_min_size(T, q0 + TILE_Q);
+    float *tile = tiles_of(s, i_thread), *max = tile + 2 * TILE_Q * TILE_K, *sum = max + TILE_Q;
+    float *o = s->a->o + q0 * s->ldq + head * s->Dh;
+    const float *q = s->a->q + q0 * s->ldq + head * s->Dh;
+    size_t kv = head / s->n_group * s->Dh;
+    for (size_t j = 0; j < q1 - q0; j++) {
+        max[j] = -HUGE_VALF;
+        sum[j] = 0;
+        memset(o + j * s->ldq, 0, s->Dh * sizeof *o);
+    }
+    for (size_t k0 = first_key(s, q0); k0 < q1; k0 += TILE_K) {
+        size_t n = skv_min_size(TILE_K, q1 - k0), from, to;
+        scores(s, tile, q, s->a->k + k0 * s->ldkv + kv, q1 - q0, n, i_thread);
+        for (size_t j = 0; j < q1 - q0; j++) {
+            float *row = tile + j * TILE_K;
+            if (visible(s, q0 + j, k0, k0 + n, &from, &to)) {
+                softmax_row(s, row, n, from, to, &max[j], &sum[j], o + j * s->ldq);
+            } else {
+                memset(row, 0, n * sizeof *row);
+            }
+        }
+        skv_gemm_serial(s->p->net->gemm,
+                        &(skv_gemm_args){.c = o,
+                                         .ldc = s->ldq,
+                                         .a = tile,
+                                         .lda = TILE_K,
+                                         .b = s->a->v + k0 * s->ldkv + kv,
+                                         .ldb = s->ldkv,
+                                         .M = q1 - q0,
+                                         .N = s->Dh,
+                                         .K = n,
+                                         .add = true},
+                        i_thread);
+    }
+    for (size_t j = 0; j < q1 - q0; j++) {
+        float inverse = 1.0f / sum[j];
+        for (size_t d = 0; d < s->Dh; d++) o[j * s->ldq + d] *= inverse;
+        s->a->lse[(q0 + j) * s->n_heads + head] = max[j] + logf(sum[j]);
+    }
+}
+
+void net_attend(const net_pass *p, size_t i, const net_kept *a)
+{
+    attention s = describe(p, i, a);
+    net_parallel(p->net, s.n_tiles * s.n_heads, attend_tile, &s);
+}
+
+/* ---- backward ---- */
+
+/* P and dS of one tile from the scores in p and dO V^T in ds. */
+static void back_rows(const attention *s, float *p, float *ds, size_t head, size_t q0, size_t m,
+                      size_t k0, size_t n)
+{
+    const skv_net *net = s->p->net;
+    for (size_t j = 0; j < m; j++) {
+        float *row = p + j * TILE_K, *drow = ds + j * TILE_K;
+        size_t from, to, at = (q0 + j) * s->n_heads + head;
+        if (!visible(s, q0 + j, k0, k0 + n, &from, &to)) {
+            memset(row, 0, n * sizeof *row);
+            memset(drow, 0, n * sizeof *row);
+            continue;
+        }
+        (void)net->rows.exp(row + from, s->scale, s->a->lse[at], to - from);
+        net->rows.softmax_back(drow + from, row + from, net->delta[at], s->scale, to - from);
+        memset(row, 0, from * sizeof *row);
+        memset(row + to, 0, (n - to) * sizeof *row);
+        memset(drow, 0, from * sizeof *row);
+        memset(drow + to, 0, (n - to) * sizeof *row);
+    }
+}
+
+static void back_tile(const attention *s, size_t head, size_t q0, size_t q1, size_t k0, size_t n,
+                      size_t i_thread)
+{
+    skv_net *net = s->p->net;
+    float *p = tiles_of(s, i_thread), *ds = p + TILE_Q * TILE_K;
+    size_t m = q1 - q0, at_q = q0 * s->ldq + head * s->Dh, at_k = k0 * s->ldq + head * s->Dh;
+    size_t at_kv = k0 * s->ldkv + head / s->n_group * s->Dh;
+    scores(s, p, s->a->q + at_q, s->a->k + at_kv, m, n, i_thread);
+    scores(s, ds, net->d_o + at_q, s->a->v + at_kv, m, n, i_thread);
+    back_rows(s, p, ds, head, q0, m, k0, n);
+    skv_gemm_args g = {.ldc = s->ldq, .lda = TILE_K, .N = s->Dh, .add = true};
+    g.c = net->dq + at_q;
+    g.a = ds;
+    g.b = s->a->k + at_kv;
+    g.ldb = s->ldkv;
+    g.M = m;
+    g.K = n;
+    skv_gemm_serial(net->gemm, &g, i_thread);
+    g.a_t = true;
+    g.M = n;
+    g.K = m;
+    g.ldb = s->ldq;
+    g.c = net->dk_heads + at_k;
+    g.b = s->a->q + at_q;
+    skv_gemm_serial(net->gemm, &g, i_thread);
+    g.c = net->dv_heads + at_k;
+    g.a = p;
+    g.b = net->d_o + at_q;
+    skv_gemm_serial(net->gemm, &g, i_thread);
+}
+
+static void attend_back(void *arg, size_t i_task, size_t i_thread)
+{
+    const attention *s = arg;
+    skv_net *net = s->p->net;
+    size_t head = i_task % s->n_heads, segment = i_task / s->n_heads;
+    size_t t0 = net->segments[segment], t1 = net->segments[segment + 1];
+    for (size_t t = t0; t < t1; t++) {
+        size_t at = t * s->ldq + head * s->Dh;
+        memset(net->dq + at, 0, s->Dh * sizeof(float));
+        memset(net->dk_heads + at, 0, s->Dh * sizeof(float));
+        memset(net->dv_heads + at, 0, s->Dh * sizeof(float));
+        net->delta[t * s->n_heads + head] = net->kernels.dot(net->d_o + at, s->a->o + at, s->Dh);
+    }
+    for (size_t q0 = t0; q0 < t1; q0 += TILE_Q) {
+        size_t q1 = skv_min_size(t1, q0 + TILE_Q);
+        for (size_t k0 = first_key(s, q0); k0 < q1; k0 += TILE_K) {
+            back_tile(s, head, q0, q1, k0, skv_min_size(TILE_K, q1 - k0), i_thread);
+        }
+    }
+}
+
+/* The query heads of a group share their keys and values: gradients add up. */
+static void sum_heads(void *arg, size_t i_task, size_t i_thread)
+{
+    const attention *s = arg;
+    skv_net *net = s->p->net;
+    size_t end = skv_min_size(s->p->batch->n_tokens, (i_task + 1) * TILE_Q);
+    (void)i_thread;
+    for (size_t t = i_task * TILE_Q; t < end; t++) {
+        for (size_t head = 0; head < s->n_heads; head++) {
+            size_t at = t * s->ldq + head * s->Dh;
+            size_t to = t * s->ldkv + head / s->n_group * s->Dh;
+            net->kernels.axpy(net->dk + to, 1.0f, net->dk_heads + at, s->Dh);
+            net->kernels.axpy(net->dv + to, 1.0f, net->dv_heads + at, s->Dh);
+        }
+    }
+}
+
+void net_attend_back(const net_pass *p, size_t i, const net_kept *a)
+{
+    attention s = describe(p, i, a);
+    net_parallel(p->net, s.n_heads * p->net->n_segments, attend_back, &s);
+    net_parallel(p->net, s.n_tiles, sum_heads, &s);
+}

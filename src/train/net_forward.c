@@ -1,0 +1,113 @@
+/* The layers, forward. */
+#include <string.h>
+
+#include "base/size.h"
+#include "train/net_impl.h"
+
+static const float *values(const net_pass *p, const skv_param *param)
+{
+    return p->teacher ? param->teacher : param->w;
+}
+
+static bool keeps(const net_pass *p, size_t i)
+{
+    return p->keep && i < p->net->config->n_layers && p->net->layers[i].keep;
+}
+
+static net_kept *kept_of(const net_pass *p, size_t i)
+{
+    return keeps(p, i) ? &p->net->layers[i].kept : &p->net->scratch;
+}
+
+float *net_boundary(const net_pass *p, size_t i)
+{
+    if (i == p->net->config->n_layers) return p->net->x_last;
+    return kept_of(p, i)->x;
+}
+
+enum { EMBED_ROWS = 64 };
+
+typedef struct embed_job {
+    const net_pass *p;
+    float *x;
+} embed_job;
+
+static void embed_rows(void *arg, size_t i_task, size_t i_thread)
+{
+    const embed_job *j = arg;
+    const net_pass *p = j->p;
+    size_t D = p->net->config->hidden, T = p->batch->n_tokens;
+    const float *table = values(p, p->net->embedding);
+    (void)i_thread;
+    for (size_t t = i_task * EMBED_ROWS; t < skv_min_size(T, (i_task + 1) * EMBED_ROWS); t++) {
+        memcpy(j->x + t * D, table + (size_t)p->batch->ids[t] * D, D * sizeof(float));
+    }
+}
+
+void net_embed(const net_pass *p, float *x)
+{
+    embed_job j = {p, x};
+    net_parallel(p->net, skv_ceil_div(p->batch->n_tokens, EMBED_ROWS), embed_rows, &j);
+}
+
+/* Head-wise norm and rotation: raw may be the same as out. */
+static void finish_heads(const net_pass *p, float *out, float *raw, const skv_param *norm,
+                         size_t n_heads, size_t i_rope)
+{
+    size_t T = p->batch->n_tokens, Dh = p->net->config->head_dim;
+    if (norm) net_norm(p->net, out, raw, values(p, norm), T * n_heads, Dh);
+    net_rotate(p->net, out, T, n_heads, i_rope, false);
+}
+
+static void make_kv(const net_pass *p, size_t i, net_kept *a, const net_projections *from,
+                    const float *source)
+{
+    const skv_layer_shape *shape = &p->net->config->layers[i];
+    net_mul(p, a->k_raw, source, &from->k, false);
+    net_mul(p, a->v, source, &from->v, false);
+    finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);
+}
+
+static void run_attention(const net_pass *p, size_t i, net_kept *a)
+{
+    skv_net *net = p->net;
+    const net_layer *layer = &net->layers[i];
+    const skv_layer_shape *shape = &net->config->layers[i];
+    size_t T = p->batch->n_tokens, D = net->config->hidden;
+    bool deep = p->student && i >= net->kv_from;
+    const net_projections *from = deep ? &layer->swiftkv : &layer->own;
+    net_norm(net, net->normed, a->x, values(p, layer->attn_norm), T, D);
+    net_mul(p, a->q_raw, net->normed, &from->q, false);
+    finish_heads(p, a->q, a->q_raw, from->q_norm, shape->n_heads, shape->i_rope);
+    if (from->k.w) make_kv(p, i, a, from, deep ? net->swift : net->normed);
+    net_attend(p, i, a);
+    net_copy(net, a->mid, a->x, T * D);
+    net_mul(p, a->mid, a->o, &layer->o, true);
+}
+
+static void run_mlp(const net_pass *p, size_t i, net_kept *a, float *out)
+{
+    skv_net *net = p->net;
+    const net_layer *layer = &net->layers[i];
+    size_t T = p->batch->n_tokens, D = net->config->hidden, F = net->config->layers[i].ffn;
+    net_norm(net, net->normed, a->mid, values(p, layer->ffn_norm), T, D);
+    net_mul(p, a->gate, net->normed, &layer->gate, false);
+    net_mul(p, a->up, net->normed, &layer->up, false);
+    net_silu_glu(net, net->h, a->gate, a->up, T * F);
+    net_copy(net, out, a->mid, T * D);
+    net_mul(p, out, net->h, &layer->down, true);
+}
+
+void net_forward(const net_pass *p, size_t first, size_t end)
+{
+    skv_net *net = p->net;
+    size_t T = p->batch->n_tokens, D = net->config->hidden;
+    for (size_t i = first; i < end; i++) {
+        net_kept *a = kept_of(p, i);
+        if (p->student && i == net->kv_from) {
+            net_norm(net, net->swift, a->x, values(p, net->norm_swiftkv), T, D);
+        }
+        run_attention(p, i, a);
+        run_mlp(p, i, a, net_boundary(p, i + 1));
+    }
+}

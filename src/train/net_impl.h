@@ -1,0 +1,146 @@
+/* The inside of a model in training, shared by the files net*.c: see net.h. */
+#ifndef SKV_TRAIN_NET_IMPL_H
+#define SKV_TRAIN_NET_IMPL_H
+
+#include "kernels/train_rows.h"
+#include "model/rope.h"
+#include "train/gemm.h"
+#include "train/net.h"
+
+enum { NET_PARTS = 64 /* partial sums over rows, whatever the number of threads */ };
+
+typedef struct net_linear {
+    skv_param *w;    /* [N, K] */
+    skv_param *bias; /* [N] or NULL */
+} net_linear;
+
+/* q, k, v with the norms of the heads: a layer's own, or its *_swiftkv ones. */
+typedef struct net_projections {
+    net_linear q, k, v;         /* k, v are absent (w NULL) in layers that read another's */
+    skv_param *q_norm, *k_norm; /* [Dh] or NULL */
+} net_projections;
+
+/* What a layer leaves for its backward pass. Without head norms q_raw is q and k_raw is k. In an
+ * AcrossKV group k, k_raw and v are the first layer's. */
+typedef struct net_kept {
+    float *x;             /* [T, D]: its input */
+    float *q, *q_raw;     /* [T, H Dh]: rotated; before norm and rotation */
+    float *k, *k_raw, *v; /* [T, Hk Dh] */
+    float *o;             /* [T, H Dh]: out of attention */
+    float *lse;           /* [T, H]: log sum exp of the scores */
+    float *mid;           /* [T, D]: after attention */
+    float *gate, *up;     /* [T, F] */
+} net_kept;
+
+typedef struct net_layer {
+    skv_param *attn_norm, *ffn_norm; /* [D] */
+    net_projections own, swiftkv;
+    net_linear o, gate, up, down;
+    bool keep; /* it has a backward pass */
+    net_kept kept;
+} net_layer;
+
+struct skv_net {
+    const skv_config *config; /* borrowed */
+    skv_net_options options;
+    skv_pool *pool; /* owned */
+    skv_kernels kernels;
+    skv_train_rows rows;
+    skv_gemm *gemm; /* owned */
+    skv_params params;
+    net_layer *layers;     /* owned, [L] */
+    skv_param *embedding;  /* [V, D] */
+    skv_param *final_norm; /* [D] */
+    skv_param *head;       /* [V, D]: the embedding when tied */
+    skv_param *norm_swiftkv;
+    skv_rope_table ropes[2];
+    size_t teacher_from; /* teacher and student agree on the layers before */
+    size_t kv_from;      /* l of a student; L otherwise */
+
+    /* Memory of a step: one mapped block. */
+    float *memory;
+    size_t n_memory, n_kept; /* floats */
+    size_t max_heads, max_kv_heads, max_ffn;
+    size_t loss_rows;           /* rows of a tile of logits */
+    net_kept scratch;           /* what a layer that keeps nothing writes */
+    float *x_last;              /* [T, D]: x_L */
+    float *x_shared;            /* [T, D]: x_l, where the teacher's pass met the student's */
+    float *swift;               /* [T, D]: norm_swiftkv(x_l) */
+    float *normed;              /* [T, D] */
+    float *final, *final_t;     /* [T, D]: norm(x_L), of the student and of the teacher */
+    float *hidden_t;            /* [T, D]: the teacher's x_{L-1} */
+    float *h, *dh;              /* [T, F] */
+    float *dx, *da, *dswift;    /* [T, D] */
+    float *dq, *d_o;            /* [T, H Dh] */
+    float *dk, *dv;             /* [T, Hk Dh]: summed over a group */
+    float *dk_heads, *dv_heads; /* [T, H Dh]: one for each query head */
+    float *delta;               /* [T, H] */
+    float *attention_tiles;     /* [threads, ...] */
+    float *partial;             /* [NET_PARTS, max(D, F, H Dh)] */
+    float *cos[2], *sin[2];     /* [T, n_rot / 2] */
+    float *logits, *logits_t;   /* [loss_rows, V] */
+    float *tile, *tile_t;       /* [loss_rows, D] */
+    double *row_loss;           /* [T] */
+    uint32_t *loss_list;        /* [T]: positions with a loss */
+    uint32_t *segments;         /* [T + 1]: tokens at which runs of whole documents begin */
+    size_t n_segments;
+};
+
+/* One pass through the layers. */
+typedef struct net_pass {
+    skv_net *net;
+    const skv_train_batch *batch;
+    bool student; /* SwiftKV from l on */
+    bool teacher; /* computes with the teacher's weights */
+    bool keep;
+} net_pass;
+
+/* ---- net_memory.c ---- */
+SKV_MUST_CHECK skv_status net_memory_take(skv_net *net, skv_error *err);
+
+/* ---- net_load.c ---- */
+SKV_MUST_CHECK skv_status net_describe(skv_net *net, skv_error *err);
+SKV_MUST_CHECK skv_status net_load(skv_net *net, const skv_source *source, skv_error *err);
+
+/* ---- net_ops.c: operations over rows, on all threads ---- */
+void net_parallel(skv_net *net, size_t n, skv_task_fn *fn, void *arg);
+void net_copy(skv_net *net, float *y, const float *x, size_t n);
+/* y [n_rows, n] = norm(x). */
+void net_norm(skv_net *net, float *y, const float *x, const float *w, size_t n_rows, size_t n);
+/* dx += and, where `w` is trained, its gradient +=. */
+void net_norm_back(skv_net *net, float *dx, const float *dy, const float *x, const skv_param *w,
+                   size_t n_rows, size_t n);
+/* Rotates x [T, n_heads Dh] by the angles of the positions, or back. */
+void net_rotate(skv_net *net, float *x, size_t n_tokens, size_t n_heads, size_t i_rope, bool back);
+void net_silu_glu(skv_net *net, float *h, const float *gate, const float *up, size_t n);
+/* gate and up become their gradients. */
+void net_silu_glu_back(skv_net *net, float *gate, float *up, const float *dh, size_t n);
+/* grad of a bias += the sum of the rows of dy. */
+void net_bias_back(skv_net *net, skv_param *bias, const float *dy, size_t n_rows);
+
+/* ---- net_linear.c: products with weights ---- */
+/* y [T, N] = x W^T + bias; with add, onto y. */
+void net_mul(const net_pass *p, float *y, const float *x, const net_linear *l, bool add);
+/* dx [T, K] (+)= dy W. */
+void net_mul_back(const net_pass *p, float *dx, const float *dy, const net_linear *l, bool add);
+/* Gradients of W and bias, where they are trained; x is not read otherwise. */
+void net_mul_grad(const net_pass *p, const float *dy, const float *x, const net_linear *l);
+bool net_linear_trained(const net_linear *l);
+
+/* ---- net_attention.c ---- */
+void net_segments(skv_net *net, const skv_train_batch *batch);
+void net_attend(const net_pass *p, size_t i, const net_kept *a);
+/* From d_o: dq is set, dk and dv are added to. */
+void net_attend_back(const net_pass *p, size_t i, const net_kept *a);
+size_t net_attention_tile_floats(const skv_net *net);
+
+/* ---- net_forward.c, net_backward.c, net_loss.c ---- */
+void net_embed(const net_pass *p, float *x);
+/* Layers [first, end); x_first lies in net_boundary(p, first). */
+void net_forward(const net_pass *p, size_t first, size_t end);
+float *net_boundary(const net_pass *p, size_t i);
+void net_backward(const net_pass *p, const skv_net_scale *scale);
+/* Sums of the batch; with `backward`, dx becomes the gradient of the final norm's output. */
+void net_loss(const net_pass *p, const skv_net_scale *scale, bool backward, skv_net_sums *sums);
+
+#endif

@@ -1,0 +1,206 @@
+/*
+ * The parameters of a model: which there are, by their published names, and where their first
+ * values come from: a file, a file without SwiftKV weights (initialised as their authors do, see
+ * skv_transform), or a random draw.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "train/net_impl.h"
+
+enum { PARAMS_A_LAYER = 32, PARAMS_OUTSIDE = 4, PART_NAME_MAX = 64 };
+
+/* ---- which there are ---- */
+
+static skv_param *add(skv_net *net, size_t layer, const char *name, size_t n_rows, size_t n_columns)
+{
+    skv_param *p = skv_params_add(&net->params, name, n_rows, n_columns);
+    p->layer = layer;
+    p->trainable = net->options.trainable && net->options.trainable(net->options.user, name);
+    return p;
+}
+
+static skv_param *add_in_layer(skv_net *net, size_t i, const char *what, size_t n_rows,
+                               size_t n_columns)
+{
+    char name[SKV_PARAM_NAME_MAX];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%.80s", i, what);
+    return add(net, i, name, n_rows, n_columns);
+}
+
+static net_linear add_linear(skv_net *net, size_t i, const char *what, size_t n_rows,
+                             size_t n_columns, bool bias)
+{
+    char name[PART_NAME_MAX];
+    net_linear l = {0};
+    (void)snprintf(name, sizeof name, "%s.weight", what);
+    l.w = add_in_layer(net, i, name, n_rows, n_columns);
+    if (!bias) return l;
+    (void)snprintf(name, sizeof name, "%s.bias", what);
+    l.bias = add_in_layer(net, i, name, 0, n_rows);
+    return l;
+}
+
+static net_projections add_projections(skv_net *net, size_t i, const char *suffix, bool with_kv)
+{
+    const skv_config *c = net->config;
+    size_t D = c->hidden, Dh = c->head_dim;
+    size_t n_q = c->layers[i].n_heads * Dh, n_kv = c->layers[i].n_kv_heads * Dh;
+    char name[PART_NAME_MAX];
+    net_projections out = {0};
+    (void)snprintf(name, sizeof name, "self_attn.q_proj%s", suffix);
+    out.q = add_linear(net, i, name, n_q, D, c->qkv_bias);
+    if (c->qk_norm) {
+        (void)snprintf(name, sizeof name, "self_attn.q_norm%s.weight", suffix);
+        out.q_norm = add_in_layer(net, i, name, 0, Dh);
+    }
+    if (!with_kv) return out;
+    (void)snprintf(name, sizeof name, "self_attn.k_proj%s", suffix);
+    out.k = add_linear(net, i, name, n_kv, D, c->qkv_bias);
+    (void)snprintf(name, sizeof name, "self_attn.v_proj%s", suffix);
+    out.v = add_linear(net, i, name, n_kv, D, c->qkv_bias);
+    if (c->qk_norm) {
+        (void)snprintf(name, sizeof name, "self_attn.k_norm%s.weight", suffix);
+        out.k_norm = add_in_layer(net, i, name, 0, Dh);
+    }
+    return out;
+}
+
+static void describe_layer(skv_net *net, size_t i)
+{
+    const skv_config *c = net->config;
+    net_layer *layer = &net->layers[i];
+    size_t D = c->hidden, F = c->layers[i].ffn, n_q = c->layers[i].n_heads * c->head_dim;
+    layer->attn_norm = add_in_layer(net, i, "input_layernorm.weight", 0, D);
+    layer->own = add_projections(net, i, "", true);
+    if (c->swiftkv && i >= c->kv_layers) {
+        bool first = (i - c->kv_layers) % c->kv_group == 0;
+        layer->swiftkv = add_projections(net, i, "_swiftkv", first);
+    }
+    layer->o = add_linear(net, i, "self_attn.o_proj", D, n_q, c->o_bias);
+    layer->ffn_norm = add_in_layer(net, i, "post_attention_layernorm.weight", 0, D);
+    layer->gate = add_linear(net, i, "mlp.gate_proj", F, D, c->mlp_bias);
+    layer->up = add_linear(net, i, "mlp.up_proj", F, D, c->mlp_bias);
+    layer->down = add_linear(net, i, "mlp.down_proj", D, F, c->mlp_bias);
+}
+
+skv_status net_describe(skv_net *net, skv_error *err)
+{
+    const skv_config *c = net->config;
+    size_t L = c->n_layers;
+    net->layers = skv_alloc_zero(L, sizeof *net->layers);
+    SKV_REQUIRE(net->layers, err, SKV_MEMORY, "training: no memory for %zu layers", L);
+    SKV_TRY(skv_params_init(&net->params, L * PARAMS_A_LAYER + PARAMS_OUTSIDE, err));
+    net->embedding = add(net, 0, "model.embed_tokens.weight", c->vocab, c->hidden);
+    for (size_t i = 0; i < L; i++) describe_layer(net, i);
+    if (c->swiftkv && c->kv_layers < L) {
+        net->norm_swiftkv = add(net, c->kv_layers, "model.norm_swiftkv.weight", 0, c->hidden);
+    }
+    net->final_norm = add(net, L, "model.norm.weight", 0, c->hidden);
+    net->head = c->tied ? net->embedding : add(net, L, "lm_head.weight", c->vocab, c->hidden);
+    return SKV_OK;
+}
+
+/* ---- first values ---- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* Normal with deviation 0.02; projections back into the residual stream are smaller by the root
+ * of their number. */
+static void draw(const skv_net *net, skv_param *p, size_t i_param)
+{
+    skv_rng rng;
+    size_t n = skv_param_size(p);
+    double deviation = 0.02;
+    if (strstr(p->name, "o_proj.weight") || strstr(p->name, "down_proj.weight")) {
+        deviation /= sqrt(2.0 * (double)net->config->n_layers);
+    }
+    skv_rng_init(&rng, skv_mix64(net->options.seed) + i_param);
+    for (size_t j = 0; j < n; j++) {
+        if (p->vector) {
+            p->w[j] = ends_with(p->name, ".bias") ? 0.0f : 1.0f;
+        } else {
+            p->w[j] = (float)(deviation * skv_rng_normal(&rng));
+        }
+    }
+}
+
+static skv_status copy_tensor(skv_param *p, const skv_tensor *t, const char *path, skv_error *err)
+{
+    SKV_REQUIRE(skv_tensor_columns(t) == p->n_columns && skv_tensor_rows(t) == p->n_rows, err,
+                SKV_FORMAT, "%s: tensor %s is [%zu,%zu], expected [%zu,%zu]", path, p->name,
+                skv_tensor_rows(t), skv_tensor_columns(t), p->n_rows, p->n_columns);
+    skv_tensor_read_rows(t, 0, p->n_rows, p->w);
+    return SKV_OK;
+}
+
+/* A *_swiftkv parameter of a model that has none yet: the mean of the layers' own over the layers
+ * that will share it. */
+static skv_status initialise(const skv_net *net, skv_param *p, skv_error *err)
+{
+    const char *mark = strstr(p->name, "_swiftkv");
+    size_t n_layers = strstr(p->name, ".q_") ? 1 : net->config->kv_group;
+    size_t i0 = p->layer, n = skv_param_size(p);
+    bool is_norm = strncmp(p->name, "model.norm_swiftkv", 18) == 0;
+    if (is_norm) n_layers = 1;
+    memset(p->w, 0, n * sizeof *p->w);
+    for (size_t i = i0; i < i0 + n_layers; i++) {
+        char name[SKV_PARAM_NAME_MAX];
+        if (is_norm) {
+            (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", i);
+        } else {
+            const char *what = strstr(p->name, "self_attn.");
+            (void)snprintf(name, sizeof name, "model.layers.%zu.%.*s%s", i, (int)(mark - what),
+                           what, mark + strlen("_swiftkv"));
+        }
+        const skv_param *from = skv_params_find(&net->params, name);
+        SKV_REQUIRE(from && skv_param_size(from) == n, err, SKV_FORMAT,
+                    "%s: cannot be initialised from %s", p->name, name);
+        for (size_t j = 0; j < n; j++) p->w[j] += from->w[j] / (float)n_layers;
+    }
+    return SKV_OK;
+}
+
+static bool is_own_projection(const char *name)
+{
+    return strstr(name, "self_attn.") && !strstr(name, "o_proj") && !strstr(name, "_swiftkv");
+}
+
+/* A student runs without the teacher's projections in its deep layers; a teacher cannot. */
+static bool may_be_absent(const skv_net *net, const skv_param *p)
+{
+    return net->kv_from < net->config->n_layers && p->layer >= net->kv_from &&
+           net->options.loss == SKV_LOSS_LM && net->options.hidden_mult <= 0 &&
+           is_own_projection(p->name);
+}
+
+skv_status net_load(skv_net *net, const skv_source *source, skv_error *err)
+{
+    bool has_swiftkv = source && skv_source_config(source)->swiftkv;
+    for (size_t i = 0; i < net->params.n; i++) {
+        skv_param *p = &net->params.at[i];
+        const char *path = source ? skv_source_path(source) : "";
+        const skv_tensor *t = source ? skv_source_find(source, p->name) : NULL;
+        if (t) {
+            SKV_TRY(copy_tensor(p, t, path, err));
+        } else if (!source) {
+            draw(net, p, i);
+        } else if (has_swiftkv || !strstr(p->name, "_swiftkv")) {
+            SKV_REQUIRE(may_be_absent(net, p), err, SKV_FORMAT, "%s: tensor %s is missing", path,
+                        p->name);
+        }
+    }
+    for (size_t i = 0; source && !has_swiftkv && i < net->params.n; i++) {
+        skv_param *p = &net->params.at[i];
+        if (strstr(p->name, "_swiftkv")) SKV_TRY(initialise(net, p, err));
+    }
+    skv_params_keep_teacher(&net->params);
+    return SKV_OK;
+}

@@ -1,0 +1,54 @@
+/*
+ * The parameters of a model in training: f32 master weights under their published names, and
+ * gradients for those that are trained.
+ */
+#ifndef SKV_TRAIN_PARAM_H
+#define SKV_TRAIN_PARAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/fail.h"
+
+enum { SKV_PARAM_NAME_MAX = 128 };
+
+typedef struct skv_param {
+    char name[SKV_PARAM_NAME_MAX];
+    size_t n_rows, n_columns; /* a vector has one row */
+    bool vector;
+    bool trainable;
+    size_t layer;         /* it takes part in from this layer on; 0 for the embedding */
+    float *w;             /* [n_rows, n_columns], in the arena */
+    float *grad;          /* the same, NULL when frozen */
+    const float *teacher; /* what a teacher computes with: w, or a copy of its first state */
+} skv_param;
+
+typedef struct skv_params {
+    skv_param *at; /* owned, [n] */
+    size_t n, n_max;
+    float *weights; /* owned, [n_weights], mapped */
+    size_t n_weights;
+    float *grads; /* owned, [n_trainable]: gradients one behind another, mapped */
+    size_t n_trainable;
+    float *copies; /* owned, [n_copies]: the teacher's own, mapped */
+    size_t n_copies;
+} skv_params;
+
+/** Room for n_max descriptions. */
+SKV_MUST_CHECK skv_status skv_params_init(skv_params *params, size_t n_max, skv_error *err);
+void skv_params_release(skv_params *params);
+/** Describes one more; n_rows 0 makes a vector. */
+skv_param *skv_params_add(skv_params *params, const char *name, size_t n_rows, size_t n_columns);
+/** Takes memory for all weights; gradients and (with `copies`) the teacher's copies of the
+ * trainable ones. */
+SKV_MUST_CHECK skv_status skv_params_allocate(skv_params *params, bool copies, skv_error *err);
+skv_param *skv_params_find(const skv_params *params, const char *name);
+/** Copies trainable weights to where the teacher reads them. */
+void skv_params_keep_teacher(skv_params *params);
+
+static inline size_t skv_param_size(const skv_param *p)
+{
+    return p->n_rows * p->n_columns;
+}
+
+#endif

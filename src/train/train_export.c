@@ -1,0 +1,146 @@
+/*
+ * The trained model as a folder: the published layout of SwiftKV checkpoints, or the model's own.
+ * config.json is written last, so that a folder without it is no model.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/companions.h"
+#include "format/config_write.h"
+#include "format/float16.h"
+#include "format/safetensors_write.h"
+#include "train/trainer.h"
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+typedef struct row_writer {
+    const skv_param *param;
+    skv_dtype type;
+} row_writer;
+
+/* A vector is one row, and so is a matrix's row. */
+static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+{
+    const row_writer *w = arg;
+    size_t columns = w->param->n_columns;
+    const float *x = w->param->w + row0 * columns;
+    (void)err;
+    for (size_t i = 0; i < n * columns; i++) {
+        uint16_t half = w->type == SKV_DTYPE_F16 ? skv_f16_of_float(x[i]) : skv_f32_to_bf16(x[i]);
+        if (w->type == SKV_DTYPE_F32) {
+            memcpy(out + 4 * i, &x[i], 4);
+        } else {
+            memcpy(out + 2 * i, &half, 2);
+        }
+    }
+    return SKV_OK;
+}
+
+/* The projections of a deep layer that only the teacher computes with. */
+static bool is_dead(const skv_trainer *t, const skv_param *p)
+{
+    return t->config.swiftkv && p->layer >= t->config.kv_layers && strstr(p->name, "self_attn.") &&
+           !strstr(p->name, "o_proj") && !strstr(p->name, "_swiftkv");
+}
+
+/* A source that came without its teacher has none to write. */
+static bool is_absent(const skv_trainer *t, const skv_param *p)
+{
+    return is_dead(t, p) && t->source && skv_source_config(t->source)->swiftkv &&
+           !skv_source_find(t->source, p->name);
+}
+
+/* The type of the model's file: f32 and f16 stay; everything else is written as bf16. */
+static skv_dtype type_of(const skv_trainer *t, const skv_param *p)
+{
+    if (t->options->f32_weights) return SKV_DTYPE_F32;
+    if (!t->source) return strcmp(t->config.dtype, "float32") == 0 ? SKV_DTYPE_F32 : SKV_DTYPE_BF16;
+    const skv_tensor *from = skv_source_find(t->source, p->name);
+    if (!from) from = skv_source_find(t->source, "model.layers.0.self_attn.q_proj.weight");
+    if (from && (from->type == SKV_DTYPE_F32 || from->type == SKV_DTYPE_F16)) return from->type;
+    return SKV_DTYPE_BF16;
+}
+
+static skv_status write_weights(const skv_trainer *t, const char *out, skv_error *err)
+{
+    const skv_params *params = skv_net_params(t->net);
+    skv_tensor_out *outs = skv_alloc_zero(params->n, sizeof *outs);
+    row_writer *writers = skv_alloc_zero(params->n, sizeof *writers);
+    size_t n = 0;
+    skv_status status = SKV_OK;
+    if (!outs || !writers) status = skv_fail(err, SKV_MEMORY, "%s: no memory", out);
+    for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
+        const skv_param *p = &params->at[i];
+        if ((t->options->drop_teacher && is_dead(t, p)) || is_absent(t, p)) continue;
+        writers[n] = (row_writer){p, type_of(t, p)};
+        outs[n] = (skv_tensor_out){.name = p->name,
+                                   .type = writers[n].type,
+                                   .n_dims = p->vector ? 1 : 2,
+                                   .dims = {p->n_rows, p->n_columns},
+                                   .rows = write_rows,
+                                   .arg = &writers[n]};
+        if (p->vector) outs[n].dims[0] = p->n_columns;
+        n++;
+    }
+    if (status == SKV_OK) {
+        status = skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
+    }
+    skv_free(outs);
+    skv_free(writers);
+    return status;
+}
+
+/* What config.json says of the weights' type. */
+static skv_config described(const skv_trainer *t)
+{
+    skv_config c = t->config;
+    if (t->options->f32_weights) memcpy(c.dtype, "float32", sizeof "float32");
+    return c;
+}
+
+static skv_status make_config(const skv_trainer *t, skv_buf *json, skv_error *err)
+{
+    skv_config c = described(t);
+    if (t->source && skv_source_gguf(t->source)) return skv_config_json_from_config(&c, json, err);
+    char *from = skv_path_join(t->options->model, "config.json"), *text = NULL;
+    size_t n = 0;
+    SKV_REQUIRE(from, err, SKV_MEMORY, "training: no memory");
+    skv_status status = skv_file_read(from, CONFIG_BYTES_MAX, &text, &n, err);
+    if (status == SKV_OK && c.swiftkv) {
+        status = skv_config_json_for_swiftkv(text, n, from, &c, json, err);
+    } else if (status == SKV_OK && t->options->f32_weights) {
+        status = skv_config_json_from_config(&c, json, err);
+    } else if (status == SKV_OK) {
+        (void)skv_buf_append(json, text, n);
+    }
+    skv_free(text);
+    skv_free(from);
+    return status;
+}
+
+static skv_status write_config(const skv_trainer *t, const char *out, skv_error *err)
+{
+    skv_buf json;
+    skv_buf_init(&json, CONFIG_BYTES_MAX);
+    char *path = skv_path_join(out, "config.json");
+    skv_status status = make_config(t, &json, err);
+    if (status == SKV_OK && (json.failed || !path)) {
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory for config.json", out);
+    }
+    if (status == SKV_OK) status = skv_file_write(path, json.data, json.size, err);
+    skv_free(path);
+    skv_buf_release(&json);
+    return status;
+}
+
+skv_status skv_trainer_export(const skv_trainer *t, skv_error *err)
+{
+    const char *out = t->options->out;
+    SKV_TRY(write_weights(t, out, err));
+    if (!t->source || !skv_source_gguf(t->source)) {
+        SKV_TRY(skv_companions_copy(t->options->model, out, err));
+    }
+    return write_config(t, out, err);
+}

@@ -1,0 +1,318 @@
+/* One training run: see trainer.h. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+enum { CONFIG_BYTES_MAX = 16 << 20, RATE_STEPS = 16 };
+
+/* A batch of a step that has several: their number of losses is known before the first runs. */
+struct skv_train_copy {
+    skv_train_batch batch;
+    int32_t *ids, *targets;          /* owned */
+    uint32_t *positions, *doc_start; /* owned */
+};
+
+/* ---- opening ---- */
+
+static skv_status read_config(const char *folder, skv_config *out, skv_error *err)
+{
+    char *path = skv_path_join(folder, "config.json"), *text = NULL;
+    size_t n = 0;
+    SKV_REQUIRE(path, err, SKV_MEMORY, "training: no memory");
+    skv_status status = skv_file_read(path, CONFIG_BYTES_MAX, &text, &n, err);
+    if (status == SKV_OK) status = skv_config_parse(text, n, path, out, err);
+    skv_free(text);
+    skv_free(path);
+    return status;
+}
+
+/* The configuration as a SwiftKV model's, where the options make it one. */
+static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    skv_config *c = &t->config;
+    if (o->kv_layers == 0) return SKV_OK;
+    size_t group = o->group ? o->group : 1;
+    if (c->swiftkv) {
+        SKV_REQUIRE(c->kv_layers == o->kv_layers && c->kv_group == group, err, SKV_ARGUMENT,
+                    "%s: has SwiftKV weights for %zu layers in groups of %zu, not %zu and %zu",
+                    o->model, c->kv_layers, c->kv_group, o->kv_layers, group);
+        return SKV_OK;
+    }
+    size_t n = strlen(c->architecture);
+    SKV_REQUIRE(n + sizeof "_swiftkv" <= sizeof c->architecture, err, SKV_RANGE,
+                "%s: model_type %s is too long", o->model, c->architecture);
+    memcpy(c->architecture + n, "_swiftkv", sizeof "_swiftkv");
+    c->swiftkv = true;
+    c->kv_layers = o->kv_layers;
+    c->kv_group = group;
+    return skv_config_check(c, o->model, err);
+}
+
+static bool is_trained(void *user, const char *name)
+{
+    const skv_trainer *t = user;
+    bool student = t->config.swiftkv;
+    switch (t->options->part) {
+    case SKV_TRAIN_QKV: return strstr(name, "_swiftkv") != NULL;
+    case SKV_TRAIN_DEEP:
+        if (strncmp(name, "model.layers.", 13) != 0) return strstr(name, "norm_swiftkv") != NULL;
+        if (strtoul(name + 13, NULL, 10) < t->config.kv_layers) return false;
+        break;
+    case SKV_TRAIN_ALL: break;
+    }
+    /* A student does not compute with the projections of its teacher. */
+    bool deep = strncmp(name, "model.layers.", 13) == 0 &&
+                strtoul(name + 13, NULL, 10) >= t->config.kv_layers;
+    bool own = strstr(name, "self_attn.") && !strstr(name, "o_proj") && !strstr(name, "_swiftkv");
+    return !(student && deep && own);
+}
+
+static skv_status parse_cpu(const skv_train_options *o, skv_cpu_level *level, skv_error *err)
+{
+    *level = SKV_CPU_LEVEL_BEST;
+    SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, level), err, SKV_ARGUMENT,
+                "cpu: unknown name \"%s\"", o->cpu);
+    SKV_REQUIRE(skv_cpu_level_runs(*level, skv_cpu_detect()), err, SKV_UNSUPPORTED,
+                "cpu: this processor has no %s", o->cpu);
+    return SKV_OK;
+}
+
+static skv_status check_options(const skv_train_options *o, skv_error *err)
+{
+    SKV_REQUIRE(o->seq > 0 && o->rows > 0 && o->accumulate > 0, err, SKV_ARGUMENT,
+                "training: %zu batches of %zu sequences of %zu tokens", o->accumulate, o->rows,
+                o->seq);
+    SKV_REQUIRE(o->seq < (1u << 24) && o->rows < (1u << 16), err, SKV_RANGE,
+                "training: %zu sequences of %zu tokens", o->rows, o->seq);
+    SKV_REQUIRE(o->steps > 0, err, SKV_ARGUMENT, "training: no steps");
+    SKV_REQUIRE(o->rate > 0 && isfinite(o->rate), err, SKV_ARGUMENT, "training: learning rate %g",
+                o->rate);
+    SKV_REQUIRE(o->warmup_share >= 0 && o->warmup_share <= 1, err, SKV_ARGUMENT,
+                "training: warm-up %g, a share of the steps", o->warmup_share);
+    return SKV_OK;
+}
+
+static skv_status open_net(skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    bool distill = o->task == SKV_TRAIN_DISTILL;
+    skv_net_options net = {.threads = o->threads,
+                           .max_tokens = o->seq * o->rows,
+                           .bf16 = !o->f32,
+                           .student = t->config.swiftkv,
+                           .loss = distill && o->loss == SKV_TRAIN_KL ? SKV_LOSS_KL : SKV_LOSS_LM,
+                           .tau = o->tau,
+                           .hidden_mult = distill ? o->hidden_mult : 0,
+                           .all_positions = o->all_positions,
+                           .trainable = is_trained,
+                           .user = t,
+                           .seed = o->seed};
+    SKV_TRY(parse_cpu(o, &net.cpu, err));
+    SKV_REQUIRE(!distill || t->config.swiftkv, err, SKV_ARGUMENT,
+                "%s: no SwiftKV weights: say which layers get them", o->model);
+    SKV_TRY(skv_net_create(&t->config, t->source, &net, &t->net, err));
+    const skv_adamw_options adamw = {.beta1 = o->beta1,
+                                     .beta2 = o->beta2,
+                                     .eps = o->eps,
+                                     .weight_decay = o->weight_decay,
+                                     .max_norm = o->max_norm};
+    return skv_adamw_init(&t->opt, &adamw, skv_net_params(t->net), skv_net_pool(t->net), err);
+}
+
+static skv_status open_all(skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    SKV_TRY(check_options(o, err));
+    if (o->task == SKV_TRAIN_SCRATCH) {
+        SKV_TRY(read_config(o->model, &t->own_config, err));
+        t->config = t->own_config;
+    } else {
+        SKV_TRY(skv_source_open(o->model, &t->source, err));
+        t->config = *skv_source_config(t->source);
+    }
+    SKV_TRY(set_swiftkv(t, err));
+    static const skv_schedule_kind kinds[] = {[SKV_TRAIN_CONSTANT] = SKV_SCHEDULE_CONSTANT,
+                                              [SKV_TRAIN_LINEAR] = SKV_SCHEDULE_LINEAR,
+                                              [SKV_TRAIN_COSINE] = SKV_SCHEDULE_COSINE};
+    t->schedule = (skv_schedule){.kind = kinds[o->schedule],
+                                 .rate = o->rate,
+                                 .final_share = o->final_share,
+                                 .warmup = (uint64_t)(o->warmup_share * (double)o->steps),
+                                 .steps = o->steps};
+    t->copies = skv_alloc_zero(o->accumulate, sizeof *t->copies);
+    SKV_REQUIRE(t->copies, err, SKV_MEMORY, "training: no memory for %zu batches", o->accumulate);
+    return open_net(t, err);
+}
+
+skv_status skv_trainer_open(skv_trainer *t, const skv_train_options *options, skv_error *err)
+{
+    *t = (skv_trainer){.options = options, .last_good = UINT64_MAX};
+    skv_status status = open_all(t, err);
+    if (status != SKV_OK) skv_trainer_close(t);
+    return status;
+}
+
+static void free_copy(struct skv_train_copy *c)
+{
+    skv_free(c->ids);
+    skv_free(c->targets);
+    skv_free(c->positions);
+    skv_free(c->doc_start);
+    *c = (struct skv_train_copy){0};
+}
+
+void skv_trainer_close(skv_trainer *t)
+{
+    for (size_t i = 0; t->copies && i < t->options->accumulate; i++) free_copy(&t->copies[i]);
+    skv_free(t->copies);
+    skv_adamw_release(&t->opt);
+    skv_net_free(t->net);
+    skv_source_close(t->source);
+    skv_config_release(&t->own_config);
+    *t = (skv_trainer){0};
+}
+
+/* ---- a step ---- */
+
+static void *copy_of(const void *from, size_t n, size_t size)
+{
+    void *to = skv_alloc(n, size);
+    if (to) memcpy(to, from, n * size);
+    return to;
+}
+
+static skv_status fetch(skv_trainer *t, struct skv_train_copy *c, skv_error *err)
+{
+    skv_train_batch b;
+    free_copy(c);
+    SKV_TRY(t->data.next(t->data.ctx, &b, err));
+    c->ids = copy_of(b.ids, b.n_tokens, sizeof *b.ids);
+    c->targets = copy_of(b.targets, b.n_tokens, sizeof *b.targets);
+    c->positions = copy_of(b.positions, b.n_tokens, sizeof *b.positions);
+    c->doc_start = copy_of(b.doc_start, b.n_tokens, sizeof *b.doc_start);
+    SKV_REQUIRE(c->ids && c->targets && c->positions && c->doc_start, err, SKV_MEMORY,
+                "training: no memory for a batch of %zu tokens", b.n_tokens);
+    c->batch = (skv_train_batch){b.n_tokens, c->ids, c->targets, c->positions, c->doc_start};
+    return SKV_OK;
+}
+
+static skv_status fail_loss(const skv_trainer *t, size_t i_batch, const char *what, double value,
+                            skv_error *err)
+{
+    const skv_train_batch *b = &t->copies[i_batch].batch;
+    char good[64] = "none";
+    if (t->last_good != UINT64_MAX) {
+        (void)snprintf(good, sizeof good, "step %llu", (unsigned long long)t->last_good);
+    }
+    return skv_fail(err, SKV_RANGE,
+                    "training: step %llu, batch %zu (%zu tokens, the first %d): %s is %g; last "
+                    "good checkpoint: %s in %s",
+                    (unsigned long long)t->step + 1, i_batch, b->n_tokens, b->ids[0], what, value,
+                    good, t->options->out);
+}
+
+/* Forward, backward and the optimiser. */
+static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *err)
+{
+    size_t n = t->options->accumulate, D = t->config.hidden;
+    skv_net_scale scale = {0};
+    for (size_t i = 0; i < n; i++) {
+        SKV_TRY(fetch(t, &t->copies[i], err));
+        const skv_train_batch *b = &t->copies[i].batch;
+        scale.positions += (double)skv_net_count(t->net, b);
+        scale.hidden += (double)b->n_tokens * (double)D;
+        p->tokens += b->n_tokens;
+    }
+    if (scale.positions < 1) scale.positions = 1; /* a step with every position masked */
+    skv_net_zero_gradients(t->net);
+    for (size_t i = 0; i < n; i++) {
+        skv_net_sums sums;
+        SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &scale, true, &sums, err));
+        if (!isfinite(sums.loss + sums.hidden)) {
+            return fail_loss(t, i, "the loss", sums.loss + sums.hidden, err);
+        }
+        p->loss += sums.loss / scale.positions;
+        p->hidden += sums.hidden / scale.hidden;
+        p->loss_tokens += sums.n_loss;
+    }
+    p->rate = skv_schedule_rate(&t->schedule, t->step);
+    p->norm = skv_adamw_norm(&t->opt);
+    if (!isfinite(p->norm)) return fail_loss(t, n - 1, "the gradients' norm", p->norm, err);
+    skv_adamw_step(&t->opt, p->rate, p->norm);
+    t->step++;
+    return SKV_OK;
+}
+
+/* Time of the last steps, for a rate that follows the machine. */
+typedef struct step_times {
+    uint64_t start, at[RATE_STEPS];
+    size_t n;
+} step_times;
+
+static void tell_pace(step_times *pace, skv_train_progress *p)
+{
+    uint64_t now = skv_clock_ns();
+    size_t kept = pace->n < RATE_STEPS ? pace->n : RATE_STEPS;
+    uint64_t since = kept == RATE_STEPS ? pace->at[pace->n % RATE_STEPS] : pace->start;
+    size_t steps = kept == RATE_STEPS ? RATE_STEPS : pace->n + 1;
+    double each = (double)(now - since) * 1e-9 / (double)steps;
+    pace->at[pace->n++ % RATE_STEPS] = now;
+    p->seconds = (double)(now - pace->start) * 1e-9;
+    p->tokens_s = (double)p->tokens / each;
+    p->eta = each * (double)(p->steps - p->step);
+}
+
+static bool wants_checkpoint(const skv_trainer *t)
+{
+    uint64_t every = t->options->checkpoint_every;
+    return every > 0 && t->step % every == 0 && t->step < t->options->steps;
+}
+
+static skv_status write_checkpoint(skv_trainer *t, skv_error *err)
+{
+    SKV_TRY(skv_checkpoint_write(t, err));
+    t->last_good = t->step;
+    return SKV_OK;
+}
+
+static skv_status run_steps(skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    step_times pace = {.start = skv_clock_ns()};
+    while (t->step < o->steps) {
+        skv_train_progress p = {.steps = o->steps};
+        SKV_TRY(take_step(t, &p, err));
+        p.step = t->step;
+        p.checkpoint = wants_checkpoint(t);
+        if (p.checkpoint) SKV_TRY(write_checkpoint(t, err));
+        tell_pace(&pace, &p);
+        if (!o->on_step || o->on_step(o->user, &p)) continue;
+        if (t->step == o->steps) break;
+        if (!p.checkpoint) SKV_TRY(write_checkpoint(t, err));
+        return skv_fail(err, SKV_CANCELLED, "training: stopped after step %llu; --resume goes on",
+                        (unsigned long long)t->step);
+    }
+    return SKV_OK;
+}
+
+skv_status skv_trainer_run(skv_trainer *t, const skv_batch_source *data, skv_error *err)
+{
+    char *config = skv_path_join(t->options->out, "config.json");
+    bool taken = config && skv_file_exists(config);
+    skv_free(config);
+    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", t->options->out);
+    t->data = *data;
+    SKV_TRY(skv_folder_create(t->options->out, err));
+    if (t->options->resume) SKV_TRY(skv_checkpoint_read(t, err));
+    SKV_TRY(run_steps(t, err));
+    if (t->last_good != t->step) SKV_TRY(write_checkpoint(t, err));
+    return skv_trainer_export(t, err);
+}

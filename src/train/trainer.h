@@ -1,0 +1,49 @@
+/*
+ * One training run: steps of gradient descent over batches, from wherever they come, with
+ * checkpoints that a run can be continued from bit for bit.
+ */
+#ifndef SKV_TRAIN_TRAINER_H
+#define SKV_TRAIN_TRAINER_H
+
+#include "skv/train.h"
+#include "train/net.h"
+#include "train/optim.h"
+
+typedef struct skv_trainer {
+    const skv_train_options *options; /* borrowed */
+    skv_source *source;               /* owned; NULL from scratch */
+    skv_config config;                /* with l and g; `layers` borrowed or owned_layers */
+    skv_config own_config;            /* from scratch: owned */
+    skv_net *net;                     /* owned */
+    skv_adamw opt;
+    skv_schedule schedule;
+    skv_batch_source data;         /* borrowed */
+    uint64_t step;                 /* steps done */
+    uint64_t last_good;            /* step of the last checkpoint; UINT64_MAX: none */
+    struct skv_train_copy *copies; /* owned, [accumulate]: the batches of a step */
+} skv_trainer;
+
+/** Opens the model and makes it ready; data may be set afterwards. */
+SKV_MUST_CHECK skv_status skv_trainer_open(skv_trainer *trainer, const skv_train_options *options,
+                                           skv_error *err);
+void skv_trainer_close(skv_trainer *trainer);
+/** Takes the steps that are left, from the last checkpoint where options->resume says so. */
+SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_batch_source *data,
+                                          skv_error *err);
+
+/* ---- train_checkpoint.c ---- */
+
+/**
+ * OUT/checkpoint/ has two folders, a and b, and latest.json, which names the good one: a new
+ * checkpoint goes to the other folder, and only when all of it is on the disk latest.json is
+ * replaced. Killed at any moment, the one named there is whole.
+ */
+SKV_MUST_CHECK skv_status skv_checkpoint_write(const skv_trainer *trainer, skv_error *err);
+SKV_MUST_CHECK skv_status skv_checkpoint_read(skv_trainer *trainer, skv_error *err);
+
+/* ---- train_export.c ---- */
+
+/** Writes the model as it is now to options->out, in the published layout. */
+SKV_MUST_CHECK skv_status skv_trainer_export(const skv_trainer *trainer, skv_error *err);
+
+#endif

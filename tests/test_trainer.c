@@ -1,0 +1,297 @@
+/*
+ * Whole training runs on the tiny models: a run that is stopped and resumed takes the same steps
+ * and writes the same bytes as one that is not; what it writes opens as a SwiftKV model whose
+ * frozen weights are untouched; a loss that is not finite stops it; training from scratch learns.
+ */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include <ftw.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/source.h"
+#include "skv/skv.h"
+#include "skv/train.h"
+
+#define MODELS SKV_TEST_DATA "/models/"
+
+enum { STEPS = 9 };
+
+typedef struct fixture {
+    char root[64];
+    char ids[96];
+    char out[3][96];
+} fixture;
+
+static int start(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    FILE *file;
+    if (!f) return -1;
+    memcpy(f->root, "/tmp/skv-train-XXXXXX", 22);
+    if (!mkdtemp(f->root)) return -1;
+    (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", f->root);
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(f->out[i], sizeof f->out[i], "%s/out-%d", f->root, i);
+    }
+    file = fopen(f->ids, "w");
+    if (!file) return -1;
+    fputc('[', file); /* a text that a small model can learn: every id follows from the last */
+    for (int i = 0; i < 2000; i++) fprintf(file, "%s%d", i ? "," : "", i * i % 97);
+    fputs("]\n", file);
+    *state = f;
+    return fclose(file);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)info;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
+static int finish(void **state)
+{
+    fixture *f = *state;
+    (void)nftw(f->root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    free(f);
+    return 0;
+}
+
+typedef struct record {
+    double loss[64], norm[64];
+    uint64_t stop_at; /* 0: never */
+} record;
+
+static bool note(void *user, const skv_train_progress *p)
+{
+    record *r = user;
+    r->loss[p->step - 1] = p->loss;
+    r->norm[p->step - 1] = p->norm;
+    return p->step != r->stop_at;
+}
+
+static skv_train_options distill(const fixture *f, const char *const *data, const char *out,
+                                 record *r)
+{
+    (void)f;
+    skv_train_options o = skv_train_options_default(SKV_TRAIN_DISTILL);
+    o.model = MODELS "llama-mha";
+    o.out = out;
+    o.kv_layers = 2;
+    o.group = 2;
+    o.data = data;
+    o.n_data = 1;
+    o.seq = 32;
+    o.rows = 2;
+    o.accumulate = 2;
+    o.steps = STEPS;
+    o.rate = 2e-3;
+    o.hidden_mult = 0.5;
+    o.checkpoint_every = 4;
+    o.threads = 2;
+    o.on_step = note;
+    o.user = r;
+    return o;
+}
+
+static void check_same_file(const char *a, const char *b, const char *name)
+{
+    char *pa = skv_path_join(a, name), *pb = skv_path_join(b, name), *da, *db;
+    size_t na, nb;
+    skv_error err;
+    assert_int_equal(skv_file_read(pa, 1 << 30, &da, &na, &err), SKV_OK);
+    assert_int_equal(skv_file_read(pb, 1 << 30, &db, &nb, &err), SKV_OK);
+    assert_int_equal(na, nb);
+    assert_memory_equal(da, db, na);
+    skv_free(da);
+    skv_free(db);
+    skv_free(pa);
+    skv_free(pb);
+}
+
+static void run_ok(const skv_train_options *o)
+{
+    skv_error err;
+    if (skv_train_run(o, &err) != SKV_OK) fail_msg("%s", err.text);
+}
+
+static void test_resume_is_exact(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    record whole = {.stop_at = 0}, parts = {.stop_at = 6};
+    skv_error err;
+    skv_train_options o = distill(f, &data, f->out[0], &whole);
+    run_ok(&o);
+    assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
+    o = distill(f, &data, f->out[1], &parts);
+    o.threads = 1;
+    assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
+    parts.stop_at = 0;
+    o.resume = true;
+    o.threads = 2;
+    run_ok(&o);
+    for (int i = 0; i < STEPS; i++) {
+        assert_true(whole.loss[i] == parts.loss[i] && whole.norm[i] == parts.norm[i]);
+    }
+    check_same_file(f->out[0], f->out[1], "model.safetensors");
+    check_same_file(f->out[0], f->out[1], "config.json");
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT); /* it holds a model now */
+}
+
+static void test_resume_wants_the_same_run(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    record r = {.stop_at = 2};
+    skv_error err;
+    skv_train_options o = distill(f, &data, f->out[2], &r);
+    assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
+    o.resume = true;
+    o.seq = 16;
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, "seq"));
+}
+
+static float *read_whole(const skv_tensor *t)
+{
+    float *x = malloc(skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *x);
+    skv_tensor_read_rows(t, 0, skv_tensor_rows(t), x);
+    return x;
+}
+
+static void test_output(void **state)
+{
+    const fixture *f = *state;
+    skv_source *before, *after;
+    skv_error err;
+    size_t n_new = 0;
+    assert_int_equal(skv_source_open(MODELS "llama-mha", &before, &err), SKV_OK);
+    if (skv_source_open(f->out[0], &after, &err) != SKV_OK) fail_msg("%s", err.text);
+    const skv_config *c = skv_source_config(after);
+    assert_true(c->swiftkv && c->kv_layers == 2 && c->kv_group == 2);
+    for (size_t i = 0; i < skv_source_count(after); i++) {
+        const skv_tensor *t = skv_source_at(after, i), *old = skv_source_find(before, t->name);
+        if (!old) {
+            assert_non_null(strstr(t->name, "_swiftkv"));
+            n_new++;
+            continue;
+        }
+        float *a = read_whole(t), *b = read_whole(old);
+        assert_memory_equal(a, b, skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *a);
+        free(a);
+        free(b);
+    }
+    assert_int_equal(n_new, 1 + 2 + 2); /* the norm, two q, one k and one v */
+    skv_source_close(before);
+    skv_source_close(after);
+    skv_engine_options options = skv_engine_options_default();
+    skv_engine *engine;
+    options.threads = 1;
+    options.context = 64;
+    if (skv_engine_open(f->out[0], &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    skv_engine_close(engine);
+}
+
+static void test_drop_teacher(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    char out[96];
+    record r = {.stop_at = 0};
+    skv_error err;
+    (void)snprintf(out, sizeof out, "%s/dropped", f->root);
+    skv_train_options o = distill(f, &data, out, &r);
+    o.steps = 1;
+    o.drop_teacher = true;
+    run_ok(&o);
+    skv_source *s;
+    if (skv_source_open(out, &s, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_null(skv_source_find(s, "model.layers.2.self_attn.q_proj.weight"));
+    assert_non_null(skv_source_find(s, "model.layers.1.self_attn.q_proj.weight"));
+    skv_source_close(s);
+    /* Without its teacher it cannot be distilled further, but it can be tuned. */
+    char tuned[96];
+    (void)snprintf(tuned, sizeof tuned, "%s/tuned", f->root);
+    o.model = out;
+    o.out = tuned;
+    assert_int_equal(skv_train_run(&o, &err), SKV_FORMAT);
+    o.task = SKV_TRAIN_FINETUNE;
+    o.loss = SKV_TRAIN_LM;
+    run_ok(&o);
+}
+
+static void test_not_finite(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    char out[96];
+    record r = {.stop_at = 0};
+    skv_error err;
+    (void)snprintf(out, sizeof out, "%s/broken", f->root);
+    skv_train_options o = distill(f, &data, out, &r);
+    o.rate = 1e38;
+    o.max_norm = 0;
+    o.f32 = true;
+    o.steps = 60;
+    o.warmup_share = 0;
+    assert_int_equal(skv_train_run(&o, &err), SKV_RANGE);
+    assert_non_null(strstr(err.text, "step "));
+    assert_non_null(strstr(err.text, "batch "));
+    assert_non_null(strstr(err.text, "last good checkpoint"));
+}
+
+static void test_from_scratch(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    char out[96];
+    record r = {.stop_at = 0};
+    (void)snprintf(out, sizeof out, "%s/scratch", f->root);
+    skv_train_options o = distill(f, &data, out, &r);
+    o.task = SKV_TRAIN_SCRATCH;
+    o.loss = SKV_TRAIN_LM;
+    o.part = SKV_TRAIN_ALL;
+    o.kv_layers = o.group = 0;
+    o.steps = 60;
+    o.rate = 1e-2;
+    run_ok(&o);
+    assert_true(fabs(r.loss[0] - log(101)) < 0.2);
+    assert_true(r.loss[59] < 0.6 * r.loss[0]);
+}
+
+static void test_plan(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    record r = {.stop_at = 0};
+    skv_error err;
+    skv_train_cost cost;
+    skv_train_options o = distill(f, &data, f->out[0], &r);
+    assert_int_equal(skv_train_plan(&o, &cost, &err), SKV_OK);
+    assert_int_equal(cost.trainable, 32 + 4 * 32 * 32);
+    assert_int_equal(cost.tokens, 128);
+    assert_true(cost.step_flops > 1e6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume_is_exact),
+                                       cmocka_unit_test(test_resume_wants_the_same_run),
+                                       cmocka_unit_test(test_output),
+                                       cmocka_unit_test(test_drop_teacher),
+                                       cmocka_unit_test(test_not_finite),
+                                       cmocka_unit_test(test_from_scratch),
+                                       cmocka_unit_test(test_plan)};
+    return cmocka_run_group_tests(tests, start, finish);
+}

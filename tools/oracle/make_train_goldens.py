@@ -1,0 +1,164 @@
+"""Losses, gradients and optimiser steps of the trainer by torch, from independent forward passes.
+
+    python tools/oracle/make_train_goldens.py [--models tests/data/models] [--out tests/data/train]
+
+The weights are those of the tiny models. Every case is two documents and a piece of a third packed
+into one batch, with some positions masked. One .safetensors a case holds the gradients (f32 of
+float64 arithmetic); cases.json holds ids, targets and losses. Ten steps of torch's own AdamW with
+its own schedule and clipping give the losses that the trainer has to repeat.
+"""
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import plain_models
+
+DOCS = (23, 1, 17, 9)
+STEPS = 10
+TAU = 2.0
+
+
+def load(folder):
+    weights = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, "pt") as f:
+            weights |= {n: f.get_tensor(n).double() for n in f.keys()}
+    return json.loads((folder / "config.json").read_text()), weights
+
+
+def hidden(model, ids, teacher):
+    """(logits, input of the last layer) of one document."""
+    inputs = []
+    logits = model.forward(ids, teacher=teacher, inputs=inputs)
+    return logits, inputs[-1]
+
+
+def batch_for(vocab, seed):
+    """Documents; the targets of a third of the positions are masked."""
+    r = np.random.default_rng(seed)
+    docs = [[int(i) for i in r.integers(0, vocab, n)] for n in DOCS]
+    targets = []
+    for doc in docs:
+        targets.append([int(t) if r.random() > 0.33 else -1 for t in doc[1:]] + [-1])
+    return docs, targets
+
+
+def losses(config, weights, docs, targets, case):
+    """(loss that is minimised, its parts) as tensors."""
+    model = plain_models.LlamaFamily(config, weights)
+    total, square, n_loss, n_all, n_elements = 0.0, 0.0, 0, 0, 0
+    for ids, target in zip(docs, targets):
+        logits, x = hidden(model, ids, False)
+        rows = [i for i, t in enumerate(target) if t >= 0]
+        n_loss += len(rows)
+        n_all += len(ids)
+        if case["loss"] == "kl":
+            with torch.no_grad():
+                logits_t, x_t = hidden(model if case.get("teacher") is None else case["teacher"], ids, True)
+            p = (logits_t[rows] / TAU).log_softmax(-1)
+            q = (logits[rows] / TAU).log_softmax(-1)
+            total = total + TAU**2 * (p.exp() * (p - q)).sum()
+            square = square + (x - x_t).pow(2).sum()
+            n_elements += x.numel()
+        elif rows:
+            q = logits[rows].log_softmax(-1)
+            total = total - q[range(len(rows)), [target[i] for i in rows]].sum()
+    loss = total / (n_all if case.get("all") else n_loss)
+    hidden_loss = square / n_elements if n_elements else torch.tensor(0.0)
+    return loss + case.get("hidden", 0.0) * hidden_loss, loss, hidden_loss
+
+
+def trainable(case, names):
+    if case["train"] == "all":
+        return [n for n in names]
+    if case["train"] == "swiftkv":
+        return [n for n in names if "_swiftkv" in n]
+    layer = int(case["train"].removeprefix("deep-"))
+    return [n for n in names if ".layers." in n and int(n.split(".")[2]) >= layer]
+
+
+def schedule(step):
+    """Two steps of warm-up, then linear to zero at STEPS; step counts from 0."""
+    warm = 2
+    return (step + 1) / warm if step < warm else max(0.0, (STEPS - step) / (STEPS - warm))
+
+
+def run_steps(config, weights, names, docs, targets, case):
+    leaves = {n: weights[n].clone().requires_grad_(True) for n in names}
+    optimiser = torch.optim.AdamW(list(leaves.values()), lr=3e-3, betas=(0.9, 0.95), eps=1e-8,
+                                  weight_decay=0.1)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, schedule)
+    out = []
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        loss, part, square = losses(config, weights | leaves, docs, targets, case)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(list(leaves.values()), 0.5)
+        out.append({"loss": part.item(), "hidden": square.item(), "norm": norm.item()})
+        optimiser.step()
+        scheduler.step()
+    return out
+
+
+CASES = {
+    "llama-mha": [{"train": "all", "loss": "lm", "steps": True}],
+    "llama-bias": [{"train": "all", "loss": "lm"}],
+    "llama3-v5": [{"train": "deep-4", "loss": "lm"}],
+    "mistral": [{"train": "deep-2", "loss": "lm"}],
+    "qwen2": [{"train": "deep-1", "loss": "lm"}],
+    "qwen3-v5": [{"train": "all", "loss": "lm"}],
+    "llama-swiftkv-g1": [{"train": "swiftkv", "loss": "kl", "steps": True}],
+    "llama-swiftkv-g2": [{"train": "all", "loss": "lm"}],
+    "llama-swiftkv-g3": [{"train": "swiftkv", "loss": "kl", "all": True, "steps": True},
+                         {"train": "deep-2", "loss": "kl", "steps": True}],
+    "qwen2-swiftkv-g2": [{"train": "swiftkv", "loss": "kl", "hidden": 0.7, "all": True, "steps": True}],
+    "qwen3-swiftkv-g1": [{"train": "swiftkv", "loss": "kl", "hidden": 1.0}],
+}
+
+
+def make_case(folder, case, seed):
+    config, weights = load(folder)
+    docs, targets = batch_for(config["vocab_size"], seed)
+    frozen = {n: t.clone() for n, t in weights.items()}
+    if case["loss"] == "kl":
+        case["teacher"] = plain_models.LlamaFamily(config, frozen)
+    names = trainable(case, sorted(weights))
+    leaves = {n: weights[n].clone().requires_grad_(True) for n in names}
+    loss, part, square = losses(config, weights | leaves, docs, targets, case)
+    loss.backward()
+    grads = {n: t.grad.float() for n, t in leaves.items() if t.grad is not None}
+    out = {"model": folder.name, "train": case["train"], "loss_kind": case["loss"],
+           "hidden_mult": case.get("hidden", 0.0), "all": case.get("all", False),
+           "docs": docs, "targets": targets, "loss": part.item(), "hidden": square.item()}
+    if case.get("steps"):
+        out["steps"] = run_steps(config, weights, names, docs, targets, case)
+    return out, grads
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    here = pathlib.Path(__file__).resolve().parents[2]
+    parser.add_argument("--models", type=pathlib.Path, default=here / "tests/data/models")
+    parser.add_argument("--out", type=pathlib.Path, default=here / "tests/data/train")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    found = []
+    for name, cases in CASES.items():
+        for i, case in enumerate(cases):
+            out, grads = make_case(args.models / name, dict(case), len(found) + 1)
+            out["file"] = f"{name}-{i}.safetensors"
+            save_file(grads, args.out / out["file"])
+            found.append(out)
+            print(f"{out['file']}: loss {out['loss']:.6f}, {len(grads)} gradients")
+    lines = ",\n ".join(json.dumps(c) for c in found)
+    (args.out / "cases.json").write_text("[\n " + lines + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
