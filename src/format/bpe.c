@@ -104,8 +104,8 @@ static size_t merge_short(const skv_bpe *bpe, uint32_t *symbols, size_t n)
         }
         if (ranks[best] == SKV_BPE_NONE) break;
         symbols[best] = ids[best];
-        for (size_t i = best + 1; i + 1 < n; i++) {
-            symbols[i] = symbols[i + 1];
+        for (size_t i = best + 1; i + 1 < n; i++) symbols[i] = symbols[i + 1];
+        for (size_t i = best + 1; i + 2 < n; i++) {
             ranks[i] = ranks[i + 1];
             ids[i] = ids[i + 1];
         }

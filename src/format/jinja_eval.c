@@ -165,7 +165,6 @@ bool skv_j_eval_args(skv_jrun *r, const skv_jargs *args, const skv_jv *caller, s
 
 skv_jv skv_j_call(skv_jrun *r, skv_jv function, skv_jcall *call)
 {
-    char what[96];
     if (function.kind == SKV_J_MACRO) return skv_j_call_macro(r, function.as.macro, call);
     if (function.kind == SKV_J_UNDEFINED) return skv_j_fail_undefined(r, function);
     bool method = function.kind == SKV_J_METHOD;
@@ -174,10 +173,9 @@ skv_jv skv_j_call(skv_jrun *r, skv_jv function, skv_jcall *call)
                           skv_j_type_name(function));
     const char *name = method ? function.as.method->name : function.as.function->name;
     skv_jfn *fn = method ? function.as.method->fn : function.as.function->fn;
-    (void)snprintf(what, sizeof what, "%s()", name);
-    call->what = what;
+    (void)snprintf(call->what, sizeof call->what, "%s()", name);
     if (method) call->self = function.as.method->self;
-    if (!fn) return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", what);
+    if (!fn) return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", call->what);
     if (method && call->self.kind == SKV_J_STRING && call->self.markup)
         return skv_jmarkup_call(r, function.as.method, call);
     return fn(r, call);
@@ -194,13 +192,11 @@ static skv_jv eval_call(skv_jrun *r, const skv_jnode *node)
 
 skv_jv skv_j_call_filter(skv_jrun *r, const skv_jstr *name, skv_jcall *call)
 {
-    char what[96];
     int n = (int)(name->size < 60 ? name->size : 60);
     const skv_jfunction *filter = skv_jfilter_find(name);
     if (!filter) return skv_j_fail(r, SKV_UNSUPPORTED, "unknown filter '%.*s'", n, name->data);
-    (void)snprintf(what, sizeof what, "filter '%s'", filter->name);
-    call->what = what;
-    if (!filter->fn) return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", what);
+    (void)snprintf(call->what, sizeof call->what, "filter '%s'", filter->name);
+    if (!filter->fn) return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", call->what);
     if (!skv_j_spend(r, 1) || !skv_j_enter(r)) return skv_j_undefined();
     skv_jv result = filter->fn(r, call);
     skv_j_leave(r);
@@ -209,15 +205,13 @@ skv_jv skv_j_call_filter(skv_jrun *r, const skv_jstr *name, skv_jcall *call)
 
 bool skv_j_call_test(skv_jrun *r, const skv_jstr *name, skv_jcall *call)
 {
-    char what[96];
     int n = (int)(name->size < 60 ? name->size : 60);
     const skv_jfunction *test = skv_jtest_find(name);
     if (!test) {
         skv_j_fail(r, SKV_UNSUPPORTED, "unknown test '%.*s'", n, name->data);
         return false;
     }
-    (void)snprintf(what, sizeof what, "test '%s'", test->name);
-    call->what = what;
+    (void)snprintf(call->what, sizeof call->what, "test '%s'", test->name);
     if (!skv_j_spend(r, 1)) return false;
     skv_jv result = test->fn(r, call);
     return skv_j_ok(r) && skv_j_truth(r, result);
@@ -227,8 +221,10 @@ skv_jv skv_j_eval_filter(skv_jrun *r, const skv_jnode *node, const skv_jv *input
 {
     skv_jcall call = {0};
     if (!skv_j_enter(r)) return skv_j_undefined();
-    if (!node->a)
+    if (!node->a && input)
         call.self = *input;
+    else if (!node->a)
+        call.self = skv_j_undefined();
     else if (node->a->kind == SKV_JN_FILTER)
         call.self = skv_j_eval_filter(r, node->a, input);
     else

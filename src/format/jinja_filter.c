@@ -33,7 +33,8 @@ static skv_jv filter_trim(skv_jrun *r, const skv_jcall *call)
     static const char *const names[] = {"chars"};
     skv_jv chars;
     if (!skv_j_bind(r, call, names, 1, 0, &chars)) return chars;
-    skv_jcall inner = {.self = call->self, .items = &chars, .what = call->what};
+    skv_jcall inner = {.self = call->self, .items = &chars};
+    memcpy(inner.what, call->what, sizeof inner.what);
     inner.n = chars.kind != SKV_J_MISSING;
     return as_method(r, &inner, skv_jstr_strip);
 }
@@ -59,7 +60,8 @@ static skv_jv filter_center(skv_jrun *r, const skv_jcall *call)
     skv_jv width;
     if (!skv_j_bind(r, call, names, 1, 0, &width)) return skv_j_undefined();
     if (width.kind == SKV_J_MISSING) width = skv_j_int(80);
-    skv_jcall inner = {.self = call->self, .items = &width, .n = 1, .what = call->what};
+    skv_jcall inner = {.self = call->self, .items = &width, .n = 1};
+    memcpy(inner.what, call->what, sizeof inner.what);
     return as_method(r, &inner, skv_jstr_center);
 }
 
@@ -165,7 +167,7 @@ static bool number_text(const skv_jstr *s, char *out, size_t n_out)
 static bool parse_float(skv_jv v, double *f)
 {
     char text[512], *end;
-    int64_t i;
+    int64_t i = 0;
     if (skv_j_as_int(v, &i)) {
         *f = (double)i;
         return true;
@@ -239,7 +241,7 @@ static skv_jv filter_float(skv_jrun *r, const skv_jcall *call)
 static skv_jv filter_abs(skv_jrun *r, const skv_jcall *call)
 {
     skv_jv v = call->self;
-    int64_t i;
+    int64_t i = 0;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return v;
     if (v.kind == SKV_J_FLOAT) return skv_j_float(fabs(v.as.f));
     if (skv_j_as_int(v, &i)) return skv_j_negate(r, v, i < 0);
@@ -264,7 +266,7 @@ static skv_jv filter_round(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"precision", "method"};
     skv_jv arg[2];
-    int64_t precision, i;
+    int64_t precision, i = 0;
     double f;
     if (!skv_j_bind(r, call, names, 2, 0, arg) || !skv_j_arg_int(r, call, arg[0], 0, &precision))
         return skv_j_undefined();

@@ -99,7 +99,7 @@ static void put_text(skv_jrun *r, skv_buf *buf, skv_jv v, char kind, const skv_j
 static void put_char(skv_jrun *r, skv_buf *buf, skv_jv v, const skv_jnumber_style *style)
 {
     char bytes[4];
-    int64_t i;
+    int64_t i = 0;
     skv_jstr s = {.data = bytes, .size = 0, .n_chars = 1};
     if (v.kind == SKV_J_STRING && v.as.s->n_chars == 1) {
         s = *v.as.s;

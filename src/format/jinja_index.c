@@ -32,7 +32,7 @@ bool skv_j_index(skv_jrun *r, skv_jv v, int64_t i, skv_jv *item)
 
 skv_jv skv_j_getitem(skv_jrun *r, skv_jv object, skv_jv key)
 {
-    int64_t i;
+    int64_t i = 0;
     skv_jv item;
     bool indexed =
         object.kind == SKV_J_STRING || skv_j_is_sequence(object) || object.kind == SKV_J_RANGE;

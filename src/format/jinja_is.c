@@ -58,7 +58,7 @@ static skv_jv is_float(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv is_number(skv_jrun *r, const skv_jcall *call)
 {
-    int64_t i;
+    int64_t i = 0;
     return answer(r, call, call->self.kind == SKV_J_FLOAT || skv_j_as_int(call->self, &i));
 }
 

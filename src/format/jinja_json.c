@@ -74,9 +74,7 @@ static void write_char(skv_buf *buf, const char *data, size_t n, uint32_t code, 
     if (escape) {
         skv_buf_byte(buf, '\\');
         skv_buf_byte(buf, to[escape - from]);
-    } else if (code < 0x20) {
-        put_unit(buf, code);
-    } else if (!ascii || code < 0x7f || (code == 0x7f && n == 1)) {
+    } else if (code >= 0x20 && (!ascii || code <= 0x7f)) {
         skv_buf_append(buf, data, n);
     } else if (code < 0x10000) {
         put_unit(buf, code);

@@ -168,7 +168,7 @@ static skv_jv repeat_list(skv_jrun *r, skv_jv v, int64_t times)
 
 static bool as_number(skv_jv v, double *f)
 {
-    int64_t i;
+    int64_t i = 0;
     if (skv_j_as_int(v, &i))
         *f = (double)i;
     else if (v.kind == SKV_J_FLOAT)
@@ -196,7 +196,7 @@ skv_jv skv_j_binary(skv_jrun *r, unsigned op, skv_jv a, skv_jv b)
 
 skv_jv skv_j_negate(skv_jrun *r, skv_jv v, bool negative)
 {
-    int64_t i;
+    int64_t i = 0;
     if (v.kind == SKV_J_FLOAT) return skv_j_float(negative ? -v.as.f : v.as.f);
     if (skv_j_as_int(v, &i)) {
         if (!negative) return skv_j_int(i);

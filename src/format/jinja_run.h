@@ -49,7 +49,7 @@ typedef struct skv_jcall {
     size_t n;
     const skv_jpair *keywords; /* the keys are strings */
     size_t n_keywords;
-    const char *what; /* "filter 'join'", for messages */
+    char what[96]; /* "filter 'join'", for messages */
 } skv_jcall;
 
 typedef skv_jv skv_jfn(skv_jrun *r, const skv_jcall *call);

@@ -83,7 +83,7 @@ static skv_jv field_value(skv_jrun *r, const skv_jcall *call, const field *f, nu
 /* [[fill]align][sign][#][0][width][,][.precision][type] */
 static char read_spec(const field *f, skv_jnumber_style *style, bool *valid)
 {
-    const char *p = f->spec, *end = p + f->n_spec;
+    const char *p = f->n_spec ? f->spec : "", *end = p + f->n_spec;
     uint32_t code;
     size_t step = p < end ? skv_utf8_decode(p, (size_t)(end - p), &code) : 0;
     if (step && p + step < end && strchr("<>^=", p[step]) && p[step]) {

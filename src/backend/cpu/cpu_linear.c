@@ -386,11 +386,11 @@ void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     const skv_linear *w = args->w;
-    if (args->n_rows == 0) return;
     const skv_matmul *mm = skv_cpu_matmul(be, w->type);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
     product p = {.be = be, .mm = mm, .args = args, .w = w};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
+    if (p.n_blocks == 0) return;
     p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
     p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
     p.panel0 = w->parts[args->part0].panel0;
