@@ -153,7 +153,7 @@ class FilesTest(BadInputTest):
             path = self.config(FOLDER, **{key: value})
             text = self.refused(("generate", path, *IDS), path)
             # The checks that GGUF files share say the field in words.
-            names = (key, WORDS.get(key, key), "model.safetensors")
+            names = (key, WORDS.get(key, key), "model.safetensors", "model.")
             self.assertTrue(any(name in text for name in names), (key, value, text))
         for key, value in (("num_key_value_layers", 99), ("key_value_group_size", 0),
                            ("key_value_group_size", 3)):
