@@ -23,7 +23,7 @@ FOLDER, SHARDS, GGUF = "llama-mha", "llama3-v5", MODELS / "llama-gguf/model.gguf
 WORDS = {"num_attention_heads": "heads", "num_key_value_heads": "key-value heads",
          "num_hidden_layers": "number of layers", "hidden_size": "hidden size",
          "vocab_size": "vocabulary", "rms_norm_eps": "epsilon", "intermediate_size": "width",
-         "max_position_embeddings": "context"}
+         "max_position_embeddings": "context", "rope_scaling": "rope_type"}
 IDS = ("--ids-file", "-", "-n", "2", "--threads", "1")
 
 
