@@ -8,6 +8,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -211,6 +212,15 @@ static skv_status write_config(const transform *t, const char *out, skv_error *e
 
 /* config.json is written last: without it the folder is no model, so one that was not finished
  * cannot be mistaken for one that was. */
+static skv_status write_files(transform *t, const char *out, skv_error *err)
+{
+    SKV_TRY(skv_safetensors_write_folder(out, t->outs, t->n, SKV_SHARD_BYTES_MAX, err));
+    if (!skv_source_gguf(t->source)) {
+        SKV_TRY(skv_companions_copy(skv_source_path(t->source), out, err));
+    }
+    return write_config(t, out, err);
+}
+
 static skv_status write_all(transform *t, const char *out, skv_error *err)
 {
     SKV_TRY(list_tensors(t, err));
@@ -218,12 +228,12 @@ static skv_status write_all(transform *t, const char *out, skv_error *err)
     bool taken = config && skv_file_exists(config);
     skv_free(config);
     SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", out);
+    bool is_new = !skv_file_is_folder(out);
     SKV_TRY(skv_folder_create(out, err));
-    SKV_TRY(skv_safetensors_write_folder(out, t->outs, t->n, SKV_SHARD_BYTES_MAX, err));
-    if (!skv_source_gguf(t->source)) {
-        SKV_TRY(skv_companions_copy(skv_source_path(t->source), out, err));
-    }
-    return write_config(t, out, err);
+    skv_status status = write_files(t, out, err);
+    /* Goes only if nothing was finished in it, and takes nothing that was there before. */
+    if (status != SKV_OK && is_new) (void)rmdir(out);
+    return status;
 }
 
 skv_status skv_transform(const char *path, const char *out, size_t l, size_t g, skv_error *err)

@@ -27,6 +27,22 @@ static bool depth_within(const char *text, size_t n, size_t max)
     return true;
 }
 
+/* Of a key that is given twice, jansson says only where it ends. */
+static skv_status bad_json(const char *text, size_t n, const char *name, const json_error_t *why,
+                           skv_error *err)
+{
+    enum { SHOWN = 100 };
+    size_t end = why->position > 0 ? (size_t)why->position : 0, begin;
+    if (json_error_code(why) == json_error_duplicate_key && end > 1 && end <= n) {
+        for (begin = --end; begin > 0 && text[begin - 1] != '"';) begin--;
+        int shown = end - begin < SHOWN ? (int)(end - begin) : SHOWN;
+        return skv_fail(err, SKV_FORMAT, "%s: line %d, column %d: \"%.*s\" is given twice", name,
+                        why->line, why->column, shown, text + begin);
+    }
+    return skv_fail(err, SKV_FORMAT, "%s: line %d, column %d: %s", name, why->line, why->column,
+                    why->text);
+}
+
 skv_status skv_json_load(const char *text, size_t n, size_t max_bytes, const char *name,
                          json_t **out, skv_error *err)
 {
@@ -36,8 +52,7 @@ skv_status skv_json_load(const char *text, size_t n, size_t max_bytes, const cha
                 "%s: JSON nested deeper than %d", name, SKV_JSON_DEPTH_MAX);
     json_error_t why;
     json_t *json = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES, &why);
-    SKV_REQUIRE(json, err, SKV_FORMAT, "%s: line %d, column %d: %s", name, why.line, why.column,
-                why.text);
+    if (!json) return bad_json(text, n, name, &why, err);
     *out = json;
     return SKV_OK;
 }

@@ -218,7 +218,7 @@ typedef struct product {
 /* Rows are dealt out evenly: 8 rows are blocks of 4 and 4, not of 6 and 2. */
 static size_t block_row(const product *p, size_t b)
 {
-    return b * p->args->n_rows / p->n_blocks;
+    return p->n_blocks > 0 ? b * p->args->n_rows / p->n_blocks : 0;
 }
 
 static size_t block_rows(const product *p, size_t b)
