@@ -151,7 +151,7 @@ def make_cases():
     specials = ["<s>", "</s>", "<|end|>", "  wide", "single", "[MASK]", "<sep>", "Straße"]
     cases = ["", " ", "  ", "\n", "a", " a", "a ", "\t\n \r\n", "'S'll'RE 'ſ", "<s>x</s>",
              "  wide  wide", "single singles asingle", "The quick brown fox", "é e\u0301 ﬁ Å",
-             "a" * 300, "\u0301" * 20, " " * 50, "1234567 ١٢٣ ½"]
+             "a" * 300, "\u0301" * 20, " " * 50, "1234567 ١٢٣ ½", "\ub648\u11a7\u1103\u1161\u11a8"]
     return cases + [random_string(rng, specials) for _ in range(180)]
 
 

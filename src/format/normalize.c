@@ -125,18 +125,30 @@ static bool decompose(skv_norm_work *work, const char *text, size_t n, bool comp
     return true;
 }
 
-/* Bad bytes have no properties, so the forms work on the stretches between them. */
+/*
+ * What the forms work between: bad bytes have no properties; and U+11A7 (one before the first
+ * final consonant) composes with nothing, but utf8proc takes it into the syllable before it.
+ */
+static bool stands_apart(int32_t code)
+{
+    return code < 0 || code == 0x11a7;
+}
+
 static void write_form(skv_norm_work *work, size_t n, bool compose, skv_buf *out)
 {
     utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     for (size_t start = 0; start < n;) {
         size_t end = start;
-        if (work->codes[start] < 0) {
-            skv_buf_byte(out, (char)(-1 - work->codes[start]));
+        int32_t code = work->codes[start];
+        if (stands_apart(code)) {
+            if (code < 0)
+                skv_buf_byte(out, (char)(-1 - code));
+            else
+                append_code(out, (uint32_t)code);
             start++;
             continue;
         }
-        while (end < n && work->codes[end] >= 0) end++;
+        while (end < n && !stands_apart(work->codes[end])) end++;
         order_marks(work->codes + start, end - start, work->codes + n);
         size_t kept = end - start;
         if (compose) {

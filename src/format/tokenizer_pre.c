@@ -47,9 +47,16 @@
     "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}]+"
 #define WIDE_PUNCT \
     "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}" \
-    "\\x{3000}-\\x{3002}]+"
+    "\\x{3001}\\x{3002}]+"
 #define HAN_KANA "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
-#define CJK "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
+/*
+ * From U+0800 on, without the white space in between: llama.cpp shows these patterns a line tab in
+ * the place of every Unicode space.
+ */
+#define CJK \
+    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}" \
+    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{4e00}" \
+    "\\x{ac00}-\\x{d7ff}]+"
 #define DEEPSEEK3 \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[" \
     "\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
