@@ -113,6 +113,15 @@ static void pack_blocks(const slab *s, size_t b0, size_t b1, float *rows)
     const skv_gemm_args *a = s->args;
     size_t first = block_row(s, b0), end = block_row(s, b1), ld = a->lda;
     const float *x = a->a + (s->m0 + first) * a->lda + s->k0;
+    if (a->a_t && s->gemm->mm->pack_x_t) {
+        for (size_t b = b0; b < b1; b++) {
+            size_t row = block_row(s, b);
+            s->gemm->mm->pack_x_t(s->blocks + b * s->block_bytes,
+                                  a->a + s->k0 * a->lda + s->m0 + row, a->lda,
+                                  block_row(s, b + 1) - row, s->k);
+        }
+        return;
+    }
     if (a->a_t) {
         transpose(rows, a->a + s->k0 * a->lda + s->m0 + first, a->lda, end - first, s->k);
         x = rows;
@@ -139,6 +148,8 @@ static const unsigned char *pack_panel(const slab *s, size_t n0, size_t n, size_
     unsigned char *local = scratch(s->gemm, i_thread);
     if (a->b_t) {
         s->gemm->mm->pack_w(local, a->b + n0 * a->ldb + s->k0, a->ldb, n, s->k);
+    } else if (s->gemm->mm->pack_w_t) {
+        s->gemm->mm->pack_w_t(local, a->b + s->k0 * a->ldb + n0, a->ldb, n, s->k);
     } else {
         float *rows = (float *)(void *)(local + s->gemm->rows_at);
         transpose(rows, a->b + s->k0 * a->ldb + n0, a->ldb, n, s->k);
