@@ -113,6 +113,7 @@ static void test_f32(void **state)
 {
     (void)state;
     check_level(SKV_CPU_LEVEL_REF, false);
+    check_level(SKV_CPU_LEVEL_AVX2, false);
     check_level(SKV_CPU_LEVEL_BEST, false);
 }
 
@@ -120,6 +121,7 @@ static void test_bf16(void **state)
 {
     (void)state;
     check_level(SKV_CPU_LEVEL_REF, true);
+    check_level(SKV_CPU_LEVEL_AVX2, true);
     check_level(SKV_CPU_LEVEL_BEST, true);
 }
 

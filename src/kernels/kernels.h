@@ -49,6 +49,10 @@ typedef struct skv_matmul {
     void (*pack_w)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
     /* Packs x [m, K] (row-major, rows `ldx` floats apart), 1 <= m <= mr. */
     void (*pack_x)(void *block, const float *x, size_t ldx, size_t m, size_t K);
+    /* The same panel from w stored [K, n], the same block from x stored [K, m]: what training
+     * needs of transposed operands. NULL where a set of functions has no short way. */
+    void (*pack_w_t)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
+    void (*pack_x_t)(void *block, const float *x, size_t ldx, size_t m, size_t K);
     /*
      * c[i * ldc + j] (= or, with add, +=) sum over k in [k0, k1) of x[i, k] * w[j, k] for
      * i < m, j < nr: always nr whole columns. k0 is a multiple of SKV_I8_GROUP; k1 is one too or

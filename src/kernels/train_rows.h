@@ -43,6 +43,10 @@ typedef struct skv_train_rows {
 /** As skv_kernels_init. */
 void skv_train_rows_init(skv_train_rows *k, skv_cpu_level level, unsigned features);
 
-void skv_train_rows_init_ref(skv_train_rows *k);
+/* The specification, in every build. */
+extern const skv_train_rows skv_train_rows_ref;
+/* x86-64 builds only; AArch64 builds only. */
+extern const skv_train_rows skv_train_rows_avx2, skv_train_rows_avx512;
+extern const skv_train_rows skv_train_rows_neon;
 
 #endif

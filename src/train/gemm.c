@@ -113,6 +113,15 @@ static void pack_blocks(const slab *s, size_t b0, size_t b1, float *rows)
     const skv_gemm_args *a = s->args;
     size_t first = block_row(s, b0), end = block_row(s, b1), ld = a->lda;
     const float *x = a->a + (s->m0 + first) * a->lda + s->k0;
+    if (a->a_t && s->gemm->mm->pack_x_t) {
+        for (size_t b = b0; b < b1; b++) {
+            size_t row = block_row(s, b);
+            s->gemm->mm->pack_x_t(s->blocks + b * s->block_bytes,
+                                  a->a + s->k0 * a->lda + s->m0 + row, a->lda,
+                                  block_row(s, b + 1) - row, s->k);
+        }
+        return;
+    }
     if (a->a_t) {
         transpose(rows, a->a + s->k0 * a->lda + s->m0 + first, a->lda, end - first, s->k);
         x = rows;
@@ -133,18 +142,70 @@ static void pack_strip(void *arg, size_t i_task, size_t i_thread)
     pack_blocks(s, b0, skv_min_size(b0 + STRIP_BLOCKS, s->n_blocks), rows);
 }
 
-static const unsigned char *pack_panel(const slab *s, size_t n0, size_t n, size_t i_thread)
+/* Packs columns [n0, n0 + n) of op(B), piece [k0, k0 + k), to `to`. */
+static void pack_panel(skv_gemm *gemm, const skv_gemm_args *a, unsigned char *to, size_t n0,
+                       size_t k0, size_t i_thread)
+{
+    size_t n = skv_min_size(gemm->mm->nr, a->N - n0), k = skv_min_size(KC, a->K - k0);
+    if (a->b_t) {
+        gemm->mm->pack_w(to, a->b + n0 * a->ldb + k0, a->ldb, n, k);
+    } else if (gemm->mm->pack_w_t) {
+        gemm->mm->pack_w_t(to, a->b + k0 * a->ldb + n0, a->ldb, n, k);
+    } else {
+        float *rows = (float *)(void *)(scratch(gemm, i_thread) + gemm->rows_at);
+        transpose(rows, a->b + k0 * a->ldb + n0, a->ldb, n, k);
+        gemm->mm->pack_w(to, rows, k, n, k);
+    }
+}
+
+static unsigned char *packed_panel(const skv_gemm_packed *p, size_t i_panel, size_t i_piece)
+{
+    return p->panels + (i_panel * p->n_pieces + i_piece) * p->panel_bytes;
+}
+
+static const unsigned char *get_panel(const slab *s, size_t n0, size_t i_thread)
 {
     const skv_gemm_args *a = s->args;
+    if (a->packed) return packed_panel(a->packed, n0 / s->gemm->mm->nr, s->k0 / KC);
     unsigned char *local = scratch(s->gemm, i_thread);
-    if (a->b_t) {
-        s->gemm->mm->pack_w(local, a->b + n0 * a->ldb + s->k0, a->ldb, n, s->k);
-    } else {
-        float *rows = (float *)(void *)(local + s->gemm->rows_at);
-        transpose(rows, a->b + s->k0 * a->ldb + n0, a->ldb, n, s->k);
-        s->gemm->mm->pack_w(local, rows, s->k, n, s->k);
-    }
+    pack_panel(s->gemm, a, local, n0, s->k0, i_thread);
     return local;
+}
+
+typedef struct pack_job {
+    skv_gemm *gemm;
+    const skv_gemm_args *args;
+    const skv_gemm_packed *packed;
+} pack_job;
+
+static void pack_pieces(void *arg, size_t i_panel, size_t i_thread)
+{
+    const pack_job *j = arg;
+    for (size_t i = 0; i < j->packed->n_pieces; i++) {
+        pack_panel(j->gemm, j->args, packed_panel(j->packed, i_panel, i), i_panel * j->gemm->mm->nr,
+                   i * KC, i_thread);
+    }
+}
+
+skv_status skv_gemm_pack(skv_gemm *gemm, const skv_gemm_args *args, skv_gemm_packed *out,
+                         skv_error *err)
+{
+    size_t n_panels = skv_ceil_div(args->N, gemm->mm->nr);
+    skv_gemm_packed p = {.n_pieces = skv_ceil_div(args->K, KC)};
+    p.panel_bytes = skv_round_up(gemm->mm->w_bytes(skv_min_size(KC, args->K)), SKV_ALIGN);
+    p.n_bytes = n_panels * p.n_pieces * p.panel_bytes;
+    p.panels = skv_map_zero(p.n_bytes);
+    SKV_REQUIRE(p.panels, err, SKV_MEMORY, "products: no memory for %zu packed bytes", p.n_bytes);
+    pack_job j = {gemm, args, &p};
+    skv_pool_run(gemm->pool, n_panels, pack_pieces, &j);
+    *out = p;
+    return SKV_OK;
+}
+
+void skv_gemm_packed_release(skv_gemm_packed *packed)
+{
+    if (packed->panels) skv_unmap(packed->panels, packed->n_bytes);
+    *packed = (skv_gemm_packed){0};
 }
 
 /* ---- computing ---- */
@@ -158,7 +219,7 @@ static void run_blocks(const slab *s, size_t b0, size_t b1, size_t n0, size_t i_
     const skv_gemm_args *a = s->args;
     const skv_matmul *mm = s->gemm->mm;
     size_t n = skv_min_size(mm->nr, a->N - n0);
-    const unsigned char *panel = pack_panel(s, n0, n, i_thread);
+    const unsigned char *panel = get_panel(s, n0, i_thread);
     float *tile = (float *)(void *)(scratch(s->gemm, i_thread) + s->gemm->tile_at);
     bool add = a->add || s->k0 > 0;
     for (size_t b = b0; b < b1; b++) {
@@ -194,21 +255,31 @@ static void run_panel(void *arg, size_t i_task, size_t i_thread)
                i_task / s->n_parts * s->gemm->mm->nr, i_thread);
 }
 
-static void run_slab(slab *s)
+/* The panels of one product against the packed slab. */
+static void run_panels(slab *s, const skv_gemm_args *args)
 {
     skv_pool *pool = s->gemm->pool;
-    size_t n_panels = skv_ceil_div(s->args->N, s->gemm->mm->nr);
-    size_t n_strips = skv_ceil_div(s->n_blocks, STRIP_BLOCKS);
-    if (s->m * s->args->N * s->k < SMALL_WORK) {
+    size_t n_panels = skv_ceil_div(args->N, s->gemm->mm->nr);
+    s->args = args;
+    if (s->m * args->N * s->k < SMALL_WORK) {
         s->n_parts = 1;
-        for (size_t i = 0; i < n_strips; i++) pack_strip(s, i, 0);
         for (size_t i = 0; i < n_panels; i++) run_panel(s, i, 0);
         return;
     }
     size_t wanted = skv_ceil_div(TASKS_A_THREAD * skv_pool_threads(pool), n_panels);
     s->n_parts = skv_max_size(1, skv_min_size(wanted, s->n_blocks / BLOCKS_A_PART));
-    skv_pool_run(pool, n_strips, pack_strip, s);
     skv_pool_run(pool, n_panels * s->n_parts, run_panel, s);
+}
+
+static void run_slab(slab *s)
+{
+    size_t n_strips = skv_ceil_div(s->n_blocks, STRIP_BLOCKS);
+    if (s->m * s->k < SMALL_WORK / 16) {
+        for (size_t i = 0; i < n_strips; i++) pack_strip(s, i, 0);
+    } else {
+        skv_pool_run(s->gemm->pool, n_strips, pack_strip, s);
+    }
+    for (const skv_gemm_args *a = s->args; a; a = a->also) run_panels(s, a);
 }
 
 static void clear(const skv_gemm_args *a)

@@ -19,6 +19,13 @@
 
 typedef struct skv_gemm skv_gemm;
 
+/* A right operand that does not change, packed once. */
+typedef struct skv_gemm_packed {
+    unsigned char *panels; /* owned, mapped */
+    size_t n_bytes;
+    size_t panel_bytes, n_pieces; /* a panel is [n_pieces] pieces of K */
+} skv_gemm_packed;
+
 typedef struct skv_gemm_args {
     float *c; /* [M, N], rows ldc floats apart */
     size_t ldc;
@@ -28,7 +35,9 @@ typedef struct skv_gemm_args {
     size_t ldb;
     size_t M, N, K;
     bool a_t, b_t;
-    bool add; /* onto C */
+    bool add;                         /* onto C */
+    const skv_gemm_packed *packed;    /* op(B), where it has been packed; NULL: from b */
+    const struct skv_gemm_args *also; /* another product of the same op(A), or NULL */
 } skv_gemm_args;
 
 /** `mm` is one of the products of the kernel table; it and the pool are borrowed. */
@@ -37,6 +46,11 @@ SKV_MUST_CHECK skv_status skv_gemm_create(skv_pool *pool, const skv_matmul *mm, 
 void skv_gemm_free(skv_gemm *gemm);
 /** Bytes of its working memory. */
 size_t skv_gemm_bytes(const skv_gemm *gemm);
+
+/** Packs op(B) of such products: b, ldb, b_t, N and K are read. */
+SKV_MUST_CHECK skv_status skv_gemm_pack(skv_gemm *gemm, const skv_gemm_args *args,
+                                        skv_gemm_packed *out, skv_error *err);
+void skv_gemm_packed_release(skv_gemm_packed *packed);
 
 /** On all threads of the pool; called by the pool's owner. */
 void skv_gemm_run(skv_gemm *gemm, const skv_gemm_args *args);

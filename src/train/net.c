@@ -68,6 +68,7 @@ static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
     bool copies = plan_layers(net);
     SKV_TRY(skv_params_allocate(&net->params, copies, err));
     SKV_TRY(net_load(net, source, err));
+    SKV_TRY(net_pack(net, err));
     return net_memory_take(net, err);
 }
 
@@ -92,6 +93,7 @@ void skv_net_free(skv_net *net)
 {
     if (!net) return;
     if (net->memory) skv_unmap(net->memory, net->n_memory * sizeof(float));
+    net_unpack(net);
     skv_params_release(&net->params);
     skv_free(net->layers);
     skv_rope_table_release(&net->ropes[0]);
@@ -114,7 +116,7 @@ skv_pool *skv_net_pool(skv_net *net)
 size_t skv_net_bytes(const skv_net *net, size_t *kept)
 {
     if (kept) *kept = net->n_kept * sizeof(float);
-    return net->n_memory * sizeof(float) + skv_gemm_bytes(net->gemm);
+    return net->n_memory * sizeof(float) + net->packed_bytes + skv_gemm_bytes(net->gemm);
 }
 
 size_t skv_net_count(const skv_net *net, const skv_train_batch *batch)
@@ -161,10 +163,11 @@ double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
     }
     for (size_t i = 0; i < net->params.n; i++) {
         const skv_param *p = &net->params.at[i];
-        if (p->trainable && !p->vector && p != net->head) grads += 2.0 * (double)skv_param_size(p);
+        if (p->trainable && !p->vector && p != net->head.w)
+            grads += 2.0 * (double)skv_param_size(p);
     }
-    double head = 2.0 * (double)skv_param_size(net->head);
-    head *= 2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head->grad ? 1.0 : 0.0);
+    double head = 2.0 * (double)skv_param_size(net->head.w);
+    head *= 2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head.w->grad ? 1.0 : 0.0);
     return n * (sum + grads) + (double)n_loss * head;
 }
 

@@ -59,15 +59,6 @@ static void finish_heads(const net_pass *p, float *out, float *raw, const skv_pa
     net_rotate(p->net, out, T, n_heads, i_rope, false);
 }
 
-static void make_kv(const net_pass *p, size_t i, net_kept *a, const net_projections *from,
-                    const float *source)
-{
-    const skv_layer_shape *shape = &p->net->config->layers[i];
-    net_mul(p, a->k_raw, source, &from->k, false);
-    net_mul(p, a->v, source, &from->v, false);
-    finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);
-}
-
 static void run_attention(const net_pass *p, size_t i, net_kept *a)
 {
     skv_net *net = p->net;
@@ -77,9 +68,20 @@ static void run_attention(const net_pass *p, size_t i, net_kept *a)
     bool deep = p->student && i >= net->kv_from;
     const net_projections *from = deep ? &layer->swiftkv : &layer->own;
     net_norm(net, net->normed, a->x, values(p, layer->attn_norm), T, D);
-    net_mul(p, a->q_raw, net->normed, &from->q, false);
+    if (deep) {
+        net_mul(p, a->q_raw, net->normed, &from->q, false);
+        if (from->k.w) {
+            net_mul_all(p, (float *const[3]){a->k_raw, a->v}, net->swift,
+                        (const net_linear *const[3]){&from->k, &from->v});
+        }
+    } else {
+        net_mul_all(p, (float *const[3]){a->q_raw, a->k_raw, a->v}, net->normed,
+                    (const net_linear *const[3]){&from->q, &from->k, &from->v});
+    }
     finish_heads(p, a->q, a->q_raw, from->q_norm, shape->n_heads, shape->i_rope);
-    if (from->k.w) make_kv(p, i, a, from, deep ? net->swift : net->normed);
+    if (from->k.w) {
+        finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);
+    }
     net_attend(p, i, a);
     net_copy(net, a->mid, a->x, T * D);
     net_mul(p, a->mid, a->o, &layer->o, true);
@@ -91,8 +93,8 @@ static void run_mlp(const net_pass *p, size_t i, net_kept *a, float *out)
     const net_layer *layer = &net->layers[i];
     size_t T = p->batch->n_tokens, D = net->config->hidden, F = net->config->layers[i].ffn;
     net_norm(net, net->normed, a->mid, values(p, layer->ffn_norm), T, D);
-    net_mul(p, a->gate, net->normed, &layer->gate, false);
-    net_mul(p, a->up, net->normed, &layer->up, false);
+    net_mul_all(p, (float *const[3]){a->gate, a->up}, net->normed,
+                (const net_linear *const[3]){&layer->gate, &layer->up});
     net_silu_glu(net, net->h, a->gate, a->up, T * F);
     net_copy(net, out, a->mid, T * D);
     net_mul(p, out, net->h, &layer->down, true);

@@ -10,8 +10,9 @@
 enum { NET_PARTS = 64 /* partial sums over rows, whatever the number of threads */ };
 
 typedef struct net_linear {
-    skv_param *w;    /* [N, K] */
-    skv_param *bias; /* [N] or NULL */
+    skv_param *w;                  /* [N, K] */
+    skv_param *bias;               /* [N] or NULL */
+    skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W where it is needed */
 } net_linear;
 
 /* q, k, v with the norms of the heads: a layer's own, or its *_swiftkv ones. */
@@ -51,7 +52,7 @@ struct skv_net {
     net_layer *layers;     /* owned, [L] */
     skv_param *embedding;  /* [V, D] */
     skv_param *final_norm; /* [D] */
-    skv_param *head;       /* [V, D]: the embedding when tied */
+    net_linear head;       /* [V, D]: the embedding when tied */
     skv_param *norm_swiftkv;
     skv_rope_table ropes[2];
     size_t teacher_from; /* teacher and student agree on the layers before */
@@ -60,6 +61,7 @@ struct skv_net {
     /* Memory of a step: one mapped block. */
     float *memory;
     size_t n_memory, n_kept; /* floats */
+    size_t packed_bytes;     /* of frozen weights */
     size_t max_heads, max_kv_heads, max_ffn;
     size_t loss_rows;           /* rows of a tile of logits */
     net_kept scratch;           /* what a layer that keeps nothing writes */
@@ -119,8 +121,14 @@ void net_silu_glu_back(skv_net *net, float *gate, float *up, const float *dh, si
 void net_bias_back(skv_net *net, skv_param *bias, const float *dy, size_t n_rows);
 
 /* ---- net_linear.c: products with weights ---- */
+/* Packs what is frozen, once. */
+SKV_MUST_CHECK skv_status net_pack(skv_net *net, skv_error *err);
+void net_unpack(skv_net *net);
 /* y [T, N] = x W^T + bias; with add, onto y. */
 void net_mul(const net_pass *p, float *y, const float *x, const net_linear *l, bool add);
+/* The same for two or three matrices of one x; y[i] NULL ends them. */
+void net_mul_all(const net_pass *p, float *const y[3], const float *x,
+                 const net_linear *const l[3]);
 /* dx [T, K] (+)= dy W. */
 void net_mul_back(const net_pass *p, float *dx, const float *dy, const net_linear *l, bool add);
 /* Gradients of W and bias, where they are trained; x is not read otherwise. */

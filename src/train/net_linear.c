@@ -30,23 +30,49 @@ static void add_bias(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
+static skv_gemm_args product(const net_pass *p, float *y, const float *x, const net_linear *l,
+                             bool add)
+{
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    return (skv_gemm_args){.c = y,
+                           .ldc = N,
+                           .a = x,
+                           .lda = K,
+                           .b = values(p, l->w),
+                           .ldb = K,
+                           .M = p->batch->n_tokens,
+                           .N = N,
+                           .K = K,
+                           .b_t = true,
+                           .add = add,
+                           .packed = l->forward.panels ? &l->forward : NULL};
+}
+
+static void finish(const net_pass *p, float *y, const net_linear *l)
+{
+    if (!l->bias) return;
+    bias_job j = {p, y, values(p, l->bias), l->w->n_rows};
+    net_parallel(p->net, (p->batch->n_tokens + BIAS_ROWS - 1) / BIAS_ROWS, add_bias, &j);
+}
+
 void net_mul(const net_pass *p, float *y, const float *x, const net_linear *l, bool add)
 {
-    size_t T = p->batch->n_tokens, N = l->w->n_rows, K = l->w->n_columns;
-    skv_gemm_run(p->net->gemm, &(skv_gemm_args){.c = y,
-                                                .ldc = N,
-                                                .a = x,
-                                                .lda = K,
-                                                .b = values(p, l->w),
-                                                .ldb = K,
-                                                .M = T,
-                                                .N = N,
-                                                .K = K,
-                                                .b_t = true,
-                                                .add = add});
-    if (!l->bias) return;
-    bias_job j = {p, y, values(p, l->bias), N};
-    net_parallel(p->net, (T + BIAS_ROWS - 1) / BIAS_ROWS, add_bias, &j);
+    const skv_gemm_args args = product(p, y, x, l, add);
+    skv_gemm_run(p->net->gemm, &args);
+    finish(p, y, l);
+}
+
+void net_mul_all(const net_pass *p, float *const y[3], const float *x, const net_linear *const l[3])
+{
+    skv_gemm_args args[3];
+    size_t n = 1;
+    args[0] = product(p, y[0], x, l[0], false);
+    for (; n < 3 && y[n]; n++) {
+        args[n] = product(p, y[n], x, l[n], false);
+        args[n - 1].also = &args[n];
+    }
+    skv_gemm_run(p->net->gemm, args);
+    for (size_t i = 0; i < n; i++) finish(p, y[i], l[i]);
 }
 
 void net_mul_back(const net_pass *p, float *dx, const float *dy, const net_linear *l, bool add)
@@ -61,7 +87,8 @@ void net_mul_back(const net_pass *p, float *dx, const float *dy, const net_linea
                                                 .M = p->batch->n_tokens,
                                                 .N = K,
                                                 .K = N,
-                                                .add = add});
+                                                .add = add,
+                                                .packed = l->back.panels ? &l->back : NULL});
 }
 
 void net_mul_grad(const net_pass *p, const float *dy, const float *x, const net_linear *l)
@@ -81,4 +108,58 @@ void net_mul_grad(const net_pass *p, const float *dy, const float *x, const net_
                                                     .add = true});
     }
     if (l->bias && l->bias->grad) net_bias_back(p->net, l->bias, dy, T);
+}
+
+/* ---- packing once ---- */
+
+static skv_status pack_linear(skv_net *net, net_linear *l, bool back, skv_error *err)
+{
+    if (!l->w || l->w->grad) return SKV_OK;
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    const skv_gemm_args forward = {.b = l->w->w, .ldb = K, .b_t = true, .N = N, .K = K};
+    SKV_TRY(skv_gemm_pack(net->gemm, &forward, &l->forward, err));
+    net->packed_bytes += l->forward.n_bytes;
+    if (!back) return SKV_OK;
+    const skv_gemm_args args = {.b = l->w->w, .ldb = K, .N = K, .K = N};
+    SKV_TRY(skv_gemm_pack(net->gemm, &args, &l->back, err));
+    net->packed_bytes += l->back.n_bytes;
+    return SKV_OK;
+}
+
+/* Every product of a layer; a student's backward pass does not touch its teacher's projections. */
+static size_t list_linears(net_layer *layer, net_linear *out[10], size_t *n_teacher)
+{
+    net_linear *const all[10] = {
+        &layer->own.q,     &layer->own.k, &layer->own.v, &layer->swiftkv.q, &layer->swiftkv.k,
+        &layer->swiftkv.v, &layer->o,     &layer->gate,  &layer->up,        &layer->down};
+    for (size_t i = 0; i < 10; i++) out[i] = all[i];
+    *n_teacher = layer->swiftkv.q.w ? 3 : 0;
+    return 10;
+}
+
+skv_status net_pack(skv_net *net, skv_error *err)
+{
+    net_linear *all[10];
+    if (!net->options.bf16) return SKV_OK; /* f32 panels would double the memory of the weights */
+    for (size_t i = 0; i < net->config->n_layers; i++) {
+        size_t n_teacher, n = list_linears(&net->layers[i], all, &n_teacher);
+        for (size_t j = 0; j < n; j++) {
+            SKV_TRY(pack_linear(net, all[j], net->layers[i].keep && j >= n_teacher, err));
+        }
+    }
+    return pack_linear(net, &net->head, true, err);
+}
+
+void net_unpack(skv_net *net)
+{
+    net_linear *all[10];
+    for (size_t i = 0; net->layers && i < net->config->n_layers; i++) {
+        size_t n_teacher, n = list_linears(&net->layers[i], all, &n_teacher);
+        for (size_t j = 0; j < n; j++) {
+            skv_gemm_packed_release(&all[j]->forward);
+            skv_gemm_packed_release(&all[j]->back);
+        }
+    }
+    skv_gemm_packed_release(&net->head.forward);
+    skv_gemm_packed_release(&net->head.back);
 }

@@ -100,7 +100,7 @@ skv_status net_describe(skv_net *net, skv_error *err)
         net->norm_swiftkv = add(net, c->kv_layers, "model.norm_swiftkv.weight", 0, c->hidden);
     }
     net->final_norm = add(net, L, "model.norm.weight", 0, c->hidden);
-    net->head = c->tied ? net->embedding : add(net, L, "lm_head.weight", c->vocab, c->hidden);
+    net->head.w = c->tied ? net->embedding : add(net, L, "lm_head.weight", c->vocab, c->hidden);
     return SKV_OK;
 }
 

@@ -82,16 +82,19 @@ static void multiply(const net_pass *p, float *logits, const float *tile, const 
                      size_t n)
 {
     size_t V = p->net->config->vocab, D = p->net->config->hidden;
-    skv_gemm_run(p->net->gemm, &(skv_gemm_args){.c = logits,
-                                                .ldc = V,
-                                                .a = tile,
-                                                .lda = D,
-                                                .b = head,
-                                                .ldb = D,
-                                                .M = n,
-                                                .N = V,
-                                                .K = D,
-                                                .b_t = true});
+    skv_gemm_run(
+        p->net->gemm,
+        &(skv_gemm_args){.c = logits,
+                         .ldc = V,
+                         .a = tile,
+                         .lda = D,
+                         .b = head,
+                         .ldb = D,
+                         .M = n,
+                         .N = V,
+                         .K = D,
+                         .b_t = true,
+                         .packed = p->net->head.forward.panels ? &p->net->head.forward : NULL});
 }
 
 /* From the gradient of the logits: that of the rows, and of the head where it is trained. */
@@ -103,17 +106,18 @@ static void back_tile(loss_job *j)
                        .ldc = D,
                        .a = net->logits,
                        .lda = V,
-                       .b = net->head->w,
+                       .b = net->head.w->w,
                        .ldb = D,
                        .M = j->n,
                        .N = D,
-                       .K = V};
+                       .K = V,
+                       .packed = net->head.back.panels ? &net->head.back : NULL};
     skv_gemm_run(net->gemm, &g);
     j->to = net->tile_t;
     net_parallel(net, j->n, scatter_row, j);
-    if (!net->head->grad) return;
+    if (!net->head.w->grad) return;
     gather(j, net->tile, net->final, 1.0f);
-    g = (skv_gemm_args){.c = net->head->grad,
+    g = (skv_gemm_args){.c = net->head.w->grad,
                         .ldc = D,
                         .a = net->logits,
                         .lda = V,
@@ -133,10 +137,10 @@ static void run_tile(loss_job *j)
     bool kl = net->options.loss == SKV_LOSS_KL;
     float scale = kl ? (float)(1.0 / net->options.tau) : 1.0f;
     gather(j, net->tile, net->final, scale);
-    multiply(j->p, net->logits, net->tile, net->head->w, j->n);
+    multiply(j->p, net->logits, net->tile, net->head.w->w, j->n);
     if (kl) {
         gather(j, net->tile_t, net->final_t, scale);
-        multiply(j->p, net->logits_t, net->tile_t, net->head->teacher, j->n);
+        multiply(j->p, net->logits_t, net->tile_t, net->head.w->teacher, j->n);
     }
     net_parallel(net, j->n, kl ? kl_row : lm_row, j);
     if (j->backward) back_tile(j);

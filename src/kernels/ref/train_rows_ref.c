@@ -83,14 +83,11 @@ static double square_sum_ref(const float *x, size_t n)
     return sum;
 }
 
-void skv_train_rows_init_ref(skv_train_rows *k)
-{
-    *k = (skv_train_rows){.max = max_ref,
-                          .exp = exp_ref,
-                          .softmax_back = softmax_back_ref,
-                          .silu_glu_back = silu_glu_back_ref,
-                          .rmsnorm_back = rmsnorm_back_ref,
-                          .kl = kl_ref,
-                          .adamw = adamw_ref,
-                          .square_sum = square_sum_ref};
-}
+const skv_train_rows skv_train_rows_ref = {.max = max_ref,
+                                           .exp = exp_ref,
+                                           .softmax_back = softmax_back_ref,
+                                           .silu_glu_back = silu_glu_back_ref,
+                                           .rmsnorm_back = rmsnorm_back_ref,
+                                           .kl = kl_ref,
+                                           .adamw = adamw_ref,
+                                           .square_sum = square_sum_ref};

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul.h"
+#include "kernels/x86/math_avx512.h"
 #include "kernels/x86/matmul_pack.h"
 #include "kernels/x86/matmul_tile_avx512.h"
 
@@ -28,6 +29,37 @@ static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
     skv_pack_x_bf16_avx2(block, (skv_pack_rows){x, ldx, m, K});
+}
+
+/* Sixteen columns of rows k and k + 1 as units; a row beyond K is zero. */
+static inline __m512i pair_rows(const float *x, size_t ld, bool both, __mmask16 lanes)
+{
+    __m256i low = skv_to_bf16_avx512(_mm512_maskz_loadu_ps(lanes, x));
+    if (!both) return _mm512_cvtepu16_epi32(low);
+    __m256i high = skv_to_bf16_avx512(_mm512_maskz_loadu_ps(lanes, x + ld));
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+}
+
+static void pack_w_t(void *panel, const float *w, size_t ldw, size_t n, size_t K)
+{
+    uint32_t *out = panel;
+    for (size_t k = 0; k < K; k += 2, out += SKV_NR512) {
+        for (size_t j = 0; j < SKV_NR512; j += 16) {
+            __mmask16 lanes = j < n ? skv_lanes16(n - j) : 0;
+            const float *x = w + k * ldw + (j < n ? j : 0);
+            _mm512_storeu_si512(out + j, pair_rows(x, ldw, k + 1 < K, lanes));
+        }
+    }
+}
+
+static void pack_x_t(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    uint32_t *out = block;
+    __mmask16 lanes = skv_lanes16(m);
+    for (size_t k = 0; k < K; k += 2, out += m) {
+        _mm512_mask_storeu_epi32(out, lanes, pair_rows(x + k * ldx, ldx, k + 1 < K, lanes));
+    }
 }
 
 static inline __m512bh load_pairs(const uint32_t *w)
@@ -83,5 +115,7 @@ const skv_matmul skv_matmul_bf16_avx512bf16 = {
     .x_bytes = x_bytes,
     .pack_w = pack_w,
     .pack_x = pack_x,
+    .pack_w_t = pack_w_t,
+    .pack_x_t = pack_x_t,
     .tile = tile,
 };

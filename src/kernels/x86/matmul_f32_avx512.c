@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include "kernels/matmul.h"
+#include "kernels/x86/math_avx512.h"
 #include "kernels/x86/matmul_pack.h"
 #include "kernels/x86/matmul_tile_avx512.h"
 
@@ -27,6 +28,27 @@ static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
     skv_pack_x_f32_avx2(block, (skv_pack_rows){x, ldx, m, K});
+}
+
+static void pack_w_t(void *panel, const float *w, size_t ldw, size_t n, size_t K)
+{
+    float *out = panel;
+    for (size_t k = 0; k < K; k++, out += SKV_NR512) {
+        for (size_t j = 0; j < SKV_NR512; j += 16) {
+            __mmask16 lanes = j < n ? skv_lanes16(n - j) : 0;
+            const float *x = w + k * ldw + (j < n ? j : 0);
+            _mm512_storeu_ps(out + j, _mm512_maskz_loadu_ps(lanes, x));
+        }
+    }
+}
+
+static void pack_x_t(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    float *out = block;
+    __mmask16 lanes = skv_lanes16(m);
+    for (size_t k = 0; k < K; k++, out += m) {
+        _mm512_mask_storeu_ps(out, lanes, _mm512_maskz_loadu_ps(lanes, x + k * ldx));
+    }
 }
 
 /* Inlined once for every constant m, so that the accumulators are registers. */
@@ -77,5 +99,7 @@ const skv_matmul skv_matmul_f32_avx512 = {
     .x_bytes = x_bytes,
     .pack_w = pack_w,
     .pack_x = pack_x,
+    .pack_w_t = pack_w_t,
+    .pack_x_t = pack_x_t,
     .tile = tile,
 };
