@@ -36,8 +36,8 @@ static skv_status bad_json(const char *text, size_t n, const char *name, const j
     if (json_error_code(why) == json_error_duplicate_key && end > 1 && end <= n) {
         for (begin = --end; begin > 0 && text[begin - 1] != '"';) begin--;
         int shown = end - begin < SHOWN ? (int)(end - begin) : SHOWN;
-        return skv_fail(err, SKV_FORMAT, "%s: line %d, column %d: \"%.*s\" is given twice", name,
-                        why->line, why->column, shown, text + begin);
+        return skv_fail(err, SKV_FORMAT, "%s: line %d, column %d: duplicate object key \"%.*s\"",
+                        name, why->line, why->column, shown, text + begin);
     }
     return skv_fail(err, SKV_FORMAT, "%s: line %d, column %d: %s", name, why->line, why->column,
                     why->text);
