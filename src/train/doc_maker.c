@@ -1,6 +1,7 @@
 /* Generated documents: the mixture of tasks, and documents as lines of JSON. See doc_maker.h. */
 #include "train/doc_maker.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,11 @@ enum {
     TOKENS_MAX = 1 << 20,
     TEXT_MAX = 1 << 26,  /* bytes of one document */
     PROSE_MAX = 1 << 28, /* bytes */
-    TASKS_TEXT_MAX = 512
+    TASKS_TEXT_MAX = 512,
+    /* What conversations take besides their texts, as vocab_train.c has them: the marks of two
+     * turns and the space before the answer; the marks at both ends. */
+    TURN_TOKENS = 5,
+    FRAME_TOKENS = 2
 };
 
 /* Questions take at most this share of a document. */
@@ -54,6 +59,7 @@ struct skv_documents {
     skv_tokenizer *own;             /* owned */
     char *prose;                    /* owned */
     size_t n_prose;
+    size_t turn_tokens, frame_tokens;
 };
 
 const char *skv_doc_task_name(skv_doc_task task)
@@ -170,6 +176,7 @@ skv_status skv_documents_create(const skv_documents_options *options,
     SKV_REQUIRE(d, err, SKV_MEMORY, "documents: no memory");
     d->options = *options;
     d->tokenizer = tokenizer;
+    skv_documents_set_turns(d, TURN_TOKENS, FRAME_TOKENS);
     skv_status status = fill(d, options, err);
     if (status != SKV_OK) {
         skv_documents_close(d);
@@ -208,6 +215,17 @@ static skv_doc_task draw_task(const skv_documents *d, skv_doc_writer *w)
     return (skv_doc_task)last;
 }
 
+/* A short document may have no room for some tasks; copying is always possible. */
+static skv_doc_task draw_possible_task(const skv_documents *d, skv_doc_writer *w)
+{
+    for (int i = 0; i < 16; i++) {
+        const skv_doc_task task = draw_task(d, w);
+        const size_t need = tasks[task].opening_tokens + tasks[task].question_tokens;
+        if (w->budget >= w->used + need) return task;
+    }
+    return SKV_DOC_REPEAT;
+}
+
 /* As many questions as wanted, drawn from 1 to what leaves room for a context. */
 static void plan_questions(const skv_documents *d, const task_row *task, bool evaluation,
                            skv_doc_writer *w)
@@ -223,9 +241,16 @@ static void plan_questions(const skv_documents *d, const task_row *task, bool ev
     w->reserve = kept * task->question_tokens;
 }
 
-static skv_status make(const skv_documents *d, uint64_t index, bool evaluation, skv_document *doc,
+/* How one document differs from the others of its options. */
+typedef struct make_mode {
+    bool evaluation;
+    size_t room; /* tokens; 0: as the options say */
+} make_mode;
+
+static skv_status make(const skv_documents *d, uint64_t index, make_mode mode, skv_document *doc,
                        skv_error *err)
 {
+    const bool evaluation = mode.evaluation;
     doc->text.failed = false;
     skv_buf_clear(&doc->text);
     doc->n_pieces = 0;
@@ -233,12 +258,14 @@ static skv_status make(const skv_documents *d, uint64_t index, bool evaluation, 
                         .tokenizer = d->tokenizer,
                         .prose = {d->prose, d->n_prose},
                         .held_out = d->options.held_out,
-                        .used = 2, /* the marks of beginning and end */
+                        .used = d->frame_tokens,
+                        .turn_tokens = d->turn_tokens,
                         .err = err};
     skv_buf_init(&w.scratch, TEXT_MAX);
     skv_rng_init(&w.rng, skv_mix64(d->options.seed) + skv_mix64(~index));
-    doc->task = draw_task(d, &w);
     w.budget = skv_doc_scale(&w, d->options.tokens_min, d->options.tokens_max);
+    if (mode.room > 0) w.budget = skv_min_size(w.budget, mode.room);
+    doc->task = mode.room > 0 ? draw_possible_task(d, &w) : draw_task(d, &w);
     plan_questions(d, &tasks[doc->task], evaluation, &w);
     tasks[doc->task].write(&w);
     if (w.n_questions > 0 && w.n_asked == 0 && w.status == SKV_OK) {
@@ -257,7 +284,20 @@ static skv_status make(const skv_documents *d, uint64_t index, bool evaluation, 
 skv_status skv_documents_make(const skv_documents *d, uint64_t index, skv_document *doc,
                               skv_error *err)
 {
-    return make(d, index, false, doc, err);
+    return make(d, index, (make_mode){.room = 0}, doc, err);
+}
+
+skv_status skv_documents_make_within(const skv_documents *d, uint64_t index, size_t room,
+                                     skv_document *doc, skv_error *err)
+{
+    assert(room >= SKV_DOC_ROOM_MIN);
+    return make(d, index, (make_mode){.room = room}, doc, err);
+}
+
+void skv_documents_set_turns(skv_documents *d, size_t turn_tokens, size_t frame_tokens)
+{
+    d->turn_tokens = turn_tokens;
+    d->frame_tokens = frame_tokens;
 }
 
 /* ---- JSON ---- */
@@ -302,7 +342,7 @@ static void put_evaluation(skv_buf *out, const skv_document *doc)
 static skv_status print(const skv_documents *d, uint64_t index, bool evaluation, skv_document *doc,
                         skv_buf *out, skv_error *err)
 {
-    SKV_TRY(make(d, index, evaluation, doc, err));
+    SKV_TRY(make(d, index, (make_mode){.evaluation = evaluation}, doc, err));
     SKV_REQUIRE(!evaluation || doc->n_pieces >= 2, err, SKV_ARGUMENT,
                 "documents: the task \"%s\" has no questions", tasks[doc->task].name);
     if (evaluation && doc->pieces[0].role == SKV_PIECE_TEXT) {

@@ -14,6 +14,8 @@
 #include "format/tokenizer.h"
 #include "skv/documents.h"
 
+enum { SKV_DOC_ROOM_MIN = 48 };
+
 typedef enum skv_piece_role {
     SKV_PIECE_TEXT, /* of a document without turns */
     SKV_PIECE_USER,
@@ -47,6 +49,13 @@ SKV_MUST_CHECK skv_status skv_documents_create(const skv_documents_options *opti
 /** Makes document `index`; `doc` keeps its memory between calls. Threads may share `documents`. */
 SKV_MUST_CHECK skv_status skv_documents_make(const skv_documents *documents, uint64_t index,
                                              skv_document *doc, skv_error *err);
+/** The same within `room` tokens, at least SKV_DOC_ROOM_MIN: a shorter document where it must be,
+ * of a task that is possible in it. */
+SKV_MUST_CHECK skv_status skv_documents_make_within(const skv_documents *documents, uint64_t index,
+                                                    size_t room, skv_document *doc, skv_error *err);
+/** How many tokens the marks of a question and its answer take (5 unless said), and those that
+ * begin and end a conversation (2). */
+void skv_documents_set_turns(skv_documents *documents, size_t turn_tokens, size_t frame_tokens);
 
 /** Whether a word belongs to the evaluation: one in eight does. */
 bool skv_doc_held_out(const char *word, size_t n);

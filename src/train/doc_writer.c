@@ -10,9 +10,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-/* Tokens that a question and its answer take besides their texts: the marks of two turns, and the
- * space before the answer. */
-enum { TURN_TOKENS = 5, FACTS_MAX = 1 << 20, TRIES_MAX = 100000 };
+enum { FACTS_MAX = 1 << 20, TRIES_MAX = 100000 };
 
 /* FNV-1a, mixed. */
 static uint64_t hash_of(const char *text, size_t n)
@@ -280,8 +278,8 @@ bool skv_doc_ask(skv_doc_writer *w, size_t at, const char *question, const char 
 {
     const size_t n_question = strlen(question), n_answer = strlen(answer);
     if (w->status != SKV_OK || w->n_asked == w->n_questions) return false;
-    const size_t cost =
-        skv_doc_count(w, question, n_question) + skv_doc_count(w, answer, n_answer) + TURN_TOKENS;
+    const size_t cost = skv_doc_count(w, question, n_question) +
+                        skv_doc_count(w, answer, n_answer) + w->turn_tokens;
     if (w->status != SKV_OK || (w->n_asked > 0 && w->used + cost > w->budget)) return false;
     skv_document *doc = w->doc;
     const size_t n_context = doc->n_pieces ? doc->pieces[0].n : 0;

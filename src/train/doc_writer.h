@@ -41,6 +41,7 @@ typedef struct skv_doc_writer {
     skv_doc_prose prose;
     bool held_out;
     size_t budget;      /* tokens of the document */
+    size_t turn_tokens; /* of the marks around a question and its answer */
     size_t used;        /* of them so far */
     size_t n_questions; /* wanted */
     size_t reserve;     /* tokens kept for the questions while the context is written */
