@@ -244,6 +244,7 @@ static void plan_questions(const skv_documents *d, const task_row *task, bool ev
 /* How one document differs from the others of its options. */
 typedef struct make_mode {
     bool evaluation;
+    bool repeat; /* the task "repeat", which is possible in any room */
     size_t room; /* tokens; 0: as the options say */
 } make_mode;
 
@@ -266,6 +267,7 @@ static skv_status make(const skv_documents *d, uint64_t index, make_mode mode, s
     w.budget = skv_doc_scale(&w, d->options.tokens_min, d->options.tokens_max);
     if (mode.room > 0) w.budget = skv_min_size(w.budget, mode.room);
     doc->task = mode.room > 0 ? draw_possible_task(d, &w) : draw_task(d, &w);
+    if (mode.repeat) doc->task = SKV_DOC_REPEAT;
     plan_questions(d, &tasks[doc->task], evaluation, &w);
     tasks[doc->task].write(&w);
     if (w.n_questions > 0 && w.n_asked == 0 && w.status == SKV_OK) {
@@ -291,7 +293,9 @@ skv_status skv_documents_make_within(const skv_documents *d, uint64_t index, siz
                                      skv_document *doc, skv_error *err)
 {
     assert(room >= SKV_DOC_ROOM_MIN);
-    return make(d, index, (make_mode){.room = room}, doc, err);
+    skv_status status = make(d, index, (make_mode){.room = room}, doc, err);
+    if (status != SKV_RANGE) return status; /* else nothing could be asked in it after all */
+    return make(d, index, (make_mode){.room = room, .repeat = true}, doc, err);
 }
 
 void skv_documents_set_turns(skv_documents *d, size_t turn_tokens, size_t frame_tokens)
