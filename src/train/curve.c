@@ -1,5 +1,5 @@
-/* Loss and learning rate over the steps: see curve.h. */
-#include "train/curve.h"
+/* Loss and learning rate over the steps: see skv/curve.h. */
+#include "skv/curve.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -10,11 +10,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "train/curve_draw.h"
 
 enum {
     WIDTH = 760,
     HEIGHT = 520,
-    LEFT = 76,
+    LEFT = 88,
     RIGHT = 24,
     POINTS_MAX = 1 << 24,
     DRAWN_MAX = 600, /* points of a line: more cannot be told apart */
@@ -59,7 +60,7 @@ static bool read_line(points *p, const char *line, size_t n)
 {
     json_t *object = json_loadb(line, n, 0, NULL);
     const json_t *step = json_object_get(object, "step"), *loss = json_object_get(object, "loss");
-    const json_t *rate = json_object_get(object, "rate");
+    const json_t *rate = json_object_get(object, "lr");
     bool added = true;
     if (json_is_number(step) && json_is_number(loss) && json_is_number(rate)) {
         added = add_point(
@@ -77,7 +78,7 @@ static skv_status read_log(points *p, const char *log, size_t n, const char *nam
         SKV_REQUIRE(read_line(p, log + at, length), err, SKV_MEMORY, "%s: no memory", name);
         at += length + 1;
     }
-    SKV_REQUIRE(p->n > 0, err, SKV_FORMAT, "%s: no line with step, loss and rate", name);
+    SKV_REQUIRE(p->n > 0, err, SKV_FORMAT, "%s: no line with step, loss and lr", name);
     return SKV_OK;
 }
 
@@ -91,10 +92,10 @@ static double round_step(double span, double most)
     return power * (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
 }
 
-static void fit(panel *a, double low, double high)
+static void fit(panel *a, double low, double high, double most)
 {
     if (!(high > low)) high = low + fmax(fabs(low) * 0.1, 1e-9);
-    a->tick = round_step(high - low, 5);
+    a->tick = round_step(high - low, most);
     a->low = floor(low / a->tick) * a->tick;
     a->high = ceil(high / a->tick) * a->tick;
 }
@@ -174,8 +175,8 @@ static void put_panel(skv_buf *out, const panel *a)
     }
     const double middle = (a->top + a->bottom) / 2;
     (void)skv_buf_printf(out,
-                         "<text x=\"18\" y=\"%.1f\" text-anchor=\"middle\" "
-                         "transform=\"rotate(-90 18 %.1f)\">%s</text>\n",
+                         "<text x=\"20\" y=\"%.1f\" text-anchor=\"middle\" "
+                         "transform=\"rotate(-90 20 %.1f)\">%s</text>\n",
                          middle, middle, a->label);
 }
 
@@ -208,8 +209,26 @@ static double rate_of(const point *x)
     return x->rate;
 }
 
+/* The mean of points[from..to), without those that are not finite; NaN when there are none. */
+static double mean(const points *p, double (*value)(const point *), size_t from, size_t to)
+{
+    double sum = 0;
+    size_t n = 0;
+    for (size_t i = from; i < to; i++) {
+        if (!isfinite(value(&p->at[i]))) continue;
+        sum += value(&p->at[i]);
+        n++;
+    }
+    return n > 0 ? sum / (double)n : (double)NAN;
+}
+
+static double step_of(const point *x)
+{
+    return x->step;
+}
+
 /* A line through the means of equal portions of the points; `reach` more on each side of a
- * portion smooth it. Values that are not finite are passed over. */
+ * portion smooth it. */
 static void put_line(skv_buf *out, const points *p, const panel *a, double (*value)(const point *),
                      size_t reach, const char *style)
 {
@@ -217,27 +236,23 @@ static void put_line(skv_buf *out, const points *p, const panel *a, double (*val
     (void)skv_buf_printf(out, "<polyline class=\"%s\" points=\"", style);
     for (size_t i = 0; i < n_drawn; i++) {
         const size_t from = i * p->n / n_drawn, to = (i + 1) * p->n / n_drawn;
-        double sum = 0, step = 0;
-        size_t n = 0;
-        for (size_t k = from - skv_min_size(reach, from); k < skv_min_size(to + reach, p->n); k++) {
-            if (!isfinite(value(&p->at[k]))) continue;
-            sum += value(&p->at[k]);
-            n++;
-        }
-        for (size_t k = from; k < to; k++) step += p->at[k].step / (double)(to - from);
-        if (n == 0) continue;
-        (void)skv_buf_printf(out, "%s%.1f,%.1f", i > 0 ? " " : "", x_of(p, step),
-                             y_of(a, sum / (double)n));
+        const double y =
+            mean(p, value, from - skv_min_size(reach, from), skv_min_size(to + reach, p->n));
+        if (!isfinite(y)) continue;
+        (void)skv_buf_printf(out, "%s%.1f,%.1f", i > 0 ? " " : "",
+                             x_of(p, mean(p, step_of, from, to)), y_of(a, y));
     }
     (void)skv_buf_text(out, "\"/>\n");
 }
 
+/* Of the means that the line will show: a single high step must not flatten all others. */
 static void find_range(const points *p, double (*value)(const point *), double *low, double *high)
 {
+    const size_t n_drawn = skv_min_size(p->n, DRAWN_MAX);
     *low = INFINITY;
     *high = -INFINITY;
-    for (size_t i = 0; i < p->n; i++) {
-        const double x = value(&p->at[i]);
+    for (size_t i = 0; i < n_drawn; i++) {
+        const double x = mean(p, value, i * p->n / n_drawn, (i + 1) * p->n / n_drawn);
         if (!isfinite(x)) continue;
         *low = fmin(*low, x);
         *high = fmax(*high, x);
@@ -251,11 +266,9 @@ static void draw(skv_buf *out, const points *p, const char *title)
     panel rate = {.label = "learning rate", .top = 366, .bottom = HEIGHT - 58};
     double low, high;
     find_range(p, loss_of, &low, &high);
-    fit(&loss, fmin(low, fmax(0, low - (high - low) / 10)), high);
+    fit(&loss, low, high, 6);
     find_range(p, rate_of, &low, &high);
-    fit(&rate, 0, high);
-    rate.tick *= 2;
-    rate.high = ceil(rate.high / rate.tick) * rate.tick;
+    fit(&rate, 0, high, 3);
     put_head(out, p, title);
     put_panel(out, &loss);
     put_panel(out, &rate);
