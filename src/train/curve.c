@@ -249,8 +249,8 @@ static void put_line(skv_buf *out, const points *p, const panel *a, double (*val
 static void find_range(const points *p, double (*value)(const point *), double *low, double *high)
 {
     const size_t n_drawn = skv_min_size(p->n, DRAWN_MAX);
-    *low = INFINITY;
-    *high = -INFINITY;
+    *low = HUGE_VAL;
+    *high = -HUGE_VAL;
     for (size_t i = 0; i < n_drawn; i++) {
         const double x = mean(p, value, i * p->n / n_drawn, (i + 1) * p->n / n_drawn);
         if (!isfinite(x)) continue;
