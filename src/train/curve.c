@@ -185,7 +185,9 @@ static void put_steps(skv_buf *out, const points *p)
 {
     const double first = p->at[0].step, last = p->at[p->n - 1].step;
     const double tick = fmax(1, round_step(fmax(last - first, 1), 8));
-    for (double step = ceil(first / tick) * tick; step <= last; step += tick) {
+    const int n = (int)(floor(last / tick) - ceil(first / tick));
+    for (int i = 0; i <= n; i++) {
+        const double step = (ceil(first / tick) + i) * tick;
         const double unit = step >= 1e6 ? 1e6 : step >= 1e4 ? 1e3 : 1;
         (void)skv_buf_printf(out,
                              "<text class=\"soft\" x=\"%.1f\" y=\"%d\" "
