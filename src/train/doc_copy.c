@@ -8,7 +8,7 @@
 #include "base/size.h"
 #include "train/doc_writer.h"
 
-enum { ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 64 };
+enum { ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
 
 /* ---- repeat ---- */
 
