@@ -65,6 +65,16 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "train a model on text, or from scratch",
                    "Every weight is trained on the next token. With --from-scratch MODEL is a "
                    "folder with config.json and a tokenizer, and the weights begin at random."},
+    [CLI_DOCUMENTS] = {"documents", "", 0, 0, cli_run_documents,
+                       "generated documents to train and evaluate with",
+                       "Prints JSON lines: conversations over a generated text whose answers can "
+                       "be checked exactly. Document I is always the same for the same options. "
+                       "Tasks: repeat, copy, edit, lines, kv, needle, variables, hops, table, "
+                       "labels, report, log."},
+    [CLI_VOCAB] = {"vocab", "OUT", 1, 1, cli_run_vocab, "learn a tokenizer",
+                   "Learns a byte-level BPE from generated documents and texts, digits one by "
+                   "one, and writes tokenizer.json and tokenizer_config.json with a chat template "
+                   "to the folder OUT."},
     [CLI_HELP] = {"help", "[COMMAND]", 0, 1, cli_run_help, "this list, or a command's options",
                   NULL},
     [CLI_VERSION] = {"version", "", 0, 0, cli_run_version, "the version", NULL},

@@ -18,6 +18,8 @@ typedef enum cli_command {
     CLI_BENCH,
     CLI_DISTILL,
     CLI_TRAIN,
+    CLI_DOCUMENTS,
+    CLI_VOCAB,
     CLI_HELP,
     CLI_VERSION,
     CLI_COMMAND_COUNT
@@ -48,6 +50,8 @@ int cli_run_render(const cli_options *options);
 int cli_run_bench(const cli_options *options);
 int cli_run_distill(const cli_options *options);
 int cli_run_train(const cli_options *options);
+int cli_run_documents(const cli_options *options);
+int cli_run_vocab(const cli_options *options);
 int cli_run_help(const cli_options *options);
 int cli_run_version(const cli_options *options);
 

@@ -8,6 +8,7 @@
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH)) /* those that run a model   \
                                                                         */
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
+#define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
 #define LEARNS (ON(DISTILL) | ON(TRAIN))
 #define ALL (ON(COMMAND_COUNT) - 1)
@@ -60,8 +61,8 @@ static const cli_option rows[] = {
      1000, .help = "subtracted once from tokens generated before (0)"},
     {"--frequency-penalty", "X", SAMPLES, CLI_OPTION_NUMBER, FIELD(sampling.frequency_penalty),
      -1000, 1000, .help = "subtracted for each time a token was generated (0)"},
-    {"--seed", "S", SAMPLES, CLI_OPTION_SEED, FIELD(sampling.seed),
-     .help = "of the sampling; same seed and threads, same tokens (0)"},
+    {"--seed", "S", SAMPLES | DOCUMENTS, CLI_OPTION_SEED, FIELD(sampling.seed),
+     .help = "of what is drawn; same seed and threads, same tokens (0)"},
     {"--stop", "TEXT", SAMPLES, CLI_OPTION_TEXTS, FIELD(stops),
      .help = "end before this text; may be given again"},
     {"--ignore-eos", NULL, ON(GENERATE), CLI_OPTION_FLAG, FIELD(ignore_eos),
@@ -148,6 +149,31 @@ static const cli_option rows[] = {
      .help = "append one JSON object a step to this file"},
     {"--dry-run", NULL, LEARNS, CLI_OPTION_FLAG, FIELD(dry_run),
      .help = "print parameters, memory and arithmetic of a step, and take none"},
+    /* Generated documents and vocabularies. */
+    {"--count", "N", DOCUMENTS, CLI_OPTION_SIZE, FIELD(count), 0, 1e15,
+     .help = "documents (documents: 10, vocab: 2000)"},
+    {"--first", "I", ON(DOCUMENTS), CLI_OPTION_SEED, FIELD(first),
+     .help = "index of the first document (0)"},
+    {"--tasks", "NAME=W,...", DOCUMENTS, CLI_OPTION_TEXT, FIELD(tasks),
+     .help = "tasks with weights, or stage:copy, stage:lookup, stage:all (stage:all)"},
+    {"--tokens-min", "N", DOCUMENTS, CLI_OPTION_SIZE, FIELD(tokens_min), 32, 1 << 20,
+     .help = "shortest document (128)"},
+    {"--tokens-max", "N", DOCUMENTS, CLI_OPTION_SIZE, FIELD(tokens_max), 32, 1 << 20,
+     .help = "longest document (1024)"},
+    {"--questions", "N", ON(DOCUMENTS), CLI_OPTION_SIZE, FIELD(questions_max), 1, 4096,
+     .help = "most questions of a document (24)"},
+    {"--evaluation", NULL, ON(DOCUMENTS), CLI_OPTION_FLAG, FIELD(evaluation),
+     .help = "prompt and answer of one question a document, with held-out keys and values"},
+    {"--held-out", NULL, ON(DOCUMENTS), CLI_OPTION_FLAG, FIELD(held_out),
+     .help = "held-out keys and values in whole documents"},
+    {"--vocab", "MODEL", ON(DOCUMENTS), CLI_OPTION_TEXT, FIELD(vocab),
+     .help = "count tokens with this model's tokenizer (an estimate)"},
+    {"--prose", "FILE", DOCUMENTS, CLI_OPTION_TEXT, FIELD(prose),
+     .help = "text whose sentences surround needles (made-up sentences)"},
+    {"--size", "N", ON(VOCAB), CLI_OPTION_SIZE, FIELD(vocab_size), 261, 1 << 16,
+     .help = "entries of the vocabulary (3072)"},
+    {"--data", "FILE", ON(VOCAB), CLI_OPTION_TEXTS, FIELD(data),
+     .help = "a text to learn from; may be given again"},
 
     /* How a model runs. */
     {"--threads", "N", RUNS | LEARNS, CLI_OPTION_SIZE, FIELD(threads), 1, THREADS_MAX,

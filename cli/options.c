@@ -267,8 +267,12 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
 
 static void set_defaults(cli_options *out)
 {
-    *out = (cli_options){
-        .n_tokens = CLI_NOT_GIVEN, .gen_tokens = 64, .batch = 1, .repeat = 3, .cpu = "best"};
+    *out = (cli_options){.n_tokens = CLI_NOT_GIVEN,
+                         .count = CLI_NOT_GIVEN,
+                         .gen_tokens = 64,
+                         .batch = 1,
+                         .repeat = 3,
+                         .cpu = "best"};
     out->sampling = skv_sampling_default();
     out->train_seed = UINT64_MAX;
     out->rate = out->warmup = out->final_rate = out->beta1 = out->beta2 = out->weight_decay = -1;

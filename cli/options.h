@@ -70,6 +70,13 @@ struct cli_options {
     const char *loss, *trainable, *schedule, *denominator, *log_file;
     bool from_scratch, resume, drop_teacher, f32, f32_weights, dry_run;
 
+    /* Generated documents and vocabularies. */
+    const char *tasks, *vocab, *prose;
+    size_t tokens_min, tokens_max, questions_max; /* 0: the library's default */
+    size_t count, vocab_size;
+    uint64_t first;
+    bool held_out, evaluation;
+
     const char *svg_file;
     bool list_options;
 };

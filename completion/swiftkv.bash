@@ -20,6 +20,9 @@ _swiftkv_options() {
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
     distill) echo "$training --kv-layers --group --loss --tau --hidden-loss --loss-denominator --trainable --drop-teacher" ;;
     train) echo "$training --from-scratch" ;;
+    documents) echo "--count --first --tasks --tokens-min --tokens-max --questions --evaluation --held-out
+        --vocab --prose --seed" ;;
+    vocab) echo "--size --data --count --tasks --tokens-min --tokens-max --prose --seed" ;;
     esac
     echo --help
 }
@@ -29,7 +32,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat score tokenize render info similarity transform bench distill train --help --version'
+        values='generate chat score tokenize render info similarity transform bench distill train documents vocab --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;

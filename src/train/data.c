@@ -1,0 +1,330 @@
+/* Mixing and packing: see data.h. */
+#include "train/data.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "train/data_doc.h"
+#include "train/data_file.h"
+
+enum {
+    ROOM_MIN = 16,    /* tokens of a row that are still worth filling with text */
+    EMPTY_MAX = 1000, /* documents without tokens in a row of them */
+    ROW_MAX = 1 << 20
+};
+#define BATCH_MAX ((size_t)1 << 27)
+
+typedef struct source {
+    skv_data_kind kind;
+    double weight;
+    bool loss_all;
+    skv_data_file file;
+    skv_documents *documents; /* owned; GENERATED */
+    uint64_t position;        /* of the next document */
+    uint64_t n_tokens;        /* so far */
+    bool full;                /* nothing of it fits into this batch any more */
+} source;
+
+struct skv_data {
+    skv_data_writer writer;
+    source sources[SKV_DATA_SOURCES_MAX];
+    size_t n_sources;
+    size_t rows, row_tokens;
+    uint64_t n_batches;
+    size_t *used;           /* owned; [rows] tokens of a row that are taken */
+    int32_t *ids, *targets; /* owned; [rows * row_tokens] */
+    uint32_t *positions, *doc_start;
+    skv_data_tokens tokens; /* of one document */
+    skv_document doc;
+};
+
+/* ---- opening ---- */
+
+skv_data_kind skv_data_kind_of(const char *path)
+{
+    static const struct {
+        const char *ending;
+        skv_data_kind kind;
+    } known[] = {{".jsonl", SKV_DATA_JSONL},
+                 {".json", SKV_DATA_JSONL},
+                 {".u16", SKV_DATA_TOKENS16},
+                 {".u32", SKV_DATA_TOKENS32}};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const size_t n_ending = strlen(known[i].ending);
+        if (n > n_ending && strcmp(path + n - n_ending, known[i].ending) == 0) return known[i].kind;
+    }
+    return SKV_DATA_TEXT;
+}
+
+static size_t unit_of(skv_data_kind kind)
+{
+    switch (kind) {
+    case SKV_DATA_TEXT: return 1;
+    case SKV_DATA_TOKENS16: return 2;
+    case SKV_DATA_TOKENS32: return 4;
+    case SKV_DATA_JSONL:
+    case SKV_DATA_GENERATED: break;
+    }
+    return 0;
+}
+
+/* What the marks of turns cost with this model, so that generated documents keep their length. */
+static skv_status count_turns(const skv_data_writer *w, skv_documents *documents, skv_error *err)
+{
+    const skv_buf *const turn[] = {&w->to_answer, &w->answer_start, &w->to_question};
+    const skv_buf *const frame[] = {&w->head, &w->tail};
+    const skv_encode_options special = {false, true};
+    skv_ids ids = {0};
+    skv_status status = SKV_OK;
+    size_t n_turn = 0;
+    for (size_t i = 0; i < 5 && status == SKV_OK; i++) {
+        const skv_buf *text = i < 3 ? turn[i] : frame[i - 3];
+        if (i == 3) n_turn = ids.n;
+        if (text->size == 0) continue;
+        status = skv_tokenizer_encode(w->tokenizer, text->data, text->size, special, &ids, err);
+    }
+    const size_t n_frame = ids.n - n_turn;
+    skv_ids_release(&ids);
+    if (status == SKV_OK) skv_documents_set_turns(documents, n_turn + 1, n_frame + 1);
+    return status;
+}
+
+static skv_status open_source(skv_data *data, const skv_data_source_options *o, uint64_t seed,
+                              skv_error *err)
+{
+    source *s = &data->sources[data->n_sources];
+    *s = (source){.kind = o->kind, .weight = o->weight, .loss_all = o->loss_all};
+    SKV_REQUIRE(isfinite(o->weight) && o->weight > 0, err, SKV_RANGE,
+                "data: source %zu: weight %g, expected more than 0", data->n_sources, o->weight);
+    data->n_sources++;
+    if (o->kind != SKV_DATA_GENERATED) {
+        SKV_REQUIRE(o->path, err, SKV_ARGUMENT, "data: source %zu: no file", data->n_sources - 1);
+        return skv_data_file_open(o->path, unit_of(o->kind), seed, &s->file, err);
+    }
+    skv_documents_options documents = o->documents;
+    if (documents.tokens_max == 0) documents.tokens_max = data->row_tokens;
+    documents.tokens_max = skv_min_size(documents.tokens_max, data->row_tokens);
+    documents.tokens_min = skv_min_size(documents.tokens_min, documents.tokens_max);
+    SKV_TRY(skv_documents_create(&documents, data->writer.tokenizer, &s->documents, err));
+    return count_turns(&data->writer, s->documents, err);
+}
+
+static skv_status allocate(skv_data *data, skv_error *err)
+{
+    const size_t n = data->rows * data->row_tokens;
+    data->used = skv_alloc_zero(data->rows, sizeof *data->used);
+    data->ids = skv_alloc(n, sizeof *data->ids);
+    data->targets = skv_alloc(n, sizeof *data->targets);
+    data->positions = skv_alloc(n, sizeof *data->positions);
+    data->doc_start = skv_alloc(n, sizeof *data->doc_start);
+    SKV_REQUIRE(data->used && data->ids && data->targets && data->positions && data->doc_start, err,
+                SKV_MEMORY, "data: no memory for batches of %zu tokens", n);
+    return SKV_OK;
+}
+
+static skv_status open_all(skv_data *data, const skv_data_options *o, skv_error *err)
+{
+    SKV_TRY(skv_data_writer_init(&data->writer, o->tokenizer, err));
+    SKV_TRY(allocate(data, err));
+    for (size_t i = 0; i < o->n_sources; i++) {
+        SKV_TRY(open_source(data, &o->sources[i], skv_mix64(o->seed + i), err));
+    }
+    return SKV_OK;
+}
+
+skv_status skv_data_open(const skv_data_options *o, skv_data **out, skv_error *err)
+{
+    SKV_REQUIRE(o->n_sources > 0 && o->n_sources <= SKV_DATA_SOURCES_MAX, err, SKV_RANGE,
+                "data: %zu sources, expected 1 to %d", o->n_sources, SKV_DATA_SOURCES_MAX);
+    SKV_REQUIRE(o->row_tokens >= SKV_DOC_ROOM_MIN && o->row_tokens <= ROW_MAX, err, SKV_RANGE,
+                "data: rows of %zu tokens, expected %d to %d", o->row_tokens, SKV_DOC_ROOM_MIN,
+                ROW_MAX);
+    SKV_REQUIRE(o->rows > 0 && o->rows <= BATCH_MAX / o->row_tokens, err, SKV_RANGE,
+                "data: %zu rows of %zu tokens", o->rows, o->row_tokens);
+    skv_data *data = skv_alloc_zero(1, sizeof *data);
+    SKV_REQUIRE(data, err, SKV_MEMORY, "data: no memory");
+    data->rows = o->rows;
+    data->row_tokens = o->row_tokens;
+    skv_document_init(&data->doc);
+    skv_status status = open_all(data, o, err);
+    if (status != SKV_OK) {
+        skv_data_close(data);
+        return status;
+    }
+    *out = data;
+    return SKV_OK;
+}
+
+void skv_data_close(skv_data *data)
+{
+    if (!data) return;
+    for (size_t i = 0; i < data->n_sources; i++) {
+        skv_data_file_close(&data->sources[i].file);
+        skv_documents_close(data->sources[i].documents);
+    }
+    skv_data_writer_release(&data->writer);
+    skv_data_tokens_release(&data->tokens);
+    skv_document_release(&data->doc);
+    skv_free(data->used);
+    skv_free(data->ids);
+    skv_free(data->targets);
+    skv_free(data->positions);
+    skv_free(data->doc_start);
+    skv_free(data);
+}
+
+/* ---- packing ---- */
+
+/* The source that is furthest behind its share; NULL when the batch is full for all. */
+static source *next_source(skv_data *data)
+{
+    source *best = NULL;
+    for (size_t i = 0; i < data->n_sources; i++) {
+        source *s = &data->sources[i];
+        if (s->full) continue;
+        if (!best || (double)s->n_tokens / s->weight < (double)best->n_tokens / best->weight) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+/* The first row that has this many tokens left; `rows` when there is none. */
+static size_t row_with(const skv_data *data, size_t room)
+{
+    size_t row = 0;
+    while (row < data->rows && data->row_tokens - data->used[row] < room) row++;
+    return row;
+}
+
+static size_t most_room(const skv_data *data)
+{
+    size_t room = 0;
+    for (size_t i = 0; i < data->rows; i++) {
+        room = skv_max_size(room, data->row_tokens - data->used[i]);
+    }
+    return room;
+}
+
+/* The next document of a source into data->tokens; s->full when none fits. */
+static skv_status take(skv_data *data, source *s, skv_error *err)
+{
+    skv_data_tokens_clear(&data->tokens);
+    if (s->kind == SKV_DATA_JSONL) {
+        const size_t room = most_room(data);
+        bool taken;
+        SKV_TRY(skv_data_file_take(&s->file, &data->writer, &s->position, room,
+                                   room == data->row_tokens, &taken, &data->tokens, err));
+        s->full = !taken;
+        return SKV_OK;
+    }
+    const bool generated = s->kind == SKV_DATA_GENERATED;
+    const size_t row = row_with(data, generated ? SKV_DOC_ROOM_MIN : ROOM_MIN);
+    s->full = row == data->rows;
+    if (s->full) return SKV_OK;
+    const size_t room = data->row_tokens - data->used[row];
+    if (!generated) {
+        bool taken;
+        return skv_data_file_take(&s->file, &data->writer, &s->position, room, true, &taken,
+                                  &data->tokens, err);
+    }
+    SKV_TRY(skv_documents_make_within(s->documents, s->position, room, &data->doc, err));
+    s->position++;
+    SKV_TRY(skv_data_put_document(&data->writer, &data->doc, &data->tokens, err));
+    data->tokens.ids.n = skv_min_size(data->tokens.ids.n, room);
+    return SKV_OK;
+}
+
+/* Copies the document at hand into the first row that holds it. */
+static void place(skv_data *data, source *s)
+{
+    const size_t n = data->tokens.ids.n, row = row_with(data, n);
+    const size_t start = row * data->row_tokens + data->used[row];
+    const int32_t *ids = data->tokens.ids.data;
+    for (size_t i = 0; i < n; i++) {
+        const bool learnt = i + 1 < n && (s->loss_all || data->tokens.loss[i + 1]);
+        data->ids[start + i] = ids[i];
+        data->targets[start + i] = learnt ? ids[i + 1] : -1;
+        data->positions[start + i] = (uint32_t)i;
+        data->doc_start[start + i] = (uint32_t)start;
+    }
+    data->used[row] += n;
+    s->n_tokens += n;
+}
+
+/* What is left of a row: tokens that see only themselves and teach nothing. */
+static void pad(skv_data *data)
+{
+    for (size_t row = 0; row < data->rows; row++) {
+        for (size_t i = data->used[row]; i < data->row_tokens; i++) {
+            const size_t at = row * data->row_tokens + i;
+            data->ids[at] = 0;
+            data->targets[at] = -1;
+            data->positions[at] = 0;
+            data->doc_start[at] = (uint32_t)at;
+        }
+    }
+}
+
+static skv_status next_batch(void *ctx, skv_train_batch *batch, skv_error *err)
+{
+    skv_data *data = ctx;
+    memset(data->used, 0, data->rows * sizeof *data->used);
+    for (size_t i = 0; i < data->n_sources; i++) data->sources[i].full = false;
+    size_t n_empty = 0;
+    source *s;
+    while ((s = next_source(data)) != NULL) {
+        SKV_TRY(take(data, s, err));
+        if (s->full) continue;
+        const bool empty = data->tokens.ids.n == 0;
+        n_empty = empty ? n_empty + 1 : 0;
+        SKV_REQUIRE(n_empty < EMPTY_MAX, err, SKV_FORMAT, "%s: %d documents without a token",
+                    s->file.path ? s->file.path : "data", EMPTY_MAX);
+        if (!empty) place(data, s);
+    }
+    pad(data);
+    data->n_batches++;
+    *batch = (skv_train_batch){.n_tokens = data->rows * data->row_tokens,
+                               .ids = data->ids,
+                               .targets = data->targets,
+                               .positions = data->positions,
+                               .doc_start = data->doc_start};
+    return SKV_OK;
+}
+
+/* ---- state ---- */
+
+static void save(const void *ctx, uint64_t state[SKV_BATCH_STATE_WORDS])
+{
+    const skv_data *data = ctx;
+    memset(state, 0, SKV_BATCH_STATE_WORDS * sizeof state[0]);
+    state[0] = data->n_batches;
+    state[1] = data->n_sources;
+    for (size_t i = 0; i < data->n_sources; i++) {
+        state[2 + 2 * i] = data->sources[i].position;
+        state[3 + 2 * i] = data->sources[i].n_tokens;
+    }
+}
+
+static skv_status restore(void *ctx, const uint64_t state[SKV_BATCH_STATE_WORDS], skv_error *err)
+{
+    skv_data *data = ctx;
+    SKV_REQUIRE(state[1] == data->n_sources, err, SKV_ARGUMENT,
+                "data: the saved run had %llu sources, this one has %zu",
+                (unsigned long long)state[1], data->n_sources);
+    data->n_batches = state[0];
+    for (size_t i = 0; i < data->n_sources; i++) {
+        data->sources[i].position = state[2 + 2 * i];
+        data->sources[i].n_tokens = state[3 + 2 * i];
+    }
+    return SKV_OK;
+}
+
+skv_batch_source skv_data_source(skv_data *data)
+{
+    return (skv_batch_source){.ctx = data, .next = next_batch, .save = save, .restore = restore};
+}

@@ -1,0 +1,56 @@
+/*
+ * Training data: documents from several sources, mixed by weight and packed into batches of rows.
+ * A document never crosses a row, sees only itself, and its positions begin at 0.
+ *
+ * What comes is a function of the options and of one counter and one token count a source, so a
+ * run can be continued, and threads play no part.
+ */
+#ifndef SKV_TRAIN_DATA_H
+#define SKV_TRAIN_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/tokenizer.h"
+#include "skv/documents.h"
+#include "train/batch.h"
+
+typedef enum skv_data_kind {
+    SKV_DATA_TEXT,     /* a text file: pieces of it in random order, all tokens learnt */
+    SKV_DATA_JSONL,    /* lines of JSON: see data_doc.h */
+    SKV_DATA_TOKENS16, /* token ids, little-endian, two bytes each */
+    SKV_DATA_TOKENS32, /* four bytes each */
+    SKV_DATA_GENERATED /* skv/documents.h */
+} skv_data_kind;
+
+/** By the name's ending: .jsonl, .u16, .u32, all else is text. */
+skv_data_kind skv_data_kind_of(const char *path);
+
+typedef struct skv_data_source_options {
+    skv_data_kind kind;
+    const char *path;                /* of a file */
+    double weight;                   /* share of the tokens, among all weights */
+    bool loss_all;                   /* every token is learnt, not the answers alone */
+    skv_documents_options documents; /* GENERATED; tokens_max 0: the row */
+} skv_data_source_options;
+
+enum { SKV_DATA_SOURCES_MAX = (SKV_BATCH_STATE_WORDS - 2) / 2 };
+
+typedef struct skv_data_options {
+    const skv_tokenizer *tokenizer; /* borrowed */
+    const skv_data_source_options *sources;
+    size_t n_sources;
+    size_t rows, row_tokens; /* a batch is rows * row_tokens tokens */
+    uint64_t seed;
+} skv_data_options;
+
+typedef struct skv_data skv_data;
+SKV_MUST_CHECK skv_status skv_data_open(const skv_data_options *options, skv_data **out,
+                                        skv_error *err);
+void skv_data_close(skv_data *data);
+
+/** What the trainer takes; the rest of a row is filled with id 0 without loss. */
+skv_batch_source skv_data_source(skv_data *data);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * A file that documents are taken from, in an order that each epoch shuffles anew. A position is a
+ * number that grows for ever: it says the epoch and the place in it, so nothing else is kept.
+ */
+#ifndef SKV_TRAIN_DATA_FILE_H
+#define SKV_TRAIN_DATA_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "train/data_doc.h"
+
+typedef struct skv_data_file {
+    char *path; /* owned */
+    skv_file_map map;
+    uint64_t seed;
+    size_t unit;    /* bytes: 1 of text, 2 or 4 of a token file; 0: lines */
+    size_t n_items; /* lines, or blocks of bytes or tokens */
+    size_t *lines;  /* owned; [n_items] where a line begins; NULL for blocks */
+} skv_data_file;
+
+/** unit: see the struct. */
+SKV_MUST_CHECK skv_status skv_data_file_open(const char *path, size_t unit, uint64_t seed,
+                                             skv_data_file *file, skv_error *err);
+void skv_data_file_close(skv_data_file *file);
+
+/**
+ * Appends the document at *position, at most `room` tokens of it, and moves *position behind what
+ * was taken. Of a text or token file that is a piece as long as the room; a line of JSON that is
+ * longer than `room` leaves *taken false and nothing appended unless `cut` says that it may be cut.
+ */
+SKV_MUST_CHECK skv_status skv_data_file_take(const skv_data_file *file, const skv_data_writer *w,
+                                             uint64_t *position, size_t room, bool cut, bool *taken,
+                                             skv_data_tokens *out, skv_error *err);
+
+/** The i-th number of a shuffle of 0 .. n - 1. */
+uint64_t skv_data_shuffle(uint64_t seed, uint64_t n, uint64_t i);
+
+#endif

@@ -1,0 +1,225 @@
+/*
+ * Copying: random segments that come again (the first stage of the curriculum: what forms the
+ * attention that later finds things), passages to be repeated exactly, and with changes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "train/doc_writer.h"
+
+enum { ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
+
+/* ---- repeat ---- */
+
+/* What the units of a segment are. */
+typedef enum unit_kind { UNIT_WORD, UNIT_SYLLABLES, UNIT_DIGIT, UNIT_LETTER, UNIT_MIXED } unit_kind;
+
+static void append_unit(skv_doc_writer *w, unit_kind kind, skv_buf *out)
+{
+    skv_doc_word word;
+    if (kind == UNIT_MIXED) kind = (unit_kind)skv_doc_below(w, UNIT_MIXED);
+    switch (kind) {
+    case UNIT_SYLLABLES:
+        skv_doc_syllables(w, 1 + skv_doc_below(w, 2), &word);
+        (void)skv_buf_printf(out, " %s", word.text);
+        break;
+    case UNIT_DIGIT: (void)skv_buf_byte(out, (char)('0' + skv_doc_below(w, 10))); break;
+    case UNIT_LETTER: (void)skv_buf_printf(out, " %c", (char)('a' + skv_doc_below(w, 26))); break;
+    case UNIT_WORD:
+    case UNIT_MIXED:
+        (void)skv_buf_printf(out, " %s",
+                             skv_doc_below(w, 2) == 0 ? skv_doc_noun(w)
+                                                      : skv_doc_pick(w, SKV_WORDS_ADJECTIVES));
+        break;
+    }
+}
+
+/* One segment again and again. */
+static void write_period(skv_doc_writer *w, unit_kind kind)
+{
+    const size_t room = w->budget - w->used;
+    skv_buf *segment = &w->scratch;
+    const size_t wanted = skv_doc_scale(w, 3, skv_max_size(3, room * 2 / 5));
+    for (size_t n = 0; n < wanted && !segment->failed;) {
+        const size_t before = segment->size;
+        append_unit(w, kind, segment);
+        n += skv_doc_count(w, segment->data + before, segment->size - before);
+    }
+    if (segment->failed) return;
+    bool loss = false;
+    while (skv_doc_piece(w, loss, segment->data, segment->size)) loss = true;
+    const size_t cost = skv_doc_count(w, segment->data, segment->size);
+    size_t n = segment->size * (w->budget - w->used) / (cost + 1); /* about what still fits */
+    while (n > 0 && segment->data[n] != ' ') n--;
+    if (n > 0) (void)skv_doc_piece(w, loss, segment->data, n);
+}
+
+/* Several lines, then any of them again: the first unit says which one it is. */
+static void write_recall(skv_doc_writer *w, unit_kind kind)
+{
+    skv_buf *text = &w->scratch;
+    size_t cue[LINES_MAX], start[LINES_MAX + 1], n = 0;
+    const size_t n_units = 2 + skv_doc_below(w, 6);
+    const size_t half = w->used + (w->budget - w->used) * (1 + skv_doc_below(w, 3)) / 5;
+    while (n < LINES_MAX && w->used < half) {
+        skv_doc_word first;
+        skv_doc_new_key(w, SKV_KEY_PSEUDO, &first);
+        start[n] = text->size;
+        (void)skv_buf_printf(text, "\n%s", first.text);
+        cue[n] = text->size;
+        for (size_t i = 0; i < n_units; i++) append_unit(w, kind, text);
+        if (text->failed || w->status != SKV_OK) return;
+        if (!skv_doc_piece(w, false, text->data + start[n], text->size - start[n])) break;
+        start[++n] = text->size;
+    }
+    bool more = n > 0;
+    while (more) {
+        const size_t i = skv_doc_below(w, n);
+        const size_t end = start[i + 1];
+        more = skv_doc_count(w, text->data + start[i], end - start[i]) + w->used + 2 <= w->budget &&
+               skv_doc_piece(w, false, text->data + start[i], cue[i] - start[i]) &&
+               skv_doc_piece(w, true, text->data + cue[i], end - cue[i]);
+    }
+}
+
+void skv_doc_write_repeat(skv_doc_writer *w)
+{
+    const unit_kind kind = (unit_kind)skv_doc_below(w, UNIT_MIXED + 1);
+    if (skv_doc_below(w, 3) == 0) {
+        write_recall(w, kind);
+    } else {
+        write_period(w, kind);
+    }
+}
+
+/* ---- passages ---- */
+
+typedef struct passage {
+    size_t n;
+    const char *words[WORDS_MAX]; /* no two alike */
+} passage;
+
+static void draw_passage(skv_doc_writer *w, passage *p, size_t n)
+{
+    p->n = 0;
+    while (p->n < n) {
+        const char *word =
+            skv_doc_below(w, 3) == 0 ? skv_doc_pick(w, SKV_WORDS_ADJECTIVES) : skv_doc_noun(w);
+        bool again = false;
+        for (size_t i = 0; i < p->n; i++) again = again || strcmp(p->words[i], word) == 0;
+        if (!again) p->words[p->n++] = word;
+    }
+}
+
+static void join(const char *const *words, size_t n, char out[ANSWER_MAX])
+{
+    size_t size = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < n && size < ANSWER_MAX; i++) {
+        const int more =
+            snprintf(out + size, ANSWER_MAX - size, "%s%s", i > 0 ? " " : "", words[i]);
+        size += (size_t)more;
+    }
+}
+
+/* A name whose set says whether training may see the passage: its words alone could not. */
+static size_t write_passages(skv_doc_writer *w, passage *passages, size_t *at, skv_doc_word *names)
+{
+    size_t n = 0;
+    const size_t words_max = w->budget < 160 ? 6 : 12;
+    while (n < LINES_MAX && w->status == SKV_OK) {
+        char text[ANSWER_MAX];
+        draw_passage(w, &passages[n], 4 + skv_doc_below(w, words_max - 3));
+        skv_doc_new_key(w, SKV_KEY_CODE, &names[n]);
+        join(passages[n].words, passages[n].n, text);
+        if (!skv_doc_line(w, &at[n], "[%s] %s\n", names[n].text, text)) break;
+        n++;
+    }
+    return n;
+}
+
+void skv_doc_write_copy(skv_doc_writer *w)
+{
+    passage passages[LINES_MAX];
+    size_t at[LINES_MAX];
+    skv_doc_word names[LINES_MAX];
+    const size_t n = write_passages(w, passages, at, names);
+    bool more = n > 0;
+    while (more) {
+        const size_t i = skv_doc_below(w, n);
+        char question[128], answer[ANSWER_MAX];
+        snprintf(question, sizeof question, "Repeat passage %s.", names[i].text);
+        join(passages[i].words, passages[i].n, answer);
+        more = skv_doc_ask(w, at[i], question, answer);
+    }
+}
+
+/* ---- changes ---- */
+
+typedef enum edit_kind {
+    EDIT_REVERSE,
+    EDIT_REPLACE,
+    EDIT_WITHOUT,
+    EDIT_FIRST,
+    EDIT_LAST,
+    EDIT_AFTER,
+    EDIT_COUNT
+} edit_kind;
+
+/* Fills question and answer for one passage. */
+static void make_edit(skv_doc_writer *w, const passage *p, const char *name, char question[256],
+                      char answer[ANSWER_MAX])
+{
+    const char *words[WORDS_MAX];
+    size_t n = p->n;
+    memcpy(words, p->words, n * sizeof words[0]);
+    const size_t i = skv_doc_below(w, n - 1); /* never the last: something follows it */
+    const char *other = skv_doc_noun(w);
+    switch ((edit_kind)skv_doc_below(w, EDIT_COUNT)) {
+    case EDIT_REVERSE:
+        snprintf(question, 256, "Repeat passage %s backwards, word by word.", name);
+        for (size_t k = 0; k < n; k++) words[k] = p->words[n - 1 - k];
+        break;
+    case EDIT_REPLACE:
+        snprintf(question, 256, "Repeat passage %s with %s instead of %s.", name, other, words[i]);
+        words[i] = other;
+        break;
+    case EDIT_WITHOUT:
+        snprintf(question, 256, "Repeat passage %s without the word %s.", name, words[i]);
+        n--;
+        memmove(words + i, words + i + 1, (n - i) * sizeof words[0]);
+        break;
+    case EDIT_FIRST:
+        snprintf(question, 256, "What is the first word of passage %s?", name);
+        n = 1;
+        break;
+    case EDIT_LAST:
+        snprintf(question, 256, "What is the last word of passage %s?", name);
+        words[0] = words[n - 1];
+        n = 1;
+        break;
+    case EDIT_AFTER:
+    case EDIT_COUNT:
+        snprintf(question, 256, "Which word follows %s in passage %s?", words[i], name);
+        words[0] = words[i + 1];
+        n = 1;
+        break;
+    }
+    join(words, n, answer);
+}
+
+void skv_doc_write_edit(skv_doc_writer *w)
+{
+    passage passages[LINES_MAX];
+    size_t at[LINES_MAX];
+    skv_doc_word names[LINES_MAX];
+    const size_t n = write_passages(w, passages, at, names);
+    bool more = n > 0;
+    while (more) {
+        const size_t i = skv_doc_below(w, n);
+        char question[256], answer[ANSWER_MAX];
+        make_edit(w, &passages[i], names[i].text, question, answer);
+        more = skv_doc_ask(w, at[i], question, answer);
+    }
+}

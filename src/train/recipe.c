@@ -1,0 +1,500 @@
+/* Recipes: the table of keys, and YAML files (libyaml) read by it. See skv/recipe.h. */
+#include "skv/recipe.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+enum { FILE_MAX = 1 << 20, NUMBER_MAX = 64 };
+
+struct skv_recipe_texts {
+    struct skv_recipe_texts *next;
+    char *text; /* owned */
+};
+
+/* ---- numbers ---- */
+
+static double unit_of(const char *text)
+{
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},    {"%", 0.01},    {"K", 1e3},     {"M", 1e6},
+                 {"G", 1e9}, {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}};
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(units[i].name, text) == 0) return units[i].factor;
+    }
+    return 0;
+}
+
+static bool starts_number(const char *text)
+{
+    if (*text == '-' || *text == '+') text++;
+    return (*text >= '0' && *text <= '9') || *text == '.';
+}
+
+bool skv_number_parse(const char *text, double *out)
+{
+    if (strlen(text) >= NUMBER_MAX || !starts_number(text)) return false;
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text) return false;
+    if (*end == '^' && starts_number(end + 1)) {
+        value = pow(value, strtod(end + 1, &end));
+        if (*end != 0) return false;
+    } else {
+        value *= unit_of(end);
+        if (unit_of(end) == 0) return false;
+    }
+    if (!isfinite(value)) return false;
+    *out = value;
+    return true;
+}
+
+/* ---- the table ---- */
+
+typedef enum key_kind {
+    KEY_TEXT,   /* const char * */
+    KEY_SIZE,   /* size_t */
+    KEY_COUNT,  /* uint64_t */
+    KEY_NUMBER, /* double */
+    KEY_FLAG,   /* bool: "no|yes" */
+    KEY_EITHER, /* bool; false is the first of two choices */
+    KEY_CHOICE  /* an enum whose values are the places in `argument` */
+} key_kind;
+
+typedef enum key_home { HOME_RUN, HOME_STAGE, HOME_DATA } key_home;
+
+typedef struct key_row {
+    const char *name, *argument; /* choices are parted by '|' */
+    key_home home;
+    key_kind kind;
+    size_t offset;   /* of the field in skv_recipe, _stage or _data */
+    double min, max; /* of a number */
+    const char *help;
+} key_row;
+
+#define RUN(field) HOME_RUN, offsetof(skv_recipe, field)
+#define STAGE(field) HOME_STAGE, offsetof(skv_recipe_stage, field)
+#define DATA(field) HOME_DATA, offsetof(skv_recipe_data, field)
+#define ROW(name, argument, where, kind, min, max, help)                                           \
+    ROW_(name, argument, where, kind, min, max, help)
+#define ROW_(name, argument, home, offset, kind, min, max, help)                                   \
+    {                                                                                              \
+        name, argument, home, kind, offset, min, max, help                                         \
+    }
+
+static const key_row rows[] = {
+    ROW("task", "distill|finetune|scratch", RUN(task), KEY_CHOICE, 0, 0, "what is trained"),
+    ROW("model", "MODEL", RUN(model), KEY_TEXT, 0, 0, "the model to start from"),
+    ROW("out", "FOLDER", RUN(out), KEY_TEXT, 0, 0, "where the result and its checkpoints go"),
+    ROW("kv-layers", "L", RUN(kv_layers), KEY_SIZE, 0, 1 << 16,
+        "layers from L on take keys and values from layer L - 1's output"),
+    ROW("group", "G", RUN(group), KEY_SIZE, 0, 1 << 16, "layers that share keys and values"),
+    ROW("seed", "S", RUN(seed), KEY_COUNT, 0, 0x1p53, "of data and weights"),
+    ROW("checkpoint-every", "N", RUN(checkpoint_every), KEY_COUNT, 0, 1e15,
+        "steps from one checkpoint to the next"),
+    ROW("loss", "kl|lm", RUN(loss), KEY_CHOICE, 0, 0, "against the teacher or the text"),
+    ROW("trainable", "qkv|deep-layers|all", RUN(part), KEY_CHOICE, 0, 0, "what is learnt"),
+    ROW("tau", "T", RUN(tau), KEY_NUMBER, 1e-3, 1e3, "temperature of the distillation"),
+    ROW("hidden-loss-mult", "X", RUN(hidden_mult), KEY_NUMBER, 0, 1e6,
+        "weight of the error of the last layer's input"),
+    ROW("loss-denominator", "unmasked|all", RUN(all_positions), KEY_EITHER, 0, 0,
+        "positions that the loss is averaged over"),
+    ROW("beta1", "X", RUN(beta1), KEY_NUMBER, 0, 1, "of AdamW"),
+    ROW("beta2", "X", RUN(beta2), KEY_NUMBER, 0, 1, "of AdamW"),
+    ROW("eps", "X", RUN(eps), KEY_NUMBER, 0, 1, "of AdamW"),
+    ROW("weight-decay", "X", RUN(weight_decay), KEY_NUMBER, 0, 10, "of AdamW"),
+    ROW("clip", "X", RUN(max_norm), KEY_NUMBER, 0, 1e9, "largest norm of the gradients; 0: any"),
+    ROW("threads", "N", RUN(threads), KEY_SIZE, 0, 1024, "threads (one for each processor)"),
+    ROW("cpu", "NAME", RUN(cpu), KEY_TEXT, 0, 0, "the instructions to use"),
+    ROW("f32", "no|yes", RUN(f32), KEY_FLAG, 0, 0, "all arithmetic in f32"),
+    ROW("drop-teacher", "no|yes", RUN(drop_teacher), KEY_FLAG, 0, 0,
+        "leave out what only the teacher uses"),
+    ROW("f32-weights", "no|yes", RUN(f32_weights), KEY_FLAG, 0, 0, "write all weights as f32"),
+    ROW("steps", "N", STAGE(steps), KEY_COUNT, 0, 1e12, "steps of training"),
+    ROW("seq", "T", STAGE(seq), KEY_SIZE, 16, 1 << 20, "tokens of a sequence"),
+    ROW("rows", "B", STAGE(rows), KEY_SIZE, 1, 1 << 20, "sequences of a batch"),
+    ROW("accumulate", "N", STAGE(accumulate), KEY_SIZE, 1, 1 << 16, "batches of a step"),
+    ROW("rate", "X", STAGE(rate), KEY_NUMBER, 0, 100, "learning rate"),
+    ROW("warmup", "X", STAGE(warmup_share), KEY_NUMBER, 0, 1, "share of the steps that warm up"),
+    ROW("final-rate", "X", STAGE(final_share), KEY_NUMBER, 0, 1,
+        "share of the rate that a schedule ends with"),
+    ROW("schedule", "constant|linear|cosine", STAGE(schedule), KEY_CHOICE, 0, 0,
+        "how the rate falls"),
+    ROW("file", "FILE", DATA(file), KEY_TEXT, 0, 0, "text, .jsonl, .u16 or .u32"),
+    ROW("generate", "TASKS", DATA(documents.tasks), KEY_TEXT, 0, 0, "generated documents"),
+    ROW("weight", "X", DATA(weight), KEY_NUMBER, 1e-9, 1e9, "share of the tokens"),
+    ROW("loss", "answers|all", DATA(loss_all), KEY_EITHER, 0, 0, "which tokens are learnt"),
+    ROW("tokens-min", "N", DATA(documents.tokens_min), KEY_SIZE, 32, 1 << 20, "shortest document"),
+    ROW("tokens-max", "N", DATA(documents.tokens_max), KEY_SIZE, 0, 1 << 20,
+        "longest document; 0: the sequence"),
+    ROW("questions", "N", DATA(documents.questions_max), KEY_SIZE, 1, 4096, "most questions"),
+    ROW("prose", "FILE", DATA(documents.prose), KEY_TEXT, 0, 0, "text around needles"),
+};
+
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+static const key_row *find_key(key_home home, const char *name)
+{
+    for (size_t i = 0; i < N_ROWS; i++) {
+        if (rows[i].home == home && strcmp(rows[i].name, name) == 0) return &rows[i];
+    }
+    return NULL;
+}
+
+bool skv_recipe_key_at(size_t i, skv_recipe_key *out)
+{
+    size_t n = 0;
+    while (n < N_ROWS && rows[n].home != HOME_DATA) n++;
+    if (i >= n) return false;
+    *out =
+        (skv_recipe_key){rows[i].name, rows[i].argument, rows[i].help, rows[i].home == HOME_STAGE};
+    return true;
+}
+
+/* ---- values ---- */
+
+static const char *keep_text(skv_recipe *r, const char *text)
+{
+    struct skv_recipe_texts *kept = skv_alloc_zero(1, sizeof *kept);
+    char *copy = skv_strndup(text, strlen(text));
+    if (!kept || !copy) {
+        skv_free(kept);
+        skv_free(copy);
+        return NULL;
+    }
+    *kept = (struct skv_recipe_texts){r->texts, copy};
+    r->texts = kept;
+    return copy;
+}
+
+/* The place of `text` in "a|b|c", -1: none. */
+static int place_in(const char *choices, const char *text)
+{
+    const size_t n = strlen(text);
+    for (int i = 0;; i++) {
+        const size_t length = strcspn(choices, "|");
+        if (length == n && memcmp(choices, text, n) == 0) return i;
+        if (choices[length] == 0) return -1;
+        choices += length + 1;
+    }
+}
+
+static skv_status set_choice(const key_row *row, const char *text, unsigned char *field,
+                             skv_error *err)
+{
+    const int place = place_in(row->argument, text);
+    SKV_REQUIRE(place >= 0, err, SKV_ARGUMENT, "%s: '%s' is none of %s", row->name, text,
+                row->argument);
+    static_assert(sizeof(skv_train_task) == sizeof place, "an enum is as wide as an int");
+    if (row->kind == KEY_CHOICE) {
+        memcpy(field, &place, sizeof place);
+    } else {
+        const bool second = place == 1;
+        memcpy(field, &second, sizeof second);
+    }
+    return SKV_OK;
+}
+
+static skv_status set_number(const key_row *row, const char *text, unsigned char *field,
+                             skv_error *err)
+{
+    double value;
+    SKV_REQUIRE(skv_number_parse(text, &value), err, SKV_ARGUMENT, "%s: '%s' is no number",
+                row->name, text);
+    SKV_REQUIRE(value >= row->min && value <= row->max, err, SKV_RANGE, "%s: %s, expected %g to %g",
+                row->name, text, row->min, row->max);
+    if (row->kind == KEY_NUMBER) {
+        memcpy(field, &value, sizeof value);
+        return SKV_OK;
+    }
+    SKV_REQUIRE(value == floor(value), err, SKV_ARGUMENT, "%s: %s is no whole number", row->name,
+                text);
+    if (row->kind == KEY_SIZE) {
+        const size_t size = (size_t)value;
+        memcpy(field, &size, sizeof size);
+    } else {
+        const uint64_t count = (uint64_t)value;
+        memcpy(field, &count, sizeof count);
+    }
+    return SKV_OK;
+}
+
+static skv_status set_value(skv_recipe *r, const key_row *row, const char *text, void *object,
+                            skv_error *err)
+{
+    unsigned char *field = (unsigned char *)object + row->offset;
+    switch (row->kind) {
+    case KEY_SIZE:
+    case KEY_COUNT:
+    case KEY_NUMBER: return set_number(row, text, field, err);
+    case KEY_FLAG:
+    case KEY_EITHER:
+    case KEY_CHOICE: return set_choice(row, text, field, err);
+    case KEY_TEXT: break;
+    }
+    const char *kept = keep_text(r, text);
+    SKV_REQUIRE(kept, err, SKV_MEMORY, "recipe: no memory");
+    memcpy(field, &kept, sizeof kept);
+    return SKV_OK;
+}
+
+/* ---- life ---- */
+
+static skv_recipe_data data_default(void)
+{
+    skv_recipe_data data = {.weight = 1, .documents = skv_documents_default()};
+    data.documents.tokens_min = 64;
+    data.documents.tokens_max = 0;
+    return data;
+}
+
+void skv_recipe_init(skv_recipe *r, skv_train_task task)
+{
+    *r = (skv_recipe){.task = task,
+                      .loss = task == SKV_TRAIN_DISTILL ? SKV_TRAIN_KL : SKV_TRAIN_LM,
+                      .part = task == SKV_TRAIN_DISTILL ? SKV_TRAIN_QKV : SKV_TRAIN_ALL,
+                      .tau = 2,
+                      .beta1 = 0.9,
+                      .beta2 = task == SKV_TRAIN_DISTILL ? 0.999 : 0.95,
+                      .eps = 1e-8,
+                      .max_norm = 1,
+                      .n_stages = 1};
+    r->stages[0] = (skv_recipe_stage){.steps = 1000,
+                                      .seq = 1024,
+                                      .rows = 8,
+                                      .accumulate = 1,
+                                      .rate = task == SKV_TRAIN_DISTILL ? 3e-4 : 1e-3,
+                                      .warmup_share = 0.05,
+                                      .schedule = SKV_TRAIN_LINEAR};
+}
+
+void skv_recipe_release(skv_recipe *r)
+{
+    while (r->texts) {
+        struct skv_recipe_texts *next = r->texts->next;
+        skv_free(r->texts->text);
+        skv_free(r->texts);
+        r->texts = next;
+    }
+    r->model = r->out = r->cpu = NULL;
+    r->n_stages = 0;
+}
+
+/* ---- YAML ---- */
+
+typedef struct reading {
+    yaml_document_t *doc;
+    const char *name;
+    skv_recipe *recipe;
+    skv_error *err;
+} reading;
+
+/* Puts file and line before what went wrong. */
+static skv_status at_line(const reading *in, const yaml_node_t *node, skv_status status)
+{
+    if (status == SKV_OK) return SKV_OK;
+    char where[300];
+    snprintf(where, sizeof where, "%.250s:%zu", in->name, node->start_mark.line + 1);
+    return skv_fail_within(in->err, status, where);
+}
+
+static const char *scalar(const yaml_node_t *node)
+{
+    if (node->type != YAML_SCALAR_NODE) return NULL;
+    const char *text = (const char *)node->data.scalar.value;
+    return strlen(text) == node->data.scalar.length ? text : NULL;
+}
+
+typedef skv_status key_fn(const reading *in, void *object, const char *key,
+                          const yaml_node_t *value);
+
+/* Calls fn for every key of a mapping; none may come twice. */
+static skv_status each_key(const reading *in, const yaml_node_t *map, void *object, key_fn *fn)
+{
+    if (map->type != YAML_MAPPING_NODE) {
+        return at_line(in, map, skv_fail(in->err, SKV_FORMAT, "expected keys with values"));
+    }
+    const yaml_node_pair_t *first = map->data.mapping.pairs.start;
+    for (const yaml_node_pair_t *pair = first; pair < map->data.mapping.pairs.top; pair++) {
+        const yaml_node_t *key = yaml_document_get_node(in->doc, pair->key);
+        const yaml_node_t *value = yaml_document_get_node(in->doc, pair->value);
+        const char *name = scalar(key);
+        if (!name) return at_line(in, key, skv_fail(in->err, SKV_FORMAT, "a key is a word"));
+        for (const yaml_node_pair_t *p = first; p < pair; p++) {
+            const char *before = scalar(yaml_document_get_node(in->doc, p->key));
+            if (before && strcmp(before, name) == 0) {
+                return at_line(in, key, skv_fail(in->err, SKV_FORMAT, "%s: given twice", name));
+            }
+        }
+        const skv_status status = fn(in, object, name, value);
+        if (status != SKV_OK) return status;
+    }
+    return SKV_OK;
+}
+
+static skv_status set_node(const reading *in, const key_row *row, const char *key,
+                           const yaml_node_t *value, void *object)
+{
+    if (!row) {
+        return at_line(in, value, skv_fail(in->err, SKV_ARGUMENT, "%s: unknown key", key));
+    }
+    const char *text = scalar(value);
+    if (!text) return at_line(in, value, skv_fail(in->err, SKV_FORMAT, "%s: not one value", key));
+    if (row->kind == KEY_FLAG && strcmp(text, "true") == 0) text = "yes";
+    if (row->kind == KEY_FLAG && strcmp(text, "false") == 0) text = "no";
+    return at_line(in, value, set_value(in->recipe, row, text, object, in->err));
+}
+
+static skv_status data_key(const reading *in, void *object, const char *key,
+                           const yaml_node_t *value)
+{
+    return set_node(in, find_key(HOME_DATA, key), key, value, object);
+}
+
+/* A list of sources, or the name of one file. */
+static skv_status read_data(const reading *in, skv_recipe_stage *stage, const yaml_node_t *list)
+{
+    stage->n_data = 0;
+    const char *file = scalar(list);
+    if (file) {
+        stage->data[stage->n_data++] = data_default();
+        return set_node(in, find_key(HOME_DATA, "file"), "data", list, &stage->data[0]);
+    }
+    if (list->type != YAML_SEQUENCE_NODE) {
+        return at_line(in, list, skv_fail(in->err, SKV_FORMAT, "data: expected a list"));
+    }
+    const yaml_node_item_t *item = list->data.sequence.items.start;
+    for (; item < list->data.sequence.items.top; item++) {
+        const yaml_node_t *node = yaml_document_get_node(in->doc, *item);
+        if (stage->n_data == SKV_RECIPE_DATA_MAX) {
+            return at_line(
+                in, node,
+                skv_fail(in->err, SKV_FULL, "data: more than %d sources", SKV_RECIPE_DATA_MAX));
+        }
+        skv_recipe_data *data = &stage->data[stage->n_data++];
+        *data = data_default();
+        SKV_TRY(each_key(in, node, data, data_key));
+        if (!data->file == !data->documents.tasks) {
+            return at_line(in, node,
+                           skv_fail(in->err, SKV_ARGUMENT, "data: give one of file, generate"));
+        }
+    }
+    return SKV_OK;
+}
+
+static skv_status stage_key(const reading *in, void *object, const char *key,
+                            const yaml_node_t *value)
+{
+    if (strcmp(key, "data") == 0) return read_data(in, object, value);
+    return set_node(in, find_key(HOME_STAGE, key), key, value, object);
+}
+
+/* The keys outside of `stages` go to the first stage, which the others then start from. */
+static skv_status run_key(const reading *in, void *object, const char *key,
+                          const yaml_node_t *value)
+{
+    skv_recipe *r = object;
+    if (strcmp(key, "stages") == 0) return SKV_OK;
+    if (strcmp(key, "data") == 0 || find_key(HOME_STAGE, key)) {
+        return stage_key(in, &r->stages[0], key, value);
+    }
+    return set_node(in, find_key(HOME_RUN, key), key, value, r);
+}
+
+static skv_status stages_key(const reading *in, void *object, const char *key,
+                             const yaml_node_t *value)
+{
+    skv_recipe *r = object;
+    if (strcmp(key, "stages") != 0) return SKV_OK;
+    const bool list = value->type == YAML_SEQUENCE_NODE;
+    const ptrdiff_t n =
+        list ? value->data.sequence.items.top - value->data.sequence.items.start : 0;
+    if (n < 1 || n > SKV_RECIPE_STAGES_MAX) {
+        return at_line(
+            in, value,
+            skv_fail(in->err, SKV_FORMAT, "stages: a list of 1 to %d", SKV_RECIPE_STAGES_MAX));
+    }
+    const skv_recipe_stage common = r->stages[0];
+    r->n_stages = (size_t)n;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const yaml_node_t *node =
+            yaml_document_get_node(in->doc, value->data.sequence.items.start[i]);
+        r->stages[i] = common;
+        SKV_TRY(each_key(in, node, &r->stages[i], stage_key));
+    }
+    return SKV_OK;
+}
+
+static skv_status read_document(yaml_parser_t *parser, const char *name, skv_recipe *recipe,
+                                skv_error *err)
+{
+    yaml_document_t doc;
+    if (!yaml_parser_load(parser, &doc)) {
+        return skv_fail(err, SKV_FORMAT, "%s:%zu: %s", name, parser->problem_mark.line + 1,
+                        parser->problem ? parser->problem : "not YAML");
+    }
+    const reading in = {&doc, name, recipe, err};
+    const yaml_node_t *root = yaml_document_get_root_node(&doc);
+    skv_status status = SKV_OK;
+    if (root) status = each_key(&in, root, recipe, run_key);
+    if (root && status == SKV_OK) status = each_key(&in, root, recipe, stages_key);
+    yaml_document_delete(&doc);
+    return status;
+}
+
+skv_status skv_recipe_parse(const char *text, size_t n, const char *name, skv_recipe *recipe,
+                            skv_error *err)
+{
+    yaml_parser_t parser;
+    SKV_REQUIRE(n <= FILE_MAX, err, SKV_RANGE, "%s: %zu bytes, at most %d", name, n, FILE_MAX);
+    SKV_REQUIRE(yaml_parser_initialize(&parser), err, SKV_MEMORY, "%s: no memory", name);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+    skv_status status = read_document(&parser, name, recipe, err);
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+skv_status skv_recipe_read(const char *path, skv_recipe *recipe, skv_error *err)
+{
+    char *text;
+    size_t n;
+    SKV_TRY(skv_file_read(path, FILE_MAX, &text, &n, err));
+    skv_status status = skv_recipe_parse(text, n, path, recipe, err);
+    skv_free(text);
+    return status;
+}
+
+/* ---- by hand ---- */
+
+static skv_status set_data(skv_recipe *r, const char *value, skv_error *err)
+{
+    static const char generate[] = "generate:";
+    const bool made = strncmp(value, generate, sizeof generate - 1) == 0;
+    const key_row *row = find_key(HOME_DATA, made ? "generate" : "file");
+    skv_recipe_data data = data_default();
+    SKV_TRY(set_value(r, row, made ? value + sizeof generate - 1 : value, &data, err));
+    for (size_t i = 0; i < r->n_stages; i++) {
+        r->stages[i].n_data = 1;
+        r->stages[i].data[0] = data;
+    }
+    return SKV_OK;
+}
+
+skv_status skv_recipe_set(skv_recipe *r, const char *key, const char *value, skv_error *err)
+{
+    if (strcmp(key, "data") == 0) return set_data(r, value, err);
+    const key_row *row = find_key(HOME_RUN, key);
+    if (row) return set_value(r, row, value, r, err);
+    row = find_key(HOME_STAGE, key);
+    SKV_REQUIRE(row, err, SKV_ARGUMENT, "%s: unknown key", key);
+    for (size_t i = 0; i < r->n_stages; i++) SKV_TRY(set_value(r, row, value, &r->stages[i], err));
+    return SKV_OK;
+}

@@ -1,0 +1,144 @@
+/* Recipes: values, stages, and mistakes named with their line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "skv/recipe.h"
+
+static void reads_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double value;
+    } good[] = {{"12", 12},  {"1K", 1000},      {"1.5K", 1500}, {"4Ki", 4096},
+                {"2M", 2e6}, {"2^20", 1 << 20}, {"5%", 0.05},   {"1e-3", 1e-3},
+                {"-1", -1},  {".5", 0.5},       {"3G", 3e9},    {"1Mi", 1 << 20}};
+    static const char *const bad[] = {"",    "x",  "1k",  "1 K", "1K ",   " 1",  "nan",
+                                      "inf", "2^", "2^x", "--1", "1e999", "5%%", "1^2K"};
+    double value;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_true(skv_number_parse(good[i].text, &value));
+        assert_true(value - good[i].value < 1e-12 && good[i].value - value < 1e-12);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(skv_number_parse(bad[i], &value));
+    }
+}
+
+static const char whole[] = "task: scratch\n"
+                            "model: our-base\n"
+                            "seq: 1Ki\n"
+                            "rate: 1e-3\n"
+                            "f32: true\n"
+                            "loss-denominator: all\n"
+                            "schedule: cosine\n"
+                            "data:\n"
+                            "  - {generate: 'stage:copy', weight: 3, tokens-max: 256}\n"
+                            "  - file: prose.txt\n"
+                            "    loss: all\n"
+                            "stages:\n"
+                            "  - {steps: 2K, seq: 128}\n"
+                            "  - steps: 10K\n"
+                            "    data: other.jsonl\n";
+
+static void reads_a_recipe(void **state)
+{
+    (void)state;
+    skv_recipe r;
+    skv_error err = {0};
+    skv_recipe_init(&r, SKV_TRAIN_DISTILL);
+    if (skv_recipe_parse(whole, sizeof whole - 1, "r.yaml", &r, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(r.task, SKV_TRAIN_SCRATCH);
+    assert_string_equal(r.model, "our-base");
+    assert_true(r.f32 && r.all_positions && !r.drop_teacher);
+    assert_int_equal(r.n_stages, 2);
+    assert_int_equal(r.stages[0].steps, 2000);
+    assert_int_equal(r.stages[0].seq, 128);
+    assert_int_equal(r.stages[1].seq, 1024);
+    assert_int_equal(r.stages[1].schedule, SKV_TRAIN_COSINE);
+    assert_true(r.stages[1].rate > 0.00099 && r.stages[1].rate < 0.00101);
+    assert_int_equal(r.stages[0].n_data, 2);
+    assert_string_equal(r.stages[0].data[0].documents.tasks, "stage:copy");
+    assert_int_equal(r.stages[0].data[0].documents.tokens_max, 256);
+    assert_true(r.stages[0].data[1].loss_all && !r.stages[0].data[0].loss_all);
+    assert_int_equal(r.stages[1].n_data, 1);
+    assert_string_equal(r.stages[1].data[0].file, "other.jsonl");
+    assert_int_equal(skv_recipe_set(&r, "rate", "5%", NULL), SKV_OK);
+    assert_true(r.stages[0].rate > 0.049 && r.stages[1].rate > 0.049);
+    assert_int_equal(skv_recipe_set(&r, "data", "generate:kv=2,lines", NULL), SKV_OK);
+    assert_string_equal(r.stages[1].data[0].documents.tasks, "kv=2,lines");
+    skv_recipe_release(&r);
+}
+
+static void names_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"seed: 1\nstep: 5\n", "r.yaml:2: step: unknown key"},
+        {"seed: x\n", "r.yaml:1: seed: 'x' is no number"},
+        {"\n\nsteps: 1.5\n", "r.yaml:3: steps: 1.5 is no whole number"},
+        {"seq: 1\n", "r.yaml:1: seq: 1, expected 16 to 1.04858e+06"},
+        {"loss: mse\n", "r.yaml:1: loss: 'mse' is none of kl|lm"},
+        {"seed: 1\nseed: 2\n", "r.yaml:2: seed: given twice"},
+        {"seed: [1]\n", "r.yaml:1: seed: not one value"},
+        {"data:\n  - weight: 2\n", "r.yaml:2: data: give one of file, generate"},
+        {"data:\n  - {file: a, wait: 2}\n", "r.yaml:2: wait: unknown key"},
+        {"stages:\n  - {model: x}\n", "r.yaml:2: model: unknown key"},
+        {"stages: []\n", "r.yaml:1: stages: a list of 1 to 16"},
+        {"- 1\n", "r.yaml:1: expected keys with values"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        skv_recipe r;
+        skv_error err = {0};
+        skv_recipe_init(&r, SKV_TRAIN_SCRATCH);
+        assert_int_not_equal(skv_recipe_parse(bad[i].text, strlen(bad[i].text), "r.yaml", &r, &err),
+                             SKV_OK);
+        assert_string_equal(err.text, bad[i].message);
+        skv_recipe_release(&r);
+    }
+    skv_recipe r;
+    skv_error err = {0};
+    skv_recipe_init(&r, SKV_TRAIN_SCRATCH);
+    assert_int_equal(skv_recipe_parse("a: [", 4, "r.yaml", &r, &err), SKV_FORMAT);
+    assert_int_equal(skv_recipe_set(&r, "nothing", "1", &err), SKV_ARGUMENT);
+    assert_int_equal(skv_recipe_parse("", 0, "r.yaml", &r, &err), SKV_OK);
+    skv_recipe_release(&r);
+}
+
+/* Every key takes a value and no two have one name. */
+static void lists_its_keys(void **state)
+{
+    (void)state;
+    skv_recipe_key key, other;
+    size_t n = 0;
+    while (skv_recipe_key_at(n, &key)) {
+        for (size_t i = 0; i < n; i++) {
+            assert_true(skv_recipe_key_at(i, &other));
+            assert_string_not_equal(key.name, other.name);
+        }
+        assert_true(key.help[0] != 0 && key.argument[0] != 0);
+        n++;
+    }
+    assert_true(n > 25);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_numbers),
+        cmocka_unit_test(reads_a_recipe),
+        cmocka_unit_test(names_mistakes),
+        cmocka_unit_test(lists_its_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
