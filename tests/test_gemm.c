@@ -76,11 +76,18 @@ static void check_shape(skv_gemm *gemm, shape s, unsigned variant, bool bf16)
     g.a = a;
     g.b = b;
     g.c = c;
+    skv_gemm_packed packed = {0};
+    if (variant >> 4 & 1) {
+        skv_error err;
+        assert_int_equal(skv_gemm_pack(gemm, &g, &packed, &err), SKV_OK);
+        g.packed = &packed;
+    }
     if (variant >> 3 & 1) {
         skv_gemm_serial(gemm, &g, 1);
     } else {
         skv_gemm_run(gemm, &g);
     }
+    skv_gemm_packed_release(&packed);
     check(&g, before, bf16);
     free(a);
     free(b);
@@ -101,7 +108,7 @@ static void check_level(skv_cpu_level level, bool bf16)
     assert_int_equal(skv_gemm_create(pool, bf16 ? &kernels.bf16 : &kernels.f32, &gemm, &err),
                      SKV_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        for (unsigned variant = 0; variant < 16; variant++) {
+        for (unsigned variant = 0; variant < 32; variant++) {
             check_shape(gemm, shapes[i], variant, bf16);
         }
     }
