@@ -97,7 +97,7 @@ static const cli_option rows[] = {
 
     /* Training. */
     {"--data", "FILE", LEARNS, CLI_OPTION_TEXTS, FIELD(data),
-     .help = "text, or *.json with an array of token ids; may be given again"},
+     .help = "text, .jsonl, .u16 or .u32 token ids, or .json arrays of ids; may come again"},
     {"--steps", "N", LEARNS, CLI_OPTION_SIZE, FIELD(steps), 1, TOKENS_MAX,
      .help = "steps of the optimiser (1000)"},
     {"--seq", "T", LEARNS, CLI_OPTION_SIZE, FIELD(seq), 1, 1 << 20,

@@ -57,7 +57,7 @@ typedef struct skv_train_options {
     size_t kv_layers, group; /* 0: as the model has them; group 0: 1 */
 
     /* Data. */
-    const char *const *data; /* text files, or *.json with an array of token ids */
+    const char *const *data; /* text, .jsonl, .u16, .u32; or .json arrays of token ids alone */
     size_t n_data;
     size_t seq;        /* tokens of a sequence */
     size_t rows;       /* sequences of a batch */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "train/data.h"
 #include "train/token_feed.h"
 #include "train/trainer.h"
 
@@ -60,24 +61,97 @@ skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
     return SKV_OK;
 }
 
+/* ---- data ---- */
+
+/* Where a run's batches come from: token ids as they are, or documents through the tokenizer. */
+typedef struct feed {
+    skv_token_feed *ids;
+    skv_tokenizer *tokenizer;
+    skv_data *documents;
+} feed;
+
+static bool is_json(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".json") == 0;
+}
+
+static skv_status open_ids(feed *f, const skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    const skv_token_feed_options data = {.model = o->model,
+                                         .files = o->data,
+                                         .n_files = o->n_data,
+                                         .seq = o->seq,
+                                         .rows = o->rows,
+                                         .vocab = t->config.vocab,
+                                         .seed = o->seed};
+    return skv_token_feed_open(&data, &f->ids, err);
+}
+
+static skv_status open_tokenizer(feed *f, const skv_trainer *t, skv_error *err)
+{
+    const struct skv_gguf *gguf = t->source ? skv_source_gguf(t->source) : NULL;
+    if (gguf) {
+        SKV_TRY(skv_tokenizer_open_gguf(gguf, &f->tokenizer, err));
+    } else {
+        SKV_TRY(skv_tokenizer_open_folder(t->options->model, &f->tokenizer, err));
+    }
+    SKV_REQUIRE(f->tokenizer, err, SKV_UNSUPPORTED, "%s: the model brings no tokenizer",
+                t->options->model);
+    return SKV_OK;
+}
+
+static skv_status open_documents(feed *f, const skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    skv_data_source_options sources[SKV_DATA_SOURCES_MAX] = {{.weight = 1}};
+    SKV_REQUIRE(o->n_data <= SKV_DATA_SOURCES_MAX, err, SKV_RANGE, "data: %zu files, at most %d",
+                o->n_data, SKV_DATA_SOURCES_MAX);
+    for (size_t i = 0; i < o->n_data; i++) {
+        sources[i] = (skv_data_source_options){
+            .kind = skv_data_kind_of(o->data[i]), .path = o->data[i], .weight = 1};
+    }
+    SKV_TRY(open_tokenizer(f, t, err));
+    const skv_data_options data = {.tokenizer = f->tokenizer,
+                                   .sources = sources,
+                                   .n_sources = o->n_data,
+                                   .rows = o->rows,
+                                   .row_tokens = o->seq,
+                                   .seed = o->seed};
+    return skv_data_open(&data, &f->documents, err);
+}
+
+static skv_status open_feed(feed *f, const skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    SKV_REQUIRE(o->n_data > 0, err, SKV_ARGUMENT, "data: no file is given");
+    size_t n_json = 0;
+    for (size_t i = 0; i < o->n_data; i++) n_json += is_json(o->data[i]);
+    SKV_REQUIRE(n_json == 0 || n_json == o->n_data, err, SKV_ARGUMENT,
+                "data: arrays of token ids (*.json) do not mix with other files");
+    return n_json > 0 ? open_ids(f, t, err) : open_documents(f, t, err);
+}
+
+static void close_feed(feed *f)
+{
+    skv_data_close(f->documents);
+    skv_tokenizer_free(f->tokenizer);
+    skv_token_feed_close(f->ids);
+}
+
 skv_status skv_train_run(const skv_train_options *options, skv_error *err)
 {
     skv_trainer t;
-    skv_token_feed *feed = NULL;
+    feed f = {0};
     SKV_TRY(skv_trainer_open(&t, options, err));
-    const skv_token_feed_options data = {.model = options->model,
-                                         .files = options->data,
-                                         .n_files = options->n_data,
-                                         .seq = options->seq,
-                                         .rows = options->rows,
-                                         .vocab = t.config.vocab,
-                                         .seed = options->seed};
-    skv_status status = skv_token_feed_open(&data, &feed, err);
+    skv_status status = open_feed(&f, &t, err);
     if (status == SKV_OK) {
-        const skv_batch_source source = skv_token_feed_source(feed);
+        const skv_batch_source source =
+            f.ids ? skv_token_feed_source(f.ids) : skv_data_source(f.documents);
         status = skv_trainer_run(&t, &source, err);
     }
-    skv_token_feed_close(feed);
+    close_feed(&f);
     skv_trainer_close(&t);
     return status;
 }
