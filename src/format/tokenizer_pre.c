@@ -73,8 +73,8 @@ static const skv_pre_type types[] = {
     {{"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}, false, false},
     {{LLAMA3}, true, true},
     {{"[\r\n]", CASED_LETTERS, WIDE_PUNCT, "\\s+$", CJK, "\\p{N}+"}, false, false},
+    /* NOLINTNEXTLINE(bugprone-suspicious-missing-comma): CJK is one pattern in two literals */
     {{"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", CJK, "\\p{N}"}, false, false},
-    /* The last is one pattern in two literals. NOLINTNEXTLINE(bugprone-suspicious-missing-comma) */
     {{"\\p{N}{1,3}", HAN_KANA, DEEPSEEK3}, false, false},
     {{"\\p{N}", GPT2}, false, false},
     {{GPT2}, false, false},
