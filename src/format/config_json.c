@@ -385,6 +385,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     skv_json_reader outer = *r;
     if (strcmp(type, "gemma3") == 0) { /* with images: the text part stands inside */
         refuse_extras(r);
+        if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
         type = skv_json_text(&inner, "model_type", "gemma3_text");
         if (inner.status == SKV_OK) inner.status = r->status;

@@ -93,8 +93,9 @@ static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *er
 /* The text part of a model with images, with what it inherits; any other object as it is. */
 static filler text_part(json_t *root)
 {
-    json_t *text = json_object_get(root, "text_config");
-    if (!json_is_object(text)) return (filler){json_incref(root), false};
+    const char *type = json_string_value(json_object_get(root, "model_type"));
+    if (!type || strcmp(type, "gemma3") != 0) return (filler){json_incref(root), false};
+    json_t *text = json_object_get(root, "text_config"); /* skv_config_parse demands it */
     filler f = {json_incref(text), false};
     static const char *const inherited[] = {"torch_dtype", "dtype", "eos_token_id", "bos_token_id",
                                             "transformers_version"};
