@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/gguf.h"
-#include "format/tokenizer.h"
+#include "text/tokenizer.h"
 
 enum { RUNS_MAX = 101 };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/chat_template.h"
+#include "text/chat_template.h"
 
 static const char variables[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"},"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/tokenizer.h"
+#include "text/tokenizer.h"
 
 static inline void fuzz_require(int ok)
 {

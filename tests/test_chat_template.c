@@ -18,7 +18,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/chat_template.h"
+#include "text/chat_template.h"
 
 enum { OUTPUT_MAX = 1 << 24 };
 

@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/chat_template.h"
 #include "skv/vocab_train.h"
+#include "text/chat_template.h"
 #include "train/data.h"
 #include "train/data_doc.h"
 #include "train/data_file.h"

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/chat_template.h"
+#include "text/chat_template.h"
 
 enum { OUTPUT_MAX = 1 << 24 };
 

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "format/gguf.h"
-#include "format/tokenizer.h"
+#include "text/tokenizer.h"
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
 

@@ -14,7 +14,7 @@
 #include "alloc_fail.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/tokenizer.h"
+#include "text/tokenizer.h"
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
 

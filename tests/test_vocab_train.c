@@ -12,9 +12,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "format/chat_template.h"
-#include "format/tokenizer.h"
 #include "skv/vocab_train.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 #include "train/bpe_train.h"
 
 static void assert_token(const skv_bpe_trainer *t, size_t i, const char *text)

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/gguf.h"
-#include "format/tokenizer.h"
+#include "text/tokenizer.h"
 
 static skv_status open_any(const char *path, skv_tokenizer **out, skv_gguf **gguf, skv_error *err)
 {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/format/unicode_tables.c: the character classes that the tokenizers need.
+"""Writes src/text/unicode_tables.c: the character classes that the tokenizers need.
 
 The classes are asked of the `tokenizers` package itself, because its parts
 follow different versions of Unicode and ids must be equal: its regex engine (Oniguruma) follows
 Unicode 16.0, Rust's own `is_numeric` and the letter case 17.0, and its punctuation and mark
 tables are older.
 
-    python tools/make_unicode.py > src/format/unicode_tables.c
+    python tools/make_unicode.py > src/text/unicode_tables.c
 """
 import tokenizers
 import unicodedata2
@@ -132,7 +132,7 @@ def main():
           % (TOKENIZERS_VERSION, BLOCK))
     print(" * the set number inside it, and the flags of each set. Unicode 16.0, but see unicode_class.h.")
     print(" */")
-    print('#include "format/unicode_class.h"\n')
+    print('#include "text/unicode_class.h"\n')
     print("/* clang-format off */")
     print_array("uint16_t", "skv_unicode_block", index)
     print_array("uint8_t", "skv_unicode_set", data)

@@ -29,23 +29,27 @@ PROGRAM_FOLDERS = ("cli", "server", "bench", "examples")
 
 # ------------------------------------------------------------------------------------------
 # Include directions: a folder -> the folders it may include. Each layer sees those below it;
-# base and format stand beside the ladder, and kernels see nothing but themselves.
+# base and format stand beside the ladder, kernels see nothing but themselves, and text (which reads
+# its vocabularies through format) is for those who speak: the engine, the trainer, programs.
 LADDER = ("backend", "kv", "model", "prefill", "engine")
 MAY_INCLUDE = {
     "include/skv": {"include/skv"},
     "src/base": {"include/skv", "src/base"},
     "src/kernels": {"src/kernels"},
     "src/format": {"include/skv", "src/base", "src/format"},
+    "src/text": {"include/skv", "src/base", "src/format", "src/text", "src/text/jinja"},
+    "src/text/jinja": {"include/skv", "src/base", "src/text/jinja"},
     "cli": {"include/skv", "cli"},
     "server": {"include/skv", "server"},
-    "bench": {"include/skv", "bench", "src/base", "src/kernels", "src/format"},
+    "bench": {"include/skv", "bench", "src/base", "src/kernels", "src/format", "src/text"},
     "examples": {"include/skv", "examples"},
 }
 BELOW = {"include/skv", "src/base", "src/kernels", "src/format"}
 for layer in LADDER:
     BELOW = BELOW | {f"src/{layer}"}
     MAY_INCLUDE[f"src/{layer}"] = BELOW
-MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/train"}
+MAY_INCLUDE["src/engine"] = BELOW | {"src/text"}
+MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/text", "src/train"}
 # A pure kernel has no use for these. cpu.c asks the system what it runs on.
 IMPURE_HEADERS = {
     "stdio.h",
@@ -116,7 +120,10 @@ class Source:
 
     @property
     def folder(self):
-        """The unit of the include rules: "src/base", "cli", ..."""
+        """The unit of the include rules: "src/base", "cli", ...; a rule may name a subfolder."""
+        folder = self.path.rpartition("/")[0]
+        if folder in MAY_INCLUDE:
+            return folder
         parts = self.path.split("/")
         return "/".join(parts[:2]) if parts[0] in ("src", "include") else parts[0]
 

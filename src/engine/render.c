@@ -4,9 +4,9 @@
 
 #include "base/buf.h"
 #include "engine/vocab_impl.h"
-#include "format/chat_template.h"
 #include "format/json_doc.h"
 #include "skv/text.h"
+#include "text/chat_template.h"
 
 enum { VARS_BYTES_MAX = 256 << 20, TEXT_BYTES_MAX = 1 << 30 };
 

@@ -3,8 +3,8 @@
 #define SKV_ENGINE_VOCAB_IMPL_H
 
 #include "base/buf.h"
-#include "format/tokenizer.h"
 #include "skv/text.h"
+#include "text/tokenizer.h"
 
 struct skv_vocab {
     skv_tokenizer *tokenizer; /* owned */

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
-#include "format/unicode_class.h"
+#include "text/unicode_class.h"
 
 enum { BYTES = 256, WORDS_MAX = 1 << 26 };
 #define TEXT_MAX ((size_t)1 << 31)

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
-#include "format/pretokenize.h"
+#include "text/pretokenize.h"
 
 typedef struct skv_bpe_word {
     size_t at, n;   /* bytes in `text`; later its tokens in `tokens` */

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/tokenizer.h"
 #include "skv/documents.h"
+#include "text/tokenizer.h"
 #include "train/batch.h"
 
 typedef enum skv_data_kind {

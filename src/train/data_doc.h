@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "base/fail.h"
-#include "format/chat_template.h"
-#include "format/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 #include "train/doc_maker.h"
 
 typedef struct skv_data_tokens {

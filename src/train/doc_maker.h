@@ -11,8 +11,8 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
-#include "format/tokenizer.h"
 #include "skv/documents.h"
+#include "text/tokenizer.h"
 
 enum { SKV_DOC_ROOM_MIN = 48 };
 
