@@ -53,7 +53,7 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "that of the unmodified model with every layer, both by the second. --compare "
                    "alternates between the unmodified model and its SwiftKV forms. --peak measures "
                    "the machine; together with a model it adds the shares of the peak."},
-    [CLI_DISTILL] = {"distill", "MODEL OUT", 2, 2, cli_run_distill,
+    [CLI_DISTILL] = {"distill", "[MODEL OUT]", 0, 2, cli_run_distill,
                      "recover a SwiftKV model from its own teacher",
                      "MODEL is a SwiftKV model with its teacher's weights, or any other with "
                      "--kv-layers. The student learns the teacher's distribution; only the "
@@ -61,10 +61,11 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                      "otherwise. OUT is a new folder in the published layout; checkpoints lie in "
                      "OUT/checkpoint, and --resume goes on from the last good one with the same "
                      "losses as a run that was never stopped."},
-    [CLI_TRAIN] = {"train", "MODEL OUT", 2, 2, cli_run_train,
-                   "train a model on text, or from scratch",
-                   "Every weight is trained on the next token. With --from-scratch MODEL is a "
-                   "folder with config.json and a tokenizer, and the weights begin at random."},
+    [CLI_TRAIN] =
+        {"train", "[MODEL OUT]", 0, 2, cli_run_train, "train a model on text, or from scratch",
+         "Every weight is trained on the next token. With --from-scratch MODEL is a "
+         "folder with config.json and a tokenizer, and the weights begin at random. A recipe "
+         "may divide a run into stages, with data and sequences of their own."},
     [CLI_DOCUMENTS] = {"documents", "", 0, 0, cli_run_documents,
                        "generated documents to train and evaluate with",
                        "Prints JSON lines: conversations over a generated text whose answers can "

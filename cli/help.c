@@ -4,6 +4,7 @@
 
 #include "option_table.h"
 #include "options.h"
+#include "skv/recipe.h"
 
 enum { WIDTH = 90, HELP_COLUMN = 30 };
 
@@ -33,17 +34,18 @@ static bool shown(const cli_option *option, size_t command)
     return (option->commands >> command & 1U) != 0 && option->help != NULL;
 }
 
-static void print_option(const cli_option *option)
+static void print_option(const char *dashes, const char *name, const char *argument,
+                         const char *help)
 {
-    const int n = printf("  %s%s%s", option->name, option->argument != NULL ? " " : "",
-                         option->argument != NULL ? option->argument : "");
+    const int n = printf("  %s%s%s%s", dashes, name, argument != NULL ? " " : "",
+                         argument != NULL ? argument : "");
     size_t column = n > 0 ? (size_t)n : 0;
     if (column >= HELP_COLUMN) {
         putchar('\n');
         column = 0;
     }
     printf("%*s", (int)(HELP_COLUMN - column), "");
-    print_wrapped(option->help, HELP_COLUMN, HELP_COLUMN);
+    print_wrapped(help, HELP_COLUMN, HELP_COLUMN);
 }
 
 static void print_options(cli_command command, bool common, const char *title)
@@ -54,7 +56,21 @@ static void print_options(cli_command command, bool common, const char *title)
         if (!shown(option, command) || cli_option_is_common(option) != common) continue;
         if (!any) printf("\n%s\n", title);
         any = true;
-        print_option(option);
+        print_option("", option->name, option->argument, option->help);
+    }
+}
+
+static bool trains(size_t command)
+{
+    return command == CLI_DISTILL || command == CLI_TRAIN;
+}
+
+static void print_recipe_keys(void)
+{
+    skv_recipe_key key;
+    printf("\nKeys of a recipe, which are options too:\n");
+    for (size_t i = 0; skv_recipe_key_at(i, &key); i++) {
+        print_option("--", key.name, key.flag ? NULL : key.argument, key.help);
     }
 }
 
@@ -87,6 +103,7 @@ void cli_help_command(cli_command command)
     }
     print_options(command, false, "Options:");
     print_options(command, true, "How the model runs:");
+    if (trains(command)) print_recipe_keys();
     if (command == CLI_BENCH || command == CLI_INFO) print_presets();
 }
 
@@ -100,6 +117,11 @@ void cli_help_list(void)
             printf("%s %s%s%s\n", cli_command_at(i)->name, option->name,
                    option->argument != NULL ? " " : "",
                    option->argument != NULL ? option->argument : "");
+        }
+        skv_recipe_key key;
+        for (size_t k = 0; trains(i) && skv_recipe_key_at(k, &key); k++) {
+            printf("%s --%s%s%s\n", cli_command_at(i)->name, key.name, key.flag ? "" : " ",
+                   key.flag ? "" : key.argument);
         }
     }
 }

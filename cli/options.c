@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "option_table.h"
+#include "skv/recipe.h"
 
 static bool takes(const cli_option *row, cli_command command)
 {
@@ -211,10 +212,6 @@ static int check_command(const cli_options *o)
         return o->text_file != NULL ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM:
         return o->kv_layers != 0 ? CLI_DONE : cli_usage("transform: --kv-layers L is missing");
-    case CLI_DISTILL:
-    case CLI_TRAIN:
-        if (o->data.n > 0 || o->dry_run) return CLI_DONE;
-        return cli_usage("%s: --data FILE is missing", cli_command_at(o->command)->name);
     case CLI_RENDER:
         return o->messages_file != NULL ? CLI_DONE : cli_usage("render: --messages F is missing");
     case CLI_CHAT:
@@ -242,6 +239,28 @@ static int add_operand(const char *text, cli_options *out)
     return CLI_DONE;
 }
 
+/* The key of training recipes that an option "--key" names; false when there is none. */
+static bool find_setting(cli_command command, const char *name, size_t n, skv_recipe_key *out)
+{
+    if ((command != CLI_DISTILL && command != CLI_TRAIN) || n < 3 || memcmp(name, "--", 2) != 0) {
+        return false;
+    }
+    for (size_t i = 0; skv_recipe_key_at(i, out); i++) {
+        if (strlen(out->name) == n - 2 && memcmp(out->name, name + 2, n - 2) == 0) return true;
+    }
+    return false;
+}
+
+static int add_setting(const skv_recipe_key *key, const char *value, cli_settings *out)
+{
+    if (out->n == CLI_SETTINGS_MAX) {
+        return cli_usage("--%s: more than %d settings", key->name, CLI_SETTINGS_MAX);
+    }
+    out->key[out->n] = key->name;
+    out->value[out->n++] = value;
+    return CLI_DONE;
+}
+
 /* The option at argv[*i] with its value: "--name value", "--name=value", "-n value". */
 static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
 {
@@ -250,19 +269,23 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
     const char *equals = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
     const size_t n = equals != NULL ? (size_t)(equals - arg) : strlen(arg);
     const cli_option *row = find_option(out->command, arg, n);
-    if (row == NULL) {
+    skv_recipe_key key = {.flag = false};
+    if (row == NULL && !find_setting(out->command, arg, n, &key)) {
         return cli_usage("%s: no option '%.*s' (swiftkv help %s)", name, (int)n, arg, name);
     }
-    const bool has_value = row->argument != NULL;
-    if (!has_value && equals != NULL) {
+    const bool is_flag = row != NULL ? row->argument == NULL : key.flag;
+    if (row != NULL && is_flag && equals != NULL) {
         return cli_usage("%s: takes no value, given '%s'", row->name, equals + 1);
     }
-    const char *value = equals != NULL ? equals + 1 : "";
-    if (has_value && equals == NULL) {
-        if (*i + 1 >= argc) return cli_usage("%s: %s is missing", row->name, row->argument);
+    const char *value = equals != NULL ? equals + 1 : row != NULL ? "" : "yes";
+    if (!is_flag && equals == NULL) {
+        if (*i + 1 >= argc) {
+            return cli_usage("%.*s: %s is missing", (int)n, arg,
+                             row != NULL ? row->argument : key.argument);
+        }
         value = argv[++*i];
     }
-    return set_option(row, value, out);
+    return row != NULL ? set_option(row, value, out) : add_setting(&key, value, &out->settings);
 }
 
 static void set_defaults(cli_options *out)
@@ -274,9 +297,6 @@ static void set_defaults(cli_options *out)
                          .repeat = 3,
                          .cpu = "best"};
     out->sampling = skv_sampling_default();
-    out->train_seed = UINT64_MAX;
-    out->rate = out->warmup = out->final_rate = out->beta1 = out->beta2 = out->weight_decay = -1;
-    out->clip = out->tau = out->hidden_loss = -1;
     out->prompt_lengths = (cli_sizes){.n = 1, .at = {512}};
 }
 

@@ -11,7 +11,7 @@
 #include "report.h"
 #include "skv/skv.h"
 
-enum { CLI_LIST_MAX = 32, CLI_OPERANDS_MAX = 2 };
+enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 2 };
 #define CLI_NOT_GIVEN SIZE_MAX
 
 typedef struct cli_sizes {
@@ -23,6 +23,12 @@ typedef struct cli_texts {
     size_t n;
     const char *at[CLI_LIST_MAX]; /* borrowed from argv */
 } cli_texts;
+
+/* Keys of training recipes that are given as options; see skv/recipe.h. */
+typedef struct cli_settings {
+    size_t n;
+    const char *key[CLI_SETTINGS_MAX], *value[CLI_SETTINGS_MAX]; /* keys are the library's */
+} cli_settings;
 
 /* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
 struct cli_options {
@@ -62,13 +68,11 @@ struct cli_options {
     size_t cost_context; /* --context of info; 0: the model's */
     bool as_papers;
 
-    /* Training. Numbers below 0: not given. */
+    /* Training. */
     cli_texts data;
-    size_t steps, seq, rows, accumulate, checkpoint_every; /* 0: not given */
-    uint64_t train_seed;                                   /* UINT64_MAX: not given */
-    double rate, warmup, final_rate, beta1, beta2, weight_decay, clip, tau, hidden_loss;
-    const char *loss, *trainable, *schedule, *denominator, *log_file;
-    bool from_scratch, resume, drop_teacher, f32, f32_weights, dry_run;
+    const char *recipe, *stages, *log_file;
+    bool from_scratch, resume, dry_run;
+    cli_settings settings; /* keys of recipes, in their order */
 
     /* Generated documents and vocabularies. */
     const char *tasks, *vocab, *prose;

@@ -5,66 +5,58 @@
 
 #include "json_out.h"
 #include "progress.h"
+#include "skv/curve.h"
+#include "skv/recipe.h"
 #include "skv/tools.h"
 
-static void take_size(size_t *to, size_t given)
+enum { CLI_PATH_MAX = 4096 };
+
+/* ---- the recipe ---- */
+
+static int set(skv_recipe *recipe, const char *key, const char *value)
 {
-    if (given > 0) *to = given;
+    skv_error err = {0};
+    if (skv_recipe_set(recipe, key, value, &err) == SKV_OK) return CLI_DONE;
+    return cli_usage("--%s", err.text);
 }
 
-static void take_number(double *to, double given)
+/* The recipe's file, and what the command line says instead. */
+static int fill_recipe(const cli_options *o, skv_recipe *recipe)
 {
-    if (given >= 0) *to = given;
+    skv_error err = {0};
+    int status = CLI_DONE;
+    if (o->recipe != NULL) status = cli_check(skv_recipe_read(o->recipe, recipe, &err), &err);
+    if (status == CLI_DONE && o->from_scratch) status = set(recipe, "task", "scratch");
+    if (status == CLI_DONE && o->stages != NULL) status = set(recipe, "stages", o->stages);
+    for (size_t i = 0; status == CLI_DONE && i < o->settings.n; i++) {
+        status = set(recipe, o->settings.key[i], o->settings.value[i]);
+    }
+    if (status == CLI_DONE && o->data.n > 0) status = set(recipe, "data", o->data.at[0]);
+    for (size_t i = 1; status == CLI_DONE && i < o->data.n; i++) {
+        if (skv_recipe_add_data(recipe, o->data.at[i], &err) != SKV_OK) {
+            status = cli_usage("--data: %s", err.text);
+        }
+    }
+    skv_train_options *train = &recipe->options;
+    if (o->n_operands > 0) train->model = o->operands[0];
+    if (o->n_operands > 1) train->out = o->operands[1];
+    train->resume = o->resume;
+    return status;
 }
 
-static bool is(const char *text, const char *value)
+static int check_recipe(const cli_options *o, const skv_train_options *train)
 {
-    return text != NULL && strcmp(text, value) == 0;
-}
-
-static void take_choices(const cli_options *o, skv_train_options *out)
-{
-    if (is(o->loss, "lm")) out->loss = SKV_TRAIN_LM;
-    if (is(o->trainable, "deep-layers")) out->part = SKV_TRAIN_DEEP;
-    if (is(o->trainable, "all")) out->part = SKV_TRAIN_ALL;
-    if (is(o->schedule, "linear")) out->schedule = SKV_TRAIN_LINEAR;
-    if (is(o->schedule, "cosine")) out->schedule = SKV_TRAIN_COSINE;
-    if (is(o->schedule, "constant")) out->schedule = SKV_TRAIN_CONSTANT;
-    out->all_positions = is(o->denominator, "all");
-}
-
-static skv_train_options read_options(const cli_options *o, skv_train_task task)
-{
-    skv_train_options out = skv_train_options_default(task);
-    out.model = o->operands[0];
-    out.out = o->operands[1];
-    out.kv_layers = o->kv_layers;
-    out.group = o->group;
-    out.data = o->data.at;
-    out.n_data = o->data.n;
-    take_size(&out.seq, o->seq);
-    take_size(&out.rows, o->rows);
-    take_size(&out.accumulate, o->accumulate);
-    if (o->steps > 0) out.steps = o->steps;
-    if (o->checkpoint_every > 0) out.checkpoint_every = o->checkpoint_every;
-    if (o->train_seed != UINT64_MAX) out.seed = o->train_seed;
-    take_number(&out.rate, o->rate);
-    take_number(&out.warmup_share, o->warmup);
-    take_number(&out.final_share, o->final_rate);
-    take_number(&out.beta1, o->beta1);
-    take_number(&out.beta2, o->beta2);
-    take_number(&out.weight_decay, o->weight_decay);
-    take_number(&out.max_norm, o->clip);
-    take_number(&out.tau, o->tau);
-    take_number(&out.hidden_mult, o->hidden_loss);
-    take_choices(o, &out);
-    out.threads = o->threads;
-    out.cpu = o->cpu;
-    out.f32 = o->f32;
-    out.f32_weights = o->f32_weights;
-    out.resume = o->resume;
-    out.drop_teacher = o->drop_teacher;
-    return out;
+    const char *name = cli_command_at(o->command)->name;
+    if ((o->command == CLI_DISTILL) != (train->task == SKV_TRAIN_DISTILL)) {
+        return cli_usage("%s: the recipe's task is %s", name,
+                         train->task == SKV_TRAIN_DISTILL ? "distill" : "not distill");
+    }
+    if (train->model == NULL) return cli_usage("%s: MODEL is missing", name);
+    if (train->out == NULL) return cli_usage("%s: OUT is missing", name);
+    for (size_t i = 0; !o->dry_run && i < train->n_stages; i++) {
+        if (train->stages[i].n_data == 0) return cli_usage("%s: --data FILE is missing", name);
+    }
+    return CLI_DONE;
 }
 
 /* ---- the dry run ---- */
@@ -92,14 +84,17 @@ static int dry_run(const skv_train_options *options)
                                 c.teacher_bytes + c.activation_bytes + c.scratch_bytes);
     printf("%-24s %10zu\n", "tokens a step", c.tokens);
     printf("%-24s %10.1f GFLOP\n", "arithmetic a step", c.step_flops * 1e-9);
+    printf("%-24s %10.1f M\n", "tokens of the run", c.run_tokens * 1e-6);
+    printf("%-24s %10.1f TFLOP\n", "arithmetic of the run", c.run_flops * 1e-12);
     return CLI_DONE;
 }
 
 /* ---- a run ---- */
 
 typedef struct watcher {
-    FILE *log; /* NULL: none */
-    bool terminal;
+    const char *log_path;
+    FILE *log; /* opened with the first step: the folder exists by then */
+    bool terminal, failed;
     uint64_t shown_ns;
 } watcher;
 
@@ -108,6 +103,7 @@ static void write_log(FILE *log, const skv_train_progress *p)
     cli_json json = {.stream = log};
     cli_json_open(&json, '{');
     cli_json_put_integer(&json, "step", p->step);
+    cli_json_put_integer(&json, "stage", p->stage);
     cli_json_put_number(&json, "loss", p->loss);
     cli_json_put_number(&json, "hidden_loss", p->hidden);
     cli_json_put_number(&json, "lr", p->rate);
@@ -134,7 +130,10 @@ static bool on_step(void *user, const skv_train_progress *p)
 {
     watcher *w = user;
     const uint64_t every = p->steps > 20 ? p->steps / 20 : 1;
-    if (w->log != NULL) write_log(w->log, p);
+    if (w->log == NULL) w->log = fopen(w->log_path, "a");
+    w->failed = w->log == NULL;
+    if (w->failed) return false;
+    write_log(w->log, p);
     if (w->terminal && skv_now_ns() - w->shown_ns > UINT64_C(100000000)) {
         fputs("\r\x1b[K", stderr);
         print_step(stderr, p);
@@ -149,22 +148,47 @@ static bool on_step(void *user, const skv_train_progress *p)
     return true;
 }
 
+/* The run with its log; curves are drawn from the log when it ends, however it ends. */
+static int run(skv_train_options *train, const char *log_path, const char *svg_path)
+{
+    watcher w = {.log_path = log_path, .terminal = cli_terminal()};
+    skv_error err = {0}, curve_err = {0};
+    train->on_step = on_step;
+    train->user = &w;
+    int status = cli_check(skv_train_run(train, &err), &err);
+    if (w.failed) return cli_fail("%s: cannot be written", log_path);
+    if (w.log == NULL) return status;
+    if (fclose(w.log) != 0) return cli_fail("%s: cannot be written", log_path);
+    const int drawn =
+        cli_check(skv_curve_write(log_path, svg_path, train->out, &curve_err), &curve_err);
+    return status != CLI_DONE ? status : drawn;
+}
+
+static int run_in_folder(const cli_options *o, skv_train_options *train)
+{
+    char log[CLI_PATH_MAX], svg[CLI_PATH_MAX];
+    const char *given = o->log_file != NULL ? o->log_file : "";
+    const int n =
+        snprintf(log, sizeof log, "%s%s", *given ? given : train->out, *given ? "" : "/log.jsonl");
+    const int n_svg = snprintf(svg, sizeof svg, "%s/curves.svg", train->out);
+    if (n >= (int)sizeof log || n_svg >= (int)sizeof svg) {
+        return cli_usage("%s: a path of more than %d bytes", train->out, CLI_PATH_MAX);
+    }
+    const int status = run(train, log, svg);
+    if (status == CLI_DONE) printf("%s: written\n", train->out);
+    return status;
+}
+
 int cli_training_run(const cli_options *options, skv_train_task task)
 {
-    skv_train_options train = read_options(options, task);
-    if (options->dry_run) return dry_run(&train);
-    watcher w = {.terminal = cli_terminal()};
-    if (options->log_file != NULL) {
-        w.log = fopen(options->log_file, "a");
-        if (w.log == NULL) return cli_fail("%s: cannot be written", options->log_file);
+    skv_recipe recipe;
+    skv_recipe_init(&recipe, task);
+    int status = fill_recipe(options, &recipe);
+    if (status == CLI_DONE) status = check_recipe(options, &recipe.options);
+    if (status == CLI_DONE) {
+        status =
+            options->dry_run ? dry_run(&recipe.options) : run_in_folder(options, &recipe.options);
     }
-    skv_error err = {0};
-    train.on_step = on_step;
-    train.user = &w;
-    int status = cli_check(skv_train_run(&train, &err), &err);
-    if (w.log != NULL && fclose(w.log) != 0 && status == CLI_DONE) {
-        status = cli_fail("%s: cannot be written", options->log_file);
-    }
-    if (status == CLI_DONE) printf("%s: written\n", train.out);
+    skv_recipe_release(&recipe);
     return status;
 }

@@ -84,9 +84,10 @@ static int tear_down(void **state)
     return 0;
 }
 
-static skv_data *open_mix(const fixture *f, const skv_data_source_options *sources, size_t n)
+static skv_data *open_mix(const fixture *f, const skv_train_data *sources, size_t n)
 {
     const skv_data_options options = {.tokenizer = f->tokenizer,
+                                      .vocab = skv_tokenizer_size(f->tokenizer),
                                       .sources = sources,
                                       .n_sources = n,
                                       .rows = ROWS,
@@ -100,11 +101,10 @@ static skv_data *open_mix(const fixture *f, const skv_data_source_options *sourc
 
 static skv_data *open_all(const fixture *f)
 {
-    const skv_data_source_options sources[] = {
-        {.kind = SKV_DATA_TEXT, .path = f->text, .weight = 1},
-        {.kind = SKV_DATA_JSONL, .path = f->lines, .weight = 1},
-        {.kind = SKV_DATA_TOKENS16, .path = f->ids, .weight = 0.5},
-        {.kind = SKV_DATA_GENERATED, .weight = 3, .documents = skv_documents_default()}};
+    const skv_train_data sources[] = {{.file = f->text, .weight = 1},
+                                      {.file = f->lines, .weight = 1},
+                                      {.file = f->ids, .weight = 0.5},
+                                      {.weight = 3, .documents = skv_documents_default()}};
     return open_mix(f, sources, 4);
 }
 
@@ -165,9 +165,10 @@ static void an_epoch_is_the_whole_text(void **state)
 {
     const fixture *f = *state;
     skv_data_writer w;
-    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, NULL), SKV_OK);
+    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, skv_tokenizer_size(f->tokenizer), NULL),
+                     SKV_OK);
     skv_data_file file;
-    assert_int_equal(skv_data_file_open(f->text, 1, 5, &file, NULL), SKV_OK);
+    assert_int_equal(skv_data_file_open(f->text, SKV_DATA_FILE_TEXT, 5, &file, NULL), SKV_OK);
     skv_data_tokens tokens = {.loss = NULL};
     skv_buf text;
     skv_buf_init(&text, 1 << 24);
@@ -219,7 +220,8 @@ static void turns_follow_the_template(void **state)
 {
     const fixture *f = *state;
     skv_data_writer w;
-    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, NULL), SKV_OK);
+    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, skv_tokenizer_size(f->tokenizer), NULL),
+                     SKV_OK);
     skv_documents_options options = skv_documents_default();
     options.tasks = "kv,edit,hops";
     skv_documents *documents;
@@ -255,7 +257,8 @@ static void refuses(void **state)
 {
     const fixture *f = *state;
     skv_data_writer w;
-    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, NULL), SKV_OK);
+    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, skv_tokenizer_size(f->tokenizer), NULL),
+                     SKV_OK);
     skv_data_tokens tokens = {.loss = NULL};
     static const char *const bad[] = {"{",
                                       "[]",
@@ -273,7 +276,7 @@ static void refuses(void **state)
     }
     skv_data_tokens_release(&tokens);
     skv_data_writer_release(&w);
-    const skv_data_source_options gone = {.path = "/nowhere/x", .weight = 1};
+    const skv_train_data gone = {.file = "/nowhere/x", .weight = 1};
     skv_data_options options = {
         .tokenizer = f->tokenizer, .sources = &gone, .n_sources = 1, .rows = 1, .row_tokens = 256};
     skv_data *data;

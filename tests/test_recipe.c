@@ -34,7 +34,7 @@ static void reads_numbers(void **state)
 static const char whole[] = "task: scratch\n"
                             "model: our-base\n"
                             "seq: 1Ki\n"
-                            "rate: 1e-3\n"
+                            "lr: 1e-3\n"
                             "f32: true\n"
                             "loss-denominator: all\n"
                             "schedule: cosine\n"
@@ -56,25 +56,50 @@ static void reads_a_recipe(void **state)
     if (skv_recipe_parse(whole, sizeof whole - 1, "r.yaml", &r, &err) != SKV_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(r.task, SKV_TRAIN_SCRATCH);
-    assert_string_equal(r.model, "our-base");
-    assert_true(r.f32 && r.all_positions && !r.drop_teacher);
-    assert_int_equal(r.n_stages, 2);
-    assert_int_equal(r.stages[0].steps, 2000);
-    assert_int_equal(r.stages[0].seq, 128);
-    assert_int_equal(r.stages[1].seq, 1024);
-    assert_int_equal(r.stages[1].schedule, SKV_TRAIN_COSINE);
-    assert_true(r.stages[1].rate > 0.00099 && r.stages[1].rate < 0.00101);
-    assert_int_equal(r.stages[0].n_data, 2);
-    assert_string_equal(r.stages[0].data[0].documents.tasks, "stage:copy");
-    assert_int_equal(r.stages[0].data[0].documents.tokens_max, 256);
-    assert_true(r.stages[0].data[1].loss_all && !r.stages[0].data[0].loss_all);
-    assert_int_equal(r.stages[1].n_data, 1);
-    assert_string_equal(r.stages[1].data[0].file, "other.jsonl");
-    assert_int_equal(skv_recipe_set(&r, "rate", "5%", NULL), SKV_OK);
-    assert_true(r.stages[0].rate > 0.049 && r.stages[1].rate > 0.049);
+    assert_int_equal(r.options.task, SKV_TRAIN_SCRATCH);
+    assert_string_equal(r.options.model, "our-base");
+    assert_true(r.options.f32 && r.options.all_positions && !r.options.drop_teacher);
+    assert_int_equal(r.options.n_stages, 2);
+    assert_int_equal(r.options.stages[0].steps, 2000);
+    assert_int_equal(r.options.stages[0].seq, 128);
+    assert_int_equal(r.options.stages[1].seq, 1024);
+    assert_int_equal(r.options.stages[1].schedule, SKV_TRAIN_COSINE);
+    assert_true(r.options.stages[1].rate > 0.00099 && r.options.stages[1].rate < 0.00101);
+    assert_int_equal(r.options.stages[0].n_data, 2);
+    assert_string_equal(r.options.stages[0].data[0].documents.tasks, "stage:copy");
+    assert_int_equal(r.options.stages[0].data[0].documents.tokens_max, 256);
+    assert_true(r.options.stages[0].data[1].loss_all && !r.options.stages[0].data[0].loss_all);
+    assert_int_equal(r.options.stages[1].n_data, 1);
+    assert_string_equal(r.options.stages[1].data[0].file, "other.jsonl");
+    assert_int_equal(skv_recipe_set(&r, "lr", "5%", NULL), SKV_OK);
+    assert_true(r.options.stages[0].rate > 0.049 && r.options.stages[1].rate > 0.049);
     assert_int_equal(skv_recipe_set(&r, "data", "generate:kv=2,lines", NULL), SKV_OK);
-    assert_string_equal(r.stages[1].data[0].documents.tasks, "kv=2,lines");
+    assert_string_equal(r.options.stages[1].data[0].documents.tasks, "kv=2,lines");
+    const char *const two = "[{file: a.txt, weight: 2}, {generate: kv}]";
+    assert_int_equal(skv_recipe_set(&r, "data", two, NULL), SKV_OK);
+    assert_int_equal(skv_recipe_add_data(&r, "{file: b, loss: all}", NULL), SKV_OK);
+    assert_int_equal(r.options.stages[1].n_data, 3);
+    assert_true(r.options.stages[0].data[0].weight > 1.9);
+    assert_true(r.options.stages[0].data[2].loss_all);
+    assert_int_equal(skv_recipe_set(&r, "stages", "[{steps: 5}]", NULL), SKV_OK);
+    assert_int_equal(r.options.n_stages, 1);
+    assert_int_equal(r.options.stages[0].n_data, 3);
+    assert_int_equal(skv_recipe_add_data(&r, "{file: b, wait: 1}", NULL), SKV_ARGUMENT);
+    skv_recipe_release(&r);
+}
+
+/* The defaults are those of the task that the recipe names, wherever it names it. */
+static void task_decides_defaults(void **state)
+{
+    (void)state;
+    static const char text[] = "seed: 5\ntask: distill\n";
+    skv_recipe r;
+    skv_recipe_init(&r, SKV_TRAIN_SCRATCH);
+    assert_int_equal(skv_recipe_parse(text, sizeof text - 1, "r.yaml", &r, NULL), SKV_OK);
+    assert_int_equal(r.options.task, SKV_TRAIN_DISTILL);
+    assert_int_equal(r.options.loss, SKV_TRAIN_KL);
+    assert_int_equal(r.options.part, SKV_TRAIN_QKV);
+    assert_int_equal(r.options.seed, 5);
     skv_recipe_release(&r);
 }
 
@@ -135,9 +160,8 @@ static void lists_its_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_numbers),
-        cmocka_unit_test(reads_a_recipe),
-        cmocka_unit_test(names_mistakes),
+        cmocka_unit_test(reads_numbers),         cmocka_unit_test(reads_a_recipe),
+        cmocka_unit_test(task_decides_defaults), cmocka_unit_test(names_mistakes),
         cmocka_unit_test(lists_its_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,13 +89,13 @@ static skv_train_options distill(const fixture *f, const char *const *data, cons
     o.out = out;
     o.kv_layers = 2;
     o.group = 2;
-    o.data = data;
-    o.n_data = 1;
-    o.seq = 32;
-    o.rows = 2;
-    o.accumulate = 2;
-    o.steps = STEPS;
-    o.rate = 2e-3;
+    o.stages[0].data[0] = skv_train_data_default(*data);
+    o.stages[0].n_data = 1;
+    o.stages[0].seq = 32;
+    o.stages[0].rows = 2;
+    o.stages[0].accumulate = 2;
+    o.stages[0].steps = STEPS;
+    o.stages[0].rate = 2e-3;
     o.hidden_mult = 0.5;
     o.checkpoint_every = 4;
     o.threads = 2;
@@ -125,21 +125,38 @@ static void run_ok(const skv_train_options *o)
     if (skv_train_run(o, &err) != SKV_OK) fail_msg("%s", err.text);
 }
 
+/* Six steps, and the rest in longer sequences at another rate. */
+static void split(skv_train_options *o)
+{
+    o->n_stages = 2;
+    o->stages[1] = o->stages[0];
+    o->stages[0].steps = 6;
+    o->stages[1].steps = STEPS - 6;
+    o->stages[1].seq = 48;
+    o->stages[1].rate = 1e-3;
+}
+
+/* Stopped within a stage, at the end of one and in the next: the steps are those of a whole run. */
 static void test_resume_is_exact(void **state)
 {
     const fixture *f = *state;
     const char *data = f->ids;
-    record whole = {.stop_at = 0}, parts = {.stop_at = 6};
+    static const uint64_t stops[] = {4, 6, 8};
+    record whole = {.stop_at = 0}, parts = {.stop_at = 0};
     skv_error err;
     skv_train_options o = distill(f, &data, f->out[0], &whole);
+    split(&o);
     run_ok(&o);
     assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
     o = distill(f, &data, f->out[1], &parts);
-    o.threads = 1;
-    assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
+    split(&o);
+    for (size_t i = 0; i < 3; i++) {
+        parts.stop_at = stops[i];
+        o.threads = 1 + i % 2;
+        o.resume = i > 0;
+        assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
+    }
     parts.stop_at = 0;
-    o.resume = true;
-    o.threads = 2;
     run_ok(&o);
     for (int i = 0; i < STEPS; i++) {
         assert_true(whole.loss[i] == parts.loss[i] && whole.norm[i] == parts.norm[i]);
@@ -158,9 +175,18 @@ static void test_resume_wants_the_same_run(void **state)
     skv_train_options o = distill(f, &data, f->out[2], &r);
     assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
     o.resume = true;
-    o.seq = 16;
+    o.stages[0].seq = 16;
     assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
-    assert_non_null(strstr(err.text, "seq"));
+    assert_non_null(strstr(err.text, "seq 32, now it is 16"));
+    o.stages[0].seq = 32;
+    o.stages[0].rate *= 2;
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, "lr 0.002, now it is 0.004"));
+    o.stages[0].rate /= 2;
+    o.stages[0].data[0].weight = 2;
+    o.tau = 1;
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, "tau"));
 }
 
 static float *read_whole(const skv_tensor *t)
@@ -212,7 +238,7 @@ static void test_drop_teacher(void **state)
     skv_error err;
     (void)snprintf(out, sizeof out, "%s/dropped", f->root);
     skv_train_options o = distill(f, &data, out, &r);
-    o.steps = 1;
+    o.stages[0].steps = 1;
     o.drop_teacher = true;
     run_ok(&o);
     skv_source *s;
@@ -240,11 +266,11 @@ static void test_not_finite(void **state)
     skv_error err;
     (void)snprintf(out, sizeof out, "%s/broken", f->root);
     skv_train_options o = distill(f, &data, out, &r);
-    o.rate = 1e38;
+    o.stages[0].rate = 1e38;
     o.max_norm = 0;
     o.f32 = true;
-    o.steps = 60;
-    o.warmup_share = 0;
+    o.stages[0].steps = 60;
+    o.stages[0].warmup_share = 0;
     assert_int_equal(skv_train_run(&o, &err), SKV_RANGE);
     assert_non_null(strstr(err.text, "step "));
     assert_non_null(strstr(err.text, "batch "));
@@ -263,8 +289,8 @@ static void test_from_scratch(void **state)
     o.loss = SKV_TRAIN_LM;
     o.part = SKV_TRAIN_ALL;
     o.kv_layers = o.group = 0;
-    o.steps = 60;
-    o.rate = 1e-2;
+    o.stages[0].steps = 60;
+    o.stages[0].rate = 1e-2;
     run_ok(&o);
     assert_true(fabs(r.loss[0] - log(101)) < 0.2);
     assert_true(r.loss[59] < 0.6 * r.loss[0]);

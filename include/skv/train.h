@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "skv/api.h"
+#include "skv/documents.h"
 #include "skv/error.h"
 
 SKV_BEGIN
@@ -39,7 +40,8 @@ typedef enum skv_train_schedule {
 
 /* A step that was taken. */
 typedef struct skv_train_progress {
-    uint64_t step, steps;       /* steps done, of how many */
+    uint64_t step, steps; /* steps done, of how many in all stages */
+    size_t stage;
     double loss, hidden;        /* the step's losses */
     double rate, norm;          /* learning rate; norm of the gradients before clipping */
     size_t tokens, loss_tokens; /* of the step */
@@ -48,6 +50,30 @@ typedef struct skv_train_progress {
     bool checkpoint;            /* one was written after it */
 } skv_train_progress;
 
+enum { SKV_TRAIN_STAGES_MAX = 16, SKV_TRAIN_DATA_MAX = 7 };
+
+/* Where documents come from. */
+typedef struct skv_train_data {
+    const char *file; /* text, .jsonl, token ids (.u16, .u32, .json); NULL: generated */
+    skv_documents_options documents; /* of generated ones; tokens_max 0: the sequence */
+    double weight;                   /* share of the tokens, among all weights */
+    bool loss_all;                   /* every token is learnt, not the answers alone */
+} skv_train_data;
+
+/* A part of a run: what may change from one to the next. Each has a schedule of its own. */
+typedef struct skv_train_stage {
+    uint64_t steps;
+    size_t seq;                /* tokens of a sequence */
+    size_t rows;               /* sequences of a batch */
+    size_t accumulate;         /* batches of a step */
+    double rate, warmup_share; /* warm-up steps as a share of the stage's */
+    double final_share;        /* of the rate, that the schedule ends with */
+    skv_train_schedule schedule;
+    skv_train_data data[SKV_TRAIN_DATA_MAX];
+    size_t n_data;
+} skv_train_stage;
+
+/* What holds for a whole run. Texts are borrowed. */
 typedef struct skv_train_options {
     skv_train_task task;
     const char *model; /* a folder or a GGUF file */
@@ -56,13 +82,9 @@ typedef struct skv_train_options {
     /* The student of a model that has no SwiftKV weights yet. */
     size_t kv_layers, group; /* 0: as the model has them; group 0: 1 */
 
-    /* Data. */
-    const char *const *data; /* text, .jsonl, .u16, .u32; or .json arrays of token ids alone */
-    size_t n_data;
-    size_t seq;        /* tokens of a sequence */
-    size_t rows;       /* sequences of a batch */
-    size_t accumulate; /* batches of a step */
-    uint64_t steps, seed;
+    skv_train_stage stages[SKV_TRAIN_STAGES_MAX];
+    size_t n_stages;
+    uint64_t seed;
 
     /* What is learnt. */
     skv_train_loss loss;
@@ -71,9 +93,6 @@ typedef struct skv_train_options {
     bool all_positions; /* masked positions count in the denominator of the KL loss */
 
     /* How. */
-    double rate, warmup_share; /* warm-up steps as a share of all */
-    skv_train_schedule schedule;
-    double final_share; /* of the rate, that the schedule ends with */
     double beta1, beta2, eps, weight_decay, max_norm;
     size_t threads;  /* 0: one for each processor */
     const char *cpu; /* as in skv_engine_options */
@@ -90,7 +109,10 @@ typedef struct skv_train_options {
     void *user;
 } skv_train_options;
 
+/** One stage, without data. */
 SKV_API skv_train_options skv_train_options_default(skv_train_task task);
+/** A file with weight 1, of which all texts and the answers of conversations are learnt. */
+SKV_API skv_train_data skv_train_data_default(const char *file);
 
 /* What a run will take. */
 typedef struct skv_train_cost {
@@ -98,11 +120,12 @@ typedef struct skv_train_cost {
     size_t weight_bytes, gradient_bytes, optimiser_bytes, teacher_bytes;
     size_t activation_bytes; /* kept for the backward pass */
     size_t scratch_bytes;
-    size_t tokens;     /* of a step */
-    double step_flops; /* of a step */
+    size_t tokens;     /* of a step of the largest stage */
+    double step_flops; /* of such a step */
+    double run_tokens, run_flops;
 } skv_train_cost;
 
-/** Builds the model and takes no step. No data is read. */
+/** What a run would take; no step is taken and no data is read. */
 SKV_CHECKED skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
                                       skv_error *err);
 

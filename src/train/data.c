@@ -1,6 +1,7 @@
 /* Mixing and packing: see data.h. */
 #include "train/data.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ typedef struct source {
 
 struct skv_data {
     skv_data_writer writer;
-    source sources[SKV_DATA_SOURCES_MAX];
+    source sources[SKV_TRAIN_DATA_MAX];
     size_t n_sources;
     size_t rows, row_tokens;
     uint64_t n_batches;
@@ -49,7 +50,7 @@ skv_data_kind skv_data_kind_of(const char *path)
         const char *ending;
         skv_data_kind kind;
     } known[] = {{".jsonl", SKV_DATA_JSONL},
-                 {".json", SKV_DATA_JSONL},
+                 {".json", SKV_DATA_IDS},
                  {".u16", SKV_DATA_TOKENS16},
                  {".u32", SKV_DATA_TOKENS32}};
     const size_t n = strlen(path);
@@ -60,16 +61,22 @@ skv_data_kind skv_data_kind_of(const char *path)
     return SKV_DATA_TEXT;
 }
 
-static size_t unit_of(skv_data_kind kind)
+static skv_data_file_form form_of(skv_data_kind kind)
 {
     switch (kind) {
-    case SKV_DATA_TEXT: return 1;
-    case SKV_DATA_TOKENS16: return 2;
-    case SKV_DATA_TOKENS32: return 4;
+    case SKV_DATA_TEXT: return SKV_DATA_FILE_TEXT;
+    case SKV_DATA_TOKENS16: return SKV_DATA_FILE_U16;
+    case SKV_DATA_TOKENS32: return SKV_DATA_FILE_U32;
+    case SKV_DATA_IDS: return SKV_DATA_FILE_JSON_IDS;
     case SKV_DATA_JSONL:
     case SKV_DATA_GENERATED: break;
     }
-    return 0;
+    return SKV_DATA_FILE_LINES;
+}
+
+static bool needs_tokenizer(skv_data_kind kind)
+{
+    return kind == SKV_DATA_TEXT || kind == SKV_DATA_JSONL || kind == SKV_DATA_GENERATED;
 }
 
 /* What the marks of turns cost with this model, so that generated documents keep their length. */
@@ -93,19 +100,25 @@ static skv_status count_turns(const skv_data_writer *w, skv_documents *documents
     return status;
 }
 
-static skv_status open_source(skv_data *data, const skv_data_source_options *o, uint64_t seed,
+static skv_status open_source(skv_data *data, const skv_train_data *o, uint64_t seed,
                               skv_error *err)
 {
     source *s = &data->sources[data->n_sources];
-    *s = (source){.kind = o->kind, .weight = o->weight, .loss_all = o->loss_all};
+    const skv_data_kind kind = o->file ? skv_data_kind_of(o->file) : SKV_DATA_GENERATED;
+    *s = (source){.kind = kind, .weight = o->weight, .loss_all = o->loss_all};
     SKV_REQUIRE(isfinite(o->weight) && o->weight > 0, err, SKV_RANGE,
                 "data: source %zu: weight %g, expected more than 0", data->n_sources, o->weight);
+    SKV_REQUIRE(data->writer.tokenizer || !needs_tokenizer(kind), err, SKV_UNSUPPORTED,
+                "%s: the model brings no tokenizer, so its data are token ids",
+                o->file ? o->file : "data: generated documents");
     data->n_sources++;
-    if (o->kind != SKV_DATA_GENERATED) {
-        SKV_REQUIRE(o->path, err, SKV_ARGUMENT, "data: source %zu: no file", data->n_sources - 1);
-        return skv_data_file_open(o->path, unit_of(o->kind), seed, &s->file, err);
+    if (kind != SKV_DATA_GENERATED) {
+        return skv_data_file_open(o->file, form_of(kind), seed, &s->file, err);
     }
     skv_documents_options documents = o->documents;
+    SKV_REQUIRE(data->row_tokens >= SKV_DOC_ROOM_MIN, err, SKV_RANGE,
+                "data: generated documents in rows of %zu tokens, expected %d or more",
+                data->row_tokens, SKV_DOC_ROOM_MIN);
     if (documents.tokens_max == 0) documents.tokens_max = data->row_tokens;
     documents.tokens_max = skv_min_size(documents.tokens_max, data->row_tokens);
     documents.tokens_min = skv_min_size(documents.tokens_min, documents.tokens_max);
@@ -128,7 +141,7 @@ static skv_status allocate(skv_data *data, skv_error *err)
 
 static skv_status open_all(skv_data *data, const skv_data_options *o, skv_error *err)
 {
-    SKV_TRY(skv_data_writer_init(&data->writer, o->tokenizer, err));
+    SKV_TRY(skv_data_writer_init(&data->writer, o->tokenizer, o->vocab, err));
     SKV_TRY(allocate(data, err));
     for (size_t i = 0; i < o->n_sources; i++) {
         SKV_TRY(open_source(data, &o->sources[i], skv_mix64(o->seed + i), err));
@@ -138,11 +151,10 @@ static skv_status open_all(skv_data *data, const skv_data_options *o, skv_error 
 
 skv_status skv_data_open(const skv_data_options *o, skv_data **out, skv_error *err)
 {
-    SKV_REQUIRE(o->n_sources > 0 && o->n_sources <= SKV_DATA_SOURCES_MAX, err, SKV_RANGE,
-                "data: %zu sources, expected 1 to %d", o->n_sources, SKV_DATA_SOURCES_MAX);
-    SKV_REQUIRE(o->row_tokens >= SKV_DOC_ROOM_MIN && o->row_tokens <= ROW_MAX, err, SKV_RANGE,
-                "data: rows of %zu tokens, expected %d to %d", o->row_tokens, SKV_DOC_ROOM_MIN,
-                ROW_MAX);
+    SKV_REQUIRE(o->n_sources > 0 && o->n_sources <= SKV_TRAIN_DATA_MAX, err, SKV_RANGE,
+                "data: %zu sources, expected 1 to %d", o->n_sources, SKV_TRAIN_DATA_MAX);
+    SKV_REQUIRE(o->row_tokens >= ROOM_MIN && o->row_tokens <= ROW_MAX, err, SKV_RANGE,
+                "data: rows of %zu tokens, expected %d to %d", o->row_tokens, ROOM_MIN, ROW_MAX);
     SKV_REQUIRE(o->rows > 0 && o->rows <= BATCH_MAX / o->row_tokens, err, SKV_RANGE,
                 "data: %zu rows of %zu tokens", o->rows, o->row_tokens);
     skv_data *data = skv_alloc_zero(1, sizeof *data);
@@ -239,6 +251,17 @@ static skv_status take(skv_data *data, source *s, skv_error *err)
     return SKV_OK;
 }
 
+static skv_status check_ids(const skv_data *data, const source *s, skv_error *err)
+{
+    const skv_ids *ids = &data->tokens.ids;
+    for (size_t i = 0; i < ids->n; i++) {
+        SKV_REQUIRE(ids->data[i] >= 0 && (size_t)ids->data[i] < data->writer.vocab, err, SKV_RANGE,
+                    "%s: token %d, the vocabulary has %zu", s->file.path ? s->file.path : "data",
+                    (int)ids->data[i], data->writer.vocab);
+    }
+    return SKV_OK;
+}
+
 /* Copies the document at hand into the first row that holds it. */
 static void place(skv_data *data, source *s)
 {
@@ -282,6 +305,7 @@ static skv_status next_batch(void *ctx, skv_train_batch *batch, skv_error *err)
         if (s->full) continue;
         const bool empty = data->tokens.ids.n == 0;
         n_empty = empty ? n_empty + 1 : 0;
+        SKV_TRY(check_ids(data, s, err));
         SKV_REQUIRE(n_empty < EMPTY_MAX, err, SKV_FORMAT, "%s: %d documents without a token",
                     s->file.path ? s->file.path : "data", EMPTY_MAX);
         if (!empty) place(data, s);
@@ -300,6 +324,7 @@ static skv_status next_batch(void *ctx, skv_train_batch *batch, skv_error *err)
 
 static void save(const void *ctx, uint64_t state[SKV_BATCH_STATE_WORDS])
 {
+    static_assert(2 + 2 * SKV_TRAIN_DATA_MAX <= SKV_BATCH_STATE_WORDS, "all sources fit");
     const skv_data *data = ctx;
     memset(state, 0, SKV_BATCH_STATE_WORDS * sizeof state[0]);
     state[0] = data->n_batches;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "skv/documents.h"
+#include "skv/train.h"
 #include "text/tokenizer.h"
 #include "train/batch.h"
 
@@ -21,25 +21,17 @@ typedef enum skv_data_kind {
     SKV_DATA_JSONL,    /* lines of JSON: see data_doc.h */
     SKV_DATA_TOKENS16, /* token ids, little-endian, two bytes each */
     SKV_DATA_TOKENS32, /* four bytes each */
+    SKV_DATA_IDS,      /* a JSON array of token ids */
     SKV_DATA_GENERATED /* skv/documents.h */
 } skv_data_kind;
 
-/** By the name's ending: .jsonl, .u16, .u32, all else is text. */
+/** By the name's ending: .jsonl, .u16, .u32, .json (ids), all else is text. */
 skv_data_kind skv_data_kind_of(const char *path);
 
-typedef struct skv_data_source_options {
-    skv_data_kind kind;
-    const char *path;                /* of a file */
-    double weight;                   /* share of the tokens, among all weights */
-    bool loss_all;                   /* every token is learnt, not the answers alone */
-    skv_documents_options documents; /* GENERATED; tokens_max 0: the row */
-} skv_data_source_options;
-
-enum { SKV_DATA_SOURCES_MAX = (SKV_BATCH_STATE_WORDS - 2) / 2 };
-
 typedef struct skv_data_options {
-    const skv_tokenizer *tokenizer; /* borrowed */
-    const skv_data_source_options *sources;
+    const skv_tokenizer *tokenizer; /* borrowed; NULL: token files alone */
+    size_t vocab;                   /* ids are below this */
+    const skv_train_data *sources;  /* at most SKV_TRAIN_DATA_MAX */
     size_t n_sources;
     size_t rows, row_tokens; /* a batch is rows * row_tokens tokens */
     uint64_t seed;

@@ -131,9 +131,11 @@ static skv_status learn_frame(skv_data_writer *w, skv_error *err)
     return status;
 }
 
-skv_status skv_data_writer_init(skv_data_writer *w, const skv_tokenizer *tokenizer, skv_error *err)
+skv_status skv_data_writer_init(skv_data_writer *w, const skv_tokenizer *tokenizer, size_t vocab,
+                                skv_error *err)
 {
-    *w = (skv_data_writer){.tokenizer = tokenizer};
+    *w = (skv_data_writer){.tokenizer = tokenizer, .vocab = vocab};
+    if (!tokenizer) return SKV_OK;
     skv_buf *const frame[] = {&w->head, &w->to_answer, &w->answer_start, &w->to_question, &w->tail};
     for (size_t i = 0; i < sizeof frame / sizeof frame[0]; i++) skv_buf_init(frame[i], LINE_MAX);
     set_special(tokenizer, skv_tokenizer_bos(tokenizer), w->bos);

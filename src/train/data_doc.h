@@ -31,7 +31,8 @@ SKV_MUST_CHECK skv_status skv_data_mark(skv_data_tokens *tokens, size_t from, bo
 
 /* What writes documents for a model. */
 typedef struct skv_data_writer {
-    const skv_tokenizer *tokenizer; /* borrowed */
+    const skv_tokenizer *tokenizer; /* borrowed; NULL: nothing can be written */
+    size_t vocab;                   /* ids are below this */
     skv_template *chat;             /* owned; NULL: the model has none */
     /* What stands around the turns: before the first question, between question and answer,
      * between answer and question, after the last answer. Learnt from the template. */
@@ -40,7 +41,7 @@ typedef struct skv_data_writer {
 } skv_data_writer;
 
 SKV_MUST_CHECK skv_status skv_data_writer_init(skv_data_writer *w, const skv_tokenizer *tokenizer,
-                                               skv_error *err);
+                                               size_t vocab, skv_error *err);
 void skv_data_writer_release(skv_data_writer *w);
 
 /** Appends a plain text; `begin` puts what begins a text (BOS) before it. */

@@ -12,18 +12,28 @@
 #include "base/file.h"
 #include "train/data_doc.h"
 
+typedef enum skv_data_file_form {
+    SKV_DATA_FILE_LINES, /* of JSON */
+    SKV_DATA_FILE_TEXT,
+    SKV_DATA_FILE_U16, /* token ids, little-endian */
+    SKV_DATA_FILE_U32,
+    SKV_DATA_FILE_JSON_IDS /* one array of them */
+} skv_data_file_form;
+
 typedef struct skv_data_file {
     char *path; /* owned */
     skv_file_map map;
+    unsigned char *ids;        /* owned: JSON's ids as U32; NULL for the other forms */
+    const unsigned char *data; /* [size] the map, or ids */
+    size_t size;
     uint64_t seed;
-    size_t unit;    /* bytes: 1 of text, 2 or 4 of a token file; 0: lines */
+    size_t unit;    /* bytes: 1 of text, 2 or 4 of tokens; 0: lines */
     size_t n_items; /* lines, or blocks of bytes or tokens */
     size_t *lines;  /* owned; [n_items] where a line begins; NULL for blocks */
 } skv_data_file;
 
-/** unit: see the struct. */
-SKV_MUST_CHECK skv_status skv_data_file_open(const char *path, size_t unit, uint64_t seed,
-                                             skv_data_file *file, skv_error *err);
+SKV_MUST_CHECK skv_status skv_data_file_open(const char *path, skv_data_file_form form,
+                                             uint64_t seed, skv_data_file *file, skv_error *err);
 void skv_data_file_close(skv_data_file *file);
 
 /**

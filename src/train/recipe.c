@@ -75,14 +75,14 @@ typedef struct key_row {
     const char *name, *argument; /* choices are parted by '|' */
     key_home home;
     key_kind kind;
-    size_t offset;   /* of the field in skv_recipe, _stage or _data */
+    size_t offset;   /* of the field in skv_train_options, _stage or _data */
     double min, max; /* of a number */
     const char *help;
 } key_row;
 
-#define RUN(field) HOME_RUN, offsetof(skv_recipe, field)
-#define STAGE(field) HOME_STAGE, offsetof(skv_recipe_stage, field)
-#define DATA(field) HOME_DATA, offsetof(skv_recipe_data, field)
+#define RUN(field) HOME_RUN, offsetof(skv_train_options, field)
+#define STAGE(field) HOME_STAGE, offsetof(skv_train_stage, field)
+#define DATA(field) HOME_DATA, offsetof(skv_train_data, field)
 #define ROW(name, argument, where, kind, min, max, help)                                           \
     ROW_(name, argument, where, kind, min, max, help)
 #define ROW_(name, argument, home, offset, kind, min, max, help)                                   \
@@ -122,13 +122,13 @@ static const key_row rows[] = {
     ROW("seq", "T", STAGE(seq), KEY_SIZE, 16, 1 << 20, "tokens of a sequence"),
     ROW("rows", "B", STAGE(rows), KEY_SIZE, 1, 1 << 20, "sequences of a batch"),
     ROW("accumulate", "N", STAGE(accumulate), KEY_SIZE, 1, 1 << 16, "batches of a step"),
-    ROW("rate", "X", STAGE(rate), KEY_NUMBER, 0, 100, "learning rate"),
+    ROW("lr", "X", STAGE(rate), KEY_NUMBER, 0, 100, "learning rate"),
     ROW("warmup", "X", STAGE(warmup_share), KEY_NUMBER, 0, 1, "share of the steps that warm up"),
-    ROW("final-rate", "X", STAGE(final_share), KEY_NUMBER, 0, 1,
+    ROW("final-lr", "X", STAGE(final_share), KEY_NUMBER, 0, 1,
         "share of the rate that a schedule ends with"),
     ROW("schedule", "constant|linear|cosine", STAGE(schedule), KEY_CHOICE, 0, 0,
         "how the rate falls"),
-    ROW("file", "FILE", DATA(file), KEY_TEXT, 0, 0, "text, .jsonl, .u16 or .u32"),
+    ROW("file", "FILE", DATA(file), KEY_TEXT, 0, 0, "text, .jsonl, .u16, .u32 or .json ids"),
     ROW("generate", "TASKS", DATA(documents.tasks), KEY_TEXT, 0, 0, "generated documents"),
     ROW("weight", "X", DATA(weight), KEY_NUMBER, 1e-9, 1e9, "share of the tokens"),
     ROW("loss", "answers|all", DATA(loss_all), KEY_EITHER, 0, 0, "which tokens are learnt"),
@@ -154,8 +154,8 @@ bool skv_recipe_key_at(size_t i, skv_recipe_key *out)
     size_t n = 0;
     while (n < N_ROWS && rows[n].home != HOME_DATA) n++;
     if (i >= n) return false;
-    *out =
-        (skv_recipe_key){rows[i].name, rows[i].argument, rows[i].help, rows[i].home == HOME_STAGE};
+    *out = (skv_recipe_key){rows[i].name, rows[i].argument, rows[i].help,
+                            rows[i].home == HOME_STAGE, rows[i].kind == KEY_FLAG};
     return true;
 }
 
@@ -248,32 +248,9 @@ static skv_status set_value(skv_recipe *r, const key_row *row, const char *text,
 
 /* ---- life ---- */
 
-static skv_recipe_data data_default(void)
-{
-    skv_recipe_data data = {.weight = 1, .documents = skv_documents_default()};
-    data.documents.tokens_min = 64;
-    data.documents.tokens_max = 0;
-    return data;
-}
-
 void skv_recipe_init(skv_recipe *r, skv_train_task task)
 {
-    *r = (skv_recipe){.task = task,
-                      .loss = task == SKV_TRAIN_DISTILL ? SKV_TRAIN_KL : SKV_TRAIN_LM,
-                      .part = task == SKV_TRAIN_DISTILL ? SKV_TRAIN_QKV : SKV_TRAIN_ALL,
-                      .tau = 2,
-                      .beta1 = 0.9,
-                      .beta2 = task == SKV_TRAIN_DISTILL ? 0.999 : 0.95,
-                      .eps = 1e-8,
-                      .max_norm = 1,
-                      .n_stages = 1};
-    r->stages[0] = (skv_recipe_stage){.steps = 1000,
-                                      .seq = 1024,
-                                      .rows = 8,
-                                      .accumulate = 1,
-                                      .rate = task == SKV_TRAIN_DISTILL ? 3e-4 : 1e-3,
-                                      .warmup_share = 0.05,
-                                      .schedule = SKV_TRAIN_LINEAR};
+    *r = (skv_recipe){.options = skv_train_options_default(task)};
 }
 
 void skv_recipe_release(skv_recipe *r)
@@ -284,8 +261,7 @@ void skv_recipe_release(skv_recipe *r)
         skv_free(r->texts);
         r->texts = next;
     }
-    r->model = r->out = r->cpu = NULL;
-    r->n_stages = 0;
+    r->options = (skv_train_options){.n_stages = 0};
 }
 
 /* ---- YAML ---- */
@@ -359,13 +335,30 @@ static skv_status data_key(const reading *in, void *object, const char *key,
     return set_node(in, find_key(HOME_DATA, key), key, value, object);
 }
 
+static skv_status read_source(const reading *in, skv_train_stage *stage, const yaml_node_t *node)
+{
+    if (stage->n_data == SKV_TRAIN_DATA_MAX) {
+        return at_line(
+            in, node,
+            skv_fail(in->err, SKV_FULL, "data: more than %d sources", SKV_TRAIN_DATA_MAX));
+    }
+    skv_train_data *data = &stage->data[stage->n_data++];
+    *data = skv_train_data_default(NULL);
+    SKV_TRY(each_key(in, node, data, data_key));
+    if (!data->file == !data->documents.tasks) {
+        return at_line(in, node,
+                       skv_fail(in->err, SKV_ARGUMENT, "data: give one of file, generate"));
+    }
+    return SKV_OK;
+}
+
 /* A list of sources, or the name of one file. */
-static skv_status read_data(const reading *in, skv_recipe_stage *stage, const yaml_node_t *list)
+static skv_status read_data(const reading *in, skv_train_stage *stage, const yaml_node_t *list)
 {
     stage->n_data = 0;
     const char *file = scalar(list);
     if (file) {
-        stage->data[stage->n_data++] = data_default();
+        stage->data[stage->n_data++] = skv_train_data_default(NULL);
         return set_node(in, find_key(HOME_DATA, "file"), "data", list, &stage->data[0]);
     }
     if (list->type != YAML_SEQUENCE_NODE) {
@@ -373,19 +366,7 @@ static skv_status read_data(const reading *in, skv_recipe_stage *stage, const ya
     }
     const yaml_node_item_t *item = list->data.sequence.items.start;
     for (; item < list->data.sequence.items.top; item++) {
-        const yaml_node_t *node = yaml_document_get_node(in->doc, *item);
-        if (stage->n_data == SKV_RECIPE_DATA_MAX) {
-            return at_line(
-                in, node,
-                skv_fail(in->err, SKV_FULL, "data: more than %d sources", SKV_RECIPE_DATA_MAX));
-        }
-        skv_recipe_data *data = &stage->data[stage->n_data++];
-        *data = data_default();
-        SKV_TRY(each_key(in, node, data, data_key));
-        if (!data->file == !data->documents.tasks) {
-            return at_line(in, node,
-                           skv_fail(in->err, SKV_ARGUMENT, "data: give one of file, generate"));
-        }
+        SKV_TRY(read_source(in, stage, yaml_document_get_node(in->doc, *item)));
     }
     return SKV_OK;
 }
@@ -401,65 +382,89 @@ static skv_status stage_key(const reading *in, void *object, const char *key,
 static skv_status run_key(const reading *in, void *object, const char *key,
                           const yaml_node_t *value)
 {
-    skv_recipe *r = object;
+    skv_train_options *o = object;
     if (strcmp(key, "stages") == 0) return SKV_OK;
     if (strcmp(key, "data") == 0 || find_key(HOME_STAGE, key)) {
-        return stage_key(in, &r->stages[0], key, value);
+        return stage_key(in, &o->stages[0], key, value);
     }
-    return set_node(in, find_key(HOME_RUN, key), key, value, r);
+    return set_node(in, find_key(HOME_RUN, key), key, value, o);
 }
 
-static skv_status stages_key(const reading *in, void *object, const char *key,
-                             const yaml_node_t *value)
+static skv_status read_stages(const reading *in, const yaml_node_t *list)
 {
-    skv_recipe *r = object;
-    if (strcmp(key, "stages") != 0) return SKV_OK;
-    const bool list = value->type == YAML_SEQUENCE_NODE;
-    const ptrdiff_t n =
-        list ? value->data.sequence.items.top - value->data.sequence.items.start : 0;
-    if (n < 1 || n > SKV_RECIPE_STAGES_MAX) {
+    skv_train_options *o = &in->recipe->options;
+    const bool is_list = list->type == YAML_SEQUENCE_NODE;
+    const yaml_node_item_t *items = is_list ? list->data.sequence.items.start : NULL;
+    const ptrdiff_t n = is_list ? list->data.sequence.items.top - items : 0;
+    if (n < 1 || n > SKV_TRAIN_STAGES_MAX) {
         return at_line(
-            in, value,
-            skv_fail(in->err, SKV_FORMAT, "stages: a list of 1 to %d", SKV_RECIPE_STAGES_MAX));
+            in, list,
+            skv_fail(in->err, SKV_FORMAT, "stages: a list of 1 to %d", SKV_TRAIN_STAGES_MAX));
     }
-    const skv_recipe_stage common = r->stages[0];
-    r->n_stages = (size_t)n;
+    const skv_train_stage common = o->stages[0];
+    o->n_stages = (size_t)n;
     for (ptrdiff_t i = 0; i < n; i++) {
-        const yaml_node_t *node =
-            yaml_document_get_node(in->doc, value->data.sequence.items.start[i]);
-        r->stages[i] = common;
-        SKV_TRY(each_key(in, node, &r->stages[i], stage_key));
+        o->stages[i] = common;
+        SKV_TRY(each_key(in, yaml_document_get_node(in->doc, items[i]), &o->stages[i], stage_key));
     }
     return SKV_OK;
 }
 
-static skv_status read_document(yaml_parser_t *parser, const char *name, skv_recipe *recipe,
-                                skv_error *err)
+/* The value of a key of a mapping, NULL when it has none. */
+static const yaml_node_t *find_value(const reading *in, const yaml_node_t *map, const char *name)
 {
-    yaml_document_t doc;
-    if (!yaml_parser_load(parser, &doc)) {
-        return skv_fail(err, SKV_FORMAT, "%s:%zu: %s", name, parser->problem_mark.line + 1,
-                        parser->problem ? parser->problem : "not YAML");
+    if (map->type != YAML_MAPPING_NODE) return NULL;
+    const yaml_node_pair_t *pair = map->data.mapping.pairs.start;
+    for (; pair < map->data.mapping.pairs.top; pair++) {
+        const char *key = scalar(yaml_document_get_node(in->doc, pair->key));
+        if (key && strcmp(key, name) == 0) return yaml_document_get_node(in->doc, pair->value);
     }
-    const reading in = {&doc, name, recipe, err};
-    const yaml_node_t *root = yaml_document_get_root_node(&doc);
+    return NULL;
+}
+
+/* The task comes first, because the other defaults depend on it. */
+static skv_status read_recipe(const reading *in, const yaml_node_t *root)
+{
+    skv_train_options *o = &in->recipe->options;
+    const yaml_node_t *task = find_value(in, root, "task");
+    const yaml_node_t *stages = find_value(in, root, "stages");
+    if (task) {
+        SKV_TRY(set_node(in, find_key(HOME_RUN, "task"), "task", task, o));
+        *o = skv_train_options_default(o->task);
+    }
+    SKV_TRY(each_key(in, root, o, run_key));
+    return stages ? read_stages(in, stages) : SKV_OK;
+}
+
+typedef skv_status root_fn(const reading *in, const yaml_node_t *root);
+
+/* Reads a text and gives fn its root; an empty text has none. */
+static skv_status with_yaml(const char *text, size_t n, const char *name, skv_recipe *recipe,
+                            root_fn *fn, skv_error *err)
+{
+    yaml_parser_t parser;
+    yaml_document_t doc;
+    SKV_REQUIRE(n <= FILE_MAX, err, SKV_RANGE, "%s: %zu bytes, at most %d", name, n, FILE_MAX);
+    SKV_REQUIRE(yaml_parser_initialize(&parser), err, SKV_MEMORY, "%s: no memory", name);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
     skv_status status = SKV_OK;
-    if (root) status = each_key(&in, root, recipe, run_key);
-    if (root && status == SKV_OK) status = each_key(&in, root, recipe, stages_key);
-    yaml_document_delete(&doc);
+    if (yaml_parser_load(&parser, &doc)) {
+        const reading in = {&doc, name, recipe, err};
+        const yaml_node_t *root = yaml_document_get_root_node(&doc);
+        if (root) status = fn(&in, root);
+        yaml_document_delete(&doc);
+    } else {
+        status = skv_fail(err, SKV_FORMAT, "%s:%zu: %s", name, parser.problem_mark.line + 1,
+                          parser.problem ? parser.problem : "not YAML");
+    }
+    yaml_parser_delete(&parser);
     return status;
 }
 
 skv_status skv_recipe_parse(const char *text, size_t n, const char *name, skv_recipe *recipe,
                             skv_error *err)
 {
-    yaml_parser_t parser;
-    SKV_REQUIRE(n <= FILE_MAX, err, SKV_RANGE, "%s: %zu bytes, at most %d", name, n, FILE_MAX);
-    SKV_REQUIRE(yaml_parser_initialize(&parser), err, SKV_MEMORY, "%s: no memory", name);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
-    skv_status status = read_document(&parser, name, recipe, err);
-    yaml_parser_delete(&parser);
-    return status;
+    return with_yaml(text, n, name, recipe, read_recipe, err);
 }
 
 skv_status skv_recipe_read(const char *path, skv_recipe *recipe, skv_error *err)
@@ -474,27 +479,59 @@ skv_status skv_recipe_read(const char *path, skv_recipe *recipe, skv_error *err)
 
 /* ---- by hand ---- */
 
-static skv_status set_data(skv_recipe *r, const char *value, skv_error *err)
+static skv_status add_data(skv_recipe *r, const skv_train_data *data, skv_error *err)
 {
-    static const char generate[] = "generate:";
-    const bool made = strncmp(value, generate, sizeof generate - 1) == 0;
-    const key_row *row = find_key(HOME_DATA, made ? "generate" : "file");
-    skv_recipe_data data = data_default();
-    SKV_TRY(set_value(r, row, made ? value + sizeof generate - 1 : value, &data, err));
-    for (size_t i = 0; i < r->n_stages; i++) {
-        r->stages[i].n_data = 1;
-        r->stages[i].data[0] = data;
+    for (size_t i = 0; i < r->options.n_stages; i++) {
+        skv_train_stage *stage = &r->options.stages[i];
+        SKV_REQUIRE(stage->n_data < SKV_TRAIN_DATA_MAX, err, SKV_FULL, "data: more than %d sources",
+                    SKV_TRAIN_DATA_MAX);
+        stage->data[stage->n_data++] = *data;
     }
     return SKV_OK;
 }
 
+/* "{file: a, weight: 2}" or a list of such, as a recipe has it. */
+static skv_status add_written_data(const reading *in, const yaml_node_t *root)
+{
+    skv_train_stage stage = {.n_data = 0};
+    if (root->type == YAML_MAPPING_NODE) {
+        SKV_TRY(read_source(in, &stage, root));
+    } else {
+        SKV_TRY(read_data(in, &stage, root));
+    }
+    for (size_t i = 0; i < stage.n_data; i++) {
+        SKV_TRY(add_data(in->recipe, &stage.data[i], in->err));
+    }
+    return SKV_OK;
+}
+
+skv_status skv_recipe_add_data(skv_recipe *r, const char *value, skv_error *err)
+{
+    static const char generate[] = "generate:";
+    if (*value == '{' || *value == '[') {
+        return with_yaml(value, strlen(value), "data", r, add_written_data, err);
+    }
+    const bool made = strncmp(value, generate, sizeof generate - 1) == 0;
+    const key_row *row = find_key(HOME_DATA, made ? "generate" : "file");
+    skv_train_data data = skv_train_data_default(NULL);
+    SKV_TRY(set_value(r, row, made ? value + sizeof generate - 1 : value, &data, err));
+    return add_data(r, &data, err);
+}
+
 skv_status skv_recipe_set(skv_recipe *r, const char *key, const char *value, skv_error *err)
 {
-    if (strcmp(key, "data") == 0) return set_data(r, value, err);
+    skv_train_options *o = &r->options;
+    if (strcmp(key, "stages") == 0) {
+        return with_yaml(value, strlen(value), key, r, read_stages, err);
+    }
+    if (strcmp(key, "data") == 0) {
+        for (size_t i = 0; i < o->n_stages; i++) o->stages[i].n_data = 0;
+        return skv_recipe_add_data(r, value, err);
+    }
     const key_row *row = find_key(HOME_RUN, key);
-    if (row) return set_value(r, row, value, r, err);
+    if (row) return set_value(r, row, value, o, err);
     row = find_key(HOME_STAGE, key);
     SKV_REQUIRE(row, err, SKV_ARGUMENT, "%s: unknown key", key);
-    for (size_t i = 0; i < r->n_stages; i++) SKV_TRY(set_value(r, row, value, &r->stages[i], err));
+    for (size_t i = 0; i < o->n_stages; i++) SKV_TRY(set_value(r, row, value, &o->stages[i], err));
     return SKV_OK;
 }

@@ -1,7 +1,6 @@
 /* Checkpoints of a training run: see trainer.h. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -61,35 +60,94 @@ static skv_status write_tensors(const skv_trainer *t, const char *path, skv_erro
     return status;
 }
 
+static void put(json_t *object, const char *key, json_t *value)
+{
+    (void)json_object_set_new(object, key, value); /* a lost key shows when it is read */
+}
+
+static json_t *integer(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+static json_t *data_json(const skv_train_data *d)
+{
+    const skv_documents_options *o = &d->documents;
+    json_t *object = json_object();
+    put(object, d->file ? "file" : "generate", json_string(d->file ? d->file : o->tasks));
+    put(object, "weight", json_real(d->weight));
+    put(object, "loss", json_string(d->loss_all ? "all" : "answers"));
+    if (d->file) return object;
+    put(object, "tokens-min", integer(o->tokens_min));
+    put(object, "tokens-max", integer(o->tokens_max));
+    put(object, "questions", integer(o->questions_max));
+    if (o->prose) put(object, "prose", json_string(o->prose));
+    return object;
+}
+
+static json_t *stage_json(const skv_train_stage *s)
+{
+    json_t *object = json_object(), *data = json_array();
+    put(object, "steps", integer(s->steps));
+    put(object, "seq", integer(s->seq));
+    put(object, "rows", integer(s->rows));
+    put(object, "accumulate", integer(s->accumulate));
+    put(object, "lr", json_real(s->rate));
+    put(object, "warmup", json_real(s->warmup_share));
+    put(object, "final-lr", json_real(s->final_share));
+    put(object, "schedule", integer(s->schedule));
+    for (size_t i = 0; i < s->n_data; i++)
+        (void)json_array_append_new(data, data_json(&s->data[i]));
+    put(object, "data", data);
+    return object;
+}
+
 /* What a run must have in common with the one that it continues. */
-static void put_options(const skv_trainer *t, skv_buf *out)
+static json_t *options_json(const skv_trainer *t)
 {
     const skv_train_options *o = t->options;
-    (void)skv_buf_printf(out,
-                         "\"seq\": %zu, \"rows\": %zu, \"accumulate\": %zu, \"steps\": %" PRIu64
-                         ", \"seed\": \"%" PRIu64 "\", \"kv_layers\": %zu, \"group\": %zu, "
-                         "\"task\": %d, \"loss\": %d, \"part\": %d, \"f32\": %d",
-                         o->seq, o->rows, o->accumulate, o->steps, o->seed, t->config.kv_layers,
-                         t->config.kv_group, (int)o->task, (int)o->loss, (int)o->part, o->f32);
+    json_t *object = json_object(), *stages = json_array();
+    put(object, "task", integer(o->task));
+    put(object, "seed", integer(o->seed));
+    put(object, "kv-layers", integer(t->config.kv_layers));
+    put(object, "group", integer(t->config.kv_group));
+    put(object, "loss", integer(o->loss));
+    put(object, "trainable", integer(o->part));
+    put(object, "tau", json_real(o->tau));
+    put(object, "hidden-loss-mult", json_real(o->hidden_mult));
+    put(object, "loss-denominator", json_string(o->all_positions ? "all" : "unmasked"));
+    put(object, "beta1", json_real(o->beta1));
+    put(object, "beta2", json_real(o->beta2));
+    put(object, "eps", json_real(o->eps));
+    put(object, "weight-decay", json_real(o->weight_decay));
+    put(object, "clip", json_real(o->max_norm));
+    put(object, "f32", json_boolean(o->f32));
+    for (size_t i = 0; i < o->n_stages; i++) {
+        (void)json_array_append_new(stages, stage_json(&o->stages[i]));
+    }
+    put(object, "stages", stages);
+    return object;
 }
 
 static skv_status write_state(const skv_trainer *t, const char *path, skv_error *err)
 {
     uint64_t state[SKV_BATCH_STATE_WORDS];
-    skv_buf json;
-    skv_buf_init(&json, STATE_BYTES_MAX);
+    json_t *root = json_object(), *words = json_array();
+    skv_buf text;
+    skv_buf_init(&text, STATE_BYTES_MAX);
     t->data.save(t->data.ctx, state);
-    (void)skv_buf_printf(&json, "{\"step\": %" PRIu64 ", \"adam_step\": %" PRIu64 ", ", t->step,
-                         t->opt.step);
-    put_options(t, &json);
-    (void)skv_buf_text(&json, ", \"data\": [");
     for (size_t i = 0; i < SKV_BATCH_STATE_WORDS; i++) {
-        (void)skv_buf_printf(&json, "%s\"%" PRIu64 "\"", i > 0 ? ", " : "", state[i]);
+        (void)json_array_append_new(words, integer(state[i]));
     }
-    (void)skv_buf_text(&json, "]}\n");
-    skv_status status = json.failed ? skv_fail(err, SKV_MEMORY, "%s: no memory", path)
-                                    : skv_file_write(path, json.data, json.size, err);
-    skv_buf_release(&json);
+    put(root, "step", integer(t->step));
+    put(root, "adam_step", integer(t->opt.step));
+    put(root, "data", words);
+    put(root, "options", options_json(t));
+    skv_status status = skv_json_print(&text, root)
+                            ? skv_file_write(path, text.data, text.size, err)
+                            : skv_fail(err, SKV_MEMORY, "%s: no memory", path);
+    json_decref(root);
+    skv_buf_release(&text);
     return status;
 }
 
@@ -182,29 +240,59 @@ static skv_status read_tensors(skv_trainer *t, const char *path, skv_error *err)
     return status;
 }
 
-/* The member as it stands in the file against what this run would write there. */
+/* Texts of two values that differ. */
+static skv_status fail_changed(const char *path, const char *key, const json_t *then,
+                               const json_t *now, skv_error *err)
+{
+    skv_buf a, b;
+    skv_buf_init(&a, STATE_BYTES_MAX);
+    skv_buf_init(&b, STATE_BYTES_MAX);
+    (void)skv_json_print(&a, then);
+    (void)skv_json_print(&b, now);
+    const skv_status status =
+        skv_fail(err, SKV_ARGUMENT, "%s: made with %s %.*s, now it is %.*s", path, key,
+                 (int)(a.size ? a.size - 1 : 0), a.data ? a.data : "",
+                 (int)(b.size ? b.size - 1 : 0), b.data ? b.data : "");
+    skv_buf_release(&a);
+    skv_buf_release(&b);
+    return status;
+}
+
+/* Looks for the first value that differs; `key` names the two. */
+static skv_status compare(const char *path, const char *key, const json_t *then, json_t *now,
+                          skv_error *err)
+{
+    const bool both_objects = json_is_object(then) && json_is_object(now);
+    const bool both_lists =
+        json_is_array(then) && json_is_array(now) && json_array_size(then) == json_array_size(now);
+    if (!both_objects && !both_lists) {
+        return json_equal(then, now) ? SKV_OK : fail_changed(path, key, then, now, err);
+    }
+    const char *name;
+    json_t *value;
+    size_t i;
+    json_array_foreach(now, i, value)
+    {
+        SKV_TRY(compare(path, key, json_array_get(then, i), value, err));
+    }
+    json_object_foreach(now, name, value)
+    {
+        const json_t *other = json_object_get(then, name);
+        SKV_REQUIRE(other, err, SKV_ARGUMENT, "%s: made without %s", path, name);
+        SKV_TRY(compare(path, name, other, value, err));
+    }
+    return SKV_OK;
+}
+
+/* What the file says of its run against what this run would write there. */
 static skv_status same_options(const skv_trainer *t, const json_t *root, const char *path,
                                skv_error *err)
 {
-    skv_buf now;
-    json_t *mine = NULL;
-    const char *key;
-    json_t *value;
-    skv_buf_init(&now, STATE_BYTES_MAX);
-    (void)skv_buf_byte(&now, '{');
-    put_options(t, &now);
-    (void)skv_buf_byte(&now, '}');
-    skv_status status = now.failed
-                            ? skv_fail(err, SKV_MEMORY, "%s: no memory", path)
-                            : skv_json_load(now.data, now.size, STATE_BYTES_MAX, path, &mine, err);
-    json_object_foreach(mine, key, value)
-    {
-        if (status == SKV_OK && !json_equal(value, json_object_get(root, key))) {
-            status = skv_fail(err, SKV_ARGUMENT, "%s: made with another \"%s\"", path, key);
-        }
-    }
-    json_decref(mine);
-    skv_buf_release(&now);
+    json_t *now = options_json(t);
+    const json_t *then = json_object_get(root, "options");
+    const skv_status status = then ? compare(path, "options", then, now, err)
+                                   : skv_fail(err, SKV_FORMAT, "%s: options: missing", path);
+    json_decref(now);
     return status;
 }
 
@@ -218,14 +306,15 @@ static skv_status apply_state(skv_trainer *t, const json_t *root, const char *pa
                     json_array_size(data) == SKV_BATCH_STATE_WORDS,
                 err, SKV_FORMAT, "%s: not a training state", path);
     for (size_t i = 0; i < SKV_BATCH_STATE_WORDS; i++) {
-        const char *word = json_string_value(json_array_get(data, i));
-        SKV_REQUIRE(word, err, SKV_FORMAT, "%s: data[%zu]", path, i);
-        state[i] = strtoull(word, NULL, 10);
+        const json_t *word = json_array_get(data, i);
+        SKV_REQUIRE(json_is_integer(word), err, SKV_FORMAT, "%s: data[%zu]", path, i);
+        state[i] = (uint64_t)json_integer_value(word);
     }
-    SKV_TRY(t->data.restore(t->data.ctx, state, err));
     t->step = t->last_good = (uint64_t)json_integer_value(step);
     t->opt.step = (uint64_t)json_integer_value(adam);
-    return SKV_OK;
+    SKV_TRY(skv_trainer_enter_stage(t, err));
+    /* At the end of a stage the cursor is of the stage before. */
+    return t->step > t->stage_start ? t->data.restore(t->data.ctx, state, err) : SKV_OK;
 }
 
 static skv_status read_slot(skv_trainer *t, const char *folder, const char *slot, skv_error *err)

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20, RATE_STEPS = 16 };
 
@@ -85,19 +86,41 @@ static skv_status parse_cpu(const skv_train_options *o, skv_cpu_level *level, sk
     return SKV_OK;
 }
 
+static skv_status check_stage(const skv_train_stage *s, size_t i, skv_error *err)
+{
+    SKV_REQUIRE(s->seq > 0 && s->rows > 0 && s->accumulate > 0, err, SKV_ARGUMENT,
+                "training: stage %zu: %zu batches of %zu sequences of %zu tokens", i, s->accumulate,
+                s->rows, s->seq);
+    SKV_REQUIRE(s->seq < (1u << 24) && s->rows < (1u << 16) && s->accumulate < (1u << 16), err,
+                SKV_RANGE, "training: stage %zu: %zu batches of %zu sequences of %zu tokens", i,
+                s->accumulate, s->rows, s->seq);
+    SKV_REQUIRE(s->steps > 0 && s->steps < UINT64_C(1) << 50, err, SKV_ARGUMENT,
+                "training: stage %zu: %llu steps", i, (unsigned long long)s->steps);
+    SKV_REQUIRE(s->rate > 0 && isfinite(s->rate), err, SKV_ARGUMENT,
+                "training: stage %zu: learning rate %g", i, s->rate);
+    SKV_REQUIRE(s->warmup_share >= 0 && s->warmup_share <= 1, err, SKV_ARGUMENT,
+                "training: stage %zu: warm-up %g, a share of the steps", i, s->warmup_share);
+    return SKV_OK;
+}
+
 static skv_status check_options(const skv_train_options *o, skv_error *err)
 {
-    SKV_REQUIRE(o->seq > 0 && o->rows > 0 && o->accumulate > 0, err, SKV_ARGUMENT,
-                "training: %zu batches of %zu sequences of %zu tokens", o->accumulate, o->rows,
-                o->seq);
-    SKV_REQUIRE(o->seq < (1u << 24) && o->rows < (1u << 16), err, SKV_RANGE,
-                "training: %zu sequences of %zu tokens", o->rows, o->seq);
-    SKV_REQUIRE(o->steps > 0, err, SKV_ARGUMENT, "training: no steps");
-    SKV_REQUIRE(o->rate > 0 && isfinite(o->rate), err, SKV_ARGUMENT, "training: learning rate %g",
-                o->rate);
-    SKV_REQUIRE(o->warmup_share >= 0 && o->warmup_share <= 1, err, SKV_ARGUMENT,
-                "training: warm-up %g, a share of the steps", o->warmup_share);
+    SKV_REQUIRE(o->model && o->out, err, SKV_ARGUMENT, "training: no %s is given",
+                o->model ? "folder for the result" : "model");
+    SKV_REQUIRE(o->n_stages > 0 && o->n_stages <= SKV_TRAIN_STAGES_MAX, err, SKV_RANGE,
+                "training: %zu stages, expected 1 to %d", o->n_stages, SKV_TRAIN_STAGES_MAX);
+    for (size_t i = 0; i < o->n_stages; i++) SKV_TRY(check_stage(&o->stages[i], i, err));
     return SKV_OK;
+}
+
+/* The largest batch of any stage. */
+static size_t most_tokens(const skv_train_options *o)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < o->n_stages; i++) {
+        most = skv_max_size(most, o->stages[i].seq * o->stages[i].rows);
+    }
+    return most;
 }
 
 static skv_status open_net(skv_trainer *t, skv_error *err)
@@ -105,7 +128,7 @@ static skv_status open_net(skv_trainer *t, skv_error *err)
     const skv_train_options *o = t->options;
     bool distill = o->task == SKV_TRAIN_DISTILL;
     skv_net_options net = {.threads = o->threads,
-                           .max_tokens = o->seq * o->rows,
+                           .max_tokens = most_tokens(o),
                            .bf16 = !o->f32,
                            .student = t->config.swiftkv,
                            .loss = distill && o->loss == SKV_TRAIN_KL ? SKV_LOSS_KL : SKV_LOSS_LM,
@@ -139,16 +162,12 @@ static skv_status open_all(skv_trainer *t, skv_error *err)
         t->config = *skv_source_config(t->source);
     }
     SKV_TRY(set_swiftkv(t, err));
-    static const skv_schedule_kind kinds[] = {[SKV_TRAIN_CONSTANT] = SKV_SCHEDULE_CONSTANT,
-                                              [SKV_TRAIN_LINEAR] = SKV_SCHEDULE_LINEAR,
-                                              [SKV_TRAIN_COSINE] = SKV_SCHEDULE_COSINE};
-    t->schedule = (skv_schedule){.kind = kinds[o->schedule],
-                                 .rate = o->rate,
-                                 .final_share = o->final_share,
-                                 .warmup = (uint64_t)(o->warmup_share * (double)o->steps),
-                                 .steps = o->steps};
-    t->copies = skv_alloc_zero(o->accumulate, sizeof *t->copies);
-    SKV_REQUIRE(t->copies, err, SKV_MEMORY, "training: no memory for %zu batches", o->accumulate);
+    for (size_t i = 0; i < o->n_stages; i++) {
+        t->steps += o->stages[i].steps;
+        t->n_copies = skv_max_size(t->n_copies, o->stages[i].accumulate);
+    }
+    t->copies = skv_alloc_zero(t->n_copies, sizeof *t->copies);
+    SKV_REQUIRE(t->copies, err, SKV_MEMORY, "training: no memory for %zu batches", t->n_copies);
     return open_net(t, err);
 }
 
@@ -171,13 +190,41 @@ static void free_copy(struct skv_train_copy *c)
 
 void skv_trainer_close(skv_trainer *t)
 {
-    for (size_t i = 0; t->copies && i < t->options->accumulate; i++) free_copy(&t->copies[i]);
+    for (size_t i = 0; t->copies && i < t->n_copies; i++) free_copy(&t->copies[i]);
     skv_free(t->copies);
     skv_adamw_release(&t->opt);
     skv_net_free(t->net);
     skv_source_close(t->source);
     skv_config_release(&t->own_config);
     *t = (skv_trainer){0};
+}
+
+/* ---- stages ---- */
+
+skv_status skv_trainer_enter_stage(skv_trainer *t, skv_error *err)
+{
+    static const skv_schedule_kind kinds[] = {[SKV_TRAIN_CONSTANT] = SKV_SCHEDULE_CONSTANT,
+                                              [SKV_TRAIN_LINEAR] = SKV_SCHEDULE_LINEAR,
+                                              [SKV_TRAIN_COSINE] = SKV_SCHEDULE_COSINE};
+    const skv_train_options *o = t->options;
+    size_t i = 0;
+    uint64_t start = 0;
+    while (i + 1 < o->n_stages && t->step >= start + o->stages[i].steps)
+        start += o->stages[i++].steps;
+    const skv_train_stage *s = &o->stages[i];
+    t->i_stage = i;
+    t->stage_start = start;
+    t->schedule = (skv_schedule){.kind = kinds[s->schedule],
+                                 .rate = s->rate,
+                                 .final_share = s->final_share,
+                                 .warmup = (uint64_t)(s->warmup_share * (double)s->steps),
+                                 .steps = s->steps};
+    return t->feed.open(t->feed.ctx, i, &t->data, err);
+}
+
+static bool stage_is_over(const skv_trainer *t)
+{
+    return t->step == t->stage_start + t->options->stages[t->i_stage].steps && t->step < t->steps;
 }
 
 /* ---- a step ---- */
@@ -222,7 +269,7 @@ static skv_status fail_loss(const skv_trainer *t, size_t i_batch, const char *wh
 /* Forward, backward and the optimiser. */
 static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *err)
 {
-    size_t n = t->options->accumulate, D = t->config.hidden;
+    size_t n = t->options->stages[t->i_stage].accumulate, D = t->config.hidden;
     skv_net_scale scale = {0};
     for (size_t i = 0; i < n; i++) {
         SKV_TRY(fetch(t, &t->copies[i], err));
@@ -243,7 +290,7 @@ static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *er
         p->hidden += sums.hidden / scale.hidden;
         p->loss_tokens += sums.n_loss;
     }
-    p->rate = skv_schedule_rate(&t->schedule, t->step);
+    p->rate = skv_schedule_rate(&t->schedule, t->step - t->stage_start);
     p->norm = skv_adamw_norm(&t->opt);
     if (!isfinite(p->norm)) return fail_loss(t, n - 1, "the gradients' norm", p->norm, err);
     skv_adamw_step(&t->opt, p->rate, p->norm);
@@ -273,7 +320,7 @@ static void tell_pace(step_times *pace, skv_train_progress *p)
 static bool wants_checkpoint(const skv_trainer *t)
 {
     uint64_t every = t->options->checkpoint_every;
-    return every > 0 && t->step % every == 0 && t->step < t->options->steps;
+    return every > 0 && t->step % every == 0 && t->step < t->steps;
 }
 
 static skv_status write_checkpoint(skv_trainer *t, skv_error *err)
@@ -287,29 +334,33 @@ static skv_status run_steps(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     step_times pace = {.start = skv_clock_ns()};
-    while (t->step < o->steps) {
-        skv_train_progress p = {.steps = o->steps};
+    while (t->step < t->steps) {
+        skv_train_progress p = {.steps = t->steps, .stage = t->i_stage};
         SKV_TRY(take_step(t, &p, err));
         p.step = t->step;
         p.checkpoint = wants_checkpoint(t);
         if (p.checkpoint) SKV_TRY(write_checkpoint(t, err));
         tell_pace(&pace, &p);
-        if (!o->on_step || o->on_step(o->user, &p)) continue;
-        if (t->step == o->steps) break;
-        if (!p.checkpoint) SKV_TRY(write_checkpoint(t, err));
-        return skv_fail(err, SKV_CANCELLED, "training: stopped after step %llu; --resume goes on",
-                        (unsigned long long)t->step);
+        const bool stop = o->on_step && !o->on_step(o->user, &p) && t->step < t->steps;
+        if (stop) {
+            if (!p.checkpoint) SKV_TRY(write_checkpoint(t, err));
+            return skv_fail(err, SKV_CANCELLED,
+                            "training: stopped after step %llu; --resume goes on",
+                            (unsigned long long)t->step);
+        }
+        if (stage_is_over(t)) SKV_TRY(skv_trainer_enter_stage(t, err));
     }
     return SKV_OK;
 }
 
-skv_status skv_trainer_run(skv_trainer *t, const skv_batch_source *data, skv_error *err)
+skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_error *err)
 {
     char *config = skv_path_join(t->options->out, "config.json");
     bool taken = config && skv_file_exists(config);
     skv_free(config);
     SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", t->options->out);
-    t->data = *data;
+    t->feed = *feed;
+    SKV_TRY(skv_trainer_enter_stage(t, err));
     SKV_TRY(skv_folder_create(t->options->out, err));
     if (t->options->resume) SKV_TRY(skv_checkpoint_read(t, err));
     SKV_TRY(run_steps(t, err));

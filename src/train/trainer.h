@@ -9,6 +9,13 @@
 #include "train/net.h"
 #include "train/optim.h"
 
+/* Where the batches of a stage come from. */
+typedef struct skv_trainer_feed {
+    void *ctx;
+    /* Opens the data of a stage; what the last call gave is closed. */
+    skv_status (*open)(void *ctx, size_t i_stage, skv_batch_source *out, skv_error *err);
+} skv_trainer_feed;
+
 typedef struct skv_trainer {
     const skv_train_options *options; /* borrowed */
     skv_source *source;               /* owned; NULL from scratch */
@@ -16,20 +23,26 @@ typedef struct skv_trainer {
     skv_config own_config;            /* from scratch: owned */
     skv_net *net;                     /* owned */
     skv_adamw opt;
-    skv_schedule schedule;
-    skv_batch_source data;         /* borrowed */
+    skv_trainer_feed feed;
+    size_t i_stage;
+    uint64_t stage_start, steps;   /* step that the stage began with; of all stages */
+    skv_schedule schedule;         /* of the stage */
+    skv_batch_source data;         /* of the stage, borrowed */
     uint64_t step;                 /* steps done */
     uint64_t last_good;            /* step of the last checkpoint; UINT64_MAX: none */
-    struct skv_train_copy *copies; /* owned, [accumulate]: the batches of a step */
+    struct skv_train_copy *copies; /* owned, [n_copies]: the batches of a step */
+    size_t n_copies;
 } skv_trainer;
 
-/** Opens the model and makes it ready; data may be set afterwards. */
+/** Opens the model and makes it ready. */
 SKV_MUST_CHECK skv_status skv_trainer_open(skv_trainer *trainer, const skv_train_options *options,
                                            skv_error *err);
 void skv_trainer_close(skv_trainer *trainer);
 /** Takes the steps that are left, from the last checkpoint where options->resume says so. */
-SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_batch_source *data,
+SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
                                           skv_error *err);
+/** Opens data and schedule of the stage that the next step belongs to. */
+SKV_MUST_CHECK skv_status skv_trainer_enter_stage(skv_trainer *trainer, skv_error *err);
 
 /* ---- train_checkpoint.c ---- */
 
