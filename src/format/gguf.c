@@ -422,6 +422,7 @@ skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err)
         return status;
     }
     g->map = map;
+    for (size_t i = 0; i < g->n_tensors; i++) g->tensors[i].file = &g->map;
     *out = g;
     return SKV_OK;
 }

@@ -281,7 +281,9 @@ void skv_safetensors_close(skv_safetensors *s)
 static skv_status open_shard(const char *path, shard *out, skv_error *err)
 {
     SKV_TRY(skv_file_map_open(path, &out->map, err));
-    return parse_shard(out->map.data, out->map.size, path, out, err);
+    SKV_TRY(parse_shard(out->map.data, out->map.size, path, out, err));
+    for (size_t i = 0; i < out->n; i++) out->records[i].tensor.file = &out->map;
+    return SKV_OK;
 }
 
 /* Hands out a finished object or closes it. */
