@@ -70,7 +70,13 @@ static int ids_of(const json_t *array, const char *path, size_t vocab, cli_ids *
 {
     for (size_t i = 0; i < json_array_size(array); i++) {
         const json_t *item = json_array_get(array, i);
-        if (!json_is_integer(item)) return cli_fail("%s: [%zu]: not an integer", path, i);
+        if (!json_is_integer(item)) {
+            char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+            const int failed = cli_fail("%s: [%zu]: %.60s is not an integer", path, i,
+                                        text == NULL ? "what stands there" : text);
+            free(text);
+            return failed;
+        }
         const json_int_t id = json_integer_value(item);
         if (id < 0 || (uint64_t)id >= vocab || id > INT32_MAX) {
             return cli_fail("%s: [%zu]: id %" JSON_INTEGER_FORMAT " is not below the vocabulary's "
@@ -91,7 +97,10 @@ int cli_read_ids(const char *path, size_t vocab, cli_ids *out)
     if (json_is_array(array)) {
         status = ids_of(array, shown_path(path), vocab, &ids);
     } else {
-        status = cli_fail("%s: not a JSON array of token ids", shown_path(path));
+        char *text = json_dumps(array, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+        status = cli_fail("%s: %.60s is not a JSON array of token ids", shown_path(path),
+                          text == NULL ? "this" : text);
+        free(text);
     }
     json_decref(array);
     if (status != CLI_DONE) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Damaged models and impossible requests through the program: exit status 1 (2 for the command
-line), exactly one line on stderr, no crash, nothing left behind.
+line), exactly one line on stderr that names the file, the field and the value, no crash, nothing
+left behind.
 
     tests/test_bad_input.py        SKV_BUILD names the build folder; under AddressSanitizer a leak or
                                    a bad access is a wrong status, so it fails here too
@@ -20,10 +21,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
 MODELS = ROOT / "tests/data/models"
 FOLDER, SHARDS, GGUF = "llama-mha", "llama3-v5", MODELS / "llama-gguf/model.gguf"
-WORDS = {"num_attention_heads": "heads", "num_key_value_heads": "key-value heads",
-         "num_hidden_layers": "number of layers", "hidden_size": "hidden size",
-         "vocab_size": "vocabulary", "rms_norm_eps": "epsilon", "intermediate_size": "width",
-         "max_position_embeddings": "context", "rope_scaling": "rope_type"}
 IDS = ("--ids-file", "-", "-n", "2", "--threads", "1")
 
 
@@ -41,6 +38,7 @@ class BadInputTest(unittest.TestCase):
         self.folder = Path(temporary.name)
 
     def refused(self, words, *parts, status=1, **more):
+        """One line that holds all of `parts`: the file, the field, the value."""
         result = run(*words, **more)
         text = result.stderr.decode(errors="backslashreplace")
         self.assertEqual(result.returncode, status, (words, text[-3000:]))
@@ -89,16 +87,31 @@ class BadInputTest(unittest.TestCase):
 class FilesTest(BadInputTest):
     def test_truncated(self):
         path = self.copy(FOLDER)
-        for name in ("model.safetensors", "config.json"):
-            data = (path / name).read_bytes()
-            for n in (0, 1, 7, 8, 9, len(data) // 3, len(data) // 2, len(data) - 2):
-                (path / name).write_bytes(data[:n])
-                self.refused(("generate", path, *IDS), name)
-            (path / name).write_bytes(data)
+        file, config = path / "model.safetensors", path / "config.json"
+        data = file.read_bytes()
+        n_header = struct.unpack("<Q", data[:8])[0]
+        for n in (0, 1, 7, 8, 9, len(data) // 3, len(data) // 2, len(data) - 2):
+            file.write_bytes(data[:n])
+            what = (("%d bytes" % n,) if n < 8 else
+                    ("header of %d bytes" % n_header, "at most %d" % (n - 8)) if n < n_header else
+                    (".weight: data_offsets: [", "outside the %d bytes" % (n - 8 - n_header)))
+            self.refused(("generate", path, *IDS), f"{file}: ", *what)
+        file.write_bytes(data)
+        data = config.read_bytes()
+        for n in (0, 1, 7, 8, 9, len(data) // 3, len(data) // 2, len(data) - 2):
+            config.write_bytes(data[:n])
+            self.refused(("generate", path, *IDS), f"{config}: line ", " near ")
         data = GGUF.read_bytes()
-        for n in (0, 3, 4, 8, 23, 24, 25, 200, 1000, len(data) // 2, len(data) - 1):
+        for n, *what in ((0, "byte 0: magic", "0 more"), (3, "byte 0: magic", "3 more"),
+                         (4, "byte 4: version", "0 more"), (8, "byte 8: tensor count", "0 more"),
+                         (23, "byte 8: tensor count: 22", "7 more"),
+                         (24, "byte 8: tensor count: 22", "8 more"),
+                         (200, "byte 8: tensor count: 22", "184 more"),
+                         (1000, "tokenizer.ggml.tokens: 96", "314 more"),
+                         (len(data) // 2, ".weight: bytes ", "bytes of data"),
+                         (len(data) - 1, ".weight: bytes ", "bytes of data")):
             (self.folder / "cut.gguf").write_bytes(data[:n])
-            self.refused(("info", self.folder / "cut.gguf"), "cut.gguf")
+            self.refused(("info", self.folder / "cut.gguf"), "cut.gguf: ", *what)
 
     def test_flipped_bits(self):
         path = self.copy(FOLDER)
@@ -126,39 +139,62 @@ class FilesTest(BadInputTest):
 
         shape = json.loads((MODELS / FOLDER / "model.safetensors").read_bytes()[8:].split(b"}}")[0] +
                            b"}}")[name]["shape"]
-        for change, part in (
-            (lambda h: {k: v for k, v in h.items() if k != name}, name),
-            (twice, name),
-            (field("dtype", "F8_E9M9"), "F8_E9M9"),
-            (field("shape", shape[::-1][:1]), name),
-            (field("shape", [shape[1] * 2, shape[0] // 2]), name),
-            (field("shape", [1 << 62, 1 << 62]), name),
-            (field("shape", [-1, 4]), name),
-            (field("data_offsets", [0, 1 << 40]), name),
-            (field("data_offsets", [8, 4]), name),
-            (lambda h: b"[]", "model.safetensors"),
-            (lambda h: b'{"a": \xff}', "model.safetensors"),
+        rows, columns = shape
+        for change, *parts in (
+            (twice, "duplicate object key", name),
+            (field("dtype", "F8_E9M9"), f"{name}: dtype F8_E9M9"),
+            (field("shape", [rows]), f"{name}: data_offsets: {4 * rows * columns} bytes",
+             f"takes {4 * rows}"),
+            (field("shape", [columns * 2, rows // 2]), f"{name}: shape [{columns * 2},{rows // 2}]",
+             f"num_key_value_heads * head_dim {rows}", f"hidden_size {columns}"),
+            (field("shape", [1 << 62, 1 << 62]), f"{name}: header: shape: [{1 << 62},{1 << 62}]"),
+            (field("shape", [-1, 4]), f"{name}: header: shape: -1"),
+            (field("shape", "x"), f'{name}: header: shape: "x"'),
+            (field("data_offsets", [0, 1 << 40]), f"{name}: data_offsets: [0, {1 << 40}]"),
+            (field("data_offsets", [8, 4]), f"{name}: data_offsets: [8, 4]"),
+            (field("data_offsets", 7), f"{name}: header: data_offsets: 7"),
+            (lambda h: b"[]", "byte 8: the header", "0x5b"),
+            (lambda h: b'{"a": \xff}', "line 1", "byte 0xff"),
         ):
-            self.refused(("generate", self.tensors(change), *IDS), part)
+            path = self.tensors(change)
+            self.refused(("generate", path, *IDS), f"{path / 'model.safetensors'}: ", *parts)
+        path = self.tensors(lambda h: {k: v for k, v in h.items() if k != name})
+        self.refused(("generate", path, *IDS), f"{path}: {name}: missing", "num_hidden_layers is 4")
 
     def test_config(self):
-        for key, value in (
-            ("num_attention_heads", 0), ("num_attention_heads", 7), ("num_attention_heads", "x"),
-            ("num_key_value_heads", 3), ("hidden_size", 1 << 60), ("hidden_size", -8),
-            ("num_hidden_layers", 1 << 40), ("num_hidden_layers", ...), ("vocab_size", 1),
-            ("intermediate_size", 3), ("model_type", "mamba"), ("hidden_act", "relu2"),
-            ("rms_norm_eps", -1), ("max_position_embeddings", -5),
-            ("rope_scaling", {"rope_type": "yarnish", "factor": 2}),
+        for key, value, said in (
+            ("num_attention_heads", 0, ": 0"), ("num_attention_heads", 7, " 7"),
+            ("num_attention_heads", "x", ': "x"'), ("num_attention_heads", [4], ": an array of 1"),
+            ("num_key_value_heads", 3, " 3"), ("hidden_size", 1 << 60, f" {1 << 60}"),
+            ("hidden_size", -8, ": -8"), ("hidden_size", 1.5, ": 1.5"),
+            ("num_hidden_layers", 1 << 40, f" {1 << 40}"), ("model_type", "mamba", " mamba"),
+            ("model_type", 7, ": 7"), ("hidden_act", "relu2", ": relu2"),
+            ("rms_norm_eps", -1, " -1"), ("max_position_embeddings", -5, ": -5"),
+            ("tie_word_embeddings", "yes", ': "yes"'), ("rope_scaling", 3, ": 3"),
+            ("rope_scaling", {"rope_type": "yarnish"}, ": rope_type: not supported: yarnish"),
+            ("rope_scaling", {"rope_type": "linear", "factor": -2}, ".factor -2"),
+            ("rope_theta", 0, " 0"), ("eos_token_id", "</s>", ': "</s>"'),
         ):
             path = self.config(FOLDER, **{key: value})
-            text = self.refused(("generate", path, *IDS), path)
-            # The checks that GGUF files share say the field in words.
-            names = (key, WORDS.get(key, key), "model.safetensors", "model.")
-            self.assertTrue(any(name in text for name in names), (key, value, text))
-        for key, value in (("num_key_value_layers", 99), ("key_value_group_size", 0),
-                           ("key_value_group_size", 3)):
+            self.refused(("generate", path, *IDS), f"{path / 'config.json'}: ", key + said)
+        for key, value, said in (
+            ("num_key_value_layers", 99, "num_key_value_layers 99"),
+            ("num_key_value_layers", "x", 'num_key_value_layers: "x"'),
+            ("key_value_group_size", 0, "key_value_group_size 0"),
+            ("key_value_group_size", 3, "key_value_group_size 3"),
+        ):
             path = self.config("llama-swiftkv-g2", **{key: value})
-            self.refused(("generate", path, *IDS), key)
+            self.refused(("generate", path, *IDS), f"{path / 'config.json'}: ", said)
+        # Sizes that are fine by themselves and contradict the weights.
+        for key, value, tensor, have in (("vocab_size", 1, "model.embed_tokens.weight", "[101,32]"),
+                                         ("intermediate_size", 3,
+                                          "model.layers.0.mlp.gate_proj.weight", "[48,32]")):
+            path = self.config(FOLDER, **{key: value})
+            self.refused(("generate", path, *IDS), f"{path / 'model.safetensors'}: ",
+                         f"{tensor}: shape {have}, expected [{key} {value}, hidden_size 32]")
+        path = self.config(FOLDER, num_hidden_layers=...)
+        self.refused(("generate", path, *IDS), f"{path}: ", "model.layers.4.input_layernorm.weight",
+                     "missing, num_hidden_layers is 32")
 
     def test_shards(self):
         path = self.copy(SHARDS)
@@ -167,49 +203,63 @@ class FilesTest(BadInputTest):
         self.refused(("generate", path, *IDS), shard.name)
         path = self.copy(SHARDS)
         index = path / "model.safetensors.index.json"
-        for text in ("", "{", '{"weight_map": 1}', '{"weight_map": {"a": "../../etc/passwd"}}'):
+        for text, *parts in (("", "line 1"), ("{", "line 1", "'}' expected"),
+                             ('{"weight_map": 1}', "weight_map: 1"),
+                             ('{"weight_map": {"a": "../../etc/passwd"}}',
+                              'weight_map: a: "../../etc/passwd"')):
             index.write_text(text)
-            self.refused(("generate", path, *IDS), index.name)
+            self.refused(("generate", path, *IDS), f"{index}: ", *parts)
 
     def test_no_model(self):
         (self.folder / "empty").mkdir()
         (self.folder / "text.gguf").write_text("hello")
-        for path in ("empty", "absent", "text.gguf"):
-            self.refused(("generate", self.folder / path, *IDS), path)
+        for path, said in (("empty/config.json", "cannot open"), ("absent", "cannot open"),
+                           ("text.gguf", "byte 0: magic: 68 65 6c 6c")):
+            model = self.folder / path.split("/")[0]
+            self.refused(("generate", model, *IDS), f"{self.folder / path}: ", said)
 
 
 class RequestTest(BadInputTest):
     def test_ids(self):
         model = MODELS / FOLDER
-        for data in ("[]", "[1, -1]", "[1, 100000]", "[1, 99999999999]", "[1.5]", '["a"]', "{}", "",
-                     "[1", "nonsense", "[null]"):
-            self.refused(("generate", model, *IDS), data=data)
-        self.refused(("generate", model, *IDS), data=b"[1, \xff]")
+        for data, *parts in (
+            ("[]", "0 tokens"), ("[1, -1]", "[1]: id -1", "size, 101"),
+            ("[1, 100000]", "[1]: id 100000", "size, 101"), ("[1, 101]", "[1]: id 101"),
+            ("[1, 99999999999]", "[1]: id 99999999999"), ("[1.5]", "[0]: 1.5"),
+            ('["a"]', '[0]: "a"'), ("[null]", "[0]: null"), ('{"a": 1}', '{"a":1} is not'),
+            ("", "line 1", "end of file"), ("[1", "line 1", "']' expected"),
+            ("nonsense", "line 1", "'nonsense'"), (b"[1, \xff]", "line 1", "byte 0xff"),
+        ):
+            self.refused(("generate", model, *IDS), "standard input: ", *parts, data=data)
 
     def test_empty_prompt_without_bos(self):
-        self.refused(("generate", MODELS / FOLDER, "-p", "", "-n", "1"))
+        self.refused(("generate", MODELS / FOLDER, "-p", "", "-n", "1"), MODELS / FOLDER,
+                     "no tokenizer")
 
     def test_beyond_the_context(self):
         ids = json.dumps([1] * 40)
-        text = self.refused(("generate", MODELS / FOLDER, "--ctx", "32", *IDS), "40", data=ids)
-        self.assertIn("32", text)
+        self.refused(("generate", MODELS / FOLDER, "--ctx", "32", *IDS), "prompt: 40 tokens",
+                     "--ctx is 32", data=ids)
 
     def test_memory(self):
         text = self.refused(("bench", "--preset", "llama-3.1-405b", "--prompt", "8"))
-        self.assertRegex(text, r"[0-9.]+ .*[0-9.]+")
-        self.refused(("generate", MODELS / FOLDER, "--ctx", str(1 << 28), *IDS))
+        self.assertRegex(text, r"weights \d+ MiB \+ KV cache \d+ MiB .* workspace \d+ MiB, \d+ MiB are")
+        self.refused(("generate", MODELS / FOLDER, "--ctx", str(1 << 28), *IDS),
+                     f"context: {1 << 28} tokens, at most {1 << 24}")
         for tokens in (1 << 40, 99999999999999999999):
             words = ("generate", MODELS / FOLDER, "--ctx", str(tokens), *IDS)
             self.refused(words, "--ctx", tokens, status=2)
 
     def test_transform_leaves_nothing(self):
         out = self.folder / "out"
-        for words in (("--kv-layers", "99"), ("--kv-layers", "1", "--group", "7")):
-            self.refused(("transform", MODELS / FOLDER, out, *words))
+        for words, said in ((("--kv-layers", "99"), "num_key_value_layers 99, expected 1 to 4"),
+                            (("--kv-layers", "1", "--group", "7"),
+                             "key_value_group_size 7, expected a divisor of the 3 layers")):
+            self.refused(("transform", MODELS / FOLDER, out, *words), MODELS / FOLDER, said)
             self.assertEqual(list(self.folder.iterdir()), [])
         (self.folder / "file").write_text("")
         words = ("transform", MODELS / FOLDER, self.folder / "file/out", "--kv-layers", "1")
-        self.refused(words, "file")
+        self.refused(words, self.folder / "file/out", "Not a directory")
 
     def test_disk_full(self):
         """A limit on the size of files stands in for a full disk: writing fails half way."""
@@ -219,13 +269,19 @@ class RequestTest(BadInputTest):
         result = subprocess.run(["sh", "-c", script, "sh", *map(str, words)], capture_output=True,
                                 text=True, timeout=60)
         self.assertEqual((result.returncode, len(result.stderr.splitlines())), (1, 1), result)
+        self.assertRegex(result.stderr, r"out/model.safetensors.*: cannot write: File too large")
         left = [str(p.relative_to(self.folder)) for p in self.folder.rglob("*")]
         self.assertEqual(left, [])
 
     def test_command_line(self):
-        for words in (("generate",), ("nonsense",), ("info", "--what"), ("bench", "--prompt", "x"),
-                      ("generate", "m", "-p", "a", "-n", "-1"), ("score", "m")):
-            self.refused(words, status=2)
+        for words, *parts in (
+            (("generate",), "generate: MODEL is missing"), (("nonsense",), "'nonsense'"),
+            (("info", "--what"), "info: no option '--what'"),
+            (("bench", "--prompt", "x"), "--prompt: 'x'"),
+            (("generate", "m", "-p", "a", "-n", "-1"), "-n: '-1'"),
+            (("score", "m"), "score: give one of -p, --file, --ids-file"),
+        ):
+            self.refused(words, *parts, status=2)
 
 
 if __name__ == "__main__":

@@ -65,26 +65,27 @@ typedef struct header_case {
     "{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
 static const header_case malformed[] = {
-    {"", 0, "does not start with {"},
-    {"[]", 0, "does not start with {"},
-    {" {}", 0, "does not start with {"},
+    {"", 0, "byte 8: the header starts with byte 0x00"},
+    {"[]", 0, "byte 8: the header starts with byte 0x5b"},
+    {" {}", 0, "byte 8: the header starts with byte 0x20"},
     {"{", 0, "line 1"},
     {"{}x", 0, "line 1"},
-    {"{\"t\":1}", 0, "t: expected an object"},
+    {"{\"t\":1}", 0, "t: header: entry: 1, expected an object"},
     {"{\"t\":{}}", 0, "dtype  is not known"},
-    {"{\"t\":{\"dtype\":7}}", 0, "t: entry: dtype: expected text"},
+    {"{\"t\":{\"dtype\":7}}", 0, "t: header: dtype: 7, expected text"},
     {"{\"t\":" T("\"F31\"", "[1]", "[0,4]") "}", 4, "t: dtype F31 is not known"},
-    {"{\"t\":" T("\"F32\"", "1", "[0,4]") "}", 4, "shape: expected an array"},
-    {"{\"t\":" T("\"F32\"", "[1.0]", "[0,4]") "}", 4, "shape: expected an integer"},
-    {"{\"t\":" T("\"F32\"", "[\"1\"]", "[0,4]") "}", 4, "shape: expected an integer"},
+    {"{\"t\":" T("\"F32\"", "1", "[0,4]") "}", 4, "shape: 1, expected an array"},
+    {"{\"t\":" T("\"F32\"", "[1.0]", "[0,4]") "}", 4, "shape: 1.00000, expected an integer"},
+    {"{\"t\":" T("\"F32\"", "[\"1\"]", "[0,4]") "}", 4, "shape: \"1\", expected an integer"},
     {"{\"t\":" T("\"F32\"", "[-1]", "[0,4]") "}", 4, "shape: -1, expected 0 to"},
     {"{\"t\":" T("\"F32\"", "[4294967296,4294967296]", "[0,0]") "}", 4, "does not fit"},
     {"{\"t\":" T("\"F32\"", "[4294967296,4294967296,0]", "[0,0]") "}", 4, "does not fit"},
     {"{\"t\":" T("\"F32\"", "[4611686018427387904]", "[0,0]") "}", 4, "does not fit"},
     {"{\"t\":" T("\"F32\"", "[9223372036854775808]", "[0,0]") "}", 4, "too big integer"},
-    {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets: expected two integers"},
-    {"{\"t\":" T("\"F32\"", "[1]", "[0]") "}", 4, "data_offsets: expected two integers"},
-    {"{\"t\":" T("\"F32\"", "[1]", "[0,4,8]") "}", 8, "data_offsets: expected two integers"},
+    {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4,
+     "data_offsets: missing, expected two integers"},
+    {"{\"t\":" T("\"F32\"", "[1]", "[0]") "}", 4, "data_offsets: an array of 1, expected two"},
+    {"{\"t\":" T("\"F32\"", "[1]", "[0,4,8]") "}", 8, "data_offsets: an array of 3, expected two"},
     {"{\"t\":" T("\"F32\"", "[1]", "[-4,0]") "}", 4, "data_offsets: -4"},
     {"{\"t\":" T("\"F32\"", "[1]", "[4,0]") "}", 4, "data_offsets: [4, 0] outside"},
     {"{\"t\":" T("\"F32\"", "[1]", "[0,4]") "}", 3, "data_offsets: [0, 4] outside the 3 bytes"},
@@ -141,7 +142,7 @@ static void refuses_malformed_lengths(void **state)
         {"8:0xffffffffffffffff r:{}", "header of 18446744073709551615 bytes"},
         {"8:0x7ffffffffffffff8 r:{}", "header of"},
         {"8:100000001 r:{}", "header of 100000001 bytes"},
-        {"8:0 r:{}", "does not start with {"},
+        {"8:0 r:{}", "the header starts with byte 0x00"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         skv_buf b;
@@ -345,11 +346,11 @@ static void shards_and_their_index(void **state)
     static const struct {
         const char *index, *expected;
     } cases[] = {
-        {"[]", "weight_map: expected an object"},
-        {"{\"weight_map\":[]}", "weight_map: expected an object"},
+        {"[]", "weight_map: missing, expected an object"},
+        {"{\"weight_map\":[]}", "weight_map: an array of 0, expected an object"},
         {"{\"weight_map\":{}}", "weight_map: 0 files"},
-        {"{\"weight_map\":{\"b\":7}}", "weight_map: b: expected a file name"},
-        {"{\"weight_map\":{\"b\":\"../x\"}}", "weight_map: b: expected a file name"},
+        {"{\"weight_map\":{\"b\":7}}", "weight_map: b: 7, expected a file name"},
+        {"{\"weight_map\":{\"b\":\"../x\"}}", "weight_map: b: \"../x\", expected a file name"},
         {"{\"weight_map\":{\"b\":\"/etc/passwd\"}}", "expected a file name"},
         {"{\"weight_map\":{\"b\":\".hidden\"}}", "expected a file name"},
         {"{\"weight_map\":{\"b\":\"absent.safetensors\"}}", "absent.safetensors: cannot open"},

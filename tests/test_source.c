@@ -172,14 +172,15 @@ static void gguf_that_is_no_model(void **state)
         {"r:GGUF 4:3 8:0 8:6 " KEYS, "token_embd.weight: missing"},
         {"r:GGUF 4:3 8:0 8:7 " KEYS "s:split.count 4:2 b:3 b:0", "split.count: 3"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.expert_count 4:4 4:8 " EMBEDDING,
-         "mixtures of experts"},
+         "llama.expert_count: 8: mixtures of experts"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.value_length 4:4 4:8 " EMBEDDING,
          "value_length: 8, expected 4"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS
          "s:llama.attention.head_count_kv 4:9 4:4 8:2 4:1 4:1 " EMBEDDING,
          "head_count_kv: 2 values, expected 1"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.head_count_kv 4:9 4:5 8:1 4:-1 " EMBEDDING,
-         "0 key-value heads do not divide 2"},
+         "llama.attention.head_count_kv 0 (layer 0), expected a divisor of "
+         "llama.attention.head_count 2"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.head_count_kv 4:9 4:8 8:1 s:x " EMBEDDING,
          "type ARRAY, expected an integer"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.rope.scaling.type 4:8 s:yarn " EMBEDDING,
@@ -187,15 +188,17 @@ static void gguf_that_is_no_model(void **state)
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.rope.dimension_count 4:4 4:2 " EMBEDDING,
          "dimension_count: 2, expected the head dimension 4"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.rope.freq_base 4:6 4:0x7fc00000 " EMBEDDING,
-         "rope_theta nan"},
+         "llama.rope.freq_base nan"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.layer_norm_rms_epsilon 4:8 s:x " EMBEDDING,
          "type STRING, expected a number"},
         {"r:GGUF 4:3 8:2 8:6 " KEYS "s:rope_freqs.weight 4:1 8:3 4:0 8:0 "
          "s:token_embd.weight 4:2 8:8 8:4 4:0 8:32 p:32 z:160",
          "rope_freqs.weight: 3 values, expected 2"},
         {"r:GGUF 4:3 8:1 8:6 " KEYS "s:token_embd.weight 4:2 8:9 8:3 4:0 8:0 p:32 z:128",
-         "model.embed_tokens.weight: shape [3,9], expected [3,8]"},
-        {"r:GGUF 4:3 8:1 8:6 " KEYS EMBEDDING, "model.norm.weight: missing"},
+         "model.embed_tokens.weight: shape [3,9], expected [token_embd.weight 3, "
+         "llama.embedding_length 8]"},
+        {"r:GGUF 4:3 8:1 8:6 " KEYS EMBEDDING,
+         "model.norm.weight: missing, llama.block_count is 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         skv_buf b;
@@ -490,6 +493,22 @@ static void refuse_plan(const char *folder, plan *p, const char *config, const c
     if (!strstr(err.text, expected)) fail_msg("%s\n  expected %s", err.text, expected);
 }
 
+/* The field of config.json that the rows of a matrix follow from. */
+static const char *row_field(const char *name)
+{
+    static const char *const fields[][2] = {{"embed_tokens", "vocab_size"},
+                                            {"lm_head", "vocab_size"},
+                                            {"q_proj", "num_attention_heads * head_dim"},
+                                            {"k_proj", "num_key_value_heads * head_dim"},
+                                            {"v_proj", "num_key_value_heads * head_dim"},
+                                            {"gate_proj", "intermediate_size"},
+                                            {"up_proj", "intermediate_size"}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (strstr(name, fields[i][0])) return fields[i][1];
+    }
+    return "hidden_size";
+}
+
 static void shapes_that_do_not_fit(void **state)
 {
     plan p;
@@ -503,11 +522,16 @@ static void shapes_that_do_not_fit(void **state)
         p.tensors[i].columns++;
         size_t rows = saved.part_rows[0];
         if (saved.n_dims == 1) {
-            (void)snprintf(expected, sizeof expected, "%s: shape [%zu], expected [%zu]", saved.name,
-                           saved.columns + 1, saved.columns);
+            (void)snprintf(expected, sizeof expected, "%s: shape [%zu], expected [hidden_size %zu]",
+                           saved.name, saved.columns + 1, saved.columns);
         } else {
-            (void)snprintf(expected, sizeof expected, "%s: shape [%zu,%zu], expected [%zu,%zu]",
-                           saved.name, rows, saved.columns + 1, rows, saved.columns);
+            (void)snprintf(expected, sizeof expected,
+                           "%s: shape [%zu,%zu], expected [%s %zu, %s %zu]", saved.name, rows,
+                           saved.columns + 1, row_field(saved.name), rows,
+                           strstr(saved.name, "o_proj")      ? "num_attention_heads * head_dim"
+                           : strstr(saved.name, "down_proj") ? "intermediate_size"
+                                                             : "hidden_size",
+                           saved.columns);
         }
         refuse_plan(*state, &p, config, expected);
         (void)snprintf(p.tensors[i].name, sizeof saved.name, "renamed");

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* madvise */
 #include "base/file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -35,18 +36,57 @@ skv_status skv_file_map_open(const char *path, skv_file_map *map, skv_error *err
     SKV_TRY(open_regular(path, &fd, &size, err));
     void *data = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int saved = errno;
+    *map = (skv_file_map){.fd = fd, .path = skv_strndup(path, strlen(path))};
+    skv_status status = SKV_OK;
+    if (data == MAP_FAILED) {
+        status = skv_fail(err, SKV_IO, "%s: cannot map %zu bytes: %s", path, size, strerror(saved));
+    } else {
+        map->data = data;
+        map->size = size;
+    }
+    if (status == SKV_OK && !map->path) {
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory", path);
+    }
+    if (status == SKV_OK) return SKV_OK;
     (void)close(fd);
-    SKV_REQUIRE(data != MAP_FAILED, err, SKV_IO, "%s: cannot map %zu bytes: %s", path, size,
-                strerror(saved));
-    map->data = data;
-    map->size = size;
-    return SKV_OK;
+    map->fd = -1;
+    skv_file_map_close(map);
+    return status;
 }
 
 void skv_file_map_close(skv_file_map *map)
 {
     if (map->data) (void)munmap((void *)(uintptr_t)map->data, map->size);
+    if (map->path && map->fd >= 0) (void)close(map->fd);
+    skv_free(map->path);
     *map = (skv_file_map){0};
+}
+
+skv_status skv_file_map_check(const skv_file_map *map, skv_error *err)
+{
+    struct stat info;
+    SKV_REQUIRE(fstat(map->fd, &info) == 0, err, SKV_IO, "%s: cannot ask its size: %s", map->path,
+                strerror(errno));
+    SKV_REQUIRE((size_t)info.st_size >= map->size, err, SKV_IO,
+                "%s: became shorter while in use: %zu bytes, it had %zu", map->path,
+                (size_t)info.st_size, map->size);
+    return SKV_OK;
+}
+
+skv_status skv_file_map_fetch(const skv_file_map *map, const void *at, size_t n_bytes, void *out,
+                              skv_error *err)
+{
+    size_t offset = (size_t)((const unsigned char *)at - map->data), done = 0;
+    assert(offset <= map->size && n_bytes <= map->size - offset);
+    while (done < n_bytes) {
+        ssize_t n =
+            pread(map->fd, (unsigned char *)out + done, n_bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        SKV_REQUIRE(n > 0, err, SKV_IO, "%s: byte %zu: cannot read: %s", map->path, offset + done,
+                    n < 0 ? strerror(errno) : "the file became shorter while in use");
+        done += (size_t)n;
+    }
+    return SKV_OK;
 }
 
 void skv_file_map_forget(const void *data, size_t n_bytes)

@@ -8,14 +8,27 @@
 
 #include "base/fail.h"
 
+/*
+ * A file may become shorter while it is mapped (somebody writes a new one over it), and touching a
+ * page behind its new end would kill the process. A library cannot catch that: what is read once is
+ * read through the map with a check before and after, what is read for as long as a program runs is
+ * fetched.
+ */
 typedef struct skv_file_map {
     const unsigned char *data; /* owned; NULL when size is 0 */
     size_t size;               /* bytes, as the file was when it was opened */
+    char *path;                /* owned; NULL: nothing is open */
+    int fd;                    /* owned */
 } skv_file_map;
 
 /** Maps a regular file read-only. */
 SKV_MUST_CHECK skv_status skv_file_map_open(const char *path, skv_file_map *map, skv_error *err);
 void skv_file_map_close(skv_file_map *map);
+/** Whether the file is still as long as it was, in one call to the system. */
+SKV_MUST_CHECK skv_status skv_file_map_check(const skv_file_map *map, skv_error *err);
+/** Copies n_bytes at `at`, a place inside the map, out of the file and not through the map. */
+SKV_MUST_CHECK skv_status skv_file_map_fetch(const skv_file_map *map, const void *at,
+                                             size_t n_bytes, void *out, skv_error *err);
 /** Lets the system drop the resident pages of this range of a map; they are read again on use. */
 void skv_file_map_forget(const void *data, size_t n_bytes);
 

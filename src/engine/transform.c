@@ -69,8 +69,9 @@ static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out
         status = skv_fail(err, SKV_MEMORY, "%s: no memory for %zu rows", m->name, n);
     }
     for (size_t i = 0; status == SKV_OK && i < m->n_from; i++) {
-        skv_tensor_read_rows(m->from[i], row0, n, rows);
-        for (size_t j = 0; j < n_elements; j++) sum[j] += rows[j] / (float)m->n_from;
+        status = skv_tensor_read_checked(m->from[i], row0, n, rows, err);
+        for (size_t j = 0; status == SKV_OK && j < n_elements; j++)
+            sum[j] += rows[j] / (float)m->n_from;
     }
     if (status == SKV_OK) {
         for (size_t j = 0; m->offset != 0.0f && j < n_elements; j++) sum[j] += m->offset;

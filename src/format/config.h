@@ -56,6 +56,7 @@ typedef struct skv_layer_shape {
 
 typedef struct skv_config {
     char architecture[64];   /* model_type: "llama", "qwen2_swiftkv", "gemma3_text", ... */
+    const char *gguf;        /* constant: GGUF's name of it, where that was read; else NULL */
     char dtype[16];          /* the weights' type as config.json says it, or "" */
     size_t n_layers;         /* L */
     size_t hidden;           /* D */

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "format/config_field.h"
 
 skv_status skv_config_set_layers(skv_config *c, size_t n_layers, skv_layer_shape shape,
                                  const char *name, skv_error *err)
 {
     SKV_REQUIRE(n_layers >= 1 && n_layers <= SKV_LAYERS_MAX, err, SKV_RANGE,
-                "%s: number of layers %zu, expected 1 to %d", name, n_layers, SKV_LAYERS_MAX);
+                "%s: %s %zu, expected 1 to %d", name,
+                skv_config_field_name(c, SKV_FIELD_LAYERS).text, n_layers, SKV_LAYERS_MAX);
     skv_layer_shape *layers = skv_alloc(n_layers, sizeof *layers);
     SKV_REQUIRE(layers, err, SKV_MEMORY, "%s: no memory for %zu layers", name, n_layers);
     for (size_t i = 0; i < n_layers; i++) layers[i] = shape;

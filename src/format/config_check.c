@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "format/config.h"
+#include "format/config_field.h"
 
 /* Far beyond any published model, and small enough that products of two never overflow. */
 enum {
@@ -22,76 +22,104 @@ void skv_config_release(skv_config *c)
     *c = (skv_config){0};
 }
 
-static skv_status check_size(size_t value, size_t max, const char *what, const char *name,
-                             skv_error *err)
+typedef struct checker {
+    const skv_config *c;
+    const char *name; /* of the file */
+    skv_error *err;
+} checker;
+
+static skv_status check_size(const checker *k, skv_config_field field, size_t value, size_t max)
 {
-    SKV_REQUIRE(value >= 1 && value <= max, err, SKV_RANGE, "%s: %s %zu, expected 1 to %zu", name,
-                what, value, max);
+    SKV_REQUIRE(value >= 1 && value <= max, k->err, SKV_RANGE, "%s: %s %zu, expected 1 to %zu",
+                k->name, skv_config_field_name(k->c, field).text, value, max);
     return SKV_OK;
 }
 
-static skv_status check_positive(double value, const char *what, const char *name, skv_error *err)
+static skv_status check_positive(const checker *k, const char *what, double value)
 {
-    SKV_REQUIRE(isfinite(value) && value > 0.0 && value < 1e30, err, SKV_RANGE,
-                "%s: %s %g, expected a positive number", name, what, value);
+    SKV_REQUIRE(isfinite(value) && value > 0.0 && value < 1e30, k->err, SKV_RANGE,
+                "%s: %s %g, expected a positive number", k->name, what, value);
     return SKV_OK;
 }
 
-static skv_status check_factors(const float *factors, size_t n, const char *name, skv_error *err)
+static skv_status check_field(const checker *k, skv_config_field field, double value)
+{
+    return check_positive(k, skv_config_field_name(k->c, field).text, value);
+}
+
+static skv_status check_softcap(const checker *k, skv_config_field field, double value)
+{
+    SKV_REQUIRE(isfinite(value) && value >= 0.0, k->err, SKV_RANGE, "%s: %s %g, expected 0 or more",
+                k->name, skv_config_field_name(k->c, field).text, value);
+    return SKV_OK;
+}
+
+static skv_status check_factors(const checker *k, const char *what, const float *factors, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         double value = (double)factors[i];
-        SKV_REQUIRE(isfinite(value) && value > 0.0, err, SKV_RANGE,
-                    "%s: rope factor %zu is %g, expected a positive number", name, i, value);
+        SKV_REQUIRE(isfinite(value) && value > 0.0, k->err, SKV_RANGE,
+                    "%s: %s[%zu] %g, expected a positive number", k->name, what, i, value);
     }
     return SKV_OK;
 }
 
-static skv_status check_rope(const skv_rope *rope, size_t head_dim, const char *name,
-                             skv_error *err)
+static skv_status check_llama3(const checker *k, const skv_rope *rope)
 {
-    SKV_TRY(check_positive(rope->theta, "rope_theta", name, err));
-    SKV_TRY(check_positive(rope->factor, "rope factor", name, err));
-    SKV_TRY(check_positive(rope->attention_factor, "rope attention_factor", name, err));
-    SKV_REQUIRE(rope->n_rot >= 2 && rope->n_rot % 2 == 0 && rope->n_rot <= head_dim, err, SKV_RANGE,
-                "%s: %zu rotated dimensions of %zu, expected an even number", name, rope->n_rot,
+    SKV_TRY(check_positive(k, "low_freq_factor", rope->low_freq_factor));
+    SKV_TRY(check_positive(k, "high_freq_factor", rope->high_freq_factor));
+    SKV_REQUIRE(rope->high_freq_factor > rope->low_freq_factor, k->err, SKV_RANGE,
+                "%s: high_freq_factor %g, expected above low_freq_factor %g", k->name,
+                rope->high_freq_factor, rope->low_freq_factor);
+    return SKV_OK;
+}
+
+static skv_status check_rope(const checker *k, const skv_rope *rope)
+{
+    size_t head_dim = k->c->head_dim;
+    SKV_TRY(check_field(k, SKV_FIELD_THETA, rope->theta));
+    SKV_TRY(check_field(k, SKV_FIELD_FACTOR, rope->factor));
+    SKV_TRY(check_field(k, SKV_FIELD_ATTENTION_FACTOR, rope->attention_factor));
+    SKV_REQUIRE(rope->n_rot >= 2 && rope->n_rot % 2 == 0 && rope->n_rot <= head_dim, k->err,
+                SKV_RANGE, "%s: %s: %zu rotated dimensions of %zu, expected an even number",
+                k->name, skv_config_field_name(k->c, SKV_FIELD_ROTATED).text, rope->n_rot,
                 head_dim);
-    if (rope->scaling == SKV_ROPE_LLAMA3) {
-        SKV_TRY(check_positive(rope->low_freq_factor, "rope low_freq_factor", name, err));
-        SKV_TRY(check_positive(rope->high_freq_factor, "rope high_freq_factor", name, err));
-        SKV_REQUIRE(rope->high_freq_factor > rope->low_freq_factor, err, SKV_RANGE,
-                    "%s: rope high_freq_factor %g, expected above low_freq_factor %g", name,
-                    rope->high_freq_factor, rope->low_freq_factor);
-    }
+    if (rope->scaling == SKV_ROPE_LLAMA3) SKV_TRY(check_llama3(k, rope));
     if (rope->scaling == SKV_ROPE_LLAMA3 || rope->scaling == SKV_ROPE_LONGROPE) {
-        SKV_TRY(check_size(rope->original_context, CONTEXT_MAX, "original_max_position_embeddings",
-                           name, err));
+        SKV_TRY(check_size(k, SKV_FIELD_ORIGINAL_CONTEXT, rope->original_context, CONTEXT_MAX));
     }
     if (rope->scaling == SKV_ROPE_LONGROPE || rope->scaling == SKV_ROPE_FACTORS) {
         SKV_REQUIRE(rope->n_factors == rope->n_rot / 2 && rope->n_factors <= SKV_ROPE_FACTORS_MAX,
-                    err, SKV_RANGE, "%s: %zu rope factors, expected %zu (at most %d)", name,
+                    k->err, SKV_RANGE, "%s: %zu rope factors, expected %zu (at most %d)", k->name,
                     rope->n_factors, rope->n_rot / 2, SKV_ROPE_FACTORS_MAX);
-        SKV_TRY(check_factors(rope->long_factor, rope->n_factors, name, err));
+        SKV_TRY(check_factors(k, "long_factor", rope->long_factor, rope->n_factors));
     }
-    if (rope->scaling == SKV_ROPE_LONGROPE) {
-        SKV_TRY(check_factors(rope->short_factor, rope->n_factors, name, err));
-    }
+    if (rope->scaling != SKV_ROPE_LONGROPE) return SKV_OK;
+    return check_factors(k, "short_factor", rope->short_factor, rope->n_factors);
+}
+
+/* A size of one layer; in most files one field speaks for all of them. */
+static skv_status check_layer_size(const checker *k, size_t i, skv_config_field field, size_t value,
+                                   size_t max)
+{
+    SKV_REQUIRE(value >= 1 && value <= max, k->err, SKV_RANGE,
+                "%s: %s %zu (layer %zu), expected 1 to %zu", k->name,
+                skv_config_field_name(k->c, field).text, value, i, max);
     return SKV_OK;
 }
 
-static skv_status check_layers(const skv_config *c, const char *name, skv_error *err)
+static skv_status check_layers(const checker *k)
 {
-    for (size_t i = 0; i < c->n_layers; i++) {
-        const skv_layer_shape *l = &c->layers[i];
-        SKV_REQUIRE(l->n_heads >= 1 && l->n_heads <= HEADS_MAX, err, SKV_RANGE,
-                    "%s: layer %zu: %zu heads, expected 1 to %d", name, i, l->n_heads, HEADS_MAX);
-        SKV_REQUIRE(l->n_kv_heads >= 1 && l->n_heads % l->n_kv_heads == 0, err, SKV_RANGE,
-                    "%s: layer %zu: %zu key-value heads do not divide %zu heads", name, i,
-                    l->n_kv_heads, l->n_heads);
-        SKV_REQUIRE(l->ffn >= 1 && l->ffn <= FFN_MAX, err, SKV_RANGE,
-                    "%s: layer %zu: intermediate size %zu, expected 1 to %d", name, i, l->ffn,
-                    FFN_MAX);
-        SKV_REQUIRE(l->i_rope < 2, err, SKV_RANGE, "%s: layer %zu: rope %zu", name, i, l->i_rope);
+    for (size_t i = 0; i < k->c->n_layers; i++) {
+        const skv_layer_shape *l = &k->c->layers[i];
+        SKV_TRY(check_layer_size(k, i, SKV_FIELD_HEADS, l->n_heads, HEADS_MAX));
+        SKV_REQUIRE(l->n_kv_heads >= 1 && l->n_heads % l->n_kv_heads == 0, k->err, SKV_RANGE,
+                    "%s: %s %zu (layer %zu), expected a divisor of %s %zu", k->name,
+                    skv_config_field_name(k->c, SKV_FIELD_KV_HEADS).text, l->n_kv_heads, i,
+                    skv_config_field_name(k->c, SKV_FIELD_HEADS).text, l->n_heads);
+        SKV_TRY(check_layer_size(k, i, SKV_FIELD_FFN, l->ffn, FFN_MAX));
+        SKV_REQUIRE(l->i_rope < 2, k->err, SKV_RANGE, "%s: layer %zu: rope %zu", k->name, i,
+                    l->i_rope);
     }
     return SKV_OK;
 }
@@ -101,9 +129,9 @@ static skv_status check_swiftkv(const skv_config *c, const char *name, skv_error
     SKV_REQUIRE(c->kv_layers >= 1 && c->kv_layers <= c->n_layers, err, SKV_RANGE,
                 "%s: num_key_value_layers %zu, expected 1 to %zu", name, c->kv_layers, c->n_layers);
     SKV_REQUIRE(c->kv_group >= 1 && (c->n_layers - c->kv_layers) % c->kv_group == 0, err, SKV_RANGE,
-                "%s: key_value_group_size %zu does not divide the %zu layers above "
-                "num_key_value_layers",
-                name, c->kv_group, c->n_layers - c->kv_layers);
+                "%s: key_value_group_size %zu, expected a divisor of the %zu layers above "
+                "num_key_value_layers %zu",
+                name, c->kv_group, c->n_layers - c->kv_layers, c->kv_layers);
     /* Layers that share one K,V must agree on its shape and how it is rotated. */
     for (size_t i = c->kv_layers; i < c->n_layers; i++) {
         const skv_layer_shape *l = &c->layers[i];
@@ -117,23 +145,23 @@ static skv_status check_swiftkv(const skv_config *c, const char *name, skv_error
 
 skv_status skv_config_check(const skv_config *c, const char *name, skv_error *err)
 {
-    SKV_TRY(check_size(c->n_layers, SKV_LAYERS_MAX, "number of layers", name, err));
-    SKV_TRY(check_size(c->hidden, HIDDEN_MAX, "hidden_size", name, err));
-    SKV_TRY(check_size(c->head_dim, HEAD_DIM_MAX, "head_dim", name, err));
-    SKV_TRY(check_size(c->vocab, VOCAB_MAX, "vocab_size", name, err));
-    SKV_TRY(check_size(c->context, CONTEXT_MAX, "max_position_embeddings", name, err));
+    checker k = {c, name, err};
+    SKV_TRY(check_size(&k, SKV_FIELD_LAYERS, c->n_layers, SKV_LAYERS_MAX));
+    SKV_TRY(check_size(&k, SKV_FIELD_HIDDEN, c->hidden, HIDDEN_MAX));
+    SKV_TRY(check_size(&k, SKV_FIELD_HEAD_DIM, c->head_dim, HEAD_DIM_MAX));
+    SKV_TRY(check_size(&k, SKV_FIELD_VOCAB, c->vocab, VOCAB_MAX));
+    SKV_TRY(check_size(&k, SKV_FIELD_CONTEXT, c->context, CONTEXT_MAX));
     SKV_REQUIRE(c->layers, err, SKV_ARGUMENT, "%s: no layers", name);
-    SKV_TRY(check_layers(c, name, err));
-    SKV_TRY(check_rope(&c->ropes[0], c->head_dim, name, err));
-    SKV_TRY(check_rope(&c->ropes[1], c->head_dim, name, err));
-    SKV_TRY(check_positive(c->norm_eps, "norm epsilon", name, err));
-    SKV_TRY(check_positive(c->attention_scale, "attention scale", name, err));
-    SKV_TRY(check_positive(c->embedding_scale, "embedding scale", name, err));
-    SKV_REQUIRE(isfinite(c->attention_softcap) && c->attention_softcap >= 0.0, err, SKV_RANGE,
-                "%s: attn_logit_softcapping %g, expected 0 or more", name, c->attention_softcap);
-    SKV_REQUIRE(isfinite(c->final_softcap) && c->final_softcap >= 0.0, err, SKV_RANGE,
-                "%s: final_logit_softcapping %g, expected 0 or more", name, c->final_softcap);
+    SKV_TRY(check_layers(&k));
+    SKV_TRY(check_rope(&k, &c->ropes[0]));
+    SKV_TRY(check_rope(&k, &c->ropes[1]));
+    SKV_TRY(check_field(&k, SKV_FIELD_EPS, c->norm_eps));
+    SKV_TRY(check_field(&k, SKV_FIELD_SCALE, c->attention_scale));
+    SKV_TRY(check_positive(&k, "embedding scale", c->embedding_scale));
+    SKV_TRY(check_softcap(&k, SKV_FIELD_ATTENTION_SOFTCAP, c->attention_softcap));
+    SKV_TRY(check_softcap(&k, SKV_FIELD_FINAL_SOFTCAP, c->final_softcap));
     SKV_REQUIRE(c->n_eos <= SKV_EOS_MAX && c->bos >= -1 && c->bos < (int32_t)c->vocab, err,
-                SKV_RANGE, "%s: bos_token_id %d, expected below %zu", name, (int)c->bos, c->vocab);
+                SKV_RANGE, "%s: %s %d, expected below %zu", name,
+                skv_config_field_name(c, SKV_FIELD_BOS).text, (int)c->bos, c->vocab);
     return check_swiftkv(c, name, err);
 }

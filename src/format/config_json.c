@@ -143,6 +143,15 @@ static double double_or_null(skv_json_reader *r, const char *key, double absent)
     return skv_json_double(r, key, is_null ? 0.0 : absent);
 }
 
+/* A file that is not an object. */
+static void refuse_root(skv_json_reader *r, const json_t *root)
+{
+    char shown[SKV_JSON_SHOWN];
+    skv_json_show(root, shown);
+    r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s, expected a JSON object", r->name, shown);
+    r->object = NULL;
+}
+
 /* One id or a list of ids. An absent key leaves `fallback`, an explicit null none. */
 static void read_eos(skv_json_reader *r, skv_config *c, int fallback)
 {
@@ -154,19 +163,18 @@ static void read_eos(skv_json_reader *r, skv_config *c, int fallback)
     } else if (json_is_array(value)) {
         for (size_t i = 0; i < json_array_size(value); i++) {
             const json_t *id = json_array_get(value, i);
-            if (!json_is_integer(id)) fail(r, SKV_FORMAT, "eos_token_id", "expected integers");
+            if (!json_is_integer(id)) skv_json_refuse(r, "eos_token_id", id, "integers");
             skv_config_add_eos(c, json_integer_value(id));
         }
     } else {
-        fail(r, SKV_FORMAT, "eos_token_id", "expected an integer or a list");
+        skv_json_refuse(r, "eos_token_id", value, "an integer or a list");
     }
 }
 
 static void read_bos(skv_json_reader *r, skv_config *c, int fallback)
 {
     const json_t *value = skv_json_get(r, "bos_token_id");
-    if (value && !json_is_integer(value))
-        fail(r, SKV_FORMAT, "bos_token_id", "expected an integer");
+    if (value && !json_is_integer(value)) skv_json_refuse(r, "bos_token_id", value, "an integer");
     if (!value && skv_json_has(r, "bos_token_id")) fallback = -1;
     skv_config_set_bos(c, value ? json_integer_value(value) : fallback);
 }
@@ -199,7 +207,7 @@ static bool is_windowed(skv_json_reader *r, const family *f, size_t i)
         if (strcmp(f->model_type, "gemma2") == 0) return i % 2 == 0;
         pattern = skv_json_size(r, "_sliding_window_pattern", 6, SIZE_MAX / 2);
         pattern = skv_json_size(r, "sliding_window_pattern", pattern, SIZE_MAX / 2);
-        if (!pattern) fail(r, SKV_RANGE, "sliding_window_pattern", "0");
+        if (!pattern) fail(r, SKV_RANGE, "sliding_window_pattern", "0, expected 1 or more");
         return pattern && (i + 1) % pattern != 0;
     case WINDOW_NEVER:
     default: return false;
@@ -212,7 +220,9 @@ static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
     const char *type = json_string_value(json_array_get(types, i));
     if (type && strcmp(type, "sliding_attention") == 0) return true;
     if (!type || strcmp(type, "full_attention") != 0) {
-        fail(r, SKV_UNSUPPORTED, "layer_types: not supported", type ? type : "not text");
+        char shown[SKV_JSON_SHOWN];
+        skv_json_show(json_array_get(types, i), shown);
+        fail(r, SKV_UNSUPPORTED, "layer_types: not supported", shown);
     }
     return false;
 }
@@ -227,7 +237,7 @@ static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
         types = skv_json_get(r, "layer_types");
     }
     if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
-        fail(r, SKV_FORMAT, "layer_types", "expected one entry a layer");
+        skv_json_refuse(r, "layer_types", types, "one entry a layer");
         return;
     }
     bool two_ropes = strcmp(f->model_type, "gemma3_text") == 0;
@@ -275,6 +285,11 @@ static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
     c->attention_softcap = double_or_null(r, "attn_logit_softcapping", f->attention_softcap);
     c->final_softcap = double_or_null(r, "final_logit_softcapping", f->final_softcap);
     double scalar = skv_json_double(r, "query_pre_attn_scalar", 256.0);
+    if (!(scalar > 0.0) && r->status == SKV_OK) {
+        r->status =
+            skv_fail(r->err, SKV_RANGE, "%s: query_pre_attn_scalar: %g, expected a positive number",
+                     r->name, scalar);
+    }
     c->attention_scale = scalar > 0.0 ? 1.0 / sqrt(scalar) : 0.0;
     c->embedding_scale = skv_gemma_embedding_scale(c->hidden, c->dtype);
     if (skv_json_bool(r, "use_bidirectional_attention", false)) {
@@ -294,7 +309,7 @@ static void read_shape(skv_json_reader *r, const family *f, skv_config *c)
                                     f->n_kv_heads ? f->n_kv_heads : shape.n_heads, shape.n_heads);
     shape.ffn = skv_json_size(r, "intermediate_size", f->ffn, SIZE_MAX / 2);
     if (!shape.n_heads) {
-        fail(r, SKV_RANGE, "num_attention_heads", "0");
+        fail(r, SKV_RANGE, "num_attention_heads", "0, expected 1 or more");
         return;
     }
     size_t derived = c->hidden / shape.n_heads;
@@ -365,8 +380,10 @@ static void refuse_extras(skv_json_reader *r)
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         const json_t *value = skv_json_get(r, experts[i]);
-        if (json_integer_value(value) > 1) {
-            fail(r, SKV_UNSUPPORTED, experts[i], "mixtures of experts are not supported");
+        if (json_integer_value(value) > 1 && r->status == SKV_OK) {
+            r->status = skv_fail(r->err, SKV_UNSUPPORTED,
+                                 "%s: %s: %lld: mixtures of experts are not supported", r->name,
+                                 experts[i], (long long)json_integer_value(value));
         }
     }
 }
@@ -428,7 +445,7 @@ skv_status skv_config_parse(const char *json, size_t n, const char *name, skv_co
     if (json_is_object(root)) {
         read_config(&r, &c);
     } else {
-        r.status = skv_fail(err, SKV_FORMAT, "%s: expected a JSON object", name);
+        refuse_root(&r, root);
     }
     json_decref(root);
     skv_status status = r.status == SKV_OK ? skv_config_check(&c, name, err) : r.status;
@@ -447,7 +464,7 @@ skv_status skv_config_parse_generation(const char *json, size_t n, const char *n
     SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
     skv_json_reader r = {root, name, err, SKV_OK};
     if (!json_is_object(root)) {
-        r.status = skv_fail(err, SKV_FORMAT, "%s: expected a JSON object", name);
+        refuse_root(&r, root);
     }
     skv_config copy = *c; /* results are set only on success */
     read_eos(&r, &copy, -1);

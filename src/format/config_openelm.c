@@ -41,7 +41,7 @@ static double multiplier(skv_json_reader *r, const char *key, size_t i, size_t n
         return round_to_cents(first + (double)i * ((last - first) / (double)(n_layers - 1)));
     }
     if (n != n_layers) {
-        fail(r, SKV_FORMAT, key, "expected one value, two, or one a layer");
+        skv_json_refuse(r, key, value, "one value, two, or one a layer");
         return 1.0;
     }
     return skv_json_double_of(r, json_array_get(value, i), key);
@@ -62,7 +62,7 @@ static size_t listed(skv_json_reader *r, const char *key, size_t i, size_t n_lay
     const json_t *list = skv_json_get(r, key);
     if (!list) return 0;
     if (!json_is_array(list) || json_array_size(list) != n_layers) {
-        fail(r, SKV_FORMAT, key, "expected one value a layer");
+        skv_json_refuse(r, key, list, "one value a layer");
         return 0;
     }
     return skv_json_size_of(r, json_array_get(list, i), key, 1 << 20);
@@ -81,7 +81,7 @@ static void read_layer(skv_json_reader *r, skv_config *c, size_t i, size_t n_gro
     if (!l->n_kv_heads) l->n_kv_heads = l->n_heads / n_groups;
     size_t divisor = skv_json_size(r, "ffn_dim_divisor", 256, 1 << 20);
     if (!divisor) {
-        fail(r, SKV_RANGE, "ffn_dim_divisor", "0");
+        fail(r, SKV_RANGE, "ffn_dim_divisor", "0, expected 1 or more");
         return;
     }
     l->ffn = make_divisible(hidden * multiplier(r, "ffn_multipliers", i, c->n_layers), divisor);
@@ -95,10 +95,11 @@ static void refuse_variants(skv_json_reader *r)
     }
     const char *act = skv_json_text(r, "activation_fn_name", "swish");
     if (strcmp(act, "swish") != 0 && strcmp(act, "silu") != 0) {
-        fail(r, SKV_UNSUPPORTED, "activation_fn_name", "not supported, expected swish");
+        skv_json_refuse(r, "activation_fn_name", skv_json_get(r, "activation_fn_name"), "swish");
     }
-    if (strcmp(skv_json_text(r, "normalization_layer_name", "rms_norm"), "rms_norm") != 0) {
-        fail(r, SKV_UNSUPPORTED, "normalization_layer_name", "not supported, expected rms_norm");
+    const char *norm = "normalization_layer_name";
+    if (strcmp(skv_json_text(r, norm, "rms_norm"), "rms_norm") != 0) {
+        skv_json_refuse(r, norm, skv_json_get(r, norm), "rms_norm");
     }
 }
 
@@ -120,9 +121,8 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c)
         .factor = 1.0,
         .attention_factor = 1.0,
     };
-    if (!n_groups || !c->head_dim) {
-        fail(r, SKV_RANGE, "num_gqa_groups, head_dim", "0");
-    }
+    if (!n_groups) fail(r, SKV_RANGE, "num_gqa_groups", "0, expected 1 or more");
+    if (!c->head_dim) fail(r, SKV_RANGE, "head_dim", "0, expected 1 or more");
     if (r->status != SKV_OK) return;
     r->status = skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, r->name, r->err);
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) read_layer(r, c, i, n_groups);

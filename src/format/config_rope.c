@@ -69,7 +69,7 @@ static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *
                (in->yarn_is_longrope && strcmp(kind, "yarn") == 0)) {
         read_longrope(r, in, out);
     } else {
-        fail(r, SKV_UNSUPPORTED, "rope_type: not supported:", kind);
+        fail(r, SKV_UNSUPPORTED, "rope_scaling: rope_type: not supported:", kind);
     }
 }
 
@@ -83,7 +83,11 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
     double partial = skv_json_double(&scaling, "partial_rotary_factor",
                                      skv_json_double(top, "partial_rotary_factor", 1.0));
     if (!(partial > 0.0 && partial <= 1.0)) {
-        fail(top, SKV_RANGE, "partial_rotary_factor:", "outside (0, 1]");
+        if (top->status == SKV_OK) {
+            top->status = skv_fail(top->err, SKV_RANGE,
+                                   "%s: partial_rotary_factor: %g, expected above 0, at most 1",
+                                   top->name, partial);
+        }
         partial = 1.0;
     }
     out->n_rot = (size_t)((double)in->head_dim * partial);

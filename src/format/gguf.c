@@ -367,7 +367,9 @@ static skv_status read_file(cursor *c, skv_gguf *g)
     uint32_t version = 0;
     size_t n_tensors = 0, n_values = 0;
     SKV_TRY(take(c, 4, "magic", &magic));
-    SKV_REQUIRE(memcmp(magic, "GGUF", 4) == 0, c->err, SKV_FORMAT, "%s: not a GGUF file", c->name);
+    SKV_REQUIRE(memcmp(magic, "GGUF", 4) == 0, c->err, SKV_FORMAT,
+                "%s: byte 0: magic: %02x %02x %02x %02x, not a GGUF file", c->name, magic[0],
+                magic[1], magic[2], magic[3]);
     SKV_TRY(take_u32(c, "version", &version));
     SKV_REQUIRE(version == 2 || version == 3, c->err, SKV_UNSUPPORTED,
                 "%s: GGUF version %u, expected 2 or 3, little endian", c->name, (unsigned)version);
@@ -422,6 +424,7 @@ skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err)
         return status;
     }
     g->map = map;
+    for (size_t i = 0; i < g->n_tensors; i++) g->tensors[i].file = &g->map;
     *out = g;
     return SKV_OK;
 }

@@ -286,10 +286,11 @@ static void read_sizes(reader *r, skv_config *c)
         keep(r,
              skv_fail(r->err, SKV_FORMAT, "%s: token_embd.weight: missing", skv_gguf_name(r->g)));
     }
-    if (get_size(r, "expert_count", 0) > 1) {
+    size_t n_experts = get_size(r, "expert_count", 0);
+    if (n_experts > 1) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
-                         "%s: %s.expert_count: mixtures of experts are not supported",
-                         skv_gguf_name(r->g), r->f->gguf));
+                         "%s: %s.expert_count: %zu: mixtures of experts are not supported",
+                         skv_gguf_name(r->g), r->f->gguf, n_experts));
     }
 }
 
@@ -326,7 +327,7 @@ skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *e
     reader r = {.g = g, .err = err};
     SKV_TRY(find_family(g, &r.f, err));
     SKV_TRY(refuse_split(g, err));
-    skv_config c = {.bos = -1};
+    skv_config c = {.bos = -1, .gguf = r.f->gguf};
     (void)snprintf(c.architecture, sizeof c.architecture, "%s", r.f->model_type);
     read_sizes(&r, &c);
     if (r.status == SKV_OK) {

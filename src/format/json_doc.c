@@ -68,17 +68,48 @@ bool skv_json_has(const skv_json_reader *r, const char *key)
     return r->object && json_object_get(r->object, key);
 }
 
-static void wrong_type(skv_json_reader *r, const char *key, const char *expected)
+void skv_json_show(const json_t *value, char out[SKV_JSON_SHOWN])
 {
+    enum { SHOWN = 40 };
+    const char *text = json_is_string(value) ? json_string_value(value) : "";
+    size_t n = strlen(text);
+    if (n > SHOWN) n = SHOWN;
+    while (n == SHOWN && n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
+        n--; /* whole characters */
+    if (!value) {
+        (void)snprintf(out, SKV_JSON_SHOWN, "missing");
+    } else if (json_is_string(value)) {
+        (void)snprintf(out, SKV_JSON_SHOWN, "\"%.*s\"", (int)n, text);
+    } else if (json_is_integer(value)) {
+        (void)snprintf(out, SKV_JSON_SHOWN, "%lld", (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+        (void)snprintf(out, SKV_JSON_SHOWN, "%#.6g", json_real_value(value));
+    } else if (json_is_array(value)) {
+        (void)snprintf(out, SKV_JSON_SHOWN, "an array of %zu", json_array_size(value));
+    } else if (json_is_object(value)) {
+        (void)snprintf(out, SKV_JSON_SHOWN, "an object of %zu", json_object_size(value));
+    } else {
+        (void)snprintf(out, SKV_JSON_SHOWN, "%s",
+                       json_is_null(value)   ? "null"
+                       : json_is_true(value) ? "true"
+                                             : "false");
+    }
+}
+
+void skv_json_refuse(skv_json_reader *r, const char *key, const json_t *value, const char *expected)
+{
+    char shown[SKV_JSON_SHOWN];
     if (r->status != SKV_OK) return;
-    r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s: expected %s", r->name, key, expected);
+    skv_json_show(value, shown);
+    r->status =
+        skv_fail(r->err, SKV_FORMAT, "%s: %s: %s, expected %s", r->name, key, shown, expected);
 }
 
 skv_json_reader skv_json_child(skv_json_reader *r, const char *key)
 {
     const json_t *value = skv_json_get(r, key);
     if (value && !json_is_object(value)) {
-        wrong_type(r, key, "an object");
+        skv_json_refuse(r, key, value, "an object");
         value = NULL;
     }
     return (skv_json_reader){value, r->name, r->err, r->status};
@@ -87,7 +118,7 @@ skv_json_reader skv_json_child(skv_json_reader *r, const char *key)
 size_t skv_json_size_of(skv_json_reader *r, const json_t *value, const char *key, size_t max)
 {
     if (!json_is_integer(value)) {
-        wrong_type(r, key, "an integer");
+        skv_json_refuse(r, key, value, "an integer");
         return 0;
     }
     json_int_t number = json_integer_value(value);
@@ -109,7 +140,7 @@ double skv_json_double_of(skv_json_reader *r, const json_t *value, const char *k
 {
     double number = json_number_value(value);
     if (json_is_number(value) && isfinite(number)) return number;
-    wrong_type(r, key, "a number");
+    skv_json_refuse(r, key, value, "a number");
     return 0;
 }
 
@@ -123,7 +154,7 @@ bool skv_json_bool(skv_json_reader *r, const char *key, bool fallback)
 {
     const json_t *value = skv_json_get(r, key);
     if (!value) return fallback;
-    if (!json_is_boolean(value)) wrong_type(r, key, "true or false");
+    if (!json_is_boolean(value)) skv_json_refuse(r, key, value, "true or false");
     return json_is_true(value);
 }
 
@@ -133,7 +164,7 @@ const char *skv_json_text(skv_json_reader *r, const char *key, const char *fallb
     if (!value) return fallback;
     const char *text = json_string_value(value);
     if (text && strlen(text) == json_string_length(value)) return text;
-    wrong_type(r, key, "text");
+    skv_json_refuse(r, key, value, "text");
     return fallback;
 }
 

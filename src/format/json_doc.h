@@ -33,6 +33,13 @@ typedef struct skv_json_reader {
     skv_status status; /* the first failure */
 } skv_json_reader;
 
+enum { SKV_JSON_SHOWN = 64 };
+/** The value as an error shows it: `"text"`, `-1.5`, `an array of 3`; "missing" for none. */
+void skv_json_show(const json_t *value, char out[SKV_JSON_SHOWN]);
+/** Fails with "NAME: KEY: VALUE, expected EXPECTED" unless something failed before. */
+void skv_json_refuse(skv_json_reader *r, const char *key, const json_t *value,
+                     const char *expected);
+
 /** The member, NULL when it is absent or null. */
 const json_t *skv_json_get(const skv_json_reader *r, const char *key);
 /** True when the member is there, even as null. */

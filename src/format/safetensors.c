@@ -95,10 +95,20 @@ static skv_status fail_in(skv_error *err, const char *file, const char *tensor, 
     return skv_fail_within(err, status, prefix);
 }
 
+static skv_status refuse_shape(const size_t *dims, size_t n_dims, skv_error *err)
+{
+    char text[96];
+    (void)skv_tensor_shape_text(dims, skv_min_size(n_dims, SKV_TENSOR_DIMS_MAX), text, sizeof text);
+    return skv_fail(err, SKV_FORMAT, "header: shape: %s: its size in bytes does not fit", text);
+}
+
 static skv_status read_shape(skv_json_reader *r, record *out, size_t *n_elements)
 {
     const json_t *shape = skv_json_get(r, "shape");
-    SKV_REQUIRE(json_is_array(shape), r->err, SKV_FORMAT, "shape: expected an array");
+    if (!json_is_array(shape)) {
+        skv_json_refuse(r, "shape", shape, "an array");
+        return r->status;
+    }
     size_t n = 1, n_dims = json_array_size(shape);
     bool fits = true, empty = false;
     if (n_dims > SKV_TENSOR_DIMS_MAX) out->unusable = "more than four dimensions";
@@ -109,7 +119,7 @@ static skv_status read_shape(skv_json_reader *r, record *out, size_t *n_elements
         fits = fits && skv_size_mul(n, skv_max_size(dim, 1), &n);
         if (i < SKV_TENSOR_DIMS_MAX) out->tensor.dims[i] = dim;
     }
-    SKV_REQUIRE(fits, r->err, SKV_FORMAT, "shape: the number of elements does not fit");
+    if (!fits) return refuse_shape(out->tensor.dims, n_dims, r->err);
     out->tensor.n_dims = skv_min_size(n_dims, SKV_TENSOR_DIMS_MAX);
     *n_elements = empty ? 0 : n;
     return SKV_OK;
@@ -118,8 +128,11 @@ static skv_status read_shape(skv_json_reader *r, record *out, size_t *n_elements
 /* One entry of the header. Messages get the file's and the tensor's name from the caller. */
 static skv_status read_record(const json_t *entry, size_t n_data, record *out, skv_error *err)
 {
-    SKV_REQUIRE(json_is_object(entry), err, SKV_FORMAT, "expected an object");
-    skv_json_reader r = {entry, "entry", err, SKV_OK};
+    skv_json_reader r = {entry, "header", err, SKV_OK};
+    if (!json_is_object(entry)) {
+        skv_json_refuse(&r, "entry", entry, "an object");
+        return r.status;
+    }
     const char *type_text = skv_json_text(&r, "dtype", "");
     SKV_TRY(r.status);
     const type_name *type = find_type(type_text);
@@ -129,12 +142,15 @@ static skv_status read_record(const json_t *entry, size_t n_data, record *out, s
 
     size_t n_elements = 0, n_bits = 0;
     SKV_TRY(read_shape(&r, out, &n_elements));
-    SKV_REQUIRE(skv_size_mul(n_elements, type->bits, &n_bits) && n_bits % 8 == 0, err, SKV_FORMAT,
-                "shape: the size in bytes does not fit");
+    if (!skv_size_mul(n_elements, type->bits, &n_bits) || n_bits % 8 != 0) {
+        return refuse_shape(out->tensor.dims, out->tensor.n_dims, err);
+    }
 
     const json_t *offsets = skv_json_get(&r, "data_offsets");
-    SKV_REQUIRE(json_is_array(offsets) && json_array_size(offsets) == 2, err, SKV_FORMAT,
-                "data_offsets: expected two integers");
+    if (!json_is_array(offsets) || json_array_size(offsets) != 2) {
+        skv_json_refuse(&r, "data_offsets", offsets, "two integers");
+        return r.status;
+    }
     out->begin = skv_json_size_of(&r, json_array_get(offsets, 0), "data_offsets", SIZE_MAX / 2);
     out->end = skv_json_size_of(&r, json_array_get(offsets, 1), "data_offsets", SIZE_MAX / 2);
     SKV_TRY(r.status);
@@ -205,7 +221,8 @@ static skv_status parse_shard(const unsigned char *data, size_t n, const char *f
                 "%s: header of %llu bytes, at most %zu", file, (unsigned long long)n_header,
                 skv_min_size(n - 8, HEADER_BYTES_MAX));
     SKV_REQUIRE(n_header && data[8] == '{', err, SKV_FORMAT,
-                "%s: byte 8: the header does not start with {", file);
+                "%s: byte 8: the header starts with byte 0x%02x, expected 0x7b", file,
+                n_header ? data[8] : 0u);
     json_t *header;
     SKV_TRY(skv_json_load((const char *)data + 8, (size_t)n_header, HEADER_BYTES_MAX, file, &header,
                           err));
@@ -281,7 +298,9 @@ void skv_safetensors_close(skv_safetensors *s)
 static skv_status open_shard(const char *path, shard *out, skv_error *err)
 {
     SKV_TRY(skv_file_map_open(path, &out->map, err));
-    return parse_shard(out->map.data, out->map.size, path, out, err);
+    SKV_TRY(parse_shard(out->map.data, out->map.size, path, out, err));
+    for (size_t i = 0; i < out->n; i++) out->records[i].tensor.file = &out->map;
+    return SKV_OK;
 }
 
 /* Hands out a finished object or closes it. */
@@ -336,9 +355,11 @@ static skv_status list_files(const json_t *map, const char *index_path, const ch
     {
         const char *file = json_string_value(value);
         if (!file || !is_plain_name(file)) {
+            char shown[SKV_JSON_SHOWN];
+            skv_json_show(value, shown);
             skv_free(files);
-            return skv_fail(err, SKV_FORMAT, "%s: weight_map: %.100s: expected a file name",
-                            index_path, key);
+            return skv_fail(err, SKV_FORMAT, "%s: weight_map: %.100s: %s, expected a file name",
+                            index_path, key, shown);
         }
         files[n++] = file;
     }
@@ -390,8 +411,10 @@ static skv_status open_indexed(const char *folder, const char *index_path, const
                                skv_safetensors **out, skv_error *err)
 {
     const json_t *map = json_object_get(index, "weight_map");
-    SKV_REQUIRE(json_is_object(map), err, SKV_FORMAT, "%s: weight_map: expected an object",
-                index_path);
+    char shown[SKV_JSON_SHOWN];
+    skv_json_show(map, shown);
+    SKV_REQUIRE(json_is_object(map), err, SKV_FORMAT, "%s: weight_map: %s, expected an object",
+                index_path, shown);
     const char **files = NULL;
     size_t n_files = 0;
     SKV_TRY(list_files(map, index_path, &files, &n_files, err));

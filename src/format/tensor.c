@@ -4,6 +4,10 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "base/size.h"
+
+enum { PIECE_BYTES = 4096 }; /* of a row, fetched at a time */
+
 size_t skv_tensor_columns(const skv_tensor *t)
 {
     return t->n_dims ? t->dims[t->n_dims - 1] : 1;
@@ -49,6 +53,35 @@ void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out
             skv_dtype_to_f32(t->type, out + i * columns, t->data + row * row_bytes, columns);
         }
     }
+}
+
+skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)
+{
+    return t->file ? skv_file_map_check(t->file, err) : SKV_OK;
+}
+
+skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, float *out,
+                                   skv_error *err)
+{
+    SKV_TRY(skv_tensor_check(t, err));
+    skv_tensor_read_rows(t, row0, n, out);
+    return skv_tensor_check(t, err);
+}
+
+skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out, skv_error *err)
+{
+    bool shuffled = t->n_rope_heads && t->n_dims == 1; /* a bias, element by element */
+    if (!t->file || shuffled) return skv_tensor_read_checked(t, row, 1, out, err);
+    unsigned char piece[PIECE_BYTES];
+    size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);
+    size_t n_blocks = skv_tensor_columns(t) / block;
+    const unsigned char *from = t->data + skv_tensor_stored_row(t, row) * n_blocks * block_bytes;
+    for (size_t i = 0, n; i < n_blocks; i += n) {
+        n = skv_min_size(n_blocks - i, sizeof piece / block_bytes);
+        SKV_TRY(skv_file_map_fetch(t->file, from + i * block_bytes, n * block_bytes, piece, err));
+        skv_dtype_to_f32(t->type, out + i * block, piece, n * block);
+    }
+    return SKV_OK;
 }
 
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size)

@@ -3,6 +3,7 @@
 #define SKV_FORMAT_TENSOR_H
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "format/dtype.h"
 
 enum { SKV_TENSOR_DIMS_MAX = 4 };
@@ -14,6 +15,7 @@ typedef struct skv_tensor {
     size_t dims[SKV_TENSOR_DIMS_MAX]; /* outermost first: a matrix W[N, K] has dims {N, K} */
     const unsigned char *data;        /* borrowed from the mapped file; checked to lie inside it */
     size_t n_bytes;
+    const skv_file_map *file; /* borrowed: the map that data lies in; NULL: plain memory */
     /* Rows stored for interleaved rotation (GGUF's llama q and k): n_rope_heads > 0 means that
      * each head's rows stand in pair order, and row r of the rotate-half form is row
      * skv_tensor_stored_row(t, r) of the file. In a vector (a bias) it is the elements. */
@@ -26,7 +28,16 @@ size_t skv_tensor_columns(const skv_tensor *t);
 size_t skv_tensor_stored_row(const skv_tensor *t, size_t row);
 /** Writes "[4096,1024]", cut to size - 1 characters; returns the uncut length. */
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
-/** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order. */
+/** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order; see skv_tensor_check. */
 void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out);
+/** The same between two checks. */
+SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n,
+                                                  float *out, skv_error *err);
+/** Whether its file is still whole; whoever reads rows asks before and after. */
+SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
+/** out [columns] = a row as f32, fetched from the file: safe whatever has become of it (but a
+ * permuted bias, which is read as above). */
+SKV_MUST_CHECK skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out,
+                                               skv_error *err);
 
 #endif

@@ -43,7 +43,8 @@ static void embed_row(void *arg, size_t i)
     const pass *p = job->p;
     size_t D = p->c->hidden, row = job->row0 + i;
     float *x = p->ws->x + row * D;
-    skv_matrix_read(&p->m->embedding, (size_t)job->span->ids[i], 1, x);
+    size_t id = (size_t)job->span->ids[i];
+    p->ws->unread[row] = skv_matrix_fetch_row(&p->m->embedding, id, x, NULL) != SKV_OK;
     float scale = (float)p->c->embedding_scale;
     if (p->c->embedding_scale != 1.0) {
         for (size_t d = 0; d < D; d++) x[d] *= scale;
@@ -55,7 +56,7 @@ static void embed_row(void *arg, size_t i)
     }
 }
 
-static void start_rows(pass *p)
+static skv_status start_rows(pass *p, skv_error *err)
 {
     size_t row = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
@@ -63,6 +64,11 @@ static void start_rows(pass *p)
         embed_job job = {p, span, row};
         p->be->parallel(p->be, span->n, embed_row, &job);
         for (size_t i = 0; i < span->n; i++) {
+            if (p->ws->unread[row + i]) { /* once more: only one thread may fill the error */
+                SKV_TRY(skv_matrix_fetch_row(&p->m->embedding, (size_t)span->ids[i],
+                                             p->ws->x + (row + i) * p->c->hidden, err));
+                return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
+            }
             p->ws->alive[row + i] = (uint32_t)(row + i);
             p->ws->kv_rows[row + i] = span->n_past + i;
         }
@@ -70,6 +76,7 @@ static void start_rows(pass *p)
     }
     p->n_rows = p->n_alive = row;
     p->all_alive = true;
+    return SKV_OK;
 }
 
 /* First of the span's rows that is wanted: its end when none is. */
@@ -376,7 +383,7 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
     pass p = {.f = f, .m = f->model, .c = f->model->config, .be = f->model->be, .ws = f->ws};
     size_t L = p.c->n_layers;
-    start_rows(&p);
+    SKV_TRY(start_rows(&p, err));
     describe_items(&p, false);
     for (size_t i = 0; i < L && p.n_alive > 0; i++) {
         SKV_REQUIRE(!is_cancelled(&p), err, SKV_CANCELLED, "cancelled before layer %zu", i);

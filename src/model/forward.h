@@ -37,6 +37,7 @@ typedef struct skv_workspace {
     size_t h_columns;
     uint32_t *alive;           /* [T]: step rows that x's rows are */
     uint32_t *gathered;        /* [T]: rows of x to keep */
+    bool *unread;              /* [T]: rows whose embedding could not be read */
     size_t *kv_rows;           /* [T] */
     void *const **tables;      /* [T] */
     skv_attention_item *items; /* [T] */

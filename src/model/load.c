@@ -204,8 +204,7 @@ static skv_status open_part(const loader *ld, const load_part *part, size_t K, p
     SKV_TRY(find_matrix(ld, name, 1, part->n_rows, &bias, err));
     data->bias = skv_alloc(part->n_rows, sizeof *data->bias);
     SKV_REQUIRE(data->bias, err, SKV_MEMORY, "weights: no memory for %s", name);
-    skv_matrix_read(&bias, 0, 1, data->bias);
-    return SKV_OK;
+    return skv_matrix_fetch_row(&bias, 0, data->bias, err);
 }
 
 static void report_progress(loader *ld, size_t n_bytes)
@@ -213,6 +212,14 @@ static void report_progress(loader *ld, size_t n_bytes)
     ld->bytes_done += n_bytes;
     if (!ld->options->progress || ld->bytes_all == 0) return;
     ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)ld->bytes_all);
+}
+
+/* Before packing, so that a file that was cut is not touched; after it, so that what was packed is
+ * known to have been there. */
+static skv_status check_parts(const part_data *data, size_t n, skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) SKV_TRY(skv_matrix_check(&data[i].matrix, err));
+    return SKV_OK;
 }
 
 static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
@@ -226,9 +233,11 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
         sources[i] =
             (skv_row_source){skv_matrix_read, &data[i].matrix, job->parts[i].n_rows, data[i].bias};
     }
+    if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
     if (status == SKV_OK) {
         skv_linear_spec spec = {ld->options->type, sources, job->n_parts, job->K, job->paired};
         status = ld->be->linear_create(ld->be, &spec, job->out, err);
+        if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
         size_t n_bytes = ld->be->linear_bytes(ld->be, &spec);
         ld->model->weight_bytes += n_bytes;
         report_progress(ld, n_bytes);
@@ -256,10 +265,11 @@ static skv_status load_vector(const loader *ld, vector_cursor *cursor, const cha
     SKV_TRY(find_matrix(ld, name, 1, n, &matrix, err));
     float *host = skv_alloc(n, sizeof *host);
     SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
-    skv_matrix_read(&matrix, 0, 1, host);
+    skv_status status = skv_matrix_fetch_row(&matrix, 0, host, err);
     assert(n <= cursor->n_left);
-    ld->be->put(ld->be, cursor->next, host, n * sizeof *host);
+    if (status == SKV_OK) ld->be->put(ld->be, cursor->next, host, n * sizeof *host);
     skv_free(host);
+    SKV_TRY(status);
     *out = cursor->next;
     cursor->next += n;
     cursor->n_left -= n;

@@ -29,6 +29,18 @@ void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
     for (size_t i = 0; i < n; i++) random_row(m, row0 + i, out + i * m->n_columns);
 }
 
+skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv_error *err)
+{
+    if (m->tensor) return skv_tensor_fetch_row(m->tensor, row, out, err);
+    random_row(m, row, out);
+    return SKV_OK;
+}
+
+skv_status skv_matrix_check(const skv_matrix *m, skv_error *err)
+{
+    return m->tensor ? skv_tensor_check(m->tensor, err) : SKV_OK;
+}
+
 void skv_matrix_forget(const skv_matrix *matrix)
 {
     if (matrix->tensor) skv_file_map_forget(matrix->tensor->data, matrix->tensor->n_bytes);

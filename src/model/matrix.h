@@ -16,6 +16,11 @@ typedef struct skv_matrix {
 
 /** out [n, n_columns] = rows [row0, row0 + n); `matrix` is a const skv_matrix *. */
 void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out);
+/** out [n_columns] = one row, fetched from its file: for rows that are read while a model runs. */
+SKV_MUST_CHECK skv_status skv_matrix_fetch_row(const skv_matrix *matrix, size_t row, float *out,
+                                               skv_error *err);
+/** Whether the file behind it is still whole; skv_matrix_read is for between two of these. */
+SKV_MUST_CHECK skv_status skv_matrix_check(const skv_matrix *matrix, skv_error *err);
 /** Lets the system drop the file's pages behind it: they have been packed. */
 void skv_matrix_forget(const skv_matrix *matrix);
 

@@ -47,6 +47,7 @@ static size_t lay_out(skv_workspace *ws, const skv_config *c, size_t T, unsigned
         TAKE(ws->sin[r], T * s.rope_columns[r]);
     }
     TAKE(ws->alive, T);
+    TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
     TAKE(ws->kv_rows, T);
     TAKE(ws->tables, T);

@@ -250,6 +250,7 @@ skv_status skv_data_file_take(const skv_data_file *f, const skv_data_writer *w, 
                               size_t room, bool cut, bool *taken, skv_data_tokens *out,
                               skv_error *err)
 {
+    SKV_TRY(skv_file_map_check(&f->map, err));
     *taken = true;
     if (f->unit == 0) return take_line(f, w, position, room, cut, taken, out, err);
     if (f->unit == 1) return take_text(f, w, position, room, out, err);

@@ -137,8 +137,7 @@ static skv_status copy_tensor(skv_param *p, const skv_tensor *t, const char *pat
     SKV_REQUIRE(skv_tensor_columns(t) == p->n_columns && skv_tensor_rows(t) == p->n_rows, err,
                 SKV_FORMAT, "%s: tensor %s is [%zu,%zu], expected [%zu,%zu]", path, p->name,
                 skv_tensor_rows(t), skv_tensor_columns(t), p->n_rows, p->n_columns);
-    skv_tensor_read_rows(t, 0, p->n_rows, p->w);
-    return SKV_OK;
+    return skv_tensor_read_checked(t, 0, p->n_rows, p->w, err);
 }
 
 /* A *_swiftkv parameter of a model that has none yet: the mean of the layers' own over the layers
