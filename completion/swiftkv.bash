@@ -5,9 +5,10 @@ _swiftkv_options() {
     local model='--threads --weights --kv --prefill --ctx --cpu --chunk'
     local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --stop --seed'
-    local training='--data --steps --seq --rows --accumulate --seed --lr --warmup --schedule
-        --final-lr --beta1 --beta2 --weight-decay --clip --f32 --f32-weights --checkpoint-every
-        --resume --log --dry-run --threads --cpu'
+    local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --seed
+        --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
+        --loss --tau --hidden-loss-mult --loss-denominator --trainable --drop-teacher --f32 --f32-weights
+        --checkpoint-every --resume --log --dry-run --threads --cpu'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos $sampling $model --json" ;;
     chat) echo "--system --template --raw $sampling $model" ;;
@@ -18,7 +19,7 @@ _swiftkv_options() {
     similarity) echo "--text --svg --json $model" ;;
     transform) echo "--kv-layers --group" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
-    distill) echo "$training --kv-layers --group --loss --tau --hidden-loss --loss-denominator --trainable --drop-teacher" ;;
+    distill) echo "$training" ;;
     train) echo "$training --from-scratch" ;;
     documents) echo "--count --first --tasks --tokens-min --tokens-max --questions --evaluation --held-out
         --vocab --prose --seed" ;;
@@ -42,9 +43,10 @@ _swiftkv() {
         --loss) values='kl lm' ;;
         --trainable) values='qkv deep-layers all' ;;
         --schedule) values='linear cosine constant' ;;
+        --task) values='distill finetune scratch' ;;
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;
