@@ -7,7 +7,7 @@ _swiftkv_options() {
         --frequency-penalty --stop --seed'
     local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --seed
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
-        --loss --tau --hidden-loss-mult --loss-denominator --trainable --drop-teacher --f32 --f32-weights
+        --loss --tau --hidden-loss-mult --loss-denominator --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos $sampling $model --json" ;;

@@ -218,6 +218,7 @@ static const config_case refused[] = {
     {"{\"model_type\":\"_swiftkv\"}", "model_type _swiftkv is not supported"},
     {LLAMA ",\"quantization_config\":{\"quant_method\":\"fp8\"}}",
      "quantization_config: quant_method fp8 is not supported"},
+    {LLAMA ",\"swiftkv_base\":\"../x\"}", "swiftkv_base: "},
     {LLAMA ",\"num_local_experts\":8}", "num_local_experts: 8: mixtures of experts"},
     {LLAMA ",\"hidden_act\":\"relu\"}", "hidden_act: relu is not supported"},
     {"{\"model_type\":\"gemma2\",\"hidden_activation\":\"gelu\"}",

@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/safetensors.h"
 #include "format/source.h"
 #include "skv/skv.h"
 #include "skv/train.h"
@@ -257,6 +258,57 @@ static void test_drop_teacher(void **state)
     run_ok(&o);
 }
 
+/* The same run written whole and as a difference gives models with the same weights. */
+static void test_delta(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    char base[96], out[2][96];
+    record r = {.stop_at = 0};
+    skv_error err;
+    skv_source *whole, *part;
+    (void)snprintf(base, sizeof base, "%s/base", f->root);
+    skv_train_options o = distill(f, &data, base, &r);
+    o.task = SKV_TRAIN_FINETUNE; /* makes a model in a folder of its own */
+    o.loss = SKV_TRAIN_LM;
+    o.part = SKV_TRAIN_ALL;
+    o.kv_layers = o.group = 0;
+    o.stages[0].steps = 1;
+    run_ok(&o);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(out[i], sizeof out[i], "%s/delta-%d", f->root, i);
+        o = distill(f, &data, out[i], &r);
+        o.model = base;
+        o.stages[0].steps = 2;
+        o.delta = i == 1;
+        run_ok(&o);
+    }
+    char *own = skv_path_join(out[1], "model.safetensors");
+    skv_safetensors *file;
+    assert_int_equal(skv_safetensors_open(own, &file, &err), SKV_OK);
+    assert_int_equal(skv_safetensors_count(file), 1 + 2 + 2); /* the norm, two q, one k and v */
+    skv_safetensors_close(file);
+    skv_free(own);
+    assert_int_equal(skv_source_open(out[0], &whole, &err), SKV_OK);
+    if (skv_source_open(out[1], &part, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(skv_source_count(whole), skv_source_count(part));
+    for (size_t i = 0; i < skv_source_count(whole); i++) {
+        const skv_tensor *t = skv_source_at(whole, i), *other = skv_source_find(part, t->name);
+        assert_non_null(other);
+        float *a = read_whole(t), *b = read_whole(other);
+        assert_memory_equal(a, b, skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *a);
+        free(a);
+        free(b);
+    }
+    skv_source_close(whole);
+    skv_source_close(part);
+    o.model = MODELS "llama-mha"; /* not beside */
+    (void)snprintf(out[0], sizeof out[0], "%s/delta-2", f->root);
+    o.out = out[0];
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, "beside"));
+}
+
 static void test_not_finite(void **state)
 {
     const fixture *f = *state;
@@ -312,12 +364,10 @@ static void test_plan(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume_is_exact),
-                                       cmocka_unit_test(test_resume_wants_the_same_run),
-                                       cmocka_unit_test(test_output),
-                                       cmocka_unit_test(test_drop_teacher),
-                                       cmocka_unit_test(test_not_finite),
-                                       cmocka_unit_test(test_from_scratch),
-                                       cmocka_unit_test(test_plan)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resume_is_exact), cmocka_unit_test(test_resume_wants_the_same_run),
+        cmocka_unit_test(test_output),          cmocka_unit_test(test_drop_teacher),
+        cmocka_unit_test(test_delta),           cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_from_scratch),    cmocka_unit_test(test_plan)};
     return cmocka_run_group_tests(tests, start, finish);
 }

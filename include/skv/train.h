@@ -103,6 +103,7 @@ typedef struct skv_train_options {
     bool resume;               /* from the last good checkpoint in `out` */
     bool drop_teacher;         /* leave out the projections that only the teacher uses */
     bool f32_weights;          /* write all weights as f32, not in the model's own types */
+    bool delta; /* write only what differs from `model`, a folder that lies beside `out` */
 
     /* Called after each step; false stops the run behind a checkpoint. May be NULL. */
     bool (*on_step)(void *user, const skv_train_progress *progress);

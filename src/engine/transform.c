@@ -243,6 +243,7 @@ skv_status skv_transform(const char *path, const char *out, size_t l, size_t g, 
     SKV_TRY(skv_source_open(path, &source, err));
     const skv_config *c = skv_source_config(source);
     transform t = {.source = source, .config = *c};
+    t.config.base[0] = 0; /* all weights are written */
     skv_status status = SKV_OK;
     if (c->swiftkv) {
         status = skv_fail(err, SKV_ARGUMENT, "%s: model_type %s: it is a SwiftKV model already",

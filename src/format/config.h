@@ -58,6 +58,8 @@ typedef struct skv_config {
     char architecture[64];   /* model_type: "llama", "qwen2_swiftkv", "gemma3_text", ... */
     const char *gguf;        /* constant: GGUF's name of it, where that was read; else NULL */
     char dtype[16];          /* the weights' type as config.json says it, or "" */
+    char base[64];           /* the folder beside this one that holds the weights this one leaves
+                              * out, or "" (swiftkv_base) */
     size_t n_layers;         /* L */
     size_t hidden;           /* D */
     size_t head_dim;         /* Dh, the same in every layer */

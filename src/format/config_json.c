@@ -367,6 +367,18 @@ static void read_swiftkv(skv_json_reader *r, bool swiftkv, skv_config *c)
     c->kv_group = skv_json_size(r, "key_value_group_size", 1, SIZE_MAX / 2);
 }
 
+/* A name alone: a configuration cannot make the program open files elsewhere. */
+static void read_base(skv_json_reader *r, skv_config *c)
+{
+    const char *base = skv_json_text(r, "swiftkv_base", "");
+    const bool plain = base[0] != '.' && !strchr(base, '/') && strlen(base) < sizeof c->base;
+    if (!plain) {
+        fail(r, SKV_FORMAT, "swiftkv_base", "expected the name of a folder beside this one");
+        return;
+    }
+    (void)snprintf(c->base, sizeof c->base, "%s", base);
+}
+
 static void refuse_extras(skv_json_reader *r)
 {
     skv_json_reader q = skv_json_child(r, "quantization_config");
@@ -433,6 +445,9 @@ static void read_config(skv_json_reader *r, skv_config *c)
         read_eos(r, c, 2);
     }
     if (r->status == SKV_OK) read_swiftkv(r, swiftkv, c);
+    if (r->status != SKV_OK) return;
+    read_base(&outer, c);
+    r->status = outer.status;
 }
 
 skv_status skv_config_parse(const char *json, size_t n, const char *name, skv_config *out,

@@ -77,6 +77,8 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
         bool has_new = json_object_get(f->object, "dtype") != NULL;
         put(f, has_new ? "dtype" : "torch_dtype", json_string(c->dtype));
     }
+    (void)json_object_del(f->object, "swiftkv_base");
+    if (c->base[0]) put(f, "swiftkv_base", json_string(c->base));
     if (!swiftkv) return;
     put_bool(f, "swiftkv", true);
     put_size(f, "num_key_value_layers", c->kv_layers);

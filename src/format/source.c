@@ -20,10 +20,12 @@ struct skv_source {
     char *path; /* owned */
     skv_config config;
     skv_safetensors *safetensors; /* owned; NULL for GGUF */
+    skv_safetensors *base;        /* owned; the weights that these leave out, NULL: none */
     skv_gguf *gguf;               /* owned; NULL for a folder */
     skv_tensor *tensors;          /* [n], owned */
     char **names;                 /* [n], owned, each owned */
     size_t n, capacity;
+    size_t n_own; /* once the base is read: tensors of the folder itself, which come first */
     skv_name_index index;
 };
 
@@ -40,8 +42,17 @@ static bool grow(skv_source *s)
     return true;
 }
 
+static bool is_own(const skv_source *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_own; i++) {
+        if (strcmp(s->names[i], name) == 0) return true;
+    }
+    return false;
+}
+
 skv_status skv_source_add(skv_source *s, const char *name, const skv_tensor *tensor, skv_error *err)
 {
+    if (is_own(s, name)) return SKV_OK; /* the base's is replaced */
     char *copy = s->n < s->capacity || grow(s) ? skv_strndup(name, strlen(name)) : NULL;
     SKV_REQUIRE(copy, err, SKV_MEMORY, "%s: no memory for %zu tensors", s->path, s->n + 1);
     s->tensors[s->n] = *tensor;
@@ -121,19 +132,39 @@ static skv_status read_configs(skv_source *s, skv_error *err)
     return status;
 }
 
-static skv_status open_folder(skv_source *s, skv_error *err)
+static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error *err)
 {
-    SKV_TRY(read_configs(s, err));
-    SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
     const skv_name_scheme *scheme = skv_folder_scheme(&s->config);
     bool is_gemma3 = skv_config_is(&s->config, "gemma3_text");
-    for (size_t i = 0; i < skv_safetensors_count(s->safetensors); i++) {
-        const skv_tensor *t = skv_safetensors_at(s->safetensors, i);
+    for (size_t i = 0; i < skv_safetensors_count(from); i++) {
+        const skv_tensor *t = skv_safetensors_at(from, i);
         char buffer[256];
         const char *name = skv_text_part_name(t->name, is_gemma3, buffer, sizeof buffer);
         if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, t, err));
     }
     return SKV_OK;
+}
+
+/* The folder beside this one that has what this one leaves out. */
+static skv_status open_base(skv_source *s, skv_error *err)
+{
+    char *beside = skv_path_join(s->path, "..");
+    char *base = beside ? skv_path_join(beside, s->config.base) : NULL;
+    skv_status status = base ? skv_safetensors_open_folder(base, &s->base, err)
+                             : skv_fail(err, SKV_MEMORY, "%s: no memory", s->path);
+    skv_free(base);
+    skv_free(beside);
+    if (status != SKV_OK) return skv_fail_within(err, status, "swiftkv_base");
+    s->n_own = s->n;
+    return add_all(s, s->base, err);
+}
+
+static skv_status open_folder(skv_source *s, skv_error *err)
+{
+    SKV_TRY(read_configs(s, err));
+    SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
+    SKV_TRY(add_all(s, s->safetensors, err));
+    return s->config.base[0] ? open_base(s, err) : SKV_OK;
 }
 
 /* The configuration and the tensors of s->gguf. */
@@ -216,6 +247,7 @@ void skv_source_close(skv_source *s)
     skv_name_index_release(&s->index);
     skv_config_release(&s->config);
     skv_safetensors_close(s->safetensors);
+    skv_safetensors_close(s->base);
     skv_gguf_close(s->gguf);
     skv_free(s->path);
     skv_free(s);
@@ -249,7 +281,8 @@ const skv_tensor *skv_source_at(const skv_source *s, size_t i)
 
 const char *skv_source_unusable(const skv_source *s, const char *name)
 {
-    return s->safetensors ? skv_safetensors_unusable(s->safetensors, name) : NULL;
+    const char *why = s->safetensors ? skv_safetensors_unusable(s->safetensors, name) : NULL;
+    return why || !s->base ? why : skv_safetensors_unusable(s->base, name);
 }
 
 const struct skv_gguf *skv_source_gguf(const skv_source *s)

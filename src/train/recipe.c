@@ -118,6 +118,8 @@ static const key_row rows[] = {
     ROW("drop-teacher", "no|yes", RUN(drop_teacher), KEY_FLAG, 0, 0,
         "leave out what only the teacher uses"),
     ROW("f32-weights", "no|yes", RUN(f32_weights), KEY_FLAG, 0, 0, "write all weights as f32"),
+    ROW("delta", "no|yes", RUN(delta), KEY_FLAG, 0, 0,
+        "write only what differs from MODEL, which lies beside OUT"),
     ROW("steps", "N", STAGE(steps), KEY_COUNT, 0, 1e12, "steps of training"),
     ROW("seq", "T", STAGE(seq), KEY_SIZE, 16, 1 << 20, "tokens of a sequence"),
     ROW("rows", "B", STAGE(rows), KEY_SIZE, 1, 1 << 20, "sequences of a batch"),

@@ -2,6 +2,7 @@
  * The trained model as a folder: the published layout of SwiftKV checkpoints, or the model's own.
  * config.json is written last, so that a folder without it is no model.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -52,6 +53,12 @@ static bool is_absent(const skv_trainer *t, const skv_param *p)
            !skv_source_find(t->source, p->name);
 }
 
+/* What the model beside the result holds already. */
+static bool is_in_base(const skv_trainer *t, const skv_param *p)
+{
+    return t->options->delta && !p->trainable && skv_source_find(t->source, p->name);
+}
+
 /* The type of the model's file: f32 and f16 stay; everything else is written as bf16. */
 static skv_dtype type_of(const skv_trainer *t, const skv_param *p)
 {
@@ -74,6 +81,7 @@ static skv_status write_weights(const skv_trainer *t, const char *out, skv_error
     for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
         const skv_param *p = &params->at[i];
         if ((t->options->drop_teacher && is_dead(t, p)) || is_absent(t, p)) continue;
+        if (is_in_base(t, p)) continue;
         writers[n] = (row_writer){p, type_of(t, p)};
         outs[n] = (skv_tensor_out){.name = p->name,
                                    .type = writers[n].type,
@@ -92,10 +100,51 @@ static skv_status write_weights(const skv_trainer *t, const char *out, skv_error
     return status;
 }
 
-/* What config.json says of the weights' type. */
+/* The last part of a folder's path; "" when it has none that fits. */
+static void folder_name(const char *path, char out[64])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t at = n;
+    while (at > 0 && path[at - 1] != '/') at--;
+    const bool fits = n > at && n - at < 64 && path[at] != '.';
+    (void)snprintf(out, 64, "%.*s", fits ? (int)(n - at) : 0, path + at);
+}
+
+static skv_status check_beside(const skv_trainer *t, const char *name, skv_error *err)
+{
+    char *beside = skv_path_join(t->options->out, "..");
+    char *base = beside ? skv_path_join(beside, name) : NULL;
+    char *config = base ? skv_path_join(base, "config.json") : NULL;
+    const bool found = config && skv_file_exists(config);
+    skv_free(config);
+    skv_free(base);
+    skv_free(beside);
+    SKV_REQUIRE(found, err, SKV_ARGUMENT, "delta: %s does not lie beside %s", t->options->model,
+                t->options->out);
+    return SKV_OK;
+}
+
+skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    char name[64];
+    if (!o->delta) return SKV_OK;
+    SKV_REQUIRE(t->source && !skv_source_gguf(t->source) && !t->config.base[0], err, SKV_ARGUMENT,
+                "delta: %s is no folder with weights of its own", o->model);
+    SKV_REQUIRE(t->config.swiftkv, err, SKV_ARGUMENT, "delta: %s gets no SwiftKV weights",
+                o->model);
+    folder_name(o->model, name);
+    SKV_REQUIRE(name[0], err, SKV_ARGUMENT, "delta: %s: expected the name of a folder", o->model);
+    return check_beside(t, name, err);
+}
+
+/* What config.json says of the weights' type and of where they lie. */
 static skv_config described(const skv_trainer *t)
 {
     skv_config c = t->config;
+    c.base[0] = 0;
+    if (t->options->delta) folder_name(t->options->model, c.base);
     if (t->options->f32_weights) memcpy(c.dtype, "float32", sizeof "float32");
     return c;
 }

@@ -362,6 +362,7 @@ skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_err
     t->feed = *feed;
     SKV_TRY(skv_trainer_enter_stage(t, err));
     SKV_TRY(skv_folder_create(t->options->out, err));
+    SKV_TRY(skv_trainer_check_export(t, err));
     if (t->options->resume) SKV_TRY(skv_checkpoint_read(t, err));
     SKV_TRY(run_steps(t, err));
     if (t->last_good != t->step) SKV_TRY(write_checkpoint(t, err));

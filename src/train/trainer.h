@@ -56,6 +56,8 @@ SKV_MUST_CHECK skv_status skv_checkpoint_read(skv_trainer *trainer, skv_error *e
 
 /* ---- train_export.c ---- */
 
+/** Whether the result can be written as the options want it; options->out exists. */
+SKV_MUST_CHECK skv_status skv_trainer_check_export(const skv_trainer *trainer, skv_error *err);
 /** Writes the model as it is now to options->out, in the published layout. */
 SKV_MUST_CHECK skv_status skv_trainer_export(const skv_trainer *trainer, skv_error *err);
 
