@@ -41,11 +41,7 @@ static int read_prompt(generation *g)
         const int32_t bos = g->prompt.n == 0 ? skv_vocab_bos(g->model.vocab) : -1;
         if (bos >= 0) cli_ids_add(&g->prompt, bos);
     }
-    if (status == CLI_DONE && g->prompt.n == 0) {
-        const char *from = o->ids_file != NULL ? o->ids_file : o->file != NULL ? o->file : "-p";
-        return cli_fail("%s: 0 tokens, the prompt is empty",
-                        strcmp(from, "-") == 0 ? "standard input" : from);
-    }
+    if (status == CLI_DONE && g->prompt.n == 0) return cli_fail_empty(o);
     return status;
 }
 

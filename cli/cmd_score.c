@@ -62,7 +62,7 @@ static int read_input(scoring *s)
     } else {
         status = read_text(s);
     }
-    if (status == CLI_DONE && s->ids.n == 0) return cli_fail("input: empty");
+    if (status == CLI_DONE && s->ids.n == 0) return cli_fail_empty(o);
     return status;
 }
 

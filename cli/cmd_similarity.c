@@ -66,6 +66,7 @@ int cli_run_similarity(const cli_options *options)
     double *scores = NULL;
     int status = cli_model_describe_text(&model, options);
     if (status == CLI_DONE) status = cli_read_file(options->text_file, &text);
+    if (status == CLI_DONE) status = cli_check_text(options->text_file, &text);
     if (status == CLI_DONE) status = cli_encode(&model, &text, true, false, &ids);
     if (status == CLI_DONE && ids.n == 0) status = cli_fail("%s: empty", options->text_file);
     if (status == CLI_DONE && model.info.layers < 2) {

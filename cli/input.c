@@ -6,11 +6,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_out.h"
+
 static const size_t file_bytes_max = (size_t)1 << 30;
 
 static const char *shown_path(const char *path)
 {
     return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+int cli_check_text(const char *path, const cli_bytes *text)
+{
+    const unsigned char *at = (const unsigned char *)text->data;
+    for (size_t i = 0, length; i < text->n; i += length) {
+        length = cli_utf8_length(at + i, text->n - i);
+        if (length == 0) {
+            return cli_fail("%s: byte %zu: 0x%02x is not UTF-8", shown_path(path), i, at[i]);
+        }
+    }
+    return CLI_DONE;
+}
+
+int cli_fail_empty(const cli_options *options)
+{
+    const char *from = options->ids_file != NULL ? options->ids_file
+                       : options->file != NULL   ? options->file
+                                                 : "-p";
+    return cli_fail("%s: 0 tokens, expected at least 1", shown_path(from));
 }
 
 static int read_stream(FILE *stream, const char *path, cli_bytes *out)

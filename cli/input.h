@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "options.h"
 #include "report.h"
 
 typedef struct cli_bytes {
@@ -20,6 +21,10 @@ typedef struct cli_ids {
 
 /** A whole file, "-" for standard input, at most 1 GiB. */
 CLI_CHECKED int cli_read_file(const char *path, cli_bytes *out);
+/** Text of a file (or "-p") that a tokenizer is to read: UTF-8. */
+CLI_CHECKED int cli_check_text(const char *path, const cli_bytes *text);
+/** What the options name holds no tokens. */
+CLI_CHECKED int cli_fail_empty(const cli_options *options);
 /** A JSON document; the caller gives it back with json_decref. */
 CLI_CHECKED int cli_read_json(const char *path, json_t **out);
 /** A JSON array of integers in 0..vocab-1. */

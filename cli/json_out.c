@@ -71,8 +71,7 @@ void cli_json_number(cli_json *json, double value)
     fputs(text, json->stream);
 }
 
-/* Bytes of the UTF-8 character at text[0..n), 0 when it is not valid. */
-static size_t utf8_length(const unsigned char *text, size_t n)
+size_t cli_utf8_length(const unsigned char *text, size_t n)
 {
     const unsigned char first = text[0];
     const size_t length = first < 0x80                    ? 1
@@ -116,7 +115,7 @@ void cli_json_text(cli_json *json, const char *text, size_t n)
     separate(json);
     putc('"', json->stream);
     for (size_t i = 0; i < n;) {
-        const size_t length = utf8_length((const unsigned char *)text + i, n - i);
+        const size_t length = cli_utf8_length((const unsigned char *)text + i, n - i);
         if (length == 0) {
             fputs("\\ufffd", json->stream);
         } else if (length == 1) {

@@ -23,6 +23,8 @@ void cli_json_bool(cli_json *json, bool value);
 void cli_json_integer(cli_json *json, int64_t value);
 /** The shortest form that reads back as the same double; null for NaN and infinities. */
 void cli_json_number(cli_json *json, double value);
+/** Bytes of the UTF-8 character at text[0..n), 0 when it is not valid. */
+size_t cli_utf8_length(const unsigned char *text, size_t n);
 /** n bytes of UTF-8; what is not valid UTF-8 becomes U+FFFD. NULL: null. */
 void cli_json_text(cli_json *json, const char *text, size_t n);
 

@@ -94,9 +94,12 @@ int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special, 
 
 int cli_input_text(const cli_options *options, cli_bytes *out)
 {
-    if (options->file != NULL) return cli_read_file(options->file, out);
+    if (options->file != NULL) {
+        const int status = cli_read_file(options->file, out);
+        return status == CLI_DONE ? cli_check_text(options->file, out) : status;
+    }
     out->n = strlen(options->prompt);
     out->data = cli_alloc(out->n + 1, 1);
     memcpy(out->data, options->prompt, out->n);
-    return CLI_DONE;
+    return cli_check_text("-p", out);
 }

@@ -232,6 +232,19 @@ class RequestTest(BadInputTest):
         ):
             self.refused(("generate", model, *IDS), "standard input: ", *parts, data=data)
 
+    def test_text(self):
+        path = self.folder / "text"
+        for data, i, byte in ((b"a\xff", 1, "0xff"), (b"\xc0\xaf", 0, "0xc0"),
+                              (b"abc\xed\xa0\x80", 3, "0xed"), (b"caf\xc3", 3, "0xc3")):
+            path.write_bytes(data)
+            said = f"{path}: byte {i}: {byte} is not UTF-8"
+            for command in ("tokenize", "generate", "score"):
+                self.refused((command, GGUF, "--file", path), said)
+            self.refused(("similarity", GGUF, "--text", path), said)
+        self.refused(("tokenize", GGUF, "--file", "-"), "standard input: byte 1: 0xff", data=b"a\xff")
+        self.refused(("tokenize", GGUF, "-p", b"a\xff".decode(errors="surrogateescape")),
+                     "-p: byte 1: 0xff")
+
     def test_empty_prompt_without_bos(self):
         self.refused(("generate", MODELS / FOLDER, "-p", "", "-n", "1"), MODELS / FOLDER,
                      "no tokenizer")

@@ -23,6 +23,7 @@ MODELS = ROOT / "tests/data/models"
 ASSETS = ROOT / "../shared/assets"
 PLAIN = MODELS / "llama3-v4"
 SWIFTKV = MODELS / "qwen2-swiftkv-g2"  # holds its teacher too
+GGUF = MODELS / "llama-gguf/model.gguf"
 STORIES = ASSETS / "models/tinystories-656k"
 STORIES_GGUF = ASSETS / "models/stories260k/stories260k-f32.gguf"
 PRESET = "smollm2-135m"
@@ -159,7 +160,7 @@ class BadInputTest(CliTest):
         for content, parts in [
             ("[1, 2", ("line 1",)),
             ("{}", ("array",)),
-            ("[]", ("empty",)),
+            ("[]", ("0 tokens",)),
             ("[1, 2.0]", ("[1]", "integer")),
             ("[1, true]", ("[1]", "integer")),
             ('["1"]', ("[0]", "integer")),
@@ -172,9 +173,8 @@ class BadInputTest(CliTest):
         ]:
             path = self.write("ids.json", content)
             with self.subTest(content=content[:40]):
-                name = () if content == "[]" else (path,)
-                self.refuses(1, ("generate", PLAIN, "--ids-file", path), *name, *parts)
-                self.refuses(1, ("score", PLAIN, "--ids-file", path), *name, *parts)
+                self.refuses(1, ("generate", PLAIN, "--ids-file", path), path, *parts)
+                self.refuses(1, ("score", PLAIN, "--ids-file", path), path, *parts)
 
     def test_missing_files(self):
         gone = self.folder / "gone"
@@ -459,6 +459,54 @@ class BenchTest(CliTest):
         self.assertEqual(set(peak), {"f32_gflops", "bf16_gflops", "int8_gops", "read_gbs",
                                      "threads", "cpu"})
         self.assertGreater(peak["read_gbs"], 0)
+
+
+class ContractTest(CliTest):
+    """The JSON that scripts and other programs rely on: names, types, and what may be null."""
+
+    NUMBER = (int, float)
+    GENERATE = {"ids": list, "text": (str, type(None)), "prompt_tokens": int,
+                "completion_tokens": int, "ttft_ms": NUMBER, "prefill_tok_s": NUMBER,
+                "decode_tok_s": NUMBER, "kv_bytes": int}
+    SCORE = {"n": int, "logprobs": list, "argmax": list, "nll": NUMBER}
+    INFO = {"architecture": str, "layers": int, "hidden": int, "heads": int, "kv_heads": int,
+            "head_dim": int, "vocab": int, "context": int, "swiftkv_layers": (int, type(None)),
+            "group": int, "kv_slots": int, "kv_bytes_per_token": int}
+    BENCH = {"prompt": int, "gen": int, "prefill": str, "weights": str, "ttft_ms": NUMBER,
+             "prefill_tok_s": NUMBER, "decode_tok_s": NUMBER, "prefill_gflops": NUMBER,
+             "model_gflops": NUMBER, "kv_bytes": int, "peak_rss_bytes": int}
+    SIMILARITY = {"layers": int, "tokens": int, "simscore": list}
+
+    def fields(self, fields, *words):
+        out = self.json_of(*words, "--json")
+        for name, kind in fields.items():
+            self.assertIsInstance(out.get(name, self), kind, (words[0], name))
+        return out
+
+    def test_fields(self):
+        ids = self.write("ids.json", [1, 2, 3, 4])
+        text = self.write("text", "Once upon a time")
+        for model in (GGUF, PLAIN, SWIFTKV):
+            out = self.fields(self.GENERATE, "generate", model, "--ids-file", ids, "-n", 3,
+                              "--ignore-eos")
+            self.assertEqual((out["prompt_tokens"], out["completion_tokens"], len(out["ids"])), (4, 3, 3))
+            self.assertEqual(out["text"] is None, model is not GGUF)
+            out = self.fields(self.SCORE, "score", model, "--ids-file", ids)
+            self.assertEqual((out["n"], len(out["logprobs"]), len(out["argmax"])), (4, 4, 4))
+            self.assertEqual([p is None for p in out["logprobs"]], [True, False, False, False])
+            self.assertAlmostEqual(out["nll"], -sum(out["logprobs"][1:]) / 3, places=6)
+            out = self.fields(self.INFO, "info", model)
+            self.assertEqual(out["swiftkv_layers"] is None, model is not SWIFTKV)
+            self.fields(self.BENCH, "bench", model, "--prompt", 8, "--gen", 2, "--repeat", 1)
+        out = self.fields(self.SIMILARITY, "similarity", GGUF, "--text", text)
+        self.assertEqual(len(out["simscore"]), out["layers"] - 1)
+        out = self.json_of("tokenize", GGUF, "--file", text, "--json")
+        self.assertEqual((list(out), {type(i) for i in out["ids"]}), (["ids"], {int}))
+
+    def test_commands_without_json(self):
+        """A template's text is its bytes, a conversation is for people."""
+        for command in ("render", "chat"):
+            self.assertEqual(run(command, GGUF, "--json").returncode, 2)
 
 
 class RenderTest(CliTest):

@@ -22,13 +22,6 @@ skv_status skv_config_set_layers(skv_config *c, size_t n_layers, skv_layer_shape
     return SKV_OK;
 }
 
-bool skv_config_is(const skv_config *c, const char *model_type)
-{
-    size_t n = strlen(model_type);
-    if (strncmp(c->architecture, model_type, n) != 0) return false;
-    return !c->architecture[n] || strcmp(c->architecture + n, "_swiftkv") == 0;
-}
-
 static bool in_vocabulary(const skv_config *c, int64_t id)
 {
     return id >= 0 && id < INT32_MAX && (uint64_t)id < c->vocab;

@@ -1,7 +1,15 @@
-/* Names of configuration fields: see config_field.h. */
+/* What a configuration and its fields are called: see config_field.h, config.h. */
 #include "format/config_field.h"
 
 #include <stdio.h>
+#include <string.h>
+
+bool skv_config_is(const skv_config *c, const char *model_type)
+{
+    size_t n = strlen(model_type);
+    if (strncmp(c->architecture, model_type, n) != 0) return false;
+    return !c->architecture[n] || strcmp(c->architecture + n, "_swiftkv") == 0;
+}
 
 skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field)
 {

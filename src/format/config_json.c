@@ -31,8 +31,8 @@ typedef struct family {
     size_t n_kv_heads; /* 0: as many as heads */
     size_t head_dim;   /* 0: hidden / heads */
     size_t context, window;
-    double norm_eps, theta;
-    int bos, eos; /* -1: none */
+    double norm_eps, theta; /* 0: 1e-6, 1e4 */
+    int bos, eos;           /* -1: none */
     bool tied;
     window_rule windows;
     bias_rule bias;
@@ -48,8 +48,6 @@ static const family families[] = {
     {.model_type = "llama",
      FAMILY_SHAPE(32000, 4096, 11008, 32, 32, 0),
      .context = 2048,
-     .norm_eps = 1e-6,
-     .theta = 1e4,
      .bos = 1,
      .eos = 2,
      .bias = BIAS_BY_KEY,
@@ -58,8 +56,6 @@ static const family families[] = {
      FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
      .context = 131072,
      .window = 4096,
-     .norm_eps = 1e-6,
-     .theta = 1e4,
      .bos = 1,
      .eos = 2,
      .windows = WINDOW_EVERY},
@@ -67,8 +63,6 @@ static const family families[] = {
      FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
      .context = 32768,
      .window = 4096,
-     .norm_eps = 1e-6,
-     .theta = 1e4,
      .bos = -1,
      .eos = -1,
      .windows = WINDOW_UPPER,
@@ -78,8 +72,6 @@ static const family families[] = {
      .head_dim = 128,
      .context = 32768,
      .window = 4096,
-     .norm_eps = 1e-6,
-     .theta = 1e4,
      .bos = -1,
      .eos = -1,
      .windows = WINDOW_UPPER,
@@ -89,7 +81,6 @@ static const family families[] = {
      FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
      .context = 4096,
      .norm_eps = 1e-5,
-     .theta = 1e4,
      .bos = 1,
      .eos = 32000,
      .windows = WINDOW_EVERY},
@@ -98,8 +89,6 @@ static const family families[] = {
      .head_dim = 256,
      .context = 8192,
      .window = 4096,
-     .norm_eps = 1e-6,
-     .theta = 1e4,
      .bos = 2,
      .eos = 1,
      .tied = true,
@@ -113,7 +102,6 @@ static const family families[] = {
      .head_dim = 256,
      .context = 131072,
      .window = 4096,
-     .norm_eps = 1e-6,
      .theta = 1e6,
      .bos = 2,
      .eos = 1,
@@ -258,7 +246,7 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
     bool has_old = old.object && json_object_size(old.object) > 0;
     skv_rope_context in = {.head_dim = c->head_dim,
                            .context = c->context,
-                           .theta = f->theta,
+                           .theta = f->theta > 0.0 ? f->theta : 1e4,
                            .theta_key = "rope_theta"};
     if (strcmp(f->model_type, "phi3") == 0) {
         in.original_context = 4096;
@@ -322,7 +310,7 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
 {
     read_shape(r, f, c);
     if (r->status != SKV_OK) return;
-    c->norm_eps = skv_json_double(r, "rms_norm_eps", f->norm_eps);
+    c->norm_eps = skv_json_double(r, "rms_norm_eps", f->norm_eps > 0.0 ? f->norm_eps : 1e-6);
     c->attention_scale = 1.0 / sqrt((double)c->head_dim);
     c->embedding_scale = 1.0;
     c->tied = skv_json_bool(r, "tie_word_embeddings", f->tied);

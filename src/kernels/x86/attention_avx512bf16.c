@@ -11,7 +11,9 @@
 #include "kernels/x86/attention_avx512.h"
 #include "kernels/x86/math_avx512.h"
 
-#define INLINE static inline __attribute__((always_inline))
+enum { UNIT = 2, ELEMENT = 2 };
+
+typedef __m512i operand;
 
 /* Two times sixteen f32 rounded to bfloat16, `low` first. */
 INLINE __m512i round_pair(__m512 low, __m512 high)
@@ -19,9 +21,21 @@ INLINE __m512i round_pair(__m512 low, __m512 high)
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-INLINE __m512 dot_pairs(__m512 sum, __m512i x, __m512i y)
+INLINE operand operand_load(const unsigned char *b)
 {
-    return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+    return _mm512_loadu_si512(b);
+}
+
+INLINE operand operand_repeat(const unsigned char *a)
+{
+    int pair;
+    memcpy(&pair, a, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+
+INLINE vec operand_dot(vec c, operand a, operand b)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
 }
 
 static void pack_q(void *y, const float *x, float scale, size_t n)
@@ -93,16 +107,6 @@ INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
     }
 }
 
-static void pack_k(void *panel, const skv_tile_page *p)
-{
-    switch (p->type) {
-    case SKV_KV_TYPE_F32: break; /* f32 pages take the f32 tiles */
-    case SKV_KV_TYPE_BF16: pack_k_of(panel, p, SKV_KV_TYPE_BF16); break;
-    case SKV_KV_TYPE_FP8: pack_k_of(panel, p, SKV_KV_TYPE_FP8); break;
-    case SKV_KV_TYPE_INT8: pack_k_of(panel, p, SKV_KV_TYPE_INT8); break;
-    }
-}
-
 /* Columns d .. d + 31 of two rows of V, interleaved; only the first 16 if the panel ends there. */
 INLINE void interleave(unsigned char *to, size_t d, size_t ld_v, __m512i x, __m512i y)
 {
@@ -137,116 +141,33 @@ INLINE void pack_v_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
     }
 }
 
-static void pack_v(void *panel, const skv_tile_page *p)
+/* Scores x of row r become weights, rounded to bfloat16 in place of the scores. */
+INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
 {
-    switch (p->type) {
-    case SKV_KV_TYPE_F32: break;
-    case SKV_KV_TYPE_BF16: pack_v_of(panel, p, SKV_KV_TYPE_BF16); break;
-    case SKV_KV_TYPE_FP8: pack_v_of(panel, p, SKV_KV_TYPE_FP8); break;
-    case SKV_KV_TYPE_INT8: pack_v_of(panel, p, SKV_KV_TYPE_INT8); break;
+    float *s = t->s + r * SKV_PAGE_ROWS;
+    vec max = vec_set1(t->max[r]);
+    for (size_t v = 0; v < 4; v++) x[v] = skv_exp2_coarse_avx512(vec_sub(x[v], max));
+    vec sum = vec_add(vec_add(x[0], x[1]), vec_add(x[2], x[3]));
+    sum = vec_add(sum, vec_load(t->sums + r * SKV_TILE_SUMS));
+    for (size_t v = 0; t->v_scales && v < 4; v++) {
+        x[v] = vec_mul(x[v], vec_load(t->v_scales + 16 * v));
     }
+    vec_store(t->sums + r * SKV_TILE_SUMS, sum);
+    _mm512_storeu_si512(s, round_pair(x[0], x[1]));
+    _mm512_storeu_si512(s + 16, round_pair(x[2], x[3]));
 }
 
-/* Columns [16 nv] of the product; m and nv are constants where this is inlined. */
-INLINE void block(const skv_tile_product *p, size_t column, size_t m, size_t nv)
-{
-    __m512 c[SKV_TILE_ROWS][4];
-    float *out = p->c + column;
-    for (size_t i = 0; i < m; i++) {
-        for (size_t v = 0; v < nv; v++) c[i][v] = _mm512_setzero_ps();
-    }
-    const unsigned char *a = p->a;
-    const unsigned char *b = p->b + column * 4;
-    for (size_t k = 0; k < p->k; k += 2) {
-        __m512i x[4];
-        for (size_t v = 0; v < nv; v++) x[v] = _mm512_loadu_si512(b + 64 * v);
-        for (size_t i = 0; i < m; i++) {
-            int pair;
-            memcpy(&pair, a + i * p->lda, sizeof pair);
-            __m512i y = _mm512_set1_epi32(pair);
-            for (size_t v = 0; v < nv; v++) c[i][v] = dot_pairs(c[i][v], y, x[v]);
-        }
-        a += 4;
-        b += p->ldb * 4;
-    }
-    for (size_t i = 0; i < m; i++) {
-        for (size_t v = 0; v < nv; v++) {
-            float *to = out + i * p->ldc + 16 * v;
-            if (p->add) c[i][v] = _mm512_add_ps(c[i][v], _mm512_loadu_ps(to));
-            _mm512_storeu_ps(to, c[i][v]);
-        }
-    }
-}
+#include "kernels/attention_level.inc"
 
-INLINE void product_of(const skv_tile_product *p, size_t m)
-{
-    size_t n = 0;
-    for (; n + 64 <= p->n; n += 64) block(p, n, m, 4);
-    if (p->n - n == 48) {
-        block(p, n, m, 3);
-    } else if (p->n - n == 32) {
-        block(p, n, m, 2);
-    } else if (p->n - n == 16) {
-        block(p, n, m, 1);
-    }
-}
-
-static void product(const skv_tile_product *p)
-{
-    switch (p->m) {
-    case 1: product_of(p, 1); break;
-    case 2: product_of(p, 2); break;
-    case 3: product_of(p, 3); break;
-    case 4: product_of(p, 4); break;
-    case 5: product_of(p, 5); break;
-    default: product_of(p, 6); break;
-    }
-}
-
-static bool softmax(const skv_tile_softmax *t)
-{
-    bool grown = false;
-    for (size_t r = 0; r < t->m; r++) {
-        float *s = t->s + r * SKV_PAGE_ROWS;
-        __m512 x[4];
-        skv_softmax_load_avx512(t, r, x);
-        grown |= skv_softmax_raise_avx512(t, r, x);
-        __m512 max = _mm512_set1_ps(t->max[r]);
-        for (size_t v = 0; v < 4; v++) x[v] = skv_exp2_coarse_avx512(_mm512_sub_ps(x[v], max));
-        __m512 sum = _mm512_add_ps(_mm512_add_ps(x[0], x[1]), _mm512_add_ps(x[2], x[3]));
-        sum = _mm512_add_ps(sum, _mm512_loadu_ps(t->sums + r * SKV_TILE_SUMS));
-        for (size_t v = 0; t->v_scales && v < 4; v++) {
-            x[v] = _mm512_mul_ps(x[v], _mm512_loadu_ps(t->v_scales + 16 * v));
-        }
-        _mm512_storeu_ps(t->sums + r * SKV_TILE_SUMS, sum);
-        _mm512_storeu_si512(s, round_pair(x[0], x[1]));
-        _mm512_storeu_si512(s + 16, round_pair(x[2], x[3]));
-    }
-    return grown;
-}
-
-static const skv_attention_tiles tiles = {
-    .unit = 2,
-    .element = 2,
-    .pack_q = pack_q,
-    .pack_k = pack_k,
-    .pack_v = pack_v,
-    .product = product,
-    .softmax = softmax,
-};
-
-static const skv_attention_tiles *tiles_for(skv_kv_type type)
-{
-    return type == SKV_KV_TYPE_F32 ? &skv_attention_tiles_avx512 : &tiles;
-}
-
+/* Pages of f32 are read as they are. */
 void skv_attention_avx512bf16(const skv_attention *a, void *scratch)
 {
-    skv_attention_run(a, tiles_for(a->type), scratch);
+    (a->type == SKV_KV_TYPE_F32 ? skv_attention_avx512 : run)(a, scratch);
 }
 
 void skv_attention_part_avx512bf16(const skv_attention *a, size_t row0, size_t row1, float *partial,
                                    void *scratch)
 {
-    skv_attention_run_part(a, tiles_for(a->type), row0, row1, partial, scratch);
+    skv_attention_part_fn *part = a->type == SKV_KV_TYPE_F32 ? skv_attention_part_avx512 : run_part;
+    part(a, row0, row1, partial, scratch);
 }
