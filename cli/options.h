@@ -57,7 +57,7 @@ struct cli_options {
     /* Closed-form initialisation; the text is in `data`. */
     const char *init, *ridge_to;
     size_t text_tokens, text_seq; /* 0: not given */
-    double ridge;       /* below 0: not given */
+    double ridge;                 /* below 0: not given */
 
     /* Generation. */
     size_t n_tokens; /* CLI_NOT_GIVEN: the command's own default */

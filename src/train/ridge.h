@@ -10,9 +10,10 @@
  *
  * so one D x D matrix a layer serves both, and keys and values that a group of layers shares,
  * which are fitted to the mean of the layers' targets, are the mean of W_j (I + Delta_j).
- * Delta_l is zero: layer l reads its own input, and so do the queries of all layers. A ridge towards zero replaces the right-hand side
- * by (sum x n_j^T) and is kept for comparison. With biases all moments are about the mean, and
- * the bias takes up W shift_j, shift_j = mean(n_j) - (I + Delta_j) mean(x).
+ * Delta_l is zero: layer l reads its own input, and so do the queries of all layers. A ridge
+ * towards zero replaces the right-hand side by (sum x n_j^T) and is kept for comparison. With
+ * biases all moments are about the mean, and the bias takes up W shift_j, shift_j = mean(n_j) - (I
+ * + Delta_j) mean(x).
  */
 #ifndef SKV_TRAIN_RIDGE_H
 #define SKV_TRAIN_RIDGE_H
