@@ -26,9 +26,9 @@ static skv_transform_options read_options(const cli_options *options)
 
 static void print_report(const skv_transform_report *r)
 {
-    printf(
-        "fitted on %zu tokens: squared error of the deep layers' inputs %.1f %%, copied %.1f %%\n",
-        r->tokens, 100 * r->ridge_error, 100 * r->copied_error);
+    printf("fitted on %zu tokens, ridge %.3g: squared error of the deep layers' inputs %.1f %%, "
+           "copied %.1f %%\n",
+           r->tokens, r->ridge, 100 * r->ridge_error, 100 * r->copied_error);
     if (r->tokens < r->width) {
         printf("fewer tokens than the %zu columns of the model: much of the fit is the penalty's; "
                "give more text\n",
@@ -54,7 +54,7 @@ int cli_run_transform(const cli_options *options)
     status = cli_check(skv_model_info_read(path, &before, &err), &err);
     if (status == CLI_DONE) status = cli_check(skv_model_info_read(out, &after, &err), &err);
     if (status != CLI_DONE) return status;
-    if (transform.init == SKV_TRANSFORM_RIDGE) print_report(&report);
+    if (report.tokens > 0) print_report(&report);
     printf("%s: %zu layers, keys and values of %zu and later from layer %zu's output, groups of "
            "%zu: %zu KV slots for %zu\n",
            out, after.layers, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,

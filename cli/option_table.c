@@ -80,7 +80,8 @@ static const cli_option rows[] = {
     {"--tokens", "N", ON(TRANSFORM), CLI_OPTION_SIZE, FIELD(text_tokens), 1, TOKENS_MAX,
      .help = "ridge: read at most N tokens (32 times the width, 2^15 to 2^17)"},
     {"--ridge", "X", ON(TRANSFORM), CLI_OPTION_NUMBER, FIELD(ridge), 0, 1e6,
-     .help = "ridge: weight of the penalty, of the mean square of the input (0.1)"},
+     .help = "ridge: weight of the penalty, of the mean square of the input (0.1, more for a short "
+             "text)"},
     {"--ridge-to", "copy|zero", ON(TRANSFORM), CLI_OPTION_CHOICE, FIELD(ridge_to),
      .help = "ridge: what the penalty pulls towards (copy)"},
     {"--context", "N", ON(INFO), CLI_OPTION_SIZE, FIELD(cost_context), 1, TOKENS_MAX,

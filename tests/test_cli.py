@@ -414,7 +414,7 @@ class TransformTest(CliTest):
         words = ("--kv-layers", 2, "--group", 2, "--init", "ridge", "--text", text, "--seq", 64)
         result = run("transform", PLAIN, out, *words)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertRegex(result.stdout, r"fitted on 900 tokens: .* [0-9.]+ %, copied [0-9.]+ %")
+        self.assertRegex(result.stdout, r"fitted on 900 tokens, ridge [0-9.]+: .* [0-9.]+ %, copied [0-9.]+ %")
         self.assertEqual(self.json_of("info", out, "--json")["group"], 2)
         few = run("transform", PLAIN, self.folder / "few", *words, "--tokens", 10)
         self.assertIn("fewer tokens than", few.stdout)

@@ -233,6 +233,7 @@ static void test_tokens_are_limited(void **state)
     assert_int_equal(
         skv_transform_run(MODELS "llama-mha", place(out, "limited"), &o, &report, &err), SKV_OK);
     assert_int_equal(report.tokens, 100);
+    assert_true(fabs(report.ridge - (0.1 + 4.0 * 32 / 100)) < 1e-12);
 }
 
 /* ---- distillation begins with either ---- */
@@ -296,10 +297,10 @@ static void test_refusals(void **state)
     const char *const data[3] = {write_ids(ids, "bad.json", 500), write_ids(one_id, "one.json", 1),
                                  write_text(empty, "empty.txt", "", 0)};
     skv_transform_options o = ridge_options(2, 2, &data[0]);
-    o.ridge = -1;
-    expect_refusal(MODELS "llama-mha", &o, "ridge: -1");
     o.ridge = (double)INFINITY;
     expect_refusal(MODELS "llama-mha", &o, "ridge: inf");
+    o.ridge = (double)NAN;
+    expect_refusal(MODELS "llama-mha", &o, "nan, expected a number");
     o = ridge_options(2, 2, &data[0]);
     o.n_data = 0;
     expect_refusal(MODELS "llama-mha", &o, "no text is given");

@@ -105,9 +105,11 @@ typedef struct skv_transform_options {
     /* Of RIDGE. */
     const char *const *data; /* text, .jsonl, or token ids (.u16, .u32, .json) */
     size_t n_data;
-    size_t tokens;       /* at most so many of the text; 0: 32 a column of x, within 2^15..2^17 */
-    size_t seq;          /* the longest sequence; 0: the model's context, at most 1024 */
-    double ridge;        /* weight of the penalty, in units of the mean square of x */
+    size_t tokens; /* at most so many of the text; 0: 32 a column of x, within 2^15..2^17 */
+    size_t seq;    /* the longest sequence; 0: the model's context, at most 1024 */
+    /* Weight of the penalty, in units of the mean square of x; below 0: 0.1 and, for short texts, 4
+     * for each time that the columns of x go into the tokens (measured: docs/architecture.md). */
+    double ridge;
     bool toward_zero;    /* the penalty is on the projections, not on their distance to copies */
     uint64_t seed;       /* of the order in which the text is read */
     size_t threads;      /* 0: one for each processor */
@@ -117,13 +119,14 @@ typedef struct skv_transform_options {
     void *user;
 } skv_transform_options;
 
-/** Copied, with l = 1 and g = 1; and a sound `ridge`. */
+/** Copied, with l = 1 and g = 1, and every choice of RIDGE left to it. */
 SKV_API skv_transform_options skv_transform_options_default(void);
 
 /* What the regression did; zero for copies. */
 typedef struct skv_transform_report {
     size_t tokens; /* of the text that were counted */
     size_t width;  /* columns of x: with fewer tokens the penalty decides the rest */
+    double ridge;  /* as given or chosen */
     /* Squared distance between what the projections of the layers behind l read with the model's
      * own inputs and with x, as a share of the former: of copies, and of the solution. */
     double copied_error, ridge_error;

@@ -11,6 +11,17 @@
 
 enum { STRIP = SKV_CHOLESKY_STRIP };
 
+/* Where none is given; both measured on held-out text. A short text needs more, or the fit to it is
+ * worse than the copies. */
+#define RIDGE_BASE 0.1
+#define RIDGE_SHORT 4.0
+
+static double choose_ridge(double given, const skv_moments *m)
+{
+    if (given >= 0) return given;
+    return RIDGE_BASE + RIDGE_SHORT * (double)m->D / (double)m->n_rows;
+}
+
 /* ---- from sums to the normal equations ---- */
 
 /* Takes the means out of a sum of products: a [D, D] -= s t^T / n. */
@@ -196,13 +207,14 @@ static skv_status solve_moments(skv_ridge *r, skv_moments *m, const skv_source *
                 .m = m,
                 .centred = skv_source_config(source)->qkv_bias,
                 .toward_zero = o->toward_zero};
-    skv_status status = solve_all(&s, o->ridge, err);
+    double ridge = choose_ridge(o->ridge, m);
+    skv_status status = solve_all(&s, ridge, err);
     skv_free(s.factor);
     skv_free(s.strips);
     skv_free(s.fits);
     skv_free(s.sizes);
     if (status != SKV_OK) return status;
-    *report = (skv_transform_report){.tokens = m->n_rows, .width = m->D};
+    *report = (skv_transform_report){.tokens = m->n_rows, .width = m->D, .ridge = ridge};
     if (s.whole > 0) {
         report->copied_error = s.copied / s.whole;
         report->ridge_error = s.solved / s.whole;
@@ -215,8 +227,7 @@ static skv_status prepare(skv_ridge *r, const skv_source *source, const skv_tran
 {
     const skv_config *c = skv_source_config(source);
     skv_cpu_level level = SKV_CPU_LEVEL_BEST;
-    SKV_REQUIRE(o->ridge >= 0 && isfinite(o->ridge), err, SKV_RANGE,
-                "ridge: %g, expected 0 or more", o->ridge);
+    SKV_REQUIRE(isfinite(o->ridge), err, SKV_RANGE, "ridge: %g, expected a number", o->ridge);
     SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, &level), err, SKV_ARGUMENT,
                 "cpu: unknown name \"%s\"", o->cpu);
     *r = (skv_ridge){.D = c->hidden, .first = o->kv_layers, .n_deep = c->n_layers - o->kv_layers};

@@ -24,7 +24,6 @@
 #include "train/ridge.h"
 
 enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FIT_ROWS = 64 };
-#define RIDGE_DEFAULT 0.1
 
 /* A tensor to write: the mean of one or more tensors of the source. */
 typedef struct mean_tensor {
@@ -183,11 +182,12 @@ static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *
 {
     const skv_tensor *from[SKV_LAYERS_MAX];
     char name[NAME_BYTES];
-    for (size_t j = 0; j < n_layers; j++) {
+    size_t j = 0;
+    do {
         (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s.%s", i + j, what, suffix);
         from[j] = skv_source_find(t->source, name);
         if (!from[j]) return SKV_OK;
-    }
+    } while (++j < n_layers);
     (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s_swiftkv.%s", i, what, suffix);
     SKV_TRY(add_tensor(t, name, from, n_layers, norm_offset(t, name), err));
     /* q goes on reading its own layer's input: there is nothing to fit. */
@@ -343,7 +343,7 @@ static skv_status run(transform *t, const char *path, const char *out,
 skv_transform_options skv_transform_options_default(void)
 {
     return (skv_transform_options){
-        .kv_layers = 1, .group = 1, .init = SKV_TRANSFORM_COPY, .ridge = RIDGE_DEFAULT};
+        .kv_layers = 1, .group = 1, .init = SKV_TRANSFORM_COPY, .ridge = -1};
 }
 
 skv_status skv_transform_run(const char *path, const char *out,
