@@ -1,18 +1,60 @@
 /* swiftkv transform: a model in SwiftKV form, ready for distillation. */
+#include <string.h>
+
 #include "progress.h"
 #include "runtime.h"
+
+static skv_transform_options read_options(const cli_options *options)
+{
+    skv_transform_options out = skv_transform_options_default();
+    out.kv_layers = options->kv_layers;
+    if (options->group != 0) out.group = options->group;
+    if (options->init != NULL && strcmp(options->init, "ridge") == 0) {
+        out.init = SKV_TRANSFORM_RIDGE;
+    }
+    out.data = options->data.at;
+    out.n_data = options->data.n;
+    out.tokens = options->text_tokens;
+    out.seq = options->text_seq;
+    if (options->ridge >= 0) out.ridge = options->ridge;
+    out.toward_zero = options->ridge_to != NULL && strcmp(options->ridge_to, "zero") == 0;
+    out.threads = options->threads;
+    out.cpu = options->cpu;
+    out.weights = options->weights;
+    return out;
+}
+
+static void print_report(const skv_transform_report *r)
+{
+    printf("fitted on %zu tokens, ridge %.3g: squared error of the deep layers' inputs %.1f %%, "
+           "copied %.1f %%\n",
+           r->tokens, r->ridge, 100 * r->ridge_error, 100 * r->copied_error);
+    if (r->tokens < r->width) {
+        printf("fewer tokens than the %zu columns of the model: much of the fit is the penalty's; "
+               "give more text\n",
+               r->width);
+    }
+}
 
 int cli_run_transform(const cli_options *options)
 {
     const char *path = options->operands[0], *out = options->operands[1];
-    const size_t group = options->group != 0 ? options->group : 1;
     skv_error err = {0};
-    int status = cli_check(skv_transform(path, out, options->kv_layers, group, &err), &err);
+    skv_transform_options transform = read_options(options);
+    skv_transform_report report;
+    cli_progress progress;
+    cli_progress_begin(&progress, "reading the text");
+    transform.progress = cli_progress_share;
+    transform.user = &progress;
+    const skv_status done = skv_transform_run(path, out, &transform, &report, &err);
+    cli_progress_end(&progress);
+    int status = cli_check(done, &err);
     if (status != CLI_DONE) return status;
     skv_model_info before, after;
     status = cli_check(skv_model_info_read(path, &before, &err), &err);
     if (status == CLI_DONE) status = cli_check(skv_model_info_read(out, &after, &err), &err);
     if (status != CLI_DONE) return status;
+    if (report.tokens > 0) print_report(&report);
     printf("%s: %zu layers, keys and values of %zu and later from layer %zu's output, groups of "
            "%zu: %zu KV slots for %zu\n",
            out, after.layers, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,

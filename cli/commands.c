@@ -16,7 +16,8 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_TRANSFORM] = {"transform", "MODEL OUT", 2, 2, cli_run_transform,
                        "write a model in SwiftKV form",
                        "OUT is a new folder. The SwiftKV weights are initialised from the model's "
-                       "own; distillation then recovers its quality."},
+                       "own, as copies or (--init ridge) fitted to a text in closed form; "
+                       "distillation then recovers its quality."},
     [CLI_GENERATE] = {"generate", "MODEL (-p TEXT | --file F | --ids-file F)", 1, 1,
                       cli_run_generate, "continue a text",
                       "Prints the generated text, or the ids where the model has no tokenizer. An "

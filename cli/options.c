@@ -202,6 +202,19 @@ static int check_bench(const cli_options *o)
     return CLI_DONE;
 }
 
+/* What belongs to --init ridge says nothing without it. */
+static int check_transform(const cli_options *o)
+{
+    const bool ridge = o->init != NULL && strcmp(o->init, "ridge") == 0;
+    if (o->kv_layers == 0) return cli_usage("transform: --kv-layers L is missing");
+    if (ridge && o->data.n == 0) return cli_usage("transform: --init ridge needs --text FILE");
+    if (ridge) return CLI_DONE;
+    if (o->data.n > 0 || o->text_tokens > 0 || o->ridge >= 0 || o->ridge_to != NULL) {
+        return cli_usage("transform: --text, --tokens, --ridge and --ridge-to need --init ridge");
+    }
+    return CLI_DONE;
+}
+
 static int check_command(const cli_options *o)
 {
     const int status = check_inputs(o);
@@ -210,8 +223,7 @@ static int check_command(const cli_options *o)
     case CLI_BENCH: return check_bench(o);
     case CLI_SIMILARITY:
         return o->text_file != NULL ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
-    case CLI_TRANSFORM:
-        return o->kv_layers != 0 ? CLI_DONE : cli_usage("transform: --kv-layers L is missing");
+    case CLI_TRANSFORM: return check_transform(o);
     case CLI_RENDER:
         return o->messages_file != NULL ? CLI_DONE : cli_usage("render: --messages F is missing");
     case CLI_CHAT:
@@ -297,6 +309,7 @@ static void set_defaults(cli_options *out)
                          .repeat = 3,
                          .cpu = "best"};
     out->sampling = skv_sampling_default();
+    out->ridge = -1;
     out->prompt_lengths = (cli_sizes){.n = 1, .at = {512}};
 }
 

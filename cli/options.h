@@ -54,6 +54,11 @@ struct cli_options {
     const char *snapkv;
     size_t kv_layers, group; /* 0: not given */
 
+    /* Closed-form initialisation; the text is in `data`. */
+    const char *init, *ridge_to;
+    size_t text_tokens, text_seq; /* 0: not given */
+    double ridge;                 /* below 0: not given */
+
     /* Generation. */
     size_t n_tokens; /* CLI_NOT_GIVEN: the command's own default */
     skv_sampling sampling;

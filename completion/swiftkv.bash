@@ -17,7 +17,7 @@ _swiftkv_options() {
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
     info) echo "--kv --kv-layers --group --context --as-papers --json" ;;
     similarity) echo "--text --svg --json $model" ;;
-    transform) echo "--kv-layers --group" ;;
+    transform) echo "--kv-layers --group --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
     distill) echo "$training" ;;
     train) echo "$training --from-scratch" ;;
@@ -40,6 +40,8 @@ _swiftkv() {
         --kv) values='f32 bf16 fp8 int8' ;;
         --prefill) values='full swiftkv swiftkv-full teacher' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
+        --init) values='copy ridge' ;;
+        --ridge-to) values='copy zero' ;;
         --loss) values='kl lm' ;;
         --trainable) values='qkv deep-layers all' ;;
         --schedule) values='linear cosine constant' ;;

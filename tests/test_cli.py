@@ -112,6 +112,9 @@ class CommandLineTest(CliTest):
             (("similarity", m), ("--text",)),
             (("transform", m, "out"), ("--kv-layers",)),
             (("transform", m), ("OUT",)),
+            (("transform", m, "out", "--kv-layers", "2", "--init", "ridge"), ("--text",)),
+            (("transform", m, "out", "--kv-layers", "2", "--text", "t"), ("--init ridge",)),
+            (("transform", m, "out", "--kv-layers", "2", "--init", "best"), ("copy|ridge",)),
             (("info", m, "--group", "2"), ("--group",)),
             (("bench",), ("MODEL", "--preset", "--peak")),
             (("bench", m, "--preset", PRESET), ("--preset",)),
@@ -404,6 +407,21 @@ class TransformTest(CliTest):
         before = self.json_of("generate", PLAIN, *words)["ids"]
         self.assertEqual(self.json_of("generate", out, "--prefill", "teacher", *words)["ids"], before)
         self.assertEqual(self.json_of("generate", out, *words)["completion_tokens"], 6)
+
+    def test_in_closed_form(self):
+        out = self.folder / "form"
+        text = self.write("text.json", [(7 * i * i + 3) % 97 for i in range(900)])
+        words = ("--kv-layers", 2, "--group", 2, "--init", "ridge", "--text", text, "--seq", 64)
+        result = run("transform", PLAIN, out, *words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertRegex(result.stdout, r"fitted on 900 tokens, ridge [0-9.]+: .* [0-9.]+ %, copied [0-9.]+ %")
+        self.assertEqual(self.json_of("info", out, "--json")["group"], 2)
+        few = run("transform", PLAIN, self.folder / "few", *words, "--tokens", 10)
+        self.assertIn("fewer tokens than", few.stdout)
+        empty = self.write("empty.txt", "")
+        words = ("--kv-layers", 2, "--init", "ridge", "--text", empty)
+        self.refuses(1, ("transform", PLAIN, self.folder / "none", *words))
+        self.assertFalse((self.folder / "none").exists())
 
     def test_what_does_not_fit(self):
         out = self.folder / "form"

@@ -65,6 +65,17 @@ SKV_CHECKED skv_status skv_model_cost(const char *path, size_t l, size_t g, size
 SKV_CHECKED skv_status skv_similarity(skv_engine *engine, const int32_t *ids, size_t n,
                                       double *scores, skv_error *err);
 
+/* ---- hidden states ---- */
+
+/* Gets x [n_rows, D] of a step's rows as they enter layer i_layer; with i_layer = L as they leave
+ * the last one. Valid during the call. */
+typedef void skv_hidden_fn(void *user, size_t i_layer, const float *x, size_t n_rows);
+
+/** skv_step without logits, with the hidden states before and behind every layer. The engine must
+ * have been opened with no_skip. */
+SKV_CHECKED skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                                       skv_hidden_fn *on_hidden, void *user, skv_error *err);
+
 /* ---- the SwiftKV transform ---- */
 
 /**
@@ -74,6 +85,57 @@ SKV_CHECKED skv_status skv_similarity(skv_engine *engine, const int32_t *ids, si
  */
 SKV_CHECKED skv_status skv_transform(const char *path, const char *out, size_t l, size_t g,
                                      skv_error *err);
+
+typedef enum skv_transform_init {
+    SKV_TRANSFORM_COPY, /* as the authors do: see skv_transform */
+    /*
+     * In closed form, before any training: each k and v projection is the ridge regression from
+     * norm_swiftkv of layer l's input to the keys or values (before rotation and head norms) that
+     * the model's own projection makes of its own layer's input, over a text; those that a group
+     * shares go to the mean over its layers. Where the model has biases they are part of the
+     * solution. q, which goes on reading its own layer's input, is copied.
+     */
+    SKV_TRANSFORM_RIDGE
+} skv_transform_init;
+
+typedef struct skv_transform_options {
+    size_t kv_layers, group; /* l and g */
+    skv_transform_init init;
+
+    /* Of RIDGE. */
+    const char *const *data; /* text, .jsonl, or token ids (.u16, .u32, .json) */
+    size_t n_data;
+    size_t tokens; /* at most so many of the text; 0: 32 a column of x, within 2^15..2^17 */
+    size_t seq;    /* the longest sequence; 0: the model's context, at most 1024 */
+    /* Weight of the penalty, in units of the mean square of x; below 0: 0.1 and, for short texts, 4
+     * for each time that the columns of x go into the tokens (measured: docs/architecture.md). */
+    double ridge;
+    bool toward_zero;    /* the penalty is on the projections, not on their distance to copies */
+    uint64_t seed;       /* of the order in which the text is read */
+    size_t threads;      /* 0: one for each processor */
+    const char *cpu;     /* as in skv_engine_options, and so is the next */
+    skv_weights weights; /* how the model runs over the text */
+    void (*progress)(void *user, double share); /* share of the tokens in 0..1; may be NULL */
+    void *user;
+} skv_transform_options;
+
+/** Copied, with l = 1 and g = 1, and every choice of RIDGE left to it. */
+SKV_API skv_transform_options skv_transform_options_default(void);
+
+/* What the regression did; zero for copies. */
+typedef struct skv_transform_report {
+    size_t tokens; /* of the text that were counted */
+    size_t width;  /* columns of x: with fewer tokens the penalty decides the rest */
+    double ridge;  /* as given or chosen */
+    /* Squared distance between what the projections of the layers behind l read with the model's
+     * own inputs and with x, as a share of the former: of copies, and of the solution. */
+    double copied_error, ridge_error;
+} skv_transform_report;
+
+/** The transform with a choice of initialisation; report may be NULL. */
+SKV_CHECKED skv_status skv_transform_run(const char *path, const char *out,
+                                         const skv_transform_options *options,
+                                         skv_transform_report *report, skv_error *err);
 
 /* ---- the machine ---- */
 

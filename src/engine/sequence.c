@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "skv/tools.h"
 
 skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequence **out,
                                skv_error *err)
@@ -208,6 +209,14 @@ skv_status skv_step(skv_engine *engine, const skv_span *spans, size_t n_spans,
                     skv_logits_fn *on_logits, void *user, skv_error *err)
 {
     return skv_engine_forward(engine, spans, n_spans, on_logits, NULL, user, err);
+}
+
+skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                           skv_hidden_fn *on_hidden, void *user, skv_error *err)
+{
+    SKV_REQUIRE(engine->options.no_skip, err, SKV_ARGUMENT,
+                "hidden states: the engine must run every layer (no_skip)");
+    return skv_engine_forward(engine, spans, n_spans, NULL, on_hidden, user, err);
 }
 
 typedef struct keep_logits {

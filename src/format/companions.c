@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/tokenizer_keep.h"
 
 enum { FILE_BYTES_MAX = 256 << 20 };
 
@@ -28,6 +29,7 @@ skv_status skv_companions_copy(const char *from, const char *to, skv_error *err)
 {
     static const char *const names[] = {"tokenizer.json",
                                         "tokenizer.model",
+                                        SKV_TOKENIZER_GGUF,
                                         "tokenizer_config.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",
@@ -39,4 +41,11 @@ skv_status skv_companions_copy(const char *from, const char *to, skv_error *err)
         SKV_TRY(copy_file(from, to, names[i], err));
     }
     return SKV_OK;
+}
+
+skv_status skv_companions_write(const skv_source *source, const char *to, skv_error *err)
+{
+    const skv_gguf *gguf = skv_source_gguf(source);
+    if (gguf) return skv_tokenizer_keep(gguf, to, err);
+    return skv_companions_copy(skv_source_path(source), to, err);
 }

@@ -31,7 +31,8 @@ typedef struct skv_ids {
 void skv_ids_release(skv_ids *ids);
 SKV_MUST_CHECK skv_status skv_ids_push(skv_ids *ids, int32_t id, skv_error *err);
 
-/** The folder's tokenizer.json, or its tokenizer.model; *out is NULL when it has neither. */
+/** From tokenizer.json, tokenizer.model or tokenizer.gguf (format/tokenizer_keep.h) in the folder;
+ * *out is NULL when it has none of them. */
 SKV_MUST_CHECK skv_status skv_tokenizer_open_folder(const char *folder, skv_tokenizer **out,
                                                     skv_error *err);
 /** From the metadata of a GGUF file; *out is NULL when it holds none. */

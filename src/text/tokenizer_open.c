@@ -3,6 +3,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "format/gguf.h"
+#include "format/tokenizer_keep.h"
 #include "text/tokenizer_impl.h"
 
 enum { CONFIG_MAX = 16 << 20 }; /* bytes */
@@ -65,6 +67,19 @@ static skv_status open_spm(const char *folder, const char *config, size_t n_conf
     return status;
 }
 
+/* What a model that came from a GGUF file keeps of it. */
+static skv_status open_gguf(const char *folder, skv_tokenizer **out, skv_error *err)
+{
+    char *path = skv_path_join(folder, SKV_TOKENIZER_GGUF);
+    skv_gguf *gguf = NULL;
+    skv_status status = path ? SKV_OK : skv_fail(err, SKV_MEMORY, "%s: no memory", folder);
+    if (status == SKV_OK && skv_file_exists(path)) status = skv_gguf_open(path, &gguf, err);
+    if (gguf) status = skv_tokenizer_open_gguf(gguf, out, err);
+    skv_gguf_close(gguf);
+    skv_free(path);
+    return status;
+}
+
 skv_status skv_tokenizer_open_folder(const char *folder, skv_tokenizer **out, skv_error *err)
 {
     char *config = NULL, *path = NULL;
@@ -74,6 +89,7 @@ skv_status skv_tokenizer_open_folder(const char *folder, skv_tokenizer **out, sk
         read_optional(folder, "tokenizer_config.json", CONFIG_MAX, &config, &n_config, &path, err);
     if (status == SKV_OK) status = open_json(folder, config, n_config, &t, err);
     if (status == SKV_OK && t == NULL) status = open_spm(folder, config, n_config, &t, err);
+    if (status == SKV_OK && t == NULL) status = open_gguf(folder, &t, err);
     if (status == SKV_OK && t != NULL) status = read_template(t, folder, err);
     skv_free(config);
     skv_free(path);

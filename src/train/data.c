@@ -34,6 +34,7 @@ struct skv_data {
     source sources[SKV_TRAIN_DATA_MAX];
     size_t n_sources;
     size_t rows, row_tokens;
+    bool once;
     uint64_t n_batches;
     size_t *used;           /* owned; [rows] tokens of a row that are taken */
     int32_t *ids, *targets; /* owned; [rows * row_tokens] */
@@ -161,6 +162,7 @@ skv_status skv_data_open(const skv_data_options *o, skv_data **out, skv_error *e
     SKV_REQUIRE(data, err, SKV_MEMORY, "data: no memory");
     data->rows = o->rows;
     data->row_tokens = o->row_tokens;
+    data->once = o->once;
     skv_document_init(&data->doc);
     skv_status status = open_all(data, o, err);
     if (status != SKV_OK) {
@@ -293,6 +295,13 @@ static void pad(skv_data *data)
     }
 }
 
+/* Where a file is read once only, and has been. */
+static bool at_end(const skv_data *data, const source *s)
+{
+    return data->once && s->kind != SKV_DATA_GENERATED &&
+           skv_data_file_epoch(&s->file, s->position) > 0;
+}
+
 static skv_status next_batch(void *ctx, skv_train_batch *batch, skv_error *err)
 {
     skv_data *data = ctx;
@@ -301,7 +310,8 @@ static skv_status next_batch(void *ctx, skv_train_batch *batch, skv_error *err)
     size_t n_empty = 0;
     source *s;
     while ((s = next_source(data)) != NULL) {
-        SKV_TRY(take(data, s, err));
+        s->full = at_end(data, s);
+        if (!s->full) SKV_TRY(take(data, s, err));
         if (s->full) continue;
         const bool empty = data->tokens.ids.n == 0;
         n_empty = empty ? n_empty + 1 : 0;
@@ -352,4 +362,12 @@ static skv_status restore(void *ctx, const uint64_t state[SKV_BATCH_STATE_WORDS]
 skv_batch_source skv_data_source(skv_data *data)
 {
     return (skv_batch_source){.ctx = data, .next = next_batch, .save = save, .restore = restore};
+}
+
+bool skv_data_done(const skv_data *data)
+{
+    for (size_t i = 0; i < data->n_sources; i++) {
+        if (!at_end(data, &data->sources[i])) return false;
+    }
+    return true;
 }

@@ -35,6 +35,7 @@ typedef struct skv_data_options {
     size_t n_sources;
     size_t rows, row_tokens; /* a batch is rows * row_tokens tokens */
     uint64_t seed;
+    bool once; /* files end: what is left of the last rows is filled up */
 } skv_data_options;
 
 typedef struct skv_data skv_data;
@@ -44,5 +45,7 @@ void skv_data_close(skv_data *data);
 
 /** What the trainer takes; the rest of a row is filled with id 0 without loss. */
 skv_batch_source skv_data_source(skv_data *data);
+/** With `once`: whether every file has been read to its end. */
+bool skv_data_done(const skv_data *data);
 
 #endif

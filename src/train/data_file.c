@@ -39,6 +39,11 @@ static size_t item_at(const skv_data_file *f, uint64_t index)
     return (size_t)skv_data_shuffle(f->seed + skv_mix64(epoch), f->n_items, index % f->n_items);
 }
 
+uint64_t skv_data_file_epoch(const skv_data_file *f, uint64_t position)
+{
+    return (f->unit == 0 ? position : position / BLOCK) / f->n_items;
+}
+
 /* ---- opening ---- */
 
 /* Where every line that is not empty begins. */

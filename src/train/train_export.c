@@ -188,8 +188,7 @@ skv_status skv_trainer_export(const skv_trainer *t, skv_error *err)
 {
     const char *out = t->options->out;
     SKV_TRY(write_weights(t, out, err));
-    if (!t->source || !skv_source_gguf(t->source)) {
-        SKV_TRY(skv_companions_copy(t->options->model, out, err));
-    }
+    SKV_TRY(t->source ? skv_companions_write(t->source, out, err)
+                      : skv_companions_copy(t->options->model, out, err));
     return write_config(t, out, err);
 }
