@@ -17,7 +17,10 @@ if [ "${SKV_HOSTS_INSIDE:-}" != yes ]; then
         echo 'mpi_hosts: no ip or no mpirun here' >&2
         exit 77
     fi
-    if ! unshare --net --mount --propagation private ip link add br0 type bridge 2>/dev/null; then
+    if ! unshare --net --mount --uts --propagation private sh -c '
+        mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && ip link add br0 type bridge &&
+            ip netns add host1 && ip link add port1 type veth peer name eth0 netns host1' \
+        >/dev/null 2>&1; then
         echo 'mpi_hosts: network namespaces cannot be made here' >&2
         exit 77
     fi
@@ -69,5 +72,5 @@ root=
 [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
 # shellcheck disable=SC2086 # an option or nothing
 exec mpirun $root --oversubscribe --bind-to none -np $((hosts * slots)) --host "$list" \
-    --mca mpi_yield_when_idle 1 --mca plm_rsh_agent "$agent" --mca btl self,tcp --mca btl_tcp_if_include 10.77.0.0/24 \
-    --mca oob_tcp_if_include 10.77.0.0/24 "$@"
+    --mca plm_rsh_agent "$agent" --mca mpi_yield_when_idle 1 --mca btl self,tcp \
+    --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@"
