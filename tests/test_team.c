@@ -21,20 +21,21 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "kernels/cpu.h"
 #include "skv/train.h"
 #include "train/team_work.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { STEPS = 12, SIZE_MAX_ = 4, PATH_BYTES = 96 };
+enum { STEPS = 12, MEMBERS_MAX = 4, PATH_BYTES = 96 };
 
 /* ---- a team of threads ---- */
 
 typedef struct hub {
     size_t size;
     pthread_barrier_t all_here;
-    const void *given[SIZE_MAX_];
-    void *taken[SIZE_MAX_];
+    const void *given[MEMBERS_MAX];
+    void *taken[MEMBERS_MAX];
     size_t n_calls, fails_at; /* gathers of process 0; 0: never */
 } hub;
 
@@ -128,7 +129,7 @@ static void open_team(hub *h, process *all, size_t size)
 
 static void run_team(process *all, size_t size)
 {
-    pthread_t threads[SIZE_MAX_];
+    pthread_t threads[MEMBERS_MAX];
     for (size_t i = 0; i < size; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, run_process, &all[i]), 0);
     }
@@ -236,7 +237,7 @@ static void expect_same_losses(const process *one, const process *all, size_t si
 
 static void compare(fixture *f, size_t size, size_t rows, size_t accumulate)
 {
-    process one[1], all[SIZE_MAX_];
+    process one[1], all[MEMBERS_MAX];
     hub h;
     prepare(f, one, 1, rows, accumulate);
     open_team(&h, one, 1);
@@ -311,10 +312,9 @@ static void test_resume_is_exact(void **state)
 
 /* ---- what goes wrong ---- */
 
-static void refused(fixture *f, process *all, skv_status status, const char *text)
+static void refused(process *all, skv_status status, const char *text)
 {
     hub h;
-    (void)f;
     open_team(&h, all, 2);
     run_team(all, 2);
     expect_all(all, 2, status);
@@ -327,25 +327,29 @@ static void test_one_is_enough(void **state)
     process all[2];
     prepare(f, all, 2, 2, 1);
     all[1].options.model = "/nowhere";
-    refused(f, all, SKV_IO, "process 1 of 2: /nowhere");
+    refused(all, SKV_IO, "process 1 of 2: /nowhere");
     prepare(f, all, 2, 2, 1);
     all[0].options.model = "/nowhere";
-    refused(f, all, SKV_IO, "process 0 of 2: /nowhere");
+    refused(all, SKV_IO, "process 0 of 2: /nowhere");
     prepare(f, all, 2, 2, 1);
     all[1].options.stages[0].data[0].file = f->ids[1];
-    refused(f, all, SKV_ARGUMENT, "process 1 of 2 has read other data than process 0");
+    refused(all, SKV_ARGUMENT, "process 1 of 2 has read other data than process 0");
     prepare(f, all, 2, 2, 1);
     all[1].options.seed = 1;
-    refused(f, all, SKV_ARGUMENT, "process 1 of 2 has other options than process 0");
+    refused(all, SKV_ARGUMENT, "process 1 of 2 has other options than process 0");
     prepare(f, all, 2, 2, 1);
     all[1].options.model = MODELS "llama-bias";
-    refused(f, all, SKV_ARGUMENT, "process 1 of 2 has another model than process 0");
+    refused(all, SKV_ARGUMENT, "process 1 of 2 has another model than process 0");
+    if (skv_cpu_level_runs(SKV_CPU_LEVEL_AVX2, skv_cpu_detect())) {
+        prepare(f, all, 2, 2, 1);
+        all[1].options.cpu = "ref";
+        refused(all, SKV_ARGUMENT, "process 1 of 2 has a processor that rounds otherwise than");
+    }
     prepare(f, all, 2, 3, 1);
-    refused(f, all, SKV_ARGUMENT,
-            "training: stage 0: 1 batches of 3 rows are 3 rows a step, which 2");
+    refused(all, SKV_ARGUMENT, "training: stage 0: 1 batches of 3 rows are 3 rows a step, which 2");
     prepare(f, all, 2, 2, 1);
     all[0].options.resume = all[1].options.resume = true;
-    refused(f, all, SKV_ARGUMENT, "no checkpoint to go on from");
+    refused(all, SKV_ARGUMENT, "no checkpoint to go on from");
 }
 
 static void test_not_finite(void **state)
@@ -358,7 +362,7 @@ static void test_not_finite(void **state)
         all[i].options.stages[0].warmup_share = 0;
         all[i].options.max_norm = 0;
     }
-    refused(f, all, SKV_RANGE, "last good checkpoint");
+    refused(all, SKV_RANGE, "last good checkpoint");
 }
 
 /* Every gather of a short run fails in its turn: all processes come to an end. */
@@ -412,9 +416,9 @@ static void *run_sum(void *arg)
 /* Sums of every length around the blocks, against the plain loop in the order of ranks. */
 static void check_sum(size_t size, size_t n)
 {
-    summer all[SIZE_MAX_];
-    process places[SIZE_MAX_];
-    pthread_t threads[SIZE_MAX_];
+    summer all[MEMBERS_MAX];
+    process places[MEMBERS_MAX];
+    pthread_t threads[MEMBERS_MAX];
     hub h;
     skv_rng rng;
     float *want = calloc(n + 1, sizeof *want);
@@ -443,7 +447,7 @@ static void test_sums(void **state)
     static const size_t lengths[] = {0, 1, 3, 4, 1000, 131071, 131072, 131073, 300001};
     (void)state;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        for (size_t size = 1; size <= SIZE_MAX_; size++) check_sum(size, lengths[i]);
+        for (size_t size = 1; size <= MEMBERS_MAX; size++) check_sum(size, lengths[i]);
     }
 }
 
