@@ -1,4 +1,4 @@
-/* The thread that waits for Ctrl-C. */
+/* The thread that waits for Ctrl-C and SIGTERM. */
 #include "interrupt.h"
 
 #include <pthread.h>
@@ -15,35 +15,41 @@
 struct cli_interrupt {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
-    skv_engine *engine;   /* borrowed; NULL: nothing is watched */
-    bool raised;
+    bool watched, raised;
+    skv_engine *engine; /* borrowed; NULL: who watches asks cli_interrupted */
     uint64_t watched_until_ns;
 };
 
 /* Blocked signals do not kill: the default action is taken in this thread, unblocked. */
-static void end_program(void)
+static void end_program(int which)
 {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    signal(SIGINT, SIG_DFL);
+    sigaddset(&set, which);
+    signal(which, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    raise(SIGINT);
+    raise(which);
 }
 
-static void on_interrupt(cli_interrupt *interrupt)
+/* An engine stops within moments, so that Ctrl-C may be given again; SIGTERM is meant for all of
+ * the program. Without an engine either asks for an orderly end, and once more for a quick one. */
+static void on_interrupt(cli_interrupt *interrupt, int which)
 {
     pthread_mutex_lock(&interrupt->lock);
-    bool ends = false;
-    if (interrupt->engine != NULL) {
+    bool ends;
+    if (interrupt->watched && interrupt->engine == NULL) {
+        ends = interrupt->raised;
+        interrupt->raised = true;
+    } else if (interrupt->watched && which == SIGINT) {
+        ends = false;
         interrupt->raised = true;
         skv_cancel(interrupt->engine);
     } else {
-        ends = interrupt->watched_until_ns == 0 ||
+        ends = which == SIGTERM || interrupt->watched_until_ns == 0 ||
                skv_now_ns() - interrupt->watched_until_ns > GRACE_NS;
     }
     pthread_mutex_unlock(&interrupt->lock);
-    if (ends) end_program();
+    if (ends) end_program(which);
 }
 
 /* SIGUSR1 is how cli_interrupt_stop ends the thread. */
@@ -51,6 +57,7 @@ static void waited_signals(sigset_t *set)
 {
     sigemptyset(set);
     sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
     sigaddset(set, SIGUSR1);
 }
 
@@ -61,7 +68,7 @@ static void *wait_for_signals(void *arg)
     for (;;) {
         int which = 0;
         if (sigwait(&set, &which) != 0 || which == SIGUSR1) return NULL;
-        on_interrupt(arg);
+        on_interrupt(arg, which);
     }
 }
 
@@ -92,6 +99,7 @@ void cli_interrupt_stop(cli_interrupt *interrupt)
 void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine)
 {
     pthread_mutex_lock(&interrupt->lock);
+    interrupt->watched = true;
     interrupt->engine = engine;
     interrupt->raised = false;
     pthread_mutex_unlock(&interrupt->lock);
@@ -100,7 +108,8 @@ void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine)
 void cli_interrupt_unwatch(cli_interrupt *interrupt)
 {
     pthread_mutex_lock(&interrupt->lock);
-    if (interrupt->engine != NULL) interrupt->watched_until_ns = skv_now_ns();
+    if (interrupt->watched) interrupt->watched_until_ns = skv_now_ns();
+    interrupt->watched = false;
     interrupt->engine = NULL;
     pthread_mutex_unlock(&interrupt->lock);
 }

@@ -10,11 +10,12 @@
 
 typedef struct cli_interrupt cli_interrupt;
 
-/** Before any other thread is made: they inherit that SIGINT is blocked. */
+/** Before any other thread is made: they inherit that SIGINT and SIGTERM are blocked. */
 CLI_CHECKED int cli_interrupt_start(cli_interrupt **out);
 void cli_interrupt_stop(cli_interrupt *interrupt);
 
-/** From here on Ctrl-C cancels what `engine` runs. */
+/** From here on Ctrl-C cancels what `engine` runs. Without one, Ctrl-C and SIGTERM are told by
+ * cli_interrupted alone, and end the program when they come again. */
 void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine);
 /** From here on Ctrl-C ends the program again. */
 void cli_interrupt_unwatch(cli_interrupt *interrupt);

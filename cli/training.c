@@ -8,6 +8,7 @@
 #include "skv/curve.h"
 #include "skv/recipe.h"
 #include "skv/tools.h"
+#include "team_mpi.h"
 
 enum { CLI_PATH_MAX = 4096 };
 
@@ -94,8 +95,9 @@ static int dry_run(const skv_train_options *options)
 typedef struct watcher {
     const char *log_path;
     FILE *log; /* opened with the first step: the folder exists by then */
-    bool terminal, failed;
+    bool speaks, terminal, failed;
     uint64_t shown_ns;
+    cli_interrupt *interrupt; /* borrowed */
 } watcher;
 
 static void write_log(FILE *log, const skv_train_progress *p)
@@ -126,14 +128,9 @@ static void print_step(FILE *stream, const skv_train_progress *p)
 }
 
 /* A terminal shows every step on one line; elsewhere some twenty lines tell of the run. */
-static bool on_step(void *user, const skv_train_progress *p)
+static void show_step(watcher *w, const skv_train_progress *p)
 {
-    watcher *w = user;
     const uint64_t every = p->steps > 20 ? p->steps / 20 : 1;
-    if (w->log == NULL) w->log = fopen(w->log_path, "a");
-    w->failed = w->log == NULL;
-    if (w->failed) return false;
-    write_log(w->log, p);
     if (w->terminal && skv_now_ns() - w->shown_ns > UINT64_C(100000000)) {
         fputs("\r\x1b[K", stderr);
         print_step(stderr, p);
@@ -145,26 +142,58 @@ static bool on_step(void *user, const skv_train_progress *p)
         putchar('\n');
         fflush(stdout);
     }
-    return true;
+}
+
+/* Of several processes one keeps the log; any of them may be told to stop. */
+static bool on_step(void *user, const skv_train_progress *p)
+{
+    watcher *w = user;
+    if (w->speaks) {
+        if (w->log == NULL) w->log = fopen(w->log_path, "a");
+        w->failed = w->log == NULL;
+        if (w->failed) return false;
+        write_log(w->log, p);
+        show_step(w, p);
+    }
+    return !cli_interrupted(w->interrupt);
+}
+
+static int check_log(watcher *w)
+{
+    if (w->log != NULL) w->failed = fclose(w->log) != 0;
+    return w->failed ? cli_fail("%s: cannot be written", w->log_path) : CLI_DONE;
 }
 
 /* The run with its log; curves are drawn from the log when it ends, however it ends. */
-static int run(skv_train_options *train, const char *log_path, const char *svg_path)
+static int run(skv_train_options *train, watcher *w, const char *svg_path)
 {
-    watcher w = {.log_path = log_path, .terminal = cli_terminal()};
     skv_error err = {0}, curve_err = {0};
     train->on_step = on_step;
-    train->user = &w;
-    int status = cli_check(skv_train_run(train, &err), &err);
-    if (w.failed) return cli_fail("%s: cannot be written", log_path);
-    if (w.log == NULL) return status;
-    if (fclose(w.log) != 0) return cli_fail("%s: cannot be written", log_path);
+    train->user = w;
+    cli_interrupt_watch(w->interrupt, NULL);
+    const skv_status ran = skv_train_run(train, &err);
+    cli_interrupt_unwatch(w->interrupt);
+    if (!w->speaks) return ran == SKV_OK ? CLI_DONE : CLI_FAILED;
+    if (w->terminal && ran != SKV_OK) fputs("\r\x1b[K", stderr);
+    const bool logged = w->log != NULL;
+    int status = check_log(w);
+    if (status == CLI_DONE) status = cli_check(ran, &err);
+    if (w->failed || !logged) return status;
     const int drawn =
-        cli_check(skv_curve_write(log_path, svg_path, train->out, &curve_err), &curve_err);
+        cli_check(skv_curve_write(w->log_path, svg_path, train->out, &curve_err), &curve_err);
     return status != CLI_DONE ? status : drawn;
 }
 
-static int run_in_folder(const cli_options *o, skv_train_options *train)
+static void print_team(const skv_train_options *o)
+{
+    if (o->team == NULL || o->team->size == 1) return;
+    const size_t threads = o->threads > 0 ? o->threads : o->team->threads;
+    printf("%zu processes, %zu thread%s in this one\n", o->team->size, threads,
+           threads == 1 ? "" : "s");
+    fflush(stdout);
+}
+
+static int run_in_folder(const cli_options *o, skv_train_options *train, bool speaks)
 {
     char log[CLI_PATH_MAX], svg[CLI_PATH_MAX];
     const char *given = o->log_file != NULL ? o->log_file : "";
@@ -174,8 +203,29 @@ static int run_in_folder(const cli_options *o, skv_train_options *train)
     if (n >= (int)sizeof log || n_svg >= (int)sizeof svg) {
         return cli_usage("%s: a path of more than %d bytes", train->out, CLI_PATH_MAX);
     }
-    const int status = run(train, log, svg);
-    if (status == CLI_DONE) printf("%s: written\n", train->out);
+    watcher w = {.log_path = log,
+                 .speaks = speaks,
+                 .terminal = speaks && cli_terminal(),
+                 .interrupt = o->interrupt};
+    if (speaks) print_team(train);
+    const int status = run(train, &w, svg);
+    if (speaks && status == CLI_DONE) printf("%s: written\n", train->out);
+    return status;
+}
+
+static int run_in_team(const cli_options *options, skv_train_options *train)
+{
+    cli_team *team;
+    int status = cli_team_join(&team);
+    if (status != CLI_DONE) return status;
+    train->team = cli_team_table(team);
+    const bool speaks = cli_team_speaks(team);
+    if (!options->dry_run) {
+        status = run_in_folder(options, train, speaks);
+    } else if (speaks) {
+        status = dry_run(train);
+    }
+    cli_team_leave(team);
     return status;
 }
 
@@ -185,10 +235,7 @@ int cli_training_run(const cli_options *options, skv_train_task task)
     skv_recipe_init(&recipe, task);
     int status = fill_recipe(options, &recipe);
     if (status == CLI_DONE) status = check_recipe(options, &recipe.options);
-    if (status == CLI_DONE) {
-        status =
-            options->dry_run ? dry_run(&recipe.options) : run_in_folder(options, &recipe.options);
-    }
+    if (status == CLI_DONE) status = run_in_team(options, &recipe.options);
     skv_recipe_release(&recipe);
     return status;
 }

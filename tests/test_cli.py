@@ -395,6 +395,35 @@ class RunTest(CliTest):
         self.assertTrue(0 < len((first + output).split()) < 5000)
 
 
+class TrainingInterruptTest(CliTest):
+    def test_interrupt(self):
+        """Ctrl-C and SIGTERM end a training run behind a checkpoint; the next run goes on there."""
+        ids = self.write("ids.json", [i * i % 97 for i in range(500)])
+        out = self.folder / "out"
+        command = [str(word) for word in (
+            PROGRAM, "distill", PLAIN, out, "--kv-layers", 2, "--data", ids, "--seq", 16, "--steps",
+            1000000, "--threads", 1)]
+        last = 0
+        for which, more in ((signal.SIGINT, []), (signal.SIGTERM, ["--resume"])):
+            process = subprocess.Popen(command + more, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True)
+            log = out / "log.jsonl"
+            end = time.monotonic() + 60
+            while not log.exists() or log.read_text().count("\n") < last + 3:
+                self.assertIsNone(process.poll())
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+            process.send_signal(which)
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, errors)
+            step = json.loads((out / "checkpoint/latest.json").read_text())["step"]
+            self.assertEqual(errors, f"swiftkv: training: stopped after step {step}; --resume goes on\n")
+            self.assertGreater(step, last)
+            steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+            self.assertEqual(steps, list(range(1, step + 1)))
+            last = step
+
+
 class TransformTest(CliTest):
     def test_transform(self):
         out = self.folder / "form"

@@ -12,6 +12,7 @@
 #include "skv/api.h"
 #include "skv/documents.h"
 #include "skv/error.h"
+#include "skv/team.h"
 
 SKV_BEGIN
 
@@ -97,6 +98,10 @@ typedef struct skv_train_options {
     size_t threads;  /* 0: one for each processor */
     const char *cpu; /* as in skv_engine_options */
     bool f32;        /* products in f32, not bf16 */
+    /* Several processes share the rows of every step; NULL: this one alone. All must be given the
+     * same options and hold the same model and data; process 0 writes. Their number divides
+     * rows * accumulate. All end with the same status. */
+    const skv_team *team;
 
     /* Output. */
     uint64_t checkpoint_every; /* steps; 0: only at the end and when stopped */
@@ -105,7 +110,8 @@ typedef struct skv_train_options {
     bool f32_weights;          /* write all weights as f32, not in the model's own types */
     bool delta; /* write only what differs from `model`, a folder that lies beside `out` */
 
-    /* Called after each step; false stops the run behind a checkpoint. May be NULL. */
+    /* Called after each step, in a team on every process; false, from any, stops the run behind a
+     * checkpoint. May be NULL. */
     bool (*on_step)(void *user, const skv_train_progress *progress);
     void *user;
 } skv_train_options;

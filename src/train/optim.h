@@ -31,6 +31,7 @@ typedef struct skv_adamw_options {
     double beta1, beta2, eps, weight_decay;
     bool decay_vectors; /* norms and biases decay too */
     double max_norm;    /* of all gradients together; 0: no clipping */
+    skv_cpu_level cpu;  /* best: 0 */
 } skv_adamw_options;
 
 typedef struct skv_adamw {

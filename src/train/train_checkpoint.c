@@ -102,8 +102,7 @@ static json_t *stage_json(const skv_train_stage *s)
     return object;
 }
 
-/* What a run must have in common with the one that it continues. */
-static json_t *options_json(const skv_trainer *t)
+json_t *skv_checkpoint_options(const skv_trainer *t)
 {
     const skv_train_options *o = t->options;
     json_t *object = json_object(), *stages = json_array();
@@ -142,7 +141,7 @@ static skv_status write_state(const skv_trainer *t, const char *path, skv_error 
     put(root, "step", integer(t->step));
     put(root, "adam_step", integer(t->opt.step));
     put(root, "data", words);
-    put(root, "options", options_json(t));
+    put(root, "options", skv_checkpoint_options(t));
     skv_status status = skv_json_print(&text, root)
                             ? skv_file_write(path, text.data, text.size, err)
                             : skv_fail(err, SKV_MEMORY, "%s: no memory", path);
@@ -288,7 +287,7 @@ static skv_status compare(const char *path, const char *key, const json_t *then,
 static skv_status same_options(const skv_trainer *t, const json_t *root, const char *path,
                                skv_error *err)
 {
-    json_t *now = options_json(t);
+    json_t *now = skv_checkpoint_options(t);
     const json_t *then = json_object_get(root, "options");
     const skv_status status = then ? compare(path, "options", then, now, err)
                                    : skv_fail(err, SKV_FORMAT, "%s: options: missing", path);

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "train/data.h"
+#include "train/team_work.h"
 #include "train/trainer.h"
 
 skv_train_data skv_train_data_default(const char *file)
@@ -122,8 +123,10 @@ skv_status skv_train_run(const skv_train_options *options, skv_error *err)
 {
     skv_trainer t;
     run_data data = {.trainer = &t};
-    SKV_TRY(skv_trainer_open(&t, options, err));
-    skv_status status = open_tokenizer(&data, err);
+    SKV_TRY(skv_team_check(options->team, err));
+    skv_status status = skv_trainer_open(&t, options, err);
+    if (status == SKV_OK) status = open_tokenizer(&data, err);
+    status = skv_team_agree(options->team, status, err);
     if (status == SKV_OK) {
         const skv_trainer_feed feed = {.ctx = &data, .open = open_stage};
         status = skv_trainer_run(&t, &feed, err);

@@ -10,12 +10,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "train/team_work.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20, RATE_STEPS = 16 };
 
 /* A batch of a step that has several: their number of losses is known before the first runs. */
 struct skv_train_copy {
-    skv_train_batch batch;
+    skv_train_batch batch;           /* this process's rows */
+    size_t n_tokens;                 /* of all rows */
     int32_t *ids, *targets;          /* owned */
     uint32_t *positions, *doc_start; /* owned */
 };
@@ -110,25 +112,15 @@ static skv_status check_options(const skv_train_options *o, skv_error *err)
     SKV_REQUIRE(o->n_stages > 0 && o->n_stages <= SKV_TRAIN_STAGES_MAX, err, SKV_RANGE,
                 "training: %zu stages, expected 1 to %d", o->n_stages, SKV_TRAIN_STAGES_MAX);
     for (size_t i = 0; i < o->n_stages; i++) SKV_TRY(check_stage(&o->stages[i], i, err));
-    return SKV_OK;
-}
-
-/* The largest batch of any stage. */
-static size_t most_tokens(const skv_train_options *o)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < o->n_stages; i++) {
-        most = skv_max_size(most, o->stages[i].seq * o->stages[i].rows);
-    }
-    return most;
+    return skv_trainer_check_team(o, err);
 }
 
 static skv_status open_net(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     bool distill = o->task == SKV_TRAIN_DISTILL;
-    skv_net_options net = {.threads = o->threads,
-                           .max_tokens = most_tokens(o),
+    skv_net_options net = {.threads = o->threads || !o->team ? o->threads : o->team->threads,
+                           .max_tokens = skv_trainer_tokens(o),
                            .bf16 = !o->f32,
                            .student = t->config.swiftkv,
                            .loss = distill && o->loss == SKV_TRAIN_KL ? SKV_LOSS_KL : SKV_LOSS_LM,
@@ -146,7 +138,8 @@ static skv_status open_net(skv_trainer *t, skv_error *err)
                                      .beta2 = o->beta2,
                                      .eps = o->eps,
                                      .weight_decay = o->weight_decay,
-                                     .max_norm = o->max_norm};
+                                     .max_norm = o->max_norm,
+                                     .cpu = net.cpu};
     return skv_adamw_init(&t->opt, &adamw, skv_net_params(t->net), skv_net_pool(t->net), err);
 }
 
@@ -167,7 +160,10 @@ static skv_status open_all(skv_trainer *t, skv_error *err)
         t->n_copies = skv_max_size(t->n_copies, o->stages[i].accumulate);
     }
     t->copies = skv_alloc_zero(t->n_copies, sizeof *t->copies);
-    SKV_REQUIRE(t->copies, err, SKV_MEMORY, "training: no memory for %zu batches", t->n_copies);
+    const size_t n_scratch = skv_team_scratch(o->team);
+    if (n_scratch > 0) t->team_scratch = skv_alloc(n_scratch, sizeof *t->team_scratch);
+    SKV_REQUIRE(t->copies && (t->team_scratch || n_scratch == 0), err, SKV_MEMORY,
+                "training: no memory for %zu batches", t->n_copies);
     return open_net(t, err);
 }
 
@@ -192,6 +188,7 @@ void skv_trainer_close(skv_trainer *t)
 {
     for (size_t i = 0; t->copies && i < t->n_copies; i++) free_copy(&t->copies[i]);
     skv_free(t->copies);
+    skv_free(t->team_scratch);
     skv_adamw_release(&t->opt);
     skv_net_free(t->net);
     skv_source_close(t->source);
@@ -248,13 +245,14 @@ static skv_status fetch(skv_trainer *t, struct skv_train_copy *c, skv_error *err
     SKV_REQUIRE(c->ids && c->targets && c->positions && c->doc_start, err, SKV_MEMORY,
                 "training: no memory for a batch of %zu tokens", b.n_tokens);
     c->batch = (skv_train_batch){b.n_tokens, c->ids, c->targets, c->positions, c->doc_start};
+    c->n_tokens = b.n_tokens;
     return SKV_OK;
 }
 
 static skv_status fail_loss(const skv_trainer *t, size_t i_batch, const char *what, double value,
                             skv_error *err)
 {
-    const skv_train_batch *b = &t->copies[i_batch].batch;
+    const struct skv_train_copy *c = &t->copies[i_batch];
     char good[64] = "none";
     if (t->last_good != UINT64_MAX) {
         (void)snprintf(good, sizeof good, "step %llu", (unsigned long long)t->last_good);
@@ -262,37 +260,65 @@ static skv_status fail_loss(const skv_trainer *t, size_t i_batch, const char *wh
     return skv_fail(err, SKV_RANGE,
                     "training: step %llu, batch %zu (%zu tokens, the first %d): %s is %g; last "
                     "good checkpoint: %s in %s",
-                    (unsigned long long)t->step + 1, i_batch, b->n_tokens, b->ids[0], what, value,
+                    (unsigned long long)t->step + 1, i_batch, c->n_tokens, c->ids[0], what, value,
                     good, t->options->out);
+}
+
+/* What a step is made of, beside its batches. */
+typedef struct step_work {
+    size_t n;            /* batches */
+    skv_net_scale scale; /* of all processes */
+    uint64_t data;       /* hash of the batches */
+    skv_net_sums sums;
+} step_work;
+
+static skv_status fetch_all(skv_trainer *t, step_work *w, skv_train_progress *p, skv_error *err)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        struct skv_train_copy *c = &t->copies[i];
+        SKV_TRY(fetch(t, c, err));
+        w->scale.positions += (double)skv_net_count(t->net, &c->batch);
+        w->scale.hidden += (double)c->n_tokens * (double)t->config.hidden;
+        w->data = skv_trainer_hash_batch(w->data, &c->batch);
+        p->tokens += c->n_tokens;
+        c->batch = skv_trainer_cut(t, i, &c->batch, c->doc_start);
+    }
+    if (w->scale.positions < 1) w->scale.positions = 1; /* a step with every position masked */
+    return SKV_OK;
+}
+
+/* Forward and backward through this process's rows. */
+static skv_status run_batches(skv_trainer *t, step_work *w, skv_error *err)
+{
+    skv_net_zero_gradients(t->net);
+    for (size_t i = 0; i < w->n; i++) {
+        skv_net_sums sums;
+        if (t->copies[i].batch.n_tokens == 0) continue;
+        SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &w->scale, true, &sums, err));
+        if (!isfinite(sums.loss + sums.hidden)) {
+            return fail_loss(t, i, "the loss", sums.loss + sums.hidden, err);
+        }
+        w->sums.loss += sums.loss;
+        w->sums.hidden += sums.hidden;
+        w->sums.n_loss += sums.n_loss;
+    }
+    return SKV_OK;
 }
 
 /* Forward, backward and the optimiser. */
 static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *err)
 {
-    size_t n = t->options->stages[t->i_stage].accumulate, D = t->config.hidden;
-    skv_net_scale scale = {0};
-    for (size_t i = 0; i < n; i++) {
-        SKV_TRY(fetch(t, &t->copies[i], err));
-        const skv_train_batch *b = &t->copies[i].batch;
-        scale.positions += (double)skv_net_count(t->net, b);
-        scale.hidden += (double)b->n_tokens * (double)D;
-        p->tokens += b->n_tokens;
-    }
-    if (scale.positions < 1) scale.positions = 1; /* a step with every position masked */
-    skv_net_zero_gradients(t->net);
-    for (size_t i = 0; i < n; i++) {
-        skv_net_sums sums;
-        SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &scale, true, &sums, err));
-        if (!isfinite(sums.loss + sums.hidden)) {
-            return fail_loss(t, i, "the loss", sums.loss + sums.hidden, err);
-        }
-        p->loss += sums.loss / scale.positions;
-        p->hidden += sums.hidden / scale.hidden;
-        p->loss_tokens += sums.n_loss;
-    }
+    step_work w = {.n = t->options->stages[t->i_stage].accumulate, .data = t->step};
+    skv_status status = fetch_all(t, &w, p, err);
+    if (status == SKV_OK) status = run_batches(t, &w, err);
+    SKV_TRY(skv_team_agree(t->options->team, status, err));
+    SKV_TRY(skv_trainer_add_up(t, &w.sums, w.data, err));
+    p->loss = w.sums.loss / w.scale.positions;
+    p->hidden = w.sums.hidden / w.scale.hidden;
+    p->loss_tokens = w.sums.n_loss;
     p->rate = skv_schedule_rate(&t->schedule, t->step - t->stage_start);
     p->norm = skv_adamw_norm(&t->opt);
-    if (!isfinite(p->norm)) return fail_loss(t, n - 1, "the gradients' norm", p->norm, err);
+    if (!isfinite(p->norm)) return fail_loss(t, 0, "the gradients' norm", p->norm, err);
     skv_adamw_step(&t->opt, p->rate, p->norm);
     t->step++;
     return SKV_OK;
@@ -325,7 +351,7 @@ static bool wants_checkpoint(const skv_trainer *t)
 
 static skv_status write_checkpoint(skv_trainer *t, skv_error *err)
 {
-    SKV_TRY(skv_checkpoint_write(t, err));
+    SKV_TRY(skv_trainer_save(t, err));
     t->last_good = t->step;
     return SKV_OK;
 }
@@ -341,30 +367,43 @@ static skv_status run_steps(skv_trainer *t, skv_error *err)
         p.checkpoint = wants_checkpoint(t);
         if (p.checkpoint) SKV_TRY(write_checkpoint(t, err));
         tell_pace(&pace, &p);
-        const bool stop = o->on_step && !o->on_step(o->user, &p) && t->step < t->steps;
-        if (stop) {
+        bool stop = o->on_step && !o->on_step(o->user, &p);
+        SKV_TRY(skv_team_any(o->team, stop, &stop, err));
+        if (stop && t->step < t->steps) {
             if (!p.checkpoint) SKV_TRY(write_checkpoint(t, err));
             return skv_fail(err, SKV_CANCELLED,
                             "training: stopped after step %llu; --resume goes on",
                             (unsigned long long)t->step);
         }
-        if (stage_is_over(t)) SKV_TRY(skv_trainer_enter_stage(t, err));
+        if (!stage_is_over(t)) continue;
+        SKV_TRY(skv_team_agree(o->team, skv_trainer_enter_stage(t, err), err));
     }
     return SKV_OK;
 }
 
-skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_error *err)
+/* The folder that a run writes to: process 0's business. */
+static skv_status make_folder(const skv_trainer *t, skv_error *err)
 {
-    char *config = skv_path_join(t->options->out, "config.json");
+    const char *out = t->options->out;
+    char *config = skv_path_join(out, "config.json");
     bool taken = config && skv_file_exists(config);
     skv_free(config);
-    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", t->options->out);
+    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", out);
+    SKV_TRY(skv_folder_create(out, err));
+    return skv_trainer_check_export(t, err);
+}
+
+skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_error *err)
+{
+    const skv_team *team = t->options->team;
     t->feed = *feed;
-    SKV_TRY(skv_trainer_enter_stage(t, err));
-    SKV_TRY(skv_folder_create(t->options->out, err));
-    SKV_TRY(skv_trainer_check_export(t, err));
-    if (t->options->resume) SKV_TRY(skv_checkpoint_read(t, err));
+    skv_status status = skv_trainer_enter_stage(t, err);
+    if (status == SKV_OK && skv_team_leads(team)) status = make_folder(t, err);
+    SKV_TRY(skv_team_agree(team, status, err));
+    SKV_TRY(skv_trainer_meet(t, err));
+    if (t->options->resume) SKV_TRY(skv_trainer_restore(t, err));
     SKV_TRY(run_steps(t, err));
     if (t->last_good != t->step) SKV_TRY(write_checkpoint(t, err));
-    return skv_trainer_export(t, err);
+    status = skv_team_leads(team) ? skv_trainer_export(t, err) : SKV_OK;
+    return skv_team_agree(team, status, err);
 }

@@ -5,6 +5,8 @@
 #ifndef SKV_TRAIN_TRAINER_H
 #define SKV_TRAIN_TRAINER_H
 
+#include <jansson.h>
+
 #include "skv/train.h"
 #include "train/net.h"
 #include "train/optim.h"
@@ -32,6 +34,7 @@ typedef struct skv_trainer {
     uint64_t last_good;            /* step of the last checkpoint; UINT64_MAX: none */
     struct skv_train_copy *copies; /* owned, [n_copies]: the batches of a step */
     size_t n_copies;
+    float *team_scratch; /* owned, [skv_team_scratch]: of sums over processes */
 } skv_trainer;
 
 /** Opens the model and makes it ready. */
@@ -53,6 +56,27 @@ SKV_MUST_CHECK skv_status skv_trainer_enter_stage(skv_trainer *trainer, skv_erro
  */
 SKV_MUST_CHECK skv_status skv_checkpoint_write(const skv_trainer *trainer, skv_error *err);
 SKV_MUST_CHECK skv_status skv_checkpoint_read(skv_trainer *trainer, skv_error *err);
+/** What a run must have in common with the one that it continues; NULL when out of memory. */
+json_t *skv_checkpoint_options(const skv_trainer *trainer);
+
+/* ---- trainer_team.c: all of it is nothing or the plain thing for one process ---- */
+
+SKV_MUST_CHECK skv_status skv_trainer_check_team(const skv_train_options *options, skv_error *err);
+/** The most tokens of a batch that this process works on. */
+size_t skv_trainer_tokens(const skv_train_options *options);
+/** This process's rows of batch i of a step; doc_start [n_tokens] takes what they need of their
+ * own, and may be the batch's. */
+skv_train_batch skv_trainer_cut(const skv_trainer *trainer, size_t i, const skv_train_batch *whole,
+                                uint32_t *doc_start);
+/** All processes have the same options and weights, and processors that round alike. */
+SKV_MUST_CHECK skv_status skv_trainer_meet(const skv_trainer *trainer, skv_error *err);
+uint64_t skv_trainer_hash_batch(uint64_t hash, const skv_train_batch *batch);
+/** Sums and gradients become those of all processes; `data` is the hash of the step's batches. */
+SKV_MUST_CHECK skv_status skv_trainer_add_up(skv_trainer *trainer, skv_net_sums *sums,
+                                             uint64_t data, skv_error *err);
+/** A checkpoint written, and read, by process 0, which alone needs its files. */
+SKV_MUST_CHECK skv_status skv_trainer_save(const skv_trainer *trainer, skv_error *err);
+SKV_MUST_CHECK skv_status skv_trainer_restore(skv_trainer *trainer, skv_error *err);
 
 /* ---- train_export.c ---- */
 

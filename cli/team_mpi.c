@@ -1,0 +1,177 @@
+/* A team over MPI. Built without MPI it is left to say so. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "team_mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What launchers tell the processes that they start: Open MPI's mpirun, srun and others by PMIx,
+ * MPICH's and srun by PMI. */
+static bool was_launched(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (getenv(names[i]) != NULL) return true;
+    }
+    return false;
+}
+
+#ifdef SKV_MPI
+
+#include <limits.h>
+#include <mpi.h>
+#include <sched.h>
+
+struct cli_team {
+    skv_team table;
+    MPI_Comm comm;
+};
+
+static skv_status check(int code, const char *what, skv_error *err)
+{
+    if (code == MPI_SUCCESS) return SKV_OK;
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    if (err != NULL) {
+        err->status = SKV_IO;
+        snprintf(err->text, sizeof err->text, "MPI: %s: %.400s", what, text);
+    }
+    return SKV_IO;
+}
+
+static skv_status gather(void *ctx, const void *mine, void *all, size_t n, skv_error *err)
+{
+    const cli_team *team = ctx;
+    if (n > INT_MAX) return check(MPI_ERR_COUNT, "gather", err);
+    const int code = MPI_Allgather(mine, (int)n, MPI_BYTE, all, (int)n, MPI_BYTE, team->comm);
+    return check(code, "gather", err);
+}
+
+static skv_status exchange(void *ctx, const void *to, void *from, size_t n, skv_error *err)
+{
+    const cli_team *team = ctx;
+    if (n > INT_MAX) return check(MPI_ERR_COUNT, "exchange", err);
+    const int code = MPI_Alltoall(to, (int)n, MPI_BYTE, from, (int)n, MPI_BYTE, team->comm);
+    return check(code, "exchange", err);
+}
+
+static skv_status share(void *ctx, void *data, size_t n, skv_error *err)
+{
+    const cli_team *team = ctx;
+    if (n > INT_MAX) return check(MPI_ERR_COUNT, "share", err);
+    return check(MPI_Bcast(data, (int)n, MPI_BYTE, 0, team->comm), "share", err);
+}
+
+/* Processors of this process, each divided by the number of processes that may run on it: the
+ * launcher may have bound every process to its own, or none to any. */
+static size_t share_of_processors(MPI_Comm comm)
+{
+    MPI_Comm local;
+    cpu_set_t mine;
+    int n = 1;
+    CPU_ZERO(&mine);
+    (void)sched_getaffinity(0, sizeof mine, &mine);
+    if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) {
+        return 1;
+    }
+    MPI_Comm_size(local, &n);
+    cpu_set_t *all = cli_alloc((size_t)n, sizeof *all);
+    double processors = 0;
+    if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, local) ==
+        MPI_SUCCESS) {
+        for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+            int users = 0;
+            if (!CPU_ISSET(cpu, &mine)) continue;
+            for (int i = 0; i < n; i++) users += CPU_ISSET(cpu, &all[i]) != 0;
+            processors += 1.0 / users;
+        }
+    }
+    free(all);
+    MPI_Comm_free(&local);
+    return processors < 1 ? 1 : (size_t)(processors + 1e-6);
+}
+
+static int join(cli_team *team)
+{
+    int rank = 0, size = 0;
+    skv_error err;
+    if (check(MPI_Comm_dup(MPI_COMM_WORLD, &team->comm), "start", &err) != SKV_OK) {
+        return cli_fail("%s", err.text);
+    }
+    MPI_Comm_set_errhandler(team->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(team->comm, &rank);
+    MPI_Comm_size(team->comm, &size);
+    team->table = (skv_team){.ctx = team,
+                             .rank = (size_t)rank,
+                             .size = (size_t)size,
+                             .threads = share_of_processors(team->comm),
+                             .gather = gather,
+                             .exchange = exchange,
+                             .share = share};
+    return CLI_DONE;
+}
+
+int cli_team_join(cli_team **out)
+{
+    *out = NULL;
+    if (!was_launched()) return CLI_DONE;
+    cli_team *team = cli_alloc(1, sizeof *team);
+    int level = 0;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+        free(team);
+        return cli_fail("MPI does not start");
+    }
+    const int status = join(team);
+    if (status == CLI_DONE) {
+        *out = team;
+    } else {
+        MPI_Abort(MPI_COMM_WORLD, CLI_FAILED);
+    }
+    return status;
+}
+
+void cli_team_leave(cli_team *team)
+{
+    if (team == NULL) return;
+    MPI_Comm_free(&team->comm);
+    MPI_Finalize();
+    free(team);
+}
+
+const skv_team *cli_team_table(const cli_team *team)
+{
+    return team != NULL ? &team->table : NULL;
+}
+
+bool cli_team_speaks(const cli_team *team)
+{
+    return team == NULL || team->table.rank == 0;
+}
+
+#else
+
+int cli_team_join(cli_team **out)
+{
+    *out = NULL;
+    if (!was_launched()) return CLI_DONE;
+    return cli_fail("started by a launcher of MPI, but built without MPI");
+}
+
+void cli_team_leave(cli_team *team)
+{
+    (void)team;
+}
+
+const skv_team *cli_team_table(const cli_team *team)
+{
+    (void)team;
+    return NULL;
+}
+
+bool cli_team_speaks(const cli_team *team)
+{
+    return team == NULL;
+}
+
+#endif

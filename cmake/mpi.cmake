@@ -1,0 +1,10 @@
+# The program trains on several processes where MPI is installed; the library knows nothing of it.
+if(SKV_MPI STREQUAL "AUTO")
+  find_package(MPI QUIET COMPONENTS C)
+elseif(SKV_MPI)
+  find_package(MPI REQUIRED COMPONENTS C)
+endif()
+if(MPI_C_FOUND AND SKV_MPI)
+  set_source_files_properties(cli/team_mpi.c PROPERTIES COMPILE_DEFINITIONS SKV_MPI)
+  target_link_libraries(swiftkv PRIVATE MPI::MPI_C)
+endif()
