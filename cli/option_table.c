@@ -155,7 +155,8 @@ static const cli_option rows[] = {
     {"--weights", "auto|bf16|int8|f32", RUNS | ON(TRANSFORM), CLI_OPTION_WEIGHTS, FIELD(weights),
      .help = "how weights are held; auto: f32 for f32 files, else bf16"},
     {"--kv", "auto|bf16|f32|int8|fp8", RUNS | ON(INFO), CLI_OPTION_KV, FIELD(kv),
-     .help = "how keys and values are held; auto: f32 with f32 weights, else bf16"},
+     .help = "how keys and values are held; auto: f32 with f32 weights "
+             "or heads shorter than 32, else bf16"},
     {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher", RUNS, CLI_OPTION_PREFILL,
      FIELD(prefill), .help = "how prompts are read; auto: swiftkv where the model has it"},
     {"--ctx", "N", RUNS, CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,

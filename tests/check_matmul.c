@@ -3,8 +3,9 @@
  * pointers, heap blocks of the exact size, canaries around the result, fills that hit underflow,
  * outliers and zero groups, products in one piece and split along K.
  *
- * The oracle multiplies in double what the kernel may see: the operands themselves (f32), rounded
- * to bfloat16 (bf16), or the codes and scales that kernels.h defines (int8).
+ * The oracle multiplies in double what the kernel may see: the operands themselves (f32), one of
+ * them (wide) or both (bf16) rounded to bfloat16, or the codes and scales that kernels.h defines
+ * (int8).
  */
 #include "check_matmul.h"
 
@@ -22,8 +23,8 @@ enum { N_CASES = 400, MAX_TABLES = 32, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 
 
 static const float CANARY = 1.0e33f;
 
-typedef enum matmul_kind { KIND_F32, KIND_BF16, KIND_I8 } matmul_kind;
-static const char *const kind_names[] = {"f32", "bf16", "i8"};
+typedef enum matmul_kind { KIND_F32, KIND_WIDE, KIND_BF16, KIND_I8, N_KINDS } matmul_kind;
+static const char *const kind_names[] = {"f32", "wide", "bf16", "i8"};
 
 typedef enum fill_kind {
     FILL_UNIFORM,
@@ -138,22 +139,27 @@ static void add_i8_group(struct expected *e, const float *x, const float *w, siz
 static struct expected expect_i8(const float *x, const float *w, size_t K)
 {
     struct expected e = {0};
-    for (size_t k = 0; k < K; k += SKV_I8_GROUP) {
-        add_i8_group(&e, x + k, w + k, skv_min_size(SKV_I8_GROUP, K - k));
+    size_t length = K <= 512 ? 32 : 128;
+    for (size_t k = 0; k < K; k += length) {
+        add_i8_group(&e, x + k, w + k, skv_min_size(length, K - k));
     }
-    double n_groups = (double)skv_ceil_div(K, SKV_I8_GROUP);
+    double n_groups = (double)skv_ceil_div(K, length);
     e.tolerance = (n_groups + 3.0) * (double)FLT_EPSILON * e.tolerance + n_groups * (double)FLT_MIN;
     e.loose += e.tolerance;
     return e;
 }
 
-static struct expected expect_float(const float *x, const float *w, size_t K, bool rounded)
+static double as_kept(float x, bool rounded)
+{
+    return (double)(rounded ? skv_bf16_to_f32(skv_f32_to_bf16(x)) : x);
+}
+
+static struct expected expect_float(const float *x, const float *w, size_t K, matmul_kind kind)
 {
     struct expected e = {0};
     double small = 0.0; /* what flushing denormal operands and sums to zero may cost */
     for (size_t k = 0; k < K; k++) {
-        double a = (double)(rounded ? skv_bf16_to_f32(skv_f32_to_bf16(x[k])) : x[k]);
-        double b = (double)(rounded ? skv_bf16_to_f32(skv_f32_to_bf16(w[k])) : w[k]);
+        double a = as_kept(x[k], kind == KIND_BF16), b = as_kept(w[k], kind != KIND_F32);
         e.value += a * b;
         e.tolerance += fabs(a * b);
         small += (double)FLT_MIN * (fabs(a) + fabs(b) + 1.0);
@@ -167,10 +173,8 @@ static struct expected expect_float(const float *x, const float *w, size_t K, bo
 static struct expected expect(const struct problem *p, size_t i, size_t j)
 {
     const float *x = p->x + i * p->ldx, *w = p->w + j * p->ldw;
-    struct expected e = {0};
-    if (j >= p->n) return e;
-    e = p->kind == KIND_I8 ? expect_i8(x, w, p->K) : expect_float(x, w, p->K, p->kind == KIND_BF16);
-    return e;
+    if (j >= p->n) return (struct expected){0};
+    return p->kind == KIND_I8 ? expect_i8(x, w, p->K) : expect_float(x, w, p->K, p->kind);
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -233,8 +237,9 @@ static bool multiply(const struct problem *p)
 
 static void draw_shape(struct run *run, struct problem *p, size_t i_case)
 {
-    static const size_t lengths[] = {1,  2,  3,  4,  5,  7,   8,   13,  15,  16,  17,  29,  31,
-                                     32, 33, 61, 64, 65, 127, 128, 129, 131, 255, 256, 257, 300};
+    static const size_t lengths[] = {1,   2,   3,   4,   5,   7,   8,   13,  15,  16,  17,
+                                     29,  31,  32,  33,  61,  64,  65,  127, 128, 129, 131,
+                                     255, 256, 257, 300, 511, 512, 513, 640, 643, 700};
     size_t nr = p->mm->nr, mr = p->mm->mr;
     p->m = 1 + i_case % mr;
     p->n = pick(run, 3) ? 1 + pick(run, nr) : nr;
@@ -318,17 +323,16 @@ static void bench_table(struct run *run, const skv_matmul *mm, matmul_kind kind,
 
 /* The tables already checked: a level that adds nothing to a kind repeats the one below. */
 struct seen {
-    void (*tile[MAX_TABLES])(float *, size_t, const void *, const void *, size_t, size_t, size_t,
-                             size_t, bool);
+    skv_matmul tables[MAX_TABLES];
     size_t n;
 };
 
 static bool is_new(struct seen *seen, const skv_matmul *mm)
 {
     for (size_t i = 0; i < seen->n; i++) {
-        if (seen->tile[i] == mm->tile) return false;
+        if (memcmp(&seen->tables[i], mm, sizeof *mm) == 0) return false;
     }
-    if (seen->n < MAX_TABLES) seen->tile[seen->n++] = mm->tile;
+    if (seen->n < MAX_TABLES) seen->tables[seen->n++] = *mm;
     return true;
 }
 
@@ -337,8 +341,8 @@ static void check_level(struct run *run, struct seen *seen, skv_cpu_level level,
 {
     skv_kernels k;
     skv_kernels_init(&k, level, features);
-    const skv_matmul *tables[] = {&k.f32, &k.bf16, &k.i8};
-    for (size_t i = 0; i < 3; i++) {
+    const skv_matmul *tables[N_KINDS] = {&k.f32, &k.wide, &k.bf16, &k.i8};
+    for (size_t i = 0; i < N_KINDS; i++) {
         if (!is_new(seen, tables[i])) continue;
         for (size_t j = 0; j < N_CASES; j++) check_case(run, tables[i], (matmul_kind)i, j);
         if (bench) bench_table(run, tables[i], (matmul_kind)i, skv_cpu_level_name(k.level));

@@ -38,12 +38,14 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
     j->per_thread[i_thread][0]++;
 }
 
-static void check_run(skv_pool *pool, job *j, size_t n_tasks)
+typedef void run_fn(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
+
+static void check_run_by(run_fn *run, skv_pool *pool, job *j, size_t n_tasks)
 {
     memset(j->runs, 0, sizeof j->runs);
     memset(j->plain, 0, sizeof j->plain);
     memset(j->per_thread, 0, sizeof j->per_thread);
-    skv_pool_run(pool, n_tasks, run_task, j);
+    run(pool, n_tasks, run_task, j);
     size_t total = 0;
     for (size_t i = 0; i < j->n_threads; i++) total += j->per_thread[i][0];
     assert_int_equal(total, n_tasks);
@@ -52,6 +54,12 @@ static void check_run(skv_pool *pool, job *j, size_t n_tasks)
         if (j->plain[i] != (i < n_tasks)) fail_msg("task %zu of %zu, plainly", i, n_tasks);
     }
     assert_false(atomic_load(&j->stray));
+}
+
+static void check_run(skv_pool *pool, job *j, size_t n_tasks)
+{
+    check_run_by(skv_pool_run, pool, j, n_tasks);
+    check_run_by(skv_pool_run_stretches, pool, j, n_tasks);
 }
 
 static void every_task_runs_once(void **state)
@@ -191,7 +199,7 @@ static bool create_and_run(void *arg)
 static void survives_running_out_of_memory(void **state)
 {
     (void)state;
-    assert_int_equal(alloc_fail_each(create_and_run, NULL, false), 3);
+    assert_int_equal(alloc_fail_each(create_and_run, NULL, false), 4);
 }
 
 int main(void)

@@ -48,14 +48,14 @@ typedef struct difference {
     double largest, mean;
 } difference;
 
-/* How far a window's log-probabilities are from the stored ones. */
-static difference differ_of_window(skv_engine *engine, const json_t *window)
+/* How far a window's log-probabilities are from the stored ones called `name`. */
+static difference differ_of_window(skv_engine *engine, const json_t *window, const char *name)
 {
     int32_t ids[WINDOW_MAX];
     double logprobs[WINDOW_MAX];
     difference d = {0};
     const json_t *stored = json_object_get(window, "ids");
-    const json_t *want = json_object_get(window, "logprobs");
+    const json_t *want = json_object_get(window, name);
     size_t n = json_array_size(stored);
     assert_in_range(n, 2, WINDOW_MAX);
     assert_int_equal(json_array_size(want), n);
@@ -70,8 +70,14 @@ static difference differ_of_window(skv_engine *engine, const json_t *window)
     return d;
 }
 
-static void check_windows(const char *reference, const char *model, skv_weights weights,
-                          double largest, double mean)
+/* What a model is opened as, and how far off it may be. */
+typedef struct bound {
+    skv_weights weights;
+    const char *name; /* of the stored log-probabilities */
+    double largest, mean;
+} bound;
+
+static void check_windows(const char *reference, const char *model, bound b)
 {
     skip_without(model);
     char path[1024];
@@ -80,12 +86,12 @@ static void check_windows(const char *reference, const char *model, skv_weights 
     assert_non_null(root);
     const json_t *windows = json_object_get(root, "windows");
     assert_true(json_array_size(windows) > 0);
-    skv_engine *engine = open_engine(model, weights, 0);
+    skv_engine *engine = open_engine(model, b.weights, 0);
     for (size_t i = 0; i < json_array_size(windows); i++) {
-        difference d = differ_of_window(engine, json_array_get(windows, i));
-        print_message("%s, %s, window %zu: off by at most %.2g, %.2g in the mean\n", reference,
-                      skv_weights_name(weights), i, d.largest, d.mean);
-        assert_true(d.largest <= largest && d.mean <= mean);
+        difference d = differ_of_window(engine, json_array_get(windows, i), b.name);
+        print_message("%s, %s, %s, window %zu: off by at most %.2g, %.2g in the mean\n", reference,
+                      skv_weights_name(b.weights), b.name, i, d.largest, d.mean);
+        assert_true(d.largest <= b.largest && d.mean <= b.mean);
     }
     skv_engine_close(engine);
     json_decref(root);
@@ -94,32 +100,38 @@ static void check_windows(const char *reference, const char *model, skv_weights 
 static void test_stories_f32(void **state)
 {
     (void)state;
-    check_windows("stories260k", STORIES, SKV_WEIGHTS_F32, 1e-3, 1e-3);
+    check_windows("stories260k", STORIES, (bound){SKV_WEIGHTS_F32, "logprobs", 1e-3, 1e-3});
 }
 
 static void test_tinystories_f32(void **state)
 {
     (void)state;
-    check_windows("tinystories-656k", TINY, SKV_WEIGHTS_F32, 1e-3, 1e-3);
-    check_windows("tinystories-656k-f16", TINY_F16, SKV_WEIGHTS_F32, 1e-3, 1e-3);
+    const bound f32 = {SKV_WEIGHTS_F32, "logprobs", 1e-3, 1e-3};
+    check_windows("tinystories-656k", TINY, f32);
+    check_windows("tinystories-656k-f16", TINY_F16, f32);
 }
 
 /*
- * bfloat16 has 8 bits, and these models are narrow: single log-probabilities are off by more than
- * 2e-2, as those of transformers in bfloat16 are (0.15 at most and 0.025 in the mean on
- * tinystories-656k). The bounds here only see to it that nothing gets worse than it is.
+ * Against the same weights rounded to bfloat16, everything else exact, nothing is left but sums:
+ * narrow products keep their rows in f32, and so do short heads their K and V. The rounding of
+ * the weights themselves is what remains against f32 weights: 0.10 at most, 0.015 in the mean
+ * with exact arithmetic too (docs/kernels.md), so this second bound only sees to it that nothing
+ * gets worse than that.
  */
 static void test_stories_bf16(void **state)
 {
     (void)state;
-    check_windows("stories260k", STORIES, SKV_WEIGHTS_BF16, 0.3, 5e-2);
+    check_windows("stories260k", STORIES, (bound){SKV_WEIGHTS_BF16, "logprobs_bf16", 1e-3, 1e-3});
+    check_windows("stories260k", STORIES, (bound){SKV_WEIGHTS_BF16, "logprobs", 0.1, 2e-2});
 }
 
+/* These weights are bfloat16 by value, whatever the files store. */
 static void test_tinystories_bf16(void **state)
 {
     (void)state;
-    check_windows("tinystories-656k", TINY, SKV_WEIGHTS_BF16, 0.15, 2e-2);
-    check_windows("tinystories-656k-f16", TINY_F16, SKV_WEIGHTS_BF16, 0.15, 2e-2);
+    const bound bf16 = {SKV_WEIGHTS_BF16, "logprobs", 1e-3, 1e-3};
+    check_windows("tinystories-656k", TINY, bf16);
+    check_windows("tinystories-656k-f16", TINY_F16, bf16);
 }
 
 typedef struct collected {

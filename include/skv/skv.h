@@ -36,7 +36,8 @@ typedef enum skv_weights {
     SKV_WEIGHTS_INT8 /* a scale for each output row and group of 128 inputs */
 } skv_weights;
 
-/* How the KV cache is held. AUTO: f32 with f32 weights, bf16 otherwise. */
+/* How the KV cache is held. AUTO: f32 with f32 weights and for heads shorter than
+ * 32, whose scores average too little rounding out; bf16 otherwise. */
 typedef enum skv_kv { SKV_KV_AUTO, SKV_KV_F32, SKV_KV_BF16, SKV_KV_FP8, SKV_KV_INT8 } skv_kv;
 
 typedef enum skv_prefill {

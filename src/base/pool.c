@@ -12,6 +12,12 @@
 
 enum { MAX_THREADS = 1024, SPINS = 4000 };
 
+/* Tasks that one thread begins with; others take from it when theirs are done. */
+typedef struct stretch {
+    _Alignas(64) atomic_size_t next;
+    size_t end;
+} stretch;
+
 /*
  * A run is published by raising `generation`. Every worker takes part in every run: it takes
  * tasks until none is left and then counts itself in `n_done`. The caller returns when all
@@ -22,9 +28,9 @@ struct skv_pool {
     pthread_t *threads; /* owned, n_threads - 1 */
     struct worker *workers;
     _Alignas(64) atomic_ulong generation;
-    _Alignas(64) atomic_size_t next_task;
     _Alignas(64) atomic_size_t n_done; /* workers that finished this generation */
-    size_t n_tasks;
+    stretch *stretches;                /* owned, [n_threads] */
+    size_t n_stretches;                /* of this run: one for all threads, or one for each */
     skv_task_fn *fn;
     void *arg;
     pthread_mutex_t mutex; /* guards the sleepers only */
@@ -49,10 +55,13 @@ static void pause_cpu(void)
 
 static void work(skv_pool *pool, size_t i_thread)
 {
-    for (;;) {
-        size_t i = atomic_fetch_add_explicit(&pool->next_task, 1, memory_order_relaxed);
-        if (i >= pool->n_tasks) return;
-        pool->fn(pool->arg, i, i_thread);
+    for (size_t k = 0; k < pool->n_stretches; k++) {
+        stretch *s = &pool->stretches[(i_thread + k) % pool->n_stretches];
+        for (;;) {
+            size_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
+            if (i >= s->end) break;
+            pool->fn(pool->arg, i, i_thread);
+        }
     }
 }
 
@@ -99,7 +108,7 @@ static void publish(skv_pool *pool)
     pthread_mutex_unlock(&pool->mutex);
 }
 
-void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
+static void run(skv_pool *pool, size_t n_tasks, size_t n_stretches, skv_task_fn *fn, void *arg)
 {
     if (pool->n_threads == 1 || n_tasks <= 1) {
         for (size_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
@@ -107,8 +116,12 @@ void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
     }
     pool->fn = fn;
     pool->arg = arg;
-    pool->n_tasks = n_tasks;
-    atomic_store_explicit(&pool->next_task, 0, memory_order_relaxed);
+    pool->n_stretches = n_stretches;
+    for (size_t i = 0; i < n_stretches; i++) {
+        stretch *s = &pool->stretches[i];
+        atomic_store_explicit(&s->next, n_tasks * i / n_stretches, memory_order_relaxed);
+        s->end = n_tasks * (i + 1) / n_stretches;
+    }
     atomic_store_explicit(&pool->n_done, 0, memory_order_relaxed);
     publish(pool);
     work(pool, 0);
@@ -120,6 +133,16 @@ void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
             (void)sched_yield();
         }
     }
+}
+
+void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
+{
+    run(pool, n_tasks, 1, fn, arg);
+}
+
+void skv_pool_run_stretches(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
+{
+    run(pool, n_tasks, pool->n_threads, fn, arg);
 }
 
 static size_t processors(void)
@@ -153,10 +176,11 @@ skv_status skv_pool_create(size_t n_threads, skv_pool **out, skv_error *err)
     *pool = (skv_pool){.n_threads = 1};
     pool->threads = skv_alloc(n_threads, sizeof *pool->threads);
     pool->workers = skv_alloc(n_threads, sizeof *pool->workers);
+    pool->stretches = skv_alloc_aligned(n_threads, sizeof *pool->stretches);
     (void)pthread_mutex_init(&pool->mutex, NULL);
     (void)pthread_cond_init(&pool->wake, NULL);
     skv_status status = SKV_OK;
-    if (!pool->threads || !pool->workers) {
+    if (!pool->threads || !pool->workers || !pool->stretches) {
         status = skv_fail(err, SKV_MEMORY, "thread pool: no memory for %zu threads", n_threads);
     } else {
         status = start_threads(pool, n_threads, err);
@@ -179,6 +203,7 @@ void skv_pool_free(skv_pool *pool)
     (void)pthread_cond_destroy(&pool->wake);
     skv_free(pool->threads);
     skv_free(pool->workers);
+    skv_free(pool->stretches);
     skv_free(pool);
 }
 

@@ -21,5 +21,9 @@ SKV_MUST_CHECK skv_status skv_pool_create(size_t n_threads, skv_pool **pool, skv
 void skv_pool_free(skv_pool *pool);
 size_t skv_pool_threads(const skv_pool *pool);
 void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
+/** The same for tasks whose data lie one after the other in memory: each thread begins with a
+ * stretch of its own of neighbouring tasks, which memory's prefetchers like, and those that are
+ * done with theirs take from the others'. */
+void skv_pool_run_stretches(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
 
 #endif

@@ -9,6 +9,7 @@
 
 enum {
     DEFAULT_CONTEXT = 8192, /* tokens, where the model could have more */
+    SHORT_HEAD = 32,        /* heads shorter than this keep K and V in f32 */
     DEFAULT_STEP_TOKENS = 512,
     STEP_TOKENS_MAX = 1 << 16,
     CONTEXT_MAX = 1 << 24
@@ -54,7 +55,8 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
     if (o->kv == SKV_KV_AUTO) {
-        o->kv = o->weights == SKV_WEIGHTS_F32 ? SKV_KV_F32 : SKV_KV_BF16;
+        bool exact = o->weights == SKV_WEIGHTS_F32 || c->head_dim < SHORT_HEAD;
+        o->kv = exact ? SKV_KV_F32 : SKV_KV_BF16;
     }
     if (o->context == 0) o->context = skv_min_size(c->context, DEFAULT_CONTEXT);
     SKV_REQUIRE(o->context <= CONTEXT_MAX, err, SKV_RANGE, "context: %zu tokens, at most %d",

@@ -9,6 +9,7 @@
 
 enum {
     TASK_ROWS = 192, /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
+    FEW_HEADS = 8,   /* query heads of one token for which panels do not pay */
     FEW_ROWS = 16    /* with so few the cache is read faster than it is used: fetch ahead */
 };
 
@@ -194,6 +195,25 @@ static void run_values(const task *t, size_t first)
     }
 }
 
+/* Scores (or, with `values`, sums) of a single token's rows, straight from the page. */
+static void run_few(const task *t, const skv_tile_page *page, bool values)
+{
+    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_FEW) {
+        skv_tile_few f = {
+            .s = t->s + i * SKV_PAGE_ROWS,
+            .o = t->o + i * t->ld_v,
+            .q = t->q + i * t->q_bytes,
+            .q_bytes = t->q_bytes,
+            .m = skv_min_size(SKV_TILE_FEW, t->n_rows - i),
+        };
+        if (values) {
+            t->tiles->few_values(&f, page);
+        } else {
+            t->tiles->few_scores(&f, page);
+        }
+    }
+}
+
 static void decode_scales(const task *t, const unsigned char *page)
 {
     const unsigned char *bytes = page + skv_page_scales_at(t->a->type, t->a->head_dim, 0);
@@ -216,6 +236,12 @@ static void run_pages(const task *t)
         skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v, NULL};
         if (t->n_rows <= FEW_ROWS && first + SKV_PAGE_ROWS < last) page.ahead = a->pages[i + 1];
         if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
+        if (t->tiles->few_scores && t->n_rows == a->n_group && a->n_group <= FEW_HEADS) {
+            run_few(t, &page, false);
+            run_softmax(t, first);
+            run_few(t, &page, true);
+            continue;
+        }
         t->tiles->pack_k(t->k, &page);
         run_scores(t, first);
         run_softmax(t, first);

@@ -22,6 +22,7 @@
 
 enum {
     SKV_TILE_ROWS = 6,     /* query rows that one product works on */
+    SKV_TILE_FEW = 4,      /* query rows of a single token that one call below works on */
     SKV_TILE_SUMS = 16,    /* partial sums of the weights of one row */
     SKV_TILE_V_ALIGN = 16, /* columns of a V panel and of O are padded to a multiple of this */
 };
@@ -62,6 +63,15 @@ typedef struct skv_tile_softmax {
     float cap; /* > 0: s becomes cap * tanh(s) first */
 } skv_tile_softmax;
 
+/* Up to SKV_TILE_FEW query rows of one token, which all see the same rows of the page. */
+typedef struct skv_tile_few {
+    float *s;               /* [m][64] scores; then [m] rows of 64 weights, 256 bytes apart */
+    float *o;               /* [m][ld_v] */
+    const unsigned char *q; /* [m] packed rows */
+    size_t q_bytes;         /* between rows of q */
+    size_t m;
+} skv_tile_few;
+
 typedef struct skv_attention_tiles {
     size_t unit;    /* elements of k that belong together */
     size_t element; /* bytes of an element of Q, K, V and P as packed */
@@ -71,6 +81,10 @@ typedef struct skv_attention_tiles {
     void (*product)(const skv_tile_product *p);
     /* Multiplies the sums by shrink itself; true when any shrink is not 1. */
     bool (*softmax)(const skv_tile_softmax *t);
+    /* For a single token, straight from the page: S = Q K^T, and O += P V. NULL: by way of
+     * panels, as all else. */
+    void (*few_scores)(const skv_tile_few *f, const skv_tile_page *page);
+    void (*few_values)(const skv_tile_few *f, const skv_tile_page *page);
 } skv_attention_tiles;
 
 skv_attention_tokens_fn skv_attention_tokens_tiles;

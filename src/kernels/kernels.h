@@ -28,14 +28,29 @@
  *
  *   kind   packed weights                      packed rows                        arithmetic
  *   f32    float                               float                              f32
- *   bf16   bfloat16, rounded to nearest even   bfloat16                           f32 sums
+ *   wide   bfloat16, rounded to nearest even   float                              f32
+ *   bf16   the same                            bfloat16                           f32 sums
  *   i8     int8, one bfloat16 scale for each   int8 = round(x / scale),           int32 in a group,
- *          row of W and group of 128 along K   one f32 scale a row and group      f32 across groups
+ *          row of W and group along K          one f32 scale a row and group      f32 across groups
  *
  * An int8 scale is amax / 127 of its group, or 0 if amax < 127 * FLT_MIN. A weight's scale is
  * rounded before its codes are made, so bfloat16 costs nothing and has no range to leave.
+ *
+ * Narrow products, K up to SKV_NARROW_K, are those of models so small that their arithmetic is
+ * not what a user waits for, and whose likelihoods feel every rounding. Their bfloat16 weights
+ * meet rows of floats (`wide`), their int8 groups are short.
  */
-enum { SKV_I8_GROUP = 128 }; /* length of an int8 group along K; the last one may be shorter */
+enum {
+    SKV_NARROW_K = 512,      /* longest narrow product */
+    SKV_I8_GROUP = 128,      /* length of an int8 group along K; the last one may be shorter */
+    SKV_I8_GROUP_NARROW = 32 /* the same where K is narrow */
+};
+
+/** Length of an int8 group of a product over K. */
+static inline size_t skv_i8_group(size_t K)
+{
+    return K <= SKV_NARROW_K ? SKV_I8_GROUP_NARROW : SKV_I8_GROUP;
+}
 
 typedef struct skv_matmul {
     size_t nr; /* rows of W in a panel */
@@ -168,7 +183,7 @@ typedef float skv_dot_fn(const float *x, const float *y, size_t n);
 
 typedef struct skv_kernels {
     skv_cpu_level level; /* what was asked for, after clamping to the processor */
-    skv_matmul f32, bf16, i8;
+    skv_matmul f32, wide, bf16, i8;
     skv_kv_store_fn *kv_store;
     skv_kv_load_fn *kv_load;
     skv_attention_tokens_fn *attention_tokens;

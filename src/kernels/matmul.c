@@ -4,6 +4,7 @@
 void skv_matmul_init_ref(skv_kernels *k)
 {
     k->f32 = skv_matmul_f32_ref;
+    k->wide = skv_matmul_wide_ref;
     k->bf16 = skv_matmul_bf16_ref;
     k->i8 = skv_matmul_i8_ref;
 }
@@ -14,6 +15,7 @@ void skv_matmul_init_avx2(skv_kernels *k, unsigned features)
 {
     (void)features;
     k->f32 = skv_matmul_f32_avx2;
+    k->wide = skv_matmul_wide_avx2;
     k->bf16 = skv_matmul_bf16_avx2;
     k->i8 = skv_matmul_i8_avx2;
 }
@@ -22,6 +24,7 @@ void skv_matmul_init_avx2(skv_kernels *k, unsigned features)
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features)
 {
     k->f32 = skv_matmul_f32_avx512;
+    k->wide = skv_matmul_wide_avx512;
     k->bf16 = skv_matmul_bf16_avx512;
     if (features & SKV_CPU_AVX512_BF16) k->bf16 = skv_matmul_bf16_avx512bf16;
     if (features & SKV_CPU_AVX512_VNNI) k->i8 = skv_matmul_i8_avx512vnni;
@@ -32,6 +35,7 @@ void skv_matmul_init_avx512(skv_kernels *k, unsigned features)
 void skv_matmul_init_neon(skv_kernels *k, unsigned features)
 {
     k->f32 = skv_matmul_f32_neon;
+    k->wide = skv_matmul_wide_neon;
     k->bf16 = skv_matmul_bf16_neon;
     k->i8 = skv_matmul_i8_neon;
     if (features & SKV_CPU_NEON_DOT) k->i8 = skv_matmul_i8_neondot;

@@ -1,6 +1,6 @@
 /*
- * The matrix products behind skv_kernels.f32, .bf16 and .i8: one constant table for each kind and
- * instruction set, and the functions that put those of a level into the kernel table.
+ * The matrix products behind skv_kernels.f32, .wide, .bf16 and .i8: one constant table for each
+ * kind and instruction set, and the functions that put those of a level into the kernel table.
  */
 #ifndef SKV_KERNELS_MATMUL_H
 #define SKV_KERNELS_MATMUL_H
@@ -8,16 +8,18 @@
 #include "kernels/kernels.h"
 
 /* The specification, in every build. */
-extern const skv_matmul skv_matmul_f32_ref, skv_matmul_bf16_ref, skv_matmul_i8_ref;
+extern const skv_matmul skv_matmul_f32_ref, skv_matmul_wide_ref;
+extern const skv_matmul skv_matmul_bf16_ref, skv_matmul_i8_ref;
 
 /* x86-64 builds only. */
-extern const skv_matmul skv_matmul_f32_avx2, skv_matmul_bf16_avx2, skv_matmul_i8_avx2;
-extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_bf16_avx512;
+extern const skv_matmul skv_matmul_f32_avx2, skv_matmul_wide_avx2;
+extern const skv_matmul skv_matmul_bf16_avx2, skv_matmul_i8_avx2;
+extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_wide_avx512, skv_matmul_bf16_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
 
 /* AArch64 builds only. */
-extern const skv_matmul skv_matmul_f32_neon, skv_matmul_bf16_neon, skv_matmul_i8_neon;
-extern const skv_matmul skv_matmul_i8_neondot;
+extern const skv_matmul skv_matmul_f32_neon, skv_matmul_wide_neon, skv_matmul_bf16_neon;
+extern const skv_matmul skv_matmul_i8_neon, skv_matmul_i8_neondot;
 
 void skv_matmul_init_ref(skv_kernels *k);
 /* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */

@@ -162,6 +162,24 @@ def sample(forward, model, text):
     return name, result
 
 
+def rounded_weights(model):
+    """What an engine with bfloat16 weights multiplies. An untied embedding is not multiplied."""
+    kept = set() if model.config["tie_word_embeddings"] else {"model.embed_tokens.weight"}
+    return {n: t.float().bfloat16().double() if t.ndim == 2 and n not in kept else t
+            for n, t in model.weights.items()}
+
+
+def add_rounded(model, windows):
+    """logprobs_bf16: the same windows by weights rounded to bfloat16, everything else exact."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch) / "model"
+        make_models.save(folder, model.config, rounded_weights(model))
+        network = make_models.load_float64(folder)
+    scores = score_windows(exact(network), [w["ids"] for w in windows])
+    for window, values in zip(windows, scores):
+        window["logprobs_bf16"] = [None] + [round(v, 9) for v in values]
+
+
 def check_plain(config, weights, interleaved, windows):
     """The plain block, on the tensors as stored, must agree with transformers on the samples."""
     plain = plain_models.LlamaFamily(config, weights, interleaved)
@@ -196,6 +214,7 @@ def make(assets, out, name):
         return (assets / "text" / file).read_bytes().decode("utf-8")
 
     encoder, windows = sample(exact(network), model, text_of(SAMPLE_TEXT))
+    add_rounded(model, windows)
     stored = getattr(model, "as_stored", None)
     plain = check_plain(model.config, stored or model.weights, stored is not None, windows)
     result = {"model": name, "context": model.context, "bos": model.BOS,

@@ -37,9 +37,6 @@ static inline void *skv_cpu_scratch(const skv_cpu_backend *be, size_t i_thread)
 /** Zeroed memory for packed weights, NULL when there is none; it lives as long as the back end. */
 void *skv_cpu_take_weights(skv_cpu_backend *be, size_t n_bytes);
 
-/** The kernels of a weight type. */
-const skv_matmul *skv_cpu_matmul(const skv_cpu_backend *be, skv_weight_type type);
-
 /* cpu_linear.c */
 size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
 skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,

@@ -42,11 +42,11 @@ struct skv_linear {
     unsigned char *panels; /* [n_panels][panel_bytes], of the back end's weights */
 };
 
-const skv_matmul *skv_cpu_matmul(const skv_cpu_backend *be, skv_weight_type type)
+static const skv_matmul *matmul_of(const skv_cpu_backend *be, skv_weight_type type, size_t K)
 {
     switch (type) {
     case SKV_WEIGHT_F32: return &be->kernels.f32;
-    case SKV_WEIGHT_BF16: return &be->kernels.bf16;
+    case SKV_WEIGHT_BF16: return K <= SKV_NARROW_K ? &be->kernels.wide : &be->kernels.bf16;
     case SKV_WEIGHT_I8: break;
     }
     return &be->kernels.i8;
@@ -62,9 +62,10 @@ size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
 
 size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K)
 {
-    const skv_matmul *kinds[] = {&be->kernels.f32, &be->kernels.bf16, &be->kernels.i8};
+    const skv_kernels *k = &be->kernels;
+    const skv_matmul *kinds[] = {&k->f32, &k->wide, &k->bf16, &k->i8};
     size_t most = 0;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t block = skv_round_up(kinds[i]->x_bytes(kinds[i]->mr, max_K), SKV_ALIGN);
         most = skv_max_size(most, block * skv_ceil_div(max_rows, kinds[i]->mr));
     }
@@ -88,7 +89,7 @@ static size_t aligned_panel_bytes(const skv_matmul *mm, size_t K)
 size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
-    const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
+    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
     return count_panels(mm, spec) * aligned_panel_bytes(mm, spec->K);
 }
 
@@ -151,7 +152,7 @@ static skv_status describe_parts(skv_linear *w, const skv_linear_spec *spec, siz
 static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_linear_spec *spec,
                               skv_error *err)
 {
-    const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
+    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
     size_t n_bytes;
     bool fits = skv_size_mul(w->n_panels, w->panel_bytes, &n_bytes);
     w->panels = fits ? skv_cpu_take_weights(be, n_bytes) : NULL;
@@ -169,7 +170,7 @@ skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec,
                                  skv_error *err)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
-    const skv_matmul *mm = skv_cpu_matmul(be, spec->type);
+    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
     SKV_REQUIRE(spec->n_parts >= 1 && spec->n_parts <= PARTS_MAX, err, SKV_ARGUMENT,
                 "weights: %zu parts", spec->n_parts);
     skv_linear *w = skv_alloc_zero(1, sizeof *w);
@@ -378,7 +379,7 @@ static void run_tasks(const product *p, size_t n_tasks, skv_task_fn *fn, bool al
     if (alone) {
         for (size_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
     } else {
-        skv_pool_run(p->be->pool, n_tasks, fn, arg);
+        skv_pool_run_stretches(p->be->pool, n_tasks, fn, arg);
     }
 }
 
@@ -386,7 +387,7 @@ void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     const skv_linear *w = args->w;
-    const skv_matmul *mm = skv_cpu_matmul(be, w->type);
+    const skv_matmul *mm = matmul_of(be, w->type, w->K);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
     product p = {.be = be, .mm = mm, .args = args, .w = w};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);

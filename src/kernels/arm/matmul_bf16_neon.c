@@ -1,6 +1,7 @@
 /*
- * The bf16 matrix product with NEON: weights are widened to f32 in registers, once for the up to
- * 6 rows of the tile; rows are rounded when they are packed and stored as f32.
+ * The products with bfloat16 weights, with NEON: weights are widened to f32 in registers, once for
+ * the up to 6 rows of the tile; bf16 rounds rows when they are packed, wide does not, and both
+ * store them as f32.
  * Panel [K][16] bfloat16, block [K][m] floats.
  */
 #include <arm_neon.h>
@@ -33,6 +34,14 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
     float *out = block;
     for (size_t k = 0; k < K; k++, out += m) {
         for (size_t i = 0; i < m; i++) out[i] = skv_bf16_to_f32(skv_f32_to_bf16(x[i * ldx + k]));
+    }
+}
+
+static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    float *out = block;
+    for (size_t k = 0; k < K; k++, out += m) {
+        for (size_t i = 0; i < m; i++) out[i] = x[i * ldx + k];
     }
 }
 
@@ -79,6 +88,17 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
     default: tile_m(t, x, w, 6); break;
     }
 }
+
+const skv_matmul skv_matmul_wide_neon = {
+    .nr = SKV_NR128,
+    .mr = SKV_MR128,
+    .kc = SKV_KC128,
+    .w_bytes = w_bytes,
+    .x_bytes = x_bytes,
+    .pack_w = pack_w,
+    .pack_x = pack_x_wide,
+    .tile = tile,
+};
 
 const skv_matmul skv_matmul_bf16_neon = {
     .nr = SKV_NR128,

@@ -1,6 +1,6 @@
 /*
  * The int8 matrix product with NEON as every AArch64 has it: products of eight codes as int16,
- * added in pairs onto int32. After each group of 128 along K the accumulators are scaled and
+ * added in pairs onto int32. After each group along K the accumulators are scaled and
  * added to f32 sums. Layouts: matmul_pack_neon.h.
  */
 #include <arm_neon.h>
@@ -47,15 +47,15 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     }
 }
 
-static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const unsigned char *x,
-                                                         const unsigned char *w, const size_t m)
+static inline __attribute__((always_inline)) void
+tile_m(skv_tile128 t, const unsigned char *x, const unsigned char *w, size_t length, const size_t m)
 {
     float sum[MR * SKV_NR128] = {0};
     for (size_t left = t.n_k; left;) {
-        size_t n = skv_min_size(left, SKV_I8_GROUP_UNITS);
+        size_t n = skv_min_size(left, length / 4);
         group_m(sum, x, w, n, m);
-        x += skv_pack_x_i8_group_neon(m);
-        w += skv_pack_w_i8_group_neon();
+        x += skv_pack_x_i8_group_neon(m, length);
+        w += skv_pack_w_i8_group_neon(length);
         left -= n;
     }
     for (size_t i = 0; i < m; i++) {
@@ -68,15 +68,16 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const un
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, bool add)
 {
-    size_t i_group = k0 / SKV_I8_GROUP;
-    const unsigned char *x = (const unsigned char *)block + i_group * skv_pack_x_i8_group_neon(m);
-    const unsigned char *w = (const unsigned char *)panel + i_group * skv_pack_w_i8_group_neon();
+    size_t length = skv_i8_group(K), i_group = k0 / length;
+    const unsigned char *x =
+        (const unsigned char *)block + i_group * skv_pack_x_i8_group_neon(m, length);
+    const unsigned char *w =
+        (const unsigned char *)panel + i_group * skv_pack_w_i8_group_neon(length);
     skv_tile128 t = {c, ldc, skv_ceil_div(k1 - k0, 4), add};
-    (void)K;
     switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    default: tile_m(t, x, w, 3); break;
+    case 1: tile_m(t, x, w, length, 1); break;
+    case 2: tile_m(t, x, w, length, 2); break;
+    default: tile_m(t, x, w, length, 3); break;
     }
 }
 

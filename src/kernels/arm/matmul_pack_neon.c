@@ -8,13 +8,13 @@
 
 size_t skv_pack_w_i8_bytes_neon(size_t K)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t n_groups = skv_ceil_div(K, skv_i8_group(K));
     return SKV_I8_NR128 * (n_groups * sizeof(uint16_t) + skv_round_up(K, 4));
 }
 
 size_t skv_pack_x_i8_bytes_neon(size_t m, size_t K)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t n_groups = skv_ceil_div(K, skv_i8_group(K));
     return m * (n_groups * sizeof(float) + skv_round_up(K, 4));
 }
 
@@ -66,16 +66,18 @@ static void pack_w_group(unsigned char *out, const float *w, size_t ldw, size_t 
 void skv_pack_w_i8_neon(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
     unsigned char *out = panel;
-    for (size_t k = 0; k < K; k += SKV_I8_GROUP, out += skv_pack_w_i8_group_neon()) {
-        pack_w_group(out, w + k, ldw, n, skv_min_size(SKV_I8_GROUP, K - k));
+    size_t length = skv_i8_group(K);
+    for (size_t k = 0; k < K; k += length, out += skv_pack_w_i8_group_neon(length)) {
+        pack_w_group(out, w + k, ldw, n, skv_min_size(length, K - k));
     }
 }
 
 void skv_pack_x_i8_neon(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
     unsigned char *out = block;
-    for (size_t k = 0; k < K; k += SKV_I8_GROUP, out += skv_pack_x_i8_group_neon(m)) {
-        size_t n = skv_min_size(SKV_I8_GROUP, K - k);
+    size_t length = skv_i8_group(K);
+    for (size_t k = 0; k < K; k += length, out += skv_pack_x_i8_group_neon(m, length)) {
+        size_t n = skv_min_size(length, K - k);
         for (size_t i = 0; i < m; i++) {
             const float *row = x + i * ldx + k;
             float scale = skv_i8_scale(largest(row, n));

@@ -2,7 +2,7 @@
  * Packing for the NEON int8 matrix products, with 16 rows of W to a panel. A unit is four codes
  * of one row along K; K that is no multiple of 4 is padded with zeros.
  *
- *   panel: per group of 128 along K (32 units)   block: per group
+ *   panel: per group along K (skv_i8_group)      block: per group
  *     [16] bfloat16 scales                         [m] f32 scales
  *     [U_group][16] units                          [U_group][m] units
  */
@@ -15,22 +15,22 @@
 #include "base/size.h"
 #include "kernels/kernels.h"
 
-enum { SKV_I8_GROUP_UNITS = SKV_I8_GROUP / 4, SKV_I8_NR128 = 16 };
+enum { SKV_I8_NR128 = 16 };
 
 size_t skv_pack_w_i8_bytes_neon(size_t K);
 size_t skv_pack_x_i8_bytes_neon(size_t m, size_t K);
 void skv_pack_w_i8_neon(void *panel, const float *w, size_t ldw, size_t n, size_t K);
 void skv_pack_x_i8_neon(void *block, const float *x, size_t ldx, size_t m, size_t K);
 
-/* Bytes of one whole group. */
-static inline size_t skv_pack_w_i8_group_neon(void)
+/* Bytes of one whole group of `length` codes along K. */
+static inline size_t skv_pack_w_i8_group_neon(size_t length)
 {
-    return SKV_I8_NR128 * (sizeof(uint16_t) + SKV_I8_GROUP);
+    return SKV_I8_NR128 * (sizeof(uint16_t) + length);
 }
 
-static inline size_t skv_pack_x_i8_group_neon(size_t m)
+static inline size_t skv_pack_x_i8_group_neon(size_t m, size_t length)
 {
-    return m * (sizeof(float) + SKV_I8_GROUP);
+    return m * (sizeof(float) + length);
 }
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * The bf16 matrix product, plainly: both operands rounded to bfloat16, sums in f32.
+ * The matrix products with bfloat16 weights, plainly: bf16 rounds the rows to bfloat16 too, wide
+ * leaves them f32. Sums are f32.
  *
  * Panel  [K][NR] bfloat16: entry k, j is w[j, k].
- * Block  [K][m] bfloat16: entry k, i is x[i, k].
+ * Block  [K][m] bfloat16 (bf16) or floats (wide): entry k, i is x[i, k].
  */
 #include "kernels/matmul.h"
 
@@ -51,6 +52,45 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
         for (size_t j = 0; j < NR; j++) c[i * ldc + j] = add ? c[i * ldc + j] + sum[j] : sum[j];
     }
 }
+
+static size_t x_bytes_wide(size_t m, size_t K)
+{
+    return K * m * sizeof(float);
+}
+
+static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    float *out = block;
+    for (size_t k = 0; k < K; k++) {
+        for (size_t i = 0; i < m; i++) out[k * m + i] = x[i * ldx + k];
+    }
+}
+
+static void tile_wide(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                      size_t K, size_t k0, size_t k1, bool add)
+{
+    const float *x = block;
+    const uint16_t *w = panel;
+    (void)K;
+    for (size_t i = 0; i < m; i++) {
+        float sum[NR] = {0};
+        for (size_t k = k0; k < k1; k++) {
+            for (size_t j = 0; j < NR; j++) sum[j] += x[k * m + i] * skv_bf16_to_f32(w[k * NR + j]);
+        }
+        for (size_t j = 0; j < NR; j++) c[i * ldc + j] = add ? c[i * ldc + j] + sum[j] : sum[j];
+    }
+}
+
+const skv_matmul skv_matmul_wide_ref = {
+    .nr = NR,
+    .mr = MR,
+    .kc = KC,
+    .w_bytes = w_bytes,
+    .x_bytes = x_bytes_wide,
+    .pack_w = pack_w,
+    .pack_x = pack_x_wide,
+    .tile = tile_wide,
+};
 
 const skv_matmul skv_matmul_bf16_ref = {
     .nr = NR,

@@ -1,6 +1,6 @@
 /*
  * The int8 matrix product, plainly: symmetric codes -127..127, one scale for each row (of W and
- * of X) and group of SKV_I8_GROUP along K, int32 sums within a group and f32 sums across groups.
+ * of X) and group along K, int32 sums within a group and f32 sums across groups.
  *
  * Panel  [NR * n_groups] bfloat16 scales, then [K][NR] codes, padded to a multiple of 4 bytes.
  * Block  [n_groups][m] f32 scales, then [K][m] codes, padded in the same way.
@@ -14,12 +14,13 @@ enum { NR = 16, MR = 4, KC = 2048 };
 
 static size_t w_bytes(size_t K)
 {
-    return skv_ceil_div(K, SKV_I8_GROUP) * NR * sizeof(uint16_t) + K * NR;
+    return skv_ceil_div(K, skv_i8_group(K)) * NR * sizeof(uint16_t) + K * NR;
 }
 
 static size_t x_bytes(size_t m, size_t K)
 {
-    return skv_ceil_div(K, SKV_I8_GROUP) * m * sizeof(float) + skv_round_up(K * m, sizeof(float));
+    return skv_ceil_div(K, skv_i8_group(K)) * m * sizeof(float) +
+           skv_round_up(K * m, sizeof(float));
 }
 
 static float largest(const float *x, size_t n)
@@ -38,11 +39,11 @@ static void quantise(int8_t *codes, size_t stride, const float *x, size_t n, flo
 
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t group = skv_i8_group(K), n_groups = skv_ceil_div(K, group);
     uint16_t *scales = panel;
     int8_t *codes = (int8_t *)(scales + n_groups * NR);
     for (size_t g = 0; g < n_groups; g++) {
-        size_t k0 = g * SKV_I8_GROUP, len = skv_min_size(SKV_I8_GROUP, K - k0);
+        size_t k0 = g * group, len = skv_min_size(group, K - k0);
         for (size_t j = 0; j < NR; j++) {
             /* The codes are made with the rounded scale, so its rounding costs nothing. */
             const float *row = w + (j < n ? j * ldw + k0 : 0);
@@ -55,11 +56,11 @@ static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t group = skv_i8_group(K), n_groups = skv_ceil_div(K, group);
     float *scales = block;
     int8_t *codes = (int8_t *)(scales + n_groups * m);
     for (size_t g = 0; g < n_groups; g++) {
-        size_t k0 = g * SKV_I8_GROUP, len = skv_min_size(SKV_I8_GROUP, K - k0);
+        size_t k0 = g * group, len = skv_min_size(group, K - k0);
         for (size_t i = 0; i < m; i++) {
             const float *row = x + i * ldx + k0;
             float scale = skv_i8_scale(largest(row, len));
@@ -72,13 +73,13 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 static void tile_row(float *sum, const void *block, const void *panel, size_t m, size_t i, size_t K,
                      size_t k0, size_t k1)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t group = skv_i8_group(K), n_groups = skv_ceil_div(K, group);
     const float *x_scales = block;
     const uint16_t *w_scales = panel;
     const int8_t *x = (const int8_t *)(x_scales + n_groups * m);
     const int8_t *w = (const int8_t *)(w_scales + n_groups * NR);
-    for (; k0 < k1; k0 += SKV_I8_GROUP) {
-        size_t g = k0 / SKV_I8_GROUP, end = skv_min_size(k0 + SKV_I8_GROUP, k1);
+    for (; k0 < k1; k0 += group) {
+        size_t g = k0 / group, end = skv_min_size(k0 + group, k1);
         int32_t dot[NR] = {0};
         for (size_t k = k0; k < end; k++) {
             for (size_t j = 0; j < NR; j++) dot[j] += x[k * m + i] * w[k * NR + j];

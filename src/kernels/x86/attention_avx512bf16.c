@@ -2,6 +2,8 @@
  * Attention with AVX-512 and BF16 instructions: tiles of 6 x 64 of VDPBF16PS over pairs. Pages of
  * f32 keep f32 arithmetic (attention_avx512.c); here q, k, v and the weights are bfloat16.
  */
+#include "kernels/x86/attention_avx512bf16.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -14,12 +16,6 @@
 enum { UNIT = 2, ELEMENT = 2 };
 
 typedef __m512i operand;
-
-/* Two times sixteen f32 rounded to bfloat16, `low` first. */
-INLINE __m512i round_pair(__m512 low, __m512 high)
-{
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-}
 
 INLINE operand operand_load(const unsigned char *b)
 {
@@ -35,7 +31,7 @@ INLINE operand operand_repeat(const unsigned char *a)
 
 INLINE vec operand_dot(vec c, operand a, operand b)
 {
-    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+    return skv_dot_pairs_avx512(c, a, b);
 }
 
 static void pack_q(void *y, const float *x, float scale, size_t n)
@@ -49,34 +45,8 @@ static void pack_q(void *y, const float *x, float scale, size_t n)
         __m512 high = _mm512_setzero_ps();
         if (lanes1) high = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes1, x + i + 16), factor);
         __mmask32 lanes = (__mmask32)lanes1 << 16 | lanes0;
-        _mm512_mask_storeu_epi16(to + 2 * i, lanes, round_pair(low, high));
+        _mm512_mask_storeu_epi16(to + 2 * i, lanes, skv_round_pair_avx512(low, high));
     }
-}
-
-/* Thirty-two e4m3 codes, in the low halves of 16 bits; each is a bfloat16 exactly. */
-INLINE __m512i fp8_to_bf16(__m512i codes)
-{
-    /* 0, 1, .. 7 times 2^-9: the denormals, whose exponent the shift below would get wrong. */
-    const __m512i denormals = _mm512_castsi128_si512(
-        _mm_set_epi16(0x3c60, 0x3c40, 0x3c20, 0x3c00, 0x3bc0, 0x3b80, 0x3b00, 0x0000));
-    __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi16(0x7f));
-    __m512i y = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
-    __mmask32 denormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
-    y = _mm512_mask_permutexvar_epi16(y, denormal, magnitude, denormals);
-    __m512i sign = _mm512_slli_epi16(_mm512_srli_epi16(codes, 7), 15);
-    return _mm512_or_si512(y, sign);
-}
-
-/* Elements d .. d + 31 of a row as bfloat16, codes without their scale; zero from n on. */
-INLINE __m512i load32(const unsigned char *row, skv_kv_type type, size_t d, size_t n)
-{
-    __mmask32 lanes = n - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (n - d)) - 1;
-    if (type == SKV_KV_TYPE_BF16) return _mm512_maskz_loadu_epi16(lanes, row + 2 * d);
-    __m256i codes = _mm256_maskz_loadu_epi8(lanes, row + d);
-    if (type == SKV_KV_TYPE_FP8) return fp8_to_bf16(_mm512_cvtepu8_epi16(codes));
-    __m512i low = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(codes));
-    __m512i high = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(codes, 1));
-    return round_pair(_mm512_cvtepi32_ps(low), _mm512_cvtepi32_ps(high));
 }
 
 /* panel [Dh / 2][64][2]: sixteen rows of K, a pair of elements at a time, become columns. */
@@ -99,7 +69,7 @@ INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
             bool seen = r0 + i >= p->row0 && r0 + i < p->row1;
             for (size_t d = 0; d < Dh; d += 32) {
                 __m512i x = _mm512_setzero_si512();
-                if (seen) x = load32(rows + i * row_bytes, type, d, Dh);
+                if (seen) x = skv_load32_avx512(rows + i * row_bytes, type, d, Dh);
                 _mm512_storeu_si512(wide + i * ld + d, x);
             }
         }
@@ -110,13 +80,9 @@ INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
 /* Columns d .. d + 31 of two rows of V, interleaved; only the first 16 if the panel ends there. */
 INLINE void interleave(unsigned char *to, size_t d, size_t ld_v, __m512i x, __m512i y)
 {
-    const __m512i first = _mm512_set_epi32(
-        0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008, 0x270007,
-        0x260006, 0x250005, 0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
-    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
-    _mm512_storeu_si512(to + d * 4, _mm512_permutex2var_epi16(x, first, y));
+    _mm512_storeu_si512(to + d * 4, skv_pairs_low_avx512(x, y));
     if (d + 16 >= ld_v) return;
-    _mm512_storeu_si512(to + d * 4 + 64, _mm512_permutex2var_epi16(x, second, y));
+    _mm512_storeu_si512(to + d * 4 + 64, skv_pairs_high_avx512(x, y));
 }
 
 /* panel [32][ld_v][2]: pairs of rows of V; zero where nothing is seen. */
@@ -134,8 +100,8 @@ INLINE void pack_v_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
         for (size_t d = 0; d < Dh; d += 32) {
             __m512i x = _mm512_setzero_si512();
             __m512i y = _mm512_setzero_si512();
-            if (seen0) x = load32(row, type, d, Dh);
-            if (seen1) y = load32(row + row_bytes, type, d, Dh);
+            if (seen0) x = skv_load32_avx512(row, type, d, Dh);
+            if (seen1) y = skv_load32_avx512(row + row_bytes, type, d, Dh);
             interleave(to, d, p->ld_v, x, y);
         }
     }
@@ -153,10 +119,13 @@ INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
         x[v] = vec_mul(x[v], vec_load(t->v_scales + 16 * v));
     }
     vec_store(t->sums + r * SKV_TILE_SUMS, sum);
-    _mm512_storeu_si512(s, round_pair(x[0], x[1]));
-    _mm512_storeu_si512(s + 16, round_pair(x[2], x[3]));
+    _mm512_storeu_si512(s, skv_round_pair_avx512(x[0], x[1]));
+    _mm512_storeu_si512(s + 16, skv_round_pair_avx512(x[2], x[3]));
 }
 
+/* A single token does without panels. */
+#define FEW_SCORES skv_few_scores_avx512bf16
+#define FEW_VALUES skv_few_values_avx512bf16
 #include "kernels/attention_level.inc"
 
 /* Pages of f32 are read as they are. */

@@ -1,7 +1,7 @@
 /*
- * The bf16 matrix product with AVX-512 but without its bfloat16 instructions: pairs of weights
- * are widened to f32 in registers, once for the up to 6 rows of the tile; rows are rounded when
- * they are packed and stored as f32.
+ * The products with bfloat16 weights, with AVX-512 but without its bfloat16 instructions: pairs of
+ * weights are widened to f32 in registers, once for the up to 6 rows of the tile; bf16 rounds rows
+ * when they are packed, wide does not, and both store them as f32.
  * Panel [ceil(K / 2)][64][2] bfloat16, block [2 * ceil(K / 2)][m] floats.
  */
 #include <immintrin.h>
@@ -28,7 +28,13 @@ static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
-    skv_pack_x_wide_avx2(block, (skv_pack_rows){x, ldx, m, K});
+    skv_pack_x_rounded_avx2(block, (skv_pack_rows){x, ldx, m, K});
+    if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
+}
+
+static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    skv_pack_x_f32_avx2(block, (skv_pack_rows){x, ldx, m, K});
     if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
 }
 
@@ -82,6 +88,17 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
     default: tile_m(t, x, w, 6); break;
     }
 }
+
+const skv_matmul skv_matmul_wide_avx512 = {
+    .nr = SKV_NR512,
+    .mr = SKV_MR512,
+    .kc = SKV_KC512,
+    .w_bytes = w_bytes,
+    .x_bytes = x_bytes,
+    .pack_w = pack_w,
+    .pack_x = pack_x_wide,
+    .tile = tile,
+};
 
 const skv_matmul skv_matmul_bf16_avx512 = {
     .nr = SKV_NR512,

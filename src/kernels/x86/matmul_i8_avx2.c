@@ -3,8 +3,8 @@
  * with saturation: |x| times the weight with the sign of x is at most 2 * 127 * 127 and never
  * saturates. A tile has 4 rows, since a product needs three registers beside its accumulator.
  *
- * Panel: per group [16] bfloat16 scales, [32][16][4] codes.
- * Block: per group [m] f32 scales, [m] int32 that are not used here, [32][m][4] codes.
+ * Panel: per group [16] bfloat16 scales, [group / 4][16][4] codes.
+ * Block: per group [m] f32 scales, [m] int32 that are not used here, [group / 4][m][4] codes.
  */
 #include <immintrin.h>
 
@@ -80,16 +80,16 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     }
 }
 
-static inline __attribute__((always_inline)) void tile_m(skv_tile256 t, const unsigned char *x,
-                                                         const unsigned char *w, const size_t m)
+static inline __attribute__((always_inline)) void
+tile_m(skv_tile256 t, const unsigned char *x, const unsigned char *w, size_t length, const size_t m)
 {
     _Alignas(32) float sum[MR * SKV_NR256];
     for (size_t i = 0; i < m * SKV_NR256; i += 8) _mm256_store_ps(sum + i, _mm256_setzero_ps());
     for (size_t left = t.n_units; left;) {
-        size_t n = skv_min_size(left, SKV_I8_GROUP_UNITS);
+        size_t n = skv_min_size(left, length / SKV_UNIT);
         group_m(sum, x, w, n, m);
-        x += skv_pack_x_i8_group(m);
-        w += skv_pack_w_i8_group(SKV_NR256);
+        x += skv_pack_x_i8_group(m, length);
+        w += skv_pack_w_i8_group(SKV_NR256, length);
         left -= n;
     }
     for (size_t i = 0; i < m; i++) {
@@ -102,17 +102,17 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile256 t, const un
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, bool add)
 {
-    size_t i_group = k0 / SKV_I8_GROUP;
-    const unsigned char *x = (const unsigned char *)block + i_group * skv_pack_x_i8_group(m);
+    size_t length = skv_i8_group(K), i_group = k0 / length;
+    const unsigned char *x =
+        (const unsigned char *)block + i_group * skv_pack_x_i8_group(m, length);
     const unsigned char *w =
-        (const unsigned char *)panel + i_group * skv_pack_w_i8_group(SKV_NR256);
+        (const unsigned char *)panel + i_group * skv_pack_w_i8_group(SKV_NR256, length);
     skv_tile256 t = {c, ldc, skv_ceil_div(k1 - k0, 4), add};
-    (void)K;
     switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    default: tile_m(t, x, w, 4); break;
+    case 1: tile_m(t, x, w, length, 1); break;
+    case 2: tile_m(t, x, w, length, 2); break;
+    case 3: tile_m(t, x, w, length, 3); break;
+    default: tile_m(t, x, w, length, 4); break;
     }
 }
 

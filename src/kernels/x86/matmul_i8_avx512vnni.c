@@ -1,11 +1,11 @@
 /*
  * The int8 matrix product with VPDPBUSD, which multiplies unsigned with signed bytes: the weights
  * are stored as code + 128, and an accumulator starts at -128 times the sum of the row's codes,
- * so that it ends at the sum of the products of the codes. After each group of 128 along K the
+ * so that it ends at the sum of the products of the codes. After each group along K the
  * int32 accumulators are scaled and added to f32 sums, which wait in the level 1 cache.
  *
- * Panel: per group [64] bfloat16 scales, [32][64][4] bytes.
- * Block: per group [m] f32 scales, [m] int32 starts, [32][m][4] codes.
+ * Panel: per group [64] bfloat16 scales, [group / 4][64][4] bytes.
+ * Block: per group [m] f32 scales, [m] int32 starts, [group / 4][m][4] codes.
  */
 #include <immintrin.h>
 
@@ -90,17 +90,17 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     }
 }
 
-static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const unsigned char *x,
-                                                         const unsigned char *w, const size_t m)
+static inline __attribute__((always_inline)) void
+tile_m(skv_tile512 t, const unsigned char *x, const unsigned char *w, size_t length, const size_t m)
 {
     _Alignas(64) float sum[SKV_MR512 * SKV_NR512];
     skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m * SKV_NR512; i += 16) _mm512_store_ps(sum + i, _mm512_setzero_ps());
     for (size_t left = t.n_units; left;) {
-        size_t n = skv_min_size(left, SKV_I8_GROUP_UNITS);
+        size_t n = skv_min_size(left, length / SKV_UNIT);
         group_m(sum, x, w, n, m);
-        x += skv_pack_x_i8_group(m);
-        w += skv_pack_w_i8_group(SKV_NR512);
+        x += skv_pack_x_i8_group(m, length);
+        w += skv_pack_w_i8_group(SKV_NR512, length);
         left -= n;
     }
     for (size_t i = 0; i < m; i++) {
@@ -113,19 +113,19 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const un
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, bool add)
 {
-    size_t i_group = k0 / SKV_I8_GROUP;
-    const unsigned char *x = (const unsigned char *)block + i_group * skv_pack_x_i8_group(m);
+    size_t length = skv_i8_group(K), i_group = k0 / length;
+    const unsigned char *x =
+        (const unsigned char *)block + i_group * skv_pack_x_i8_group(m, length);
     const unsigned char *w =
-        (const unsigned char *)panel + i_group * skv_pack_w_i8_group(SKV_NR512);
+        (const unsigned char *)panel + i_group * skv_pack_w_i8_group(SKV_NR512, length);
     skv_tile512 t = {c, ldc, skv_ceil_div(k1 - k0, 4), add};
-    (void)K;
     switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
+    case 1: tile_m(t, x, w, length, 1); break;
+    case 2: tile_m(t, x, w, length, 2); break;
+    case 3: tile_m(t, x, w, length, 3); break;
+    case 4: tile_m(t, x, w, length, 4); break;
+    case 5: tile_m(t, x, w, length, 5); break;
+    default: tile_m(t, x, w, length, 6); break;
     }
 }
 

@@ -3,7 +3,7 @@
  * along K: one f32, two bfloat16 or four int8. With U = ceil(K / elements of a unit):
  *
  *   f32, bf16   panel [U][nr] units                     block [U][m] units, 32 bytes unused
- *   int8        per group of 128 along K (32 units):    per group:
+ *   int8        per group along K (skv_i8_group):       per group:
  *               [nr] bfloat16 scales                    [m] f32 scales
  *               [U_group][nr] units                     [m] int32 sums of the codes times -128
  *                                                       [U_group][m] units; 32 bytes unused at
@@ -22,7 +22,7 @@
 #include "base/size.h"
 #include "kernels/kernels.h"
 
-enum { SKV_UNIT = 4, SKV_BLOCK_SLACK = 32, SKV_I8_GROUP_UNITS = SKV_I8_GROUP / SKV_UNIT };
+enum { SKV_UNIT = 4, SKV_BLOCK_SLACK = 32 };
 
 /* A weight matrix to pack: w [n, K], rows `ld` floats apart. */
 typedef struct skv_pack_rows {
@@ -38,7 +38,7 @@ void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip);
 void skv_pack_x_f32_avx2(void *block, skv_pack_rows x);
 void skv_pack_x_bf16_avx2(void *block, skv_pack_rows x);
 /* Rounded to bfloat16 but stored as f32, one unit an element. */
-void skv_pack_x_wide_avx2(void *block, skv_pack_rows x);
+void skv_pack_x_rounded_avx2(void *block, skv_pack_rows x);
 void skv_pack_x_i8_avx2(void *block, skv_pack_rows x);
 
 static inline size_t skv_pack_bytes(size_t rows, size_t units)
@@ -48,25 +48,25 @@ static inline size_t skv_pack_bytes(size_t rows, size_t units)
 
 static inline size_t skv_pack_w_i8_bytes(size_t nr, size_t K)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t n_groups = skv_ceil_div(K, skv_i8_group(K));
     return n_groups * nr * sizeof(uint16_t) + skv_pack_bytes(nr, skv_ceil_div(K, 4));
 }
 
 static inline size_t skv_pack_x_i8_bytes(size_t m, size_t K)
 {
-    size_t n_groups = skv_ceil_div(K, SKV_I8_GROUP);
+    size_t n_groups = skv_ceil_div(K, skv_i8_group(K));
     return skv_pack_bytes(m, 2 * n_groups + skv_ceil_div(K, 4)) + SKV_BLOCK_SLACK;
 }
 
-/* Bytes of one whole int8 group. */
-static inline size_t skv_pack_w_i8_group(size_t nr)
+/* Bytes of one whole int8 group of `length` codes along K. */
+static inline size_t skv_pack_w_i8_group(size_t nr, size_t length)
 {
-    return nr * sizeof(uint16_t) + skv_pack_bytes(nr, SKV_I8_GROUP_UNITS);
+    return nr * (sizeof(uint16_t) + length);
 }
 
-static inline size_t skv_pack_x_i8_group(size_t m)
+static inline size_t skv_pack_x_i8_group(size_t m, size_t length)
 {
-    return skv_pack_bytes(m, 2 + SKV_I8_GROUP_UNITS);
+    return m * (2 * SKV_UNIT + length);
 }
 
 #endif

@@ -9,7 +9,11 @@
 
 #include "kernels/matmul.h"
 
-enum { LANES = 8, ELEMENTS_MAX = 4 * LANES };
+enum {
+    LANES = 8,
+    ELEMENTS_MAX = 4 * LANES,
+    SET = 4 * LANES /* int8 codes of a row in one 8 x 8 set of units */
+};
 
 /* Reads as many floats of a row as make 8 units; `inverse` is for int8 only. */
 typedef __m256i units_fn(const float *x, float inverse);
@@ -31,7 +35,7 @@ static inline __m256i round_bf16(__m256 x)
     return _mm256_blendv_epi8(rounded, quiet, is_nan);
 }
 
-static inline __m256i units_wide(const float *x, float inverse)
+static inline __m256i units_rounded(const float *x, float inverse)
 {
     (void)inverse;
     return _mm256_and_si256(round_bf16(_mm256_loadu_ps(x)), _mm256_set1_epi32(-65536));
@@ -171,9 +175,9 @@ void skv_pack_x_f32_avx2(void *block, skv_pack_rows x)
     pack_block(block, x, 1, units_f32);
 }
 
-void skv_pack_x_wide_avx2(void *block, skv_pack_rows x)
+void skv_pack_x_rounded_avx2(void *block, skv_pack_rows x)
 {
-    pack_block(block, x, 1, units_wide);
+    pack_block(block, x, 1, units_rounded);
 }
 
 void skv_pack_x_bf16_avx2(void *block, skv_pack_rows x)
@@ -232,10 +236,11 @@ static void pack_w_i8_group(unsigned char *out, skv_pack_rows w, size_t nr, uint
 void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip)
 {
     unsigned char *out = panel;
-    for (size_t k = 0; k < w.K; k += SKV_I8_GROUP) {
-        skv_pack_rows group = {w.rows + k, w.ld, w.n, skv_min_size(SKV_I8_GROUP, w.K - k)};
+    size_t length = skv_i8_group(w.K);
+    for (size_t k = 0; k < w.K; k += length) {
+        skv_pack_rows group = {w.rows + k, w.ld, w.n, skv_min_size(length, w.K - k)};
         pack_w_i8_group(out, group, nr, flip);
-        out += skv_pack_w_i8_group(nr);
+        out += skv_pack_w_i8_group(nr, length);
     }
 }
 
@@ -247,16 +252,16 @@ static inline int32_t sum_lanes(__m256i v)
     return _mm_cvtsi128_si32(s);
 }
 
-/* One row of a group, x [128], becomes row i of each of four 8 x 8 sets of units. */
-static inline void quantise_row(__m256i units[4][LANES], size_t i, const float *x, float *scale,
-                                int32_t *start)
+/* One row of a group, x [32 * n_sets], becomes row i of each of n_sets 8 x 8 sets of units. */
+static inline void quantise_row(__m256i (*units)[LANES], size_t n_sets, size_t i, const float *x,
+                                float *scale, int32_t *start)
 {
     const __m256i ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
     __m256i sum = _mm256_setzero_si256();
-    *scale = skv_i8_scale(largest(x, SKV_I8_GROUP));
+    *scale = skv_i8_scale(largest(x, n_sets * SET));
     float inverse = skv_i8_inverse(*scale);
-    for (size_t c = 0; c < 4; c++) {
-        __m256i codes = units_i8(x + 32 * c, inverse);
+    for (size_t c = 0; c < n_sets; c++) {
+        __m256i codes = units_i8(x + SET * c, inverse);
         __m256i pairs = _mm256_maddubs_epi16(ones8, codes);
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones16));
         units[c][i] = codes;
@@ -264,20 +269,44 @@ static inline void quantise_row(__m256i units[4][LANES], size_t i, const float *
     *start = -128 * sum_lanes(sum);
 }
 
-static void pack_x_i8_group(unsigned char *out, skv_pack_rows x)
+/* The codes of a single row are in order already: no units of other rows lie between them. */
+static void pack_x_i8_row(unsigned char *out, const float *x, size_t K, size_t length)
 {
-    size_t m = x.n, n_units = skv_ceil_div(x.K, 4);
+    const __m256i ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
+    float copy[SKV_I8_GROUP];
+    float *scale = (float *)(void *)out;
+    int32_t *start = (int32_t *)(void *)(out + SKV_UNIT);
+    __m256i sum = _mm256_setzero_si256();
+    if (K < length) {
+        memset(copy, 0, sizeof copy);
+        x = memcpy(copy, x, K * sizeof *copy);
+    }
+    *scale = skv_i8_scale(largest(x, length));
+    float inverse = skv_i8_inverse(*scale);
+    out += 2 * SKV_UNIT;
+    for (size_t k = 0; k < K; k += SET, out += SET) {
+        __m256i codes = units_i8(x + k, inverse);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(ones8, codes), ones16));
+        _mm256_storeu_si256((__m256i *)(void *)out, codes);
+    }
+    *start = -128 * sum_lanes(sum);
+}
+
+/* `length` is that of the group, a multiple of SET; x.K is shorter in the last one. */
+static void pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length)
+{
+    size_t m = x.n, n_units = skv_ceil_div(x.K, 4), n_sets = length / SET;
     float *scales = (float *)(void *)out;
     int32_t *starts = (int32_t *)(void *)(out + m * sizeof *scales);
     float copy[SKV_I8_GROUP] = {0};
-    __m256i units[4][LANES];
+    __m256i units[SKV_I8_GROUP / SET][LANES];
     for (size_t i = 0; i < LANES; i++) {
-        for (size_t c = 0; c < 4; c++) units[c][i] = _mm256_setzero_si256();
+        for (size_t c = 0; c < n_sets; c++) units[c][i] = _mm256_setzero_si256();
     }
     for (size_t i = 0; i < m; i++) {
         const float *row = x.rows + i * x.ld;
-        if (x.K < SKV_I8_GROUP) row = memcpy(copy, row, x.K * sizeof *copy);
-        quantise_row(units, i, row, scales + i, starts + i);
+        if (x.K < length) row = memcpy(copy, row, x.K * sizeof *copy);
+        quantise_row(units, n_sets, i, row, scales + i, starts + i);
     }
     out += 2 * m * SKV_UNIT;
     for (size_t c = 0; c * LANES < n_units; c++) {
@@ -292,9 +321,14 @@ static void pack_x_i8_group(unsigned char *out, skv_pack_rows x)
 void skv_pack_x_i8_avx2(void *block, skv_pack_rows x)
 {
     unsigned char *out = block;
-    for (size_t k = 0; k < x.K; k += SKV_I8_GROUP) {
-        skv_pack_rows group = {x.rows + k, x.ld, x.n, skv_min_size(SKV_I8_GROUP, x.K - k)};
-        pack_x_i8_group(out, group);
-        out += skv_pack_x_i8_group(x.n);
+    size_t length = skv_i8_group(x.K);
+    for (size_t k = 0; k < x.K; k += length) {
+        skv_pack_rows group = {x.rows + k, x.ld, x.n, skv_min_size(length, x.K - k)};
+        if (x.n == 1) {
+            pack_x_i8_row(out, group.rows, group.K, length);
+        } else {
+            pack_x_i8_group(out, group, length);
+        }
+        out += skv_pack_x_i8_group(x.n, length);
     }
 }
