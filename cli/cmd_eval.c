@@ -1,6 +1,7 @@
 /* swiftkv eval: tasks asked of a model, with metrics, intervals and charts. */
 #include <string.h>
 
+#include "eval_draw.h"
 #include "eval_print.h"
 #include "progress.h"
 #include "runtime.h"
@@ -72,6 +73,13 @@ static skv_eval_options eval_options(const cli_options *options)
     return out;
 }
 
+/* Without the folders before it. */
+static const char *short_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != 0 ? slash + 1 : path;
+}
+
 static int run(const cli_options *options, const cli_model *model, const cli_model *reference)
 {
     skv_error err = {0};
@@ -94,14 +102,18 @@ static int run(const cli_options *options, const cli_model *model, const cli_mod
     } else {
         cli_eval_print_table(report);
     }
+    const int drawn = options->svg_file != NULL
+                          ? cli_eval_draw(report, options->svg_file, short_name(model->path))
+                          : CLI_DONE;
     skv_eval_report_free(report);
-    return CLI_DONE;
+    return drawn;
 }
 
 int cli_run_eval(const cli_options *options)
 {
     cli_model model = {0}, reference = {0};
     int status = cli_model_describe_text(&model, options);
+    if (status == CLI_DONE) status = cli_eval_draw_folder(options->svg_file);
     if (status == CLI_DONE) status = start_engine(options, &model);
     if (status == CLI_DONE) status = start_reference(options, &model, &reference);
     if (status == CLI_DONE) status = run(options, &model, &reference);

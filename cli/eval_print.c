@@ -22,14 +22,13 @@ static void print_estimate(const char *task, const skv_eval_estimate *e)
     printf("  n=%zu\n", e->n);
 }
 
-static void print_rows(const skv_eval_task *task, size_t depth_bins)
+static void print_rows(const skv_eval_task *task)
 {
     for (size_t i = 0; i < task->n_rows && task->n_rows > 1; i++) {
         char name[64];
         snprintf(name, sizeof name, "  %zu tokens", task->rows[i].length);
         print_estimate(name, &task->rows[i].estimate);
     }
-    (void)depth_bins;
 }
 
 void cli_eval_print_table(const skv_eval_report *report)
@@ -41,7 +40,7 @@ void cli_eval_print_table(const skv_eval_report *report)
             print_estimate(j == 0 ? task->name : "", &task->estimates[j]);
         }
         if (task->n_estimates == 0) printf("%-28s no example was asked\n", task->name);
-        print_rows(task, report->depth_bins);
+        print_rows(task);
         if (task->n_skipped > 0) {
             printf("  %zu skipped: longer than the context\n", task->n_skipped);
         }
