@@ -165,7 +165,10 @@ static skv_status open_text(skv_task_source *s, const skv_eval_options *options,
     char *data;
     SKV_TRY(skv_file_read(s->path, TEXT_FILE_MAX, &data, &s->n_bytes, err));
     const skv_eval_text text = {data, s->n_bytes};
-    skv_status status = skv_eval_text_tokens(m->prompter, text, &s->ids, &s->begin, err);
+    const bool packed = s->n_bytes >= 2 && memcmp(data, "\x1f\x8b", 2) == 0;
+    skv_status status = packed ? skv_fail(err, SKV_UNSUPPORTED,
+                                          "%s: compressed: unpack it first (gunzip -k)", s->path)
+                               : skv_eval_text_tokens(m->prompter, text, &s->ids, &s->begin, err);
     skv_free(data);
     SKV_TRY(status);
     SKV_REQUIRE(s->ids.n > 0, err, SKV_FORMAT, "%s: empty", s->path);
