@@ -116,7 +116,9 @@ static void put_axes(FILE *stream, const double range[2])
         snprintf(label, sizeof label, "%d", 20 * i);
         cli_svg_text(stream, LEFT - 10, y + 4.5, "class=\"soft\" text-anchor=\"end\"", label);
     }
-    for (double length = range[0]; length <= range[1] * 1.001; length *= 2) {
+    const int n_doublings = (int)floor(log2(range[1] / range[0]) + 1e-9);
+    for (int i = 0; i <= n_doublings; i++) {
+        const double length = range[0] * exp2(i);
         snprintf(label, sizeof label, "%.0f", length);
         cli_svg_text(stream, x_of(length, range), CURVES_HEIGHT - FOOT + 20,
                      "class=\"soft\" text-anchor=\"middle\"", label);
