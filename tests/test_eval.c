@@ -182,6 +182,7 @@ static void records(void **state)
     refused("x.jsonl", "{}\n[1]\n", "x.jsonl:2: not a JSON object");
     refused("x.json", "{\"a\": 1}", "not an array");
     refused("x.csv", "a,b\n1,2,3\n", "x.csv:2: more fields");
+    refused("x.csv", "a,b,a\n1,2,3\n", "x.csv:1: two columns \"a\"");
     refused("x.csv", "a,b\n1\n", "x.csv:2: 1 fields");
     refused("x.csv", "a,b\n1,\"2\n", "x.csv:2: a quote");
     assert_false(skv_records_are("wiki.test.raw"));

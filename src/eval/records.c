@@ -142,12 +142,22 @@ static skv_status take_field(const reader *r, csv *c, bool *last)
     return SKV_OK;
 }
 
+static bool has_name(const json_t *names, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        if (strcmp(json_string_value(json_array_get(names, i)), name) == 0) return true;
+    }
+    return false;
+}
+
 /* Reads the header's names into `names`, which the caller releases. */
 static skv_status read_header(const reader *r, csv *c, json_t *names)
 {
     bool last = false;
     while (!last) {
         SKV_TRY(take_field(r, c, &last));
+        SKV_REQUIRE(!has_name(names, c->field.data), r->err, SKV_FORMAT, "%s:1: two columns \"%s\"",
+                    r->path, c->field.data);
         json_t *name = json_stringn(c->field.data, c->field.size);
         SKV_REQUIRE(name && json_array_append_new(names, name) == 0, r->err, SKV_FORMAT,
                     "%s:1: not UTF-8", r->path);
