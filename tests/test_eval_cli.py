@@ -209,6 +209,14 @@ class EvalTest(unittest.TestCase):
         lengths = [line["length"] for line in self.lines(log)]
         self.assertEqual(lengths, [len("<user>one</><assistant>"), len("one\n")])
 
+    def test_template_that_fails(self):
+        chat = self.model("llama3-v4", "{{ raise_exception('not for you') }}")
+        choices = self.write("quiz.jsonl", QUESTIONS)
+        self.assertEqual(self.eval(chat, "--task", choices)["tasks"][0]["n"], 4)
+        self.fails(1, (chat, "--task", "lines", "--ctx", 512), "not for you", "no-template")
+        words = ("--task", "lines", "--lengths", 128, "--count", 2, "--no-template")
+        self.assertEqual(self.eval(chat, *words)["tasks"][0]["n"], 2)
+
     def test_reference(self):
         student = self.model("qwen2-swiftkv-g2")
         text = "It was a dark and stormy night; the rain fell in torrents."

@@ -19,9 +19,15 @@ skv_status skv_eval_prompter_init(skv_eval_prompter *p, const skv_vocab *vocab, 
 {
     *p = (skv_eval_prompter){.vocab = vocab, .begin = skv_vocab_bos(vocab)};
     if (p->begin < 0) p->begin = skv_vocab_eos(vocab);
-    SKV_TRY(skv_data_writer_init(&p->writer, vocab->tokenizer, n_vocab, err));
+    skv_error why = {.status = SKV_OK};
+    skv_status status = skv_data_writer_init(&p->writer, vocab->tokenizer, n_vocab, &why);
+    if (status == SKV_MEMORY) return skv_fail(err, status, "%s", why.text);
+    if (status != SKV_OK) { /* texts can be written all the same */
+        p->writer = (skv_data_writer){.tokenizer = vocab->tokenizer, .vocab = n_vocab};
+    }
+    if (status != SKV_OK && !options->no_template) p->why = why;
     p->templated = p->writer.chat && !options->no_template;
-    skv_status status = SKV_OK;
+    status = SKV_OK;
     if (options->primer) {
         status = skv_file_read(options->primer, PRIMER_MAX, &p->primer, &p->n_primer, err);
     }
@@ -173,6 +179,8 @@ static skv_status keep(const skv_data_tokens *t, bool templated, skv_eval_exampl
 skv_status skv_eval_ask(const skv_eval_prompter *p, const skv_eval_question *q, skv_eval_example *e,
                         skv_error *err)
 {
+    SKV_REQUIRE(p->why.status == SKV_OK, err, p->why.status, "%s; no-template asks without it",
+                p->why.text);
     skv_eval_request *r = skv_eval_request_new(e, err);
     if (!r) return SKV_MEMORY;
     r->max_new = q->max_new;

@@ -13,6 +13,7 @@ typedef struct skv_eval_prompter {
     const skv_vocab *vocab; /* borrowed */
     skv_data_writer writer;
     bool templated; /* questions go through the chat template */
+    skv_error why;  /* it cannot be used: told when a question is asked; status SKV_OK: it can */
     char *primer;   /* owned; before every prompt; NULL: none */
     size_t n_primer;
     int32_t begin; /* what begins a text where the tokenizer adds nothing; -1: none */
