@@ -54,6 +54,14 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "that of the unmodified model with every layer, both by the second. --compare "
                    "alternates between the unmodified model and its SwiftKV forms. --peak measures "
                    "the machine; together with a model it adds the shares of the peak."},
+    [CLI_EVAL] = {"eval", "MODEL --task NAME|FILE,...", 1, 1, cli_run_eval,
+                  "what a model knows and finds, in figures",
+                  "Asks the examples of tasks and prints metrics with their 95 % confidence "
+                  "intervals. Tasks of our own are generated documents with held-out keys and "
+                  "values: copy, edit, lines, kv, needle, variables, hops, table, labels, report, "
+                  "log, or all. A file's fields decide how it is asked (docs/eval.md). Examples "
+                  "too long for the context are skipped and counted. With --log and --resume a "
+                  "run that was stopped goes on."},
     [CLI_DISTILL] = {"distill", "[MODEL OUT]", 0, 2, cli_run_distill,
                      "recover a SwiftKV model from its own teacher",
                      "MODEL is a SwiftKV model with its teacher's weights, or any other with "

@@ -16,6 +16,7 @@ typedef enum cli_command {
     CLI_TOKENIZE,
     CLI_RENDER,
     CLI_BENCH,
+    CLI_EVAL,
     CLI_DISTILL,
     CLI_TRAIN,
     CLI_DOCUMENTS,
@@ -48,6 +49,7 @@ int cli_run_score(const cli_options *options);
 int cli_run_tokenize(const cli_options *options);
 int cli_run_render(const cli_options *options);
 int cli_run_bench(const cli_options *options);
+int cli_run_eval(const cli_options *options);
 int cli_run_distill(const cli_options *options);
 int cli_run_train(const cli_options *options);
 int cli_run_documents(const cli_options *options);

@@ -4,9 +4,8 @@
 #include "options.h"
 
 #define ON(command) (UINT32_C(1) << CLI_##command)
-#define RUNS                                                                                       \
-    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH)) /* those that run a model   \
-                                                                        */
+/* Those that run a model. */
+#define RUNS (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -123,6 +122,33 @@ static const cli_option rows[] = {
      .help = "append one JSON object a step to this file (OUT/log.jsonl)"},
     {"--dry-run", NULL, LEARNS, CLI_OPTION_FLAG, FIELD(dry_run),
      .help = "print parameters, memory and arithmetic of a step, and take none"},
+
+    /* Evaluation. */
+    {"--task", "NAME|FILE,...", ON(EVAL), CLI_OPTION_TEXT, FIELD(tasks),
+     .help = "tasks of our own (all: every one), .jsonl, .json or .csv files, texts"},
+    {"--lengths", "N,...", ON(EVAL), CLI_OPTION_SIZES, FIELD(lengths), 32, 1 << 20,
+     .help = "tokens of our own documents (128,512,2048)"},
+    {"--count", "N", ON(EVAL), CLI_OPTION_SIZE, FIELD(count), 1, 1 << 24,
+     .help = "examples of a file (all), or of each length of ours (100)"},
+    {"--depths", "N", ON(EVAL), CLI_OPTION_SIZE, FIELD(depths), 1, 100,
+     .help = "columns of the grids, by where the answer stands (10)"},
+    {"-n", "N", ON(EVAL), CLI_OPTION_SIZE, FIELD(n_tokens), 1, TOKENS_MAX,
+     .help = "most tokens of an answer (as the task needs)"},
+    {"--seed", "S", ON(EVAL), CLI_OPTION_SEED, FIELD(sampling.seed),
+     .help = "of our own documents (0)"},
+    {"--prose", "FILE", ON(EVAL), CLI_OPTION_TEXT, FIELD(prose),
+     .help = "text whose sentences surround needles (made-up sentences)"},
+    {"--primer", "F", ON(EVAL), CLI_OPTION_TEXT, FIELD(primer),
+     .help = "a file whose text stands before every prompt, examples for instance"},
+    {"--no-template", NULL, ON(EVAL), CLI_OPTION_FLAG, FIELD(no_template),
+     .help = "ask without the model's chat template"},
+    {"--reference", "MODEL|teacher", ON(EVAL), CLI_OPTION_TEXT, FIELD(reference),
+     .help = "measure the agreement with this model, or with the file's own teacher"},
+    {"--log", "F", ON(EVAL), CLI_OPTION_TEXT, FIELD(log_file),
+     .help = "append one JSON object an example to this file"},
+    {"--resume", NULL, ON(EVAL), CLI_OPTION_FLAG, FIELD(resume),
+     .help = "do not ask again what the log tells already"},
+
     /* Generated documents and vocabularies. */
     {"--count", "N", DOCUMENTS, CLI_OPTION_SIZE, FIELD(count), 0, 1e15,
      .help = "documents (documents: 10, vocab: 2000)"},
@@ -169,8 +195,10 @@ static const cli_option rows[] = {
 
     /* Output. */
     {"--svg", "OUT", ON(SIMILARITY), CLI_OPTION_TEXT, FIELD(svg_file), .help = "write a chart"},
+    {"--svg", "FOLDER", ON(EVAL), CLI_OPTION_TEXT, FIELD(svg_file),
+     .help = "write grids of length and depth, and curves over the length"},
     {"--json", NULL,
-     ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH),
+     ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH) | ON(EVAL),
      CLI_OPTION_FLAG, FIELD(json), .help = "print JSON"},
     {"--list", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_options),
      .help = "every command with its options, for scripts"},

@@ -215,12 +215,20 @@ static int check_transform(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_eval(const cli_options *o)
+{
+    if (o->tasks == NULL) return cli_usage("eval: --task NAME|FILE,... is missing");
+    if (o->resume && o->log_file == NULL) return cli_usage("eval: --resume needs --log F");
+    return CLI_DONE;
+}
+
 static int check_command(const cli_options *o)
 {
     const int status = check_inputs(o);
     if (status != CLI_DONE) return status;
     switch (o->command) {
     case CLI_BENCH: return check_bench(o);
+    case CLI_EVAL: return check_eval(o);
     case CLI_SIMILARITY:
         return o->text_file != NULL ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM: return check_transform(o);

@@ -86,6 +86,12 @@ struct cli_options {
     uint64_t first;
     bool held_out, evaluation;
 
+    /* Evaluation. */
+    cli_sizes lengths;
+    size_t depths; /* 0: not given */
+    const char *primer, *reference;
+    bool no_template;
+
     const char *svg_file;
     bool list_options;
 };

@@ -50,6 +50,19 @@ void cli_progress_tokens(void *user, size_t done, size_t total)
             done, total, rate, (double)(total - done) / rate);
 }
 
+void cli_progress_items(void *user, const char *name, size_t done, size_t total)
+{
+    enum { BAR = 24 };
+    static const char full[] = "########################", none[] = "........................";
+    cli_progress *progress = user;
+    if (done == 0) progress->start_ns = skv_now_ns(); /* of this list */
+    const double seconds = time_to_show(progress);
+    if (seconds < 0 || done == 0 || total == 0) return;
+    const int n = (int)((double)BAR * (double)done / (double)total);
+    fprintf(stderr, "\r\x1b[K%s: %.40s [%.*s%.*s] %zu of %zu, %.0f s left", progress->what, name, n,
+            full, BAR - n, none, done, total, seconds / (double)done * (double)(total - done));
+}
+
 void cli_progress_end(cli_progress *progress)
 {
     if (progress->visible) fputs("\r\x1b[K", stderr);

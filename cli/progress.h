@@ -17,6 +17,8 @@ void cli_progress_begin(cli_progress *progress, const char *what);
 /** Callbacks of the library; `user` is a cli_progress. */
 void cli_progress_share(void *user, double share);
 void cli_progress_tokens(void *user, size_t done, size_t total);
+/** Items of a list whose time differs: "what: name, 12 of 100". */
+void cli_progress_items(void *user, const char *name, size_t done, size_t total);
 /** Clears the line. */
 void cli_progress_end(cli_progress *progress);
 

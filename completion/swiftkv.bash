@@ -19,6 +19,8 @@ _swiftkv_options() {
     similarity) echo "--text --svg --json $model" ;;
     transform) echo "--kv-layers --group --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
+    eval) echo "--task --lengths --count --depths -n --seed --prose --primer --no-template --reference --log
+        --resume --svg $model --json" ;;
     distill) echo "$training" ;;
     train) echo "$training --from-scratch" ;;
     documents) echo "--count --first --tasks --tokens-min --tokens-max --questions --evaluation --held-out
@@ -33,7 +35,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat score tokenize render info similarity transform bench distill train documents vocab --help --version'
+        values='generate chat score tokenize render info similarity transform bench eval distill train documents vocab --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;
@@ -45,10 +47,10 @@ _swiftkv() {
         --loss) values='kl lm' ;;
         --trainable) values='qkv deep-layers all' ;;
         --schedule) values='linear cosine constant' ;;
-        --task) values='distill finetune scratch' ;;
+        --task) [[ $command == eval ]] || values='distill finetune scratch' ;;
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

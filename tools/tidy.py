@@ -50,6 +50,8 @@ for layer in LADDER:
     MAY_INCLUDE[f"src/{layer}"] = BELOW
 MAY_INCLUDE["src/engine"] = BELOW | {"src/text"}
 MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/text", "src/train"}
+# Evaluation asks an engine what the trainer's documents teach, in the frame they are taught in.
+MAY_INCLUDE["src/eval"] = BELOW | {"src/text", "src/train", "src/eval"}
 # A pure kernel has no use for these. cpu.c asks the system what it runs on.
 IMPURE_HEADERS = {
     "stdio.h",

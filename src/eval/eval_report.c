@@ -1,0 +1,159 @@
+/* Reports: see eval_report.h. */
+#include "eval/eval_report.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+static_assert((int)SKV_METRIC_COUNT - 1 < (int)SKV_EVAL_ESTIMATES_MAX, "every metric has a place");
+
+enum { POINTS_MAX = 1 << 26, ROWS_MAX = 64 };
+
+skv_status skv_eval_points_add(skv_eval_points *points, const skv_eval_point *point, skv_error *err)
+{
+    if (points->n == points->capacity) {
+        const size_t capacity = points->capacity ? points->capacity * 2 : 256;
+        skv_eval_point *at =
+            capacity <= POINTS_MAX ? skv_realloc(points->at, capacity, sizeof *at) : NULL;
+        SKV_REQUIRE(at, err, SKV_MEMORY, "evaluation: no memory for %zu examples", capacity);
+        points->at = at;
+        points->capacity = capacity;
+    }
+    points->at[points->n++] = *point;
+    return SKV_OK;
+}
+
+static size_t length_class(size_t length, bool exact)
+{
+    if (exact || length == 0) return length;
+    return (size_t)1 << lround(log2((double)length));
+}
+
+/* ---- rows ---- */
+
+/* The distinct lengths, ascending; more than ROWS_MAX are left out. */
+static size_t find_lengths(const skv_eval_points *points, bool exact, size_t lengths[ROWS_MAX])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < points->n; i++) {
+        const size_t length = length_class(points->at[i].length, exact);
+        size_t place = 0;
+        while (place < n && lengths[place] < length) place++;
+        if (length == 0 || n == ROWS_MAX || (place < n && lengths[place] == length)) continue;
+        for (size_t j = n++; j > place; j--) lengths[j] = lengths[j - 1];
+        lengths[place] = length;
+    }
+    return n;
+}
+
+static size_t depth_bin(double depth, size_t n_bins)
+{
+    const double place = floor(fmin(fmax(depth, 0), 1) * (double)n_bins);
+    return skv_min_size((size_t)place, n_bins - 1);
+}
+
+/* values: room for [points->n]. */
+static void fill_row(skv_eval_row *row, const skv_eval_points *points, size_t depth_bins,
+                     bool exact, skv_metric_value *values, skv_metric metric)
+{
+    size_t n = 0;
+    for (size_t b = 0; b < depth_bins; b++) row->cell_value[b] = 0;
+    for (size_t i = 0; i < points->n; i++) {
+        const skv_eval_point *p = &points->at[i];
+        const skv_metric_value v = p->values[metric];
+        if (length_class(p->length, exact) != row->length || v.weight == 0) continue;
+        values[n++] = v;
+        if (!isfinite(p->depth)) continue;
+        const size_t bin = depth_bin(p->depth, depth_bins);
+        row->cell_n[bin]++;
+        row->cell_value[bin] += v.sum / v.weight;
+    }
+    row->estimate = skv_metric_estimate(metric, values, n);
+    for (size_t b = 0; b < depth_bins; b++) {
+        row->cell_value[b] /= (double)row->cell_n[b]; /* 0/0: no example */
+    }
+}
+
+static skv_status fill_rows(skv_eval_task *task, const skv_eval_points *points, size_t depth_bins,
+                            bool exact, skv_metric metric, skv_error *err)
+{
+    size_t lengths[ROWS_MAX];
+    const size_t n = find_lengths(points, exact, lengths);
+    if (n == 0) return SKV_OK;
+    task->rows = skv_alloc_zero(n, sizeof *task->rows);
+    skv_metric_value *values = skv_alloc(points->n, sizeof *values);
+    bool good = task->rows && values;
+    for (size_t i = 0; i < n && good; i++) {
+        skv_eval_row *row = &task->rows[task->n_rows++];
+        row->length = lengths[i];
+        row->cell_n = skv_alloc_zero(depth_bins, sizeof *row->cell_n);
+        row->cell_value = skv_alloc_zero(depth_bins, sizeof *row->cell_value);
+        good = row->cell_n && row->cell_value;
+        if (good) fill_row(row, points, depth_bins, exact, values, metric);
+    }
+    skv_free(values);
+    SKV_REQUIRE(good, err, SKV_MEMORY, "%s: no memory", task->name);
+    for (size_t i = 0; i < points->n; i++) task->has_depths |= isfinite(points->at[i].depth);
+    return SKV_OK;
+}
+
+/* ---- tasks ---- */
+
+static skv_eval_estimate estimate(const skv_eval_points *points, skv_metric metric,
+                                  skv_metric_value *values)
+{
+    for (size_t i = 0; i < points->n; i++) values[i] = points->at[i].values[metric];
+    return skv_metric_estimate(metric, values, points->n);
+}
+
+skv_status skv_eval_report_fill(skv_eval_task *task, const skv_eval_points *points,
+                                size_t depth_bins, bool exact_lengths, skv_error *err)
+{
+    if (points->n == 0) return SKV_OK;
+    skv_metric main_metric = SKV_METRIC_COUNT;
+    skv_metric_value *values = skv_alloc(points->n, sizeof *values);
+    SKV_REQUIRE(values, err, SKV_MEMORY, "%s: no memory", task->name);
+    for (size_t i = 0; i < SKV_METRIC_COUNT; i++) {
+        const skv_eval_estimate e = estimate(points, (skv_metric)i, values);
+        if (e.n == 0) continue;
+        if (main_metric == SKV_METRIC_COUNT) main_metric = (skv_metric)i;
+        task->estimates[task->n_estimates++] = e;
+    }
+    skv_free(values);
+    if (main_metric == SKV_METRIC_COUNT) return SKV_OK;
+    return fill_rows(task, points, depth_bins, exact_lengths, main_metric, err);
+}
+
+void skv_eval_report_average(skv_eval_report *report)
+{
+    double sum = 0;
+    report->n_averaged = 0;
+    for (size_t i = 0; i < report->n_tasks; i++) {
+        const skv_eval_task *task = &report->tasks[i];
+        if (task->n_estimates == 0 || !task->estimates[0].is_share) continue;
+        sum += task->estimates[0].value;
+        report->n_averaged++;
+    }
+    report->average = sum / (double)report->n_averaged; /* 0/0: NaN */
+}
+
+void skv_eval_task_release(skv_eval_task *task)
+{
+    for (size_t i = 0; i < task->n_rows; i++) {
+        skv_free(task->rows[i].cell_n);
+        skv_free(task->rows[i].cell_value);
+    }
+    skv_free(task->rows);
+    skv_free(task->name);
+    *task = (skv_eval_task){.name = NULL};
+}
+
+void skv_eval_report_free(skv_eval_report *report)
+{
+    if (!report) return;
+    for (size_t i = 0; i < report->n_tasks; i++) skv_eval_task_release(&report->tasks[i]);
+    skv_free(report->tasks);
+    skv_free(report);
+}

@@ -1,0 +1,59 @@
+/*
+ * From texts to tokens: a context with its continuation, and a question in the frame that the
+ * model was trained with (its chat template, written as the trainer writes it).
+ */
+#ifndef SKV_EVAL_PROMPT_H
+#define SKV_EVAL_PROMPT_H
+
+#include "eval/example.h"
+#include "skv/text.h"
+#include "train/data_doc.h"
+
+typedef struct skv_eval_prompter {
+    const skv_vocab *vocab; /* borrowed */
+    skv_data_writer writer;
+    bool templated; /* questions go through the chat template */
+    skv_error why;  /* it cannot be used: told when a question is asked; status SKV_OK: it can */
+    char *primer;   /* owned; before every prompt; NULL: none */
+    size_t n_primer;
+    int32_t begin; /* what begins a text where the tokenizer adds nothing; -1: none */
+} skv_eval_prompter;
+
+SKV_MUST_CHECK skv_status skv_eval_prompter_init(skv_eval_prompter *p, const skv_vocab *vocab,
+                                                 size_t n_vocab, const skv_eval_options *options,
+                                                 skv_error *err);
+void skv_eval_prompter_release(skv_eval_prompter *p);
+
+/* A text, a choice, a question: bytes that somebody else owns. */
+typedef struct skv_eval_text {
+    const char *at;
+    size_t n;
+} skv_eval_text;
+
+skv_eval_text skv_eval_text_of(const char *terminated);
+/** Without the white space at its end. */
+skv_eval_text skv_eval_text_trim(skv_eval_text text);
+
+/**
+ * A request for the likelihood of `continuation` after `context`. Both are tokenized together; the
+ * continuation's tokens are those after as many as the context has alone. White space at the end
+ * of the context moves to the continuation, where tokenizers want it.
+ */
+SKV_MUST_CHECK skv_status skv_eval_pair(const skv_eval_prompter *p, skv_eval_text context,
+                                        skv_eval_text continuation, skv_eval_example *e,
+                                        skv_error *err);
+
+/* A question to be answered by generation. */
+typedef struct skv_eval_question {
+    skv_eval_text prompt;
+    const char *cue;       /* ends the prompt where there is no template: "\n", "" */
+    const char *lead;      /* begins the answer where there is no template: "", " " */
+    const char *stop_text; /* ends it where there is no template; NULL: none */
+    skv_eval_text answer;  /* the right one */
+    size_t max_new;        /* 0: as long as the right one and some more */
+} skv_eval_question;
+
+SKV_MUST_CHECK skv_status skv_eval_ask(const skv_eval_prompter *p, const skv_eval_question *q,
+                                       skv_eval_example *e, skv_error *err);
+
+#endif

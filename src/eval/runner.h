@@ -1,0 +1,43 @@
+/*
+ * Asks a model for what examples want, several at a time.
+ *
+ * What requests have in common is computed once: the beginning of all examples of a batch (a
+ * primer) stays in one sequence, the beginning of an example's requests in another, and every
+ * request goes on from its example's. Prompts and continuations of many requests share steps.
+ */
+#ifndef SKV_EVAL_RUNNER_H
+#define SKV_EVAL_RUNNER_H
+
+#include "eval/example.h"
+#include "skv/skv.h"
+#include "skv/text.h"
+
+typedef struct skv_eval_runner {
+    skv_engine *engine;     /* borrowed */
+    const skv_vocab *vocab; /* borrowed */
+    skv_sequence *kept;     /* owned: the beginning of all examples of the batch */
+    skv_span *spans;        /* owned, [step_tokens] */
+    size_t *span_jobs;      /* owned, [step_tokens]: which job a span belongs to */
+    size_t *span_starts;    /* owned, [step_tokens]: tokens its sequence had before */
+    size_t context, step_tokens, n_vocab;
+    size_t block_pages; /* pages that SKV_EVAL_BLOCK tokens of a sequence take */
+} skv_eval_runner;
+
+enum { SKV_EVAL_BLOCK = 64, SKV_EVAL_BATCH_MAX = 64 };
+
+SKV_MUST_CHECK skv_status skv_eval_runner_init(skv_eval_runner *r, skv_engine *engine,
+                                               const skv_vocab *vocab, skv_error *err);
+void skv_eval_runner_release(skv_eval_runner *r);
+
+/** Blocks of KV memory that an example may take, and how many there are. */
+size_t skv_eval_blocks(const skv_eval_example *e);
+size_t skv_eval_runner_blocks(const skv_eval_runner *r);
+
+/** Runs all requests of the examples; each has to fit the context. */
+SKV_MUST_CHECK skv_status skv_eval_runner_run(skv_eval_runner *r, skv_eval_example *const *examples,
+                                              size_t n, skv_error *err);
+
+/** log p(id) by the logits; *best is the most likely id, the first of equals. */
+double skv_eval_log_probability(const float *logits, size_t n, int32_t id, int32_t *best);
+
+#endif
