@@ -45,6 +45,8 @@ MAY_INCLUDE = {
     "examples": {"include/skv", "examples"},
 }
 BELOW = {"include/skv", "src/base", "src/kernels", "src/format"}
+MAY_INCLUDE["src/grammar"] = {"include/skv", "src/base", "src/format", "src/grammar"}
+BELOW = BELOW | {"src/grammar"}
 for layer in LADDER:
     BELOW = BELOW | {f"src/{layer}"}
     MAY_INCLUDE[f"src/{layer}"] = BELOW

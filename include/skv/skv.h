@@ -19,6 +19,7 @@
 
 #include "skv/api.h"
 #include "skv/error.h"
+#include "skv/grammar.h"
 #include "skv/version.h"
 
 SKV_BEGIN
@@ -209,6 +210,9 @@ SKV_API int32_t skv_sampler_choose(skv_sampler *sampler, float *logits);
 typedef struct skv_generation {
     size_t max_tokens;
     bool ignore_eos;
+    /* What the answer has to follow, borrowed; NULL: nothing. It ends the answer where nothing
+     * more can follow, whatever ignore_eos says. */
+    skv_matcher *matcher;
     /* Gets each token as it is chosen (an ending id is not reported); false stops. May be NULL. */
     bool (*on_token)(void *user, int32_t id);
     void (*on_progress)(void *user, size_t done, size_t total); /* of the prompt; may be NULL */

@@ -7,6 +7,8 @@ typedef struct chooser {
     skv_sampler *sampler;
     float *logits; /* owned, [V]: the sampler changes them */
     size_t vocab;
+    skv_matcher *matcher; /* borrowed; NULL: every token may come */
+    uint32_t *bits;       /* owned, a bit for each token that the matcher allows */
 } chooser;
 
 static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
@@ -17,12 +19,42 @@ static void take_logits(void *user, size_t i_span, size_t i_token, const float *
     for (size_t i = 0; i < c->vocab; i++) c->logits[i] = logits[i];
 }
 
+static bool any_bit(const uint32_t *bits, size_t n_bits)
+{
+    for (size_t i = 0; i < n_bits; i += 32) {
+        if (bits[i / 32] != 0) return true;
+    }
+    return false;
+}
+
+/* The next token; -1 when the grammar has ended. */
+static skv_status choose(chooser *c, int32_t *id, skv_error *err)
+{
+    *id = -1;
+    if (c->matcher) {
+        if (skv_matcher_is_finished(c->matcher)) return SKV_OK;
+        SKV_TRY(skv_matcher_mask(c->matcher, c->bits, c->vocab, err));
+        if (!any_bit(c->bits, c->vocab)) return SKV_OK;
+        skv_mask_logits(c->bits, c->logits, c->vocab);
+    }
+    *id = skv_sampler_choose(c->sampler, c->logits);
+    return c->matcher ? skv_matcher_accept(c->matcher, *id, err) : SKV_OK;
+}
+
+static bool ends(const skv_engine *engine, const chooser *c, const skv_generation *g, int32_t id)
+{
+    if (id < 0) return true;
+    if (!skv_engine_is_eos(engine, id)) return false;
+    return !g->ignore_eos || (c->matcher && skv_matcher_is_finished(c->matcher));
+}
+
 static skv_status decode(skv_engine *engine, skv_sequence *sequence, chooser *c,
                          const skv_generation *g, skv_generation_stats *stats, skv_error *err)
 {
     for (;;) {
-        int32_t id = skv_sampler_choose(c->sampler, c->logits);
-        if (!g->ignore_eos && skv_engine_is_eos(engine, id)) {
+        int32_t id;
+        SKV_TRY(choose(c, &id, err));
+        if (ends(engine, c, g, id)) {
             stats->ended = true;
             return SKV_OK;
         }
@@ -58,10 +90,15 @@ skv_status skv_generate(skv_engine *engine, skv_sequence *sequence, const int32_
     skv_generation_stats unused;
     if (!stats) stats = &unused;
     *stats = (skv_generation_stats){0};
-    chooser c = {.sampler = sampler, .vocab = engine->config->vocab};
+    chooser c = {
+        .sampler = sampler, .vocab = engine->config->vocab, .matcher = generation->matcher};
     c.logits = skv_alloc(c.vocab, sizeof *c.logits);
-    SKV_REQUIRE(c.logits, err, SKV_MEMORY, "generate: no memory for %zu logits", c.vocab);
-    skv_status status = run(engine, sequence, ids, n, &c, generation, stats, err);
+    c.bits = skv_alloc_zero(c.vocab / 32 + 1, sizeof *c.bits);
+    skv_status status = c.logits && c.bits
+                            ? run(engine, sequence, ids, n, &c, generation, stats, err)
+                            : skv_fail(err, SKV_MEMORY, "generate: no memory for %zu logits",
+                                       c.vocab);
     skv_free(c.logits);
+    skv_free(c.bits);
     return status;
 }

@@ -171,7 +171,8 @@ static size_t take_best(skv_sampler *sampler, const float *logits)
     while (n_kept < max_kept && kept < enough) {
         candidate c = pop(sampler->candidates, &n_heap);
         double p = exp(((double)c.logit - best) / s->temperature);
-        if (n_kept > 0 && p < s->min_p) break;
+        /* Tokens with logits of minus infinity are forbidden, not unlikely. */
+        if (n_kept > 0 && (p < s->min_p || p == 0)) break;
         sampler->candidates[n_heap] = c;
         sampler->weights[n_kept++] = p;
         kept += p;

@@ -114,6 +114,15 @@ static void put_token(const skv_tokenizer *t, uint32_t id, bool first, skv_buf *
     skv_buf_release(&turns[1]);
 }
 
+bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_buf *out)
+{
+    const unsigned no_text = SKV_TOKEN_SPECIAL | SKV_TOKEN_UNKNOWN | SKV_TOKEN_UNUSED;
+    if (id < 0 || !skv_vocab_has(&t->vocab, (uint32_t)id)) return false;
+    if ((t->vocab.flags[id] & no_text) != 0) return false;
+    put_token(t, (uint32_t)id, false, out);
+    return !out->failed;
+}
+
 /*
  * Writes the whole characters of held + bytes[0..n) and holds the rest. Bad bytes become U+FFFD,
  * one for each byte or one for each run that could have begun a character.

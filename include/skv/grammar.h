@@ -1,0 +1,110 @@
+/**
+ * Constrained decoding: an answer that has to follow a grammar.
+ *
+ *   skv_grammar      a compiled grammar: JSON, a JSON schema, a regular expression, rules in the
+ *                    GBNF notation, or a list of choices. Immutable; threads share it freely.
+ *   skv_token_table  the bytes of every token of a vocabulary, as a trie. Immutable and shared.
+ *   skv_matcher      one answer on its way through a grammar: which tokens may come next.
+ *
+ * A matcher and its copies share caches and belong to one thread at a time. For many answers
+ * under one grammar keep a matcher that has read nothing and copy it: its caches stay warm.
+ *
+ * docs/grammar.md tells what each kind of grammar may say, and the limits.
+ */
+#ifndef SKV_GRAMMAR_H
+#define SKV_GRAMMAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/api.h"
+#include "skv/error.h"
+#include "skv/text.h"
+
+SKV_BEGIN
+
+typedef struct skv_grammar skv_grammar;
+typedef struct skv_token_table skv_token_table;
+typedef struct skv_matcher skv_matcher;
+
+typedef enum skv_grammar_kind {
+    SKV_GRAMMAR_JSON_OBJECT, /* any JSON object; the text is not looked at */
+    SKV_GRAMMAR_JSON_SCHEMA, /* the text is a JSON schema */
+    SKV_GRAMMAR_REGEX,       /* a regular expression for the whole answer */
+    SKV_GRAMMAR_GBNF,        /* rules, "root" first of all */
+    SKV_GRAMMAR_CHOICE       /* a JSON array of strings, one of which is the answer */
+} skv_grammar_kind;
+
+/* Bytes of the text of a grammar. */
+#define SKV_GRAMMAR_TEXT_MAX ((size_t)256 << 10)
+/* Tokens that a matcher can take back. */
+#define SKV_MATCHER_ROLLBACK_MAX 256
+
+/* ---- grammars ---- */
+
+/**
+ * Compiles text[0..n). The error names what is wrong and where: a keyword that is not supported
+ * (SKV_UNSUPPORTED), a mistake (SKV_FORMAT), a limit (SKV_RANGE).
+ */
+SKV_CHECKED skv_status skv_grammar_compile(skv_grammar_kind kind, const char *text, size_t n,
+                                           skv_grammar **out, skv_error *err);
+/** Frees it; its matchers must have been freed. NULL is allowed. */
+SKV_API void skv_grammar_free(skv_grammar *grammar);
+/** What the compiled form takes, in bytes. */
+SKV_API size_t skv_grammar_bytes(const skv_grammar *grammar);
+
+/* ---- vocabularies ---- */
+
+/**
+ * The tokens of a vocabulary; needs it only during the call. ids[0..n_ids): those that end an
+ * answer, besides the vocabulary's own. They are allowed exactly where the grammar may end; other
+ * special tokens never are.
+ */
+SKV_CHECKED skv_status skv_token_table_create(const skv_vocab *vocab, const int32_t *ids,
+                                              size_t n_ids, skv_token_table **out, skv_error *err);
+/** Frees it; its matchers must have been freed. NULL is allowed. */
+SKV_API void skv_token_table_free(skv_token_table *table);
+SKV_API size_t skv_token_table_bytes(const skv_token_table *table);
+
+/* ---- matchers ---- */
+
+/** Borrows both until it is freed. A table may be NULL: then only bytes can be matched. */
+SKV_CHECKED skv_status skv_matcher_create(const skv_grammar *grammar, const skv_token_table *table,
+                                          skv_matcher **out, skv_error *err);
+/** An independent matcher at the same place, its history included. */
+SKV_CHECKED skv_status skv_matcher_copy(const skv_matcher *matcher, skv_matcher **out,
+                                        skv_error *err);
+SKV_API void skv_matcher_free(skv_matcher *matcher);
+
+/**
+ * Sets bit id % 32 of bits[id / 32] for each token that may come next and clears all others;
+ * n_bits is the number of logits, rounded up to whole words for `bits`. No bit at all is set when
+ * the grammar has ended and the vocabulary has no token for that. SKV_FULL names the limit that
+ * leaves no way on.
+ */
+SKV_CHECKED skv_status skv_matcher_mask(skv_matcher *matcher, uint32_t *bits, size_t n_bits,
+                                        skv_error *err);
+/** Makes the logits [n] of all tokens that have no bit minus infinity. */
+SKV_API void skv_mask_logits(const uint32_t *bits, float *logits, size_t n);
+
+/** Goes on by a token or by bytes; SKV_ARGUMENT, and nothing changes, where they do not fit. */
+SKV_CHECKED skv_status skv_matcher_accept(skv_matcher *matcher, int32_t id, skv_error *err);
+SKV_CHECKED skv_status skv_matcher_accept_bytes(skv_matcher *matcher, const char *bytes, size_t n,
+                                                skv_error *err);
+/** True when the answer may end here. */
+SKV_API bool skv_matcher_is_complete(const skv_matcher *matcher);
+/** True when it has ended: by an ending token, or since nothing can follow. */
+SKV_API bool skv_matcher_is_finished(const skv_matcher *matcher);
+/** Takes back the last n calls of accept and accept_bytes; false when there were fewer, or n is
+ * more than SKV_MATCHER_ROLLBACK_MAX. */
+SKV_CHECKED bool skv_matcher_rollback(skv_matcher *matcher, size_t n);
+/**
+ * Writes the bytes that have to come next, since nothing else can, to out[0..max) and returns how
+ * many; the matcher does not move. They may end inside a UTF-8 character.
+ */
+SKV_API size_t skv_matcher_forced(skv_matcher *matcher, char *out, size_t max);
+
+SKV_END
+
+#endif

@@ -1,0 +1,418 @@
+/* Positions of a grammar: see parse_space.h. */
+#include "grammar/parse_space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+
+enum {
+    SCRATCH_MAX = 4 * SKV_PARSE_CONFIGS_MAX, /* states that read nothing count while a step runs */
+    HEADS = 1 << 14
+};
+
+size_t skv_parse_space_bytes(const skv_parse_space *s)
+{
+    return s->frames_capacity * sizeof *s->frames + s->configs_capacity * sizeof *s->configs +
+           s->places_capacity * (sizeof *s->places + s->g->n_classes * sizeof *s->next) +
+           2 * s->n_heads * sizeof *s->frame_heads;
+}
+
+/* Doubles an array within the memory of the space. */
+static bool grow(skv_parse_space *s, void *array, size_t *capacity, size_t size)
+{
+    size_t grown = *capacity == 0 ? 64 : 2 * *capacity;
+    void *old, *bigger;
+    if (skv_parse_space_bytes(s) + (grown - *capacity) * size > SKV_PARSE_BYTES_MAX) {
+        s->limit = SKV_LIMIT_MEMORY;
+        return false;
+    }
+    memcpy(&old, array, sizeof old);
+    bigger = skv_realloc(old, grown, size);
+    if (bigger == NULL) {
+        s->limit = SKV_LIMIT_MEMORY;
+        return false;
+    }
+    memcpy(array, &bigger, sizeof bigger);
+    *capacity = grown;
+    return true;
+}
+
+/* Places and their rows of `next` grow together. */
+static bool grow_places(skv_parse_space *s)
+{
+    size_t rows = s->places_capacity, places = rows;
+    bool fits = grow(s, &s->next, &rows, s->g->n_classes * sizeof *s->next) &&
+                grow(s, &s->places, &places, sizeof *s->places);
+    if (fits) s->places_capacity = places;
+    return fits;
+}
+
+/* The dead position is the first one: every byte leads back to it. */
+static bool add_dead_place(skv_parse_space *s)
+{
+    if (s->n_places == s->places_capacity && !grow_places(s)) return false;
+    s->places[0] = (skv_place){0};
+    memset(s->next, 0, s->g->n_classes * sizeof *s->next);
+    s->n_places = 1;
+    return true;
+}
+
+bool skv_parse_space_init(skv_parse_space *s, const skv_grammar *g)
+{
+    *s = (skv_parse_space){.g = g, .n_heads = HEADS};
+    s->frame_heads = skv_alloc_zero(HEADS, sizeof *s->frame_heads);
+    s->place_heads = skv_alloc_zero(HEADS, sizeof *s->place_heads);
+    s->scratch.at = skv_alloc(SCRATCH_MAX, sizeof *s->scratch.at);
+    s->scratch.slots = skv_alloc_zero((size_t)2 * SCRATCH_MAX, sizeof *s->scratch.slots);
+    bool made = s->frame_heads && s->place_heads && s->scratch.at && s->scratch.slots &&
+                grow(s, &s->frames, &s->frames_capacity, sizeof *s->frames) && add_dead_place(s);
+    if (!made) {
+        skv_parse_space_release(s);
+        return false;
+    }
+    s->frames[SKV_FRAME_BOTTOM] = (skv_frame){0};
+    s->n_frames = 1;
+    return true;
+}
+
+void skv_parse_space_release(skv_parse_space *s)
+{
+    skv_free(s->frames);
+    skv_free(s->places);
+    skv_free(s->configs);
+    skv_free(s->next);
+    skv_free(s->frame_heads);
+    skv_free(s->place_heads);
+    skv_free(s->scratch.at);
+    skv_free(s->scratch.slots);
+    *s = (skv_parse_space){0};
+}
+
+void skv_parse_begin(skv_parse_space *s)
+{
+    s->steps = 0;
+    s->limit = SKV_LIMIT_NONE;
+}
+
+const char *skv_parse_limit_text(skv_parse_limit limit)
+{
+    switch (limit) {
+    case SKV_LIMIT_NONE: return "no limit";
+    case SKV_LIMIT_DEPTH: return "nesting beyond the limit of 192 to 256 rules";
+    case SKV_LIMIT_CONFIGS: return "more than 1024 ways to read the text at once";
+    case SKV_LIMIT_STEPS: return "more than 20971520 steps for one token";
+    case SKV_LIMIT_MEMORY: return "more than 64 MiB of positions, or no memory";
+    }
+    return "a limit";
+}
+
+/* ---- frames ---- */
+
+static uint32_t hash_pair(uint32_t a, uint32_t b)
+{
+    return (uint32_t)(skv_mix64((uint64_t)a << 32 | b) >> 32);
+}
+
+/* The frame of a call, UINT32_MAX at a limit. */
+static uint32_t push_frame(skv_parse_space *s, uint32_t below, uint32_t state)
+{
+    uint32_t *head = &s->frame_heads[hash_pair(below, state) & (s->n_heads - 1)];
+    for (uint32_t i = *head; i != 0; i = s->frames[i].link) {
+        if (s->frames[i].below == below && s->frames[i].state == state) return i;
+    }
+    uint32_t depth = s->frames[below].depth + 1;
+    if (depth > SKV_PARSE_DEPTH_MAX) {
+        s->limit = SKV_LIMIT_DEPTH;
+        return UINT32_MAX;
+    }
+    if (s->n_frames == s->frames_capacity &&
+        !grow(s, &s->frames, &s->frames_capacity, sizeof *s->frames)) {
+        return UINT32_MAX;
+    }
+    uint32_t made = (uint32_t)s->n_frames++;
+    s->frames[made] = (skv_frame){below, state, depth, *head};
+    *head = made;
+    return made;
+}
+
+/* ---- closures ---- */
+
+static void scratch_clear(skv_parse_scratch *c)
+{
+    memset(c->slots, 0, (size_t)2 * SCRATCH_MAX * sizeof *c->slots);
+    c->n = 0;
+    c->ends = false;
+}
+
+/* Only the slots that are in use are cleared: a step is often a handful of configurations. */
+static void scratch_forget(skv_parse_scratch *c)
+{
+    if (c->n > SCRATCH_MAX / 8) {
+        scratch_clear(c);
+        return;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        size_t slot = hash_pair(c->at[i].frame, c->at[i].state) & (2 * SCRATCH_MAX - 1);
+        while (c->slots[slot] != 0) {
+            c->slots[slot] = 0;
+            slot = (slot + 1) & (2 * SCRATCH_MAX - 1);
+        }
+    }
+    c->n = 0;
+    c->ends = false;
+}
+
+/* Adds a configuration that is not there yet; the loop of `close_scratch` follows its edges. */
+static void scratch_add(skv_parse_space *s, uint32_t frame, uint32_t state)
+{
+    skv_parse_scratch *c = &s->scratch;
+    if (state == SKV_STATE_END && frame == SKV_FRAME_BOTTOM) {
+        c->ends = true;
+        return;
+    }
+    size_t slot = hash_pair(frame, state) & (2 * SCRATCH_MAX - 1);
+    for (; c->slots[slot] != 0; slot = (slot + 1) & (2 * SCRATCH_MAX - 1)) {
+        const skv_config *there = &c->at[c->slots[slot] - 1];
+        if (there->frame == frame && there->state == state) return;
+    }
+    if (c->n == SCRATCH_MAX) {
+        s->limit = SKV_LIMIT_CONFIGS;
+        return;
+    }
+    c->at[c->n++] = (skv_config){frame, state};
+    c->slots[slot] = (uint32_t)c->n;
+}
+
+static void follow_call(skv_parse_space *s, uint32_t frame, const skv_edge *e)
+{
+    if (e->nests && s->frames[frame].depth >= SKV_PARSE_DEPTH_SOFT) {
+        s->limit = SKV_LIMIT_DEPTH;
+        return;
+    }
+    if (e->target != SKV_STATE_END) frame = push_frame(s, frame, e->target);
+    if (frame != UINT32_MAX) scratch_add(s, frame, e->rule);
+}
+
+/* Follows all edges that read nothing. */
+static void close_scratch(skv_parse_space *s)
+{
+    skv_parse_scratch *c = &s->scratch;
+    for (size_t i = 0; i < c->n && s->steps <= SKV_PARSE_STEPS_MAX; i++) {
+        skv_config at = c->at[i];
+        if (at.state == SKV_STATE_END) {
+            const skv_frame *f = &s->frames[at.frame];
+            scratch_add(s, f->below, f->state);
+            continue;
+        }
+        const skv_state *state = &s->g->states[at.state];
+        s->steps += state->n + 1;
+        for (uint32_t k = 0; k < state->n; k++) {
+            const skv_edge *e = &s->g->edges[state->first + k];
+            if (e->kind == SKV_EDGE_FREE) scratch_add(s, at.frame, e->target);
+            if (e->kind == SKV_EDGE_CALL) follow_call(s, at.frame, e);
+        }
+    }
+}
+
+static bool reads_bytes(const skv_grammar *g, uint32_t state)
+{
+    for (uint32_t k = 0; k < g->states[state].n; k++) {
+        if (g->edges[g->states[state].first + k].kind == SKV_EDGE_BYTES) return true;
+    }
+    return false;
+}
+
+static int by_frame(const void *a, const void *b)
+{
+    const skv_config *x = a, *y = b;
+    if (x->frame != y->frame) return x->frame < y->frame ? -1 : 1;
+    return (x->state > y->state) - (x->state < y->state);
+}
+
+/* ---- positions ---- */
+
+static uint32_t hash_configs(const skv_config *at, size_t n, bool ends)
+{
+    uint64_t hash = ends ? 1 : 0;
+    for (size_t i = 0; i < n; i++) {
+        hash = skv_mix64(hash ^ ((uint64_t)at[i].frame << 32 | at[i].state));
+    }
+    return (uint32_t)(hash >> 32);
+}
+
+static uint32_t add_place(skv_parse_space *s, const skv_config *at, size_t n, uint32_t hash,
+                          bool ends)
+{
+    while (s->n_configs + n > s->configs_capacity) {
+        if (!grow(s, &s->configs, &s->configs_capacity, sizeof *s->configs)) return SKV_PLACE_DEAD;
+    }
+    if (s->n_places == s->places_capacity && !grow_places(s)) return SKV_PLACE_DEAD;
+    if (n > 0) memmove(s->configs + s->n_configs, at, n * sizeof *at);
+    uint32_t *head = &s->place_heads[hash & (s->n_heads - 1)];
+    uint32_t made = (uint32_t)s->n_places++;
+    s->places[made] = (skv_place){(uint32_t)s->n_configs, (uint32_t)n, hash, *head, ends};
+    memset(s->next + made * s->g->n_classes, 0xff, s->g->n_classes * sizeof *s->next);
+    s->n_configs += n;
+    *head = made;
+    return made;
+}
+
+/* The one index of a sorted set. */
+static uint32_t intern(skv_parse_space *s, const skv_config *at, size_t n, bool ends)
+{
+    if (n == 0 && !ends) return SKV_PLACE_DEAD;
+    uint32_t hash = hash_configs(at, n, ends);
+    for (uint32_t i = s->place_heads[hash & (s->n_heads - 1)]; i != 0; i = s->places[i].link) {
+        const skv_place *p = &s->places[i];
+        if (p->hash != hash || p->n != n || p->ends != ends) continue;
+        if (n == 0 || memcmp(s->configs + p->first, at, n * sizeof *at) == 0) return i;
+    }
+    return add_place(s, at, n, hash, ends);
+}
+
+/* Follows what reads nothing, and makes a position of the states that read a byte. */
+static uint32_t take_place(skv_parse_space *s)
+{
+    skv_parse_scratch *c = &s->scratch;
+    close_scratch(s);
+    skv_config kept[SKV_PARSE_CONFIGS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->at[i].state == SKV_STATE_END || !reads_bytes(s->g, c->at[i].state)) continue;
+        if (n == SKV_PARSE_CONFIGS_MAX) {
+            s->limit = SKV_LIMIT_CONFIGS;
+            break;
+        }
+        kept[n++] = c->at[i];
+    }
+    bool ends = c->ends;
+    scratch_forget(c);
+    if (s->steps > SKV_PARSE_STEPS_MAX) {
+        s->limit = SKV_LIMIT_STEPS;
+        return SKV_PLACE_DEAD;
+    }
+    if (n > 1) qsort(kept, n, sizeof *kept, by_frame);
+    return intern(s, kept, n, ends);
+}
+
+uint32_t skv_parse_start(skv_parse_space *s)
+{
+    scratch_add(s, SKV_FRAME_BOTTOM, s->g->start);
+    return take_place(s);
+}
+
+uint32_t skv_parse_return(skv_parse_space *s, uint32_t frame)
+{
+    scratch_add(s, s->frames[frame].below, s->frames[frame].state);
+    return take_place(s);
+}
+
+uint32_t skv_parse_at(skv_parse_space *s, const uint32_t *states, size_t n)
+{
+    skv_config at[SKV_PARSE_CONFIGS_MAX];
+    if (n > SKV_PARSE_CONFIGS_MAX) return SKV_PLACE_DEAD;
+    for (size_t i = 0; i < n; i++) at[i] = (skv_config){SKV_FRAME_BOTTOM, states[i]};
+    return intern(s, at, n, false);
+}
+
+uint32_t skv_parse_step(skv_parse_space *s, uint32_t place, uint8_t byte)
+{
+    uint32_t first = s->places[place].first, n = s->places[place].n;
+    skv_parse_limit before = s->limit;
+    if (s->steps > SKV_PARSE_STEPS_MAX) {
+        s->limit = SKV_LIMIT_STEPS;
+        return SKV_PLACE_DEAD;
+    }
+    s->limit = SKV_LIMIT_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        skv_config at = s->configs[first + i];
+        const skv_state *state = &s->g->states[at.state];
+        s->steps += state->n;
+        for (uint32_t k = 0; k < state->n; k++) {
+            const skv_edge *e = &s->g->edges[state->first + k];
+            if (e->kind == SKV_EDGE_BYTES && byte >= e->lo && byte <= e->hi) {
+                scratch_add(s, at.frame, e->target);
+            }
+        }
+    }
+    uint32_t next = take_place(s);
+    /* A result that a limit cut short holds for this call only. */
+    if (s->limit == SKV_LIMIT_NONE) {
+        s->next[place * s->g->n_classes + s->g->classes[byte]] = next;
+    }
+    if (s->limit == SKV_LIMIT_NONE) s->limit = before;
+    return next;
+}
+
+/* ---- dropping what is not used ---- */
+
+/* Marks the stacks of a kept position. */
+static void mark_frames(const skv_parse_space *s, uint32_t place, uint32_t *frames)
+{
+    const skv_place *p = &s->places[place];
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t f = s->configs[p->first + i].frame;
+        for (; frames[f] == 0; f = s->frames[f].below) frames[f] = 1;
+    }
+}
+
+/* Moves marked frames together; a frame's index is above that of the one below it. */
+static void move_frames(skv_parse_space *s, uint32_t *frames)
+{
+    size_t n = 1;
+    memset(s->frame_heads, 0, s->n_heads * sizeof *s->frame_heads);
+    for (size_t i = 1; i < s->n_frames; i++) {
+        if (frames[i] == 0) continue;
+        skv_frame f = s->frames[i];
+        f.below = frames[f.below];
+        uint32_t *head = &s->frame_heads[hash_pair(f.below, f.state) & (s->n_heads - 1)];
+        f.link = *head;
+        *head = (uint32_t)n;
+        s->frames[n] = f;
+        frames[i] = (uint32_t)n++;
+    }
+    s->n_frames = n;
+}
+
+/* Moves marked positions together. The order of frames stays, so sets stay sorted. */
+static void move_places(skv_parse_space *s, const uint32_t *frames, uint32_t *places)
+{
+    size_t n_old = s->n_places;
+    s->n_places = 1;
+    s->n_configs = 0;
+    memset(s->place_heads, 0, s->n_heads * sizeof *s->place_heads);
+    for (size_t i = 1; i < n_old; i++) {
+        if (places[i] == 0) continue;
+        skv_place p = s->places[i];
+        skv_config *to = s->configs + s->n_configs;
+        memmove(to, s->configs + p.first, p.n * sizeof *to);
+        for (uint32_t k = 0; k < p.n; k++) to[k].frame = frames[to[k].frame];
+        places[i] = add_place(s, to, p.n, hash_configs(to, p.n, p.ends), p.ends);
+    }
+}
+
+/* Arrays keep their size: what was needed once is needed again. */
+bool skv_parse_tidy(skv_parse_space *s, uint32_t **kept, size_t n)
+{
+    uint32_t *frames = skv_alloc_zero(s->n_frames, sizeof *frames);
+    uint32_t *places = skv_alloc_zero(s->n_places, sizeof *places);
+    bool made = frames != NULL && places != NULL;
+    if (made) {
+        frames[SKV_FRAME_BOTTOM] = 1;
+        for (size_t i = 0; i < n; i++) {
+            mark_frames(s, *kept[i], frames);
+            places[*kept[i]] = 1;
+        }
+        frames[SKV_FRAME_BOTTOM] = 0;
+        places[SKV_PLACE_DEAD] = 0;
+        move_frames(s, frames);
+        move_places(s, frames, places);
+        for (size_t i = 0; i < n; i++) *kept[i] = places[*kept[i]];
+    }
+    skv_free(frames);
+    skv_free(places);
+    return made;
+}

@@ -1,0 +1,115 @@
+/*
+ * Running a grammar: positions, made as they are needed and kept.
+ *
+ * A configuration is a state and a stack of return states; a position is the set of all
+ * configurations that the bytes read so far can have led to, so ambiguity costs nothing but a
+ * larger set. Stacks are linked frames, and both frames and positions are interned: equal ones
+ * have one index. What byte leads from a position to which other is remembered, so that a
+ * position that was visited before costs one look-up a byte.
+ *
+ *     position -> (frame, state) (frame, state) ...     frame -> return state, frame below
+ *
+ * The bottom of a stack (frame 0) may be the bottom of the grammar, or of anything: a position
+ * that was begun in the middle of a rule says with `ends` that the rule may have ended.
+ *
+ * Everything is bounded: frames of a stack, configurations of a position, steps of one look-up,
+ * memory. What goes beyond a bound counts as not matching, and `limit` tells which bound it was.
+ */
+#ifndef SKV_GRAMMAR_PARSE_SPACE_H
+#define SKV_GRAMMAR_PARSE_SPACE_H
+
+#include "grammar/grammar_impl.h"
+
+enum {
+    SKV_PARSE_DEPTH_SOFT = 192,   /* frames from which no rule that nests is called */
+    SKV_PARSE_DEPTH_MAX = 256,    /* frames of a stack */
+    SKV_PARSE_CONFIGS_MAX = 1024, /* configurations of a position */
+};
+
+#define SKV_PARSE_STEPS_MAX ((size_t)20 << 20)   /* edges followed by one call of the matcher */
+#define SKV_PARSE_BYTES_MAX ((size_t)64 << 20)   /* memory of a space */
+#define SKV_PARSE_BYTES_TIDY ((size_t)16 << 20)  /* from which what is unused is dropped */
+#define SKV_FRAME_BOTTOM ((uint32_t)0)
+#define SKV_PLACE_DEAD ((uint32_t)0) /* the position without configurations */
+
+typedef enum skv_parse_limit {
+    SKV_LIMIT_NONE,
+    SKV_LIMIT_DEPTH,
+    SKV_LIMIT_CONFIGS,
+    SKV_LIMIT_STEPS,
+    SKV_LIMIT_MEMORY
+} skv_parse_limit;
+
+typedef struct skv_frame {
+    uint32_t below, state; /* where to go on when the rule ends */
+    uint32_t depth;
+    uint32_t link; /* to the next frame of the same hash; 0: none */
+} skv_frame;
+
+/* Sorted by frame, then by state. */
+typedef struct skv_config {
+    uint32_t frame, state;
+} skv_config;
+
+typedef struct skv_place {
+    uint32_t first, n; /* configurations, all with an edge that reads a byte */
+    uint32_t hash;
+    uint32_t link; /* to the next position of the same hash; 0: none */
+    bool ends;     /* the rule at the bottom may end here */
+} skv_place;
+
+/* What one step works with. */
+typedef struct skv_parse_scratch {
+    skv_config *at;  /* owned, [capacity]: those found so far */
+    uint32_t *slots; /* owned, [2 * capacity] index + 1 of `at`, 0: free */
+    size_t n;
+    bool ends;
+} skv_parse_scratch;
+
+typedef struct skv_parse_space {
+    const skv_grammar *g; /* borrowed */
+    skv_frame *frames;    /* owned, [n_frames] */
+    skv_place *places;    /* owned, [n_places] */
+    skv_config *configs;  /* owned, [n_configs] */
+    uint32_t *next;       /* owned, [n_places * n_classes] */
+    uint32_t *frame_heads, *place_heads; /* owned, [n_heads] hash tables of chains */
+    size_t n_frames, n_places, n_configs;
+    size_t frames_capacity, places_capacity, configs_capacity;
+    size_t n_heads; /* a power of two */
+    skv_parse_scratch scratch;
+    size_t steps; /* of the call that runs */
+    skv_parse_limit limit; /* the last one that was met in it */
+} skv_parse_space;
+
+SKV_MUST_CHECK bool skv_parse_space_init(skv_parse_space *space, const skv_grammar *g);
+void skv_parse_space_release(skv_parse_space *space);
+size_t skv_parse_space_bytes(const skv_parse_space *space);
+
+/** Starts counting the steps and limits of one call. */
+void skv_parse_begin(skv_parse_space *space);
+/** One line for a limit. */
+const char *skv_parse_limit_text(skv_parse_limit limit);
+
+/** The position at the begin of the grammar. */
+uint32_t skv_parse_start(skv_parse_space *space);
+/** The position where the rule of `frame`, not the bottom, has just ended. */
+uint32_t skv_parse_return(skv_parse_space *space, uint32_t frame);
+/** The position of these states, all of them kept by an earlier position, on the bottom. */
+uint32_t skv_parse_at(skv_parse_space *space, const uint32_t *states, size_t n);
+/** Computes what skv_parse_next has not remembered. */
+uint32_t skv_parse_step(skv_parse_space *space, uint32_t place, uint8_t byte);
+
+/** The position after one more byte; SKV_PLACE_DEAD when it does not fit. */
+static inline uint32_t skv_parse_next(skv_parse_space *space, uint32_t place, uint8_t byte)
+{
+    uint32_t next = space->next[place * space->g->n_classes + space->g->classes[byte]];
+    return next != UINT32_MAX ? next : skv_parse_step(space, place, byte);
+}
+
+/**
+ * Forgets all positions but those of `kept`, whose indices it changes; kept: n pointers. False
+ * when out of memory, and nothing has changed.
+ */
+SKV_MUST_CHECK bool skv_parse_tidy(skv_parse_space *space, uint32_t **kept, size_t n);
+
+#endif
