@@ -39,18 +39,17 @@ MAY_INCLUDE = {
     "src/format": {"include/skv", "src/base", "src/format"},
     "src/text": {"include/skv", "src/base", "src/format", "src/text", "src/text/jinja"},
     "src/text/jinja": {"include/skv", "src/base", "src/text/jinja"},
+    "src/grammar": {"include/skv", "src/base", "src/format", "src/grammar"},
     "cli": {"include/skv", "cli"},
     "server": {"include/skv", "server"},
     "bench": {"include/skv", "bench", "src/base", "src/kernels", "src/format", "src/text"},
     "examples": {"include/skv", "examples"},
 }
 BELOW = {"include/skv", "src/base", "src/kernels", "src/format"}
-MAY_INCLUDE["src/grammar"] = {"include/skv", "src/base", "src/format", "src/grammar"}
-BELOW = BELOW | {"src/grammar"}
 for layer in LADDER:
     BELOW = BELOW | {f"src/{layer}"}
     MAY_INCLUDE[f"src/{layer}"] = BELOW
-MAY_INCLUDE["src/engine"] = BELOW | {"src/text"}
+MAY_INCLUDE["src/engine"] = BELOW | {"src/text", "src/grammar"}
 MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/text", "src/train"}
 # Evaluation asks an engine what the trainer's documents teach, in the frame they are taught in.
 MAY_INCLUDE["src/eval"] = BELOW | {"src/text", "src/train", "src/eval"}
