@@ -136,14 +136,32 @@ static void forced(const tool *t, char *hex)
     skv_matcher_free(m);
 }
 
-/* A random allowed token; -1 when there is none. Ends are taken often, long tokens rarely. */
-static int32_t pick(const tool *t, const skv_matcher *m, skv_rng *rng)
+static bool allowed(const tool *t, size_t id)
+{
+    return (t->bits[id / 32] >> id % 32 & 1) != 0;
+}
+
+/* A token that brings JSON to its end, of the vocabulary of bytes; -1 when there is none. */
+static int32_t pick_closing(const tool *t)
+{
+    for (const char *c = "\"}]ntf0123456789"; *c != '\0'; c++) {
+        if (allowed(t, (size_t)*c)) return *c;
+    }
+    return -1;
+}
+
+/* A random allowed token; -1 when there is none. */
+static int32_t pick(const tool *t, const skv_matcher *m, skv_rng *rng, bool hurry)
 {
     size_t n = 0;
+    bool end = skv_matcher_is_complete(m) && (hurry || skv_rng_below(rng, 4) == 0);
     int32_t chosen = -1;
-    bool end = skv_matcher_is_complete(m) && skv_rng_below(rng, 4) == 0;
+    if (!end && t->table->n_tokens < 300 && (hurry || skv_rng_below(rng, 8) == 0)) {
+        chosen = pick_closing(t);
+        if (chosen >= 0) return chosen;
+    }
     for (size_t id = 0; id < t->table->n_tokens; id++) {
-        if ((t->bits[id / 32] >> id % 32 & 1) == 0) continue;
+        if (!allowed(t, id)) continue;
         if (end && skv_token_table_is_end(t->table, id)) return (int32_t)id;
         if (skv_rng_below(rng, ++n) == 0) chosen = (int32_t)id;
     }
@@ -156,7 +174,7 @@ static bool mask_is_right(const tool *t, const skv_matcher *m)
     for (size_t id = 0; id < t->table->n_tokens; id++) {
         skv_matcher *one = NULL;
         skv_error err;
-        bool said = (t->bits[id / 32] >> id % 32 & 1) != 0;
+        bool said = allowed(t, id);
         if (skv_matcher_copy(m, &one, &err) != SKV_OK) return false;
         bool fits = skv_matcher_accept(one, (int32_t)id, &err) == SKV_OK;
         skv_matcher_free(one);
@@ -169,7 +187,7 @@ static bool mask_is_right(const tool *t, const skv_matcher *m)
 
 typedef struct walked {
     char text[1 << 16];
-    size_t n, n_tokens;
+    size_t n, n_tokens, n_wanted;
     uint64_t *ns; /* owned by the caller: of each mask; NULL: not wanted */
     bool ended;
 } walked;
@@ -185,7 +203,7 @@ static bool step(const tool *t, skv_matcher *m, skv_rng *rng, bool check, walked
         return false;
     }
     if (check && !mask_is_right(t, m)) return false;
-    int32_t id = pick(t, m, rng);
+    int32_t id = pick(t, m, rng, w->n_tokens > w->n_wanted / 2);
     if (id < 0 || skv_matcher_accept(m, id, &err) != SKV_OK) {
         if (id < 0 && skv_matcher_is_complete(m)) {
             w->ended = true;
@@ -211,7 +229,7 @@ static bool walk(const tool *t, const char *arguments, bool check, walked *w)
     skv_matcher *m = NULL;
     bool ok = true;
     skv_rng_init(&rng, strtoull(arguments, &rest, 10));
-    size_t n_tokens = strtoul(rest, NULL, 10);
+    size_t n_tokens = w->n_wanted = strtoul(rest, NULL, 10);
     if (skv_matcher_copy(t->fresh, &m, &err) != SKV_OK) return false;
     for (size_t i = 0; i < n_tokens && ok && !w->ended; i++) ok = step(t, m, &rng, check, w);
     skv_matcher_free(m);

@@ -44,10 +44,20 @@ typedef enum outcome { JOINED, NOTHING, NO_MEMORY, CANNOT } outcome;
 
 /* ---- single keywords: the value of `to` is changed to agree with `value` too ---- */
 
-/* Elements of a that b has too; an integer is a number. */
-static json_t *shared_elements(const json_t *a, const json_t *b, bool types)
+static bool has_element(const json_t *list, const json_t *value)
 {
-    json_t *out = json_array();
+    const json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        if (json_equal(one, value)) return true;
+    }
+    return false;
+}
+
+/* Adds the elements of a that b has too; an integer is a number. */
+static void add_shared(json_t *out, const json_t *a, const json_t *b, bool types)
+{
     const json_t *x, *y;
     size_t i, k;
     json_array_foreach(a, i, x)
@@ -57,12 +67,10 @@ static json_t *shared_elements(const json_t *a, const json_t *b, bool types)
             bool integer = types && json_is_string(x) && json_is_string(y) &&
                            strcmp(json_string_value(x), "integer") == 0 &&
                            strcmp(json_string_value(y), "number") == 0;
-            if (!integer && !json_equal(x, y)) continue;
+            if ((!integer && !json_equal(x, y)) || has_element(out, x)) continue;
             (void)json_array_append(out, (json_t *)(uintptr_t)x);
-            break;
         }
     }
-    return out;
 }
 
 static json_t *as_list(const json_t *value)
@@ -71,23 +79,30 @@ static json_t *as_list(const json_t *value)
     return json_pack("[O]", value);
 }
 
+static outcome put_list(json_t *to, const char *key, const json_t *list)
+{
+    if (json_array_size(list) == 0) return NOTHING;
+    return put(to, key, list) ? JOINED : NO_MEMORY;
+}
+
 static outcome join_types(json_t *to, const json_t *value)
 {
     json_t *a = as_list(json_object_get(to, "type")), *b = as_list(value);
-    json_t *one = shared_elements(a, b, true), *other = shared_elements(b, a, true);
-    (void)json_array_extend(one, other);
-    outcome done = json_array_size(one) == 0 ? NOTHING : put(to, "type", one) ? JOINED : NO_MEMORY;
+    json_t *types = json_array();
+    add_shared(types, a, b, true);
+    add_shared(types, b, a, true);
+    outcome done = put_list(to, "type", types);
     json_decref(a);
     json_decref(b);
-    json_decref(one);
-    json_decref(other);
+    json_decref(types);
     return done;
 }
 
 static outcome join_enums(json_t *to, const json_t *value)
 {
-    json_t *list = shared_elements(json_object_get(to, "enum"), value, false);
-    outcome done = json_array_size(list) == 0 ? NOTHING : put(to, "enum", list) ? JOINED : NO_MEMORY;
+    json_t *list = json_array();
+    add_shared(list, json_object_get(to, "enum"), value, false);
+    outcome done = put_list(to, "enum", list);
     json_decref(list);
     return done;
 }
