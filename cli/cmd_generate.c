@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "constraint.h"
 #include "json_out.h"
 #include "progress.h"
 #include "runtime.h"
@@ -16,6 +17,7 @@ typedef struct generation {
     size_t n_tokens; /* most to generate */
     skv_sequence *sequence;
     skv_sampler *sampler;
+    cli_constraint constraint;
     cli_text_out out; /* without a stream when there is no tokenizer */
     cli_progress progress;
     skv_generation_stats stats;
@@ -86,7 +88,9 @@ static int start(generation *g)
         made =
             skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler, &err);
     }
-    if (made != SKV_OK || g->model.vocab == NULL) return cli_check(made, &err);
+    if (made != SKV_OK) return cli_check(made, &err);
+    const int constrained = cli_constraint_start(&g->constraint, &g->model);
+    if (constrained != CLI_DONE || g->model.vocab == NULL) return constrained;
     return cli_text_out_open(&g->out, g->model.vocab, &g->prompt, &o->stops,
                              o->json ? NULL : stdout);
 }
@@ -116,6 +120,7 @@ static int run(generation *g)
 {
     const skv_generation wanted = {.max_tokens = g->n_tokens,
                                    .ignore_eos = g->options->ignore_eos,
+                                   .matcher = g->constraint.matcher,
                                    .on_token = on_token,
                                    .on_progress = on_progress,
                                    .user = g};
@@ -192,6 +197,7 @@ static void print_end(const generation *g)
 static void release(generation *g)
 {
     cli_text_out_close(&g->out);
+    cli_constraint_release(&g->constraint);
     skv_sampler_free(g->sampler);
     skv_sequence_free(g->sequence);
     cli_model_close(&g->model);
@@ -202,7 +208,8 @@ static void release(generation *g)
 int cli_run_generate(const cli_options *options)
 {
     generation g = {.options = options};
-    int status = read_prompt(&g);
+    int status = cli_constraint_compile(&g.constraint, options);
+    if (status == CLI_DONE) status = read_prompt(&g);
     if (status == CLI_DONE) status = fit_context(&g);
     if (status == CLI_DONE) status = start(&g);
     if (status == CLI_DONE) status = run(&g);

@@ -68,6 +68,14 @@ static const cli_option rows[] = {
      .help = "end before this text; may be given again"},
     {"--ignore-eos", NULL, ON(GENERATE), CLI_OPTION_FLAG, FIELD(ignore_eos),
      .help = "go on after tokens that end a text"},
+    {"--json-object", NULL, ON(GENERATE), CLI_OPTION_FLAG, FIELD(json_object),
+     .help = "the answer is a JSON object"},
+    {"--json-schema", "FILE", ON(GENERATE), CLI_OPTION_TEXT, FIELD(schema_file),
+     .help = "the answer is JSON that follows this schema"},
+    {"--regex", "R", ON(GENERATE), CLI_OPTION_TEXT, FIELD(regex),
+     .help = "the answer matches this regular expression as a whole"},
+    {"--grammar", "FILE", ON(GENERATE), CLI_OPTION_TEXT, FIELD(grammar_file),
+     .help = "the answer follows these rules (GBNF)"},
 
     /* SwiftKV's form. */
     {"--kv-layers", "L", ON(INFO) | ON(TRANSFORM) | ON(BENCH), CLI_OPTION_SIZE, FIELD(kv_layers), 1,

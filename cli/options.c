@@ -187,6 +187,22 @@ static int check_inputs(const cli_options *o)
     return CLI_DONE;
 }
 
+/* An answer follows one grammar. */
+static int check_grammars(const cli_options *o)
+{
+    const char *given[] = {o->json_object ? "--json-object" : NULL,
+                           o->schema_file != NULL ? "--json-schema" : NULL,
+                           o->regex != NULL ? "--regex" : NULL,
+                           o->grammar_file != NULL ? "--grammar" : NULL};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        if (given[i] == NULL) continue;
+        if (first != NULL) return cli_usage("%s and %s exclude each other", first, given[i]);
+        first = given[i];
+    }
+    return CLI_DONE;
+}
+
 static int check_bench(const cli_options *o)
 {
     const bool has_model = o->n_operands > 0;
@@ -227,6 +243,7 @@ static int check_command(const cli_options *o)
     const int status = check_inputs(o);
     if (status != CLI_DONE) return status;
     switch (o->command) {
+    case CLI_GENERATE: return check_grammars(o);
     case CLI_BENCH: return check_bench(o);
     case CLI_EVAL: return check_eval(o);
     case CLI_SIMILARITY:

@@ -64,6 +64,8 @@ struct cli_options {
     skv_sampling sampling;
     bool ignore_eos;
     cli_texts stops;
+    bool json_object;
+    const char *schema_file, *regex, *grammar_file;
 
     /* Measuring. */
     const char *preset;
