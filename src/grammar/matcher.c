@@ -212,6 +212,17 @@ static void mask_stack(skv_matcher *m, const skv_config *configs, size_t n)
     }
 }
 
+static uint32_t depth_of(const skv_parse_space *space, uint32_t place)
+{
+    const skv_place *p = &space->places[place];
+    uint32_t depth = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t d = space->frames[space->configs[p->first + i].frame].depth;
+        depth = d > depth ? d : depth;
+    }
+    return depth;
+}
+
 /*
  * A deep stack is walked as it is, so that the limit on depth counts; all others are put
  * together from masks of their states.
@@ -220,12 +231,7 @@ static void mask_place(skv_matcher *m, uint32_t place)
 {
     skv_parse_space *space = &m->shared->space;
     uint32_t first = space->places[place].first, n = space->places[place].n, i = 0;
-    uint32_t depth = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t d = space->frames[space->configs[first + k].frame].depth;
-        depth = d > depth ? d : depth;
-    }
-    if (depth >= SKV_PARSE_DEPTH_SOFT / 2) {
+    if (depth_of(space, place) >= SKV_PARSE_DEPTH_SOFT / 2) {
         const skv_mask_walk walk = {m->table, space, m->shared->bits, NULL};
         skv_mask_walk_from(&walk, UINT32_MAX, place);
         return;
@@ -287,6 +293,22 @@ static void go_to(skv_matcher *m, uint32_t place, bool ended)
     if (m->n_past < SKV_MATCHER_ROLLBACK_MAX) m->n_past++;
 }
 
+/* Why a byte does not fit: a limit, or the grammar. At the limit on depth what would nest deeper
+ * is not there any more, so that it looks like the grammar's will. */
+static skv_status refuse_byte(const skv_parse_space *space, uint32_t place, size_t i, char byte,
+                              skv_error *err)
+{
+    skv_parse_limit limit = space->limit;
+    if (limit == SKV_LIMIT_NONE && depth_of(space, place) >= SKV_PARSE_DEPTH_SOFT) {
+        limit = SKV_LIMIT_DEPTH;
+    }
+    if (limit != SKV_LIMIT_NONE) {
+        return skv_fail(err, SKV_FULL, "grammar: byte %zu: %s", i, skv_parse_limit_text(limit));
+    }
+    return skv_fail(err, SKV_ARGUMENT, "grammar: byte %zu, 0x%02x, does not fit", i,
+                    (unsigned)(uint8_t)byte);
+}
+
 skv_status skv_matcher_accept_bytes(skv_matcher *m, const char *bytes, size_t n, skv_error *err)
 {
     skv_parse_space *space = &m->shared->space;
@@ -295,14 +317,9 @@ skv_status skv_matcher_accept_bytes(skv_matcher *m, const char *bytes, size_t n,
     uint32_t place = now(m)->place;
     for (size_t i = 0; i < n; i++) {
         space->steps = 0;
-        place = skv_parse_next(space, place, (uint8_t)bytes[i]);
-        if (place != SKV_PLACE_DEAD) continue;
-        if (space->limit != SKV_LIMIT_NONE) {
-            return skv_fail(err, SKV_FULL, "grammar: byte %zu: %s", i,
-                            skv_parse_limit_text(space->limit));
-        }
-        return skv_fail(err, SKV_ARGUMENT, "grammar: byte %zu, 0x%02x, does not fit", i,
-                        (unsigned)(uint8_t)bytes[i]);
+        uint32_t next = skv_parse_next(space, place, (uint8_t)bytes[i]);
+        if (next == SKV_PLACE_DEAD) return refuse_byte(space, place, i, bytes[i], err);
+        place = next;
     }
     go_to(m, place, false);
     return SKV_OK;
