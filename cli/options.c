@@ -190,10 +190,9 @@ static int check_inputs(const cli_options *o)
 /* An answer follows one grammar. */
 static int check_grammars(const cli_options *o)
 {
-    const char *given[] = {o->json_object ? "--json-object" : NULL,
-                           o->schema_file != NULL ? "--json-schema" : NULL,
-                           o->regex != NULL ? "--regex" : NULL,
-                           o->grammar_file != NULL ? "--grammar" : NULL};
+    const char *given[] = {
+        o->json_object ? "--json-object" : NULL, o->schema_file != NULL ? "--json-schema" : NULL,
+        o->regex != NULL ? "--regex" : NULL, o->grammar_file != NULL ? "--grammar" : NULL};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
         if (given[i] == NULL) continue;

@@ -10,7 +10,8 @@ _swiftkv_options() {
         --loss --tau --hidden-loss-mult --loss-denominator --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     case $1 in
-    generate) echo "-p --file --ids-file --parse-special --ignore-eos $sampling $model --json" ;;
+    generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
+        --grammar $sampling $model --json" ;;
     chat) echo "--system --template --raw $sampling $model" ;;
     score) echo "-p --file --ids-file $model --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
@@ -50,7 +51,7 @@ _swiftkv() {
         --task) [[ $command == eval ]] || values='distill finetune scratch' ;;
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

@@ -1,6 +1,6 @@
 /* libFuzzer target: rules in the GBNF notation, compiled and walked through. */
-#include "fuzz.h"
 #include "fuzz_grammar.h"
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

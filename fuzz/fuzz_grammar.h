@@ -16,7 +16,7 @@ static inline void fuzz_require(int ok)
 
 static inline bool fuzz_token(void *user, uint32_t id, const char **bytes, size_t *n)
 {
-    static const char *const more[] = {"\"}", "\":", "\",", "{\"", "[[", "]]", "\n  ",
+    static const char *const more[] = {"\"}", "\":", "\",", "{\"",      "[[",     "]]",  "\n  ",
                                        "12",  "ab",  "aaa", "\xc3\xa4", "\xa4\"", "true"};
     char *byte = user;
     if (id >= 256 + sizeof more / sizeof more[0]) return false;

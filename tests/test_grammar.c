@@ -23,9 +23,10 @@ enum { N_TOKENS = 300, END = 299, SPECIAL = 298 };
 /* Single bytes, and tokens that cross the borders of what grammars are made of. */
 static bool token(void *user, uint32_t id, const char **bytes, size_t *n)
 {
-    static const char *const more[] = {"\"}",      "\":",   "\",", "{\"",   "[[[", "]]",   "\n  ",
-                                       "12",       "ab",    "abc", "\xc3\xa4", "\xa4\"", ", \"", "true}",
-                                       "\xf0\x9f", "  ",    "[1,", "1]",    "ab",  "aaaa", "((("};
+    static const char *const more[] = {"\"}",  "\":",   "\",",      "{\"", "[[[",      "]]",
+                                       "\n  ", "12",    "ab",       "abc", "\xc3\xa4", "\xa4\"",
+                                       ", \"", "true}", "\xf0\x9f", "  ",  "[1,",      "1]",
+                                       "ab",   "aaaa",  "((("};
     char *byte = user;
     if (id >= 256 + sizeof more / sizeof more[0]) return false;
     *byte = (char)id;
@@ -235,8 +236,8 @@ static void test_size_is_bounded(void **state)
                   "maxLength");
     skv_grammar *g = NULL;
     skv_error err;
-    assert_int_equal(
-        skv_grammar_compile(SKV_GRAMMAR_REGEX, "", SKV_GRAMMAR_TEXT_MAX + 1, &g, &err), SKV_RANGE);
+    assert_int_equal(skv_grammar_compile(SKV_GRAMMAR_REGEX, "", SKV_GRAMMAR_TEXT_MAX + 1, &g, &err),
+                     SKV_RANGE);
 }
 
 /* Positions that nobody stands on are dropped, and matchers do not notice. */
@@ -409,14 +410,16 @@ static void test_masks(void **state)
     check_masks(SKV_GRAMMAR_REGEX, ".*a.{20}", table);
     check_masks(SKV_GRAMMAR_GBNF, "root ::= \"(\" root \")\" | [a-c]* root2\nroot2 ::= [1-3]+",
                 table);
-    check_masks(SKV_GRAMMAR_GBNF, "root ::= a\na ::= \"a\" a \"b\" | \"a\" a \"1\" | [12] | a2\n"
-                                  "a2 ::= \"aa\" a2? \"bb\" | \"[[\" a \"]\"",
+    check_masks(SKV_GRAMMAR_GBNF,
+                "root ::= a\na ::= \"a\" a \"b\" | \"a\" a \"1\" | [12] | a2\n"
+                "a2 ::= \"aa\" a2? \"bb\" | \"[[\" a \"]\"",
                 table);
-    check_masks(SKV_GRAMMAR_JSON_SCHEMA,
-                "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"maxLength\":90},"
-                "\"c\":{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"boolean\"]}}},"
-                "\"additionalProperties\":{\"$ref\":\"#\"}}",
-                table);
+    check_masks(
+        SKV_GRAMMAR_JSON_SCHEMA,
+        "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"maxLength\":90},"
+        "\"c\":{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"boolean\"]}}},"
+        "\"additionalProperties\":{\"$ref\":\"#\"}}",
+        table);
     skv_token_table_free(table);
 }
 
@@ -429,7 +432,8 @@ static bool attempt(void *arg)
     skv_matcher *m = NULL, *copy = NULL;
     uint32_t bits[N_TOKENS / 32 + 1];
     static const char schema[] =
-        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^[a-c]+$\"}},"
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^[a-c]+$\"}}"
+        ","
         "\"additionalProperties\":{\"anyOf\":[{\"$ref\":\"#\"},{\"enum\":[1,\"x\"]}]}}";
     bool done = skv_grammar_compile(SKV_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, &g, NULL) ==
                     SKV_OK &&

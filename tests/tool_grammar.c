@@ -4,11 +4,10 @@
  *     vocab PATH            the tokens of a model; without it, single bytes and some pairs
  *     grammar KIND HEX      KIND: object, schema, regex, gbnf, choice     ok | error TEXT
  *     match HEX             the bytes from the start             complete | alive | no
- *     walk SEED TOKENS      random tokens that the masks allow   complete HEX | cut HEX | error TEXT
- *     check SEED TOKENS     the same, every mask compared with every token tried alone
- *                                                                ok TOKENS | differs TEXT
- *     forced HEX            what has to follow these bytes       HEX
- *     time SEED TOKENS      masks of a random walk               N MEDIAN_NS P99_NS MAX_NS BYTES
+ *     walk SEED TOKENS      random tokens that the masks allow   complete HEX | cut HEX | error
+ * TEXT check SEED TOKENS     the same, every mask compared with every token tried alone ok TOKENS |
+ * differs TEXT forced HEX            what has to follow these bytes       HEX time SEED TOKENS
+ * masks of a random walk               N MEDIAN_NS P99_NS MAX_NS BYTES
  *
  * Bytes are written in hexadecimal.
  */
@@ -33,8 +32,9 @@ typedef struct tool {
 
 static bool byte_token(void *user, uint32_t id, const char **bytes, size_t *n)
 {
-    static const char *const pairs[] = {"\"}", "\":", "\",", "{\"", "[[", "]]", "\n  ", "12",
-                                        "ab",  "abc", "\xc3\xa4", "\xa4\"", ", \"", ": ", "true"};
+    static const char *const pairs[] = {"\"}",      "\":",    "\",",  "{\"", "[[",
+                                        "]]",       "\n  ",   "12",   "ab",  "abc",
+                                        "\xc3\xa4", "\xa4\"", ", \"", ": ",  "true"};
     char *byte = user;
     if (id >= 256 + sizeof pairs / sizeof pairs[0]) return false;
     *byte = (char)id;
@@ -129,9 +129,8 @@ static void forced(const tool *t, char *hex)
     char out[256];
     size_t n = unhex(hex);
     if (skv_matcher_copy(t->fresh, &m, &err) != SKV_OK) return;
-    n = skv_matcher_accept_bytes(m, hex, n, &err) == SKV_OK
-            ? skv_matcher_forced(m, out, sizeof out)
-            : 0;
+    n = skv_matcher_accept_bytes(m, hex, n, &err) == SKV_OK ? skv_matcher_forced(m, out, sizeof out)
+                                                            : 0;
     print_hex("", out, n);
     skv_matcher_free(m);
 }
@@ -272,8 +271,7 @@ static void run(tool *t, char *command, char *arguments)
     skv_error err = {0};
     bool vocab = strcmp(command, "vocab") == 0, grammar = strcmp(command, "grammar") == 0;
     if (vocab || grammar) {
-        skv_status status =
-            vocab ? use_vocab(t, arguments, &err) : use_grammar(t, arguments, &err);
+        skv_status status = vocab ? use_vocab(t, arguments, &err) : use_grammar(t, arguments, &err);
         printf("%s %s\n", status == SKV_OK ? "ok" : "error", err.text);
         return;
     }

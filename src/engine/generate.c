@@ -94,10 +94,10 @@ skv_status skv_generate(skv_engine *engine, skv_sequence *sequence, const int32_
         .sampler = sampler, .vocab = engine->config->vocab, .matcher = generation->matcher};
     c.logits = skv_alloc(c.vocab, sizeof *c.logits);
     c.bits = skv_alloc_zero(c.vocab / 32 + 1, sizeof *c.bits);
-    skv_status status = c.logits && c.bits
-                            ? run(engine, sequence, ids, n, &c, generation, stats, err)
-                            : skv_fail(err, SKV_MEMORY, "generate: no memory for %zu logits",
-                                       c.vocab);
+    skv_status status =
+        c.logits && c.bits
+            ? run(engine, sequence, ids, n, &c, generation, stats, err)
+            : skv_fail(err, SKV_MEMORY, "generate: no memory for %zu logits", c.vocab);
     skv_free(c.logits);
     skv_free(c.bits);
     return status;

@@ -79,9 +79,8 @@ static skv_status rule_of(parser *p, const char *name, size_t n, size_t at, uint
     }
     if (p->n_names == p->names_capacity) {
         size_t grown = p->names_capacity == 0 ? 32 : 2 * p->names_capacity;
-        named *names = grown > 2 * (size_t)SKV_RULES_MAX
-                           ? NULL
-                           : skv_realloc(p->names, grown, sizeof *names);
+        named *names =
+            grown > 2 * (size_t)SKV_RULES_MAX ? NULL : skv_realloc(p->names, grown, sizeof *names);
         SKV_REQUIRE(names != NULL, p->err, SKV_MEMORY, "grammar: no memory for %zu rules", grown);
         p->names = names;
         p->names_capacity = grown;
@@ -147,7 +146,8 @@ static skv_status take_literal(parser *p, skv_expr *out)
         if (status == SKV_OK) skv_buf_append(&text, bytes, skv_utf8_encode(code, bytes));
     }
     if (status == SKV_OK && peek(p) != '"') status = bad(p, begin, "a text without its end");
-    if (status == SKV_OK && text.failed) status = skv_fail(p->err, SKV_MEMORY, "grammar: no memory");
+    if (status == SKV_OK && text.failed)
+        status = skv_fail(p->err, SKV_MEMORY, "grammar: no memory");
     if (status == SKV_OK) {
         p->at++;
         *out = skv_expr_bytes(p->pool, text.data, text.size);

@@ -15,8 +15,8 @@ static skv_status read_text(skv_expr_pool *pool, skv_grammar_kind kind, const ch
     return skv_fail(err, SKV_ARGUMENT, "grammar: unknown kind %d", (int)kind);
 }
 
-skv_status skv_grammar_compile(skv_grammar_kind kind, const char *text, size_t n,
-                               skv_grammar **out, skv_error *err)
+skv_status skv_grammar_compile(skv_grammar_kind kind, const char *text, size_t n, skv_grammar **out,
+                               skv_error *err)
 {
     if (kind == SKV_GRAMMAR_JSON_OBJECT) n = 0;
     SKV_REQUIRE(n <= SKV_GRAMMAR_TEXT_MAX, err, SKV_RANGE, "grammar: %zu bytes, at most %zu", n,

@@ -9,9 +9,9 @@
 #include "grammar/grammar_impl.h"
 
 enum {
-    INLINE_MAX = 64,      /* expressions of a rule that is copied into a loop */
-    SUFFIXES_MAX = 64,    /* looked at for a UTF-8 ending that is there already */
-    UNROLLED_MIN = 8,     /* copies from which a repetition is remembered */
+    INLINE_MAX = 64,   /* expressions of a rule that is copied into a loop */
+    SUFFIXES_MAX = 64, /* looked at for a UTF-8 ending that is there already */
+    UNROLLED_MIN = 8,  /* copies from which a repetition is remembered */
     UNROLLED_MAX = 1 << 16
 };
 
@@ -23,7 +23,8 @@ typedef struct suffix {
 typedef struct builder {
     skv_expr_pool *pool; /* borrowed */
     skv_grammar *g;      /* borrowed */
-    uint32_t *starts;    /* owned, [n_rules]; 0: not built yet */
+    uint32_t *starts;    /* owned, [n_rules] the first states; 0: none, or not built yet */
+    bool *seen;          /* owned, [n_rules] in the queue, or built */
     uint32_t *queue;     /* owned, [n_rules] rules to build */
     uint32_t *costs;     /* owned, [n_rules] expressions when copied; 0: not known */
     size_t n_queued, n_built;
@@ -129,8 +130,7 @@ static void put_spelling(void *user, const skv_utf8_spelling *s)
     builder *b = user;
     uint32_t target = b->suffix_next;
     for (size_t i = s->n; i-- > 1;) target = suffix_state(b, s->lo[i], s->hi[i], target);
-    push(b, (skv_edge){
-                .kind = SKV_EDGE_BYTES, .target = target, .lo = s->lo[0], .hi = s->hi[0]});
+    push(b, (skv_edge){.kind = SKV_EDGE_BYTES, .target = target, .lo = s->lo[0], .hi = s->hi[0]});
 }
 
 /* The states behind first bytes are made while the first bytes are still pending, which is why
@@ -196,8 +196,8 @@ static uint32_t build_call(builder *b, uint32_t rule, uint32_t next)
     if (b->n_loops > 0 && !b->pool->rules[rule].nests && rule_cost(b, rule) <= INLINE_MAX) {
         return build(b, b->pool->rules[rule].expr, next);
     }
-    if (b->starts[rule] == SKV_STATE_DEAD) {
-        b->starts[rule] = UINT32_MAX; /* queued */
+    if (!b->seen[rule]) { /* a rule that nothing can match has no first state, but was built */
+        b->seen[rule] = true;
         b->queue[b->n_queued++] = rule;
     }
     return state_of(b, (skv_edge){.kind = SKV_EDGE_CALL,
@@ -215,8 +215,7 @@ static bool may_be_empty(const skv_expr_pool *pool, skv_expr e)
     bool all = node->kind == SKV_EXPR_KIND_SEQ;
     switch ((skv_expr_kind)node->kind) {
     case SKV_EXPR_KIND_CALL: return true; /* not known: taken as the worse */
-    case SKV_EXPR_KIND_REPEAT:
-        return node->n == 0 || may_be_empty(pool, pool->kids[node->first]);
+    case SKV_EXPR_KIND_REPEAT: return node->n == 0 || may_be_empty(pool, pool->kids[node->first]);
     case SKV_EXPR_KIND_SEQ:
     case SKV_EXPR_KIND_ALT:
         for (uint32_t i = 0; i < node->n; i++) {
@@ -321,13 +320,12 @@ static void build_rules(builder *b)
     if (!grow(b, &g->states, &b->states_capacity, 2, sizeof *g->states, SKV_STATES_MAX)) return;
     g->states[0] = g->states[1] = (skv_state){0};
     g->n_states = 2;
-    b->starts[0] = UINT32_MAX;
+    b->seen[0] = true;
     b->queue[b->n_queued++] = 0;
     while (b->n_built < b->n_queued && b->status == SKV_OK) {
         uint32_t rule = b->queue[b->n_built++];
         b->n_loops = 0;
-        uint32_t start = build(b, b->pool->rules[rule].expr, SKV_STATE_END);
-        b->starts[rule] = start;
+        b->starts[rule] = build(b, b->pool->rules[rule].expr, SKV_STATE_END);
     }
 }
 
@@ -343,16 +341,18 @@ skv_status skv_grammar_build(skv_expr_pool *pool, skv_grammar **out, skv_error *
     builder b = {.pool = pool};
     b.g = skv_alloc_zero(1, sizeof *b.g);
     b.starts = skv_alloc_zero(pool->n_rules, sizeof *b.starts);
+    b.seen = skv_alloc_zero(pool->n_rules, sizeof *b.seen);
     b.queue = skv_alloc_zero(pool->n_rules, sizeof *b.queue);
     b.costs = skv_alloc_zero(pool->n_rules, sizeof *b.costs);
     skv_status status = SKV_OK;
-    if (b.g == NULL || b.starts == NULL || b.queue == NULL || b.costs == NULL) {
+    if (!b.g || !b.starts || !b.seen || !b.queue || !b.costs) {
         status = skv_fail(err, SKV_MEMORY, "grammar: no memory");
     } else {
         build_rules(&b);
         status = finish(&b, err);
     }
     skv_free(b.starts);
+    skv_free(b.seen);
     skv_free(b.queue);
     skv_free(b.costs);
     skv_free(b.pending);

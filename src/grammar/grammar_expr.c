@@ -99,9 +99,9 @@ skv_expr skv_expr_bytes(skv_expr_pool *pool, const char *bytes, size_t n)
     if (!skv_buf_append(&pool->bytes, bytes, n)) {
         fail(pool, SKV_RANGE, "more than 8 MiB of text, or no memory");
     }
-    return add_node(pool, (skv_expr_node){.kind = SKV_EXPR_KIND_BYTES,
-                                          .first = (uint32_t)first,
-                                          .n = (uint32_t)n});
+    return add_node(
+        pool,
+        (skv_expr_node){.kind = SKV_EXPR_KIND_BYTES, .first = (uint32_t)first, .n = (uint32_t)n});
 }
 
 skv_expr skv_expr_text(skv_expr_pool *pool, const char *text)
@@ -214,8 +214,8 @@ skv_expr skv_expr_optional(skv_expr_pool *pool, skv_expr kid)
 
 skv_expr skv_expr_call(skv_expr_pool *pool, uint32_t rule)
 {
-    return add_node(pool, (skv_expr_node){
-                              .kind = SKV_EXPR_KIND_CALL, .has_call = true, .first = rule});
+    return add_node(pool,
+                    (skv_expr_node){.kind = SKV_EXPR_KIND_CALL, .has_call = true, .first = rule});
 }
 
 /* ---- rules ---- */

@@ -56,8 +56,8 @@ typedef struct skv_rule {
 } skv_rule;
 
 typedef struct skv_expr_pool {
-    skv_expr_node *nodes; /* owned, [n_nodes] */
-    uint32_t *kids;       /* owned, [n_kids] */
+    skv_expr_node *nodes;   /* owned, [n_nodes] */
+    uint32_t *kids;         /* owned, [n_kids] */
     skv_code_range *ranges; /* owned, [n_ranges] */
     skv_rule *rules;        /* owned, [n_rules] */
     skv_buf bytes;

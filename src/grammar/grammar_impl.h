@@ -43,10 +43,10 @@ struct skv_grammar {
     skv_edge *edges;        /* owned, [n_edges] */
     skv_unrolled *unrolled; /* owned, [n_unrolled], by base */
     size_t n_states, n_edges, n_unrolled;
-    uint32_t start;         /* of the first rule */
-    uint8_t classes[256];   /* of each byte: bytes that no edge tells apart share one */
-    uint8_t examples[256];  /* a byte of each class */
-    uint16_t sizes[256];    /* bytes in each class */
+    uint32_t start;        /* of the first rule */
+    uint8_t classes[256];  /* of each byte: bytes that no edge tells apart share one */
+    uint8_t examples[256]; /* a byte of each class */
+    uint16_t sizes[256];   /* bytes in each class */
     size_t n_classes;
 };
 

@@ -111,8 +111,8 @@ static skv_status refuse_circles(const skv_grammar *g, const skv_expr_pool *pool
         for (size_t i = 0; i < n_rules; i++) {
             uint32_t r = (uint32_t)(up ? i : n_rules - 1 - i);
             if (harmless[r]) continue;
-            harmless[r] = starts[r] == 0 || !calls_first(g, f, starts[r], empty, harmless,
-                                                         &f->next[r]);
+            harmless[r] =
+                starts[r] == 0 || !calls_first(g, f, starts[r], empty, harmless, &f->next[r]);
             changed = changed || harmless[r];
         }
         work += g->n_edges + g->n_states;
@@ -174,8 +174,8 @@ static void find_classes(skv_grammar *g)
     }
 }
 
-static skv_status trim(skv_grammar *g, const skv_expr_pool *pool, const uint32_t *starts,
-                       bool *has, skv_error *err)
+static skv_status trim(skv_grammar *g, const skv_expr_pool *pool, const uint32_t *starts, bool *has,
+                       skv_error *err)
 {
     SKV_TRY(find_ends(g, true, has, err));
     SKV_REQUIRE(has[g->start], err, SKV_FORMAT, "grammar: nothing can match it");

@@ -135,14 +135,12 @@ static skv_expr each_digit(const range *r, size_t i, char min, char max, bool on
 static skv_expr fraction_digits(const range *r, size_t i, bool on_min, bool on_max)
 {
     if (!on_min && !on_max) return any_digits(r, i == 0 ? 1 : 0, r->n_fraction - i);
-    skv_expr end =
-        i > 0 && may_end(r, i, on_min, on_max) ? SKV_EXPR_EMPTY : SKV_EXPR_NEVER;
+    skv_expr end = i > 0 && may_end(r, i, on_min, on_max) ? SKV_EXPR_EMPTY : SKV_EXPR_NEVER;
     if (i == r->n_fraction) return end;
     char min = '0', max = '9';
     if (on_min && i < strlen(r->min->fraction)) min = r->min->fraction[i];
     if (on_max) max = i < strlen(r->max->fraction) ? r->max->fraction[i] : '0';
-    return skv_expr_alt2(r->pool, end,
-                         each_digit(r, i, min, max, on_min, on_max, fraction_digits));
+    return skv_expr_alt2(r->pool, end, each_digit(r, i, min, max, on_min, on_max, fraction_digits));
 }
 
 static skv_expr whole_digits(const range *r, size_t i, bool on_min, bool on_max)

@@ -83,8 +83,7 @@ skv_expr skv_json_string(skv_json_rules *r)
             skv_code_set_add(&set, (uint32_t)*c, (uint32_t)*c);
         }
         skv_code_set_tidy(&set);
-        skv_expr escape =
-            skv_expr_seq2(pool, skv_expr_text(pool, "\\"), skv_expr_set(pool, &set));
+        skv_expr escape = skv_expr_seq2(pool, skv_expr_text(pool, "\\"), skv_expr_set(pool, &set));
         skv_code_set_release(&set);
         skv_expr one =
             skv_expr_alt(pool, (skv_expr[]){plain_char(pool), escape, escaped_code(pool)}, 3);
@@ -194,8 +193,8 @@ skv_expr skv_json_number(skv_json_rules *r)
     skv_expr_pool *pool = r->pool;
     if (r->number == 0) {
         r->number = declare(r, "number");
-        skv_expr fraction = skv_expr_seq2(pool, skv_expr_text(pool, "."),
-                                          digits(pool, 1, SKV_JSON_FRACTION_MAX));
+        skv_expr fraction =
+            skv_expr_seq2(pool, skv_expr_text(pool, "."), digits(pool, 1, SKV_JSON_FRACTION_MAX));
         skv_expr e = skv_expr_alt2(pool, skv_expr_text(pool, "e"), skv_expr_text(pool, "E"));
         skv_expr sign = skv_expr_alt2(pool, skv_expr_text(pool, "+"), skv_expr_text(pool, "-"));
         skv_expr exponent = skv_expr_seq3(pool, e, skv_expr_optional(pool, sign),
@@ -234,10 +233,10 @@ skv_expr skv_json_bracket(skv_json_rules *r, const char *open, skv_expr items, b
     skv_expr blank = skv_json_blank(r);
     skv_expr inside = skv_expr_seq2(r->pool, items, blank);
     if (may_be_empty) inside = skv_expr_optional(r->pool, inside);
-    return skv_expr_seq(r->pool,
-                        (skv_expr[]){skv_expr_text(r->pool, open), blank, inside,
-                                     skv_expr_text(r->pool, close)},
-                        4);
+    return skv_expr_seq(
+        r->pool,
+        (skv_expr[]){skv_expr_text(r->pool, open), blank, inside, skv_expr_text(r->pool, close)},
+        4);
 }
 
 /* ---- values ---- */
@@ -270,12 +269,9 @@ skv_expr skv_json_value(skv_json_rules *r)
     skv_expr_pool *pool = r->pool;
     if (r->value == 0) {
         r->value = declare(r, "value");
-        skv_expr kinds[] = {skv_json_object(r),
-                            skv_json_array(r),
-                            skv_json_string(r),
-                            skv_json_number(r),
-                            skv_expr_text(pool, "true"),
-                            skv_expr_text(pool, "false"),
+        skv_expr kinds[] = {skv_json_object(r),          skv_json_array(r),
+                            skv_json_string(r),          skv_json_number(r),
+                            skv_expr_text(pool, "true"), skv_expr_text(pool, "false"),
                             skv_expr_text(pool, "null")};
         skv_rule_define(pool, r->value - 1,
                         skv_expr_alt(pool, kinds, sizeof kinds / sizeof kinds[0]));

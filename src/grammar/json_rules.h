@@ -18,7 +18,7 @@ enum {
 
 /* Rules are made when they are asked for first. */
 typedef struct skv_json_rules {
-    skv_expr_pool *pool; /* borrowed */
+    skv_expr_pool *pool;                                            /* borrowed */
     uint32_t blank, string, number, value, object, array, key_rest; /* rule + 1; 0: not made */
 } skv_json_rules;
 

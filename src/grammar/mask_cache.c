@@ -160,8 +160,8 @@ static uint32_t *copy_tokens(const skv_mask_cache *c, uint32_t *n_tokens)
     return out;
 }
 
-static skv_mask_entry *make_entry(skv_mask_cache *c, skv_parse_space *space,
-                                  const uint32_t *states, size_t n)
+static skv_mask_entry *make_entry(skv_mask_cache *c, skv_parse_space *space, const uint32_t *states,
+                                  size_t n)
 {
     const skv_mask_walk walk = {c->table, space, c->bits, c};
     memset(c->bits, 0, words_of(c->table) * sizeof *c->bits);
@@ -169,8 +169,7 @@ static skv_mask_entry *make_entry(skv_mask_cache *c, skv_parse_space *space,
     uint32_t place = skv_parse_at(space, states, n);
     if (place == SKV_PLACE_DEAD) return NULL;
     skv_mask_walk_from(&walk, UINT32_MAX, place);
-    skv_mask_entry *e =
-        space->limit == SKV_LIMIT_NONE ? skv_alloc_zero(1, sizeof *e) : NULL;
+    skv_mask_entry *e = space->limit == SKV_LIMIT_NONE ? skv_alloc_zero(1, sizeof *e) : NULL;
     if (e == NULL) return NULL;
     e->states = copy_words(states, n);
     e->tokens = copy_tokens(c, &e->n_tokens);

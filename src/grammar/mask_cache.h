@@ -23,7 +23,7 @@ typedef struct skv_mask_entry {
     uint32_t *exits;  /* owned, [n_exits] nodes with children where the rule has ended */
     uint32_t n_states, n_tokens, n_exits;
     uint32_t hash;
-    struct skv_mask_entry *link;           /* of the same hash */
+    struct skv_mask_entry *link;          /* of the same hash */
     struct skv_mask_entry *newer, *older; /* by use */
 } skv_mask_entry;
 

@@ -22,12 +22,12 @@ typedef struct moment {
 } moment;
 
 struct skv_matcher {
-    const skv_grammar *g;         /* borrowed */
-    const skv_token_table *table; /* borrowed; may be NULL */
-    skv_matcher_shared *shared;   /* owned by all that use it */
-    skv_matcher *next;            /* in the list of `shared` */
-    size_t n_past;                /* moments that can be gone back to */
-    size_t newest;                /* in `past`: now */
+    const skv_grammar *g;                      /* borrowed */
+    const skv_token_table *table;              /* borrowed; may be NULL */
+    skv_matcher_shared *shared;                /* owned by all that use it */
+    skv_matcher *next;                         /* in the list of `shared` */
+    size_t n_past;                             /* moments that can be gone back to */
+    size_t newest;                             /* in `past`: now */
     moment past[SKV_MATCHER_ROLLBACK_MAX + 1]; /* a ring */
 };
 
@@ -88,8 +88,8 @@ skv_status skv_matcher_create(const skv_grammar *grammar, const skv_token_table 
     skv_parse_begin(&shared->space);
     m->past[0].place = skv_parse_start(&shared->space);
     if (m->past[0].place == SKV_PLACE_DEAD) {
-        skv_status status = skv_fail(err, SKV_FULL, "grammar: %s",
-                                     skv_parse_limit_text(shared->space.limit));
+        skv_status status =
+            skv_fail(err, SKV_FULL, "grammar: %s", skv_parse_limit_text(shared->space.limit));
         skv_matcher_free(m);
         return status;
     }
@@ -126,8 +126,8 @@ static size_t list_kept(skv_matcher_shared *shared, uint32_t **kept)
     size_t n = 0;
     for (skv_matcher *m = shared->first; m != NULL; m = m->next) {
         for (size_t i = 0; i <= m->n_past; i++) {
-            size_t at = (m->newest + SKV_MATCHER_ROLLBACK_MAX + 1 - i) %
-                        (SKV_MATCHER_ROLLBACK_MAX + 1);
+            size_t at =
+                (m->newest + SKV_MATCHER_ROLLBACK_MAX + 1 - i) % (SKV_MATCHER_ROLLBACK_MAX + 1);
             if (kept != NULL) kept[n] = &m->past[at].place;
             n++;
         }

@@ -26,9 +26,9 @@ enum {
     SKV_PARSE_CONFIGS_MAX = 1024, /* configurations of a position */
 };
 
-#define SKV_PARSE_STEPS_MAX ((size_t)20 << 20)   /* edges followed by one call of the matcher */
-#define SKV_PARSE_BYTES_MAX ((size_t)64 << 20)   /* memory of a space */
-#define SKV_PARSE_BYTES_TIDY ((size_t)16 << 20)  /* from which what is unused is dropped */
+#define SKV_PARSE_STEPS_MAX ((size_t)20 << 20)  /* edges followed by one call of the matcher */
+#define SKV_PARSE_BYTES_MAX ((size_t)64 << 20)  /* memory of a space */
+#define SKV_PARSE_BYTES_TIDY ((size_t)16 << 20) /* from which what is unused is dropped */
 #define SKV_FRAME_BOTTOM ((uint32_t)0)
 #define SKV_PLACE_DEAD ((uint32_t)0) /* the position without configurations */
 
@@ -67,17 +67,17 @@ typedef struct skv_parse_scratch {
 } skv_parse_scratch;
 
 typedef struct skv_parse_space {
-    const skv_grammar *g; /* borrowed */
-    skv_frame *frames;    /* owned, [n_frames] */
-    skv_place *places;    /* owned, [n_places] */
-    skv_config *configs;  /* owned, [n_configs] */
-    uint32_t *next;       /* owned, [n_places * n_classes] */
+    const skv_grammar *g;                /* borrowed */
+    skv_frame *frames;                   /* owned, [n_frames] */
+    skv_place *places;                   /* owned, [n_places] */
+    skv_config *configs;                 /* owned, [n_configs] */
+    uint32_t *next;                      /* owned, [n_places * n_classes] */
     uint32_t *frame_heads, *place_heads; /* owned, [n_heads] hash tables of chains */
     size_t n_frames, n_places, n_configs;
     size_t frames_capacity, places_capacity, configs_capacity;
     size_t n_heads; /* a power of two */
     skv_parse_scratch scratch;
-    size_t steps; /* of the call that runs */
+    size_t steps;          /* of the call that runs */
     skv_parse_limit limit; /* the last one that was met in it */
 } skv_parse_space;
 

@@ -13,7 +13,7 @@
 #include "grammar/regex_front.h"
 #include "grammar/schema_impl.h"
 
-static const char *const types[] = {"object", "array",   "string", "number",
+static const char *const types[] = {"object",  "array",   "string", "number",
                                     "integer", "boolean", "null"};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
@@ -90,9 +90,8 @@ static skv_status compile_as_rule(skv_schema *s, const json_t *node, const json_
 {
     if (s->n_refs == s->refs_capacity) {
         size_t grown = s->refs_capacity == 0 ? 16 : 2 * s->refs_capacity;
-        skv_schema_ref *refs = grown > 2 * (size_t)SKV_RULES_MAX
-                                   ? NULL
-                                   : skv_realloc(s->refs, grown, sizeof *refs);
+        skv_schema_ref *refs =
+            grown > 2 * (size_t)SKV_RULES_MAX ? NULL : skv_realloc(s->refs, grown, sizeof *refs);
         if (refs == NULL) return skv_schema_fail(s, SKV_MEMORY, "no memory");
         s->refs = refs;
         s->refs_capacity = grown;
@@ -180,9 +179,9 @@ static const char *type_of_value(const json_t *value)
     case JSON_ARRAY: return "array";
     case JSON_STRING: return "string";
     case JSON_INTEGER: return "integer";
-    case JSON_REAL: return json_real_value(value) == (double)(long long)json_real_value(value)
-                               ? "integer"
-                               : "number";
+    case JSON_REAL:
+        return json_real_value(value) == (double)(long long)json_real_value(value) ? "integer"
+                                                                                   : "number";
     case JSON_TRUE:
     case JSON_FALSE: return "boolean";
     case JSON_NULL: return "null";
@@ -248,8 +247,9 @@ static skv_status check_types(skv_schema *s, const json_t *node)
     {
         if (!json_is_string(one)) break;
     }
-    return skv_schema_fail(s, SKV_FORMAT, "\"type\" is none of object, array, string, number, "
-                                          "integer, boolean, null, nor a list of some");
+    return skv_schema_fail(s, SKV_FORMAT,
+                           "\"type\" is none of object, array, string, number, "
+                           "integer, boolean, null, nor a list of some");
 }
 
 /* A schema without a type that speaks of one type only is taken to mean that type. */
@@ -283,8 +283,8 @@ static skv_status compile_types(skv_schema *s, const json_t *node, skv_expr *out
         bool wanted = implied != NULL ? strcmp(implied, types[t]) == 0
                                       : any || skv_schema_has_type(node, types[t]);
         /* An integer is a number: it needs no choice of its own beside it. */
-        bool within = strcmp(types[t], "integer") == 0 &&
-                      (any || skv_schema_has_type(node, "number"));
+        bool within =
+            strcmp(types[t], "integer") == 0 && (any || skv_schema_has_type(node, "number"));
         if (wanted && !within) SKV_TRY(compile_type(s, node, types[t], &choices[n++]));
     }
     if (json_is_true(json_object_get(node, "nullable")) && !skv_schema_has_type(node, "null")) {

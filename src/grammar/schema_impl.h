@@ -20,8 +20,8 @@ typedef struct skv_schema_ref {
 typedef struct skv_schema {
     skv_expr_pool *pool; /* borrowed */
     skv_json_rules rules;
-    const json_t *root; /* borrowed */
-    json_t *made;       /* owned: an array that keeps the joined schemas */
+    const json_t *root;   /* borrowed */
+    json_t *made;         /* owned: an array that keeps the joined schemas */
     skv_schema_ref *refs; /* owned */
     size_t n_refs, refs_capacity;
     skv_buf path; /* of the schema being read, "/properties/a" */

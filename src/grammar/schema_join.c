@@ -110,8 +110,7 @@ static outcome join_enums(json_t *to, const json_t *value)
 static bool join_required(json_t *to, const json_t *value)
 {
     json_t *all = json_copy(json_object_get(to, "required"));
-    bool done = json_array_extend(all, (json_t *)(uintptr_t)value) == 0 &&
-                put(to, "required", all);
+    bool done = json_array_extend(all, (json_t *)(uintptr_t)value) == 0 && put(to, "required", all);
     json_decref(all);
     return done;
 }
@@ -159,8 +158,8 @@ static bool join_properties(json_t *to, const json_t *a, const json_t *b)
         return true;
     }
     json_t *properties = json_object();
-    bool done = properties != NULL && join_side(properties, a, b) &&
-                join_side(properties, b, a) && put(to, "properties", properties);
+    bool done = properties != NULL && join_side(properties, a, b) && join_side(properties, b, a) &&
+                put(to, "properties", properties);
     json_decref(properties);
     return done;
 }
@@ -222,7 +221,8 @@ skv_status skv_schema_join(skv_schema *s, const json_t *a, const json_t *b, cons
         *out = a;
         return SKV_OK;
     }
-    if (!json_is_object(a) || !json_is_object(b)) return skv_schema_fail(s, SKV_FORMAT, "no schema");
+    if (!json_is_object(a) || !json_is_object(b))
+        return skv_schema_fail(s, SKV_FORMAT, "no schema");
     SKV_TRY(without_ref(s, a, &a));
     SKV_TRY(without_ref(s, b, &b));
     if (!json_is_object(a) || !json_is_object(b)) return skv_schema_join(s, a, b, out);

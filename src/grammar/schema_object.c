@@ -159,8 +159,8 @@ static skv_status add_more(skv_schema *s, const json_t *node, object *o)
         return SKV_OK;
     }
     qsort(o->names, o->n, sizeof *o->names, by_name);
-    skv_expr key = skv_expr_seq2(s->pool, skv_expr_text(s->pool, "\""),
-                                 other_name(s, o->names, o->n, 0));
+    skv_expr key =
+        skv_expr_seq2(s->pool, skv_expr_text(s->pool, "\""), other_name(s, o->names, o->n, 0));
     o->more = skv_json_member(&s->rules, key, value);
     return SKV_OK;
 }

@@ -77,7 +77,8 @@ skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out)
                                pattern != NULL ? "pattern" : "format");
     }
     if (pattern != NULL && format != NULL) {
-        return skv_schema_fail(s, SKV_UNSUPPORTED, "\"pattern\" beside \"format\" is not supported");
+        return skv_schema_fail(s, SKV_UNSUPPORTED,
+                               "\"pattern\" beside \"format\" is not supported");
     }
     if (format != NULL) return compile_format(s, format, out);
     if (pattern != NULL) {

@@ -73,8 +73,8 @@ static void fill_nodes(skv_token_table *t, const entry *entries, size_t n_entrie
         while (n_open > shared) t->nodes[open[--n_open]].skip = n_nodes;
         for (; n_open < e->n; n_open++) {
             open[n_open] = n_nodes;
-            t->nodes[n_nodes++] = (skv_token_node){.byte = (uint8_t)e->bytes[n_open],
-                                                   .depth = (uint8_t)(n_open + 1)};
+            t->nodes[n_nodes++] =
+                (skv_token_node){.byte = (uint8_t)e->bytes[n_open], .depth = (uint8_t)(n_open + 1)};
         }
         skv_token_node *node = &t->nodes[open[n_open - 1]];
         if (node->n_ids == 0) node->first_id = (uint32_t)t->n_ids;
