@@ -35,8 +35,9 @@ def make_texts(rng, tool, n):
     texts = ["", "a"]
     for i in range(n):
         texts.append("".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 6))))
-        walked = tool.walk(rng.randrange(10**6), 12)[0].decode(errors="ignore")
-        texts.append(walked)
+        if i % 4 == 0:
+            walked = tool.walk(rng.randrange(10**6), 12)[0].decode(errors="ignore")
+            texts.append(walked)
         at = rng.randint(0, len(walked))
         texts.append(walked[:at] + rng.choice(ALPHABET) + walked[at + rng.randint(0, 1) :])
     return texts
@@ -52,7 +53,7 @@ class Regex(unittest.TestCase):
     def test_like_python(self):
         rng = random.Random(1)
         compared = matched = 0
-        for _ in range(1500):
+        for _ in range(3000):
             pattern = make_regex(rng, 4)
             try:
                 oracle = re.compile(pattern, re.ASCII)
@@ -62,18 +63,18 @@ class Regex(unittest.TestCase):
             if error and "nothing can match" in error:
                 continue
             self.assertIsNone(error, pattern)
-            for text in make_texts(rng, self.tool, 3):
+            texts = make_texts(rng, self.tool, 8)
+            for text, found in zip(texts, self.tool.match_all(texts)):
                 expected = oracle.fullmatch(text) is not None
-                with self.subTest(pattern=pattern, text=text):
-                    self.assertEqual(self.tool.match(text) == "complete", expected)
+                self.assertEqual(found == "complete", expected, (pattern, text))
                 compared += 1
                 matched += expected
-        self.assertGreater(compared, 10000)
-        self.assertGreater(matched, 3000)
+        self.assertGreater(compared, 50000)
+        self.assertGreater(matched, 10000)
 
     def test_walks_match(self):
         rng = random.Random(2)
-        for _ in range(300):
+        for _ in range(150):
             pattern = make_regex(rng, 4)
             if self.tool.compile("regex", pattern):
                 continue
@@ -85,7 +86,7 @@ class Regex(unittest.TestCase):
 
     def test_masks(self):
         rng = random.Random(3)
-        for i in range(60):
+        for i in range(40):
             pattern = make_regex(rng, 5)
             if self.tool.compile("regex", pattern) is None:
                 self.assertRegex(self.tool.check(i, 12), "^ok", pattern)
