@@ -223,6 +223,17 @@ static uint32_t depth_of(const skv_parse_space *space, uint32_t place)
     return depth;
 }
 
+/* The limit that counts at a position. At the limit on depth what would nest deeper is not there
+ * any more, so that it looks like the grammar's will. */
+static skv_parse_limit limit_at(const skv_parse_space *space, uint32_t place)
+{
+    if (space->limit != SKV_LIMIT_NONE) return space->limit;
+    if (space->places[place].cut != SKV_LIMIT_NONE) {
+        return (skv_parse_limit)space->places[place].cut;
+    }
+    return depth_of(space, place) >= SKV_PARSE_DEPTH_SOFT ? SKV_LIMIT_DEPTH : SKV_LIMIT_NONE;
+}
+
 /*
  * A deep stack is walked as it is, so that the limit on depth counts; all others are put
  * together from masks of their states.
@@ -271,7 +282,7 @@ skv_status skv_matcher_mask(skv_matcher *m, uint32_t *bits, size_t n_bits, skv_e
     memcpy(bits, shared->bits, skv_min_size(words, n_words) * sizeof *bits);
     if (n_bits % 32 != 0) bits[n_words - 1] &= (UINT32_C(1) << n_bits % 32) - 1;
     if (any_bit(bits, n_words) || place_now(m)->ends) return SKV_OK;
-    skv_parse_limit limit = shared->space.limit;
+    skv_parse_limit limit = limit_at(&shared->space, now(m)->place);
     return skv_fail(err, SKV_FULL, "grammar: no token fits: %s",
                     limit != SKV_LIMIT_NONE ? skv_parse_limit_text(limit)
                                             : "the vocabulary cannot spell what has to follow");
@@ -293,15 +304,11 @@ static void go_to(skv_matcher *m, uint32_t place, bool ended)
     if (m->n_past < SKV_MATCHER_ROLLBACK_MAX) m->n_past++;
 }
 
-/* Why a byte does not fit: a limit, or the grammar. At the limit on depth what would nest deeper
- * is not there any more, so that it looks like the grammar's will. */
+/* Why a byte does not fit: a limit, or the grammar. */
 static skv_status refuse_byte(const skv_parse_space *space, uint32_t place, size_t i, char byte,
                               skv_error *err)
 {
-    skv_parse_limit limit = space->limit;
-    if (limit == SKV_LIMIT_NONE && depth_of(space, place) >= SKV_PARSE_DEPTH_SOFT) {
-        limit = SKV_LIMIT_DEPTH;
-    }
+    skv_parse_limit limit = limit_at(space, place);
     if (limit != SKV_LIMIT_NONE) {
         return skv_fail(err, SKV_FULL, "grammar: byte %zu: %s", i, skv_parse_limit_text(limit));
     }

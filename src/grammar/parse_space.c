@@ -253,7 +253,8 @@ static uint32_t add_place(skv_parse_space *s, const skv_config *at, size_t n, ui
     if (n > 0) memmove(s->configs + s->n_configs, at, n * sizeof *at);
     uint32_t *head = &s->place_heads[hash & (s->n_heads - 1)];
     uint32_t made = (uint32_t)s->n_places++;
-    s->places[made] = (skv_place){(uint32_t)s->n_configs, (uint32_t)n, hash, *head, ends};
+    s->places[made] =
+        (skv_place){(uint32_t)s->n_configs, (uint32_t)n, hash, *head, ends, SKV_LIMIT_NONE};
     memset(s->next + made * s->g->n_classes, 0xff, s->g->n_classes * sizeof *s->next);
     s->n_configs += n;
     *head = made;
@@ -339,8 +340,11 @@ uint32_t skv_parse_step(skv_parse_space *s, uint32_t place, uint8_t byte)
         }
     }
     uint32_t next = take_place(s);
-    /* A result that a limit cut short holds for this call only. */
-    if (s->limit == SKV_LIMIT_NONE) {
+    /* What steps or memory cut short holds for this call only; the other limits hold always. */
+    if (s->limit == SKV_LIMIT_DEPTH || s->limit == SKV_LIMIT_CONFIGS) {
+        s->places[place].cut = (uint8_t)s->limit;
+    }
+    if (s->limit != SKV_LIMIT_STEPS && s->limit != SKV_LIMIT_MEMORY) {
         s->next[place * s->g->n_classes + s->g->classes[byte]] = next;
     }
     if (s->limit == SKV_LIMIT_NONE) s->limit = before;

@@ -56,6 +56,7 @@ typedef struct skv_place {
     uint32_t hash;
     uint32_t link; /* to the next position of the same hash; 0: none */
     bool ends;     /* the rule at the bottom may end here */
+    uint8_t cut;   /* skv_parse_limit that a step from here has met */
 } skv_place;
 
 /* What one step works with. */

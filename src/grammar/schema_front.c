@@ -119,7 +119,7 @@ static bool says_more_than(const json_t *node, const char *keyword)
 
 static skv_status compile_ref(skv_schema *s, const json_t *node, skv_expr *out)
 {
-    const json_t *target, *rest, *joined;
+    const json_t *target = NULL, *rest = NULL, *joined = NULL;
     bool plain = !says_more_than(node, "$ref");
     SKV_TRY(skv_schema_resolve(s, node, &target));
     if (find_rule(s, plain ? target : node, out)) return SKV_OK;

@@ -6,6 +6,7 @@
  * every set of properties that has been written. Names of undeclared properties are spelled
  * canonically, so that none can be a declared one in disguise.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +17,8 @@
 /* A level of nesting that the depth limit counts. */
 static skv_expr nesting_rule(skv_schema *s, const char *what, skv_expr expr)
 {
-    char name[SKV_RULE_NAME_MAX] = {0};
-    const char *path = s->path.size > 0 ? s->path.data : "/";
-    size_t n = strlen(what), n_path = strlen(path);
-    if (n_path > sizeof name - 1 - n) n_path = sizeof name - 1 - n;
-    memcpy(name, what, n);
-    memcpy(name + n, path, n_path);
+    char name[SKV_RULE_NAME_MAX];
+    (void)snprintf(name, sizeof name, "%s %.48s", what, s->path.size > 0 ? s->path.data : "/");
     uint32_t rule = skv_rule_declare(s->pool, name, strlen(name));
     skv_rule_define(s->pool, rule, expr);
     if (rule < s->pool->n_rules) s->pool->rules[rule].nests = true;
@@ -238,7 +235,7 @@ skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out)
                             ? add_properties(s, node, &o)
                             : skv_schema_fail(s, SKV_MEMORY, "no memory");
     if (status == SKV_OK) status = add_more(s, node, &o);
-    if (status == SKV_OK) *out = nesting_rule(s, "object ", join_members(s, &o));
+    if (status == SKV_OK) *out = nesting_rule(s, "object", join_members(s, &o));
     skv_free(o.properties);
     skv_free(o.names);
     return status;
@@ -310,6 +307,6 @@ skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out)
         return SKV_OK;
     }
     if (a.max > 0) SKV_TRY(compile_items(s, &a, &items));
-    *out = nesting_rule(s, "array ", skv_json_bracket(&s->rules, "[", items, a.min == 0, "]"));
+    *out = nesting_rule(s, "array", skv_json_bracket(&s->rules, "[", items, a.min == 0, "]"));
     return SKV_OK;
 }
