@@ -105,6 +105,7 @@ class CommandLineTest(CliTest):
             (("generate", m, "-p", "x", "--snapkv", "64,8,5"), ("--snapkv",)),
             (("generate", m, "-p", "x", "--threads", "0"), ("--threads",)),
             (("generate", m, "-p", "x", "--json=yes"), ("--json", "yes")),
+            (("generate", m, "-p", "x", "--regex", "a", "--json-object"), ("--json-object", "--regex")),
             (("score", m), ("--ids-file",)),
             (("tokenize", m, "--decode", "-p", "x"), ("--decode", "--ids-file")),
             (("tokenize", m, "--ids-file", "x"), ("--decode",)),
