@@ -84,7 +84,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static skv_data *open_mix(const fixture *f, const skv_train_data *sources, size_t n)
+static skv_data *open_fused(const fixture *f, const skv_train_data *sources, size_t n, double fuse)
 {
     const skv_data_options options = {.tokenizer = f->tokenizer,
                                       .vocab = skv_tokenizer_size(f->tokenizer),
@@ -92,11 +92,17 @@ static skv_data *open_mix(const fixture *f, const skv_train_data *sources, size_
                                       .n_sources = n,
                                       .rows = ROWS,
                                       .row_tokens = ROW,
+                                      .fuse = fuse,
                                       .seed = 3};
     skv_data *data = NULL;
     skv_error err = {0};
     if (skv_data_open(&options, &data, &err) != SKV_OK) fail_msg("%s", err.text);
     return data;
+}
+
+static skv_data *open_mix(const fixture *f, const skv_train_data *sources, size_t n)
+{
+    return open_fused(f, sources, n, 0);
 }
 
 static skv_data *open_all(const fixture *f)
@@ -158,6 +164,67 @@ static void a_run_goes_on(void **state)
     assert_int_equal(b.restore(b.ctx, saved, NULL), SKV_ARGUMENT);
     skv_data_close(whole);
     skv_data_close(cut);
+}
+
+/* Some rows are one range of positions; ids and targets are those of rows that are not. */
+static void some_rows_are_fused(void **state)
+{
+    const fixture *f = *state;
+    const skv_train_data source = {.file = f->lines, .weight = 1};
+    skv_data *data[] = {open_mix(f, &source, 1), open_fused(f, &source, 1, 0.25),
+                        open_fused(f, &source, 1, 1)};
+    skv_train_batch b[3];
+    size_t n_fused = 0;
+    for (int k = 0; k < 50; k++) {
+        for (size_t i = 0; i < 3; i++) {
+            const skv_batch_source s = skv_data_source(data[i]);
+            next(s, &b[i]);
+            assert_memory_equal(b[i].ids, b[0].ids, TOKENS * sizeof b[0].ids[0]);
+            assert_memory_equal(b[i].targets, b[0].targets, TOKENS * sizeof b[0].ids[0]);
+        }
+        for (size_t row = 0; row < ROWS; row++) {
+            const size_t at = row * ROW, n = ROW * sizeof b[0].positions[0];
+            const bool fused = memcmp(b[1].positions + at, b[2].positions + at, n) == 0;
+            const skv_train_batch *same = &b[fused ? 2 : 0];
+            assert_memory_equal(b[1].positions + at, same->positions + at, n);
+            assert_memory_equal(b[1].doc_start + at, same->doc_start + at, n);
+            for (size_t i = at; i < at + ROW / 2; i++) {
+                assert_int_equal(b[2].positions[i], i - at);
+                assert_int_equal(b[2].doc_start[i], at);
+            }
+            n_fused += fused;
+        }
+    }
+    assert_in_range(n_fused, 30, 70); /* of 200 */
+    for (size_t i = 0; i < 3; i++) skv_data_close(data[i]);
+}
+
+/* What is learnt is the source's to say; a conversation without an answer teaches no token. */
+static void tokens_are_learnt_as_told(void **state)
+{
+    const fixture *f = *state;
+    static const skv_train_learn learn[] = {SKV_LEARN_NONE, SKV_LEARN_ANSWERS, SKV_LEARN_ALL};
+    size_t n[3] = {0};
+    for (size_t k = 0; k < 3; k++) {
+        const skv_train_data source = {.file = f->lines, .weight = 1, .learn = learn[k]};
+        skv_data *data = open_mix(f, &source, 1);
+        skv_train_batch b;
+        next(skv_data_source(data), &b);
+        for (size_t i = 0; i < TOKENS; i++) n[k] += b.targets[i] >= 0;
+        skv_data_close(data);
+    }
+    assert_int_equal(n[0], 0);
+    assert_true(n[1] > TOKENS / 8 && n[1] < n[2] && n[2] > TOKENS * 3 / 4);
+    skv_data_writer w;
+    skv_data_tokens tokens = {.loss = NULL};
+    static const char line[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a tale\"}]}";
+    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, skv_tokenizer_size(f->tokenizer), NULL),
+                     SKV_OK);
+    assert_int_equal(skv_data_put_json(&w, line, sizeof line - 1, "line", &tokens, NULL), SKV_OK);
+    assert_true(tokens.ids.n > 2);
+    for (size_t i = 0; i < tokens.ids.n; i++) assert_int_equal(tokens.loss[i], 0);
+    skv_data_tokens_release(&tokens);
+    skv_data_writer_release(&w);
 }
 
 /* An epoch of a text is all of it, once: the words are all different. */
@@ -289,6 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_are_apart),        cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(some_rows_are_fused),        cmocka_unit_test(tokens_are_learnt_as_told),
         cmocka_unit_test(an_epoch_is_the_whole_text), cmocka_unit_test(shuffles_are_permutations),
         cmocka_unit_test(turns_follow_the_template),  cmocka_unit_test(refuses),
     };

@@ -68,7 +68,8 @@ static void reads_a_recipe(void **state)
     assert_int_equal(r.options.stages[0].n_data, 2);
     assert_string_equal(r.options.stages[0].data[0].documents.tasks, "stage:copy");
     assert_int_equal(r.options.stages[0].data[0].documents.tokens_max, 256);
-    assert_true(r.options.stages[0].data[1].loss_all && !r.options.stages[0].data[0].loss_all);
+    assert_int_equal(r.options.stages[0].data[1].learn, SKV_LEARN_ALL);
+    assert_int_equal(r.options.stages[0].data[0].learn, SKV_LEARN_ANSWERS);
     assert_int_equal(r.options.stages[1].n_data, 1);
     assert_string_equal(r.options.stages[1].data[0].file, "other.jsonl");
     assert_int_equal(skv_recipe_set(&r, "lr", "5%", NULL), SKV_OK);
@@ -80,11 +81,20 @@ static void reads_a_recipe(void **state)
     assert_int_equal(skv_recipe_add_data(&r, "{file: b, loss: all}", NULL), SKV_OK);
     assert_int_equal(r.options.stages[1].n_data, 3);
     assert_true(r.options.stages[0].data[0].weight > 1.9);
-    assert_true(r.options.stages[0].data[2].loss_all);
+    assert_true(r.options.stages[0].data[2].learn == SKV_LEARN_ALL);
     assert_int_equal(skv_recipe_set(&r, "stages", "[{steps: 5}]", NULL), SKV_OK);
     assert_int_equal(r.options.n_stages, 1);
     assert_int_equal(r.options.stages[0].n_data, 3);
     assert_int_equal(skv_recipe_add_data(&r, "{file: b, wait: 1}", NULL), SKV_ARGUMENT);
+    assert_int_equal(skv_recipe_set(&r, "data", "self:2M", NULL), SKV_OK);
+    assert_int_equal(r.options.stages[0].data[0].self_tokens, 2000000);
+    const char *const own = "{self: 1K, temperature: 0.5, begin: b.txt, loss: none}";
+    assert_int_equal(skv_recipe_add_data(&r, own, NULL), SKV_OK);
+    assert_true(r.options.stages[0].data[1].temperature < 0.6);
+    assert_int_equal(r.options.stages[0].data[1].learn, SKV_LEARN_NONE);
+    assert_int_equal(skv_recipe_add_data(&r, "{self: 1K, file: a}", NULL), SKV_ARGUMENT);
+    assert_int_equal(skv_recipe_set(&r, "fuse", "10%", NULL), SKV_OK);
+    assert_true(r.options.stages[0].fuse > 0.099);
     skv_recipe_release(&r);
 }
 
@@ -116,7 +126,7 @@ static void names_mistakes(void **state)
         {"loss: mse\n", "r.yaml:1: loss: 'mse' is none of kl|lm"},
         {"seed: 1\nseed: 2\n", "r.yaml:2: seed: given twice"},
         {"seed: [1]\n", "r.yaml:1: seed: not one value"},
-        {"data:\n  - weight: 2\n", "r.yaml:2: data: give one of file, generate"},
+        {"data:\n  - weight: 2\n", "r.yaml:2: data: give one of file, generate, self"},
         {"data:\n  - {file: a, wait: 2}\n", "r.yaml:2: wait: unknown key"},
         {"stages:\n  - {model: x}\n", "r.yaml:2: model: unknown key"},
         {"stages: []\n", "r.yaml:1: stages: a list of 1 to 16"},

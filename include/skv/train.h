@@ -53,12 +53,25 @@ typedef struct skv_train_progress {
 
 enum { SKV_TRAIN_STAGES_MAX = 16, SKV_TRAIN_DATA_MAX = 7 };
 
+/* Which tokens of a source have a loss at the head. All others have the hidden loss alone. */
+typedef enum skv_train_learn {
+    SKV_LEARN_ANSWERS, /* answers of conversations, and all of other texts */
+    SKV_LEARN_ALL,
+    SKV_LEARN_NONE
+} skv_train_learn;
+
 /* Where documents come from. */
 typedef struct skv_train_data {
     const char *file; /* text, .jsonl, token ids (.u16, .u32, .json); NULL: generated */
     skv_documents_options documents; /* of generated ones; tokens_max 0: the sequence */
     double weight;                   /* share of the tokens, among all weights */
-    bool loss_all;                   /* every token is learnt, not the answers alone */
+    skv_train_learn learn;
+
+    /* Text that the teacher writes itself (skv/self_text.h). Whoever starts a run has it written
+     * first, and puts it into `file`. */
+    uint64_t self_tokens; /* 0: none */
+    double temperature;   /* it is sampled with */
+    const char *begin;    /* file whose lines begin its documents; NULL: nothing but BOS */
 } skv_train_data;
 
 /* A part of a run: what may change from one to the next. Each has a schedule of its own. */
@@ -67,6 +80,7 @@ typedef struct skv_train_stage {
     size_t seq;                /* tokens of a sequence */
     size_t rows;               /* sequences of a batch */
     size_t accumulate;         /* batches of a step */
+    double fuse;               /* share of the rows whose documents see those before them */
     double rate, warmup_share; /* warm-up steps as a share of the stage's */
     double final_share;        /* of the rate, that the schedule ends with */
     skv_train_schedule schedule;

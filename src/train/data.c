@@ -21,7 +21,8 @@ enum {
 typedef struct source {
     skv_data_kind kind;
     double weight;
-    bool loss_all;
+    skv_train_learn learn;
+    int32_t begin; /* the token that begins documents within a piece of a file; -1: none */
     skv_data_file file;
     skv_documents *documents; /* owned; GENERATED */
     uint64_t position;        /* of the next document */
@@ -35,7 +36,8 @@ struct skv_data {
     size_t n_sources;
     size_t rows, row_tokens;
     bool once;
-    uint64_t n_batches;
+    double fuse;
+    uint64_t seed, n_batches;
     size_t *used;           /* owned; [rows] tokens of a row that are taken */
     int32_t *ids, *targets; /* owned; [rows * row_tokens] */
     uint32_t *positions, *doc_start;
@@ -101,18 +103,28 @@ static skv_status count_turns(const skv_data_writer *w, skv_documents *documents
     return status;
 }
 
+/* What the teacher's own documents begin with. */
+static int32_t begin_of(const skv_tokenizer *tokenizer)
+{
+    const int32_t bos = skv_tokenizer_bos(tokenizer);
+    return bos >= 0 ? bos : skv_tokenizer_eos(tokenizer);
+}
+
 static skv_status open_source(skv_data *data, const skv_train_data *o, uint64_t seed,
                               skv_error *err)
 {
     source *s = &data->sources[data->n_sources];
     const skv_data_kind kind = o->file ? skv_data_kind_of(o->file) : SKV_DATA_GENERATED;
-    *s = (source){.kind = kind, .weight = o->weight, .loss_all = o->loss_all};
+    *s = (source){.kind = kind, .weight = o->weight, .learn = o->learn, .begin = -1};
     SKV_REQUIRE(isfinite(o->weight) && o->weight > 0, err, SKV_RANGE,
                 "data: source %zu: weight %g, expected more than 0", data->n_sources, o->weight);
     SKV_REQUIRE(data->writer.tokenizer || !needs_tokenizer(kind), err, SKV_UNSUPPORTED,
                 "%s: the model brings no tokenizer, so its data are token ids",
                 o->file ? o->file : "data: generated documents");
+    SKV_REQUIRE(o->file || o->self_tokens == 0, err, SKV_ARGUMENT,
+                "data: source %zu: the teacher's own text has not been written", data->n_sources);
     data->n_sources++;
+    if (o->self_tokens > 0 && data->writer.tokenizer) s->begin = begin_of(data->writer.tokenizer);
     if (kind != SKV_DATA_GENERATED) {
         return skv_data_file_open(o->file, form_of(kind), seed, &s->file, err);
     }
@@ -163,6 +175,8 @@ skv_status skv_data_open(const skv_data_options *o, skv_data **out, skv_error *e
     data->rows = o->rows;
     data->row_tokens = o->row_tokens;
     data->once = o->once;
+    data->fuse = o->fuse;
+    data->seed = o->seed;
     skv_document_init(&data->doc);
     skv_status status = open_all(data, o, err);
     if (status != SKV_OK) {
@@ -264,21 +278,52 @@ static skv_status check_ids(const skv_data *data, const source *s, skv_error *er
     return SKV_OK;
 }
 
+/* Whether token i of the document at hand is one to learn. After the token that ends a document
+ * there is nothing to say of the next. */
+static bool is_learnt(const skv_data *data, const source *s, size_t i)
+{
+    const int32_t *ids = data->tokens.ids.data;
+    if (s->begin >= 0 && ids[i] == s->begin &&
+        ids[i - 1] == skv_tokenizer_eos(data->writer.tokenizer)) {
+        return false;
+    }
+    switch (s->learn) {
+    case SKV_LEARN_ALL: return true;
+    case SKV_LEARN_NONE: return false;
+    case SKV_LEARN_ANSWERS: break;
+    }
+    return data->tokens.loss[i] != 0;
+}
+
 /* Copies the document at hand into the first row that holds it. */
 static void place(skv_data *data, source *s)
 {
     const size_t n = data->tokens.ids.n, row = row_with(data, n);
     const size_t start = row * data->row_tokens + data->used[row];
     const int32_t *ids = data->tokens.ids.data;
+    size_t first = 0;
     for (size_t i = 0; i < n; i++) {
-        const bool learnt = i + 1 < n && (s->loss_all || data->tokens.loss[i + 1]);
+        if (s->begin >= 0 && ids[i] == s->begin) first = i;
         data->ids[start + i] = ids[i];
-        data->targets[start + i] = learnt ? ids[i + 1] : -1;
-        data->positions[start + i] = (uint32_t)i;
-        data->doc_start[start + i] = (uint32_t)start;
+        data->targets[start + i] = i + 1 < n && is_learnt(data, s, i + 1) ? ids[i + 1] : -1;
+        data->positions[start + i] = (uint32_t)(i - first);
+        data->doc_start[start + i] = (uint32_t)(start + first);
     }
     data->used[row] += n;
     s->n_tokens += n;
+}
+
+/* Which rows are fused is a function of the seed and the row's index in the run. */
+static void fuse_rows(skv_data *data)
+{
+    for (size_t row = 0; row < data->rows; row++) {
+        const uint64_t drawn = skv_mix64(data->seed ^ skv_mix64(data->n_batches * data->rows + row));
+        if ((double)(drawn >> 11) * 0x1p-53 >= data->fuse) continue;
+        for (size_t i = 0; i < data->used[row]; i++) {
+            data->positions[row * data->row_tokens + i] = (uint32_t)i;
+            data->doc_start[row * data->row_tokens + i] = (uint32_t)(row * data->row_tokens);
+        }
+    }
 }
 
 /* What is left of a row: tokens that see only themselves and teach nothing. */
@@ -320,6 +365,7 @@ static skv_status next_batch(void *ctx, skv_train_batch *batch, skv_error *err)
                     s->file.path ? s->file.path : "data", EMPTY_MAX);
         if (!empty) place(data, s);
     }
+    fuse_rows(data);
     pad(data);
     data->n_batches++;
     *batch = (skv_train_batch){.n_tokens = data->rows * data->row_tokens,

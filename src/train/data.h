@@ -1,6 +1,7 @@
 /*
  * Training data: documents from several sources, mixed by weight and packed into batches of rows.
- * A document never crosses a row, sees only itself, and its positions begin at 0.
+ * A document never crosses a row, sees only itself (but in fused rows), and its positions begin
+ * at 0.
  *
  * What comes is a function of the options and of one counter and one token count a source, so a
  * run can be continued, and threads play no part.
@@ -34,6 +35,8 @@ typedef struct skv_data_options {
     const skv_train_data *sources;  /* at most SKV_TRAIN_DATA_MAX */
     size_t n_sources;
     size_t rows, row_tokens; /* a batch is rows * row_tokens tokens */
+    double fuse; /* share of the rows that keep one range of positions: their documents attend to
+                  * those before them, long examples made of short ones */
     uint64_t seed;
     bool once; /* files end: what is left of the last rows is filled up */
 } skv_data_options;

@@ -304,7 +304,12 @@ static skv_status put_messages(const skv_data_writer *w, const json_t *messages,
         if (!role || strcmp(role, "assistant") != 0) continue;
         status = put_message(w, messages, i, &whole, &at, out, err);
     }
-    skv_buf_release(&whole); /* what follows the last answer teaches nothing */
+    /* What follows the last answer teaches nothing. Without one the text is there to be read: only
+     * the hidden loss has terms of it. */
+    if (status == SKV_OK && at == 0) {
+        status = put(w, whole.data, whole.size, true, false, out, err);
+    }
+    skv_buf_release(&whole);
     return status;
 }
 

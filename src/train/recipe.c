@@ -123,6 +123,8 @@ static const key_row rows[] = {
     ROW("steps", "N", STAGE(steps), KEY_COUNT, 0, 1e12, "steps of training"),
     ROW("seq", "T", STAGE(seq), KEY_SIZE, 16, 1 << 20, "tokens of a sequence"),
     ROW("rows", "B", STAGE(rows), KEY_SIZE, 1, 1 << 20, "sequences of a batch"),
+    ROW("fuse", "P", STAGE(fuse), KEY_NUMBER, 0, 1,
+        "share of the rows whose documents see those before them"),
     ROW("accumulate", "N", STAGE(accumulate), KEY_SIZE, 1, 1 << 16, "batches of a step"),
     ROW("lr", "X", STAGE(rate), KEY_NUMBER, 0, 100, "learning rate"),
     ROW("warmup", "X", STAGE(warmup_share), KEY_NUMBER, 0, 1, "share of the steps that warm up"),
@@ -133,7 +135,10 @@ static const key_row rows[] = {
     ROW("file", "FILE", DATA(file), KEY_TEXT, 0, 0, "text, .jsonl, .u16, .u32 or .json ids"),
     ROW("generate", "TASKS", DATA(documents.tasks), KEY_TEXT, 0, 0, "generated documents"),
     ROW("weight", "X", DATA(weight), KEY_NUMBER, 1e-9, 1e9, "share of the tokens"),
-    ROW("loss", "answers|all", DATA(loss_all), KEY_EITHER, 0, 0, "which tokens are learnt"),
+    ROW("self", "N", DATA(self_tokens), KEY_COUNT, 1, 1e12, "tokens that the teacher writes"),
+    ROW("temperature", "T", DATA(temperature), KEY_NUMBER, 0, 100, "it writes with"),
+    ROW("begin", "FILE", DATA(begin), KEY_TEXT, 0, 0, "lines that its documents begin with"),
+    ROW("loss", "answers|all|none", DATA(learn), KEY_CHOICE, 0, 0, "which tokens are learnt"),
     ROW("tokens-min", "N", DATA(documents.tokens_min), KEY_SIZE, 32, 1 << 20, "shortest document"),
     ROW("tokens-max", "N", DATA(documents.tokens_max), KEY_SIZE, 0, 1 << 20,
         "longest document; 0: the sequence"),
@@ -347,9 +352,11 @@ static skv_status read_source(const reading *in, skv_train_stage *stage, const y
     skv_train_data *data = &stage->data[stage->n_data++];
     *data = skv_train_data_default(NULL);
     SKV_TRY(each_key(in, node, data, data_key));
-    if (!data->file == !data->documents.tasks) {
+    const int n_given = (data->file != NULL) + (data->documents.tasks != NULL) +
+                        (data->self_tokens > 0);
+    if (n_given != 1) {
         return at_line(in, node,
-                       skv_fail(in->err, SKV_ARGUMENT, "data: give one of file, generate"));
+                       skv_fail(in->err, SKV_ARGUMENT, "data: give one of file, generate, self"));
     }
     return SKV_OK;
 }
@@ -509,14 +516,21 @@ static skv_status add_written_data(const reading *in, const yaml_node_t *root)
 
 skv_status skv_recipe_add_data(skv_recipe *r, const char *value, skv_error *err)
 {
-    static const char generate[] = "generate:";
+    /* How a value that is no file begins, and the key it then is. */
+    static const char *const made[][2] = {{"generate:", "generate"}, {"self:", "self"}};
     if (*value == '{' || *value == '[') {
         return with_yaml(value, strlen(value), "data", r, add_written_data, err);
     }
-    const bool made = strncmp(value, generate, sizeof generate - 1) == 0;
-    const key_row *row = find_key(HOME_DATA, made ? "generate" : "file");
+    const char *key = "file";
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        const size_t n = strlen(made[i][0]);
+        if (strncmp(value, made[i][0], n) != 0) continue;
+        key = made[i][1];
+        value += n;
+        break;
+    }
     skv_train_data data = skv_train_data_default(NULL);
-    SKV_TRY(set_value(r, row, made ? value + sizeof generate - 1 : value, &data, err));
+    SKV_TRY(set_value(r, find_key(HOME_DATA, key), value, &data, err));
     return add_data(r, &data, err);
 }
 

@@ -74,10 +74,17 @@ static json_t *data_json(const skv_train_data *d)
 {
     const skv_documents_options *o = &d->documents;
     json_t *object = json_object();
-    put(object, d->file ? "file" : "generate", json_string(d->file ? d->file : o->tasks));
+    static const char *const learn[] = {"answers", "all", "none"};
+    const bool self = d->self_tokens > 0;
+    if (!self) put(object, d->file ? "file" : "generate", json_string(d->file ? d->file : o->tasks));
     put(object, "weight", json_real(d->weight));
-    put(object, "loss", json_string(d->loss_all ? "all" : "answers"));
-    if (d->file) return object;
+    put(object, "loss", json_string(learn[d->learn]));
+    if (self) {
+        put(object, "self", integer(d->self_tokens));
+        put(object, "temperature", json_real(d->temperature));
+        if (d->begin) put(object, "begin", json_string(d->begin));
+    }
+    if (d->file || self) return object;
     put(object, "tokens-min", integer(o->tokens_min));
     put(object, "tokens-max", integer(o->tokens_max));
     put(object, "questions", integer(o->questions_max));
@@ -92,6 +99,7 @@ static json_t *stage_json(const skv_train_stage *s)
     put(object, "seq", integer(s->seq));
     put(object, "rows", integer(s->rows));
     put(object, "accumulate", integer(s->accumulate));
+    if (s->fuse > 0) put(object, "fuse", json_real(s->fuse));
     put(object, "lr", json_real(s->rate));
     put(object, "warmup", json_real(s->warmup_share));
     put(object, "final-lr", json_real(s->final_share));
@@ -258,7 +266,7 @@ static skv_status fail_changed(const char *path, const char *key, const json_t *
 }
 
 /* Looks for the first value that differs; `key` names the two. */
-static skv_status compare(const char *path, const char *key, const json_t *then, json_t *now,
+static skv_status compare(const char *path, const char *key, json_t *then, json_t *now,
                           skv_error *err)
 {
     const bool both_objects = json_is_object(then) && json_is_object(now);
@@ -276,9 +284,13 @@ static skv_status compare(const char *path, const char *key, const json_t *then,
     }
     json_object_foreach(now, name, value)
     {
-        const json_t *other = json_object_get(then, name);
+        json_t *other = json_object_get(then, name);
         SKV_REQUIRE(other, err, SKV_ARGUMENT, "%s: made without %s", path, name);
         SKV_TRY(compare(path, name, other, value, err));
+    }
+    json_object_foreach(then, name, value)
+    {
+        SKV_REQUIRE(json_object_get(now, name), err, SKV_ARGUMENT, "%s: made with %s", path, name);
     }
     return SKV_OK;
 }
@@ -288,7 +300,7 @@ static skv_status same_options(const skv_trainer *t, const json_t *root, const c
                                skv_error *err)
 {
     json_t *now = skv_checkpoint_options(t);
-    const json_t *then = json_object_get(root, "options");
+    json_t *then = json_object_get(root, "options");
     const skv_status status = then ? compare(path, "options", then, now, err)
                                    : skv_fail(err, SKV_FORMAT, "%s: options: missing", path);
     json_decref(now);

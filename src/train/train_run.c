@@ -8,7 +8,7 @@
 
 skv_train_data skv_train_data_default(const char *file)
 {
-    skv_train_data data = {.file = file, .weight = 1, .documents = skv_documents_default()};
+    skv_train_data data = {.file = file, .weight = 1, .temperature = 1, .documents = skv_documents_default()};
     data.documents.tokens_min = 64;
     data.documents.tokens_max = 0;
     return data;
@@ -105,6 +105,7 @@ static skv_status open_stage(void *ctx, size_t i_stage, skv_batch_source *out, s
                                    .n_sources = stage->n_data,
                                    .rows = stage->rows,
                                    .row_tokens = stage->seq,
+                                   .fuse = stage->fuse,
                                    .seed = skv_mix64(o->seed) + i_stage};
     SKV_TRY(skv_data_open(&data, &d->data, err));
     *out = skv_data_source(d->data);
