@@ -76,12 +76,13 @@ static int dry_run(const skv_train_options *options)
     printf("%-24s %10.3f M\n", "parameters", (double)c.parameters * 1e-6);
     printf("%-24s %10.3f M\n", "trained", (double)c.trainable * 1e-6);
     print_bytes("weights (f32)", c.weight_bytes);
+    print_bytes("frozen weights, packed", c.packed_bytes);
     print_bytes("gradients", c.gradient_bytes);
     print_bytes("optimiser", c.optimiser_bytes);
     print_bytes("teacher's copies", c.teacher_bytes);
     print_bytes("activations", c.activation_bytes);
     print_bytes("working memory", c.scratch_bytes);
-    print_bytes("together", c.weight_bytes + c.gradient_bytes + c.optimiser_bytes +
+    print_bytes("together", c.weight_bytes + c.packed_bytes + c.gradient_bytes + c.optimiser_bytes +
                                 c.teacher_bytes + c.activation_bytes + c.scratch_bytes);
     printf("%-24s %10zu\n", "tokens a step", c.tokens);
     printf("%-24s %10.1f GFLOP\n", "arithmetic a step", c.step_flops * 1e-9);

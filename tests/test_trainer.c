@@ -21,6 +21,7 @@
 #include "format/source.h"
 #include "skv/skv.h"
 #include "skv/train.h"
+#include "train/trainer.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -362,12 +363,54 @@ static void test_plan(void **state)
     assert_true(cost.step_flops > 1e6);
 }
 
+/* A plan says what a run then takes, and is made without it. */
+static void check_plan(const skv_train_options *o)
+{
+    skv_trainer t;
+    skv_error err;
+    skv_train_cost plan, real;
+    if (skv_train_plan(o, &plan, &err) != SKV_OK) fail_msg("%s", err.text);
+    if (skv_trainer_open(&t, o, &err) != SKV_OK) fail_msg("%s", err.text);
+    skv_trainer_count(&t, &real);
+    assert_memory_equal(&plan, &real, sizeof plan);
+    assert_non_null(t.opt.m);
+    skv_trainer_close(&t);
+    if (skv_trainer_plan(&t, o, &err) != SKV_OK) fail_msg("%s", err.text);
+    const skv_params *params = skv_net_params(t.net);
+    assert_true(!params->weights && !params->grads && !params->copies && !t.opt.m);
+    skv_trainer_close(&t);
+}
+
+static void test_plan_is_what_a_run_takes(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    static const skv_train_part parts[] = {SKV_TRAIN_QKV, SKV_TRAIN_DEEP, SKV_TRAIN_ALL};
+    record r = {.stop_at = 0};
+    for (size_t i = 0; i < 12; i++) {
+        skv_train_options o = distill(f, &data, f->out[0], &r);
+        o.part = parts[i % 3];
+        o.f32 = i / 3 % 2;
+        o.loss = i / 6 ? SKV_TRAIN_LM : SKV_TRAIN_KL;
+        if (i % 2) o.model = MODELS "qwen3-swiftkv-g1";
+        if (i % 2) o.kv_layers = o.group = 0;
+        split(&o);
+        check_plan(&o);
+        o.task = SKV_TRAIN_SCRATCH;
+        if (i % 2 == 0 && o.part == SKV_TRAIN_ALL && o.loss == SKV_TRAIN_LM) check_plan(&o);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_is_exact), cmocka_unit_test(test_resume_wants_the_same_run),
-        cmocka_unit_test(test_output),          cmocka_unit_test(test_drop_teacher),
-        cmocka_unit_test(test_delta),           cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_from_scratch),    cmocka_unit_test(test_plan)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume_is_exact),
+                                       cmocka_unit_test(test_resume_wants_the_same_run),
+                                       cmocka_unit_test(test_output),
+                                       cmocka_unit_test(test_drop_teacher),
+                                       cmocka_unit_test(test_delta),
+                                       cmocka_unit_test(test_not_finite),
+                                       cmocka_unit_test(test_from_scratch),
+                                       cmocka_unit_test(test_plan),
+                                       cmocka_unit_test(test_plan_is_what_a_run_takes)};
     return cmocka_run_group_tests(tests, start, finish);
 }

@@ -44,8 +44,8 @@ SKV_CHECKED skv_status skv_recipe_read(const char *path, skv_recipe *recipe, skv
 SKV_CHECKED skv_status skv_recipe_parse(const char *text, size_t n, const char *name,
                                         skv_recipe *recipe, skv_error *err);
 /** Sets one key by hand, for the run or for all of its stages. `data` takes "FILE",
- * "generate:TASKS", "self:TOKENS", or what a recipe has there, "{file: FILE, weight: 2}"; it replaces what there
- * was. `stages` takes a list as a recipe has it. */
+ * "generate:TASKS", "self:TOKENS", or what a recipe has there, "{file: FILE, weight: 2}"; it
+ * replaces what there was. `stages` takes a list as a recipe has it. */
 SKV_CHECKED skv_status skv_recipe_set(skv_recipe *recipe, const char *key, const char *value,
                                       skv_error *err);
 /** `data` beside what there is. */

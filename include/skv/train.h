@@ -138,7 +138,9 @@ SKV_API skv_train_data skv_train_data_default(const char *file);
 /* What a run will take. */
 typedef struct skv_train_cost {
     uint64_t parameters, trainable;
-    size_t weight_bytes, gradient_bytes, optimiser_bytes, teacher_bytes;
+    size_t weight_bytes; /* f32: what is trained, and small or unpacked frozen weights */
+    size_t packed_bytes; /* frozen weights in the form of their products */
+    size_t gradient_bytes, optimiser_bytes, teacher_bytes;
     size_t activation_bytes; /* kept for the backward pass */
     size_t scratch_bytes;
     size_t tokens;     /* of a step of the largest stage */
@@ -146,7 +148,7 @@ typedef struct skv_train_cost {
     double run_tokens, run_flops;
 } skv_train_cost;
 
-/** What a run would take; no step is taken and no data is read. */
+/** What a run would take, from the model's configuration: no weights or data are read. */
 SKV_CHECKED skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
                                       skv_error *err);
 

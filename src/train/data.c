@@ -317,7 +317,8 @@ static void place(skv_data *data, source *s)
 static void fuse_rows(skv_data *data)
 {
     for (size_t row = 0; row < data->rows; row++) {
-        const uint64_t drawn = skv_mix64(data->seed ^ skv_mix64(data->n_batches * data->rows + row));
+        const uint64_t drawn =
+            skv_mix64(data->seed ^ skv_mix64(data->n_batches * data->rows + row));
         if ((double)(drawn >> 11) * 0x1p-53 >= data->fuse) continue;
         for (size_t i = 0; i < data->used[row]; i++) {
             data->positions[row * data->row_tokens + i] = (uint32_t)i;

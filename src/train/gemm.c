@@ -187,13 +187,24 @@ static void pack_pieces(void *arg, size_t i_panel, size_t i_thread)
     }
 }
 
+static skv_gemm_packed packed_layout(const skv_gemm *gemm, size_t N, size_t K)
+{
+    skv_gemm_packed p = {.n_pieces = skv_ceil_div(K, KC)};
+    p.panel_bytes = skv_round_up(gemm->mm->w_bytes(skv_min_size(KC, K)), SKV_ALIGN);
+    p.n_bytes = skv_ceil_div(N, gemm->mm->nr) * p.n_pieces * p.panel_bytes;
+    return p;
+}
+
+size_t skv_gemm_packed_bytes(const skv_gemm *gemm, size_t n_columns, size_t depth)
+{
+    return packed_layout(gemm, n_columns, depth).n_bytes;
+}
+
 skv_status skv_gemm_pack(skv_gemm *gemm, const skv_gemm_args *args, skv_gemm_packed *out,
                          skv_error *err)
 {
     size_t n_panels = skv_ceil_div(args->N, gemm->mm->nr);
-    skv_gemm_packed p = {.n_pieces = skv_ceil_div(args->K, KC)};
-    p.panel_bytes = skv_round_up(gemm->mm->w_bytes(skv_min_size(KC, args->K)), SKV_ALIGN);
-    p.n_bytes = n_panels * p.n_pieces * p.panel_bytes;
+    skv_gemm_packed p = packed_layout(gemm, args->N, args->K);
     p.panels = skv_map_zero(p.n_bytes);
     SKV_REQUIRE(p.panels, err, SKV_MEMORY, "products: no memory for %zu packed bytes", p.n_bytes);
     pack_job j = {gemm, args, &p};

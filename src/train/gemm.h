@@ -47,6 +47,8 @@ void skv_gemm_free(skv_gemm *gemm);
 /** Bytes of its working memory. */
 size_t skv_gemm_bytes(const skv_gemm *gemm);
 
+/** Bytes of op(B) [K, N] packed. */
+size_t skv_gemm_packed_bytes(const skv_gemm *gemm, size_t n_columns, size_t depth);
 /** Packs op(B) of such products: b, ldb, b_t, N and K are read. */
 SKV_MUST_CHECK skv_status skv_gemm_pack(skv_gemm *gemm, const skv_gemm_args *args,
                                         skv_gemm_packed *out, skv_error *err);

@@ -52,6 +52,15 @@ static bool plan_layers(skv_net *net)
     return copies;
 }
 
+/* Frozen matrices that net_pack packs need no f32 form beside it. */
+static void leave_on_file(skv_net *net, const skv_source *source)
+{
+    for (size_t i = 0; source && net->options.bf16 && i < net->params.n; i++) {
+        skv_param *p = &net->params.at[i];
+        if (!p->trainable && !p->vector) p->file = skv_source_find(source, p->name);
+    }
+}
+
 static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
 {
     unsigned features = skv_cpu_detect();
@@ -66,8 +75,13 @@ static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
     SKV_TRY(net_describe(net, err));
     net->kv_from = net->options.student ? net->config->kv_layers : net->config->n_layers;
     bool copies = plan_layers(net);
-    SKV_TRY(skv_params_allocate(&net->params, copies, err));
-    SKV_TRY(net_load(net, source, err));
+    leave_on_file(net, source);
+    if (net->options.plan) {
+        skv_params_count(&net->params, copies);
+    } else {
+        SKV_TRY(skv_params_allocate(&net->params, copies, err));
+        SKV_TRY(net_load(net, source, err));
+    }
     SKV_TRY(net_pack(net, err));
     return net_memory_take(net, err);
 }
@@ -113,10 +127,12 @@ skv_pool *skv_net_pool(skv_net *net)
     return net->pool;
 }
 
-size_t skv_net_bytes(const skv_net *net, size_t *kept)
+skv_net_bytes skv_net_count_bytes(const skv_net *net)
 {
-    if (kept) *kept = net->n_kept * sizeof(float);
-    return net->n_memory * sizeof(float) + net->packed_bytes + skv_gemm_bytes(net->gemm);
+    size_t scratch = (net->n_memory - net->n_kept) * sizeof(float);
+    return (skv_net_bytes){.kept = net->n_kept * sizeof(float),
+                           .packed = net->packed_bytes,
+                           .scratch = scratch + skv_gemm_bytes(net->gemm)};
 }
 
 size_t skv_net_count(const skv_net *net, const skv_train_batch *batch)
@@ -167,7 +183,8 @@ double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
             grads += 2.0 * (double)skv_param_size(p);
     }
     double head = 2.0 * (double)skv_param_size(net->head.w);
-    head *= 2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head.w->grad ? 1.0 : 0.0);
+    head *=
+        2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head.w->trainable ? 1.0 : 0.0);
     return n * (sum + grads) + (double)n_loss * head;
 }
 
@@ -203,19 +220,20 @@ static void set_angles(skv_net *net, const skv_train_batch *b)
 }
 
 /* The teacher's pass: leaves x_l, x_{L-1} and norm(x_L) where the student's pass wants them. */
-static void run_teacher(skv_net *net, const skv_train_batch *batch)
+static skv_status run_teacher(skv_net *net, const skv_train_batch *batch, skv_error *err)
 {
     net_pass p = {.net = net, .batch = batch, .teacher = true};
     size_t L = net->config->n_layers, n = batch->n_tokens * net->config->hidden;
-    net_embed(&p, net_boundary(&p, 0));
+    SKV_TRY(net_embed(&p, net_boundary(&p, 0), err));
     net_forward(&p, 0, net->teacher_from);
     net_copy(net, net->x_shared, net_boundary(&p, net->teacher_from), n);
     net_forward(&p, net->teacher_from, L - 1);
     net_copy(net, net->hidden_t, net_boundary(&p, L - 1), n);
     net_forward(&p, L - 1, L);
-    if (net->options.loss != SKV_LOSS_KL) return;
+    if (net->options.loss != SKV_LOSS_KL) return SKV_OK;
     net_norm(net, net->final_t, net->x_last, net->final_norm->teacher, batch->n_tokens,
              net->config->hidden);
+    return SKV_OK;
 }
 
 skv_status skv_net_run(skv_net *net, const skv_train_batch *batch, const skv_net_scale *scale,
@@ -228,11 +246,11 @@ skv_status skv_net_run(skv_net *net, const skv_train_batch *batch, const skv_net
     net_pass p = {.net = net, .batch = batch, .student = net->options.student, .keep = backward};
     if (net->options.hidden_mult > 0) p.keep = true;
     if (has_teacher(net)) {
-        run_teacher(net, batch);
+        SKV_TRY(run_teacher(net, batch, err));
         first = net->teacher_from;
         net_copy(net, net_boundary(&p, first), net->x_shared, batch->n_tokens * D);
     }
-    if (first == 0) net_embed(&p, net_boundary(&p, 0));
+    if (first == 0) SKV_TRY(net_embed(&p, net_boundary(&p, 0), err));
     net_forward(&p, first, net->config->n_layers);
     net_norm(net, net->final, net->x_last, net->final_norm->w, batch->n_tokens, D);
     net_loss(&p, scale, backward, sums);

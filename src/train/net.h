@@ -43,6 +43,7 @@ typedef struct skv_net_options {
     bool (*trainable)(void *user, const char *name);
     void *user;
     uint64_t seed; /* of random weights */
+    bool plan;     /* only count what it takes: nothing is loaded and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */
@@ -60,8 +61,8 @@ typedef struct skv_net_scale {
 
 /**
  * Builds the model and loads its weights; source NULL makes random ones. A SwiftKV configuration
- * over a source without SwiftKV weights initialises them as skv_transform does. The configuration
- * is borrowed, the source only read.
+ * over a source without SwiftKV weights initialises them as skv_transform does. Configuration and
+ * source are borrowed: frozen matrices are read from it again where their rows are wanted.
  */
 SKV_MUST_CHECK skv_status skv_net_create(const skv_config *config, const skv_source *source,
                                          const skv_net_options *options, skv_net **out,
@@ -70,8 +71,14 @@ void skv_net_free(skv_net *net);
 
 skv_params *skv_net_params(skv_net *net);
 skv_pool *skv_net_pool(skv_net *net);
-/** Bytes of activations and scratch, and of these the kept activations. */
-size_t skv_net_bytes(const skv_net *net, size_t *kept);
+/* Bytes that it holds beside its parameters. */
+typedef struct skv_net_bytes {
+    size_t kept;   /* activations for the backward pass */
+    size_t packed; /* frozen weights in the form of their products */
+    size_t scratch;
+} skv_net_bytes;
+
+skv_net_bytes skv_net_count_bytes(const skv_net *net);
 /** Floating-point operations of a step of n tokens, n_loss of which have a loss. */
 double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
 /** How many positions of a batch the loss has terms of. */

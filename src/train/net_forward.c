@@ -44,10 +44,19 @@ static void embed_rows(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-void net_embed(const net_pass *p, float *x)
+skv_status net_embed(const net_pass *p, float *x, skv_error *err)
 {
     embed_job j = {p, x};
-    net_parallel(p->net, skv_ceil_div(p->batch->n_tokens, EMBED_ROWS), embed_rows, &j);
+    const skv_param *table = p->net->embedding;
+    if (!table->file) {
+        net_parallel(p->net, skv_ceil_div(p->batch->n_tokens, EMBED_ROWS), embed_rows, &j);
+        return SKV_OK;
+    }
+    for (size_t t = 0; t < p->batch->n_tokens; t++) { /* a thousandth of a step's time */
+        size_t row = (size_t)p->batch->ids[t];
+        SKV_TRY(skv_tensor_fetch_row(table->file, row, x + t * table->n_columns, err));
+    }
+    return SKV_OK;
 }
 
 /* Head-wise norm and rotation: raw may be the same as out. */

@@ -121,7 +121,7 @@ void net_silu_glu_back(skv_net *net, float *gate, float *up, const float *dh, si
 void net_bias_back(skv_net *net, skv_param *bias, const float *dy, size_t n_rows);
 
 /* ---- net_linear.c: products with weights ---- */
-/* Packs what is frozen, once. */
+/* Packs what is frozen, once; of a plan it only counts the bytes. */
 SKV_MUST_CHECK skv_status net_pack(skv_net *net, skv_error *err);
 void net_unpack(skv_net *net);
 /* y [T, N] = x W^T + bias; with add, onto y. */
@@ -143,7 +143,7 @@ void net_attend_back(const net_pass *p, size_t i, const net_kept *a);
 size_t net_attention_tile_floats(const skv_net *net);
 
 /* ---- net_forward.c, net_backward.c, net_loss.c ---- */
-void net_embed(const net_pass *p, float *x);
+SKV_MUST_CHECK skv_status net_embed(const net_pass *p, float *x, skv_error *err);
 /* Layers [first, end); x_first lies in net_boundary(p, first). */
 void net_forward(const net_pass *p, size_t first, size_t end);
 float *net_boundary(const net_pass *p, size_t i);

@@ -1,4 +1,5 @@
 /* Products with weights, forward and backward. */
+#include "base/mem.h"
 #include "train/net_impl.h"
 
 static const float *values(const net_pass *p, const skv_param *param)
@@ -112,28 +113,58 @@ void net_mul_grad(const net_pass *p, const float *dy, const float *x, const net_
 
 /* ---- packing once ---- */
 
+static skv_status pack_values(skv_net *net, net_linear *l, const float *w, bool back,
+                              skv_error *err)
+{
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    const skv_gemm_args forward = {.b = w, .ldb = K, .b_t = true, .N = N, .K = K};
+    SKV_TRY(skv_gemm_pack(net->gemm, &forward, &l->forward, err));
+    if (!back) return SKV_OK;
+    const skv_gemm_args args = {.b = w, .ldb = K, .N = K, .K = N};
+    return skv_gemm_pack(net->gemm, &args, &l->back, err);
+}
+
+/* Straight from the file: its f32 form is here only as long as it is packed. */
+static skv_status pack_file(skv_net *net, net_linear *l, bool back, skv_error *err)
+{
+    const skv_tensor *t = l->w->file;
+    size_t n_bytes = skv_param_size(l->w) * sizeof(float);
+    float *w = skv_map_zero(n_bytes);
+    SKV_REQUIRE(w, err, SKV_MEMORY, "training: no memory for %s", l->w->name);
+    skv_status status = skv_tensor_read_checked(t, 0, l->w->n_rows, w, err);
+    if (status == SKV_OK) status = pack_values(net, l, w, back, err);
+    skv_unmap(w, n_bytes);
+    if (t->file) skv_file_map_forget(t->data, t->n_bytes);
+    return status;
+}
+
 static skv_status pack_linear(skv_net *net, net_linear *l, bool back, skv_error *err)
 {
-    if (!l->w || l->w->grad) return SKV_OK;
+    if (!l->w || l->w->trainable) return SKV_OK;
     size_t N = l->w->n_rows, K = l->w->n_columns;
-    const skv_gemm_args forward = {.b = l->w->w, .ldb = K, .b_t = true, .N = N, .K = K};
-    SKV_TRY(skv_gemm_pack(net->gemm, &forward, &l->forward, err));
-    net->packed_bytes += l->forward.n_bytes;
-    if (!back) return SKV_OK;
-    const skv_gemm_args args = {.b = l->w->w, .ldb = K, .N = K, .K = N};
-    SKV_TRY(skv_gemm_pack(net->gemm, &args, &l->back, err));
-    net->packed_bytes += l->back.n_bytes;
+    if (net->options.plan) {
+        net->packed_bytes += skv_gemm_packed_bytes(net->gemm, N, K);
+        if (back) net->packed_bytes += skv_gemm_packed_bytes(net->gemm, K, N);
+        return SKV_OK;
+    }
+    if (l->w->file) {
+        SKV_TRY(pack_file(net, l, back, err));
+    } else {
+        SKV_TRY(pack_values(net, l, l->w->w, back, err));
+    }
+    net->packed_bytes += l->forward.n_bytes + l->back.n_bytes;
     return SKV_OK;
 }
 
 /* Every product of a layer; a student's backward pass does not touch its teacher's projections. */
-static size_t list_linears(net_layer *layer, net_linear *out[10], size_t *n_teacher)
+static size_t list_linears(const skv_net *net, net_layer *layer, net_linear *out[10],
+                           size_t *n_teacher)
 {
     net_linear *const all[10] = {
         &layer->own.q,     &layer->own.k, &layer->own.v, &layer->swiftkv.q, &layer->swiftkv.k,
         &layer->swiftkv.v, &layer->o,     &layer->gate,  &layer->up,        &layer->down};
     for (size_t i = 0; i < 10; i++) out[i] = all[i];
-    *n_teacher = layer->swiftkv.q.w ? 3 : 0;
+    *n_teacher = net->options.student && layer->swiftkv.q.w ? 3 : 0;
     return 10;
 }
 
@@ -142,7 +173,7 @@ skv_status net_pack(skv_net *net, skv_error *err)
     net_linear *all[10];
     if (!net->options.bf16) return SKV_OK; /* f32 panels would double the memory of the weights */
     for (size_t i = 0; i < net->config->n_layers; i++) {
-        size_t n_teacher, n = list_linears(&net->layers[i], all, &n_teacher);
+        size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
         for (size_t j = 0; j < n; j++) {
             SKV_TRY(pack_linear(net, all[j], net->layers[i].keep && j >= n_teacher, err));
         }
@@ -154,7 +185,7 @@ void net_unpack(skv_net *net)
 {
     net_linear *all[10];
     for (size_t i = 0; net->layers && i < net->config->n_layers; i++) {
-        size_t n_teacher, n = list_linears(&net->layers[i], all, &n_teacher);
+        size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
         for (size_t j = 0; j < n; j++) {
             skv_gemm_packed_release(&all[j]->forward);
             skv_gemm_packed_release(&all[j]->back);

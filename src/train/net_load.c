@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "train/net_impl.h"
 
 enum { PARAMS_A_LAYER = 32, PARAMS_OUTSIDE = 4, PART_NAME_MAX = 64 };
@@ -137,12 +138,28 @@ static skv_status copy_tensor(skv_param *p, const skv_tensor *t, const char *pat
     SKV_REQUIRE(skv_tensor_columns(t) == p->n_columns && skv_tensor_rows(t) == p->n_rows, err,
                 SKV_FORMAT, "%s: tensor %s is [%zu,%zu], expected [%zu,%zu]", path, p->name,
                 skv_tensor_rows(t), skv_tensor_columns(t), p->n_rows, p->n_columns);
-    return skv_tensor_read_checked(t, 0, p->n_rows, p->w, err);
+    if (p->file) return SKV_OK;
+    SKV_TRY(skv_tensor_read_checked(t, 0, p->n_rows, p->w, err));
+    if (t->file) skv_file_map_forget(t->data, t->n_bytes);
+    return SKV_OK;
+}
+
+/* w += the values of another parameter / n_shares. */
+static skv_status add_share(skv_param *p, const skv_param *from, size_t n_shares, float *row,
+                            skv_error *err)
+{
+    for (size_t i = 0; i < p->n_rows; i++) {
+        float *to = p->w + i * p->n_columns;
+        const float *values = from->w ? from->w + i * p->n_columns : row;
+        if (!from->w) SKV_TRY(skv_tensor_read_checked(from->file, i, 1, row, err));
+        for (size_t j = 0; j < p->n_columns; j++) to[j] += values[j] / (float)n_shares;
+    }
+    return SKV_OK;
 }
 
 /* A *_swiftkv parameter of a model that has none yet: the mean of the layers' own over the layers
  * that will share it. */
-static skv_status initialise(const skv_net *net, skv_param *p, skv_error *err)
+static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_error *err)
 {
     const char *mark = strstr(p->name, "_swiftkv");
     size_t n_layers = strstr(p->name, ".q_") ? 1 : net->config->kv_group;
@@ -160,11 +177,28 @@ static skv_status initialise(const skv_net *net, skv_param *p, skv_error *err)
                            what, mark + strlen("_swiftkv"));
         }
         const skv_param *from = skv_params_find(&net->params, name);
-        SKV_REQUIRE(from && skv_param_size(from) == n, err, SKV_FORMAT,
-                    "%s: cannot be initialised from %s", p->name, name);
-        for (size_t j = 0; j < n; j++) p->w[j] += from->w[j] / (float)n_layers;
+        SKV_REQUIRE(from && from->n_rows == p->n_rows && from->n_columns == p->n_columns, err,
+                    SKV_FORMAT, "%s: cannot be initialised from %s", p->name, name);
+        SKV_TRY(add_share(p, from, n_layers, row, err));
     }
     return SKV_OK;
+}
+
+static skv_status initialise_all(skv_net *net, skv_error *err)
+{
+    size_t widest = 0;
+    for (size_t i = 0; i < net->params.n; i++) {
+        widest = skv_max_size(widest, net->params.at[i].n_columns);
+    }
+    float *row = skv_alloc(widest, sizeof *row);
+    skv_status status =
+        row ? SKV_OK : skv_fail(err, SKV_MEMORY, "training: no memory for a row of %zu", widest);
+    for (size_t i = 0; status == SKV_OK && i < net->params.n; i++) {
+        skv_param *p = &net->params.at[i];
+        if (strstr(p->name, "_swiftkv")) status = initialise(net, p, row, err);
+    }
+    skv_free(row);
+    return status;
 }
 
 static bool is_own_projection(const char *name)
@@ -196,10 +230,7 @@ skv_status net_load(skv_net *net, const skv_source *source, skv_error *err)
                         p->name);
         }
     }
-    for (size_t i = 0; source && !has_swiftkv && i < net->params.n; i++) {
-        skv_param *p = &net->params.at[i];
-        if (strstr(p->name, "_swiftkv")) SKV_TRY(initialise(net, p, err));
-    }
+    if (source && !has_swiftkv) SKV_TRY(initialise_all(net, err));
     skv_params_keep_teacher(&net->params);
     return SKV_OK;
 }

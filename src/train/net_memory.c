@@ -121,6 +121,7 @@ skv_status net_memory_take(skv_net *net, skv_error *err)
         net->max_ffn = skv_max_size(net->max_ffn, shape->ffn);
     }
     lay_out(net);
+    if (net->options.plan) return SKV_OK;
     net->memory = skv_map_zero(net->n_memory * sizeof(float));
     SKV_REQUIRE(net->memory, err, SKV_MEMORY, "training: no memory for %zu bytes of activations",
                 net->n_memory * sizeof(float));

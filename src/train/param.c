@@ -47,14 +47,20 @@ static float *take(float **next, const skv_param *p)
     return at;
 }
 
-skv_status skv_params_allocate(skv_params *params, bool copies, skv_error *err)
+void skv_params_count(skv_params *params, bool copies)
 {
+    params->n_weights = params->n_trainable = 0;
     for (size_t i = 0; i < params->n; i++) {
         size_t n = padded(&params->at[i]);
-        params->n_weights += n;
+        if (!params->at[i].file) params->n_weights += n;
         if (params->at[i].trainable) params->n_trainable += n;
     }
     params->n_copies = copies ? params->n_trainable : 0;
+}
+
+skv_status skv_params_allocate(skv_params *params, bool copies, skv_error *err)
+{
+    skv_params_count(params, copies);
     params->weights = skv_map_zero(params->n_weights * sizeof(float));
     if (params->n_trainable) params->grads = skv_map_zero(params->n_trainable * sizeof(float));
     if (params->n_copies) params->copies = skv_map_zero(params->n_copies * sizeof(float));
@@ -65,6 +71,7 @@ skv_status skv_params_allocate(skv_params *params, bool copies, skv_error *err)
     float *w = params->weights, *g = params->grads, *c = params->copies;
     for (size_t i = 0; i < params->n; i++) {
         skv_param *p = &params->at[i];
+        if (p->file) continue;
         p->w = take(&w, p);
         p->teacher = p->w;
         if (p->trainable) p->grad = take(&g, p);

@@ -1,6 +1,7 @@
 /*
  * The parameters of a model in training: f32 master weights under their published names, and
- * gradients for those that are trained.
+ * gradients for those that are trained. A frozen matrix that lies packed for its products has no
+ * master: what else asks for its rows reads them from its file.
  */
 #ifndef SKV_TRAIN_PARAM_H
 #define SKV_TRAIN_PARAM_H
@@ -9,6 +10,7 @@
 #include <stddef.h>
 
 #include "base/fail.h"
+#include "format/tensor.h"
 
 enum { SKV_PARAM_NAME_MAX = 128 };
 
@@ -17,10 +19,11 @@ typedef struct skv_param {
     size_t n_rows, n_columns; /* a vector has one row */
     bool vector;
     bool trainable;
-    size_t layer;         /* it takes part in from this layer on; 0 for the embedding */
-    float *w;             /* [n_rows, n_columns], in the arena */
-    float *grad;          /* the same, NULL when frozen */
-    const float *teacher; /* what a teacher computes with: w, or a copy of its first state */
+    size_t layer;           /* it takes part in from this layer on; 0 for the embedding */
+    const skv_tensor *file; /* where a frozen matrix is read from; NULL: w has it */
+    float *w;               /* [n_rows, n_columns], in the arena; NULL with `file` */
+    float *grad;            /* the same, NULL when frozen */
+    const float *teacher;   /* what a teacher computes with: w, or a copy of its first state */
 } skv_param;
 
 typedef struct skv_params {
@@ -39,6 +42,8 @@ SKV_MUST_CHECK skv_status skv_params_init(skv_params *params, size_t n_max, skv_
 void skv_params_release(skv_params *params);
 /** Describes one more; n_rows 0 makes a vector. */
 skv_param *skv_params_add(skv_params *params, const char *name, size_t n_rows, size_t n_columns);
+/** Counts what skv_params_allocate will take. */
+void skv_params_count(skv_params *params, bool copies);
 /** Takes memory for all weights; gradients and (with `copies`) the teacher's copies of the
  * trainable ones. */
 SKV_MUST_CHECK skv_status skv_params_allocate(skv_params *params, bool copies, skv_error *err);

@@ -352,8 +352,8 @@ static skv_status read_source(const reading *in, skv_train_stage *stage, const y
     skv_train_data *data = &stage->data[stage->n_data++];
     *data = skv_train_data_default(NULL);
     SKV_TRY(each_key(in, node, data, data_key));
-    const int n_given = (data->file != NULL) + (data->documents.tasks != NULL) +
-                        (data->self_tokens > 0);
+    const int n_given =
+        (data->file != NULL) + (data->documents.tasks != NULL) + (data->self_tokens > 0);
     if (n_given != 1) {
         return at_line(in, node,
                        skv_fail(in->err, SKV_ARGUMENT, "data: give one of file, generate, self"));

@@ -76,7 +76,8 @@ static json_t *data_json(const skv_train_data *d)
     json_t *object = json_object();
     static const char *const learn[] = {"answers", "all", "none"};
     const bool self = d->self_tokens > 0;
-    if (!self) put(object, d->file ? "file" : "generate", json_string(d->file ? d->file : o->tasks));
+    if (!self)
+        put(object, d->file ? "file" : "generate", json_string(d->file ? d->file : o->tasks));
     put(object, "weight", json_real(d->weight));
     put(object, "loss", json_string(learn[d->learn]));
     if (self) {

@@ -21,22 +21,33 @@ typedef struct row_writer {
     skv_dtype type;
 } row_writer;
 
-/* A vector is one row, and so is a matrix's row. */
-static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+static void store_rows(skv_dtype type, const float *x, size_t n, unsigned char *out)
 {
-    const row_writer *w = arg;
-    size_t columns = w->param->n_columns;
-    const float *x = w->param->w + row0 * columns;
-    (void)err;
-    for (size_t i = 0; i < n * columns; i++) {
-        uint16_t half = w->type == SKV_DTYPE_F16 ? skv_f16_of_float(x[i]) : skv_f32_to_bf16(x[i]);
-        if (w->type == SKV_DTYPE_F32) {
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = type == SKV_DTYPE_F16 ? skv_f16_of_float(x[i]) : skv_f32_to_bf16(x[i]);
+        if (type == SKV_DTYPE_F32) {
             memcpy(out + 4 * i, &x[i], 4);
         } else {
             memcpy(out + 2 * i, &half, 2);
         }
     }
-    return SKV_OK;
+}
+
+/* A vector is one row, and so is a matrix's row. Frozen matrices may lie in their file alone. */
+static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+{
+    const row_writer *w = arg;
+    size_t n_elements = n * w->param->n_columns;
+    if (!w->param->file) {
+        store_rows(w->type, w->param->w + row0 * w->param->n_columns, n_elements, out);
+        return SKV_OK;
+    }
+    float *x = skv_alloc(n_elements, sizeof *x);
+    SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", w->param->name, n);
+    skv_status status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
+    if (status == SKV_OK) store_rows(w->type, x, n_elements, out);
+    skv_free(x);
+    return status;
 }
 
 /* The projections of a deep layer that only the teacher computes with. */

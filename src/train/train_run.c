@@ -8,7 +8,8 @@
 
 skv_train_data skv_train_data_default(const char *file)
 {
-    skv_train_data data = {.file = file, .weight = 1, .temperature = 1, .documents = skv_documents_default()};
+    skv_train_data data = {
+        .file = file, .weight = 1, .temperature = 1, .documents = skv_documents_default()};
     data.documents.tokens_min = 64;
     data.documents.tokens_max = 0;
     return data;
@@ -55,29 +56,31 @@ static void add_stage(skv_trainer *t, const skv_train_stage *s, skv_train_cost *
     out->tokens = tokens;
 }
 
-static void add_up(skv_trainer *t, skv_train_cost *out)
+void skv_trainer_count(skv_trainer *t, skv_train_cost *out)
 {
     const skv_train_options *o = t->options;
     const skv_params *params = skv_net_params(t->net);
+    const skv_net_bytes bytes = skv_net_count_bytes(t->net);
     *out = (skv_train_cost){.weight_bytes = params->n_weights * sizeof(float),
                             .gradient_bytes = params->n_trainable * sizeof(float),
                             .optimiser_bytes = 2 * params->n_trainable * sizeof(float),
-                            .teacher_bytes = params->n_copies * sizeof(float)};
+                            .teacher_bytes = params->n_copies * sizeof(float),
+                            .packed_bytes = bytes.packed,
+                            .activation_bytes = bytes.kept,
+                            .scratch_bytes = bytes.scratch};
     for (size_t i = 0; i < params->n; i++) {
         uint64_t n = skv_param_size(&params->at[i]);
         out->parameters += n;
         if (params->at[i].trainable) out->trainable += n;
     }
-    size_t all = skv_net_bytes(t->net, &out->activation_bytes);
-    out->scratch_bytes = all - out->activation_bytes;
     for (size_t i = 0; i < o->n_stages; i++) add_stage(t, &o->stages[i], out);
 }
 
 skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out, skv_error *err)
 {
     skv_trainer t;
-    SKV_TRY(skv_trainer_open(&t, options, err));
-    add_up(&t, out);
+    SKV_TRY(skv_trainer_plan(&t, options, err));
+    skv_trainer_count(&t, out);
     skv_trainer_close(&t);
     return SKV_OK;
 }

@@ -115,7 +115,7 @@ static skv_status check_options(const skv_train_options *o, skv_error *err)
     return skv_trainer_check_team(o, err);
 }
 
-static skv_status open_net(skv_trainer *t, skv_error *err)
+static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
 {
     const skv_train_options *o = t->options;
     bool distill = o->task == SKV_TRAIN_DISTILL;
@@ -129,11 +129,13 @@ static skv_status open_net(skv_trainer *t, skv_error *err)
                            .all_positions = o->all_positions,
                            .trainable = is_trained,
                            .user = t,
-                           .seed = o->seed};
+                           .seed = o->seed,
+                           .plan = plan};
     SKV_TRY(parse_cpu(o, &net.cpu, err));
     SKV_REQUIRE(!distill || t->config.swiftkv, err, SKV_ARGUMENT,
                 "%s: no SwiftKV weights: say which layers get them", o->model);
     SKV_TRY(skv_net_create(&t->config, t->source, &net, &t->net, err));
+    if (plan) return SKV_OK;
     const skv_adamw_options adamw = {.beta1 = o->beta1,
                                      .beta2 = o->beta2,
                                      .eps = o->eps,
@@ -143,7 +145,7 @@ static skv_status open_net(skv_trainer *t, skv_error *err)
     return skv_adamw_init(&t->opt, &adamw, skv_net_params(t->net), skv_net_pool(t->net), err);
 }
 
-static skv_status open_all(skv_trainer *t, skv_error *err)
+static skv_status open_all(skv_trainer *t, bool plan, skv_error *err)
 {
     const skv_train_options *o = t->options;
     SKV_TRY(check_options(o, err));
@@ -164,15 +166,26 @@ static skv_status open_all(skv_trainer *t, skv_error *err)
     if (n_scratch > 0) t->team_scratch = skv_alloc(n_scratch, sizeof *t->team_scratch);
     SKV_REQUIRE(t->copies && (t->team_scratch || n_scratch == 0), err, SKV_MEMORY,
                 "training: no memory for %zu batches", t->n_copies);
-    return open_net(t, err);
+    return open_net(t, plan, err);
+}
+
+static skv_status open_or_close(skv_trainer *t, const skv_train_options *options, bool plan,
+                                skv_error *err)
+{
+    *t = (skv_trainer){.options = options, .last_good = UINT64_MAX};
+    skv_status status = open_all(t, plan, err);
+    if (status != SKV_OK) skv_trainer_close(t);
+    return status;
 }
 
 skv_status skv_trainer_open(skv_trainer *t, const skv_train_options *options, skv_error *err)
 {
-    *t = (skv_trainer){.options = options, .last_good = UINT64_MAX};
-    skv_status status = open_all(t, err);
-    if (status != SKV_OK) skv_trainer_close(t);
-    return status;
+    return open_or_close(t, options, false, err);
+}
+
+skv_status skv_trainer_plan(skv_trainer *t, const skv_train_options *options, skv_error *err)
+{
+    return open_or_close(t, options, true, err);
 }
 
 static void free_copy(struct skv_train_copy *c)

@@ -40,7 +40,12 @@ typedef struct skv_trainer {
 /** Opens the model and makes it ready. */
 SKV_MUST_CHECK skv_status skv_trainer_open(skv_trainer *trainer, const skv_train_options *options,
                                            skv_error *err);
+/** The same without weights: there is nothing to do with it but to count. */
+SKV_MUST_CHECK skv_status skv_trainer_plan(skv_trainer *trainer, const skv_train_options *options,
+                                           skv_error *err);
 void skv_trainer_close(skv_trainer *trainer);
+/** What it takes, or would take. */
+void skv_trainer_count(skv_trainer *trainer, skv_train_cost *out);
 /** Takes the steps that are left, from the last checkpoint where options->resume says so. */
 SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
                                           skv_error *err);
