@@ -101,6 +101,33 @@ typedef struct watcher {
     cli_interrupt *interrupt; /* borrowed */
 } watcher;
 
+/* Shares of positions: where the exit's first token is the model's, where the exit is sure of it
+ * (above 0.95), and of these, where it is right. */
+typedef struct exit_shares {
+    double agreed, sure, sure_agreed;
+} exit_shares;
+
+static exit_shares count_exit(const skv_train_progress *p)
+{
+    const size_t last = SKV_TRAIN_EXIT_BINS - 1;
+    double seen = 0, agreed = 0;
+    for (size_t i = 0; i <= last; i++) {
+        seen += p->exit_seen[i];
+        agreed += p->exit_agreed[i];
+    }
+    return (exit_shares){seen > 0 ? agreed / seen : 0, seen > 0 ? p->exit_seen[last] / seen : 0,
+                         p->exit_seen[last] > 0 ? p->exit_agreed[last] / p->exit_seen[last] : 0};
+}
+
+static void write_exit(cli_json *json, const skv_train_progress *p)
+{
+    const exit_shares shares = count_exit(p);
+    cli_json_put_number(json, "exit_loss", p->exit);
+    cli_json_put_number(json, "exit_agreed", shares.agreed);
+    cli_json_put_number(json, "exit_sure", shares.sure);
+    cli_json_put_number(json, "exit_sure_agreed", shares.sure_agreed);
+}
+
 static void write_log(FILE *log, const skv_train_progress *p)
 {
     cli_json json = {.stream = log};
@@ -109,6 +136,7 @@ static void write_log(FILE *log, const skv_train_progress *p)
     cli_json_put_integer(&json, "stage", p->stage);
     cli_json_put_number(&json, "loss", p->loss);
     cli_json_put_number(&json, "hidden_loss", p->hidden);
+    if (p->exit > 0) write_exit(&json, p);
     cli_json_put_number(&json, "lr", p->rate);
     cli_json_put_number(&json, "grad_norm", p->norm);
     cli_json_put_integer(&json, "tokens", p->tokens);
@@ -125,6 +153,9 @@ static void print_step(FILE *stream, const skv_train_progress *p)
     fprintf(stream, "step %llu of %llu: loss %.4f", (unsigned long long)p->step,
             (unsigned long long)p->steps, p->loss);
     if (p->hidden > 0) fprintf(stream, ", hidden %.4g", p->hidden);
+    if (p->exit > 0) {
+        fprintf(stream, ", exit %.4f agrees %.0f %%", p->exit, 100 * count_exit(p).agreed);
+    }
     fprintf(stream, ", lr %.3g, %.0f tokens/s, %.0f s left", p->rate, p->tokens_s, p->eta);
 }
 

@@ -24,8 +24,8 @@ enum { TOKENS_MAX = 64 };
 typedef struct train_case {
     json_t *json;
     const char *model, *train, *file;
-    bool kl, all;
-    double hidden_mult, loss, hidden;
+    bool kl, all, exit;
+    double hidden_mult, loss, hidden, exit_loss;
     int32_t ids[TOKENS_MAX], targets[TOKENS_MAX];
     uint32_t positions[TOKENS_MAX], doc_start[TOKENS_MAX];
     size_t n;
@@ -61,6 +61,8 @@ static train_case read_case(size_t i)
                     .file = text_of(o, "file"),
                     .kl = strcmp(text_of(o, "loss_kind"), "kl") == 0,
                     .all = json_is_true(json_object_get(o, "all")),
+                    .exit = json_object_get(o, "exit") != NULL,
+                    .exit_loss = json_number_value(json_object_get(o, "exit")),
                     .hidden_mult = json_number_value(json_object_get(o, "hidden_mult")),
                     .loss = json_number_value(json_object_get(o, "loss")),
                     .hidden = json_number_value(json_object_get(o, "hidden"))};
@@ -90,6 +92,7 @@ static bool is_trained(void *user, const char *name)
 
 typedef struct opened {
     skv_source *source;
+    skv_config *config; /* the source's, perhaps with an exit head; layers are borrowed */
     skv_net *net;
 } opened;
 
@@ -100,18 +103,21 @@ static opened open_case(const train_case *c, size_t threads, bool bf16)
     char path[512];
     (void)snprintf(path, sizeof path, SKV_TEST_DATA "/models/%s", c->model);
     if (skv_source_open(path, &o.source, &err) != SKV_OK) fail_msg("%s", err.text);
-    const skv_config *config = skv_source_config(o.source);
+    o.config = malloc(sizeof *o.config);
+    *o.config = *skv_source_config(o.source);
+    if (c->exit) o.config->early_exit = true;
     skv_net_options options = {.threads = threads,
                                .max_tokens = TOKENS_MAX,
                                .bf16 = bf16,
-                               .student = config->swiftkv,
+                               .student = o.config->swiftkv,
+                               .early_exit = c->exit,
                                .loss = c->kl ? SKV_LOSS_KL : SKV_LOSS_LM,
                                .tau = 2,
                                .hidden_mult = c->hidden_mult,
                                .all_positions = c->all,
                                .trainable = is_trained,
                                .user = (void *)(uintptr_t)c->train};
-    if (skv_net_create(config, o.source, &options, &o.net, &err) != SKV_OK) {
+    if (skv_net_create(o.config, o.source, &options, &o.net, &err) != SKV_OK) {
         fail_msg("%s: %s", c->file, err.text);
     }
     return o;
@@ -120,6 +126,7 @@ static opened open_case(const train_case *c, size_t threads, bool bf16)
 static void close_case(opened *o)
 {
     skv_net_free(o->net);
+    free(o->config);
     skv_source_close(o->source);
 }
 
@@ -143,6 +150,7 @@ static skv_net_sums run_case(const train_case *c, skv_net *net)
     if (skv_net_run(net, &batch, &scale, true, &sums, &err) != SKV_OK) fail_msg("%s", err.text);
     sums.loss /= scale.positions;
     sums.hidden /= scale.hidden;
+    sums.exit /= scale.positions;
     return sums;
 }
 
@@ -194,9 +202,10 @@ static void test_gradients(void **state)
         opened o = open_case(&c, 2, false);
         skv_net_sums sums = run_case(&c, o.net);
         if (!(fabs(sums.loss - c.loss) <= 1e-5 * fabs(c.loss)) ||
-            !(fabs(sums.hidden - c.hidden) <= 1e-5 * (1e-3 + fabs(c.hidden)))) {
-            fail_msg("%s: loss %.9g hidden %.9g, expected %.9g %.9g", c.file, sums.loss,
-                     sums.hidden, c.loss, c.hidden);
+            !(fabs(sums.hidden - c.hidden) <= 1e-5 * (1e-3 + fabs(c.hidden))) ||
+            !(fabs(sums.exit - c.exit_loss) <= 1e-5 * fabs(c.exit_loss))) {
+            fail_msg("%s: loss %.9g hidden %.9g exit %.9g, expected %.9g %.9g %.9g", c.file,
+                     sums.loss, sums.hidden, sums.exit, c.loss, c.hidden, c.exit_loss);
         }
         check_gradients(&c, o.net);
         close_case(&o);
@@ -211,7 +220,8 @@ static void test_threads_change_nothing(void **state)
             train_case c = read_case(i);
             opened one = open_case(&c, 1, bf16), three = open_case(&c, 3, bf16);
             skv_net_sums a = run_case(&c, one.net), b = run_case(&c, three.net);
-            assert_true(a.loss == b.loss && a.hidden == b.hidden);
+            assert_true(a.loss == b.loss && a.hidden == b.hidden && a.exit == b.exit);
+            assert_memory_equal(a.exit_agreed, b.exit_agreed, sizeof a.exit_agreed);
             const skv_params *p = skv_net_params(one.net), *q = skv_net_params(three.net);
             assert_memory_equal(p->grads, q->grads, p->n_trainable * sizeof(float));
             close_case(&one);
@@ -260,7 +270,9 @@ static void check_steps(const train_case *c, const json_t *steps)
         skv_net_sums sums = run_case(c, o.net);
         double norm = skv_adamw_norm(&opt), loss = number_of(want, "loss");
         double hidden = c->hidden_mult > 0 ? number_of(want, "hidden") : 0.0;
+        double exits = number_of(want, "exit"); /* 0 without one */
         if (!(fabs(sums.loss - loss) <= 1e-5 * loss) ||
+            !(fabs(sums.exit - exits) <= 1e-5 * exits) ||
             !(fabs(sums.hidden - hidden) <= 1e-5 * hidden) ||
             !(fabs(norm - number_of(want, "norm")) <= 1e-4 * norm)) {
             fail_msg("%s, step %zu: loss %.9g hidden %.9g norm %.9g, expected %.9g %.9g %.9g",
@@ -284,7 +296,7 @@ static void test_ten_steps(void **state)
         check_steps(&c, steps);
         n++;
     }
-    assert_int_equal(n, 5);
+    assert_int_equal(n, 6);
 }
 
 static void test_schedules(void **state)

@@ -310,6 +310,106 @@ static void test_delta(void **state)
     assert_non_null(strstr(err.text, "beside"));
 }
 
+static skv_source *open_model(const char *path)
+{
+    skv_source *source;
+    skv_engine *engine;
+    skv_error err;
+    skv_engine_options options = skv_engine_options_default();
+    options.threads = 1;
+    options.context = 64;
+    if (skv_engine_open(path, &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    skv_engine_close(engine);
+    if (skv_source_open(path, &source, &err) != SKV_OK) fail_msg("%s", err.text);
+    return source;
+}
+
+/* Elements that two models' tensors of one name differ in; a tensor that one has not: SIZE_MAX. */
+static size_t differences(const skv_source *a, const skv_source *b, const char *name)
+{
+    const skv_tensor *ta = skv_source_find(a, name), *tb = skv_source_find(b, name);
+    if (!ta || !tb) return SIZE_MAX;
+    float *x = read_whole(ta), *y = read_whole(tb);
+    size_t n = 0;
+    for (size_t i = 0; i < skv_tensor_rows(ta) * skv_tensor_columns(ta); i++) n += x[i] != y[i];
+    free(x);
+    free(y);
+    return n;
+}
+
+/* The exit head is in checkpoints and in the result; who does not want it need not mind it. */
+static void test_early_exit(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids, *head = "lm_head_swiftkv.weight";
+    char out[3][96];
+    record whole = {.stop_at = 0}, parts = {.stop_at = 4};
+    skv_error err;
+    for (int i = 0; i < 3; i++) (void)snprintf(out[i], sizeof out[i], "%s/exit-%d", f->root, i);
+    skv_train_options o = distill(f, &data, out[0], &whole);
+    o.early_exit = true;
+    run_ok(&o);
+    o.out = out[1];
+    o.user = &parts;
+    assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
+    parts.stop_at = 0;
+    o.resume = true;
+    run_ok(&o);
+    check_same_file(out[0], out[1], "model.safetensors");
+    o = distill(f, &data, out[2], &parts);
+    o.model = out[0];
+    o.kv_layers = o.group = 0;
+    o.part = SKV_TRAIN_DEEP;
+    o.loss = SKV_TRAIN_LM;
+    run_ok(&o);
+    skv_source *first = open_model(out[0]), *second = open_model(out[2]);
+    assert_true(skv_source_config(first)->early_exit && skv_source_config(second)->early_exit);
+    assert_true(differences(first, first, head) == 0);
+    assert_true(differences(first, second, head) == 0);
+    assert_in_range(differences(first, second, "model.layers.2.mlp.up_proj.weight"), 1, 1 << 20);
+    assert_in_range(differences(first, second, "model.norm_swiftkv.weight"), 1, 1 << 20);
+    assert_true(differences(first, second, "model.layers.1.mlp.up_proj.weight") == 0);
+    assert_true(differences(first, second, "model.layers.2.self_attn.q_proj.weight") == 0);
+    skv_source_close(first);
+    skv_source_close(second);
+}
+
+static bool note_exit(void *user, const skv_train_progress *p)
+{
+    record *r = user;
+    r->loss[p->step - 1] = p->exit;
+    r->norm[p->step - 1] = 0;
+    for (size_t i = 0; i < SKV_TRAIN_EXIT_BINS; i++) {
+        assert_true(p->exit_agreed[i] <= p->exit_seen[i]);
+        r->norm[p->step - 1] += p->exit_seen[i];
+    }
+    return true;
+}
+
+/* Each loss and each set of trained weights runs to its end and gets better, the exit too. */
+static void test_ablations(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    for (int i = 0; i < 6; i++) {
+        char out[96];
+        record r = {.stop_at = 0};
+        (void)snprintf(out, sizeof out, "%s/ablation-%d", f->root, i);
+        skv_train_options o = distill(f, &data, out, &r);
+        o.loss = i % 2 ? SKV_TRAIN_LM : SKV_TRAIN_KL;
+        o.part = i / 2 % 2 ? SKV_TRAIN_DEEP : SKV_TRAIN_QKV;
+        o.early_exit = i >= 4;
+        if (o.early_exit) o.on_step = note_exit;
+        o.stages[0].steps = 40;
+        o.stages[0].rate = 5e-3;
+        o.stages[0].fuse = 0.5;
+        run_ok(&o);
+        assert_true(r.loss[39] < 0.9 * r.loss[0]);
+        if (o.early_exit) assert_in_range((size_t)r.norm[0], 6, 10); /* of 124, one in 16 */
+        skv_source_close(open_model(out));
+    }
+}
+
 static void test_not_finite(void **state)
 {
     const fixture *f = *state;
@@ -409,6 +509,8 @@ int main(void)
                                        cmocka_unit_test(test_drop_teacher),
                                        cmocka_unit_test(test_delta),
                                        cmocka_unit_test(test_not_finite),
+                                       cmocka_unit_test(test_early_exit),
+                                       cmocka_unit_test(test_ablations),
                                        cmocka_unit_test(test_from_scratch),
                                        cmocka_unit_test(test_plan),
                                        cmocka_unit_test(test_plan_is_what_a_run_takes)};

@@ -39,6 +39,8 @@ typedef enum skv_train_schedule {
     SKV_TRAIN_COSINE
 } skv_train_schedule;
 
+enum { SKV_TRAIN_EXIT_BINS = 20 };
+
 /* A step that was taken. */
 typedef struct skv_train_progress {
     uint64_t step, steps; /* steps done, of how many in all stages */
@@ -49,6 +51,10 @@ typedef struct skv_train_progress {
     double seconds, tokens_s;   /* since the start; of the last steps */
     double eta;                 /* seconds left */
     bool checkpoint;            /* one was written after it */
+    /* With an early exit: its loss, and on a sample of the positions how often its most likely
+     * token was the model's, by the probability it gave to it: bin b holds [b, b + 1) / 20. */
+    double exit;
+    double exit_seen[SKV_TRAIN_EXIT_BINS], exit_agreed[SKV_TRAIN_EXIT_BINS];
 } skv_train_progress;
 
 enum { SKV_TRAIN_STAGES_MAX = 16, SKV_TRAIN_DATA_MAX = 7 };
@@ -106,6 +112,7 @@ typedef struct skv_train_options {
     skv_train_part part;
     double tau, hidden_mult;
     bool all_positions; /* masked positions count in the denominator of the KL loss */
+    bool early_exit;    /* a head on norm_swiftkv(x_l) is trained beside (B.4) */
 
     /* How. */
     double beta1, beta2, eps, weight_decay, max_norm;

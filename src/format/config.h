@@ -87,6 +87,7 @@ typedef struct skv_config {
     bool swiftkv;     /* the model type ends in _swiftkv */
     size_t kv_layers; /* l, 1..L */
     size_t kv_group;  /* g >= 1, divides L - l */
+    bool early_exit;  /* lm_head_swiftkv.weight [V, D]: logits from norm_swiftkv(x_l), B.4 */
 
     int32_t bos;              /* -1: none */
     int32_t eos[SKV_EOS_MAX]; /* ids that end an answer */

@@ -83,6 +83,7 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
     put_bool(f, "swiftkv", true);
     put_size(f, "num_key_value_layers", c->kv_layers);
     put_size(f, "key_value_group_size", c->kv_group);
+    if (c->early_exit) put_bool(f, "swiftkv_early_exit", true);
 }
 
 static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *err)

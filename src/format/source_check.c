@@ -152,6 +152,7 @@ skv_status skv_source_check_shapes(const skv_source *source, skv_error *err)
     if (!c->tied) SKV_TRY(check(&k, "lm_head.weight", 0, VOCAB, HIDDEN));
     if (c->swiftkv && c->kv_layers < c->n_layers) {
         SKV_TRY(check(&k, "model.norm_swiftkv.weight", 0, HIDDEN, NONE));
+        if (c->early_exit) SKV_TRY(check(&k, "lm_head_swiftkv.weight", 0, VOCAB, HIDDEN));
     }
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(check_layer(&k, i));
     return SKV_OK;

@@ -21,6 +21,8 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
                 "training: %zu tokens a batch", options->max_tokens);
     SKV_REQUIRE(!options->student || (c->swiftkv && c->kv_layers < c->n_layers), err, SKV_ARGUMENT,
                 "training: %s has no SwiftKV layers to train", c->architecture);
+    SKV_REQUIRE(!options->early_exit || (options->student && c->early_exit), err, SKV_ARGUMENT,
+                "training: %s has no early exit", c->architecture);
     SKV_REQUIRE(options->loss == SKV_LOSS_LM || options->student, err, SKV_ARGUMENT,
                 "training: the KL loss needs a SwiftKV student");
     SKV_REQUIRE(options->loss == SKV_LOSS_LM || options->tau > 0, err, SKV_ARGUMENT,
@@ -142,6 +144,18 @@ size_t skv_net_count(const skv_net *net, const skv_train_batch *batch)
     return net->options.all_positions ? batch->n_tokens : n;
 }
 
+void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from)
+{
+    to->loss += from->loss;
+    to->hidden += from->hidden;
+    to->exit += from->exit;
+    to->n_loss += from->n_loss;
+    for (size_t i = 0; i < SKV_TRAIN_EXIT_BINS; i++) {
+        to->exit_seen[i] += from->exit_seen[i];
+        to->exit_agreed[i] += from->exit_agreed[i];
+    }
+}
+
 void skv_net_zero_gradients(skv_net *net)
 {
     if (!net->params.grads) return;
@@ -179,12 +193,13 @@ double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
     }
     for (size_t i = 0; i < net->params.n; i++) {
         const skv_param *p = &net->params.at[i];
-        if (p->trainable && !p->vector && p != net->head.w)
+        if (p->trainable && !p->vector && p != net->head.w && p != net->exit.w)
             grads += 2.0 * (double)skv_param_size(p);
     }
     double head = 2.0 * (double)skv_param_size(net->head.w);
     head *=
         2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head.w->trainable ? 1.0 : 0.0);
+    if (net->options.early_exit) head += 6.0 * (double)skv_param_size(net->exit.w);
     return n * (sum + grads) + (double)n_loss * head;
 }
 

@@ -6,6 +6,7 @@
  *     x_{i+1} = block_i(x_i)               layers of a SwiftKV student from l on: K, V from
  *                                          norm_swiftkv(x_l), one pair for a group of g layers
  *     loss(head(norm(x_L)), targets or teacher)
+ *     + loss(exit head(norm_swiftkv(x_l)), the same)     with early_exit
  *
  * There is one copy of the weights: the teacher is the same model with its original projections,
  * run without keeping anything. Layers that no trained parameter stands below keep no activations
@@ -20,6 +21,7 @@
 #include "base/pool.h"
 #include "format/source.h"
 #include "kernels/cpu.h"
+#include "skv/train.h"
 #include "train/batch.h"
 #include "train/param.h"
 
@@ -40,6 +42,7 @@ typedef struct skv_net_options {
     double tau;         /* temperature of the KL loss */
     double hidden_mult; /* of the MSE on the input of the last layer; 0: none */
     bool all_positions; /* the KL loss counts masked positions in its denominator */
+    bool early_exit;    /* the exit head that the configuration has is trained too */
     bool (*trainable)(void *user, const char *name);
     void *user;
     uint64_t seed; /* of random weights */
@@ -51,7 +54,14 @@ typedef struct skv_net_sums {
     double loss;   /* sum over positions of CE, or of tau^2 KL */
     double hidden; /* sum over elements of the squared difference */
     size_t n_loss; /* positions that `loss` has terms of */
+    /* Of the exit head: its loss, and how often its most likely token was the final one, counted
+     * on a sample of the positions by the probability it gave to it. */
+    double exit;
+    double exit_seen[SKV_TRAIN_EXIT_BINS], exit_agreed[SKV_TRAIN_EXIT_BINS];
 } skv_net_sums;
+
+/** to += from. */
+void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from);
 
 /* What a batch's sums are divided by, so that several batches can make one step. */
 typedef struct skv_net_scale {

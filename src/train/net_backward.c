@@ -142,7 +142,6 @@ void net_backward(const net_pass *p, const skv_net_scale *scale)
     size_t L = net->config->n_layers, T = p->batch->n_tokens, D = net->config->hidden;
     net_copy(net, net->da, net->dx, T * D);
     memset(net->dx, 0, T * D * sizeof(float));
-    memset(net->dswift, 0, T * D * sizeof(float));
     net_norm_back(net, net->dx, net->da, net->x_last, net->final_norm, T, D);
     size_t i = L;
     while (i > 0 && net->layers[i - 1].keep) {

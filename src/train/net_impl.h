@@ -53,6 +53,7 @@ struct skv_net {
     skv_param *embedding;  /* [V, D] */
     skv_param *final_norm; /* [D] */
     net_linear head;       /* [V, D]: the embedding when tied */
+    net_linear exit;       /* [V, D]: of norm_swiftkv(x_l); absent (w NULL) in most models */
     skv_param *norm_swiftkv;
     skv_rope_table ropes[2];
     size_t teacher_from; /* teacher and student agree on the layers before */
@@ -83,6 +84,9 @@ struct skv_net {
     float *logits, *logits_t;   /* [loss_rows, V] */
     float *tile, *tile_t;       /* [loss_rows, D] */
     double *row_loss;           /* [T] */
+    double *exit_loss;          /* [T] of the exit head, NULL without one in training */
+    uint32_t *top;              /* [T] likewise: the final logits' most likely token */
+    uint32_t *exit_seen;        /* [T] likewise: 0: not sampled; 1 + 2 * bin + agreed */
     uint32_t *loss_list;        /* [T]: positions with a loss */
     uint32_t *segments;         /* [T + 1]: tokens at which runs of whole documents begin */
     size_t n_segments;
@@ -148,7 +152,8 @@ SKV_MUST_CHECK skv_status net_embed(const net_pass *p, float *x, skv_error *err)
 void net_forward(const net_pass *p, size_t first, size_t end);
 float *net_boundary(const net_pass *p, size_t i);
 void net_backward(const net_pass *p, const skv_net_scale *scale);
-/* Sums of the batch; with `backward`, dx becomes the gradient of the final norm's output. */
+/* Sums of the batch; with `backward`, dx becomes the gradient of the final norm's output and
+ * dswift that of norm_swiftkv's by way of the exit head. */
 void net_loss(const net_pass *p, const skv_net_scale *scale, bool backward, skv_net_sums *sums);
 
 #endif

@@ -178,6 +178,7 @@ skv_status net_pack(skv_net *net, skv_error *err)
             SKV_TRY(pack_linear(net, all[j], net->layers[i].keep && j >= n_teacher, err));
         }
     }
+    if (net->options.early_exit) SKV_TRY(pack_linear(net, &net->exit, true, err));
     return pack_linear(net, &net->head, true, err);
 }
 
@@ -191,6 +192,8 @@ void net_unpack(skv_net *net)
             skv_gemm_packed_release(&all[j]->back);
         }
     }
+    skv_gemm_packed_release(&net->exit.forward);
+    skv_gemm_packed_release(&net->exit.back);
     skv_gemm_packed_release(&net->head.forward);
     skv_gemm_packed_release(&net->head.back);
 }

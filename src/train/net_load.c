@@ -12,7 +12,8 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
-enum { PARAMS_A_LAYER = 32, PARAMS_OUTSIDE = 4, PART_NAME_MAX = 64 };
+enum { PARAMS_A_LAYER = 32, PARAMS_OUTSIDE = 5, PART_NAME_MAX = 64 };
+#define EXIT_HEAD "lm_head_swiftkv.weight"
 
 /* ---- which there are ---- */
 
@@ -102,6 +103,9 @@ skv_status net_describe(skv_net *net, skv_error *err)
     }
     net->final_norm = add(net, L, "model.norm.weight", 0, c->hidden);
     net->head.w = c->tied ? net->embedding : add(net, L, "lm_head.weight", c->vocab, c->hidden);
+    if (c->early_exit && net->norm_swiftkv) {
+        net->exit.w = add(net, c->kv_layers, EXIT_HEAD, c->vocab, c->hidden);
+    }
     return SKV_OK;
 }
 
@@ -157,6 +161,13 @@ static skv_status add_share(skv_param *p, const skv_param *from, size_t n_shares
     return SKV_OK;
 }
 
+/* The model's own head is where an exit head begins. */
+static skv_status initialise_exit(const skv_net *net, skv_param *p, float *row, skv_error *err)
+{
+    memset(p->w, 0, skv_param_size(p) * sizeof *p->w);
+    return add_share(p, net->head.w, 1, row, err);
+}
+
 /* A *_swiftkv parameter of a model that has none yet: the mean of the layers' own over the layers
  * that will share it. */
 static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_error *err)
@@ -184,7 +195,14 @@ static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_e
     return SKV_OK;
 }
 
-static skv_status initialise_all(skv_net *net, skv_error *err)
+/* A parameter of SwiftKV that the source has not got and needs not have. */
+static bool is_new(const skv_param *p, const skv_config *from)
+{
+    if (strcmp(p->name, EXIT_HEAD) == 0) return !from->early_exit;
+    return strstr(p->name, "_swiftkv") && !from->swiftkv;
+}
+
+static skv_status initialise_new(skv_net *net, const skv_config *source, skv_error *err)
 {
     size_t widest = 0;
     for (size_t i = 0; i < net->params.n; i++) {
@@ -195,7 +213,9 @@ static skv_status initialise_all(skv_net *net, skv_error *err)
         row ? SKV_OK : skv_fail(err, SKV_MEMORY, "training: no memory for a row of %zu", widest);
     for (size_t i = 0; status == SKV_OK && i < net->params.n; i++) {
         skv_param *p = &net->params.at[i];
-        if (strstr(p->name, "_swiftkv")) status = initialise(net, p, row, err);
+        if (!is_new(p, source)) continue;
+        bool exit_head = p == net->exit.w;
+        status = exit_head ? initialise_exit(net, p, row, err) : initialise(net, p, row, err);
     }
     skv_free(row);
     return status;
@@ -216,21 +236,22 @@ static bool may_be_absent(const skv_net *net, const skv_param *p)
 
 skv_status net_load(skv_net *net, const skv_source *source, skv_error *err)
 {
-    bool has_swiftkv = source && skv_source_config(source)->swiftkv;
+    const skv_config *from = source ? skv_source_config(source) : NULL;
     for (size_t i = 0; i < net->params.n; i++) {
         skv_param *p = &net->params.at[i];
         const char *path = source ? skv_source_path(source) : "";
-        const skv_tensor *t = source ? skv_source_find(source, p->name) : NULL;
+        bool has = source && !is_new(p, from);
+        const skv_tensor *t = has ? skv_source_find(source, p->name) : NULL;
         if (t) {
             SKV_TRY(copy_tensor(p, t, path, err));
         } else if (!source) {
             draw(net, p, i);
-        } else if (has_swiftkv || !strstr(p->name, "_swiftkv")) {
+        } else if (has) {
             SKV_REQUIRE(may_be_absent(net, p), err, SKV_FORMAT, "%s: tensor %s is missing", path,
                         p->name);
         }
     }
-    if (source && !has_swiftkv) SKV_TRY(initialise_all(net, err));
+    if (source) SKV_TRY(initialise_new(net, from, err));
     skv_params_keep_teacher(&net->params);
     return SKV_OK;
 }

@@ -85,6 +85,10 @@ static void lay_out_loss(skv_net *net)
     net->final_t = kl ? take(net, T * D) : NULL;
     net->hidden_t = take(net, T * D);
     net->row_loss = (double *)(void *)take(net, 2 * T);
+    bool exits = net->options.early_exit;
+    net->exit_loss = exits ? (double *)(void *)take(net, 2 * T) : NULL;
+    net->top = exits ? (uint32_t *)(void *)take(net, T) : NULL;
+    net->exit_seen = exits ? (uint32_t *)(void *)take(net, T) : NULL;
     net->loss_list = (uint32_t *)(void *)take(net, T);
     net->segments = (uint32_t *)(void *)take(net, T + 1);
 }

@@ -107,6 +107,8 @@ static const key_row rows[] = {
         "weight of the error of the last layer's input"),
     ROW("loss-denominator", "unmasked|all", RUN(all_positions), KEY_EITHER, 0, 0,
         "positions that the loss is averaged over"),
+    ROW("early-exit", "no|yes", RUN(early_exit), KEY_FLAG, 0, 0,
+        "train a head on the input of layer L too"),
     ROW("beta1", "X", RUN(beta1), KEY_NUMBER, 0, 1, "of AdamW"),
     ROW("beta2", "X", RUN(beta2), KEY_NUMBER, 0, 1, "of AdamW"),
     ROW("eps", "X", RUN(eps), KEY_NUMBER, 0, 1, "of AdamW"),

@@ -11,7 +11,7 @@
 enum {
     PART = 1 << 16,        /* floats that a process adds up at a time */
     SHARE_BYTES = 1 << 26, /* of one message */
-    DOUBLES_MAX = 8
+    DOUBLES_MAX = 64
 };
 
 skv_status skv_team_check(const skv_team *team, skv_error *err)

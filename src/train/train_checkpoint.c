@@ -124,6 +124,7 @@ json_t *skv_checkpoint_options(const skv_trainer *t)
     put(object, "tau", json_real(o->tau));
     put(object, "hidden-loss-mult", json_real(o->hidden_mult));
     put(object, "loss-denominator", json_string(o->all_positions ? "all" : "unmasked"));
+    if (o->early_exit) put(object, "early-exit", json_true());
     put(object, "beta1", json_real(o->beta1));
     put(object, "beta2", json_real(o->beta2));
     put(object, "eps", json_real(o->eps));

@@ -41,6 +41,7 @@ static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     skv_config *c = &t->config;
+    if (o->early_exit) c->early_exit = true;
     if (o->kv_layers == 0) return SKV_OK;
     size_t group = o->group ? o->group : 1;
     if (c->swiftkv) {
@@ -63,6 +64,7 @@ static bool is_trained(void *user, const char *name)
 {
     const skv_trainer *t = user;
     bool student = t->config.swiftkv;
+    if (strcmp(name, "lm_head_swiftkv.weight") == 0) return t->options->early_exit;
     switch (t->options->part) {
     case SKV_TRAIN_QKV: return strstr(name, "_swiftkv") != NULL;
     case SKV_TRAIN_DEEP:
@@ -127,6 +129,7 @@ static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
                            .tau = o->tau,
                            .hidden_mult = distill ? o->hidden_mult : 0,
                            .all_positions = o->all_positions,
+                           .early_exit = o->early_exit,
                            .trainable = is_trained,
                            .user = t,
                            .seed = o->seed,
@@ -308,12 +311,9 @@ static skv_status run_batches(skv_trainer *t, step_work *w, skv_error *err)
         skv_net_sums sums;
         if (t->copies[i].batch.n_tokens == 0) continue;
         SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &w->scale, true, &sums, err));
-        if (!isfinite(sums.loss + sums.hidden)) {
-            return fail_loss(t, i, "the loss", sums.loss + sums.hidden, err);
-        }
-        w->sums.loss += sums.loss;
-        w->sums.hidden += sums.hidden;
-        w->sums.n_loss += sums.n_loss;
+        const double all = sums.loss + sums.hidden + sums.exit;
+        if (!isfinite(all)) return fail_loss(t, i, "the loss", all, err);
+        skv_net_sums_add(&w->sums, &sums);
     }
     return SKV_OK;
 }
@@ -329,6 +329,9 @@ static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *er
     p->loss = w.sums.loss / w.scale.positions;
     p->hidden = w.sums.hidden / w.scale.hidden;
     p->loss_tokens = w.sums.n_loss;
+    p->exit = w.sums.exit / w.scale.positions;
+    memcpy(p->exit_seen, w.sums.exit_seen, sizeof p->exit_seen);
+    memcpy(p->exit_agreed, w.sums.exit_agreed, sizeof p->exit_agreed);
     p->rate = skv_schedule_rate(&t->schedule, t->step - t->stage_start);
     p->norm = skv_adamw_norm(&t->opt);
     if (!isfinite(p->norm)) return fail_loss(t, 0, "the gradients' norm", p->norm, err);

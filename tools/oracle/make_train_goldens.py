@@ -32,11 +32,28 @@ def load(folder):
     return json.loads((folder / "config.json").read_text()), weights
 
 
+EXIT_HEAD = "lm_head_swiftkv.weight"
+
+
 def hidden(model, ids, teacher):
-    """(logits, input of the last layer) of one document."""
+    """(logits, input of the last layer, logits of the early exit or None) of one document."""
     inputs = []
     logits = model.forward(ids, teacher=teacher, inputs=inputs)
-    return logits, inputs[-1]
+    exits = None
+    if EXIT_HEAD in model.w:
+        x = inputs[model.kv_layers]
+        exits = plain_models.rms_norm(x, model.w["model.norm_swiftkv.weight"], model.eps) @ model.w[EXIT_HEAD].T
+    return logits, inputs[-1], exits
+
+
+def distance(logits, logits_t):
+    p = (logits_t / TAU).log_softmax(-1)
+    q = (logits / TAU).log_softmax(-1)
+    return TAU**2 * (p.exp() * (p - q)).sum()
+
+
+def cross_entropy(logits, targets):
+    return -logits.log_softmax(-1)[range(len(targets)), targets].sum()
 
 
 def batch_for(vocab, seed):
@@ -50,28 +67,31 @@ def batch_for(vocab, seed):
 
 
 def losses(config, weights, docs, targets, case):
-    """(loss that is minimised, its parts) as tensors."""
+    """(loss that is minimised, its parts: at the head, hidden, at the exit) as tensors."""
     model = plain_models.LlamaFamily(config, weights)
-    total, square, n_loss, n_all, n_elements = 0.0, 0.0, 0, 0, 0
+    total, square, exit_total, n_loss, n_all, n_elements = 0.0, 0.0, torch.tensor(0.0), 0, 0, 0
     for ids, target in zip(docs, targets):
-        logits, x = hidden(model, ids, False)
+        logits, x, exits = hidden(model, ids, False)
         rows = [i for i, t in enumerate(target) if t >= 0]
         n_loss += len(rows)
         n_all += len(ids)
         if case["loss"] == "kl":
             with torch.no_grad():
-                logits_t, x_t = hidden(model if case.get("teacher") is None else case["teacher"], ids, True)
-            p = (logits_t[rows] / TAU).log_softmax(-1)
-            q = (logits[rows] / TAU).log_softmax(-1)
-            total = total + TAU**2 * (p.exp() * (p - q)).sum()
+                teacher = model if case.get("teacher") is None else case["teacher"]
+                logits_t, x_t, _ = hidden(teacher, ids, True)
+            total = total + distance(logits[rows], logits_t[rows])
+            if case.get("exit"):
+                exit_total = exit_total + distance(exits[rows], logits_t[rows])
             square = square + (x - x_t).pow(2).sum()
             n_elements += x.numel()
         elif rows:
-            q = logits[rows].log_softmax(-1)
-            total = total - q[range(len(rows)), [target[i] for i in rows]].sum()
-    loss = total / (n_all if case.get("all") else n_loss)
+            total = total + cross_entropy(logits[rows], [target[i] for i in rows])
+            if case.get("exit"):
+                exit_total = exit_total + cross_entropy(exits[rows], [target[i] for i in rows])
+    n = n_all if case.get("all") else n_loss
+    loss, exit_loss = total / n, exit_total / n
     hidden_loss = square / n_elements if n_elements else torch.tensor(0.0)
-    return loss + case.get("hidden", 0.0) * hidden_loss, loss, hidden_loss
+    return loss + case.get("hidden", 0.0) * hidden_loss + exit_loss, loss, hidden_loss, exit_loss
 
 
 def trainable(case, names):
@@ -97,10 +117,12 @@ def run_steps(config, weights, names, docs, targets, case):
     out = []
     for _ in range(STEPS):
         optimiser.zero_grad()
-        loss, part, square = losses(config, weights | leaves, docs, targets, case)
+        loss, part, square, exits = losses(config, weights | leaves, docs, targets, case)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(leaves.values()), 0.5)
         out.append({"loss": part.item(), "hidden": square.item(), "norm": norm.item()})
+        if case.get("exit"):
+            out[-1]["exit"] = exits.item()
         optimiser.step()
         scheduler.step()
     return out
@@ -118,24 +140,31 @@ CASES = {
     "llama-swiftkv-g3": [{"train": "swiftkv", "loss": "kl", "all": True, "steps": True},
                          {"train": "deep-2", "loss": "kl", "steps": True}],
     "qwen2-swiftkv-g2": [{"train": "swiftkv", "loss": "kl", "hidden": 0.7, "all": True, "steps": True}],
-    "qwen3-swiftkv-g1": [{"train": "swiftkv", "loss": "kl", "hidden": 1.0}],
+    "qwen3-swiftkv-g1": [{"train": "swiftkv", "loss": "kl", "hidden": 1.0},
+                         {"train": "swiftkv", "loss": "kl", "exit": True, "steps": True}],
+    "qwen3-swiftkv-g2": [{"train": "swiftkv", "loss": "lm", "exit": True}],
 }
 
 
 def make_case(folder, case, seed):
     config, weights = load(folder)
     docs, targets = batch_for(config["vocab_size"], seed)
+    if case.get("exit"):
+        head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+        weights[EXIT_HEAD] = head.clone()
     frozen = {n: t.clone() for n, t in weights.items()}
     if case["loss"] == "kl":
         case["teacher"] = plain_models.LlamaFamily(config, frozen)
     names = trainable(case, sorted(weights))
     leaves = {n: weights[n].clone().requires_grad_(True) for n in names}
-    loss, part, square = losses(config, weights | leaves, docs, targets, case)
+    loss, part, square, exits = losses(config, weights | leaves, docs, targets, case)
     loss.backward()
     grads = {n: t.grad.float() for n, t in leaves.items() if t.grad is not None}
     out = {"model": folder.name, "train": case["train"], "loss_kind": case["loss"],
            "hidden_mult": case.get("hidden", 0.0), "all": case.get("all", False),
            "docs": docs, "targets": targets, "loss": part.item(), "hidden": square.item()}
+    if case.get("exit"):
+        out["exit"] = exits.item()
     if case.get("steps"):
         out["steps"] = run_steps(config, weights, names, docs, targets, case)
     return out, grads
