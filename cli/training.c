@@ -5,6 +5,7 @@
 
 #include "json_out.h"
 #include "progress.h"
+#include "self_data.h"
 #include "skv/curve.h"
 #include "skv/recipe.h"
 #include "skv/tools.h"
@@ -240,7 +241,10 @@ static int run_in_folder(const cli_options *o, skv_train_options *train, bool sp
                  .terminal = speaks && cli_terminal(),
                  .interrupt = o->interrupt};
     if (speaks) print_team(train);
-    const int status = run(train, &w, svg);
+    cli_self_data self;
+    int status = cli_self_data_write(o, train, &self);
+    if (status == CLI_DONE) status = run(train, &w, svg);
+    cli_self_data_release(&self);
     if (speaks && status == CLI_DONE) printf("%s: written\n", train->out);
     return status;
 }

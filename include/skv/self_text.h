@@ -3,8 +3,8 @@
  * teacher without a data set.
  *
  * Documents are sampled from BOS on (or from given beginnings), SKV_SELF_LANES streams of tokens
- * at once. What is written is a function of the model, the options and the number of threads'
- * arithmetic, which is none: the same call gives the same bytes.
+ * at once. What is written is a function of the model and the options: the same call gives the
+ * same bytes, whatever the number of threads.
  */
 #ifndef SKV_SELF_TEXT_H
 #define SKV_SELF_TEXT_H

@@ -37,6 +37,7 @@ struct skv_data {
     size_t rows, row_tokens;
     bool once;
     double fuse;
+    int32_t begin, end;
     uint64_t seed, n_batches;
     size_t *used;           /* owned; [rows] tokens of a row that are taken */
     int32_t *ids, *targets; /* owned; [rows * row_tokens] */
@@ -103,28 +104,21 @@ static skv_status count_turns(const skv_data_writer *w, skv_documents *documents
     return status;
 }
 
-/* What the teacher's own documents begin with. */
-static int32_t begin_of(const skv_tokenizer *tokenizer)
-{
-    const int32_t bos = skv_tokenizer_bos(tokenizer);
-    return bos >= 0 ? bos : skv_tokenizer_eos(tokenizer);
-}
-
 static skv_status open_source(skv_data *data, const skv_train_data *o, uint64_t seed,
                               skv_error *err)
 {
     source *s = &data->sources[data->n_sources];
     const skv_data_kind kind = o->file ? skv_data_kind_of(o->file) : SKV_DATA_GENERATED;
     *s = (source){.kind = kind, .weight = o->weight, .learn = o->learn, .begin = -1};
+    SKV_REQUIRE(o->file || o->self_tokens == 0, err, SKV_ARGUMENT,
+                "data: source %zu: the teacher's own text has not been written", data->n_sources);
     SKV_REQUIRE(isfinite(o->weight) && o->weight > 0, err, SKV_RANGE,
                 "data: source %zu: weight %g, expected more than 0", data->n_sources, o->weight);
     SKV_REQUIRE(data->writer.tokenizer || !needs_tokenizer(kind), err, SKV_UNSUPPORTED,
                 "%s: the model brings no tokenizer, so its data are token ids",
                 o->file ? o->file : "data: generated documents");
-    SKV_REQUIRE(o->file || o->self_tokens == 0, err, SKV_ARGUMENT,
-                "data: source %zu: the teacher's own text has not been written", data->n_sources);
     data->n_sources++;
-    if (o->self_tokens > 0 && data->writer.tokenizer) s->begin = begin_of(data->writer.tokenizer);
+    if (o->self_tokens > 0) s->begin = data->begin;
     if (kind != SKV_DATA_GENERATED) {
         return skv_data_file_open(o->file, form_of(kind), seed, &s->file, err);
     }
@@ -176,6 +170,8 @@ skv_status skv_data_open(const skv_data_options *o, skv_data **out, skv_error *e
     data->row_tokens = o->row_tokens;
     data->once = o->once;
     data->fuse = o->fuse;
+    data->begin = o->begin;
+    data->end = o->end;
     data->seed = o->seed;
     skv_document_init(&data->doc);
     skv_status status = open_all(data, o, err);
@@ -283,8 +279,7 @@ static skv_status check_ids(const skv_data *data, const source *s, skv_error *er
 static bool is_learnt(const skv_data *data, const source *s, size_t i)
 {
     const int32_t *ids = data->tokens.ids.data;
-    if (s->begin >= 0 && ids[i] == s->begin &&
-        ids[i - 1] == skv_tokenizer_eos(data->writer.tokenizer)) {
+    if (s->begin >= 0 && ids[i] == s->begin && ids[i - 1] == data->end) {
         return false;
     }
     switch (s->learn) {

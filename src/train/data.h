@@ -35,6 +35,7 @@ typedef struct skv_data_options {
     const skv_train_data *sources;  /* at most SKV_TRAIN_DATA_MAX */
     size_t n_sources;
     size_t rows, row_tokens; /* a batch is rows * row_tokens tokens */
+    int32_t begin, end;      /* tokens around documents that the teacher wrote; -1: none */
     double fuse; /* share of the rows that keep one range of positions: their documents attend to
                   * those before them, long examples made of short ones */
     uint64_t seed;

@@ -94,6 +94,21 @@ typedef struct run_data {
     skv_data *data;           /* owned */
 } run_data;
 
+static int32_t end_of(const skv_config *c, const skv_tokenizer *tokenizer)
+{
+    if (c->n_eos > 0) return c->eos[0];
+    return tokenizer ? skv_tokenizer_eos(tokenizer) : -1;
+}
+
+/* What self-written documents begin with: see skv_self_write. */
+static int32_t begin_of(const skv_config *c, const skv_tokenizer *tokenizer)
+{
+    if (tokenizer && skv_tokenizer_bos(tokenizer) >= 0) return skv_tokenizer_bos(tokenizer);
+    if (c->bos >= 0) return c->bos;
+    if (c->n_eos > 0) return c->eos[0];
+    return tokenizer ? skv_tokenizer_eos(tokenizer) : -1;
+}
+
 static skv_status open_stage(void *ctx, size_t i_stage, skv_batch_source *out, skv_error *err)
 {
     run_data *d = ctx;
@@ -109,6 +124,8 @@ static skv_status open_stage(void *ctx, size_t i_stage, skv_batch_source *out, s
                                    .rows = stage->rows,
                                    .row_tokens = stage->seq,
                                    .fuse = stage->fuse,
+                                   .begin = begin_of(&d->trainer->config, d->tokenizer),
+                                   .end = end_of(&d->trainer->config, d->tokenizer),
                                    .seed = skv_mix64(o->seed) + i_stage};
     SKV_TRY(skv_data_open(&data, &d->data, err));
     *out = skv_data_source(d->data);
