@@ -5,9 +5,9 @@ _swiftkv_options() {
     local model='--threads --weights --kv --prefill --ctx --cpu --chunk'
     local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --stop --seed'
-    local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --seed
+    local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
-        --loss --tau --hidden-loss-mult --loss-denominator --trainable --drop-teacher --delta --f32 --f32-weights
+        --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex

@@ -82,7 +82,14 @@ skv_train_batch skv_trainer_cut(const skv_trainer *t, size_t i, const skv_train_
 static uint64_t hash_weights(const skv_trainer *t)
 {
     const skv_params *p = skv_net_params(t->net);
-    return skv_team_hash(p->n_weights, p->weights, p->n_weights * sizeof *p->weights);
+    uint64_t hash = skv_team_hash(p->n_weights, p->weights, p->n_weights * sizeof *p->weights);
+    for (size_t i = 0; i < p->n; i++) {
+        const skv_tensor *file = p->at[i].file; /* as it lies there */
+        if (!file || skv_tensor_check(file, NULL) != SKV_OK) continue;
+        hash = skv_team_hash(hash, file->data, file->n_bytes);
+        if (file->file) skv_file_map_forget(file->data, file->n_bytes);
+    }
+    return hash;
 }
 
 /* What this processor makes of one step of the optimiser. */
