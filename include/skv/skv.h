@@ -67,9 +67,13 @@ typedef struct skv_engine_options {
     /* Tokens a sequence may have; 0: the model's context, at most 8192. More than the model was
      * made for is taken as said: some files state less than the model can do. */
     size_t context;
-    size_t kv_tokens;        /* tokens of KV memory for all sequences together; 0: `context` */
-    size_t step_tokens;      /* most tokens of one step; 0: 512 */
-    bool no_skip;            /* every token through every layer: to prove that skipping is exact */
+    size_t kv_tokens;   /* tokens of KV memory for all sequences together; 0: `context` */
+    size_t step_tokens; /* most tokens of one step; 0: 512 */
+    bool no_skip;       /* every token through every layer: to prove that skipping is exact */
+    /* A sequence's logits are the same to the bit whatever chunks it comes in and whatever runs
+     * beside it. Costs time where a few long sequences decode on many threads. */
+    bool batch_invariant;
+    bool with_teacher;       /* SwiftKV files: load the teacher too, for sequences that run as it */
     uint64_t random_seed;    /* presets: seed of the random weights */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
@@ -106,6 +110,8 @@ typedef struct skv_engine_stats {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill; /* what AUTO became */
+    bool swiftkv;        /* it runs SwiftKV weights */
+    bool has_teacher;    /* its sequences may run as the teacher */
     const char *cpu;     /* the level of kernels in use */
 } skv_engine_stats;
 
@@ -121,6 +127,14 @@ SKV_API int32_t skv_engine_bos(const skv_engine *engine);
 /** max_tokens: how long it may become; 0: the engine's context. Takes no KV pages yet. */
 SKV_CHECKED skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens,
                                            skv_sequence **out, skv_error *err);
+/**
+ * The same for a sequence that is run by another method than the engine's own: FULL skips nothing,
+ * TEACHER runs the model that a SwiftKV file was made from. Sequences of different methods share
+ * steps, not pages. Fails with SKV_UNSUPPORTED when the engine cannot.
+ */
+SKV_CHECKED skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill,
+                                              size_t max_tokens, skv_sequence **out,
+                                              skv_error *err);
 SKV_API void skv_sequence_free(skv_sequence *sequence);
 /** Tokens seen: the position of the next one. */
 SKV_API size_t skv_sequence_length(const skv_sequence *sequence);

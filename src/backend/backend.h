@@ -137,6 +137,8 @@ typedef struct skv_backend_limits {
     size_t head_dim;
     size_t max_group;   /* query heads to a KV head */
     size_t max_kv_rows; /* longest sequence */
+    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. */
+    bool batch_invariant;
 } skv_backend_limits;
 
 struct skv_backend {

@@ -1,6 +1,7 @@
 /* An engine's life: options, opening, the memory plan. */
 #include "engine/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -92,7 +93,7 @@ static skv_load_options load_options(const skv_engine *e)
     bool teacher = e->options.prefill == SKV_PREFILL_TEACHER;
     return (skv_load_options){.type = weight_type(e->options.weights),
                               .student = !teacher,
-                              .teacher = teacher,
+                              .teacher = teacher || e->has_teacher,
                               .seed = e->options.random_seed,
                               .progress = e->options.progress,
                               .user = e->options.user};
@@ -107,7 +108,8 @@ static skv_backend_limits backend_limits(const skv_engine *e)
                                  .max_K = c->hidden,
                                  .head_dim = c->head_dim,
                                  .max_group = 1,
-                                 .max_kv_rows = e->options.context};
+                                 .max_kv_rows = e->options.context,
+                                 .batch_invariant = e->options.batch_invariant};
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *s = &c->layers[i];
         limits.max_K = skv_max_size(limits.max_K, s->ffn);
@@ -118,13 +120,17 @@ static skv_backend_limits backend_limits(const skv_engine *e)
     return limits;
 }
 
-/* Pages for kv_tokens tokens, with a page more for each sequence that a step could hold. */
+/* Pages for kv_tokens tokens, with a page more for each sequence that a step could hold; a whole
+ * context of the teacher's must fit too. */
 static size_t pool_pages(const skv_engine *e)
 {
     const skv_engine_options *o = &e->options;
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
-    return skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
-           (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+    size_t n_pages = skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
+                     (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+    if (!e->has_teacher) return n_pages;
+    size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
+    return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
 }
 
 static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
@@ -149,6 +155,24 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     return SKV_OK;
 }
 
+/* Whether a SwiftKV file holds what its teacher needs: it may have been left out. */
+static bool holds_teacher(const skv_engine *e)
+{
+    const skv_config *c = e->config;
+    if (!c->swiftkv || e->options.prefill == SKV_PREFILL_TEACHER) return false;
+    if (!e->source || c->kv_layers >= c->n_layers) return true;
+    char name[96];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
+    return skv_source_find(e->source, name) != NULL;
+}
+
+static skv_status make_teacher_plan(skv_engine *e, skv_error *err)
+{
+    if (!e->options.with_teacher || !holds_teacher(e)) return SKV_OK;
+    e->has_teacher = true;
+    return skv_plan_full(&e->teacher_plan, e->config, !e->options.no_skip, err);
+}
+
 static skv_status make_plan(skv_engine *e, skv_error *err)
 {
     bool skip = !e->options.no_skip;
@@ -164,6 +188,8 @@ static skv_status build(skv_engine *e, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(skv_backend_cpu_create(e->options.threads, e->level, &e->be, err));
     SKV_TRY(make_plan(e, err));
+    e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
+    SKV_TRY(make_teacher_plan(e, err));
     size_t n_pages = pool_pages(e);
     SKV_TRY(check_memory(e, n_pages, err));
     skv_backend_limits limits = backend_limits(e);
@@ -231,6 +257,7 @@ void skv_engine_close(skv_engine *e)
         e->be->free(e->be);
     }
     skv_plan_release(&e->plan);
+    skv_plan_release(&e->teacher_plan);
     skv_free(e->spans);
     skv_source_close(e->source);
     skv_preset_free(e->preset);
@@ -253,6 +280,8 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .weights = e->options.weights,
                               .kv = e->options.kv,
                               .prefill = e->options.prefill,
+                              .swiftkv = e->runs_swiftkv,
+                              .has_teacher = e->has_teacher,
                               .cpu = e->be->level};
 }
 

@@ -18,6 +18,9 @@ struct skv_engine {
     skv_backend *be;            /* owned */
     skv_model model;
     skv_plan plan;
+    skv_plan teacher_plan; /* of sequences that run as the teacher; no layers: there is none */
+    bool has_teacher;
+    bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_kv_pool *pool; /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
@@ -27,7 +30,9 @@ struct skv_engine {
 };
 
 struct skv_sequence {
-    skv_engine *engine; /* borrowed */
+    skv_engine *engine;   /* borrowed */
+    const skv_plan *plan; /* borrowed: one of the engine's */
+    bool unskipped;       /* its tokens run every layer */
     size_t max_tokens;
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
@@ -38,6 +43,9 @@ struct skv_sequence {
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);
 void skv_preset_free(skv_config *config);
+
+/** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
+void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
 
 /** Spans through the layers with a tap on the hidden states (skv_step without one). */
 SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,

@@ -10,6 +10,20 @@
 skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequence **out,
                                skv_error *err)
 {
+    return skv_sequence_create_as(engine, SKV_PREFILL_AUTO, max_tokens, out, err);
+}
+
+skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_t max_tokens,
+                                  skv_sequence **out, skv_error *err)
+{
+    bool teacher = prefill == SKV_PREFILL_TEACHER && engine->options.prefill != prefill;
+    SKV_REQUIRE(!teacher || engine->has_teacher, err, SKV_UNSUPPORTED,
+                "prefill: teacher, which this %s engine has not loaded",
+                engine->config->architecture);
+    bool swiftkv = prefill == SKV_PREFILL_SWIFTKV || prefill == SKV_PREFILL_SWIFTKV_FULL;
+    SKV_REQUIRE(!swiftkv || engine->runs_swiftkv, err, SKV_UNSUPPORTED,
+                "prefill: %s, but this %s engine runs no SwiftKV weights",
+                skv_prefill_name(prefill), engine->config->architecture);
     size_t context = engine->options.context;
     if (max_tokens == 0) max_tokens = context;
     SKV_REQUIRE(max_tokens <= context, err, SKV_RANGE, "sequence: %zu tokens, the context is %zu",
@@ -17,11 +31,13 @@ skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequen
     skv_sequence *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "sequence: no memory");
     s->engine = engine;
+    s->plan = teacher ? &engine->teacher_plan : &engine->plan;
+    s->unskipped = prefill == SKV_PREFILL_FULL || prefill == SKV_PREFILL_SWIFTKV_FULL;
     s->max_tokens = max_tokens;
     s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
     /* Page tables of all sequences have one width, which a step relies on. */
     skv_status status =
-        s->ids ? skv_kv_cache_init(&s->cache, engine->pool, &engine->plan.layout, context, err)
+        s->ids ? skv_kv_cache_init(&s->cache, engine->pool, &s->plan->layout, context, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
     if (status != SKV_OK) {
         skv_sequence_free(s);
@@ -58,8 +74,10 @@ void skv_sequence_truncate(skv_sequence *s, size_t n)
 
 skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
 {
-    SKV_REQUIRE(s->engine == from->engine && s->n_seen == 0, err, SKV_ARGUMENT,
-                "sequence: only an empty one of the same engine can share another's beginning");
+    SKV_REQUIRE(s->engine == from->engine && s->plan == from->plan && s->n_seen == 0, err,
+                SKV_ARGUMENT,
+                "sequence: only an empty one of the same engine and method can share another's "
+                "beginning");
     SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
                 "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
                 from->n_seen, s->max_tokens);
@@ -67,6 +85,13 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
     return SKV_OK;
+}
+
+void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n)
+{
+    assert(s->n_seen == 0 && s->cache.n_rows == n && n <= s->max_tokens);
+    if (n) memcpy(s->ids, ids, n * sizeof *s->ids);
+    s->n_seen = n;
 }
 
 size_t skv_sequence_kv_bytes(const skv_sequence *s)
@@ -123,6 +148,7 @@ static skv_rows_wanted wanted_rows(skv_want want)
 
 typedef struct step_sinks {
     skv_engine *engine;
+    size_t span0; /* spans before those of this pass */
     skv_logits_fn *on_logits;
     skv_hidden_sink *on_hidden;
     void *user;
@@ -131,7 +157,7 @@ typedef struct step_sinks {
 static void pass_logits(void *user, size_t i_span, size_t i_row, const float *logits)
 {
     const step_sinks *sinks = user;
-    if (sinks->on_logits) sinks->on_logits(sinks->user, i_span, i_row, logits);
+    if (sinks->on_logits) sinks->on_logits(sinks->user, sinks->span0 + i_span, i_row, logits);
 }
 
 static void pass_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
@@ -170,7 +196,32 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
                                          .position0 = s->n_seen,
                                          .context = s->max_tokens,
                                          .cache = &s->cache,
-                                         .wanted = wanted_rows(spans[i].want)};
+                                         .wanted = wanted_rows(spans[i].want),
+                                         .unskipped = s->unskipped};
+    }
+    return SKV_OK;
+}
+
+/* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
+ * student. */
+static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
+                             step_sinks *sinks, skv_error *err)
+{
+    size_t end;
+    for (size_t i = 0; i < n_spans; i = end) {
+        const skv_plan *plan = spans[i].sequence->plan;
+        for (end = i + 1; end < n_spans && spans[end].sequence->plan == plan; end++) {}
+        sinks->span0 = i;
+        skv_forward f = {.model = &e->model,
+                         .plan = plan,
+                         .ws = &e->ws,
+                         .spans = e->spans + i,
+                         .n_spans = end - i,
+                         .on_logits = pass_logits,
+                         .on_hidden = sinks->on_hidden ? pass_hidden : NULL,
+                         .user = sinks,
+                         .cancelled = ask_cancelled};
+        SKV_TRY(skv_forward_run(&f, err));
     }
     return SKV_OK;
 }
@@ -181,17 +232,8 @@ skv_status skv_engine_forward(skv_engine *e, const skv_span *spans, size_t n_spa
 {
     SKV_TRY(check_spans(e, spans, n_spans, err));
     SKV_TRY(grow_caches(e, spans, n_spans, err));
-    step_sinks sinks = {e, on_logits, on_hidden, user};
-    skv_forward f = {.model = &e->model,
-                     .plan = &e->plan,
-                     .ws = &e->ws,
-                     .spans = e->spans,
-                     .n_spans = n_spans,
-                     .on_logits = pass_logits,
-                     .on_hidden = on_hidden ? pass_hidden : NULL,
-                     .user = &sinks,
-                     .cancelled = ask_cancelled};
-    skv_status status = skv_forward_run(&f, err);
+    step_sinks sinks = {.engine = e, .on_logits = on_logits, .on_hidden = on_hidden, .user = user};
+    skv_status status = run_passes(e, spans, n_spans, &sinks, err);
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
     if (status != SKV_OK) {
         undo(e, spans, n_spans);

@@ -144,6 +144,22 @@ void skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, size_t n_
     cache->n_rows = n_rows;
 }
 
+void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages)
+{
+    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
+    assert(cache->n_rows == 0 && i < cache->max_pages);
+    for (size_t t = 0; t < n_tracks; t++) {
+        skv_kv_page_share(cache->pool, pages[t]);
+        cache->pages[t * cache->max_pages + i] = pages[t];
+    }
+}
+
+void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows)
+{
+    assert(cache->n_rows == 0 && n_rows % SKV_PAGE_ROWS == 0);
+    cache->n_rows = n_rows;
+}
+
 void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot)
 {
     return cache->pages + cache->layout->track0[slot] * cache->max_pages;

@@ -46,6 +46,11 @@ SKV_MUST_CHECK skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, 
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
 /** Makes an empty cache begin with the first n_rows rows of another, sharing its pages. */
 void skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, size_t n_rows);
+/** Page i of every track of an empty cache becomes pages[track], shared; skv_kv_cache_adopt says
+ * when all are there. */
+void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages);
+/** An empty cache has the n_rows rows of the pages that were put into it: full pages, from 0 on. */
+void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows);
 /** The pages of a slot's first head; head h's begin max_pages further each. */
 void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot);
 /** Bytes of the pages it refers to, shared ones included. */

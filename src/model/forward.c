@@ -90,14 +90,20 @@ static size_t first_wanted(const skv_forward_span *span)
     return 0;
 }
 
-/* Attention items for all new rows, or for the wanted ones alone. The table is set by layer. */
-static void describe_items(pass *p, bool only_wanted)
+/* First of the span's rows that goes on beyond the last boundary. */
+static size_t first_kept(const skv_forward_span *span)
+{
+    return span->unskipped ? 0 : first_wanted(span);
+}
+
+/* Attention items for all new rows, or for the kept ones alone. The table is set by layer. */
+static void describe_items(pass *p, bool only_kept)
 {
     size_t row = 0;
     p->n_items = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->f->spans[s];
-        size_t first = only_wanted ? first_wanted(span) : 0;
+        size_t first = only_kept ? first_kept(span) : 0;
         if (first == span->n) continue;
         p->ws->items[p->n_items++] = (skv_attention_item){
             .row0 = row, .n_q = span->n - first, .n_past = span->n_past + first};
@@ -105,14 +111,14 @@ static void describe_items(pass *p, bool only_wanted)
     }
 }
 
-/* Only rows whose output is wanted go on from here. */
+/* Only rows whose output is wanted, and those of spans that skip nothing, go on from here. */
 static void keep_wanted(pass *p)
 {
     if (!p->all_alive) return;
     size_t row0 = 0, n = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->f->spans[s];
-        for (size_t i = first_wanted(span); i < span->n; i++) {
+        for (size_t i = first_kept(span); i < span->n; i++) {
             p->ws->gathered[n++] = (uint32_t)(row0 + i);
         }
         row0 += span->n;
@@ -292,7 +298,7 @@ static void attend(const pass *p, size_t i, size_t ld_q)
     size_t item = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->f->spans[s];
-        if (!p->all_alive && first_wanted(span) == span->n) continue;
+        if (!p->all_alive && first_kept(span) == span->n) continue;
         p->ws->items[item++].table = skv_kv_cache_slot(span->cache, plan->slot);
     }
     assert(item == p->n_items);
@@ -346,6 +352,22 @@ static void run_layer(pass *p, size_t i)
 
 /* ---- the end: logits ---- */
 
+/* Of the rows that came through the layers only those whose logits are wanted. */
+static void keep_for_logits(pass *p)
+{
+    size_t row0 = 0, n = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->f->spans[s];
+        size_t first = p->all_alive ? 0 : first_kept(span), n_rows = span->n - first;
+        for (size_t i = first_wanted(span); i < span->n; i++) {
+            p->ws->gathered[n++] = (uint32_t)(row0 + i - first);
+        }
+        row0 += n_rows;
+    }
+    if (n < p->n_alive) p->be->gather(p->be, p->ws->x, p->c->hidden, p->ws->gathered, n);
+    p->n_alive = n;
+}
+
 static void report_logits(const pass *p)
 {
     const skv_config *c = p->c;
@@ -394,7 +416,7 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         run_layer(&p, i);
     }
     report_hidden(&p, L);
-    keep_wanted(&p);
+    keep_for_logits(&p);
     if (p.n_alive > 0) report_logits(&p);
     return SKV_OK;
 }

@@ -22,6 +22,7 @@ typedef struct skv_forward_span {
     size_t context;   /* the length the sequence was made for (longrope) */
     const skv_kv_cache *cache;
     skv_rows_wanted wanted;
+    bool unskipped; /* its rows run every layer, whoever wants them */
 } skv_forward_span;
 
 /* The buffers of a step; sized once for max_rows. */

@@ -44,6 +44,8 @@ size_t skv_cpu_attention_tasks(const skv_cpu_backend *be, const skv_backend_limi
 static size_t count_parts(const skv_cpu_backend *be, size_t n_rows, size_t n_tasks)
 {
     size_t n_threads = skv_pool_threads(be->pool);
+    /* Portions are summed in another order than whole rows: they may not depend on the batch. */
+    if (be->limits.batch_invariant) return 1;
     if (n_rows < PART_ROWS_MIN || n_tasks >= 4 * n_threads) return 1;
     size_t wanted = skv_ceil_div(4 * n_threads, n_tasks);
     size_t most = skv_min_size(PARTS_MAX, n_rows / (PART_ROWS_MIN / 2));

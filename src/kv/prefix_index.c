@@ -1,0 +1,244 @@
+/* The prefix index: see prefix_index.h. */
+#include "kv/prefix_index.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+
+typedef struct block {
+    struct block *next_in_bucket;
+    struct block *newer, *older; /* in order of use */
+    struct block *parent;        /* NULL: the first block of a text */
+    size_t n_children;
+    uint64_t hash, domain;
+    size_t n_tracks;
+    int32_t ids[SKV_PAGE_ROWS];
+    void *pages[]; /* [n_tracks], one reference each */
+} block;
+
+struct skv_prefix_index {
+    skv_kv_pool *pool; /* borrowed */
+    uint64_t seed;
+    size_t n_blocks, max_blocks, n_buckets; /* n_buckets: a power of two */
+    block **buckets;                        /* owned, [n_buckets] */
+    block *newest, *oldest;
+};
+
+skv_status skv_prefix_index_create(skv_kv_pool *pool, size_t max_blocks, uint64_t seed,
+                                   skv_prefix_index **out, skv_error *err)
+{
+    skv_prefix_index *index = skv_alloc_zero(1, sizeof *index);
+    SKV_REQUIRE(index, err, SKV_MEMORY, "prefix index: no memory");
+    size_t n_buckets = 64;
+    while (n_buckets < max_blocks && n_buckets < SIZE_MAX / 2 / sizeof(block *)) n_buckets *= 2;
+    index->buckets = skv_alloc_zero(n_buckets, sizeof *index->buckets);
+    if (!index->buckets) {
+        skv_free(index);
+        return skv_fail(err, SKV_MEMORY, "prefix index: no memory for %zu blocks", max_blocks);
+    }
+    index->pool = pool;
+    index->seed = seed;
+    index->max_blocks = max_blocks;
+    index->n_buckets = n_buckets;
+    *out = index;
+    return SKV_OK;
+}
+
+/* ---- order of use ---- */
+
+static void unlink_use(skv_prefix_index *index, block *b)
+{
+    *(b->newer ? &b->newer->older : &index->newest) = b->older;
+    *(b->older ? &b->older->newer : &index->oldest) = b->newer;
+    b->newer = b->older = NULL;
+}
+
+static void link_newest(skv_prefix_index *index, block *b)
+{
+    b->newer = NULL;
+    b->older = index->newest;
+    *(index->newest ? &index->newest->newer : &index->oldest) = b;
+    index->newest = b;
+}
+
+/* A block and all before it have been used. Parents become newer than their children, so that the
+ * oldest blocks are leaves. */
+static void touch(skv_prefix_index *index, block *leaf)
+{
+    for (block *b = leaf; b; b = b->parent) {
+        unlink_use(index, b);
+        link_newest(index, b);
+    }
+}
+
+/* ---- finding ---- */
+
+static uint64_t hash_block(const skv_prefix_index *index, uint64_t before, uint64_t domain,
+                           const int32_t *ids)
+{
+    uint64_t hash = skv_mix64(before ^ skv_mix64(domain ^ index->seed));
+    for (size_t i = 0; i < SKV_PAGE_ROWS; i++) hash = skv_mix64(hash ^ (uint32_t)ids[i]);
+    return hash;
+}
+
+static block *find_block(const skv_prefix_index *index, uint64_t hash, uint64_t domain,
+                         const block *parent, const int32_t *ids)
+{
+    block *b = index->buckets[hash & (index->n_buckets - 1)];
+    for (; b; b = b->next_in_bucket) {
+        if (b->hash == hash && b->domain == domain && b->parent == parent &&
+            memcmp(b->ids, ids, sizeof b->ids) == 0) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
+/* The last of the known blocks that ids begin with, NULL for none. */
+static block *find_longest(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                           size_t n, size_t *n_blocks)
+{
+    block *last = NULL;
+    uint64_t hash = 0;
+    size_t i = 0;
+    for (; (i + 1) * SKV_PAGE_ROWS <= n; i++) {
+        hash = hash_block(index, hash, domain, ids + i * SKV_PAGE_ROWS);
+        block *b = find_block(index, hash, domain, last, ids + i * SKV_PAGE_ROWS);
+        if (!b) break;
+        last = b;
+    }
+    *n_blocks = i;
+    return last;
+}
+
+/* The pages of a block are used together: one of them tells for all. */
+static bool is_idle(const skv_prefix_index *index, const block *b)
+{
+    return skv_kv_page_references(index->pool, b->pages[0]) == 1;
+}
+
+size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                               size_t n)
+{
+    size_t n_blocks, n_pages = 0;
+    const block *b = find_longest(index, domain, ids, n, &n_blocks);
+    for (; b; b = b->parent) n_pages += is_idle(index, b) ? 0 : b->n_tracks;
+    return n_pages;
+}
+
+size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n, skv_kv_cache *cache)
+{
+    size_t n_blocks;
+    block *last = find_longest(index, domain, ids, n, &n_blocks);
+    if (!last) return 0;
+    assert(last->n_tracks == skv_kv_layout_tracks(cache->layout));
+    touch(index, last);
+    size_t i = n_blocks;
+    for (block *b = last; b; b = b->parent) skv_kv_cache_put_page(cache, --i, b->pages);
+    skv_kv_cache_adopt(cache, n_blocks * SKV_PAGE_ROWS);
+    return n_blocks * SKV_PAGE_ROWS;
+}
+
+/* ---- remembering ---- */
+
+/* A new block behind `parent` with the pages of the cache's i-th page row. */
+static block *add_block(skv_prefix_index *index, block *parent, const block *key,
+                        const skv_kv_cache *cache, size_t i)
+{
+    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
+    block *b = skv_alloc(1, sizeof *b + n_tracks * sizeof *b->pages);
+    if (!b) return NULL;
+    *b = *key;
+    b->parent = parent;
+    b->n_tracks = n_tracks;
+    for (size_t t = 0; t < n_tracks; t++) {
+        b->pages[t] = cache->pages[t * cache->max_pages + i];
+        skv_kv_page_share(index->pool, b->pages[t]);
+    }
+    block **bucket = &index->buckets[b->hash & (index->n_buckets - 1)];
+    b->next_in_bucket = *bucket;
+    *bucket = b;
+    link_newest(index, b);
+    if (parent) parent->n_children++;
+    index->n_blocks++;
+    return b;
+}
+
+void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
+                             const skv_kv_cache *cache)
+{
+    assert(n <= cache->n_rows);
+    block *last = NULL;
+    block key = {.domain = domain};
+    for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= n; i++) {
+        const int32_t *at = ids + i * SKV_PAGE_ROWS;
+        key.hash = hash_block(index, key.hash, domain, at);
+        block *b = find_block(index, key.hash, domain, last, at);
+        if (!b && index->n_blocks < index->max_blocks) {
+            memcpy(key.ids, at, sizeof key.ids);
+            b = add_block(index, last, &key, cache, i);
+        }
+        if (!b) break;
+        last = b;
+    }
+    touch(index, last);
+}
+
+/* ---- giving up ---- */
+
+static void remove_block(skv_prefix_index *index, block *b)
+{
+    assert(b->n_children == 0);
+    block **at = &index->buckets[b->hash & (index->n_buckets - 1)];
+    while (*at != b) at = &(*at)->next_in_bucket;
+    *at = b->next_in_bucket;
+    unlink_use(index, b);
+    if (b->parent) b->parent->n_children--;
+    for (size_t t = 0; t < b->n_tracks; t++) skv_kv_page_drop(index->pool, b->pages[t]);
+    index->n_blocks--;
+    skv_free(b);
+}
+
+size_t skv_prefix_index_evictable(const skv_prefix_index *index)
+{
+    size_t n = 0;
+    for (const block *b = index->oldest; b; b = b->newer) n += is_idle(index, b) ? b->n_tracks : 0;
+    return n;
+}
+
+size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
+{
+    size_t n_freed = 0;
+    block *b = index->oldest;
+    while (b && n_freed < n_pages) {
+        block *next = b->newer;
+        if (b->n_children == 0 && is_idle(index, b)) {
+            /* Its parent may be a leaf now, and stands among the newer ones. */
+            n_freed += b->n_tracks;
+            remove_block(index, b);
+        }
+        b = next;
+    }
+    return n_freed;
+}
+
+size_t skv_prefix_index_blocks(const skv_prefix_index *index)
+{
+    return index->n_blocks;
+}
+
+void skv_prefix_index_free(skv_prefix_index *index)
+{
+    if (!index) return;
+    while (index->oldest) {
+        block *b = index->oldest;
+        while (b->n_children > 0) b = b->newer;
+        remove_block(index, b);
+    }
+    skv_free(index->buckets);
+    skv_free(index);
+}
