@@ -41,6 +41,7 @@ MAY_INCLUDE = {
     "src/text/jinja": {"include/skv", "src/base", "src/text/jinja"},
     "src/grammar": {"include/skv", "src/base", "src/format", "src/grammar"},
     "cli": {"include/skv", "cli"},
+    "cli": {"include/skv", "cli", "server"},
     "server": {"include/skv", "server"},
     "bench": {"include/skv", "bench", "src/base", "src/kernels", "src/format", "src/text"},
     "examples": {"include/skv", "examples"},
@@ -53,6 +54,7 @@ MAY_INCLUDE["src/engine"] = BELOW | {"src/text", "src/grammar"}
 MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/text", "src/train"}
 # Evaluation asks an engine what the trainer's documents teach, in the frame they are taught in.
 MAY_INCLUDE["src/eval"] = BELOW | {"src/text", "src/train", "src/eval"}
+MAY_INCLUDE["src/serve"] = BELOW | {"src/serve"}
 # A pure kernel has no use for these. cpu.c asks the system what it runs on.
 IMPURE_HEADERS = {
     "stdio.h",

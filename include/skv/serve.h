@@ -1,0 +1,206 @@
+/**
+ * Serving: many requests at once on one engine.
+ *
+ *   skv_scheduler  owns an engine: its one worker thread runs all steps, prompts in chunks beside
+ *                  the tokens of answers that are under way, and keeps prompts that come again.
+ *   skv_job        a prompt and its answers, from submission to the last token.
+ *
+ * Threads: every function here may be called from any thread, but one thread at a time reads a
+ * job. A scheduler uses its engine alone; the engine is closed after the scheduler is freed.
+ */
+#ifndef SKV_SERVE_H
+#define SKV_SERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/skv.h"
+#include "skv/text.h"
+
+SKV_BEGIN
+
+typedef struct skv_scheduler skv_scheduler;
+typedef struct skv_job skv_job;
+
+/* ---- schedulers ---- */
+
+typedef struct skv_scheduler_options {
+    size_t max_running;       /* answers that run together; 0: 32 */
+    size_t max_queued;        /* jobs that wait; 0: 64 */
+    size_t max_queued_tokens; /* prompt tokens that wait; 0: 16 contexts */
+    double step_ms;           /* a step with answers in it takes about this at most; 0: 100 */
+    size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled; 0: 4 MiB */
+    double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
+    bool no_prefix_cache;     /* every prompt is computed from its first token */
+    uint64_t seed;            /* keys the hashes of the prefix cache: random, and secret */
+} skv_scheduler_options;
+
+SKV_API skv_scheduler_options skv_scheduler_options_default(void);
+
+/** Starts the worker. vocab turns ids into text; NULL: outputs have no text, stops are refused.
+ * Both are borrowed until skv_scheduler_free. */
+SKV_CHECKED skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
+                                            const skv_scheduler_options *options,
+                                            skv_scheduler **out, skv_error *err);
+/** Stops the worker; answers under way end with SKV_FINISH_CANCELLED. All jobs must have been
+ * released before or be released without another look at the scheduler. NULL is allowed. */
+SKV_API void skv_scheduler_free(skv_scheduler *scheduler);
+/** No new jobs from here on; those that were taken go on. */
+SKV_API void skv_scheduler_drain(skv_scheduler *scheduler);
+/** Seconds that the prompts in front of a new one will take, by the measured speed. */
+SKV_API double skv_scheduler_backlog_seconds(skv_scheduler *scheduler);
+/** Milliseconds since the worker last did anything while there is work; 0: all is well. */
+SKV_API uint64_t skv_scheduler_stalled_ms(const skv_scheduler *scheduler);
+
+/* ---- jobs ---- */
+
+/*
+ * What an answer may say, enforced token by token: a grammar. Every answer has a state of its
+ * own. All functions but `begin` and `release` are called by the worker.
+ */
+typedef struct skv_constraint {
+    void *user;                                             /* shared by a job's answers */
+    void *(*begin)(void *user);                             /* a state; NULL: out of memory */
+    void (*mask)(void *state, float *logits, size_t vocab); /* forbidden tokens get -INFINITY */
+    void (*accept)(void *state, int32_t id);                /* the token that was chosen */
+    void (*end)(void *state);
+    void (*release)(void *user); /* when the job is done with it; may be NULL */
+} skv_constraint;
+
+typedef struct skv_text_piece {
+    const char *text;
+    size_t n;
+} skv_text_piece;
+
+typedef struct skv_logit_bias {
+    int32_t id;
+    float bias; /* added to the token's logit */
+} skv_logit_bias;
+
+typedef struct skv_job_params {
+    const int32_t *ids; /* [n_ids], the prompt; n_ids >= 1 */
+    size_t n_ids;
+    size_t n_answers;  /* 1..SKV_JOB_ANSWERS_MAX; answer i draws with seed + i */
+    size_t max_tokens; /* of an answer; with n_ids at most the context. 0: only the prompt */
+    size_t min_tokens; /* an answer does not end before */
+    skv_sampling sampling;
+    bool ignore_eos;
+    const skv_text_piece *stops; /* [n_stops]: an answer ends before such a text */
+    size_t n_stops;
+    const int32_t *stop_ids; /* [n_stop_ids]: and before such a token */
+    size_t n_stop_ids;
+    const skv_logit_bias *biases; /* [n_biases] */
+    size_t n_biases;
+    bool logprobs;             /* of the answer's tokens */
+    bool prompt_logprobs;      /* of the prompt's tokens too: every one of them is computed */
+    size_t n_top;              /* how many most likely tokens to tell with each, at most 20 */
+    skv_prefill prefill;       /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
+    uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
+    bool no_prefix_cache;      /* for this prompt */
+    skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
+    void (*notify)(
+        void *user); /* something is there to read; quick, from any thread. May be NULL */
+    void *user;
+} skv_job_params;
+
+enum { SKV_JOB_ANSWERS_MAX = 16, SKV_JOB_TOP_MAX = 20 };
+
+SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 tokens */
+
+/** Everything in params is copied. SKV_FULL: too much is waiting, come again later;
+ * SKV_CANCELLED: the scheduler is draining; SKV_RANGE: the prompt is too long. */
+SKV_CHECKED skv_status skv_scheduler_submit(skv_scheduler *scheduler, const skv_job_params *params,
+                                            skv_job **out, skv_error *err);
+/** Its answers end as soon as possible; their pages are given back. */
+SKV_API void skv_job_cancel(skv_job *job);
+/** Cancels what is left and gives up the handle; `notify` is not called afterwards. */
+SKV_API void skv_job_release(skv_job *job);
+
+typedef struct skv_token_prob {
+    int32_t id;
+    double logprob;
+} skv_token_prob;
+
+typedef enum skv_output_kind {
+    SKV_OUTPUT_PROMPT, /* a prompt token with its log-probability (not for the first: NaN) */
+    SKV_OUTPUT_TOKEN,  /* a token of an answer */
+    SKV_OUTPUT_END     /* of an answer */
+} skv_output_kind;
+
+typedef enum skv_finish {
+    SKV_FINISH_STOP,      /* an ending id, or a stop text or id */
+    SKV_FINISH_LENGTH,    /* max_tokens */
+    SKV_FINISH_CANCELLED, /* by skv_job_cancel or skv_scheduler_free */
+    SKV_FINISH_FAILED,    /* `text` tells why */
+    SKV_FINISH_COUNT
+} skv_finish;
+
+typedef struct skv_output {
+    skv_output_kind kind;
+    size_t i_answer;
+    int32_t id;
+    double logprob; /* of the model, before penalties and temperature; NaN: not asked for */
+    const skv_token_prob *top; /* [n_top], the most likely first */
+    size_t n_top;
+    const char *text; /* what became certain with it, whole characters; of END: what was left */
+    size_t n_text;
+    skv_finish finish;   /* of END */
+    const char *stopped; /* of END: the stop text, NULL for others; [n_stopped] */
+    size_t n_stopped;
+} skv_output;
+
+/** The next output, in order for each answer; false: none is there now. The pointers are valid
+ * until the next call for this job. */
+SKV_API bool skv_job_next(skv_job *job, skv_output *out);
+/** Whether all answers have ended and all output was read. */
+SKV_API bool skv_job_done(skv_job *job);
+
+typedef struct skv_job_stats {
+    size_t prompt_tokens;
+    size_t cached_tokens;     /* of the prompt, taken from the prefix cache */
+    size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
+    size_t completion_tokens; /* of all answers so far; ending ids are not counted */
+    size_t preemptions;       /* times that an answer was put back for want of pages */
+    uint64_t queue_ns;        /* from submission to the first step */
+    uint64_t prefill_ns;      /* from there to the first token, or till now */
+    uint64_t decode_ns;       /* from the first token to the last */
+} skv_job_stats;
+
+SKV_API void skv_job_get_stats(skv_job *job, skv_job_stats *out);
+
+/* ---- what has happened so far ---- */
+
+enum { SKV_HISTOGRAM_BUCKETS = 18 };
+
+/* counts[i]: values up to bounds[i], and above bounds[i - 1]; the last bound is infinite. */
+typedef struct skv_histogram {
+    uint64_t counts[SKV_HISTOGRAM_BUCKETS];
+    double sum;
+} skv_histogram;
+
+/** The upper bounds of the buckets, in seconds; [SKV_HISTOGRAM_BUCKETS]. */
+SKV_API const double *skv_histogram_bounds(void);
+
+typedef struct skv_scheduler_metrics {
+    size_t running, waiting;                         /* answers with pages, and without */
+    size_t queued_tokens;                            /* prompt tokens of jobs that have not begun */
+    size_t kv_pages, kv_pages_used, kv_pages_cached; /* cached: kept for prompts, free if needed */
+    uint64_t steps, preemptions;
+    uint64_t prompt_tokens;          /* of jobs that have begun */
+    uint64_t prefix_queries_tokens;  /* of them, looked up */
+    uint64_t prefix_hits_tokens;     /* and found */
+    uint64_t prefill_skipped_tokens; /* computed, stopped at layer l (SwiftKV) */
+    uint64_t prefill_full_tokens;    /* computed in every layer */
+    uint64_t generated_tokens;
+    uint64_t finished[SKV_FINISH_COUNT]; /* answers */
+    uint64_t cancelled_queued, cancelled_prefill, cancelled_decode;
+    uint64_t rejected_full, rejected_timeout;
+    skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time;
+} skv_scheduler_metrics;
+
+SKV_API void skv_scheduler_get_metrics(skv_scheduler *scheduler, skv_scheduler_metrics *out);
+
+SKV_END
+
+#endif

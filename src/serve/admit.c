@@ -1,0 +1,170 @@
+/*
+ * Pages: a waiting lane begins when its whole prompt fits beside what the running ones are going
+ * to need soon. What was computed for others is taken over first. When pages run out all the same,
+ * the youngest lane waits again: it is continued later with the same tokens.
+ */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "serve/worker.h"
+
+enum { GROWTH_TOKENS = SKV_PAGE_ROWS }; /* room that a running answer is promised */
+
+/* Who may share pages: one tenant's sequences of one method. FULL makes the same rows as AUTO. */
+static uint64_t domain_of(const skv_job *job)
+{
+    uint64_t teacher = job->params.prefill == SKV_PREFILL_TEACHER;
+    return skv_mix64(job->params.tenant * 2 + teacher);
+}
+
+static const skv_kv_layout *layout_of(const skv_scheduler *s, const skv_job *job)
+{
+    bool teacher = job->params.prefill == SKV_PREFILL_TEACHER && s->engine->has_teacher;
+    return teacher ? &s->engine->teacher_plan.layout : &s->engine->plan.layout;
+}
+
+/* A prompt whose every token's logits are wanted has to run every token. */
+static bool may_match(const skv_scheduler *s, const skv_lane *lane)
+{
+    const skv_job_params *p = &lane->job->params;
+    bool wants_all = p->prompt_logprobs && skv_lane_generated(lane) == 0;
+    return s->prefix && !p->no_prefix_cache && !wants_all;
+}
+
+/* ---- giving back ---- */
+
+void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
+{
+    if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
+    skv_prefix_index_insert(s->prefix, domain_of(lane->job), lane->ids, skv_lane_cached(lane),
+                            &lane->sequence->cache);
+}
+
+void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
+{
+    if (!lane->sequence) return;
+    skv_worker_remember(s, lane);
+    skv_sequence_free(lane->sequence);
+    lane->sequence = NULL;
+    lane->state = SKV_LANE_WAITING;
+    s->n_running--;
+    s->n_waiting++;
+}
+
+bool skv_worker_preempt(skv_scheduler *s)
+{
+    if (s->n_running <= 1) return false;
+    skv_lane *lane = s->youngest;
+    while (!lane->sequence) lane = lane->before;
+    skv_worker_give_back(s, lane);
+    s->tally.preemptions++;
+    pthread_mutex_lock(&lane->job->lock);
+    lane->job->stats.preemptions++;
+    pthread_mutex_unlock(&lane->job->lock);
+    return true;
+}
+
+bool skv_worker_make_room(skv_scheduler *s, size_t n_pages)
+{
+    size_t n_free = skv_kv_pool_free_pages(s->engine->pool);
+    if (n_free >= n_pages) return true;
+    if (!s->prefix) return false;
+    return skv_prefix_index_evict(s->prefix, n_pages - n_free) >= n_pages - n_free;
+}
+
+/* ---- beginning ---- */
+
+/* Pages that the running lanes are going to take soon. */
+static size_t promised_pages(const skv_scheduler *s)
+{
+    size_t n = 0;
+    for (const skv_lane *lane = s->oldest; lane; lane = lane->next) {
+        if (!lane->sequence) continue;
+        size_t n_left = lane->n_prompt + lane->job->params.max_tokens - lane->n_ids;
+        size_t n_rows = lane->n_ids + skv_min_size(n_left, GROWTH_TOKENS);
+        n += skv_kv_cache_needs(&lane->sequence->cache, n_rows);
+    }
+    return n;
+}
+
+/* Blocks of its prompt that nobody uses are counted as needed, and as evictable too. */
+static bool fits(const skv_scheduler *s, const skv_lane *lane)
+{
+    if (s->n_running == 0) return true;
+    size_t n_pages = skv_kv_layout_pages(layout_of(s, lane->job), lane->n_ids + 1);
+    size_t n_there = skv_kv_pool_free_pages(s->engine->pool);
+    if (may_match(s, lane)) {
+        n_pages -=
+            skv_prefix_index_in_use(s->prefix, domain_of(lane->job), lane->ids, lane->n_ids - 1);
+    }
+    size_t wanted = n_pages + promised_pages(s);
+    if (n_there >= wanted) return true;
+    return s->prefix && n_there + skv_prefix_index_evictable(s->prefix) >= wanted;
+}
+
+static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool looked)
+{
+    skv_job *job = lane->job;
+    uint64_t now = skv_clock_ns();
+    skv_worker_unqueue(s, job);
+    pthread_mutex_lock(&job->lock);
+    job->begun_ns = now;
+    job->stats.cached_tokens = job->stats.prefilled_tokens = n_found;
+    pthread_mutex_unlock(&job->lock);
+    s->tally.prompt_tokens += lane->n_prompt;
+    if (looked) s->tally.prefix_queries_tokens += lane->n_prompt;
+    s->tally.prefix_hits_tokens += n_found;
+    skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
+}
+
+/* The lane gets a sequence that begins with what is known of its ids. */
+static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
+{
+    const skv_job_params *p = &lane->job->params;
+    /* All are made for one length: with longrope keys depend on it, and pages are shared. */
+    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, &lane->sequence, err));
+    size_t n_found = 0;
+    bool looks = may_match(s, lane);
+    if (looks) {
+        n_found = skv_prefix_index_match(s->prefix, domain_of(lane->job), lane->ids,
+                                         lane->n_ids - 1, &lane->sequence->cache);
+        skv_sequence_adopt(lane->sequence, lane->ids, n_found);
+    }
+    lane->state = SKV_LANE_PROMPT;
+    lane->turn = ++s->turn;
+    s->n_waiting--;
+    s->n_running++;
+    if (!lane->begun && lane->i_answer == 0) count_begin(s, lane, n_found, looks);
+    lane->begun = true;
+    return SKV_OK;
+}
+
+/* Whoever was put back goes first, the oldest before others; then tenants take turns, and a
+ * tenant's jobs come in order. */
+static skv_lane *next_waiting(const skv_scheduler *s)
+{
+    skv_lane *best = NULL;
+    uint64_t best_turn = 0;
+    for (skv_lane *lane = s->oldest; lane; lane = lane->next) {
+        if (lane->sequence) continue;
+        if (lane->begun || lane->i_answer > 0) return lane;
+        uint64_t turn = s->tenant_turns[lane->job->params.tenant % SKV_TENANT_TURNS];
+        if (best && turn >= best_turn) continue;
+        best = lane;
+        best_turn = turn;
+    }
+    return best;
+}
+
+void skv_worker_admit(skv_scheduler *s)
+{
+    while (s->n_running < s->options.max_running) {
+        skv_lane *lane = next_waiting(s);
+        if (!lane || !fits(s, lane)) return;
+        skv_error err;
+        s->tenant_turns[lane->job->params.tenant % SKV_TENANT_TURNS] = ++s->turn;
+        if (begin(s, lane, &err) != SKV_OK) {
+            skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+/* The scheduler's life, what other threads call, and the worker's loop: see worker.h. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "serve/worker.h"
+
+enum {
+    DEFAULT_RUNNING = 32,
+    DEFAULT_QUEUED = 64,
+    DEFAULT_QUEUED_CONTEXTS = 16,
+    DEFAULT_STEP_MS = 100,
+    DEFAULT_OUTPUT_BYTES = 4 << 20,
+    DEFAULT_QUEUE_SECONDS = 600
+};
+
+skv_scheduler_options skv_scheduler_options_default(void)
+{
+    return (skv_scheduler_options){0};
+}
+
+/* ---- histograms ---- */
+
+static const double bounds[SKV_HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                                     0.1,   0.25,   0.5,   1,    2.5,   5,
+                                                     10,    25,     60,    120,  300,   HUGE_VAL};
+
+const double *skv_histogram_bounds(void)
+{
+    return bounds;
+}
+
+void skv_histogram_add(skv_histogram *histogram, uint64_t ns)
+{
+    double seconds = (double)ns * 1e-9;
+    size_t i = 0;
+    while (i + 1 < SKV_HISTOGRAM_BUCKETS && seconds > bounds[i]) i++;
+    histogram->counts[i]++;
+    histogram->sum += seconds;
+}
+
+/* ---- lanes ---- */
+
+void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after)
+{
+    lane->before = after;
+    lane->next = after ? after->next : s->oldest;
+    *(lane->next ? &lane->next->before : &s->youngest) = lane;
+    *(after ? &after->next : &s->oldest) = lane;
+    s->n_waiting++;
+}
+
+static void remove_lane(skv_scheduler *s, skv_lane *lane)
+{
+    *(lane->next ? &lane->next->before : &s->youngest) = lane->before;
+    *(lane->before ? &lane->before->next : &s->oldest) = lane->next;
+    s->n_waiting--;
+}
+
+void skv_worker_unqueue(skv_scheduler *s, const skv_job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_queued--;
+    s->n_queued_tokens -= job->params.n_ids;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void count_end(skv_scheduler *s, const skv_lane *lane, skv_finish finish)
+{
+    uint64_t now = skv_clock_ns();
+    const skv_job *job = lane->job;
+    s->tally.finished[finish]++;
+    if (finish == SKV_FINISH_CANCELLED) {
+        bool decodes = skv_lane_generated(lane) > 0;
+        s->tally.cancelled_queued += !lane->begun;
+        s->tally.cancelled_prefill += lane->begun && !decodes;
+        s->tally.cancelled_decode += decodes;
+    }
+    if (finish != SKV_FINISH_STOP && finish != SKV_FINISH_LENGTH) return;
+    skv_histogram_add(&s->tally.end_to_end, now - job->queued_ns);
+    if (job->first_token_ns) {
+        skv_histogram_add(&s->tally.decode_time, now - job->first_token_ns);
+    }
+}
+
+void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text)
+{
+    skv_job *job = lane->job;
+    const skv_text_piece *stopped = lane->stop.stopped;
+    skv_output end = {.kind = SKV_OUTPUT_END,
+                      .i_answer = lane->i_answer,
+                      .logprob = (double)NAN,
+                      .text = text.text,
+                      .n_text = text.n,
+                      .finish = finish,
+                      .stopped = stopped ? stopped->text : NULL,
+                      .n_stopped = stopped ? stopped->n : 0};
+    /* Pages first: whoever reads the end finds them free. */
+    skv_worker_give_back(s, lane);
+    if (lane->i_answer == 0 && !lane->begun) skv_worker_unqueue(s, job);
+    count_end(s, lane, finish);
+    size_t n_answers = lane->i_answer == 0 && !job->forked ? job->params.n_answers : 1;
+    for (size_t i = 0; i < n_answers; i++) {
+        skv_job_end(job, &end);
+        end.i_answer++;
+    }
+    remove_lane(s, lane);
+    skv_lane_free(lane);
+    pthread_mutex_lock(&job->lock);
+    bool done = job->n_open == 0;
+    pthread_mutex_unlock(&job->lock);
+    if (done) skv_job_drop(job);
+}
+
+/* ---- the worker ---- */
+
+static void end_unwanted(skv_scheduler *s)
+{
+    uint64_t now = skv_clock_ns();
+    skv_lane *next;
+    for (skv_lane *lane = s->oldest; lane; lane = next) {
+        next = lane->next;
+        double waited = (double)(now - lane->job->queued_ns) * 1e-9;
+        if (atomic_load(&lane->job->cancelled)) {
+            skv_worker_end(s, lane, SKV_FINISH_CANCELLED, skv_text_of("cancelled"));
+        } else if (!lane->begun && waited > s->options.queue_seconds_max) {
+            s->tally.rejected_timeout++;
+            skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of("waited too long in the queue"));
+        }
+    }
+}
+
+/* Moves what was submitted into the list of lanes; waits while there is nothing to do. False: the
+ * scheduler stops. */
+static bool take_inbox(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping && !s->inbox && !s->nudged && !s->oldest) {
+        atomic_store(&s->beat_ns, 0);
+        (void)pthread_cond_wait(&s->wake, &s->lock);
+    }
+    bool go_on = !s->stopping;
+    s->nudged = false;
+    skv_lane *lane = s->inbox;
+    s->inbox = s->inbox_last = NULL;
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->beat_ns, skv_clock_ns());
+    while (lane) {
+        skv_lane *next = lane->next;
+        skv_worker_insert(s, lane, s->youngest);
+        lane = next;
+    }
+    return go_on;
+}
+
+static void publish(skv_scheduler *s)
+{
+    skv_scheduler_metrics *m = &s->tally;
+    m->running = s->n_running;
+    m->waiting = s->n_waiting;
+    m->kv_pages = skv_kv_pool_pages(s->engine->pool);
+    m->kv_pages_used = m->kv_pages - skv_kv_pool_free_pages(s->engine->pool);
+    m->kv_pages_cached = s->prefix ? skv_prefix_index_evictable(s->prefix) : 0;
+    pthread_mutex_lock(&s->lock);
+    s->published = *m;
+    s->seconds_a_token = skv_step_clock_seconds(&s->clock, 1);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void *work(void *arg)
+{
+    skv_scheduler *s = arg;
+    while (take_inbox(s)) {
+        end_unwanted(s);
+        skv_worker_admit(s);
+        if (skv_worker_compose(s)) skv_worker_advance(s);
+        publish(s);
+    }
+    while (s->oldest) {
+        skv_worker_end(s, s->oldest, SKV_FINISH_CANCELLED, skv_text_of("the server stops"));
+    }
+    publish(s);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void resolve_options(skv_scheduler *s, const skv_scheduler_options *given)
+{
+    skv_scheduler_options *o = &s->options;
+    *o = given ? *given : skv_scheduler_options_default();
+    if (o->max_running == 0) o->max_running = DEFAULT_RUNNING;
+    o->max_running = skv_min_size(o->max_running, s->step_tokens);
+    if (o->max_queued == 0) o->max_queued = DEFAULT_QUEUED;
+    if (o->max_queued_tokens == 0) o->max_queued_tokens = DEFAULT_QUEUED_CONTEXTS * s->context;
+    if (!(o->step_ms > 0)) o->step_ms = DEFAULT_STEP_MS;
+    if (o->output_bytes_max == 0) o->output_bytes_max = DEFAULT_OUTPUT_BYTES;
+    if (!(o->queue_seconds_max > 0)) o->queue_seconds_max = DEFAULT_QUEUE_SECONDS;
+}
+
+static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, skv_error *err)
+{
+    skv_engine_stats stats;
+    skv_engine_get_stats(s->engine, &stats);
+    s->context = skv_min_size(stats.context, s->engine->options.kv_tokens);
+    s->step_tokens = stats.step_tokens;
+    s->vocab_size = skv_engine_vocab(s->engine);
+    resolve_options(s, options);
+    skv_step_clock_init(&s->clock, s->options.step_ms, s->step_tokens);
+    s->spans = skv_alloc(s->step_tokens, sizeof *s->spans);
+    s->span_lanes = skv_alloc(s->step_tokens, sizeof *s->span_lanes);
+    s->logits = skv_alloc(s->vocab_size, sizeof *s->logits);
+    SKV_REQUIRE(s->spans && s->span_lanes && s->logits, err, SKV_MEMORY, "scheduler: no memory");
+    if (!s->options.no_prefix_cache) {
+        SKV_TRY(skv_prefix_index_create(s->engine->pool, stats.kv_pages, s->options.seed,
+                                        &s->prefix, err));
+    }
+    publish(s);
+    return SKV_OK;
+}
+
+static void free_parts(skv_scheduler *s)
+{
+    skv_prefix_index_free(s->prefix);
+    skv_free(s->spans);
+    skv_free(s->span_lanes);
+    skv_free(s->logits);
+    (void)pthread_mutex_destroy(&s->lock);
+    (void)pthread_cond_destroy(&s->wake);
+    skv_free(s);
+}
+
+skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
+                                const skv_scheduler_options *options, skv_scheduler **out,
+                                skv_error *err)
+{
+    skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
+    s->engine = engine;
+    s->vocab = vocab;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->wake, NULL);
+    skv_status status = build(s, options, err);
+    if (status == SKV_OK && pthread_create(&s->thread, NULL, work, s) != 0) {
+        status = skv_fail(err, SKV_MEMORY, "scheduler: cannot start its thread");
+    }
+    if (status != SKV_OK) {
+        free_parts(s);
+        return status;
+    }
+    *out = s;
+    return SKV_OK;
+}
+
+void skv_scheduler_free(skv_scheduler *s)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->draining = s->stopping = true;
+    skv_cancel(s->engine);
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    free_parts(s);
+}
+
+void skv_scheduler_drain(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- jobs ---- */
+
+static skv_status check_ids(const skv_scheduler *s, const int32_t *ids, size_t n, const char *name,
+                            skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        SKV_REQUIRE(ids[i] >= 0 && (size_t)ids[i] < s->vocab_size, err, SKV_ARGUMENT,
+                    "%s[%zu]: %d, the vocabulary has %zu", name, i, ids[i], s->vocab_size);
+    }
+    return SKV_OK;
+}
+
+static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
+{
+    SKV_REQUIRE(p->n_ids < s->context && p->max_tokens <= s->context - p->n_ids, err, SKV_RANGE,
+                "prompt: %zu tokens and max_tokens %zu, the context is %zu", p->n_ids,
+                p->max_tokens, s->context);
+    SKV_REQUIRE(s->vocab || p->n_stops == 0, err, SKV_ARGUMENT,
+                "stop: the model brings no tokenizer");
+    bool teacher = p->prefill == SKV_PREFILL_TEACHER;
+    SKV_REQUIRE(!teacher || s->engine->has_teacher ||
+                    s->engine->options.prefill == SKV_PREFILL_TEACHER,
+                err, SKV_UNSUPPORTED, "swiftkv: \"teacher\" is not loaded for this model");
+    SKV_TRY(check_ids(s, p->ids, p->n_ids, "prompt", err));
+    SKV_TRY(check_ids(s, p->stop_ids, p->n_stop_ids, "stop_token_ids", err));
+    for (size_t i = 0; i < p->n_biases; i++) {
+        SKV_TRY(check_ids(s, &p->biases[i].id, 1, "logit_bias", err));
+    }
+    return SKV_OK;
+}
+
+/* Into the inbox, or why not. */
+static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
+{
+    const skv_job_params *p = &lane->job->params;
+    SKV_REQUIRE(!s->draining, err, SKV_CANCELLED, "the server is shutting down");
+    bool full = s->n_queued >= s->options.max_queued ||
+                (s->n_queued > 0 && s->n_queued_tokens + p->n_ids > s->options.max_queued_tokens);
+    if (full) s->n_rejected++;
+    SKV_REQUIRE(!full, err, SKV_FULL, "queue: %zu requests with %zu prompt tokens are waiting",
+                s->n_queued, s->n_queued_tokens);
+    lane->job->number = s->n_submitted++;
+    s->n_queued++;
+    s->n_queued_tokens += p->n_ids;
+    *(s->inbox_last ? &s->inbox_last->next : &s->inbox) = lane;
+    s->inbox_last = lane;
+    (void)pthread_cond_signal(&s->wake);
+    return SKV_OK;
+}
+
+skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, skv_job **out,
+                                skv_error *err)
+{
+    skv_job *job;
+    skv_lane *lane;
+    SKV_TRY(check_job(s, params, err));
+    SKV_TRY(skv_job_create(params, &job, err));
+    job->scheduler = s;
+    skv_status status = skv_lane_create(job, 0, s->vocab_size, s->vocab, &lane, err);
+    if (status == SKV_OK) {
+        pthread_mutex_lock(&s->lock);
+        status = enqueue(s, lane, err);
+        pthread_mutex_unlock(&s->lock);
+        if (status != SKV_OK) skv_lane_free(lane);
+    }
+    if (status != SKV_OK) {
+        job->params.constraint.begin = NULL; /* still the caller's */
+        skv_job_drop(job);
+        skv_job_drop(job);
+        return status;
+    }
+    *out = job;
+    return SKV_OK;
+}
+
+void skv_job_cancel(skv_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool open = job->n_open > 0;
+    pthread_mutex_unlock(&job->lock);
+    if (!open) return;
+    skv_scheduler *s = job->scheduler;
+    atomic_store(&job->cancelled, true);
+    pthread_mutex_lock(&s->lock);
+    s->nudged = true;
+    if (s->stepping == job) skv_cancel(s->engine);
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void skv_job_release(skv_job *job)
+{
+    if (!job) return;
+    pthread_mutex_lock(&job->lock);
+    job->notify = NULL;
+    pthread_mutex_unlock(&job->lock);
+    skv_job_cancel(job);
+    skv_job_drop(job);
+}
+
+/* ---- looking in ---- */
+
+double skv_scheduler_backlog_seconds(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    double seconds = (double)s->n_queued_tokens * s->seconds_a_token;
+    pthread_mutex_unlock(&s->lock);
+    return seconds;
+}
+
+uint64_t skv_scheduler_stalled_ms(const skv_scheduler *s)
+{
+    uint64_t beat = atomic_load(&s->beat_ns), now = skv_clock_ns();
+    return beat == 0 || now <= beat ? 0 : (now - beat) / 1000000;
+}
+
+void skv_scheduler_get_metrics(skv_scheduler *s, skv_scheduler_metrics *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->published;
+    out->queued_tokens = s->n_queued_tokens;
+    out->rejected_full = s->n_rejected;
+    out->waiting = s->published.waiting;
+    pthread_mutex_unlock(&s->lock);
+}

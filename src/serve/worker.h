@@ -1,0 +1,91 @@
+/*
+ * The scheduler's own state. The worker thread owns lanes, pages and steps; other threads reach it
+ * through the inbox and the few fields that `lock` guards.
+ *
+ *     scheduler.c   life, submission, the worker's loop
+ *     admit.c       which waiting lane gets pages, and which running one loses them
+ *     compose.c     what goes into the next step
+ *     advance.c     runs it: tokens are chosen, told, and answers end
+ */
+#ifndef SKV_SERVE_WORKER_H
+#define SKV_SERVE_WORKER_H
+
+#include <string.h>
+
+#include "engine/engine.h"
+#include "kv/prefix_index.h"
+#include "serve/lane.h"
+#include "serve/step_clock.h"
+
+enum { SKV_TENANT_TURNS = 64 };
+
+struct skv_scheduler {
+    skv_engine *engine;     /* borrowed */
+    const skv_vocab *vocab; /* borrowed, NULL: none */
+    skv_scheduler_options options;
+    size_t context, step_tokens, vocab_size;
+    pthread_t thread;
+    _Atomic uint64_t beat_ns; /* the worker's last sign of life; 0: nothing to do */
+
+    pthread_mutex_t lock; /* guards down to `published` */
+    pthread_cond_t wake;
+    skv_lane *inbox, *inbox_last;     /* owned: submitted, not seen by the worker */
+    size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
+    bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
+    const skv_job *stepping;          /* the only job of the step that is running */
+    uint64_t n_submitted, n_rejected;
+    double seconds_a_token;
+    skv_scheduler_metrics published;
+
+    skv_lane *oldest, *youngest; /* owned: all lanes, in order of age */
+    size_t n_running, n_waiting;
+    uint64_t turn, tenant_turns[SKV_TENANT_TURNS];
+    skv_prefix_index *prefix; /* owned, NULL: none */
+    skv_step_clock clock;
+    skv_span *spans;       /* owned, [step_tokens] */
+    skv_lane **span_lanes; /* owned, [step_tokens] */
+    size_t n_spans;
+    float *logits; /* owned, [vocab_size] */
+    skv_scheduler_metrics tally;
+};
+
+static inline skv_text_piece skv_text_of(const char *text)
+{
+    return (skv_text_piece){text, strlen(text)};
+}
+
+/* ---- scheduler.c ---- */
+
+/** Puts a lane behind `after`, or first when that is NULL. */
+void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after);
+/** Tells the end of a lane, keeps its full pages for others, and frees it. */
+void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text);
+/** A job has begun, or will not: it no longer counts as queued. */
+void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
+/** Adds to a histogram. */
+void skv_histogram_add(skv_histogram *histogram, uint64_t ns);
+
+/* ---- admit.c ---- */
+
+/** Gives pages to waiting lanes as long as there are enough. */
+void skv_worker_admit(skv_scheduler *s);
+/** Makes n_pages pages free by giving up cached blocks; false when it cannot. */
+bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
+/** The youngest running lane loses its pages; false when at most one is running. */
+bool skv_worker_preempt(skv_scheduler *s);
+/** Keeps what a lane has in the cache for others, and gives its pages back. */
+void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
+/** Keeps a lane's full pages for others. */
+void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- compose.c ---- */
+
+/** Fills spans for the next step: first those of one method, then the rest; false: nothing. */
+bool skv_worker_compose(skv_scheduler *s);
+
+/* ---- advance.c ---- */
+
+/** Runs the composed step and what follows from it. */
+void skv_worker_advance(skv_scheduler *s);
+
+#endif
