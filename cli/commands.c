@@ -45,6 +45,11 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                     "the chat template's text, to the byte",
                     "The messages file holds a JSON array of messages, or an object with "
                     "\"messages\" and other variables of the template."},
+    [CLI_SERVE] = {"serve", "MODEL", 1, 1, cli_run_serve, "an OpenAI-compatible HTTP server",
+                   "Prompts are read in chunks beside the answers that are under way, and "
+                   "beginnings that come again are kept. It listens on loopback only, unless API "
+                   "keys are given. SIGTERM and Ctrl-C finish what is in flight, a second one "
+                   "stops; SIGHUP reads the keys again."},
     [CLI_BENCH] = {"bench", "(MODEL | --preset NAME | --peak)", 0, 1, cli_run_bench,
                    "speed, offline",
                    "Each --prompt length is read and continued --repeat times after a warm-up; the "

@@ -15,6 +15,7 @@ typedef enum cli_command {
     CLI_SCORE,
     CLI_TOKENIZE,
     CLI_RENDER,
+    CLI_SERVE,
     CLI_BENCH,
     CLI_EVAL,
     CLI_DISTILL,
@@ -48,6 +49,7 @@ int cli_run_chat(const cli_options *options);
 int cli_run_score(const cli_options *options);
 int cli_run_tokenize(const cli_options *options);
 int cli_run_render(const cli_options *options);
+int cli_run_serve(const cli_options *options);
 int cli_run_bench(const cli_options *options);
 int cli_run_eval(const cli_options *options);
 int cli_run_distill(const cli_options *options);

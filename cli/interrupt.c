@@ -14,10 +14,13 @@
 
 struct cli_interrupt {
     pthread_t thread;
+    bool waits_for_all;   /* set before the thread is made: for SIGHUP too */
     pthread_mutex_t lock; /* guards what follows */
     bool watched, raised;
     skv_engine *engine; /* borrowed; NULL: who watches asks cli_interrupted */
     uint64_t watched_until_ns;
+    cli_signal_fn *handle; /* NULL: nobody takes them */
+    void *user;
 };
 
 /* Blocked signals do not kill: the default action is taken in this thread, unblocked. */
@@ -53,33 +56,57 @@ static void on_interrupt(cli_interrupt *interrupt, int which)
 }
 
 /* SIGUSR1 is how cli_interrupt_stop ends the thread. */
-static void waited_signals(sigset_t *set)
+static void waited_signals(sigset_t *set, bool all)
 {
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGUSR1);
+    if (all) sigaddset(set, SIGHUP);
+}
+
+static void handle_signal(cli_interrupt *interrupt, int which)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    const bool handles = interrupt->handle != NULL;
+    const bool ends = handles && !interrupt->handle(interrupt->user, which);
+    pthread_mutex_unlock(&interrupt->lock);
+    if (ends) end_program(which);
+    if (!handles) on_interrupt(interrupt, which);
 }
 
 static void *wait_for_signals(void *arg)
 {
+    cli_interrupt *interrupt = arg;
     sigset_t set;
-    waited_signals(&set);
+    waited_signals(&set, interrupt->waits_for_all);
     for (;;) {
         int which = 0;
         if (sigwait(&set, &which) != 0 || which == SIGUSR1) return NULL;
-        on_interrupt(arg, which);
+        handle_signal(interrupt, which);
     }
+}
+
+static int start_thread(cli_interrupt *interrupt)
+{
+    sigset_t set;
+    waited_signals(&set, interrupt->waits_for_all);
+    int code = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (code == 0) code = pthread_create(&interrupt->thread, NULL, wait_for_signals, interrupt);
+    return code;
+}
+
+static void stop_thread(cli_interrupt *interrupt)
+{
+    pthread_kill(interrupt->thread, SIGUSR1);
+    pthread_join(interrupt->thread, NULL);
 }
 
 int cli_interrupt_start(cli_interrupt **out)
 {
     cli_interrupt *interrupt = cli_alloc(1, sizeof *interrupt);
     pthread_mutex_init(&interrupt->lock, NULL);
-    sigset_t set;
-    waited_signals(&set);
-    int code = pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (code == 0) code = pthread_create(&interrupt->thread, NULL, wait_for_signals, interrupt);
+    const int code = start_thread(interrupt);
     if (code != 0) {
         free(interrupt);
         return cli_fail("cannot start a thread: error %d", code);
@@ -90,10 +117,29 @@ int cli_interrupt_start(cli_interrupt **out)
 
 void cli_interrupt_stop(cli_interrupt *interrupt)
 {
-    pthread_kill(interrupt->thread, SIGUSR1);
-    pthread_join(interrupt->thread, NULL);
+    stop_thread(interrupt);
     pthread_mutex_destroy(&interrupt->lock);
     free(interrupt);
+}
+
+/* The thread is made anew, since it has to wait for more. */
+int cli_interrupt_handle(cli_interrupt *interrupt, cli_signal_fn *handle, void *user)
+{
+    stop_thread(interrupt);
+    interrupt->waits_for_all = true;
+    interrupt->handle = handle;
+    interrupt->user = user;
+    const int code = start_thread(interrupt);
+    if (code == 0) return CLI_DONE;
+    interrupt->handle = NULL;
+    return cli_fail("cannot start a thread: error %d", code);
+}
+
+void cli_interrupt_unhandle(cli_interrupt *interrupt)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    interrupt->handle = NULL;
+    pthread_mutex_unlock(&interrupt->lock);
 }
 
 void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine)

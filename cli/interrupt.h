@@ -22,4 +22,12 @@ void cli_interrupt_unwatch(cli_interrupt *interrupt);
 /** Whether Ctrl-C came since the last cli_interrupt_watch. */
 bool cli_interrupted(cli_interrupt *interrupt);
 
+/** What a server does with SIGINT, SIGTERM and SIGHUP; false: the program is to end. */
+typedef bool cli_signal_fn(void *user, int signal);
+/** From here on these signals go to `handle`, in the waiting thread. Call it before any other
+ * thread is made. */
+CLI_CHECKED int cli_interrupt_handle(cli_interrupt *interrupt, cli_signal_fn *handle, void *user);
+/** And no longer. */
+void cli_interrupt_unhandle(cli_interrupt *interrupt);
+
 #endif

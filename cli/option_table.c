@@ -5,7 +5,8 @@
 
 #define ON(command) (UINT32_C(1) << CLI_##command)
 /* Those that run a model. */
-#define RUNS (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL))
+#define RUNS                                                                                       \
+    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -40,7 +41,7 @@ static const cli_option rows[] = {
     {"--add-generation-prompt", NULL, ON(RENDER), CLI_OPTION_FLAG, FIELD(add_generation_prompt),
      .help = "end with what begins the assistant's answer"},
     {"--system", "TEXT", ON(CHAT), CLI_OPTION_TEXT, FIELD(system), .help = "the system prompt"},
-    {"--template", "FILE", ON(CHAT), CLI_OPTION_TEXT, FIELD(template_file),
+    {"--template", "FILE", ON(CHAT) | ON(SERVE), CLI_OPTION_TEXT, FIELD(template_file),
      .help = "a chat template instead of the model's own"},
     {"--raw", NULL, ON(CHAT), CLI_OPTION_FLAG, FIELD(raw),
      .help = "no chat template: the model continues the bare text"},
@@ -182,6 +183,52 @@ static const cli_option rows[] = {
      .help = "entries of the vocabulary (3072)"},
     {"--data", "FILE", ON(VOCAB), CLI_OPTION_TEXTS, FIELD(data),
      .help = "a text to learn from; may be given again"},
+
+    /* Serving. */
+    {"--host", "ADDRESS", ON(SERVE), CLI_OPTION_TEXT, FIELD(host),
+     .help = "where to listen (127.0.0.1); elsewhere than on loopback keys are needed"},
+    {"--port", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(port), 0, 65535,
+     .help = "port; 0: any, it is printed (8080)"},
+    {"--api-key-file", "FILE", ON(SERVE), CLI_OPTION_TEXT, FIELD(key_file),
+     .help = "API keys, one a line; everything but /health needs one"},
+    {"--insecure", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(insecure),
+     .help = "listen anywhere without keys"},
+    {"--name", "NAME", ON(SERVE), CLI_OPTION_TEXT, FIELD(served_name),
+     .help = "the model's name for clients (the last part of its path)"},
+    {"--kv-tokens", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(kv_tokens), 1, TOKENS_MAX,
+     .help = "tokens of KV memory for all requests together (4 contexts)"},
+    {"--step-ms", "MS", ON(SERVE), CLI_OPTION_NUMBER, FIELD(step_ms), 1, 60000,
+     .help = "about the longest that prompts may delay the next token of an answer (100)"},
+    {"--max-running", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(max_running), 1, 1024,
+     .help = "answers computed together (32)"},
+    {"--max-queue", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(max_queued), 1, 1 << 20,
+     .help = "requests that may wait; then 429 (64)"},
+    {"--max-queue-tokens", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(max_queued_tokens), 1, TOKENS_MAX,
+     .help = "prompt tokens that may wait; then 429 (16 contexts)"},
+    {"--queue-timeout", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(queue_seconds), 0, 1e6,
+     .open_min = true, .help = "seconds that a request may wait; then 503 (600)"},
+    {"--no-prefix-cache", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_prefix_cache),
+     .help = "compute every prompt from its first token"},
+    {"--no-teacher", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_teacher),
+     .help = "do not load the teacher's weights of a SwiftKV model"},
+    {"--connections", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(connections), 1, 1 << 16,
+     .help = "connections at once (256)"},
+    {"--connections-per-ip", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(connections_per_ip), 1, 1 << 16,
+     .help = "of one address (64)"},
+    {"--max-body", "MIB", ON(SERVE), CLI_OPTION_SIZE, FIELD(body_mib), 1, 1024,
+     .help = "largest body of a request in MiB; then 413 (32)"},
+    {"--header-timeout", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(header_seconds), 0, 1e6,
+     .open_min = true, .help = "seconds for a request's header (10)"},
+    {"--body-timeout", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(body_seconds), 0, 1e6,
+     .open_min = true, .help = "seconds for its body (60)"},
+    {"--stall-timeout", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(stall_seconds), 0, 1e6,
+     .open_min = true, .help = "seconds that a client may take nothing (30)"},
+    {"--ping-interval", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(ping_seconds), 0, 1e6,
+     .open_min = true, .help = "seconds between signs of life of a stream without tokens (15)"},
+    {"--shutdown-timeout", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(shutdown_seconds), 0, 1e6,
+     .help = "seconds for requests in flight once told to end (30)"},
+    {"--watchdog", "S", ON(SERVE), CLI_OPTION_NUMBER, FIELD(watchdog_seconds), 0, 1e6,
+     .open_min = true, .help = "seconds without a step after which /health fails (30)"},
 
     /* How a model runs. */
     {"--threads", "N", RUNS | ON(TRANSFORM), CLI_OPTION_SIZE, FIELD(threads), 1, THREADS_MAX,

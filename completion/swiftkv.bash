@@ -9,10 +9,15 @@ _swiftkv_options() {
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
+    local serving='--host --port --api-key-file --insecure --name --template --kv-tokens --step-ms --max-running
+        --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --no-teacher --connections
+        --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
+        --shutdown-timeout --watchdog'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
         --grammar $sampling $model --json" ;;
     chat) echo "--system --template --raw $sampling $model" ;;
+    serve) echo "$serving $model" ;;
     score) echo "-p --file --ids-file $model --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
@@ -36,7 +41,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat score tokenize render info similarity transform bench eval distill train documents vocab --help --version'
+        values='generate chat serve score tokenize render info similarity transform bench eval distill train documents vocab --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;
@@ -52,6 +57,7 @@ _swiftkv() {
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
         --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --api-key-file)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

@@ -1,0 +1,56 @@
+/*
+ * A generating request from its body to its last byte. What the endpoints have in common is here;
+ * a dialect says how its prompt is read and its JSON is written.
+ */
+#ifndef SKV_SERVER_API_ANSWER_H
+#define SKV_SERVER_API_ANSWER_H
+
+#include "answer_json.h"
+#include "constrain.h"
+#include "event_stream.h"
+
+/* What has come of one answer and was not written yet: all of it, or with a stream what came since
+ * the last event. */
+typedef struct api_choice {
+    out_text text;
+    out_text tokens, token_logprobs, top_logprobs, text_offset; /* insides of JSON arrays */
+    size_t n_tokens;   /* whose log-probabilities are in the arrays */
+    size_t n_chars;    /* of all tokens so far */
+    bool begun, ended; /* begun: something was written */
+    skv_finish finish;
+    out_text stopped; /* the stop text that came */
+} api_choice;
+
+typedef struct answer {
+    const struct answer_dialect *dialect;
+    exchange *ex; /* borrowed */
+    json_t *body; /* owned */
+    request_params params;
+    prompt_list prompts;
+    generation g;
+    api_choice *choices; /* owned, [n_choices]: a prompt's answers stand together */
+    size_t n_choices, n_ended;
+    int64_t created_s;
+    uint64_t written_ns; /* when something was last written */
+    size_t n_progress;   /* prompt tokens that were last told */
+} answer;
+
+typedef struct answer_dialect {
+    param_api api;
+    const char *id_prefix;
+    const char *object, *chunk_object;
+    size_t default_tokens; /* of an answer, where the request does not say */
+    bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
+                         api_error *error);
+    void (*add_logprob)(answer *a, api_choice *c, const skv_output *token);
+    /* One element of "choices", with what the choice holds. */
+    void (*write_choice)(answer *a, out_text *out, size_t i);       /* of the whole response */
+    void (*write_chunk_choice)(answer *a, out_text *out, size_t i); /* of an event */
+} answer_dialect;
+
+/** Handles a request of a dialect, stream or not. */
+void answer_handle(exchange *ex, const answer_dialect *dialect);
+/** ,"logprobs":...,"finish_reason":...,"stop_reason":... where the choice has ended. */
+void answer_write_finish(out_text *out, const api_choice *c);
+
+#endif

@@ -1,0 +1,164 @@
+/* API keys: see api_keys.h. */
+#include "api_keys.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "skv/error.h"
+
+enum { KEY_BYTES = 256, KEYS_MAX = 4096, LINE_BYTES = 4096 };
+
+/* A key filled up with zeros: comparing two takes the same time whatever they hold. */
+typedef struct api_key {
+    char text[KEY_BYTES];
+    uint64_t number;
+} api_key;
+
+struct api_keys {
+    char *path;           /* owned */
+    pthread_mutex_t lock; /* guards what follows */
+    api_key *at;          /* owned, [n] */
+    size_t n;
+    uint64_t last_number;
+};
+
+typedef struct key_list {
+    api_key *at; /* owned, [n] */
+    size_t n;
+} key_list;
+
+static bool fail(char *error, const char *path, const char *what)
+{
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s: %s", path, what);
+    return false;
+}
+
+/* The key in a line, without blanks around it; NULL: the line has none. */
+static char *key_of_line(char *line)
+{
+    line += strspn(line, " \t");
+    line[strcspn(line, "#\r\n")] = 0;
+    size_t n = strlen(line);
+    while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t')) line[--n] = 0;
+    return n > 0 ? line : NULL;
+}
+
+static bool add_key(key_list *list, const char *key, const char *path, char *error)
+{
+    const size_t n = strlen(key);
+    if (n >= KEY_BYTES) return fail(error, path, "a key has more than 255 bytes");
+    if (list->n == KEYS_MAX) return fail(error, path, "more than 4096 keys");
+    api_key *more = realloc(list->at, (list->n + 1) * sizeof *more);
+    if (more == NULL) return fail(error, path, "no memory");
+    list->at = more;
+    more += list->n++;
+    *more = (api_key){.number = 0};
+    memcpy(more->text, key, n + 1);
+    return true;
+}
+
+static bool read_keys(const char *path, key_list *list, char *error)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return fail(error, path, strerror(errno));
+    char line[LINE_BYTES];
+    bool ok = true;
+    while (ok && fgets(line, sizeof line, file) != NULL) {
+        if (strchr(line, '\n') == NULL && strlen(line) + 1 == sizeof line) {
+            ok = fail(error, path, "a line has more than 4095 bytes");
+            break;
+        }
+        const char *key = key_of_line(line);
+        if (key != NULL) ok = add_key(list, key, path, error);
+    }
+    if (ok && ferror(file) != 0) ok = fail(error, path, "cannot be read");
+    if (ok && list->n == 0) ok = fail(error, path, "holds no key");
+    fclose(file);
+    return ok;
+}
+
+/* 0 for equal keys; looks at every byte. */
+static unsigned difference(const char *a, const char *b)
+{
+    unsigned bits = 0;
+    for (size_t i = 0; i < KEY_BYTES; i++) bits |= (unsigned)(a[i] ^ b[i]) & 0xffU;
+    return bits;
+}
+
+static uint64_t find(const api_key *at, size_t n, const char *padded)
+{
+    uint64_t number = 0;
+    for (size_t i = 0; i < n; i++) {
+        /* All ones where the keys are equal, without a branch. */
+        const uint64_t equal = ((uint64_t)difference(at[i].text, padded) - 1) >> 63;
+        number |= at[i].number & (0 - equal);
+    }
+    return number;
+}
+
+bool api_keys_reload(api_keys *keys, char *error)
+{
+    key_list list = {0};
+    if (!read_keys(keys->path, &list, error)) {
+        free(list.at);
+        return false;
+    }
+    pthread_mutex_lock(&keys->lock);
+    for (size_t i = 0; i < list.n; i++) {
+        uint64_t number = find(keys->at, keys->n, list.at[i].text);
+        if (number == 0) number = find(list.at, i, list.at[i].text);
+        list.at[i].number = number != 0 ? number : ++keys->last_number;
+        for (size_t j = 0; j < i; j++) {
+            if (list.at[j].number == list.at[i].number) list.at[i].number = 0;
+        }
+    }
+    free(keys->at);
+    keys->at = list.at;
+    keys->n = list.n;
+    pthread_mutex_unlock(&keys->lock);
+    return true;
+}
+
+bool api_keys_open(const char *path, api_keys **out, char *error)
+{
+    api_keys *keys = calloc(1, sizeof *keys);
+    if (keys == NULL) return fail(error, path, "no memory");
+    pthread_mutex_init(&keys->lock, NULL);
+    const size_t n = strlen(path) + 1;
+    keys->path = malloc(n);
+    if (keys->path == NULL) {
+        api_keys_free(keys);
+        return fail(error, path, "no memory");
+    }
+    memcpy(keys->path, path, n);
+    if (!api_keys_reload(keys, error)) {
+        api_keys_free(keys);
+        return false;
+    }
+    *out = keys;
+    return true;
+}
+
+void api_keys_free(api_keys *keys)
+{
+    if (keys == NULL) return;
+    pthread_mutex_destroy(&keys->lock);
+    free(keys->at);
+    free(keys->path);
+    free(keys);
+}
+
+uint64_t api_keys_find(api_keys *keys, const char *key)
+{
+    char padded[KEY_BYTES] = {0};
+    const size_t n = strlen(key);
+    if (n == 0 || n >= KEY_BYTES) return 0;
+    memcpy(padded, key, n + 1);
+    pthread_mutex_lock(&keys->lock);
+    const uint64_t number = find(keys->at, keys->n, padded);
+    pthread_mutex_unlock(&keys->lock);
+    return number;
+}

@@ -1,0 +1,156 @@
+/* GET /metrics: the text format of Prometheus. docs/serving.md tells what each one means. */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "routes.h"
+
+typedef struct metric_row {
+    const char *name, *type, *help;
+    const char *label; /* "name=\"value\"", NULL: none */
+    size_t offset;     /* of a uint64_t or size_t in skv_scheduler_metrics */
+} metric_row;
+
+#define AT(field) offsetof(skv_scheduler_metrics, field)
+
+/* Rows of one name stand together: the first one has the help text. */
+static const metric_row rows[] = {
+    {"requests_running", "gauge", "Answers that are being computed.", NULL, AT(running)},
+    {"requests_waiting", "gauge", "Answers that wait for pages or their turn.", NULL, AT(waiting)},
+    {"queued_prompt_tokens", "gauge", "Prompt tokens of requests that have not begun.", NULL,
+     AT(queued_tokens)},
+    {"kv_pages", "gauge", "Pages of the KV memory.", NULL, AT(kv_pages)},
+    {"kv_pages_used", "gauge", "Pages in use, cached prompts included.", NULL, AT(kv_pages_used)},
+    {"kv_pages_cached", "gauge", "Pages of cached prompts that nobody uses: free when needed.",
+     NULL, AT(kv_pages_cached)},
+    {"steps_total", "counter", "Steps of the engine.", NULL, AT(steps)},
+    {"preemptions_total", "counter", "Answers put back for want of pages.", NULL, AT(preemptions)},
+    {"prompt_tokens_total", "counter", "Prompt tokens of requests that have begun.", NULL,
+     AT(prompt_tokens)},
+    {"prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", NULL,
+     AT(prefix_queries_tokens)},
+    {"prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", NULL,
+     AT(prefix_hits_tokens)},
+    {"prefill_tokens_total", "counter", "Prompt tokens computed, by the way they took.",
+     "route=\"swiftkv\"", AT(prefill_skipped_tokens)},
+    {"prefill_tokens_total", NULL, NULL, "route=\"full\"", AT(prefill_full_tokens)},
+    {"prefill_tokens_total", NULL, NULL, "route=\"cached\"", AT(prefix_hits_tokens)},
+    {"generation_tokens_total", "counter", "Tokens generated.", NULL, AT(generated_tokens)},
+    {"requests_finished_total", "counter", "Answers that have ended, by reason.", "reason=\"stop\"",
+     AT(finished[SKV_FINISH_STOP])},
+    {"requests_finished_total", NULL, NULL, "reason=\"length\"", AT(finished[SKV_FINISH_LENGTH])},
+    {"requests_finished_total", NULL, NULL, "reason=\"cancelled\"",
+     AT(finished[SKV_FINISH_CANCELLED])},
+    {"requests_finished_total", NULL, NULL, "reason=\"failed\"", AT(finished[SKV_FINISH_FAILED])},
+    {"requests_cancelled_total", "counter", "Answers cancelled, by phase.", "phase=\"queue\"",
+     AT(cancelled_queued)},
+    {"requests_cancelled_total", NULL, NULL, "phase=\"prefill\"", AT(cancelled_prefill)},
+    {"requests_cancelled_total", NULL, NULL, "phase=\"decode\"", AT(cancelled_decode)},
+    {"requests_rejected_total", "counter", "Requests refused, by reason.", "reason=\"queue_full\"",
+     AT(rejected_full)},
+    {"requests_rejected_total", NULL, NULL, "reason=\"queue_timeout\"", AT(rejected_timeout)},
+};
+
+static const metric_row histograms[] = {
+    {"time_to_first_token_seconds", NULL, "From a request's arrival to its first token.", NULL,
+     AT(ttft)},
+    {"inter_token_latency_seconds", NULL, "Between two tokens of an answer.", NULL,
+     AT(inter_token)},
+    {"e2e_request_latency_seconds", NULL, "From a request's arrival to its end.", NULL,
+     AT(end_to_end)},
+    {"request_queue_time_seconds", NULL, "From a request's arrival to its first step.", NULL,
+     AT(queue_time)},
+    {"request_prefill_time_seconds", NULL, "From a request's first step to its first token.", NULL,
+     AT(prefill_time)},
+    {"request_decode_time_seconds", NULL, "From a request's first token to its end.", NULL,
+     AT(decode_time)},
+    {"step_time_seconds", NULL, "Of a step of the engine.", NULL, AT(step_time)},
+};
+
+static void add_head(out_text *out, const char *name, const char *type, const char *help)
+{
+    out_format(out, "# HELP swiftkv_%s %s\n# TYPE swiftkv_%s %s\n", name, help, name, type);
+}
+
+static void add_rows(out_text *out, const skv_scheduler_metrics *m)
+{
+    static_assert(sizeof(size_t) == sizeof(uint64_t), "counters are read as 64 bits");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const metric_row *row = &rows[i];
+        const uint64_t *value = (const uint64_t *)(const void *)((const char *)m + row->offset);
+        if (row->help != NULL) add_head(out, row->name, row->type, row->help);
+        out_format(out, "swiftkv_%s%s%s%s %" PRIu64 "\n", row->name, row->label != NULL ? "{" : "",
+                   row->label != NULL ? row->label : "", row->label != NULL ? "}" : "", *value);
+    }
+}
+
+static void add_histogram(out_text *out, const metric_row *row, const skv_histogram *h)
+{
+    uint64_t n = 0;
+    add_head(out, row->name, "histogram", row->help);
+    for (size_t i = 0; i < SKV_HISTOGRAM_BUCKETS; i++) {
+        n += h->counts[i];
+        const double bound = skv_histogram_bounds()[i];
+        if (isinf(bound)) {
+            out_format(out, "swiftkv_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", row->name, n);
+        } else {
+            out_format(out, "swiftkv_%s_bucket{le=\"%g\"} %" PRIu64 "\n", row->name, bound, n);
+        }
+    }
+    out_format(out, "swiftkv_%s_sum %.9g\nswiftkv_%s_count %" PRIu64 "\n", row->name, h->sum,
+               row->name, n);
+}
+
+static void add_scheduler(out_text *out, http_server *server)
+{
+    skv_scheduler_metrics m;
+    skv_scheduler_get_metrics(server->scheduler, &m);
+    add_rows(out, &m);
+    const size_t busy = m.kv_pages_used - m.kv_pages_cached;
+    add_head(out, "kv_cache_usage_ratio", "gauge",
+             "Share of the KV pages that requests use, cached prompts left out.");
+    out_format(out, "swiftkv_kv_cache_usage_ratio %.9g\n",
+               m.kv_pages > 0 ? (double)busy / (double)m.kv_pages : 0);
+    for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++) {
+        const void *at = (const char *)&m + histograms[i].offset;
+        add_histogram(out, &histograms[i], at);
+    }
+}
+
+static void add_front(out_text *out, http_server *server)
+{
+    uint64_t responses[6], n_refused, n_late, n_peers = 0;
+    pthread_mutex_lock(&server->lock);
+    for (size_t i = 0; i < 6; i++) responses[i] = server->responses[i];
+    n_refused = server->n_refused_peers;
+    n_late = server->n_timed_out_peers;
+    for (size_t i = 0; i < server->n_peers; i++) n_peers += server->peers[i].phase != PEER_FREE;
+    const bool ready = server->state == SERVER_READY;
+    pthread_mutex_unlock(&server->lock);
+    add_head(out, "http_responses_total", "counter", "Responses by the class of their status.");
+    for (size_t i = 2; i < 6; i++) {
+        out_format(out, "swiftkv_http_responses_total{class=\"%zuxx\"} %" PRIu64 "\n", i,
+                   responses[i]);
+    }
+    add_head(out, "http_connections", "gauge", "Open connections.");
+    out_format(out, "swiftkv_http_connections %" PRIu64 "\n", n_peers);
+    add_head(out, "http_connections_cut_total", "counter",
+             "Connections cut for being too slow, or for want of a place.");
+    out_format(out, "swiftkv_http_connections_cut_total %" PRIu64 "\n", n_refused + n_late);
+    add_head(out, "ready", "gauge", "1 when requests are served.");
+    out_format(out, "swiftkv_ready %d\n", ready ? 1 : 0);
+    add_head(out, "build_info", "gauge", "The version.");
+    out_format(out, "swiftkv_build_info{version=\"%d.%d.%d\"} 1\n", SKV_VERSION_MAJOR,
+               SKV_VERSION_MINOR, SKV_VERSION_PATCH);
+    add_head(out, "start_time_seconds", "gauge", "When the server was started.");
+    out_format(out, "swiftkv_start_time_seconds %lld\n", (long long)server->started_s);
+}
+
+void api_metrics(exchange *ex)
+{
+    out_text out = {0};
+    add_front(&out, ex->server);
+    if (server_get_state(ex->server) != SERVER_LOADING) add_scheduler(&out, ex->server);
+    exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}

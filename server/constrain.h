@@ -1,0 +1,12 @@
+/* What an answer has to look like (response_format and its kin), as a constraint on its tokens. */
+#ifndef SKV_SERVER_CONSTRAIN_H
+#define SKV_SERVER_CONSTRAIN_H
+
+#include "json_body.h"
+
+/** Fills *out from the request's fields; out->begin stays NULL when there is none. The job that
+ * it is given to takes it over; without one constrain_release frees it. */
+bool constrain_read(const exchange *ex, const json_t *body, skv_constraint *out, api_error *error);
+void constrain_release(skv_constraint *constraint);
+
+#endif

@@ -1,0 +1,65 @@
+/* One request and its response. */
+#ifndef SKV_SERVER_EXCHANGE_H
+#define SKV_SERVER_EXCHANGE_H
+
+#include "out_text.h"
+#include "server_impl.h"
+
+/* How a request is refused: the shape of OpenAI's errors. */
+typedef struct api_error {
+    int status;
+    const char *type; /* "invalid_request_error", ... */
+    const char *code; /* NULL: none */
+    char param[64];   /* the field; empty: none */
+    char message[SKV_ERROR_TEXT_MAX];
+    double retry_after_s; /* 0: not told */
+} api_error;
+
+typedef struct exchange {
+    http_server *server;
+    struct MHD_Connection *connection;
+    http_peer *peer;
+    int fd;
+    const struct server_route *route; /* NULL: there is none */
+    char *body;                       /* owned, with a terminating zero */
+    size_t n_body, body_room, body_counted;
+    bool in_flight, replied;
+    uint64_t tenant;        /* the number of its key; 0: none needed */
+    char id[24];            /* of the request, in hexadecimal */
+    enum MHD_Result result; /* of handing over the response */
+    api_error refusal;      /* status 0: none so far */
+} exchange;
+
+typedef struct server_route {
+    const char *method, *path;
+    void (*handle)(exchange *ex);
+    bool open;        /* without a key */
+    bool needs_model; /* 503 until it is loaded, and once we drain */
+} server_route;
+
+/** The route of a path; `other_method`: the path exists for another one. */
+const server_route *route_find(const char *method, const char *path, bool *other_method);
+
+/** Fills an error. `param` may be NULL. Returns false. */
+bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/** The same from what the library said. */
+bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
+
+/* The static analyser sees one file at a time: it is told that both return false. */
+#if defined(__clang_analyzer__) && !defined(SKV_API_FAIL_HOME)
+#define api_fail(...) ((void)api_fail(__VA_ARGS__), false)
+#define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
+#endif
+
+/** Takes the text over. */
+void exchange_reply(exchange *ex, int status, const char *content_type, out_text *text);
+void exchange_reply_json(exchange *ex, int status, out_text *text);
+void exchange_refuse(exchange *ex, const api_error *error);
+/** The error as JSON: {"error":{...}}. */
+void api_error_write(out_text *out, const api_error *error);
+/** Queues a response that another file has made, with the headers that all have. */
+void exchange_send(exchange *ex, int status, struct MHD_Response *response,
+                   const char *content_type);
+
+#endif

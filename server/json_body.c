@@ -1,0 +1,88 @@
+/* JSON of requests: see json_body.h. */
+#include "json_body.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 20 };
+
+/* Depth and number of values, before the parser takes memory for them. */
+static bool check_shape(const exchange *ex, api_error *error)
+{
+    size_t depth = 0, n_values = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < ex->n_body; i++) {
+        const char c = ex->body[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            in_string = c != '"';
+            continue;
+        }
+        in_string = c == '"';
+        n_values += c == ',' || c == ':' || c == '[';
+        depth += c == '{' || c == '[';
+        if ((c == '}' || c == ']') && depth > 0) depth--;
+        if (depth > DEPTH_MAX) {
+            return api_fail(error, 400, NULL, "the JSON is nested more than %d deep", DEPTH_MAX);
+        }
+        if (n_values > VALUES_MAX) {
+            return api_fail(error, 400, NULL, "the JSON has more than %d values", VALUES_MAX);
+        }
+    }
+    return true;
+}
+
+bool json_body_parse(const exchange *ex, json_t **out, api_error *error)
+{
+    if (ex->n_body == 0) return api_fail(error, 400, NULL, "the body is empty: JSON is expected");
+    if (!check_shape(ex, error)) return false;
+    json_error_t problem;
+    json_t *json =
+        json_loadb(ex->body, ex->n_body, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
+    if (json == NULL) {
+        return api_fail(error, 400, NULL, "the body is not JSON: %s at byte %d", problem.text,
+                        problem.position);
+    }
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return api_fail(error, 400, NULL, "the body is not a JSON object");
+    }
+    *out = json;
+    return true;
+}
+
+const json_t *json_body_get(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool json_body_flag(const json_t *object, const char *name, bool *out, api_error *error)
+{
+    const json_t *value = json_body_get(object, name);
+    if (value == NULL) return true;
+    if (!json_is_boolean(value)) return api_fail(error, 400, name, "%s: not true or false", name);
+    *out = json_is_true(value);
+    return true;
+}
+
+bool json_body_ids(const json_t *array, const char *name, size_t vocab, int32_t **ids, size_t *n,
+                   api_error *error)
+{
+    *n = json_array_size(array);
+    *ids = calloc(*n > 0 ? *n : 1, sizeof **ids);
+    if (*ids == NULL) return api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; i < *n; i++) {
+        const json_t *value = json_array_get(array, i);
+        const json_int_t id = json_integer_value(value);
+        if (json_is_integer(value) && id >= 0 && (uint64_t)id < vocab) {
+            (*ids)[i] = (int32_t)id;
+            continue;
+        }
+        free(*ids);
+        *ids = NULL;
+        return api_fail(error, 400, name, "%s[%zu]: not a token id from 0 to %zu", name, i,
+                        vocab - 1);
+    }
+    return true;
+}

@@ -1,0 +1,230 @@
+/* Prompts: see prompt_input.h. */
+#include "prompt_input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags flags, int32_t **ids,
+                 size_t *n_ids, api_error *error)
+{
+    skv_error err;
+    if (ex->server->vocab == NULL) {
+        return api_fail(error, 400, "prompt",
+                        "prompt: the model brings no tokenizer: send token ids");
+    }
+    const skv_status status = skv_vocab_encode(ex->server->vocab, text, n, flags.add_special,
+                                               flags.parse_special, ids, n_ids, &err);
+    return status == SKV_OK || api_fail_status(error, status, &err);
+}
+
+void prompts_release(prompt_list *list)
+{
+    for (size_t i = 0; list->at != NULL && i < list->n; i++) {
+        free(list->at[i].ids);
+        free(list->at[i].text);
+    }
+    free(list->at);
+    *list = (prompt_list){0};
+}
+
+/* Both copies are the prompt's own. */
+static bool set_text(const exchange *ex, api_prompt *out, const char *text, size_t n,
+                     encode_flags flags, api_error *error)
+{
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    if (!text_encode(ex, text, n, flags, &ids, &n_ids, error)) return false;
+    /* An empty text is the token that begins one. */
+    const int32_t bos = skv_engine_bos(ex->server->engine);
+    const bool begins = n_ids == 0 && bos >= 0;
+    out->n_ids = begins ? 1 : n_ids;
+    out->ids = calloc(out->n_ids + 1, sizeof *out->ids);
+    out->text = malloc(n + 1);
+    const bool ok = out->ids != NULL && out->text != NULL;
+    if (ok) {
+        if (begins) out->ids[0] = bos;
+        if (n_ids > 0) memcpy(out->ids, ids, n_ids * sizeof *ids);
+        if (n > 0) memcpy(out->text, text, n);
+        out->text[n] = 0;
+        out->n_text = n;
+    }
+    skv_text_free(ids);
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+static bool read_prompt(const exchange *ex, const json_t *value, api_prompt *out, api_error *error)
+{
+    if (json_is_string(value)) {
+        return set_text(ex, out, json_string_value(value), json_string_length(value),
+                        (encode_flags){true, true}, error);
+    }
+    if (!json_is_array(value)) {
+        return api_fail(error, 400, "prompt", "prompt: not a text, token ids, or an array of them");
+    }
+    return json_body_ids(value, "prompt", skv_engine_vocab(ex->server->engine), &out->ids,
+                         &out->n_ids, error);
+}
+
+static bool check_empty(const prompt_list *list, api_error *error)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->at[i].n_ids == 0) {
+            return api_fail(error, 400, "prompt", "prompt: number %zu has no tokens", i);
+        }
+    }
+    return true;
+}
+
+bool prompts_read(const exchange *ex, const json_t *value, prompt_list *out, api_error *error)
+{
+    *out = (prompt_list){0};
+    if (value == NULL) return api_fail(error, 400, "prompt", "prompt: is missing");
+    const bool many = json_is_array(value) && !json_is_number(json_array_get(value, 0));
+    const size_t n = many ? json_array_size(value) : 1;
+    if (n == 0 || n > PROMPTS_MAX) {
+        return api_fail(error, 400, "prompt", "prompt: %zu prompts, 1 to %d", n, PROMPTS_MAX);
+    }
+    out->at = calloc(n, sizeof *out->at);
+    if (out->at == NULL) return api_fail(error, 503, NULL, "no memory");
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        out->n++;
+        ok = read_prompt(ex, many ? json_array_get(value, i) : value, &out->at[i], error);
+    }
+    if (ok && check_empty(out, error)) return true;
+    prompts_release(out);
+    return false;
+}
+
+/* ---- conversations ---- */
+
+/* The text of a message's content: a text, or parts of which only those of text are served. */
+static bool flatten_content(const json_t *content, size_t i, out_text *out, api_error *error)
+{
+    for (size_t j = 0; j < json_array_size(content); j++) {
+        const json_t *part = json_array_get(content, j), *text = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (type == NULL || strcmp(type, "text") != 0 || !json_is_string(text)) {
+            return api_fail(error, 400, "messages",
+                            "messages[%zu].content[%zu]: type \"%.40s\": only text is served", i, j,
+                            type != NULL ? type : "");
+        }
+        out_bytes(out, json_string_value(text), json_string_length(text));
+    }
+    return !out->failed || api_fail(error, 503, NULL, "no memory");
+}
+
+/* Parts become one text, since templates expect one. */
+static bool check_message(json_t *message, size_t i, api_error *error)
+{
+    const json_t *content = json_object_get(message, "content");
+    if (!json_is_string(json_object_get(message, "role"))) {
+        return api_fail(error, 400, "messages", "messages[%zu].role: not a text", i);
+    }
+    if (content == NULL || json_is_string(content) || json_is_null(content)) return true;
+    if (!json_is_array(content)) {
+        return api_fail(error, 400, "messages", "messages[%zu].content: not a text or parts", i);
+    }
+    out_text text = {0};
+    bool ok = flatten_content(content, i, &text, error);
+    if (ok) {
+        json_t *joined = json_stringn(text.n > 0 ? text.data : "", text.n);
+        ok = joined != NULL && json_object_set_new(message, "content", joined) == 0;
+        if (!ok) (void)api_fail(error, 503, NULL, "no memory");
+    }
+    out_release(&text);
+    return ok;
+}
+
+/* A client may set what a template reads, but not what the server does. */
+static bool add_kwargs(const json_t *body, json_t *vars, api_error *error)
+{
+    json_t *kwargs = json_object_get(body, "chat_template_kwargs");
+    if (kwargs == NULL || json_is_null(kwargs)) return true;
+    if (!json_is_object(kwargs)) {
+        return api_fail(error, 400, "chat_template_kwargs", "chat_template_kwargs: not an object");
+    }
+    static const char *const own[] = {"messages", "tools", "bos_token", "eos_token",
+                                      "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (json_object_get(kwargs, own[i]) == NULL) continue;
+        return api_fail(error, 400, "chat_template_kwargs",
+                        "chat_template_kwargs: %s is set by the server", own[i]);
+    }
+    return json_object_update(vars, kwargs) == 0 || api_fail(error, 503, NULL, "no memory");
+}
+
+static bool make_vars(const json_t *body, json_t *vars, api_error *error)
+{
+    const json_t *given = json_body_get(body, "messages");
+    if (!json_is_array(given) || json_array_size(given) == 0) {
+        return api_fail(error, 400, "messages", "messages: not an array of messages");
+    }
+    json_t *messages = json_deep_copy(given);
+    if (messages == NULL || json_object_set_new(vars, "messages", messages) != 0) {
+        return api_fail(error, 503, NULL, "no memory");
+    }
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        if (!check_message(json_array_get(messages, i), i, error)) return false;
+    }
+    bool begins_answer = true;
+    if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
+    return add_kwargs(body, vars, error) &&
+           (json_object_set_new(vars, "add_generation_prompt", json_boolean(begins_answer)) == 0 ||
+            api_fail(error, 503, NULL, "no memory"));
+}
+
+static bool render(const exchange *ex, const json_t *vars, out_text *out, api_error *error)
+{
+    const http_server *server = ex->server;
+    char *json = json_dumps(vars, JSON_COMPACT);
+    if (json == NULL) return api_fail(error, 503, NULL, "no memory");
+    skv_error err;
+    char *text = NULL;
+    size_t n = 0;
+    const skv_status status = skv_render(server->template_text, server->n_template, json,
+                                         strlen(json), server->vocab, &text, &n, &err);
+    free(json);
+    if (status != SKV_OK) {
+        (void)api_fail_status(error, status, &err);
+        (void)snprintf(error->param, sizeof error->param, "messages");
+        return false;
+    }
+    out_bytes(out, text, n);
+    skv_text_free(text);
+    return !out->failed || api_fail(error, 503, NULL, "no memory");
+}
+
+bool messages_render(const exchange *ex, const json_t *body, out_text *out, api_error *error)
+{
+    if (ex->server->template_text == NULL || ex->server->vocab == NULL) {
+        return api_fail(error, 400, "messages",
+                        "messages: the model has no chat template (serve --template FILE)");
+    }
+    json_t *vars = json_object();
+    const bool ok = vars != NULL ? make_vars(body, vars, error) && render(ex, vars, out, error)
+                                 : api_fail(error, 503, NULL, "no memory");
+    json_decref(vars);
+    return ok;
+}
+
+bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
+{
+    *out = (prompt_list){0};
+    out_text text = {0};
+    bool ok = messages_render(ex, body, &text, error);
+    if (ok) {
+        out->at = calloc(1, sizeof *out->at);
+        ok = out->at != NULL || api_fail(error, 503, NULL, "no memory");
+    }
+    if (ok) {
+        out->n = 1;
+        ok = set_text(ex, &out->at[0], text.n > 0 ? text.data : "", text.n,
+                      (encode_flags){false, true}, error) &&
+             check_empty(out, error);
+    }
+    out_release(&text);
+    if (!ok) prompts_release(out);
+    return ok;
+}

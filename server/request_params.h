@@ -1,0 +1,43 @@
+/*
+ * What a generating request may say beside its prompt: one table of fields with their types and
+ * ranges. What is outside is refused by name and value; what is not in the table is ignored.
+ */
+#ifndef SKV_SERVER_REQUEST_PARAMS_H
+#define SKV_SERVER_REQUEST_PARAMS_H
+
+#include "json_body.h"
+
+typedef enum param_api {
+    PARAM_COMPLETIONS = 1,
+    PARAM_CHAT = 2,
+} param_api;
+
+enum { PARAM_STOPS_MAX = 16, PARAM_STOP_BYTES = 256, PARAM_STOP_IDS_MAX = 64 };
+
+typedef struct request_params {
+    double temperature, top_p, min_p;
+    double presence_penalty, frequency_penalty, repetition_penalty;
+    int64_t top_k;      /* -1, 0: all */
+    int64_t max_tokens; /* -1: not given */
+    int64_t min_tokens, n, best_of, seed, logprobs, top_logprobs;
+    bool seed_given;
+    bool stream, include_usage, continuous_usage, return_progress, echo, ignore_eos;
+    bool wants_logprobs; /* with `n_top` of the most likely */
+    size_t n_top;
+    skv_prefill prefill;
+    skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
+    size_t n_stops;
+    int32_t *stop_ids; /* owned, [n_stop_ids] */
+    size_t n_stop_ids;
+    skv_logit_bias *biases; /* owned, [n_biases] */
+    size_t n_biases;
+} request_params;
+
+/** Reads the members of `body`, which must outlive `out`. */
+bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
+                         api_error *error);
+void request_params_release(request_params *params);
+/** As a job has them, but for its prompt and max_tokens. */
+skv_job_params request_params_job(const exchange *ex, const request_params *params);
+
+#endif

@@ -1,0 +1,17 @@
+/* Every endpoint's handler; a family of endpoints is one api_*.c. */
+#ifndef SKV_SERVER_ROUTES_H
+#define SKV_SERVER_ROUTES_H
+
+#include "exchange.h"
+
+void api_models(exchange *ex);
+void api_health(exchange *ex);
+void api_metrics(exchange *ex);
+void api_tokenize(exchange *ex);
+void api_detokenize(exchange *ex);
+void api_tokenizer_info(exchange *ex);
+void api_apply_template(exchange *ex);
+void api_completions(exchange *ex);
+void api_chat(exchange *ex);
+
+#endif

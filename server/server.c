@@ -1,0 +1,173 @@
+/* The server's life: loading, ready, draining, stopped. */
+#define _GNU_SOURCE /* getrandom */
+#include "server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "server_impl.h"
+
+server_options server_options_default(void)
+{
+    return (server_options){.host = "127.0.0.1",
+                            .port = 8080,
+                            .connections = 256,
+                            .connections_per_ip = 64,
+                            .body_bytes = (size_t)32 << 20,
+                            .header_seconds = 10,
+                            .body_seconds = 60,
+                            .stall_seconds = 30,
+                            .ping_seconds = 15,
+                            .shutdown_seconds = 30,
+                            .watchdog_seconds = 30,
+                            .scheduler = skv_scheduler_options_default()};
+}
+
+server_state server_get_state(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const server_state state = server->state;
+    pthread_mutex_unlock(&server->lock);
+    return state;
+}
+
+static void set_state(http_server *server, server_state state)
+{
+    pthread_mutex_lock(&server->lock);
+    if (state > server->state) server->state = state;
+    (void)pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->lock);
+}
+
+uint64_t server_draw(http_server *server)
+{
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == (ssize_t)sizeof bits) return bits;
+    return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
+}
+
+static char *copy_text(const char *text, size_t n)
+{
+    char *copy = malloc(n + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    return copy;
+}
+
+static bool no_memory(char *error)
+{
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no memory");
+    return false;
+}
+
+static bool start_parts(http_server *server, char *error)
+{
+    const server_options *o = &server->options;
+    server->name = copy_text(o->name, strlen(o->name));
+    if (server->name == NULL) return no_memory(error);
+    if (o->key_file != NULL && !api_keys_open(o->key_file, &server->keys, error)) return false;
+    return peers_start(server, error) && http_start(server, error);
+}
+
+bool server_start(const server_options *options, http_server **out, char *error)
+{
+    http_server *server = calloc(1, sizeof *server);
+    if (server == NULL) return no_memory(error);
+    server->options = *options;
+    server->listen_fd = -1;
+    server->started_s = (int64_t)time(NULL);
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (!start_parts(server, error)) {
+        server_stop(server);
+        return false;
+    }
+    *out = server;
+    return true;
+}
+
+size_t server_port(const http_server *server)
+{
+    return server->port;
+}
+
+bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
+                  const char *template_text, char *error)
+{
+    skv_error err;
+    skv_scheduler_options options = server->options.scheduler;
+    options.seed = server_draw(server);
+    if (template_text != NULL) {
+        server->n_template = strlen(template_text);
+        server->template_text = copy_text(template_text, server->n_template);
+        if (server->template_text == NULL) return no_memory(error);
+    }
+    if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
+        return false;
+    }
+    skv_engine_get_stats(engine, &server->limits);
+    server->engine = engine;
+    server->vocab = vocab;
+    set_state(server, SERVER_READY);
+    return true;
+}
+
+bool server_signal(http_server *server, int signal)
+{
+    char error[SKV_ERROR_TEXT_MAX];
+    if (signal == SIGHUP) {
+        if (server->keys == NULL) return true;
+        const bool ok = api_keys_reload(server->keys, error);
+        fprintf(stderr, "swiftkv: %s\n", ok ? "the API keys were read again" : error);
+        return true;
+    }
+    if (server_get_state(server) == SERVER_LOADING) return false;
+    const bool again = server_get_state(server) >= SERVER_DRAINING;
+    fprintf(stderr, "swiftkv: %s\n", again ? "stopping" : "finishing what is in flight");
+    set_state(server, again ? SERVER_STOPPING : SERVER_DRAINING);
+    return true;
+}
+
+void server_wait(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    while (server->state < SERVER_DRAINING) {
+        (void)pthread_cond_wait(&server->changed, &server->lock);
+    }
+    if (server->scheduler != NULL) skv_scheduler_drain(server->scheduler);
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += (time_t)server->options.shutdown_seconds;
+    int code = 0;
+    while (server->state < SERVER_STOPPING && server->n_in_flight > 0 && code == 0) {
+        code = pthread_cond_timedwait(&server->changed, &server->lock, &end);
+    }
+    server->state = SERVER_STOPPING;
+    pthread_mutex_unlock(&server->lock);
+}
+
+void server_stop(http_server *server)
+{
+    if (server == NULL) return;
+    set_state(server, SERVER_STOPPING);
+    http_stop(server);
+    peers_stop(server);
+    skv_scheduler_free(server->scheduler);
+    api_keys_free(server->keys);
+    pthread_mutex_destroy(&server->lock);
+    pthread_cond_destroy(&server->changed);
+    free(server->template_text);
+    free(server->name);
+    free(server);
+}

@@ -1,0 +1,54 @@
+/*
+ * The HTTP server: what the command `serve` needs of it.
+ *
+ *     server_start   binds and answers: 503 while the model loads
+ *     server_ready   the model is there
+ *     server_wait    until a signal ends it and the requests in flight are done, or too late
+ *     server_stop    ends every connection and frees all
+ */
+#ifndef SKV_SERVER_SERVER_H
+#define SKV_SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "skv/serve.h"
+
+typedef struct http_server http_server;
+
+typedef struct server_options {
+    const char *name;     /* the model's, as clients call it */
+    const char *host;     /* an address or a name; only loopback without keys or `insecure` */
+    size_t port;          /* 0: any */
+    const char *key_file; /* one key a line; NULL: no keys */
+    bool insecure;        /* bind anywhere without keys */
+    size_t connections;   /* at once */
+    size_t connections_per_ip;
+    size_t body_bytes;       /* of one request */
+    double header_seconds;   /* until a request's header is there */
+    double body_seconds;     /* until its body is */
+    double stall_seconds;    /* a client that takes nothing for so long is cut off */
+    double ping_seconds;     /* between signs of life of a stream without tokens */
+    double shutdown_seconds; /* for requests in flight, once told to end */
+    double watchdog_seconds; /* without a step although there is work: not healthy */
+    skv_scheduler_options scheduler;
+} server_options;
+
+server_options server_options_default(void);
+
+/* On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why, in one line. */
+bool server_start(const server_options *options, http_server **out, char *error);
+/** The port it listens on. */
+size_t server_port(const http_server *server);
+/** engine and vocab (NULL: none) are borrowed until server_stop; template_text (NULL: none) is
+ * copied. */
+bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
+                  const char *template_text, char *error);
+/** From a thread that waits for signals: SIGHUP reads the keys again, the first other one drains,
+ * the next one stops. False: nothing is served yet, the program may simply end. */
+bool server_signal(http_server *server, int signal);
+/** Returns when it is time to stop. */
+void server_wait(http_server *server);
+void server_stop(http_server *server);
+
+#endif
