@@ -77,7 +77,11 @@ class CommandLineTest(CliTest):
         m = PLAIN
         for words, parts in [
             (("frobnicate",), ("frobnicate", "generate", "bench")),
-            (("serve", m), ("serve",)),
+            (("serv", m), ("serv",)),
+            (("serve",), ("MODEL",)),
+            (("serve", m, "--port", "70000"), ("--port", "70000")),
+            (("serve", m, "--step-ms", "0"), ("--step-ms",)),
+            (("serve", m, "--json"), ("--json",)),
             (("generate",), ("MODEL",)),
             (("generate", m), ("-p", "--file", "--ids-file")),
             (("generate", m, "-p", "a", "--file", "b"), ("-p", "--file")),
