@@ -408,7 +408,7 @@ static void *gate_begin(void *user)
     return user;
 }
 
-static void gate_mask(void *state, float *logits, size_t vocab)
+static bool gate_mask(void *state, float *logits, size_t vocab)
 {
     gate *g = state;
     atomic_store(&g->entered, true);
@@ -416,6 +416,7 @@ static void gate_mask(void *state, float *logits, size_t vocab)
     for (size_t i = 0; i < vocab; i++) {
         if (i != 7) logits[i] = -HUGE_VALF;
     }
+    return true;
 }
 
 static void gate_accept(void *state, int32_t id)

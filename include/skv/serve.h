@@ -60,10 +60,11 @@ SKV_API uint64_t skv_scheduler_stalled_ms(const skv_scheduler *scheduler);
  * own. All functions but `begin` and `release` are called by the worker.
  */
 typedef struct skv_constraint {
-    void *user;                                             /* shared by a job's answers */
-    void *(*begin)(void *user);                             /* a state; NULL: out of memory */
-    void (*mask)(void *state, float *logits, size_t vocab); /* forbidden tokens get -INFINITY */
-    void (*accept)(void *state, int32_t id);                /* the token that was chosen */
+    void *user;                 /* shared by a job's answers */
+    void *(*begin)(void *user); /* a state; NULL: out of memory */
+    /* Forbidden tokens get -INFINITY; false: no token is left, the answer fails. */
+    bool (*mask)(void *state, float *logits, size_t vocab);
+    void (*accept)(void *state, int32_t id); /* the token that was chosen */
     void (*end)(void *state);
     void (*release)(void *user); /* when the job is done with it; may be NULL */
 } skv_constraint;

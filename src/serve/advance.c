@@ -46,7 +46,9 @@ static void choose(skv_scheduler *s, skv_lane *lane, const float *logits)
     memcpy(s->logits, logits, V * sizeof *logits);
     for (size_t i = 0; i < p->n_biases; i++) s->logits[p->biases[i].id] += p->biases[i].bias;
     if (skv_lane_generated(lane) < p->min_tokens) forbid_ends(s, lane);
-    if (lane->constraint) p->constraint.mask(lane->constraint, s->logits, V);
+    if (lane->constraint && !p->constraint.mask(lane->constraint, s->logits, V)) {
+        lane->failure = "the constraint leaves no token to go on with";
+    }
     lane->chosen = skv_sampler_choose(lane->sampler, s->logits);
     lane->has_chosen = true;
     lane->logprob = (double)NAN;
@@ -183,6 +185,10 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
     const skv_job_params *p = &lane->job->params;
     int32_t id = lane->chosen;
     lane->has_chosen = false;
+    if (lane->failure) {
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
     if (ends_answer(s, lane, id) && skv_lane_generated(lane) >= p->min_tokens) {
         skv_worker_end(s, lane, SKV_FINISH_STOP, last_text(lane));
         return;
@@ -271,6 +277,7 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
 {
     if (lane->state == SKV_LANE_PROMPT) count_prompt(s, lane, span);
     if (lane->failure) {
+        if (lane->i_answer == 0 && lane->has_chosen) accept_forks(s, lane);
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;
     }
