@@ -9,4 +9,9 @@
 bool constrain_read(const exchange *ex, const json_t *body, skv_constraint *out, api_error *error);
 void constrain_release(skv_constraint *constraint);
 
+/** What all constraints share: the bytes of the model's tokens. Engine and vocabulary are set. */
+bool constrain_start(http_server *server, char *error);
+/** After the last job is gone. */
+void constrain_stop(http_server *server);
+
 #endif

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "constrain.h"
 #include "server_impl.h"
 
 server_options server_options_default(void)
@@ -119,6 +120,7 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
     skv_engine_get_stats(engine, &server->limits);
     server->engine = engine;
     server->vocab = vocab;
+    if (!constrain_start(server, error)) return false;
     set_state(server, SERVER_READY);
     return true;
 }
@@ -164,6 +166,7 @@ void server_stop(http_server *server)
     http_stop(server);
     peers_stop(server);
     skv_scheduler_free(server->scheduler);
+    constrain_stop(server);
     api_keys_free(server->keys);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);

@@ -61,9 +61,10 @@ struct http_server {
     bool reaper_runs;
 
     /* Set once, before the state becomes READY. */
-    skv_engine *engine;       /* borrowed */
-    const skv_vocab *vocab;   /* borrowed; NULL: none */
-    skv_scheduler *scheduler; /* owned */
+    skv_engine *engine;             /* borrowed */
+    const skv_vocab *vocab;         /* borrowed; NULL: none */
+    skv_scheduler *scheduler;       /* owned */
+    struct skv_token_table *tokens; /* owned: for constraints; NULL without a vocabulary */
     skv_engine_stats limits;
     char *template_text; /* owned; NULL: none */
     size_t n_template;

@@ -696,6 +696,64 @@ class TextTest(ServerTest):
         )
         self.assertEqual("".join(c["choices"][0]["text"] for c in chunks), text)
 
+    def test_answers_follow_what_is_asked_for(self):
+        schema = {
+            "type": "object",
+            "properties": {"name": {"enum": ["Lily", "Tom"]}, "age": {"type": "integer", "minimum": 1, "maximum": 99}},
+            "required": ["name", "age"],
+            "additionalProperties": False,
+        }
+        whole = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        for field, value in (
+            ("response_format", whole),
+            ("guided_json", schema),
+            ("guided_json", json.dumps(schema)),
+            ("json_schema", schema),
+            ("structured_outputs", {"json": schema}),
+        ):
+            with self.subTest(field=field):
+                answer = self.server.complete(
+                    prompt="Once", max_tokens=200, temperature=1, seed=3, n=2, **{field: value}
+                )
+                for choice in answer["choices"]:
+                    said = json.loads(choice["text"])
+                    self.assertIn(said["name"], ("Lily", "Tom"))
+                    self.assertIn(said["age"], range(1, 100))
+                    self.assertEqual(choice["finish_reason"], "stop")
+        for field, value, pattern in (
+            ("guided_regex", "[A-Z][a-z]{2,5} is [0-9]{1,2}", "[A-Z][a-z]{2,5} is [0-9]{1,2}"),
+            ("guided_choice", ["a cat", "a dog"], "a cat|a dog"),
+            ("guided_grammar", 'root ::= "yes" | "no"', "yes|no"),
+            ("grammar", 'root ::= [a-c]+ "."', r"[a-c]+\."),
+            ("structured_outputs", {"choice": ["up", "down"]}, "up|down"),
+        ):
+            with self.subTest(field=field):
+                answer = self.server.complete(prompt="Once", max_tokens=100, **{field: value})
+                self.assertRegex(answer["choices"][0]["text"], f"^({pattern})$")
+        chunks = self.server.chunks(
+            "/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], max_tokens=60,
+            response_format=whole, temperature=0,
+        )
+        text = "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"])
+        self.assertIn("name", json.loads(text))
+        answer = self.server.complete(prompt="Once", max_tokens=5, response_format={"type": "json_object"})
+        self.assertEqual(answer["choices"][0]["text"].lstrip()[0], "{")
+
+    def test_what_cannot_be_followed_is_refused_by_name(self):
+        for body, field, *parts in (
+            ({"guided_json": {"type": "object", "patternProperties": {}}}, "guided_json", "patternProperties"),
+            ({"guided_regex": "(?=a)"}, "guided_regex"),
+            ({"grammar": 'root ::= root "a" | "b"'}, "grammar", "root"),
+            ({"guided_choice": []}, "guided_choice"),
+            ({"guided_regex": "a", "grammar": 'root ::= "a"'}, "grammar", "guided_regex"),
+            ({"response_format": {"type": "xml"}}, "response_format", "xml"),
+            ({"response_format": {"type": "json_schema"}}, "response_format", "schema"),
+            ({"structured_outputs": 3}, "structured_outputs"),
+        ):
+            with self.subTest(body=body):
+                error = self.refuses(400, "/v1/completions", {"prompt": "Once", **body}, field, *parts)
+                self.assertEqual(error["param"], field)
+
     def test_stop_texts(self):
         for stop, want in (("Lily", ", there was a little girl named "), ("named L", None)):
             answer = self.server.complete(prompt="Once upon a time", max_tokens=40, stop=[stop])

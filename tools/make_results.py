@@ -120,7 +120,7 @@ def others(lab):
         row("closed form, not trained", lab.nll(solved, test, "swiftkv-full"))
         for name, start, data in (("from copied, 300 steps", copied, train),
                                   ("from closed form, 300 steps", solved, train),
-                                  ("from copied, self-written text, 300 steps", copied, "self:2000")):
+                                  ("from copied, self-written text, 300 steps", copied, "self:1228800")):
             label = re.sub(r"\W+", "-", name)
             out, _ = lab.distill(f"stories-{kv_layers}-{label}", start, "--data", data, *recipe)
             row(name, lab.nll(out, test, "swiftkv-full"))
