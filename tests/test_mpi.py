@@ -27,7 +27,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_
 if os.geteuid() == 0:
     MPIRUN.append("--allow-run-as-root")
 STEPS = 12
-LONG = 60
+LONG = 120
 SECONDS = 120
 
 
@@ -187,8 +187,9 @@ class MpiTest(unittest.TestCase):
         words = self.words("stopped", "--checkpoint-every", 1000, steps=LONG)
         for victim, which in ((0, signal.SIGINT), (1, signal.SIGTERM)):
             resume = ["--resume"] if victim else []
+            lines = max(self.log("stopped")) if victim else 0  # of the run that was stopped
             process = self.start([*MPIRUN, "-np", "2", *words, *resume])
-            self.wait_for_step("stopped", 10 + 10 * victim, process)
+            self.wait_for_step("stopped", lines + 10, process)
             os.kill(self.processes_of("stopped")[victim], which)
             errors = self.ends(process, "stopped")
             self.assertEqual(errors.count("training: stopped after step "), 1, errors)
