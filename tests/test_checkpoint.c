@@ -7,7 +7,6 @@
  */
 #define _XOPEN_SOURCE 700 /* nftw */
 #include <errno.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,6 +23,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "skv/train.h"
+#include "temp_folder.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -116,17 +116,9 @@ typedef struct fixture {
     char root[32], ids[PATH_BYTES], good[PATH_BYTES], out[PATH_BYTES];
 } fixture;
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static void remove_tree(const char *path)
 {
-    (void)nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    (void)temp_folder_remove(path);
 }
 
 static skv_train_options options_of(const fixture *f, const char *out)

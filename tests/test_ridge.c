@@ -4,7 +4,6 @@
  * threads, distillation from the result, and refusals.
  */
 #define _XOPEN_SOURCE 700 /* nftw */
-#include <ftw.h>
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -24,6 +23,7 @@
 #include "format/source.h"
 #include "skv/tools.h"
 #include "skv/train.h"
+#include "temp_folder.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -35,18 +35,10 @@ static int set_up(void **state)
     return !mkdtemp(folder);
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static int tear_down(void **state)
 {
     (void)state;
-    return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return temp_folder_remove(folder);
 }
 
 /* folder/name; the buffers live as long as the test program's current test. */

@@ -4,7 +4,6 @@
  * interruption, and a student is recovered from it.
  */
 #define _XOPEN_SOURCE 700 /* nftw */
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,6 +18,7 @@
 #include "base/mem.h"
 #include "skv/self_text.h"
 #include "skv/train.h"
+#include "temp_folder.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama-mha"
 
@@ -33,18 +33,10 @@ static int start(void **state)
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static int finish(void **state)
 {
     (void)state;
-    return nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return temp_folder_remove(folder);
 }
 
 static skv_self_options options_of(double temperature)

@@ -6,7 +6,6 @@
  * Labels: threads
  */
 #define _XOPEN_SOURCE 700 /* nftw, barriers */
-#include <ftw.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -22,6 +21,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "skv/train.h"
+#include "temp_folder.h"
 #include "train/team_work.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -177,18 +177,10 @@ static int start(void **state)
     return 0;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static int finish(void **state)
 {
     fixture *f = *state;
-    (void)nftw(f->root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    (void)temp_folder_remove(f->root);
     free(f);
     return 0;
 }

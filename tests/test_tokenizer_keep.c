@@ -4,7 +4,6 @@
  * chat template.
  */
 #define _XOPEN_SOURCE 700 /* nftw */
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +21,7 @@
 #include "skv/text.h"
 #include "skv/tools.h"
 #include "skv/train.h"
+#include "temp_folder.h"
 
 #define ASSETS SKV_TEST_ASSETS
 #define STORIES ASSETS "/models/stories260k/stories260k-f32.gguf"
@@ -34,18 +34,10 @@ static int set_up(void **state)
     return !mkdtemp(root);
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static int tear_down(void **state)
 {
     (void)state;
-    return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    return temp_folder_remove(root);
 }
 
 static const char *place(char buf[256], const char *name)

@@ -4,7 +4,6 @@
  * frozen weights are untouched; a loss that is not finite stops it; training from scratch learns.
  */
 #define _XOPEN_SOURCE 700 /* nftw */
-#include <ftw.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +20,7 @@
 #include "format/source.h"
 #include "skv/skv.h"
 #include "skv/train.h"
+#include "temp_folder.h"
 #include "train/trainer.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -53,18 +53,10 @@ static int start(void **state)
     return fclose(file);
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *at)
-{
-    (void)info;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static int finish(void **state)
 {
     fixture *f = *state;
-    (void)nftw(f->root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    (void)temp_folder_remove(f->root);
     free(f);
     return 0;
 }

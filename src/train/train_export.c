@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "format/companions.h"
 #include "format/config_write.h"
-#include "format/float16.h"
+#include "format/dtype.h"
 #include "format/safetensors_write.h"
 #include "train/trainer.h"
 
@@ -21,31 +21,19 @@ typedef struct row_writer {
     skv_dtype type;
 } row_writer;
 
-static void store_rows(skv_dtype type, const float *x, size_t n, unsigned char *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = type == SKV_DTYPE_F16 ? skv_f16_of_float(x[i]) : skv_f32_to_bf16(x[i]);
-        if (type == SKV_DTYPE_F32) {
-            memcpy(out + 4 * i, &x[i], 4);
-        } else {
-            memcpy(out + 2 * i, &half, 2);
-        }
-    }
-}
-
 /* A vector is one row, and so is a matrix's row. Frozen matrices may lie in their file alone. */
 static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
 {
     const row_writer *w = arg;
     size_t n_elements = n * w->param->n_columns;
     if (!w->param->file) {
-        store_rows(w->type, w->param->w + row0 * w->param->n_columns, n_elements, out);
+        skv_dtype_from_f32(w->type, out, w->param->w + row0 * w->param->n_columns, n_elements);
         return SKV_OK;
     }
     float *x = skv_alloc(n_elements, sizeof *x);
     SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", w->param->name, n);
     skv_status status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
-    if (status == SKV_OK) store_rows(w->type, x, n_elements, out);
+    if (status == SKV_OK) skv_dtype_from_f32(w->type, out, x, n_elements);
     skv_free(x);
     return status;
 }

@@ -17,7 +17,7 @@
 #include "base/size.h"
 #include "format/companions.h"
 #include "format/config_write.h"
-#include "format/float16.h"
+#include "format/dtype.h"
 #include "format/safetensors_write.h"
 #include "format/source.h"
 #include "skv/tools.h"
@@ -51,18 +51,6 @@ typedef struct transform {
 static skv_dtype written_type(const skv_tensor *t)
 {
     return t->type == SKV_DTYPE_F32 || t->type == SKV_DTYPE_F16 ? t->type : SKV_DTYPE_BF16;
-}
-
-static void store_rows(skv_dtype type, const float *x, size_t n, unsigned char *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint16_t half = type == SKV_DTYPE_F16 ? skv_f16_of_float(x[i]) : skv_f32_to_bf16(x[i]);
-        if (type == SKV_DTYPE_F32) {
-            memcpy(out + 4 * i, &x[i], 4);
-        } else {
-            memcpy(out + 2 * i, &half, 2);
-        }
-    }
 }
 
 /* What a fit adds to a mean of biases: sum [n], the share of tensor i. */
@@ -108,7 +96,7 @@ static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out
     }
     if (status == SKV_OK) {
         for (size_t j = 0; m->offset != 0.0f && j < n_elements; j++) sum[j] += m->offset;
-        store_rows(written_type(m->from[0]), sum, n_elements, out);
+        skv_dtype_from_f32(written_type(m->from[0]), out, sum, n_elements);
     }
     skv_free(sum);
     skv_free(rows);
