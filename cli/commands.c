@@ -84,7 +84,7 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                        "generated documents to train and evaluate with",
                        "Prints JSON lines: conversations over a generated text whose answers can "
                        "be checked exactly. Document I is always the same for the same options. "
-                       "Tasks: repeat, copy, edit, lines, kv, needle, variables, hops, table, "
+                       "Tasks: tokens, repeat, copy, edit, lines, kv, needle, variables, hops, table, "
                        "labels, report, log."},
     [CLI_VOCAB] = {"vocab", "OUT", 1, 1, cli_run_vocab, "learn a tokenizer",
                    "Learns a byte-level BPE from generated documents and texts, digits one by "

@@ -194,7 +194,7 @@ class SolveTest(unittest.TestCase):
 
     def test_repeats_repeat(self):
         """Whatever is learnt stood in the text before."""
-        for doc in documents("--tasks", "repeat", "--count", 200):
+        for doc in documents("--tasks", "tokens,repeat", "--count", 400):
             before = ""
             learnt = 0
             for segment in doc["segments"]:

@@ -437,7 +437,8 @@ static void test_from_scratch(void **state)
     o.stages[0].steps = 60;
     o.stages[0].rate = 1e-2;
     run_ok(&o);
-    assert_true(fabs(r.loss[0] - log(101)) < 0.2);
+    /* A guess among 101, with scores of deviation 1: half a nat above the even one. */
+    assert_true(fabs(r.loss[0] - (log(101) + 0.5)) < 0.2);
     assert_true(r.loss[59] < 0.6 * r.loss[0]);
 }
 

@@ -20,6 +20,7 @@ SKV_BEGIN
 
 /* One list makes the tasks and their names. */
 #define SKV_DOC_TASK_LIST(X)                                                                       \
+    X(TOKENS, "tokens")       /* plain text: random words of the vocabulary that come again */     \
     X(REPEAT, "repeat")       /* plain text: random segments that come again */                    \
     X(COPY, "copy")           /* passages, to be repeated by their number */                       \
     X(EDIT, "edit")           /* the same with changes */                                          \
@@ -67,8 +68,8 @@ SKV_API void skv_documents_close(skv_documents *documents);
  * One line of JSON on the heap (skv_text_free). For training: {"task", "messages": [{"role",
  * "content"} ...]}, or {"task", "segments": [{"text", "loss"} ...]} of a plain text. With
  * `evaluation`: {"prompt", "answer", "task", "length", "depth"}, the first question alone; length
- * counts the prompt's tokens, depth is where in the context the answer stands, 0 to 1. The task
- * "repeat" has no questions, so it cannot be evaluated: SKV_ARGUMENT.
+ * counts the prompt's tokens, depth is where in the context the answer stands, 0 to 1. The tasks
+ * "tokens" and "repeat" have no questions, so they cannot be evaluated: SKV_ARGUMENT.
  * Threads may share `documents`.
  */
 SKV_CHECKED skv_status skv_documents_json(const skv_documents *documents, uint64_t index,

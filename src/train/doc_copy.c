@@ -2,6 +2,7 @@
  * Copying: random segments that come again (the first stage of the curriculum: what forms the
  * attention that later finds things), passages to be repeated exactly, and with changes.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,31 @@ enum { ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
 /* ---- repeat ---- */
 
 /* What the units of a segment are. */
-typedef enum unit_kind { UNIT_WORD, UNIT_SYLLABLES, UNIT_DIGIT, UNIT_LETTER, UNIT_MIXED } unit_kind;
+typedef enum unit_kind {
+    UNIT_WORD,
+    UNIT_SYLLABLES,
+    UNIT_DIGIT,
+    UNIT_LETTER,
+    UNIT_MIXED, /* of those above */
+    UNIT_TOKEN
+} unit_kind;
+
+/* A word that is one token of the vocabulary, any of them alike; a noun where chance finds none. */
+static void append_token(skv_doc_writer *w, skv_buf *out)
+{
+    enum { TRIES = 32 };
+    for (size_t i = 0; w->tokenizer && i < TRIES; i++) {
+        const int32_t id = (int32_t)skv_doc_below(w, skv_tokenizer_size(w->tokenizer));
+        const size_t before = out->size;
+        if (skv_tokenizer_is_special(w->tokenizer, id)) continue;
+        if (!skv_tokenizer_piece(w->tokenizer, id, out)) continue;
+        size_t n = before + 1;
+        while (n < out->size && isalpha((unsigned char)out->data[n])) n++;
+        if (out->size > before + 1 && out->data[before] == ' ' && n == out->size) return;
+        out->size = before;
+    }
+    (void)skv_buf_printf(out, " %s", skv_doc_noun(w));
+}
 
 static void append_unit(skv_doc_writer *w, unit_kind kind, skv_buf *out)
 {
@@ -26,6 +51,7 @@ static void append_unit(skv_doc_writer *w, unit_kind kind, skv_buf *out)
         break;
     case UNIT_DIGIT: (void)skv_buf_byte(out, (char)('0' + skv_doc_below(w, 10))); break;
     case UNIT_LETTER: (void)skv_buf_printf(out, " %c", (char)('a' + skv_doc_below(w, 26))); break;
+    case UNIT_TOKEN: append_token(w, out); break;
     case UNIT_WORD:
     case UNIT_MIXED:
         (void)skv_buf_printf(out, " %s",
@@ -35,12 +61,16 @@ static void append_unit(skv_doc_writer *w, unit_kind kind, skv_buf *out)
     }
 }
 
-/* One segment again and again. */
-static void write_period(skv_doc_writer *w, unit_kind kind)
+/* The longest segment that the room takes twice. */
+static size_t longest_segment(const skv_doc_writer *w)
 {
-    const size_t room = w->budget - w->used;
+    return skv_max_size(3, (w->budget - w->used) * 2 / 5);
+}
+
+/* One segment of about `wanted` tokens again and again. */
+static void write_period(skv_doc_writer *w, unit_kind kind, size_t wanted)
+{
     skv_buf *segment = &w->scratch;
-    const size_t wanted = skv_doc_scale(w, 3, skv_max_size(3, room * 2 / 5));
     for (size_t n = 0; n < wanted && !segment->failed;) {
         const size_t before = segment->size;
         append_unit(w, kind, segment);
@@ -89,8 +119,15 @@ void skv_doc_write_repeat(skv_doc_writer *w)
     if (skv_doc_below(w, 3) == 0) {
         write_recall(w, kind);
     } else {
-        write_period(w, kind);
+        write_period(w, kind, skv_doc_scale(w, 3, longest_segment(w)));
     }
+}
+
+/* Every word of the vocabulary as likely as any other and segments of any length: nothing but
+ * finding the earlier occurrence lowers the loss of these, which is why they come first. */
+void skv_doc_write_tokens(skv_doc_writer *w)
+{
+    write_period(w, UNIT_TOKEN, (size_t)skv_doc_between(w, 3, (int64_t)longest_segment(w)));
 }
 
 /* ---- passages ---- */

@@ -38,7 +38,8 @@ typedef struct task_row {
 /* The order of the stages is what makes lookup learnable at all: copying forms the attention
  * that finds an earlier occurrence, lookup uses it, the rest builds on both. */
 static const task_row tasks[SKV_DOC_TASK_COUNT] = {
-    [SKV_DOC_REPEAT] = {"repeat", skv_doc_write_repeat, 0, 0, 1, 0.1, 0.04},
+    [SKV_DOC_TOKENS] = {"tokens", skv_doc_write_tokens, 0, 0, 1, 0.02, 0.02},
+    [SKV_DOC_REPEAT] = {"repeat", skv_doc_write_repeat, 0, 0, 0, 0.1, 0.04},
     [SKV_DOC_COPY] = {"copy", skv_doc_write_copy, 48, 24, 0, 0.1, 0.06},
     [SKV_DOC_EDIT] = {"edit", skv_doc_write_edit, 56, 24, 0, 0, 0.1},
     [SKV_DOC_LINES] = {"lines", skv_doc_write_lines, 40, 24, 0, 0.4, 0.12},

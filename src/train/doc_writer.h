@@ -111,6 +111,7 @@ void skv_doc_failed(skv_doc_writer *w);
 typedef void skv_doc_family(skv_doc_writer *w);
 
 /* doc_copy.c */
+void skv_doc_write_tokens(skv_doc_writer *w);
 void skv_doc_write_repeat(skv_doc_writer *w);
 void skv_doc_write_copy(skv_doc_writer *w);
 void skv_doc_write_edit(skv_doc_writer *w);

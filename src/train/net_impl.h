@@ -108,6 +108,12 @@ SKV_MUST_CHECK skv_status net_memory_take(skv_net *net, skv_error *err);
 SKV_MUST_CHECK skv_status net_describe(skv_net *net, skv_error *err);
 SKV_MUST_CHECK skv_status net_load(skv_net *net, const skv_source *source, skv_error *err);
 
+/* ---- net_init.c: a model from scratch ---- */
+/* Random values of one parameter, the i_param-th. */
+void net_draw(const skv_net *net, skv_param *p, size_t i_param);
+/* What attention begins with, once all parameters are drawn. */
+void net_shape_attention(skv_net *net);
+
 /* ---- net_ops.c: operations over rows, on all threads ---- */
 void net_parallel(skv_net *net, size_t n, skv_task_fn *fn, void *arg);
 void net_copy(skv_net *net, float *y, const float *x, size_t n);

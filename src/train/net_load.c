@@ -3,7 +3,6 @@
  * values come from: a file, a file without SwiftKV weights (initialised as their authors do, see
  * skv_transform), or a random draw.
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -109,33 +108,7 @@ skv_status net_describe(skv_net *net, skv_error *err)
     return SKV_OK;
 }
 
-/* ---- first values ---- */
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* Normal with deviation 0.02; projections back into the residual stream are smaller by the root
- * of their number. */
-static void draw(const skv_net *net, skv_param *p, size_t i_param)
-{
-    skv_rng rng;
-    size_t n = skv_param_size(p);
-    double deviation = 0.02;
-    if (strstr(p->name, "o_proj.weight") || strstr(p->name, "down_proj.weight")) {
-        deviation /= sqrt(2.0 * (double)net->config->n_layers);
-    }
-    skv_rng_init(&rng, skv_mix64(net->options.seed) + i_param);
-    for (size_t j = 0; j < n; j++) {
-        if (p->vector) {
-            p->w[j] = ends_with(p->name, ".bias") ? 0.0f : 1.0f;
-        } else {
-            p->w[j] = (float)(deviation * skv_rng_normal(&rng));
-        }
-    }
-}
+/* ---- values ---- */
 
 static skv_status copy_tensor(skv_param *p, const skv_tensor *t, const char *path, skv_error *err)
 {
@@ -245,13 +218,17 @@ skv_status net_load(skv_net *net, const skv_source *source, skv_error *err)
         if (t) {
             SKV_TRY(copy_tensor(p, t, path, err));
         } else if (!source) {
-            draw(net, p, i);
+            net_draw(net, p, i);
         } else if (has) {
             SKV_REQUIRE(may_be_absent(net, p), err, SKV_FORMAT, "%s: tensor %s is missing", path,
                         p->name);
         }
     }
-    if (source) SKV_TRY(initialise_new(net, from, err));
+    if (source) {
+        SKV_TRY(initialise_new(net, from, err));
+    } else {
+        net_shape_attention(net);
+    }
     skv_params_keep_teacher(&net->params);
     return SKV_OK;
 }
