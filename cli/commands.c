@@ -80,12 +80,12 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
          "Every weight is trained on the next token. With --from-scratch MODEL is a "
          "folder with config.json and a tokenizer, and the weights begin at random. A recipe "
          "may divide a run into stages, with data and sequences of their own."},
-    [CLI_DOCUMENTS] = {"documents", "", 0, 0, cli_run_documents,
-                       "generated documents to train and evaluate with",
-                       "Prints JSON lines: conversations over a generated text whose answers can "
-                       "be checked exactly. Document I is always the same for the same options. "
-                       "Tasks: tokens, repeat, copy, edit, lines, kv, needle, variables, hops, table, "
-                       "labels, report, log."},
+    [CLI_DOCUMENTS] =
+        {"documents", "", 0, 0, cli_run_documents, "generated documents to train and evaluate with",
+         "Prints JSON lines: conversations over a generated text whose answers can "
+         "be checked exactly. Document I is always the same for the same options. "
+         "Tasks: tokens, repeat, copy, edit, lines, kv, needle, variables, hops, table, "
+         "labels, report, log."},
     [CLI_VOCAB] = {"vocab", "OUT", 1, 1, cli_run_vocab, "learn a tokenizer",
                    "Learns a byte-level BPE from generated documents and texts, digits one by "
                    "one, and writes tokenizer.json and tokenizer_config.json with a chat template "
