@@ -59,6 +59,12 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "that of the unmodified model with every layer, both by the second. --compare "
                    "alternates between the unmodified model and its SwiftKV forms. --peak measures "
                    "the machine; together with a model it adds the shares of the peak."},
+    [CLI_COMPARE] = {"compare", "MODEL", 1, 1, cli_run_compare,
+                     "the same prompts as SwiftKV and as the teacher",
+                     "Both answers, the time to the first token and the memory for keys and "
+                     "values. The prompts are generated documents with a question, or the text "
+                     "of -p or --file, asked as a message where the model has a chat template. "
+                     "The most likely token is always taken."},
     [CLI_EVAL] = {"eval", "MODEL --task NAME|FILE,...", 1, 1, cli_run_eval,
                   "what a model knows and finds, in figures",
                   "Asks the examples of tasks and prints metrics with their 95 % confidence "

@@ -17,6 +17,7 @@ typedef enum cli_command {
     CLI_RENDER,
     CLI_SERVE,
     CLI_BENCH,
+    CLI_COMPARE,
     CLI_EVAL,
     CLI_DISTILL,
     CLI_TRAIN,
@@ -51,6 +52,7 @@ int cli_run_tokenize(const cli_options *options);
 int cli_run_render(const cli_options *options);
 int cli_run_serve(const cli_options *options);
 int cli_run_bench(const cli_options *options);
+int cli_run_compare(const cli_options *options);
 int cli_run_eval(const cli_options *options);
 int cli_run_distill(const cli_options *options);
 int cli_run_train(const cli_options *options);

@@ -6,7 +6,8 @@
 #define ON(command) (UINT32_C(1) << CLI_##command)
 /* Those that run a model. */
 #define RUNS                                                                                       \
-    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE))
+    (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
+     ON(COMPARE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -18,8 +19,8 @@ enum { TOKENS_MAX = 1 << 28, THREADS_MAX = 1024 };
 
 static const cli_option rows[] = {
     /* Input. */
-    {"-p", "TEXT", INPUTS, CLI_OPTION_TEXT, FIELD(prompt), .help = "the text"},
-    {"--file", "F", INPUTS, CLI_OPTION_TEXT, FIELD(file),
+    {"-p", "TEXT", INPUTS | ON(COMPARE), CLI_OPTION_TEXT, FIELD(prompt), .help = "the text"},
+    {"--file", "F", INPUTS | ON(COMPARE), CLI_OPTION_TEXT, FIELD(file),
      .help = "a file with the text, '-' for standard input"},
     {"--ids-file", "F", INPUTS, CLI_OPTION_TEXT, FIELD(ids_file),
      .help = "a JSON array of token ids, taken as they are"},
@@ -141,11 +142,11 @@ static const cli_option rows[] = {
      .help = "examples of a file (all), or of each length of ours (100)"},
     {"--depths", "N", ON(EVAL), CLI_OPTION_SIZE, FIELD(depths), 1, 100,
      .help = "columns of the grids, by where the answer stands (10)"},
-    {"-n", "N", ON(EVAL), CLI_OPTION_SIZE, FIELD(n_tokens), 1, TOKENS_MAX,
+    {"-n", "N", ON(EVAL) | ON(COMPARE), CLI_OPTION_SIZE, FIELD(n_tokens), 1, TOKENS_MAX,
      .help = "most tokens of an answer (as the task needs)"},
-    {"--seed", "S", ON(EVAL), CLI_OPTION_SEED, FIELD(sampling.seed),
+    {"--seed", "S", ON(EVAL) | ON(COMPARE), CLI_OPTION_SEED, FIELD(sampling.seed),
      .help = "of our own documents (0)"},
-    {"--prose", "FILE", ON(EVAL), CLI_OPTION_TEXT, FIELD(prose),
+    {"--prose", "FILE", ON(EVAL) | ON(COMPARE), CLI_OPTION_TEXT, FIELD(prose),
      .help = "text whose sentences surround needles (made-up sentences)"},
     {"--primer", "F", ON(EVAL), CLI_OPTION_TEXT, FIELD(primer),
      .help = "a file whose text stands before every prompt, examples for instance"},
@@ -157,6 +158,14 @@ static const cli_option rows[] = {
      .help = "append one JSON object an example to this file"},
     {"--resume", NULL, ON(EVAL), CLI_OPTION_FLAG, FIELD(resume),
      .help = "do not ask again what the log tells already"},
+
+    /* Comparison. */
+    {"--task", "NAME=W,...", ON(COMPARE), CLI_OPTION_TEXT, FIELD(tasks),
+     .help = "tasks of the generated documents, as swiftkv documents has them (report)"},
+    {"--lengths", "N", ON(COMPARE), CLI_OPTION_SIZES, FIELD(lengths), 48, 1 << 20,
+     .help = "tokens of a document (2048)"},
+    {"--count", "N", ON(COMPARE), CLI_OPTION_SIZE, FIELD(count), 1, 1 << 24,
+     .help = "documents (5)"},
 
     /* Generated documents and vocabularies. */
     {"--count", "N", DOCUMENTS, CLI_OPTION_SIZE, FIELD(count), 0, 1e15,
@@ -253,7 +262,8 @@ static const cli_option rows[] = {
     {"--svg", "FOLDER", ON(EVAL), CLI_OPTION_TEXT, FIELD(svg_file),
      .help = "write grids of length and depth, and curves over the length"},
     {"--json", NULL,
-     ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH) | ON(EVAL),
+     ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH) | ON(EVAL) |
+         ON(COMPARE),
      CLI_OPTION_FLAG, FIELD(json), .help = "print JSON"},
     {"--list", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_options),
      .help = "every command with its options, for scripts"},

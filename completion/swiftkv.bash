@@ -25,6 +25,7 @@ _swiftkv_options() {
     similarity) echo "--text --svg --json $model" ;;
     transform) echo "--kv-layers --group --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model --json" ;;
+    compare) echo "-p --file --task --lengths --count --seed --prose -n $model --json" ;;
     eval) echo "--task --lengths --count --depths -n --seed --prose --primer --no-template --reference --log
         --resume --svg $model --json" ;;
     distill) echo "$training" ;;
@@ -41,7 +42,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve score tokenize render info similarity transform bench eval distill train documents vocab --help --version'
+        values='generate chat serve score tokenize render info similarity transform bench compare eval distill train documents vocab --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;

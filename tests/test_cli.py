@@ -675,6 +675,27 @@ class TextTest(CliTest):
         gone = self.folder / "no/chart.svg"
         self.refuses(1, ("similarity", STORIES, "--text", text, "--svg", gone), gone)
 
+    def test_compare(self):
+        """Layer l keeps its own input, so l = 1 of 2 layers loses nothing, by construction."""
+        model = self.folder / "half"
+        self.assertEqual(run("transform", STORIES, model, "--kv-layers", 1).returncode, 0)
+        text = self.write("text.txt", (ASSETS / "text/tinystories-b.txt").read_text()[:20000])
+        nll = [self.json_of("score", model, "--file", text, "--prefill", how, "--json")["nll"]
+               for how in ("teacher", "swiftkv-full")]
+        self.assertAlmostEqual(*nll, delta=1e-6)
+        words = ("compare", model, "-p", "Once upon a time, there was a", "-n", 30)
+        both, = self.json_of(*words, "--json")
+        self.assertTrue(both["same"])
+        self.assertEqual(both["teacher"]["text"], both["swiftkv"]["text"])
+        self.assertGreater(len(both["teacher"]["text"].split()), 10)
+        self.assertIn("The same words in 1 of 1 answers.", run(*words).stdout)
+        documents = self.json_of("compare", model, "--task", "lines", "--lengths", 300, "--count", 3, "-n", 4,
+                                 "--json")
+        self.assertEqual([line["task"] for line in documents], ["lines"] * 3)
+        self.assertTrue(all(line["same"] and line["expected"].isdigit() for line in documents))
+        self.refuses(1, ("compare", STORIES, "-p", "x"), "not in SwiftKV form")
+        self.refuses(2, ("compare", model, "-p", "x", "--prefill", "teacher"), "--prefill")
+
     def test_invalid_utf8(self):
         path = self.write("bytes.txt", b"Once \xff\xfe upon \xc3")
         for words in (("tokenize",), ("score",), ("generate", "-n", 4)):

@@ -171,9 +171,10 @@ class SolveTest(unittest.TestCase):
         tasks = "copy edit lines kv needle variables hops table labels report log".split()
         for task in tasks:
             asked = 0
-            for doc in documents("--tasks", task, "--count", 40, "--tokens-max", 700):
+            for doc in documents("--tasks", task, "--count", 80, "--tokens-max", 700):
                 messages = [message["content"] for message in doc["messages"]]
                 context, _, messages[0] = messages[0].rpartition("\n")
+                self.assertEqual(len(set(messages[0::2])), len(messages[0::2]), "a question came again")
                 for question, answer in zip(messages[0::2], messages[1::2]):
                     with self.subTest(task=task):
                         self.check(task, context, question, answer)

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { FACTS_MAX = 1 << 20, TRIES_MAX = 100000 };
+enum { FACTS_MAX = 1 << 20, TRIES_MAX = 100000, AGAIN_MAX = 16 };
 
 /* FNV-1a, mixed. */
 static uint64_t hash_of(const char *text, size_t n)
@@ -278,6 +278,7 @@ bool skv_doc_ask(skv_doc_writer *w, size_t at, const char *question, const char 
 {
     const size_t n_question = strlen(question), n_answer = strlen(answer);
     if (w->status != SKV_OK || w->n_asked == w->n_questions) return false;
+    if (!take(w, hash_of(question, n_question))) return ++w->n_again < AGAIN_MAX;
     const size_t cost = skv_doc_count(w, question, n_question) +
                         skv_doc_count(w, answer, n_answer) + w->turn_tokens;
     if (w->status != SKV_OK || (w->n_asked > 0 && w->used + cost > w->budget)) return false;

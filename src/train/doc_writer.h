@@ -46,6 +46,7 @@ typedef struct skv_doc_writer {
     size_t n_questions; /* wanted */
     size_t reserve;     /* tokens kept for the questions while the context is written */
     size_t n_asked;
+    size_t n_again;      /* questions drawn that had been asked before */
     skv_doc_fact *facts; /* owned */
     size_t n_facts, facts_capacity;
     uint64_t *taken; /* owned; hashes of the keys in use, open addressing, 0: free */
@@ -96,7 +97,9 @@ skv_doc_fact *skv_doc_fact_new(skv_doc_writer *w);
 
 /**
  * Ends a turn with a question and gives its answer. `at` is the byte of the context that tells it.
- * False when no question is wanted any more or it does not fit; the first always does.
+ * A question that was asked before is passed over: its answer could be copied from there, without
+ * the context. False when no question is wanted any more, none is new or it does not fit; the
+ * first always does.
  */
 bool skv_doc_ask(skv_doc_writer *w, size_t at, const char *question, const char *answer);
 /** A piece of a text without turns. */
