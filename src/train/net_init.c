@@ -12,7 +12,7 @@
  *
  * Together they are the two halves of what finds an earlier occurrence and copies what followed it.
  * A model of 12 x 192 learns to repeat random segments within 0.5M tokens from here; from plain
- * normal values it had not begun to after 2M (docs/training.md).
+ * normal values it had not begun to after 1M (docs/training.md).
  */
 #include <math.h>
 #include <string.h>
