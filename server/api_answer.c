@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static const double PROGRESS_SECONDS = 0.25;
@@ -64,15 +63,8 @@ static bool begin(answer *a, api_error *error)
     exchange *ex = a->ex;
     const answer_dialect *d = a->dialect;
     if (!json_body_parse(ex, &a->body, error)) return false;
-    const json_t *model = json_body_get(a->body, "model");
-    if (model != NULL &&
-        (!json_is_string(model) || strcmp(json_string_value(model), ex->server->name) != 0)) {
-        (void)api_fail(error, 404, "model", "model: \"%.100s\" is not served, \"%.100s\" is",
-                       json_is_string(model) ? json_string_value(model) : "", ex->server->name);
-        error->code = "model_not_found";
-        return false;
-    }
-    if (!request_params_read(ex, a->body, d->api, &a->params, error) ||
+    if (!request_check_model(ex, a->body, error) ||
+        !request_params_read(ex, a->body, d->api, &a->params, error) ||
         !constrain_read(ex, a->body, &a->g.job.constraint, error) ||
         !d->read_prompts(ex, a->body, &a->prompts, error)) {
         return false;

@@ -9,7 +9,7 @@ enum { DEFAULT_TOKENS = 16 };
 
 static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return prompts_read(ex, json_body_get(body, "prompt"), out, error);
+    return prompts_read(ex, body, "prompt", out, error);
 }
 
 /* Characters of a token's text as it stands in JSON: what begins none is counted. */

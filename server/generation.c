@@ -32,7 +32,9 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
     *max_tokens = g->max_tokens >= 0         ? (size_t)g->max_tokens
                   : room < g->default_tokens ? room
                                              : g->default_tokens;
-    if (room > 0 && *max_tokens <= room) return true;
+    /* A vector comes of a whole context, an answer needs a place in it. */
+    const bool fits = room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context);
+    if (fits && *max_tokens <= room) return true;
     (void)api_fail(error, 400, "messages",
                    "the model's context is %zu tokens, but %zu were asked for: %zu of the prompt "
                    "and %zu of the answer",

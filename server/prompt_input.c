@@ -53,46 +53,49 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
-static bool read_prompt(const exchange *ex, const json_t *value, api_prompt *out, api_error *error)
+static bool read_prompt(const exchange *ex, const json_t *value, const char *name, api_prompt *out,
+                        api_error *error)
 {
     if (json_is_string(value)) {
         return set_text(ex, out, json_string_value(value), json_string_length(value),
                         (encode_flags){true, true}, error);
     }
     if (!json_is_array(value)) {
-        return api_fail(error, 400, "prompt", "prompt: not a text, token ids, or an array of them");
+        return api_fail(error, 400, name, "%s: not a text, token ids, or an array of them", name);
     }
-    return json_body_ids(value, "prompt", skv_engine_vocab(ex->server->engine), &out->ids,
-                         &out->n_ids, error);
+    return json_body_ids(value, name, skv_engine_vocab(ex->server->engine), &out->ids, &out->n_ids,
+                         error);
 }
 
-static bool check_empty(const prompt_list *list, api_error *error)
+static bool check_empty(const prompt_list *list, const char *name, api_error *error)
 {
     for (size_t i = 0; i < list->n; i++) {
         if (list->at[i].n_ids == 0) {
-            return api_fail(error, 400, "prompt", "prompt: number %zu has no tokens", i);
+            return api_fail(error, 400, name, "%s: number %zu has no tokens", name, i);
         }
     }
     return true;
 }
 
-bool prompts_read(const exchange *ex, const json_t *value, prompt_list *out, api_error *error)
+bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
+                  api_error *error)
 {
+    const json_t *value = json_body_get(body, name);
     *out = (prompt_list){0};
-    if (value == NULL) return api_fail(error, 400, "prompt", "prompt: is missing");
+    if (value == NULL) return api_fail(error, 400, name, "%s: is missing", name);
     const bool many = json_is_array(value) && !json_is_number(json_array_get(value, 0));
     const size_t n = many ? json_array_size(value) : 1;
     if (n == 0 || n > PROMPTS_MAX) {
-        return api_fail(error, 400, "prompt", "prompt: %zu prompts, 1 to %d", n, PROMPTS_MAX);
+        return api_fail(error, 400, name, "%s: %zu of them, 1 to %d", name, n, PROMPTS_MAX);
     }
     out->at = calloc(n, sizeof *out->at);
     if (out->at == NULL) return api_fail(error, 503, NULL, "no memory");
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
         out->n++;
-        ok = read_prompt(ex, many ? json_array_get(value, i) : value, &out->at[i], error);
+        ok = read_prompt(ex, many ? json_array_get(value, i) : value, name, &out->at[i], error);
     }
-    if (ok && check_empty(out, error)) return true;
+    if (ok && check_empty(out, name, error)) return true;
     prompts_release(out);
     return false;
 }
@@ -222,7 +225,7 @@ bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api
         out->n = 1;
         ok = set_text(ex, &out->at[0], text.n > 0 ? text.data : "", text.n,
                       (encode_flags){false, true}, error) &&
-             check_empty(out, error);
+             check_empty(out, "messages", error);
     }
     out_release(&text);
     if (!ok) prompts_release(out);

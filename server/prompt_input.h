@@ -18,8 +18,9 @@ typedef struct prompt_list {
 
 enum { PROMPTS_MAX = 1024 };
 
-/** "prompt" of a completion: a text, token ids, or an array of either. */
-bool prompts_read(const exchange *ex, const json_t *value, prompt_list *out, api_error *error);
+/** The field `name` of a request: a text, token ids, or an array of either. */
+bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
+                  api_error *error);
 void prompts_release(prompt_list *list);
 
 /** The chat template's text for "messages" and what else it reads, on the heap. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum param_kind { PARAM_NUMBER, PARAM_INTEGER, PARAM_FLAG } param_kind;
+typedef enum param_kind { PARAM_NUMBER, PARAM_INTEGER, PARAM_FLAG, PARAM_CHOICE } param_kind;
 
 typedef struct param_row {
     const char *name;
@@ -16,9 +16,11 @@ typedef struct param_row {
     size_t offset;
     double min, max;
     bool open_min, open_max;
+    const char *choices; /* of CHOICE: "one|other", of which the field gets the number */
 } param_row;
 
 #define BOTH (PARAM_COMPLETIONS | PARAM_CHAT)
+#define ALL (BOTH | PARAM_EMBEDDINGS)
 #define AT(field) offsetof(request_params, field)
 #define TOKENS_MAX 1e9
 
@@ -44,6 +46,10 @@ static const param_row rows[] = {
     {"stream", BOTH, PARAM_FLAG, AT(stream), .min = 0},
     {"return_progress", BOTH, PARAM_FLAG, AT(return_progress), .min = 0},
     {"echo", PARAM_COMPLETIONS, PARAM_FLAG, AT(echo), .min = 0},
+    {"swiftkv", ALL, PARAM_CHOICE, AT(i_method), .choices = "auto|full|teacher"},
+    {"dimensions", PARAM_EMBEDDINGS, PARAM_INTEGER, AT(dimensions), .min = 1, .max = TOKENS_MAX},
+    {"encoding_format", PARAM_EMBEDDINGS, PARAM_CHOICE, AT(i_encoding), .choices = "float|base64"},
+    {"pooling", PARAM_EMBEDDINGS, PARAM_CHOICE, AT(i_pooling), .choices = "last|mean"},
 };
 
 /* Fields that would change the answer, and that nobody serves here. */
@@ -66,6 +72,20 @@ static bool out_of_range(const param_row *row, double value, api_error *error)
                     row->open_max ? "below" : "at most", row->max);
 }
 
+static bool read_choice(const param_row *row, const json_t *value, size_t *out, api_error *error)
+{
+    const char *name = json_is_string(value) ? json_string_value(value) : "";
+    const char *at = row->choices;
+    for (*out = 0;; ++*out) {
+        const size_t n = strcspn(at, "|");
+        if (strlen(name) == n && memcmp(name, at, n) == 0) return true;
+        if (at[n] == 0) break;
+        at += n + 1;
+    }
+    return api_fail(error, 400, row->name, "%s: \"%.40s\" is none of %s", row->name, name,
+                    row->choices);
+}
+
 static bool read_row(const param_row *row, const json_t *value, request_params *out,
                      api_error *error)
 {
@@ -76,6 +96,9 @@ static bool read_row(const param_row *row, const json_t *value, request_params *
         }
         *(bool *)(void *)field = json_is_true(value);
         return true;
+    }
+    if (row->kind == PARAM_CHOICE) {
+        return read_choice(row, value, (size_t *)(void *)field, error);
     }
     const double number = json_number_value(value);
     const bool whole = json_is_integer(value) ||
@@ -196,18 +219,10 @@ static bool read_biases(const exchange *ex, const json_t *body, request_params *
     return true;
 }
 
-static bool read_method(const exchange *ex, const json_t *body, request_params *out,
-                        api_error *error)
+static bool resolve_method(const exchange *ex, request_params *out, api_error *error)
 {
-    const json_t *value = json_body_get(body, "swiftkv");
-    if (value == NULL) return true;
-    const char *name = json_is_string(value) ? json_string_value(value) : "";
-    const bool known =
-        strcmp(name, "auto") == 0 || strcmp(name, "full") == 0 || strcmp(name, "teacher") == 0;
-    if (!known || !skv_prefill_parse(name, &out->prefill)) {
-        return api_fail(error, 400, "swiftkv", "swiftkv: \"%.40s\" is none of auto, full, teacher",
-                        name);
-    }
+    static const skv_prefill methods[] = {SKV_PREFILL_AUTO, SKV_PREFILL_FULL, SKV_PREFILL_TEACHER};
+    out->prefill = methods[out->i_method];
     if (out->prefill == SKV_PREFILL_TEACHER && !ex->server->limits.has_teacher) {
         return api_fail(error, 400, "swiftkv",
                         "swiftkv: \"teacher\": this model has no teacher's weights beside its own");
@@ -251,6 +266,19 @@ static bool check_together(param_api api, request_params *out, api_error *error)
     return true;
 }
 
+/* Vectors are not made to be cut: a shorter one would mean something else. */
+static bool resolve_embedding(const exchange *ex, request_params *out, api_error *error)
+{
+    static const skv_pooling poolings[] = {SKV_POOLING_LAST, SKV_POOLING_MEAN};
+    const size_t D = skv_engine_hidden(ex->server->engine);
+    out->max_tokens = 0;
+    out->pooling = poolings[out->i_pooling];
+    if (out->dimensions < 0 || (uint64_t)out->dimensions == D) return true;
+    return api_fail(error, 400, "dimensions",
+                    "dimensions: %lld, but the vectors of this model have %zu and cannot be cut",
+                    (long long)out->dimensions, D);
+}
+
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error)
 {
@@ -261,12 +289,27 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
                             .n = 1,
                             .best_of = 1,
                             .logprobs = -1,
-                            .top_logprobs = -1};
-    return read_rows(body, api, out, error) && check_refused(body, error) &&
-           read_stops(body, out, error) && read_stop_ids(ex, body, out, error) &&
-           read_biases(ex, body, out, error) && read_method(ex, body, out, error) &&
+                            .top_logprobs = -1,
+                            .dimensions = -1};
+    if (!read_rows(body, api, out, error) || !resolve_method(ex, out, error)) return false;
+    if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
+    return check_refused(body, error) && read_stops(body, out, error) &&
+           read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
            read_seed(body, out, error) && read_stream_options(body, out, error) &&
            check_together(api, out, error);
+}
+
+bool request_check_model(const exchange *ex, const json_t *body, api_error *error)
+{
+    const json_t *model = json_body_get(body, "model");
+    const char *name = ex->server->name;
+    if (model == NULL || (json_is_string(model) && strcmp(json_string_value(model), name) == 0)) {
+        return true;
+    }
+    (void)api_fail(error, 404, "model", "model: \"%.100s\" is not served, \"%.100s\" is",
+                   json_is_string(model) ? json_string_value(model) : "", name);
+    error->code = "model_not_found";
+    return false;
 }
 
 void request_params_release(request_params *params)
@@ -301,6 +344,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.n_top = params->n_top;
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
+    job.pooling = params->pooling;
     job.tenant = ex->tenant;
     return job;
 }

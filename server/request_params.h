@@ -10,6 +10,7 @@
 typedef enum param_api {
     PARAM_COMPLETIONS = 1,
     PARAM_CHAT = 2,
+    PARAM_EMBEDDINGS = 4,
 } param_api;
 
 enum { PARAM_STOPS_MAX = 16, PARAM_STOP_BYTES = 256, PARAM_STOP_IDS_MAX = 64 };
@@ -24,7 +25,11 @@ typedef struct request_params {
     bool stream, include_usage, continuous_usage, return_progress, echo, ignore_eos;
     bool wants_logprobs; /* with `n_top` of the most likely */
     size_t n_top;
+    int64_t dimensions;          /* -1: not given */
+    size_t i_method, i_encoding; /* of "auto|full|teacher", "float|base64" */
+    size_t i_pooling;            /* of "last|mean" */
     skv_prefill prefill;
+    skv_pooling pooling;                   /* of an embedding */
     skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
     size_t n_stops;
     int32_t *stop_ids; /* owned, [n_stop_ids] */
@@ -37,6 +42,8 @@ typedef struct request_params {
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error);
 void request_params_release(request_params *params);
+/** "model", where a request names one, has to be the one that is served. */
+bool request_check_model(const exchange *ex, const json_t *body, api_error *error);
 /** As a job has them, but for its prompt and max_tokens. */
 skv_job_params request_params_job(const exchange *ex, const request_params *params);
 

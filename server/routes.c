@@ -13,6 +13,7 @@ static const server_route routes[] = {
     {"POST", "/apply-template", api_apply_template, .needs_model = true},
     {"POST", "/v1/completions", api_completions, .needs_model = true},
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
+    {"POST", "/v1/embeddings", api_embeddings, .needs_model = true},
 };
 
 const server_route *route_find(const char *method, const char *path, bool *other_method)

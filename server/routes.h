@@ -13,5 +13,6 @@ void api_tokenizer_info(exchange *ex);
 void api_apply_template(exchange *ex);
 void api_completions(exchange *ex);
 void api_chat(exchange *ex);
+void api_embeddings(exchange *ex);
 
 #endif

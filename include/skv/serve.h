@@ -79,6 +79,13 @@ typedef struct skv_logit_bias {
     float bias; /* added to the token's logit */
 } skv_logit_bias;
 
+/*
+ * A prompt becomes one vector: of its final hidden states (behind the last norm) the last one, or
+ * their mean, divided by its length. With LAST a prompt runs as if its answer were wanted, so
+ * SwiftKV skips and known prompts help; MEAN needs every token in every layer.
+ */
+typedef enum skv_pooling { SKV_POOLING_NONE, SKV_POOLING_LAST, SKV_POOLING_MEAN } skv_pooling;
+
 typedef struct skv_job_params {
     const int32_t *ids; /* [n_ids], the prompt; n_ids >= 1 */
     size_t n_ids;
@@ -93,12 +100,13 @@ typedef struct skv_job_params {
     size_t n_stop_ids;
     const skv_logit_bias *biases; /* [n_biases] */
     size_t n_biases;
-    bool logprobs;             /* of the answer's tokens */
-    bool prompt_logprobs;      /* of the prompt's tokens too: every one of them is computed */
-    size_t n_top;              /* how many most likely tokens to tell with each, at most 20 */
-    skv_prefill prefill;       /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
-    uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
-    bool no_prefix_cache;      /* for this prompt */
+    bool logprobs;        /* of the answer's tokens */
+    bool prompt_logprobs; /* of the prompt's tokens too: every one of them is computed */
+    size_t n_top;         /* how many most likely tokens to tell with each, at most 20 */
+    skv_pooling pooling;  /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
+    skv_prefill prefill;  /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
+    uint64_t tenant;      /* who asks: cached prompts are shared, and turns are taken, by it */
+    bool no_prefix_cache; /* for this prompt */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
     void (*notify)(
         void *user); /* something is there to read; quick, from any thread. May be NULL */
@@ -126,6 +134,7 @@ typedef struct skv_token_prob {
 typedef enum skv_output_kind {
     SKV_OUTPUT_PROMPT, /* a prompt token with its log-probability (not for the first: NaN) */
     SKV_OUTPUT_TOKEN,  /* a token of an answer */
+    SKV_OUTPUT_VECTOR, /* the pooled prompt */
     SKV_OUTPUT_END     /* of an answer */
 } skv_output_kind;
 
@@ -144,6 +153,8 @@ typedef struct skv_output {
     double logprob; /* of the model, before penalties and temperature; NaN: not asked for */
     const skv_token_prob *top; /* [n_top], the most likely first */
     size_t n_top;
+    const float *vector; /* of VECTOR: [n_vector], skv_engine_hidden numbers */
+    size_t n_vector;
     const char *text; /* what became certain with it, whole characters; of END: what was left */
     size_t n_text;
     skv_finish finish;   /* of END */

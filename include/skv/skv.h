@@ -117,6 +117,8 @@ typedef struct skv_engine_stats {
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);
 SKV_API size_t skv_engine_vocab(const skv_engine *engine);
+/** D, the length of a hidden state. */
+SKV_API size_t skv_engine_hidden(const skv_engine *engine);
 /** True for ids that end an answer, by the model's configuration. */
 SKV_API bool skv_engine_is_eos(const skv_engine *engine, int32_t id);
 /** The id that begins a text, -1 when the model names none. */
@@ -153,7 +155,11 @@ SKV_API size_t skv_sequence_kv_bytes(const skv_sequence *sequence);
 typedef enum skv_want {
     SKV_WANT_NONE, /* only the cache: with SwiftKV these tokens never enter the deep layers */
     SKV_WANT_LAST, /* logits after the last token of the span */
-    SKV_WANT_ALL   /* logits after every token; nothing is skipped for them */
+    SKV_WANT_ALL,  /* logits after every token; nothing is skipped for them */
+    /* The same with the hidden state [D] that the logits are made from, the final norm applied, in
+     * place of the logits. */
+    SKV_WANT_LAST_HIDDEN,
+    SKV_WANT_ALL_HIDDEN
 } skv_want;
 
 /* New tokens of one sequence. A sequence appears in a step once. */
@@ -164,7 +170,8 @@ typedef struct skv_span {
     skv_want want;
 } skv_span;
 
-/* Gets logits [vocab] after token i_token of span i_span, in order; valid during the call. */
+/* Gets logits [vocab], or the hidden state [D], after token i_token of span i_span, in order; valid
+ * during the call. */
 typedef void skv_logits_fn(void *user, size_t i_span, size_t i_token, const float *logits);
 
 /**

@@ -290,6 +290,11 @@ size_t skv_engine_vocab(const skv_engine *e)
     return e->config->vocab;
 }
 
+size_t skv_engine_hidden(const skv_engine *e)
+{
+    return e->config->hidden;
+}
+
 bool skv_engine_is_eos(const skv_engine *e, int32_t id)
 {
     for (size_t i = 0; i < e->config->n_eos; i++) {

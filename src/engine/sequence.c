@@ -140,10 +140,17 @@ static skv_rows_wanted wanted_rows(skv_want want)
 {
     switch (want) {
     case SKV_WANT_NONE: return SKV_ROWS_NONE;
-    case SKV_WANT_LAST: return SKV_ROWS_LAST;
-    case SKV_WANT_ALL: break;
+    case SKV_WANT_LAST:
+    case SKV_WANT_LAST_HIDDEN: return SKV_ROWS_LAST;
+    case SKV_WANT_ALL:
+    case SKV_WANT_ALL_HIDDEN: break;
     }
     return SKV_ROWS_ALL;
+}
+
+static bool wants_hidden(skv_want want)
+{
+    return want == SKV_WANT_LAST_HIDDEN || want == SKV_WANT_ALL_HIDDEN;
 }
 
 typedef struct step_sinks {
@@ -154,10 +161,10 @@ typedef struct step_sinks {
     void *user;
 } step_sinks;
 
-static void pass_logits(void *user, size_t i_span, size_t i_row, const float *logits)
+static void pass_row(void *user, size_t i_span, size_t i_row, const float *row)
 {
     const step_sinks *sinks = user;
-    if (sinks->on_logits) sinks->on_logits(sinks->user, sinks->span0 + i_span, i_row, logits);
+    if (sinks->on_logits) sinks->on_logits(sinks->user, sinks->span0 + i_span, i_row, row);
 }
 
 static void pass_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
@@ -197,6 +204,7 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
                                          .context = s->max_tokens,
                                          .cache = &s->cache,
                                          .wanted = wanted_rows(spans[i].want),
+                                         .hidden = wants_hidden(spans[i].want),
                                          .unskipped = s->unskipped};
     }
     return SKV_OK;
@@ -217,7 +225,7 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
                          .ws = &e->ws,
                          .spans = e->spans + i,
                          .n_spans = end - i,
-                         .on_logits = pass_logits,
+                         .on_row = pass_row,
                          .on_hidden = sinks->on_hidden ? pass_hidden : NULL,
                          .user = sinks,
                          .cancelled = ask_cancelled};

@@ -350,10 +350,10 @@ static void run_layer(pass *p, size_t i)
     run_mlp(p, i);
 }
 
-/* ---- the end: logits ---- */
+/* ---- the end: logits and hidden states ---- */
 
-/* Of the rows that came through the layers only those whose logits are wanted. */
-static void keep_for_logits(pass *p)
+/* Of the rows that came through the layers only those that are wanted. */
+static void keep_for_output(pass *p)
 {
     size_t row0 = 0, n = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
@@ -368,25 +368,74 @@ static void keep_for_logits(pass *p)
     p->n_alive = n;
 }
 
-static void report_logits(const pass *p)
+/* ws->logits [n, V] of rows of x. */
+static void make_logits(const pass *p, size_t row, size_t n)
 {
     const skv_config *c = p->c;
-    size_t i_span = 0, i_row = first_wanted(&p->f->spans[0]), V = c->vocab;
-    for (size_t row = 0; row < p->n_alive; row += SKV_LOGIT_ROWS) {
-        size_t n = skv_min_size(SKV_LOGIT_ROWS, p->n_alive - row);
-        p->be->linear(p->be, &(skv_linear_args){.w = p->m->head,
-                                                .y = p->ws->logits,
-                                                .ldy = V,
-                                                .x = p->ws->x + row * c->hidden,
-                                                .ldx = c->hidden,
+    p->be->linear(p->be, &(skv_linear_args){.w = p->m->head,
+                                            .y = p->ws->logits,
+                                            .ldy = c->vocab,
+                                            .x = p->ws->x + row * c->hidden,
+                                            .ldx = c->hidden,
+                                            .n_rows = n,
+                                            .norm = norm_of(p, p->m->final_norm)});
+    if (c->final_softcap > 0) {
+        p->be->softcap(p->be, p->ws->logits, n * c->vocab, (float)c->final_softcap);
+    }
+}
+
+/* ws->logits [n, D]: rows of x behind the final norm, added to zeros. */
+static void make_hidden(const pass *p, size_t row, size_t n)
+{
+    size_t D = p->c->hidden;
+    memset(p->ws->logits, 0, n * D * sizeof *p->ws->logits);
+    p->be->norm_add(p->be, &(skv_norm_add_args){.x = p->ws->logits,
+                                                .y = p->ws->x + row * D,
                                                 .n_rows = n,
+                                                .n = D,
                                                 .norm = norm_of(p, p->m->final_norm)});
-        if (c->final_softcap > 0) {
-            p->be->softcap(p->be, p->ws->logits, n * V, (float)c->final_softcap);
-        }
-        for (size_t i = 0; i < n; i++, i_row++) {
-            while (i_row == p->f->spans[i_span].n) i_row = first_wanted(&p->f->spans[++i_span]);
-            p->f->on_logits(p->f->user, i_span, i_row, p->ws->logits + i * V);
+}
+
+/* The wanted row that is told next. */
+typedef struct row_place {
+    size_t i_span, i_row;
+} row_place;
+
+/* Over spans of which no further row is wanted. */
+static row_place settle(const pass *p, row_place at)
+{
+    const skv_forward_span *spans = p->f->spans;
+    while (at.i_row == spans[at.i_span].n) {
+        at.i_span++;
+        at.i_row = first_wanted(&spans[at.i_span]);
+    }
+    return at;
+}
+
+/* Rows from `at` on that are wanted in the same form, at most SKV_LOGIT_ROWS. */
+static size_t count_alike(const pass *p, row_place at)
+{
+    const skv_forward_span *spans = p->f->spans;
+    bool hidden = spans[at.i_span].hidden;
+    size_t n = spans[at.i_span].n - at.i_row;
+    for (size_t s = at.i_span + 1; s < p->f->n_spans && spans[s].hidden == hidden; s++) {
+        n += spans[s].n - first_wanted(&spans[s]);
+    }
+    return skv_min_size(n, SKV_LOGIT_ROWS);
+}
+
+static void report_rows(const pass *p)
+{
+    row_place at = {0, first_wanted(&p->f->spans[0])};
+    for (size_t row = 0, n; row < p->n_alive; row += n) {
+        at = settle(p, at);
+        n = count_alike(p, at);
+        bool hidden = p->f->spans[at.i_span].hidden;
+        size_t length = hidden ? p->c->hidden : p->c->vocab;
+        (hidden ? make_hidden : make_logits)(p, row, n);
+        for (size_t i = 0; i < n; i++, at.i_row++) {
+            at = settle(p, at);
+            p->f->on_row(p->f->user, at.i_span, at.i_row, p->ws->logits + i * length);
         }
     }
 }
@@ -416,7 +465,7 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         run_layer(&p, i);
     }
     report_hidden(&p, L);
-    keep_for_logits(&p);
-    if (p.n_alive > 0) report_logits(&p);
+    keep_for_output(&p);
+    if (p.n_alive > 0) report_rows(&p);
     return SKV_OK;
 }

@@ -2,7 +2,7 @@
  * One step: the new rows of any number of sequences through the layers, as a plan says.
  *
  * The caller has grown the caches, so row r of a span lies at cache row n_past + r, and wants
- * the logits of some rows. Rows whose output nobody wants stop at the plan's last boundary.
+ * the logits, or the hidden states, of some rows. Rows whose output nobody wants stop at the plan's last boundary.
  */
 #ifndef SKV_MODEL_FORWARD_H
 #define SKV_MODEL_FORWARD_H
@@ -22,6 +22,7 @@ typedef struct skv_forward_span {
     size_t context;   /* the length the sequence was made for (longrope) */
     const skv_kv_cache *cache;
     skv_rows_wanted wanted;
+    bool hidden;    /* wanted as hidden states, not as logits */
     bool unskipped; /* its rows run every layer, whoever wants them */
 } skv_forward_span;
 
@@ -32,7 +33,7 @@ typedef struct skv_workspace {
     float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several SwiftKV layers */
     float *o;               /* [T, H Dh]: what attention returns */
     float *h;               /* [T, F]; also [T, D] in front of a post-norm */
-    float *logits;          /* [logit_rows, V] */
+    float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
     size_t qkv_columns;     /* columns that qkv has room for */
     size_t h_columns;
@@ -53,8 +54,8 @@ SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config
                                              skv_backend *be, size_t max_rows, skv_error *err);
 void skv_workspace_release(skv_workspace *ws, skv_backend *be);
 
-/* Gets the logits [V] of wanted row i_row of span i_span, in order. */
-typedef void skv_logits_sink(void *user, size_t i_span, size_t i_row, const float *logits);
+/* Gets wanted row i_row of span i_span, in order: its logits [V], or [D] behind the final norm. */
+typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
 /* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last); needs skip == false. */
 typedef void skv_hidden_sink(void *user, size_t i_layer, const float *x, size_t n_rows);
 
@@ -64,7 +65,7 @@ typedef struct skv_forward {
     skv_workspace *ws;
     const skv_forward_span *spans; /* [n_spans]; at most ws->max_rows tokens in all */
     size_t n_spans;
-    skv_logits_sink *on_logits;
+    skv_row_sink *on_row;
     skv_hidden_sink *on_hidden; /* may be NULL */
     void *user;
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */

@@ -41,7 +41,7 @@ static size_t lay_out(skv_workspace *ws, const skv_config *c, size_t T, unsigned
     TAKE(ws->qkv, T * s.qkv_columns);
     TAKE(ws->o, T * s.q_columns);
     TAKE(ws->h, T * s.h_columns);
-    TAKE(ws->logits, skv_min_size(T, SKV_LOGIT_ROWS) * c->vocab);
+    TAKE(ws->logits, skv_min_size(T, SKV_LOGIT_ROWS) * skv_max_size(c->vocab, c->hidden));
     for (size_t r = 0; r < 2; r++) {
         TAKE(ws->cos[r], T * s.rope_columns[r]);
         TAKE(ws->sin[r], T * s.rope_columns[r]);

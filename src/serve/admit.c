@@ -23,11 +23,12 @@ static const skv_kv_layout *layout_of(const skv_scheduler *s, const skv_job *job
     return teacher ? &s->engine->teacher_plan.layout : &s->engine->plan.layout;
 }
 
-/* A prompt whose every token's logits are wanted has to run every token. */
+/* A prompt of whose every token something is wanted has to run every token. */
 static bool may_match(const skv_scheduler *s, const skv_lane *lane)
 {
     const skv_job_params *p = &lane->job->params;
-    bool wants_all = p->prompt_logprobs && skv_lane_generated(lane) == 0;
+    bool wants_all =
+        (p->prompt_logprobs && skv_lane_generated(lane) == 0) || p->pooling == SKV_POOLING_MEAN;
     return s->prefix && !p->no_prefix_cache && !wants_all;
 }
 

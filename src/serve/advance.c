@@ -64,7 +64,9 @@ static size_t output_limit(const skv_scheduler *s, const skv_job *job)
 {
     const skv_job_params *p = &job->params;
     size_t each = sizeof(skv_output_node) + p->n_top * sizeof(skv_token_prob);
-    return s->options.output_bytes_max + (p->prompt_logprobs ? p->n_ids * each : 0);
+    size_t vector =
+        p->pooling == SKV_POOLING_NONE ? 0 : each + skv_engine_hidden(s->engine) * sizeof(float);
+    return s->options.output_bytes_max + (p->prompt_logprobs ? p->n_ids * each : 0) + vector;
 }
 
 static void tell(const skv_scheduler *s, skv_lane *lane, const skv_output *output)
@@ -123,12 +125,24 @@ static void fork_answers(skv_scheduler *s, skv_lane *lane, const float *logits)
     }
 }
 
-static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+/* The hidden state of token n_seen - 1; with MEAN those come again that a lane had when it was put
+ * back. */
+static void pool_row(skv_lane *lane, size_t n_seen, const float *hidden)
+{
+    bool mean = lane->job->params.pooling == SKV_POOLING_MEAN;
+    if (lane->pooled.n_rows < (mean ? n_seen : 1)) skv_pooled_add(&lane->pooled, hidden);
+}
+
+static void take_row(void *user, size_t i_span, size_t i_token, const float *logits)
 {
     const pass *p = user;
     skv_lane *lane = p->s->span_lanes[p->first + i_span];
     const skv_job_params *params = &lane->job->params;
     size_t n_seen = skv_lane_cached(lane) + i_token + 1; /* the step has not counted them yet */
+    if (params->pooling != SKV_POOLING_NONE) {
+        pool_row(lane, n_seen, logits);
+        return;
+    }
     if (params->prompt_logprobs && skv_lane_generated(lane) == 0) {
         tell_prompt(p->s, lane, n_seen, logits);
     }
@@ -253,10 +267,28 @@ static void accept_forks(skv_scheduler *s, const skv_lane *lane)
     }
 }
 
+static void finish_vector(skv_scheduler *s, skv_lane *lane)
+{
+    if (!skv_pooled_finish(&lane->pooled)) {
+        lane->failure = "the model's hidden states are not finite";
+    }
+    tell(s, lane,
+         &(skv_output){.kind = SKV_OUTPUT_VECTOR,
+                       .logprob = (double)NAN,
+                       .vector = lane->pooled.vector,
+                       .n_vector = lane->pooled.n});
+    skv_worker_end(s, lane, lane->failure ? SKV_FINISH_FAILED : SKV_FINISH_STOP,
+                   skv_text_of(lane->failure ? lane->failure : ""));
+}
+
 static void finish_prompt(skv_scheduler *s, skv_lane *lane)
 {
     if (skv_lane_generated(lane) == 0) skv_worker_remember(s, lane);
     if (lane->has_chosen) return;
+    if (lane->job->params.pooling != SKV_POOLING_NONE) {
+        finish_vector(s, lane);
+        return;
+    }
     skv_worker_end(s, lane, SKV_FINISH_LENGTH, (skv_text_piece){"", 0});
 }
 
@@ -269,7 +301,8 @@ static void count_prompt(skv_scheduler *s, const skv_lane *lane, const skv_span 
     if (n_cached > job->stats.prefilled_tokens) job->stats.prefilled_tokens = n_cached;
     pthread_mutex_unlock(&job->lock);
     bool skips = s->engine->runs_swiftkv && !lane->sequence->unskipped &&
-                 lane->sequence->plan == &s->engine->plan && span->want != SKV_WANT_ALL;
+                 lane->sequence->plan == &s->engine->plan && span->want != SKV_WANT_ALL &&
+                 span->want != SKV_WANT_ALL_HIDDEN;
     *(skips ? &s->tally.prefill_skipped_tokens : &s->tally.prefill_full_tokens) += span->n;
 }
 
@@ -312,7 +345,7 @@ static void run_pass(pass *p)
     skv_scheduler *s = p->s;
     skv_error err;
     set_stepping(s, only_job(p));
-    skv_status status = skv_step(s->engine, s->spans + p->first, p->n, take_logits, p, &err);
+    skv_status status = skv_step(s->engine, s->spans + p->first, p->n, take_row, p, &err);
     set_stepping(s, NULL);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {

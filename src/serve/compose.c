@@ -13,6 +13,8 @@ static skv_want want_of(const skv_lane *lane, size_t n)
 {
     const skv_job_params *p = &lane->job->params;
     bool last = skv_lane_cached(lane) + n == lane->n_ids;
+    if (p->pooling == SKV_POOLING_MEAN) return SKV_WANT_ALL_HIDDEN;
+    if (p->pooling == SKV_POOLING_LAST) return last ? SKV_WANT_LAST_HIDDEN : SKV_WANT_NONE;
     if (p->prompt_logprobs && skv_lane_generated(lane) == 0) return SKV_WANT_ALL;
     return last && p->max_tokens > 0 ? SKV_WANT_LAST : SKV_WANT_NONE;
 }

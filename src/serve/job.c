@@ -30,6 +30,9 @@ static skv_status check_params(const skv_job_params *p, skv_error *err)
                 p->n_stop_ids, STOP_IDS_MAX);
     SKV_REQUIRE(p->n_biases <= BIASES_MAX, err, SKV_RANGE, "logit_bias: %zu tokens, at most %d",
                 p->n_biases, BIASES_MAX);
+    bool plain = p->max_tokens == 0 && p->n_answers == 1 && !p->prompt_logprobs;
+    SKV_REQUIRE(p->pooling == SKV_POOLING_NONE || plain, err, SKV_ARGUMENT,
+                "pooling: a vector comes of a prompt alone, not with answers or log-probabilities");
     for (size_t i = 0; i < p->n_stops; i++) {
         SKV_REQUIRE(p->stops[i].n >= 1 && p->stops[i].n <= STOP_BYTES_MAX, err, SKV_RANGE,
                     "stop: a text of %zu bytes, 1 to %d", p->stops[i].n, STOP_BYTES_MAX);
@@ -137,17 +140,20 @@ void skv_job_drop(skv_job *job)
 /* The output and what it points to, in one block. */
 static skv_output_node *copy_output(const skv_output *o)
 {
-    size_t n_top = o->n_top * sizeof *o->top;
-    size_t n_bytes = sizeof(skv_output_node) + n_top + o->n_text + o->n_stopped;
+    size_t n_top = o->n_top * sizeof *o->top, n_vector = o->n_vector * sizeof *o->vector;
+    size_t n_bytes = sizeof(skv_output_node) + n_top + n_vector + o->n_text + o->n_stopped;
     skv_output_node *node = skv_alloc(1, n_bytes);
     if (!node) return NULL;
     *node = (skv_output_node){.n_bytes = n_bytes, .output = *o};
     skv_token_prob *top = (skv_token_prob *)(node + 1);
-    char *text = (char *)top + n_top, *stopped = text + o->n_text;
+    float *vector = (float *)(void *)((char *)top + n_top);
+    char *text = (char *)vector + n_vector, *stopped = text + o->n_text;
     if (n_top > 0) memcpy(top, o->top, n_top);
+    if (n_vector > 0) memcpy(vector, o->vector, n_vector);
     if (o->n_text > 0) memcpy(text, o->text, o->n_text);
     if (o->n_stopped > 0) memcpy(stopped, o->stopped, o->n_stopped);
     node->output.top = top;
+    node->output.vector = vector;
     node->output.text = text;
     if (o->stopped) node->output.stopped = stopped;
     return node;

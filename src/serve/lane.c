@@ -76,6 +76,7 @@ void skv_lane_free(skv_lane *lane)
     skv_sampler_free(lane->sampler);
     skv_text_stream_free(lane->stream);
     skv_stop_text_release(&lane->stop);
+    skv_pooled_release(&lane->pooled);
     if (lane->constraint) lane->job->params.constraint.end(lane->constraint);
     skv_free(lane->ids);
     skv_free(lane);

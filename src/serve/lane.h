@@ -6,6 +6,7 @@
 #define SKV_SERVE_LANE_H
 
 #include "serve/job.h"
+#include "serve/pooled.h"
 #include "serve/stop_text.h"
 
 typedef enum skv_lane_state {
@@ -31,6 +32,7 @@ typedef struct skv_lane {
     skv_stop_text stop;
     void *constraint;       /* owned; NULL: none */
     uint64_t last_token_ns; /* 0: none yet */
+    skv_pooled pooled;      /* of a job that wants a vector */
     bool has_chosen;        /* `chosen` comes after ids; what follows is told with it */
     int32_t chosen;
     double logprob;

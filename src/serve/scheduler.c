@@ -286,7 +286,8 @@ static skv_status check_ids(const skv_scheduler *s, const int32_t *ids, size_t n
 
 static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
-    SKV_REQUIRE(p->n_ids < s->context && p->max_tokens <= s->context - p->n_ids, err, SKV_RANGE,
+    size_t longest = p->pooling == SKV_POOLING_NONE ? s->context - 1 : s->context;
+    SKV_REQUIRE(p->n_ids <= longest && p->max_tokens <= s->context - p->n_ids, err, SKV_RANGE,
                 "prompt: %zu tokens and max_tokens %zu, the context is %zu", p->n_ids,
                 p->max_tokens, s->context);
     SKV_REQUIRE(s->vocab || p->n_stops == 0, err, SKV_ARGUMENT,
@@ -322,6 +323,16 @@ static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
     return SKV_OK;
 }
 
+static skv_status create_first_lane(const skv_scheduler *s, skv_job *job, skv_lane **out,
+                                    skv_error *err)
+{
+    SKV_TRY(skv_lane_create(job, 0, s->vocab_size, s->vocab, out, err));
+    if (job->params.pooling == SKV_POOLING_NONE) return SKV_OK;
+    skv_status status = skv_pooled_init(&(*out)->pooled, skv_engine_hidden(s->engine), err);
+    if (status != SKV_OK) skv_lane_free(*out);
+    return status;
+}
+
 skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, skv_job **out,
                                 skv_error *err)
 {
@@ -330,7 +341,7 @@ skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, 
     SKV_TRY(check_job(s, params, err));
     SKV_TRY(skv_job_create(params, &job, err));
     job->scheduler = s;
-    skv_status status = skv_lane_create(job, 0, s->vocab_size, s->vocab, &lane, err);
+    skv_status status = create_first_lane(s, job, &lane, err);
     if (status == SKV_OK) {
         pthread_mutex_lock(&s->lock);
         status = enqueue(s, lane, err);

@@ -127,8 +127,9 @@ class LlamaFamily:
         gate = torch.nn.functional.silu(linear(self.w, p + "mlp.gate_proj", b))
         return x + linear(self.w, p + "mlp.down_proj", gate * linear(self.w, p + "mlp.up_proj", b))
 
-    def forward(self, ids, teacher=False, inputs=None):
-        """Logits [T, V]; `inputs`, a list, receives x_0..x_{L-1}, the inputs of the layers."""
+    def hidden(self, ids, teacher=False, inputs=None):
+        """[T, D] behind the final norm; `inputs`, a list, receives x_0..x_{L-1}, the inputs of the
+        layers."""
         x = self.w["model.embed_tokens.weight"][torch.tensor(ids)]
         deep_from = self.kv_layers if self.swiftkv and not teacher else self.n_layers
         shared = None
@@ -143,7 +144,11 @@ class LlamaFamily:
                     self.project(i, "v", source, "_swiftkv"),
                 )
             x = self.layer(i, x, "_swiftkv" if i >= deep_from else "", shared)
-        x = rms_norm(x, self.w["model.norm.weight"], self.eps)
+        return rms_norm(x, self.w["model.norm.weight"], self.eps)
+
+    def forward(self, ids, teacher=False, inputs=None):
+        """Logits [T, V]."""
+        x = self.hidden(ids, teacher, inputs)
         head = self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"])
         return x @ head.T
 
