@@ -12,7 +12,7 @@ static void set_size(size_t *to, size_t given)
     if (given != CLI_NOT_GIVEN) *to = given;
 }
 
-static void set_seconds(double *to, double given)
+static void set_number(double *to, double given)
 {
     if (given >= 0) *to = given;
 }
@@ -37,21 +37,24 @@ static server_options make_options(const cli_options *o, const char *name)
     if (o->host != NULL) out.host = o->host;
     out.key_file = o->key_file;
     out.insecure = o->insecure;
+    out.request_log = o->request_log;
+    set_number(&out.requests_a_minute, o->requests_a_minute);
+    set_number(&out.tokens_a_minute, o->tokens_a_minute);
     set_size(&out.port, o->port);
     set_size(&out.connections, o->connections);
     set_size(&out.connections_per_ip, o->connections_per_ip);
     if (o->body_mib != CLI_NOT_GIVEN) out.body_bytes = o->body_mib << 20;
-    set_seconds(&out.header_seconds, o->header_seconds);
-    set_seconds(&out.body_seconds, o->body_seconds);
-    set_seconds(&out.stall_seconds, o->stall_seconds);
-    set_seconds(&out.ping_seconds, o->ping_seconds);
-    set_seconds(&out.shutdown_seconds, o->shutdown_seconds);
-    set_seconds(&out.watchdog_seconds, o->watchdog_seconds);
+    set_number(&out.header_seconds, o->header_seconds);
+    set_number(&out.body_seconds, o->body_seconds);
+    set_number(&out.stall_seconds, o->stall_seconds);
+    set_number(&out.ping_seconds, o->ping_seconds);
+    set_number(&out.shutdown_seconds, o->shutdown_seconds);
+    set_number(&out.watchdog_seconds, o->watchdog_seconds);
     set_size(&out.scheduler.max_running, o->max_running);
     set_size(&out.scheduler.max_queued, o->max_queued);
     set_size(&out.scheduler.max_queued_tokens, o->max_queued_tokens);
-    set_seconds(&out.scheduler.step_ms, o->step_ms);
-    set_seconds(&out.scheduler.queue_seconds_max, o->queue_seconds);
+    set_number(&out.scheduler.step_ms, o->step_ms);
+    set_number(&out.scheduler.queue_seconds_max, o->queue_seconds);
     out.scheduler.no_prefix_cache = o->no_prefix_cache;
     return out;
 }

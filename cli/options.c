@@ -339,7 +339,7 @@ static void set_defaults(cli_options *out)
     out->body_mib = CLI_NOT_GIVEN;
     out->step_ms = out->queue_seconds = out->header_seconds = out->body_seconds = -1;
     out->stall_seconds = out->ping_seconds = out->shutdown_seconds = -1;
-    out->watchdog_seconds = -1;
+    out->watchdog_seconds = out->requests_a_minute = out->tokens_a_minute = -1;
     out->prompt_lengths = (cli_sizes){.n = 1, .at = {512}};
 }
 

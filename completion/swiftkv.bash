@@ -9,7 +9,7 @@ _swiftkv_options() {
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
-    local serving='--host --port --api-key-file --insecure --name --template --kv-tokens --step-ms --max-running
+    local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --kv-tokens --step-ms --max-running
         --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --no-teacher --connections
         --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
         --shutdown-timeout --watchdog'
@@ -57,7 +57,7 @@ _swiftkv() {
         --task) [[ $command == eval ]] || values='distill finetune scratch' ;;
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file | --request-log)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

@@ -9,12 +9,15 @@
 
 #include "skv/error.h"
 
-enum { KEY_BYTES = 256, KEYS_MAX = 4096, LINE_BYTES = 4096 };
+enum { KEY_BYTES = 256, LINE_BYTES = 4096 };
+
+static const double RATE_MAX = 1e12;
 
 /* A key filled up with zeros: comparing two takes the same time whatever they hold. */
 typedef struct api_key {
     char text[KEY_BYTES];
     uint64_t number;
+    rate_limits limits; /* below 0: the line says nothing */
 } api_key;
 
 struct api_keys {
@@ -36,27 +39,55 @@ static bool fail(char *error, const char *path, const char *what)
     return false;
 }
 
-/* The key in a line, without blanks around it; NULL: the line has none. */
-static char *key_of_line(char *line)
+/* The word at *line, which moves behind it; NULL: the line has no more. */
+static char *next_word(char **line)
 {
-    line += strspn(line, " \t");
-    line[strcspn(line, "#\r\n")] = 0;
-    size_t n = strlen(line);
-    while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t')) line[--n] = 0;
-    return n > 0 ? line : NULL;
+    static const char blanks[] = " \t\r\n";
+    char *word = *line + strspn(*line, blanks);
+    size_t n = strcspn(word, blanks);
+    if (n == 0 || *word == '#') return NULL;
+    *line = word + n + (word[n] != 0);
+    word[n] = 0;
+    return word;
+}
+
+/* "rpm=60" */
+static bool read_rate(const char *word, rate_limits *limits, const char *path, char *error)
+{
+    char *end = NULL;
+    const bool requests = strncmp(word, "rpm=", 4) == 0, tokens = strncmp(word, "tpm=", 4) == 0;
+    const double value = requests || tokens ? strtod(word + 4, &end) : -1;
+    if (end == NULL || end == word + 4 || *end != 0 || !(value >= 0 && value <= RATE_MAX)) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX,
+                       "%s: \"%.40s\" behind a key is neither rpm=N nor tpm=N", path, word);
+        return false;
+    }
+    *(requests ? &limits->requests : &limits->tokens) = value;
+    return true;
 }
 
 static bool add_key(key_list *list, const char *key, const char *path, char *error)
 {
     const size_t n = strlen(key);
     if (n >= KEY_BYTES) return fail(error, path, "a key has more than 255 bytes");
-    if (list->n == KEYS_MAX) return fail(error, path, "more than 4096 keys");
+    if (list->n == API_KEYS_MAX) return fail(error, path, "more than 4096 keys");
     api_key *more = realloc(list->at, (list->n + 1) * sizeof *more);
     if (more == NULL) return fail(error, path, "no memory");
     list->at = more;
     more += list->n++;
-    *more = (api_key){.number = 0};
+    *more = (api_key){.limits = {-1, -1}};
     memcpy(more->text, key, n + 1);
+    return true;
+}
+
+static bool add_line(key_list *list, char *line, const char *path, char *error)
+{
+    const char *word = next_word(&line);
+    if (word == NULL) return true;
+    if (!add_key(list, word, path, error)) return false;
+    while ((word = next_word(&line)) != NULL) {
+        if (!read_rate(word, &list->at[list->n - 1].limits, path, error)) return false;
+    }
     return true;
 }
 
@@ -71,8 +102,7 @@ static bool read_keys(const char *path, key_list *list, char *error)
             ok = fail(error, path, "a line has more than 4095 bytes");
             break;
         }
-        const char *key = key_of_line(line);
-        if (key != NULL) ok = add_key(list, key, path, error);
+        ok = add_line(list, line, path, error);
     }
     if (ok && ferror(file) != 0) ok = fail(error, path, "cannot be read");
     if (ok && list->n == 0) ok = fail(error, path, "holds no key");
@@ -161,4 +191,15 @@ uint64_t api_keys_find(api_keys *keys, const char *key)
     const uint64_t number = find(keys->at, keys->n, padded);
     pthread_mutex_unlock(&keys->lock);
     return number;
+}
+
+void api_keys_limits(api_keys *keys, uint64_t number, rate_limits *limits)
+{
+    pthread_mutex_lock(&keys->lock);
+    for (size_t i = 0; number != 0 && i < keys->n; i++) {
+        if (keys->at[i].number != number) continue;
+        if (keys->at[i].limits.requests >= 0) limits->requests = keys->at[i].limits.requests;
+        if (keys->at[i].limits.tokens >= 0) limits->tokens = keys->at[i].limits.tokens;
+    }
+    pthread_mutex_unlock(&keys->lock);
 }

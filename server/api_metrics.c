@@ -125,6 +125,7 @@ static void add_front(out_text *out, http_server *server)
     for (size_t i = 0; i < 6; i++) responses[i] = server->responses[i];
     n_refused = server->n_refused_peers;
     n_late = server->n_timed_out_peers;
+    const uint64_t n_requests = server->n_limited_requests, n_tokens = server->n_limited_tokens;
     for (size_t i = 0; i < server->n_peers; i++) n_peers += server->peers[i].phase != PEER_FREE;
     const bool ready = server->state == SERVER_READY;
     pthread_mutex_unlock(&server->lock);
@@ -138,6 +139,9 @@ static void add_front(out_text *out, http_server *server)
     add_head(out, "http_connections_cut_total", "counter",
              "Connections cut for being too slow, or for want of a place.");
     out_format(out, "swiftkv_http_connections_cut_total %" PRIu64 "\n", n_refused + n_late);
+    add_head(out, "rate_limited_total", "counter", "Requests refused by the rates of their key.");
+    out_format(out, "swiftkv_rate_limited_total{limit=\"requests\"} %" PRIu64 "\n", n_requests);
+    out_format(out, "swiftkv_rate_limited_total{limit=\"tokens\"} %" PRIu64 "\n", n_tokens);
     add_head(out, "ready", "gauge", "1 when requests are served.");
     out_format(out, "swiftkv_ready %d\n", ready ? 1 : 0);
     add_head(out, "build_info", "gauge", "The version.");

@@ -4,6 +4,7 @@
 
 #include "out_text.h"
 #include "server_impl.h"
+#include "trace_context.h"
 
 /* How a request is refused: the shape of OpenAI's errors. */
 typedef struct api_error {
@@ -23,11 +24,18 @@ typedef struct exchange {
     const struct server_route *route; /* NULL: there is none */
     char *body;                       /* owned, with a terminating zero */
     size_t n_body, body_room, body_counted;
-    bool in_flight, replied;
-    uint64_t tenant;        /* the number of its key; 0: none needed */
-    char id[24];            /* of the request, in hexadecimal */
-    enum MHD_Result result; /* of handing over the response */
-    api_error refusal;      /* status 0: none so far */
+    bool replied;
+    bool rated;          /* it counts for the rates of its key */
+    uint64_t tenant;     /* the number of its key; 0: none needed */
+    char id[24];         /* of the request, 16 hexadecimal digits */
+    trace_context trace; /* what its headers say */
+    char method[17], path[257];
+    uint64_t begun_ns;
+    int status;                 /* of the response; 0: none was queued */
+    struct generation *running; /* borrowed: its answers on their way; NULL: none */
+    skv_job_stats used;         /* by its answers, once they are settled */
+    enum MHD_Result result;     /* of handing over the response */
+    api_error refusal;          /* status 0: none so far */
 } exchange;
 
 typedef struct server_route {

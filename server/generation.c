@@ -80,6 +80,14 @@ static bool begin_jobs(generation *g, api_error *error)
     return true;
 }
 
+/* Tokens of the key; what the answers take is known when they end. */
+static void use_tokens(const exchange *ex, size_t n)
+{
+    http_server *server = ex->server;
+    if (!ex->rated || n == 0) return;
+    rates_use(server->rates, ex->tenant, server_limits(server, ex->tenant), skv_now_ns(), n);
+}
+
 bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
                       const request_params *params, size_t default_tokens, api_error *error)
 {
@@ -97,11 +105,16 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
     if (g->jobs == NULL || g->stats == NULL || g->event_fd < 0) {
         return api_fail(error, 503, NULL, "no memory or descriptor for the request");
     }
+    size_t n_tokens = 0;
     for (size_t i = 0; i < prompts->n; i++) {
         size_t max_tokens;
         if (!check_length(g, &prompts->at[i], &max_tokens, error)) return false;
+        n_tokens += prompts->at[i].n_ids;
     }
-    return begin_jobs(g, error);
+    if (!begin_jobs(g, error)) return false;
+    ex->running = g;
+    use_tokens(ex, n_tokens);
+    return true;
 }
 
 static void finish_job(generation *g, size_t i)
@@ -147,7 +160,10 @@ generation_event generation_next(generation *g, double seconds, size_t *i_prompt
     const uint64_t start = skv_now_ns();
     for (;;) {
         if (find_output(g, i_prompt, out)) return GENERATION_OUTPUT;
-        if (g->n_done == g->prompts->n) return GENERATION_DONE;
+        if (g->n_done == g->prompts->n) {
+            generation_settle(g);
+            return GENERATION_DONE;
+        }
         if (!begin_jobs(g, &g->failure)) return GENERATION_FAILED;
         const double left = seconds - (double)(skv_now_ns() - start) * 1e-9;
         if (left <= 0) return GENERATION_QUIET;
@@ -173,8 +189,18 @@ void generation_stats(const generation *g, skv_job_stats *out)
     }
 }
 
+void generation_settle(generation *g)
+{
+    if (g->settled || g->ex == NULL || g->ex->running != g) return;
+    generation_stats(g, &g->ex->used);
+    use_tokens(g->ex, g->ex->used.completion_tokens);
+    g->ex->running = NULL;
+    g->settled = true;
+}
+
 void generation_release(generation *g)
 {
+    if (!g->settled) generation_settle(g);
     for (size_t i = 0; g->jobs != NULL && i < g->prompts->n; i++) skv_job_release(g->jobs[i]);
     free(g->jobs);
     free(g->stats);

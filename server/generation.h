@@ -20,6 +20,7 @@ typedef struct generation {
     size_t i_next; /* whose output is looked for first */
     int event_fd;  /* written to when there is output */
     uint64_t start_ns;
+    bool settled; /* what it took was counted */
     api_error failure;
 } generation;
 
@@ -39,6 +40,9 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
 generation_event generation_next(generation *g, double seconds, size_t *i_prompt, skv_output *out);
 /** Sums over all prompts. */
 void generation_stats(const generation *g, skv_job_stats *out);
+/** Counts what it has taken so far, for the key's rate and the log; the exchange is not looked at
+ * any more. Once is enough: whoever ends the exchange, or the answers, calls it. */
+void generation_settle(generation *g);
 /** Cancels what is left. */
 void generation_release(generation *g);
 

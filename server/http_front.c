@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "exchange.h"
+#include "generation.h"
+#include "request_log.h"
 
 enum {
     CONNECTION_BYTES = 48 << 10, /* of one connection's buffers: a larger header is refused */
@@ -126,6 +128,29 @@ static bool check_length(exchange *ex)
                     text, ex->server->options.body_bytes);
 }
 
+/* Every POST is a request for the rates of its key. */
+static bool check_rate(exchange *ex, const char *method)
+{
+    http_server *server = ex->server;
+    if (strcmp(method, MHD_HTTP_METHOD_POST) != 0) return true;
+    rate_report report;
+    const rate_limits limits = server_limits(server, ex->tenant);
+    if (!(limits.requests > 0) && !(limits.tokens > 0)) return true;
+    ex->rated = true;
+    rates_take(server->rates, ex->tenant, limits, skv_now_ns(), &report);
+    if (!report.refused) return true;
+    pthread_mutex_lock(&server->lock);
+    server->n_limited_requests += !report.by_tokens;
+    server->n_limited_tokens += report.by_tokens;
+    pthread_mutex_unlock(&server->lock);
+    (void)api_fail(&ex->refusal, 429, NULL, "the key's %s: %.0f a minute, come again in %.3g s",
+                   report.by_tokens ? "tokens" : "requests",
+                   report.by_tokens ? limits.tokens : limits.requests, report.retry_s);
+    ex->refusal.code = "rate_limit_exceeded";
+    ex->refusal.retry_after_s = report.retry_s;
+    return false;
+}
+
 /* Keys come before paths: without one nobody learns which exist. */
 static bool check_request(exchange *ex, const char *method, const char *path)
 {
@@ -138,7 +163,7 @@ static bool check_request(exchange *ex, const char *method, const char *path)
                                        method, path)
                             : api_fail(&ex->refusal, 404, NULL, "there is no %.200s", path);
     }
-    return check_state(ex) && check_length(ex);
+    return check_state(ex) && check_length(ex) && check_rate(ex, method);
 }
 
 /* ---- requests ---- */
@@ -150,13 +175,46 @@ static http_peer *peer_of(struct MHD_Connection *connection)
     return info != NULL ? info->socket_context : NULL;
 }
 
+/* A header that comes twice has no meaning of its own. */
+typedef struct trace_headers {
+    const char *parent, *state, *request_id;
+    size_t n_parents, n_states;
+} trace_headers;
+
+static enum MHD_Result find_trace_header(void *arg, enum MHD_ValueKind kind, const char *key,
+                                         const char *value)
+{
+    trace_headers *found = arg;
+    (void)kind;
+    if (strcasecmp(key, "traceparent") == 0) {
+        found->parent = value;
+        found->n_parents++;
+    } else if (strcasecmp(key, "tracestate") == 0) {
+        found->state = value;
+        found->n_states++;
+    } else if (strcasecmp(key, "x-request-id") == 0) {
+        found->request_id = value;
+    }
+    return MHD_YES;
+}
+
+static void read_trace(exchange *ex)
+{
+    trace_headers found = {0};
+    (void)MHD_get_connection_values(ex->connection, MHD_HEADER_KIND, find_trace_header, &found);
+    trace_context_read(found.n_parents == 1 ? found.parent : NULL,
+                       found.n_states == 1 ? found.state : NULL, found.request_id, &ex->trace);
+}
+
 static exchange *create_exchange(http_server *server, struct MHD_Connection *connection)
 {
     http_peer *peer = peer_of(connection);
     exchange *ex = peer != NULL ? calloc(1, sizeof *ex) : NULL;
     if (ex == NULL) return NULL;
     *ex = (exchange){.server = server, .connection = connection, .peer = peer, .fd = peer->fd};
+    ex->begun_ns = skv_now_ns();
     (void)snprintf(ex->id, sizeof ex->id, "%016llx", (unsigned long long)server_draw(server));
+    read_trace(ex);
     pthread_mutex_lock(&server->lock);
     server->n_in_flight++;
     pthread_mutex_unlock(&server->lock);
@@ -186,6 +244,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         ex = create_exchange(server, connection);
         *context = ex;
         if (ex == NULL) return MHD_NO;
+        (void)snprintf(ex->method, sizeof ex->method, "%.16s", method);
+        (void)snprintf(ex->path, sizeof ex->path, "%.256s", path);
         if (!check_request(ex, method, path)) {
             exchange_refuse(ex, &ex->refusal);
             return ex->result;
@@ -215,8 +275,11 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **co
     http_server *server = arg;
     exchange *ex = *context;
     (void)connection;
-    (void)code;
     if (ex == NULL) return;
+    if (ex->running != NULL) generation_settle(ex->running);
+    if (server->log != NULL) {
+        request_log_add(server->log, ex, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    }
     peers_set_phase(server, ex->peer, PEER_IDLE);
     atomic_fetch_sub(&server->body_bytes, ex->body_counted);
     pthread_mutex_lock(&server->lock);

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "constrain.h"
+#include "request_log.h"
 #include "server_impl.h"
 
 server_options server_options_default(void)
@@ -45,6 +46,13 @@ static void set_state(http_server *server, server_state state)
     pthread_mutex_unlock(&server->lock);
 }
 
+rate_limits server_limits(http_server *server, uint64_t key)
+{
+    rate_limits limits = {server->options.requests_a_minute, server->options.tokens_a_minute};
+    if (server->keys != NULL) api_keys_limits(server->keys, key, &limits);
+    return limits;
+}
+
 uint64_t server_draw(http_server *server)
 {
     uint64_t bits = 0;
@@ -73,6 +81,11 @@ static bool start_parts(http_server *server, char *error)
     server->name = copy_text(o->name, strlen(o->name));
     if (server->name == NULL) return no_memory(error);
     if (o->key_file != NULL && !api_keys_open(o->key_file, &server->keys, error)) return false;
+    server->rates = rates_create(API_KEYS_MAX);
+    if (server->rates == NULL) return no_memory(error);
+    if (o->request_log != NULL && !request_log_open(o->request_log, &server->log, error)) {
+        return false;
+    }
     return peers_start(server, error) && http_start(server, error);
 }
 
@@ -125,13 +138,21 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
     return true;
 }
 
-bool server_signal(http_server *server, int signal)
+static void read_again(http_server *server)
 {
     char error[SKV_ERROR_TEXT_MAX];
+    if (server->log != NULL && !request_log_reopen(server->log, error)) {
+        fprintf(stderr, "swiftkv: %s\n", error);
+    }
+    if (server->keys == NULL) return;
+    const bool ok = api_keys_reload(server->keys, error);
+    fprintf(stderr, "swiftkv: %s\n", ok ? "the API keys were read again" : error);
+}
+
+bool server_signal(http_server *server, int signal)
+{
     if (signal == SIGHUP) {
-        if (server->keys == NULL) return true;
-        const bool ok = api_keys_reload(server->keys, error);
-        fprintf(stderr, "swiftkv: %s\n", ok ? "the API keys were read again" : error);
+        read_again(server);
         return true;
     }
     if (server_get_state(server) == SERVER_LOADING) return false;
@@ -168,6 +189,8 @@ void server_stop(http_server *server)
     skv_scheduler_free(server->scheduler);
     constrain_stop(server);
     api_keys_free(server->keys);
+    rates_free(server->rates);
+    request_log_close(server->log);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
     free(server->template_text);

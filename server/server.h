@@ -22,7 +22,9 @@ typedef struct server_options {
     size_t port;          /* 0: any */
     const char *key_file; /* one key a line; NULL: no keys */
     bool insecure;        /* bind anywhere without keys */
-    size_t connections;   /* at once */
+    double requests_a_minute, tokens_a_minute; /* of a key whose line says nothing; 0: any number */
+    const char *request_log;                   /* a file, "-": standard error; NULL: none */
+    size_t connections;                        /* at once */
     size_t connections_per_ip;
     size_t body_bytes;       /* of one request */
     double header_seconds;   /* until a request's header is there */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "api_keys.h"
+#include "rates.h"
 #include "server.h"
 #include "skv/text.h"
 #include "skv/tools.h"
@@ -42,7 +43,9 @@ struct http_server {
     struct MHD_Daemon *daemon;
     int listen_fd;
     size_t port;
-    api_keys *keys; /* owned; NULL: everybody may */
+    api_keys *keys;          /* owned; NULL: everybody may */
+    rate_table *rates;       /* owned */
+    struct request_log *log; /* owned; NULL: none */
     int64_t started_s;
     uint8_t secret[16]; /* of request ids and seeds */
     _Atomic uint64_t n_requests, n_drawn;
@@ -55,7 +58,8 @@ struct http_server {
     http_peer *peers; /* owned, [n_peers] */
     size_t n_peers;
     uint64_t n_refused_peers, n_timed_out_peers;
-    uint64_t responses[6]; /* by the first digit of the status */
+    uint64_t responses[6];                         /* by the first digit of the status */
+    uint64_t n_limited_requests, n_limited_tokens; /* refused by the rates of their key */
 
     pthread_t reaper;
     bool reaper_runs;
@@ -71,6 +75,8 @@ struct http_server {
 };
 
 server_state server_get_state(http_server *server);
+/** The rates of a key: its own, or those of all. */
+rate_limits server_limits(http_server *server, uint64_t key);
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
 

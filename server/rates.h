@@ -1,0 +1,45 @@
+/*
+ * Requests and tokens a minute, by API key. A bucket holds a minute's worth and fills up evenly. A
+ * request is let in while there is one request left, and any tokens; what it takes in tokens is
+ * known later, so the bucket may go below zero, and the next request waits for that. Thread-safe.
+ */
+#ifndef SKV_SERVER_RATES_H
+#define SKV_SERVER_RATES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct rate_limits {
+    double requests, tokens; /* a minute; 0: any number */
+} rate_limits;
+
+/* Of one bucket, for the headers. */
+typedef struct rate_left {
+    double limit, left; /* limit 0: none, nothing is told; left >= 0 */
+    double full_s;      /* until it is full */
+} rate_left;
+
+typedef struct rate_report {
+    rate_left requests, tokens;
+    bool refused;
+    double retry_s; /* of a refused request: when the next one will be let in */
+    bool by_tokens; /* and what was missing */
+} rate_report;
+
+typedef struct rate_table rate_table;
+
+/** For at most n_keys keys at a time; NULL: no memory. */
+rate_table *rates_create(size_t n_keys);
+void rates_free(rate_table *table);
+/** Counts a request of a key, or refuses it; `now_ns` as skv_now_ns tells it. */
+void rates_take(rate_table *table, uint64_t key, rate_limits limits, uint64_t now_ns,
+                rate_report *out);
+/** Counts tokens. */
+void rates_use(rate_table *table, uint64_t key, rate_limits limits, uint64_t now_ns,
+               size_t n_tokens);
+/** How full the buckets are. */
+void rates_look(rate_table *table, uint64_t key, rate_limits limits, uint64_t now_ns,
+                rate_report *out);
+
+#endif

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Rates by API key, the request log, and trace headers, from outside."""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import test_server as base
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+
+
+class LifeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *words):
+        server = base.Server(base.PLAIN, "--ctx", 512, *words)
+        self.addCleanup(server.stop)
+        return server
+
+    def start_with_keys(self, text, *words):
+        self.keys = self.folder / "keys"
+        self.keys.write_text(text)
+        return self.start("--api-key-file", self.keys, *words)
+
+    def read_again(self, server, text):
+        n_before = sum("keys were read again" in line for line in server.lines)
+        self.keys.write_text(text)
+        server.process.send_signal(signal.SIGHUP)
+        for _ in range(500):
+            if sum("keys were read again" in line for line in server.lines) > n_before:
+                return
+            time.sleep(0.01)
+        self.fail("the keys were not read again")
+
+
+def refusal(*words):
+    """What a server says that does not start."""
+    command = [base.PROGRAM, "serve", base.PLAIN, "--port", "0", *map(str, words)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1, result.stderr
+    return result.stderr
+
+
+def ask(server, key=None, n_prompt=1, max_tokens=1, method="POST", path="/v1/completions", **headers):
+    body = {"prompt": base.prompt_of(n_prompt, 5), "max_tokens": max_tokens, "ignore_eos": True}
+    if key:
+        headers["Authorization"] = "Bearer " + key
+    return server.ask(method, path, body if method == "POST" else None, headers)
+
+
+class RateTest(LifeTest):
+    def test_requests_a_minute(self):
+        server = self.start_with_keys("few rpm=3\nmany  rpm=1000 # a remark\nplain\n", "--rpm", 2)
+        for i in range(3):
+            status, headers, _ = ask(server, "few")
+            self.assertEqual(status, 200)
+            self.assertEqual(headers["x-ratelimit-limit-requests"], "3")
+            self.assertEqual(headers["x-ratelimit-remaining-requests"], str(2 - i))
+            self.assertRegex(headers["x-ratelimit-reset-requests"], r"^\d+\.\d{3}s$")
+            self.assertIsNone(headers["x-ratelimit-limit-tokens"])
+        status, headers, answer = ask(server, "few")
+        self.assertEqual(status, 429)
+        self.assertEqual(answer["error"]["type"], "rate_limit_error")
+        self.assertEqual(answer["error"]["code"], "rate_limit_exceeded")
+        self.assertIn("3 a minute", answer["error"]["message"])
+        self.assertLessEqual(abs(int(headers["Retry-After"]) - 20), 2)  # 60 s / 3
+        self.assertLessEqual(int(headers["retry-after-ms"]), 20000)
+        self.assertEqual(headers["x-ratelimit-remaining-requests"], "0")
+        # Others are not touched, nor is what is no POST; --rpm is for lines that say nothing.
+        self.assertEqual(ask(server, "few", method="GET", path="/v1/models")[0], 200)
+        self.assertEqual([ask(server, "plain")[0] for _ in range(3)], [200, 200, 429])
+        self.assertEqual({ask(server, "many")[0] for _ in range(10)}, {200})
+        text = ask(server, "many", method="GET", path="/metrics")[2]
+        self.assertIn('swiftkv_rate_limited_total{limit="requests"} 2\n', text)
+        # The file is read again: what was used stays used.
+        self.read_again(server, "few rpm=5\nplain rpm=0\n")
+        self.assertEqual([ask(server, "few")[0] for _ in range(3)], [200, 200, 429])
+        self.assertEqual({ask(server, "plain")[0] for _ in range(5)}, {200})
+        self.assertEqual(ask(server, "many")[0], 401)
+
+    def test_buckets_fill_up(self):
+        server = self.start_with_keys("k rpm=120\n")
+        self.assertEqual({ask(server, "k", path="/detokenize")[0] for _ in range(119)}, {400})
+        start = time.monotonic()
+        while (answer := ask(server, "k"))[0] == 200:
+            self.assertLess(time.monotonic() - start, 30)
+        self.assertEqual(answer[1]["Retry-After"], "1")
+        time.sleep(int(answer[1]["retry-after-ms"]) / 1000 + 0.01)
+        self.assertEqual(ask(server, "k")[0], 200)
+
+    def test_tokens_a_minute(self):
+        server = self.start_with_keys("k tpm=600\nother\n", "--tpm", 100000)
+        status, headers, _ = ask(server, "k", n_prompt=200, max_tokens=50)
+        self.assertEqual(status, 200)
+        self.assertEqual(headers["x-ratelimit-limit-tokens"], "600")
+        self.assertLessEqual(abs(int(headers["x-ratelimit-remaining-tokens"]) - 350), 10)
+        # A stream's tokens count too, when it has ended; and what goes below zero is waited for.
+        connection = server.connect()
+        body = {"prompt": base.prompt_of(300, 6), "max_tokens": 100, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"X-Api-Key": "k"})
+        response = connection.getresponse()
+        self.assertEqual(response.status, 200)
+        response.read()
+        connection.close()
+        for _ in range(200):
+            status, headers, answer = ask(server, "k")
+            if status == 429:
+                break
+            time.sleep(0.01)
+        self.assertEqual(status, 429)
+        self.assertIn("tokens: 600 a minute", answer["error"]["message"])
+        self.assertEqual(headers["x-ratelimit-remaining-tokens"], "0")
+        self.assertGreaterEqual(int(headers["Retry-After"]), 4)  # 50 tokens at 10 a second
+        self.assertEqual(ask(server, "other")[1]["x-ratelimit-limit-tokens"], "100000")
+        text = ask(server, "other", method="GET", path="/metrics")[2]
+        self.assertRegex(text, r'swiftkv_rate_limited_total\{limit="tokens"\} [1-9]')
+
+    def test_embeddings_count(self):
+        server = self.start("--tpm", 1000)
+        _, headers, _ = server.ask("POST", "/v1/embeddings", {"input": [base.prompt_of(150)] * 2})
+        self.assertLessEqual(abs(int(headers["x-ratelimit-remaining-tokens"]) - 700), 10)
+
+    def test_without_keys_there_is_one_rate_for_all(self):
+        server = self.start("--rpm", 2)
+        self.assertEqual([ask(server)[0] for _ in range(3)], [200, 200, 429])
+
+    def test_faulty_lines_are_refused(self):
+        for line in ("k rpm=x", "k rpm=-1", "k limit=3", "k rpm=", "two keys", "k rpm=1e99", "k tpm=nan"):
+            keys = self.folder / "bad"
+            keys.write_text("good\n" + line + "\n")
+            self.assertIn("rpm=N", refusal("--api-key-file", keys), line)
+
+
+class LogTest(LifeTest):
+    def lines(self, path, n):
+        for _ in range(500):
+            text = path.read_text()
+            if text.count("\n") >= n:
+                break
+            time.sleep(0.01)
+        return [json.loads(line) for line in text.splitlines()]
+
+    def test_a_line_a_request(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        ask(server, n_prompt=20, max_tokens=3)
+        ask(server, method="GET", path="/v1/nothing?key=secret")
+        ask(server, method="GET", path='/"\n\x01'.encode("unicode_escape").decode())
+        server.chunks("/v1/completions", prompt=base.prompt_of(20, 5), max_tokens=4, ignore_eos=True)
+        rows = self.lines(log, 4)
+        first = rows[0]
+        self.assertRegex(first["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+        self.assertEqual((first["method"], first["path"], first["status"]), ("POST", "/v1/completions", 200))
+        self.assertEqual((first["prompt_tokens"], first["completion_tokens"]), (20, 3))
+        self.assertEqual(first["whole"], True)
+        self.assertGreater(first["duration_ms"], 0)
+        self.assertNotIn("trace_id", first)
+        self.assertEqual((rows[1]["path"], rows[1]["status"]), ("/v1/nothing", 404))
+        self.assertEqual((rows[3]["prompt_tokens"], rows[3]["completion_tokens"]), (20, 4))
+        self.assertNotIn("secret", log.read_text())
+        self.assertEqual(log.stat().st_mode & 0o777 & ~0o640, 0)
+
+    def test_a_client_that_leaves(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log, "--ctx", 4096)
+        connection = server.connect()
+        body = {"prompt": [1, 2], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        response = connection.getresponse()
+        response.readline()
+        response.close()
+        connection.close()
+        row = self.lines(log, 1)[0]
+        self.assertEqual(row["whole"], False)
+        self.assertEqual(row["prompt_tokens"], 2)
+        self.assertGreater(row["completion_tokens"], 0)
+
+    def test_rotation(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        ask(server)
+        self.lines(log, 1)
+        log.rename(self.folder / "old")
+        server.process.send_signal(signal.SIGHUP)
+        for _ in range(500):
+            if log.exists():
+                break
+            time.sleep(0.01)
+        ask(server)
+        self.assertEqual(len(self.lines(log, 1)), 1)
+
+    def test_a_log_that_cannot_be_opened(self):
+        self.assertIn("/nowhere/log", refusal("--request-log", "/nowhere/log"))
+
+    def trace(self, server, log, **headers):
+        """(the answer's headers, the log's line) of a request."""
+        n_before = len(self.lines(log, 0))
+        got = server.ask("GET", "/health", None, headers)[1]
+        return got, self.lines(log, n_before + 1)[-1]
+
+    def test_trace_headers(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        good = f"00-{TRACE}-{PARENT}-01"
+        state = "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7, 1a-_*/@b=x"
+        _, row = self.trace(server, log, traceparent=good, tracestate=state)
+        self.assertEqual((row["trace_id"], row["parent_id"]), (TRACE, PARENT))
+        self.assertEqual((row["sampled"], row["tracestate"]), (True, state))
+        self.assertRegex(row["span_id"], r"^[0-9a-f]{16}$")
+        for text, sampled in ((good[:-2] + "00", False), (good[:-2] + "03", True),
+                              ("cc" + good[2:] + "-what-follows", True), ("01" + good[2:], True)):  # fmt: skip
+            _, row = self.trace(server, log, traceparent=text)
+            self.assertEqual((row["trace_id"], row["sampled"]), (TRACE, sampled), text)
+        for text in (
+            "", "00", good[:-1], good + "0", good + "-more", "ff" + good[2:], good.upper(),
+            good.replace(TRACE, "0" * 32), good.replace(PARENT, "0" * 16), good.replace("-", "_"),
+            "cc" + good[2:] + "x", "0g" + good[2:], good.replace("4bf9", "4bg9"), "x" * 5000,
+        ):  # fmt: skip
+            _, row = self.trace(server, log, traceparent=text, tracestate=state)
+            self.assertNotIn("trace_id", row, text)
+            self.assertNotIn("tracestate", row, text)
+        for text in ("UPPER=1", "a=", "=1", "a", "a=b=c", "a=" + "x" * 300, ",".join(f"k{i}=1" for i in range(33)),
+                     "a=" + "é", "a=\x7f", "x" * 600):  # fmt: skip
+            _, row = self.trace(server, log, traceparent=good, tracestate=text.encode("utf-8"))
+            self.assertEqual(row["trace_id"], TRACE)
+            self.assertNotIn("tracestate", row, text)
+
+    def test_traceparent_twice_is_none(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        connection = server.connect()
+        connection.putrequest("GET", "/health")
+        connection.putheader("traceparent", f"00-{TRACE}-{PARENT}-01")
+        connection.putheader("traceparent", f"00-{TRACE}-{PARENT}-01")
+        connection.endheaders()
+        connection.getresponse().read()
+        connection.close()
+        self.assertNotIn("trace_id", self.lines(log, 1)[0])
+
+    def test_request_ids(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        got, row = self.trace(server, log, **{"X-Request-Id": "job-17/a.b:c"})
+        self.assertEqual(got["x-request-id"], "job-17/a.b:c")
+        self.assertEqual(row["request_id"], "job-17/a.b:c")
+        self.assertNotEqual(row["id"], row["request_id"])
+        for text in ("", "a b", 'x"y', "x" * 129, "é".encode(), "<script>"):
+            got, row = self.trace(server, log, **{"X-Request-Id": text})
+            self.assertEqual(got["x-request-id"], row["id"], text)
+            self.assertNotIn("request_id", row)
+
+
+if __name__ == "__main__":
+    if not base.PROGRAM.exists():
+        print("the program is not built")
+        sys.exit(77)
+    unittest.main()
