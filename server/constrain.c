@@ -173,6 +173,14 @@ static bool compile(const http_server *server, const wish *w, const char *text, 
                     err.text);
 }
 
+/* Texts are what they say; JSON may be sent as such, or as a text. */
+static bool check_type(const wish *w, api_error *error)
+{
+    const bool is_text = w->kind == SKV_GRAMMAR_REGEX || w->kind == SKV_GRAMMAR_GBNF;
+    if (!is_text || json_is_string(w->value)) return true;
+    return api_fail(error, 400, w->field, "%s: not a text", w->field);
+}
+
 static bool compile_value(const http_server *server, const wish *w, shared_rules *out,
                           api_error *error)
 {
@@ -194,6 +202,7 @@ bool constrain_read(const exchange *ex, const json_t *body, skv_constraint *out,
     *out = (skv_constraint){0};
     if (!read_wish(body, &w, error)) return false;
     if (w.field == NULL) return true;
+    if (!check_type(&w, error)) return false;
     if (ex->server->tokens == NULL) {
         return api_fail(error, 400, w.field, "%s: the model has no tokenizer", w.field);
     }

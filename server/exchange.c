@@ -149,6 +149,11 @@ void exchange_refuse(exchange *ex, const api_error *error)
         (void)snprintf(seconds, sizeof seconds, "%.0f", ceil(error->retry_after_s * 1e3));
         (void)MHD_add_response_header(response, "retry-after-ms", seconds);
     }
+    if (response != NULL && error->status == 405) {
+        char methods[64];
+        route_methods(ex->path, methods, sizeof methods);
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, methods);
+    }
     if (response != NULL && error->status == 401) {
         (void)MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     }

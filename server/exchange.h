@@ -48,6 +48,9 @@ typedef struct server_route {
 /** The route of a path; `other_method`: the path exists for another one. */
 const server_route *route_find(const char *method, const char *path, bool *other_method);
 
+/** The methods that a path has, "GET, HEAD"; `out` has room for `room` bytes. */
+void route_methods(const char *path, char *out, size_t room);
+
 /** Fills an error. `param` may be NULL. Returns false. */
 bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

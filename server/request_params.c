@@ -299,6 +299,48 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
            check_together(api, out, error);
 }
 
+/* ["one","other",null] */
+static json_t *describe_choices(const char *choices)
+{
+    json_t *names = json_array();
+    for (size_t n = strcspn(choices, "|");; n = strcspn(choices, "|")) {
+        (void)json_array_append_new(names, json_stringn(choices, n));
+        if (choices[n] == 0) break;
+        choices += n + 1;
+    }
+    (void)json_array_append_new(names, json_null());
+    return json_pack("{s:o}", "enum", names);
+}
+
+/* null is as good as absent everywhere. */
+static json_t *describe_row(const param_row *row)
+{
+    if (row->kind == PARAM_CHOICE) return describe_choices(row->choices);
+    if (row->kind == PARAM_FLAG) return json_pack("{s:[s,s]}", "type", "boolean", "null");
+    const bool whole = row->kind == PARAM_INTEGER;
+    return json_pack("{s:[s,s], s:o, s:o}", "type", whole ? "integer" : "number", "null",
+                     row->open_min ? "exclusiveMinimum" : "minimum",
+                     whole ? json_integer((json_int_t)row->min) : json_real(row->min),
+                     row->open_max ? "exclusiveMaximum" : "maximum",
+                     whole ? json_integer((json_int_t)row->max) : json_real(row->max));
+}
+
+bool request_params_describe(param_api api, json_t *properties)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if ((rows[i].apis & (unsigned)api) == 0) continue;
+        if (json_object_set_new(properties, rows[i].name, describe_row(&rows[i])) != 0) {
+            return false;
+        }
+    }
+    for (size_t i = 0; api != PARAM_EMBEDDINGS && i < sizeof refused / sizeof refused[0]; i++) {
+        json_t *empty =
+            json_pack("{s:s, s:[n,b,s,[]]}", "description", refused[i].why, "enum", 0, "");
+        if (json_object_set_new(properties, refused[i].name, empty) != 0) return false;
+    }
+    return true;
+}
+
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error)
 {
     const json_t *model = json_body_get(body, "model");

@@ -41,6 +41,8 @@ typedef struct request_params {
 /** Reads the members of `body`, which must outlive `out`. */
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error);
+/** Adds a JSON schema for each field of the table to an object; false: no memory. */
+bool request_params_describe(param_api api, json_t *properties);
 void request_params_release(request_params *params);
 /** "model", where a request names one, has to be the one that is served. */
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error);

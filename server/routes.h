@@ -4,6 +4,9 @@
 
 #include "exchange.h"
 
+/** All of them; the last one has no path. */
+const server_route *routes_all(void);
+
 void api_models(exchange *ex);
 void api_health(exchange *ex);
 void api_metrics(exchange *ex);
@@ -14,5 +17,6 @@ void api_apply_template(exchange *ex);
 void api_completions(exchange *ex);
 void api_chat(exchange *ex);
 void api_embeddings(exchange *ex);
+void api_openapi(exchange *ex);
 
 #endif

@@ -1,0 +1,105 @@
+/*
+ * GET /openapi.json. What openapi.json says is kept by hand; the fields of requests, their bounds
+ * and what is refused come from the tables that check them, and a route that nobody has described
+ * is marked `x-undescribed` (a test looks for that).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "request_params.h"
+#include "routes.h"
+
+extern const unsigned char openapi_json[]; /* server/openapi.json */
+extern const size_t openapi_json_bytes;
+
+/* Of "x-fields" in a schema: the fields of which requests belong to its properties. */
+static const struct {
+    const char *name;
+    param_api api;
+} field_sets[] = {
+    {"completions", PARAM_COMPLETIONS}, {"chat", PARAM_CHAT}, {"embeddings", PARAM_EMBEDDINGS}};
+
+static json_t *member(json_t *object, const char *name)
+{
+    return json_object_get(object, name);
+}
+
+/* {"$ref": ...} in every operation: what all of them may answer. */
+static bool add_refusals(json_t *operation)
+{
+    json_t *responses = member(operation, "responses");
+    static const char *const classes[] = {"4XX", "5XX"};
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        json_t *ref = json_pack("{s:s}", "$ref", "#/components/responses/Refused");
+        if (json_object_set_new(responses, classes[i], ref) != 0) return false;
+    }
+    return true;
+}
+
+static bool add_route(json_t *paths, const server_route *route)
+{
+    char method[16] = "";
+    for (size_t i = 0; i + 1 < sizeof method && route->method[i] != 0; i++) {
+        method[i] = (char)(route->method[i] | 0x20); /* small letters */
+    }
+    json_t *path = member(paths, route->path);
+    if (path == NULL) {
+        path = json_object();
+        if (json_object_set_new(paths, route->path, path) != 0) return false;
+    }
+    if (member(path, method) == NULL) {
+        json_t *unknown = json_pack("{s:b, s:{}}", "x-undescribed", 1, "responses");
+        if (json_object_set_new(path, method, unknown) != 0) return false;
+    }
+    return add_refusals(member(path, method));
+}
+
+static bool add_fields(json_t *schema)
+{
+    const char *name = json_string_value(member(schema, "x-fields"));
+    if (name == NULL) return true;
+    for (size_t i = 0; i < sizeof field_sets / sizeof field_sets[0]; i++) {
+        if (strcmp(field_sets[i].name, name) != 0) continue;
+        if (!request_params_describe(field_sets[i].api, member(schema, "properties"))) return false;
+    }
+    return json_object_del(schema, "x-fields") == 0;
+}
+
+static bool complete(const http_server *server, json_t *doc)
+{
+    char version[48];
+    (void)snprintf(version, sizeof version, "%d.%d.%d", SKV_VERSION_MAJOR, SKV_VERSION_MINOR,
+                   SKV_VERSION_PATCH);
+    bool ok = json_object_set_new(member(doc, "info"), "version", json_string(version)) == 0;
+    for (const server_route *route = routes_all(); ok && route->path != NULL; route++) {
+        ok = add_route(member(doc, "paths"), route);
+    }
+    json_t *schemas = member(member(doc, "components"), "schemas"), *schema;
+    const char *name;
+    json_object_foreach(schemas, name, schema)
+    {
+        ok = ok && add_fields(schema);
+    }
+    json_t *names = json_pack("[s, n]", server->name);
+    ok = ok && json_object_set_new(member(schemas, "Model"), "enum", names) == 0;
+    if (server->keys == NULL) return ok;
+    json_t *either = json_pack("[{s:[]}, {s:[]}]", "bearer", "key");
+    return ok && json_object_set_new(doc, "security", either) == 0;
+}
+
+void api_openapi(exchange *ex)
+{
+    json_t *doc = json_loadb((const char *)openapi_json, openapi_json_bytes, 0, NULL);
+    char *text = doc != NULL && complete(ex->server, doc) ? json_dumps(doc, JSON_COMPACT) : NULL;
+    json_decref(doc);
+    if (text == NULL) {
+        api_error error;
+        (void)api_fail(&error, 503, NULL, "no memory");
+        exchange_refuse(ex, &error);
+        return;
+    }
+    out_text out = {0};
+    out_str(&out, text);
+    free(text);
+    exchange_reply_json(ex, 200, &out);
+}
