@@ -2,7 +2,8 @@
  * One step: the new rows of any number of sequences through the layers, as a plan says.
  *
  * The caller has grown the caches, so row r of a span lies at cache row n_past + r, and wants
- * the logits, or the hidden states, of some rows. Rows whose output nobody wants stop at the plan's last boundary.
+ * the logits, or the hidden states, of some rows. Rows whose output nobody wants stop at the plan's
+ * last boundary.
  */
 #ifndef SKV_MODEL_FORWARD_H
 #define SKV_MODEL_FORWARD_H
