@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def find_program(name):
-    """A program of the folder that tests/requirements.txt was installed to (SKV_TEST_VENV, or
+    """A program of the folder that tests/clients/requirements.txt was installed to (SKV_TEST_VENV, or
     build/venv), or of the path; None."""
     venv = Path(os.environ.get("SKV_TEST_VENV", ROOT / "build/venv"))
     return shutil.which(name, path=venv / "bin") or shutil.which(name)
