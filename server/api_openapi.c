@@ -12,7 +12,8 @@
 extern const unsigned char openapi_json[]; /* server/openapi.json */
 extern const size_t openapi_json_bytes;
 
-/* Of "x-fields" in a schema: the fields of which requests belong to its properties. */
+/* Of "x-fields" in a schema: the fields of which requests belong to its properties; "x-only" may
+ * name some of them. */
 static const struct {
     const char *name;
     param_api api;
@@ -24,12 +25,13 @@ static json_t *member(json_t *object, const char *name)
     return json_object_get(object, name);
 }
 
-/* {"$ref": ...} in every operation: what all of them may answer. */
+/* What every operation may answer, unless it says something else. */
 static bool add_refusals(json_t *operation)
 {
     json_t *responses = member(operation, "responses");
     static const char *const classes[] = {"4XX", "5XX"};
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        if (member(responses, classes[i]) != NULL) continue;
         json_t *ref = json_pack("{s:s}", "$ref", "#/components/responses/Refused");
         if (json_object_set_new(responses, classes[i], ref) != 0) return false;
     }
@@ -54,14 +56,37 @@ static bool add_route(json_t *paths, const server_route *route)
     return add_refusals(member(path, method));
 }
 
+static bool is_wanted(const json_t *only, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(only); i++) {
+        if (strcmp(json_string_value(json_array_get(only, i)), name) == 0) return true;
+    }
+    return only == NULL;
+}
+
+static bool add_rows(json_t *schema, param_api api)
+{
+    json_t *rows = json_object(), *row;
+    const char *name;
+    bool ok = request_params_describe(api, rows);
+    json_object_foreach(rows, name, row)
+    {
+        if (!is_wanted(member(schema, "x-only"), name)) continue;
+        ok = ok && json_object_set(member(schema, "properties"), name, row) == 0;
+    }
+    json_decref(rows);
+    return ok;
+}
+
 static bool add_fields(json_t *schema)
 {
     const char *name = json_string_value(member(schema, "x-fields"));
     if (name == NULL) return true;
     for (size_t i = 0; i < sizeof field_sets / sizeof field_sets[0]; i++) {
         if (strcmp(field_sets[i].name, name) != 0) continue;
-        if (!request_params_describe(field_sets[i].api, member(schema, "properties"))) return false;
+        if (!add_rows(schema, field_sets[i].api)) return false;
     }
+    (void)json_object_del(schema, "x-only");
     return json_object_del(schema, "x-fields") == 0;
 }
 
