@@ -102,6 +102,27 @@ size_t server_port(const http_server *server)
     return server->port;
 }
 
+static bool set_reply_format(http_server *server, char *error)
+{
+    const server_options *o = &server->options;
+    skv_reply_format *format = &server->reply_format;
+    *format = skv_reply_format_of(server->template_text, server->n_template);
+    if (o->tool_format != NULL && !skv_call_syntax_parse(o->tool_format, &format->calls)) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "tool format \"%s\": none, llama3 or hermes",
+                       o->tool_format);
+        return false;
+    }
+    const bool none = o->reasoning_format != NULL && strcmp(o->reasoning_format, "none") == 0;
+    const bool think = o->reasoning_format != NULL && strcmp(o->reasoning_format, "think") == 0;
+    if (o->reasoning_format != NULL && !none && !think) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "reasoning format \"%s\": none or think",
+                       o->reasoning_format);
+        return false;
+    }
+    format->thinks = think || (format->thinks && !none);
+    return true;
+}
+
 bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
                   const char *template_text, char *error)
 {
@@ -113,6 +134,7 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
         server->template_text = copy_text(template_text, server->n_template);
         if (server->template_text == NULL) return no_memory(error);
     }
+    if (!set_reply_format(server, error)) return false;
     if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
         return false;

@@ -9,6 +9,7 @@
 
 #include "api_keys.h"
 #include "server.h"
+#include "skv/reply.h"
 #include "skv/text.h"
 #include "skv/tools.h"
 
@@ -68,6 +69,7 @@ struct http_server {
     skv_engine_stats limits;
     char *template_text; /* owned; NULL: none */
     size_t n_template;
+    skv_reply_format reply_format; /* of the answers to it */
 };
 
 server_state server_get_state(http_server *server);
