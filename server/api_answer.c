@@ -100,6 +100,15 @@ static bool constrain_to_calls(answer *a, api_error *error)
     return ok;
 }
 
+/* Clients that have to name a length without knowing the context name a large one. */
+static void fit_context(answer *a)
+{
+    const size_t context = a->ex->server->limits.context, n = a->prompts.at[0].n_ids;
+    if (n >= context || a->params.max_tokens <= (int64_t)(context - n)) return;
+    a->params.max_tokens = (int64_t)(context - n);
+    a->fitted = true;
+}
+
 static bool read_chat(answer *a, api_error *error)
 {
     return !a->dialect->in_parts ||
@@ -136,6 +145,7 @@ static bool begin(answer *a, api_error *error)
     }
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin != NULL;
     if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
+    if (d->fits_context) fit_context(a);
     return make_choices(a, error) &&
            generation_start(&a->g, ex, &a->prompts, &a->params, d->default_tokens, error);
 }

@@ -39,6 +39,7 @@ typedef struct answer {
     uint64_t written_ns; /* when something was last written */
     size_t n_progress;   /* prompt tokens that were last told */
     size_t n_events;     /* of a stream whose events are counted */
+    bool fitted;         /* the answer may be shorter than was asked for, as the context ends */
 } answer;
 
 /* How answers are written that are no list of choices. `done` and `failed` end a stream. */
@@ -58,6 +59,7 @@ typedef struct answer_dialect {
     bool in_parts;         /* thoughts, texts and calls are told apart */
     /* The request in OpenAI's words; NULL: it is. */
     json_t *(*translate)(const exchange *ex, const json_t *asked, api_error *error);
+    bool fits_context;         /* an answer that is too long for the context ends there */
     const answer_shape *shape; /* NULL: choices, written by what follows */
     bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);

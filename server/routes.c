@@ -13,6 +13,9 @@ static const server_route routes[] = {
     {"POST", "/apply-template", api_apply_template, .needs_model = true},
     {"POST", "/v1/completions", api_completions, .needs_model = true},
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
+    {"POST", "/v1/messages", api_messages, .needs_model = true, .messages_errors = true},
+    {"POST", "/v1/messages/count_tokens", api_count_tokens, .needs_model = true,
+     .messages_errors = true},
 };
 
 const server_route *route_find(const char *method, const char *path, bool *other_method)

@@ -150,7 +150,8 @@ static void test_calls_of_hermes(void **state)
           "\n<tool_call>\n{\"arguments\": {\"x\": -1.5e3}, \"name\": \"f\"}\n</tool_call> ok \n",
           "T:Let me see.|C:get_weather|A:{}|E:|C:f|A:{\"x\": -1.5e3}|E:|T:ok \n");
     check(hermes, "<tool_call>{\"id\":7,\"name\":\"f\"}</tool_call>", "C:f|A:{}|E:");
-    /* Without its closing mark, and cut off. */
+    /* Without its closing mark, with a part of it, and cut off. */
+    check(hermes, "<tool_call>{\"name\":\"f\"}\n</tool_c", "C:f|A:{}|E:");
     check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}", "C:f|A:{\"a\":1}|E:");
     check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "C:f|A:{\"a\":");
     check(hermes, "<tool_call>{\"name\":\"f\",\"argu", "T:<tool_call>{\"name\":\"f\",\"argu");

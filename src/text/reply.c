@@ -276,6 +276,8 @@ static bool step_behind(skv_reply *r)
     const match found = match_mark(r, text + k, n - k, mark);
     if (found == MATCH_PART) return false;
     if (found == MATCH_WHOLE) r->n_done += k + strlen(mark);
+    /* A mark that was cut off is no text. */
+    if (r->last && n - k < strlen(mark) && memcmp(text + k, mark, n - k) == 0) return false;
     r->skips_blanks = true;
     r->place = hermes ? PLACE_TEXT : found == MATCH_WHOLE ? PLACE_CHOICE : PLACE_PLAIN;
     return true;
