@@ -130,10 +130,10 @@ static bool add_tools(translation *t)
 {
     const json_t *given = json_body_get(t->asked, "tools");
     if (given == NULL) return true;
+    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
     json_t *tools = json_array();
     translation_set(t, "tools", tools);
-    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
-    for (size_t i = 0; i < json_array_size(given); i++) {
+    for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
         const json_t *tool = json_array_get(given, i), *name = json_object_get(tool, "name");
         const char *type = text_of(tool, "type");
         if (type[0] != 0 && strcmp(type, "custom") != 0) {

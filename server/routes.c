@@ -13,6 +13,7 @@ static const server_route routes[] = {
     {"POST", "/apply-template", api_apply_template, .needs_model = true},
     {"POST", "/v1/completions", api_completions, .needs_model = true},
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
+    {"POST", "/v1/responses", api_responses, .needs_model = true},
     {"POST", "/v1/messages", api_messages, .needs_model = true, .messages_errors = true},
     {"POST", "/v1/messages/count_tokens", api_count_tokens, .needs_model = true,
      .messages_errors = true},

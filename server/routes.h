@@ -13,6 +13,7 @@ void api_tokenizer_info(exchange *ex);
 void api_apply_template(exchange *ex);
 void api_completions(exchange *ex);
 void api_chat(exchange *ex);
+void api_responses(exchange *ex);
 void api_messages(exchange *ex);
 void api_count_tokens(exchange *ex);
 
