@@ -146,6 +146,7 @@ static bool begin(answer *a, api_error *error)
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin != NULL;
     if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
     if (d->fits_context) fit_context(a);
+    a->params.special_text = d->in_parts && ex->server->special_marks;
     return make_choices(a, error) &&
            generation_start(&a->g, ex, &a->prompts, &a->params, d->default_tokens, error);
 }

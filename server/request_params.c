@@ -294,6 +294,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.sampling.frequency_penalty = params->frequency_penalty;
     job.sampling.seed = params->seed_given ? (uint64_t)params->seed : server_draw(ex->server);
     job.ignore_eos = params->ignore_eos;
+    job.special_text = params->special_text;
     job.stops = params->stops;
     job.n_stops = params->n_stops;
     job.stop_ids = params->stop_ids;

@@ -70,6 +70,7 @@ struct http_server {
     char *template_text; /* owned; NULL: none */
     size_t n_template;
     skv_reply_format reply_format; /* of the answers to it */
+    bool special_marks;            /* some of its marks are special tokens */
 };
 
 server_state server_get_state(http_server *server);

@@ -8,10 +8,13 @@ without it: pip install -r tests/clients/requirements.txt.
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 
-from test_server import PROGRAM, ROOT, STORIES, ServerTest
+from test_server import PROGRAM, ROOT, STORIES, Server, ServerTest
 
 try:
     import openai
@@ -284,6 +287,32 @@ class OpenedThoughtTest(ServerTest):
         message = self.server.post("/v1/chat/completions", **body)["choices"][0]["message"]
         self.assertEqual(json.loads(message["tool_calls"][0]["function"]["arguments"]), {})
         self.assertNotIn("reasoning_content", message)
+
+
+@unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")
+class SpecialMarkTest(unittest.TestCase):
+    """Some tokenizers of Hermes models have <tool_call> as a special token."""
+
+    def test_the_mark_is_seen(self):
+        source = STORIES.parent.parent / "tinystories-656k"
+        with tempfile.TemporaryDirectory() as folder:
+            for path in source.iterdir():
+                shutil.copyfile(path, Path(folder) / path.name)
+            tokenizer = json.loads((source / "tokenizer.json").read_text())
+            model = tokenizer["model"]
+            (old,) = [text for text, i in model["vocab"].items() if i == 2047]
+            del model["vocab"][old]
+            model["vocab"]["<tool_call>"] = 2047
+            joined = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+            model["merges"] = [m for m, j in zip(model["merges"], joined) if j.replace(" ", "") != old]
+            mark = dict(tokenizer["added_tokens"][0], id=2047, content="<tool_call>", normalized=False)
+            tokenizer["added_tokens"].append(mark)
+            (Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer))
+            server = Server(folder, "--ctx", 2048, "--template", TEMPLATES / f"{NAMES['hermes']}.jinja")
+            self.addCleanup(server.stop)
+            body = {"messages": HELLO, "tools": [COLOR], "logit_bias": {"2047": 100}, "max_tokens": 2}
+            answer = server.post("/v1/chat/completions", **body)
+            self.assertIn("<tool_call>", answer["choices"][0]["message"]["content"])
 
 
 @unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")

@@ -40,6 +40,9 @@ SKV_API skv_reply_format skv_reply_format_of(const char *template_text, size_t n
 /** "none", "llama3", "hermes" */
 SKV_API const char *skv_call_syntax_name(skv_call_syntax syntax);
 SKV_CHECKED bool skv_call_syntax_parse(const char *name, skv_call_syntax *out);
+/** The marks of a format, [*n]; where the tokenizer has them as special tokens, the reader needs
+ * the text of these (skv_job_params.special_text). */
+SKV_API const char *const *skv_reply_marks(skv_reply_format format, size_t *n);
 /** Whether a prompt ends inside a thought that it has opened. */
 SKV_API bool skv_reply_prompt_thinks(const char *prompt, size_t n);
 

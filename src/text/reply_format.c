@@ -44,6 +44,15 @@ skv_reply_format skv_reply_format_of(const char *template_text, size_t n)
                               contains(template_text, n, SKV_MARK_THOUGHT)};
 }
 
+const char *const *skv_reply_marks(skv_reply_format format, size_t *n)
+{
+    static const char *const marks[] = {SKV_MARK_CALL, SKV_MARK_CALLED, SKV_MARK_THINK,
+                                        SKV_MARK_THOUGHT};
+    const bool calls = format.calls == SKV_CALLS_HERMES;
+    *n = (calls ? 2u : 0) + (format.thinks ? 2u : 0);
+    return calls ? marks : marks + 2;
+}
+
 bool skv_reply_prompt_thinks(const char *prompt, size_t n)
 {
     const size_t n_mark = strlen(SKV_MARK_THINK);
