@@ -64,11 +64,10 @@ static bool open_parts(answer *a, reply_parts *parts)
                                  .one_call = !a->tools.parallel,
                                  .names = a->tools.names,
                                  .n_names = a->tools.n};
-    const bool may_be_inside = a->g.job.constraint.begin == NULL || tool_request_forces(&a->tools);
     if (a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE) {
         options.format.calls = SKV_CALLS_NONE;
     }
-    options.in_thought = may_be_inside && begins_in_thought(a);
+    options.in_thought = !a->has_format && begins_in_thought(a);
     return reply_parts_open(parts, a->ex, &options, a->params.stream);
 }
 
@@ -87,12 +86,15 @@ static bool make_choices(answer *a, api_error *error)
     return true;
 }
 
-/* The grammar of an answer that has to call functions. */
+/* The grammar of an answer whose calls follow one. Another format leaves no room for calls that
+ * nobody demands. */
 static bool constrain_to_calls(answer *a, api_error *error)
 {
     char *text = NULL;
     size_t n = 0;
-    if (!tool_request_forces(&a->tools)) return true;
+    a->has_format = a->g.job.constraint.begin != NULL;
+    if (!tool_request_constrains(&a->tools)) return true;
+    if (a->has_format && !tool_request_forces(&a->tools)) return true;
     const bool ok =
         tool_request_grammar(a->ex, &a->tools, begins_in_thought(a), &text, &n, error) &&
         constrain_calls(a->ex, text, n, &a->g.job.constraint, error);

@@ -30,6 +30,7 @@ typedef struct answer {
     json_t *body;  /* owned: as OpenAI's chats and completions say it */
     json_t *asked; /* owned: what another dialect was asked; NULL: the same as body */
     tool_request tools;
+    bool has_format; /* the answer follows a response_format or the like */
     request_params params;
     prompt_list prompts;
     generation g;

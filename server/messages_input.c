@@ -144,8 +144,7 @@ static bool add_tools(translation *t)
         if (!json_is_string(name)) {
             return api_fail(t->error, 400, "tools", "tools[%zu].name: not a text", i);
         }
-        json_t *one = translation_function(name, json_body_get(tool, "description"),
-                                           json_body_get(tool, "input_schema"));
+        json_t *one = translation_function(tool, "input_schema");
         if (one == NULL || json_array_append_new(tools, one) != 0) t->failed = true;
     }
     return true;

@@ -149,8 +149,7 @@ static bool add_tools(translation *t)
                             "tools[%zu].type: \"%.40s\": only functions with a name are served", i,
                             text_of(tool, "type"));
         }
-        json_t *one = translation_function(name, json_body_get(tool, "description"),
-                                           json_body_get(tool, "parameters"));
+        json_t *one = translation_function(tool, "parameters");
         if (one == NULL || json_array_append_new(tools, one) != 0) t->failed = true;
     }
     return true;

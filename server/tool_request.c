@@ -65,7 +65,12 @@ static bool read_tools(const exchange *ex, const json_t *given, tool_request *ou
     if (out->tools == NULL || out->names == NULL) return api_fail(error, 503, NULL, "no memory");
     for (size_t i = 0; i < out->n; i++) {
         json_t *tool = json_array_get(out->tools, i);
-        if (!check_tool(ex, tool, i, error)) return false;
+        bool strict = false;
+        if (!check_tool(ex, tool, i, error) ||
+            !json_body_flag(json_object_get(tool, "function"), "strict", &strict, error)) {
+            return false;
+        }
+        out->strict = out->strict || strict;
         out->names[i] =
             json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
         for (size_t j = 0; j < i; j++) {
@@ -149,6 +154,11 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
     if (!tool_request_read(ex, body, &request, error)) return false;
     bool ok = true;
     if (request.n > 0 && request.choice != TOOL_CHOICE_NONE) {
+        /* That is for us, not for the model. */
+        for (size_t i = 0; i < request.n; i++) {
+            (void)json_object_del(json_object_get(json_array_get(request.tools, i), "function"),
+                                  "strict");
+        }
         ok = json_object_set(vars, "tools", request.tools) == 0 ||
              api_fail(error, 503, NULL, "no memory");
     }
@@ -217,6 +227,21 @@ bool tool_request_forces(const tool_request *request)
     return request->choice == TOOL_CHOICE_REQUIRED || request->choice == TOOL_CHOICE_NAMED;
 }
 
+bool tool_request_constrains(const tool_request *request)
+{
+    const bool may_call = request->n > 0 && request->choice != TOOL_CHOICE_NONE;
+    return tool_request_forces(request) || (may_call && request->strict);
+}
+
+/* What a function's arguments have to follow: its schema where a call is demanded or the function
+ * is strict. NULL: any object. */
+static json_t *schema_of(const tool_request *request, const json_t *function)
+{
+    const bool follows =
+        tool_request_forces(request) || json_is_true(json_object_get(function, "strict"));
+    return follows ? json_object_get(function, "parameters") : NULL;
+}
+
 static json_t *list_functions(const tool_request *request)
 {
     json_t *functions = json_array();
@@ -224,8 +249,8 @@ static json_t *list_functions(const tool_request *request)
     for (size_t i = 0; i < request->n; i++) {
         if (named && i != request->i_named) continue;
         const json_t *function = json_object_get(json_array_get(request->tools, i), "function");
-        json_t *one = json_pack("{s:O,s:O}", "name", json_object_get(function, "name"),
-                                "parameters", json_object_get(function, "parameters"));
+        json_t *one = json_pack("{s:O,s:O*}", "name", json_object_get(function, "name"),
+                                "parameters", schema_of(request, function));
         if (json_array_append_new(functions, one) == 0) continue;
         json_decref(functions);
         return NULL;
@@ -245,6 +270,7 @@ bool tool_request_grammar(const exchange *ex, const tool_request *request, bool 
                                    .in_thought = in_thought,
                                    .tools_json = json,
                                    .n_tools_json = strlen(json),
+                                   .may_talk = !tool_request_forces(request),
                                    .max_calls = one ? 1 : SKV_REPLY_CALLS_MAX};
     skv_error err;
     const skv_status status = skv_reply_grammar(&rules, text, n, &err);

@@ -23,6 +23,7 @@ typedef struct tool_request {
     tool_choice choice;
     size_t i_named; /* of NAMED */
     bool parallel;  /* several calls in one answer */
+    bool strict;    /* some function's arguments have to follow its schema */
 } tool_request;
 
 /** Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat's body. */
@@ -36,6 +37,8 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 
 /** Whether the answer has to be calls. */
 bool tool_request_forces(const tool_request *request);
+/** Whether calls have to follow a grammar, forced or not. */
+bool tool_request_constrains(const tool_request *request);
 /** The grammar (SKV_GRAMMAR_PARTS) of such an answer, to be freed with skv_text_free. */
 bool tool_request_grammar(const exchange *ex, const tool_request *request, bool in_thought,
                           char **text, size_t *n, api_error *error);

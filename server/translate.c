@@ -150,17 +150,22 @@ void translation_think(translation *t, bool think)
     translation_set(t, "chat_template_kwargs", kwargs);
 }
 
-json_t *translation_function(const json_t *name, const json_t *description, const json_t *schema)
+json_t *translation_function(const json_t *tool, const char *schema)
 {
-    json_t *function = json_object(), *tool = json_object();
-    int failed = json_object_set_new(function, "name", share(name));
-    if (description != NULL)
-        failed |= json_object_set_new(function, "description", share(description));
-    if (schema != NULL) failed |= json_object_set_new(function, "parameters", share(schema));
-    failed |= json_object_set_new(tool, "type", json_string("function"));
-    failed |= json_object_set_new(tool, "function", function);
-    if (failed == 0) return tool;
-    json_decref(tool);
+    const char *const names[][2] = {{"name", "name"},
+                                    {"description", "description"},
+                                    {"strict", "strict"},
+                                    {"parameters", schema}};
+    json_t *function = json_object(), *out = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const json_t *value = json_body_get(tool, names[i][1]);
+        if (value != NULL) failed |= json_object_set_new(function, names[i][0], share(value));
+    }
+    failed |= json_object_set_new(out, "type", json_string("function"));
+    failed |= json_object_set_new(out, "function", function);
+    if (failed == 0) return out;
+    json_decref(out);
     return NULL;
 }
 

@@ -38,8 +38,9 @@ void translation_call(translation *t, const json_t *id, const json_t *name,
 void translation_result(translation *t, const json_t *id);
 /** Tells a template whether to think, unless the client has said so itself. */
 void translation_think(translation *t, bool think);
-/** {"type":"function","function":{...}} with shared values; any may be NULL but the name. */
-json_t *translation_function(const json_t *name, const json_t *description, const json_t *schema);
+/** {"type":"function","function":{...}} with the values of a tool, whose parameters are called
+ * `schema` there. */
+json_t *translation_function(const json_t *tool, const char *schema);
 
 /** Refuses a field that is given and not empty. */
 bool translation_refuse(const translation *t, const char *name, const char *why);

@@ -357,10 +357,12 @@ static bool accepts(const skv_grammar *g, const char *text)
     return ok;
 }
 
-static skv_grammar *grammar_of(skv_call_syntax calls, bool in_thought, size_t max_calls)
+static skv_grammar *grammar_like(skv_call_syntax calls, bool in_thought, bool may_talk,
+                                 size_t max_calls)
 {
     const skv_reply_rules rules = {.format = {calls, false},
                                    .in_thought = in_thought,
+                                   .may_talk = may_talk,
                                    .tools_json = tools,
                                    .n_tools_json = sizeof tools - 1,
                                    .max_calls = max_calls};
@@ -374,6 +376,43 @@ static skv_grammar *grammar_of(skv_call_syntax calls, bool in_thought, size_t ma
     }
     skv_text_free(text);
     return g;
+}
+
+static skv_grammar *grammar_of(skv_call_syntax calls, bool in_thought, size_t max_calls)
+{
+    return grammar_like(calls, in_thought, false, max_calls);
+}
+
+/* Text is free, but a call that is begun is whole and follows its schema. */
+static void test_grammars_of_talk(void **state)
+{
+    (void)state;
+    static const char call[] =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 2}}\n</tool_call>";
+    char text[400];
+    skv_grammar *g = grammar_like(SKV_CALLS_HERMES, true, true, 2);
+    for (size_t n_calls = 0; n_calls < 4; n_calls++) {
+        size_t n = (size_t)snprintf(text, sizeof text, "<<to \xc3\xa4 <tool_cal\n");
+        for (size_t i = 0; i < n_calls; i++) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s and <", call);
+        }
+        assert_int_equal(accepts(g, text), n_calls <= 2);
+    }
+    assert_true(accepts(g, ""));
+    assert_true(accepts(g, call));
+    assert_true(!accepts(g, "<tool_call>"));
+    assert_true(!accepts(g, "x<<tool_call>\n{\"name\": \"g\"}\n</tool_call>"));
+    assert_true(!accepts(g, "<tool_call>{\"name\": \"f\"}</tool_call>"));
+    skv_grammar_free(g);
+    g = grammar_like(SKV_CALLS_LLAMA3, false, true, 1);
+    assert_true(accepts(g, ""));
+    assert_true(accepts(g, "{\"nam"));
+    assert_true(accepts(g, "{\"age\": 3}"));
+    assert_true(accepts(g, "Hello {\"name\": \"g\"}"));
+    assert_true(accepts(g, "{\"name\": \"f\", \"parameters\": {\"n\": 1}}"));
+    assert_true(!accepts(g, "{\"name\": \"g\"}"));
+    assert_true(!accepts(g, "{\"name\": \"f\", \"parameters\": {\"n\": 7}}"));
+    skv_grammar_free(g);
 }
 
 static void test_grammars_of_calls(void **state)
@@ -428,10 +467,14 @@ static void test_parts(void **state)
     assert_true(!accepts(g, "ac,c,c,cdd"));
     assert_true(!accepts(g, "ad"));
     skv_grammar_free(g);
-    refuses("{}", "any, schema or repeat");
+    refuses("{}", "any, schema, repeat");
     refuses("[3]", "neither");
     refuses("{\"any\":[]}", "any");
     refuses("{\"any\":3}", "any");
+    refuses("{\"until\":\"\"}", "mark");
+    refuses("{\"without\":\"aba\"}", "mark");
+    refuses("{\"unlike\":\"\xc3\xa4\"}", "mark");
+    refuses("{\"until\":3}", "mark");
     refuses("{\"repeat\":\"a\",\"min\":1}", "max");
     refuses("{\"repeat\":\"a\",\"min\":2,\"max\":1}", "min");
     refuses("[{\"schema\":{\"not\":{}}}]", "not");
@@ -480,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_formats_of_templates),
         cmocka_unit_test(test_names_of_formats),
         cmocka_unit_test(test_grammars_of_calls),
+        cmocka_unit_test(test_grammars_of_talk),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_without_memory),
     };

@@ -161,6 +161,18 @@ class ToolsTest(ServerTest):
                 self.assertEqual(none["message"]["content"], text)
                 self.assertEqual(none["finish_reason"], "stop")
 
+    def test_strict_without_force(self):
+        strict = {"type": "function", "function": {**COLOR["function"], "strict": True}}
+        answer = self.chat(tools=[strict, STOP], max_tokens=20, seed=4)["choices"][0]
+        self.assertEqual(answer["finish_reason"], "length")
+        self.assertTrue(answer["message"]["content"])
+        odd = {"name": "x", "strict": True, "parameters": {"type": "object", "patternProperties": {}}}
+        for strict, status in ((True, 400), (False, 200)):
+            tool = {"type": "function", "function": {**odd, "description": "x", "strict": strict}}
+            body = {"messages": HELLO, "tools": [tool], "max_tokens": 1}
+            got, _, answer = self.server.ask("POST", "/v1/chat/completions", body)
+            self.assertEqual(got, status, answer)
+
     def test_cut_off_call(self):
         named = {"type": "function", "function": {"name": "set_color"}}
         answer = self.chat(tool_choice=named, max_tokens=3)["choices"][0]

@@ -96,11 +96,11 @@ typedef struct skv_reply_rules {
     bool in_thought;        /* the prompt has opened a thought: the answer closes it first */
     const char *tools_json; /* an array of {"name":..., "parameters": a JSON schema} */
     size_t n_tools_json;
+    bool may_talk;    /* the answer may be text too; a call that it begins is a whole one */
     size_t max_calls; /* at least one is made; 1..SKV_REPLY_CALLS_MAX. LLAMA3 has one */
 } skv_reply_rules;
 
-/** A grammar (SKV_GRAMMAR_PARTS) of answers that are calls and nothing else, to be freed with
- * skv_text_free. */
+/** A grammar (SKV_GRAMMAR_PARTS) of answers that are calls, to be freed with skv_text_free. */
 SKV_CHECKED skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *n,
                                          skv_error *err);
 

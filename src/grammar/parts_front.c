@@ -7,13 +7,18 @@
  *     {"any": [part, ...]}                                one of these
  *     {"schema": {...}}                                   a JSON value
  *     {"repeat": part, "min": m, "max": n, "between": part}
+ *     {"until": "mark"}                                   any text that ends with its first mark
+ *     {"without": "mark"}                                 any text without the mark
+ *     {"unlike": "text"}                                  any text that does not begin with it
+ *
+ * A mark is ASCII, and its first character comes in it once.
  */
 #include <string.h>
 
 #include "format/json_doc.h"
 #include "grammar/grammar_impl.h"
 
-enum { PARTS_DEPTH_MAX = 32, REPEATS_MAX = 1000 };
+enum { PARTS_DEPTH_MAX = 32, REPEATS_MAX = 1000, MARK_MAX = 64 };
 
 typedef struct parts {
     skv_expr_pool *pool;
@@ -92,13 +97,94 @@ static skv_status read_repeat(parts *p, const json_t *object, skv_expr *out)
     return SKV_OK;
 }
 
+/* Any character but these two. */
+static skv_expr any_but(skv_expr_pool *pool, char a, char b)
+{
+    skv_code_set set = {0};
+    skv_code_set_add(&set, (uint32_t)a, (uint32_t)a);
+    skv_code_set_add(&set, (uint32_t)b, (uint32_t)b);
+    skv_code_set_tidy(&set);
+    skv_code_set_invert(&set);
+    const skv_expr expr = skv_expr_set(pool, &set);
+    skv_code_set_release(&set);
+    return expr;
+}
+
+static skv_status check_mark(const parts *p, const json_t *mark)
+{
+    const char *text = json_string_value(mark);
+    const size_t n = json_string_length(mark);
+    bool ok = n > 0 && n <= MARK_MAX && memchr(text + 1, text[0], n - 1) == NULL;
+    for (size_t i = 0; ok && i < n; i++) ok = (unsigned char)text[i] < 0x80;
+    SKV_REQUIRE(ok, p->err, SKV_FORMAT,
+                "parts: a mark that is no ASCII of 1 to %d bytes, or whose "
+                "first character comes again",
+                MARK_MAX);
+    return SKV_OK;
+}
+
+/*
+ * A search for the mark: rule i stands where its first i characters have just been read. Since the
+ * first one comes once, a character that does not fit leads to rule 0 or 1.
+ */
+static skv_status read_search(const parts *p, const json_t *mark, bool until, skv_expr *out)
+{
+    uint32_t rules[MARK_MAX] = {0};
+    skv_expr_pool *pool = p->pool;
+    SKV_TRY(check_mark(p, mark));
+    const char *text = json_string_value(mark);
+    const size_t n = json_string_length(mark);
+    for (size_t i = 0; i < n; i++) rules[i] = skv_rule_declare(pool, "search", 6);
+    for (size_t i = 0; i < n; i++) {
+        skv_expr_list ways = {.pool = pool};
+        const skv_expr other = any_but(pool, text[0], text[i]);
+        skv_expr_list_add(&ways, skv_expr_seq2(pool, other, skv_expr_call(pool, rules[0])));
+        if (i > 0) {
+            const skv_expr again = n > 1 ? skv_expr_call(pool, rules[1]) : SKV_EXPR_NEVER;
+            skv_expr_list_add(&ways, skv_expr_seq2(pool, skv_expr_bytes(pool, text, 1), again));
+        }
+        const skv_expr next = i + 1 < n ? skv_expr_call(pool, rules[i + 1])
+                              : until   ? SKV_EXPR_EMPTY
+                                        : SKV_EXPR_NEVER;
+        skv_expr_list_add(&ways, skv_expr_seq2(pool, skv_expr_bytes(pool, text + i, 1), next));
+        if (!until) skv_expr_list_add(&ways, SKV_EXPR_EMPTY);
+        skv_rule_define(pool, rules[i], skv_expr_list_alt(&ways));
+    }
+    *out = skv_expr_call(pool, rules[0]);
+    return SKV_OK;
+}
+
+static skv_status read_unlike(const parts *p, const json_t *mark, skv_expr *out)
+{
+    skv_expr_pool *pool = p->pool;
+    SKV_TRY(check_mark(p, mark));
+    const char *text = json_string_value(mark);
+    const skv_expr any =
+        skv_expr_repeat(pool, skv_expr_range(pool, 0, SKV_CODE_MAX), 0, SKV_REPEAT_MANY);
+    skv_expr rest = SKV_EXPR_NEVER;
+    for (size_t i = json_string_length(mark); i-- > 0;) {
+        const skv_expr ways[] = {SKV_EXPR_EMPTY,
+                                 skv_expr_seq2(pool, any_but(pool, text[i], text[i]), any),
+                                 skv_expr_seq2(pool, skv_expr_bytes(pool, text + i, 1), rest)};
+        rest = skv_expr_alt(pool, ways, 3);
+    }
+    *out = rest;
+    return SKV_OK;
+}
+
 static skv_status read_object(parts *p, const json_t *part, skv_expr *out)
 {
     const json_t *any = json_object_get(part, "any"), *schema = json_object_get(part, "schema");
     if (any != NULL) return read_list(p, any, true, out);
     if (schema != NULL) return read_schema(p, schema, out);
     if (json_object_get(part, "repeat") != NULL) return read_repeat(p, part, out);
-    return skv_fail(p->err, SKV_FORMAT, "parts: an object without any, schema or repeat");
+    const json_t *until = json_object_get(part, "until"), *mark = json_object_get(part, "without");
+    if (until != NULL || mark != NULL) {
+        return read_search(p, until != NULL ? until : mark, until != NULL, out);
+    }
+    const json_t *unlike = json_object_get(part, "unlike");
+    if (unlike != NULL) return read_unlike(p, unlike, out);
+    return skv_fail(p->err, SKV_FORMAT, "parts: an object without any, schema, repeat, ...");
 }
 
 static skv_status read_part(parts *p, const json_t *part, skv_expr *out)

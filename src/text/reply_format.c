@@ -110,27 +110,66 @@ static skv_status add_call(skv_buf *out, skv_call_syntax syntax, const json_t *t
     return SKV_OK;
 }
 
-/* Several calls stand in lines of their own. */
-static skv_status write_grammar(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
-                                skv_error *err)
+/* {"any":[call, ...]} */
+static skv_status add_any(skv_buf *out, skv_call_syntax syntax, json_t *tools, skv_error *err)
 {
-    const bool marks = rules->format.calls == SKV_CALLS_HERMES;
     json_t *tool;
     size_t i;
-    skv_buf_byte(out, '[');
-    if (rules->in_thought) add_text(out, SKV_MARK_THOUGHT "\n\n");
-    skv_buf_printf(out, "%s{\"repeat\":[", rules->in_thought ? "," : "");
-    if (marks) add_text(out, SKV_MARK_CALL "\n");
-    skv_buf_text(out, marks ? ",{\"any\":[" : "{\"any\":[");
+    skv_buf_text(out, "{\"any\":[");
     json_array_foreach(tools, i, tool)
     {
         if (i > 0) skv_buf_byte(out, ',');
-        SKV_TRY(add_call(out, rules->format.calls, tool, err));
+        SKV_TRY(add_call(out, syntax, tool, err));
     }
-    skv_buf_text(out, marks ? "]}," : "]}");
-    if (marks) add_text(out, "\n" SKV_MARK_CALLED);
-    skv_buf_printf(out, "],\"min\":1,\"max\":%zu,\"between\":\"\\n\"}]",
-                   marks ? rules->max_calls : 1);
+    skv_buf_text(out, "]}");
+    return SKV_OK;
+}
+
+/* Calls in lines of their own; or text in which whole calls stand. */
+static skv_status add_hermes(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
+                             skv_error *err)
+{
+    skv_buf_text(out, "{\"repeat\":[");
+    if (rules->may_talk) {
+        skv_buf_text(out, "{\"until\":\"" SKV_MARK_CALL "\"},\"\\n\"");
+    } else {
+        add_text(out, SKV_MARK_CALL "\n");
+    }
+    skv_buf_byte(out, ',');
+    SKV_TRY(add_any(out, rules->format.calls, tools, err));
+    skv_buf_byte(out, ',');
+    add_text(out, "\n" SKV_MARK_CALLED);
+    skv_buf_printf(out, "],\"min\":%d,\"max\":%zu,\"between\":\"%s\"}", rules->may_talk ? 0 : 1,
+                   rules->max_calls, rules->may_talk ? "" : "\\n");
+    if (rules->may_talk) skv_buf_text(out, ",{\"without\":\"" SKV_MARK_CALL "\"}");
+    return SKV_OK;
+}
+
+/* One call, or a text that is none. */
+static skv_status add_llama3(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
+                             skv_error *err)
+{
+    skv_buf_text(out, "{\"any\":[");
+    SKV_TRY(add_any(out, rules->format.calls, tools, err));
+    if (rules->may_talk) skv_buf_text(out, ",{\"unlike\":\"{\\\"name\\\": \"}");
+    skv_buf_text(out, "]}");
+    return SKV_OK;
+}
+
+static skv_status write_grammar(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
+                                skv_error *err)
+{
+    skv_buf_byte(out, '[');
+    if (rules->in_thought && !rules->may_talk) {
+        add_text(out, SKV_MARK_THOUGHT "\n\n");
+        skv_buf_byte(out, ',');
+    }
+    if (rules->format.calls == SKV_CALLS_HERMES) {
+        SKV_TRY(add_hermes(out, rules, tools, err));
+    } else {
+        SKV_TRY(add_llama3(out, rules, tools, err));
+    }
+    skv_buf_byte(out, ']');
     SKV_REQUIRE(!out->failed, err, SKV_RANGE, "tools: schemas of more than %zu bytes, or no memory",
                 SKV_GRAMMAR_TEXT_MAX);
     return SKV_OK;
