@@ -477,6 +477,8 @@ static void test_parts(void **state)
     refuses("{\"until\":3}", "mark");
     refuses("{\"repeat\":\"a\",\"min\":1}", "max");
     refuses("{\"repeat\":\"a\",\"min\":2,\"max\":1}", "min");
+    refuses("{\"repeat\":\"a\",\"min\":2,\"max\":65}", "64");
+    refuses("{\"repeat\":{\"repeat\":\"a\",\"min\":1,\"max\":2},\"min\":1,\"max\":2}", "inside");
     refuses("[{\"schema\":{\"not\":{}}}]", "not");
     refuses("[{\"schema\":3}]", "schema");
     char deep[200];

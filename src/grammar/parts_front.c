@@ -18,11 +18,12 @@
 #include "format/json_doc.h"
 #include "grammar/grammar_impl.h"
 
-enum { PARTS_DEPTH_MAX = 32, REPEATS_MAX = 1000, MARK_MAX = 64 };
+enum { PARTS_DEPTH_MAX = 32, REPEATS_MAX = 64, MARK_MAX = 64 };
 
 typedef struct parts {
     skv_expr_pool *pool;
     size_t depth;
+    bool repeats; /* inside a repetition, which cannot have another: their ways multiply */
     skv_error *err;
 } parts;
 
@@ -85,9 +86,12 @@ static skv_status read_repeat(parts *p, const json_t *object, skv_expr *out)
     SKV_TRY(read_count(p, object, "max", &max));
     SKV_REQUIRE(min <= max && max > 0, p->err, SKV_FORMAT,
                 "parts: \"min\" is above \"max\", or that is 0");
+    SKV_REQUIRE(!p->repeats, p->err, SKV_UNSUPPORTED, "parts: \"repeat\" inside \"repeat\"");
+    p->repeats = true;
     const uint32_t rule = skv_rule_declare(p->pool, "repeat", 6);
     SKV_TRY(read_part(p, json_object_get(object, "repeat"), &part));
     if (separator != NULL) SKV_TRY(read_part(p, separator, &between));
+    p->repeats = false;
     skv_rule_define(p->pool, rule, part);
     const skv_expr one = skv_expr_call(p->pool, rule);
     const skv_expr next = skv_expr_seq2(p->pool, between, one);
