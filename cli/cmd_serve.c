@@ -30,6 +30,12 @@ static void name_of_path(const char *path, char *out, size_t room)
     (void)snprintf(out, room, "%.*s", (int)(n - start), path + start);
 }
 
+/* "auto" is what the server does by itself. */
+static const char *unless_auto(const char *given)
+{
+    return given != NULL && strcmp(given, "auto") != 0 ? given : NULL;
+}
+
 static server_options make_options(const cli_options *o, const char *name)
 {
     server_options out = server_options_default();
@@ -40,6 +46,8 @@ static server_options make_options(const cli_options *o, const char *name)
     out.request_log = o->request_log;
     set_number(&out.requests_a_minute, o->requests_a_minute);
     set_number(&out.tokens_a_minute, o->tokens_a_minute);
+    out.tool_format = unless_auto(o->tool_format);
+    out.reasoning_format = unless_auto(o->reasoning_format);
     set_size(&out.port, o->port);
     set_size(&out.connections, o->connections);
     set_size(&out.connections_per_ip, o->connections_per_ip);

@@ -95,7 +95,8 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *host, *key_file, *served_name, *request_log; /* NULL: not given */
+    const char *host, *key_file, *served_name, *request_log, *tool_format,
+        *reasoning_format; /* NULL: not given */
     size_t port, kv_tokens, max_running, max_queued, max_queued_tokens, connections,
         connections_per_ip, body_mib; /* CLI_NOT_GIVEN: the server's default */
     double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,

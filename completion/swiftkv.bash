@@ -9,7 +9,7 @@ _swiftkv_options() {
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
-    local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --kv-tokens --step-ms --max-running
+    local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --tool-format --reasoning-format --kv-tokens --step-ms --max-running
         --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --no-teacher --connections
         --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
         --shutdown-timeout --watchdog'
@@ -49,6 +49,8 @@ _swiftkv() {
         --kv) values='f32 bf16 fp8 int8' ;;
         --prefill) values='full swiftkv swiftkv-full teacher' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
+        --tool-format) values='auto none llama3 hermes' ;;
+        --reasoning-format) values='auto none think' ;;
         --init) values='copy ridge' ;;
         --ridge-to) values='copy zero' ;;
         --loss) values='kl lm' ;;

@@ -25,13 +25,65 @@ static void write_logprobs(const answer *a, out_text *out, const api_choice *c)
     out->failed = out->failed || c->tokens.failed;
 }
 
+/* A call, or what is new of it: {"index":0,"id":...,"type":"function","function":{...}} */
+static void write_call(out_text *out, reply_part *part, size_t i_call, bool chunk)
+{
+    out_str(out, "{");
+    if (chunk) out_format(out, "\"index\":%zu,", i_call);
+    if (!part->begun) out_format(out, "\"id\":\"call_%s\",\"type\":\"function\",", part->id);
+    out_str(out, "\"function\":{");
+    if (!part->begun) {
+        out_str(out, "\"name\":");
+        out_json(out, part->name.data, part->name.n);
+        out_str(out, ",");
+    }
+    out_str(out, "\"arguments\":");
+    out_json(out, part->text.data + part->n_told, part->text.n - part->n_told);
+    out_str(out, "}}");
+    out->failed = out->failed || part->text.failed || part->name.failed;
+    part->begun = true;
+    part->n_told = part->text.n;
+}
+
+/* "tool_calls":[...] with what is new, `before` in front; false: nothing is. */
+static bool write_calls(out_text *out, reply_parts *parts, const char *before, bool chunk)
+{
+    size_t i_call = 0;
+    bool any = false;
+    for (size_t i = 0; i < parts->n; i++) {
+        reply_part *part = &parts->at[i];
+        if (part->kind != PART_CALL) continue;
+        if (!part->begun || part->n_told < part->text.n) {
+            out_str(out, any ? "," : before);
+            if (!any) out_str(out, "\"tool_calls\":[");
+            write_call(out, part, i_call, chunk);
+            any = true;
+        }
+        i_call++;
+    }
+    if (any) out_str(out, "]");
+    return any;
+}
+
+static bool has_calls(const reply_parts *parts)
+{
+    for (size_t i = 0; i < parts->n; i++) {
+        if (parts->at[i].kind == PART_CALL) return true;
+    }
+    return false;
+}
+
 static void write_choice(answer *a, out_text *out, size_t i)
 {
-    const api_choice *c = &a->choices[i];
-    out_format(out, "{\"index\":%zu,\"message\":{\"role\":\"assistant\",\"content\":", i);
-    out_json(out, c->text.data, c->text.n);
-    out->failed = out->failed || c->text.failed;
-    out_str(out, ",\"refusal\":null}");
+    api_choice *c = &a->choices[i];
+    out_format(out, "{\"index\":%zu,\"message\":{\"role\":\"assistant\",", i);
+    if (!reply_parts_write(&c->parts, PART_TEXT, "\"content\":", out)) {
+        out_str(out, has_calls(&c->parts) ? "\"content\":null" : "\"content\":\"\"");
+    }
+    out_str(out, ",\"refusal\":null");
+    (void)reply_parts_write(&c->parts, PART_THOUGHT, ",\"reasoning_content\":", out);
+    (void)write_calls(out, &c->parts, ",", false);
+    out_str(out, "}");
     write_logprobs(a, out, c);
     answer_write_finish(out, c);
     out_str(out, "}");
@@ -40,13 +92,20 @@ static void write_choice(answer *a, out_text *out, size_t i)
 /* The role comes with the first token: clients take the first event for it. */
 static void write_chunk_choice(answer *a, out_text *out, size_t i)
 {
-    const api_choice *c = &a->choices[i];
+    api_choice *c = &a->choices[i];
     out_format(out, "{\"index\":%zu,\"delta\":{", i);
+    const char *comma = c->begun ? "" : ",";
     if (!c->begun) out_str(out, "\"role\":\"assistant\",");
-    if (!c->begun || c->text.n > 0) {
-        out_str(out, "\"content\":");
-        out_json(out, c->text.data, c->text.n);
+    if (reply_parts_write(&c->parts, PART_TEXT, "\"content\":", out)) {
+        comma = ",";
+    } else if (!c->begun) {
+        out_str(out, c->parts.n > 0 ? "\"content\":null" : "\"content\":\"\"");
     }
+    const bool first = comma[0] == 0;
+    const char *thought = first ? "\"reasoning_content\":" : ",\"reasoning_content\":";
+    if (reply_parts_write(&c->parts, PART_THOUGHT, thought, out)) comma = ",";
+    (void)write_calls(out, &c->parts, comma, true);
+    if (c->parts.n > 0) c->parts.i_told = c->parts.n - 1;
     out_str(out, "}");
     write_logprobs(a, out, c);
     answer_write_finish(out, c);
@@ -60,6 +119,7 @@ void api_chat(exchange *ex)
                                            .object = "chat.completion",
                                            .chunk_object = "chat.completion.chunk",
                                            .default_tokens = SIZE_MAX,
+                                           .in_parts = true,
                                            .read_prompts = read_prompts,
                                            .add_logprob = add_logprob,
                                            .write_choice = write_choice,

@@ -196,19 +196,18 @@ static bool compile_value(const http_server *server, const wish *w, shared_rules
     return ok;
 }
 
-bool constrain_read(const exchange *ex, const json_t *body, skv_constraint *out, api_error *error)
+/* Makes the constraint of a wish. */
+static bool follow(const exchange *ex, const wish *w, const char *text, size_t n,
+                   skv_constraint *out, api_error *error)
 {
-    wish w;
-    *out = (skv_constraint){0};
-    if (!read_wish(body, &w, error)) return false;
-    if (w.field == NULL) return true;
-    if (!check_type(&w, error)) return false;
     if (ex->server->tokens == NULL) {
-        return api_fail(error, 400, w.field, "%s: the model has no tokenizer", w.field);
+        return api_fail(error, 400, w->field, "%s: the model has no tokenizer", w->field);
     }
     shared_rules *shared = calloc(1, sizeof *shared);
-    if (shared == NULL) return api_fail(error, 503, w.field, "no memory");
-    if (!compile_value(ex->server, &w, shared, error)) {
+    if (shared == NULL) return api_fail(error, 503, w->field, "no memory");
+    const bool ok = text != NULL ? compile(ex->server, w, text, n, shared, error)
+                                 : compile_value(ex->server, w, shared, error);
+    if (!ok) {
         release_rules(shared);
         return false;
     }
@@ -219,6 +218,23 @@ bool constrain_read(const exchange *ex, const json_t *body, skv_constraint *out,
                             .end = end_rules,
                             .release = release_rules};
     return true;
+}
+
+bool constrain_read(const exchange *ex, const json_t *body, skv_constraint *out, api_error *error)
+{
+    wish w;
+    *out = (skv_constraint){0};
+    if (!read_wish(body, &w, error)) return false;
+    return w.field == NULL || (check_type(&w, error) && follow(ex, &w, NULL, 0, out, error));
+}
+
+bool constrain_calls(const exchange *ex, const char *text, size_t n, skv_constraint *out,
+                     api_error *error)
+{
+    const wish w = {.field = "tools", .kind = SKV_GRAMMAR_PARTS};
+    if (out->begin == NULL) return follow(ex, &w, text, n, out, error);
+    return api_fail(error, 400, "tool_choice",
+                    "tool_choice: calls are demanded, so the answer cannot follow another format");
 }
 
 void constrain_release(skv_constraint *constraint)

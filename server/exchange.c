@@ -59,6 +59,23 @@ void api_error_write(out_text *out, const api_error *error)
     out_str(out, "}}");
 }
 
+static const char *messages_type_of(int status)
+{
+    switch (status) {
+    case 413: return "request_too_large";
+    case 503: return "overloaded_error";
+    default: return status >= 500 ? "api_error" : type_of(status);
+    }
+}
+
+void api_error_write_messages(out_text *out, const api_error *error, const char *request_id)
+{
+    out_format(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+               messages_type_of(error->status));
+    out_json_str(out, error->message);
+    out_format(out, "},\"request_id\":\"%s\"}", request_id);
+}
+
 /* The names that clients of OpenAI's interface read. */
 static void add_rate_header(struct MHD_Response *response, const char *what, const rate_left *left)
 {
@@ -136,7 +153,11 @@ void exchange_reply_json(exchange *ex, int status, out_text *text)
 void exchange_refuse(exchange *ex, const api_error *error)
 {
     out_text text = {0};
-    api_error_write(&text, error);
+    if (ex->route != NULL && ex->route->messages_errors) {
+        api_error_write_messages(&text, error, ex->id);
+    } else {
+        api_error_write(&text, error);
+    }
     struct MHD_Response *response =
         text.failed ? NULL
                     : MHD_create_response_from_buffer(text.n, text.data, MHD_RESPMEM_MUST_FREE);

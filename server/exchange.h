@@ -41,8 +41,9 @@ typedef struct exchange {
 typedef struct server_route {
     const char *method, *path;
     void (*handle)(exchange *ex);
-    bool open;        /* without a key */
-    bool needs_model; /* 503 until it is loaded, and once we drain */
+    bool open;            /* without a key */
+    bool needs_model;     /* 503 until it is loaded, and once we drain */
+    bool messages_errors; /* errors have the shape of Anthropic's */
 } server_route;
 
 /** The route of a path; `other_method`: the path exists for another one. */
@@ -69,6 +70,8 @@ void exchange_reply_json(exchange *ex, int status, out_text *text);
 void exchange_refuse(exchange *ex, const api_error *error);
 /** The error as JSON: {"error":{...}}. */
 void api_error_write(out_text *out, const api_error *error);
+/** The same as Anthropic's clients read it: {"type":"error","error":{...}}. */
+void api_error_write_messages(out_text *out, const api_error *error, const char *request_id);
 /** Queues a response that another file has made, with the headers that all have. */
 void exchange_send(exchange *ex, int status, struct MHD_Response *response,
                    const char *content_type);

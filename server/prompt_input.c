@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tool_request.h"
+
 bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags flags, int32_t **ids,
                  size_t *n_ids, api_error *error)
 {
@@ -158,7 +160,7 @@ static bool add_kwargs(const json_t *body, json_t *vars, api_error *error)
     return json_object_update(vars, kwargs) == 0 || api_fail(error, 503, NULL, "no memory");
 }
 
-static bool make_vars(const json_t *body, json_t *vars, api_error *error)
+static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
 {
     const json_t *given = json_body_get(body, "messages");
     if (!json_is_array(given) || json_array_size(given) == 0) {
@@ -169,11 +171,14 @@ static bool make_vars(const json_t *body, json_t *vars, api_error *error)
         return api_fail(error, 503, NULL, "no memory");
     }
     for (size_t i = 0; i < json_array_size(messages); i++) {
-        if (!check_message(json_array_get(messages, i), i, error)) return false;
+        json_t *message = json_array_get(messages, i);
+        if (!check_message(message, i, error) || !tool_message_tidy(ex, message, i, error)) {
+            return false;
+        }
     }
     bool begins_answer = true;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
-    return add_kwargs(body, vars, error) &&
+    return add_kwargs(body, vars, error) && tool_request_vars(ex, body, vars, error) &&
            (json_object_set_new(vars, "add_generation_prompt", json_boolean(begins_answer)) == 0 ||
             api_fail(error, 503, NULL, "no memory"));
 }
@@ -206,7 +211,7 @@ bool messages_render(const exchange *ex, const json_t *body, out_text *out, api_
                         "messages: the model has no chat template (serve --template FILE)");
     }
     json_t *vars = json_object();
-    const bool ok = vars != NULL ? make_vars(body, vars, error) && render(ex, vars, out, error)
+    const bool ok = vars != NULL ? make_vars(ex, body, vars, error) && render(ex, vars, out, error)
                                  : api_fail(error, 503, NULL, "no memory");
     json_decref(vars);
     return ok;

@@ -54,15 +54,18 @@ static const param_row rows[] = {
 
 /* Fields that would change the answer, and that nobody serves here. */
 static const struct {
-    const char *name, *why;
+    const char *name;
+    unsigned apis;
+    const char *why;
 } refused[] = {
-    {"suffix", "text is only continued at its end"},
-    {"tools", "tools are not served by this version"},
-    {"functions", "tools are not served by this version"},
-    {"audio", "only text is served"},
-    {"prompt_embeds", "only text and token ids are served"},
-    {"use_beam_search", "there is no beam search"},
-    {"chat_template", "a client may not send templates"},
+    {"suffix", BOTH, "text is only continued at its end"},
+    {"tools", PARAM_COMPLETIONS, "only chats have tools"},
+    {"functions", BOTH, "the older name is not served: send tools"},
+    {"function_call", BOTH, "the older name is not served: send tool_choice"},
+    {"audio", BOTH, "only text is served"},
+    {"prompt_embeds", BOTH, "only text and token ids are served"},
+    {"use_beam_search", BOTH, "there is no beam search"},
+    {"chat_template", BOTH, "a client may not send templates"},
 };
 
 static bool out_of_range(const param_row *row, double value, api_error *error)
@@ -129,14 +132,14 @@ static bool read_rows(const json_t *body, param_api api, request_params *out, ap
 }
 
 /* Empty ones are as good as absent. */
-static bool check_refused(const json_t *body, api_error *error)
+static bool check_refused(const json_t *body, param_api api, api_error *error)
 {
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         const json_t *value = json_body_get(body, refused[i].name);
         const bool empty = value == NULL || json_is_false(value) ||
                            (json_is_string(value) && json_string_length(value) == 0) ||
                            (json_is_array(value) && json_array_size(value) == 0);
-        if (empty) continue;
+        if (empty || (refused[i].apis & (unsigned)api) == 0) continue;
         return api_fail(error, 400, refused[i].name, "%s: %s", refused[i].name, refused[i].why);
     }
     return true;
@@ -293,7 +296,7 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
                             .dimensions = -1};
     if (!read_rows(body, api, out, error) || !resolve_method(ex, out, error)) return false;
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
-    return check_refused(body, error) && read_stops(body, out, error) &&
+    return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
            read_seed(body, out, error) && read_stream_options(body, out, error) &&
            check_together(api, out, error);
@@ -333,7 +336,8 @@ bool request_params_describe(param_api api, json_t *properties)
             return false;
         }
     }
-    for (size_t i = 0; api != PARAM_EMBEDDINGS && i < sizeof refused / sizeof refused[0]; i++) {
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if ((refused[i].apis & (unsigned)api) == 0) continue;
         json_t *empty =
             json_pack("{s:s, s:[n,b,s,[]]}", "description", refused[i].why, "enum", 0, "");
         if (json_object_set_new(properties, refused[i].name, empty) != 0) return false;
@@ -376,6 +380,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.sampling.frequency_penalty = params->frequency_penalty;
     job.sampling.seed = params->seed_given ? (uint64_t)params->seed : server_draw(ex->server);
     job.ignore_eos = params->ignore_eos;
+    job.special_text = params->special_text;
     job.stops = params->stops;
     job.n_stops = params->n_stops;
     job.stop_ids = params->stop_ids;

@@ -23,6 +23,7 @@ typedef struct request_params {
     int64_t min_tokens, n, best_of, seed, logprobs, top_logprobs;
     bool seed_given;
     bool stream, include_usage, continuous_usage, return_progress, echo, ignore_eos;
+    bool special_text;   /* special tokens have text too */
     bool wants_logprobs; /* with `n_top` of the most likely */
     size_t n_top;
     int64_t dimensions;          /* -1: not given */

@@ -17,6 +17,10 @@ static const server_route routes[] = {
     {"POST", "/v1/completions", api_completions, .needs_model = true},
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
     {"POST", "/v1/embeddings", api_embeddings, .needs_model = true},
+    {"POST", "/v1/responses", api_responses, .needs_model = true},
+    {"POST", "/v1/messages", api_messages, .needs_model = true, .messages_errors = true},
+    {"POST", "/v1/messages/count_tokens", api_count_tokens, .needs_model = true,
+     .messages_errors = true},
     {NULL, NULL, NULL, .open = false},
 };
 

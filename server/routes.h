@@ -18,5 +18,8 @@ void api_completions(exchange *ex);
 void api_chat(exchange *ex);
 void api_embeddings(exchange *ex);
 void api_openapi(exchange *ex);
+void api_responses(exchange *ex);
+void api_messages(exchange *ex);
+void api_count_tokens(exchange *ex);
 
 #endif

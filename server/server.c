@@ -115,6 +115,50 @@ size_t server_port(const http_server *server)
     return server->port;
 }
 
+static bool set_reply_format(http_server *server, char *error)
+{
+    const server_options *o = &server->options;
+    skv_reply_format *format = &server->reply_format;
+    *format = skv_reply_format_of(server->template_text, server->n_template);
+    if (o->tool_format != NULL && !skv_call_syntax_parse(o->tool_format, &format->calls)) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "tool format \"%s\": none, llama3 or hermes",
+                       o->tool_format);
+        return false;
+    }
+    const bool none = o->reasoning_format != NULL && strcmp(o->reasoning_format, "none") == 0;
+    const bool think = o->reasoning_format != NULL && strcmp(o->reasoning_format, "think") == 0;
+    if (o->reasoning_format != NULL && !none && !think) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "reasoning format \"%s\": none or think",
+                       o->reasoning_format);
+        return false;
+    }
+    format->thinks = think || (format->thinks && !none);
+    return true;
+}
+
+static bool is_special(const skv_vocab *vocab, const char *mark)
+{
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t n_ids = 0, n = strlen(mark);
+    const bool known =
+        skv_vocab_encode(vocab, mark, n, false, true, &ids, &n_ids, NULL) == SKV_OK &&
+        skv_vocab_decode(vocab, ids, n_ids, false, &text, &n, NULL) == SKV_OK;
+    skv_text_free(ids);
+    skv_text_free(text);
+    return known && n < strlen(mark);
+}
+
+static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
+{
+    size_t n = 0;
+    const char *const *marks = skv_reply_marks(format, &n);
+    for (size_t i = 0; vocab != NULL && i < n; i++) {
+        if (is_special(vocab, marks[i])) return true;
+    }
+    return false;
+}
+
 bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
                   const char *template_text, char *error)
 {
@@ -126,6 +170,8 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
         server->template_text = copy_text(template_text, server->n_template);
         if (server->template_text == NULL) return no_memory(error);
     }
+    if (!set_reply_format(server, error)) return false;
+    server->special_marks = any_is_special(vocab, server->reply_format);
     if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
         return false;

@@ -26,13 +26,15 @@ typedef struct server_options {
     const char *request_log;                   /* a file, "-": standard error; NULL: none */
     size_t connections;                        /* at once */
     size_t connections_per_ip;
-    size_t body_bytes;       /* of one request */
-    double header_seconds;   /* until a request's header is there */
-    double body_seconds;     /* until its body is */
-    double stall_seconds;    /* a client that takes nothing for so long is cut off */
-    double ping_seconds;     /* between signs of life of a stream without tokens */
-    double shutdown_seconds; /* for requests in flight, once told to end */
-    double watchdog_seconds; /* without a step although there is work: not healthy */
+    size_t body_bytes;            /* of one request */
+    double header_seconds;        /* until a request's header is there */
+    double body_seconds;          /* until its body is */
+    double stall_seconds;         /* a client that takes nothing for so long is cut off */
+    double ping_seconds;          /* between signs of life of a stream without tokens */
+    double shutdown_seconds;      /* for requests in flight, once told to end */
+    double watchdog_seconds;      /* without a step although there is work: not healthy */
+    const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
+    const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     skv_scheduler_options scheduler;
 } server_options;
 

@@ -10,6 +10,7 @@
 #include "api_keys.h"
 #include "rates.h"
 #include "server.h"
+#include "skv/reply.h"
 #include "skv/text.h"
 #include "skv/tools.h"
 
@@ -72,6 +73,8 @@ struct http_server {
     skv_engine_stats limits;
     char *template_text; /* owned; NULL: none */
     size_t n_template;
+    skv_reply_format reply_format; /* of the answers to it */
+    bool special_marks;            /* some of its marks are special tokens */
 };
 
 server_state server_get_state(http_server *server);

@@ -288,6 +288,9 @@ class TextOpenapiTest(OpenapiTest):
             yield "POST", "/tokenize", words
         yield "POST", "/detokenize", {"tokens": [5, 6]}
         yield "POST", "/apply-template", chat
+        yield "POST", "/v1/messages", chat | {"max_tokens": 3}
+        yield "POST", "/v1/messages/count_tokens", chat
+        yield "POST", "/v1/responses", {"input": "Hi", "max_output_tokens": 3}
 
     def test_version_and_name(self):
         self.assertEqual(

@@ -33,7 +33,8 @@ typedef enum skv_grammar_kind {
     SKV_GRAMMAR_JSON_SCHEMA, /* the text is a JSON schema */
     SKV_GRAMMAR_REGEX,       /* a regular expression for the whole answer */
     SKV_GRAMMAR_GBNF,        /* rules, "root" first of all */
-    SKV_GRAMMAR_CHOICE       /* a JSON array of strings, one of which is the answer */
+    SKV_GRAMMAR_CHOICE,      /* a JSON array of strings, one of which is the answer */
+    SKV_GRAMMAR_PARTS        /* texts and JSON schemas put together: docs/grammar.md */
 } skv_grammar_kind;
 
 /* Bytes of the text of a grammar. */

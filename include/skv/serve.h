@@ -94,6 +94,7 @@ typedef struct skv_job_params {
     size_t min_tokens; /* an answer does not end before */
     skv_sampling sampling;
     bool ignore_eos;
+    bool special_text;           /* special tokens of an answer have text too */
     const skv_text_piece *stops; /* [n_stops]: an answer ends before such a text */
     size_t n_stops;
     const int32_t *stop_ids; /* [n_stop_ids]: and before such a token */

@@ -11,6 +11,7 @@ static skv_status read_text(skv_expr_pool *pool, skv_grammar_kind kind, const ch
     case SKV_GRAMMAR_REGEX: return skv_regex_read(pool, text, n, err);
     case SKV_GRAMMAR_GBNF: return skv_gbnf_read(pool, text, n, err);
     case SKV_GRAMMAR_CHOICE: return skv_choice_read(pool, text, n, err);
+    case SKV_GRAMMAR_PARTS: return skv_parts_read(pool, text, n, err);
     }
     return skv_fail(err, SKV_ARGUMENT, "grammar: unknown kind %d", (int)kind);
 }

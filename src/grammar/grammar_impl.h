@@ -72,6 +72,8 @@ SKV_MUST_CHECK skv_status skv_schema_read(skv_expr_pool *pool, const char *text,
                                           skv_error *err);
 SKV_MUST_CHECK skv_status skv_choice_read(skv_expr_pool *pool, const char *text, size_t n,
                                           skv_error *err);
+SKV_MUST_CHECK skv_status skv_parts_read(skv_expr_pool *pool, const char *text, size_t n,
+                                         skv_error *err);
 /** Any JSON object. */
 void skv_json_object_read(skv_expr_pool *pool);
 

@@ -12,7 +12,8 @@ enum { CONTEXT_IDS = 16 }; /* of the prompt: they settle first spaces and halves
 static skv_status start_stream(skv_lane *lane, const skv_vocab *vocab, skv_error *err)
 {
     if (!vocab) return SKV_OK;
-    SKV_TRY(skv_text_stream_create(vocab, false, &lane->stream, err));
+    const bool special = lane->job->params.special_text;
+    SKV_TRY(skv_text_stream_create(vocab, special, &lane->stream, err));
     size_t n = lane->n_prompt, first = n > CONTEXT_IDS ? n - CONTEXT_IDS : 0;
     for (size_t i = first; i < n; i++) {
         const char *text;

@@ -1,0 +1,178 @@
+/* Requests in the words of OpenAI's chats: see translate.h. */
+#include "translate.h"
+
+#include <string.h>
+
+/* What every dialect may say, ours and those of sampling. */
+static const char *const shared_fields[] = {"model",
+                                            "temperature",
+                                            "top_p",
+                                            "top_k",
+                                            "min_p",
+                                            "seed",
+                                            "stream",
+                                            "stream_options",
+                                            "swiftkv",
+                                            "logit_bias",
+                                            "min_tokens",
+                                            "ignore_eos",
+                                            "guided_json",
+                                            "guided_regex",
+                                            "guided_choice",
+                                            "guided_grammar",
+                                            "grammar",
+                                            "json_schema",
+                                            "stop_token_ids",
+                                            "chat_template_kwargs",
+                                            "chat_template",
+                                            "presence_penalty",
+                                            "frequency_penalty",
+                                            "repetition_penalty",
+                                            "structured_outputs"};
+
+bool translation_begin(translation *t, const json_t *asked, api_error *error)
+{
+    *t = (translation){.asked = asked, .body = json_object(), .error = error};
+    for (size_t i = 0; i < sizeof shared_fields / sizeof shared_fields[0]; i++) {
+        json_t *value = json_object_get(asked, shared_fields[i]);
+        if (value != NULL) translation_set(t, shared_fields[i], json_incref(value));
+    }
+    t->messages = json_array();
+    translation_set(t, "messages", t->messages);
+    return !t->failed || api_fail(error, 503, NULL, "no memory");
+}
+
+static void set_in(translation *t, json_t *object, const char *name, json_t *value)
+{
+    if (json_object_set_new(object, name, value) != 0) t->failed = true;
+}
+
+void translation_set(translation *t, const char *name, json_t *value)
+{
+    set_in(t, t->body, name, value);
+}
+
+/* ---- messages ---- */
+
+/* Texts become one only when all are there: a message may have very many. */
+static void close_message(translation *t)
+{
+    if (t->open == NULL) return;
+    t->failed = t->failed || t->text.failed || t->thought.failed;
+    set_in(t, t->open, "content", json_stringn(t->text.n > 0 ? t->text.data : "", t->text.n));
+    if (t->thought.n > 0) {
+        set_in(t, t->open, "reasoning_content", json_stringn(t->thought.data, t->thought.n));
+    }
+    t->open = NULL;
+    out_clear(&t->text);
+    out_clear(&t->thought);
+}
+
+json_t *translation_end(translation *t, bool ok)
+{
+    close_message(t);
+    out_release(&t->text);
+    out_release(&t->thought);
+    if (ok && t->failed) ok = api_fail(t->error, 503, NULL, "no memory");
+    if (ok) return t->body;
+    json_decref(t->body);
+    return NULL;
+}
+
+void translation_open(translation *t, const char *role, bool joins)
+{
+    const char *now = json_string_value(json_object_get(t->open, "role"));
+    if (joins && now != NULL && strcmp(now, role) == 0) return;
+    close_message(t);
+    json_t *message = json_object();
+    set_in(t, message, "role", json_string(role));
+    if (json_array_append_new(t->messages, message) != 0) {
+        t->failed = true;
+    } else {
+        t->open = message;
+    }
+}
+
+static void add_line(out_text *out, const json_t *text)
+{
+    if (out->n > 0 && json_string_length(text) > 0) out_str(out, "\n");
+    out_bytes(out, json_string_value(text), json_string_length(text));
+}
+
+void translation_add_text(translation *t, const json_t *text)
+{
+    add_line(&t->text, text);
+}
+
+void translation_add_thought(translation *t, const json_t *text)
+{
+    add_line(&t->thought, text);
+}
+
+/* A value of the request in ours: counted, and not written to. */
+static json_t *share(const json_t *value)
+{
+    return json_incref((json_t *)(uintptr_t)value);
+}
+
+void translation_call(translation *t, const json_t *id, const json_t *name, const json_t *arguments)
+{
+    translation_open(t, "assistant", true);
+    json_t *calls = json_object_get(t->open, "tool_calls");
+    if (calls == NULL) {
+        calls = json_array();
+        set_in(t, t->open, "tool_calls", calls);
+    }
+    if (t->failed) return;
+    json_t *call = json_object(), *function = json_object();
+    if (id != NULL) set_in(t, call, "id", share(id));
+    set_in(t, call, "type", json_string("function"));
+    set_in(t, function, "name", share(name));
+    set_in(t, function, "arguments", arguments != NULL ? share(arguments) : json_object());
+    set_in(t, call, "function", function);
+    if (json_array_append_new(calls, call) != 0) t->failed = true;
+}
+
+void translation_result(translation *t, const json_t *id)
+{
+    translation_open(t, "tool", false);
+    if (id != NULL) set_in(t, t->open, "tool_call_id", share(id));
+}
+
+/* ---- other fields ---- */
+
+void translation_think(translation *t, bool think)
+{
+    const json_t *given = json_object_get(t->body, "chat_template_kwargs");
+    if (json_object_get(given, "enable_thinking") != NULL) return;
+    json_t *kwargs = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
+    set_in(t, kwargs, "enable_thinking", json_boolean(think));
+    translation_set(t, "chat_template_kwargs", kwargs);
+}
+
+json_t *translation_function(const json_t *tool, const char *schema)
+{
+    const char *const names[][2] = {{"name", "name"},
+                                    {"description", "description"},
+                                    {"strict", "strict"},
+                                    {"parameters", schema}};
+    json_t *function = json_object(), *out = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const json_t *value = json_body_get(tool, names[i][1]);
+        if (value != NULL) failed |= json_object_set_new(function, names[i][0], share(value));
+    }
+    failed |= json_object_set_new(out, "type", json_string("function"));
+    failed |= json_object_set_new(out, "function", function);
+    if (failed == 0) return out;
+    json_decref(out);
+    return NULL;
+}
+
+bool translation_refuse(const translation *t, const char *name, const char *why)
+{
+    const json_t *value = json_body_get(t->asked, name);
+    const bool empty = value == NULL || json_is_false(value) ||
+                       (json_is_array(value) && json_array_size(value) == 0);
+    return empty || api_fail(t->error, 400, name, "%s: %s", name, why);
+}

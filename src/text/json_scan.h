@@ -1,0 +1,46 @@
+/*
+ * JSON that comes byte by byte: is it still the beginning of a value, and has the value ended?
+ * It checks what a parser would (but not UTF-8, doubled names and the range of numbers), and
+ * takes no memory.
+ */
+#ifndef SKV_TEXT_JSON_SCAN_H
+#define SKV_TEXT_JSON_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SKV_JSON_SCAN_DEPTH_MAX = 64 };
+
+typedef enum skv_json_place {
+    SKV_JSON_VALUE,       /* a value comes */
+    SKV_JSON_FIRST_VALUE, /* a value, or ']' */
+    SKV_JSON_NAME,        /* a name comes */
+    SKV_JSON_FIRST_NAME,  /* a name, or '}' */
+    SKV_JSON_COLON,       /* behind a name */
+    SKV_JSON_BEHIND,      /* behind a value: ',', '}' or ']' */
+    SKV_JSON_STRING,
+    SKV_JSON_ESCAPE, /* behind a backslash */
+    SKV_JSON_HEX,    /* `left` digits of \uXXXX */
+    SKV_JSON_WORD,   /* inside true, false, null */
+    SKV_JSON_NUMBER,
+    SKV_JSON_ENDED,
+    SKV_JSON_BAD
+} skv_json_place;
+
+typedef struct skv_json_scan {
+    skv_json_place place;
+    uint8_t number;   /* which part of a number */
+    bool in_name;     /* the string is a name */
+    unsigned left;    /* of HEX */
+    const char *word; /* what is left of WORD */
+    size_t depth;     /* open objects and arrays */
+    uint64_t objects; /* bit d: level d + 1 is an object */
+} skv_json_scan;
+
+/** At the beginning of an object or array: of no other value can the end be told. */
+void skv_json_scan_init(skv_json_scan *scan);
+/** Goes on by a byte and tells where it is now: ENDED with the last bracket, BAD for ever. */
+skv_json_place skv_json_scan_byte(skv_json_scan *scan, char byte);
+
+#endif
