@@ -55,7 +55,7 @@ static int read_goals(const char *list, load_goals *out)
         while (i < 3 && strncmp(at, goals[i].name, 5) != 0) i++;
         char *end = NULL;
         const double value = i < 3 ? strtod(at + 5, &end) : -1;
-        if (!(value > 0) || (*end != ',' && *end != 0)) {
+        if (end == NULL || !(value > 0) || (*end != ',' && *end != 0)) {
             return cli_usage("--goodput: '%s' is not like ttft:500,tpot:50,e2el:5000", list);
         }
         *goals[i].value = value;

@@ -199,7 +199,7 @@ static const cli_option rows[] = {
     {"--port", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(port), 0, 65535,
      .help = "port; 0: any, it is printed (8080)"},
     {"--api-key-file", "FILE", ON(SERVE), CLI_OPTION_TEXT, FIELD(key_file),
-     .help = "API keys, one a line; everything but /health needs one"},
+     .help = "API keys, one a line; everything but / and /health needs one"},
     {"--insecure", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(insecure),
      .help = "listen anywhere without keys"},
     {"--name", "NAME", ON(SERVE), CLI_OPTION_TEXT, FIELD(served_name),

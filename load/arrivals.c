@@ -2,11 +2,13 @@
  * memory for them. */
 #include "arrivals.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* Seconds of the run for a second of the trace. */
 static double trace_scale(const load_options *o, size_t n)
 {
+    assert(o->trace != NULL && n > 0);
     const double span = o->trace->rows[n - 1].at_s;
     if (o->rate <= 0) return o->time_scale;
     return span > 0 ? (double)(n - 1) / o->rate / span : 0;

@@ -4,6 +4,7 @@
 
 #include "exchange.h"
 
+void api_page(exchange *ex);
 void api_models(exchange *ex);
 void api_health(exchange *ex);
 void api_metrics(exchange *ex);
