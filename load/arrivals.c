@@ -2,14 +2,12 @@
  * memory for them. */
 #include "arrivals.h"
 
-#include <assert.h>
 #include <math.h>
 
 /* Seconds of the run for a second of the trace. */
-static double trace_scale(const load_options *o, size_t n)
+static double trace_scale(const load_options *o, const load_trace *trace, size_t n)
 {
-    assert(o->trace != NULL && n > 0);
-    const double span = o->trace->rows[n - 1].at_s;
+    const double span = trace->rows[n - 1].at_s;
     if (o->rate <= 0) return o->time_scale;
     return span > 0 ? (double)(n - 1) / o->rate / span : 0;
 }
@@ -17,11 +15,10 @@ static double trace_scale(const load_options *o, size_t n)
 arrival_clock arrival_clock_begin(const load_options *options)
 {
     arrival_clock clock = {.options = options, .n_total = options->n_requests};
-    if (options->trace != NULL && options->trace->n < clock.n_total) {
-        clock.n_total = options->trace->n;
-    }
-    if (options->arrivals == LOAD_TRACE && clock.n_total > 0) {
-        clock.scale = trace_scale(options, clock.n_total);
+    const load_trace *trace = options->trace;
+    if (trace != NULL) {
+        if (trace->n < clock.n_total) clock.n_total = trace->n;
+        if (clock.n_total > 0) clock.scale = trace_scale(options, trace, clock.n_total);
     }
     uint64_t seed = options->seed;
     clock.random_gaps = load_draw(&seed);

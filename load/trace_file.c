@@ -166,24 +166,31 @@ static bool read_rows(reader *r, FILE *file, char *line, size_t rows_max)
     return r->trace->n > 0 || fail(r, "no requests");
 }
 
-bool load_trace_read(const char *path, size_t rows_max, load_trace *out, char *error)
+bool load_trace_read_stream(FILE *file, const char *name, size_t rows_max, load_trace *out,
+                            char *error)
 {
     load_trace trace = {0};
-    reader r = {.path = path, .trace = &trace, .error = error};
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        (void)snprintf(error, LOAD_ERROR_MAX, "%.300s: %s", path, strerror(errno));
-        return false;
-    }
+    reader r = {.path = name, .trace = &trace, .error = error};
     char *line = malloc(LINE_BYTES);
     const bool ok = line != NULL ? read_rows(&r, file, line, rows_max) : fail(&r, "no memory");
     free(line);
-    (void)fclose(file);
     if (ok) {
         *out = trace;
     } else {
         load_trace_release(&trace);
     }
+    return ok;
+}
+
+bool load_trace_read(const char *path, size_t rows_max, load_trace *out, char *error)
+{
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        (void)snprintf(error, LOAD_ERROR_MAX, "%.300s: %s", path, strerror(errno));
+        return false;
+    }
+    const bool ok = load_trace_read_stream(file, path, rows_max, out, error);
+    (void)fclose(file);
     return ok;
 }
 

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { TRACE_BLOCK_TOKENS = 512 };
 
@@ -31,6 +32,9 @@ typedef struct load_trace {
 /** At most `rows_max` rows of a file. On failure `error` (of LOAD_ERROR_MAX bytes) names the line.
  */
 bool load_trace_read(const char *path, size_t rows_max, load_trace *out, char *error);
+/** The same from a stream; `name` is for errors. */
+bool load_trace_read_stream(FILE *file, const char *name, size_t rows_max, load_trace *out,
+                            char *error);
 void load_trace_release(load_trace *trace);
 
 #endif
