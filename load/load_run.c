@@ -2,8 +2,9 @@
  * A run: requests begin when their time has come and a client is free, and one thread serves them
  * all.
  */
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "load.h"
 #include "load_http.h"
@@ -220,9 +221,19 @@ static bool work(run *r, char *error)
     return true;
 }
 
+/* Writing to a TLS connection that the server has cut would otherwise end the program. */
+static void block_sigpipe(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 static bool prepare(run *r, char *error)
 {
     const load_options *o = r->options;
+    block_sigpipe();
     r->clients = calloc(o->clients, sizeof *r->clients);
     r->idle = calloc(o->clients, sizeof(client *));
     if (r->clients == NULL || r->idle == NULL) {

@@ -75,12 +75,13 @@ static double seconds_of(const char *text)
 {
     if (strlen(text) < 19 || text[4] != '-' || text[7] != '-' || text[13] != ':' ||
         text[16] != ':') {
-        return NAN;
+        return (double)NAN;
     }
     const int year = digits(text, 4), month = digits(text + 5, 2), day = digits(text + 8, 2);
     const int hour = digits(text + 11, 2), minute = digits(text + 14, 2);
-    if (year < 1 || month < 1 || month > 12 || day < 1 || hour < 0 || minute < 0) return NAN;
-    if (digits(text + 17, 2) < 0) return NAN;
+    if (year < 1 || month < 1 || month > 12 || day < 1 || hour < 0 || minute < 0)
+        return (double)NAN;
+    if (digits(text + 17, 2) < 0) return (double)NAN;
     return (double)days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 +
            strtod(text + 17, NULL);
 }
