@@ -49,12 +49,13 @@ static int draw(const cli_options *options, const cli_model *model, const cli_id
     char title[192];
     snprintf(title, sizeof title, "Similarity of layer inputs to all later ones, %zu tokens",
              ids->n);
+    const cli_series line = {.y = scores, .n = model->info.layers - 1};
+    const cli_panel panel = {.y_label = "mean cosine similarity", .series = &line, .n_series = 1};
     const cli_chart chart = {.title = "SimScore by layer",
                              .subtitle = title,
                              .x_label = "layer",
-                             .y_label = "mean cosine similarity",
-                             .y = scores,
-                             .n = model->info.layers - 1};
+                             .panels = &panel,
+                             .n_panels = 1};
     return cli_svg_write(options->svg_file, &chart);
 }
 

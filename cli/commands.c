@@ -50,6 +50,15 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "beginnings that come again are kept. It listens on loopback only, unless API "
                    "keys are given. SIGTERM and Ctrl-C finish what is in flight, a second one "
                    "stops; SIGHUP reads the keys again."},
+    [CLI_LOAD] = {"load", "URL", 1, 1, cli_run_load,
+                  "load on a server of OpenAI's interface, and how it bears it",
+                  "Sends streaming requests and measures time to first token (TTFT), time per "
+                  "output token (TPOT), inter-token latency (ITL) and end-to-end latency, with the "
+                  "names of vLLM's benchmark. Without --rate and --trace every client sends its "
+                  "next request when its last one is answered. With several --rate or --methods "
+                  "each is run in turn; --svg draws TTFT and TPOT against the rate. Prompts are "
+                  "random token ids, or pieces of --text; with --chat without a text, made-up "
+                  "sentences. Ctrl-C ends the run early and reports what there is."},
     [CLI_BENCH] = {"bench", "(MODEL | --preset NAME | --peak)", 0, 1, cli_run_bench,
                    "speed, offline",
                    "Each --prompt length is read and continued --repeat times after a warm-up; the "

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "svg.h"
 #include "svg_file.h"
 
 enum {
@@ -17,9 +18,6 @@ enum {
     GRID_WIDTH = 640,
     FOOT = 64,
     RIGHT = 24,
-    CURVES_WIDTH = 820,
-    CURVES_HEIGHT = 460,
-    LEGEND = 180,
     SERIES_MAX = 24
 };
 
@@ -85,96 +83,52 @@ static int draw_grid(const skv_eval_task *task, size_t n_bins, const char *path,
 
 /* ---- curves over the length ---- */
 
-/* Hues that differ for most eyes; a second round of them is dashed. */
-static const char *const colours[] = {"#1668b8", "#d1495b", "#2e8b57", "#b8860b",
-                                      "#7b5ea7", "#00868b", "#8b5a2b", "#808890"};
-enum { N_COLOURS = sizeof colours / sizeof colours[0] };
-
 static bool has_curve(const skv_eval_task *task)
 {
     return task->n_rows > 1 && task->n_estimates > 0 && task->estimates[0].is_share;
 }
 
-static double x_of(double length, const double range[2])
+/* The line of a task; a second round of the colours is dashed. `x` has room for both coordinates of
+ * its points, and is to be freed. */
+static cli_series curve_of(const skv_eval_task *task, size_t i, double *x)
 {
-    const double share = log2(length / range[0]) / log2(range[1] / range[0]);
-    return LEFT + 12 + share * (CURVES_WIDTH - LEFT - LEGEND - 24);
-}
-
-static double y_of(double value)
-{
-    return CURVES_HEIGHT - FOOT - value * (CURVES_HEIGHT - FOOT - TOP);
-}
-
-static void put_axes(FILE *stream, const double range[2])
-{
-    char label[32];
-    for (int i = 0; i <= 5; i++) {
-        const double y = y_of(0.2 * i);
-        fprintf(stream, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
-                LEFT, CURVES_WIDTH - LEGEND, y, y);
-        snprintf(label, sizeof label, "%d", 20 * i);
-        cli_svg_text(stream, LEFT - 10, y + 4.5, "class=\"soft\" text-anchor=\"end\"", label);
-    }
-    const int n_doublings = (int)floor(log2(range[1] / range[0]) + 1e-9);
-    for (int i = 0; i <= n_doublings; i++) {
-        const double length = range[0] * exp2(i);
-        snprintf(label, sizeof label, "%.0f", length);
-        cli_svg_text(stream, x_of(length, range), CURVES_HEIGHT - FOOT + 20,
-                     "class=\"soft\" text-anchor=\"middle\"", label);
-    }
-    cli_svg_text(stream, (LEFT + CURVES_WIDTH - LEGEND) / 2.0, CURVES_HEIGHT - 16,
-                 "text-anchor=\"middle\"", "tokens");
-}
-
-static void put_curve(FILE *stream, const skv_eval_task *task, size_t i, const double range[2])
-{
-    const char *colour = colours[i % N_COLOURS];
-    const char *dash = i >= N_COLOURS ? " stroke-dasharray=\"6 4\"" : "";
-    const double y_name = TOP + 8 + 20.0 * (double)i;
-    fprintf(stream, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\"%s points=\"", colour,
-            dash);
+    double *y = x + task->n_rows;
     for (size_t j = 0; j < task->n_rows; j++) {
-        const skv_eval_row *row = &task->rows[j];
-        fprintf(stream, "%s%.1f,%.1f", j > 0 ? " " : "", x_of((double)row->length, range),
-                y_of(row->estimate.value));
+        x[j] = (double)task->rows[j].length;
+        y[j] = 100 * task->rows[j].estimate.value;
     }
-    fputs("\"/>\n", stream);
-    for (size_t j = 0; j < task->n_rows; j++) {
-        const skv_eval_row *row = &task->rows[j];
-        fprintf(stream, "<circle fill=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"><title>", colour,
-                x_of((double)row->length, range), y_of(row->estimate.value));
-        cli_svg_escaped(stream, task->name);
-        fprintf(stream, ", %zu tokens: %.1f %%</title></circle>\n", row->length,
-                100 * row->estimate.value);
-    }
-    fprintf(stream,
-            "<line stroke-width=\"2\" stroke=\"%s\"%s x1=\"%d\" x2=\"%d\" y1=\"%.1f\" "
-            "y2=\"%.1f\"/>\n",
-            colour, dash, CURVES_WIDTH - LEGEND + 16, CURVES_WIDTH - LEGEND + 40, y_name, y_name);
-    cli_svg_text(stream, CURVES_WIDTH - LEGEND + 48, y_name + 4.5, "", task->name);
+    return (cli_series){.name = task->name,
+                        .x = x,
+                        .y = y,
+                        .n = task->n_rows,
+                        .colour = i,
+                        .dashed = i >= CLI_SVG_COLOURS};
 }
 
 static int draw_curves(const skv_eval_report *report, const char *path, const char *model)
 {
-    const skv_eval_task *shown[SERIES_MAX];
-    double range[2] = {HUGE_VAL, 0};
+    cli_series curves[SERIES_MAX];
+    double *points[SERIES_MAX];
     size_t n = 0;
     for (size_t i = 0; i < report->n_tasks && n < SERIES_MAX; i++) {
         const skv_eval_task *task = &report->tasks[i];
         if (!has_curve(task)) continue;
-        shown[n++] = task;
-        range[0] = fmin(range[0], (double)task->rows[0].length);
-        range[1] = fmax(range[1], (double)task->rows[task->n_rows - 1].length);
+        points[n] = cli_alloc(2 * task->n_rows, sizeof(double));
+        curves[n] = curve_of(task, n, points[n]);
+        n++;
     }
     if (n == 0) return CLI_DONE;
-    const cli_svg_head head = {"Right answers by length", model, CURVES_WIDTH, CURVES_HEIGHT, LEFT};
-    cli_svg_file file;
-    const int status = cli_svg_open(&file, path, &head);
-    if (status != CLI_DONE) return status;
-    put_axes(file.stream, range);
-    for (size_t i = 0; i < n; i++) put_curve(file.stream, shown[i], i, range);
-    return cli_svg_close(&file);
+    const cli_panel panel = {
+        .y_label = "per cent", .series = curves, .n_series = n, .low = 0, .high = 100};
+    const cli_chart chart = {.title = "Right answers by length",
+                             .subtitle = model,
+                             .x_label = "tokens",
+                             .panels = &panel,
+                             .n_panels = 1,
+                             .log_x = true};
+    const int status = cli_svg_write(path, &chart);
+    for (size_t i = 0; i < n; i++) free(points[i]);
+    return status;
 }
 
 /* ---- the folder ---- */

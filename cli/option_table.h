@@ -14,6 +14,7 @@ typedef enum cli_option_kind {
     CLI_OPTION_NUMBER,  /* double */
     CLI_OPTION_SEED,    /* uint64_t */
     CLI_OPTION_SIZES,   /* cli_sizes: "512,2048" */
+    CLI_OPTION_NUMBERS, /* cli_numbers: "0.5,1,2" */
     CLI_OPTION_TEXTS,   /* cli_texts: the option may come again */
     CLI_OPTION_CHOICE,  /* const char *, one of `argument` */
     CLI_OPTION_WEIGHTS, /* skv_weights, one of `argument` */

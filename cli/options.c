@@ -76,29 +76,66 @@ static int set_seed(const cli_option *row, const char *text, uint64_t *out)
     return CLI_DONE;
 }
 
-static int set_sizes(const cli_option *row, const char *text, cli_sizes *out)
+/* The items of a list between commas, each to be read by `set_item`. */
+static int set_list(const cli_option *row, const char *text,
+                    int (*set_item)(const cli_option *row, const char *item, void *list),
+                    void *list)
 {
-    cli_sizes list = {0};
     for (const char *at = text;;) {
         const size_t n = strcspn(at, ",");
         char item[24] = {0};
-        size_t value = 0;
-        if (n < sizeof item) memcpy(item, at, n);
-        if (n >= sizeof item || !parse_size(item, &value) || (double)value < row->min ||
-            (double)value > row->max) {
-            return cli_usage("%s: '%s' is not a list of whole numbers from %.0f to %.0f, like "
-                             "512,2048",
-                             row->name, text, row->min, row->max);
-        }
-        if (list.n == CLI_LIST_MAX) {
-            return cli_usage("%s: more than %d numbers", row->name, CLI_LIST_MAX);
-        }
-        list.at[list.n++] = value;
-        if (at[n] == 0) break;
+        if (n >= sizeof item)
+            return cli_usage("%s: '%s' is not a list of numbers", row->name, text);
+        memcpy(item, at, n);
+        const int status = set_item(row, item, list);
+        if (status != CLI_DONE || at[n] == 0) return status;
         at += n + 1;
     }
-    *out = list;
+}
+
+static int full_list(const cli_option *row)
+{
+    return cli_usage("%s: more than %d numbers", row->name, CLI_LIST_MAX);
+}
+
+static int add_size(const cli_option *row, const char *item, void *list)
+{
+    cli_sizes *out = list;
+    size_t value = 0;
+    if (!parse_size(item, &value) || (double)value < row->min || (double)value > row->max) {
+        return cli_usage("%s: '%s' in a list of whole numbers from %.0f to %.0f, like 512,2048",
+                         row->name, item, row->min, row->max);
+    }
+    if (out->n == CLI_LIST_MAX) return full_list(row);
+    out->at[out->n++] = value;
     return CLI_DONE;
+}
+
+static int add_number(const cli_option *row, const char *item, void *list)
+{
+    cli_numbers *out = list;
+    double value = 0;
+    const int status = set_number(row, item, &value);
+    if (status != CLI_DONE) return status;
+    if (out->n == CLI_LIST_MAX) return full_list(row);
+    out->at[out->n++] = value;
+    return CLI_DONE;
+}
+
+static int set_sizes(const cli_option *row, const char *text, cli_sizes *out)
+{
+    cli_sizes list = {0};
+    const int status = set_list(row, text, add_size, &list);
+    if (status == CLI_DONE) *out = list;
+    return status;
+}
+
+static int set_numbers(const cli_option *row, const char *text, cli_numbers *out)
+{
+    cli_numbers list = {0};
+    const int status = set_list(row, text, add_number, &list);
+    if (status == CLI_DONE) *out = list;
+    return status;
 }
 
 static int add_text(const cli_option *row, const char *text, cli_texts *out)
@@ -154,6 +191,7 @@ static int set_option(const cli_option *row, const char *text, cli_options *out)
     case CLI_OPTION_NUMBER: return set_number(row, text, field);
     case CLI_OPTION_SEED: return set_seed(row, text, field);
     case CLI_OPTION_SIZES: return set_sizes(row, text, field);
+    case CLI_OPTION_NUMBERS: return set_numbers(row, text, field);
     case CLI_OPTION_TEXTS: return add_text(row, text, field);
     case CLI_OPTION_CHOICE:
     case CLI_OPTION_WEIGHTS:
@@ -237,6 +275,22 @@ static int check_eval(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_load(const cli_options *o)
+{
+    const bool trace_times = o->arrivals != NULL && strcmp(o->arrivals, "trace") == 0;
+    const bool drawn_times = o->arrivals != NULL && !trace_times;
+    if (trace_times && o->trace_file == NULL) {
+        return cli_usage("load: --arrivals trace needs --trace FILE");
+    }
+    if (drawn_times && o->rates.n == 0) {
+        return cli_usage("load: --arrivals %s needs --rate R", o->arrivals);
+    }
+    if (o->svg_file != NULL && o->rates.n < 2) {
+        return cli_usage("load: --svg needs two or more rates, like --rate 1,2,4");
+    }
+    return CLI_DONE;
+}
+
 static int check_command(const cli_options *o)
 {
     const int status = check_inputs(o);
@@ -248,6 +302,7 @@ static int check_command(const cli_options *o)
     case CLI_SIMILARITY:
         return o->text_file != NULL ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM: return check_transform(o);
+    case CLI_LOAD: return check_load(o);
     case CLI_RENDER:
         return o->messages_file != NULL ? CLI_DONE : cli_usage("render: --messages F is missing");
     case CLI_CHAT:
@@ -261,8 +316,9 @@ static int check_operands(const cli_options *o)
 {
     const cli_command_row *row = cli_command_at(o->command);
     if (o->n_operands >= row->operands_min) return CLI_DONE;
-    return cli_usage("%s: %s is missing: swiftkv %s %s", row->name,
-                     o->n_operands == 0 ? "MODEL" : "OUT", row->name, row->operands);
+    const char *missing = o->command == CLI_LOAD ? "URL" : o->n_operands == 0 ? "MODEL" : "OUT";
+    return cli_usage("%s: %s is missing: swiftkv %s %s", row->name, missing, row->name,
+                     row->operands);
 }
 
 static int add_operand(const char *text, cli_options *out)
@@ -340,6 +396,7 @@ static void set_defaults(cli_options *out)
     out->step_ms = out->queue_seconds = out->header_seconds = out->body_seconds = -1;
     out->stall_seconds = out->ping_seconds = out->shutdown_seconds = -1;
     out->watchdog_seconds = out->requests_a_minute = out->tokens_a_minute = -1;
+    out->cancel_seconds = out->time_scale = out->length_scale = 1;
     out->prompt_lengths = (cli_sizes){.n = 1, .at = {512}};
 }
 

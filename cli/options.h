@@ -19,6 +19,11 @@ typedef struct cli_sizes {
     size_t at[CLI_LIST_MAX];
 } cli_sizes;
 
+typedef struct cli_numbers {
+    size_t n;
+    double at[CLI_LIST_MAX];
+} cli_numbers;
+
 typedef struct cli_texts {
     size_t n;
     const char *at[CLI_LIST_MAX]; /* borrowed from argv */
@@ -103,6 +108,15 @@ struct cli_options {
         shutdown_seconds, watchdog_seconds, requests_a_minute,
         tokens_a_minute; /* below 0: the server's default */
     bool insecure, no_prefix_cache, no_teacher;
+
+    /* Load. */
+    bool chat_api;
+    cli_numbers rates;
+    const char *arrivals, *trace_file, *methods, *extra_body, *goals, *out_file;
+    size_t clients; /* 0: not given */
+    size_t n_warmup;
+    double seconds, request_seconds; /* 0: not given */
+    double cancel_share, cancel_seconds, time_scale, length_scale;
 
     const char *svg_file;
     bool list_options;

@@ -13,11 +13,15 @@ _swiftkv_options() {
         --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --no-teacher --connections
         --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
         --shutdown-timeout --watchdog'
+    local load='--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals --trace
+        --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel --cancel-within
+        --goodput --methods --extra-body --seed --log --out --svg --json'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
         --grammar $sampling $model --json" ;;
     chat) echo "--system --template --raw $sampling $model" ;;
     serve) echo "$serving $model" ;;
+    load) echo "$load" ;;
     score) echo "-p --file --ids-file $model --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
@@ -42,7 +46,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve score tokenize render info similarity transform bench compare eval distill train documents vocab --help --version'
+        values='generate chat serve load score tokenize render info similarity transform bench compare eval distill train documents vocab --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;
@@ -51,6 +55,7 @@ _swiftkv() {
         --cpu) values='best ref avx2 avx512 neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
+        --arrivals) values='poisson fixed trace' ;;
         --init) values='copy ridge' ;;
         --ridge-to) values='copy zero' ;;
         --loss) values='kl lm' ;;
@@ -59,7 +64,7 @@ _swiftkv() {
         --task) [[ $command == eval ]] || values='distill finetune scratch' ;;
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file | --request-log)
+        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file | --request-log | --trace | --out)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return
             ;;

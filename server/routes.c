@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const server_route routes[] = {
+    {"GET", "/", api_page, .open = true},
     {"GET", "/health", api_health, .open = true},
     {"GET", "/metrics", api_metrics, .open = false},
     {"GET", "/openapi.json", api_openapi, .open = false},

@@ -7,6 +7,7 @@
 /** All of them; the last one has no path. */
 const server_route *routes_all(void);
 
+void api_page(exchange *ex);
 void api_models(exchange *ex);
 void api_health(exchange *ex);
 void api_metrics(exchange *ex);

@@ -573,8 +573,8 @@ class LifeTest(unittest.TestCase):
             def status(path="/v1/models", **headers):
                 return server.ask("GET", path, None, headers)[0]
 
-            self.assertEqual(status("/health"), 200)
-            for path in ("/v1/models", "/metrics", "/v1/nothing", "/"):
+            self.assertEqual((status("/health"), status("/")), (200, 200))
+            for path in ("/v1/models", "/metrics", "/v1/nothing", "/favicon.ico"):
                 got, _, answer = server.ask("GET", path)
                 self.assertEqual(got, 401)
                 self.assertEqual(answer["error"]["type"], "authentication_error")

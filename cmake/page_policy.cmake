@@ -1,0 +1,60 @@
+# The policy of a page that has one style and one script of its own: both are allowed by their hashes, and
+# nothing else is. skv_page_policy(TARGET FILE SYMBOL) adds a generated source with const char SYMBOL[].
+
+# Base64 of bytes given in hexadecimal, three bytes at a time.
+function(base64 hex out)
+  set(letters "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+  set(result "")
+  string(LENGTH "${hex}" n)
+  set(at 0)
+  while(at LESS n)
+    string(SUBSTRING "${hex}" ${at} 6 group)
+    string(LENGTH "${group}" n_group)
+    string(SUBSTRING "${group}0000" 0 6 group)
+    foreach(shift 18 12 6 0)
+      math(EXPR i "(0x${group} >> ${shift}) & 63")
+      string(SUBSTRING "${letters}" ${i} 1 letter)
+      string(APPEND result ${letter})
+    endforeach()
+    if(n_group LESS 6)
+      math(EXPR kept "(${n_group} / 2 * 8 + 5) / 6 + ${at} / 6 * 4")
+      string(SUBSTRING "${result}" 0 ${kept} result)
+      math(EXPR missing "3 - ${n_group} / 2")
+      string(REPEAT "=" ${missing} padding)
+      string(APPEND result ${padding})
+    endif()
+    math(EXPR at "${at} + 6")
+  endwhile()
+  set(${out} "${result}" PARENT_SCOPE)
+endfunction()
+
+# The hash of what stands between <tag> and </tag>, which occur once.
+function(hash_of tag out)
+  string(FIND "${page}" "<${tag}>" from)
+  string(FIND "${page}" "</${tag}>" to)
+  string(FIND "${page}" "</${tag}>" last REVERSE)
+  if(from EQUAL -1 OR NOT to EQUAL last)
+    message(FATAL_ERROR "${file}: one <${tag}> is expected")
+  endif()
+  string(LENGTH "<${tag}>" n_tag)
+  math(EXPR from "${from} + ${n_tag}")
+  math(EXPR n "${to} - ${from}")
+  string(SUBSTRING "${page}" ${from} ${n} inside)
+  string(SHA256 hex "${inside}")
+  base64(${hex} text)
+  set(${out} "'sha256-${text}'" PARENT_SCOPE)
+endfunction()
+
+function(skv_page_policy target file symbol)
+  file(READ ${PROJECT_SOURCE_DIR}/${file} page)
+  hash_of(style style)
+  hash_of(script script)
+  set(policy "default-src 'none'; style-src ${style}; script-src ${script}; connect-src 'self'; img-src data:; ")
+  string(APPEND policy "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/embedded/${symbol}.c @ONLY CONTENT
+"/* Of ${file}, as it was when the build was configured. */
+extern const char ${symbol}[];
+const char ${symbol}[] = \"${policy}\";
+")
+  target_sources(${target} PRIVATE ${PROJECT_BINARY_DIR}/embedded/${symbol}.c)
+endfunction()

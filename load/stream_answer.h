@@ -1,0 +1,34 @@
+/* One answer as it comes in: the times of its events, its usage, and how it ends. */
+#ifndef SKV_LOAD_STREAM_ANSWER_H
+#define SKV_LOAD_STREAM_ANSWER_H
+
+#include "event_reader.h"
+#include "load.h"
+
+/* Times are seconds on one clock; negative: not yet. */
+typedef struct stream_answer {
+    event_reader reader;
+    double begun_s, first_s, last_s;
+    float *gaps_ms; /* owned: between events with text, [n_gaps] */
+    size_t n_gaps, gaps_room;
+    size_t n_tokens; /* events with text; `output_tokens` is the server's own count */
+    uint64_t input_tokens, cached_tokens, output_tokens; /* 0: not told */
+    bool ended;                                          /* data: [DONE] */
+    load_outcome outcome;                                /* LOAD_DONE so far, or what went wrong */
+    char detail[256];
+} stream_answer;
+
+/** A new answer in place of an old one, whose memory it takes over. */
+void stream_answer_begin(stream_answer *answer, double now_s);
+/** The next bytes; false: no more is wanted, `outcome` tells why. */
+bool stream_answer_feed(stream_answer *answer, const char *bytes, size_t n, double now_s);
+/** What a response that ended without an error of HTTP has come to. */
+load_outcome stream_answer_finish(stream_answer *answer);
+void stream_answer_release(stream_answer *answer);
+
+double stream_answer_ttft_ms(const stream_answer *answer);
+double stream_answer_e2el_ms(const stream_answer *answer);
+/** 0 where the answer has one token. */
+double stream_answer_tpot_ms(const stream_answer *answer);
+
+#endif
