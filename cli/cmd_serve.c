@@ -53,6 +53,7 @@ static server_options make_options(const cli_options *o, const char *name)
     set_seconds(&out.scheduler.step_ms, o->step_ms);
     set_seconds(&out.scheduler.queue_seconds_max, o->queue_seconds);
     out.scheduler.no_prefix_cache = o->no_prefix_cache;
+    out.scheduler.no_text_match = o->no_text_match;
     return out;
 }
 

@@ -218,6 +218,8 @@ static const cli_option rows[] = {
      .open_min = true, .help = "seconds that a request may wait; then 503 (600)"},
     {"--no-prefix-cache", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_prefix_cache),
      .help = "compute every prompt from its first token"},
+    {"--no-text-match", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_text_match),
+     .help = "tokenize answers that come back as text again"},
     {"--no-teacher", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_teacher),
      .help = "do not load the teacher's weights of a SwiftKV model"},
     {"--connections", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(connections), 1, 1 << 16,

@@ -100,7 +100,7 @@ struct cli_options {
         connections_per_ip, body_mib; /* CLI_NOT_GIVEN: the server's default */
     double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,
         shutdown_seconds, watchdog_seconds; /* below 0: the server's default */
-    bool insecure, no_prefix_cache, no_teacher;
+    bool insecure, no_prefix_cache, no_text_match, no_teacher;
 
     const char *svg_file;
     bool list_options;

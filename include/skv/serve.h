@@ -33,6 +33,7 @@ typedef struct skv_scheduler_options {
     size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled; 0: 4 MiB */
     double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
     bool no_prefix_cache;     /* every prompt is computed from its first token */
+    bool no_text_match;       /* skv_scheduler_recall leaves every prompt as it is */
     uint64_t seed;            /* keys the hashes of the prefix cache: random, and secret */
 } skv_scheduler_options;
 
@@ -74,6 +75,14 @@ typedef struct skv_text_piece {
     size_t n;
 } skv_text_piece;
 
+/* A prompt's text, by which it is known again when it comes back with its answer behind it. */
+typedef struct skv_prompt_text {
+    uint64_t key;     /* 0: the prompt has no text */
+    uint64_t domain;  /* who may find it */
+    size_t n_plain;   /* ids at the beginning that the tokenizer gives too */
+    size_t n_matched; /* ids at the beginning that an earlier answer's text was matched to */
+} skv_prompt_text;
+
 typedef struct skv_logit_bias {
     int32_t id;
     float bias; /* added to the token's logit */
@@ -99,6 +108,7 @@ typedef struct skv_job_params {
     skv_prefill prefill;       /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
     uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
     bool no_prefix_cache;      /* for this prompt */
+    skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
     void (*notify)(
         void *user); /* something is there to read; quick, from any thread. May be NULL */
@@ -109,6 +119,16 @@ enum { SKV_JOB_ANSWERS_MAX = 16, SKV_JOB_TOP_MAX = 20 };
 
 SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 tokens */
 
+/**
+ * Looks whether the text of a prompt, whose ids by the tokenizer are in params, continues an answer
+ * that was given before: then *ids (skv_text_free) are those that the model read and wrote, up to
+ * the last boundary between tokens that both readings have, and the tokenizer's from there on. They
+ * replace those in params. NULL: nothing to replace. Sets params->text. add_special: as the ids
+ * were encoded. params needs ids, tenant and prefill for this.
+ */
+SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
+                                            const skv_text_piece *text, bool add_special,
+                                            int32_t **ids, skv_error *err);
 /** Everything in params is copied. SKV_FULL: too much is waiting, come again later;
  * SKV_CANCELLED: the scheduler is draining; SKV_RANGE: the prompt is too long. */
 SKV_CHECKED skv_status skv_scheduler_submit(skv_scheduler *scheduler, const skv_job_params *params,
@@ -191,6 +211,7 @@ typedef struct skv_scheduler_metrics {
     uint64_t prompt_tokens;          /* of jobs that have begun */
     uint64_t prefix_queries_tokens;  /* of them, looked up */
     uint64_t prefix_hits_tokens;     /* and found */
+    uint64_t prefix_text_tokens;     /* of them, found by text: the tokenizer's ids differ */
     uint64_t prefill_skipped_tokens; /* computed, stopped at layer l (SwiftKV) */
     uint64_t prefill_full_tokens;    /* computed in every layer */
     uint64_t generated_tokens;

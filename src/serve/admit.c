@@ -102,6 +102,14 @@ static bool fits(const skv_scheduler *s, const skv_lane *lane)
     return s->prefix && n_there + skv_prefix_index_evictable(s->prefix) >= wanted;
 }
 
+/* Tokens of those found that the tokenizer's own ids would not have found. */
+static size_t found_by_text(const skv_job *job, size_t n_found)
+{
+    const skv_prompt_text *text = &job->params.text;
+    size_t end = skv_min_size(n_found, text->n_matched);
+    return end > text->n_plain ? end - text->n_plain : 0;
+}
+
 static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool looked)
 {
     skv_job *job = lane->job;
@@ -114,6 +122,7 @@ static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool l
     s->tally.prompt_tokens += lane->n_prompt;
     if (looked) s->tally.prefix_queries_tokens += lane->n_prompt;
     s->tally.prefix_hits_tokens += n_found;
+    s->tally.prefix_text_tokens += found_by_text(job, n_found);
     skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
 }
 

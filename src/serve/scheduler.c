@@ -12,7 +12,8 @@ enum {
     DEFAULT_QUEUED_CONTEXTS = 16,
     DEFAULT_STEP_MS = 100,
     DEFAULT_OUTPUT_BYTES = 4 << 20,
-    DEFAULT_QUEUE_SECONDS = 600
+    DEFAULT_QUEUE_SECONDS = 600,
+    TEXT_CONTEXTS = 16 /* ids of remembered texts, in KV memories: 64 bytes for each token there */
 };
 
 skv_scheduler_options skv_scheduler_options_default(void)
@@ -96,6 +97,7 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
                       .finish = finish,
                       .stopped = stopped ? stopped->text : NULL,
                       .n_stopped = stopped ? stopped->n : 0};
+    skv_worker_keep_text(s, lane);
     /* Pages first: whoever reads the end finds them free. */
     skv_worker_give_back(s, lane);
     if (lane->i_answer == 0 && !lane->begun) skv_worker_unqueue(s, job);
@@ -216,6 +218,10 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
         SKV_TRY(skv_prefix_index_create(s->engine->pool, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
     }
+    if (s->prefix && s->vocab && !s->options.no_text_match) {
+        size_t max_ids = TEXT_CONTEXTS * s->engine->options.kv_tokens;
+        SKV_TRY(skv_text_index_create(max_ids, s->options.seed, &s->texts, err));
+    }
     publish(s);
     return SKV_OK;
 }
@@ -223,6 +229,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
 static void free_parts(skv_scheduler *s)
 {
     skv_prefix_index_free(s->prefix);
+    skv_text_index_free(s->texts);
     skv_free(s->spans);
     skv_free(s->span_lanes);
     skv_free(s->logits);

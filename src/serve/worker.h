@@ -2,6 +2,7 @@
  * The scheduler's own state. The worker thread owns lanes, pages and steps; other threads reach it
  * through the inbox and the few fields that `lock` guards.
  *
+ *     recall.c      prompts that continue an answer (called by others)
  *     scheduler.c   life, submission, the worker's loop
  *     admit.c       which waiting lane gets pages, and which running one loses them
  *     compose.c     what goes into the next step
@@ -16,6 +17,7 @@
 #include "kv/prefix_index.h"
 #include "serve/lane.h"
 #include "serve/step_clock.h"
+#include "serve/text_index.h"
 
 enum { SKV_TENANT_TURNS = 64 };
 
@@ -41,6 +43,7 @@ struct skv_scheduler {
     size_t n_running, n_waiting;
     uint64_t turn, tenant_turns[SKV_TENANT_TURNS];
     skv_prefix_index *prefix; /* owned, NULL: none */
+    skv_text_index *texts;    /* owned, any thread's; NULL: none */
     skv_step_clock clock;
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
@@ -77,6 +80,11 @@ bool skv_worker_preempt(skv_scheduler *s);
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- recall.c ---- */
+
+/** Keeps the ids of a lane's prompt and answer for who sends them back as text. */
+void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
 
 /* ---- compose.c ---- */
 
