@@ -95,9 +95,9 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *host, *key_file, *served_name; /* NULL: not given */
+    const char *host, *key_file, *served_name, *cache_dir; /* NULL: not given */
     size_t port, kv_tokens, max_running, max_queued, max_queued_tokens, connections,
-        connections_per_ip, body_mib; /* CLI_NOT_GIVEN: the server's default */
+        connections_per_ip, body_mib, cache_disk_bytes; /* CLI_NOT_GIVEN: the server's default */
     double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,
         shutdown_seconds, watchdog_seconds; /* below 0: the server's default */
     bool insecure, no_prefix_cache, no_text_match, no_teacher;

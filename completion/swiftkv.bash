@@ -10,7 +10,7 @@ _swiftkv_options() {
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     local serving='--host --port --api-key-file --insecure --name --template --kv-tokens --step-ms --max-running
-        --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --no-text-match --no-teacher --connections
+        --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --no-text-match --no-teacher --connections
         --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
         --shutdown-timeout --watchdog'
     case $1 in

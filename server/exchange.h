@@ -25,6 +25,7 @@ typedef struct exchange {
     size_t n_body, body_room, body_counted;
     bool in_flight, replied;
     uint64_t tenant;        /* the number of its key; 0: none needed */
+    const char *key;        /* borrowed from the connection; NULL: none needed */
     char id[24];            /* of the request, in hexadecimal */
     enum MHD_Result result; /* of handing over the response */
     api_error refusal;      /* status 0: none so far */

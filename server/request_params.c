@@ -302,5 +302,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
     job.tenant = ex->tenant;
+    if (ex->key != NULL) {
+        job.salt = skv_scheduler_salt(ex->server->scheduler, ex->key, strlen(ex->key));
+    }
     return job;
 }

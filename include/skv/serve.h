@@ -34,7 +34,14 @@ typedef struct skv_scheduler_options {
     double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
     bool no_prefix_cache;     /* every prompt is computed from its first token */
     bool no_text_match;       /* skv_scheduler_recall leaves every prompt as it is */
-    uint64_t seed;            /* keys the hashes of the prefix cache: random, and secret */
+    /* Where prompts that leave memory are kept, for after a restart too; NULL: nowhere. Made if it
+     * is not there; one process at a time. Its files take at most cache_disk_bytes (0: 8 GiB). */
+    const char *cache_dir;
+    size_t cache_disk_bytes;
+    double cache_flush_seconds;                /* for writing them at the end; 0: 20 */
+    void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
+    void *log_user;
+    uint64_t seed; /* keys the hashes of the prefix cache: random, and secret */
 } skv_scheduler_options;
 
 SKV_API skv_scheduler_options skv_scheduler_options_default(void);
@@ -49,6 +56,9 @@ SKV_CHECKED skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab 
 SKV_API void skv_scheduler_free(skv_scheduler *scheduler);
 /** No new jobs from here on; those that were taken go on. */
 SKV_API void skv_scheduler_drain(skv_scheduler *scheduler);
+/** What tells a tenant in cache_dir from others, in every run: from its API key or the like, which
+ * it does not give away. 0 without cache_dir. */
+SKV_API uint64_t skv_scheduler_salt(const skv_scheduler *scheduler, const void *key, size_t n);
 /** Seconds that the prompts in front of a new one will take, by the measured speed. */
 SKV_API double skv_scheduler_backlog_seconds(skv_scheduler *scheduler);
 /** Milliseconds since the worker last did anything while there is work; 0: all is well. */
@@ -107,6 +117,8 @@ typedef struct skv_job_params {
     size_t n_top;              /* how many most likely tokens to tell with each, at most 20 */
     skv_prefill prefill;       /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
     uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
+    uint64_t salt;             /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
+                                * other than 0 are not found again after a restart */
     bool no_prefix_cache;      /* for this prompt */
     skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
@@ -208,12 +220,17 @@ typedef struct skv_scheduler_metrics {
     size_t queued_tokens;                            /* prompt tokens of jobs that have not begun */
     size_t kv_pages, kv_pages_used, kv_pages_cached; /* cached: kept for prompts, free if needed */
     uint64_t steps, preemptions;
-    uint64_t prompt_tokens;          /* of jobs that have begun */
-    uint64_t prefix_queries_tokens;  /* of them, looked up */
-    uint64_t prefix_hits_tokens;     /* and found */
-    uint64_t prefix_text_tokens;     /* of them, found by text: the tokenizer's ids differ */
-    uint64_t prefill_skipped_tokens; /* computed, stopped at layer l (SwiftKV) */
-    uint64_t prefill_full_tokens;    /* computed in every layer */
+    uint64_t prompt_tokens;         /* of jobs that have begun */
+    uint64_t prefix_queries_tokens; /* of them, looked up */
+    uint64_t prefix_hits_tokens;    /* and found */
+    uint64_t prefix_memory_tokens;  /* of them, by their tokens, in memory */
+    uint64_t prefix_text_tokens;    /* of them, by their text: the tokenizer's ids differ */
+    uint64_t prefix_disk_tokens;    /* of them, from cache_dir */
+    size_t disk_bytes, disk_files, disk_queue_bytes; /* cache_dir, and on the way there */
+    uint64_t disk_written, disk_read, disk_dropped;  /* files; dropped: the queue was full */
+    uint64_t disk_failed, disk_removed; /* could not be written; were damaged or another model's */
+    uint64_t prefill_skipped_tokens;    /* computed, stopped at layer l (SwiftKV) */
+    uint64_t prefill_full_tokens;       /* computed in every layer */
     uint64_t generated_tokens;
     uint64_t finished[SKV_FINISH_COUNT]; /* answers */
     uint64_t cancelled_queued, cancelled_prefill, cancelled_decode;

@@ -9,10 +9,9 @@
 #include "serve/worker.h"
 
 /* Texts are shared as pages are; the same text is not the same with and without BOS. */
-static uint64_t domain_of(const skv_job_params *p, bool add_special)
+static uint64_t domain_of(const skv_scheduler *s, const skv_job_params *p, bool add_special)
 {
-    uint64_t teacher = p->prefill == SKV_PREFILL_TEACHER;
-    return skv_mix64(skv_mix64(p->tenant) + 2 * teacher + add_special);
+    return skv_mix64(skv_worker_domain(s, p) + add_special);
 }
 
 /* The splice with the answer that keeps most. */
@@ -43,7 +42,7 @@ skv_status skv_scheduler_recall(skv_scheduler *s, skv_job_params *params,
     *ids = NULL;
     params->text = (skv_prompt_text){.key = 0};
     if (!s->texts || params->no_prefix_cache || text->n == 0) return SKV_OK;
-    uint64_t domain = domain_of(params, add_special);
+    uint64_t domain = domain_of(s, params, add_special);
     skv_text_found found;
     skv_text_index_find(s->texts, domain, text->text, text->n, &found);
     skv_read_text read = {.text = text->text,
@@ -69,4 +68,6 @@ void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane)
     const skv_job_params *p = &lane->job->params;
     if (!s->texts || p->text.key == 0 || !lane->begun || skv_lane_generated(lane) == 0) return;
     skv_text_index_put(s->texts, p->text.domain, p->text.key, lane->ids, lane->n_ids);
+    if (!s->spill) return;
+    skv_spill_put_text(s->spill, p->text.domain, p->text.key, lane->ids, lane->n_ids);
 }
