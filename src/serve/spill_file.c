@@ -23,10 +23,7 @@ typedef struct header {
     uint64_t check; /* of all before */
 } header;
 
-static_assert(sizeof(header) == 128, "it lies on disk");
-static_assert(sizeof(skv_spill_name) == SKV_SPILL_NAME_BYTES, "it lies on disk");
-
-static const char MAGIC[8] = {'S', 'K', 'V', 'S', 'P', 'I', 'L', 'L'};
+static const char magic[] = "SKVSPILL";
 enum { VERSION = 1, PAGES_MAX = 1 << 20 };
 
 /* ---- checksums: four lanes, each step reversible, so that no single change cancels out ---- */
@@ -123,6 +120,7 @@ static bool write_all(int fd, const void *data, size_t n)
 skv_status skv_spill_file_write(const skv_spill_place *place, const skv_spill_item *item,
                                 skv_error *err)
 {
+    static_assert(sizeof(header) == 128 && sizeof(skv_spill_name) == 16, "they lie on disk");
     char temporary[SKV_SPILL_FILE_NAME], final[SKV_SPILL_FILE_NAME];
     size_t n_body = item->n_ids * sizeof *item->ids + item->n_pages * place->page_bytes;
     header h = {.version = VERSION,
@@ -134,7 +132,7 @@ skv_status skv_spill_file_write(const skv_spill_place *place, const skv_spill_it
                 .name = item->name,
                 .parent = item->parent,
                 .body_check = checksum(item->ids, n_body)};
-    memcpy(h.magic, MAGIC, sizeof h.magic);
+    memcpy(h.magic, magic, sizeof h.magic);
     h.check = checksum(&h, offsetof(header, check));
     skv_spill_name_format(&item->name, true, temporary);
     skv_spill_name_format(&item->name, false, final);
@@ -175,7 +173,7 @@ static bool read_all(int fd, void *data, size_t n)
 static skv_status check_header(const skv_spill_place *place, const skv_spill_name *name,
                                const header *h, size_t n_file, skv_error *err)
 {
-    SKV_REQUIRE(memcmp(h->magic, MAGIC, sizeof MAGIC) == 0 &&
+    SKV_REQUIRE(memcmp(h->magic, magic, sizeof h->magic) == 0 &&
                     h->check == checksum(h, offsetof(header, check)),
                 err, SKV_FORMAT, "the header is damaged");
     SKV_REQUIRE(h->version == VERSION && memcmp(&h->name, name, sizeof *name) == 0 &&
