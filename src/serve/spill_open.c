@@ -15,14 +15,13 @@
 
 void skv_spill_log(const skv_spill *spill, const char *format, ...)
 {
-    char line[SKV_ERROR_TEXT_MAX];
-    if (!spill->options.log) return;
-    int n = snprintf(line, sizeof line, "%s: ", spill->folder);
-    if (n < 0 || (size_t)n >= sizeof line) return;
+    char text[SKV_ERROR_TEXT_MAX], line[2 * SKV_ERROR_TEXT_MAX];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(line + n, sizeof line - (size_t)n, format, args);
+    int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (n < 0 || !spill->options.log) return;
+    (void)snprintf(line, sizeof line, "%.*s: %s", SKV_ERROR_TEXT_MAX, spill->folder, text);
     spill->options.log(spill->options.log_user, line);
 }
 
