@@ -15,7 +15,7 @@
 
 void skv_spill_log(const skv_spill *spill, const char *format, ...)
 {
-    char text[SKV_ERROR_TEXT_MAX], line[2 * SKV_ERROR_TEXT_MAX];
+    char text[SKV_ERROR_TEXT_MAX], line[2 * SKV_ERROR_TEXT_MAX + 8];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
