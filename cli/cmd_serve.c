@@ -64,6 +64,9 @@ static server_options make_options(const cli_options *o, const char *name)
     set_number(&out.scheduler.step_ms, o->step_ms);
     set_number(&out.scheduler.queue_seconds_max, o->queue_seconds);
     out.scheduler.no_prefix_cache = o->no_prefix_cache;
+    out.scheduler.no_text_match = o->no_text_match;
+    out.scheduler.cache_dir = o->cache_dir;
+    set_size(&out.scheduler.cache_disk_bytes, o->cache_disk_bytes);
     return out;
 }
 

@@ -392,7 +392,7 @@ static void set_defaults(cli_options *out)
     out->ridge = -1;
     out->port = out->kv_tokens = out->max_running = out->max_queued = CLI_NOT_GIVEN;
     out->max_queued_tokens = out->connections = out->connections_per_ip = CLI_NOT_GIVEN;
-    out->body_mib = CLI_NOT_GIVEN;
+    out->body_mib = out->cache_disk_bytes = CLI_NOT_GIVEN;
     out->step_ms = out->queue_seconds = out->header_seconds = out->body_seconds = -1;
     out->stall_seconds = out->ping_seconds = out->shutdown_seconds = -1;
     out->watchdog_seconds = out->requests_a_minute = out->tokens_a_minute = -1;

@@ -100,14 +100,14 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *host, *key_file, *served_name, *request_log, *tool_format,
+    const char *host, *key_file, *served_name, *request_log, *cache_dir, *tool_format,
         *reasoning_format; /* NULL: not given */
     size_t port, kv_tokens, max_running, max_queued, max_queued_tokens, connections,
-        connections_per_ip, body_mib; /* CLI_NOT_GIVEN: the server's default */
+        connections_per_ip, body_mib, cache_disk_bytes; /* CLI_NOT_GIVEN: the server's default */
     double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,
         shutdown_seconds, watchdog_seconds, requests_a_minute,
         tokens_a_minute; /* below 0: the server's default */
-    bool insecure, no_prefix_cache, no_teacher;
+    bool insecure, no_prefix_cache, no_text_match, no_teacher;
 
     /* Load. */
     bool chat_api;

@@ -137,6 +137,8 @@ static bool begin(answer *a, api_error *error)
         !d->read_prompts(ex, a->body, &a->prompts, error) || !read_chat(a, error)) {
         return false;
     }
+    skv_job_params job = request_params_job(ex, &a->params);
+    prompts_recall(ex, &a->prompts, &job);
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin != NULL;
     if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
     if (d->fits_context) fit_context(a);

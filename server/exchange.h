@@ -27,6 +27,7 @@ typedef struct exchange {
     bool replied;
     bool rated;          /* it counts for the rates of its key */
     uint64_t tenant;     /* the number of its key; 0: none needed */
+    const char *key;     /* borrowed from the connection; NULL: none needed */
     char id[24];         /* of the request, 16 hexadecimal digits */
     trace_context trace; /* what its headers say */
     char method[17], path[257];

@@ -54,6 +54,7 @@ static bool submit(generation *g, size_t i, api_error *error)
     if (!check_length(g, prompt, &job.max_tokens, error)) return false;
     job.ids = prompt->ids;
     job.n_ids = prompt->n_ids;
+    job.text = prompt->known;
     job.notify = wake;
     job.user = g;
     skv_scheduler *scheduler = g->ex->server->scheduler;

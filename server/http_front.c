@@ -97,7 +97,10 @@ static bool check_key(exchange *ex)
         key = bearer + sizeof prefix - 1;
     }
     if (key != NULL) ex->tenant = api_keys_find(server->keys, key);
-    if (ex->tenant != 0) return true;
+    if (ex->tenant != 0) {
+        ex->key = key;
+        return true;
+    }
     (void)api_fail(&ex->refusal, 401, NULL,
                    key == NULL ? "an API key is needed: Authorization: Bearer KEY"
                                : "the API key is not known");

@@ -50,6 +50,7 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
         if (n > 0) memcpy(out->text, text, n);
         out->text[n] = 0;
         out->n_text = n;
+        out->add_special = flags.add_special;
     }
     skv_text_free(ids);
     return ok || api_fail(error, 503, NULL, "no memory");
@@ -100,6 +101,33 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, prom
     if (ok && check_empty(out, name, error)) return true;
     prompts_release(out);
     return false;
+}
+
+/* Without memory, or with nothing known, the prompt stays as the tokenizer gave it. */
+static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
+{
+    const skv_text_piece text = {prompt->text, prompt->n_text};
+    int32_t *ids = NULL;
+    job->ids = prompt->ids;
+    job->n_ids = prompt->n_ids;
+    const skv_status status =
+        skv_scheduler_recall(ex->server->scheduler, job, &text, prompt->add_special, &ids, NULL);
+    int32_t *copy = status == SKV_OK && ids != NULL ? calloc(job->n_ids, sizeof *copy) : NULL;
+    if (copy != NULL) {
+        memcpy(copy, ids, job->n_ids * sizeof *copy);
+        free(prompt->ids);
+        prompt->ids = copy;
+        prompt->n_ids = job->n_ids;
+    }
+    if (status == SKV_OK && (ids == NULL || copy != NULL)) prompt->known = job->text;
+    skv_text_free(ids);
+}
+
+void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->at[i].text != NULL) recall(ex, &list->at[i], job);
+    }
 }
 
 /* ---- conversations ---- */

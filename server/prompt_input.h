@@ -9,6 +9,8 @@ typedef struct api_prompt {
     size_t n_ids;
     char *text; /* owned; NULL: it was given as ids */
     size_t n_text;
+    bool add_special;      /* how the text was encoded */
+    skv_prompt_text known; /* what prompts_recall found out */
 } api_prompt;
 
 typedef struct prompt_list {
@@ -22,6 +24,8 @@ enum { PROMPTS_MAX = 1024 };
 bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
                   api_error *error);
 void prompts_release(prompt_list *list);
+/** Texts that continue an answer of ours get the ids of that answer back. */
+void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job);
 
 /** The chat template's text for "messages" and what else it reads, on the heap. */
 bool messages_render(const exchange *ex, const json_t *body, out_text *out, api_error *error);

@@ -393,5 +393,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.prefill = params->prefill;
     job.pooling = params->pooling;
     job.tenant = ex->tenant;
+    if (ex->key != NULL) {
+        job.salt = skv_scheduler_salt(ex->server->scheduler, ex->key, strlen(ex->key));
+    }
     return job;
 }

@@ -159,12 +159,19 @@ static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
     return false;
 }
 
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "swiftkv: %s\n", line);
+}
+
 bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
                   const char *template_text, char *error)
 {
     skv_error err;
     skv_scheduler_options options = server->options.scheduler;
     options.seed = server_draw(server);
+    options.log = log_line;
     if (template_text != NULL) {
         server->n_template = strlen(template_text);
         server->template_text = copy_text(template_text, server->n_template);

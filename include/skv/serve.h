@@ -33,7 +33,15 @@ typedef struct skv_scheduler_options {
     size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled; 0: 4 MiB */
     double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
     bool no_prefix_cache;     /* every prompt is computed from its first token */
-    uint64_t seed;            /* keys the hashes of the prefix cache: random, and secret */
+    bool no_text_match;       /* skv_scheduler_recall leaves every prompt as it is */
+    /* Where prompts that leave memory are kept, for after a restart too; NULL: nowhere. Made if it
+     * is not there; one process at a time. Its files take at most cache_disk_bytes (0: 8 GiB). */
+    const char *cache_dir;
+    size_t cache_disk_bytes;
+    double cache_flush_seconds;                /* for writing them at the end; 0: 20 */
+    void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
+    void *log_user;
+    uint64_t seed; /* keys the hashes of the prefix cache: random, and secret */
 } skv_scheduler_options;
 
 SKV_API skv_scheduler_options skv_scheduler_options_default(void);
@@ -48,6 +56,9 @@ SKV_CHECKED skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab 
 SKV_API void skv_scheduler_free(skv_scheduler *scheduler);
 /** No new jobs from here on; those that were taken go on. */
 SKV_API void skv_scheduler_drain(skv_scheduler *scheduler);
+/** What tells a tenant in cache_dir from others, in every run: from its API key or the like, which
+ * it does not give away. 0 without cache_dir. */
+SKV_API uint64_t skv_scheduler_salt(const skv_scheduler *scheduler, const void *key, size_t n);
 /** Seconds that the prompts in front of a new one will take, by the measured speed. */
 SKV_API double skv_scheduler_backlog_seconds(skv_scheduler *scheduler);
 /** Milliseconds since the worker last did anything while there is work; 0: all is well. */
@@ -73,6 +84,14 @@ typedef struct skv_text_piece {
     const char *text;
     size_t n;
 } skv_text_piece;
+
+/* A prompt's text, by which it is known again when it comes back with its answer behind it. */
+typedef struct skv_prompt_text {
+    uint64_t key;     /* 0: the prompt has no text */
+    uint64_t domain;  /* who may find it */
+    size_t n_plain;   /* ids at the beginning that the tokenizer gives too */
+    size_t n_matched; /* ids at the beginning that an earlier answer's text was matched to */
+} skv_prompt_text;
 
 typedef struct skv_logit_bias {
     int32_t id;
@@ -107,7 +126,10 @@ typedef struct skv_job_params {
     skv_pooling pooling;  /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
     skv_prefill prefill;  /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
     uint64_t tenant;      /* who asks: cached prompts are shared, and turns are taken, by it */
+    uint64_t salt;        /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
+                           * other than 0 are not found again after a restart */
     bool no_prefix_cache; /* for this prompt */
+    skv_prompt_text text; /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
     void (*notify)(
         void *user); /* something is there to read; quick, from any thread. May be NULL */
@@ -118,6 +140,16 @@ enum { SKV_JOB_ANSWERS_MAX = 16, SKV_JOB_TOP_MAX = 20 };
 
 SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 tokens */
 
+/**
+ * Looks whether the text of a prompt, whose ids by the tokenizer are in params, continues an answer
+ * that was given before: then *ids (skv_text_free) are those that the model read and wrote, up to
+ * the last boundary between tokens that both readings have, and the tokenizer's from there on. They
+ * replace those in params. NULL: nothing to replace. Sets params->text. add_special: as the ids
+ * were encoded. params needs ids, tenant and prefill for this.
+ */
+SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
+                                            const skv_text_piece *text, bool add_special,
+                                            int32_t **ids, skv_error *err);
 /** Everything in params is copied. SKV_FULL: too much is waiting, come again later;
  * SKV_CANCELLED: the scheduler is draining; SKV_RANGE: the prompt is too long. */
 SKV_CHECKED skv_status skv_scheduler_submit(skv_scheduler *scheduler, const skv_job_params *params,
@@ -200,11 +232,17 @@ typedef struct skv_scheduler_metrics {
     size_t queued_tokens;                            /* prompt tokens of jobs that have not begun */
     size_t kv_pages, kv_pages_used, kv_pages_cached; /* cached: kept for prompts, free if needed */
     uint64_t steps, preemptions;
-    uint64_t prompt_tokens;          /* of jobs that have begun */
-    uint64_t prefix_queries_tokens;  /* of them, looked up */
-    uint64_t prefix_hits_tokens;     /* and found */
-    uint64_t prefill_skipped_tokens; /* computed, stopped at layer l (SwiftKV) */
-    uint64_t prefill_full_tokens;    /* computed in every layer */
+    uint64_t prompt_tokens;         /* of jobs that have begun */
+    uint64_t prefix_queries_tokens; /* of them, looked up */
+    uint64_t prefix_hits_tokens;    /* and found */
+    uint64_t prefix_memory_tokens;  /* of them, by their tokens, in memory */
+    uint64_t prefix_text_tokens;    /* of them, by their text: the tokenizer's ids differ */
+    uint64_t prefix_disk_tokens;    /* of them, from cache_dir */
+    size_t disk_bytes, disk_files, disk_queue_bytes; /* cache_dir, and on the way there */
+    uint64_t disk_written, disk_read, disk_dropped;  /* files; dropped: the queue was full */
+    uint64_t disk_failed, disk_removed; /* could not be written; were damaged or another model's */
+    uint64_t prefill_skipped_tokens;    /* computed, stopped at layer l (SwiftKV) */
+    uint64_t prefill_full_tokens;       /* computed in every layer */
     uint64_t generated_tokens;
     uint64_t finished[SKV_FINISH_COUNT]; /* answers */
     uint64_t cancelled_queued, cancelled_prefill, cancelled_decode;

@@ -94,6 +94,16 @@ void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from)
     pool->be->put(pool->be, to, from, pool->page_bytes);
 }
 
+void skv_kv_page_read(skv_kv_pool *pool, const void *page, void *host)
+{
+    pool->be->get(pool->be, host, page, pool->page_bytes);
+}
+
+void skv_kv_page_write(skv_kv_pool *pool, void *page, const void *host)
+{
+    pool->be->put(pool->be, page, host, pool->page_bytes);
+}
+
 skv_kv_type skv_kv_pool_type(const skv_kv_pool *pool)
 {
     return pool->type;

@@ -25,6 +25,9 @@ void skv_kv_page_drop(skv_kv_pool *pool, void *page);
 size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page);
 /** Copies the content of one page to another. */
 void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from);
+/** Copies the content of a page out of, or into, the back end's memory; page_bytes bytes. */
+void skv_kv_page_read(skv_kv_pool *pool, const void *page, void *host);
+void skv_kv_page_write(skv_kv_pool *pool, void *page, const void *host);
 
 skv_kv_type skv_kv_pool_type(const skv_kv_pool *pool);
 size_t skv_kv_pool_page_bytes(const skv_kv_pool *pool);

@@ -14,6 +14,8 @@ typedef struct block {
     struct block *parent;        /* NULL: the first block of a text */
     size_t n_children;
     uint64_t hash, domain;
+    uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
+    bool kept;                          /* the keeper's mark */
     size_t n_tracks;
     int32_t ids[SKV_PAGE_ROWS];
     void *pages[]; /* [n_tracks], one reference each */
@@ -25,6 +27,7 @@ struct skv_prefix_index {
     size_t n_blocks, max_blocks, n_buckets; /* n_buckets: a power of two */
     block **buckets;                        /* owned, [n_buckets] */
     block *newest, *oldest;
+    skv_prefix_keeper keeper; /* name == NULL: none */
 };
 
 skv_status skv_prefix_index_create(skv_kv_pool *pool, size_t max_blocks, uint64_t seed,
@@ -145,19 +148,17 @@ size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const in
 
 /* ---- remembering ---- */
 
-/* A new block behind `parent` with the pages of the cache's i-th page row. */
-static block *add_block(skv_prefix_index *index, block *parent, const block *key,
-                        const skv_kv_cache *cache, size_t i)
+/* A new block behind `parent`; its pages are filled in by the caller. */
+static block *add_block(skv_prefix_index *index, block *parent, const block *key, size_t n_tracks)
 {
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
     block *b = skv_alloc(1, sizeof *b + n_tracks * sizeof *b->pages);
     if (!b) return NULL;
     *b = *key;
     b->parent = parent;
     b->n_tracks = n_tracks;
-    for (size_t t = 0; t < n_tracks; t++) {
-        b->pages[t] = cache->pages[t * cache->max_pages + i];
-        skv_kv_page_share(index->pool, b->pages[t]);
+    if (index->keeper.name) {
+        index->keeper.name(index->keeper.user, b->domain, parent ? parent->name : NULL, b->ids,
+                           b->name);
     }
     block **bucket = &index->buckets[b->hash & (index->n_buckets - 1)];
     b->next_in_bucket = *bucket;
@@ -166,6 +167,15 @@ static block *add_block(skv_prefix_index *index, block *parent, const block *key
     if (parent) parent->n_children++;
     index->n_blocks++;
     return b;
+}
+
+/* The i-th page row of a cache becomes a block's pages. */
+static void share_pages(skv_prefix_index *index, block *b, const skv_kv_cache *cache, size_t i)
+{
+    for (size_t t = 0; t < b->n_tracks; t++) {
+        b->pages[t] = cache->pages[t * cache->max_pages + i];
+        skv_kv_page_share(index->pool, b->pages[t]);
+    }
 }
 
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
@@ -180,12 +190,70 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
         block *b = find_block(index, key.hash, domain, last, at);
         if (!b && index->n_blocks < index->max_blocks) {
             memcpy(key.ids, at, sizeof key.ids);
-            b = add_block(index, last, &key, cache, i);
+            b = add_block(index, last, &key, skv_kv_layout_tracks(cache->layout));
+            if (b) share_pages(index, b, cache, i);
         }
         if (!b) break;
         last = b;
     }
     touch(index, last);
+}
+
+bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n, void *const *pages, size_t n_tracks)
+{
+    assert(n >= SKV_PAGE_ROWS && n % SKV_PAGE_ROWS == 0);
+    size_t n_before = n / SKV_PAGE_ROWS - 1, n_known;
+    block *parent = find_longest(index, domain, ids, n, &n_known);
+    if (n_known != n_before || index->n_blocks >= index->max_blocks) return false;
+    block key = {.domain = domain};
+    const int32_t *at = ids + n_before * SKV_PAGE_ROWS;
+    key.hash = hash_block(index, parent ? parent->hash : 0, domain, at);
+    memcpy(key.ids, at, sizeof key.ids);
+    block *b = add_block(index, parent, &key, n_tracks);
+    if (!b) return false;
+    memcpy(b->pages, pages, n_tracks * sizeof *pages);
+    touch(index, b);
+    return true;
+}
+
+/* ---- what others see ---- */
+
+void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keeper *keeper)
+{
+    assert(index->n_blocks == 0);
+    index->keeper = *keeper;
+}
+
+static skv_prefix_block show_block(block *b)
+{
+    return (skv_prefix_block){.name = b->name,
+                              .parent = b->parent ? b->parent->name : NULL,
+                              .ids = b->ids,
+                              .pages = b->pages,
+                              .n_pages = b->n_tracks,
+                              .kept = &b->kept};
+}
+
+size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES])
+{
+    size_t n_blocks;
+    const block *last = find_longest(index, domain, ids, n, &n_blocks);
+    if (last) memcpy(name, last->name, sizeof last->name);
+    return n_blocks;
+}
+
+void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
+                                bool (*show)(void *user, const skv_prefix_block *block), void *user)
+{
+    size_t n_shown = 0;
+    for (block *b = index->oldest; b && n_shown < n_max; b = b->newer) {
+        if (!is_idle(index, b)) continue;
+        skv_prefix_block shown = show_block(b);
+        if (!show(user, &shown)) return;
+        n_shown++;
+    }
 }
 
 /* ---- giving up ---- */
@@ -218,6 +286,10 @@ size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
         block *next = b->newer;
         if (b->n_children == 0 && is_idle(index, b)) {
             /* Its parent may be a leaf now, and stands among the newer ones. */
+            if (index->keeper.give_up) {
+                skv_prefix_block shown = show_block(b);
+                index->keeper.give_up(index->keeper.user, &shown);
+            }
             n_freed += b->n_tracks;
             remove_block(index, b);
         }

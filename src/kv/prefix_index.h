@@ -16,6 +16,28 @@
 
 typedef struct skv_prefix_index skv_prefix_index;
 
+enum { SKV_BLOCK_NAME_BYTES = 16 };
+
+/* A block as others see it; all is borrowed and valid during a call. */
+typedef struct skv_prefix_block {
+    const uint8_t *name;   /* [SKV_BLOCK_NAME_BYTES] */
+    const uint8_t *parent; /* the same; NULL: the first block of a text */
+    const int32_t *ids;    /* [SKV_PAGE_ROWS] */
+    void *const *pages;    /* [n_pages] */
+    size_t n_pages;
+    bool *kept; /* the keeper's own mark, false at first */
+} skv_prefix_block;
+
+/* Who keeps blocks elsewhere. All functions are called by the thread that uses the index. */
+typedef struct skv_prefix_keeper {
+    void *user;
+    /* The name of a block behind `parent`, the same in every run of the program. */
+    void (*name)(void *user, uint64_t domain, const uint8_t *parent, const int32_t *ids,
+                 uint8_t *name);
+    /* The block is about to be given up; its pages may be copied now. */
+    void (*give_up)(void *user, const skv_prefix_block *block);
+} skv_prefix_keeper;
+
 /** At most max_blocks blocks. `seed` keys the hashes, so that clients cannot aim at collisions. */
 SKV_MUST_CHECK skv_status skv_prefix_index_create(skv_kv_pool *pool, size_t max_blocks,
                                                   uint64_t seed, skv_prefix_index **out,
@@ -33,6 +55,23 @@ size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, c
  * less is remembered. */
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
                              const skv_kv_cache *cache);
+
+/** From here on blocks have names, and their end is told. The index must be empty. */
+void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keeper *keeper);
+/** Blocks that skv_prefix_index_match would find, and the name of the last (where any is). */
+size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES]);
+/** Adds the block that ends ids[0..n), n a whole number of blocks, whose rows are in pages
+ * [n_tracks]: one reference each, which the index takes over. False, and the pages stay the
+ * caller's: the block before is not known, this one is, or there is no room for it. */
+SKV_MUST_CHECK bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain,
+                                             const int32_t *ids, size_t n, void *const *pages,
+                                             size_t n_tracks);
+/** Shows blocks that no sequence uses, the least recently used first, until `show` returns false
+ * or n_max were shown. */
+void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
+                                bool (*show)(void *user, const skv_prefix_block *block),
+                                void *user);
 
 /** Pages that would become free if every block that no sequence uses were given up. */
 size_t skv_prefix_index_evictable(const skv_prefix_index *index);

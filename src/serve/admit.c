@@ -4,20 +4,12 @@
  * the youngest lane waits again: it is continued later with the same tokens.
  */
 #include "base/clock.h"
-#include "base/rng.h"
 #include "base/size.h"
 #include "serve/worker.h"
 
 enum { GROWTH_TOKENS = SKV_PAGE_ROWS }; /* room that a running answer is promised */
 
-/* Who may share pages: one tenant's sequences of one method. FULL makes the same rows as AUTO. */
-static uint64_t domain_of(const skv_job *job)
-{
-    uint64_t teacher = job->params.prefill == SKV_PREFILL_TEACHER;
-    return skv_mix64(job->params.tenant * 2 + teacher);
-}
-
-static const skv_kv_layout *layout_of(const skv_scheduler *s, const skv_job *job)
+const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job)
 {
     bool teacher = job->params.prefill == SKV_PREFILL_TEACHER && s->engine->has_teacher;
     return teacher ? &s->engine->teacher_plan.layout : &s->engine->plan.layout;
@@ -37,7 +29,7 @@ static bool may_match(const skv_scheduler *s, const skv_lane *lane)
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
 {
     if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
-    skv_prefix_index_insert(s->prefix, domain_of(lane->job), lane->ids, skv_lane_cached(lane),
+    skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
 }
 
@@ -48,6 +40,7 @@ void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
     skv_sequence_free(lane->sequence);
     lane->sequence = NULL;
     lane->state = SKV_LANE_WAITING;
+    lane->sought = false;
     s->n_running--;
     s->n_waiting++;
 }
@@ -92,15 +85,34 @@ static size_t promised_pages(const skv_scheduler *s)
 static bool fits(const skv_scheduler *s, const skv_lane *lane)
 {
     if (s->n_running == 0) return true;
-    size_t n_pages = skv_kv_layout_pages(layout_of(s, lane->job), lane->n_ids + 1);
+    size_t n_pages = skv_kv_layout_pages(skv_worker_layout(s, lane->job), lane->n_ids + 1);
     size_t n_there = skv_kv_pool_free_pages(s->engine->pool);
     if (may_match(s, lane)) {
         n_pages -=
-            skv_prefix_index_in_use(s->prefix, domain_of(lane->job), lane->ids, lane->n_ids - 1);
+            skv_prefix_index_in_use(s->prefix, lane->job->domain, lane->ids, lane->n_ids - 1);
     }
     size_t wanted = n_pages + promised_pages(s);
     if (n_there >= wanted) return true;
     return s->prefix && n_there + skv_prefix_index_evictable(s->prefix) >= wanted;
+}
+
+/* How many of n tokens lie in [from, to). */
+static size_t count_within(size_t n, size_t from, size_t to)
+{
+    size_t end = skv_min_size(n, to);
+    return end > from ? end - from : 0;
+}
+
+/* What was found in which way; the disk comes before the text. */
+static void count_found(skv_scheduler *s, const skv_lane *lane, size_t n_found)
+{
+    const skv_prompt_text *text = &lane->job->params.text;
+    size_t n_disk = count_within(n_found, lane->n_before_disk, lane->n_restored);
+    size_t n_text = count_within(n_found - n_disk, text->n_plain, text->n_matched);
+    s->tally.prefix_hits_tokens += n_found;
+    s->tally.prefix_disk_tokens += n_disk;
+    s->tally.prefix_text_tokens += n_text;
+    s->tally.prefix_memory_tokens += n_found - n_disk - n_text;
 }
 
 static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool looked)
@@ -114,7 +126,7 @@ static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool l
     pthread_mutex_unlock(&job->lock);
     s->tally.prompt_tokens += lane->n_prompt;
     if (looked) s->tally.prefix_queries_tokens += lane->n_prompt;
-    s->tally.prefix_hits_tokens += n_found;
+    count_found(s, lane, n_found);
     skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
 }
 
@@ -127,8 +139,8 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     size_t n_found = 0;
     bool looks = may_match(s, lane);
     if (looks) {
-        n_found = skv_prefix_index_match(s->prefix, domain_of(lane->job), lane->ids,
-                                         lane->n_ids - 1, &lane->sequence->cache);
+        n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids, lane->n_ids - 1,
+                                         &lane->sequence->cache);
         skv_sequence_adopt(lane->sequence, lane->ids, n_found);
     }
     lane->state = SKV_LANE_PROMPT;
@@ -147,7 +159,7 @@ static skv_lane *next_waiting(const skv_scheduler *s)
     skv_lane *best = NULL;
     uint64_t best_turn = 0;
     for (skv_lane *lane = s->oldest; lane; lane = lane->next) {
-        if (lane->sequence) continue;
+        if (lane->sequence || lane->fetch) continue;
         if (lane->begun || lane->i_answer > 0) return lane;
         uint64_t turn = s->tenant_turns[lane->job->params.tenant % SKV_TENANT_TURNS];
         if (best && turn >= best_turn) continue;
@@ -162,6 +174,7 @@ void skv_worker_admit(skv_scheduler *s)
     while (s->n_running < s->options.max_running) {
         skv_lane *lane = next_waiting(s);
         if (!lane || !fits(s, lane)) return;
+        if (may_match(s, lane) && skv_worker_seek(s, lane)) continue;
         skv_error err;
         s->tenant_turns[lane->job->params.tenant % SKV_TENANT_TURNS] = ++s->turn;
         if (begin(s, lane, &err) != SKV_OK) {

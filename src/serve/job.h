@@ -23,6 +23,7 @@ struct skv_job {
     skv_job_params params;    /* its arrays are owned */
     char *stop_bytes;         /* owned: what params.stops point into */
     uint64_t number;          /* in order of submission */
+    uint64_t domain;          /* whose pages it shares */
     uint64_t queued_ns;       /* when it was submitted */
     bool forked;              /* the worker's: every answer has its lane */
     atomic_uint references;

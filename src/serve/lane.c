@@ -73,6 +73,7 @@ skv_status skv_lane_create(skv_job *job, size_t i_answer, size_t vocab_size, con
 void skv_lane_free(skv_lane *lane)
 {
     if (!lane) return;
+    skv_spill_fetch_end(lane->fetch);
     skv_sequence_free(lane->sequence);
     skv_sampler_free(lane->sampler);
     skv_text_stream_free(lane->stream);

@@ -7,6 +7,7 @@
 
 #include "serve/job.h"
 #include "serve/pooled.h"
+#include "serve/spill.h"
 #include "serve/stop_text.h"
 
 typedef enum skv_lane_state {
@@ -23,6 +24,11 @@ typedef struct skv_lane {
     bool begun;              /* it had pages once */
     const char *failure;     /* why it cannot go on; NULL: it can */
     uint64_t turn;           /* when it last got prompt tokens into a step */
+    bool sought;             /* it was looked for on disk */
+    size_t n_restored;       /* ids at the beginning whose rows are in memory since then, */
+    size_t n_before_disk;    /* and of them those that were there before */
+    skv_spill_fetch *fetch;  /* owned: they are on their way */
+    uint64_t fetched_ns;     /* when something last arrived */
     int32_t *ids;            /* owned, [n_prompt + max_tokens] */
     size_t n_prompt, n_ids;  /* n_ids - n_prompt are generated */
     size_t n_told;           /* prompt tokens whose log-probability was told */

@@ -1,5 +1,6 @@
 /* The scheduler's life, what other threads call, and the worker's loop: see worker.h. */
 #include <math.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -12,7 +13,8 @@ enum {
     DEFAULT_QUEUED_CONTEXTS = 16,
     DEFAULT_STEP_MS = 100,
     DEFAULT_OUTPUT_BYTES = 4 << 20,
-    DEFAULT_QUEUE_SECONDS = 600
+    DEFAULT_QUEUE_SECONDS = 600,
+    REST_MS = 20 /* while all there is to do is on its way from the disk */
 };
 
 skv_scheduler_options skv_scheduler_options_default(void)
@@ -96,6 +98,8 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
                       .finish = finish,
                       .stopped = stopped ? stopped->text : NULL,
                       .n_stopped = stopped ? stopped->n : 0};
+    skv_worker_stop_fetch(s, lane);
+    skv_worker_keep_text(s, lane);
     /* Pages first: whoever reads the end finds them free. */
     skv_worker_give_back(s, lane);
     if (lane->i_answer == 0 && !lane->begun) skv_worker_unqueue(s, job);
@@ -168,18 +172,42 @@ static void publish(skv_scheduler *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Waits a little for the disk, or for somebody else. */
+static void rest(skv_scheduler *s)
+{
+    struct timespec end;
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += REST_MS * 1000000L;
+    if (end.tv_nsec >= 1000000000L) {
+        end.tv_nsec -= 1000000000L;
+        end.tv_sec++;
+    }
+    pthread_mutex_lock(&s->lock);
+    if (!s->stopping && !s->inbox && !s->nudged) {
+        (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *work(void *arg)
 {
     skv_scheduler *s = arg;
     while (take_inbox(s)) {
         end_unwanted(s);
+        skv_worker_collect(s);
         skv_worker_admit(s);
-        if (skv_worker_compose(s)) skv_worker_advance(s);
+        if (skv_worker_compose(s)) {
+            skv_worker_advance(s);
+        } else if (s->n_fetching > 0) {
+            rest(s);
+        }
+        skv_worker_spill_ahead(s);
         publish(s);
     }
     while (s->oldest) {
         skv_worker_end(s, s->oldest, SKV_FINISH_CANCELLED, skv_text_of("the server stops"));
     }
+    skv_worker_spill_all(s);
     publish(s);
     return NULL;
 }
@@ -216,13 +244,16 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
         SKV_TRY(skv_prefix_index_create(s->engine->pool, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
     }
+    SKV_TRY(skv_worker_open_kept(s, err));
     publish(s);
     return SKV_OK;
 }
 
 static void free_parts(skv_scheduler *s)
 {
+    skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
+    skv_text_index_free(s->texts);
     skv_free(s->spans);
     skv_free(s->span_lanes);
     skv_free(s->logits);
@@ -341,6 +372,7 @@ skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, 
     SKV_TRY(check_job(s, params, err));
     SKV_TRY(skv_job_create(params, &job, err));
     job->scheduler = s;
+    job->domain = skv_worker_domain(s, params);
     skv_status status = create_first_lane(s, job, &lane, err);
     if (status == SKV_OK) {
         pthread_mutex_lock(&s->lock);
@@ -407,4 +439,5 @@ void skv_scheduler_get_metrics(skv_scheduler *s, skv_scheduler_metrics *out)
     out->rejected_full = s->n_rejected;
     out->waiting = s->published.waiting;
     pthread_mutex_unlock(&s->lock);
+    skv_scheduler_disk_metrics(s, out);
 }

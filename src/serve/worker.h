@@ -2,6 +2,8 @@
  * The scheduler's own state. The worker thread owns lanes, pages and steps; other threads reach it
  * through the inbox and the few fields that `lock` guards.
  *
+ *     keep.c        the prefix cache on disk
+ *     recall.c      prompts that continue an answer (called by others)
  *     scheduler.c   life, submission, the worker's loop
  *     admit.c       which waiting lane gets pages, and which running one loses them
  *     compose.c     what goes into the next step
@@ -16,6 +18,7 @@
 #include "kv/prefix_index.h"
 #include "serve/lane.h"
 #include "serve/step_clock.h"
+#include "serve/text_index.h"
 
 enum { SKV_TENANT_TURNS = 64 };
 
@@ -41,6 +44,10 @@ struct skv_scheduler {
     size_t n_running, n_waiting;
     uint64_t turn, tenant_turns[SKV_TENANT_TURNS];
     skv_prefix_index *prefix; /* owned, NULL: none */
+    skv_text_index *texts;    /* owned, any thread's; NULL: none */
+    skv_spill *spill;         /* owned, any thread's; NULL: none */
+    size_t n_fetching;        /* lanes that wait for the disk */
+    double flush_seconds;     /* left for writing at the end */
     skv_step_clock clock;
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
@@ -75,8 +82,33 @@ bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
 bool skv_worker_preempt(skv_scheduler *s);
 /** Keeps what a lane has in the cache for others, and gives its pages back. */
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
+const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- recall.c ---- */
+
+/** Keeps the ids of a lane's prompt and answer for who sends them back as text. */
+void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- keep.c ---- */
+
+/** Opens cache_dir, where there is one, and the index of texts. */
+SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
+/** Whose pages a job may share: those of its tenant and method. */
+uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
+/** Asks the disk for what memory does not have of a lane's ids; true: the lane waits for it. */
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane);
+/** A lane no longer waits for the disk, if it did. */
+void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane);
+/** Takes over what has arrived. */
+void skv_worker_collect(skv_scheduler *s);
+/** Before pages become scarce, the oldest are written, so that giving them up costs nothing. */
+void skv_worker_spill_ahead(skv_scheduler *s);
+/** What the disk has and did; from any thread. */
+void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m);
+/** At the end everything is queued; closing the disk waits for the rest. */
+void skv_worker_spill_all(skv_scheduler *s);
 
 /* ---- compose.c ---- */
 

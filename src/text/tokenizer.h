@@ -83,6 +83,8 @@ int32_t skv_tokenizer_find(const skv_tokenizer *t, const char *text, size_t n);
 /** Appends the bytes that the id adds to a text in progress, which may be a part of a character;
  * false for special, unknown and unused tokens, which are no text, and when out is full. */
 SKV_MUST_CHECK bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_buf *out);
+/** The same with special and unknown tokens as they are spelled; false for what is no id. */
+SKV_MUST_CHECK bool skv_tokenizer_bytes(const skv_tokenizer *t, int32_t id, skv_buf *out);
 /** The vocabulary's spelling of an id; NULL when there is none. */
 const char *skv_tokenizer_text(const skv_tokenizer *t, int32_t id, size_t *n);
 /** The chat template of the folder or file (Jinja source), NULL when there is none. */

@@ -123,6 +123,13 @@ bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_buf *out)
     return !out->failed;
 }
 
+bool skv_tokenizer_bytes(const skv_tokenizer *t, int32_t id, skv_buf *out)
+{
+    if (id < 0 || !skv_vocab_has(&t->vocab, (uint32_t)id)) return false;
+    put_token(t, (uint32_t)id, false, out);
+    return !out->failed;
+}
+
 /*
  * Writes the whole characters of held + bytes[0..n) and holds the rest. Bad bytes become U+FFFD,
  * one for each byte or one for each run that could have begun a character.
