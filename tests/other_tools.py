@@ -9,6 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def find_program(name):
     """A program of the folder that tests/clients/requirements.txt was installed to (SKV_TEST_VENV, or
-    build/venv), or of the path; None."""
+    build/venv), of the packages that script/setup unpacked, or of the path; None."""
     venv = Path(os.environ.get("SKV_TEST_VENV", ROOT / "build/venv"))
-    return shutil.which(name, path=venv / "bin") or shutil.which(name)
+    folders = [venv / "bin", *ROOT.glob("build/unpacked/*/usr/bin")]
+    found = (shutil.which(name, path=folder) for folder in folders)
+    return next(filter(None, found), None) or shutil.which(name)

@@ -64,7 +64,7 @@ class ToolsTest(unittest.TestCase):
             words = ["-H", "Authorization: Bearer one-key", "--exclude-checks", EXCEPT]
             self.check(server, "--phases", "fuzzing", "--max-examples", "15", *words)
 
-    @unittest.skipUnless(PROMTOOL, "promtool (package prometheus) is not installed")
+    @unittest.skipUnless(PROMTOOL, "promtool (package prometheus) is absent")
     def test_metrics(self):
         server = self.start("--rpm", 1000)
         prompt = base.prompt_of(10)

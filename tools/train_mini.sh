@@ -13,6 +13,7 @@ work=build/mini
 
 run() {
     if [ "$ranks" -gt 1 ]; then
+        # shellcheck disable=SC2086 # one word an option
         mpirun ${MPIRUN_OPTIONS:-} --bind-to none --oversubscribe -np "$ranks" "$swiftkv" "$@" --threads 1
     else
         "$swiftkv" "$@"
@@ -30,5 +31,6 @@ for recipe in recipes/mini/[0-9]-*.yaml; do
     [ -f "$out/config.json" ] && continue
     resume=
     [ -f "$out/checkpoint/latest.json" ] && resume=--resume
+    # shellcheck disable=SC2086 # nothing or one word
     run train --recipe "$recipe" $resume
 done
