@@ -1,16 +1,20 @@
 /* Memory: checked sizes, alignment, arenas and their poisoned gaps, maps, running out. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, nftw */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "alloc_fail.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "temp_folder.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -166,6 +170,49 @@ static void memory_is_told(void **state)
     assert_true(skv_memory_peak() < SIZE_MAX / 2);
 }
 
+static void put(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void add_folder(const char *folder, const char *name)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+/* A service within a slice, each with a limit of its own, as systemd lays them out. */
+static void groups_limit_memory(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/skv-groups-XXXXXX", membership[64];
+    assert_non_null(mkdtemp(root));
+    (void)snprintf(membership, sizeof membership, "%s/cgroup", root);
+    put(root, "cgroup", "4:memory:/other\n0::/a.slice/b.service\n");
+    add_folder(root, "a.slice");
+    add_folder(root, "a.slice/b.service");
+    assert_true(skv_memory_of_groups(membership, root) == SIZE_MAX);
+    put(root, "a.slice/b.service/memory.max", "max\n");
+    put(root, "a.slice/b.service/memory.current", "500\n");
+    assert_true(skv_memory_of_groups(membership, root) == SIZE_MAX);
+    put(root, "a.slice/b.service/memory.max", "2500\n");
+    assert_int_equal(skv_memory_of_groups(membership, root), 2000);
+    put(root, "a.slice/memory.max", "1000\n");
+    put(root, "a.slice/memory.current", "900\n");
+    assert_int_equal(skv_memory_of_groups(membership, root), 100);
+    put(root, "memory.max", "800\n");
+    put(root, "memory.current", "900\n");
+    assert_int_equal(skv_memory_of_groups(membership, root), 0);
+    assert_int_equal(skv_memory_of_groups("/tmp/skv-no-such-file", root), 0);
+    assert_int_equal(temp_folder_remove(root), 0);
+}
+
 static void running_out_gives_null(void **state)
 {
     (void)state;
@@ -198,6 +245,7 @@ int main(void)
         cmocka_unit_test(arena_poisons_its_gaps),
         cmocka_unit_test(maps_are_zero),
         cmocka_unit_test(memory_is_told),
+        cmocka_unit_test(groups_limit_memory),
         cmocka_unit_test(running_out_gives_null),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);

@@ -28,7 +28,7 @@
 #define SKV_UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { ARENA_GAP = 64 }; /* bytes between two pieces, poisoned under ASan */
+enum { ARENA_GAP = 64, GROUP_MAX = 4096 }; /* bytes between two pieces, poisoned under ASan */
 
 void *skv_alloc(size_t count, size_t size)
 {
@@ -110,14 +110,47 @@ static size_t read_number(const char *path, const char *key, size_t unit)
     return value;
 }
 
+/* The path of the process's group: "0::PATH"; "" where there is none. */
+static void read_group(const char *membership, char path[GROUP_MAX])
+{
+    char line[GROUP_MAX + 8];
+    path[0] = 0;
+    FILE *file = fopen(membership, "r");
+    if (!file) return;
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "0::/", 4) != 0) continue;
+        line[strcspn(line, "\n")] = 0;
+        (void)snprintf(path, GROUP_MAX, "%.*s", GROUP_MAX - 1, line + 3);
+    }
+    (void)fclose(file);
+}
+
+static size_t group_room(const char *root, const char *path)
+{
+    char file[2 * GROUP_MAX];
+    (void)snprintf(file, sizeof file, "%s%s/memory.max", root, path);
+    const size_t limit = read_number(file, "", 1);
+    (void)snprintf(file, sizeof file, "%s%s/memory.current", root, path);
+    const size_t used = read_number(file, "", 1);
+    if (limit == SIZE_MAX || used == SIZE_MAX) return SIZE_MAX;
+    return limit > used ? limit - used : 0;
+}
+
+size_t skv_memory_of_groups(const char *membership, const char *root)
+{
+    char path[GROUP_MAX];
+    read_group(membership, path);
+    size_t room = group_room(root, "");
+    for (char *end; (end = strrchr(path, '/')) != NULL; *end = 0) {
+        room = skv_min_size(room, group_room(root, path));
+    }
+    return room;
+}
+
 size_t skv_memory_available(void)
 {
-    size_t machine = read_number("/proc/meminfo", "MemAvailable:", 1024);
-    size_t limit = read_number("/sys/fs/cgroup/memory.max", "", 1);
-    size_t used = read_number("/sys/fs/cgroup/memory.current", "", 1);
-    size_t group = SIZE_MAX;
-    if (limit != SIZE_MAX && used != SIZE_MAX) group = limit > used ? limit - used : 0;
-    return skv_min_size(machine, group);
+    return skv_min_size(read_number("/proc/meminfo", "MemAvailable:", 1024),
+                        skv_memory_of_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 
 size_t skv_memory_peak(void)

@@ -28,8 +28,11 @@ void skv_unmap(void *block, size_t n_bytes);
 /** Tells the system that the pages of this range may go back; they read as zero afterwards. */
 void skv_map_discard(void *block, size_t n_bytes);
 
-/** Bytes of memory this process may still take (the machine's and its control group's limit). */
+/** Bytes of memory this process may still take (the machine's and its control groups' limits). */
 size_t skv_memory_available(void);
+/** What the limits of a control group and of those around it leave: `membership` is a file like
+ * /proc/self/cgroup, `root` where the groups are mounted. SIZE_MAX: no limit. */
+size_t skv_memory_of_groups(const char *membership, const char *root);
 /** The largest resident size so far, in bytes. */
 size_t skv_memory_peak(void);
 
