@@ -84,7 +84,7 @@ static int set_list(const cli_option *row, const char *text,
     for (const char *at = text;;) {
         const size_t n = strcspn(at, ",");
         char item[24] = {0};
-        if (n >= sizeof item)
+        if (n == 0 || n >= sizeof item)
             return cli_usage("%s: '%s' is not a list of numbers", row->name, text);
         memcpy(item, at, n);
         const int status = set_item(row, item, list);

@@ -142,6 +142,9 @@ static void refuses(void **state)
     options.tokens_min = 8;
     assert_int_equal(skv_documents_open(&options, &documents, &err), SKV_RANGE);
     options = skv_documents_default();
+    assert_true(skv_doc_task_asks(SKV_DOC_LINES));
+    assert_false(skv_doc_task_asks(SKV_DOC_TOKENS));
+    assert_false(skv_doc_task_asks(SKV_DOC_TASK_COUNT));
     options.tasks = "repeat";
     assert_int_equal(skv_documents_open(&options, &documents, &err), SKV_OK);
     char *line;

@@ -43,6 +43,8 @@ typedef enum skv_doc_task {
 
 /** The name of a task, "unknown" for anything else. */
 SKV_API const char *skv_doc_task_name(skv_doc_task task);
+/** Whether its documents ask questions: only those can be evaluated. */
+SKV_API bool skv_doc_task_asks(skv_doc_task task);
 
 typedef struct skv_documents_options {
     uint64_t seed;

@@ -18,8 +18,11 @@ static const size_t default_lengths[] = {128, 512, 2048};
 
 const char *skv_task_source_own(size_t i)
 {
-    /* The first task has no questions. */
-    return i + 1 < SKV_DOC_TASK_COUNT ? skv_doc_task_name((skv_doc_task)(i + 1)) : NULL;
+    for (size_t task = 0; task < SKV_DOC_TASK_COUNT; task++) {
+        if (!skv_doc_task_asks((skv_doc_task)task)) continue;
+        if (i-- == 0) return skv_doc_task_name((skv_doc_task)task);
+    }
+    return NULL;
 }
 
 static bool is_own(const char *name)

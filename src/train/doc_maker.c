@@ -68,6 +68,11 @@ const char *skv_doc_task_name(skv_doc_task task)
     return (unsigned)task < SKV_DOC_TASK_COUNT ? tasks[task].name : "unknown";
 }
 
+bool skv_doc_task_asks(skv_doc_task task)
+{
+    return (unsigned)task < SKV_DOC_TASK_COUNT && tasks[task].question_tokens > 0;
+}
+
 skv_documents_options skv_documents_default(void)
 {
     return (skv_documents_options){.tokens_min = 128, .tokens_max = 1024, .questions_max = 24};
