@@ -423,6 +423,29 @@ static void test_masks(void **state)
     skv_token_table_free(table);
 }
 
+/*
+ * Grammars with more readings than a position holds: what is dropped is dropped from masks too.
+ * Parts of a position (one stack, one rule) meet no limit here where the whole does.
+ */
+static void test_masks_at_limits(void **state)
+{
+    skv_token_table *table = make_table();
+    (void)state;
+    check_masks(SKV_GRAMMAR_GBNF,
+                "root ::= r1 r1{2,999}\nr1 ::= (r2 r2{0,999})?\n"
+                "r2 ::= \"a\" | (r3 r3{0,8})?\nr3 ::= \"\"",
+                table);
+    check_masks(SKV_GRAMMAR_GBNF,
+                "root ::= a{0,600} b{0,600} [1-3]\na ::= \"a\"{1,90} | \"ab\"\n"
+                "b ::= (\"a\"? | \"aaa\" | \"b\"){0,90}",
+                table);
+    check_masks(SKV_GRAMMAR_GBNF,
+                "root ::= a\na ::= \"a\" a \"1\" | \"a\" a \"2\" | \"a\" a \"b\" | \"12\" | \"b\"",
+                table);
+    check_masks(SKV_GRAMMAR_REGEX, "([ab]{0,400}a?){0,300}12", table);
+    skv_token_table_free(table);
+}
+
 /* ---- memory ---- */
 
 static bool attempt(void *arg)
@@ -471,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_masks_at_limits),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
