@@ -418,7 +418,8 @@ skv_status skv_grammar_build(skv_expr_pool *pool, skv_grammar **out, skv_error *
     return status;
 }
 
-uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes)
+const skv_unrolled *skv_grammar_far(const skv_grammar *g, uint32_t state, size_t n_bytes,
+                                    uint32_t *copy)
 {
     size_t lo = 0, hi = g->n_unrolled;
     while (lo < hi) {
@@ -429,9 +430,15 @@ uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes)
             hi = middle;
         }
     }
-    if (lo == 0) return state;
+    if (lo == 0) return NULL;
     const skv_unrolled *u = &g->unrolled[lo - 1];
-    uint32_t copy = (state - u->base) / u->stride;
-    if (copy >= u->count || copy <= n_bytes + 1) return state;
-    return state - (copy - (uint32_t)n_bytes - 1) * u->stride;
+    *copy = (state - u->base) / u->stride;
+    return *copy<u->count && * copy> n_bytes + 1 ? u : NULL;
+}
+
+uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes)
+{
+    uint32_t copy = 0;
+    const skv_unrolled *u = skv_grammar_far(g, state, n_bytes, &copy);
+    return u != NULL ? state - (copy - (uint32_t)n_bytes - 1) * u->stride : state;
 }

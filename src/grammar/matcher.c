@@ -183,15 +183,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The states of one stack, those of a long repetition by their stand-ins: what the cache knows.
- * moved: set where there is such a one. */
+/* The states of one stack, those of a long repetition by their stand-ins: what the cache knows. */
 static size_t key_states(const skv_matcher *m, const skv_config *configs, size_t n,
-                         uint32_t *states, bool *moved)
+                         uint32_t *states)
 {
     size_t n_states = 0;
     for (size_t i = 0; i < n; i++) {
         states[i] = skv_grammar_alias(m->g, configs[i].state, m->table->longest);
-        *moved = *moved || states[i] != configs[i].state;
     }
     if (n > 1) qsort(states, n, sizeof *states, by_value);
     for (size_t i = 0; i < n; i++) {
@@ -201,24 +199,47 @@ static size_t key_states(const skv_matcher *m, const skv_config *configs, size_t
 }
 
 /*
+ * What a step takes beyond the load of the stand-ins: states far inside of long repetitions may
+ * share a stand-in, but lead to copies of their own. A token goes from a copy to the next ones at
+ * most, one a byte, so that all states of these copies are a bound; a step follows no edge of a
+ * stack twice, before and behind its byte. configs: [n] sorted by state.
+ */
+static uint32_t load_of_copies(const skv_matcher *m, const skv_config *configs, size_t n)
+{
+    const uint32_t longest = (uint32_t)m->table->longest;
+    const skv_unrolled *last = NULL;
+    uint32_t copy = 0, last_copy = 0;
+    size_t load = 0;
+    for (size_t i = 0; i < n && n > 1; i++) {
+        const skv_unrolled *u = skv_grammar_far(m->g, configs[i].state, longest, &copy);
+        if (u == NULL) continue;
+        load += (size_t)(u == last ? copy - last_copy : longest + 2) * u->stride;
+        last = u;
+        last_copy = copy;
+    }
+    if (load == 0) return 0;
+    load += skv_ceil_div(2 * (m->g->n_edges + m->g->n_states),
+                         SKV_PARSE_STEPS_MAX / SKV_PARSE_LOAD_MAX);
+    return (uint32_t)skv_min_size(load, LOAD_BEYOND);
+}
+
+/*
  * Adds the tokens that fit n configurations of one stack. Returns the load that they add to a step
  * of a token, from LOAD_BEYOND on where a limit is met or cannot be ruled out.
  *
- * Stand-ins of several configurations may coincide, so that the load of the stand-ins may be that
- * of each. Behind the rule's end a step goes on from each place of the token where it ended.
+ * Behind the rule's end a step goes on from each place of the token where it ended.
  */
 static uint32_t mask_stack(skv_matcher *m, const skv_config *configs, size_t n)
 {
     skv_matcher_shared *shared = m->shared;
     skv_parse_space *space = &shared->space;
     uint32_t states[SKV_PARSE_CONFIGS_MAX], frame = configs[0].frame;
-    bool moved = false;
-    size_t n_states = key_states(m, configs, n, states, &moved);
+    size_t n_states = key_states(m, configs, n, states);
     const skv_mask_entry *entry = skv_mask_cache_get(&shared->cache, space, states, n_states);
     if (entry == NULL || entry->toll.cut) return LOAD_BEYOND;
     if (space->frames[frame].depth + entry->toll.depth >= SKV_PARSE_DEPTH_SOFT) return LOAD_BEYOND;
     add_entry(entry, shared->bits, words_of(m->table));
-    uint32_t load = entry->toll.load * (moved ? (uint32_t)n : 1);
+    uint32_t load = entry->toll.load + load_of_copies(m, configs, n);
     if (frame == SKV_FRAME_BOTTOM || entry->toll.ends == 0) return load;
     uint32_t place = skv_parse_return(space, frame);
     skv_mask_toll rest = {.load = space->places[place].load};
