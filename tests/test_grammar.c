@@ -371,7 +371,25 @@ static void test_logits(void **state)
 
 /* ---- masks ---- */
 
-/* Random walks, each mask compared with every token tried on a copy. */
+/* The mask, compared with every token tried alone; returns an allowed one, -1: none. */
+static int32_t check_mask(skv_matcher *m, const char *text, skv_rng *rng)
+{
+    uint32_t bits[N_TOKENS / 32 + 1];
+    size_t n = 0;
+    int32_t next = -1;
+    assert_int_equal(skv_matcher_mask(m, bits, N_TOKENS, NULL), SKV_OK);
+    for (uint32_t id = 0; id < N_TOKENS; id++) {
+        bool said = (bits[id / 32] >> id % 32 & 1) != 0;
+        bool fits = skv_matcher_accept(m, (int32_t)id, NULL) == SKV_OK;
+        if (fits) assert_true(skv_matcher_rollback(m, 1));
+        if (said != fits) fail_msg("%s: token %u: mask %d", text, (unsigned)id, said);
+        bool likely = id >= 256 && id != END;
+        if (said && skv_rng_below(rng, ++n) < (likely ? 3 : 1)) next = (int32_t)id;
+    }
+    return next;
+}
+
+/* Random walks. */
 static void check_masks(skv_grammar_kind kind, const char *text, const skv_token_table *table)
 {
     skv_grammar *g = compile(kind, text);
@@ -380,18 +398,7 @@ static void check_masks(skv_grammar_kind kind, const char *text, const skv_token
     for (size_t walk = 0; walk < 4; walk++) {
         skv_matcher *m = start(g, table);
         for (size_t i = 0; i < 25 && !skv_matcher_is_finished(m); i++) {
-            uint32_t bits[N_TOKENS / 32 + 1];
-            size_t n = 0;
-            int32_t next = -1;
-            assert_int_equal(skv_matcher_mask(m, bits, N_TOKENS, NULL), SKV_OK);
-            for (uint32_t id = 0; id < N_TOKENS; id++) {
-                bool said = (bits[id / 32] >> id % 32 & 1) != 0;
-                bool fits = skv_matcher_accept(m, (int32_t)id, NULL) == SKV_OK;
-                if (fits) assert_true(skv_matcher_rollback(m, 1));
-                if (said != fits) fail_msg("%s: token %u: mask %d", text, (unsigned)id, said);
-                bool likely = id >= 256 && id != END;
-                if (said && skv_rng_below(&rng, ++n) < (likely ? 3 : 1)) next = (int32_t)id;
-            }
+            int32_t next = check_mask(m, text, &rng);
             assert_true(next >= 0);
             assert_int_equal(skv_matcher_accept(m, next, NULL), SKV_OK);
         }
@@ -420,6 +427,52 @@ static void test_masks(void **state)
         "\"c\":{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"boolean\"]}}},"
         "\"additionalProperties\":{\"$ref\":\"#\"}}",
         table);
+    skv_token_table_free(table);
+}
+
+/* Readings of p double with every letter until that of q, the last one, is dropped: inside a token
+ * at one of the steps, while q alone would meet no limit there. */
+static void test_masks_at_limits(void **state)
+{
+    static const char doubling[] = "root ::= p | q\np ::= \"a\" p \"1\" | \"a\" p \"2\" | \"b\"\n"
+                                   "q ::= \"a\" q \"3\" | \"bc\"";
+    skv_token_table *table = make_table();
+    skv_grammar *g = compile(SKV_GRAMMAR_GBNF, doubling);
+    skv_matcher *m = start(g, table);
+    skv_rng rng;
+    skv_error err = {0};
+    (void)state;
+    skv_rng_init(&rng, 7);
+    assert_int_equal(skv_matcher_accept_bytes(m, "abc", 3, NULL), SKV_OK);
+    assert_true(skv_matcher_rollback(m, 1));
+    for (size_t i = 0; i < 14; i++) {
+        check_mask(m, doubling, &rng);
+        assert_int_equal(skv_matcher_accept_bytes(m, "a", 1, NULL), SKV_OK);
+    }
+    assert_int_equal(skv_matcher_accept_bytes(m, "bc", 2, &err), SKV_FULL);
+    assert_non_null(strstr(err.text, "1024 ways"));
+    skv_matcher_free(m);
+    skv_grammar_free(g);
+    skv_token_table_free(table);
+}
+
+/* Pieces that may be empty, repeated often: millions of ways to read nothing. */
+static void test_masks_of_empty_pieces(void **state)
+{
+    skv_token_table *table = make_table();
+    (void)state;
+    check_masks(SKV_GRAMMAR_GBNF,
+                "root ::= r1 r1{2,999}\nr1 ::= (r2 r2{0,999})?\n"
+                "r2 ::= \"a\" | (r3 r3{0,8})?\nr3 ::= \"\"",
+                table);
+    check_masks(SKV_GRAMMAR_GBNF,
+                "root ::= a{0,600} b{0,600} [1-3]\na ::= \"a\"{1,90} | \"ab\"\n"
+                "b ::= (\"a\"? | \"aaa\" | \"b\"){0,90}",
+                table);
+    check_masks(SKV_GRAMMAR_REGEX, "([ab]{0,400}a?){0,300}12", table);
+    assert_int_equal(
+        match(SKV_GRAMMAR_GBNF, "root ::= a{3000} \"b\"\na ::= c{0,3000}\nc ::= \"c\"?", "ccb"),
+        'c');
     skv_token_table_free(table);
 }
 
@@ -471,6 +524,8 @@ int main(void)
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_masks_at_limits),
+        cmocka_unit_test(test_masks_of_empty_pieces),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

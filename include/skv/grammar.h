@@ -82,7 +82,7 @@ SKV_API void skv_matcher_free(skv_matcher *matcher);
  * Sets bit id % 32 of bits[id / 32] for each token that may come next and clears all others;
  * n_bits is the number of logits, rounded up to whole words for `bits`. No bit at all is set when
  * the grammar has ended and the vocabulary has no token for that. SKV_FULL names the limit that
- * leaves no way on.
+ * leaves no way on, or that the making of the mask itself has met.
  */
 SKV_CHECKED skv_status skv_matcher_mask(skv_matcher *matcher, uint32_t *bits, size_t n_bits,
                                         skv_error *err);

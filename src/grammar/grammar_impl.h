@@ -55,11 +55,16 @@ SKV_MUST_CHECK skv_status skv_grammar_build(skv_expr_pool *pool, skv_grammar **o
 
 /**
  * Removes what can lead nowhere, refuses rules that call themselves before they read anything,
- * and finds the classes of bytes. starts: [pool->n_rules], 0 for rules that are not used.
+ * and finds the classes of bytes. starts: [2 * pool->n_rules], 0 for rules that are not used; a
+ * rule stands there twice, as it is and, n_rules further on, without the empty text.
  */
 SKV_MUST_CHECK skv_status skv_grammar_trim(skv_grammar *g, const skv_expr_pool *pool,
                                            const uint32_t *starts, skv_error *err);
 
+/** The repetition, and the copy in it, of a state that n_bytes lead neither out of the copies nor
+ * to the last one; NULL: there is none. */
+const skv_unrolled *skv_grammar_far(const skv_grammar *g, uint32_t state, size_t n_bytes,
+                                    uint32_t *copy);
 /** The state that stands for it where no more than n_bytes are to be read. */
 uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes);
 

@@ -98,13 +98,13 @@ static bool calls_first(const skv_grammar *g, first_calls *f, uint32_t start, co
 
 /*
  * Rules are harmless when all that they call first is. Whoever is left in the end calls one that
- * is left too, and so on in a circle.
+ * is left too, and so on in a circle. harmless, starts: [2 * pool->n_rules].
  */
 static skv_status refuse_circles(const skv_grammar *g, const skv_expr_pool *pool,
                                  const uint32_t *starts, const bool *empty, first_calls *f,
                                  bool *harmless, skv_error *err)
 {
-    size_t n_rules = pool->n_rules, work = 0;
+    size_t n_rules = 2 * pool->n_rules, work = 0;
     bool changed = true;
     for (bool up = true; changed; up = !up) {
         changed = false;
@@ -124,22 +124,23 @@ static skv_status refuse_circles(const skv_grammar *g, const skv_expr_pool *pool
     for (size_t i = 0; i < n_rules; i++) r = f->next[r];
     return skv_fail(err, SKV_UNSUPPORTED,
                     "grammar: rule \"%s\" calls itself before it reads anything (left recursion)",
-                    pool->rules[r].name);
+                    pool->rules[r % pool->n_rules].name);
 }
 
 static skv_status check_left_recursion(const skv_grammar *g, const skv_expr_pool *pool,
                                        const uint32_t *starts, const bool *empty, skv_error *err)
 {
-    first_calls f = {.next = skv_alloc_zero(pool->n_rules, sizeof *f.next),
+    size_t n_rules = 2 * pool->n_rules;
+    first_calls f = {.next = skv_alloc_zero(n_rules, sizeof *f.next),
                      .seen = skv_alloc_zero(g->n_states, sizeof *f.seen),
                      .stack = skv_alloc_zero(g->n_states, sizeof *f.stack),
                      .owner = skv_alloc_zero(g->n_states, sizeof *f.owner)};
-    bool *harmless = skv_alloc_zero(pool->n_rules, sizeof *harmless);
+    bool *harmless = skv_alloc_zero(n_rules, sizeof *harmless);
     skv_status status = SKV_OK;
     if (!f.next || !f.seen || !f.stack || !f.owner || !harmless) {
         status = skv_fail(err, SKV_MEMORY, "grammar: no memory");
     } else {
-        for (uint32_t r = 0; r < pool->n_rules; r++) f.owner[starts[r]] = r + 1;
+        for (uint32_t r = 0; r < n_rules; r++) f.owner[starts[r]] = r + 1;
         status = refuse_circles(g, pool, starts, empty, &f, harmless, err);
     }
     skv_free(f.next);

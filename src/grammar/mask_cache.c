@@ -107,22 +107,40 @@ static void add_exit(skv_mask_cache *c, skv_parse_space *space, uint32_t node)
     c->exits[c->n_exits++] = node;
 }
 
+/* ends: nodes above this one where the rule has ended. Returns them with this one. */
+static uint32_t pay(skv_mask_toll *toll, const skv_place *p, uint32_t ends)
+{
+    ends += p->ends ? 1 : 0;
+    if (p->load > toll->load) toll->load = p->load;
+    if (p->depth > toll->depth) toll->depth = p->depth;
+    if (ends > toll->ends) toll->ends = ends;
+    return ends;
+}
+
 void skv_mask_walk_from(const skv_mask_walk *w, uint32_t above, uint32_t place)
 {
     const skv_token_table *t = w->table;
     skv_parse_space *space = w->space;
-    uint32_t places[SKV_TOKEN_BYTES_MAX + 1]; /* [depth] */
+    uint32_t places[SKV_TOKEN_BYTES_MAX + 1], ends[SKV_TOKEN_BYTES_MAX + 1]; /* [depth] */
     bool root = above == UINT32_MAX;
     uint32_t end = root ? (uint32_t)t->n_nodes : t->nodes[above].skip;
     places[root ? 0 : t->nodes[above].depth] = place;
+    ends[root ? 0 : t->nodes[above].depth] = 0;
     for (uint32_t i = root ? 0 : above + 1; i < end;) {
         const skv_token_node node = t->nodes[i];
         uint32_t next = skv_parse_next(space, places[node.depth - 1], node.byte);
+        if (w->toll != NULL && space->places[places[node.depth - 1]].cut != SKV_LIMIT_NONE) {
+            w->toll->cut = true;
+            return;
+        }
         if (next == SKV_PLACE_DEAD) {
             i = node.skip;
             continue;
         }
         places[node.depth] = next;
+        if (w->toll != NULL) {
+            ends[node.depth] = pay(w->toll, &space->places[next], ends[node.depth - 1]);
+        }
         for (uint32_t k = 0; k < node.n_ids; k++) {
             uint32_t id = t->ids[node.first_id + k];
             w->bits[id / 32] |= UINT32_C(1) << id % 32;
@@ -163,14 +181,20 @@ static uint32_t *copy_tokens(const skv_mask_cache *c, uint32_t *n_tokens)
 static skv_mask_entry *make_entry(skv_mask_cache *c, skv_parse_space *space, const uint32_t *states,
                                   size_t n)
 {
-    const skv_mask_walk walk = {c->table, space, c->bits, c};
+    skv_mask_toll toll = {0};
+    const skv_mask_walk walk = {c->table, space, c->bits, c, &toll};
     memset(c->bits, 0, words_of(c->table) * sizeof *c->bits);
     c->n_exits = 0;
     uint32_t place = skv_parse_at(space, states, n);
     if (place == SKV_PLACE_DEAD) return NULL;
     skv_mask_walk_from(&walk, UINT32_MAX, place);
-    skv_mask_entry *e = space->limit == SKV_LIMIT_NONE ? skv_alloc_zero(1, sizeof *e) : NULL;
+    if (toll.cut) {
+        memset(c->bits, 0, words_of(c->table) * sizeof *c->bits);
+        c->n_exits = 0;
+    }
+    skv_mask_entry *e = space->limit < SKV_LIMIT_STEPS ? skv_alloc_zero(1, sizeof *e) : NULL;
     if (e == NULL) return NULL;
+    e->toll = toll;
     e->states = copy_words(states, n);
     e->tokens = copy_tokens(c, &e->n_tokens);
     e->exits = copy_words(c->exits, c->n_exits);

@@ -18,7 +18,8 @@ typedef struct skv_matcher_shared {
 
 typedef struct moment {
     uint32_t place;
-    bool ended; /* by an ending token */
+    bool ended;  /* by an ending token */
+    uint8_t cut; /* skv_parse_limit that may have left out readings on the way here */
 } moment;
 
 struct skv_matcher {
@@ -30,6 +31,8 @@ struct skv_matcher {
     size_t newest;                             /* in `past`: now */
     moment past[SKV_MATCHER_ROLLBACK_MAX + 1]; /* a ring */
 };
+
+enum { LOAD_BEYOND = SKV_PARSE_LOAD_MAX + 1 };
 
 static size_t words_of(const skv_token_table *table)
 {
@@ -87,6 +90,7 @@ skv_status skv_matcher_create(const skv_grammar *grammar, const skv_token_table 
     shared->first = m;
     skv_parse_begin(&shared->space);
     m->past[0].place = skv_parse_start(&shared->space);
+    m->past[0].cut = (uint8_t)shared->space.limit;
     if (m->past[0].place == SKV_PLACE_DEAD) {
         skv_status status =
             skv_fail(err, SKV_FULL, "grammar: %s", skv_parse_limit_text(shared->space.limit));
@@ -149,7 +153,8 @@ static void begin(skv_matcher_shared *shared)
     bool full = space->limit == SKV_LIMIT_MEMORY;
     skv_parse_begin(space);
     size_t used = used_bytes(space);
-    if (used < SKV_PARSE_BYTES_TIDY || (used < 2 * shared->tidied_bytes && !full)) return;
+    bool much = used >= SKV_PARSE_BYTES_TIDY && used >= 2 * shared->tidied_bytes;
+    if (!much && !full) return;
     size_t n = list_kept(shared, NULL);
     uint32_t **kept = skv_alloc(n, sizeof(uint32_t *));
     if (kept != NULL) {
@@ -193,23 +198,57 @@ static size_t key_states(const skv_matcher *m, const skv_config *configs, size_t
     return n_states;
 }
 
-/* Adds the tokens that fit n configurations of one stack. */
-static void mask_stack(skv_matcher *m, const skv_config *configs, size_t n)
+/*
+ * What a step takes beyond the load of the stand-ins: states far inside of long repetitions may
+ * share a stand-in, but lead to copies of their own. A token goes from a copy to the next ones at
+ * most, one a byte, so that all states of these copies are a bound; a step follows no edge of a
+ * stack twice, before and behind its byte. configs: [n] sorted by state.
+ */
+static uint32_t load_of_copies(const skv_matcher *m, const skv_config *configs, size_t n)
+{
+    const uint32_t longest = (uint32_t)m->table->longest;
+    const skv_unrolled *last = NULL;
+    uint32_t copy = 0, last_copy = 0;
+    size_t load = 0;
+    for (size_t i = 0; i < n && n > 1; i++) {
+        const skv_unrolled *u = skv_grammar_far(m->g, configs[i].state, longest, &copy);
+        if (u == NULL) continue;
+        load += (size_t)(u == last ? copy - last_copy : longest + 2) * u->stride;
+        last = u;
+        last_copy = copy;
+    }
+    if (load == 0) return 0;
+    load += skv_ceil_div(2 * (m->g->n_edges + m->g->n_states),
+                         SKV_PARSE_STEPS_MAX / SKV_PARSE_LOAD_MAX);
+    return (uint32_t)skv_min_size(load, LOAD_BEYOND);
+}
+
+/*
+ * Adds the tokens that fit n configurations of one stack. Returns the load that they add to a step
+ * of a token, from LOAD_BEYOND on where a limit is met or cannot be ruled out.
+ *
+ * Behind the rule's end a step goes on from each place of the token where it ended.
+ */
+static uint32_t mask_stack(skv_matcher *m, const skv_config *configs, size_t n)
 {
     skv_matcher_shared *shared = m->shared;
+    skv_parse_space *space = &shared->space;
     uint32_t states[SKV_PARSE_CONFIGS_MAX], frame = configs[0].frame;
     size_t n_states = key_states(m, configs, n, states);
-    const skv_mask_entry *entry =
-        skv_mask_cache_get(&shared->cache, &shared->space, states, n_states);
-    if (entry == NULL) return;
+    const skv_mask_entry *entry = skv_mask_cache_get(&shared->cache, space, states, n_states);
+    if (entry == NULL || entry->toll.cut) return LOAD_BEYOND;
+    if (space->frames[frame].depth + entry->toll.depth >= SKV_PARSE_DEPTH_SOFT) return LOAD_BEYOND;
     add_entry(entry, shared->bits, words_of(m->table));
-    if (frame == SKV_FRAME_BOTTOM || entry->n_exits == 0) return;
-    const skv_mask_walk walk = {m->table, &shared->space, shared->bits, NULL};
-    uint32_t place = skv_parse_return(&shared->space, frame);
-    if (place == SKV_PLACE_DEAD) return;
-    for (uint32_t i = 0; i < entry->n_exits; i++) {
+    uint32_t load = entry->toll.load + load_of_copies(m, configs, n);
+    if (frame == SKV_FRAME_BOTTOM || entry->toll.ends == 0) return load;
+    uint32_t place = skv_parse_return(space, frame);
+    skv_mask_toll rest = {.load = space->places[place].load};
+    const skv_mask_walk walk = {m->table, space, shared->bits, NULL, &rest};
+    for (uint32_t i = 0; i < entry->n_exits && space->limit == SKV_LIMIT_NONE; i++) {
         skv_mask_walk_from(&walk, entry->exits[i], place);
     }
+    if (rest.cut || space->limit != SKV_LIMIT_NONE) return LOAD_BEYOND;
+    return load + 1 + entry->toll.ends * rest.load;
 }
 
 static uint32_t depth_of(const skv_parse_space *space, uint32_t place)
@@ -223,38 +262,52 @@ static uint32_t depth_of(const skv_parse_space *space, uint32_t place)
     return depth;
 }
 
-/* The limit that counts at a position. At the limit on depth what would nest deeper is not there
- * any more, so that it looks like the grammar's will. */
-static skv_parse_limit limit_at(const skv_parse_space *space, uint32_t place)
+/* The limit that counts at a position that was reached across the limit `cut`. At the limit on
+ * depth what would nest deeper is not there any more, so that it looks like the grammar's will. */
+static skv_parse_limit limit_at(const skv_parse_space *space, uint32_t place, uint8_t cut)
 {
     if (space->limit != SKV_LIMIT_NONE) return space->limit;
-    if (space->places[place].cut != SKV_LIMIT_NONE) {
-        return (skv_parse_limit)space->places[place].cut;
-    }
+    if (space->places[place].cut > cut) cut = space->places[place].cut;
+    if (cut != SKV_LIMIT_NONE) return (skv_parse_limit)cut;
     return depth_of(space, place) >= SKV_PARSE_DEPTH_SOFT ? SKV_LIMIT_DEPTH : SKV_LIMIT_NONE;
 }
 
-/*
- * A deep stack is walked as it is, so that the limit on depth counts; all others are put
- * together from masks of their states.
- */
-static void mask_place(skv_matcher *m, uint32_t place)
+/* Puts the mask together from masks of states; false where the position as a whole may meet a
+ * limit, so that it may allow less. */
+static bool mask_stacks(skv_matcher *m, uint32_t place)
 {
     skv_parse_space *space = &m->shared->space;
-    uint32_t first = space->places[place].first, n = space->places[place].n, i = 0;
-    if (depth_of(space, place) >= SKV_PARSE_DEPTH_SOFT / 2) {
-        const skv_mask_walk walk = {m->table, space, m->shared->bits, NULL};
-        skv_mask_walk_from(&walk, UINT32_MAX, place);
-        return;
-    }
+    uint32_t first = space->places[place].first, n = space->places[place].n, i = 0, load = 0;
     skv_config group[SKV_PARSE_CONFIGS_MAX];
-    while (i < n) {
+    while (i < n && load < LOAD_BEYOND) {
         const skv_config *configs = space->configs + first; /* moves when the space grows */
         uint32_t n_group = 0;
         for (; i < n && (n_group == 0 || configs[i].frame == group[0].frame); i++) {
             group[n_group++] = configs[i];
         }
-        mask_stack(m, group, n_group);
+        load += mask_stack(m, group, n_group);
+    }
+    return load < LOAD_BEYOND;
+}
+
+/*
+ * Makes the mask of now in shared->bits. Where limits come near, the position is walked as it is,
+ * by the very steps that accept takes. A walk that ran out of memory begins again without what is
+ * not used.
+ */
+static void make_mask(skv_matcher *m)
+{
+    skv_matcher_shared *shared = m->shared;
+    const skv_mask_walk walk = {m->table, &shared->space, shared->bits, NULL, NULL};
+    size_t n_bytes = words_of(m->table) * sizeof *shared->bits;
+    begin(shared);
+    memset(shared->bits, 0, n_bytes);
+    bool made = mask_stacks(m, now(m)->place);
+    for (size_t i = 0; i < 2 && !made; i++) {
+        begin(shared);
+        memset(shared->bits, 0, n_bytes);
+        skv_mask_walk_from(&walk, UINT32_MAX, now(m)->place);
+        made = shared->space.limit != SKV_LIMIT_MEMORY;
     }
 }
 
@@ -273,16 +326,16 @@ skv_status skv_matcher_mask(skv_matcher *m, uint32_t *bits, size_t n_bits, skv_e
     SKV_REQUIRE(m->table != NULL, err, SKV_ARGUMENT, "grammar: the matcher has no vocabulary");
     memset(bits, 0, n_words * sizeof *bits);
     if (now(m)->ended) return SKV_OK;
-    begin(shared);
-    memset(shared->bits, 0, words * sizeof *bits);
-    mask_place(m, now(m)->place);
+    make_mask(m);
+    SKV_REQUIRE(shared->space.limit < SKV_LIMIT_STEPS, err, SKV_FULL, "grammar: the next token: %s",
+                skv_parse_limit_text(shared->space.limit));
     if (place_now(m)->ends) {
         for (size_t i = 0; i < words; i++) shared->bits[i] |= m->table->ends[i];
     }
     memcpy(bits, shared->bits, skv_min_size(words, n_words) * sizeof *bits);
     if (n_bits % 32 != 0) bits[n_words - 1] &= (UINT32_C(1) << n_bits % 32) - 1;
     if (any_bit(bits, n_words) || place_now(m)->ends) return SKV_OK;
-    skv_parse_limit limit = limit_at(&shared->space, now(m)->place);
+    skv_parse_limit limit = limit_at(&shared->space, now(m)->place, now(m)->cut);
     return skv_fail(err, SKV_FULL, "grammar: no token fits: %s",
                     limit != SKV_LIMIT_NONE ? skv_parse_limit_text(limit)
                                             : "the vocabulary cannot spell what has to follow");
@@ -297,18 +350,18 @@ void skv_mask_logits(const uint32_t *bits, float *logits, size_t n)
 
 /* ---- going on ---- */
 
-static void go_to(skv_matcher *m, uint32_t place, bool ended)
+static void go_to(skv_matcher *m, moment to)
 {
     m->newest = (m->newest + 1) % (SKV_MATCHER_ROLLBACK_MAX + 1);
-    m->past[m->newest] = (moment){place, ended};
+    m->past[m->newest] = to;
     if (m->n_past < SKV_MATCHER_ROLLBACK_MAX) m->n_past++;
 }
 
 /* Why a byte does not fit: a limit, or the grammar. */
-static skv_status refuse_byte(const skv_parse_space *space, uint32_t place, size_t i, char byte,
+static skv_status refuse_byte(const skv_parse_space *space, moment at, size_t i, char byte,
                               skv_error *err)
 {
-    skv_parse_limit limit = limit_at(space, place);
+    skv_parse_limit limit = limit_at(space, at.place, at.cut);
     if (limit != SKV_LIMIT_NONE) {
         return skv_fail(err, SKV_FULL, "grammar: byte %zu: %s", i, skv_parse_limit_text(limit));
     }
@@ -316,19 +369,33 @@ static skv_status refuse_byte(const skv_parse_space *space, uint32_t place, size
                     (unsigned)(uint8_t)byte);
 }
 
+/* Goes on from `at` as far as the bytes fit, and returns how many did. */
+static size_t read_bytes(skv_parse_space *space, moment *at, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        space->steps = 0;
+        uint32_t next = skv_parse_next(space, at->place, (uint8_t)bytes[i]);
+        if (next == SKV_PLACE_DEAD) return i;
+        if (space->places[at->place].cut > at->cut) at->cut = space->places[at->place].cut;
+        at->place = next;
+    }
+    return n;
+}
+
 skv_status skv_matcher_accept_bytes(skv_matcher *m, const char *bytes, size_t n, skv_error *err)
 {
     skv_parse_space *space = &m->shared->space;
     SKV_REQUIRE(!now(m)->ended, err, SKV_ARGUMENT, "grammar: the answer has ended");
     begin(m->shared);
-    uint32_t place = now(m)->place;
-    for (size_t i = 0; i < n; i++) {
-        space->steps = 0;
-        uint32_t next = skv_parse_next(space, place, (uint8_t)bytes[i]);
-        if (next == SKV_PLACE_DEAD) return refuse_byte(space, place, i, bytes[i], err);
-        place = next;
+    moment at = *now(m);
+    size_t i = read_bytes(space, &at, bytes, n);
+    if (i < n && space->limit == SKV_LIMIT_MEMORY) {
+        begin(m->shared); /* drops what is not used */
+        at = *now(m);
+        i = read_bytes(space, &at, bytes, n);
     }
-    go_to(m, place, false);
+    if (i < n) return refuse_byte(space, at, i, bytes[i], err);
+    go_to(m, at);
     return SKV_OK;
 }
 
@@ -341,7 +408,9 @@ skv_status skv_matcher_accept(skv_matcher *m, int32_t id, skv_error *err)
     SKV_REQUIRE(!now(m)->ended, err, SKV_ARGUMENT, "grammar: token %d after the answer's end",
                 (int)id);
     if (skv_token_table_is_end(t, (size_t)id) && place_now(m)->ends) {
-        go_to(m, now(m)->place, true);
+        moment at = *now(m);
+        at.ended = true;
+        go_to(m, at);
         return SKV_OK;
     }
     size_t n = t->starts[id + 1] - t->starts[id];

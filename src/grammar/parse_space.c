@@ -20,19 +20,24 @@ size_t skv_parse_space_bytes(const skv_parse_space *s)
            2 * s->n_heads * sizeof *s->frame_heads;
 }
 
+static void meet(skv_parse_space *s, skv_parse_limit limit)
+{
+    if (limit > s->limit) s->limit = limit;
+}
+
 /* Doubles an array within the memory of the space. */
 static bool grow(skv_parse_space *s, void *array, size_t *capacity, size_t size)
 {
     size_t grown = *capacity == 0 ? 64 : 2 * *capacity;
     void *old, *bigger;
     if (skv_parse_space_bytes(s) + (grown - *capacity) * size > SKV_PARSE_BYTES_MAX) {
-        s->limit = SKV_LIMIT_MEMORY;
+        meet(s, SKV_LIMIT_MEMORY);
         return false;
     }
     memcpy(&old, array, sizeof old);
     bigger = skv_realloc(old, grown, size);
     if (bigger == NULL) {
-        s->limit = SKV_LIMIT_MEMORY;
+        meet(s, SKV_LIMIT_MEMORY);
         return false;
     }
     memcpy(array, &bigger, sizeof bigger);
@@ -125,7 +130,7 @@ static uint32_t push_frame(skv_parse_space *s, uint32_t below, uint32_t state)
     }
     uint32_t depth = s->frames[below].depth + 1;
     if (depth > SKV_PARSE_DEPTH_MAX) {
-        s->limit = SKV_LIMIT_DEPTH;
+        meet(s, SKV_LIMIT_DEPTH);
         return UINT32_MAX;
     }
     if (s->n_frames == s->frames_capacity &&
@@ -140,21 +145,12 @@ static uint32_t push_frame(skv_parse_space *s, uint32_t below, uint32_t state)
 
 /* ---- closures ---- */
 
-static void scratch_clear(skv_parse_scratch *c)
-{
-    memset(c->slots, 0, (size_t)2 * SCRATCH_MAX * sizeof *c->slots);
-    c->n = 0;
-    c->ends = false;
-}
-
 /* Only the slots that are in use are cleared: a step is often a handful of configurations. */
 static void scratch_forget(skv_parse_scratch *c)
 {
-    if (c->n > SCRATCH_MAX / 8) {
-        scratch_clear(c);
-        return;
-    }
-    for (size_t i = 0; i < c->n; i++) {
+    bool many = c->n > SCRATCH_MAX / 8;
+    if (many) memset(c->slots, 0, (size_t)2 * SCRATCH_MAX * sizeof *c->slots);
+    for (size_t i = 0; i < c->n && !many; i++) {
         size_t slot = hash_pair(c->at[i].frame, c->at[i].state) & (2 * SCRATCH_MAX - 1);
         while (c->slots[slot] != 0) {
             c->slots[slot] = 0;
@@ -162,6 +158,7 @@ static void scratch_forget(skv_parse_scratch *c)
         }
     }
     c->n = 0;
+    c->depth = 0;
     c->ends = false;
 }
 
@@ -179,7 +176,7 @@ static void scratch_add(skv_parse_space *s, uint32_t frame, uint32_t state)
         if (there->frame == frame && there->state == state) return;
     }
     if (c->n == SCRATCH_MAX) {
-        s->limit = SKV_LIMIT_CONFIGS;
+        meet(s, SKV_LIMIT_CONFIGS);
         return;
     }
     c->at[c->n++] = (skv_config){frame, state};
@@ -189,11 +186,13 @@ static void scratch_add(skv_parse_space *s, uint32_t frame, uint32_t state)
 static void follow_call(skv_parse_space *s, uint32_t frame, const skv_edge *e)
 {
     if (e->nests && s->frames[frame].depth >= SKV_PARSE_DEPTH_SOFT) {
-        s->limit = SKV_LIMIT_DEPTH;
+        meet(s, SKV_LIMIT_DEPTH);
         return;
     }
     if (e->target != SKV_STATE_END) frame = push_frame(s, frame, e->target);
-    if (frame != UINT32_MAX) scratch_add(s, frame, e->rule);
+    if (frame == UINT32_MAX) return;
+    if (s->frames[frame].depth > s->scratch.depth) s->scratch.depth = s->frames[frame].depth;
+    scratch_add(s, frame, e->rule);
 }
 
 /* Follows all edges that read nothing. */
@@ -253,8 +252,11 @@ static uint32_t add_place(skv_parse_space *s, const skv_config *at, size_t n, ui
     if (n > 0) memmove(s->configs + s->n_configs, at, n * sizeof *at);
     uint32_t *head = &s->place_heads[hash & (s->n_heads - 1)];
     uint32_t made = (uint32_t)s->n_places++;
-    s->places[made] =
-        (skv_place){(uint32_t)s->n_configs, (uint32_t)n, hash, *head, ends, SKV_LIMIT_NONE};
+    s->places[made] = (skv_place){.first = (uint32_t)s->n_configs,
+                                  .n = (uint32_t)n,
+                                  .hash = hash,
+                                  .link = *head,
+                                  .ends = ends};
     memset(s->next + made * s->g->n_classes, 0xff, s->g->n_classes * sizeof *s->next);
     s->n_configs += n;
     *head = made;
@@ -274,6 +276,19 @@ static uint32_t intern(skv_parse_space *s, const skv_config *at, size_t n, bool 
     return add_place(s, at, n, hash, ends);
 }
 
+/* Keeps what the step that ends here has taken. n: configurations of the position. */
+static void note_load(skv_parse_space *s, uint32_t place, size_t n)
+{
+    enum { LOOKED_SHARE = SCRATCH_MAX / SKV_PARSE_CONFIGS_MAX };
+    const size_t steps_share = SKV_PARSE_STEPS_MAX / SKV_PARSE_LOAD_MAX;
+    const skv_parse_scratch *c = &s->scratch;
+    skv_place *p = &s->places[place];
+    size_t load = skv_max_size(n, skv_ceil_div(c->n, LOOKED_SHARE));
+    load = skv_max_size(load, skv_ceil_div(s->steps - c->steps, steps_share));
+    p->load = (uint16_t)skv_min_size(UINT16_MAX, skv_max_size(p->load, load));
+    p->depth = (uint16_t)skv_max_size(p->depth, c->depth);
+}
+
 /* Follows what reads nothing, and makes a position of the states that read a byte. */
 static uint32_t take_place(skv_parse_space *s)
 {
@@ -284,29 +299,29 @@ static uint32_t take_place(skv_parse_space *s)
     for (size_t i = 0; i < c->n; i++) {
         if (c->at[i].state == SKV_STATE_END || !reads_bytes(s->g, c->at[i].state)) continue;
         if (n == SKV_PARSE_CONFIGS_MAX) {
-            s->limit = SKV_LIMIT_CONFIGS;
+            meet(s, SKV_LIMIT_CONFIGS);
             break;
         }
         kept[n++] = c->at[i];
     }
-    bool ends = c->ends;
-    scratch_forget(c);
-    if (s->steps > SKV_PARSE_STEPS_MAX) {
-        s->limit = SKV_LIMIT_STEPS;
-        return SKV_PLACE_DEAD;
-    }
     if (n > 1) qsort(kept, n, sizeof *kept, by_frame);
-    return intern(s, kept, n, ends);
+    if (s->steps > SKV_PARSE_STEPS_MAX) meet(s, SKV_LIMIT_STEPS);
+    uint32_t place = s->limit < SKV_LIMIT_STEPS ? intern(s, kept, n, c->ends) : SKV_PLACE_DEAD;
+    if (place != SKV_PLACE_DEAD) note_load(s, place, n);
+    scratch_forget(c);
+    return place;
 }
 
 uint32_t skv_parse_start(skv_parse_space *s)
 {
+    s->scratch.steps = s->steps;
     scratch_add(s, SKV_FRAME_BOTTOM, s->g->start);
     return take_place(s);
 }
 
 uint32_t skv_parse_return(skv_parse_space *s, uint32_t frame)
 {
+    s->scratch.steps = s->steps;
     scratch_add(s, s->frames[frame].below, s->frames[frame].state);
     return take_place(s);
 }
@@ -323,11 +338,9 @@ uint32_t skv_parse_step(skv_parse_space *s, uint32_t place, uint8_t byte)
 {
     uint32_t first = s->places[place].first, n = s->places[place].n;
     skv_parse_limit before = s->limit;
-    if (s->steps > SKV_PARSE_STEPS_MAX) {
-        s->limit = SKV_LIMIT_STEPS;
-        return SKV_PLACE_DEAD;
-    }
+    if (before >= SKV_LIMIT_STEPS) return SKV_PLACE_DEAD;
     s->limit = SKV_LIMIT_NONE;
+    s->scratch.steps = s->steps;
     for (uint32_t i = 0; i < n; i++) {
         skv_config at = s->configs[first + i];
         const skv_state *state = &s->g->states[at.state];
@@ -340,14 +353,11 @@ uint32_t skv_parse_step(skv_parse_space *s, uint32_t place, uint8_t byte)
         }
     }
     uint32_t next = take_place(s);
-    /* What steps or memory cut short holds for this call only; the other limits hold always. */
-    if (s->limit == SKV_LIMIT_DEPTH || s->limit == SKV_LIMIT_CONFIGS) {
-        s->places[place].cut = (uint8_t)s->limit;
-    }
-    if (s->limit != SKV_LIMIT_STEPS && s->limit != SKV_LIMIT_MEMORY) {
+    if (s->limit < SKV_LIMIT_STEPS) {
+        if (s->limit != SKV_LIMIT_NONE) s->places[place].cut = (uint8_t)s->limit;
         s->next[place * s->g->n_classes + s->g->classes[byte]] = next;
     }
-    if (s->limit == SKV_LIMIT_NONE) s->limit = before;
+    meet(s, before);
     return next;
 }
 

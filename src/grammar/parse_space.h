@@ -12,8 +12,10 @@
  * The bottom of a stack (frame 0) may be the bottom of the grammar, or of anything: a position
  * that was begun in the middle of a rule says with `ends` that the rule may have ended.
  *
- * Everything is bounded: frames of a stack, configurations of a position, steps of one look-up,
- * memory. What goes beyond a bound counts as not matching, and `limit` tells which bound it was.
+ * Everything is bounded. Frames of a stack and configurations of a position: what goes beyond them
+ * is dropped, the same each time. Steps of one call and memory: the call fails. `limit` tells which
+ * bound it was. A position keeps how near to the bounds its making came, so that who works on
+ * parts of a position knows whether the whole would meet one.
  */
 #ifndef SKV_GRAMMAR_PARSE_SPACE_H
 #define SKV_GRAMMAR_PARSE_SPACE_H
@@ -29,9 +31,16 @@ enum {
 #define SKV_PARSE_STEPS_MAX ((size_t)20 << 20)  /* edges followed by one call of the matcher */
 #define SKV_PARSE_BYTES_MAX ((size_t)64 << 20)  /* memory of a space */
 #define SKV_PARSE_BYTES_TIDY ((size_t)16 << 20) /* from which what is unused is dropped */
+/*
+ * The load of a step is the largest of its shares of three bounds: configurations kept, states
+ * looked at, edges followed. Loads add up: a step from the union of some positions takes at most
+ * the sum of what steps from each of them take.
+ */
+#define SKV_PARSE_LOAD_MAX ((uint32_t)SKV_PARSE_CONFIGS_MAX)
 #define SKV_FRAME_BOTTOM ((uint32_t)0)
 #define SKV_PLACE_DEAD ((uint32_t)0) /* the position without configurations */
 
+/* From SKV_LIMIT_STEPS on they hold for one call only, and fail it. */
 typedef enum skv_parse_limit {
     SKV_LIMIT_NONE,
     SKV_LIMIT_DEPTH,
@@ -54,9 +63,11 @@ typedef struct skv_config {
 typedef struct skv_place {
     uint32_t first, n; /* configurations, all with an edge that reads a byte */
     uint32_t hash;
-    uint32_t link; /* to the next position of the same hash; 0: none */
-    bool ends;     /* the rule at the bottom may end here */
-    uint8_t cut;   /* skv_parse_limit that a step from here has met */
+    uint32_t link;  /* to the next position of the same hash; 0: none */
+    bool ends;      /* the rule at the bottom may end here */
+    uint8_t cut;    /* skv_parse_limit that a step from here has met */
+    uint16_t load;  /* of the steps that led here, the largest: see SKV_PARSE_LOAD_MAX */
+    uint16_t depth; /* of the deepest frame that they pushed */
 } skv_place;
 
 /* What one step works with. */
@@ -64,6 +75,8 @@ typedef struct skv_parse_scratch {
     skv_config *at;  /* owned, [capacity]: those found so far */
     uint32_t *slots; /* owned, [2 * capacity] index + 1 of `at`, 0: free */
     size_t n;
+    size_t steps;   /* of the space when it began */
+    uint32_t depth; /* of the deepest frame pushed */
     bool ends;
 } skv_parse_scratch;
 
@@ -79,7 +92,7 @@ typedef struct skv_parse_space {
     size_t n_heads; /* a power of two */
     skv_parse_scratch scratch;
     size_t steps;          /* of the call that runs */
-    skv_parse_limit limit; /* the last one that was met in it */
+    skv_parse_limit limit; /* the gravest one that was met in it */
 } skv_parse_space;
 
 SKV_MUST_CHECK bool skv_parse_space_init(skv_parse_space *space, const skv_grammar *g);
