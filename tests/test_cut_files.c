@@ -15,9 +15,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/data_file.h"
 #include "format/source.h"
 #include "skv/skv.h"
-#include "train/data_file.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 

@@ -12,11 +12,11 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/data.h"
+#include "data/data_doc.h"
+#include "data/data_file.h"
 #include "skv/vocab_train.h"
 #include "text/chat_template.h"
-#include "train/data.h"
-#include "train/data_doc.h"
-#include "train/data_file.h"
 
 enum { ROWS = 4, ROW = 256, TOKENS = ROWS * ROW };
 

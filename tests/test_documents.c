@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "train/doc_maker.h"
+#include "data/doc_maker.h"
 
 static skv_documents *open_documents(const char *tasks, size_t tokens, bool held_out)
 {

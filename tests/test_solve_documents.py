@@ -17,7 +17,7 @@ CATEGORIES = (
 
 
 def words_of_categories():
-    text = (ROOT / "src/train/doc_words.c").read_text()
+    text = (ROOT / "src/data/doc_words.c").read_text()
     found = {}
     for name in CATEGORIES:
         body = re.search(rf"\b{name}\[\] = {{(.*?)}};", text, re.S).group(1)

@@ -1,13 +1,13 @@
 /*
  * From texts to tokens: a context with its continuation, and a question in the frame that the
- * model was trained with (its chat template, written as the trainer writes it).
+ * model was trained with (its chat template, written as training data are written).
  */
 #ifndef SKV_EVAL_PROMPT_H
 #define SKV_EVAL_PROMPT_H
 
+#include "data/data_doc.h"
 #include "eval/example.h"
 #include "skv/text.h"
-#include "train/data_doc.h"
 
 typedef struct skv_eval_prompter {
     const skv_vocab *vocab; /* borrowed */

@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "data/doc_maker.h"
 #include "engine/vocab_impl.h"
-#include "train/doc_maker.h"
 
 enum { TEXT_FILE_MAX = 1 << 30, WHERE_MAX = 512, COUNT_DEFAULT = 100, LENGTH_MIN = 64 };
 

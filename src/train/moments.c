@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "data/calibration_text.h"
 #include "kernels/kernels.h"
-#include "train/calibration_text.h"
 
 enum {
     DOCUMENTS_MAX = 16, /* of a step: each may leave a page of its KV cache half empty */

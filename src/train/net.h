@@ -19,10 +19,10 @@
 #define SKV_TRAIN_NET_H
 
 #include "base/pool.h"
+#include "data/batch.h"
 #include "format/source.h"
 #include "kernels/cpu.h"
 #include "skv/train.h"
-#include "train/batch.h"
 #include "train/param.h"
 
 typedef struct skv_net skv_net;

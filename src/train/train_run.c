@@ -2,7 +2,7 @@
 #include "skv/train.h"
 
 #include "base/rng.h"
-#include "train/data.h"
+#include "data/data.h"
 #include "train/team_work.h"
 #include "train/trainer.h"
 

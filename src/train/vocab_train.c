@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "data/doc_maker.h"
 #include "train/bpe_train.h"
-#include "train/doc_maker.h"
 
 enum { SPECIALS = 5, SIZE_LIMIT = 1 << 16 };
 #define FILE_MAX ((size_t)1 << 30)

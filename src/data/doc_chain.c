@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 enum { CHAIN_MAX = 5, CHAINS_MAX = 4, QUESTION_MAX = 256 };
 

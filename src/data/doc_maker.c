@@ -1,5 +1,5 @@
 /* Generated documents: the mixture of tasks, and documents as lines of JSON. See doc_maker.h. */
-#include "train/doc_maker.h"
+#include "data/doc_maker.h"
 
 #include <assert.h>
 #include <math.h>
@@ -9,8 +9,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "data/doc_writer.h"
 #include "format/gguf.h"
-#include "train/doc_writer.h"
 
 enum {
     TOKENS_MIN = 32,

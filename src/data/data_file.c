@@ -1,5 +1,5 @@
 /* Files of training data: see data_file.h. */
-#include "train/data_file.h"
+#include "data/data_file.h"
 
 #include <jansson.h>
 #include <stdio.h>

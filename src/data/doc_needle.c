@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 enum { SENTENCE_MAX = 400, NEEDLES_MAX = 16, NEEDLE_TOKENS = 24, SENTENCE_TOKENS = 24 };
 

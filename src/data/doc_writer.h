@@ -5,16 +5,16 @@
  * A family fills the context with skv_doc_line until that returns false, then asks until
  * skv_doc_ask returns false. Failures (memory) are kept in `status` and end both loops.
  */
-#ifndef SKV_TRAIN_DOC_WRITER_H
-#define SKV_TRAIN_DOC_WRITER_H
+#ifndef SKV_DATA_DOC_WRITER_H
+#define SKV_DATA_DOC_WRITER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "train/doc_maker.h"
-#include "train/doc_words.h"
+#include "data/doc_maker.h"
+#include "data/doc_words.h"
 
 enum { SKV_DOC_WORD_MAX = 64, SKV_DOC_VALUES = 4 };
 

@@ -2,15 +2,15 @@
  * A file that documents are taken from, in an order that each epoch shuffles anew. A position is a
  * number that grows for ever: it says the epoch and the place in it, so nothing else is kept.
  */
-#ifndef SKV_TRAIN_DATA_FILE_H
-#define SKV_TRAIN_DATA_FILE_H
+#ifndef SKV_DATA_DATA_FILE_H
+#define SKV_DATA_DATA_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/fail.h"
 #include "base/file.h"
-#include "train/data_doc.h"
+#include "data/data_doc.h"
 
 typedef enum skv_data_file_form {
     SKV_DATA_FILE_LINES, /* of JSON */

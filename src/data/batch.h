@@ -2,8 +2,8 @@
  * What a training step works on: tokens of one or more documents, packed one behind another, and
  * where such batches come from.
  */
-#ifndef SKV_TRAIN_BATCH_H
-#define SKV_TRAIN_BATCH_H
+#ifndef SKV_DATA_BATCH_H
+#define SKV_DATA_BATCH_H
 
 #include <stddef.h>
 #include <stdint.h>

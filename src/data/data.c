@@ -1,5 +1,5 @@
 /* Mixing and packing: see data.h. */
-#include "train/data.h"
+#include "data/data.h"
 
 #include <assert.h>
 #include <math.h>
@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
-#include "train/data_doc.h"
-#include "train/data_file.h"
+#include "data/data_doc.h"
+#include "data/data_file.h"
 
 enum {
     ROOM_MIN = 16,    /* tokens of a row that are still worth filling with text */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 enum { ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
 

@@ -2,12 +2,12 @@
  * The text that a model is calibrated with, in batches of one row, once from beginning to end:
  * the files that training takes, in the order that training would read them in.
  */
-#ifndef SKV_TRAIN_CALIBRATION_TEXT_H
-#define SKV_TRAIN_CALIBRATION_TEXT_H
+#ifndef SKV_DATA_CALIBRATION_TEXT_H
+#define SKV_DATA_CALIBRATION_TEXT_H
 
+#include "data/data.h"
 #include "format/source.h"
 #include "skv/tools.h"
-#include "train/data.h"
 
 typedef struct skv_calibration_text {
     skv_tokenizer *tokenizer; /* owned; NULL: the model brings none */

@@ -6,16 +6,16 @@
  * What comes is a function of the options and of one counter and one token count a source, so a
  * run can be continued, and threads play no part.
  */
-#ifndef SKV_TRAIN_DATA_H
-#define SKV_TRAIN_DATA_H
+#ifndef SKV_DATA_DATA_H
+#define SKV_DATA_DATA_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/batch.h"
 #include "skv/train.h"
 #include "text/tokenizer.h"
-#include "train/batch.h"
 
 typedef enum skv_data_kind {
     SKV_DATA_TEXT,     /* a text file: pieces of it in random order, all tokens learnt */
@@ -47,7 +47,7 @@ SKV_MUST_CHECK skv_status skv_data_open(const skv_data_options *options, skv_dat
                                         skv_error *err);
 void skv_data_close(skv_data *data);
 
-/** What the trainer takes; the rest of a row is filled with id 0 without loss. */
+/** The batches, row by row; the rest of a row is filled with id 0 without loss. */
 skv_batch_source skv_data_source(skv_data *data);
 /** With `once`: whether every file has been read to its end. */
 bool skv_data_done(const skv_data *data);

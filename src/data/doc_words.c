@@ -1,5 +1,5 @@
 /* The words of the generated documents: see doc_words.h. */
-#include "train/doc_words.h"
+#include "data/doc_words.h"
 
 #include <assert.h>
 

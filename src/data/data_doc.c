@@ -1,5 +1,5 @@
 /* Documents as tokens: see data_doc.h. */
-#include "train/data_doc.h"
+#include "data/data_doc.h"
 
 #include <jansson.h>
 #include <string.h>

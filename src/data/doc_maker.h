@@ -1,9 +1,9 @@
 /*
- * Generated documents inside the trainer: the text of one with its pieces. The public side is
+ * Generated documents inside the library: the text of one with its pieces. The public side is
  * skv/documents.h.
  */
-#ifndef SKV_TRAIN_DOC_MAKER_H
-#define SKV_TRAIN_DOC_MAKER_H
+#ifndef SKV_DATA_DOC_MAKER_H
+#define SKV_DATA_DOC_MAKER_H
 
 #include <stdbool.h>
 #include <stddef.h>

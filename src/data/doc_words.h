@@ -1,6 +1,6 @@
 /* The words that documents are made of: fixed lists, and words made of syllables. */
-#ifndef SKV_TRAIN_DOC_WORDS_H
-#define SKV_TRAIN_DOC_WORDS_H
+#ifndef SKV_DATA_DOC_WORDS_H
+#define SKV_DATA_DOC_WORDS_H
 
 #include <stddef.h>
 

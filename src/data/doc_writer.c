@@ -1,5 +1,5 @@
 /* Writing a document within its budget of tokens: see doc_writer.h. */
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 #include <assert.h>
 #include <math.h>

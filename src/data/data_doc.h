@@ -5,17 +5,17 @@
  * Conversations are written as the model's chat template has it. Of them only the answers are
  * learnt, each with the token that ends it.
  */
-#ifndef SKV_TRAIN_DATA_DOC_H
-#define SKV_TRAIN_DATA_DOC_H
+#ifndef SKV_DATA_DATA_DOC_H
+#define SKV_DATA_DATA_DOC_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/fail.h"
+#include "data/doc_maker.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
-#include "train/doc_maker.h"
 
 typedef struct skv_data_tokens {
     skv_ids ids;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 enum { REGISTER_MAX = 50000, QUESTION_MAX = 256 };
 

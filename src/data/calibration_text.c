@@ -1,5 +1,5 @@
 /* Text to calibrate with: see calibration_text.h. */
-#include "train/calibration_text.h"
+#include "data/calibration_text.h"
 
 #include "base/size.h"
 #include "skv/train.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 enum { UNITS, TOWN, GOODS, TOWNS_MAX = 8, QUESTION_MAX = 256 };
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/doc_writer.h"
+#include "data/doc_writer.h"
 
 enum { LABELS_MAX = 6, SHOWN_MAX = 1024 };
 
