@@ -48,10 +48,17 @@ static int set_up(void **state)
                      SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, heads, 1, NULL), SKV_OK);
     assert_int_equal(skv_prefix_index_create(f->pool, N_PAGES, 5, &f->index, NULL), SKV_OK);
-    skv_prefix_keeper keeper = {f, name_block, note_end};
-    skv_prefix_index_set_keeper(f->index, &keeper);
     *state = f;
     return 0;
+}
+
+static int set_up_keeper(void **state)
+{
+    int failed = set_up(state);
+    fixture *f = *state;
+    skv_prefix_keeper keeper = {f, name_block, note_end};
+    skv_prefix_index_set_keeper(f->index, &keeper);
+    return failed;
 }
 
 static int tear_down(void **state)
@@ -83,19 +90,71 @@ static skv_kv_cache new_cache(const fixture *f, size_t n_rows)
     return cache;
 }
 
+/* A text of n tokens is computed, remembered and forgotten by its sequence. */
+static void learn(fixture *f, uint64_t domain, const int32_t *ids, size_t n)
+{
+    skv_kv_cache cache = new_cache(f, n);
+    skv_prefix_index_insert(f->index, domain, ids, n, &cache);
+    skv_kv_cache_release(&cache);
+}
+
 static void insert(fixture *f, uint64_t domain, const int32_t *ids, size_t n_blocks)
 {
-    skv_kv_cache cache = new_cache(f, n_blocks * ROWS);
-    skv_prefix_index_insert(f->index, domain, ids, n_blocks * ROWS, &cache);
-    skv_kv_cache_release(&cache);
+    learn(f, domain, ids, n_blocks * ROWS);
 }
 
 static size_t match(fixture *f, uint64_t domain, const int32_t *ids, size_t n)
 {
     skv_kv_cache cache = new_cache(f, 0);
     size_t n_found = skv_prefix_index_match(f->index, domain, ids, n, &cache);
+    assert_int_equal(cache.n_rows, n_found);
     skv_kv_cache_release(&cache);
     return n_found;
+}
+
+static void test_prefixes(void **state)
+{
+    fixture *f = *state;
+    int32_t ids[4 * ROWS], other[4 * ROWS];
+    for (int i = 0; i < 4 * ROWS; i++) ids[i] = other[i] = i * 7 % 50;
+    other[ROWS + 3]++;
+    learn(f, 1, ids, 3 * ROWS + 10);
+    assert_int_equal(skv_prefix_index_blocks(f->index), 3);
+    assert_int_equal(match(f, 1, ids, 4 * ROWS), 3 * ROWS);
+    assert_int_equal(match(f, 1, ids, 2 * ROWS + 63), 2 * ROWS);
+    assert_int_equal(match(f, 1, ids, ROWS - 1), 0);
+    assert_int_equal(match(f, 2, ids, 4 * ROWS), 0);
+    assert_int_equal(match(f, 1, other, 4 * ROWS), ROWS);
+    /* The second block's tokens alone are nobody's beginning. */
+    assert_int_equal(match(f, 1, ids + ROWS, 2 * ROWS), 0);
+    learn(f, 1, other, 2 * ROWS);
+    assert_int_equal(skv_prefix_index_blocks(f->index), 4);
+    learn(f, 1, ids, 3 * ROWS); /* known already: no new pages */
+    assert_int_equal(skv_kv_pool_free_pages(f->pool), N_PAGES - 4 * N_TRACKS);
+}
+
+/* Least recently used first, leaves first, and never what a sequence is using. */
+static void test_giving_up(void **state)
+{
+    fixture *f = *state;
+    int32_t a[3 * ROWS], b[2 * ROWS];
+    for (int i = 0; i < 3 * ROWS; i++) a[i] = i % 50;
+    for (int i = 0; i < 2 * ROWS; i++) b[i] = 60;
+    learn(f, 0, a, 3 * ROWS);
+    learn(f, 0, b, 2 * ROWS);
+    assert_int_equal(skv_prefix_index_evictable(f->index), 5 * N_TRACKS);
+    assert_int_equal(skv_prefix_index_evict(f->index, 1), N_TRACKS);
+    assert_int_equal(match(f, 0, a, 3 * ROWS), 2 * ROWS);
+    /* Now b is older. Somebody uses its first block. */
+    skv_kv_cache user = new_cache(f, 0);
+    assert_int_equal(skv_prefix_index_match(f->index, 0, b, ROWS, &user), ROWS);
+    assert_int_equal(skv_prefix_index_in_use(f->index, 0, b, 2 * ROWS), N_TRACKS);
+    assert_int_equal(skv_prefix_index_evictable(f->index), 3 * N_TRACKS);
+    assert_int_equal(skv_prefix_index_evict(f->index, SIZE_MAX), 3 * N_TRACKS);
+    assert_int_equal(skv_prefix_index_blocks(f->index), 1);
+    skv_kv_cache_release(&user);
+    assert_int_equal(skv_kv_pool_free_pages(f->pool), N_PAGES - N_TRACKS);
+    assert_int_equal(skv_prefix_index_evict(f->index, SIZE_MAX), N_TRACKS);
 }
 
 static void test_names_and_order(void **state)
@@ -238,10 +297,12 @@ static void test_random_use(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_KEEPER(name) cmocka_unit_test_setup_teardown(name, set_up_keeper, tear_down)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_names_and_order), TEST(test_restore),
-                                       TEST(test_show_idle), TEST(test_random_use)};
+    const struct CMUnitTest tests[] = {
+        TEST(test_prefixes),       TEST(test_giving_up),        TEST_KEEPER(test_names_and_order),
+        TEST_KEEPER(test_restore), TEST_KEEPER(test_show_idle), TEST_KEEPER(test_random_use)};
     return cmocka_run_group_tests_name("prefix_index", tests, NULL, NULL);
 }

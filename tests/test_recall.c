@@ -394,7 +394,7 @@ static bool use_index(void *arg)
 static void test_index_without_memory(void **state)
 {
     (void)state;
-    assert_int_equal(alloc_fail_each(use_index, NULL, false), 3);
+    assert_int_equal(alloc_fail_each(use_index, NULL, false), 4);
 }
 
 int main(void)

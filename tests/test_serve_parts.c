@@ -1,5 +1,4 @@
-/* Parts of the scheduler by themselves: stop texts, the time of a step, the most likely tokens, and
- * the index of known prompts. */
+/* Parts of the scheduler by themselves: stop texts, the time of a step, the most likely tokens. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "kv/prefix_index.h"
 #include "serve/step_clock.h"
 #include "serve/stop_text.h"
 #include "serve/token_probs.h"
@@ -80,121 +78,12 @@ static void test_step_clock_keeps_its_target(void **state)
     assert_true(fabs(skv_step_clock_seconds(&clock, 1000) - 0.5) < 0.1);
 }
 
-/* ---- the prefix index ---- */
-
-enum { HEAD_DIM = 8, N_PAGES = 40, MAX_BLOCKS = 8, N_TRACKS = 2 };
-
-typedef struct fixture {
-    skv_backend *be;
-    skv_kv_pool *pool;
-    skv_kv_layout layout;
-    skv_prefix_index *index;
-} fixture;
-
-static int set_up(void **state)
-{
-    static const size_t heads[] = {N_TRACKS};
-    fixture *f = test_calloc(1, sizeof *f);
-    assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
-    assert_int_equal(skv_kv_pool_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N_PAGES, &f->pool, NULL),
-                     SKV_OK);
-    assert_int_equal(skv_kv_layout_init(&f->layout, heads, 1, NULL), SKV_OK);
-    assert_int_equal(skv_prefix_index_create(f->pool, N_PAGES, 5, &f->index, NULL), SKV_OK);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    skv_prefix_index_free(f->index);
-    assert_int_equal(skv_kv_pool_free_pages(f->pool), N_PAGES);
-    skv_kv_pool_free(f->pool);
-    skv_kv_layout_release(&f->layout);
-    f->be->free(f->be);
-    test_free(f);
-    return 0;
-}
-
-static skv_kv_cache new_cache(const fixture *f, size_t n_rows)
-{
-    skv_kv_cache cache;
-    assert_int_equal(
-        skv_kv_cache_init(&cache, f->pool, &f->layout, MAX_BLOCKS * SKV_PAGE_ROWS, NULL), SKV_OK);
-    assert_int_equal(skv_kv_cache_grow(&cache, n_rows, NULL), SKV_OK);
-    return cache;
-}
-
-/* A text of n tokens is computed, remembered and forgotten by its sequence. */
-static void learn(fixture *f, uint64_t domain, const int32_t *ids, size_t n)
-{
-    skv_kv_cache cache = new_cache(f, n);
-    skv_prefix_index_insert(f->index, domain, ids, n, &cache);
-    skv_kv_cache_release(&cache);
-}
-
-static size_t find(fixture *f, uint64_t domain, const int32_t *ids, size_t n)
-{
-    skv_kv_cache cache = new_cache(f, 0);
-    size_t n_found = skv_prefix_index_match(f->index, domain, ids, n, &cache);
-    assert_int_equal(cache.n_rows, n_found);
-    skv_kv_cache_release(&cache);
-    return n_found;
-}
-
-static void test_prefixes(void **state)
-{
-    fixture *f = *state;
-    int32_t ids[4 * SKV_PAGE_ROWS], other[4 * SKV_PAGE_ROWS];
-    for (int i = 0; i < 4 * SKV_PAGE_ROWS; i++) ids[i] = other[i] = i * 7 % 50;
-    other[SKV_PAGE_ROWS + 3]++;
-    learn(f, 1, ids, 3 * SKV_PAGE_ROWS + 10);
-    assert_int_equal(skv_prefix_index_blocks(f->index), 3);
-    assert_int_equal(find(f, 1, ids, 4 * SKV_PAGE_ROWS), 3 * SKV_PAGE_ROWS);
-    assert_int_equal(find(f, 1, ids, 2 * SKV_PAGE_ROWS + 63), 2 * SKV_PAGE_ROWS);
-    assert_int_equal(find(f, 1, ids, SKV_PAGE_ROWS - 1), 0);
-    assert_int_equal(find(f, 2, ids, 4 * SKV_PAGE_ROWS), 0);
-    assert_int_equal(find(f, 1, other, 4 * SKV_PAGE_ROWS), SKV_PAGE_ROWS);
-    /* The second block's tokens alone are nobody's beginning. */
-    assert_int_equal(find(f, 1, ids + SKV_PAGE_ROWS, 2 * SKV_PAGE_ROWS), 0);
-    learn(f, 1, other, 2 * SKV_PAGE_ROWS);
-    assert_int_equal(skv_prefix_index_blocks(f->index), 4);
-    learn(f, 1, ids, 3 * SKV_PAGE_ROWS); /* known already: no new pages */
-    assert_int_equal(skv_kv_pool_free_pages(f->pool), N_PAGES - 4 * N_TRACKS);
-}
-
-/* Least recently used first, leaves first, and never what a sequence is using. */
-static void test_giving_up(void **state)
-{
-    fixture *f = *state;
-    int32_t a[3 * SKV_PAGE_ROWS], b[2 * SKV_PAGE_ROWS];
-    for (int i = 0; i < 3 * SKV_PAGE_ROWS; i++) a[i] = i % 50;
-    for (int i = 0; i < 2 * SKV_PAGE_ROWS; i++) b[i] = 60;
-    learn(f, 0, a, 3 * SKV_PAGE_ROWS);
-    learn(f, 0, b, 2 * SKV_PAGE_ROWS);
-    assert_int_equal(skv_prefix_index_evictable(f->index), 5 * N_TRACKS);
-    assert_int_equal(skv_prefix_index_evict(f->index, 1), N_TRACKS);
-    assert_int_equal(find(f, 0, a, 3 * SKV_PAGE_ROWS), 2 * SKV_PAGE_ROWS);
-    /* Now b is older. Somebody uses its first block. */
-    skv_kv_cache user = new_cache(f, 0);
-    assert_int_equal(skv_prefix_index_match(f->index, 0, b, SKV_PAGE_ROWS, &user), SKV_PAGE_ROWS);
-    assert_int_equal(skv_prefix_index_in_use(f->index, 0, b, 2 * SKV_PAGE_ROWS), N_TRACKS);
-    assert_int_equal(skv_prefix_index_evictable(f->index), 3 * N_TRACKS);
-    assert_int_equal(skv_prefix_index_evict(f->index, SIZE_MAX), 3 * N_TRACKS);
-    assert_int_equal(skv_prefix_index_blocks(f->index), 1);
-    skv_kv_cache_release(&user);
-    assert_int_equal(skv_kv_pool_free_pages(f->pool), N_PAGES - N_TRACKS);
-    assert_int_equal(skv_prefix_index_evict(f->index, SIZE_MAX), N_TRACKS);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_tokens),
         cmocka_unit_test(test_stop_texts),
         cmocka_unit_test(test_step_clock_keeps_its_target),
-        cmocka_unit_test_setup_teardown(test_prefixes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_giving_up, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("serve parts", tests, NULL, NULL);
 }

@@ -4,16 +4,16 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/lru.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
 
 typedef struct block {
-    struct block *next_in_bucket;
-    struct block *newer, *older; /* in order of use */
-    struct block *parent;        /* NULL: the first block of a text */
+    skv_lru_node node;
+    struct block *parent; /* NULL: the first block of a text */
     size_t n_children;
-    uint64_t hash, domain;
+    uint64_t domain;
     uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
     bool kept;                          /* the keeper's mark */
     size_t n_tracks;
@@ -24,9 +24,8 @@ typedef struct block {
 struct skv_prefix_index {
     skv_kv_pool *pool; /* borrowed */
     uint64_t seed;
-    size_t n_blocks, max_blocks, n_buckets; /* n_buckets: a power of two */
-    block **buckets;                        /* owned, [n_buckets] */
-    block *newest, *oldest;
+    size_t max_blocks;
+    skv_lru blocks;
     skv_prefix_keeper keeper; /* name == NULL: none */
 };
 
@@ -35,46 +34,33 @@ skv_status skv_prefix_index_create(skv_kv_pool *pool, size_t max_blocks, uint64_
 {
     skv_prefix_index *index = skv_alloc_zero(1, sizeof *index);
     SKV_REQUIRE(index, err, SKV_MEMORY, "prefix index: no memory");
-    size_t n_buckets = 64;
-    while (n_buckets < max_blocks && n_buckets < SIZE_MAX / 2 / sizeof(block *)) n_buckets *= 2;
-    index->buckets = skv_alloc_zero(n_buckets, sizeof *index->buckets);
-    if (!index->buckets) {
+    skv_status status = skv_lru_init(&index->blocks, max_blocks, err);
+    if (status != SKV_OK) {
         skv_free(index);
-        return skv_fail(err, SKV_MEMORY, "prefix index: no memory for %zu blocks", max_blocks);
+        return skv_fail_within(err, status, "prefix index");
     }
     index->pool = pool;
     index->seed = seed;
     index->max_blocks = max_blocks;
-    index->n_buckets = n_buckets;
     *out = index;
     return SKV_OK;
 }
 
-/* ---- order of use ---- */
-
-static void unlink_use(skv_prefix_index *index, block *b)
+static block *oldest(const skv_prefix_index *index)
 {
-    *(b->newer ? &b->newer->older : &index->newest) = b->older;
-    *(b->older ? &b->older->newer : &index->oldest) = b->newer;
-    b->newer = b->older = NULL;
+    return (block *)index->blocks.oldest;
 }
 
-static void link_newest(skv_prefix_index *index, block *b)
+static block *newer(const block *b)
 {
-    b->newer = NULL;
-    b->older = index->newest;
-    *(index->newest ? &index->newest->newer : &index->oldest) = b;
-    index->newest = b;
+    return (block *)b->node.newer;
 }
 
 /* A block and all before it have been used. Parents become newer than their children, so that the
  * oldest blocks are leaves. */
 static void touch(skv_prefix_index *index, block *leaf)
 {
-    for (block *b = leaf; b; b = b->parent) {
-        unlink_use(index, b);
-        link_newest(index, b);
-    }
+    for (block *b = leaf; b; b = b->parent) skv_lru_touch(&index->blocks, &b->node);
 }
 
 /* ---- finding ---- */
@@ -90,14 +76,12 @@ static uint64_t hash_block(const skv_prefix_index *index, uint64_t before, uint6
 static block *find_block(const skv_prefix_index *index, uint64_t hash, uint64_t domain,
                          const block *parent, const int32_t *ids)
 {
-    block *b = index->buckets[hash & (index->n_buckets - 1)];
-    for (; b; b = b->next_in_bucket) {
-        if (b->hash == hash && b->domain == domain && b->parent == parent &&
-            memcmp(b->ids, ids, sizeof b->ids) == 0) {
-            return b;
-        }
+    block *b = (block *)skv_lru_first(&index->blocks, hash);
+    while (b && (b->domain != domain || b->parent != parent ||
+                 memcmp(b->ids, ids, sizeof b->ids) != 0)) {
+        b = (block *)skv_lru_next(&b->node);
     }
-    return NULL;
+    return b;
 }
 
 /* The last of the known blocks that ids begin with, NULL for none. */
@@ -160,12 +144,8 @@ static block *add_block(skv_prefix_index *index, block *parent, const block *key
         index->keeper.name(index->keeper.user, b->domain, parent ? parent->name : NULL, b->ids,
                            b->name);
     }
-    block **bucket = &index->buckets[b->hash & (index->n_buckets - 1)];
-    b->next_in_bucket = *bucket;
-    *bucket = b;
-    link_newest(index, b);
+    skv_lru_add(&index->blocks, &b->node, key->node.hash);
     if (parent) parent->n_children++;
-    index->n_blocks++;
     return b;
 }
 
@@ -186,9 +166,9 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
     block key = {.domain = domain};
     for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= n; i++) {
         const int32_t *at = ids + i * SKV_PAGE_ROWS;
-        key.hash = hash_block(index, key.hash, domain, at);
-        block *b = find_block(index, key.hash, domain, last, at);
-        if (!b && index->n_blocks < index->max_blocks) {
+        key.node.hash = hash_block(index, key.node.hash, domain, at);
+        block *b = find_block(index, key.node.hash, domain, last, at);
+        if (!b && index->blocks.n < index->max_blocks) {
             memcpy(key.ids, at, sizeof key.ids);
             b = add_block(index, last, &key, skv_kv_layout_tracks(cache->layout));
             if (b) share_pages(index, b, cache, i);
@@ -205,10 +185,10 @@ bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const in
     assert(n >= SKV_PAGE_ROWS && n % SKV_PAGE_ROWS == 0);
     size_t n_before = n / SKV_PAGE_ROWS - 1, n_known;
     block *parent = find_longest(index, domain, ids, n, &n_known);
-    if (n_known != n_before || index->n_blocks >= index->max_blocks) return false;
+    if (n_known != n_before || index->blocks.n >= index->max_blocks) return false;
     block key = {.domain = domain};
     const int32_t *at = ids + n_before * SKV_PAGE_ROWS;
-    key.hash = hash_block(index, parent ? parent->hash : 0, domain, at);
+    key.node.hash = hash_block(index, parent ? parent->node.hash : 0, domain, at);
     memcpy(key.ids, at, sizeof key.ids);
     block *b = add_block(index, parent, &key, n_tracks);
     if (!b) return false;
@@ -221,7 +201,7 @@ bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const in
 
 void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keeper *keeper)
 {
-    assert(index->n_blocks == 0);
+    assert(index->blocks.n == 0);
     index->keeper = *keeper;
 }
 
@@ -248,7 +228,7 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
                                 bool (*show)(void *user, const skv_prefix_block *block), void *user)
 {
     size_t n_shown = 0;
-    for (block *b = index->oldest; b && n_shown < n_max; b = b->newer) {
+    for (block *b = oldest(index); b && n_shown < n_max; b = newer(b)) {
         if (!is_idle(index, b)) continue;
         skv_prefix_block shown = show_block(b);
         if (!show(user, &shown)) return;
@@ -261,29 +241,27 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
 static void remove_block(skv_prefix_index *index, block *b)
 {
     assert(b->n_children == 0);
-    block **at = &index->buckets[b->hash & (index->n_buckets - 1)];
-    while (*at != b) at = &(*at)->next_in_bucket;
-    *at = b->next_in_bucket;
-    unlink_use(index, b);
+    skv_lru_remove(&index->blocks, &b->node);
     if (b->parent) b->parent->n_children--;
     for (size_t t = 0; t < b->n_tracks; t++) skv_kv_page_drop(index->pool, b->pages[t]);
-    index->n_blocks--;
     skv_free(b);
 }
 
 size_t skv_prefix_index_evictable(const skv_prefix_index *index)
 {
     size_t n = 0;
-    for (const block *b = index->oldest; b; b = b->newer) n += is_idle(index, b) ? b->n_tracks : 0;
+    for (const block *b = oldest(index); b; b = newer(b)) {
+        n += is_idle(index, b) ? b->n_tracks : 0;
+    }
     return n;
 }
 
 size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
 {
     size_t n_freed = 0;
-    block *b = index->oldest;
+    block *b = oldest(index);
     while (b && n_freed < n_pages) {
-        block *next = b->newer;
+        block *next = newer(b);
         if (b->n_children == 0 && is_idle(index, b)) {
             /* Its parent may be a leaf now, and stands among the newer ones. */
             if (index->keeper.give_up) {
@@ -300,17 +278,17 @@ size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
 
 size_t skv_prefix_index_blocks(const skv_prefix_index *index)
 {
-    return index->n_blocks;
+    return index->blocks.n;
 }
 
 void skv_prefix_index_free(skv_prefix_index *index)
 {
     if (!index) return;
-    while (index->oldest) {
-        block *b = index->oldest;
-        while (b->n_children > 0) b = b->newer;
+    while (index->blocks.oldest) {
+        block *b = oldest(index);
+        while (b->n_children > 0) b = newer(b);
         remove_block(index, b);
     }
-    skv_free(index->buckets);
+    skv_lru_release(&index->blocks);
     skv_free(index);
 }

@@ -394,7 +394,7 @@ void skv_spill_get_stats(skv_spill *s, skv_spill_stats *out)
     pthread_mutex_lock(&s->lock);
     *out = s->stats;
     out->n_bytes = s->list.n_bytes;
-    out->n_files = s->list.n_entries;
+    out->n_files = skv_spill_list_count(&s->list);
     pthread_mutex_unlock(&s->lock);
 }
 

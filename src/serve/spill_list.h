@@ -5,20 +5,18 @@
 #ifndef SKV_SERVE_SPILL_LIST_H
 #define SKV_SERVE_SPILL_LIST_H
 
+#include "base/lru.h"
 #include "serve/spill_file.h"
-
-typedef struct skv_spill_entry skv_spill_entry;
 
 typedef struct skv_spill_list {
     size_t bytes_max;
-    size_t n_bytes, n_entries;
-    skv_spill_entry **buckets; /* owned, [n_buckets] */
-    size_t n_buckets;          /* a power of two */
-    skv_spill_entry *newest, *oldest;
+    size_t n_bytes;
+    skv_lru entries;
 } skv_spill_list;
 
 SKV_MUST_CHECK skv_status skv_spill_list_init(skv_spill_list *list, size_t bytes_max,
                                               skv_error *err);
+/** A zeroed list is fine. */
 void skv_spill_list_release(skv_spill_list *list);
 
 bool skv_spill_list_has(const skv_spill_list *list, const skv_spill_name *name);
@@ -31,5 +29,7 @@ void skv_spill_list_remove(skv_spill_list *list, const skv_spill_name *name);
  * or nothing is left. */
 SKV_MUST_CHECK bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes,
                                             skv_spill_name *removed);
+/** Files it has. */
+size_t skv_spill_list_count(const skv_spill_list *list);
 
 #endif

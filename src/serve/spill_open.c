@@ -204,7 +204,7 @@ skv_status skv_spill_prepare(skv_spill *s, const skv_spill_options *options, skv
 
 void skv_spill_release(skv_spill *s)
 {
-    if (s->list.buckets) skv_spill_list_release(&s->list);
+    skv_spill_list_release(&s->list);
     if (s->lock_fd >= 0) (void)close(s->lock_fd);
     if (s->place.folder_fd >= 0) (void)close(s->place.folder_fd);
     skv_free(s->texts);

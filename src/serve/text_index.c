@@ -4,20 +4,19 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/lru.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
 
 enum {
-    N_BUCKETS = 1 << 13,   /* a power of two */
     ENTRIES_MAX = 1 << 13, /* whatever their lengths */
     PREFIXES = 4096        /* looked up under one lock */
 };
 
 typedef struct entry {
-    struct entry *next_in_bucket; /* newer ones of a key stand before older ones */
-    struct entry *newer, *older;  /* in order of use */
-    uint64_t domain, key;
+    skv_lru_node node; /* its hash is the key of the text */
+    uint64_t domain;
     size_t n;
     int32_t ids[]; /* [n] */
 } entry;
@@ -26,9 +25,8 @@ struct skv_text_index {
     uint64_t seed;
     size_t max_ids;
     pthread_mutex_t lock; /* guards what follows */
-    size_t n_ids, n_entries;
-    entry *newest, *oldest;
-    entry *buckets[N_BUCKETS];
+    size_t n_ids;
+    skv_lru entries;
 };
 
 skv_status skv_text_index_create(size_t max_ids, uint64_t seed, skv_text_index **out,
@@ -36,6 +34,11 @@ skv_status skv_text_index_create(size_t max_ids, uint64_t seed, skv_text_index *
 {
     skv_text_index *index = skv_alloc_zero(1, sizeof *index);
     SKV_REQUIRE(index, err, SKV_MEMORY, "text index: no memory");
+    skv_status status = skv_lru_init(&index->entries, ENTRIES_MAX, err);
+    if (status != SKV_OK) {
+        skv_free(index);
+        return skv_fail_within(err, status, "text index");
+    }
     index->seed = seed;
     index->max_ids = max_ids;
     (void)pthread_mutex_init(&index->lock, NULL);
@@ -43,43 +46,18 @@ skv_status skv_text_index_create(size_t max_ids, uint64_t seed, skv_text_index *
     return SKV_OK;
 }
 
-/* ---- order of use ---- */
-
-static void unlink_use(skv_text_index *index, entry *e)
-{
-    *(e->newer ? &e->newer->older : &index->newest) = e->older;
-    *(e->older ? &e->older->newer : &index->oldest) = e->newer;
-    e->newer = e->older = NULL;
-}
-
-static void link_newest(skv_text_index *index, entry *e)
-{
-    e->newer = NULL;
-    e->older = index->newest;
-    *(index->newest ? &index->newest->newer : &index->oldest) = e;
-    index->newest = e;
-}
-
-static entry **bucket_of(skv_text_index *index, uint64_t key)
-{
-    return &index->buckets[key & (N_BUCKETS - 1)];
-}
-
 static void remove_entry(skv_text_index *index, entry *e)
 {
-    entry **at = bucket_of(index, e->key);
-    while (*at != e) at = &(*at)->next_in_bucket;
-    *at = e->next_in_bucket;
-    unlink_use(index, e);
+    skv_lru_remove(&index->entries, &e->node);
     index->n_ids -= e->n;
-    index->n_entries--;
     skv_free(e);
 }
 
 void skv_text_index_free(skv_text_index *index)
 {
     if (!index) return;
-    while (index->oldest) remove_entry(index, index->oldest);
+    while (index->entries.oldest) remove_entry(index, (entry *)index->entries.oldest);
+    skv_lru_release(&index->entries);
     (void)pthread_mutex_destroy(&index->lock);
     skv_free(index);
 }
@@ -104,11 +82,23 @@ static uint64_t add_byte(prefix_hash *h, char byte)
     return skv_mix64(h->sum ^ (uint64_t)h->n << 40);
 }
 
-static entry *find_entry(skv_text_index *index, uint64_t domain, uint64_t key)
+/* This entry or the next one of its key that belongs to the domain: of a key, newer ones come
+ * before older ones. */
+static entry *in_domain(skv_lru_node *node, uint64_t domain)
 {
-    entry *e = *bucket_of(index, key);
-    while (e && (e->key != key || e->domain != domain)) e = e->next_in_bucket;
+    entry *e = (entry *)node;
+    while (e && e->domain != domain) e = (entry *)skv_lru_next(&e->node);
     return e;
+}
+
+static entry *find_entry(const skv_text_index *index, uint64_t domain, uint64_t key)
+{
+    return in_domain(skv_lru_first(&index->entries, key), domain);
+}
+
+static entry *next_entry(const entry *e)
+{
+    return in_domain(skv_lru_next(&e->node), e->domain);
 }
 
 /* The entries of a key, copied. */
@@ -116,8 +106,8 @@ static void copy_answers(skv_text_index *index, uint64_t domain, uint64_t key, s
 {
     entry *answers[SKV_TEXT_ANSWERS_MAX];
     size_t n = 0, n_ids = 0;
-    for (entry *e = *bucket_of(index, key); e && n < SKV_TEXT_ANSWERS_MAX; e = e->next_in_bucket) {
-        if (e->key != key || e->domain != domain) continue;
+    entry *e = find_entry(index, domain, key);
+    for (; e && n < SKV_TEXT_ANSWERS_MAX; e = next_entry(e)) {
         n_ids += e->n;
         answers[n++] = e;
     }
@@ -128,8 +118,7 @@ static void copy_answers(skv_text_index *index, uint64_t domain, uint64_t key, s
         memcpy(to, answers[i]->ids, answers[i]->n * sizeof *to);
         to += answers[i]->n;
         out->n_ids[i] = answers[i]->n;
-        unlink_use(index, answers[i]);
-        link_newest(index, answers[i]);
+        skv_lru_touch(&index->entries, &answers[i]->node);
     }
     out->n_answers = n;
 }
@@ -168,9 +157,8 @@ static void make_way(skv_text_index *index, uint64_t domain, uint64_t key, const
 {
     size_t n_answers = 0;
     entry *next;
-    for (entry *e = *bucket_of(index, key); e; e = next) {
-        next = e->next_in_bucket;
-        if (e->key != key || e->domain != domain) continue;
+    for (entry *e = find_entry(index, domain, key); e; e = next) {
+        next = next_entry(e);
         bool is_covered = e->n <= n && memcmp(e->ids, ids, e->n * sizeof *ids) == 0;
         if (is_covered || ++n_answers == SKV_TEXT_ANSWERS_MAX) remove_entry(index, e);
     }
@@ -182,20 +170,16 @@ void skv_text_index_put(skv_text_index *index, uint64_t domain, uint64_t key, co
     if (n == 0 || n > index->max_ids) return;
     entry *e = skv_alloc(1, sizeof *e + n * sizeof *ids);
     if (!e) return;
-    *e = (entry){.domain = domain, .key = key, .n = n};
+    *e = (entry){.domain = domain, .n = n};
     memcpy(e->ids, ids, n * sizeof *ids);
     pthread_mutex_lock(&index->lock);
     make_way(index, domain, key, ids, n);
-    while (index->oldest &&
-           (index->n_entries >= ENTRIES_MAX || index->n_ids > index->max_ids - n)) {
-        remove_entry(index, index->oldest);
+    skv_lru *entries = &index->entries;
+    while (entries->oldest && (entries->n >= ENTRIES_MAX || index->n_ids > index->max_ids - n)) {
+        remove_entry(index, (entry *)entries->oldest);
     }
-    entry **bucket = bucket_of(index, key);
-    e->next_in_bucket = *bucket;
-    *bucket = e;
-    link_newest(index, e);
+    skv_lru_add(entries, &e->node, key);
     index->n_ids += n;
-    index->n_entries++;
     pthread_mutex_unlock(&index->lock);
 }
 
