@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-enum { ENDS_MAX = 64 };
-
 static int compile(cli_constraint *c, skv_grammar_kind kind, const char *text, size_t n)
 {
     skv_error err = {0};
@@ -33,11 +31,8 @@ int cli_constraint_start(cli_constraint *c, const cli_model *model)
 {
     if (c->grammar == NULL) return CLI_DONE;
     if (model->vocab == NULL) return cli_fail("%s: no tokenizer to follow a grammar", model->path);
-    int32_t ends[ENDS_MAX];
-    size_t n_ends = 0, vocab = skv_engine_vocab(model->engine);
-    for (size_t id = 0; id < vocab && n_ends < ENDS_MAX; id++) {
-        if (skv_engine_is_eos(model->engine, (int32_t)id)) ends[n_ends++] = (int32_t)id;
-    }
+    size_t n_ends;
+    const int32_t *ends = skv_engine_eos(model->engine, &n_ends);
     skv_error err = {0};
     skv_status status = skv_token_table_create(model->vocab, ends, n_ends, &c->table, &err);
     if (status == SKV_OK) status = skv_matcher_create(c->grammar, c->table, &c->matcher, &err);

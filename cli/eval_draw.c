@@ -11,15 +11,7 @@
 #include "svg.h"
 #include "svg_file.h"
 
-enum {
-    LEFT = 96,
-    TOP = 76,
-    CELL_HEIGHT = 40,
-    GRID_WIDTH = 640,
-    FOOT = 64,
-    RIGHT = 24,
-    SERIES_MAX = 24
-};
+enum { LEFT = 96, CELL_HEIGHT = 40, GRID_WIDTH = 640, FOOT = 64, SERIES_MAX = 24 };
 
 /* ---- the grid of a task ---- */
 
@@ -57,18 +49,18 @@ static void put_depths(FILE *stream, size_t n_bins, double y)
 static int draw_grid(const skv_eval_task *task, size_t n_bins, const char *path, const char *model)
 {
     char title[160], subtitle[320], label[32];
-    const double bottom = TOP + (double)CELL_HEIGHT * (double)task->n_rows;
+    const double bottom = CLI_SVG_TOP + (double)CELL_HEIGHT * (double)task->n_rows;
     const double width = (double)GRID_WIDTH / (double)n_bins;
     snprintf(title, sizeof title, "%s: %s by length and depth", task->name,
              task->estimates[0].name);
     snprintf(subtitle, sizeof subtitle, "%s, %zu examples, per cent", model, task->n);
-    const cli_svg_head head = {title, subtitle, LEFT + GRID_WIDTH + RIGHT, (int)bottom + FOOT,
-                               LEFT};
+    const cli_svg_head head = {title, subtitle, LEFT + GRID_WIDTH + CLI_SVG_RIGHT,
+                               (int)bottom + FOOT, LEFT};
     cli_svg_file file;
     const int status = cli_svg_open(&file, path, &head);
     if (status != CLI_DONE) return status;
     for (size_t i = 0; i < task->n_rows; i++) {
-        const double y = TOP + (double)CELL_HEIGHT * (double)i;
+        const double y = CLI_SVG_TOP + (double)CELL_HEIGHT * (double)i;
         snprintf(label, sizeof label, "%zu", task->rows[i].length);
         cli_svg_text(file.stream, LEFT - 10, y + CELL_HEIGHT / 2.0 + 4.5,
                      "class=\"soft\" text-anchor=\"end\"", label);
@@ -77,7 +69,8 @@ static int draw_grid(const skv_eval_task *task, size_t n_bins, const char *path,
         }
     }
     put_depths(file.stream, n_bins, bottom);
-    cli_svg_text(file.stream, LEFT - 10, TOP - 8, "class=\"soft\" text-anchor=\"end\"", "tokens");
+    cli_svg_text(file.stream, LEFT - 10, CLI_SVG_TOP - 8, "class=\"soft\" text-anchor=\"end\"",
+                 "tokens");
     return cli_svg_close(&file);
 }
 

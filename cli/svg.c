@@ -10,9 +10,7 @@
 enum {
     WIDTH = 720,
     LEFT = 84,
-    RIGHT = 24,
     LEGEND = 172,
-    TOP = 76,
     BOTTOM = 60,
     PANEL = 284, /* height of the only panel */
     PANEL_OF_MANY = 210,
@@ -245,19 +243,19 @@ int cli_svg_write(const char *path, const cli_chart *chart)
 {
     const bool legend = has_legend(chart);
     const int n = (int)chart->n_panels, panel = n > 1 ? PANEL_OF_MANY : PANEL;
-    const int width = legend ? WIDTH + LEGEND - RIGHT : WIDTH;
-    const int bottom = TOP + n * panel + (n - 1) * GAP;
+    const int width = legend ? WIDTH + LEGEND - CLI_SVG_RIGHT : WIDTH;
+    const int bottom = CLI_SVG_TOP + n * panel + (n - 1) * GAP;
     const cli_svg_head head = {chart->title, chart->subtitle, width, bottom + BOTTOM, LEFT};
     cli_svg_file file;
     const int status = cli_svg_open(&file, path, &head);
     if (status != CLI_DONE) return status;
     drawing d = {.stream = file.stream, .chart = chart, .panel_height = panel};
-    d.right = legend ? width - LEGEND : width - RIGHT;
+    d.right = legend ? width - LEGEND : width - CLI_SVG_RIGHT;
     d.x = fit_x(chart, LEFT + 12, d.right - 12);
     for (int i = 0; i < n; i++) {
-        put_panel(&d, &chart->panels[i], TOP + (double)i * (panel + GAP));
+        put_panel(&d, &chart->panels[i], CLI_SVG_TOP + (double)i * (panel + GAP));
     }
-    if (legend) put_legend(&d, &chart->panels[0], TOP);
+    if (legend) put_legend(&d, &chart->panels[0], CLI_SVG_TOP);
     put_x_axis(&d, bottom);
     return cli_svg_close(&file);
 }

@@ -6,6 +6,12 @@
 
 #include "report.h"
 
+/* In pixels. */
+enum {
+    CLI_SVG_TOP = 76,  /* where the drawing begins, below the titles */
+    CLI_SVG_RIGHT = 24 /* the margin */
+};
+
 typedef struct cli_svg_file {
     FILE *stream;
     char *temporary;  /* owned: what is written until it is whole */

@@ -122,7 +122,7 @@ static bool read_body(answer *a, api_error *error)
     if (!json_body_parse(a->ex, &a->body, error)) return false;
     if (a->dialect->translate == NULL) return true;
     a->asked = a->body;
-    a->body = a->dialect->translate(a->ex, a->asked, error);
+    a->body = a->dialect->translate(a->asked, error);
     return a->body != NULL;
 }
 

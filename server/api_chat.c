@@ -2,11 +2,6 @@
 #include "api_answer.h"
 #include "routes.h"
 
-static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
-{
-    return messages_read(ex, body, out, error);
-}
-
 static void add_logprob(answer *a, api_choice *c, const skv_output *token)
 {
     if (c->n_tokens++ > 0) out_str(&c->tokens, ",");
@@ -120,7 +115,7 @@ void api_chat(exchange *ex)
                                            .chunk_object = "chat.completion.chunk",
                                            .default_tokens = SIZE_MAX,
                                            .in_parts = true,
-                                           .read_prompts = read_prompts,
+                                           .read_prompts = messages_read,
                                            .add_logprob = add_logprob,
                                            .write_choice = write_choice,
                                            .write_chunk_choice = write_chunk_choice};

@@ -6,15 +6,9 @@
 #include "messages_input.h"
 #include "routes.h"
 
-static json_t *translate(const exchange *ex, const json_t *asked, api_error *error)
+static json_t *translate(const json_t *asked, api_error *error)
 {
-    (void)ex;
     return messages_translate(asked, false, error);
-}
-
-static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
-{
-    return messages_read(ex, body, out, error);
 }
 
 /* ---- pieces ---- */
@@ -197,7 +191,7 @@ void api_messages(exchange *ex)
                                            .fits_context = true,
                                            .translate = translate,
                                            .shape = &shape,
-                                           .read_prompts = read_prompts};
+                                           .read_prompts = messages_read};
     answer_handle(ex, &dialect);
 }
 

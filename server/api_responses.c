@@ -9,17 +9,6 @@
 #include "responses_input.h"
 #include "routes.h"
 
-static json_t *translate(const exchange *ex, const json_t *asked, api_error *error)
-{
-    (void)ex;
-    return responses_translate(asked, error);
-}
-
-static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
-{
-    return messages_read(ex, body, out, error);
-}
-
 /* ---- items ---- */
 
 static const char *const id_prefix[] = {
@@ -283,8 +272,8 @@ void api_responses(exchange *ex)
                                            .id_prefix = "resp_",
                                            .default_tokens = SIZE_MAX,
                                            .in_parts = true,
-                                           .translate = translate,
+                                           .translate = responses_translate,
                                            .shape = &shape,
-                                           .read_prompts = read_prompts};
+                                           .read_prompts = messages_read};
     answer_handle(ex, &dialect);
 }

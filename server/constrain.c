@@ -247,15 +247,10 @@ void constrain_release(skv_constraint *constraint)
 
 bool constrain_start(http_server *server, char *error)
 {
-    enum { ENDS_MAX = 64 };
-    int32_t ends[ENDS_MAX];
-    size_t n_ends = 0;
-    const size_t vocab = skv_engine_vocab(server->engine);
-    if (server->vocab == NULL) return true;
-    for (size_t id = 0; id < vocab && n_ends < ENDS_MAX; id++) {
-        if (skv_engine_is_eos(server->engine, (int32_t)id)) ends[n_ends++] = (int32_t)id;
-    }
+    size_t n_ends;
     skv_error err;
+    if (server->vocab == NULL) return true;
+    const int32_t *ends = skv_engine_eos(server->engine, &n_ends);
     if (skv_token_table_create(server->vocab, ends, n_ends, &server->tokens, &err) == SKV_OK) {
         return true;
     }

@@ -57,6 +57,17 @@ const json_t *json_body_get(const json_t *object, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
+const char *json_body_text(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text != NULL ? text : "";
+}
+
+bool json_body_is(const json_t *object, const char *type)
+{
+    return strcmp(json_body_text(object, "type"), type) == 0;
+}
+
 bool json_body_flag(const json_t *object, const char *name, bool *out, api_error *error)
 {
     const json_t *value = json_body_get(object, name);

@@ -9,23 +9,12 @@
 
 #include "translate.h"
 
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text != NULL ? text : "";
-}
-
-static bool is_type(const json_t *block, const char *type)
-{
-    return strcmp(text_of(block, "type"), type) == 0;
-}
-
 /* ---- blocks ---- */
 
 static bool refuse_block(const translation *t, const char *where, const json_t *block)
 {
     return api_fail(t->error, 400, "messages", "%s: a block of type \"%.40s\" is not served", where,
-                    text_of(block, "type"));
+                    json_body_text(block, "type"));
 }
 
 /* Blocks of text, or a text, for the open message. */
@@ -40,7 +29,8 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
     }
     for (size_t i = 0; i < json_array_size(content); i++) {
         const json_t *block = json_array_get(content, i), *text = json_object_get(block, "text");
-        if (!is_type(block, "text") || !json_is_string(text)) return refuse_block(t, where, block);
+        if (!json_body_is(block, "text") || !json_is_string(text))
+            return refuse_block(t, where, block);
         translation_add_text(t, text);
     }
     return true;
@@ -50,11 +40,11 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
 static bool add_user_block(translation *t, const char *where, const json_t *block, bool joins)
 {
     const json_t *text = json_object_get(block, "text"), *content = json_body_get(block, "content");
-    if (is_type(block, "tool_result")) {
+    if (json_body_is(block, "tool_result")) {
         translation_result(t, json_object_get(block, "tool_use_id"));
         return content == NULL || add_texts(t, where, content);
     }
-    if (!is_type(block, "text") || !json_is_string(text)) return refuse_block(t, where, block);
+    if (!json_body_is(block, "text") || !json_is_string(text)) return refuse_block(t, where, block);
     translation_open(t, "user", joins);
     translation_add_text(t, text);
     return true;
@@ -62,8 +52,9 @@ static bool add_user_block(translation *t, const char *where, const json_t *bloc
 
 static bool add_assistant_block(translation *t, const char *where, const json_t *block)
 {
-    if (is_type(block, "redacted_thinking")) return true; /* nobody but its maker can read it */
-    if (is_type(block, "tool_use")) {
+    if (json_body_is(block, "redacted_thinking"))
+        return true; /* nobody but its maker can read it */
+    if (json_body_is(block, "tool_use")) {
         const json_t *name = json_object_get(block, "name");
         if (!json_is_string(name)) {
             return api_fail(t->error, 400, "messages", "%s: a tool_use without a name", where);
@@ -71,9 +62,9 @@ static bool add_assistant_block(translation *t, const char *where, const json_t 
         translation_call(t, json_object_get(block, "id"), name, json_object_get(block, "input"));
         return true;
     }
-    const bool thinks = is_type(block, "thinking");
+    const bool thinks = json_body_is(block, "thinking");
     const json_t *text = json_object_get(block, thinks ? "thinking" : "text");
-    if ((!thinks && !is_type(block, "text")) || !json_is_string(text)) {
+    if ((!thinks && !json_body_is(block, "text")) || !json_is_string(text)) {
         return refuse_block(t, where, block);
     }
     if (thinks) {
@@ -88,7 +79,7 @@ static bool add_message(translation *t, const json_t *message, size_t i)
 {
     char where[48];
     const json_t *content = json_object_get(message, "content");
-    const char *role = text_of(message, "role");
+    const char *role = json_body_text(message, "role");
     const bool user = strcmp(role, "user") == 0;
     (void)snprintf(where, sizeof where, "messages[%zu]", i);
     if (!user && strcmp(role, "assistant") != 0) {
@@ -126,28 +117,16 @@ static bool add_messages(translation *t)
 
 /* ---- tools ---- */
 
-static bool add_tools(translation *t)
+static bool check_tool(const translation *t, const json_t *tool, size_t i)
 {
-    const json_t *given = json_body_get(t->asked, "tools");
-    if (given == NULL) return true;
-    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
-    json_t *tools = json_array();
-    translation_set(t, "tools", tools);
-    for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
-        const json_t *tool = json_array_get(given, i), *name = json_object_get(tool, "name");
-        const char *type = text_of(tool, "type");
-        if (type[0] != 0 && strcmp(type, "custom") != 0) {
-            return api_fail(
-                t->error, 400, "tools",
-                "tools[%zu].type: \"%.40s\": only the client's own functions are served", i, type);
-        }
-        if (!json_is_string(name)) {
-            return api_fail(t->error, 400, "tools", "tools[%zu].name: not a text", i);
-        }
-        json_t *one = translation_function(tool, "input_schema");
-        if (one == NULL || json_array_append_new(tools, one) != 0) t->failed = true;
+    const char *type = json_body_text(tool, "type");
+    if (type[0] != 0 && strcmp(type, "custom") != 0) {
+        return api_fail(t->error, 400, "tools",
+                        "tools[%zu].type: \"%.40s\": only the client's own functions are served", i,
+                        type);
     }
-    return true;
+    if (json_is_string(json_object_get(tool, "name"))) return true;
+    return api_fail(t->error, 400, "tools", "tools[%zu].name: not a text", i);
 }
 
 static bool set_choice(translation *t)
@@ -159,18 +138,16 @@ static bool set_choice(translation *t)
     if (!json_body_flag(choice, "disable_parallel_tool_use", &alone, t->error)) return false;
     if (alone) translation_set(t, "parallel_tool_calls", json_false());
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (!is_type(choice, words[i][0])) continue;
+        if (!json_body_is(choice, words[i][0])) continue;
         translation_set(t, "tool_choice", json_string(words[i][1]));
         return true;
     }
-    if (!is_type(choice, "tool")) {
+    if (!json_body_is(choice, "tool")) {
         return api_fail(t->error, 400, "tool_choice",
                         "tool_choice.type: \"%.40s\" is none of auto, any, tool, none",
-                        text_of(choice, "type"));
+                        json_body_text(choice, "type"));
     }
-    translation_set(t, "tool_choice",
-                    json_pack("{s:s,s:{s:s}}", "type", "function", "function", "name",
-                              text_of(choice, "name")));
+    translation_choose(t, choice);
     return true;
 }
 
@@ -196,12 +173,12 @@ static bool set_stops(translation *t)
 static bool set_thinking(translation *t)
 {
     const json_t *thinking = json_body_get(t->asked, "thinking");
-    if (thinking == NULL || is_type(thinking, "adaptive")) return true;
-    const bool on = is_type(thinking, "enabled");
-    if (!on && !is_type(thinking, "disabled")) {
+    if (thinking == NULL || json_body_is(thinking, "adaptive")) return true;
+    const bool on = json_body_is(thinking, "enabled");
+    if (!on && !json_body_is(thinking, "disabled")) {
         return api_fail(t->error, 400, "thinking",
                         "thinking.type: \"%.40s\" is none of enabled, adaptive, disabled",
-                        text_of(thinking, "type"));
+                        json_body_text(thinking, "type"));
     }
     translation_think(t, on);
     return true;
@@ -215,35 +192,19 @@ static bool set_format(translation *t)
         format = json_body_get(json_body_get(t->asked, "output_config"), "format");
     }
     if (format == NULL) return true;
-    json_t *schema = json_object_get(format, "schema");
-    if (!is_type(format, "json_schema") || !json_is_object(schema)) {
-        return api_fail(t->error, 400, "output_format",
-                        "output_format: not {\"type\":\"json_schema\",\"schema\":{...}}");
-    }
-    translation_set(
-        t, "response_format",
-        json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
-    return true;
-}
-
-static bool set_length(translation *t, bool counts)
-{
-    json_t *max_tokens = json_object_get(t->asked, "max_tokens");
-    if (counts) return true;
-    if (!json_is_integer(max_tokens) || json_integer_value(max_tokens) < 1) {
-        return api_fail(t->error, 400, "max_tokens", "max_tokens: not a whole number from 1 on");
-    }
-    translation_set(t, "max_tokens", json_incref(max_tokens));
-    return true;
+    if (json_body_is(format, "json_schema") && translation_schema(t, format)) return true;
+    return api_fail(t->error, 400, "output_format",
+                    "output_format: not {\"type\":\"json_schema\",\"schema\":{...}}");
 }
 
 json_t *messages_translate(const json_t *asked, bool counts, api_error *error)
 {
     translation t;
-    const bool ok = translation_begin(&t, asked, error) && set_length(&t, counts) &&
+    const bool ok = translation_begin(&t, asked, error) &&
+                    (counts || translation_length(&t, "max_tokens", true)) &&
                     translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
                     translation_refuse(&t, "container", "there are no containers") &&
-                    add_messages(&t) && add_tools(&t) && set_choice(&t) && set_stops(&t) &&
-                    set_thinking(&t) && set_format(&t);
+                    add_messages(&t) && translation_tools(&t, "input_schema", check_tool) &&
+                    set_choice(&t) && set_stops(&t) && set_thinking(&t) && set_format(&t);
     return translation_end(&t, ok);
 }

@@ -9,17 +9,6 @@
 
 #include "translate.h"
 
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text != NULL ? text : "";
-}
-
-static bool is_type(const json_t *object, const char *type)
-{
-    return strcmp(text_of(object, "type"), type) == 0;
-}
-
 /* ---- items ---- */
 
 /* A text, or parts of text, for the open message. */
@@ -36,11 +25,12 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
     for (size_t i = 0; i < json_array_size(content); i++) {
         const json_t *part = json_array_get(content, i);
         bool known = false;
-        for (size_t k = 0; k < 4; k++) known = known || is_type(part, types[k]);
-        const json_t *text = json_object_get(part, is_type(part, "refusal") ? "refusal" : "text");
+        for (size_t k = 0; k < 4; k++) known = known || json_body_is(part, types[k]);
+        const json_t *text =
+            json_object_get(part, json_body_is(part, "refusal") ? "refusal" : "text");
         if (!known || !json_is_string(text)) {
             return api_fail(t->error, 400, "input", "%s: a part of type \"%.40s\" is not served",
-                            where, text_of(part, "type"));
+                            where, json_body_text(part, "type"));
         }
         translation_add_text(t, text);
     }
@@ -50,7 +40,7 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
 static bool add_message(translation *t, const char *where, const json_t *item)
 {
     static const char *const roles[] = {"user", "assistant", "system", "developer"};
-    const char *role = text_of(item, "role");
+    const char *role = json_body_text(item, "role");
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
         if (strcmp(role, roles[i]) != 0) continue;
         translation_open(t, role, strcmp(role, "assistant") == 0);
@@ -102,10 +92,10 @@ static bool add_item(translation *t, const json_t *item, size_t i)
     char where[48];
     (void)snprintf(where, sizeof where, "input[%zu]", i);
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
-        if (is_type(item, rows[k].type)) return rows[k].add(t, where, item);
+        if (json_body_is(item, rows[k].type)) return rows[k].add(t, where, item);
     }
     return api_fail(t->error, 400, "input", "%s: an item of type \"%.40s\" is not served", where,
-                    text_of(item, "type"));
+                    json_body_text(item, "type"));
 }
 
 static bool add_input(translation *t)
@@ -135,24 +125,13 @@ static bool add_input(translation *t)
 
 /* ---- tools ---- */
 
-static bool add_tools(translation *t)
+static bool check_tool(const translation *t, const json_t *tool, size_t i)
 {
-    const json_t *given = json_body_get(t->asked, "tools");
-    if (given == NULL) return true;
-    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
-    json_t *tools = json_array();
-    translation_set(t, "tools", tools);
-    for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
-        const json_t *tool = json_array_get(given, i), *name = json_object_get(tool, "name");
-        if (!is_type(tool, "function") || !json_is_string(name)) {
-            return api_fail(t->error, 400, "tools",
-                            "tools[%zu].type: \"%.40s\": only functions with a name are served", i,
-                            text_of(tool, "type"));
-        }
-        json_t *one = translation_function(tool, "parameters");
-        if (one == NULL || json_array_append_new(tools, one) != 0) t->failed = true;
-    }
-    return true;
+    if (json_body_is(tool, "function") && json_is_string(json_object_get(tool, "name")))
+        return true;
+    return api_fail(t->error, 400, "tools",
+                    "tools[%zu].type: \"%.40s\": only functions with a name are served", i,
+                    json_body_text(tool, "type"));
 }
 
 static bool set_choice(translation *t)
@@ -165,59 +144,40 @@ static bool set_choice(translation *t)
         translation_set(t, "tool_choice", json_string(json_string_value(choice)));
         return true;
     }
-    if (!is_type(choice, "function")) {
+    if (!json_body_is(choice, "function")) {
         return api_fail(t->error, 400, "tool_choice",
                         "tool_choice.type: \"%.40s\": only functions are served",
-                        text_of(choice, "type"));
+                        json_body_text(choice, "type"));
     }
-    translation_set(t, "tool_choice",
-                    json_pack("{s:s,s:{s:s}}", "type", "function", "function", "name",
-                              text_of(choice, "name")));
+    translation_choose(t, choice);
     return true;
 }
 
 /* ---- the rest ---- */
 
-static bool set_length(translation *t)
-{
-    const json_t *value = json_body_get(t->asked, "max_output_tokens");
-    if (value == NULL) return true;
-    if (!json_is_integer(value) || json_integer_value(value) < 1) {
-        return api_fail(t->error, 400, "max_output_tokens",
-                        "max_output_tokens: not a whole number from 1 on");
-    }
-    translation_set(t, "max_tokens", json_integer(json_integer_value(value)));
-    return true;
-}
-
 static bool set_format(translation *t)
 {
     const json_t *text = json_body_get(t->asked, "text"), *format = json_body_get(text, "format");
     if (format == NULL) return true;
-    const bool schemaless = is_type(format, "text") || is_type(format, "json_object");
-    if (!schemaless && !is_type(format, "json_schema")) {
+    const bool schemaless = json_body_is(format, "text") || json_body_is(format, "json_object");
+    if (!schemaless && !json_body_is(format, "json_schema")) {
         return api_fail(t->error, 400, "text",
                         "text.format.type: \"%.40s\" is none of text, json_object, json_schema",
-                        text_of(format, "type"));
+                        json_body_text(format, "type"));
     }
     if (schemaless) {
-        translation_set(t, "response_format", json_pack("{s:s}", "type", text_of(format, "type")));
+        translation_set(t, "response_format",
+                        json_pack("{s:s}", "type", json_body_text(format, "type")));
         return true;
     }
-    json_t *schema = json_object_get(format, "schema");
-    if (!json_is_object(schema)) {
-        return api_fail(t->error, 400, "text", "text.format.schema: missing or no object");
-    }
-    translation_set(
-        t, "response_format",
-        json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
-    return true;
+    return translation_schema(t, format) ||
+           api_fail(t->error, 400, "text", "text.format.schema: missing or no object");
 }
 
 static bool set_reasoning(translation *t)
 {
     const json_t *reasoning = json_body_get(t->asked, "reasoning");
-    const char *effort = text_of(reasoning, "effort");
+    const char *effort = json_body_text(reasoning, "effort");
     if (effort[0] != 0) translation_think(t, strcmp(effort, "none") != 0);
     return true;
 }
@@ -233,7 +193,7 @@ static bool refuse(translation *t)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (!translation_refuse(t, rows[i][0], rows[i][1])) return false;
     }
-    const char *truncation = text_of(t->asked, "truncation");
+    const char *truncation = json_body_text(t->asked, "truncation");
     if (truncation[0] == 0 || strcmp(truncation, "disabled") == 0) return true;
     return api_fail(t->error, 400, "truncation",
                     "truncation: \"%.40s\": nothing is cut silently, only \"disabled\" is served",
@@ -243,8 +203,9 @@ static bool refuse(translation *t)
 json_t *responses_translate(const json_t *asked, api_error *error)
 {
     translation t;
-    const bool ok = translation_begin(&t, asked, error) && refuse(&t) && set_length(&t) &&
-                    add_input(&t) && add_tools(&t) && set_choice(&t) && set_format(&t) &&
-                    set_reasoning(&t);
+    const bool ok = translation_begin(&t, asked, error) && refuse(&t) &&
+                    translation_length(&t, "max_output_tokens", false) && add_input(&t) &&
+                    translation_tools(&t, "parameters", check_tool) && set_choice(&t) &&
+                    set_format(&t) && set_reasoning(&t);
     return translation_end(&t, ok);
 }

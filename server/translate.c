@@ -150,7 +150,29 @@ void translation_think(translation *t, bool think)
     translation_set(t, "chat_template_kwargs", kwargs);
 }
 
-json_t *translation_function(const json_t *tool, const char *schema)
+bool translation_length(translation *t, const char *name, bool is_required)
+{
+    json_t *value = json_object_get(t->asked, name);
+    if (!is_required && (value == NULL || json_is_null(value))) return true;
+    if (!json_is_integer(value) || json_integer_value(value) < 1) {
+        return api_fail(t->error, 400, name, "%s: not a whole number from 1 on", name);
+    }
+    translation_set(t, "max_tokens", json_incref(value));
+    return true;
+}
+
+bool translation_schema(translation *t, const json_t *format)
+{
+    json_t *schema = json_object_get(format, "schema");
+    if (!json_is_object(schema)) return false;
+    translation_set(
+        t, "response_format",
+        json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
+    return true;
+}
+
+/* {"type":"function","function":{...}} with the values of a tool. */
+static json_t *new_function(const json_t *tool, const char *schema)
 {
     const char *const names[][2] = {{"name", "name"},
                                     {"description", "description"},
@@ -167,6 +189,30 @@ json_t *translation_function(const json_t *tool, const char *schema)
     if (failed == 0) return out;
     json_decref(out);
     return NULL;
+}
+
+bool translation_tools(translation *t, const char *schema,
+                       bool (*check)(const translation *t, const json_t *tool, size_t i))
+{
+    const json_t *given = json_body_get(t->asked, "tools");
+    if (given == NULL) return true;
+    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
+    json_t *tools = json_array();
+    translation_set(t, "tools", tools);
+    for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
+        const json_t *tool = json_array_get(given, i);
+        if (!check(t, tool, i)) return false;
+        json_t *one = new_function(tool, schema);
+        if (one == NULL || json_array_append_new(tools, one) != 0) t->failed = true;
+    }
+    return true;
+}
+
+void translation_choose(translation *t, const json_t *choice)
+{
+    translation_set(t, "tool_choice",
+                    json_pack("{s:s,s:{s:s}}", "type", "function", "function", "name",
+                              json_body_text(choice, "name")));
 }
 
 bool translation_refuse(const translation *t, const char *name, const char *why)

@@ -38,9 +38,15 @@ void translation_call(translation *t, const json_t *id, const json_t *name,
 void translation_result(translation *t, const json_t *id);
 /** Tells a template whether to think, unless the client has said so itself. */
 void translation_think(translation *t, bool think);
-/** {"type":"function","function":{...}} with the values of a tool, whose parameters are called
- * `schema` there. */
-json_t *translation_function(const json_t *tool, const char *schema);
+/** How long the answer may be: a whole number from 1 on. */
+bool translation_length(translation *t, const char *name, bool is_required);
+/** The functions in "tools", which call their parameters `schema`; `check` refuses what is none. */
+bool translation_tools(translation *t, const char *schema,
+                       bool (*check)(const translation *t, const json_t *tool, size_t i));
+/** The answer has to call the function that this tool_choice names. */
+void translation_choose(translation *t, const json_t *choice);
+/** The answer has to follow the schema of a format; false: it has none. */
+bool translation_schema(translation *t, const json_t *format);
 
 /** Refuses a field that is given and not empty. */
 bool translation_refuse(const translation *t, const char *name, const char *why);

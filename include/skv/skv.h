@@ -119,7 +119,9 @@ SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *ou
 SKV_API size_t skv_engine_vocab(const skv_engine *engine);
 /** D, the length of a hidden state. */
 SKV_API size_t skv_engine_hidden(const skv_engine *engine);
-/** True for ids that end an answer, by the model's configuration. */
+/** The ids that end an answer, by the model's configuration: [*n], valid as long as the engine. */
+SKV_API const int32_t *skv_engine_eos(const skv_engine *engine, size_t *n);
+/** True for these. */
 SKV_API bool skv_engine_is_eos(const skv_engine *engine, int32_t id);
 /** The id that begins a text, -1 when the model names none. */
 SKV_API int32_t skv_engine_bos(const skv_engine *engine);

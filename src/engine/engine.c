@@ -295,6 +295,12 @@ size_t skv_engine_hidden(const skv_engine *e)
     return e->config->hidden;
 }
 
+const int32_t *skv_engine_eos(const skv_engine *e, size_t *n)
+{
+    *n = e->config->n_eos;
+    return e->config->eos;
+}
+
 bool skv_engine_is_eos(const skv_engine *e, int32_t id)
 {
     for (size_t i = 0; i < e->config->n_eos; i++) {
