@@ -4,8 +4,10 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -274,11 +276,41 @@ static void survives_running_out_of_memory(void **state)
     skv_free(path);
 }
 
+/* What a writer that was killed has left goes; what is being written, or is no such file, stays. */
+static void leftovers_are_removed(void **state)
+{
+    const char *folder = *state;
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    assert_true(gone > 0 && waitpid(gone, NULL, 0) == gone);
+    const struct {
+        const char *begin, *end;
+        pid_t pid;
+        bool stays;
+    } files[] = {{"a.tmp-", "", gone, false},    {"a.tmp-1.tmp-", "", gone, false},
+                 {"a.tmp-", "", getpid(), true}, {"a.tmp-", "x", gone, true},
+                 {"a.tmp-0", "", gone, true},    {"a.tmp-99999999", "", gone, true},
+                 {"tmp-", "", gone, true}};
+    char path[512];
+    for (size_t pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+            (void)snprintf(path, sizeof path, "%s/%s%ld%s", folder, files[i].begin,
+                           (long)files[i].pid, files[i].end);
+            skv_error err;
+            if (pass == 0) assert_int_equal(skv_file_write(path, "x", 1, &err), SKV_OK);
+            if (pass == 1) assert_int_equal(skv_file_exists(path), files[i].stays);
+        }
+        if (pass == 0) skv_writer_clean(folder);
+    }
+    skv_writer_clean("/nonexistent/folder");
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        IN_FOLDER(leftovers_are_removed),
         IN_FOLDER(write_read_and_map),
         IN_FOLDER(a_read_has_a_bound),
         IN_FOLDER(only_regular_files_are_read),

@@ -3,9 +3,13 @@
 #include "base/file.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -235,6 +239,32 @@ void skv_writer_abort(skv_writer *writer)
     skv_free(writer->temporary);
     skv_free(writer->path);
     *writer = (skv_writer){0};
+}
+
+/* The process in the name of a temporary file; 0: it is none. */
+static long writer_of(const char *name)
+{
+    static const char mark[] = ".tmp-";
+    const char *at = strstr(name, mark), *next;
+    if (!at) return 0;
+    while ((next = strstr(at + 1, mark))) at = next;
+    at += sizeof mark - 1;
+    char *end = NULL;
+    long pid = *at >= '1' && *at <= '9' ? strtol(at, &end, 10) : 0;
+    return pid > 0 && pid < INT_MAX && *end == 0 ? pid : 0;
+}
+
+void skv_writer_clean(const char *path)
+{
+    DIR *folder = opendir(path);
+    if (!folder) return;
+    const struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        long pid = writer_of(entry->d_name);
+        bool is_left = pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+        if (is_left) (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    }
+    (void)closedir(folder);
 }
 
 skv_status skv_file_write(const char *path, const void *data, size_t n, skv_error *err)

@@ -61,6 +61,10 @@ SKV_MUST_CHECK skv_status skv_writer_commit(skv_writer *writer, skv_error *err);
 /** Removes the temporary file; harmless after commit and on a zeroed writer. */
 void skv_writer_abort(skv_writer *writer);
 
+/** Removes from a folder the temporary files of processes that are no more: of one that was killed
+ * nobody else does. Best effort. */
+void skv_writer_clean(const char *folder);
+
 /** Writes a whole file that way. */
 SKV_MUST_CHECK skv_status skv_file_write(const char *path, const void *data, size_t n,
                                          skv_error *err);

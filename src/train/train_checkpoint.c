@@ -212,11 +212,23 @@ static skv_status write_slot(const skv_trainer *t, const char *folder, const cha
     return status;
 }
 
+/* A run that was killed while it wrote has left a part of a checkpoint behind. */
+static void clean_up(const char *folder)
+{
+    static const char *const inside[] = {"", "a", "b"};
+    for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+        char *path = skv_path_join(folder, inside[i]);
+        if (path) skv_writer_clean(path);
+        skv_free(path);
+    }
+}
+
 skv_status skv_checkpoint_write(const skv_trainer *t, skv_error *err)
 {
     char *folder = skv_path_join(t->options->out, "checkpoint"), latest[2];
     SKV_REQUIRE(folder, err, SKV_MEMORY, "checkpoint: no memory");
     skv_status status = skv_folder_create(folder, err);
+    if (status == SKV_OK) clean_up(folder);
     if (status == SKV_OK) status = read_latest(folder, latest, err);
     if (status == SKV_OK) status = write_slot(t, folder, latest[0] == 'a' ? "b" : "a", err);
     skv_free(folder);
