@@ -16,7 +16,7 @@ PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv
 FAMILY = ROOT / "models/mini"
 BASE = FAMILY / "base"
 # Folder: first layer that shares its input, layers a group.
-FORMS = {"kv9": (9, 1), "kv6": (6, 1), "kv4": (4, 1), "kv6-g2": (6, 2), "kv6-g3": (6, 3), "kv6-g6": (6, 6)}
+FORMS = {"kv9": (9, 1), "kv6": (6, 1), "kv4": (4, 1), "kv2": (2, 1), "kv6-g2": (6, 2), "kv6-g3": (6, 3), "kv6-g6": (6, 6)}
 LAYERS = 12
 LARGEST = 40 * 2**20
 
@@ -25,7 +25,7 @@ def said(*words):
     result = subprocess.run([PROGRAM, *map(str, words), "--json"], capture_output=True, text=True, timeout=300)
     if result.returncode != 0:
         raise AssertionError(result.stderr)
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return json.loads(result.stdout)
 
 
 def tensors(folder):
@@ -44,7 +44,7 @@ class FamilyTest(unittest.TestCase):
         base = tensors(BASE)
         for name, (kv_layers, group) in FORMS.items():
             with self.subTest(name):
-                info, = said("info", FAMILY / name)
+                info = said("info", FAMILY / name)
                 self.assertEqual((info["layers"], info["swiftkv_layers"], info["group"]), (LAYERS, kv_layers, group))
                 self.assertEqual(info["kv_slots"], kv_layers + (LAYERS - kv_layers) // group)
                 self.assertFalse(tensors(FAMILY / name) & base)
@@ -52,8 +52,8 @@ class FamilyTest(unittest.TestCase):
     def test_teacher_inside(self):
         """The teacher within a form is the base itself."""
         text = ROOT / "README.md"
-        base, = said("score", BASE, "--file", text)
-        inside, = said("score", FAMILY / "kv6", "--file", text, "--prefill", "teacher")
+        base = said("score", BASE, "--file", text)
+        inside = said("score", FAMILY / "kv6", "--file", text, "--prefill", "teacher")
         self.assertEqual(base["logprobs"], inside["logprobs"])
 
     def test_answers(self):
