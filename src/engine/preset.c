@@ -46,6 +46,8 @@ static const preset presets[] = {
      false},
     {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true,
      false},
+    /* recipes/mini. */
+    {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, false},
     /* Small enough to read its whole context of 128K tokens in a minute. */
     {"tiny-128k", "llama", 2, 128, 4, 2, 32, 256, 512, 131072, 5e5, true, false, false, false},
 };

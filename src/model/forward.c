@@ -17,6 +17,7 @@ typedef struct pass {
     size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
     size_t n_items;
     bool all_alive; /* alive is 0..T-1 */
+    bool normed;    /* x has been through norm_swiftkv already */
 } pass;
 
 static skv_norm norm_of(const pass *p, const float *weight)
@@ -37,6 +38,19 @@ typedef struct embed_job {
     size_t row0;
 } embed_job;
 
+/* Angles of a row, and its place in the cache. */
+static void place_row(const embed_job *job, size_t i)
+{
+    const pass *p = job->p;
+    size_t row = job->row0 + i;
+    for (size_t r = 0; r < 2; r++) {
+        const skv_rope_table *rope = &p->m->ropes[r];
+        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
+                        p->ws->cos[r] + row * rope->n, p->ws->sin[r] + row * rope->n);
+    }
+    p->ws->kv_rows[row] = job->span->n_past + i;
+}
+
 static void embed_row(void *arg, size_t i)
 {
     const embed_job *job = arg;
@@ -49,11 +63,7 @@ static void embed_row(void *arg, size_t i)
     if (p->c->embedding_scale != 1.0) {
         for (size_t d = 0; d < D; d++) x[d] *= scale;
     }
-    for (size_t r = 0; r < 2; r++) {
-        const skv_rope_table *rope = &p->m->ropes[r];
-        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
-                        p->ws->cos[r] + row * rope->n, p->ws->sin[r] + row * rope->n);
-    }
+    place_row(job, i);
 }
 
 static skv_status start_rows(pass *p, skv_error *err)
@@ -70,7 +80,6 @@ static skv_status start_rows(pass *p, skv_error *err)
                 return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
             }
             p->ws->alive[row + i] = (uint32_t)(row + i);
-            p->ws->kv_rows[row + i] = span->n_past + i;
         }
         row += span->n;
     }
@@ -170,6 +179,7 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
 static void make_swiftkv_kv(const pass *p)
 {
     const skv_config *c = p->c;
+    skv_norm norm = norm_of(p, p->normed ? NULL : p->m->norm_swiftkv);
     size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group, group = 0;
     while (group < n_groups) {
         size_t end = group, columns = 0;
@@ -188,7 +198,7 @@ static void make_swiftkv_kv(const pass *p)
                                                 .x = p->ws->x,
                                                 .ldx = c->hidden,
                                                 .n_rows = p->n_rows,
-                                                .norm = norm_of(p, p->m->norm_swiftkv)});
+                                                .norm = norm});
         float *k = p->ws->qkv;
         for (; group < end; group++) {
             size_t i = c->kv_layers + group * c->kv_group;
@@ -468,4 +478,20 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
     keep_for_output(&p);
     if (p.n_alive > 0) report_rows(&p);
     return SKV_OK;
+}
+
+void skv_forward_deep_kv(const skv_forward *f)
+{
+    const skv_forward_span *span = &f->spans[0];
+    assert(f->n_spans == 1 && span->n <= f->ws->max_rows);
+    pass p = {.f = f,
+              .m = f->model,
+              .c = f->model->config,
+              .be = f->model->be,
+              .ws = f->ws,
+              .n_rows = span->n,
+              .normed = true};
+    embed_job job = {&p, span, 0};
+    for (size_t i = 0; i < span->n; i++) place_row(&job, i);
+    make_swiftkv_kv(&p);
 }

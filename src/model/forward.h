@@ -57,7 +57,8 @@ void skv_workspace_release(skv_workspace *ws, skv_backend *be);
 
 /* Gets wanted row i_row of span i_span, in order: its logits [V], or [D] behind the final norm. */
 typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
-/* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last); needs skip == false. */
+/* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last): of all rows up to the
+ * last boundary, and beyond it where skip == false. */
 typedef void skv_hidden_sink(void *user, size_t i_layer, const float *x, size_t n_rows);
 
 typedef struct skv_forward {
@@ -74,5 +75,8 @@ typedef struct skv_forward {
 
 /** SKV_CANCELLED when `cancelled` said so; the caches are then incomplete for these rows. */
 SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
+/** The deep slots alone of one span of a SwiftKV model, whose rows norm_swiftkv(x_l) stand in
+ * ws->x: the same bits as skv_forward_run writes there. `ids` are not read. */
+void skv_forward_deep_kv(const skv_forward *f);
 
 #endif
