@@ -3,7 +3,7 @@
  * the K,V of all layers; or the K,V below layer l with the rows that the deep ones are a product
  * of.
  *
- *     bench_spill_forms [FOLDER] [threads] [MODEL FOLDER]
+ *     bench_spill_forms [FOLDER [THREADS [SHAPE ...]]]
  *
  * FOLDER (/tmp) is where the files are written. They are read from memory that the system keeps of
  * them (warm), and again after it was told to forget them (cold), which is the speed of the disk.
@@ -24,7 +24,7 @@
 #include "serve/spill_file.h"
 #include "skv/skv.h"
 
-enum { N_BLOCKS = 16, N_TOKENS = N_BLOCKS * SKV_PAGE_ROWS, RUNS = 5 };
+enum { N_BLOCKS = 8, N_TOKENS = N_BLOCKS * SKV_PAGE_ROWS, RUNS = 5 };
 
 typedef struct shape {
     const char *preset;
@@ -199,7 +199,7 @@ static double restore_all(run *r, bool rows, bool cold)
 
 /* ---- one shape ---- */
 
-static void open_run(run *r, const shape *s, size_t n_threads, const char *model)
+static void open_run(run *r, const shape *s, size_t n_threads)
 {
     skv_error err;
     skv_engine_options o = skv_engine_options_default();
@@ -210,8 +210,7 @@ static void open_run(run *r, const shape *s, size_t n_threads, const char *model
     o.kv_tokens = 2 * N_TOKENS;
     o.preset_kv_layers = s->layers;
     o.preset_group = s->group;
-    skv_status status = model ? skv_engine_open(model, &o, &r->engine, &err)
-                              : skv_engine_open_preset(s->preset, &o, &r->engine, &err);
+    skv_status status = skv_engine_open_preset(s->preset, &o, &r->engine, &err);
     if (status == SKV_OK) status = skv_sequence_create(r->engine, 0, &r->sequence, &err);
     if (status != SKV_OK) stop(err.text);
     r->row_bytes = skv_boundary_row_bytes(r->engine);
@@ -242,12 +241,12 @@ static void close_run(run *r)
     }
 }
 
-static void measure(const shape *s, size_t n_threads, const char *model, int folder_fd)
+static void measure(const shape *s, size_t n_threads, int folder_fd)
 {
     run r = {.place.folder_fd = folder_fd};
-    open_run(&r, s, n_threads, model);
+    open_run(&r, s, n_threads);
     double alone = 1e9, with_rows = 1e9;
-    for (size_t turn = 0; turn < 3; turn++) {
+    for (size_t turn = 0; turn < 2; turn++) {
         double t = compute(&r, false);
         alone = t < alone ? t : alone;
         t = compute(&r, true);
@@ -265,11 +264,18 @@ static void measure(const shape *s, size_t n_threads, const char *model, int fol
     double disk = (bytes[0] - bytes[1]) / (warm[1] - warm[0]); /* bytes a microsecond: MB/s */
     printf("%-13s g=%zu %-5s %-5s  %8.0f %8.0f %5.2f  %8.1f %8.1f %6.2f  %8.1f %8.1f %6.2f  %8.1f "
            "%6.3f  %8.0f\n",
-           model ? "model" : s->preset, s->group, skv_weights_name(s->weights), skv_kv_name(s->kv),
-           bytes[0], bytes[1], bytes[1] / bytes[0], warm[0], warm[1], warm[1] / warm[0], cold[0],
-           cold[1], cold[1] / cold[0], alone * us, with_rows / alone, disk);
+           s->preset, s->group, skv_weights_name(s->weights), skv_kv_name(s->kv), bytes[0],
+           bytes[1], bytes[1] / bytes[0], warm[0], warm[1], warm[1] / warm[0], cold[0], cold[1],
+           cold[1] / cold[0], alone * us, with_rows / alone, disk);
     (void)fflush(stdout);
     close_run(&r);
+}
+
+static bool is_wanted(const shape *s, int n_args, char **args)
+{
+    bool wanted = n_args <= 3;
+    for (int i = 3; i < n_args; i++) wanted = wanted || strcmp(args[i], s->preset) == 0;
+    return wanted;
 }
 
 int main(int n_args, char **args)
@@ -286,13 +292,9 @@ int main(int n_args, char **args)
     printf("%-13s %-3s %-5s %-5s  %8s %8s %5s  %8s %8s %6s  %8s %8s %6s  %8s %6s  %8s\n", "shape",
            "", "w", "kv", "kv", "rows", "ratio", "kv", "rows", "ratio", "kv", "rows", "ratio", "us",
            "taking", "MB/s");
-    if (n_args > 3) {
-        const shape own = {"", 0, 0, SKV_WEIGHTS_BF16, SKV_KV_BF16};
-        measure(&own, n_threads, args[3], fd);
-    } else {
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            measure(&shapes[i], n_threads, NULL, fd);
-        }
+    (void)fflush(stdout);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (is_wanted(&shapes[i], n_args, args)) measure(&shapes[i], n_threads, fd);
     }
     (void)close(fd);
     (void)rmdir(path);

@@ -66,6 +66,7 @@ static server_options make_options(const cli_options *o, const char *name)
     out.scheduler.no_prefix_cache = o->no_prefix_cache;
     out.scheduler.no_text_match = o->no_text_match;
     out.scheduler.cache_dir = o->cache_dir;
+    out.scheduler.cache_disk_rows = o->cache_disk_form && strcmp(o->cache_disk_form, "rows") == 0;
     set_size(&out.scheduler.cache_disk_bytes, o->cache_disk_bytes);
     return out;
 }

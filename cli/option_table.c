@@ -232,6 +232,9 @@ static const cli_option rows[] = {
      .help = "where prompts that leave memory are kept, for after a restart too"},
     {"--cache-disk-bytes", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(cache_disk_bytes), 1, 1e15,
      .help = "most bytes of files there (8 GiB)"},
+    {"--cache-disk-form", "kv|rows", ON(SERVE), CLI_OPTION_CHOICE, FIELD(cache_disk_form),
+     .help = "SwiftKV: all keys and values, or layer l's input for the deep ones: fewer bytes, "
+             "slower to read (kv)"},
     {"--no-text-match", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_text_match),
      .help = "tokenize answers that come back as text again"},
     {"--no-teacher", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_teacher),

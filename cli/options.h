@@ -100,8 +100,8 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *host, *key_file, *served_name, *request_log, *cache_dir, *tool_format,
-        *reasoning_format; /* NULL: not given */
+    const char *host, *key_file, *served_name, *request_log, *cache_dir, *cache_disk_form,
+        *tool_format, *reasoning_format; /* NULL: not given */
     size_t port, kv_tokens, max_running, max_queued, max_queued_tokens, connections,
         connections_per_ip, body_mib, cache_disk_bytes; /* CLI_NOT_GIVEN: the server's default */
     double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,

@@ -10,7 +10,7 @@ _swiftkv_options() {
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --tool-format --reasoning-format --kv-tokens --step-ms --max-running
-        --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --no-text-match --no-teacher --connections
+        --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form --no-text-match --no-teacher --connections
         --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
         --shutdown-timeout --watchdog'
     local load='--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals --trace

@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 SECTIONS = ("disconnect", "slow", "fuzz", "kill", "term")
 RSS_SLACK = 24 << 20  # heaps of threads that were there at the same time
 WITNESSES = 3
+DISK_HITS = 'prefix_cache_hits_by_kind_total{kind="disk"}'
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -118,7 +119,7 @@ class Process:
 class Client:
     """A connection that is kept, and made again when it is gone."""
 
-    def __init__(self, port, timeout=120):
+    def __init__(self, port, timeout=300):
         self.port, self.timeout, self.connection = port, timeout, None
 
     def ask(self, path, data, method="POST", headers=None):
@@ -378,16 +379,19 @@ class Slow:
     def __init__(self, port, kind):
         body = {"prompt": "One", "max_tokens": 8}
         if kind == "reader":
-            # More than the buffers of two sockets hold.
-            body = {"prompt": "One", "max_tokens": 900, "n": 8, "ignore_eos": True, "stream": True, "logprobs": 20}
-        head, data = request_bytes("/v1/completions", body)
+            # More than the buffers of two sockets hold that agree on small segments.
+            prompt = [(i * 7) % 250 + 3 for i in range(300)]
+            body = {"prompt": prompt, "max_tokens": 50, "echo": True, "ignore_eos": True, "stream": True, "logprobs": 20}
+        # Headers and bodies that would take minutes.
+        head, data = request_bytes("/v1/completions", body if kind == "reader" else json.dumps(body).encode() + b" " * 4000)
         self.kind, self.begun, self.cut_after = kind, time.monotonic(), None
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         self.socket.settimeout(30)
         self.socket.connect(("127.0.0.1", port))
         at_once = {"header": b"", "body": head, "reader": head + data}[kind]
-        self.rest = {"header": head + b" " * 4000, "body": data + b" " * 4000, "reader": b""}[kind]
+        self.rest = {"header": head[:-2] + b"X-Slow: " + b"a" * 4000, "body": data, "reader": b""}[kind]
         self.socket.sendall(at_once)
         self.socket.setblocking(False)
 
@@ -425,7 +429,7 @@ def check_slow(options):
 def drip_all(server, options, n, want):
     """(seconds that each held its connection, the witnesses)"""
     kinds = ("header", "body", "reader")
-    limits = {"header": options.header_timeout + 3, "body": options.body_timeout + 3}
+    limits = {"header": options.header_timeout + 10, "body": options.body_timeout + 10}
     with Witnesses(server.port, want) as witnesses:
         slow = [Slow(server.port, kinds[i % 3]) for i in range(n)]
         readers = [s for s in slow if s.kind == "reader"]
@@ -655,7 +659,7 @@ def check_kill(options):
                 last = turn == options.kills
                 n_answers += load_until_killed(server, want, rng, last)
                 if last:
-                    n_hits = server.metrics()['prefix_cache_hits_by_kind_total{kind="disk"}']
+                    n_hits = server.metrics()[DISK_HITS]
                     check(server.stop() == 0, "the last one ended badly")
                 for line in server.lines:
                     check("damaged" not in line.replace("damaged, unfinished or another", ""), line)
@@ -688,9 +692,11 @@ def load_until_killed(server, want, rng, last):
     for thread in threads:
         thread.start()
     begun = time.monotonic()
-    while not last and server.metrics()["cache_disk_queue_bytes"] == 0 and time.monotonic() < begun + 10:
-        pass
-    time.sleep(2 if last else rng.uniform(0, 0.3))
+    while time.monotonic() < begun + (60 if last else 10):
+        m = server.metrics()
+        if m[DISK_HITS] > 0 if last else m["cache_disk_queue_bytes"] > 0:
+            break
+    time.sleep(rng.uniform(0, 0.3))
     if not last:
         server.process.kill()
     stop.set()

@@ -38,6 +38,9 @@ typedef struct skv_scheduler_options {
      * is not there; one process at a time. Its files take at most cache_disk_bytes (0: 8 GiB). */
     const char *cache_dir;
     size_t cache_disk_bytes;
+    /* SwiftKV: files have layer l's input instead of the deep K,V, which are made of it again. They
+     * are smaller and take longer to read; each is written when it is full. Both forms are read. */
+    bool cache_disk_rows;
     double cache_flush_seconds;                /* for writing them at the end; 0: 20 */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;

@@ -236,15 +236,26 @@ skv_status skv_engine_open(const char *path, const skv_engine_options *options, 
     return finish(e, status, out, err);
 }
 
+skv_status skv_engine_open_shape(skv_config *config, const skv_engine_options *options,
+                                 skv_engine **out, skv_error *err)
+{
+    skv_engine *e = NULL;
+    skv_status status = create(options, &e, err);
+    if (status != SKV_OK) {
+        skv_preset_free(config);
+        return status;
+    }
+    e->config = e->preset = config;
+    return finish(e, status, out, err);
+}
+
 skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
                                   skv_engine **out, skv_error *err)
 {
-    skv_engine *e = NULL;
-    SKV_TRY(create(options, &e, err));
-    skv_status status = skv_preset_config(name, e->options.preset_kv_layers,
-                                          e->options.preset_group, &e->preset, err);
-    e->config = e->preset;
-    return finish(e, status, out, err);
+    skv_config *config;
+    SKV_TRY(skv_preset_config(name, options ? options->preset_kv_layers : 0,
+                              options ? options->preset_group : 0, &config, err));
+    return skv_engine_open_shape(config, options, out, err);
 }
 
 void skv_engine_close(skv_engine *e)

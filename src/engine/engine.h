@@ -43,6 +43,10 @@ struct skv_sequence {
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);
 void skv_preset_free(skv_config *config);
+/** An engine of a shape that skv_preset_config made, which it takes over in any case. */
+SKV_MUST_CHECK skv_status skv_engine_open_shape(skv_config *config,
+                                                const skv_engine_options *options, skv_engine **out,
+                                                skv_error *err);
 
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);

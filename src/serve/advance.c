@@ -340,17 +340,28 @@ static void set_stepping(skv_scheduler *s, const skv_job *job)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
+{
+    const pass *p = user;
+    skv_worker_take_rows(p->s, i_layer, x, n_rows);
+}
+
 static void run_pass(pass *p)
 {
     skv_scheduler *s = p->s;
     skv_error err;
+    size_t step_row = 0;
+    bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
     set_stepping(s, only_job(p));
-    skv_status status = skv_step(s->engine, s->spans + p->first, p->n, take_row, p, &err);
+    skv_status status = skv_engine_forward(s->engine, s->spans + p->first, p->n, take_row,
+                                           keeps ? take_hidden : NULL, p, &err);
     set_stepping(s, NULL);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];
         if (status == SKV_OK) {
+            if (keeps) skv_worker_keep_rows(s, lane, step_row, s->spans[i].n);
+            step_row += s->spans[i].n;
             follow_up(s, lane, &s->spans[i]);
         } else {
             skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));

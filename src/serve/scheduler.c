@@ -254,6 +254,7 @@ static void free_parts(skv_scheduler *s)
     skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
     skv_text_index_free(s->texts);
+    skv_free(s->step_rows);
     skv_free(s->spans);
     skv_free(s->span_lanes);
     skv_free(s->logits);
