@@ -55,6 +55,7 @@ _swiftkv() {
         --cpu) values='best ref avx2 avx512 neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
+        --cache-disk-form) values='kv rows' ;;
         --arrivals) values='poisson fixed trace' ;;
         --init) values='copy ridge' ;;
         --ridge-to) values='copy zero' ;;
