@@ -90,8 +90,9 @@ static void put_block(skv_scheduler *s, skv_lane *lane, size_t i)
 void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n)
 {
     size_t row_bytes = skv_boundary_row_bytes(s->engine), end = skv_lane_cached(lane);
+    if (lane->job->params.no_prefix_cache) return;
     if (!lane->rows) lane->rows = skv_alloc(SKV_PAGE_ROWS, row_bytes);
-    if (!lane->rows || lane->job->params.no_prefix_cache) return;
+    if (!lane->rows) return;
     const unsigned char *from = s->step_rows + step_row * row_bytes;
     for (size_t at = end - n, m; at < end; at += m, from += m * row_bytes) {
         size_t first = at % SKV_PAGE_ROWS;
