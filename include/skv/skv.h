@@ -42,11 +42,12 @@ typedef enum skv_weights {
 typedef enum skv_kv { SKV_KV_AUTO, SKV_KV_F32, SKV_KV_BF16, SKV_KV_FP8, SKV_KV_INT8 } skv_kv;
 
 typedef enum skv_prefill {
-    SKV_PREFILL_AUTO,         /* SWIFTKV where the model has its weights, FULL otherwise */
+    SKV_PREFILL_AUTO,         /* SWIFTKV or KVPRED where the model has them, FULL otherwise */
     SKV_PREFILL_FULL,         /* the ordinary transformer */
     SKV_PREFILL_SWIFTKV,      /* prompt tokens stop at layer l (arXiv:2410.03960) */
     SKV_PREFILL_SWIFTKV_FULL, /* the same function with every token through every layer */
-    SKV_PREFILL_TEACHER       /* a SwiftKV file run as the model it was made from */
+    SKV_PREFILL_TEACHER,      /* a SwiftKV file run as the model it was made from */
+    SKV_PREFILL_KVPRED        /* an auxiliary model reads prompts (arXiv:2410.08391) */
 } skv_prefill;
 
 /* Names as the command line spells them ("bf16", "swiftkv-full"); NULL for a value out of range,
@@ -112,6 +113,7 @@ typedef struct skv_engine_stats {
     skv_prefill prefill; /* what AUTO became */
     bool swiftkv;        /* it runs SwiftKV weights */
     bool has_teacher;    /* its sequences may run as the teacher */
+    bool kv_prediction;  /* it has an auxiliary model, which is in the figures above */
     const char *cpu;     /* the level of kernels in use */
 } skv_engine_stats;
 
@@ -200,7 +202,8 @@ SKV_CHECKED skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, co
 /**
  * logprobs[t] = log p(ids[t] | ids[0..t)) for 1 <= t < n, logprobs[0] = NaN;
  * argmax[t] = the most likely id after ids[0..t] (first of equals). Either may be NULL.
- * Every token runs every layer, whatever the prefill method skips for prompts.
+ * Every token runs every layer, whatever the prefill method skips for prompts. With KV Prediction
+ * all keys and values are predicted, those of the token itself included, as in its training.
  */
 SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t n, double *logprobs,
                                  int32_t *argmax, skv_error *err);

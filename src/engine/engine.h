@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "engine/engine_kvpred.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
 #include "model/forward.h"
@@ -21,6 +22,7 @@ struct skv_engine {
     skv_plan teacher_plan; /* of sequences that run as the teacher; no layers: there is none */
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
+    skv_engine_kvpred kvpred;
     skv_kv_pool *pool; /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
@@ -33,16 +35,23 @@ struct skv_sequence {
     skv_engine *engine;   /* borrowed */
     const skv_plan *plan; /* borrowed: one of the engine's */
     bool unskipped;       /* its tokens run every layer */
+    bool predicts;        /* an auxiliary model reads its prompts */
+    bool predicts_all;    /* for likelihoods: no token has keys and values of the base's own */
     size_t max_tokens;
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
     skv_kv_cache cache; /* cache.n_rows: rows kept */
+    skv_kv_cache read;  /* the auxiliary's, of the tokens it has read; without pages otherwise */
+    size_t read_mark;   /* rows of `read` before a step */
 };
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);
 void skv_preset_free(skv_config *config);
+/** The auxiliary of "BASE+AUXILIARY", whose base's configuration is given. */
+SKV_MUST_CHECK skv_status skv_preset_auxiliary(const char *name, const skv_config *base,
+                                               skv_config **out, skv_error *err);
 
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);

@@ -24,6 +24,10 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     SKV_REQUIRE(!swiftkv || engine->runs_swiftkv, err, SKV_UNSUPPORTED,
                 "prefill: %s, but this %s engine runs no SwiftKV weights",
                 skv_prefill_name(prefill), engine->config->architecture);
+    bool asks = prefill == SKV_PREFILL_KVPRED;
+    SKV_REQUIRE(!asks || engine->kvpred.on, err, SKV_UNSUPPORTED,
+                "prefill: kvpred, but this %s engine has no auxiliary model",
+                engine->config->architecture);
     size_t context = engine->options.context;
     if (max_tokens == 0) max_tokens = context;
     SKV_REQUIRE(max_tokens <= context, err, SKV_RANGE, "sequence: %zu tokens, the context is %zu",
@@ -33,12 +37,17 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     s->engine = engine;
     s->plan = teacher ? &engine->teacher_plan : &engine->plan;
     s->unskipped = prefill == SKV_PREFILL_FULL || prefill == SKV_PREFILL_SWIFTKV_FULL;
+    s->predicts = engine->kvpred.on && (asks || prefill == SKV_PREFILL_AUTO);
     s->max_tokens = max_tokens;
     s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
     /* Page tables of all sequences have one width, which a step relies on. */
     skv_status status =
         s->ids ? skv_kv_cache_init(&s->cache, engine->pool, &s->plan->layout, context, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
+    if (status == SKV_OK && s->predicts) {
+        const skv_engine_kvpred *k = &engine->kvpred;
+        status = skv_kv_cache_init(&s->read, k->pool, &k->plan.layout, context, err);
+    }
     if (status != SKV_OK) {
         skv_sequence_free(s);
         return status;
@@ -51,6 +60,7 @@ void skv_sequence_free(skv_sequence *s)
 {
     if (!s) return;
     skv_kv_cache_release(&s->cache);
+    skv_kv_cache_release(&s->read);
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
     skv_free(s);
 }
@@ -69,19 +79,23 @@ void skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     if (n >= s->n_seen) return;
     skv_kv_cache_truncate(&s->cache, n);
+    if (s->predicts) skv_kv_cache_truncate(&s->read, n);
     s->n_seen = n;
 }
 
 skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
 {
-    SKV_REQUIRE(s->engine == from->engine && s->plan == from->plan && s->n_seen == 0, err,
-                SKV_ARGUMENT,
+    bool alike = s->plan == from->plan && s->predicts == from->predicts;
+    SKV_REQUIRE(s->engine == from->engine && alike && s->n_seen == 0, err, SKV_ARGUMENT,
                 "sequence: only an empty one of the same engine and method can share another's "
                 "beginning");
     SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
                 "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
                 from->n_seen, s->max_tokens);
     skv_kv_cache_share(&s->cache, &from->cache, n);
+    if (s->predicts) {
+        skv_kv_cache_share(&s->read, &from->read, skv_min_size(n, from->read.n_rows));
+    }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
     return SKV_OK;
@@ -96,7 +110,7 @@ void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n)
 
 size_t skv_sequence_kv_bytes(const skv_sequence *s)
 {
-    return skv_kv_cache_bytes(&s->cache);
+    return skv_kv_cache_bytes(&s->cache) + (s->predicts ? skv_kv_cache_bytes(&s->read) : 0);
 }
 
 /* ---- steps ---- */
@@ -210,6 +224,11 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
     return SKV_OK;
 }
 
+static bool runs_with(const skv_sequence *a, const skv_sequence *b)
+{
+    return a->plan == b->plan && a->predicts == b->predicts && a->predicts_all == b->predicts_all;
+}
+
 /* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
  * student. */
 static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
@@ -217,8 +236,9 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
 {
     size_t end;
     for (size_t i = 0; i < n_spans; i = end) {
-        const skv_plan *plan = spans[i].sequence->plan;
-        for (end = i + 1; end < n_spans && spans[end].sequence->plan == plan; end++) {}
+        const skv_sequence *first = spans[i].sequence;
+        const skv_plan *plan = first->plan;
+        for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {}
         sinks->span0 = i;
         skv_forward f = {.model = &e->model,
                          .plan = plan,
@@ -229,7 +249,8 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
                          .on_hidden = sinks->on_hidden ? pass_hidden : NULL,
                          .user = sinks,
                          .cancelled = ask_cancelled};
-        SKV_TRY(skv_forward_run(&f, err));
+        SKV_TRY(first->predicts ? skv_engine_kvpred_run(e, spans + i, i, end - i, &f, err)
+                                : skv_forward_run(&f, err));
     }
     return SKV_OK;
 }

@@ -214,6 +214,13 @@ static void run_qkv(const pass *p, size_t i, size_t part0, size_t part1, float *
                                             .norm = norm_of(p, layer->attn_norm)});
 }
 
+/* A layer's own keys and values, which somebody may want to see as they are now. */
+static void store_own_kv(const pass *p, size_t i, float *k, const float *v, size_t ld)
+{
+    if (p->f->on_kv) p->f->on_kv(p->f->kv_user, i, k, v, ld, p->n_rows);
+    store_kv(p, i, k, v, ld, p->m->layers[i].k_norm);
+}
+
 /* Queries of the alive rows at ws->qkv with the row length returned; before that the keys and
  * values of all rows, where this layer makes its own. `wanted_only`: rows drop out here. */
 static size_t make_qkv(pass *p, size_t i, bool wanted_only)
@@ -223,6 +230,11 @@ static size_t make_qkv(pass *p, size_t i, bool wanted_only)
     size_t n_q = shape->n_heads * p->c->head_dim, n_kv = shape->n_kv_heads * p->c->head_dim;
     const skv_layer *layer = &p->m->layers[i];
     float *y = p->ws->qkv;
+    if (plan->foreign) {
+        if (wanted_only) keep_wanted(p);
+        if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, y, n_q);
+        return n_q;
+    }
     if (plan->swiftkv) {
         if (wanted_only) keep_wanted(p);
         p->be->linear(p->be, &(skv_linear_args){.w = layer->q_swiftkv,
@@ -237,11 +249,11 @@ static size_t make_qkv(pass *p, size_t i, bool wanted_only)
     if (!wanted_only) {
         size_t ld = n_q + 2 * n_kv;
         run_qkv(p, i, SKV_PART_Q, SKV_PART_QKV_END, y, ld);
-        store_kv(p, i, y + n_q, y + n_q + n_kv, ld, layer->k_norm);
+        store_own_kv(p, i, y + n_q, y + n_q + n_kv, ld);
         return ld;
     }
     run_qkv(p, i, SKV_PART_K, SKV_PART_QKV_END, y, 2 * n_kv);
-    store_kv(p, i, y, y + n_kv, 2 * n_kv, layer->k_norm);
+    store_own_kv(p, i, y, y + n_kv, 2 * n_kv);
     keep_wanted(p);
     if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, y, n_q);
     return n_q;

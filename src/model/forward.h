@@ -60,6 +60,11 @@ typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *
 /* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last); needs skip == false. */
 typedef void skv_hidden_sink(void *user, size_t i_layer, const float *x, size_t n_rows);
 
+/* Gets the keys and values of layer i_layer as its projections leave them, before norm and
+ * rotation: k, v [n_rows, ld], a row for each token of the step; valid during the call. */
+typedef void skv_kv_sink(void *user, size_t i_layer, const float *k, const float *v, size_t ld,
+                         size_t n_rows);
+
 typedef struct skv_forward {
     const skv_model *model;
     const skv_plan *plan;
@@ -69,6 +74,8 @@ typedef struct skv_forward {
     skv_row_sink *on_row;
     skv_hidden_sink *on_hidden; /* may be NULL */
     void *user;
+    skv_kv_sink *on_kv; /* of layers that make their own; may be NULL */
+    void *kv_user;
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */
 } skv_forward;
 

@@ -17,6 +17,7 @@ typedef struct skv_plan_layer {
     size_t slot;        /* KV slot it reads */
     bool owns_slot;     /* it is the one that writes the slot */
     bool swiftkv;       /* it runs with the *_swiftkv projections */
+    bool foreign;       /* another model has written its K and V before the step */
 } skv_plan_layer;
 
 typedef struct skv_plan {
