@@ -1,6 +1,4 @@
 /* KV Prediction in an engine: opening the auxiliary model, and steps. See engine_kvpred.h. */
-#include <string.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -8,38 +6,15 @@
 #include "prefill/methods.h"
 #include "text/tokenizer.h"
 
-enum { TEXT_SHOWN = 24 };
-
 /* ---- opening ---- */
 
-/* Every id means the same text to both; an auxiliary without a tokenizer has the base's. */
-static skv_status compare_tokenizers(const skv_tokenizer *base, const skv_tokenizer *own,
-                                     const char *path, skv_error *err)
-{
-    size_t n = skv_tokenizer_size(base), n_own = skv_tokenizer_size(own);
-    SKV_REQUIRE(n == n_own, err, SKV_FORMAT,
-                "%s: kv_prediction.auxiliary: its tokenizer has %zu tokens, the base's %zu", path,
-                n_own, n);
-    for (size_t id = 0; id < n; id++) {
-        size_t n_a = 0, n_b = 0;
-        const char *a = skv_tokenizer_text(base, (int32_t)id, &n_a);
-        const char *b = skv_tokenizer_text(own, (int32_t)id, &n_b);
-        bool same = (a && b) ? n_a == n_b && memcmp(a, b, n_a) == 0 : a == b;
-        SKV_REQUIRE(same, err, SKV_FORMAT,
-                    "%s: kv_prediction.auxiliary: its tokenizer has \"%.*s\" for id %zu, the "
-                    "base's \"%.*s\"",
-                    path, (int)skv_min_size(n_b, TEXT_SHOWN), b ? b : "", id,
-                    (int)skv_min_size(n_a, TEXT_SHOWN), a ? a : "");
-    }
-    return SKV_OK;
-}
-
+/* An auxiliary without a tokenizer has the base's. */
 static skv_status check_tokenizers(const char *path, const char *folder, skv_error *err)
 {
     skv_tokenizer *base = NULL, *own = NULL;
     skv_status status = skv_tokenizer_open_folder(path, &base, err);
     if (status == SKV_OK) status = skv_tokenizer_open_folder(folder, &own, err);
-    if (status == SKV_OK && base && own) status = compare_tokenizers(base, own, path, err);
+    if (status == SKV_OK && base && own) status = skv_tokenizer_compare(base, own, path, err);
     skv_tokenizer_free(base);
     skv_tokenizer_free(own);
     return status;
