@@ -39,6 +39,7 @@ typedef struct skv_net_prediction {
     const uint16_t *layers;   /* [n_layers of the base]: which of the auxiliary predicts it */
     const struct skv_safetensors *file; /* where the predictor begins; NULL: a random draw */
     const char *path;                   /* of it, for errors */
+    bool identity;                      /* square maps begin as the identity instead */
     double base_loss, auxiliary_loss, consistency_loss; /* weights of the three */
 } skv_net_prediction;
 

@@ -205,6 +205,13 @@ static skv_status read_map(const net_predict *p, skv_param *to, skv_error *err)
     return skv_tensor_read_checked(t, 0, to->n_rows, to->w, err);
 }
 
+/* A copy with fewer layers predicts its own layers well by what it has. */
+static void set_identity(skv_param *to)
+{
+    memset(to->w, 0, skv_param_size(to) * sizeof *to->w);
+    for (size_t i = 0; !to->vector && i < to->n_rows; i++) to->w[i * to->n_columns + i] = 1.0f;
+}
+
 /* Uniform within 1/sqrt(columns), biases too, as the authors' linear layers begin. */
 static void draw_map(const net_predict *p, skv_param *to, size_t i_param, size_t n_columns)
 {
@@ -220,12 +227,18 @@ skv_status net_predict_load(skv_net *net, skv_error *err)
 {
     const net_predict *p = net->predict;
     size_t n_columns = 1;
+    bool square = false;
     for (size_t i = 0; i < net->params.n; i++) {
         skv_param *to = &net->params.at[i];
         if (!net_predict_owns(to)) continue;
-        if (!to->vector) n_columns = to->n_columns; /* a bias follows its matrix */
+        if (!to->vector) { /* a bias follows its matrix */
+            n_columns = to->n_columns;
+            square = to->n_rows == to->n_columns;
+        }
         if (p->of.file) {
             SKV_TRY(read_map(p, to, err));
+        } else if (p->of.identity && square) {
+            set_identity(to);
         } else {
             draw_map(p, to, i, n_columns);
         }

@@ -129,6 +129,7 @@ static skv_status create_auxiliary(skv_trainer *t, skv_net_options *net, skv_err
         .layers = a->layers,
         .file = a->file,
         .path = a->path,
+        .identity = o->identity,
         .base_loss = o->base_loss,
         .auxiliary_loss = o->auxiliary_loss,
         .consistency_loss = o->consistency_loss < 0 ? even : o->consistency_loss};
