@@ -168,6 +168,24 @@ static int last_attention(const bench_variant *v, size_t l, size_t g, size_t n, 
     return status;
 }
 
+/* KV Prediction: all tokens but the last run the auxiliary model and the linear maps; the last one
+ * runs the base. `all` is of the base, a token of the prompt's. */
+static int predicted_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
+                          double last_attention, bench_work *out)
+{
+    skv_error err = {0};
+    skv_cost auxiliary = {0};
+    double predictor = 0;
+    const size_t n = load->prompt > 1 ? load->prompt - 1 : 1;
+    const int status =
+        cli_check(skv_kvpred_cost(v->path, n, &auxiliary, &predictor, &err), &err);
+    if (status != CLI_DONE) return status;
+    const double read = (double)(load->prompt - 1) * (auxiliary.total + predictor);
+    out->done =
+        (double)load->batch * (read + projections(all) + last_attention + all->vocabulary);
+    return CLI_DONE;
+}
+
 /*
  * All tokens of a prompt run the layers before l and leave K,V beyond; the last one, whose logits
  * are wanted, runs every layer and the head. The unmodified model does that with l = L - 1: its
@@ -195,5 +213,6 @@ int bench_work_of(const bench_variant *v, const bench_load *load, bench_work *ou
     out->model = prompts * (tokens * (projections(&all) + all.attention) + all.vocabulary);
     out->done =
         prompts * (tokens * (projections(&shallow) + shallow.attention) + deep + all.vocabulary);
+    if (v->limits.kv_prediction) return predicted_work(v, load, &all, last_all, out);
     return CLI_DONE;
 }

@@ -266,6 +266,9 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
                                 const skv_scheduler_options *options, skv_scheduler **out,
                                 skv_error *err)
 {
+    SKV_REQUIRE(!engine->kvpred.on, err, SKV_UNSUPPORTED,
+                "serve: --prefill kvpred: known prompts have no cache of the auxiliary model; "
+                "--prefill full serves the base alone");
     skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
     s->engine = engine;
