@@ -177,12 +177,10 @@ static int predicted_work(const bench_variant *v, const bench_load *load, const 
     skv_cost auxiliary = {0};
     double predictor = 0;
     const size_t n = load->prompt > 1 ? load->prompt - 1 : 1;
-    const int status =
-        cli_check(skv_kvpred_cost(v->path, n, &auxiliary, &predictor, &err), &err);
+    const int status = cli_check(skv_kvpred_cost(v->path, n, &auxiliary, &predictor, &err), &err);
     if (status != CLI_DONE) return status;
     const double read = (double)(load->prompt - 1) * (auxiliary.total + predictor);
-    out->done =
-        (double)load->batch * (read + projections(all) + last_attention + all->vocabulary);
+    out->done = (double)load->batch * (read + projections(all) + last_attention + all->vocabulary);
     return CLI_DONE;
 }
 

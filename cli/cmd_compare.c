@@ -42,8 +42,8 @@ typedef struct comparison {
     cli_model model;
     skv_prefill prefill[WAYS];
     const char *const *way_names; /* [WAYS] */
-    skv_documents *documents; /* NULL: the prompt of the command line */
-    cli_ids *generated;       /* what on_token fills */
+    skv_documents *documents;     /* NULL: the prompt of the command line */
+    cli_ids *generated;           /* what on_token fills */
     cli_progress progress;
     cli_json json;
     totals totals;
@@ -210,8 +210,7 @@ static void print_line(const cli_bytes *text, bool end)
     if (cut) printf(" ...");
 }
 
-static void print_text(const comparison *c, size_t i, const question *q,
-                       const answer answers[WAYS])
+static void print_text(const comparison *c, size_t i, const question *q, const answer answers[WAYS])
 {
     printf("%zu. ", i + 1);
     if (q->task[0] != 0) printf("[%s] ", q->task);

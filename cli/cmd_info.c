@@ -82,8 +82,8 @@ static int describe(description *d)
     d->forms[1].name = "SwiftKV";
     for (size_t i = 0; status == CLI_DONE && i < d->n_forms; i++) status = cost_of(d, &d->forms[i]);
     if (status == CLI_DONE && own.kv_prediction) {
-        status = cli_check(
-            skv_kvpred_cost(d->path, d->context, &d->predicted, &d->predictor, &err), &err);
+        status = cli_check(skv_kvpred_cost(d->path, d->context, &d->predicted, &d->predictor, &err),
+                           &err);
     }
     return status;
 }
@@ -104,10 +104,11 @@ static void print_shape(const description *d)
     printf("context        %zu\n", m->context);
     printf("parameters     %.4g million\n", (double)m->parameters * 1e-6);
     if (m->kv_prediction) {
-        printf("KV Prediction  %zu layers with %.4g million parameters read prompts, a predictor of "
-               "%.4g million\n",
-               m->auxiliary_layers, (double)m->auxiliary_parameters * 1e-6,
-               (double)m->predictor_parameters * 1e-6);
+        printf(
+            "KV Prediction  %zu layers with %.4g million parameters read prompts, a predictor of "
+            "%.4g million\n",
+            m->auxiliary_layers, (double)m->auxiliary_parameters * 1e-6,
+            (double)m->predictor_parameters * 1e-6);
     }
     if (!m->swiftkv) return;
     printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n", m->swiftkv_layers,

@@ -319,7 +319,8 @@ static const cli_option rows[] = {
      .help = "how keys and values are held; auto: f32 with f32 weights "
              "or heads shorter than 32, else bf16"},
     {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher|kvpred", RUNS, CLI_OPTION_PREFILL,
-     FIELD(prefill), .help = "how prompts are read; auto: swiftkv or kvpred where the model has it"},
+     FIELD(prefill),
+     .help = "how prompts are read; auto: swiftkv or kvpred where the model has it"},
     {"--ctx", "N", RUNS, CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,
      .help = "tokens that a sequence may have"},
     {"--cpu", "best|ref|avx2|avx512|neon", RUNS | ON(TRANSFORM), CLI_OPTION_CHOICE, FIELD(cpu),

@@ -125,9 +125,8 @@ static void close_case(kvpred_case *c)
 static skv_net_sums run_case(const kvpred_case *c)
 {
     const skv_train_batch batch = {c->n, c->ids, c->targets, c->positions, c->doc_start};
-    const skv_net_scale scale = {.positions = (double)skv_net_count(c->net, &batch),
-                                 .hidden = 1,
-                                 .tokens = (double)c->n};
+    const skv_net_scale scale = {
+        .positions = (double)skv_net_count(c->net, &batch), .hidden = 1, .tokens = (double)c->n};
     skv_net_sums sums;
     skv_error err;
     skv_net_zero_gradients(c->net);

@@ -47,12 +47,12 @@ enum { SKV_TRAIN_EXIT_BINS = 20 };
 typedef struct skv_train_progress {
     uint64_t step, steps; /* steps done, of how many in all stages */
     size_t stage;
-    double loss, hidden;        /* the step's losses */
-    double rate, norm;          /* learning rate; norm of the gradients before clipping */
-    size_t tokens, loss_tokens; /* of the step */
-    double seconds, tokens_s;   /* since the start; of the last steps */
-    double eta;                 /* seconds left */
-    bool checkpoint;            /* one was written after it */
+    double loss, hidden;           /* the step's losses */
+    double rate, norm;             /* learning rate; norm of the gradients before clipping */
+    size_t tokens, loss_tokens;    /* of the step */
+    double seconds, tokens_s;      /* since the start; of the last steps */
+    double eta;                    /* seconds left */
+    bool checkpoint;               /* one was written after it */
     double auxiliary, consistency; /* KV Prediction: `loss` is the base's */
     /* With an early exit: its loss, and on a sample of the positions how often its most likely
      * token was the model's, by the probability it gave to it: bin b holds [b, b + 1) / 20. */

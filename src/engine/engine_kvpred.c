@@ -1,4 +1,6 @@
 /* KV Prediction in an engine: opening the auxiliary model, and steps. See engine_kvpred.h. */
+#include "engine/engine_kvpred.h"
+
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -64,8 +66,8 @@ static size_t count_pages(const skv_engine *e)
 }
 
 skv_status skv_engine_kvpred_count(const skv_engine *e, const skv_load_options *load,
-                                   skv_kv_type type, size_t *weights, size_t *kv,
-                                   size_t *workspace, skv_error *err)
+                                   skv_kv_type type, size_t *weights, size_t *kv, size_t *workspace,
+                                   skv_error *err)
 {
     const skv_engine_kvpred *k = &e->kvpred;
     size_t n_bytes;

@@ -231,8 +231,8 @@ skv_status skv_kvpred_cost(const char *path, size_t context, skv_cost *auxiliary
         for (size_t i = 0; i < c->n_layers; i++) {
             add_layer_cost(c, i, c->n_layers - 1, 1, context, auxiliary);
         }
-        auxiliary->total = auxiliary->kv + auxiliary->q + auxiliary->o + auxiliary->mlp +
-                           auxiliary->attention;
+        auxiliary->total =
+            auxiliary->kv + auxiliary->q + auxiliary->o + auxiliary->mlp + auxiliary->attention;
         *predictor = 2 * (double)skv_kvpred_parameters(view.config, c);
     }
     view_close(&view);

@@ -36,8 +36,8 @@ void skv_config_read_kvp(skv_json_reader *outer, skv_config *c)
     if (!skv_json_get(outer, "kv_prediction")) return;
     skv_json_reader r = skv_json_child(outer, "kv_prediction");
     const char *folder = skv_json_text(&r, "auxiliary", "auxiliary");
-    const bool plain =
-        folder[0] && folder[0] != '.' && !strchr(folder, '/') && strlen(folder) < sizeof c->auxiliary;
+    const bool plain = folder[0] && folder[0] != '.' && !strchr(folder, '/') &&
+                       strlen(folder) < sizeof c->auxiliary;
     if (!plain) {
         skv_json_refuse(&r, "kv_prediction.auxiliary", skv_json_get(&r, "auxiliary"),
                         "the name of a folder inside this one");

@@ -25,7 +25,8 @@
 /** KVP-C: layers [n_base] get the auxiliary's n_auxiliary in turn; where these do not divide
  * n_base, the first ones serve one layer more. 1 <= n_auxiliary <= n_base. */
 void skv_kvpred_map_canonical(size_t n_base, size_t n_auxiliary, uint16_t *layers);
-/** KVP-LP: each layer gets the last kept one that is not behind it. kept [n_kept] ascends from 0. */
+/** KVP-LP: each layer gets the last kept one that is not behind it. kept [n_kept] ascends from 0.
+ */
 void skv_kvpred_map_pruned(size_t n_base, const uint16_t *kept, size_t n_kept, uint16_t *layers);
 /** The layers that a pruned copy keeps (Table 4): one, two or three `quarters` of them. Returns how
  * many. */
@@ -74,8 +75,8 @@ void skv_kvpred_release(skv_kvpred *p);
 typedef struct skv_kvpred_step {
     const skv_kvpred *predictor;
     const skv_model *base;
-    const skv_plan *plan; /* the base's */
-    skv_workspace *ws;    /* the base's, which nobody else is using */
+    const skv_plan *plan;          /* the base's */
+    skv_workspace *ws;             /* the base's, which nobody else is using */
     const skv_forward_span *spans; /* of the base: n rows from n_past on, which are there */
     size_t n_spans;
     size_t n_rows;

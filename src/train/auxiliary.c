@@ -64,8 +64,8 @@ static skv_status open_model(skv_trainer *t, const char *path, skv_error *err)
 {
     skv_auxiliary *a = t->auxiliary;
     const bool folder = skv_file_is_folder(path);
-    const bool weights = folder && (holds(path, "model.safetensors") ||
-                                    holds(path, "model.safetensors.index.json"));
+    const bool weights =
+        folder && (holds(path, "model.safetensors") || holds(path, "model.safetensors.index.json"));
     if (weights) {
         SKV_TRY(skv_source_open(path, &a->source, err));
         a->config = skv_source_config(a->source);
@@ -151,7 +151,8 @@ static skv_status check(const skv_trainer *t, skv_error *err)
     if (t->config.swiftkv) what = "a SwiftKV base";
     if (o->early_exit) what = "early-exit";
     if (o->loss != SKV_TRAIN_LM) what = "loss kl";
-    if (o->part != SKV_TRAIN_ALL) what = "trainable: all of the auxiliary and the predictor are, not less,";
+    if (o->part != SKV_TRAIN_ALL)
+        what = "trainable: all of the auxiliary and the predictor are, not less,";
     if (o->drop_teacher) what = "drop-teacher";
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: task kvpred: %s does not go with it", what);
     SKV_REQUIRE(o->base_loss > 0 || o->auxiliary_loss > 0 || o->consistency_loss != 0, err,

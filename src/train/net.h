@@ -61,8 +61,8 @@ typedef struct skv_net_options {
     skv_pool *pool;             /* to share; NULL: its own */
     bool foreign_kv; /* every layer has a backward pass, and its k, before norm and rotation, and v
                       * are put where it keeps them */
-    uint64_t seed; /* of random weights */
-    bool plan;     /* only count what it takes: nothing is loaded and nothing can be run */
+    uint64_t seed;   /* of random weights */
+    bool plan;       /* only count what it takes: nothing is loaded and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */

@@ -29,8 +29,8 @@ static const char PREFIX[] = "predictor.";
 /* Of one layer of the base. */
 typedef struct predict_layer {
     net_linear key, value;
-    size_t width;       /* d_i = Hk Dh */
-    float *k, *v;       /* [T, d_i]: the base's own, k behind the norm of heads */
+    size_t width; /* d_i = Hk Dh */
+    float *k, *v; /* [T, d_i]: the base's own, k behind the norm of heads */
 } predict_layer;
 
 /* Of one layer of the auxiliary: gradients by way of the base. */

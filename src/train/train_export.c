@@ -92,9 +92,8 @@ skv_status skv_export_params(const skv_trainer *t, const skv_export_set *set, co
         n++;
     }
     if (status == SKV_OK) {
-        status = set->single
-                     ? skv_safetensors_write(out, outs, n, err)
-                     : skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
+        status = set->single ? skv_safetensors_write(out, outs, n, err)
+                             : skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
     }
     skv_free(outs);
     skv_free(writers);

@@ -336,8 +336,7 @@ static skv_status run_batches(skv_trainer *t, step_work *w, skv_error *err)
         skv_net_sums sums;
         if (t->copies[i].batch.n_tokens == 0) continue;
         SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &w->scale, true, &sums, err));
-        const double all =
-            sums.loss + sums.hidden + sums.exit + sums.auxiliary + sums.consistency;
+        const double all = sums.loss + sums.hidden + sums.exit + sums.auxiliary + sums.consistency;
         if (!isfinite(all)) return fail_loss(t, i, "the loss", all, err);
         skv_net_sums_add(&w->sums, &sums);
     }

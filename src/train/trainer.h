@@ -37,9 +37,9 @@ typedef struct skv_trainer {
     skv_source *source;               /* owned; NULL from scratch */
     skv_config config;                /* with l and g; `layers` borrowed or owned_layers */
     skv_config own_config;            /* from scratch: owned */
-    skv_auxiliary *auxiliary;      /* owned; NULL but for KV Prediction, where config and source are
-                                    * the base's and net is the auxiliary with the predictor */
-    skv_net *net;                  /* owned */
+    skv_auxiliary *auxiliary; /* owned; NULL but for KV Prediction, where config and source are
+                               * the base's and net is the auxiliary with the predictor */
+    skv_net *net;             /* owned */
     skv_adamw opt;
     skv_trainer_feed feed;
     size_t i_stage;
