@@ -8,6 +8,7 @@ _swiftkv_options() {
     local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
+        --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss --predictor-init
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --tool-format --reasoning-format --kv-tokens --step-ms --max-running
         --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --no-text-match --no-teacher --connections
@@ -51,19 +52,20 @@ _swiftkv() {
         case $before in
         --weights) values='f32 bf16 int8' ;;
         --kv) values='f32 bf16 fp8 int8' ;;
-        --prefill) values='full swiftkv swiftkv-full teacher' ;;
+        --prefill) values='full swiftkv swiftkv-full teacher kvpred' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
         --arrivals) values='poisson fixed trace' ;;
         --init) values='copy ridge' ;;
+        --predictor-init) values='uniform identity' ;;
         --ridge-to) values='copy zero' ;;
         --loss) values='kl lm' ;;
         --trainable) values='qkv deep-layers all' ;;
         --schedule) values='linear cosine constant' ;;
-        --task) [[ $command == eval ]] || values='distill finetune scratch' ;;
+        --task) [[ $command == eval ]] || values='distill finetune scratch kvpred' ;;
         --loss-denominator) values='unmasked all' ;;
-        --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b' ;;
+        --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b openelm-1.1b openelm-1.1b+openelm-270m' ;;
         --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file | --request-log | --trace | --out)
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
             return

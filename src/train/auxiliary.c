@@ -149,6 +149,7 @@ static skv_status check(const skv_trainer *t, skv_error *err)
     const skv_train_options *o = t->options;
     const char *what = NULL;
     if (t->config.swiftkv) what = "a SwiftKV base";
+    if (skv_source_gguf(t->source)) what = "a GGUF file as the base";
     if (o->early_exit) what = "early-exit";
     if (o->loss != SKV_TRAIN_LM) what = "loss kl";
     if (o->part != SKV_TRAIN_ALL)
