@@ -181,6 +181,8 @@ static skv_status open_all(skv_trainer *t, bool plan, skv_error *err)
         SKV_TRY(skv_source_open(o->model, &t->source, err));
         t->config = *skv_source_config(t->source);
     }
+    SKV_REQUIRE(!t->config.kv_prediction || o->task == SKV_TRAIN_KVPRED, err, SKV_UNSUPPORTED,
+                "%s: it has an auxiliary model, which only task kvpred trains", o->model);
     SKV_TRY(set_swiftkv(t, err));
     if (o->task == SKV_TRAIN_KVPRED) SKV_TRY(skv_auxiliary_open(t, err));
     for (size_t i = 0; i < o->n_stages; i++) {
