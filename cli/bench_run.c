@@ -184,6 +184,26 @@ static int predicted_work(const bench_variant *v, const bench_load *load, const 
     return CLI_DONE;
 }
 
+/* A prompt without its pruned tokens, and a quarter of the layers over all of it where it takes
+ * that to choose them. */
+static int pruned_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
+                       bench_work *out)
+{
+    const skv_pruning pruning = v->limits.pruning;
+    bench_variant plain = *v;
+    bench_load shorter = *load;
+    bench_work rest = {0};
+    plain.limits.pruning.kind = SKV_PRUNE_NONE;
+    shorter.prompt = 1 + (size_t)(pruning.keep * (double)(load->prompt - 1) + 0.5);
+    const int status = bench_work_of(&plain, &shorter, &rest);
+    out->done = rest.done;
+    if (pruning.kind == SKV_PRUNE_STATIC && pruning.keep < 1) {
+        out->done +=
+            0.25 * (double)(load->batch * load->prompt) * (projections(all) + all->attention);
+    }
+    return status;
+}
+
 /*
  * All tokens of a prompt run the layers before l and leave K,V beyond; the last one, whose logits
  * are wanted, runs every layer and the head. The unmodified model does that with l = L - 1: its
@@ -211,6 +231,7 @@ int bench_work_of(const bench_variant *v, const bench_load *load, bench_work *ou
     out->model = prompts * (tokens * (projections(&all) + all.attention) + all.vocabulary);
     out->done =
         prompts * (tokens * (projections(&shallow) + shallow.attention) + deep + all.vocabulary);
+    if (v->limits.pruning.kind != SKV_PRUNE_NONE) return pruned_work(v, load, &all, out);
     if (v->limits.kv_prediction) return predicted_work(v, load, &all, last_all, out);
     return CLI_DONE;
 }

@@ -20,6 +20,7 @@ typedef enum cli_option_kind {
     CLI_OPTION_WEIGHTS, /* skv_weights, one of `argument` */
     CLI_OPTION_KV,
     CLI_OPTION_PREFILL,
+    CLI_OPTION_PRUNING,
     CLI_OPTION_LATER /* known by name, refused */
 } cli_option_kind;
 

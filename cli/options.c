@@ -197,6 +197,8 @@ static int set_option(const cli_option *row, const char *text, cli_options *out)
     case CLI_OPTION_WEIGHTS:
     case CLI_OPTION_KV:
     case CLI_OPTION_PREFILL: return set_choice(row, text, field);
+    case CLI_OPTION_PRUNING:
+        return skv_pruning_parse(text, field) ? CLI_DONE : unknown_choice(row, text);
     case CLI_OPTION_LATER: break;
     }
     return cli_usage("%s: not available in this version", row->name);

@@ -56,6 +56,7 @@ struct cli_options {
     skv_kv kv;
     skv_prefill prefill;
     const char *cpu;
+    skv_pruning pruning;
     const char *snapkv;
     size_t kv_layers, group; /* 0: not given */
 

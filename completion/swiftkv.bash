@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 _swiftkv_options() {
-    local model='--threads --weights --kv --prefill --ctx --cpu --chunk'
+    local model='--threads --weights --kv --prefill --prune --ctx --cpu --chunk'
     local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --stop --seed'
     local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
@@ -53,6 +53,7 @@ _swiftkv() {
         --weights) values='f32 bf16 int8' ;;
         --kv) values='f32 bf16 fp8 int8' ;;
         --prefill) values='full swiftkv swiftkv-full teacher kvpred' ;;
+        --prune) values='none random:0.5 static:0.5' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;

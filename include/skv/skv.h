@@ -59,6 +59,21 @@ SKV_API bool skv_weights_parse(const char *name, skv_weights *value);
 SKV_API bool skv_kv_parse(const char *name, skv_kv *value);
 SKV_API bool skv_prefill_parse(const char *name, skv_prefill *value);
 
+/* Prompts without some of their tokens, to compare with: docs/kvpred.md. */
+typedef enum skv_prune {
+    SKV_PRUNE_NONE,
+    SKV_PRUNE_RANDOM, /* a random share of the tokens stays */
+    SKV_PRUNE_STATIC  /* those that a quarter of the layers attends to most */
+} skv_prune;
+
+typedef struct skv_pruning {
+    skv_prune kind;
+    double keep; /* share of the tokens that stay, in (0, 1] */
+} skv_pruning;
+
+/** "random:0.5", "static:0.25", "none"; false for anything else. */
+SKV_API bool skv_pruning_parse(const char *text, skv_pruning *out);
+
 typedef struct skv_engine_options {
     size_t threads; /* 0: one for each processor */
     skv_weights weights;
@@ -75,7 +90,8 @@ typedef struct skv_engine_options {
      * beside it. Costs time where a few long sequences decode on many threads. */
     bool batch_invariant;
     bool with_teacher;       /* SwiftKV files: load the teacher too, for sequences that run as it */
-    uint64_t random_seed;    /* presets: seed of the random weights */
+    skv_pruning pruning;     /* with FULL */
+    uint64_t random_seed;    /* of presets' random weights, and of random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
     void (*progress)(void *user, double share); /* while loading; share in 0..1; may be NULL */
@@ -113,6 +129,7 @@ typedef struct skv_engine_stats {
     skv_prefill prefill; /* what AUTO became */
     bool swiftkv;        /* it runs SwiftKV weights */
     bool has_teacher;    /* its sequences may run as the teacher */
+    skv_pruning pruning;
     bool kv_prediction;  /* it has an auxiliary model, which is in the figures above */
     const char *cpu;     /* the level of kernels in use */
 } skv_engine_stats;

@@ -61,6 +61,12 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(resolve_prefill(o, c, err));
+    const bool prunes = o->pruning.kind != SKV_PRUNE_NONE;
+    SKV_REQUIRE(!prunes || (o->prefill == SKV_PREFILL_FULL && !o->no_skip), err, SKV_UNSUPPORTED,
+                "prune: goes with --prefill full of an ordinary model, not with %s",
+                skv_prefill_name(o->prefill));
+    SKV_REQUIRE(!prunes || (o->pruning.keep > 0 && o->pruning.keep <= 1), err, SKV_RANGE,
+                "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
@@ -223,6 +229,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
     SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, &load, err));
+    if (e->options.pruning.kind != SKV_PRUNE_NONE) SKV_TRY(skv_engine_prune_init(e, err));
     if (!e->kvpred.on) return SKV_OK;
     return skv_engine_kvpred_load(e, &load, kv_type(e->options.kv), err);
 }
@@ -276,6 +283,7 @@ void skv_engine_close(skv_engine *e)
 {
     if (!e) return;
     skv_engine_kvpred_release(e);
+    skv_engine_prune_release(e);
     skv_model_release(&e->model);
     skv_kv_pool_free(e->pool);
     if (e->be) {
@@ -319,6 +327,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .prefill = e->options.prefill,
                               .swiftkv = e->runs_swiftkv,
                               .has_teacher = e->has_teacher,
+                              .pruning = e->options.pruning,
                               .cpu = e->be->level};
     add_auxiliary(&e->kvpred, out);
 }

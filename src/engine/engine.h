@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "engine/engine_kvpred.h"
+#include "engine/engine_prune.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
 #include "model/forward.h"
@@ -23,6 +24,7 @@ struct skv_engine {
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
+    skv_engine_prune prune; /* of options.pruning */
     skv_kv_pool *pool; /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
@@ -43,6 +45,11 @@ struct skv_sequence {
     skv_kv_cache cache; /* cache.n_rows: rows kept */
     skv_kv_cache read;  /* the auxiliary's, of the tokens it has read; without pages otherwise */
     size_t read_mark;   /* rows of `read` before a step */
+    /* With pruning: tokens [n_run, n_seen) wait, and token t < n_run, or the first one behind it
+     * that is kept, is row row_of[t]. */
+    size_t n_run;
+    uint32_t *row_of; /* owned, [max_tokens], mapped; NULL without pruning */
+    size_t seen_mark, run_mark, rows_mark; /* before a step */
 };
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */

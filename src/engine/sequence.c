@@ -44,6 +44,10 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     skv_status status =
         s->ids ? skv_kv_cache_init(&s->cache, engine->pool, &s->plan->layout, context, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
+    if (status == SKV_OK && engine->options.pruning.kind != SKV_PRUNE_NONE) {
+        s->row_of = skv_map_zero(max_tokens * sizeof *s->row_of);
+        if (!s->row_of) status = skv_fail(err, SKV_MEMORY, "sequence: no memory");
+    }
     if (status == SKV_OK && s->predicts) {
         const skv_engine_kvpred *k = &engine->kvpred;
         status = skv_kv_cache_init(&s->read, k->pool, &k->plan.layout, context, err);
@@ -62,6 +66,7 @@ void skv_sequence_free(skv_sequence *s)
     skv_kv_cache_release(&s->cache);
     skv_kv_cache_release(&s->read);
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
+    if (s->row_of) skv_unmap(s->row_of, s->max_tokens * sizeof *s->row_of);
     skv_free(s);
 }
 
@@ -78,6 +83,10 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
 void skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     if (n >= s->n_seen) return;
+    if (s->row_of) {
+        skv_engine_prune_truncate(s, n);
+        return;
+    }
     skv_kv_cache_truncate(&s->cache, n);
     if (s->predicts) skv_kv_cache_truncate(&s->read, n);
     s->n_seen = n;
@@ -92,7 +101,13 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
                 "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
                 from->n_seen, s->max_tokens);
-    skv_kv_cache_share(&s->cache, &from->cache, n);
+    size_t n_rows = n;
+    if (s->row_of) {
+        s->n_run = skv_min_size(n, from->n_run);
+        memcpy(s->row_of, from->row_of, s->n_run * sizeof *s->row_of);
+        n_rows = n < from->n_run ? from->row_of[n] : from->cache.n_rows;
+    }
+    skv_kv_cache_share(&s->cache, &from->cache, n_rows);
     if (s->predicts) {
         skv_kv_cache_share(&s->read, &from->read, skv_min_size(n, from->read.n_rows));
     }
@@ -260,6 +275,9 @@ skv_status skv_engine_forward(skv_engine *e, const skv_span *spans, size_t n_spa
                               skv_error *err)
 {
     SKV_TRY(check_spans(e, spans, n_spans, err));
+    if (e->options.pruning.kind != SKV_PRUNE_NONE) {
+        return skv_engine_prune_step(e, spans, n_spans, on_logits, user, err);
+    }
     SKV_TRY(grow_caches(e, spans, n_spans, err));
     step_sinks sinks = {.engine = e, .on_logits = on_logits, .on_hidden = on_hidden, .user = user};
     skv_status status = run_passes(e, spans, n_spans, &sinks, err);

@@ -307,6 +307,7 @@ static void attend(const pass *p, size_t i, size_t ld_q)
                       .rows = alive_rows(p),
                       .norm = norm_of(p, plan->swiftkv ? layer->q_norm_swiftkv : layer->q_norm),
                   });
+    if (p->f->on_query) p->f->on_query(p->f->query_user, i, p->ws->qkv, ld_q, p->n_alive);
     size_t item = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->f->spans[s];
@@ -465,7 +466,7 @@ static void report_hidden(const pass *p, size_t i)
 skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
     pass p = {.f = f, .m = f->model, .c = f->model->config, .be = f->model->be, .ws = f->ws};
-    size_t L = p.c->n_layers;
+    size_t L = f->end_layer ? f->end_layer : p.c->n_layers;
     SKV_TRY(start_rows(&p, err));
     describe_items(&p, false);
     for (size_t i = 0; i < L && p.n_alive > 0; i++) {
@@ -476,6 +477,7 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         }
         run_layer(&p, i);
     }
+    if (f->end_layer) return SKV_OK;
     report_hidden(&p, L);
     keep_for_output(&p);
     if (p.n_alive > 0) report_rows(&p);

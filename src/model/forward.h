@@ -65,6 +65,10 @@ typedef void skv_hidden_sink(void *user, size_t i_layer, const float *x, size_t 
 typedef void skv_kv_sink(void *user, size_t i_layer, const float *k, const float *v, size_t ld,
                          size_t n_rows);
 
+/* Gets the queries of layer i_layer as they go into attention: q [n_rows, ld] of the rows that are
+ * left; valid during the call. */
+typedef void skv_query_sink(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows);
+
 typedef struct skv_forward {
     const skv_model *model;
     const skv_plan *plan;
@@ -76,6 +80,9 @@ typedef struct skv_forward {
     void *user;
     skv_kv_sink *on_kv; /* of layers that make their own; may be NULL */
     void *kv_user;
+    skv_query_sink *on_query; /* may be NULL */
+    void *query_user;
+    size_t end_layer; /* the rows stop before it, and no output is made; 0: none */
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */
 } skv_forward;
 

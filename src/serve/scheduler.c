@@ -269,6 +269,8 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     SKV_REQUIRE(!engine->kvpred.on, err, SKV_UNSUPPORTED,
                 "serve: --prefill kvpred: known prompts have no cache of the auxiliary model; "
                 "--prefill full serves the base alone");
+    SKV_REQUIRE(engine->options.pruning.kind == SKV_PRUNE_NONE, err, SKV_UNSUPPORTED,
+                "serve: --prune: known prompts have all their tokens");
     skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
     s->engine = engine;

@@ -392,33 +392,46 @@ static void clear_readers(net_predict *p)
     p->consistency = 0;
 }
 
-skv_status net_predict_run(skv_net *net, const skv_train_batch *batch, const skv_net_scale *scale,
+/* The base as it is, to be measured, and with what is predicted. */
+static skv_status run_base(net_predict *predict, const net_pass *own, const skv_net_scale *scale,
                            bool backward, skv_net_sums *sums, skv_error *err)
 {
-    net_predict *predict = net->predict;
     skv_net *base = predict->base;
-    predict->batch = batch;
-    predict->tokens = scale->tokens;
-    net_begin(net, batch);
-    net_begin(base, batch);
-    clear_readers(predict);
-    const net_pass own = {.net = net, .batch = batch, .keep = true};
-    SKV_TRY(net_embed(&own, net_boundary(&own, 0), err));
-    net_forward(&own, 0, net->config->n_layers);
-    finish_forward(&own);
-    const net_pass measure = {.net = base, .batch = batch, .predict = predict, .measures = true};
+    const net_pass measure = {
+        .net = base, .batch = own->batch, .predict = predict, .measures = true};
     SKV_TRY(net_embed(&measure, net_boundary(&measure, 0), err));
     net_forward(&measure, 0, base->config->n_layers);
-    predict_all(predict, &own);
-    const net_pass foreign = {.net = base, .batch = batch, .keep = true, .predict = predict};
+    predict_all(predict, own);
+    const net_pass foreign = {.net = base, .batch = own->batch, .keep = true, .predict = predict};
     SKV_TRY(net_embed(&foreign, net_boundary(&foreign, 0), err));
     net_forward(&foreign, 0, base->config->n_layers);
     finish_forward(&foreign);
     weigh_loss(&foreign, scale, predict->of.base_loss, backward, sums);
     if (backward) net_backward(&foreign, scale);
+    return SKV_OK;
+}
+
+skv_status net_predict_run(skv_net *net, const skv_train_batch *batch, const skv_net_scale *scale,
+                           bool backward, skv_net_sums *sums, skv_error *err)
+{
+    net_predict *predict = net->predict;
+    predict->batch = batch;
+    predict->tokens = scale->tokens;
+    net_begin(net, batch);
+    net_begin(predict->base, batch);
+    clear_readers(predict);
+    const net_pass own = {.net = net, .batch = batch, .keep = true};
+    SKV_TRY(net_embed(&own, net_boundary(&own, 0), err));
+    net_forward(&own, 0, net->config->n_layers);
+    finish_forward(&own);
+    *sums = (skv_net_sums){.n_loss = 0};
+    if (predict->of.base_loss > 0 || predict->of.consistency_loss > 0) {
+        SKV_TRY(run_base(predict, &own, scale, backward, sums, err));
+    }
     skv_net_sums auxiliary;
     weigh_loss(&own, scale, predict->of.auxiliary_loss, backward, &auxiliary);
     if (backward) net_backward(&own, scale);
+    sums->n_loss = auxiliary.n_loss;
     sums->auxiliary = auxiliary.loss;
     sums->consistency = predict->consistency;
     return SKV_OK;

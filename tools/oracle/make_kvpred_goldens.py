@@ -259,6 +259,30 @@ def make_training(folder, name, config, base, auxiliary, maps, layers, ablation)
     save_file(named, folder / "train.safetensors", metadata={"format": "pt"})
 
 
+def read_all(folder):
+    found = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def pruned_tokens(models, name, keep):
+    """Tokens of a fixed prompt that static pruning keeps: the last one's attention in the first
+    quarter of the layers, summed over heads and layers."""
+    config = json.loads((models / name / "config.json").read_text())
+    model = plain_kvpred.Block(config, wide(read_all(models / name)))
+    ids = [(i * 37 + 5) % 90 for i in range(60)]
+    x, rows, score = model.embed(ids), list(range(len(ids))), torch.zeros(len(ids), dtype=F64)
+    for i in range(max(1, (model.n_layers + 2) // 4)):
+        q, k, v = model.project(i, x)
+        a, b = (model.rotated(model.normed(i, w, y), rows) for w, y in (("q", q), ("k", k)))
+        b = b.repeat_interleave(a.shape[0] // b.shape[0], 0)
+        score += (a[:, -1:] @ b.transpose(1, 2) / model.head_dim**0.5).softmax(-1).sum((0, 1))
+        x = model.finish(i, x, model.attend(i, q, rows, k, v))
+    n = int(keep * (len(ids) - 1) + 0.5)
+    return sorted(score[:-1].topk(n).indices.tolist())
+
+
 def make(root, models, name, spec):
     base_name, embedded, auxiliary_config, layers, ablation = spec
     folder, from_folder = root / name, models / base_name
@@ -297,6 +321,9 @@ def main():
     models = here / "tests/data/models"
     for name, spec in specs(models).items():
         make(options.out, models, name, spec)
+    kept = [{"model": m, "keep": k, "kept": pruned_tokens(models, m, k)}
+            for m in ("qwen3-v5", "llama3-v5") for k in (0.5, 0.25)]
+    golden_cases.write_json(options.out / "pruned.json", {"cases": kept})
 
 
 if __name__ == "__main__":
