@@ -186,10 +186,28 @@ static int predicted_work(const bench_variant *v, const bench_load *load, const 
 
 /* A prompt without its pruned tokens, and a quarter of the layers over all of it where it takes
  * that to choose them. */
+/* The share of a prompt that the layers of LazyLLM run, and of pairs of its tokens. */
+static void add_shares_of(const bench_variant *v, double *rows, double *pairs)
+{
+    const size_t n = v->model.info.layers;
+    for (size_t i = 0; i < n; i++) {
+        const double share = skv_pruning_share(&v->limits.pruning, i, n);
+        *rows += share / (double)n;
+        *pairs += share * share / (double)n;
+    }
+}
+
 static int pruned_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
                        bench_work *out)
 {
     const skv_pruning pruning = v->limits.pruning;
+    if (pruning.kind == SKV_PRUNE_LAZY) {
+        double rows = 0, pairs = 0;
+        add_shares_of(v, &rows, &pairs);
+        const double each = rows * projections(all) + pairs * all->attention;
+        out->done = (double)load->batch * ((double)load->prompt * each + all->vocabulary);
+        return CLI_DONE;
+    }
     bench_variant plain = *v;
     bench_load shorter = *load;
     bench_work rest = {0};

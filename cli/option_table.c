@@ -321,9 +321,9 @@ static const cli_option rows[] = {
     {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher|kvpred", RUNS, CLI_OPTION_PREFILL,
      FIELD(prefill),
      .help = "how prompts are read; auto: swiftkv or kvpred where the model has it"},
-    {"--prune", "none|random:P|static:P", RUNS, CLI_OPTION_PRUNING, FIELD(pruning),
-     .help = "prompts are read without some tokens, a share P of them stays: random ones, or those "
-             "that a quarter of the layers attends to (none)"},
+    {"--prune", "none|random:P|static:P|lazy:P,E", RUNS, CLI_OPTION_PRUNING, FIELD(pruning),
+     .help = "prompts are read without some tokens, a share P of them stays: random ones, those that "
+             "a quarter of the layers attends to, or fewer by layer, from P to E (none)"},
     {"--ctx", "N", RUNS, CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,
      .help = "tokens that a sequence may have"},
     {"--cpu", "best|ref|avx2|avx512|neon", RUNS | ON(TRANSFORM), CLI_OPTION_CHOICE, FIELD(cpu),

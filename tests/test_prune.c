@@ -88,8 +88,8 @@ static void test_names(void **state)
     skv_pruning p;
     assert_true(skv_pruning_parse("random:0.25", &p) && p.kind == SKV_PRUNE_RANDOM);
     assert_true(p.keep == 0.25 && skv_pruning_parse("static:1", &p));
-    const char *const bad[] = {"random",     "random:",  "random:0",
-                               "static:1.5", "static:x", "other:1"};
+    const char *const bad[] = {"random",  "random:",  "random:0",     "static:1.5", "static:x",
+                               "other:1", "lazy:0.5", "lazy:0.5,0.6", "lazy:0.5,",  "lazy:,0.5"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(skv_pruning_parse(bad[i], &p));
 }
@@ -149,7 +149,7 @@ static void test_kept_as_torch(void **state)
         options.context = 96;
         options.step_tokens = 16;
         options.pruning =
-            (skv_pruning){SKV_PRUNE_STATIC, json_number_value(json_object_get(c, "keep"))};
+            (skv_pruning){SKV_PRUNE_STATIC, json_number_value(json_object_get(c, "keep")), 1};
         (void)snprintf(path, sizeof path, "%s/models/%s", SKV_TEST_DATA,
                        json_string_value(json_object_get(c, "model")));
         assert_int_equal(skv_engine_open(path, &options, &engine, NULL), SKV_OK);
@@ -165,6 +165,78 @@ static void test_kept_as_torch(void **state)
         skv_engine_close(engine);
     }
     json_decref(root);
+}
+
+/* Table 5 of arXiv:2410.08391: FLOPs of the whole against the share that is left of them. */
+static void test_lazy_schedule(void **state)
+{
+    (void)state;
+    static const struct {
+        double keep, end, reduction;
+    } rows[] = {{0.75, 0.75, 1.21}, {0.75, 0.50, 1.38}, {0.75, 0.25, 1.60}, {0.75, 0.10, 1.77},
+                {0.75, 0.05, 1.83}, {0.75, 0.01, 1.89}, {0.50, 0.50, 1.54}, {0.50, 0.25, 1.82},
+                {0.50, 0.10, 2.04}, {0.50, 0.05, 2.13}, {0.50, 0.01, 2.20}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double sum = 0;
+        for (size_t l = 0; l < 1000; l++) sum += skv_lazy_share(l, 1000, rows[i].keep, rows[i].end);
+        assert_true(fabs(1000 / sum - rows[i].reduction) < 0.006);
+        sum = 0;
+        for (size_t l = 0; l < 28; l++) sum += skv_lazy_share(l, 28, rows[i].keep, rows[i].end);
+        assert_true(fabs(28 / sum - rows[i].reduction) < 0.05);
+    }
+}
+
+/* With all kept nothing changes; with less, the layers have the rows that the schedule says, the
+ * answer goes on, and what was forgotten is read again. */
+static void test_lazy(void **state)
+{
+    (void)state;
+    int32_t ids[N];
+    float whole[VOCAB_MAX], got[VOCAB_MAX], again[VOCAB_MAX];
+    make_ids(ids);
+    skv_engine *plain = open_with("none", 96), *all = open_with("lazy:1,1", 96);
+    skv_engine *some = open_with("lazy:0.5,0.1", 96);
+    size_t vocab = skv_engine_vocab(plain), L = plain->config->n_layers;
+    skv_sequence *s = new_sequence(plain), *a = new_sequence(all), *b = new_sequence(some);
+    read_prompt(plain, s, ids, N, whole);
+    read_prompt(all, a, ids, N, got);
+    assert_close(got, whole, vocab);
+    read_prompt(some, b, ids, N, got);
+    for (size_t i = 0; i < L; i++) {
+        size_t n = (size_t)(skv_lazy_share(i, L, 0.5, 0.1) * (N - 1) + 0.5);
+        assert_int_equal(b->slot_rows[i], n + 1);
+        assert_int_equal(a->slot_rows[i], N);
+    }
+    for (int i = 0; i < 5; i++) {
+        read_prompt(plain, s, ids + i, 1, whole);
+        read_prompt(all, a, ids + i, 1, again);
+        assert_close(again, whole, vocab);
+        read_prompt(some, b, ids + i, 1, again);
+        for (size_t j = 0; j < vocab; j++) assert_true(isfinite(again[j]));
+    }
+    skv_sequence_truncate(b, N - 1);
+    assert_true(b->n_run == 0 && b->n_seen == N - 1 && b->cache.n_rows == 0);
+    read_prompt(some, b, ids + N - 1, 1, again);
+    assert_close(again, got, vocab);
+    skv_sequence *shared = new_sequence(some);
+    assert_int_equal(skv_sequence_share(shared, b, N, NULL), SKV_OK);
+    skv_span more[] = {{shared, ids, 7, SKV_WANT_ALL}, {b, ids, 7, SKV_WANT_ALL}};
+    assert_int_equal(skv_step(some, more, 2, NULL, NULL, NULL), SKV_OK);
+    assert_memory_equal(shared->slot_rows, b->slot_rows, L * sizeof(size_t));
+    skv_sequence_free(shared);
+    skv_sequence_free(s);
+    skv_sequence_free(a);
+    skv_sequence_free(b);
+    skv_engine_close(plain);
+    skv_engine_close(all);
+    skv_engine_close(some);
+    some = open_with("lazy:0.5,0.1", 16);
+    b = new_sequence(some);
+    skv_error err;
+    assert_int_equal(skv_prompt(some, b, ids, N, got, NULL, NULL, &err), SKV_RANGE);
+    assert_non_null(strstr(err.text, "--chunk"));
+    skv_sequence_free(b);
+    skv_engine_close(some);
 }
 
 /* Chunks, a shared beginning and one that was cut back: the same tokens stay. */
@@ -234,7 +306,7 @@ static void test_refusals(void **state)
     skv_engine_options options = skv_engine_options_default();
     skv_engine *engine = NULL;
     skv_error err;
-    options.pruning = (skv_pruning){SKV_PRUNE_RANDOM, 0.5};
+    options.pruning = (skv_pruning){SKV_PRUNE_RANDOM, 0.5, 0.5};
     assert_int_equal(
         skv_engine_open(SKV_TEST_DATA "/models/llama-swiftkv-g2", &options, &engine, &err),
         SKV_UNSUPPORTED);
@@ -254,7 +326,7 @@ static bool open_and_read(void *arg)
     (void)arg;
     options.threads = 1;
     options.context = 64;
-    options.pruning = (skv_pruning){SKV_PRUNE_STATIC, 0.5};
+    options.pruning = (skv_pruning){SKV_PRUNE_STATIC, 0.5, 0.5};
     if (skv_engine_open(MODEL, &options, &engine, NULL) != SKV_OK) return false;
     bool ok = skv_sequence_create(engine, 0, &s, NULL) == SKV_OK;
     if (ok) {
@@ -282,6 +354,8 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_kept_tokens_alone),
         cmocka_unit_test(test_kept_as_torch),
+        cmocka_unit_test(test_lazy_schedule),
+        cmocka_unit_test(test_lazy),
         cmocka_unit_test(test_whatever_the_steps),
         cmocka_unit_test(test_scores_are_probabilities),
         cmocka_unit_test(test_refusals),

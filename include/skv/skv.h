@@ -63,16 +63,20 @@ SKV_API bool skv_prefill_parse(const char *name, skv_prefill *value);
 typedef enum skv_prune {
     SKV_PRUNE_NONE,
     SKV_PRUNE_RANDOM, /* a random share of the tokens stays */
-    SKV_PRUNE_STATIC  /* those that a quarter of the layers attends to most */
+    SKV_PRUNE_STATIC, /* those that a quarter of the layers attends to most */
+    SKV_PRUNE_LAZY    /* fewer from layer to layer: LazyLLM (arXiv:2407.14057) */
 } skv_prune;
 
 typedef struct skv_pruning {
     skv_prune kind;
     double keep; /* share of the tokens that stay, in (0, 1] */
+    double end;  /* LAZY: share at the end, in (0, keep] */
 } skv_pruning;
 
-/** "random:0.5", "static:0.25", "none"; false for anything else. */
+/** "random:0.5", "static:0.25", "lazy:0.75,0.10", "none"; false for anything else. */
 SKV_API bool skv_pruning_parse(const char *text, skv_pruning *out);
+/** Share of a prompt's tokens that layer i of n runs. */
+SKV_API double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n);
 
 typedef struct skv_engine_options {
     size_t threads; /* 0: one for each processor */
@@ -130,8 +134,8 @@ typedef struct skv_engine_stats {
     bool swiftkv;        /* it runs SwiftKV weights */
     bool has_teacher;    /* its sequences may run as the teacher */
     skv_pruning pruning;
-    bool kv_prediction;  /* it has an auxiliary model, which is in the figures above */
-    const char *cpu;     /* the level of kernels in use */
+    bool kv_prediction; /* it has an auxiliary model, which is in the figures above */
+    const char *cpu;    /* the level of kernels in use */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);

@@ -67,6 +67,15 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
                 skv_prefill_name(o->prefill));
     SKV_REQUIRE(!prunes || (o->pruning.keep > 0 && o->pruning.keep <= 1), err, SKV_RANGE,
                 "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
+    const bool lazy = o->pruning.kind == SKV_PRUNE_LAZY;
+    SKV_REQUIRE(!lazy || (o->pruning.end > 0 && o->pruning.end <= o->pruning.keep), err, SKV_RANGE,
+                "prune: a share of %g at the end, expected above 0 and at most %g", o->pruning.end,
+                o->pruning.keep);
+    for (size_t i = 0; lazy && i < c->n_layers; i++) {
+        SKV_REQUIRE(c->layers[i].window == 0, err, SKV_UNSUPPORTED,
+                    "prune: lazy: layer %zu sees a window of %zu tokens, of which some are gone", i,
+                    c->layers[i].window);
+    }
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }

@@ -25,7 +25,7 @@ struct skv_engine {
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
     skv_engine_prune prune; /* of options.pruning */
-    skv_kv_pool *pool; /* owned */
+    skv_kv_pool *pool;      /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
@@ -48,7 +48,8 @@ struct skv_sequence {
     /* With pruning: tokens [n_run, n_seen) wait, and token t < n_run, or the first one behind it
      * that is kept, is row row_of[t]. */
     size_t n_run;
-    uint32_t *row_of; /* owned, [max_tokens], mapped; NULL without pruning */
+    uint32_t *row_of;  /* owned, [max_tokens], mapped; NULL without pruning */
+    size_t *slot_rows; /* owned, [n_slots]: LAZY: rows of each slot, which then differ; or NULL */
     size_t seen_mark, run_mark, rows_mark; /* before a step */
 };
 

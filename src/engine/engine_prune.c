@@ -32,9 +32,27 @@ void skv_engine_prune_release(skv_engine *e)
     *p = (skv_engine_prune){0};
 }
 
+/* All tokens wait again: which rows of a slot are whose is not known. */
+static void start_over(skv_sequence *s)
+{
+    skv_kv_cache_truncate(&s->cache, 0);
+    memset(s->slot_rows, 0, s->plan->layout.n_slots * sizeof *s->slot_rows);
+    s->n_run = 0;
+}
+
+size_t skv_engine_prune_share(skv_sequence *s, const skv_sequence *from, size_t n)
+{
+    s->n_run = n < from->n_run ? 0 : from->n_run;
+    if (s->n_run == 0) return 0;
+    memcpy(s->slot_rows, from->slot_rows, s->plan->layout.n_slots * sizeof *s->slot_rows);
+    return from->cache.n_rows;
+}
+
 void skv_engine_prune_truncate(skv_sequence *s, size_t n)
 {
-    if (n < s->n_run) {
+    if (n < s->n_run && s->slot_rows) {
+        start_over(s);
+    } else if (n < s->n_run) {
         skv_kv_cache_truncate(&s->cache, s->row_of[n]);
         s->n_run = n;
     }
@@ -52,6 +70,7 @@ typedef struct prune_pass {
     void *user;
     size_t row0;      /* the wanted row that is told next, in the span */
     size_t end_layer; /* of a probe; 0: all layers run */
+    skv_lazy *lazy;   /* LAZY: rows are dropped between layers */
 } prune_pass;
 
 static void pass_row(void *user, size_t i_span, size_t i_row, const float *row)
@@ -74,6 +93,7 @@ static skv_status run(prune_pass *p, const int32_t *ids, size_t n, skv_rows_want
 {
     skv_engine *e = p->e;
     size_t n_past = p->s->cache.n_rows;
+    const skv_row_drop drop = {p->s->slot_rows, skv_lazy_choose, p->lazy};
     SKV_TRY(skv_kv_cache_grow(&p->s->cache, n_past + n, err));
     const bool hidden =
         p->span->want == SKV_WANT_LAST_HIDDEN || p->span->want == SKV_WANT_ALL_HIDDEN;
@@ -92,8 +112,11 @@ static skv_status run(prune_pass *p, const int32_t *ids, size_t n, skv_rows_want
                            .n_spans = 1,
                            .on_row = pass_row,
                            .user = p,
-                           .on_query = probe ? skv_prune_look : NULL,
-                           .query_user = probe,
+                           .on_query = p->lazy ? skv_lazy_look
+                                       : probe ? skv_prune_look
+                                               : NULL,
+                           .query_user = p->lazy ? (void *)p->lazy : (void *)probe,
+                           .drop = p->lazy ? &drop : NULL,
                            .end_layer = p->end_layer,
                            .cancelled = ask_cancelled};
     return skv_forward_run(&f, err);
@@ -109,6 +132,7 @@ static skv_status probe_tokens(prune_pass *p, size_t n, skv_error *err)
     skv_prune_probe probe = {.model = &e->model,
                              .plan = &e->plan,
                              .cache = &p->s->cache,
+                             .n_rows = row0 + n + 1,
                              .row0 = row0,
                              .n = n,
                              .scores = e->prune.scores,
@@ -171,6 +195,36 @@ static skv_status read_kept(prune_pass *p, size_t n, skv_error *err)
     return SKV_OK;
 }
 
+/* LazyLLM: the tokens that wait with the first wanted one in one step, from which rows drop out;
+ * then the other wanted ones. Positions stay true, and every slot has rows of its own. */
+static skv_status run_lazily(prune_pass *p, size_t n_waiting, skv_error *err)
+{
+    skv_engine *e = p->e;
+    skv_sequence *s = p->s;
+    size_t most = e->options.step_tokens;
+    SKV_REQUIRE(n_waiting + 1 <= most, err, SKV_RANGE,
+                "prune: lazy: a prompt of %zu tokens, and a step has at most %zu (--chunk)",
+                n_waiting + 1, most);
+    skv_lazy lazy = {.probe = {.model = &e->model,
+                               .plan = &e->plan,
+                               .cache = &s->cache,
+                               .scores = e->prune.scores,
+                               .weights = e->prune.weights,
+                               .page = e->prune.page},
+                     .slot_rows = s->slot_rows,
+                     .keep = e->options.pruning.keep,
+                     .end = e->options.pruning.end,
+                     .n_all = n_waiting,
+                     .n_left = n_waiting,
+                     .kept = e->prune.kept};
+    const int32_t *ids = s->ids + s->n_run;
+    p->lazy = &lazy;
+    SKV_TRY(run(p, ids, n_waiting + 1, SKV_ROWS_LAST, NULL, err));
+    lazy.n_all = lazy.n_left = 0;
+    if (p->n_wanted == 1) return SKV_OK;
+    return run(p, ids + n_waiting + 1, p->n_wanted - 1, SKV_ROWS_ALL, NULL, err);
+}
+
 static size_t count_wanted(const skv_span *span)
 {
     if (span->want == SKV_WANT_NONE) return 0;
@@ -186,8 +240,12 @@ static skv_status run_span(prune_pass *p, skv_error *err)
     if (p->n_wanted == 0) return SKV_OK;
     p->row0 = p->span->n - p->n_wanted;
     size_t n_waiting = s->n_seen - s->n_run - p->n_wanted;
-    if (n_waiting > 0) SKV_TRY(choose(p, n_waiting, err));
-    SKV_TRY(read_kept(p, list_ids(p, n_waiting), err));
+    if (s->slot_rows) {
+        SKV_TRY(run_lazily(p, n_waiting, err));
+    } else {
+        if (n_waiting > 0) SKV_TRY(choose(p, n_waiting, err));
+        SKV_TRY(read_kept(p, list_ids(p, n_waiting), err));
+    }
     s->n_run = s->n_seen;
     return SKV_OK;
 }
@@ -214,9 +272,24 @@ skv_status skv_engine_prune_step(skv_engine *e, const skv_span *spans, size_t n_
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
     for (size_t i = 0; i < n_spans && status != SKV_OK; i++) {
         skv_sequence *s = spans[i].sequence;
-        skv_kv_cache_truncate(&s->cache, s->rows_mark);
         s->n_seen = s->seen_mark;
+        if (s->slot_rows) { /* its slots may have got rows of some layers */
+            start_over(s);
+            continue;
+        }
+        skv_kv_cache_truncate(&s->cache, s->rows_mark);
         s->n_run = s->run_mark;
     }
     return status;
+}
+
+double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n)
+{
+    switch (pruning->kind) {
+    case SKV_PRUNE_RANDOM: return pruning->keep;
+    case SKV_PRUNE_STATIC: return (i < skv_prune_probe_layers(n) ? 1 : 0) + pruning->keep;
+    case SKV_PRUNE_LAZY: return skv_lazy_share(i, n, pruning->keep, pruning->end);
+    case SKV_PRUNE_NONE: break;
+    }
+    return 1;
 }

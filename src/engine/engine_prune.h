@@ -23,6 +23,9 @@ void skv_engine_prune_release(skv_engine *engine);
 SKV_MUST_CHECK skv_status skv_engine_prune_step(skv_engine *engine, const skv_span *spans,
                                                 size_t n_spans, skv_logits_fn *on_logits,
                                                 void *user, skv_error *err);
+/** LAZY: an empty sequence becomes the first n tokens of another as far as slots can be shared;
+ * returns how many rows of the cache are. */
+size_t skv_engine_prune_share(skv_sequence *sequence, const skv_sequence *from, size_t n);
 /** Forgets the tokens from n on. */
 void skv_engine_prune_truncate(skv_sequence *sequence, size_t n);
 

@@ -66,7 +66,8 @@ bool skv_pruning_parse(const char *text, skv_pruning *out)
     static const struct {
         const char *prefix;
         skv_prune kind;
-    } kinds[] = {{"random:", SKV_PRUNE_RANDOM}, {"static:", SKV_PRUNE_STATIC}};
+    } kinds[] = {
+        {"random:", SKV_PRUNE_RANDOM}, {"static:", SKV_PRUNE_STATIC}, {"lazy:", SKV_PRUNE_LAZY}};
     *out = (skv_pruning){.kind = SKV_PRUNE_NONE, .keep = 1};
     if (strcmp(text, "none") == 0) return true;
     for (size_t i = 0; i < COUNT(kinds); i++) {
@@ -74,8 +75,14 @@ bool skv_pruning_parse(const char *text, skv_pruning *out)
         if (strncmp(text, kinds[i].prefix, n) != 0) continue;
         char *end;
         const double keep = strtod(text + n, &end);
-        if (end == text + n || *end != 0 || !(keep > 0 && keep <= 1)) return false;
-        *out = (skv_pruning){kinds[i].kind, keep};
+        double last = keep;
+        if (kinds[i].kind == SKV_PRUNE_LAZY) {
+            if (end == text + n || *end != ',') return false;
+            text = end + 1 - n;
+            last = strtod(end + 1, &end);
+        }
+        if (end == text + n || *end != 0 || !(keep <= 1 && last > 0 && last <= keep)) return false;
+        *out = (skv_pruning){kinds[i].kind, keep, last};
         return true;
     }
     return false;

@@ -46,7 +46,11 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
     if (status == SKV_OK && engine->options.pruning.kind != SKV_PRUNE_NONE) {
         s->row_of = skv_map_zero(max_tokens * sizeof *s->row_of);
-        if (!s->row_of) status = skv_fail(err, SKV_MEMORY, "sequence: no memory");
+        const bool lazy = engine->options.pruning.kind == SKV_PRUNE_LAZY;
+        if (lazy) s->slot_rows = skv_alloc_zero(s->plan->layout.n_slots, sizeof *s->slot_rows);
+        if (!s->row_of || (lazy && !s->slot_rows)) {
+            status = skv_fail(err, SKV_MEMORY, "sequence: no memory");
+        }
     }
     if (status == SKV_OK && s->predicts) {
         const skv_engine_kvpred *k = &engine->kvpred;
@@ -66,6 +70,7 @@ void skv_sequence_free(skv_sequence *s)
     skv_kv_cache_release(&s->cache);
     skv_kv_cache_release(&s->read);
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
+    skv_free(s->slot_rows);
     if (s->row_of) skv_unmap(s->row_of, s->max_tokens * sizeof *s->row_of);
     skv_free(s);
 }
@@ -106,6 +111,7 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
         s->n_run = skv_min_size(n, from->n_run);
         memcpy(s->row_of, from->row_of, s->n_run * sizeof *s->row_of);
         n_rows = n < from->n_run ? from->row_of[n] : from->cache.n_rows;
+        if (s->slot_rows) n_rows = skv_engine_prune_share(s, from, n);
     }
     skv_kv_cache_share(&s->cache, &from->cache, n_rows);
     if (s->predicts) {

@@ -16,7 +16,8 @@ typedef struct pass {
     size_t n_rows;  /* T */
     size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
     size_t n_items;
-    bool all_alive; /* alive is 0..T-1 */
+    bool all_alive;         /* alive is 0..T-1 */
+    skv_forward_span *span; /* where rows are dropped: what is left of the only span */
 } pass;
 
 static skv_norm norm_of(const pass *p, const float *weight)
@@ -363,6 +364,32 @@ static void run_layer(pass *p, size_t i)
     run_mlp(p, i);
 }
 
+/* ---- rows that leave between layers ---- */
+
+/* The places of the rows in a slot that has rows of its own. */
+static void place_rows(pass *p, size_t i)
+{
+    p->span->n_past = p->f->drop->slot_rows[p->f->plan->layers[i].slot];
+    for (size_t r = 0; r < p->n_rows; r++) p->ws->kv_rows[r] = p->span->n_past + r;
+    describe_items(p, false);
+}
+
+/* Behind layer i: its slot has the rows, and some of them do not go on. */
+static void drop_rows(pass *p, size_t i)
+{
+    const skv_row_drop *drop = p->f->drop;
+    drop->slot_rows[p->f->plan->layers[i].slot] += p->n_rows;
+    if (i + 1 == p->c->n_layers) return;
+    size_t n = drop->choose(drop->user, i + 1, p->n_rows, p->ws->gathered);
+    if (n == p->n_rows) return;
+    p->be->gather(p->be, p->ws->x, p->c->hidden, p->ws->gathered, n);
+    for (size_t r = 0; r < 2; r++) {
+        p->be->gather(p->be, p->ws->cos[r], p->m->ropes[r].n, p->ws->gathered, n);
+        p->be->gather(p->be, p->ws->sin[r], p->m->ropes[r].n, p->ws->gathered, n);
+    }
+    p->n_rows = p->n_alive = p->span->n = n;
+}
+
 /* ---- the end: logits and hidden states ---- */
 
 /* Of the rows that came through the layers only those that are wanted. */
@@ -467,6 +494,12 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
     pass p = {.f = f, .m = f->model, .c = f->model->config, .be = f->model->be, .ws = f->ws};
     size_t L = f->end_layer ? f->end_layer : p.c->n_layers;
+    skv_forward own = *f; /* whose span shrinks */
+    skv_forward_span span = f->spans[0];
+    if (f->drop) {
+        own.spans = p.span = &span;
+        p.f = &own;
+    }
     SKV_TRY(start_rows(&p, err));
     describe_items(&p, false);
     for (size_t i = 0; i < L && p.n_alive > 0; i++) {
@@ -475,7 +508,9 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         if (f->plan->layers[i].swiftkv && i == f->plan->layers[i].kv_boundary) {
             make_swiftkv_kv(&p);
         }
+        if (f->drop) place_rows(&p, i);
         run_layer(&p, i);
+        if (f->drop) drop_rows(&p, i);
     }
     if (f->end_layer) return SKV_OK;
     report_hidden(&p, L);

@@ -69,6 +69,15 @@ typedef void skv_kv_sink(void *user, size_t i_layer, const float *k, const float
  * left; valid during the call. */
 typedef void skv_query_sink(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows);
 
+/* Rows that leave a step between two layers: of one span, whose slots then hold different rows. */
+typedef struct skv_row_drop {
+    size_t *slot_rows; /* [n_slots]: rows that each slot has; those of the step are added */
+    /* Which of the n rows that are left run layer i_layer, the last one among them: rows ascending,
+     * how many of them is returned; n: all, and nothing is written. */
+    size_t (*choose)(void *user, size_t i_layer, size_t n, uint32_t *rows);
+    void *user;
+} skv_row_drop;
+
 typedef struct skv_forward {
     const skv_model *model;
     const skv_plan *plan;
@@ -82,7 +91,8 @@ typedef struct skv_forward {
     void *kv_user;
     skv_query_sink *on_query; /* may be NULL */
     void *query_user;
-    size_t end_layer; /* the rows stop before it, and no output is made; 0: none */
+    const skv_row_drop *drop;      /* NULL: all rows stay */
+    size_t end_layer;              /* the rows stop before it, and no output is made; 0: none */
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */
 } skv_forward;
 

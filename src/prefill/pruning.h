@@ -27,14 +27,33 @@ size_t skv_prune_probe_layers(size_t n_layers);
 typedef struct skv_prune_probe {
     const skv_model *model;
     const skv_plan *plan;
-    const skv_kv_cache *cache; /* n_rows rows, the asking one last */
-    size_t row0, n;            /* rows [row0, row0 + n) have scores */
-    double *scores;            /* [n], added to */
-    double *weights;           /* [cache->n_rows], scratch */
-    void *page;                /* [page bytes], scratch */
+    const skv_kv_cache *cache;
+    size_t n_rows;   /* of the layer's slot, the asking one last */
+    size_t row0, n;  /* rows [row0, row0 + n) have scores */
+    double *scores;  /* [n], added to */
+    double *weights; /* [n_rows], scratch */
+    void *page;      /* [page bytes], scratch */
 } skv_prune_probe;
 
 /** A skv_query_sink; user: a skv_prune_probe. */
 void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows);
+
+/* ---- lazyllm.c ---- */
+
+/** Share of a prompt that layer i runs. */
+double skv_lazy_share(size_t i_layer, size_t n_layers, double keep, double end);
+
+/* A prompt on its way: its first n_left rows may be dropped, those behind are wanted. */
+typedef struct skv_lazy {
+    skv_prune_probe probe;
+    const size_t *slot_rows; /* [n_slots]: rows that each slot has before this step's */
+    double keep, end;
+    size_t n_all, n_left; /* rows that may be dropped: at first, and now */
+    bool *kept;           /* [n_all], scratch */
+} skv_lazy;
+
+/** A skv_query_sink, and the choice of a skv_row_drop; user: a skv_lazy. */
+void skv_lazy_look(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows);
+size_t skv_lazy_choose(void *user, size_t i_layer, size_t n, uint32_t *rows);
 
 #endif

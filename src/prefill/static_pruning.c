@@ -54,7 +54,7 @@ static void look_with_head(skv_prune_probe *p, size_t i_layer, const float *q, s
     const skv_layer_shape *shape = &c->layers[i_layer];
     const skv_kv_cache *cache = p->cache;
     const skv_kv_type type = skv_kv_pool_type(cache->pool);
-    size_t kv_head = head / (shape->n_heads / shape->n_kv_heads), n_rows = cache->n_rows;
+    size_t kv_head = head / (shape->n_heads / shape->n_kv_heads), n_rows = p->n_rows;
     void *const *pages =
         skv_kv_cache_slot(cache, p->plan->layers[i_layer].slot) + kv_head * cache->max_pages;
     float k[SKV_HEAD_DIM_MAX];
@@ -82,7 +82,7 @@ void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_
     skv_prune_probe *p = user;
     const skv_layer_shape *shape = &p->model->config->layers[i_layer];
     const float *last = q + (n_rows - 1) * ld;
-    size_t n = p->cache->n_rows;
+    size_t n = p->n_rows;
     size_t from = shape->window > 0 && n > shape->window ? n - shape->window : 0;
     for (size_t head = 0; head < shape->n_heads; head++) {
         look_with_head(p, i_layer, last + head * p->model->config->head_dim, head, from);
