@@ -322,8 +322,8 @@ static const cli_option rows[] = {
      FIELD(prefill),
      .help = "how prompts are read; auto: swiftkv or kvpred where the model has it"},
     {"--prune", "none|random:P|static:P|lazy:P,E", RUNS, CLI_OPTION_PRUNING, FIELD(pruning),
-     .help = "prompts are read without some tokens, a share P of them stays: random ones, those that "
-             "a quarter of the layers attends to, or fewer by layer, from P to E (none)"},
+     .help = "prompts are read without some tokens, a share P stays: random ones, those that a "
+             "quarter of the layers attends to, or fewer by layer, from P to E (none)"},
     {"--ctx", "N", RUNS, CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,
      .help = "tokens that a sequence may have"},
     {"--cpu", "best|ref|avx2|avx512|neon", RUNS | ON(TRANSFORM), CLI_OPTION_CHOICE, FIELD(cpu),

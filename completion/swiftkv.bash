@@ -53,7 +53,7 @@ _swiftkv() {
         --weights) values='f32 bf16 int8' ;;
         --kv) values='f32 bf16 fp8 int8' ;;
         --prefill) values='full swiftkv swiftkv-full teacher kvpred' ;;
-        --prune) values='none random:0.5 static:0.5' ;;
+        --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;

@@ -531,7 +531,7 @@ class KvPredictionTest(CliTest):
         self.assertEqual(self.json_of(*words, "--prefill", "kvpred", "--chunk", 7)["ids"], case["greedy"])
         base = self.json_of(*words, "--prefill", "full")
         self.assertGreater(out["kv_bytes"], base["kv_bytes"])
-        for how in ("random:0.5", "static:0.5"):
+        for how in ("random:0.5", "static:0.5", "lazy:0.75,0.1"):
             less = self.json_of(*words, "--prefill", "full", "--prune", how)
             self.assertLess(less["kv_bytes"], base["kv_bytes"] + 1)
             self.refuses(1, (*words, "--prune", how), "prune", "kvpred")

@@ -239,6 +239,49 @@ static void test_lazy(void **state)
     skv_engine_close(some);
 }
 
+/* Log-probabilities of plain torch after the prompt and after two more tokens. */
+static void test_lazy_as_torch(void **state)
+{
+    (void)state;
+    json_t *root = json_load_file(SKV_TEST_DATA "/kvpred/pruned.json", 0, NULL);
+    const json_t *cases = json_object_get(root, "lazy");
+    assert_true(json_array_size(cases) == 4);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i), *rows = json_object_get(c, "logprobs");
+        skv_engine_options options = skv_engine_options_default();
+        skv_engine *engine = NULL;
+        char path[512];
+        int32_t ids[N];
+        const int32_t more[] = {7, 11};
+        float logits[VOCAB_MAX];
+        make_ids(ids);
+        options.threads = 1;
+        options.weights = SKV_WEIGHTS_F32;
+        options.context = 96;
+        options.pruning =
+            (skv_pruning){SKV_PRUNE_LAZY, json_number_value(json_object_get(c, "keep")),
+                          json_number_value(json_object_get(c, "end"))};
+        (void)snprintf(path, sizeof path, SKV_TEST_DATA "/models/%s",
+                       json_string_value(json_object_get(c, "model")));
+        assert_int_equal(skv_engine_open(path, &options, &engine, NULL), SKV_OK);
+        skv_sequence *s = new_sequence(engine);
+        for (size_t r = 0; r < 3; r++) {
+            read_prompt(engine, s, r ? &more[r - 1] : ids, r ? 1 : N, logits);
+            const json_t *want = json_array_get(rows, r);
+            double sum = 0;
+            size_t vocab = skv_engine_vocab(engine);
+            for (size_t v = 0; v < vocab; v++) sum += exp((double)logits[v]);
+            for (size_t v = 0; v < vocab; v++) {
+                double logp = (double)logits[v] - log(sum);
+                assert_true(fabs(logp - json_number_value(json_array_get(want, v))) < 1e-3);
+            }
+        }
+        skv_sequence_free(s);
+        skv_engine_close(engine);
+    }
+    json_decref(root);
+}
+
 /* Chunks, a shared beginning and one that was cut back: the same tokens stay. */
 static void test_whatever_the_steps(void **state)
 {
@@ -356,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_kept_as_torch),
         cmocka_unit_test(test_lazy_schedule),
         cmocka_unit_test(test_lazy),
+        cmocka_unit_test(test_lazy_as_torch),
         cmocka_unit_test(test_whatever_the_steps),
         cmocka_unit_test(test_scores_are_probabilities),
         cmocka_unit_test(test_refusals),

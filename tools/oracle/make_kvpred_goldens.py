@@ -283,6 +283,50 @@ def pruned_tokens(models, name, keep):
     return sorted(score[:-1].topk(n).indices.tolist())
 
 
+def lazy(models, name, keep, end):
+    """Log-probabilities [3, top] after a prompt and two more tokens by LazyLLM: layer i runs a share
+    of the prompt, chosen by the last token's attention in layer i - 1, summed over heads."""
+    config = json.loads((models / name / "config.json").read_text())
+    model = plain_kvpred.Block(config, wide(read_all(models / name)))
+    ids = [(i * 37 + 5) % 90 for i in range(60)]
+    n, length, later = model.n_layers, len(ids), [7, 11]
+    rows, x, cache = list(range(length)), model.embed(ids), []
+    for i in range(n):
+        at = (i + 0.5) / n
+        share = 1 if at < 0.3 else end if at >= 0.9 else keep + (end - keep) * (at - 0.3) / 0.6
+        wanted = int(share * (length - 1) + 0.5)
+        if wanted < len(rows) - 1:
+            best = sorted(score[:-1].topk(wanted).indices.tolist()) + [len(rows) - 1]
+            rows, x = [rows[j] for j in best], x[best]
+        q, k, v = model.project(i, x)
+        cache.append((rows, k, v))
+        out, score = attend_rows(model, i, q, rows, rows, k, v)
+        x = model.finish(i, x, out)
+    logits = [model.logits(x)[-1]]
+    for step, token in enumerate(later):
+        x = model.embed([token])
+        for i in range(n):
+            q, k, v = model.project(i, x)
+            before, keys, values = cache[i]
+            cache[i] = (before + [length + step], torch.cat((keys, k)), torch.cat((values, v)))
+            out, _ = attend_rows(model, i, q, [length + step], *cache[i])
+            x = model.finish(i, x, out)
+        logits.append(model.logits(x)[-1])
+    return [[round(v, 9) for v in row.log_softmax(-1).tolist()] for row in logits]
+
+
+def attend_rows(model, i, q, q_rows, rows, k, v):
+    """(attention's output, the last query's probabilities summed over heads) over some tokens."""
+    q = model.rotated(model.normed(i, "q", q), q_rows)
+    k = model.rotated(model.normed(i, "k", k), rows)
+    v = plain_kvpred.heads(v, model.head_dim)
+    group = q.shape[0] // k.shape[0]
+    k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
+    hidden = torch.tensor(rows)[None, :] > torch.tensor(q_rows)[:, None]
+    p = (q @ k.transpose(1, 2) / model.head_dim**0.5).masked_fill(hidden, -torch.inf).softmax(-1)
+    return (p @ v).transpose(0, 1).flatten(1), p[:, -1].sum(0)
+
+
 def make(root, models, name, spec):
     base_name, embedded, auxiliary_config, layers, ablation = spec
     folder, from_folder = root / name, models / base_name
@@ -323,7 +367,10 @@ def main():
         make(options.out, models, name, spec)
     kept = [{"model": m, "keep": k, "kept": pruned_tokens(models, m, k)}
             for m in ("qwen3-v5", "llama3-v5") for k in (0.5, 0.25)]
-    golden_cases.write_json(options.out / "pruned.json", {"cases": kept})
+    lazily = [{"model": m, "keep": k, "end": e, "logprobs": lazy(models, m, k, e)}
+              for m in ("qwen3-v5", "llama3-v5") for k, e in ((0.75, 0.25), (0.5, 0.1))]
+    golden_cases.write_json(options.out / "pruned.json", {"cases": kept, "lazy": lazily},
+                            ("cases", "lazy"))
 
 
 if __name__ == "__main__":
