@@ -56,26 +56,32 @@ static skv_status resolve_prefill(skv_engine_options *o, const skv_config *c, sk
     return SKV_OK;
 }
 
+static skv_status check_pruning(const skv_engine_options *o, const skv_config *c, skv_error *err)
+{
+    if (o->pruning.kind == SKV_PRUNE_NONE) return SKV_OK;
+    SKV_REQUIRE(o->prefill == SKV_PREFILL_FULL && !o->no_skip, err, SKV_UNSUPPORTED,
+                "prune: goes with --prefill full of an ordinary model, not with %s",
+                skv_prefill_name(o->prefill));
+    SKV_REQUIRE(o->pruning.keep > 0 && o->pruning.keep <= 1, err, SKV_RANGE,
+                "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
+    if (o->pruning.kind != SKV_PRUNE_LAZY) return SKV_OK;
+    SKV_REQUIRE(o->pruning.end > 0 && o->pruning.end <= o->pruning.keep, err, SKV_RANGE,
+                "prune: a share of %g at the end, expected above 0 and at most %g", o->pruning.end,
+                o->pruning.keep);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        SKV_REQUIRE(c->layers[i].window == 0, err, SKV_UNSUPPORTED,
+                    "prune: lazy: layer %zu sees a window of %zu tokens, of which some are gone", i,
+                    c->layers[i].window);
+    }
+    return SKV_OK;
+}
+
 static skv_status resolve_options(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(resolve_prefill(o, c, err));
-    const bool prunes = o->pruning.kind != SKV_PRUNE_NONE;
-    SKV_REQUIRE(!prunes || (o->prefill == SKV_PREFILL_FULL && !o->no_skip), err, SKV_UNSUPPORTED,
-                "prune: goes with --prefill full of an ordinary model, not with %s",
-                skv_prefill_name(o->prefill));
-    SKV_REQUIRE(!prunes || (o->pruning.keep > 0 && o->pruning.keep <= 1), err, SKV_RANGE,
-                "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
-    const bool lazy = o->pruning.kind == SKV_PRUNE_LAZY;
-    SKV_REQUIRE(!lazy || (o->pruning.end > 0 && o->pruning.end <= o->pruning.keep), err, SKV_RANGE,
-                "prune: a share of %g at the end, expected above 0 and at most %g", o->pruning.end,
-                o->pruning.keep);
-    for (size_t i = 0; lazy && i < c->n_layers; i++) {
-        SKV_REQUIRE(c->layers[i].window == 0, err, SKV_UNSUPPORTED,
-                    "prune: lazy: layer %zu sees a window of %zu tokens, of which some are gone", i,
-                    c->layers[i].window);
-    }
+    SKV_TRY(check_pruning(o, c, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
