@@ -70,7 +70,8 @@ typedef struct prune_pass {
     void *user;
     size_t row0;      /* the wanted row that is told next, in the span */
     size_t end_layer; /* of a probe; 0: all layers run */
-    skv_lazy *lazy;   /* LAZY: rows are dropped between layers */
+    bool drops;       /* LAZY: rows are dropped between layers, as `lazy` says */
+    skv_lazy lazy;
 } prune_pass;
 
 static void pass_row(void *user, size_t i_span, size_t i_row, const float *row)
@@ -93,7 +94,7 @@ static skv_status run(prune_pass *p, const int32_t *ids, size_t n, skv_rows_want
 {
     skv_engine *e = p->e;
     size_t n_past = p->s->cache.n_rows;
-    const skv_row_drop drop = {p->s->slot_rows, skv_lazy_choose, p->lazy};
+    const skv_row_drop drop = {p->s->slot_rows, skv_lazy_choose, &p->lazy};
     SKV_TRY(skv_kv_cache_grow(&p->s->cache, n_past + n, err));
     const bool hidden =
         p->span->want == SKV_WANT_LAST_HIDDEN || p->span->want == SKV_WANT_ALL_HIDDEN;
@@ -112,11 +113,11 @@ static skv_status run(prune_pass *p, const int32_t *ids, size_t n, skv_rows_want
                            .n_spans = 1,
                            .on_row = pass_row,
                            .user = p,
-                           .on_query = p->lazy ? skv_lazy_look
-                                       : probe ? skv_prune_look
-                                               : NULL,
-                           .query_user = p->lazy ? (void *)p->lazy : (void *)probe,
-                           .drop = p->lazy ? &drop : NULL,
+                           .on_query = p->drops ? skv_lazy_look
+                                       : probe  ? skv_prune_look
+                                                : NULL,
+                           .query_user = p->drops ? (void *)&p->lazy : (void *)probe,
+                           .drop = p->drops ? &drop : NULL,
                            .end_layer = p->end_layer,
                            .cancelled = ask_cancelled};
     return skv_forward_run(&f, err);
@@ -205,22 +206,22 @@ static skv_status run_lazily(prune_pass *p, size_t n_waiting, skv_error *err)
     SKV_REQUIRE(n_waiting + 1 <= most, err, SKV_RANGE,
                 "prune: lazy: a prompt of %zu tokens, and a step has at most %zu (--chunk)",
                 n_waiting + 1, most);
-    skv_lazy lazy = {.probe = {.model = &e->model,
-                               .plan = &e->plan,
-                               .cache = &s->cache,
-                               .scores = e->prune.scores,
-                               .weights = e->prune.weights,
-                               .page = e->prune.page},
-                     .slot_rows = s->slot_rows,
-                     .keep = e->options.pruning.keep,
-                     .end = e->options.pruning.end,
-                     .n_all = n_waiting,
-                     .n_left = n_waiting,
-                     .kept = e->prune.kept};
+    p->drops = true;
+    p->lazy = (skv_lazy){.probe = {.model = &e->model,
+                                   .plan = &e->plan,
+                                   .cache = &s->cache,
+                                   .scores = e->prune.scores,
+                                   .weights = e->prune.weights,
+                                   .page = e->prune.page},
+                         .slot_rows = s->slot_rows,
+                         .keep = e->options.pruning.keep,
+                         .end = e->options.pruning.end,
+                         .n_all = n_waiting,
+                         .n_left = n_waiting,
+                         .kept = e->prune.kept};
     const int32_t *ids = s->ids + s->n_run;
-    p->lazy = &lazy;
     SKV_TRY(run(p, ids, n_waiting + 1, SKV_ROWS_LAST, NULL, err));
-    lazy.n_all = lazy.n_left = 0;
+    p->lazy.n_all = p->lazy.n_left = 0;
     if (p->n_wanted == 1) return SKV_OK;
     return run(p, ids + n_waiting + 1, p->n_wanted - 1, SKV_ROWS_ALL, NULL, err);
 }
