@@ -56,7 +56,8 @@ struct cli_options {
     skv_kv kv;
     skv_prefill prefill;
     const char *cpu;
-    const char *snapkv;
+    skv_eviction eviction;
+    const char *kept_file; /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
 
     /* Closed-form initialisation; the text is in `data`. */

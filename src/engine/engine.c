@@ -52,6 +52,7 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(resolve_prefill(o, c, err));
+    SKV_TRY(skv_eviction_check(&o->eviction, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }

@@ -36,7 +36,9 @@ struct skv_sequence {
     size_t max_tokens;
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
-    skv_kv_cache cache; /* cache.n_rows: rows kept */
+    skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
+    skv_eviction eviction;
+    skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
 };
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
@@ -46,6 +48,11 @@ void skv_preset_free(skv_config *config);
 
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
+
+/** Pages that must be free for skv_sequence_evict, at most. */
+size_t skv_sequence_evict_needs(const skv_sequence *sequence);
+/** First of the next n tokens that has to run every layer because it votes; n: none. */
+size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 
 /** Spans through the layers with a tap on the hidden states (skv_step without one). */
 SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,
