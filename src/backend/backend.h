@@ -99,6 +99,8 @@ typedef struct skv_store_args {
     const size_t *kv_rows; /* [n_rows]: the row's place in its sequence */
     /* dropped[i][h] fewer in head h's pages, where rows were evicted; dropped[i] NULL: none. */
     const size_t *const *dropped; /* [n_rows] */
+    /* Each head is stored so many times, under the heads h * n_copies .. of tables and dropped. */
+    size_t n_copies;
     skv_kv_type type;
 } skv_store_args;
 

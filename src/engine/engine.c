@@ -129,6 +129,9 @@ static size_t pool_pages(const skv_engine *e)
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
     size_t n_pages = skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
                      (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+    if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
+        n_pages += skv_kv_layout_pages(&e->spread_plans[0].layout, o->kv_tokens);
+    }
     if (!e->has_teacher) return n_pages;
     size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
     return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
@@ -191,6 +194,9 @@ static skv_status build(skv_engine *e, skv_error *err)
     SKV_TRY(make_plan(e, err));
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
+    if (e->options.eviction.by_query_head) {
+        SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
+    }
     size_t n_pages = pool_pages(e);
     SKV_TRY(check_memory(e, n_pages, err));
     skv_backend_limits limits = backend_limits(e);
@@ -259,6 +265,7 @@ void skv_engine_close(skv_engine *e)
     }
     skv_plan_release(&e->plan);
     skv_plan_release(&e->teacher_plan);
+    for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_free(e->spans);
     skv_source_close(e->source);
     skv_preset_free(e->preset);

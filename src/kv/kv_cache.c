@@ -302,47 +302,105 @@ static bool keeps_all(const skv_kv_cache *cache, const skv_kv_choice *choice)
     return true;
 }
 
-/* The positions of what is kept become the new lists. */
-static void note_evictions(skv_kv_cache *cache, const skv_kv_choice *choice, size_t *dropped,
-                           uint32_t *kept, size_t stride)
+/* The lists of what is kept, before they belong to a cache. */
+typedef struct new_lists {
+    size_t *dropped;
+    uint32_t *kept;
+    size_t stride, n_tracks;
+} new_lists;
+
+static skv_status make_lists(new_lists *lists, const skv_kv_layout *layout,
+                             const skv_kv_choice *choice, skv_error *err)
 {
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
-    for (size_t t = 0; t < n_tracks; t++) {
-        for (size_t i = 0; i < choice->n[t]; i++) {
-            size_t row = choice->rows[t * choice->stride + i];
-            kept[t * stride + i] = (uint32_t)skv_kv_cache_position(cache, t, row);
-        }
-        dropped[t] = cache->n_rows - choice->n[t];
+    *lists = (new_lists){.stride = 1, .n_tracks = skv_kv_layout_tracks(layout)};
+    for (size_t t = 0; t < lists->n_tracks; t++) {
+        lists->stride = skv_max_size(lists->stride, choice->n[t]);
     }
+    lists->dropped = skv_alloc(lists->n_tracks, sizeof *lists->dropped);
+    lists->kept = skv_alloc(lists->n_tracks * lists->stride, sizeof *lists->kept);
+    if (lists->dropped && lists->kept) return SKV_OK;
+    skv_free(lists->dropped);
+    skv_free(lists->kept);
+    return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu rows",
+                    lists->n_tracks * lists->stride);
+}
+
+/* What track t of the choice keeps of track `track` of `from`. */
+static void note_kept(new_lists *lists, size_t t, const skv_kv_cache *from, size_t track,
+                      const skv_kv_choice *choice)
+{
+    for (size_t i = 0; i < choice->n[t]; i++) {
+        size_t row = choice->rows[t * choice->stride + i];
+        lists->kept[t * lists->stride + i] = (uint32_t)skv_kv_cache_position(from, track, row);
+    }
+    lists->dropped[t] = from->n_rows - choice->n[t];
+}
+
+static void take_lists(skv_kv_cache *cache, const new_lists *lists)
+{
     forget_evictions(cache);
-    cache->dropped = dropped;
-    cache->kept = kept;
-    cache->kept_stride = stride;
+    cache->dropped = lists->dropped;
+    cache->kept = lists->kept;
+    cache->kept_stride = lists->stride;
     cache->n_from = cache->n_rows;
 }
 
 skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, skv_error *err)
 {
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout), stride = 1, needs = 0;
+    size_t n_tracks = skv_kv_layout_tracks(cache->layout), needs = 0;
     if (keeps_all(cache, choice)) return SKV_OK;
-    for (size_t t = 0; t < n_tracks; t++) {
-        stride = skv_max_size(stride, choice->n[t]);
-        needs += shared_pages(cache, t, choice->n[t]);
-    }
+    for (size_t t = 0; t < n_tracks; t++) needs += shared_pages(cache, t, choice->n[t]);
     SKV_REQUIRE(needs <= skv_kv_pool_free_pages(cache->pool), err, SKV_FULL,
                 "kv cache: %zu pages are needed to keep rows apart from others', %zu are free",
                 needs, skv_kv_pool_free_pages(cache->pool));
-    size_t *dropped = skv_alloc(n_tracks, sizeof *dropped);
-    uint32_t *kept = skv_alloc(n_tracks * stride, sizeof *kept);
-    if (!dropped || !kept) {
-        skv_free(dropped);
-        skv_free(kept);
-        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu rows", n_tracks * stride);
-    }
+    new_lists lists;
+    SKV_TRY(make_lists(&lists, cache->layout, choice, err));
     for (size_t t = 0; t < n_tracks; t++) {
+        note_kept(&lists, t, cache, t, choice);
         compact_track(cache, t, choice->rows + t * choice->stride, choice->n[t]);
     }
-    note_evictions(cache, choice, dropped, kept, stride);
+    take_lists(cache, &lists);
+    return SKV_OK;
+}
+
+/* Pages of its own for a track, with what it keeps of another cache's track. */
+static void fill_track(skv_kv_cache *cache, size_t t, const skv_kv_cache *from, size_t track,
+                       const skv_kv_choice *choice)
+{
+    for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
+        void *page = skv_kv_page_take(cache->pool);
+        size_t first = p * SKV_PAGE_ROWS;
+        assert(page);
+        skv_kv_page_gather(cache->pool, page, from->pages + track * from->max_pages,
+                           choice->rows + t * choice->stride + first,
+                           skv_min_size(choice->n[t] - first, SKV_PAGE_ROWS));
+        cache->pages[t * cache->max_pages + p] = page;
+    }
+}
+
+skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, const size_t *times,
+                               const skv_kv_choice *choice, skv_error *err)
+{
+    const skv_kv_layout *layout = from->layout;
+    size_t n_tracks = skv_kv_layout_tracks(cache->layout), needs = 0, t = 0;
+    assert(cache->n_rows == 0 && cache->max_pages == from->max_pages);
+    for (size_t i = 0; i < n_tracks; i++) needs += pages_for(choice->n[i]);
+    SKV_REQUIRE(needs <= skv_kv_pool_free_pages(cache->pool), err, SKV_FULL,
+                "kv cache: %zu pages are needed for rows of each query head, %zu are free", needs,
+                skv_kv_pool_free_pages(cache->pool));
+    new_lists lists;
+    SKV_TRY(make_lists(&lists, cache->layout, choice, err));
+    for (size_t s = 0; s < layout->n_slots; s++) {
+        for (size_t track = layout->track0[s]; track < layout->track0[s + 1]; track++) {
+            for (size_t i = 0; i < times[s]; i++, t++) {
+                note_kept(&lists, t, from, track, choice);
+                fill_track(cache, t, from, track, choice);
+            }
+        }
+    }
+    assert(t == n_tracks);
+    cache->n_rows = from->n_rows;
+    take_lists(cache, &lists);
     return SKV_OK;
 }
 

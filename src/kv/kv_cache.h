@@ -82,6 +82,11 @@ size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n);
  * changed. */
 SKV_MUST_CHECK skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice,
                                              skv_error *err);
+/** An empty cache, whose layout has `times` tracks for each one of `from`, gets of each what
+ * `choice`, which is by its tracks, says. SKV_FULL or SKV_MEMORY: it is still empty. */
+SKV_MUST_CHECK skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from,
+                                              const size_t *times, const skv_kv_choice *choice,
+                                              skv_error *err);
 /** Rows evicted from each head of a slot; NULL: none. */
 const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot);
 /** The pages of a slot's first head; head h's begin max_pages further each. */

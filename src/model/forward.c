@@ -133,6 +133,13 @@ static void keep_wanted(pass *p)
 
 /* ---- keys and values ---- */
 
+/* Heads that a layer's rows are cached for. */
+static size_t tracks_of(const pass *p, size_t i)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+}
+
 /* k, v [n_rows, ld] of one layer: norm, rotation, and into the layer's slot. */
 static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t ld,
                      const float *k_norm)
@@ -163,6 +170,7 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
                             .table_stride = p->f->spans[0].cache->max_pages,
                             .kv_rows = p->ws->kv_rows,
                             .dropped = p->ws->dropped,
+                            .n_copies = tracks_of(p, i) / shape->n_kv_heads,
                             .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
                         });
 }
@@ -302,7 +310,7 @@ static void cast_votes(const pass *p, size_t i, size_t ld_q, const skv_forward_s
                             .table = item->table,
                             .table_stride = span->cache->max_pages,
                             .n_heads = shape->n_heads,
-                            .n_kv_heads = shape->n_kv_heads,
+                            .n_kv_heads = tracks_of(p, i),
                             .head_dim = p->c->head_dim,
                             .type = skv_kv_pool_type(span->cache->pool),
                             .scale = (float)p->c->attention_scale,
@@ -354,7 +362,7 @@ static void attend(const pass *p, size_t i, size_t ld_q)
                                 .n_items = p->n_items,
                                 .table_stride = p->f->spans[0].cache->max_pages,
                                 .n_heads = shape->n_heads,
-                                .n_kv_heads = shape->n_kv_heads,
+                                .n_kv_heads = tracks_of(p, i),
                                 .head_dim = c->head_dim,
                                 .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
                                 .window = shape->window,
