@@ -50,6 +50,7 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     skv_engine_stats stats;
     skv_engine_get_stats(model->engine, &stats);
     engine.context = stats.context;
+    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};
     engine.prefill = teacher ? SKV_PREFILL_TEACHER : SKV_PREFILL_AUTO;
     *reference = (cli_model){.path = teacher ? model->path : options->reference};
     return cli_model_start(reference, &engine);

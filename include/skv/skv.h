@@ -112,6 +112,7 @@ typedef struct skv_engine_stats {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill; /* what AUTO became */
+    skv_eviction eviction;
     bool swiftkv;        /* it runs SwiftKV weights */
     bool has_teacher;    /* its sequences may run as the teacher */
     const char *cpu;     /* the level of kernels in use */

@@ -288,6 +288,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .weights = e->options.weights,
                               .kv = e->options.kv,
                               .prefill = e->options.prefill,
+                              .eviction = e->options.eviction,
                               .swiftkv = e->runs_swiftkv,
                               .has_teacher = e->has_teacher,
                               .cpu = e->be->level};

@@ -100,7 +100,7 @@ static bool read_word(const char *text, const skv_evict_method *method, skv_evic
 static skv_eviction defaults_of(const skv_evict_method *method)
 {
     return (skv_eviction){.method = method->id,
-                          .window = method->window,
+                          .window = method->window > 0 ? method->window : SIZE_MAX,
                           .kernel = method->kernel,
                           .beta = method->takes & SKV_EVICT_TAKES_BETA ? 20 : 0,
                           .floor = method->takes & SKV_EVICT_TAKES_FLOOR ? 0.2 : 0};
@@ -148,7 +148,7 @@ skv_status skv_eviction_parse(const char *text, skv_eviction *out, skv_error *er
                 text);
     skv_eviction e = defaults_of(method);
     SKV_TRY(read_items(text + n + 1, method, &e, err));
-    if (e.window == 0) e.window = method->takes & SKV_EVICT_TAKES_WINDOW ? e.capacity / 2 : 1;
+    if (e.window == SIZE_MAX) e.window = e.capacity / 2;
     SKV_TRY(skv_eviction_check(&e, err));
     *out = e;
     return SKV_OK;
