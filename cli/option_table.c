@@ -347,6 +347,8 @@ static const cli_option rows[] = {
      CLI_OPTION_FLAG, FIELD(json), .help = "print JSON"},
     {"--list", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_options),
      .help = "every command with its options, for scripts"},
+    {"--methods", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_methods),
+     .help = "the methods of --evict, as the table in docs/methods.md"},
     {"--help", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = "these options"},
     {"-h", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = NULL},
 };

@@ -120,7 +120,7 @@ struct cli_options {
     double cancel_share, cancel_seconds, time_scale, length_scale;
 
     const char *svg_file;
-    bool list_options;
+    bool list_options, list_methods;
 };
 
 /**
@@ -134,5 +134,7 @@ void cli_help_overview(FILE *stream);
 void cli_help_command(cli_command command);
 /** Every command with its options, one a line, for scripts: "COMMAND OPTION [ARGUMENT]". */
 void cli_help_list(void);
+/** What `--evict` takes, as a table in Markdown. */
+void cli_help_methods(void);
 
 #endif

@@ -466,13 +466,13 @@ static void test_no_memory(void **state)
     }
 }
 
-/* Without a free page the copies of shared ones cannot be made: nothing changes. */
+/* Where own pages are too few and none is free, the copies of shared ones cannot be made: nothing changes. */
 static void test_full_pool_changes_nothing(void **state)
 {
     (void)state;
     int32_t ids[N_PROMPT];
     make_ids(ids, N_PROMPT);
-    skv_engine *engine = open_engine("llama3-v5", "snapkv:40,8,5", 64, SKV_KV_F32, false);
+    skv_engine *engine = open_engine("llama3-v5", "snapkv:70,8,5", 64, SKV_KV_F32, false);
     skv_sequence *a = new_sequence(engine), *b = new_sequence(engine), *c = new_sequence(engine);
     skv_eviction none = {.method = SKV_EVICT_NONE};
     assert_int_equal(skv_sequence_set_eviction(a, &none, NULL), SKV_OK);
@@ -498,7 +498,7 @@ static void test_full_pool_changes_nothing(void **state)
     assert_int_equal(skv_sequence_kept(b, 0, 0, NULL, 0), N_PROMPT);
     skv_sequence_free(a);
     assert_int_equal(skv_sequence_evict(b, &err), SKV_OK);
-    assert_int_equal(skv_sequence_kept(b, 0, 0, NULL, 0), 40);
+    assert_int_equal(skv_sequence_kept(b, 0, 0, NULL, 0), 70);
     skv_sequence_free(b);
     skv_sequence_free(c);
     skv_engine_close(engine);

@@ -50,6 +50,8 @@ void skv_preset_free(skv_config *config);
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
 
+/** Rows that a head of a sequence may have behind a prompt of n tokens. */
+size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);
 /** Pages that must be free for skv_sequence_evict, at most. */
 size_t skv_sequence_evict_needs(const skv_sequence *sequence);
 /** First of the next n tokens that has to run every layer because it votes; n: none. */

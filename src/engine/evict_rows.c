@@ -110,13 +110,25 @@ size_t skv_sequence_deep_from(const skv_sequence *s, size_t n)
 
 /* ---- behind it ---- */
 
+size_t skv_eviction_most_rows(const skv_sequence *s, const skv_eviction *how, size_t n)
+{
+    size_t most = how->capacity;
+    for (size_t i = 0; i < s->plan->layout.n_slots; i++) {
+        if (last_rows_of(s, i) != SKV_SLOT_SCORED) return n;
+    }
+    if (how->method == SKV_EVICT_ADAKV) return n;
+    if (how->method == SKV_EVICT_PYRAMIDKV) most *= 2;
+    return skv_min_size(n, most);
+}
+
 size_t skv_sequence_evict_needs(const skv_sequence *s)
 {
     if (!s->votes.votes) return 0;
     if (s->votes.by_query_head) {
         return skv_kv_layout_pages(layout_after(s), s->eviction.capacity);
     }
-    return skv_kv_cache_evict_needs(&s->cache, s->n_seen);
+    size_t most = skv_eviction_most_rows(s, &s->eviction, s->votes.to);
+    return skv_kv_cache_evict_needs(&s->cache, most);
 }
 
 static skv_status choose_rows(skv_sequence *s, skv_kv_choice *out, skv_error *err)

@@ -256,41 +256,85 @@ static bool is_shared(const skv_kv_cache *cache, size_t track, size_t p)
     return skv_kv_page_references(cache->pool, cache->pages[track * cache->max_pages + p]) > 1;
 }
 
-/* Pages of a track that n rows will lie in and that others use too. */
-static size_t shared_pages(const skv_kv_cache *cache, size_t track, size_t n)
+/* Pages of a track's first `end` ones that others use too. */
+static size_t shared_pages(const skv_kv_cache *cache, size_t track, size_t end)
 {
     size_t n_shared = 0;
-    for (size_t p = 0; p < pages_for(n); p++) n_shared += is_shared(cache, track, p);
+    for (size_t p = 0; p < end; p++) n_shared += is_shared(cache, track, p);
     return n_shared;
+}
+
+/* Pages that a track takes to keep n rows: where rows would have to move within a page that others
+ * use, any page of its own serves instead. */
+static size_t track_evict_needs(const skv_kv_cache *cache, size_t track, size_t n)
+{
+    size_t n_pages = pages_for(skv_kv_cache_track_rows(cache, track)), n_after = pages_for(n);
+    if (shared_pages(cache, track, n_after) == 0) return 0;
+    size_t n_own = n_pages - shared_pages(cache, track, n_pages);
+    return n_after > n_own ? n_after - n_own : 0;
 }
 
 size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
 {
     size_t needs = 0;
     for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
-        needs += shared_pages(cache, t, skv_min_size(n, skv_kv_cache_track_rows(cache, t)));
+        needs += track_evict_needs(cache, t, skv_min_size(n, skv_kv_cache_track_rows(cache, t)));
     }
     return needs;
 }
 
-/*
- * Page by page: rows ascend, so what page p gets comes from p or later pages, which are still as
- * they were. A page of one's own is filled in place, another is left to the others.
- */
-static void compact_track(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n)
+/* Page p of `to` gets rows [64 p, 64 p + 64) of those that a track keeps. */
+static void gather_page(skv_kv_cache *cache, void *const *from, const uint32_t *rows, size_t n,
+                        size_t p, void *to)
+{
+    size_t first = p * SKV_PAGE_ROWS;
+    skv_kv_page_gather(cache->pool, to, from, rows + first, skv_min_size(n - first, SKV_PAGE_ROWS));
+}
+
+/* Page by page: rows ascend, so what page p gets comes from p or later pages, which are still as
+ * they were. */
+static void compact_in_place(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n)
 {
     void **pages = cache->pages + track * cache->max_pages;
-    for (size_t p = 0; p < pages_for(n); p++) {
-        bool shared = is_shared(cache, track, p);
-        void *page = shared ? skv_kv_page_take(cache->pool) : pages[p];
-        assert(page);
-        size_t first = p * SKV_PAGE_ROWS;
-        skv_kv_page_gather(cache->pool, page, pages, rows + first,
-                           skv_min_size(n - first, SKV_PAGE_ROWS));
-        if (shared) skv_kv_page_drop(cache->pool, pages[p]);
-        pages[p] = page;
-    }
+    for (size_t p = 0; p < pages_for(n); p++) gather_page(cache, pages, rows, n, p, pages[p]);
     drop_pages(cache, track, pages_for(n), pages_for(skv_kv_cache_track_rows(cache, track)));
+}
+
+/* By way of `scratch`: then into pages of its own, and new ones where these are too few. What is
+ * shared is left to the others. */
+static void compact_apart(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n,
+                          unsigned char *scratch)
+{
+    void **pages = cache->pages + track * cache->max_pages;
+    size_t n_pages = pages_for(skv_kv_cache_track_rows(cache, track)), n_after = pages_for(n);
+    size_t page_bytes = skv_kv_pool_page_bytes(cache->pool), n_own = 0;
+    for (size_t p = 0; p < n_after; p++) {
+        gather_page(cache, pages, rows, n, p, scratch + p * page_bytes);
+    }
+    for (size_t p = 0; p < n_pages; p++) {
+        if (is_shared(cache, track, p) || n_own == n_after) {
+            skv_kv_page_drop(cache->pool, pages[p]);
+        } else {
+            pages[n_own++] = pages[p];
+        }
+    }
+    for (; n_own < n_after; n_own++) {
+        pages[n_own] = skv_kv_page_take(cache->pool);
+        assert(pages[n_own]);
+    }
+    for (size_t p = 0; p < n_after; p++) {
+        skv_kv_page_copy(cache->pool, pages[p], scratch + p * page_bytes);
+    }
+}
+
+static void compact_track(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n,
+                          unsigned char *scratch)
+{
+    if (shared_pages(cache, track, pages_for(n)) == 0) {
+        compact_in_place(cache, track, rows, n);
+    } else {
+        compact_apart(cache, track, rows, n, scratch);
+    }
 }
 
 /* True when every track keeps all that it has. */
@@ -309,6 +353,12 @@ typedef struct new_lists {
     size_t stride, n_tracks;
 } new_lists;
 
+static void drop_lists(new_lists *lists)
+{
+    skv_free(lists->dropped);
+    skv_free(lists->kept);
+}
+
 static skv_status make_lists(new_lists *lists, const skv_kv_layout *layout,
                              const skv_kv_choice *choice, skv_error *err)
 {
@@ -319,8 +369,7 @@ static skv_status make_lists(new_lists *lists, const skv_kv_layout *layout,
     lists->dropped = skv_alloc(lists->n_tracks, sizeof *lists->dropped);
     lists->kept = skv_alloc(lists->n_tracks * lists->stride, sizeof *lists->kept);
     if (lists->dropped && lists->kept) return SKV_OK;
-    skv_free(lists->dropped);
-    skv_free(lists->kept);
+    drop_lists(lists);
     return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu rows",
                     lists->n_tracks * lists->stride);
 }
@@ -349,16 +398,23 @@ skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, 
 {
     size_t n_tracks = skv_kv_layout_tracks(cache->layout), needs = 0;
     if (keeps_all(cache, choice)) return SKV_OK;
-    for (size_t t = 0; t < n_tracks; t++) needs += shared_pages(cache, t, choice->n[t]);
+    for (size_t t = 0; t < n_tracks; t++) needs += track_evict_needs(cache, t, choice->n[t]);
     SKV_REQUIRE(needs <= skv_kv_pool_free_pages(cache->pool), err, SKV_FULL,
                 "kv cache: %zu pages are needed to keep rows apart from others', %zu are free",
                 needs, skv_kv_pool_free_pages(cache->pool));
     new_lists lists;
     SKV_TRY(make_lists(&lists, cache->layout, choice, err));
+    size_t n_scratch = pages_for(lists.stride);
+    void *scratch = skv_kv_scratch_take(cache->pool, n_scratch);
+    if (!scratch) {
+        drop_lists(&lists);
+        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu pages", n_scratch);
+    }
     for (size_t t = 0; t < n_tracks; t++) {
         note_kept(&lists, t, cache, t, choice);
-        compact_track(cache, t, choice->rows + t * choice->stride, choice->n[t]);
+        compact_track(cache, t, choice->rows + t * choice->stride, choice->n[t], scratch);
     }
+    skv_kv_scratch_drop(cache->pool, scratch, n_scratch);
     take_lists(cache, &lists);
     return SKV_OK;
 }
@@ -369,11 +425,9 @@ static void fill_track(skv_kv_cache *cache, size_t t, const skv_kv_cache *from, 
 {
     for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
         void *page = skv_kv_page_take(cache->pool);
-        size_t first = p * SKV_PAGE_ROWS;
         assert(page);
-        skv_kv_page_gather(cache->pool, page, from->pages + track * from->max_pages,
-                           choice->rows + t * choice->stride + first,
-                           skv_min_size(choice->n[t] - first, SKV_PAGE_ROWS));
+        gather_page(cache, from->pages + track * from->max_pages,
+                    choice->rows + t * choice->stride, choice->n[t], p, page);
         cache->pages[t * cache->max_pages + p] = page;
     }
 }

@@ -109,6 +109,16 @@ void skv_kv_page_gather(skv_kv_pool *pool, void *to, void *const *from, const ui
                                                         .head_dim = pool->head_dim});
 }
 
+void *skv_kv_scratch_take(skv_kv_pool *pool, size_t n_pages)
+{
+    return pool->be->alloc(pool->be, n_pages * pool->page_bytes);
+}
+
+void skv_kv_scratch_drop(skv_kv_pool *pool, void *scratch, size_t n_pages)
+{
+    if (scratch) pool->be->release(pool->be, scratch, n_pages * pool->page_bytes);
+}
+
 void skv_kv_page_read(skv_kv_pool *pool, const void *page, void *host)
 {
     pool->be->get(pool->be, host, page, pool->page_bytes);

@@ -58,7 +58,9 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
  * shared as it is. */
 bool skv_worker_evict(skv_scheduler *s, skv_lane *lane)
 {
-    size_t n_copies = skv_kv_layout_pages(lane->sequence->cache.layout, lane->n_prompt);
+    const skv_sequence *sequence = lane->sequence;
+    size_t most = skv_eviction_most_rows(sequence, &sequence->eviction, lane->n_prompt);
+    size_t n_copies = skv_kv_layout_pages(sequence->cache.layout, most);
     if (skv_worker_make_room(s, n_copies)) skv_worker_remember(s, lane);
     if (!skv_worker_make_room(s, skv_sequence_evict_needs(lane->sequence)) ||
         skv_sequence_evict(lane->sequence, NULL) != SKV_OK) {
@@ -165,6 +167,18 @@ static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool l
     skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
 }
 
+/* Whether a prompt and what stays of it fit side by side, so that it may begin with shared pages;
+ * where they do not, it gets pages of its own, within which rows can be moved. */
+static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, const skv_lane *lane,
+                       const skv_eviction *how)
+{
+    if (how->method == SKV_EVICT_NONE) return true;
+    const skv_kv_layout *layout = sequence->cache.layout;
+    size_t most = skv_eviction_most_rows(sequence, how, lane->n_prompt);
+    return skv_kv_layout_pages(layout, lane->n_prompt) + skv_kv_layout_pages(layout, most) <=
+           skv_kv_pool_pages(s->engine->pool);
+}
+
 /* The lane gets a sequence that begins with what is known of its ids. */
 static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
@@ -173,13 +187,13 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     skv_sequence *sequence;
     SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, &sequence, err));
     size_t n_found = 0;
-    bool looks = may_match(s, lane);
+    skv_eviction how = skv_worker_eviction(s, lane->job);
+    bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
     if (looks) {
         n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids,
                                          matchable(s, lane), &sequence->cache);
         skv_sequence_adopt(sequence, lane->ids, n_found);
     }
-    skv_eviction how = skv_worker_eviction(s, lane->job);
     skv_status status = skv_sequence_set_eviction(sequence, &how, err);
     if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
         status = skv_sequence_expect(sequence, lane->n_prompt - n_found, err);
