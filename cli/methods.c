@@ -30,7 +30,9 @@ static void print_row(const char *name, const char *form, const char *about)
         putchar(*at);
     }
     printf("` | %s | %s | %s | %s |\n", about,
-           none ? "nobody" : all ? "every token of the prompt" : "the last w tokens",
+           none  ? "nobody"
+           : all ? "every token of the prompt"
+                 : "the last w tokens",
            none  ? "the last token"
            : all ? "every token of the prompt"
                  : "the last w tokens",

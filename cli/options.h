@@ -57,7 +57,7 @@ struct cli_options {
     skv_prefill prefill;
     const char *cpu;
     skv_eviction eviction;
-    const char *kept_file; /* --dump-kept */
+    const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
 
     /* Closed-form initialisation; the text is in `data`. */

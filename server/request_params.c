@@ -354,8 +354,8 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
     return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
-           read_seed(body, out, error) && read_eviction(body, out, error) && read_stream_options(body, out, error) &&
-           check_together(api, out, error);
+           read_seed(body, out, error) && read_eviction(body, out, error) &&
+           read_stream_options(body, out, error) && check_together(api, out, error);
 }
 
 /* ["one","other",null] */

@@ -257,8 +257,9 @@ static void run_whole(const char *model, const char *how, skv_kv kv, float *logi
 static void test_what_fits_loses_nothing(void **state)
 {
     (void)state;
-    static const char *const hows[] = {"snapkv:90,8,5", "snapkv:4000,100,7,avg", "h2o:90",
-                                       "pyramidkv:90,8",  "adakv:90,8",            "streaming:4,90"};
+    static const char *const hows[] = {"snapkv:90,8,5", "snapkv:4000,100,7,avg",
+                                       "h2o:90",        "pyramidkv:90,8",
+                                       "adakv:90,8",    "streaming:4,90"};
     static const char *const models[] = {"llama3-v5", "llama-swiftkv-g2"};
     float full[VOCAB_MAX], got[VOCAB_MAX];
     size_t full_bytes, bytes;
@@ -466,7 +467,8 @@ static void test_no_memory(void **state)
     }
 }
 
-/* Where own pages are too few and none is free, the copies of shared ones cannot be made: nothing changes. */
+/* Where own pages are too few and none is free, the copies of shared ones cannot be made: nothing
+ * changes. */
 static void test_full_pool_changes_nothing(void **state)
 {
     (void)state;

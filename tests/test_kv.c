@@ -131,7 +131,10 @@ static void test_random_use(void **state)
             skv_kv_cache_truncate(cache, n);
         }
         if (cache != other && cache->n_rows == 0) {
-            assert_int_equal(skv_kv_cache_share(cache, other, (size_t)skv_rng_below(&rng, other->n_rows + 1), NULL), SKV_OK);
+            assert_int_equal(skv_kv_cache_share(cache, other,
+                                                (size_t)skv_rng_below(&rng, other->n_rows + 1),
+                                                NULL),
+                             SKV_OK);
         }
         size_t n_references = 0, n_shared = 0;
         for (size_t i = 0; i < N; i++) {

@@ -29,10 +29,11 @@ typedef enum skv_evictor {
 
 typedef struct skv_eviction {
     skv_evictor method;
-    size_t capacity; /* C: rows that a KV head keeps of a prompt, on average over heads and layers */
-    size_t window;   /* w: the last rows, which always stay and (but with H2O) are who votes; < C */
-    size_t kernel;   /* k: votes are pooled over this many neighbours; 1: not at all */
-    bool average;    /* by their mean; else by their maximum */
+    size_t
+        capacity;  /* C: rows that a KV head keeps of a prompt, on average over heads and layers */
+    size_t window; /* w: the last rows, which always stay and (but with H2O) are who votes; < C */
+    size_t kernel; /* k: votes are pooled over this many neighbours; 1: not at all */
+    bool average;  /* by their mean; else by their maximum */
     bool by_query_head; /* each query head keeps rows of its own, as published */
     bool last_only;     /* SwiftKV: in the deep layers only the prompt's last row votes */
     size_t sinks;       /* STREAMING: first rows that stay */

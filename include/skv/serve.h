@@ -128,11 +128,11 @@ typedef struct skv_job_params {
     skv_prefill prefill;  /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
     const skv_eviction *eviction; /* behind the prompt, for its answers; NULL: the scheduler's. Not
                                    * by query head: that is another method's memory */
-    uint64_t tenant;      /* who asks: cached prompts are shared, and turns are taken, by it */
-    uint64_t salt;        /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
-                           * other than 0 are not found again after a restart */
-    bool no_prefix_cache; /* for this prompt */
-    skv_prompt_text text; /* from skv_scheduler_recall; zeros: none */
+    uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
+    uint64_t salt;             /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
+                                * other than 0 are not found again after a restart */
+    bool no_prefix_cache;      /* for this prompt */
+    skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
     void (*notify)(
         void *user); /* something is there to read; quick, from any thread. May be NULL */

@@ -113,9 +113,9 @@ typedef struct skv_engine_stats {
     skv_kv kv;
     skv_prefill prefill; /* what AUTO became */
     skv_eviction eviction;
-    bool swiftkv;        /* it runs SwiftKV weights */
-    bool has_teacher;    /* its sequences may run as the teacher */
-    const char *cpu;     /* the level of kernels in use */
+    bool swiftkv;     /* it runs SwiftKV weights */
+    bool has_teacher; /* its sequences may run as the teacher */
+    const char *cpu;  /* the level of kernels in use */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);
@@ -158,13 +158,13 @@ SKV_API size_t skv_sequence_kv_bytes(const skv_sequence *sequence);
 /* ---- eviction (skv/eviction.h has the methods) ---- */
 
 /**
- * From the next prompt on rows are evicted like this; copied. skv_prompt and skv_generate do the rest.
- * Who gives a prompt to skv_step in pieces tells its length before (skv_sequence_expect) and has
- * rows evicted behind it (skv_sequence_evict).
+ * From the next prompt on rows are evicted like this; copied. skv_prompt and skv_generate do the
+ * rest. Who gives a prompt to skv_step in pieces tells its length before (skv_sequence_expect) and
+ * has rows evicted behind it (skv_sequence_evict).
  *
- * A later prompt of the same sequence attends to the rows that were kept, and is followed by another
- * eviction, of all rows there are. Generated tokens are not evicted before. skv_sequence_truncate
- * does not bring rows back. SKV_UNSUPPORTED: this engine cannot do it.
+ * A later prompt of the same sequence attends to the rows that were kept, and is followed by
+ * another eviction, of all rows there are. Generated tokens are not evicted before.
+ * skv_sequence_truncate does not bring rows back. SKV_UNSUPPORTED: this engine cannot do it.
  */
 SKV_CHECKED skv_status skv_sequence_set_eviction(skv_sequence *sequence,
                                                  const skv_eviction *eviction, skv_error *err);
@@ -173,8 +173,8 @@ SKV_CHECKED skv_status skv_sequence_expect(skv_sequence *sequence, size_t n, skv
 /** Evicts rows, when the expected prompt is complete and too long. SKV_FULL: pages that others
  * use too cannot be copied; nothing has changed. */
 SKV_CHECKED skv_status skv_sequence_evict(skv_sequence *sequence, skv_error *err);
-/** Positions of the rows that KV head i_head of layer i_layer has, ascending: at most max of them in
- * out; returns how many there are, 0 for heads and layers that do not exist. */
+/** Positions of the rows that KV head i_head of layer i_layer has, ascending: at most max of them
+ * in out; returns how many there are, 0 for heads and layers that do not exist. */
 SKV_API size_t skv_sequence_kept(const skv_sequence *sequence, size_t i_layer, size_t i_head,
                                  size_t *out, size_t max);
 

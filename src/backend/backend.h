@@ -106,9 +106,9 @@ typedef struct skv_store_args {
 
 /* A run of consecutive tokens of one sequence, for attention. */
 typedef struct skv_attention_item {
-    size_t row0;        /* first row of q and out */
-    size_t n_q;         /* tokens */
-    size_t n_past;      /* rows before the first of them, */
+    size_t row0;           /* first row of q and out */
+    size_t n_q;            /* tokens */
+    size_t n_past;         /* rows before the first of them, */
     const size_t *dropped; /* of which head h lacks dropped[h]; NULL: none */
     void *const *table;    /* page p of head h: table[h * table_stride + p] */
 } skv_attention_item;
@@ -141,7 +141,7 @@ typedef struct skv_votes_args {
     size_t n_heads, n_kv_heads, head_dim;
     skv_kv_type type;
     float scale, softcap;
-    float *votes; /* head h's begin at votes + h * votes_stride */
+    float *votes; /* [heads][votes_stride] */
     size_t votes_stride;
     bool by_query_head; /* votes are kept for each query head, not for each KV head */
     float *norms;       /* scratch, [n_q][n_heads][2] */

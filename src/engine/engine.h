@@ -18,7 +18,7 @@ struct skv_engine {
     skv_backend *be;            /* owned */
     skv_model model;
     skv_plan plan;
-    skv_plan teacher_plan; /* of sequences that run as the teacher; no layers: there is none */
+    skv_plan teacher_plan;    /* of sequences that run as the teacher; no layers: there is none */
     skv_plan spread_plans[2]; /* the same two for caches by query head; made when asked for */
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */

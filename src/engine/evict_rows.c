@@ -23,8 +23,7 @@ skv_status skv_sequence_set_eviction(skv_sequence *s, const skv_eviction *evicti
 {
     SKV_TRY(skv_eviction_check(eviction, err));
     bool evicted = s->cache.dropped != NULL;
-    SKV_REQUIRE(!evicted || eviction->by_query_head == s->plan->by_query_head, err,
-                SKV_UNSUPPORTED,
+    SKV_REQUIRE(!evicted || eviction->by_query_head == s->plan->by_query_head, err, SKV_UNSUPPORTED,
                 "eviction: rows were evicted by %s head, which the sequence cannot change",
                 s->plan->by_query_head ? "query" : "KV");
     if (eviction->by_query_head) SKV_TRY(make_spread_plan(s, err));
@@ -162,8 +161,8 @@ static skv_status spread(skv_sequence *s, const skv_kv_choice *choice, skv_error
         times[i] = (after[1] - after[0]) / (own[1] - own[0]);
     }
     skv_kv_cache cache = {.pool = NULL};
-    skv_status status = skv_kv_cache_init(&cache, s->cache.pool, &plan->layout,
-                                          s->engine->options.context, err);
+    skv_status status =
+        skv_kv_cache_init(&cache, s->cache.pool, &plan->layout, s->engine->options.context, err);
     if (status == SKV_OK) status = skv_kv_cache_spread(&cache, &s->cache, times, choice, err);
     skv_free(times);
     if (status != SKV_OK) {

@@ -204,8 +204,7 @@ static skv_span span_of(const job *j, size_t room)
 }
 
 /* Behind the prompts that are complete with this step. */
-static skv_status evict_prompts(const skv_eval_runner *r, job *jobs, size_t n_spans,
-                                skv_error *err)
+static skv_status evict_prompts(const skv_eval_runner *r, job *jobs, size_t n_spans, skv_error *err)
 {
     for (size_t i = 0; i < n_spans; i++) {
         const job *j = &jobs[r->span_jobs[i]];

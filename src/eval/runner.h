@@ -20,7 +20,7 @@ typedef struct skv_eval_runner {
     skv_span *spans;        /* owned, [step_tokens] */
     size_t *span_jobs;      /* owned, [step_tokens]: which job a span belongs to */
     size_t *span_starts;    /* owned, [step_tokens]: tokens its sequence had before */
-    skv_eviction eviction; /* of every prompt, before what follows it */
+    skv_eviction eviction;  /* of every prompt, before what follows it */
     size_t context, step_tokens, n_vocab;
     size_t block_pages; /* pages that SKV_EVAL_BLOCK tokens of a sequence take */
 } skv_eval_runner;

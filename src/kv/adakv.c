@@ -49,7 +49,8 @@ static void share(const skv_evict_slot *slot, size_t *n_kept)
 const skv_evict_method skv_evict_adakv = {
     .name = "adakv",
     .form = "C[,w[,k[,floor]]][,max|avg][,kv|query][,exact|last]",
-    .about = "SnapKV with more rows for heads whose votes spread; `floor` of the equal share is sure",
+    .about =
+        "SnapKV with more rows for heads whose votes spread; `floor` of the equal share is sure",
     .id = SKV_EVICT_ADAKV,
     .voting = SKV_VOTES_WINDOW,
     .takes = SKV_EVICT_TAKES_WINDOW | SKV_EVICT_TAKES_KERNEL | SKV_EVICT_TAKES_FLOOR |

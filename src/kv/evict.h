@@ -18,7 +18,7 @@ typedef struct skv_evict_slot {
     size_t n_heads;
     const size_t *n_rows; /* [n_heads] */
     size_t n_window;      /* of each head, at most its rows */
-    float *votes;         /* head h's, for its prefix: votes + h * stride */
+    float *votes;         /* [n_heads][stride], of the prefix of each */
     size_t stride;
     float *scratch; /* [stride] */
 } skv_evict_slot;
@@ -60,8 +60,8 @@ typedef struct skv_evict_method {
     void (*share)(const skv_evict_slot *slot, size_t *n_kept);
 } skv_evict_method;
 
-extern const skv_evict_method skv_evict_snapkv, skv_evict_pyramidkv, skv_evict_adakv,
-    skv_evict_h2o, skv_evict_streaming;
+extern const skv_evict_method skv_evict_snapkv, skv_evict_pyramidkv, skv_evict_adakv, skv_evict_h2o,
+    skv_evict_streaming;
 
 /** NULL for NONE. */
 const skv_evict_method *skv_evict_method_of(skv_evictor id);

@@ -426,8 +426,8 @@ static void fill_track(skv_kv_cache *cache, size_t t, const skv_kv_cache *from, 
     for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
         void *page = skv_kv_page_take(cache->pool);
         assert(page);
-        gather_page(cache, from->pages + track * from->max_pages,
-                    choice->rows + t * choice->stride, choice->n[t], p, page);
+        gather_page(cache, from->pages + track * from->max_pages, choice->rows + t * choice->stride,
+                    choice->n[t], p, page);
         cache->pages[t * cache->max_pages + p] = page;
     }
 }

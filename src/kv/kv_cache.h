@@ -32,9 +32,9 @@ typedef struct skv_kv_cache {
     size_t max_pages;            /* of one track */
     size_t n_rows;               /* rows that it was given, evicted ones included */
     void **pages; /* [n_tracks][max_pages], owned; page p of track t is pages[t * max_pages + p] */
-    size_t *dropped;    /* [n_tracks], owned: rows evicted from each; NULL: none were */
-    size_t n_from;      /* of the first n_from rows some were evicted, of the others none */
-    uint32_t *kept;     /* [n_tracks][kept_stride], owned: those of the first n_from that are left */
+    size_t *dropped; /* [n_tracks], owned: rows evicted from each; NULL: none were */
+    size_t n_from;   /* of the first n_from rows some were evicted, of the others none */
+    uint32_t *kept;  /* [n_tracks][kept_stride], owned: those of the first n_from that are left */
     size_t kept_stride; /* the longest list of them */
 } skv_kv_cache;
 

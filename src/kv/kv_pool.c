@@ -26,11 +26,8 @@ skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim
                 "kv cache: %zu pages of %zu bytes do not fit", n_pages, page_bytes);
     skv_kv_pool *pool = skv_alloc_zero(1, sizeof *pool);
     SKV_REQUIRE(pool, err, SKV_MEMORY, "kv cache: no memory");
-    *pool = (skv_kv_pool){.be = be,
-                          .type = type,
-                          .head_dim = head_dim,
-                          .page_bytes = page_bytes,
-                          .n_pages = n_pages};
+    *pool = (skv_kv_pool){
+        .be = be, .type = type, .head_dim = head_dim, .page_bytes = page_bytes, .n_pages = n_pages};
     pool->memory = be->alloc(be, n_bytes);
     pool->references = skv_map_zero(n_pages * sizeof *pool->references);
     pool->free_list = skv_map_zero(n_pages * sizeof *pool->free_list);

@@ -2,9 +2,9 @@
  * What the methods that choose by votes have in common: pooling, the highest of many scores.
  *
  * Pooling is that of torch's max_pool1d and avg_pool1d with stride 1 and padding k / 2 over the
- * prefix alone: entry j covers votes j - k / 2 .. j - k / 2 + k - 1 as far as they exist, and a mean
- * is divided by k even at the ends (count_include_pad). An even k would give one entry more than
- * there are rows; that one is left out.
+ * prefix alone: entry j covers votes j - k / 2 .. j - k / 2 + k - 1 as far as they exist, and a
+ * mean is divided by k even at the ends (count_include_pad). An even k would give one entry more
+ * than there are rows; that one is left out.
  */
 #include <string.h>
 

@@ -4,9 +4,9 @@
  * Equation 1: a prompt is its prefix and an observation window of its last w tokens. Equation 2:
  * every prefix row's votes are the sum over the window's queries of their softmax weights (over
  * the whole prompt, the window causally). Here the queries are those of all query heads that read
- * the KV head: their mean has the same order as their sum. Listing 1, line 13: votes are pooled over k
- * neighbours, so that what stands around an important token stays too. Equation 3: the top C - w
- * of the prefix stay, and the window.
+ * the KV head: their mean has the same order as their sum. Listing 1, line 13: votes are pooled
+ * over k neighbours, so that what stands around an important token stays too. Equation 3: the top C
+ * - w of the prefix stay, and the window.
  *
  * The paper's text takes a share of the prefix as the number of rows to keep; its program, like
  * ours, takes the capacity C.

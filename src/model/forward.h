@@ -23,8 +23,8 @@ typedef struct skv_forward_span {
     size_t context;   /* the length the sequence was made for (longrope) */
     const skv_kv_cache *cache;
     skv_rows_wanted wanted;
-    bool hidden;    /* wanted as hidden states, not as logits */
-    bool unskipped; /* its rows run every layer, whoever wants them */
+    bool hidden;         /* wanted as hidden states, not as logits */
+    bool unskipped;      /* its rows run every layer, whoever wants them */
     skv_kv_votes *votes; /* of the prompt that these rows are part of; NULL: nobody votes */
     size_t deep_from;    /* rows from here on run every layer, since they vote; n: none */
 } skv_forward_span;

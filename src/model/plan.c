@@ -28,8 +28,7 @@ skv_status skv_plan_finish(skv_plan *plan, const skv_config *config, skv_error *
     SKV_REQUIRE(n_heads, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_layer_shape *shape = &config->layers[i];
-        n_heads[plan->layers[i].slot] =
-            plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+        n_heads[plan->layers[i].slot] = plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
     }
     skv_status status = skv_kv_layout_init(&plan->layout, n_heads, n_slots, err);
     skv_free(n_heads);
