@@ -322,6 +322,52 @@ static void test_moved_rows_are_the_same(void **state)
     skv_engine_close(engine);
 }
 
+/* What layers with a sliding window cannot see may go: that changes nothing. */
+static void test_windows_are_exact(void **state)
+{
+    (void)state;
+    int32_t ids[N_PROMPT + 4];
+    make_ids(ids, N_PROMPT + 4);
+    skv_engine *engine = open_engine("gemma3-v5", "none", 16, SKV_KV_F32, false);
+    skv_sequence *whole = new_sequence(engine), *less = new_sequence(engine);
+    size_t n_tracks = skv_kv_layout_tracks(less->cache.layout), n_short = 0, n[64];
+    uint32_t rows[64 * N_PROMPT];
+    float a[VOCAB_MAX] = {0}, b[VOCAB_MAX] = {0};
+    assert_true(n_tracks <= 64);
+    assert_int_equal(skv_prompt(engine, whole, ids, N_PROMPT, NULL, NULL, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, less, ids, N_PROMPT, NULL, NULL, NULL, NULL), SKV_OK);
+    for (size_t t = 0; t < n_tracks; t++) {
+        size_t window = engine->config->layers[t / 2].window; /* a slot a layer, of two heads */
+        n[t] = window > 0 ? window : N_PROMPT;
+        n_short += window > 0;
+        for (size_t i = 0; i < n[t]; i++) rows[t * N_PROMPT + i] = (uint32_t)(N_PROMPT - n[t] + i);
+    }
+    assert_int_equal(n_short, 6);
+    skv_kv_choice choice = {.n = n, .rows = rows, .stride = N_PROMPT};
+    assert_int_equal(skv_kv_cache_evict(&less->cache, &choice, NULL), SKV_OK);
+    assert_true(skv_sequence_kv_bytes(less) < skv_sequence_kv_bytes(whole));
+    for (size_t i = N_PROMPT; i < N_PROMPT + 4; i++) {
+        skv_span span = {whole, ids + i, 1, SKV_WANT_LAST};
+        assert_int_equal(skv_step(engine, &span, 1, take_logits, a, NULL), SKV_OK);
+        span.sequence = less;
+        assert_int_equal(skv_step(engine, &span, 1, take_logits, b, NULL), SKV_OK);
+        for (size_t v = 0; v < VOCAB_MAX; v++) assert_true(fabsf(a[v] - b[v]) < 1e-4f);
+    }
+    skv_sequence_free(whole);
+    skv_sequence_free(less);
+    /* And by a method: those slots keep their window, the others C rows. */
+    skv_sequence *s = new_sequence(engine);
+    skv_eviction how = parse("snapkv:40,8,5");
+    assert_int_equal(skv_sequence_set_eviction(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_PROMPT, NULL, NULL, NULL, NULL), SKV_OK);
+    for (size_t i = 0; i < engine->config->n_layers; i++) {
+        size_t window = engine->config->layers[i].window;
+        assert_int_equal(skv_sequence_kept(s, i, 0, NULL, 0), window > 0 ? window : 40);
+    }
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
 /* A sequence that shares its beginning with another evicts copies: the other goes on as before, and
  * so does a branch of what was kept. */
 static void test_shared_pages_stay(void **state)
@@ -580,6 +626,7 @@ int main(void)
         cmocka_unit_test(test_what_fits_loses_nothing),
         cmocka_unit_test(test_memory_is_saved),
         cmocka_unit_test(test_moved_rows_are_the_same),
+        cmocka_unit_test(test_windows_are_exact),
         cmocka_unit_test(test_shared_pages_stay),
         cmocka_unit_test(test_truncation),
         cmocka_unit_test(test_cancelled_votes_count_once),

@@ -137,6 +137,14 @@ static size_t pool_pages(const skv_engine *e)
     return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
 }
 
+/* Votes and the choice that is made of them, for one prompt as long as the context. */
+static size_t eviction_bytes(const skv_engine *e)
+{
+    const skv_plan *plan = e->options.eviction.by_query_head ? &e->spread_plans[0] : &e->plan;
+    if (e->options.eviction.method == SKV_EVICT_NONE) return 0;
+    return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
+}
+
 static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
 {
     skv_load_options load = load_options(e);
@@ -146,7 +154,7 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim);
     size_t kv, total;
     e->workspace_bytes = skv_workspace_bytes(e->config, e->options.step_tokens) +
-                         e->be->reserve_bytes(e->be, &limits);
+                         e->be->reserve_bytes(e->be, &limits) + eviction_bytes(e);
     bool fits = skv_size_mul(n_pages, page, &kv) && skv_size_add(weights, kv, &total) &&
                 skv_size_add(total, e->workspace_bytes, &total);
     const double MIB = 1048576.0;

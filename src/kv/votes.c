@@ -33,7 +33,7 @@ skv_status skv_kv_votes_init(skv_kv_votes *votes, size_t n_layers, const size_t 
 
 void skv_kv_votes_release(skv_kv_votes *votes)
 {
-    if (votes->votes) {
+    if (votes->votes && votes->track0) {
         skv_unmap(votes->votes, skv_kv_votes_bytes(n_tracks_of(votes), votes->stride));
     }
     skv_free(votes->voted);
