@@ -54,8 +54,17 @@ static size_t fill_prompt_step(run *r)
 static skv_status read_prompts(run *r, skv_error *err)
 {
     skv_status status = SKV_OK;
-    for (size_t n = fill_prompt_step(r); n > 0 && status == SKV_OK; n = fill_prompt_step(r)) {
+    for (size_t i = 0; i < r->load->batch && status == SKV_OK; i++) {
+        status = skv_sequence_expect(r->lanes[i].sequence, r->load->prompt, err);
+    }
+    while (status == SKV_OK) {
+        const size_t n = fill_prompt_step(r);
+        if (n == 0) break;
         status = skv_step(r->variant->model.engine, r->spans, n, choose, r, err);
+        for (size_t i = 0; i < n && status == SKV_OK; i++) {
+            const lane *l = r->span_lane[i];
+            if (l->n_done == r->load->prompt) status = skv_sequence_evict(l->sequence, err);
+        }
     }
     return status;
 }

@@ -46,6 +46,7 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.pruning = options->pruning;
     out.context = options->context;
     out.step_tokens = options->step_tokens;
+    out.eviction = options->eviction;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
     return out;

@@ -107,7 +107,7 @@ class CommandLineTest(CliTest):
             (("generate", m, "-p", "x", "--prefill", "guess"), ("--prefill", "guess")),
             (("generate", m, "-p", "x", "--prune", "random:2"), ("--prune", "random:2")),
             (("generate", m, "-p", "x", "--cpu", "z80"), ("--cpu", "z80")),
-            (("generate", m, "-p", "x", "--snapkv", "64,8,5"), ("--snapkv",)),
+            (("generate", m, "-p", "x", "--snapkv", "64,64,5"), ("--snapkv", "w 64")),
             (("generate", m, "-p", "x", "--threads", "0"), ("--threads",)),
             (("generate", m, "-p", "x", "--json=yes"), ("--json", "yes")),
             (("generate", m, "-p", "x", "--regex", "a", "--json-object"), ("--json-object", "--regex")),

@@ -467,6 +467,43 @@ static void test_one_token_and_failures(void **state)
     skv_engine_close(engine);
 }
 
+/* SnapKV on predicted rows: with room for all the answer is the same; with less, that much memory
+ * is left, and the auxiliary has read all but the tokens that vote. */
+static void test_eviction(void **state)
+{
+    (void)state;
+    json_t *root = load_golden(names[0]);
+    golden_turns g = read_case(root, count_cases(root) - 1);
+    static const struct {
+        const char *how;
+        size_t n_voters;
+    } cases[] = {{"snapkv:80,1", 1}, {"snapkv:24,8", 8}, {"streaming:4,24", 1}, {"h2o:24", 61}};
+    size_t n_bytes[4];
+    for (size_t i = 0; i < 4; i++) {
+        skv_engine_options options = small_options(SKV_WEIGHTS_F32);
+        skv_error err;
+        assert_int_equal(skv_eviction_parse(cases[i].how, &options.eviction, &err), SKV_OK);
+        skv_engine *engine = open_with(names[0], &options);
+        logits_of l = {.vocab = skv_engine_vocab(engine)};
+        skv_sequence *s = new_sequence(engine);
+        if (skv_prompt(engine, s, g.ids, g.n, l.rows[0], NULL, NULL, &err) != SKV_OK) {
+            fail_msg("%s: %s", cases[i].how, err.text);
+        }
+        assert_int_equal(s->read.n_rows, g.n - cases[i].n_voters);
+        n_bytes[i] = skv_kv_cache_bytes(&s->cache);
+        if (i == 0) {
+            skv_sequence_truncate(s, 0);
+            check_answer(engine, s, g.ids, g.n, g.greedy, g.n_greedy);
+        }
+        read_in_chunks(engine, s, g.more, g.n_more, 2, &l);
+        for (size_t j = 0; j < l.vocab; j++) assert_true(isfinite(l.rows[0][j]));
+        skv_sequence_free(s);
+        skv_engine_close(engine);
+    }
+    for (size_t i = 1; i < 4; i++) assert_true(n_bytes[i] <= n_bytes[0]);
+    json_decref(root);
+}
+
 static void test_8_bits(void **state)
 {
     (void)state;
@@ -576,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_one_token_and_failures),
+        cmocka_unit_test(test_eviction),
         cmocka_unit_test(test_8_bits),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_preset_pair),

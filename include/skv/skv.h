@@ -19,6 +19,7 @@
 
 #include "skv/api.h"
 #include "skv/error.h"
+#include "skv/eviction.h"
 #include "skv/grammar.h"
 #include "skv/version.h"
 
@@ -93,6 +94,7 @@ typedef struct skv_engine_options {
     /* A sequence's logits are the same to the bit whatever chunks it comes in and whatever runs
      * beside it. Costs time where a few long sequences decode on many threads. */
     bool batch_invariant;
+    skv_eviction eviction;   /* of new sequences: see skv_sequence_set_eviction */
     bool with_teacher;       /* SwiftKV files: load the teacher too, for sequences that run as it */
     skv_pruning pruning;     /* with FULL */
     uint64_t random_seed;    /* of presets' random weights, and of random pruning */
@@ -131,6 +133,7 @@ typedef struct skv_engine_stats {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill; /* what AUTO became */
+    skv_eviction eviction;
     bool swiftkv;        /* it runs SwiftKV weights */
     bool has_teacher;    /* its sequences may run as the teacher */
     skv_pruning pruning;
@@ -174,6 +177,29 @@ SKV_CHECKED skv_status skv_sequence_share(skv_sequence *sequence, const skv_sequ
                                           size_t n, skv_error *err);
 /** Bytes of KV pages it refers to. */
 SKV_API size_t skv_sequence_kv_bytes(const skv_sequence *sequence);
+
+/* ---- eviction (skv/eviction.h has the methods) ---- */
+
+/**
+ * From the next prompt on rows are evicted like this; copied. skv_prompt and skv_generate do the
+ * rest. Who gives a prompt to skv_step in pieces tells its length before (skv_sequence_expect) and
+ * has rows evicted behind it (skv_sequence_evict).
+ *
+ * A later prompt of the same sequence attends to the rows that were kept, and is followed by
+ * another eviction, of all rows there are. Generated tokens are not evicted before.
+ * skv_sequence_truncate does not bring rows back. SKV_UNSUPPORTED: this engine cannot do it.
+ */
+SKV_CHECKED skv_status skv_sequence_set_eviction(skv_sequence *sequence,
+                                                 const skv_eviction *eviction, skv_error *err);
+/** The next n tokens are a prompt: its end votes. No more than that where nothing is evicted. */
+SKV_CHECKED skv_status skv_sequence_expect(skv_sequence *sequence, size_t n, skv_error *err);
+/** Evicts rows, when the expected prompt is complete and too long. SKV_FULL: pages that others
+ * use too cannot be copied; nothing has changed. */
+SKV_CHECKED skv_status skv_sequence_evict(skv_sequence *sequence, skv_error *err);
+/** Positions of the rows that KV head i_head of layer i_layer has, ascending: at most max of them
+ * in out; returns how many there are, 0 for heads and layers that do not exist. */
+SKV_API size_t skv_sequence_kept(const skv_sequence *sequence, size_t i_layer, size_t i_head,
+                                 size_t *out, size_t max);
 
 /* ---- steps ---- */
 

@@ -62,6 +62,8 @@ static skv_status check_pruning(const skv_engine_options *o, const skv_config *c
     SKV_REQUIRE(o->prefill == SKV_PREFILL_FULL && !o->no_skip, err, SKV_UNSUPPORTED,
                 "prune: goes with --prefill full of an ordinary model, not with %s",
                 skv_prefill_name(o->prefill));
+    SKV_REQUIRE(o->eviction.method == SKV_EVICT_NONE, err, SKV_UNSUPPORTED,
+                "prune: does not go with an evictor: what is pruned cannot be chosen from");
     SKV_REQUIRE(o->pruning.keep > 0 && o->pruning.keep <= 1, err, SKV_RANGE,
                 "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
     if (o->pruning.kind != SKV_PRUNE_LAZY) return SKV_OK;
@@ -81,6 +83,10 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(resolve_prefill(o, c, err));
+    SKV_TRY(skv_eviction_check(&o->eviction, err));
+    const bool spreads = o->prefill == SKV_PREFILL_KVPRED && o->eviction.by_query_head;
+    SKV_REQUIRE(!spreads, err, SKV_UNSUPPORTED,
+                "evict: by query head: prefill kvpred predicts rows by KV head");
     SKV_TRY(check_pruning(o, c, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
@@ -163,9 +169,20 @@ static size_t pool_pages(const skv_engine *e)
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
     size_t n_pages = skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
                      (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+    if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
+        n_pages += skv_kv_layout_pages(&e->spread_plans[0].layout, o->kv_tokens);
+    }
     if (!e->has_teacher) return n_pages;
     size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
     return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
+}
+
+/* Votes and the choice that is made of them, for one prompt as long as the context. */
+static size_t eviction_bytes(const skv_engine *e)
+{
+    const skv_plan *plan = e->options.eviction.by_query_head ? &e->spread_plans[0] : &e->plan;
+    if (e->options.eviction.method == SKV_EVICT_NONE) return 0;
+    return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
 }
 
 static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
@@ -177,7 +194,7 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim);
     size_t kv = 0, total;
     e->workspace_bytes = skv_workspace_bytes(e->config, e->options.step_tokens) +
-                         e->be->reserve_bytes(e->be, &limits);
+                         e->be->reserve_bytes(e->be, &limits) + eviction_bytes(e);
     bool fits = skv_size_mul(n_pages, page, &kv);
     if (e->kvpred.on && fits) {
         SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &weights, &kv,
@@ -233,6 +250,9 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     }
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
+    if (e->options.eviction.by_query_head) {
+        SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
+    }
     size_t n_pages = pool_pages(e);
     SKV_TRY(check_memory(e, n_pages, err));
     skv_backend_limits limits = backend_limits(e);
@@ -307,6 +327,7 @@ void skv_engine_close(skv_engine *e)
     }
     skv_plan_release(&e->plan);
     skv_plan_release(&e->teacher_plan);
+    for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_free(e->spans);
     skv_source_close(e->source);
     skv_preset_free(e->preset);
@@ -340,6 +361,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .weights = e->options.weights,
                               .kv = e->options.kv,
                               .prefill = e->options.prefill,
+                              .eviction = e->options.eviction,
                               .swiftkv = e->runs_swiftkv,
                               .has_teacher = e->has_teacher,
                               .pruning = e->options.pruning,

@@ -20,7 +20,8 @@ struct skv_engine {
     skv_backend *be;            /* owned */
     skv_model model;
     skv_plan plan;
-    skv_plan teacher_plan; /* of sequences that run as the teacher; no layers: there is none */
+    skv_plan teacher_plan;    /* of sequences that run as the teacher; no layers: there is none */
+    skv_plan spread_plans[2]; /* the same two for caches by query head; made when asked for */
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
@@ -42,7 +43,7 @@ struct skv_sequence {
     size_t max_tokens;
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
-    skv_kv_cache cache; /* cache.n_rows: rows kept */
+    skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
     skv_kv_cache read;  /* the auxiliary's, of the tokens it has read; without pages otherwise */
     size_t read_mark;   /* rows of `read` before a step */
     /* With pruning: tokens [n_run, n_seen) wait, and token t < n_run, or the first one behind it
@@ -51,6 +52,8 @@ struct skv_sequence {
     uint32_t *row_of;  /* owned, [max_tokens], mapped; NULL without pruning */
     size_t *slot_rows; /* owned, [n_slots]: LAZY: rows of each slot, which then differ; or NULL */
     size_t seen_mark, run_mark, rows_mark; /* before a step */
+    skv_eviction eviction;
+    skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
 };
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
@@ -63,6 +66,13 @@ SKV_MUST_CHECK skv_status skv_preset_auxiliary(const char *name, const skv_confi
 
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
+
+/** Rows that a head of a sequence may have behind a prompt of n tokens. */
+size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);
+/** Pages that must be free for skv_sequence_evict, at most. */
+size_t skv_sequence_evict_needs(const skv_sequence *sequence);
+/** First of the next n tokens that has to run every layer because it votes; n: none. */
+size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 
 /** Spans through the layers with a tap on the hidden states (skv_step without one). */
 SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,

@@ -172,11 +172,13 @@ static skv_forward auxiliary_pass(const kvpred_pass *p, const skv_forward_span *
                          .cancelled = ask_cancelled};
 }
 
-/* Rows of a span that the base runs: those whose output is wanted. */
+/* Rows of a span that the base runs: those whose output is wanted, and those that vote on which
+ * rows of a cache stay. */
 static size_t count_own(const skv_forward_span *span)
 {
-    if (span->wanted == SKV_ROWS_NONE) return 0;
-    return span->wanted == SKV_ROWS_LAST ? 1 : span->n;
+    const size_t voting = span->n - skv_min_size(span->n, span->deep_from);
+    if (span->wanted == SKV_ROWS_NONE) return voting;
+    return span->wanted == SKV_ROWS_LAST ? skv_max_size(1, voting) : span->n;
 }
 
 /* The auxiliary reads what the base has read without it. */
@@ -192,7 +194,8 @@ static skv_status catch_up(const kvpred_pass *p, skv_sequence *s, size_t n_past,
                                  .position0 = at,
                                  .context = s->max_tokens,
                                  .cache = &s->read,
-                                 .wanted = SKV_ROWS_NONE};
+                                 .wanted = SKV_ROWS_NONE,
+                                 .deep_from = n};
         skv_forward f = auxiliary_pass(p, &span, 1);
         SKV_TRY(skv_forward_run(&f, err));
     }
@@ -210,6 +213,8 @@ static skv_status predict(const kvpred_pass *p, skv_error *err)
         if (!s->predicts_all) span.n -= count_own(&span);
         if (span.n == 0) continue;
         span.wanted = SKV_ROWS_NONE;
+        span.votes = NULL;
+        span.deep_from = span.n;
         SKV_TRY(catch_up(p, s, span.n_past, err));
         SKV_TRY(skv_kv_cache_grow(&s->read, span.n_past + span.n, err));
         k->kept[n] = k->read[n] = span;
@@ -241,6 +246,7 @@ static skv_status run_base(const kvpred_pass *p, skv_error *err)
         span.n = n_own;
         span.n_past += first;
         span.position0 += first;
+        span.deep_from = span.deep_from > first ? span.deep_from - first : 0;
         k->span_of[n] = i;
         k->row0[n] = first;
         k->own[n++] = span;

@@ -105,6 +105,7 @@ static skv_status run(prune_pass *p, const int32_t *ids, size_t n, skv_rows_want
                                    .context = p->s->max_tokens,
                                    .cache = &p->s->cache,
                                    .wanted = wanted,
+                                   .deep_from = n,
                                    .hidden = hidden};
     const skv_forward f = {.model = &e->model,
                            .plan = &e->plan,

@@ -60,6 +60,7 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
         skv_sequence_free(s);
         return status;
     }
+    s->eviction = engine->options.eviction;
     *out = s;
     return SKV_OK;
 }
@@ -69,6 +70,7 @@ void skv_sequence_free(skv_sequence *s)
     if (!s) return;
     skv_kv_cache_release(&s->cache);
     skv_kv_cache_release(&s->read);
+    skv_kv_votes_release(&s->votes);
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
     skv_free(s->slot_rows);
     if (s->row_of) skv_unmap(s->row_of, s->max_tokens * sizeof *s->row_of);
@@ -87,6 +89,7 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
 
 void skv_sequence_truncate(skv_sequence *s, size_t n)
 {
+    skv_kv_votes_release(&s->votes);
     if (n >= s->n_seen) return;
     if (s->row_of) {
         skv_engine_prune_truncate(s, n);
@@ -113,9 +116,10 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
         n_rows = n < from->n_run ? from->row_of[n] : from->cache.n_rows;
         if (s->slot_rows) n_rows = skv_engine_prune_share(s, from, n);
     }
-    skv_kv_cache_share(&s->cache, &from->cache, n_rows);
+    SKV_TRY(skv_kv_cache_share(&s->cache, &from->cache, n_rows, err));
     if (s->predicts) {
-        skv_kv_cache_share(&s->read, &from->read, skv_min_size(n, from->read.n_rows));
+        size_t n_read = skv_min_size(n, from->read.n_rows);
+        SKV_TRY(skv_kv_cache_share(&s->read, &from->read, n_read, err));
     }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
@@ -240,7 +244,9 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
                                          .cache = &s->cache,
                                          .wanted = wanted_rows(spans[i].want),
                                          .hidden = wants_hidden(spans[i].want),
-                                         .unskipped = s->unskipped};
+                                         .unskipped = s->unskipped,
+                                         .votes = s->votes.votes ? &s->votes : NULL,
+                                         .deep_from = skv_sequence_deep_from(s, spans[i].n)};
     }
     return SKV_OK;
 }
@@ -337,18 +343,17 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
                 "prompt: %zu tokens after %zu, this sequence was made for %zu", n, start,
                 sequence->max_tokens);
     keep_logits keep = {logits, engine->config->vocab};
-    while (done < n) {
+    skv_status status = skv_sequence_expect(sequence, n, err);
+    while (done < n && status == SKV_OK) {
         size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
         bool last = done + chunk == n;
         skv_span span = {sequence, ids + done, chunk,
                          last && logits ? SKV_WANT_LAST : SKV_WANT_NONE};
-        skv_status status = skv_step(engine, &span, 1, keep_last, &keep, err);
-        if (status != SKV_OK) {
-            skv_sequence_truncate(sequence, start);
-            return status;
-        }
+        status = skv_step(engine, &span, 1, keep_last, &keep, err);
         done += chunk;
-        if (progress) progress(user, done, n);
+        if (progress && status == SKV_OK) progress(user, done, n);
     }
-    return SKV_OK;
+    if (status == SKV_OK) status = skv_sequence_evict(sequence, err);
+    if (status != SKV_OK) skv_sequence_truncate(sequence, start);
+    return status;
 }

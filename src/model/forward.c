@@ -94,7 +94,7 @@ static size_t first_wanted(const skv_forward_span *span)
 /* First of the span's rows that goes on beyond the last boundary. */
 static size_t first_kept(const skv_forward_span *span)
 {
-    return span->unskipped ? 0 : first_wanted(span);
+    return span->unskipped ? 0 : skv_min_size(first_wanted(span), span->deep_from);
 }
 
 /* Attention items for all new rows, or for the kept ones alone. The table is set by layer. */
@@ -134,6 +134,13 @@ static void keep_wanted(pass *p)
 
 /* ---- keys and values ---- */
 
+/* Heads that a layer's rows are cached for. */
+static size_t tracks_of(const pass *p, size_t i)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+}
+
 /* k, v [n_rows, ld] of one layer: norm, rotation, and into the layer's slot. */
 static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t ld,
                      const float *k_norm)
@@ -141,8 +148,13 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
     const skv_layer_shape *shape = &p->c->layers[i];
     size_t slot = p->f->plan->layers[i].slot, row = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
-        void *const *table = skv_kv_cache_slot(p->f->spans[s].cache, slot);
-        for (size_t j = 0; j < p->f->spans[s].n; j++) p->ws->tables[row++] = table;
+        const skv_kv_cache *cache = p->f->spans[s].cache;
+        void *const *table = skv_kv_cache_slot(cache, slot);
+        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
+        for (size_t j = 0; j < p->f->spans[s].n; j++, row++) {
+            p->ws->tables[row] = table;
+            p->ws->dropped[row] = dropped;
+        }
     }
     p->be->store(p->be, &(skv_store_args){
                             .k = k,
@@ -158,6 +170,8 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
                             .tables = p->ws->tables,
                             .table_stride = p->f->spans[0].cache->max_pages,
                             .kv_rows = p->ws->kv_rows,
+                            .dropped = p->ws->dropped,
+                            .n_copies = tracks_of(p, i) / shape->n_kv_heads,
                             .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
                         });
 }
@@ -288,6 +302,40 @@ static void add_projection(const pass *p, const skv_linear *w, const float *y, s
                                                 .norm = norm_of(p, post_norm)});
 }
 
+/* The votes of an item's rows, whose queries have been rotated; rows that have voted in this layer
+ * before, in a step that did not end, do not vote again. */
+static void cast_votes(const pass *p, size_t i, size_t ld_q, const skv_forward_span *span,
+                       const skv_attention_item *item)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    skv_kv_votes *votes = span->votes;
+    size_t slot = p->f->plan->layers[i].slot;
+    size_t row0 = span->n_past + (p->all_alive ? 0 : first_kept(span)); /* of the item */
+    size_t from = skv_max_size(skv_max_size(votes->from, votes->voted[i]), row0);
+    size_t to = skv_min_size(votes->to, span->n_past + span->n);
+    if (shape->window > 0 || from >= to) return;
+    p->be->votes(p->be, &(skv_votes_args){
+                            .q = p->ws->qkv + (item->row0 + from - row0) * ld_q,
+                            .ld_q = ld_q,
+                            .n_q = to - from,
+                            .n_past = from,
+                            .dropped = item->dropped,
+                            .table = item->table,
+                            .table_stride = span->cache->max_pages,
+                            .n_heads = shape->n_heads,
+                            .n_kv_heads = tracks_of(p, i),
+                            .head_dim = p->c->head_dim,
+                            .type = skv_kv_pool_type(span->cache->pool),
+                            .scale = (float)p->c->attention_scale,
+                            .softcap = (float)p->c->attention_softcap,
+                            .votes = votes->votes + votes->track0[slot] * votes->stride,
+                            .votes_stride = votes->stride,
+                            .by_query_head = votes->by_query_head,
+                            .norms = p->ws->vote_norms,
+                        });
+    votes->voted[i] = to;
+}
+
 static void attend(const pass *p, size_t i, size_t ld_q)
 {
     const skv_config *c = p->c;
@@ -313,7 +361,10 @@ static void attend(const pass *p, size_t i, size_t ld_q)
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->f->spans[s];
         if (!p->all_alive && first_kept(span) == span->n) continue;
-        p->ws->items[item++].table = skv_kv_cache_slot(span->cache, plan->slot);
+        p->ws->items[item].table = skv_kv_cache_slot(span->cache, plan->slot);
+        p->ws->items[item].dropped = skv_kv_cache_dropped(span->cache, plan->slot);
+        if (span->votes) cast_votes(p, i, ld_q, span, &p->ws->items[item]);
+        item++;
     }
     assert(item == p->n_items);
     p->be->attention(p->be, &(skv_attention_args){
@@ -325,7 +376,7 @@ static void attend(const pass *p, size_t i, size_t ld_q)
                                 .n_items = p->n_items,
                                 .table_stride = p->f->spans[0].cache->max_pages,
                                 .n_heads = shape->n_heads,
-                                .n_kv_heads = shape->n_kv_heads,
+                                .n_kv_heads = tracks_of(p, i),
                                 .head_dim = c->head_dim,
                                 .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
                                 .window = shape->window,

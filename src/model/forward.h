@@ -8,7 +8,7 @@
 #ifndef SKV_MODEL_FORWARD_H
 #define SKV_MODEL_FORWARD_H
 
-#include "kv/kv_cache.h"
+#include "kv/votes.h"
 #include "model/model.h"
 #include "model/plan.h"
 
@@ -18,13 +18,15 @@ typedef enum skv_rows_wanted { SKV_ROWS_NONE, SKV_ROWS_LAST, SKV_ROWS_ALL } skv_
 typedef struct skv_forward_span {
     const int32_t *ids; /* [n] in [0, V), checked */
     size_t n;
-    size_t n_past;    /* cache rows before the first */
-    size_t position0; /* true position of the first: n_past unless rows were evicted */
+    size_t n_past;    /* rows before the first, evicted ones included */
+    size_t position0; /* true position of the first */
     size_t context;   /* the length the sequence was made for (longrope) */
     const skv_kv_cache *cache;
     skv_rows_wanted wanted;
-    bool hidden;    /* wanted as hidden states, not as logits */
-    bool unskipped; /* its rows run every layer, whoever wants them */
+    bool hidden;         /* wanted as hidden states, not as logits */
+    bool unskipped;      /* its rows run every layer, whoever wants them */
+    skv_kv_votes *votes; /* of the prompt that these rows are part of; NULL: nobody votes */
+    size_t deep_from;    /* rows from here on run every layer, since they vote; n: none */
 } skv_forward_span;
 
 /* The buffers of a step; sized once for max_rows. */
@@ -43,6 +45,8 @@ typedef struct skv_workspace {
     bool *unread;              /* [T]: rows whose embedding could not be read */
     size_t *kv_rows;           /* [T] */
     void *const **tables;      /* [T] */
+    const size_t **dropped;    /* [T] */
+    float *vote_norms;         /* [T, H, 2] */
     skv_attention_item *items; /* [T] */
     void *block;               /* owned by the back end: everything above lies in it */
     size_t block_bytes;

@@ -293,8 +293,13 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
     const skv_kv_cache *first = step->spans[0].cache;
     size_t slot = step->plan->layers[i].slot, row = 0;
     for (size_t s = 0; s < step->n_spans; s++) {
-        void *const *table = skv_kv_cache_slot(step->spans[s].cache, slot);
-        for (size_t j = 0; j < step->spans[s].n; j++) ws->tables[row++] = table;
+        const skv_kv_cache *cache = step->spans[s].cache;
+        void *const *table = skv_kv_cache_slot(cache, slot);
+        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
+        for (size_t j = 0; j < step->spans[s].n; j++, row++) {
+            ws->tables[row] = table;
+            ws->dropped[row] = dropped;
+        }
     }
     skv_backend *be = step->base->be;
     skv_norm norm = {step->base->layers[i].k_norm, c->norm_offset_one ? 1.0f : 0.0f,
@@ -312,6 +317,8 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
                                     .tables = ws->tables,
                                     .table_stride = first->max_pages,
                                     .kv_rows = ws->kv_rows,
+                                    .dropped = ws->dropped,
+                                    .n_copies = 1,
                                     .type = skv_kv_pool_type(first->pool)});
 }
 
