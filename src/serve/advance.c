@@ -241,6 +241,7 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
 static void share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork)
 {
     fork->begun = true;
+    if (from->failure) return;
     if (s->n_running >= s->options.max_running) return;
     skv_status status = skv_sequence_create_as(s->engine, fork->job->params.prefill, s->context,
                                                &fork->sequence, NULL);
@@ -310,6 +311,12 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
 {
     if (lane->state == SKV_LANE_PROMPT) count_prompt(s, lane, span);
     if (lane->failure) {
+        if (lane->i_answer == 0 && lane->has_chosen) accept_forks(s, lane);
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
+    bool evicts = lane->sequence->votes.votes && skv_lane_cached(lane) == lane->n_prompt;
+    if (evicts && !skv_worker_evict(s, lane)) {
         if (lane->i_answer == 0 && lane->has_chosen) accept_forks(s, lane);
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;

@@ -84,6 +84,11 @@ bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
 bool skv_worker_preempt(skv_scheduler *s);
 /** Keeps what a lane has in the cache for others, and gives its pages back. */
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
+/** How a job's prompt loses rows; method NONE: it does not. */
+skv_eviction skv_worker_eviction(const skv_scheduler *s, const skv_job *job);
+/** Behind a prompt that loses rows: keeps all of it for others, then evicts; false: there is no
+ * room for the copies, and the lane says why it failed. */
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane);
 const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
