@@ -221,12 +221,15 @@ class Served:
 
 def served(bench):
     out = []
-    if bench.args.model.exists():
+    if bench.args.only == "smollm2":
+        pass
+    elif bench.args.model.exists():
         out.append(Served(bench, "mini", "our own model, 12 layers of 192", bench.args.model, 131072, 1, 8192))
     else:
         print(f"azure: {bench.args.model} is absent, skipped", file=sys.stderr)
-    out.append(Served(bench, "smollm2", "the shape of smollm2-135m, random weights", preset(bench), 98304, 0.5, 8192))
-    return [m for m in out if bench.args.only in ("", m.name)]
+    if bench.args.only != "mini":
+        out.append(Served(bench, "smollm2", "the shape of smollm2-135m, random weights", preset(bench), 98304, 0.5, 8192))
+    return out
 
 
 def peer_files(bench):
@@ -276,13 +279,17 @@ def on_trace(bench, model, url, method, n, rate, clients=1024):
     return said
 
 
+def fewest(bench):
+    return bench.args.requests or 24
+
+
 def nice_number(x):
     return float(f"{x:.2g}")
 
 
 def capacity(bench, model, server):
     """Requests a second that the teacher answers when sixteen clients never rest."""
-    n = 32 if bench.args.quick else 64
+    n = fewest(bench) + (8 if bench.args.quick else 40)
     return bench.ask(["azure", model.name, str(model.model), "capacity", n],
                      lambda: on_trace(bench, model, server.url(), "teacher", n, 1000, 16))["request_throughput"]
 
@@ -296,7 +303,7 @@ def sweep(bench, model, server):
     rates, found, bound = [nice_number(top * share) for share in shares], {}, None
     lost = {"teacher": 0, "auto": 0}
     for rate in rates:
-        n = max(24, round(rate * seconds))
+        n = max(fewest(bench), round(rate * seconds))
         for method in ("teacher", "auto"):
             if lost[method] >= 2:
                 continue
@@ -326,8 +333,8 @@ def lengths(bench, model, server, method, label):
     out = {}
     for n in LENGTHS[::2] if bench.args.quick else LENGTHS:
         out[n] = bench.ask(["lengths", model.name, str(model.model), label, n],
-                           lambda: load(bench, server.url(), "--prompt", n, "--gen", 64, "--clients", 8, "--requests", 16, "--methods",
-                                        method, "--warmup", 1))
+                           lambda: load(bench, server.url(), "--prompt", n, "--gen", 64, "--clients", 8, "--requests",
+                                        bench.args.requests or 16, "--methods", method, "--warmup", 1))
     return out
 
 
@@ -358,7 +365,7 @@ class Engine:
 
 
 def requests_of(bench):
-    return 16 if bench.args.quick else 32
+    return bench.args.requests or (16 if bench.args.quick else 32)
 
 
 def closed_loop(bench, url):
@@ -561,6 +568,7 @@ def main():
     parser.add_argument("--only", choices=["", "mini", "smollm2"], default="", help="of the stage azure")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0, help="of a rate (30; with --quick 12)")
+    parser.add_argument("--requests", type=int, default=0, help="fewest of a run, to try the script out")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--again", action="store_true", help="measure what is known already")
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE")

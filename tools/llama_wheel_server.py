@@ -21,7 +21,7 @@ def main():
     parser.add_argument("-fa", choices=["on", "off"])
     args = parser.parse_args()
     params = xllamacpp.CommonParams()
-    params.model.path, params.port, params.hostname = args.m, args.port, "127.0.0.1"
+    params.model.path, params.port, params.hostnames = args.m, args.port, ["127.0.0.1"]
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = args.t, args.tb
     params.n_parallel, params.n_ctx, params.n_batch, params.n_ubatch = args.np, args.c, args.b, args.ub
     params.cache_ram_mib = args.cache_ram
