@@ -574,6 +574,7 @@ def main():
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE")
     args = parser.parse_args()
     args.build, args.work, args.model = args.build.resolve(), args.work.resolve(), args.model.resolve()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     bench = Bench(args)
     for name in args.stages or ("models", "azure", "peers", "page"):
         STAGES[name](bench)
