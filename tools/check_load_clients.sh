@@ -79,8 +79,8 @@ settle guidellm
 answered=$((stop + length))
 [ "$answered" -gt 1 ] || { tail -30 "$work/guidellm"; exit 1; }
 
-# aiperf cuts a third of the requests 50 ms after they were sent.
-"$venv/bin/aiperf" profile -m served --url "$url" --endpoint-type completions --streaming --tokenizer builtin \
+# aiperf cuts a third of the requests 50 ms after they were sent. Told to stay offline it looks for the folder in the hub's cache.
+env -u HF_HUB_OFFLINE "$venv/bin/aiperf" profile -m served --url "$url" --endpoint-type completions --streaming --tokenizer "$model" \
     --use-server-token-count --concurrency 8 --benchmark-duration "$seconds" --benchmark-grace-period 10 \
     --synthetic-input-tokens-mean 64 --output-tokens-mean 64 --extra-inputs ignore_eos:true \
     --request-cancellation-rate 33 --request-cancellation-delay 0.05 --artifact-dir "$work/aiperf" --ui none \
