@@ -20,6 +20,10 @@ static int init_variant(const cli_options *o, bench_variant *v)
 
 static void name_variant(const cli_options *o, bench_variant *v)
 {
+    if (v->model.info.kv_prediction && v->options.prefill != SKV_PREFILL_FULL) {
+        snprintf(v->name, sizeof v->name, "KV Prediction");
+        return;
+    }
     if (v->kv_layers == v->model.info.layers) {
         snprintf(v->name, sizeof v->name, "unmodified");
         return;
@@ -56,10 +60,11 @@ static int settle_variant(const cli_options *o, bench_variant *v)
     return CLI_DONE;
 }
 
-/* A SwiftKV file against its own teacher. */
+/* A SwiftKV file against its own teacher; a base against itself with an auxiliary. */
 static int compare_model(const cli_options *o, bench_variant *variants, size_t *n)
 {
-    if (!variants[0].model.info.swiftkv) {
+    const bool predicts = variants[0].model.info.kv_prediction;
+    if (!variants[0].model.info.swiftkv && !predicts) {
         return cli_usage("--compare: %s holds no SwiftKV weights: transform makes them, --preset "
                          "needs none",
                          variants[0].path);
@@ -70,7 +75,7 @@ static int compare_model(const cli_options *o, bench_variant *variants, size_t *
     }
     variants[1] = variants[0];
     variants[1].model.path = variants[1].path;
-    variants[0].options.prefill = SKV_PREFILL_TEACHER;
+    variants[0].options.prefill = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;
     *n = 2;
     return CLI_DONE;
 }
@@ -97,7 +102,8 @@ int bench_plan(const cli_options *options, bench_variant *variants, size_t *n)
 {
     *n = 1;
     int status = init_variant(options, &variants[0]);
-    if (status == CLI_DONE && options->compare && options->preset == NULL) {
+    const bool own = options->preset == NULL || variants[0].model.info.kv_prediction;
+    if (status == CLI_DONE && options->compare && own) {
         status = compare_model(options, variants, n);
     } else if (status == CLI_DONE && options->compare) {
         compare_preset(options, variants, n);

@@ -54,8 +54,17 @@ static size_t fill_prompt_step(run *r)
 static skv_status read_prompts(run *r, skv_error *err)
 {
     skv_status status = SKV_OK;
-    for (size_t n = fill_prompt_step(r); n > 0 && status == SKV_OK; n = fill_prompt_step(r)) {
+    for (size_t i = 0; i < r->load->batch && status == SKV_OK; i++) {
+        status = skv_sequence_expect(r->lanes[i].sequence, r->load->prompt, err);
+    }
+    while (status == SKV_OK) {
+        const size_t n = fill_prompt_step(r);
+        if (n == 0) break;
         status = skv_step(r->variant->model.engine, r->spans, n, choose, r, err);
+        for (size_t i = 0; i < n && status == SKV_OK; i++) {
+            const lane *l = r->span_lane[i];
+            if (l->n_done == r->load->prompt) status = skv_sequence_evict(l->sequence, err);
+        }
     }
     return status;
 }
@@ -168,6 +177,60 @@ static int last_attention(const bench_variant *v, size_t l, size_t g, size_t n, 
     return status;
 }
 
+/* KV Prediction: all tokens but the last run the auxiliary model and the linear maps; the last one
+ * runs the base. `all` is of the base, a token of the prompt's. */
+static int predicted_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
+                          double last_attention, bench_work *out)
+{
+    skv_error err = {0};
+    skv_cost auxiliary = {0};
+    double predictor = 0;
+    const size_t n = load->prompt > 1 ? load->prompt - 1 : 1;
+    const int status = cli_check(skv_kvpred_cost(v->path, n, &auxiliary, &predictor, &err), &err);
+    if (status != CLI_DONE) return status;
+    const double read = (double)(load->prompt - 1) * (auxiliary.total + predictor);
+    out->done = (double)load->batch * (read + projections(all) + last_attention + all->vocabulary);
+    return CLI_DONE;
+}
+
+/* A prompt without its pruned tokens, and a quarter of the layers over all of it where it takes
+ * that to choose them. */
+/* The share of a prompt that the layers of LazyLLM run, and of pairs of its tokens. */
+static void add_shares_of(const bench_variant *v, double *rows, double *pairs)
+{
+    const size_t n = v->model.info.layers;
+    for (size_t i = 0; i < n; i++) {
+        const double share = skv_pruning_share(&v->limits.pruning, i, n);
+        *rows += share / (double)n;
+        *pairs += share * share / (double)n;
+    }
+}
+
+static int pruned_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
+                       bench_work *out)
+{
+    const skv_pruning pruning = v->limits.pruning;
+    if (pruning.kind == SKV_PRUNE_LAZY) {
+        double rows = 0, pairs = 0;
+        add_shares_of(v, &rows, &pairs);
+        const double each = rows * projections(all) + pairs * all->attention;
+        out->done = (double)load->batch * ((double)load->prompt * each + all->vocabulary);
+        return CLI_DONE;
+    }
+    bench_variant plain = *v;
+    bench_load shorter = *load;
+    bench_work rest = {0};
+    plain.limits.pruning.kind = SKV_PRUNE_NONE;
+    shorter.prompt = 1 + (size_t)(pruning.keep * (double)(load->prompt - 1) + 0.5);
+    const int status = bench_work_of(&plain, &shorter, &rest);
+    out->done = rest.done;
+    if (pruning.kind == SKV_PRUNE_STATIC && pruning.keep < 1) {
+        out->done +=
+            0.25 * (double)(load->batch * load->prompt) * (projections(all) + all->attention);
+    }
+    return status;
+}
+
 /*
  * All tokens of a prompt run the layers before l and leave K,V beyond; the last one, whose logits
  * are wanted, runs every layer and the head. The unmodified model does that with l = L - 1: its
@@ -195,5 +258,7 @@ int bench_work_of(const bench_variant *v, const bench_load *load, bench_work *ou
     out->model = prompts * (tokens * (projections(&all) + all.attention) + all.vocabulary);
     out->done =
         prompts * (tokens * (projections(&shallow) + shallow.attention) + deep + all.vocabulary);
+    if (v->limits.pruning.kind != SKV_PRUNE_NONE) return pruned_work(v, load, &all, out);
+    if (v->limits.kv_prediction) return predicted_work(v, load, &all, last_all, out);
     return CLI_DONE;
 }

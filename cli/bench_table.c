@@ -16,6 +16,9 @@ void bench_print_json(const bench_variant *v, const bench_result *r)
     cli_json_put_integer(&json, "prompt", r->load.prompt);
     cli_json_put_integer(&json, "gen", r->load.gen);
     cli_json_put_text(&json, "prefill", skv_prefill_name(v->limits.prefill));
+    char how[SKV_EVICTION_TEXT];
+    skv_eviction_print(&v->limits.eviction, how);
+    cli_json_put_text(&json, "evict", how);
     cli_json_put_integer(&json, "kv_layers", v->kv_layers);
     cli_json_put_integer(&json, "group", v->group);
     cli_json_put_text(&json, "weights", skv_weights_name(v->limits.weights));

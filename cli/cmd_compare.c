@@ -14,9 +14,10 @@
 enum { QUESTIONS = 5, DOCUMENT_TOKENS = 2048, ANSWER_TOKENS = 64, SHOWN = 160 };
 static const char default_task[] = "report";
 
-/* The two ways of reading, teacher first. */
+/* The two ways of reading, teacher first; with KV Prediction the base is first. */
 enum { TEACHER, SWIFTKV, WAYS };
-static const char *const way_names[WAYS] = {"teacher", "swiftkv"};
+static const char *const swiftkv_names[WAYS] = {"teacher", "swiftkv"};
+static const char *const kvpred_names[WAYS] = {"base", "kvpred"};
 
 typedef struct answer {
     cli_ids ids; /* the ending one excepted */
@@ -40,8 +41,9 @@ typedef struct comparison {
     const cli_options *options;
     cli_model model;
     skv_prefill prefill[WAYS];
-    skv_documents *documents; /* NULL: the prompt of the command line */
-    cli_ids *generated;       /* what on_token fills */
+    const char *const *way_names; /* [WAYS] */
+    skv_documents *documents;     /* NULL: the prompt of the command line */
+    cli_ids *generated;           /* what on_token fills */
     cli_progress progress;
     cli_json json;
     totals totals;
@@ -208,7 +210,7 @@ static void print_line(const cli_bytes *text, bool end)
     if (cut) printf(" ...");
 }
 
-static void print_text(size_t i, const question *q, const answer answers[WAYS])
+static void print_text(const comparison *c, size_t i, const question *q, const answer answers[WAYS])
 {
     printf("%zu. ", i + 1);
     if (q->task[0] != 0) printf("[%s] ", q->task);
@@ -220,7 +222,7 @@ static void print_text(size_t i, const question *q, const answer answers[WAYS])
         putchar('\n');
     }
     for (size_t w = 0; w < WAYS; w++) {
-        printf("   %7.0f ms  %-8s ", answers[w].ttft_ms, way_names[w]);
+        printf("   %7.0f ms  %-8s ", answers[w].ttft_ms, c->way_names[w]);
         print_line(&answers[w].text, false);
         putchar('\n');
     }
@@ -235,7 +237,7 @@ static void print_json(comparison *c, const question *q, const answer answers[WA
     cli_json_put_integer(json, "prompt_tokens", q->ids.n);
     if (q->expected.data != NULL) cli_json_put_text(json, "expected", q->expected.data);
     for (size_t w = 0; w < WAYS; w++) {
-        cli_json_key(json, way_names[w]);
+        cli_json_key(json, c->way_names[w]);
         cli_json_open(json, '{');
         cli_json_key(json, "text");
         cli_json_text(json, answers[w].text.data, answers[w].text.n);
@@ -265,14 +267,19 @@ static void print_totals(const comparison *c)
     const totals *t = &c->totals;
     const skv_model_info *info = &c->model.info;
     const double n = (double)t->n;
-    printf("\n%s: layers %zu to %zu of %zu take their keys and values from layer %zu's output",
-           c->model.path, info->swiftkv_layers + 1, info->layers, info->layers,
-           info->swiftkv_layers);
+    if (info->kv_prediction) {
+        printf("\n%s: %zu layers read prompts for its %zu", c->model.path, info->auxiliary_layers,
+               info->layers);
+    } else {
+        printf("\n%s: layers %zu to %zu of %zu take their keys and values from layer %zu's output",
+               c->model.path, info->swiftkv_layers + 1, info->layers, info->layers,
+               info->swiftkv_layers);
+    }
     if (info->group > 1) printf(", %zu of them share one cache", info->group);
     printf("\n\n%-10s %14s %16s", "", "first token", "keys and values");
     if (t->n_known > 0) printf(" %14s", "right answers");
     for (size_t w = 0; w < WAYS; w++) {
-        printf("\n%-10s %11.0f ms %12.2f MiB", way_names[w], t->ttft_ms[w] / n,
+        printf("\n%-10s %11.0f ms %12.2f MiB", c->way_names[w], t->ttft_ms[w] / n,
                t->kv_bytes[w] / n / (1 << 20));
         if (t->n_known > 0) printf(" %9zu of %zu", t->n_right[w], t->n_known);
     }
@@ -301,11 +308,17 @@ static int open_documents(comparison *c)
 static int start(comparison *c)
 {
     const cli_options *o = c->options;
-    if (!c->model.info.swiftkv) {
+    const bool predicts = c->model.info.kv_prediction;
+    if (!c->model.info.swiftkv && !predicts) {
         return cli_fail("%s: not in SwiftKV form: swiftkv transform or distill makes one",
                         c->model.path);
     }
     skv_engine_options options = cli_engine_options(o);
+    c->way_names = predicts ? kvpred_names : swiftkv_names;
+    if (predicts && options.prefill != SKV_PREFILL_AUTO && options.prefill != SKV_PREFILL_KVPRED) {
+        return cli_usage("--prefill %s: the base alone is what kvpred is compared with",
+                         skv_prefill_name(options.prefill));
+    }
     if (options.prefill == SKV_PREFILL_TEACHER) {
         return cli_usage("--prefill teacher: that is what it is compared with");
     }
@@ -314,9 +327,9 @@ static int start(comparison *c)
     if (status != CLI_DONE) return status;
     skv_engine_stats stats;
     skv_engine_get_stats(c->model.engine, &stats);
-    c->prefill[TEACHER] = SKV_PREFILL_TEACHER;
+    c->prefill[TEACHER] = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;
     c->prefill[SWIFTKV] = stats.prefill;
-    if (stats.has_teacher) return CLI_DONE;
+    if (predicts || stats.has_teacher) return CLI_DONE;
     return cli_fail("%s: holds no weights of its teacher", c->model.path);
 }
 
@@ -335,7 +348,7 @@ static int compare(comparison *c, size_t i, bool warm)
         if (c->options->json) {
             print_json(c, &q, answers);
         } else {
-            print_text(i, &q, answers);
+            print_text(c, i, &q, answers);
         }
     }
     for (size_t w = 0; w < WAYS; w++) release_answer(&answers[w]);

@@ -42,7 +42,8 @@ static int start_reference(const cli_options *options, const cli_model *model, c
 {
     if (options->reference == NULL) return CLI_DONE;
     const bool teacher = strcmp(options->reference, "teacher") == 0;
-    if (teacher && !model->info.swiftkv) {
+    const bool predicts = model->info.kv_prediction;
+    if (teacher && !model->info.swiftkv && !predicts) {
         return cli_fail("--reference teacher: %s holds no SwiftKV weights beside a teacher's",
                         model->path);
     }
@@ -50,7 +51,9 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     skv_engine_stats stats;
     skv_engine_get_stats(model->engine, &stats);
     engine.context = stats.context;
-    engine.prefill = teacher ? SKV_PREFILL_TEACHER : SKV_PREFILL_AUTO;
+    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};
+    engine.prefill = SKV_PREFILL_AUTO;
+    if (teacher) engine.prefill = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;
     *reference = (cli_model){.path = teacher ? model->path : options->reference};
     return cli_model_start(reference, &engine);
 }

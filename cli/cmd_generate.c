@@ -1,5 +1,7 @@
 /* swiftkv generate: continues a prompt, as text while it comes, or as one JSON object. */
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "constraint.h"
@@ -194,6 +196,42 @@ static void print_end(const generation *g)
     fprintf(stderr, "]\n");
 }
 
+/* ---- which rows stayed ---- */
+
+static void put_head(cli_json *json, const generation *g, size_t layer, size_t head, size_t n)
+{
+    size_t *rows = cli_alloc(n, sizeof *rows);
+    (void)skv_sequence_kept(g->sequence, layer, head, rows, n);
+    cli_json_open(json, '[');
+    for (size_t i = 0; i < n; i++) cli_json_integer(json, (int64_t)rows[i]);
+    cli_json_close(json, ']');
+    free(rows);
+}
+
+/* Rows of the prompt and of what was generated, [layer][kv head][rows]. */
+static int dump_kept(const generation *g)
+{
+    const char *path = g->options->kept_file;
+    FILE *file = fopen(path, "w");
+    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    cli_json json = {.stream = file};
+    cli_json_open(&json, '[');
+    for (size_t i = 0; i < g->model.info.layers; i++) {
+        cli_json_open(&json, '[');
+        for (size_t h = 0;; h++) {
+            const size_t n = skv_sequence_kept(g->sequence, i, h, NULL, 0);
+            if (n == 0) break;
+            put_head(&json, g, i, h, n);
+        }
+        cli_json_close(&json, ']');
+    }
+    cli_json_close(&json, ']');
+    fputc('\n', file);
+    const bool failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed) return cli_fail("%s: cannot write", path);
+    return CLI_DONE;
+}
+
 static void release(generation *g)
 {
     cli_text_out_close(&g->out);
@@ -213,6 +251,7 @@ int cli_run_generate(const cli_options *options)
     if (status == CLI_DONE) status = fit_context(&g);
     if (status == CLI_DONE) status = start(&g);
     if (status == CLI_DONE) status = run(&g);
+    if (status == CLI_DONE && options->kept_file != NULL) status = dump_kept(&g);
     if (status == CLI_DONE && options->json) {
         print_json(&g);
     } else if (status == CLI_DONE) {

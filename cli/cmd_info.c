@@ -20,6 +20,8 @@ typedef struct description {
     size_t n_forms;
     size_t context; /* tokens that attention is counted for */
     skv_kv kv;
+    skv_cost predicted; /* KV Prediction: a prompt token through the auxiliary model */
+    double predictor;   /* and through the linear maps */
 } description;
 
 /* The unmodified shape of a model that holds SwiftKV weights: all layers with a slot of their own.
@@ -79,6 +81,10 @@ static int describe(description *d)
     }
     d->forms[1].name = "SwiftKV";
     for (size_t i = 0; status == CLI_DONE && i < d->n_forms; i++) status = cost_of(d, &d->forms[i]);
+    if (status == CLI_DONE && own.kv_prediction) {
+        status = cli_check(skv_kvpred_cost(d->path, d->context, &d->predicted, &d->predictor, &err),
+                           &err);
+    }
     return status;
 }
 
@@ -97,6 +103,13 @@ static void print_shape(const description *d)
     printf("vocabulary     %zu%s\n", m->vocab, m->tied ? ", one matrix for both ends" : "");
     printf("context        %zu\n", m->context);
     printf("parameters     %.4g million\n", (double)m->parameters * 1e-6);
+    if (m->kv_prediction) {
+        printf(
+            "KV Prediction  %zu layers with %.4g million parameters read prompts, a predictor of "
+            "%.4g million\n",
+            m->auxiliary_layers, (double)m->auxiliary_parameters * 1e-6,
+            (double)m->predictor_parameters * 1e-6);
+    }
     if (!m->swiftkv) return;
     printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n", m->swiftkv_layers,
            m->layers, m->group, m->kv_slots);
@@ -151,6 +164,12 @@ static void print_cost(const description *d)
     printf("  %-22s %7s %7s %7s %7s %7s %8s %8s %8s %7s\n", "", "vocab", "Q", "K", "V", "O", "MLP",
            "attn", "total", "rel.");
     for (size_t i = 0; i < d->n_forms; i++) print_cost_row(&d->forms[i], small ? 1e6 : 1e9, base);
+    if (!d->forms[0].info.kv_prediction) return;
+    const form predicted = {
+        .name = "KV Prediction", .info = d->forms[0].info, .cost = d->predicted};
+    print_cost_row(&predicted, small ? 1e6 : 1e9, base);
+    printf("  %-22s %69.2f %6.1f%%\n", "  its predictor", d->predictor / (small ? 1e6 : 1e9),
+           100 * d->predictor / base);
 }
 
 /* ---- JSON ---- */
@@ -211,6 +230,13 @@ static void print_json(const description *d)
         cli_json_integer(&json, (int64_t)m->swiftkv_layers);
     } else {
         cli_json_null(&json);
+    }
+    if (m->kv_prediction) {
+        cli_json_put_integer(&json, "auxiliary_layers", m->auxiliary_layers);
+        cli_json_put_integer(&json, "auxiliary_parameters", m->auxiliary_parameters);
+        cli_json_put_integer(&json, "predictor_parameters", m->predictor_parameters);
+        cli_json_put_number(&json, "gflop_per_predicted_token",
+                            (d->predicted.total + d->predictor) * 1e-9);
     }
     cli_json_put_integer(&json, "group", m->group);
     cli_json_put_integer(&json, "kv_slots", m->kv_slots);

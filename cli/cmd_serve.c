@@ -63,9 +63,11 @@ static server_options make_options(const cli_options *o, const char *name)
     set_size(&out.scheduler.max_queued_tokens, o->max_queued_tokens);
     set_number(&out.scheduler.step_ms, o->step_ms);
     set_number(&out.scheduler.queue_seconds_max, o->queue_seconds);
+    out.scheduler.eviction = o->eviction;
     out.scheduler.no_prefix_cache = o->no_prefix_cache;
     out.scheduler.no_text_match = o->no_text_match;
     out.scheduler.cache_dir = o->cache_dir;
+    out.scheduler.cache_disk_rows = o->cache_disk_form && strcmp(o->cache_disk_form, "rows") == 0;
     set_size(&out.scheduler.cache_disk_bytes, o->cache_disk_bytes);
     return out;
 }
@@ -92,6 +94,7 @@ static int load(cli_model *model, const cli_options *options)
     set_size(&engine.kv_tokens, options->kv_tokens);
     engine.with_teacher = !options->no_teacher;
     engine.batch_invariant = true;
+    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE}; /* the scheduler's business */
     return cli_model_start(model, &engine);
 }
 

@@ -124,6 +124,9 @@ void cli_eval_print_json(const cli_model *model, const cli_options *options,
     cli_json_put_text(&json, "prefill", skv_prefill_name(stats.prefill));
     cli_json_put_text(&json, "weights", skv_weights_name(stats.weights));
     cli_json_put_text(&json, "kv", skv_kv_name(stats.kv));
+    char how[SKV_EVICTION_TEXT];
+    skv_eviction_print(&stats.eviction, how);
+    cli_json_put_text(&json, "evict", how);
     cli_json_put_integer(&json, "context", stats.context);
     cli_json_put_integer(&json, "seed", options->sampling.seed);
     cli_json_put_number(&json, "average", report->average);

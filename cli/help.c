@@ -130,6 +130,8 @@ int cli_run_help(const cli_options *options)
 {
     if (options->list_options) {
         cli_help_list();
+    } else if (options->list_methods) {
+        cli_help_methods();
     } else if (options->n_operands == 0) {
         cli_help_overview(stdout);
     } else {

@@ -8,6 +8,8 @@
 #define RUNS                                                                                       \
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
      ON(COMPARE))
+/* And those that leave rows out. */
+#define EVICTS (ON(GENERATE) | ON(CHAT) | ON(BENCH) | ON(EVAL) | ON(SERVE) | ON(COMPARE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -232,6 +234,9 @@ static const cli_option rows[] = {
      .help = "where prompts that leave memory are kept, for after a restart too"},
     {"--cache-disk-bytes", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(cache_disk_bytes), 1, 1e15,
      .help = "most bytes of files there (8 GiB)"},
+    {"--cache-disk-form", "kv|rows", ON(SERVE), CLI_OPTION_CHOICE, FIELD(cache_disk_form),
+     .help = "SwiftKV: all keys and values, or layer l's input for the deep ones: fewer bytes, "
+             "slower to read (kv)"},
     {"--no-text-match", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_text_match),
      .help = "tokenize answers that come back as text again"},
     {"--no-teacher", NULL, ON(SERVE), CLI_OPTION_FLAG, FIELD(no_teacher),
@@ -318,15 +323,24 @@ static const cli_option rows[] = {
     {"--kv", "auto|bf16|f32|int8|fp8", RUNS | ON(INFO), CLI_OPTION_KV, FIELD(kv),
      .help = "how keys and values are held; auto: f32 with f32 weights "
              "or heads shorter than 32, else bf16"},
-    {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher", RUNS, CLI_OPTION_PREFILL,
-     FIELD(prefill), .help = "how prompts are read; auto: swiftkv where the model has it"},
+    {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher|kvpred", RUNS, CLI_OPTION_PREFILL,
+     FIELD(prefill),
+     .help = "how prompts are read; auto: swiftkv or kvpred where the model has it"},
+    {"--prune", "none|random:P|static:P|lazy:P,E", RUNS, CLI_OPTION_PRUNING, FIELD(pruning),
+     .help = "prompts are read without some tokens, a share P stays: random ones, those that a "
+             "quarter of the layers attends to, or fewer by layer, from P to E (none)"},
     {"--ctx", "N", RUNS, CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,
      .help = "tokens that a sequence may have"},
     {"--cpu", "best|ref|avx2|avx512|neon", RUNS | ON(TRANSFORM), CLI_OPTION_CHOICE, FIELD(cpu),
      .help = "the instructions to use"},
     {"--chunk", "N", RUNS, CLI_OPTION_SIZE, FIELD(step_tokens), 1, 1 << 20,
      .help = "most tokens of a step (512)"},
-    {"--snapkv", "C,w,k", RUNS, CLI_OPTION_LATER, FIELD(snapkv), .help = NULL},
+    {"--evict", "METHOD:C,...", EVICTS, CLI_OPTION_EVICTION, FIELD(eviction),
+     .help = "rows of keys and values that stay after a prompt (none): docs/methods.md"},
+    {"--snapkv", "C[,w[,k]]", EVICTS, CLI_OPTION_SNAPKV, FIELD(eviction),
+     .help = "each head keeps C rows of a prompt: the last w and those they attend to"},
+    {"--dump-kept", "F", ON(GENERATE), CLI_OPTION_TEXT, FIELD(kept_file),
+     .help = "write which rows stayed as JSON, [layer][kv head][rows]"},
 
     /* Output. */
     {"--svg", "OUT", ON(SIMILARITY), CLI_OPTION_TEXT, FIELD(svg_file), .help = "write a chart"},
@@ -340,6 +354,8 @@ static const cli_option rows[] = {
      CLI_OPTION_FLAG, FIELD(json), .help = "print JSON"},
     {"--list", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_options),
      .help = "every command with its options, for scripts"},
+    {"--methods", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_methods),
+     .help = "the methods of --evict, as the table in docs/methods.md"},
     {"--help", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = "these options"},
     {"-h", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = NULL},
 };

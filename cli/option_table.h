@@ -20,7 +20,9 @@ typedef enum cli_option_kind {
     CLI_OPTION_WEIGHTS, /* skv_weights, one of `argument` */
     CLI_OPTION_KV,
     CLI_OPTION_PREFILL,
-    CLI_OPTION_LATER /* known by name, refused */
+    CLI_OPTION_PRUNING,
+    CLI_OPTION_EVICTION, /* skv_eviction: "METHOD:C,..." */
+    CLI_OPTION_SNAPKV    /* the same with "snapkv:" before it */
 } cli_option_kind;
 
 typedef struct cli_option {

@@ -181,6 +181,19 @@ static int set_choice(const cli_option *row, const char *text, void *field)
     }
 }
 
+static int set_eviction(const cli_option *row, const char *method, const char *text,
+                        skv_eviction *out)
+{
+    char whole[2 * SKV_EVICTION_TEXT];
+    skv_error err = {0};
+    const int n = snprintf(whole, sizeof whole, "%s%s", method, text);
+    if (n < 0 || (size_t)n >= sizeof whole) return cli_usage("%s: too long", row->name);
+    if (skv_eviction_parse(whole, out, &err) != SKV_OK) {
+        return cli_usage("%s: %s", row->name, err.text);
+    }
+    return CLI_DONE;
+}
+
 static int set_option(const cli_option *row, const char *text, cli_options *out)
 {
     void *field = (char *)out + row->offset;
@@ -197,9 +210,12 @@ static int set_option(const cli_option *row, const char *text, cli_options *out)
     case CLI_OPTION_WEIGHTS:
     case CLI_OPTION_KV:
     case CLI_OPTION_PREFILL: return set_choice(row, text, field);
-    case CLI_OPTION_LATER: break;
+    case CLI_OPTION_PRUNING:
+        return skv_pruning_parse(text, field) ? CLI_DONE : unknown_choice(row, text);
+    case CLI_OPTION_EVICTION: return set_eviction(row, "", text, field);
+    case CLI_OPTION_SNAPKV: return set_eviction(row, "snapkv:", text, field);
     }
-    return cli_usage("%s: not available in this version", row->name);
+    return CLI_USAGE;
 }
 
 /* ---- the whole line ---- */
@@ -271,6 +287,9 @@ static int check_transform(const cli_options *o)
 static int check_eval(const cli_options *o)
 {
     if (o->tasks == NULL) return cli_usage("eval: --task NAME|FILE,... is missing");
+    if (o->reference != NULL && o->eviction.method != SKV_EVICT_NONE) {
+        return cli_usage("eval: --reference reads whole texts, so --evict has no part in it");
+    }
     if (o->resume && o->log_file == NULL) return cli_usage("eval: --resume needs --log F");
     return CLI_DONE;
 }

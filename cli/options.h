@@ -56,7 +56,9 @@ struct cli_options {
     skv_kv kv;
     skv_prefill prefill;
     const char *cpu;
-    const char *snapkv;
+    skv_pruning pruning;
+    skv_eviction eviction;
+    const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
 
     /* Closed-form initialisation; the text is in `data`. */
@@ -100,8 +102,8 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *host, *key_file, *served_name, *request_log, *cache_dir, *tool_format,
-        *reasoning_format; /* NULL: not given */
+    const char *host, *key_file, *served_name, *request_log, *cache_dir, *cache_disk_form,
+        *tool_format, *reasoning_format; /* NULL: not given */
     size_t port, kv_tokens, max_running, max_queued, max_queued_tokens, connections,
         connections_per_ip, body_mib, cache_disk_bytes; /* CLI_NOT_GIVEN: the server's default */
     double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,
@@ -119,7 +121,7 @@ struct cli_options {
     double cancel_share, cancel_seconds, time_scale, length_scale;
 
     const char *svg_file;
-    bool list_options;
+    bool list_options, list_methods;
 };
 
 /**
@@ -133,5 +135,7 @@ void cli_help_overview(FILE *stream);
 void cli_help_command(cli_command command);
 /** Every command with its options, one a line, for scripts: "COMMAND OPTION [ARGUMENT]". */
 void cli_help_list(void);
+/** What `--evict` takes, as a table in Markdown. */
+void cli_help_methods(void);
 
 #endif

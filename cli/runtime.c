@@ -43,8 +43,10 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.kv = options->kv;
     out.prefill = options->prefill;
     out.cpu = options->cpu;
+    out.pruning = options->pruning;
     out.context = options->context;
     out.step_tokens = options->step_tokens;
+    out.eviction = options->eviction;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
     return out;

@@ -138,6 +138,10 @@ static void write_log(FILE *log, const skv_train_progress *p)
     cli_json_put_number(&json, "loss", p->loss);
     cli_json_put_number(&json, "hidden_loss", p->hidden);
     if (p->exit > 0) write_exit(&json, p);
+    if (p->auxiliary > 0) {
+        cli_json_put_number(&json, "auxiliary_loss", p->auxiliary);
+        cli_json_put_number(&json, "consistency_loss", p->consistency);
+    }
     cli_json_put_number(&json, "lr", p->rate);
     cli_json_put_number(&json, "grad_norm", p->norm);
     cli_json_put_integer(&json, "tokens", p->tokens);
@@ -154,6 +158,9 @@ static void print_step(FILE *stream, const skv_train_progress *p)
     fprintf(stream, "step %llu of %llu: loss %.4f", (unsigned long long)p->step,
             (unsigned long long)p->steps, p->loss);
     if (p->hidden > 0) fprintf(stream, ", hidden %.4g", p->hidden);
+    if (p->auxiliary > 0) {
+        fprintf(stream, ", auxiliary %.4f, consistency %.4f", p->auxiliary, p->consistency);
+    }
     if (p->exit > 0) {
         fprintf(stream, ", exit %.4f agrees %.0f %%", p->exit, 100 * count_exit(p).agreed);
     }

@@ -36,6 +36,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (skv_config_json_for_swiftkv(json, size, "fuzz", &c, &out, NULL) == SKV_OK) {
         check_again(&out, &c);
     }
+    skv_buf_clear(&out);
+    if (c.kv_prediction && skv_config_json_for_kvp(json, size, "fuzz", &c, &out, NULL) == SKV_OK) {
+        check_again(&out, &c);
+    }
     skv_buf_release(&out);
     skv_config_release(&c);
     return 0;

@@ -261,7 +261,7 @@ static void answer_at_once(answer *a)
         exchange_reply_json(a->ex, 200, &out);
         return;
     }
-    if (error.status == 0) (void)api_fail(&error, 503, NULL, "the client left");
+    if (error.status == 0) (void)generation_gone_error(&a->g, &error);
     exchange_refuse(a->ex, &error);
 }
 

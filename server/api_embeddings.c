@@ -48,7 +48,7 @@ static bool gather(embedding_request *r, api_error *error)
             break;
         case GENERATION_QUIET: break;
         case GENERATION_DONE: return true;
-        case GENERATION_GONE: return api_fail(error, 503, NULL, "the client left");
+        case GENERATION_GONE: return generation_gone_error(&r->g, error);
         case GENERATION_FAILED: *error = r->g.failure; return false;
         }
     }

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 enum {
-    WINDOW = 16,      /* jobs of one request that are begun at a time */
-    WAIT_MS_MAX = 100 /* after which the server's state, and a full queue, are looked at again */
+    WINDOW = 16,       /* jobs of one request that are begun at a time */
+    WAIT_MS_MAX = 100, /* after which the server's state, and a full queue, are looked at again */
+    STATUS_CLIENT_LEFT = 499, /* as proxies count it; only who shut one side down sees it */
+    RETRY_ELSEWHERE_S = 5
 };
 
 /* Called by the worker. */
@@ -171,6 +173,16 @@ generation_event generation_next(generation *g, double seconds, size_t *i_prompt
         const int wait_ms = left * 1e3 < WAIT_MS_MAX ? (int)(left * 1e3) + 1 : WAIT_MS_MAX;
         if (is_gone(g, wait_ms)) return GENERATION_GONE;
     }
+}
+
+bool generation_gone_error(const generation *g, api_error *error)
+{
+    if (server_get_state(g->ex->server) != SERVER_STOPPING) {
+        return api_fail(error, STATUS_CLIENT_LEFT, NULL, "the client left");
+    }
+    (void)api_fail(error, 503, NULL, "the server is shutting down");
+    error->retry_after_s = RETRY_ELSEWHERE_S;
+    return false;
 }
 
 void generation_stats(const generation *g, skv_job_stats *out)

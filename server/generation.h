@@ -38,6 +38,8 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
 /** The next output and its prompt; waits for at most so many seconds. What `out` points to is valid
  * until the next call. */
 generation_event generation_next(generation *g, double seconds, size_t *i_prompt, skv_output *out);
+/** What GENERATION_GONE means for the response; returns false. */
+bool generation_gone_error(const generation *g, api_error *error);
 /** Sums over all prompts. */
 void generation_stats(const generation *g, skv_job_stats *out);
 /** Counts what it has taken so far, for the key's rate and the log; the exchange is not looked at

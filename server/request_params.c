@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,6 +234,61 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
     return true;
 }
 
+/* {"capacity": C, "window": w, "kernel": k, "pooling": "max"|"avg"} as "snapkv:C,w,k,max". */
+static bool write_snapkv(const json_t *object, char text[SKV_EVICTION_TEXT], api_error *error)
+{
+    static const char *const numbers[] = {"capacity", "window", "kernel"};
+    int n = snprintf(text, SKV_EVICTION_TEXT, "snapkv:");
+    size_t n_known = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        const json_t *value = json_object_get(object, numbers[i]);
+        if (value == NULL && i > 0) break;
+        if (!json_is_integer(value)) {
+            return api_fail(error, 400, "snapkv", "snapkv: %s is not a whole number", numbers[i]);
+        }
+        n += snprintf(text + n, SKV_EVICTION_TEXT - (size_t)n, "%s%lld", i > 0 ? "," : "",
+                      (long long)json_integer_value(value));
+        n_known++;
+    }
+    const json_t *pooling = json_object_get(object, "pooling");
+    if (json_is_string(pooling)) {
+        (void)snprintf(text + n, SKV_EVICTION_TEXT - (size_t)n, ",%.8s",
+                       json_string_value(pooling));
+        n_known++;
+    }
+    if (n_known == json_object_size(object)) return true;
+    return api_fail(error, 400, "snapkv",
+                    "snapkv: an object of capacity, window (needs capacity), kernel (needs window) "
+                    "and pooling, and no more");
+}
+
+/* "evict": any method as text; "snapkv": that one as an object. */
+static bool read_eviction(const json_t *body, request_params *out, api_error *error)
+{
+    const json_t *evict = json_body_get(body, "evict"), *snapkv = json_body_get(body, "snapkv");
+    const char *name = evict != NULL ? "evict" : "snapkv";
+    char text[SKV_EVICTION_TEXT] = "";
+    if (evict == NULL && snapkv == NULL) return true;
+    if (evict != NULL && snapkv != NULL) {
+        return api_fail(error, 400, "evict", "evict: excludes snapkv");
+    }
+    if (evict != NULL ? !json_is_string(evict) : !json_is_object(snapkv)) {
+        return api_fail(error, 400, name, "%s: not %s", name, evict ? "a text" : "an object");
+    }
+    if (snapkv != NULL && !write_snapkv(snapkv, text, error)) return false;
+    skv_error err = {0};
+    const char *how = evict != NULL ? json_string_value(evict) : text;
+    if (skv_eviction_parse(how, &out->eviction, &err) != SKV_OK) {
+        return api_fail(error, 400, name, "%s: %s", name, err.text);
+    }
+    if (out->eviction.by_query_head) {
+        return api_fail(error, 400, name, "%s: rows are kept by KV head here, not by query head",
+                        name);
+    }
+    out->eviction_given = true;
+    return true;
+}
+
 static bool read_seed(const json_t *body, request_params *out, api_error *error)
 {
     const json_t *value = json_body_get(body, "seed");
@@ -298,8 +354,8 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
     return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
-           read_seed(body, out, error) && read_stream_options(body, out, error) &&
-           check_together(api, out, error);
+           read_seed(body, out, error) && read_eviction(body, out, error) &&
+           read_stream_options(body, out, error) && check_together(api, out, error);
 }
 
 /* ["one","other",null] */
@@ -328,8 +384,24 @@ static json_t *describe_row(const param_row *row)
                      whole ? json_integer((json_int_t)row->max) : json_real(row->max));
 }
 
+/* The two fields that say which rows of the prompt stay. */
+static bool describe_eviction(json_t *properties)
+{
+    json_t *text = json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
+                             "Rows that stay behind the prompt: \"METHOD:C,...\" or \"none\".");
+    json_t *whole = json_pack("{s:s, s:i}", "type", "integer", "minimum", 1);
+    json_t *pooling = json_pack("{s:[s,s]}", "enum", "max", "avg");
+    json_t *members = json_pack("{s:o, s:O, s:O, s:o}", "capacity", whole, "window", whole,
+                                "kernel", whole, "pooling", pooling);
+    json_t *object = json_pack("{s:[s,s], s:[s], s:b, s:o}", "type", "object", "null", "required",
+                               "capacity", "additionalProperties", 0, "properties", members);
+    return json_object_set_new(properties, "evict", text) == 0 &&
+           json_object_set_new(properties, "snapkv", object) == 0;
+}
+
 bool request_params_describe(param_api api, json_t *properties)
 {
+    if (api != PARAM_EMBEDDINGS && !describe_eviction(properties)) return false;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if ((rows[i].apis & (unsigned)api) == 0) continue;
         if (json_object_set_new(properties, rows[i].name, describe_row(&rows[i])) != 0) {
@@ -391,6 +463,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.n_top = params->n_top;
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
+    if (params->eviction_given) job.eviction = &params->eviction;
     job.pooling = params->pooling;
     job.tenant = ex->tenant;
     if (ex->key != NULL) {

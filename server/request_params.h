@@ -30,6 +30,8 @@ typedef struct request_params {
     size_t i_method, i_encoding; /* of "auto|full|teacher", "float|base64" */
     size_t i_pooling;            /* of "last|mean" */
     skv_prefill prefill;
+    skv_eviction eviction; /* where eviction_given */
+    bool eviction_given;
     skv_pooling pooling;                   /* of an embedding */
     skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
     size_t n_stops;

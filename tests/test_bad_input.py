@@ -219,6 +219,126 @@ class FilesTest(BadInputTest):
             self.refused(("generate", model, *IDS), f"{self.folder / path}: ", said)
 
 
+class KvPredictionTest(BadInputTest):
+    """A base, an auxiliary and a predictor that do not fit one another."""
+
+    def pair(self, **changes):
+        """A folder of KV Prediction beside its base; `changes` are of "kv_prediction"."""
+        for name in ("qwen3-v5", "qwen3-c"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            shutil.copytree(ROOT / "tests/data/kvpred" / name, self.folder / name)
+        path = self.folder / "qwen3-c"
+        config = json.loads((path / "config.json").read_text())
+        config["kv_prediction"] |= changes
+        (path / "config.json").write_text(json.dumps(config))
+        return path
+
+    def edit(self, path, **changes):
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps(config | changes))
+
+    def header(self, file, change):
+        data = file.read_bytes()
+        n = struct.unpack("<Q", data[:8])[0]
+        text = json.dumps(change(json.loads(data[8:8 + n]))).encode()
+        text += b" " * (-len(text) % 8)
+        file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n:])
+
+    def test_config(self):
+        for changes, *parts in (
+            ({"layers": [0, 0, 1]}, "kv_prediction.layers: an array of 3", "a list of 4 layers"),
+            ({"layers": 7}, "kv_prediction.layers: 7"), ({"layers": None}, "kv_prediction.layers: missing"),
+            ({"layers": [0, 0, -1, 1]}, "kv_prediction.layers: -1"),
+            ({"layers": [0, 0, 512, 1]}, "kv_prediction.layers: 512"),
+            ({"auxiliary": "../qwen3-v5"}, 'kv_prediction.auxiliary: "../qwen3-v5"'),
+            ({"auxiliary": ""}, 'kv_prediction.auxiliary: ""'), ({"auxiliary": 3}, "auxiliary: 3"),
+        ):
+            path = self.pair(**changes)
+            self.refused(("generate", path, *IDS), f"{path / 'config.json'}: ", *parts)
+        path = self.pair(layers=[0, 0, 1, 2])
+        self.refused(("generate", path, *IDS), f"{path}: ", "kv_prediction.layers[3]: 2",
+                     "the auxiliary has 2 layers")
+        path = self.pair()
+        self.edit(path / "config.json", kv_prediction=[1])
+        self.refused(("generate", path, *IDS), f"{path / 'config.json'}: ", "kv_prediction: an array")
+        self.edit(path / "config.json", kv_prediction={"layers": [0, 0, 1, 1]}, swiftkv_base="gone")
+        self.refused(("generate", path, *IDS), "swiftkv_base", "gone")
+
+    def test_auxiliary(self):
+        path = self.pair()
+        self.edit(path / "auxiliary/config.json", vocab_size=102)
+        self.refused(("generate", path, *IDS), f"{path / 'auxiliary'}", "vocab_size 102")
+        path = self.pair()
+        shutil.rmtree(path / "auxiliary")
+        self.refused(("generate", path, *IDS), f"{path / 'auxiliary'}", "cannot open")
+
+    def test_predictor(self):
+        name = "predictor.key.1.weight"
+        path = self.pair()
+        file = path / "predictor.safetensors"
+        self.header(file, lambda h: {n: t for n, t in h.items() if n != name})
+        self.refused(("generate", path, *IDS), f"{path}: predictor.safetensors: {name}: missing")
+        path = self.pair()
+        self.header(file, lambda h: {**h, name: {**h[name], "shape": h[name]["shape"][::-1]}})
+        self.refused(("generate", path, *IDS), f"predictor.safetensors: {name}: shape [8,24]",
+                     "expected [24,8]", "base's layer 1", "auxiliary's 0")
+        bias = "predictor.value.3.bias"
+        path = self.pair()
+        self.header(file, lambda h: {**h, bias: {**h[bias], "shape": [2, 12]}})
+        self.refused(("generate", path, *IDS), f"predictor.safetensors: {bias}: shape [2,12]", "[24]")
+        path = self.pair()
+        data = file.read_bytes()
+        for n in (0, 7, 100, len(data) - 2):
+            file.write_bytes(data[:n])
+            self.refused(("generate", path, *IDS), f"{file}: ")
+        for i in range(0, 400, 37):
+            damaged = bytearray(data)
+            damaged[i] ^= 1 << (i % 8)
+            file.write_bytes(damaged)
+            self.survives(("generate", path, *IDS))
+        file.unlink()
+        self.refused(("generate", path, *IDS), f"{file}: cannot open")
+
+    def test_names_of_the_authors(self):
+        path = self.pair()
+        words = ("score", path, "--ids-file", "-", "--threads", "1", "--json")
+        ours = run(*words).stdout
+
+        def rename(name):
+            if not name.startswith("predictor."):
+                return name
+            _, kind, i, what = name.split(".")
+            return f"predicter.auxkv_to_basekv.{kind}_transforms.{i}.{what}"
+        self.header(path / "predictor.safetensors", lambda h: {rename(n): t for n, t in h.items()})
+        self.assertEqual(run(*words).stdout, ours)
+        self.assertIn(b"logprobs", ours)
+
+    def test_other_tokenizer(self):
+        path = self.pair()
+
+        def write(folder, words):
+            vocab = {w: i for i, w in enumerate(words)}
+            (folder / "tokenizer.json").write_text(json.dumps(
+                {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
+                 "post_processor": None, "decoder": None,
+                 "model": {"type": "BPE", "vocab": vocab, "merges": []}}))
+        words = [chr(ord("!") + i) for i in range(90)]
+        write(path, words)
+        write(path / "auxiliary", words)
+        self.assertEqual(run("generate", path, *IDS).returncode, 0)
+        write(path / "auxiliary", words[:1] + ["~~"] + words[2:])
+        self.refused(("generate", path, *IDS), "auxiliary", '"~~" for id 1', f'"{words[1]}"')
+        write(path / "auxiliary", words[:-1])
+        self.refused(("generate", path, *IDS), "auxiliary", "89 tokens", "90")
+
+    def test_what_does_not_go_together(self):
+        path = self.pair()
+        self.refused(("similarity", path, "--text", ROOT / "README.md"), "tokenizer")
+        self.refused(("train", path, self.folder / "out", "--task", "finetune", "--data", "x"),
+                     f"{path}: it has an auxiliary model")
+        self.refused(("generate", MODELS / FOLDER, "--prefill", "kvpred", *IDS), "no auxiliary model")
+
+
 class RequestTest(BadInputTest):
     def test_ids(self):
         model = MODELS / FOLDER

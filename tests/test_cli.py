@@ -104,9 +104,10 @@ class CommandLineTest(CliTest):
             (("generate", m, "-p", "x", "--stop", ""), ("--stop",)),
             (("generate", m, "-p", "x", "--weights", "int4"), ("--weights", "int4")),
             (("generate", m, "-p", "x", "--kv", "fp4"), ("--kv", "fp4")),
-            (("generate", m, "-p", "x", "--prefill", "kvpred"), ("--prefill", "kvpred")),
+            (("generate", m, "-p", "x", "--prefill", "guess"), ("--prefill", "guess")),
+            (("generate", m, "-p", "x", "--prune", "random:2"), ("--prune", "random:2")),
             (("generate", m, "-p", "x", "--cpu", "z80"), ("--cpu", "z80")),
-            (("generate", m, "-p", "x", "--snapkv", "64,8,5"), ("--snapkv",)),
+            (("generate", m, "-p", "x", "--snapkv", "64,64,5"), ("--snapkv", "w 64")),
             (("generate", m, "-p", "x", "--threads", "0"), ("--threads",)),
             (("generate", m, "-p", "x", "--json=yes"), ("--json", "yes")),
             (("generate", m, "-p", "x", "--regex", "a", "--json-object"), ("--json-object", "--regex")),
@@ -511,6 +512,57 @@ class BenchTest(CliTest):
         self.assertEqual(set(peak), {"f32_gflops", "bf16_gflops", "int8_gops", "read_gbs",
                                      "threads", "cpu"})
         self.assertGreater(peak["read_gbs"], 0)
+
+
+class KvPredictionTest(CliTest):
+    """KV Prediction and what it is compared with, by the commands that know them."""
+
+    MODEL = ROOT / "tests/data/kvpred/openelm-lp"
+
+    def ids(self, ids):
+        return self.write("ids.json", list(ids))
+
+    def test_generate(self):
+        case = golden(self.MODEL)[-1]
+        words = ("generate", self.MODEL, "--ids-file", self.ids(case["ids"]), "--weights", "f32",
+                 "-n", len(case["greedy"]), "--ignore-eos", "--threads", 1, "--json")
+        out = self.json_of(*words)
+        self.assertEqual(out["ids"], case["greedy"])
+        self.assertEqual(self.json_of(*words, "--prefill", "kvpred", "--chunk", 7)["ids"], case["greedy"])
+        base = self.json_of(*words, "--prefill", "full")
+        self.assertGreater(out["kv_bytes"], base["kv_bytes"])
+        for how in ("random:0.5", "static:0.5", "lazy:0.75,0.1"):
+            less = self.json_of(*words, "--prefill", "full", "--prune", how)
+            self.assertLess(less["kv_bytes"], base["kv_bytes"] + 1)
+            self.refuses(1, (*words, "--prune", how), "prune", "kvpred")
+
+    def test_score(self):
+        case = golden(self.MODEL)[-1]
+        words = ("score", self.MODEL, "--ids-file", self.ids(case["ids"]), "--weights", "f32",
+                 "--threads", 1, "--json")
+        out = self.json_of(*words)
+        self.assertEqual(out["argmax"], case["argmax"])
+        for got, want in zip(out["logprobs"][1:], case["logprobs"][1:]):
+            self.assertAlmostEqual(got, want, delta=1e-4)
+
+    def test_info_and_bench(self):
+        info = self.json_of("info", "preset:openelm-1.1b+openelm-270m", "--json", "--context", 59)
+        self.assertEqual(info["auxiliary_layers"], 16)
+        self.assertAlmostEqual(info["parameters"] / info["auxiliary_parameters"], 3.98, delta=0.01)
+        self.assertIn("KV Prediction", run("info", self.MODEL).stdout)
+        lines = self.json_of("bench", self.MODEL, "--prompt", 64, "--gen", 2, "--compare", "--json",
+                             "--threads", 1, "--repeat", 1)
+        self.assertEqual([line["prefill"] for line in lines], ["full", "kvpred"])
+        done = [line["prefill_gflops"] / line["model_gflops"] for line in lines]
+        self.assertLess(done[1], done[0])
+        line = self.json_of("bench", MODELS / "openelm", "--prompt", 64, "--gen", 2, "--json",
+                            "--threads", 1, "--repeat", 1, "--prune", "random:0.5")
+        self.assertLess(line["prefill_gflops"] / line["model_gflops"], 0.55)
+
+    def test_not_served(self):
+        result = run("serve", self.MODEL, "--port", 0)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--prefill full serves the base alone", result.stderr)
 
 
 class ContractTest(CliTest):

@@ -97,7 +97,7 @@ static void test_share_copies_on_write(void **state)
     size_t n = SKV_PAGE_ROWS + 10;
     assert_int_equal(skv_kv_cache_grow(&a, n, NULL), SKV_OK);
     for (size_t t = 0; t < 3; t++) row_of(&a, t, n - 1)[0] = (float)t + 0.5f;
-    skv_kv_cache_share(&b, &a, n);
+    assert_int_equal(skv_kv_cache_share(&b, &a, n, NULL), SKV_OK);
     assert_int_equal(skv_kv_pool_free_pages(f->pool), N_PAGES - 6);
     assert_int_equal(skv_kv_cache_needs(&b, n + 1), 3);
     assert_int_equal(skv_kv_cache_grow(&b, n + 1, NULL), SKV_OK);
@@ -131,7 +131,10 @@ static void test_random_use(void **state)
             skv_kv_cache_truncate(cache, n);
         }
         if (cache != other && cache->n_rows == 0) {
-            skv_kv_cache_share(cache, other, (size_t)skv_rng_below(&rng, other->n_rows + 1));
+            assert_int_equal(skv_kv_cache_share(cache, other,
+                                                (size_t)skv_rng_below(&rng, other->n_rows + 1),
+                                                NULL),
+                             SKV_OK);
         }
         size_t n_references = 0, n_shared = 0;
         for (size_t i = 0; i < N; i++) {

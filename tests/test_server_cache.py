@@ -417,5 +417,54 @@ class DiskTest(unittest.TestCase):
             self.assertIn("cache-dir: ", self.refused(folder))
 
 
+class RowsTest(DiskTest):
+    """SwiftKV: files with layer l's input instead of the deep keys and values."""
+
+    model, words = SWIFTKV, ("--ctx", 512, "--cache-disk-form", "rows")
+    # What files are like does not matter to these.
+    test_bad_files = test_another_model_and_another_process = test_keys_after_a_restart = None
+    test_texts_after_a_restart = test_wrong_folders = test_limit = None
+
+    def kinds(self):
+        """2: a text. 1: a block with all its keys and values. 3: one with rows."""
+        return {int.from_bytes(p.read_bytes()[12:16], "little") for p in self.files()}
+
+    def test_both_forms_are_read(self):
+        ids, want = prompt_of(400), None
+        for forms in (("rows", "kv"), ("kv", "rows")):
+            for path in self.files() if want else ():
+                path.unlink()
+            for form, found in zip(forms, (0, 384)):
+                server = self.serve("--cache-disk-form", form)
+                logprobs, cached = self.ask(server, ids)
+                want = want or logprobs
+                self.assertEqual((logprobs, cached), (want, found))
+                self.assertEqual(hits(server, "disk"), found)
+                server.stop()
+                self.assertEqual(self.kinds(), {3 if forms[0] == "rows" else 1})
+
+    def test_full_blocks_are_written_at_once(self):
+        server = self.serve()
+        want, _ = self.ask(server, prompt_of(300), 100)
+        server.wait_for(lambda m: m["cache_disk_files"] == 6)
+        server.process.kill()
+        server.process.wait()
+        server.reader.join()
+        server.process.stderr.close()
+        again = self.serve()
+        self.assertEqual(self.ask(again, prompt_of(300), 100), (want, 256))
+        self.assertEqual(hits(again, "disk"), 256)
+
+    def test_weights_and_caches(self):
+        for turn, words in enumerate((("--weights", "int8"), ("--kv", "fp8"), ("--kv", "f32"))):
+            with self.subTest(words=words):
+                first = self.serve(*words)
+                want, _ = self.ask(first, prompt_of(300, turn))
+                first.stop()
+                again = self.serve(*words)
+                self.assertEqual(self.ask(again, prompt_of(300, turn)), (want, 256))
+                again.stop()
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -138,7 +138,8 @@ static skv_train_batch batch_of(const train_case *c)
 static skv_net_scale scale_of(const train_case *c, skv_net *net, const skv_train_batch *batch)
 {
     /* The tiny models all have 32 columns. */
-    return (skv_net_scale){(double)skv_net_count(net, batch), 32.0 * (double)c->n};
+    const double n = (double)c->n;
+    return (skv_net_scale){(double)skv_net_count(net, batch), 32.0 * n, n};
 }
 
 static skv_net_sums run_case(const train_case *c, skv_net *net)

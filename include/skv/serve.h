@@ -33,11 +33,15 @@ typedef struct skv_scheduler_options {
     size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled; 0: 4 MiB */
     double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
     bool no_prefix_cache;     /* every prompt is computed from its first token */
+    skv_eviction eviction;    /* of jobs that say nothing else; not by query head */
     bool no_text_match;       /* skv_scheduler_recall leaves every prompt as it is */
     /* Where prompts that leave memory are kept, for after a restart too; NULL: nowhere. Made if it
      * is not there; one process at a time. Its files take at most cache_disk_bytes (0: 8 GiB). */
     const char *cache_dir;
     size_t cache_disk_bytes;
+    /* SwiftKV: files have layer l's input instead of the deep K,V, which are made of it again. They
+     * are smaller and take longer to read; each is written when it is full. Both forms are read. */
+    bool cache_disk_rows;
     double cache_flush_seconds;                /* for writing them at the end; 0: 20 */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;
@@ -125,11 +129,13 @@ typedef struct skv_job_params {
     size_t n_top;         /* how many most likely tokens to tell with each, at most 20 */
     skv_pooling pooling;  /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
     skv_prefill prefill;  /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
-    uint64_t tenant;      /* who asks: cached prompts are shared, and turns are taken, by it */
-    uint64_t salt;        /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
-                           * other than 0 are not found again after a restart */
-    bool no_prefix_cache; /* for this prompt */
-    skv_prompt_text text; /* from skv_scheduler_recall; zeros: none */
+    const skv_eviction *eviction; /* behind the prompt, for its answers; NULL: the scheduler's. Not
+                                   * by query head: that is another method's memory */
+    uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
+    uint64_t salt;             /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
+                                * other than 0 are not found again after a restart */
+    bool no_prefix_cache;      /* for this prompt */
+    skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
     void (*notify)(
         void *user); /* something is there to read; quick, from any thread. May be NULL */

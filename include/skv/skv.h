@@ -19,6 +19,7 @@
 
 #include "skv/api.h"
 #include "skv/error.h"
+#include "skv/eviction.h"
 #include "skv/grammar.h"
 #include "skv/version.h"
 
@@ -42,11 +43,12 @@ typedef enum skv_weights {
 typedef enum skv_kv { SKV_KV_AUTO, SKV_KV_F32, SKV_KV_BF16, SKV_KV_FP8, SKV_KV_INT8 } skv_kv;
 
 typedef enum skv_prefill {
-    SKV_PREFILL_AUTO,         /* SWIFTKV where the model has its weights, FULL otherwise */
+    SKV_PREFILL_AUTO,         /* SWIFTKV or KVPRED where the model has them, FULL otherwise */
     SKV_PREFILL_FULL,         /* the ordinary transformer */
     SKV_PREFILL_SWIFTKV,      /* prompt tokens stop at layer l (arXiv:2410.03960) */
     SKV_PREFILL_SWIFTKV_FULL, /* the same function with every token through every layer */
-    SKV_PREFILL_TEACHER       /* a SwiftKV file run as the model it was made from */
+    SKV_PREFILL_TEACHER,      /* a SwiftKV file run as the model it was made from */
+    SKV_PREFILL_KVPRED        /* an auxiliary model reads prompts (arXiv:2410.08391) */
 } skv_prefill;
 
 /* Names as the command line spells them ("bf16", "swiftkv-full"); NULL for a value out of range,
@@ -57,6 +59,25 @@ SKV_API const char *skv_prefill_name(skv_prefill value);
 SKV_API bool skv_weights_parse(const char *name, skv_weights *value);
 SKV_API bool skv_kv_parse(const char *name, skv_kv *value);
 SKV_API bool skv_prefill_parse(const char *name, skv_prefill *value);
+
+/* Prompts without some of their tokens, to compare with: docs/kvpred.md. */
+typedef enum skv_prune {
+    SKV_PRUNE_NONE,
+    SKV_PRUNE_RANDOM, /* a random share of the tokens stays */
+    SKV_PRUNE_STATIC, /* those that a quarter of the layers attends to most */
+    SKV_PRUNE_LAZY    /* fewer from layer to layer: LazyLLM (arXiv:2407.14057) */
+} skv_prune;
+
+typedef struct skv_pruning {
+    skv_prune kind;
+    double keep; /* share of the tokens that stay, in (0, 1] */
+    double end;  /* LAZY: share at the end, in (0, keep] */
+} skv_pruning;
+
+/** "random:0.5", "static:0.25", "lazy:0.75,0.10", "none"; false for anything else. */
+SKV_API bool skv_pruning_parse(const char *text, skv_pruning *out);
+/** Share of a prompt's tokens that layer i of n runs. */
+SKV_API double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n);
 
 typedef struct skv_engine_options {
     size_t threads; /* 0: one for each processor */
@@ -73,8 +94,10 @@ typedef struct skv_engine_options {
     /* A sequence's logits are the same to the bit whatever chunks it comes in and whatever runs
      * beside it. Costs time where a few long sequences decode on many threads. */
     bool batch_invariant;
+    skv_eviction eviction;   /* of new sequences: see skv_sequence_set_eviction */
     bool with_teacher;       /* SwiftKV files: load the teacher too, for sequences that run as it */
-    uint64_t random_seed;    /* presets: seed of the random weights */
+    skv_pruning pruning;     /* with FULL */
+    uint64_t random_seed;    /* of presets' random weights, and of random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
     void (*progress)(void *user, double share); /* while loading; share in 0..1; may be NULL */
@@ -110,9 +133,12 @@ typedef struct skv_engine_stats {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill; /* what AUTO became */
+    skv_eviction eviction;
     bool swiftkv;        /* it runs SwiftKV weights */
     bool has_teacher;    /* its sequences may run as the teacher */
-    const char *cpu;     /* the level of kernels in use */
+    skv_pruning pruning;
+    bool kv_prediction; /* it has an auxiliary model, which is in the figures above */
+    const char *cpu;    /* the level of kernels in use */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);
@@ -151,6 +177,29 @@ SKV_CHECKED skv_status skv_sequence_share(skv_sequence *sequence, const skv_sequ
                                           size_t n, skv_error *err);
 /** Bytes of KV pages it refers to. */
 SKV_API size_t skv_sequence_kv_bytes(const skv_sequence *sequence);
+
+/* ---- eviction (skv/eviction.h has the methods) ---- */
+
+/**
+ * From the next prompt on rows are evicted like this; copied. skv_prompt and skv_generate do the
+ * rest. Who gives a prompt to skv_step in pieces tells its length before (skv_sequence_expect) and
+ * has rows evicted behind it (skv_sequence_evict).
+ *
+ * A later prompt of the same sequence attends to the rows that were kept, and is followed by
+ * another eviction, of all rows there are. Generated tokens are not evicted before.
+ * skv_sequence_truncate does not bring rows back. SKV_UNSUPPORTED: this engine cannot do it.
+ */
+SKV_CHECKED skv_status skv_sequence_set_eviction(skv_sequence *sequence,
+                                                 const skv_eviction *eviction, skv_error *err);
+/** The next n tokens are a prompt: its end votes. No more than that where nothing is evicted. */
+SKV_CHECKED skv_status skv_sequence_expect(skv_sequence *sequence, size_t n, skv_error *err);
+/** Evicts rows, when the expected prompt is complete and too long. SKV_FULL: pages that others
+ * use too cannot be copied; nothing has changed. */
+SKV_CHECKED skv_status skv_sequence_evict(skv_sequence *sequence, skv_error *err);
+/** Positions of the rows that KV head i_head of layer i_layer has, ascending: at most max of them
+ * in out; returns how many there are, 0 for heads and layers that do not exist. */
+SKV_API size_t skv_sequence_kept(const skv_sequence *sequence, size_t i_layer, size_t i_head,
+                                 size_t *out, size_t max);
 
 /* ---- steps ---- */
 
@@ -200,7 +249,8 @@ SKV_CHECKED skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, co
 /**
  * logprobs[t] = log p(ids[t] | ids[0..t)) for 1 <= t < n, logprobs[0] = NaN;
  * argmax[t] = the most likely id after ids[0..t] (first of equals). Either may be NULL.
- * Every token runs every layer, whatever the prefill method skips for prompts.
+ * Every token runs every layer, whatever the prefill method skips for prompts. With KV Prediction
+ * all keys and values are predicted, those of the token itself included, as in its training.
  */
 SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t n, double *logprobs,
                                  int32_t *argmax, skv_error *err);

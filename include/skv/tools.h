@@ -25,6 +25,11 @@ typedef struct skv_model_info {
     size_t kv_slots;       /* l + (L - l) / g */
     uint64_t parameters;   /* of the model as it runs: SwiftKV's own without the teacher's */
     uint64_t kv_elements;  /* K and V numbers of a token over all slots */
+    /* KV Prediction: the model that reads prompts for this one, and the maps between. */
+    bool kv_prediction;
+    size_t auxiliary_layers;
+    uint64_t auxiliary_parameters, predictor_parameters;
+    uint64_t auxiliary_kv_elements; /* of the auxiliary's own cache */
 } skv_model_info;
 
 /** From the configuration alone: no weights are read. path may be "preset:NAME". */
@@ -54,6 +59,13 @@ typedef struct skv_cost {
 /** Of a token that runs all layers before layer l and only leaves K,V beyond. */
 SKV_CHECKED skv_status skv_model_cost(const char *path, size_t l, size_t g, size_t context,
                                       skv_cost *out, skv_error *err);
+
+/**
+ * With KV Prediction: of the average prompt token through the auxiliary model, whose last layer
+ * leaves only K,V and whose head is not run (`vocabulary` is 0), and through the linear maps.
+ */
+SKV_CHECKED skv_status skv_kvpred_cost(const char *path, size_t context, skv_cost *auxiliary,
+                                       double *predictor, skv_error *err);
 
 /* ---- SimScore (arXiv:2410.03960, equation 1) ---- */
 

@@ -1,6 +1,7 @@
 /**
- * Training: from scratch, fine-tuning, and the recovery of SwiftKV models by distillation
- * (arXiv:2410.03960, section 3.4), in which the model is its own teacher.
+ * Training: from scratch, fine-tuning, the recovery of SwiftKV models by distillation
+ * (arXiv:2410.03960, section 3.4), in which the model is its own teacher, and KV Prediction
+ * (arXiv:2410.08391).
  */
 #ifndef SKV_TRAIN_H
 #define SKV_TRAIN_H
@@ -19,7 +20,8 @@ SKV_BEGIN
 typedef enum skv_train_task {
     SKV_TRAIN_DISTILL, /* recover a SwiftKV student from its own teacher */
     SKV_TRAIN_FINETUNE,
-    SKV_TRAIN_SCRATCH /* random weights: the model's folder needs config.json and a tokenizer */
+    SKV_TRAIN_SCRATCH, /* random weights: the model's folder needs config.json and a tokenizer */
+    SKV_TRAIN_KVPRED   /* an auxiliary model and a predictor for a frozen base (arXiv:2410.08391) */
 } skv_train_task;
 
 typedef enum skv_train_loss {
@@ -45,12 +47,13 @@ enum { SKV_TRAIN_EXIT_BINS = 20 };
 typedef struct skv_train_progress {
     uint64_t step, steps; /* steps done, of how many in all stages */
     size_t stage;
-    double loss, hidden;        /* the step's losses */
-    double rate, norm;          /* learning rate; norm of the gradients before clipping */
-    size_t tokens, loss_tokens; /* of the step */
-    double seconds, tokens_s;   /* since the start; of the last steps */
-    double eta;                 /* seconds left */
-    bool checkpoint;            /* one was written after it */
+    double loss, hidden;           /* the step's losses */
+    double rate, norm;             /* learning rate; norm of the gradients before clipping */
+    size_t tokens, loss_tokens;    /* of the step */
+    double seconds, tokens_s;      /* since the start; of the last steps */
+    double eta;                    /* seconds left */
+    bool checkpoint;               /* one was written after it */
+    double auxiliary, consistency; /* KV Prediction: `loss` is the base's */
     /* With an early exit: its loss, and on a sample of the positions how often its most likely
      * token was the model's, by the probability it gave to it: bin b holds [b, b + 1) / 20. */
     double exit;
@@ -113,6 +116,17 @@ typedef struct skv_train_options {
     double tau, hidden_mult;
     bool all_positions; /* masked positions count in the denominator of the KL loss */
     bool early_exit;    /* a head on norm_swiftkv(x_l) is trained beside (B.4) */
+
+    /*
+     * KV Prediction: `model` is the base. auxiliary: a folder with a model; a config.json of a new
+     * one; lp-0.25, lp-0.50, lp-0.75 for a copy of the base with so many of its layers; NULL where
+     * `model` has an auxiliary, which is then trained on. kvp_layers: the auxiliary's layer that
+     * predicts each of the base's, as "0,0,1,1"; NULL: as the paper's Table 1.
+     */
+    const char *auxiliary, *kvp_layers;
+    double base_loss, auxiliary_loss; /* weights of the two cross-entropies */
+    double consistency_loss;          /* of keys and values; below 0: 1 / layers of the base */
+    bool identity; /* a new predictor begins with identity maps where shapes allow, not random */
 
     /* How. */
     double beta1, beta2, eps, weight_decay, max_norm;

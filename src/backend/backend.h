@@ -96,16 +96,21 @@ typedef struct skv_store_args {
     /* Page p of head h of step row i's sequence is tables[i][h * table_stride + p]. */
     void *const *const *tables; /* [n_rows] */
     size_t table_stride;
-    const size_t *kv_rows; /* [n_rows]: the row's place in its sequence's cache */
+    const size_t *kv_rows; /* [n_rows]: the row's place in its sequence */
+    /* dropped[i][h] fewer in head h's pages, where rows were evicted; dropped[i] NULL: none. */
+    const size_t *const *dropped; /* [n_rows] */
+    /* Each head is stored so many times, under the heads h * n_copies .. of tables and dropped. */
+    size_t n_copies;
     skv_kv_type type;
 } skv_store_args;
 
 /* A run of consecutive tokens of one sequence, for attention. */
 typedef struct skv_attention_item {
-    size_t row0;        /* first row of q and out */
-    size_t n_q;         /* tokens */
-    size_t n_past;      /* cached rows before the first of them */
-    void *const *table; /* page p of head h: table[h * table_stride + p] */
+    size_t row0;           /* first row of q and out */
+    size_t n_q;            /* tokens */
+    size_t n_past;         /* rows before the first of them, */
+    const size_t *dropped; /* of which head h lacks dropped[h]; NULL: none */
+    void *const *table;    /* page p of head h: table[h * table_stride + p] */
 } skv_attention_item;
 
 typedef struct skv_attention_args {
@@ -120,6 +125,37 @@ typedef struct skv_attention_args {
     size_t window;
     float scale, softcap;
 } skv_attention_args;
+
+/*
+ * Votes: what consecutive tokens of one sequence attend to, added up by cached row. For query head
+ * g, token j and cached row r:  votes[g or its KV head][r] += softmax_r(s[j, :]), with s as in
+ * attention, in f32, over all rows that token j sees (without a window). Tokens are added in order.
+ */
+typedef struct skv_votes_args {
+    const float *q; /* [n_q, ld_q], rotated */
+    size_t ld_q, n_q;
+    size_t n_past;         /* rows before the first token, */
+    const size_t *dropped; /* of which KV head h lacks dropped[h]; NULL: none */
+    void *const *table;    /* page p of KV head h: table[h * table_stride + p] */
+    size_t table_stride;
+    size_t n_heads, n_kv_heads, head_dim;
+    skv_kv_type type;
+    float scale, softcap;
+    float *votes; /* [heads][votes_stride] */
+    size_t votes_stride;
+    bool by_query_head; /* votes are kept for each query head, not for each KV head */
+    float *norms;       /* scratch, [n_q][n_heads][2] */
+} skv_votes_args;
+
+/* Row i of page `to` becomes row rows[i] of the pages `from`: see skv_kv_page_gather. */
+typedef struct skv_gather_kv_args {
+    void *to;
+    void *const *from;
+    const uint32_t *rows; /* [n], ascending */
+    size_t n;
+    skv_kv_type type;
+    size_t head_dim;
+} skv_gather_kv_args;
 
 /* x[i, :] += norm(y[i, :]) for i < n_rows (Gemma's norms behind a block). */
 typedef struct skv_norm_add_args {
@@ -163,6 +199,8 @@ struct skv_backend {
     void (*rotate)(skv_backend *be, const skv_rotate_args *args);
     void (*store)(skv_backend *be, const skv_store_args *args);
     void (*attention)(skv_backend *be, const skv_attention_args *args);
+    void (*votes)(skv_backend *be, const skv_votes_args *args);
+    void (*gather_kv)(skv_backend *be, const skv_gather_kv_args *args);
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
     /* x[i, :] = x[rows[i], :] for i < n_rows, rows ascending, in place. */
     void (*gather)(skv_backend *be, float *x, size_t n, const uint32_t *rows, size_t n_rows);

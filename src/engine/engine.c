@@ -33,8 +33,17 @@ static bool holds_f32(const skv_engine *e)
 static skv_status resolve_prefill(skv_engine_options *o, const skv_config *c, skv_error *err)
 {
     if (o->prefill == SKV_PREFILL_AUTO) {
-        o->prefill = c->swiftkv ? SKV_PREFILL_SWIFTKV : SKV_PREFILL_FULL;
+        o->prefill = c->swiftkv         ? SKV_PREFILL_SWIFTKV
+                     : c->kv_prediction ? SKV_PREFILL_KVPRED
+                                        : SKV_PREFILL_FULL;
     }
+    const bool predicts = o->prefill == SKV_PREFILL_KVPRED;
+    SKV_REQUIRE(c->kv_prediction || !predicts, err, SKV_UNSUPPORTED,
+                "prefill: kvpred, but this %s model has no auxiliary model (train makes one)",
+                c->architecture);
+    SKV_REQUIRE(!predicts || !o->no_skip, err, SKV_UNSUPPORTED,
+                "prefill: kvpred never runs the base on a prompt, so there are no hidden states "
+                "of it: full runs the base alone");
     bool wants_swiftkv =
         o->prefill == SKV_PREFILL_SWIFTKV || o->prefill == SKV_PREFILL_SWIFTKV_FULL;
     SKV_REQUIRE(c->swiftkv || !wants_swiftkv, err, SKV_UNSUPPORTED,
@@ -47,11 +56,38 @@ static skv_status resolve_prefill(skv_engine_options *o, const skv_config *c, sk
     return SKV_OK;
 }
 
+static skv_status check_pruning(const skv_engine_options *o, const skv_config *c, skv_error *err)
+{
+    if (o->pruning.kind == SKV_PRUNE_NONE) return SKV_OK;
+    SKV_REQUIRE(o->prefill == SKV_PREFILL_FULL && !o->no_skip, err, SKV_UNSUPPORTED,
+                "prune: goes with --prefill full of an ordinary model, not with %s",
+                skv_prefill_name(o->prefill));
+    SKV_REQUIRE(o->eviction.method == SKV_EVICT_NONE, err, SKV_UNSUPPORTED,
+                "prune: does not go with an evictor: what is pruned cannot be chosen from");
+    SKV_REQUIRE(o->pruning.keep > 0 && o->pruning.keep <= 1, err, SKV_RANGE,
+                "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
+    if (o->pruning.kind != SKV_PRUNE_LAZY) return SKV_OK;
+    SKV_REQUIRE(o->pruning.end > 0 && o->pruning.end <= o->pruning.keep, err, SKV_RANGE,
+                "prune: a share of %g at the end, expected above 0 and at most %g", o->pruning.end,
+                o->pruning.keep);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        SKV_REQUIRE(c->layers[i].window == 0, err, SKV_UNSUPPORTED,
+                    "prune: lazy: layer %zu sees a window of %zu tokens, of which some are gone", i,
+                    c->layers[i].window);
+    }
+    return SKV_OK;
+}
+
 static skv_status resolve_options(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(resolve_prefill(o, c, err));
+    SKV_TRY(skv_eviction_check(&o->eviction, err));
+    const bool spreads = o->prefill == SKV_PREFILL_KVPRED && o->eviction.by_query_head;
+    SKV_REQUIRE(!spreads, err, SKV_UNSUPPORTED,
+                "evict: by query head: prefill kvpred predicts rows by KV head");
+    SKV_TRY(check_pruning(o, c, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
@@ -101,22 +137,27 @@ static skv_load_options load_options(const skv_engine *e)
 
 /* ---- the memory plan: everything is counted, said and then taken ---- */
 
+static void add_limits(skv_backend_limits *limits, const skv_config *c)
+{
+    limits->max_K = skv_max_size(limits->max_K, c->hidden);
+    limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const skv_layer_shape *s = &c->layers[i];
+        limits->max_K = skv_max_size(limits->max_K, s->ffn);
+        limits->max_K = skv_max_size(limits->max_K, s->n_heads * c->head_dim);
+        limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
+        limits->max_group = skv_max_size(limits->max_group, s->n_heads / s->n_kv_heads);
+    }
+}
+
 static skv_backend_limits backend_limits(const skv_engine *e)
 {
-    const skv_config *c = e->config;
     skv_backend_limits limits = {.max_rows = e->options.step_tokens,
-                                 .max_K = c->hidden,
-                                 .head_dim = c->head_dim,
                                  .max_group = 1,
                                  .max_kv_rows = e->options.context,
                                  .batch_invariant = e->options.batch_invariant};
-    for (size_t i = 0; i < c->n_layers; i++) {
-        const skv_layer_shape *s = &c->layers[i];
-        limits.max_K = skv_max_size(limits.max_K, s->ffn);
-        limits.max_K = skv_max_size(limits.max_K, s->n_heads * c->head_dim);
-        limits.max_heads = skv_max_size(limits.max_heads, s->n_heads);
-        limits.max_group = skv_max_size(limits.max_group, s->n_heads / s->n_kv_heads);
-    }
+    add_limits(&limits, e->config);
+    if (e->kvpred.on) add_limits(&limits, e->kvpred.config);
     return limits;
 }
 
@@ -128,9 +169,20 @@ static size_t pool_pages(const skv_engine *e)
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
     size_t n_pages = skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
                      (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+    if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
+        n_pages += skv_kv_layout_pages(&e->spread_plans[0].layout, o->kv_tokens);
+    }
     if (!e->has_teacher) return n_pages;
     size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
     return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
+}
+
+/* Votes and the choice that is made of them, for one prompt as long as the context. */
+static size_t eviction_bytes(const skv_engine *e)
+{
+    const skv_plan *plan = e->options.eviction.by_query_head ? &e->spread_plans[0] : &e->plan;
+    if (e->options.eviction.method == SKV_EVICT_NONE) return 0;
+    return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
 }
 
 static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
@@ -140,17 +192,22 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     size_t weights = 0;
     SKV_TRY(skv_model_bytes(e->config, e->be, &load, &weights, err));
     size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim);
-    size_t kv, total;
+    size_t kv = 0, total;
     e->workspace_bytes = skv_workspace_bytes(e->config, e->options.step_tokens) +
-                         e->be->reserve_bytes(e->be, &limits);
-    bool fits = skv_size_mul(n_pages, page, &kv) && skv_size_add(weights, kv, &total) &&
-                skv_size_add(total, e->workspace_bytes, &total);
+                         e->be->reserve_bytes(e->be, &limits) + eviction_bytes(e);
+    bool fits = skv_size_mul(n_pages, page, &kv);
+    if (e->kvpred.on && fits) {
+        SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &weights, &kv,
+                                        &e->workspace_bytes, err));
+    }
+    fits = fits && skv_size_add(weights, kv, &total) &&
+           skv_size_add(total, e->workspace_bytes, &total);
     const double MIB = 1048576.0;
     size_t available = skv_memory_available();
     SKV_REQUIRE(fits && total <= available, err, SKV_MEMORY,
                 "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
                 "MiB, %.0f MiB are available",
-                (double)weights / MIB, (double)n_pages * (double)page / MIB, e->options.kv_tokens,
+                (double)weights / MIB, (double)kv / MIB, e->options.kv_tokens,
                 (double)e->workspace_bytes / MIB, (double)available / MIB);
     return SKV_OK;
 }
@@ -183,13 +240,19 @@ static skv_status make_plan(skv_engine *e, skv_error *err)
     }
 }
 
-static skv_status build(skv_engine *e, skv_error *err)
+static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(skv_backend_cpu_create(e->options.threads, e->level, &e->be, err));
     SKV_TRY(make_plan(e, err));
+    if (e->options.prefill == SKV_PREFILL_KVPRED) {
+        SKV_TRY(skv_engine_kvpred_open(e, preset, err));
+    }
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
+    if (e->options.eviction.by_query_head) {
+        SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
+    }
     size_t n_pages = pool_pages(e);
     SKV_TRY(check_memory(e, n_pages, err));
     skv_backend_limits limits = backend_limits(e);
@@ -200,7 +263,10 @@ static skv_status build(skv_engine *e, skv_error *err)
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
-    return skv_model_load(&e->model, e->config, e->source, e->be, &load, err);
+    SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, &load, err));
+    if (e->options.pruning.kind != SKV_PRUNE_NONE) SKV_TRY(skv_engine_prune_init(e, err));
+    if (!e->kvpred.on) return SKV_OK;
+    return skv_engine_kvpred_load(e, &load, kv_type(e->options.kv), err);
 }
 
 static skv_status create(const skv_engine_options *options, skv_engine **out, skv_error *err)
@@ -214,9 +280,10 @@ static skv_status create(const skv_engine_options *options, skv_engine **out, sk
 }
 
 /* Finishes an engine whose configuration is known, or frees it. */
-static skv_status finish(skv_engine *e, skv_status status, skv_engine **out, skv_error *err)
+static skv_status finish(skv_engine *e, const char *preset, skv_status status, skv_engine **out,
+                         skv_error *err)
 {
-    if (status == SKV_OK) status = build(e, err);
+    if (status == SKV_OK) status = build(e, preset, err);
     if (status != SKV_OK) {
         skv_engine_close(e);
         return status;
@@ -233,23 +300,43 @@ skv_status skv_engine_open(const char *path, const skv_engine_options *options, 
     SKV_TRY(create(options, &e, err));
     skv_status status = skv_source_open(path, &e->source, err);
     if (status == SKV_OK) e->config = skv_source_config(e->source);
-    return finish(e, status, out, err);
+    return finish(e, NULL, status, out, err);
+}
+
+/* An engine of a shape, which it takes over in any case; `name` says its auxiliary, or is NULL. */
+static skv_status open_config(skv_config *config, const char *name,
+                              const skv_engine_options *options, skv_engine **out, skv_error *err)
+{
+    skv_engine *e = NULL;
+    skv_status status = create(options, &e, err);
+    if (status != SKV_OK) {
+        skv_preset_free(config);
+        return status;
+    }
+    e->config = e->preset = config;
+    return finish(e, name, status, out, err);
+}
+
+skv_status skv_engine_open_shape(skv_config *config, const skv_engine_options *options,
+                                 skv_engine **out, skv_error *err)
+{
+    return open_config(config, NULL, options, out, err);
 }
 
 skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
                                   skv_engine **out, skv_error *err)
 {
-    skv_engine *e = NULL;
-    SKV_TRY(create(options, &e, err));
-    skv_status status = skv_preset_config(name, e->options.preset_kv_layers,
-                                          e->options.preset_group, &e->preset, err);
-    e->config = e->preset;
-    return finish(e, status, out, err);
+    skv_config *config;
+    SKV_TRY(skv_preset_config(name, options ? options->preset_kv_layers : 0,
+                              options ? options->preset_group : 0, &config, err));
+    return open_config(config, name, options, out, err);
 }
 
 void skv_engine_close(skv_engine *e)
 {
     if (!e) return;
+    skv_engine_kvpred_release(e);
+    skv_engine_prune_release(e);
     skv_model_release(&e->model);
     skv_kv_pool_free(e->pool);
     if (e->be) {
@@ -258,10 +345,22 @@ void skv_engine_close(skv_engine *e)
     }
     skv_plan_release(&e->plan);
     skv_plan_release(&e->teacher_plan);
+    for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_free(e->spans);
     skv_source_close(e->source);
     skv_preset_free(e->preset);
     skv_free(e);
+}
+
+/* What the auxiliary model takes beside the base. */
+static void add_auxiliary(const skv_engine_kvpred *k, skv_engine_stats *out)
+{
+    if (!k->on) return;
+    size_t page = skv_kv_pool_page_bytes(k->pool), n = skv_kv_pool_pages(k->pool);
+    out->weight_bytes += k->model.weight_bytes + k->predictor.weight_bytes;
+    out->kv_bytes_max += n * page;
+    out->kv_bytes += (n - skv_kv_pool_free_pages(k->pool)) * page;
+    out->kv_prediction = true;
 }
 
 void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
@@ -280,9 +379,12 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .weights = e->options.weights,
                               .kv = e->options.kv,
                               .prefill = e->options.prefill,
+                              .eviction = e->options.eviction,
                               .swiftkv = e->runs_swiftkv,
                               .has_teacher = e->has_teacher,
+                              .pruning = e->options.pruning,
                               .cpu = e->be->level};
+    add_auxiliary(&e->kvpred, out);
 }
 
 size_t skv_engine_vocab(const skv_engine *e)

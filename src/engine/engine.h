@@ -4,6 +4,8 @@
 
 #include <stdatomic.h>
 
+#include "engine/engine_kvpred.h"
+#include "engine/engine_prune.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
 #include "model/forward.h"
@@ -18,10 +20,13 @@ struct skv_engine {
     skv_backend *be;            /* owned */
     skv_model model;
     skv_plan plan;
-    skv_plan teacher_plan; /* of sequences that run as the teacher; no layers: there is none */
+    skv_plan teacher_plan;    /* of sequences that run as the teacher; no layers: there is none */
+    skv_plan spread_plans[2]; /* the same two for caches by query head; made when asked for */
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
-    skv_kv_pool *pool; /* owned */
+    skv_engine_kvpred kvpred;
+    skv_engine_prune prune; /* of options.pruning */
+    skv_kv_pool *pool;      /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
@@ -33,19 +38,45 @@ struct skv_sequence {
     skv_engine *engine;   /* borrowed */
     const skv_plan *plan; /* borrowed: one of the engine's */
     bool unskipped;       /* its tokens run every layer */
+    bool predicts;        /* an auxiliary model reads its prompts */
+    bool predicts_all;    /* for likelihoods: no token has keys and values of the base's own */
     size_t max_tokens;
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
-    skv_kv_cache cache; /* cache.n_rows: rows kept */
+    skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
+    skv_kv_cache read;  /* the auxiliary's, of the tokens it has read; without pages otherwise */
+    size_t read_mark;   /* rows of `read` before a step */
+    /* With pruning: tokens [n_run, n_seen) wait, and token t < n_run, or the first one behind it
+     * that is kept, is row row_of[t]. */
+    size_t n_run;
+    uint32_t *row_of;  /* owned, [max_tokens], mapped; NULL without pruning */
+    size_t *slot_rows; /* owned, [n_slots]: LAZY: rows of each slot, which then differ; or NULL */
+    size_t seen_mark, run_mark, rows_mark; /* before a step */
+    skv_eviction eviction;
+    skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
 };
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);
 void skv_preset_free(skv_config *config);
+/** An engine of a shape that skv_preset_config made, which it takes over in any case. */
+SKV_MUST_CHECK skv_status skv_engine_open_shape(skv_config *config,
+                                                const skv_engine_options *options, skv_engine **out,
+                                                skv_error *err);
+/** The auxiliary of "BASE+AUXILIARY", whose base's configuration is given. */
+SKV_MUST_CHECK skv_status skv_preset_auxiliary(const char *name, const skv_config *base,
+                                               skv_config **out, skv_error *err);
 
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
+
+/** Rows that a head of a sequence may have behind a prompt of n tokens. */
+size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);
+/** Pages that must be free for skv_sequence_evict, at most. */
+size_t skv_sequence_evict_needs(const skv_sequence *sequence);
+/** First of the next n tokens that has to run every layer because it votes; n: none. */
+size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 
 /** Spans through the layers with a tap on the hidden states (skv_step without one). */
 SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,

@@ -1,6 +1,7 @@
 /* What a model is and what a token of it costs, from its configuration alone. */
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
@@ -11,11 +12,32 @@ typedef struct model_view {
     skv_source *source; /* owned or NULL */
     skv_config *preset; /* owned or NULL */
     const skv_config *config;
+    skv_source *auxiliary_source; /* owned or NULL, and so is the next */
+    skv_config *auxiliary_preset;
+    const skv_config *auxiliary; /* NULL: no KV Prediction */
 } model_view;
 
 static const char PRESET_PREFIX[] = "preset:";
 
-static skv_status view_open(const char *path, model_view *view, skv_error *err)
+static skv_status open_auxiliary(const char *path, model_view *view, skv_error *err)
+{
+    if (!view->config->kv_prediction) return SKV_OK;
+    if (view->preset) {
+        const char *name = path + sizeof PRESET_PREFIX - 1;
+        SKV_TRY(skv_preset_auxiliary(name, view->config, &view->auxiliary_preset, err));
+        view->auxiliary = view->auxiliary_preset;
+    } else {
+        char *folder = skv_path_join(path, view->config->auxiliary);
+        skv_status status = folder ? skv_source_open(folder, &view->auxiliary_source, err)
+                                   : skv_fail(err, SKV_MEMORY, "%s: no memory", path);
+        skv_free(folder);
+        SKV_TRY(status);
+        view->auxiliary = skv_source_config(view->auxiliary_source);
+    }
+    return skv_kvpred_check(view->config, view->auxiliary, path, err);
+}
+
+static skv_status view_model(const char *path, model_view *view, skv_error *err)
 {
     *view = (model_view){0};
     size_t n = sizeof PRESET_PREFIX - 1;
@@ -33,6 +55,16 @@ static void view_close(model_view *view)
 {
     skv_source_close(view->source);
     skv_preset_free(view->preset);
+    skv_source_close(view->auxiliary_source);
+    skv_preset_free(view->auxiliary_preset);
+}
+
+static skv_status view_open(const char *path, model_view *view, skv_error *err)
+{
+    skv_status status = view_model(path, view, err);
+    if (status == SKV_OK) status = open_auxiliary(path, view, err);
+    if (status != SKV_OK) view_close(view);
+    return status;
 }
 
 static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l, size_t g,
@@ -104,11 +136,24 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     }
 }
 
+static void add_auxiliary(const model_view *view, skv_model_info *out)
+{
+    skv_model_info auxiliary;
+    if (!view->auxiliary) return;
+    describe(view->auxiliary, view->auxiliary->n_layers, 1, false, &auxiliary);
+    out->kv_prediction = true;
+    out->auxiliary_layers = auxiliary.layers;
+    out->auxiliary_parameters = auxiliary.parameters;
+    out->auxiliary_kv_elements = auxiliary.kv_elements;
+    out->predictor_parameters = skv_kvpred_parameters(view->config, view->auxiliary);
+}
+
 skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error *err)
 {
     model_view view;
     SKV_TRY(view_open(path, &view, err));
     describe(view.config, view.config->kv_layers, view.config->kv_group, view.config->swiftkv, out);
+    add_auxiliary(&view, out);
     view_close(&view);
     return SKV_OK;
 }
@@ -168,6 +213,27 @@ skv_status skv_model_cost(const char *path, size_t l, size_t g, size_t context, 
         *out = (skv_cost){.vocabulary = 2 * (double)c->hidden * (double)c->vocab};
         for (size_t i = 0; i < c->n_layers; i++) add_layer_cost(c, i, l, g, context, out);
         out->total = out->vocabulary + out->kv + out->q + out->o + out->mlp + out->attention;
+    }
+    view_close(&view);
+    return status;
+}
+
+skv_status skv_kvpred_cost(const char *path, size_t context, skv_cost *auxiliary, double *predictor,
+                           skv_error *err)
+{
+    model_view view;
+    SKV_TRY(view_open(path, &view, err));
+    const skv_config *c = view.auxiliary;
+    skv_status status =
+        c ? SKV_OK : skv_fail(err, SKV_ARGUMENT, "%s: it has no auxiliary model", path);
+    if (status == SKV_OK) {
+        *auxiliary = (skv_cost){0};
+        for (size_t i = 0; i < c->n_layers; i++) {
+            add_layer_cost(c, i, c->n_layers - 1, 1, context, auxiliary);
+        }
+        auxiliary->total =
+            auxiliary->kv + auxiliary->q + auxiliary->o + auxiliary->mlp + auxiliary->attention;
+        *predictor = 2 * (double)skv_kvpred_parameters(view.config, c);
     }
     view_close(&view);
     return status;

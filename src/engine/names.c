@@ -1,4 +1,5 @@
 /* Names of options, as the command line spells them. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -6,7 +7,8 @@
 
 static const char *const weights_names[] = {"auto", "f32", "bf16", "int8"};
 static const char *const kv_names[] = {"auto", "f32", "bf16", "fp8", "int8"};
-static const char *const prefill_names[] = {"auto", "full", "swiftkv", "swiftkv-full", "teacher"};
+static const char *const prefill_names[] = {"auto",         "full",    "swiftkv",
+                                            "swiftkv-full", "teacher", "kvpred"};
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -57,4 +59,31 @@ bool skv_prefill_parse(const char *name, skv_prefill *value)
     if (!find_name(prefill_names, COUNT(prefill_names), name, &i)) return false;
     *value = (skv_prefill)i;
     return true;
+}
+
+bool skv_pruning_parse(const char *text, skv_pruning *out)
+{
+    static const struct {
+        const char *prefix;
+        skv_prune kind;
+    } kinds[] = {
+        {"random:", SKV_PRUNE_RANDOM}, {"static:", SKV_PRUNE_STATIC}, {"lazy:", SKV_PRUNE_LAZY}};
+    *out = (skv_pruning){.kind = SKV_PRUNE_NONE, .keep = 1};
+    if (strcmp(text, "none") == 0) return true;
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        const size_t n = strlen(kinds[i].prefix);
+        if (strncmp(text, kinds[i].prefix, n) != 0) continue;
+        char *end;
+        const double keep = strtod(text + n, &end);
+        double last = keep;
+        if (kinds[i].kind == SKV_PRUNE_LAZY) {
+            if (end == text + n || *end != ',') return false;
+            text = end + 1 - n;
+            last = strtod(end + 1, &end);
+        }
+        if (end == text + n || *end != 0 || !(keep <= 1 && last > 0 && last <= keep)) return false;
+        *out = (skv_pruning){kinds[i].kind, keep, last};
+        return true;
+    }
+    return false;
 }

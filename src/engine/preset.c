@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "format/config_build.h"
 
 typedef struct preset {
     const char *name, *architecture;
@@ -45,6 +46,17 @@ static const preset presets[] = {
     {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true, false, true,
      false},
     {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true,
+     false},
+    /* recipes/mini. */
+    {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, false},
+    /* Heads and FFN widths of OpenELM grow with depth: those of the last layer. */
+    {"openelm-270m", "openelm", 16, 1280, 20, 5, 64, 5120, 32000, 2048, 1e4, true, false, true,
+     false},
+    {"openelm-450m", "openelm", 20, 1536, 24, 6, 64, 6144, 32000, 2048, 1e4, true, false, true,
+     false},
+    {"openelm-1.1b", "openelm", 28, 2048, 32, 8, 64, 8192, 32000, 2048, 1e4, true, false, true,
+     false},
+    {"openelm-3b", "openelm", 36, 3072, 24, 6, 128, 12288, 32000, 2048, 1e4, true, false, true,
      false},
     /* Small enough to read its whole context of 128K tokens in a minute. */
     {"tiny-128k", "llama", 2, 128, 4, 2, 32, 256, 512, 131072, 5e5, true, false, false, false},
@@ -90,29 +102,93 @@ static void fill_config(skv_config *c, const preset *p)
         c->layers[i] =
             (skv_layer_shape){.n_heads = p->heads, .n_kv_heads = p->kv_heads, .ffn = p->ffn};
     }
+    for (size_t i = 0; strcmp(p->architecture, "openelm") == 0 && i < p->layers; i++) {
+        c->norm_eps = 1e-6;
+        skv_openelm_shape(c, i, &c->layers[i]);
+    }
     fill_rope(&c->ropes[0], p);
     c->ropes[1] = c->ropes[0];
 }
 
-static const preset *find_preset(const char *name)
+/* The preset of the first n characters of a name. */
+static const preset *find_preset(const char *name, size_t n)
 {
     for (size_t i = 0; i < N_PRESETS; i++) {
-        if (strcmp(presets[i].name, name) == 0) return &presets[i];
+        const char *known = presets[i].name;
+        if (strlen(known) == n && memcmp(known, name, n) == 0) return &presets[i];
     }
     return NULL;
+}
+
+static skv_config *create_config(size_t n_layers, skv_error *err)
+{
+    skv_config *c = skv_alloc_zero(1, sizeof *c);
+    if (c) c->layers = skv_alloc_zero(n_layers, sizeof *c->layers);
+    if (c && c->layers) return c;
+    skv_free(c);
+    (void)skv_fail(err, SKV_MEMORY, "preset: no memory for %zu layers", n_layers);
+    return NULL;
+}
+
+/* "BASE+AUXILIARY": which of the auxiliary's layers predicts which of the base's. */
+static skv_status set_prediction(skv_config *c, const char *name, skv_error *err)
+{
+    uint16_t kept[SKV_LAYERS_MAX];
+    size_t quarters = skv_kvpred_quarters(name);
+    c->kv_prediction = true;
+    memcpy(c->auxiliary, "auxiliary", sizeof "auxiliary");
+    if (quarters) {
+        size_t n = skv_kvpred_kept(c->n_layers, quarters, kept);
+        skv_kvpred_map_pruned(c->n_layers, kept, n, c->kvp_layers);
+        return SKV_OK;
+    }
+    const preset *p = find_preset(name, strlen(name));
+    SKV_REQUIRE(p, err, SKV_ARGUMENT,
+                "preset: unknown auxiliary \"%s\", expected a preset or lp-0.25, lp-0.50, lp-0.75",
+                name);
+    SKV_REQUIRE(p->layers <= c->n_layers, err, SKV_ARGUMENT,
+                "preset: the auxiliary %s has %zu layers, more than the base's %zu", name,
+                p->layers, c->n_layers);
+    skv_kvpred_map_canonical(c->n_layers, p->layers, c->kvp_layers);
+    return SKV_OK;
+}
+
+/* A copy of the base without the layers that are pruned. */
+static skv_status prune(const skv_config *base, size_t quarters, skv_config **out, skv_error *err)
+{
+    uint16_t kept[SKV_LAYERS_MAX];
+    size_t n = skv_kvpred_kept(base->n_layers, quarters, kept);
+    skv_config *c = create_config(n, err);
+    if (!c) return SKV_MEMORY;
+    skv_layer_shape *layers = c->layers;
+    *c = *base;
+    c->layers = layers;
+    c->n_layers = c->kv_layers = n;
+    c->kv_prediction = false;
+    for (size_t j = 0; j < n; j++) layers[j] = base->layers[kept[j]];
+    *out = c;
+    return SKV_OK;
+}
+
+skv_status skv_preset_auxiliary(const char *name, const skv_config *base, skv_config **out,
+                                skv_error *err)
+{
+    const char *auxiliary = strchr(name, '+') + 1;
+    size_t quarters = skv_kvpred_quarters(auxiliary);
+    if (quarters) return prune(base, quarters, out, err);
+    return skv_preset_config(auxiliary, 0, 0, out, err);
 }
 
 skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group, skv_config **out,
                              skv_error *err)
 {
-    const preset *p = find_preset(name);
+    const char *plus = strchr(name, '+');
+    const preset *p = find_preset(name, plus ? (size_t)(plus - name) : strlen(name));
     SKV_REQUIRE(p, err, SKV_ARGUMENT, "preset: unknown name \"%s\"", name);
-    skv_config *c = skv_alloc_zero(1, sizeof *c);
-    if (c) c->layers = skv_alloc_zero(p->layers, sizeof *c->layers);
-    if (!c || !c->layers) {
-        skv_free(c);
-        return skv_fail(err, SKV_MEMORY, "preset: no memory for %zu layers", p->layers);
-    }
+    SKV_REQUIRE(!plus || kv_layers == 0, err, SKV_UNSUPPORTED,
+                "preset: \"%s\": KV Prediction with a SwiftKV base (--kv-layers)", name);
+    skv_config *c = create_config(p->layers, err);
+    if (!c) return SKV_MEMORY;
     fill_config(c, p);
     if (kv_layers > 0) {
         c->swiftkv = true;
@@ -121,7 +197,8 @@ skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group, s
         size_t n = strlen(c->architecture);
         memcpy(c->architecture + n, "_swiftkv", sizeof "_swiftkv");
     }
-    skv_status status = skv_config_check(c, name, err);
+    skv_status status = plus ? set_prediction(c, plus + 1, err) : SKV_OK;
+    if (status == SKV_OK) status = skv_config_check(c, name, err);
     if (status != SKV_OK) {
         skv_preset_free(c);
         return status;

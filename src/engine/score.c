@@ -43,6 +43,7 @@ skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t n, double *l
     score_job job = {engine, ids, n, 0, logprobs, argmax};
     skv_sequence *sequence;
     SKV_TRY(skv_sequence_create(engine, n, &sequence, err));
+    sequence->predicts_all = sequence->predicts;
     if (logprobs) logprobs[0] = (double)NAN;
     skv_status status = SKV_OK;
     while (job.chunk0 < n && status == SKV_OK) {

@@ -24,6 +24,10 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     SKV_REQUIRE(!swiftkv || engine->runs_swiftkv, err, SKV_UNSUPPORTED,
                 "prefill: %s, but this %s engine runs no SwiftKV weights",
                 skv_prefill_name(prefill), engine->config->architecture);
+    bool asks = prefill == SKV_PREFILL_KVPRED;
+    SKV_REQUIRE(!asks || engine->kvpred.on, err, SKV_UNSUPPORTED,
+                "prefill: kvpred, but this %s engine has no auxiliary model",
+                engine->config->architecture);
     size_t context = engine->options.context;
     if (max_tokens == 0) max_tokens = context;
     SKV_REQUIRE(max_tokens <= context, err, SKV_RANGE, "sequence: %zu tokens, the context is %zu",
@@ -33,16 +37,30 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     s->engine = engine;
     s->plan = teacher ? &engine->teacher_plan : &engine->plan;
     s->unskipped = prefill == SKV_PREFILL_FULL || prefill == SKV_PREFILL_SWIFTKV_FULL;
+    s->predicts = engine->kvpred.on && (asks || prefill == SKV_PREFILL_AUTO);
     s->max_tokens = max_tokens;
     s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
     /* Page tables of all sequences have one width, which a step relies on. */
     skv_status status =
         s->ids ? skv_kv_cache_init(&s->cache, engine->pool, &s->plan->layout, context, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
+    if (status == SKV_OK && engine->options.pruning.kind != SKV_PRUNE_NONE) {
+        s->row_of = skv_map_zero(max_tokens * sizeof *s->row_of);
+        const bool lazy = engine->options.pruning.kind == SKV_PRUNE_LAZY;
+        if (lazy) s->slot_rows = skv_alloc_zero(s->plan->layout.n_slots, sizeof *s->slot_rows);
+        if (!s->row_of || (lazy && !s->slot_rows)) {
+            status = skv_fail(err, SKV_MEMORY, "sequence: no memory");
+        }
+    }
+    if (status == SKV_OK && s->predicts) {
+        const skv_engine_kvpred *k = &engine->kvpred;
+        status = skv_kv_cache_init(&s->read, k->pool, &k->plan.layout, context, err);
+    }
     if (status != SKV_OK) {
         skv_sequence_free(s);
         return status;
     }
+    s->eviction = engine->options.eviction;
     *out = s;
     return SKV_OK;
 }
@@ -51,7 +69,11 @@ void skv_sequence_free(skv_sequence *s)
 {
     if (!s) return;
     skv_kv_cache_release(&s->cache);
+    skv_kv_cache_release(&s->read);
+    skv_kv_votes_release(&s->votes);
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
+    skv_free(s->slot_rows);
+    if (s->row_of) skv_unmap(s->row_of, s->max_tokens * sizeof *s->row_of);
     skv_free(s);
 }
 
@@ -67,21 +89,38 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
 
 void skv_sequence_truncate(skv_sequence *s, size_t n)
 {
+    skv_kv_votes_release(&s->votes);
     if (n >= s->n_seen) return;
+    if (s->row_of) {
+        skv_engine_prune_truncate(s, n);
+        return;
+    }
     skv_kv_cache_truncate(&s->cache, n);
+    if (s->predicts) skv_kv_cache_truncate(&s->read, n);
     s->n_seen = n;
 }
 
 skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
 {
-    SKV_REQUIRE(s->engine == from->engine && s->plan == from->plan && s->n_seen == 0, err,
-                SKV_ARGUMENT,
+    bool alike = s->plan == from->plan && s->predicts == from->predicts;
+    SKV_REQUIRE(s->engine == from->engine && alike && s->n_seen == 0, err, SKV_ARGUMENT,
                 "sequence: only an empty one of the same engine and method can share another's "
                 "beginning");
     SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
                 "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
                 from->n_seen, s->max_tokens);
-    skv_kv_cache_share(&s->cache, &from->cache, n);
+    size_t n_rows = n;
+    if (s->row_of) {
+        s->n_run = skv_min_size(n, from->n_run);
+        memcpy(s->row_of, from->row_of, s->n_run * sizeof *s->row_of);
+        n_rows = n < from->n_run ? from->row_of[n] : from->cache.n_rows;
+        if (s->slot_rows) n_rows = skv_engine_prune_share(s, from, n);
+    }
+    SKV_TRY(skv_kv_cache_share(&s->cache, &from->cache, n_rows, err));
+    if (s->predicts) {
+        size_t n_read = skv_min_size(n, from->read.n_rows);
+        SKV_TRY(skv_kv_cache_share(&s->read, &from->read, n_read, err));
+    }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
     return SKV_OK;
@@ -96,7 +135,7 @@ void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n)
 
 size_t skv_sequence_kv_bytes(const skv_sequence *s)
 {
-    return skv_kv_cache_bytes(&s->cache);
+    return skv_kv_cache_bytes(&s->cache) + (s->predicts ? skv_kv_cache_bytes(&s->read) : 0);
 }
 
 /* ---- steps ---- */
@@ -205,9 +244,16 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
                                          .cache = &s->cache,
                                          .wanted = wanted_rows(spans[i].want),
                                          .hidden = wants_hidden(spans[i].want),
-                                         .unskipped = s->unskipped};
+                                         .unskipped = s->unskipped,
+                                         .votes = s->votes.votes ? &s->votes : NULL,
+                                         .deep_from = skv_sequence_deep_from(s, spans[i].n)};
     }
     return SKV_OK;
+}
+
+static bool runs_with(const skv_sequence *a, const skv_sequence *b)
+{
+    return a->plan == b->plan && a->predicts == b->predicts && a->predicts_all == b->predicts_all;
 }
 
 /* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
@@ -217,8 +263,9 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
 {
     size_t end;
     for (size_t i = 0; i < n_spans; i = end) {
-        const skv_plan *plan = spans[i].sequence->plan;
-        for (end = i + 1; end < n_spans && spans[end].sequence->plan == plan; end++) {}
+        const skv_sequence *first = spans[i].sequence;
+        const skv_plan *plan = first->plan;
+        for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {}
         sinks->span0 = i;
         skv_forward f = {.model = &e->model,
                          .plan = plan,
@@ -229,7 +276,8 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
                          .on_hidden = sinks->on_hidden ? pass_hidden : NULL,
                          .user = sinks,
                          .cancelled = ask_cancelled};
-        SKV_TRY(skv_forward_run(&f, err));
+        SKV_TRY(first->predicts ? skv_engine_kvpred_run(e, spans + i, i, end - i, &f, err)
+                                : skv_forward_run(&f, err));
     }
     return SKV_OK;
 }
@@ -239,6 +287,9 @@ skv_status skv_engine_forward(skv_engine *e, const skv_span *spans, size_t n_spa
                               skv_error *err)
 {
     SKV_TRY(check_spans(e, spans, n_spans, err));
+    if (e->options.pruning.kind != SKV_PRUNE_NONE) {
+        return skv_engine_prune_step(e, spans, n_spans, on_logits, user, err);
+    }
     SKV_TRY(grow_caches(e, spans, n_spans, err));
     step_sinks sinks = {.engine = e, .on_logits = on_logits, .on_hidden = on_hidden, .user = user};
     skv_status status = run_passes(e, spans, n_spans, &sinks, err);
@@ -292,18 +343,17 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
                 "prompt: %zu tokens after %zu, this sequence was made for %zu", n, start,
                 sequence->max_tokens);
     keep_logits keep = {logits, engine->config->vocab};
-    while (done < n) {
+    skv_status status = skv_sequence_expect(sequence, n, err);
+    while (done < n && status == SKV_OK) {
         size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
         bool last = done + chunk == n;
         skv_span span = {sequence, ids + done, chunk,
                          last && logits ? SKV_WANT_LAST : SKV_WANT_NONE};
-        skv_status status = skv_step(engine, &span, 1, keep_last, &keep, err);
-        if (status != SKV_OK) {
-            skv_sequence_truncate(sequence, start);
-            return status;
-        }
+        status = skv_step(engine, &span, 1, keep_last, &keep, err);
         done += chunk;
-        if (progress) progress(user, done, n);
+        if (progress && status == SKV_OK) progress(user, done, n);
     }
-    return SKV_OK;
+    if (status == SKV_OK) status = skv_sequence_evict(sequence, err);
+    if (status != SKV_OK) skv_sequence_truncate(sequence, start);
+    return status;
 }

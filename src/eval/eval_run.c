@@ -132,7 +132,7 @@ static skv_status add_example(task_run *t, size_t i, skv_error *err)
     const size_t n_right = e->right.n; /* a reference reads all of it */
     e->skipped = skv_max_size(skv_eval_tokens(e), n_right) > all->context;
     t->keys[t->n_batch++] = hash.value;
-    t->n_blocks += e->skipped ? 0 : skv_eval_blocks(e);
+    t->n_blocks += e->skipped ? 0 : skv_eval_blocks(&all->runner, e);
     const size_t most = all->options->reference ? AGREE_BATCH : SKV_EVAL_BATCH_MAX;
     const size_t room = skv_eval_runner_blocks(&all->runner);
     return t->n_batch == most || t->n_blocks > room / 2 ? run_batch(t, err) : SKV_OK;
@@ -209,6 +209,11 @@ static uint64_t hash_settings(const run *r)
     skv_eval_hash_text(&hash, skv_weights_name(stats.weights));
     skv_eval_hash_text(&hash, skv_kv_name(stats.kv));
     skv_eval_hash_text(&hash, skv_prefill_name(stats.prefill));
+    if (stats.eviction.method != SKV_EVICT_NONE) {
+        char how[SKV_EVICTION_TEXT];
+        skv_eviction_print(&stats.eviction, how);
+        skv_eval_hash_text(&hash, how);
+    }
     skv_eval_hash_text(&hash, stats.cpu);
     skv_eval_hash_add(&hash, &stats.context, sizeof stats.context);
     const skv_eval_options *o = r->options;

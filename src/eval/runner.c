@@ -16,6 +16,7 @@ typedef struct job {
     skv_sequence *sequence; /* owned */
     const int32_t *ids;     /* [n], borrowed */
     size_t n;
+    size_t n_prompt;           /* rows are evicted behind it; 0: it is the beginning of prompts */
     size_t wanted;             /* logits are wanted after tokens wanted..n-1 */
     skv_eval_request *request; /* borrowed; NULL: nobody wants any */
     int32_t next;              /* of a generation: the most likely token */
@@ -51,6 +52,7 @@ skv_status skv_eval_runner_init(skv_eval_runner *r, skv_engine *engine, const sk
     skv_engine_get_stats(engine, &stats);
     *r = (skv_eval_runner){.engine = engine,
                            .vocab = vocab,
+                           .eviction = stats.eviction,
                            .context = stats.context,
                            .step_tokens = stats.step_tokens,
                            .n_vocab = skv_engine_vocab(engine)};
@@ -89,29 +91,38 @@ static size_t common(const skv_ids *a, const int32_t *b, size_t n_b, size_t limi
     return n;
 }
 
-/* How many tokens of a request may come from elsewhere: the one before the first that has a
- * probability has to be computed. */
-static size_t shareable(const skv_eval_request *q)
+/* What is asked about: what comes behind it has a probability, or is generated. */
+static size_t prompt_of(const skv_eval_request *q)
 {
-    return (q->max_new > 0 ? q->ids.n : q->n_context) - 1;
+    return q->max_new > 0 ? q->ids.n : q->n_context;
+}
+
+/* How many tokens of a request may come from elsewhere: the one before the first that has a
+ * probability has to be computed, and so have those that vote, where the prompt will lose rows. */
+static size_t shareable(const skv_eval_runner *r, const skv_eval_request *q)
+{
+    const size_t n = prompt_of(q);
+    const skv_eviction *how = &r->eviction;
+    if (how->method == SKV_EVICT_NONE || n <= how->capacity) return n - 1;
+    return n - skv_min_size(n, skv_max_size(1, skv_eviction_voters(how)));
 }
 
 /* Tokens that all requests of an example begin with. */
-static size_t shared_by_all(const skv_eval_example *e)
+static size_t shared_by_all(const skv_eval_runner *r, const skv_eval_example *e)
 {
     const skv_ids *first = &e->requests[0].ids;
-    size_t n = shareable(&e->requests[0]);
+    size_t n = shareable(r, &e->requests[0]);
     for (size_t i = 1; i < e->n_requests; i++) {
         const skv_eval_request *q = &e->requests[i];
-        n = common(first, q->ids.data, q->ids.n, skv_min_size(n, shareable(q)));
+        n = common(first, q->ids.data, q->ids.n, skv_min_size(n, shareable(r, q)));
     }
     return n;
 }
 
-size_t skv_eval_blocks(const skv_eval_example *e)
+size_t skv_eval_blocks(const skv_eval_runner *r, const skv_eval_example *e)
 {
     if (e->n_requests == 0) return 0;
-    const size_t n_shared = e->n_requests > 1 ? shared_by_all(e) : 0;
+    const size_t n_shared = e->n_requests > 1 ? shared_by_all(r, e) : 0;
     size_t n = blocks_of(n_shared, 0);
     for (size_t i = 0; i < e->n_requests; i++) {
         n += blocks_of(e->requests[i].ids.n + e->requests[i].max_new, n_shared);
@@ -179,7 +190,8 @@ static skv_span span_of(const job *j, size_t room)
 {
     const size_t at = skv_sequence_length(j->sequence);
     const size_t n_left = j->n - at;
-    skv_span span = {j->sequence, j->ids + at, skv_min_size(n_left, room), SKV_WANT_NONE};
+    const size_t n_here = at < j->n_prompt ? skv_min_size(n_left, j->n_prompt - at) : n_left;
+    skv_span span = {j->sequence, j->ids + at, skv_min_size(n_here, room), SKV_WANT_NONE};
     if (!j->request) return span;
     if (j->wanted + 1 == j->n) {
         if (span.n == n_left) span.want = SKV_WANT_LAST;
@@ -189,6 +201,17 @@ static skv_span span_of(const job *j, size_t room)
         span.want = SKV_WANT_ALL;
     }
     return span;
+}
+
+/* Behind the prompts that are complete with this step. */
+static skv_status evict_prompts(const skv_eval_runner *r, job *jobs, size_t n_spans, skv_error *err)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        const job *j = &jobs[r->span_jobs[i]];
+        if (j->n_prompt == 0 || skv_sequence_length(j->sequence) != j->n_prompt) continue;
+        SKV_TRY(skv_sequence_evict(j->sequence, err));
+    }
+    return SKV_OK;
 }
 
 /* Gives every sequence its tokens, in steps that are as full as they can be. */
@@ -208,6 +231,7 @@ static skv_status feed(skv_eval_runner *r, job *jobs, size_t n, skv_error *err)
         }
         if (n_spans == 0) return SKV_OK;
         SKV_TRY(skv_step(r->engine, r->spans, n_spans, take_logits, &f, err));
+        SKV_TRY(evict_prompts(r, jobs, n_spans, err));
     }
 }
 
@@ -292,11 +316,11 @@ static skv_status keep_beginning(skv_eval_runner *r, skv_eval_example *const *ex
                                  skv_error *err)
 {
     const skv_ids *first = &examples[0]->requests[0].ids;
-    size_t n_common = shared_by_all(examples[0]);
+    size_t n_common = shared_by_all(r, examples[0]);
     for (size_t i = 1; i < n; i++) {
         const skv_eval_request *q = &examples[i]->requests[0];
         n_common = common(first, q->ids.data, q->ids.n,
-                          skv_min_size(n_common, shared_by_all(examples[i])));
+                          skv_min_size(n_common, shared_by_all(r, examples[i])));
     }
     const size_t n_kept = skv_sequence_length(r->kept);
     const size_t n_same = common(first, skv_sequence_ids(r->kept), n_kept, n_kept);
@@ -315,7 +339,7 @@ static skv_status compute_bases(skv_eval_runner *r, group *groups, size_t n, skv
         const skv_eval_example *e = groups[i].example;
         job *j = &groups[i].base;
         if (e->n_requests < 2) continue;
-        *j = (job){.ids = e->requests[0].ids.data, .n = shared_by_all(e)};
+        *j = (job){.ids = e->requests[0].ids.data, .n = shared_by_all(r, e)};
         if (j->n < SHARED_MIN) j->n = 0;
         if (j->n == 0) continue;
         status = start(r, j, r->kept, j->n, err);
@@ -347,8 +371,11 @@ static skv_status add_fork(skv_eval_runner *r, const group *g, skv_eval_request 
     *out = (job){.ids = q->ids.data,
                  .n = generates ? q->ids.n : q->ids.n - 1,
                  .wanted = generates ? q->ids.n - 1 : q->n_context - 1,
+                 .n_prompt = prompt_of(q),
                  .request = q};
-    return start(r, out, g->base.n ? g->base.sequence : r->kept, shareable(q), err);
+    SKV_TRY(start(r, out, g->base.n ? g->base.sequence : r->kept, shareable(r, q), err));
+    const size_t n_there = skv_sequence_length(out->sequence);
+    return skv_sequence_expect(out->sequence, out->n_prompt - n_there, err);
 }
 
 /* As many requests as fit, asked to the end. */

@@ -89,6 +89,12 @@ typedef struct skv_config {
     size_t kv_group;  /* g >= 1, divides L - l */
     bool early_exit;  /* lm_head_swiftkv.weight [V, D]: logits from norm_swiftkv(x_l), B.4 */
 
+    /* KV Prediction (arXiv:2410.08391): an auxiliary model reads prompts, and layer i's keys and
+     * values are predicted from those of its layer kvp_layers[i]. */
+    bool kv_prediction;
+    char auxiliary[64]; /* the folder inside this one that holds the auxiliary model */
+    uint16_t kvp_layers[SKV_LAYERS_MAX];
+
     int32_t bos;              /* -1: none */
     int32_t eos[SKV_EOS_MAX]; /* ids that end an answer */
     size_t n_eos;

@@ -19,6 +19,13 @@ void skv_config_set_bos(skv_config *c, int64_t id);
  * "bfloat16", "float16", anything else for none. */
 double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
 
+/** "kv_prediction" of config.json -> c, whose layers are known; what it names is checked. */
+void skv_config_read_kvp(skv_json_reader *r, skv_config *c);
+
+/** Heads and FFN width of layer i in the published OpenELM models; hidden, head_dim and n_layers
+ * are c's. */
+void skv_openelm_shape(const skv_config *c, size_t i, skv_layer_shape *out);
+
 /** OpenELM's config.json -> c; `r` reads its top level. */
 void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
 

@@ -436,6 +436,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     if (r->status == SKV_OK) read_swiftkv(r, swiftkv, c);
     if (r->status != SKV_OK) return;
     read_base(&outer, c);
+    if (outer.status == SKV_OK) skv_config_read_kvp(&outer, c);
     r->status = outer.status;
 }
 

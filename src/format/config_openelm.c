@@ -56,6 +56,17 @@ static size_t make_divisible(double x, size_t divisor)
     return (double)value < 0.9 * x ? value + divisor : value;
 }
 
+void skv_openelm_shape(const skv_config *c, size_t i, skv_layer_shape *out)
+{
+    enum { GROUP = 4, FFN_DIVISOR = 256 };
+    double share = c->n_layers > 1 ? (double)i / (double)(c->n_layers - 1) : 0.0;
+    double heads = round_to_cents(0.5 + 0.5 * share), ffn = round_to_cents(0.5 + 3.5 * share);
+    double hidden = (double)c->hidden;
+    out->n_heads = make_divisible(hidden * heads, c->head_dim * GROUP) / c->head_dim;
+    out->n_kv_heads = out->n_heads / GROUP;
+    out->ffn = make_divisible(hidden * ffn, FFN_DIVISOR);
+}
+
 /* Element i of a list with one value a layer; 0 when the key is absent. */
 static size_t listed(skv_json_reader *r, const char *key, size_t i, size_t n_layers)
 {

@@ -80,6 +80,7 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
     (void)json_object_del(f->object, "swiftkv_base");
     if (c->base[0]) put(f, "swiftkv_base", json_string(c->base));
     if (!swiftkv) return;
+    (void)json_object_del(f->object, "kv_prediction"); /* of the model that this one was */
     put_bool(f, "swiftkv", true);
     put_size(f, "num_key_value_layers", c->kv_layers);
     put_size(f, "key_value_group_size", c->kv_group);

@@ -17,6 +17,12 @@ SKV_MUST_CHECK skv_status skv_config_json_for_swiftkv(const char *json, size_t n
                                                       const skv_config *c, skv_buf *out,
                                                       skv_error *err);
 
+/** Appends the base model's JSON with what c says of KV Prediction: auxiliary, kvp_layers, and the
+ * folder of the base where c->base is not "". */
+SKV_MUST_CHECK skv_status skv_config_json_for_kvp(const char *json, size_t n, const char *name,
+                                                  const skv_config *c, skv_buf *out,
+                                                  skv_error *err);
+
 /**
  * Appends a config.json that skv_config_parse reads back as c (with the SwiftKV fields where
  * c->swiftkv): for sources that had none. GGUF's rope_freqs become a longrope with equal factors,

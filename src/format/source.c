@@ -162,8 +162,11 @@ static skv_status open_base(skv_source *s, skv_error *err)
 static skv_status open_folder(skv_source *s, skv_error *err)
 {
     SKV_TRY(read_configs(s, err));
-    SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
-    SKV_TRY(add_all(s, s->safetensors, err));
+    const bool elsewhere = s->config.kv_prediction && s->config.base[0];
+    if (!elsewhere) {
+        SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
+        SKV_TRY(add_all(s, s->safetensors, err));
+    }
     return s->config.base[0] ? open_base(s, err) : SKV_OK;
 }
 

@@ -10,7 +10,7 @@
 struct skv_kv_pool {
     skv_backend *be; /* borrowed */
     skv_kv_type type;
-    size_t page_bytes, n_pages;
+    size_t head_dim, page_bytes, n_pages;
     unsigned char *memory; /* owned by the back end, [n_pages][page_bytes] */
     uint32_t *references;  /* owned, [n_pages] */
     uint32_t *free_list;   /* owned, a stack of page numbers */
@@ -26,7 +26,8 @@ skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim
                 "kv cache: %zu pages of %zu bytes do not fit", n_pages, page_bytes);
     skv_kv_pool *pool = skv_alloc_zero(1, sizeof *pool);
     SKV_REQUIRE(pool, err, SKV_MEMORY, "kv cache: no memory");
-    *pool = (skv_kv_pool){.be = be, .type = type, .page_bytes = page_bytes, .n_pages = n_pages};
+    *pool = (skv_kv_pool){
+        .be = be, .type = type, .head_dim = head_dim, .page_bytes = page_bytes, .n_pages = n_pages};
     pool->memory = be->alloc(be, n_bytes);
     pool->references = skv_map_zero(n_pages * sizeof *pool->references);
     pool->free_list = skv_map_zero(n_pages * sizeof *pool->free_list);
@@ -92,6 +93,27 @@ size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page)
 void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from)
 {
     pool->be->put(pool->be, to, from, pool->page_bytes);
+}
+
+void skv_kv_page_gather(skv_kv_pool *pool, void *to, void *const *from, const uint32_t *rows,
+                        size_t n)
+{
+    pool->be->gather_kv(pool->be, &(skv_gather_kv_args){.to = to,
+                                                        .from = from,
+                                                        .rows = rows,
+                                                        .n = n,
+                                                        .type = pool->type,
+                                                        .head_dim = pool->head_dim});
+}
+
+void *skv_kv_scratch_take(skv_kv_pool *pool, size_t n_pages)
+{
+    return pool->be->alloc(pool->be, n_pages * pool->page_bytes);
+}
+
+void skv_kv_scratch_drop(skv_kv_pool *pool, void *scratch, size_t n_pages)
+{
+    if (scratch) pool->be->release(pool->be, scratch, n_pages * pool->page_bytes);
 }
 
 void skv_kv_page_read(skv_kv_pool *pool, const void *page, void *host)

@@ -25,6 +25,14 @@ void skv_kv_page_drop(skv_kv_pool *pool, void *page);
 size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page);
 /** Copies the content of one page to another. */
 void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from);
+/** Row i of `to` becomes row rows[i] of the pages `from`, i < n <= SKV_PAGE_ROWS: row r is row
+ * r % SKV_PAGE_ROWS of from[r / SKV_PAGE_ROWS]. rows ascend; `to` may be one of `from` where no
+ * row moves to a later place. */
+void skv_kv_page_gather(skv_kv_pool *pool, void *to, void *const *from, const uint32_t *rows,
+                        size_t n);
+/** Memory of n_pages pages that are none of the pool's, or NULL; given back with the same n. */
+void *skv_kv_scratch_take(skv_kv_pool *pool, size_t n_pages);
+void skv_kv_scratch_drop(skv_kv_pool *pool, void *scratch, size_t n_pages);
 /** Copies the content of a page out of, or into, the back end's memory; page_bytes bytes. */
 void skv_kv_page_read(skv_kv_pool *pool, const void *page, void *host);
 void skv_kv_page_write(skv_kv_pool *pool, void *page, const void *host);

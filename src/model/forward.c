@@ -16,7 +16,9 @@ typedef struct pass {
     size_t n_rows;  /* T */
     size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
     size_t n_items;
-    bool all_alive; /* alive is 0..T-1 */
+    bool all_alive;         /* alive is 0..T-1 */
+    bool normed;            /* x has been through norm_swiftkv already */
+    skv_forward_span *span; /* where rows are dropped: what is left of the only span */
 } pass;
 
 static skv_norm norm_of(const pass *p, const float *weight)
@@ -37,6 +39,19 @@ typedef struct embed_job {
     size_t row0;
 } embed_job;
 
+/* Angles of a row, and its place in the cache. */
+static void place_row(const embed_job *job, size_t i)
+{
+    const pass *p = job->p;
+    size_t row = job->row0 + i;
+    for (size_t r = 0; r < 2; r++) {
+        const skv_rope_table *rope = &p->m->ropes[r];
+        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
+                        p->ws->cos[r] + row * rope->n, p->ws->sin[r] + row * rope->n);
+    }
+    p->ws->kv_rows[row] = job->span->n_past + i;
+}
+
 static void embed_row(void *arg, size_t i)
 {
     const embed_job *job = arg;
@@ -49,11 +64,7 @@ static void embed_row(void *arg, size_t i)
     if (p->c->embedding_scale != 1.0) {
         for (size_t d = 0; d < D; d++) x[d] *= scale;
     }
-    for (size_t r = 0; r < 2; r++) {
-        const skv_rope_table *rope = &p->m->ropes[r];
-        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
-                        p->ws->cos[r] + row * rope->n, p->ws->sin[r] + row * rope->n);
-    }
+    place_row(job, i);
 }
 
 static skv_status start_rows(pass *p, skv_error *err)
@@ -70,7 +81,6 @@ static skv_status start_rows(pass *p, skv_error *err)
                 return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
             }
             p->ws->alive[row + i] = (uint32_t)(row + i);
-            p->ws->kv_rows[row + i] = span->n_past + i;
         }
         row += span->n;
     }
@@ -93,7 +103,7 @@ static size_t first_wanted(const skv_forward_span *span)
 /* First of the span's rows that goes on beyond the last boundary. */
 static size_t first_kept(const skv_forward_span *span)
 {
-    return span->unskipped ? 0 : first_wanted(span);
+    return span->unskipped ? 0 : skv_min_size(first_wanted(span), span->deep_from);
 }
 
 /* Attention items for all new rows, or for the kept ones alone. The table is set by layer. */
@@ -133,6 +143,13 @@ static void keep_wanted(pass *p)
 
 /* ---- keys and values ---- */
 
+/* Heads that a layer's rows are cached for. */
+static size_t tracks_of(const pass *p, size_t i)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+}
+
 /* k, v [n_rows, ld] of one layer: norm, rotation, and into the layer's slot. */
 static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t ld,
                      const float *k_norm)
@@ -140,8 +157,13 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
     const skv_layer_shape *shape = &p->c->layers[i];
     size_t slot = p->f->plan->layers[i].slot, row = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
-        void *const *table = skv_kv_cache_slot(p->f->spans[s].cache, slot);
-        for (size_t j = 0; j < p->f->spans[s].n; j++) p->ws->tables[row++] = table;
+        const skv_kv_cache *cache = p->f->spans[s].cache;
+        void *const *table = skv_kv_cache_slot(cache, slot);
+        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
+        for (size_t j = 0; j < p->f->spans[s].n; j++, row++) {
+            p->ws->tables[row] = table;
+            p->ws->dropped[row] = dropped;
+        }
     }
     p->be->store(p->be, &(skv_store_args){
                             .k = k,
@@ -157,6 +179,8 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
                             .tables = p->ws->tables,
                             .table_stride = p->f->spans[0].cache->max_pages,
                             .kv_rows = p->ws->kv_rows,
+                            .dropped = p->ws->dropped,
+                            .n_copies = tracks_of(p, i) / shape->n_kv_heads,
                             .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
                         });
 }
@@ -170,6 +194,7 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
 static void make_swiftkv_kv(const pass *p)
 {
     const skv_config *c = p->c;
+    skv_norm norm = norm_of(p, p->normed ? NULL : p->m->norm_swiftkv);
     size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group, group = 0;
     while (group < n_groups) {
         size_t end = group, columns = 0;
@@ -188,7 +213,7 @@ static void make_swiftkv_kv(const pass *p)
                                                 .x = p->ws->x,
                                                 .ldx = c->hidden,
                                                 .n_rows = p->n_rows,
-                                                .norm = norm_of(p, p->m->norm_swiftkv)});
+                                                .norm = norm});
         float *k = p->ws->qkv;
         for (; group < end; group++) {
             size_t i = c->kv_layers + group * c->kv_group;
@@ -214,6 +239,13 @@ static void run_qkv(const pass *p, size_t i, size_t part0, size_t part1, float *
                                             .norm = norm_of(p, layer->attn_norm)});
 }
 
+/* A layer's own keys and values, which somebody may want to see as they are now. */
+static void store_own_kv(const pass *p, size_t i, float *k, const float *v, size_t ld)
+{
+    if (p->f->on_kv) p->f->on_kv(p->f->kv_user, i, k, v, ld, p->n_rows);
+    store_kv(p, i, k, v, ld, p->m->layers[i].k_norm);
+}
+
 /* Queries of the alive rows at ws->qkv with the row length returned; before that the keys and
  * values of all rows, where this layer makes its own. `wanted_only`: rows drop out here. */
 static size_t make_qkv(pass *p, size_t i, bool wanted_only)
@@ -223,6 +255,11 @@ static size_t make_qkv(pass *p, size_t i, bool wanted_only)
     size_t n_q = shape->n_heads * p->c->head_dim, n_kv = shape->n_kv_heads * p->c->head_dim;
     const skv_layer *layer = &p->m->layers[i];
     float *y = p->ws->qkv;
+    if (plan->foreign) {
+        if (wanted_only) keep_wanted(p);
+        if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, y, n_q);
+        return n_q;
+    }
     if (plan->swiftkv) {
         if (wanted_only) keep_wanted(p);
         p->be->linear(p->be, &(skv_linear_args){.w = layer->q_swiftkv,
@@ -237,11 +274,11 @@ static size_t make_qkv(pass *p, size_t i, bool wanted_only)
     if (!wanted_only) {
         size_t ld = n_q + 2 * n_kv;
         run_qkv(p, i, SKV_PART_Q, SKV_PART_QKV_END, y, ld);
-        store_kv(p, i, y + n_q, y + n_q + n_kv, ld, layer->k_norm);
+        store_own_kv(p, i, y + n_q, y + n_q + n_kv, ld);
         return ld;
     }
     run_qkv(p, i, SKV_PART_K, SKV_PART_QKV_END, y, 2 * n_kv);
-    store_kv(p, i, y, y + n_kv, 2 * n_kv, layer->k_norm);
+    store_own_kv(p, i, y, y + n_kv, 2 * n_kv);
     keep_wanted(p);
     if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, y, n_q);
     return n_q;
@@ -275,6 +312,40 @@ static void add_projection(const pass *p, const skv_linear *w, const float *y, s
                                                 .norm = norm_of(p, post_norm)});
 }
 
+/* The votes of an item's rows, whose queries have been rotated; rows that have voted in this layer
+ * before, in a step that did not end, do not vote again. */
+static void cast_votes(const pass *p, size_t i, size_t ld_q, const skv_forward_span *span,
+                       const skv_attention_item *item)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    skv_kv_votes *votes = span->votes;
+    size_t slot = p->f->plan->layers[i].slot;
+    size_t row0 = span->n_past + (p->all_alive ? 0 : first_kept(span)); /* of the item */
+    size_t from = skv_max_size(skv_max_size(votes->from, votes->voted[i]), row0);
+    size_t to = skv_min_size(votes->to, span->n_past + span->n);
+    if (shape->window > 0 || from >= to) return;
+    p->be->votes(p->be, &(skv_votes_args){
+                            .q = p->ws->qkv + (item->row0 + from - row0) * ld_q,
+                            .ld_q = ld_q,
+                            .n_q = to - from,
+                            .n_past = from,
+                            .dropped = item->dropped,
+                            .table = item->table,
+                            .table_stride = span->cache->max_pages,
+                            .n_heads = shape->n_heads,
+                            .n_kv_heads = tracks_of(p, i),
+                            .head_dim = p->c->head_dim,
+                            .type = skv_kv_pool_type(span->cache->pool),
+                            .scale = (float)p->c->attention_scale,
+                            .softcap = (float)p->c->attention_softcap,
+                            .votes = votes->votes + votes->track0[slot] * votes->stride,
+                            .votes_stride = votes->stride,
+                            .by_query_head = votes->by_query_head,
+                            .norms = p->ws->vote_norms,
+                        });
+    votes->voted[i] = to;
+}
+
 static void attend(const pass *p, size_t i, size_t ld_q)
 {
     const skv_config *c = p->c;
@@ -295,11 +366,15 @@ static void attend(const pass *p, size_t i, size_t ld_q)
                       .rows = alive_rows(p),
                       .norm = norm_of(p, plan->swiftkv ? layer->q_norm_swiftkv : layer->q_norm),
                   });
+    if (p->f->on_query) p->f->on_query(p->f->query_user, i, p->ws->qkv, ld_q, p->n_alive);
     size_t item = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->f->spans[s];
         if (!p->all_alive && first_kept(span) == span->n) continue;
-        p->ws->items[item++].table = skv_kv_cache_slot(span->cache, plan->slot);
+        p->ws->items[item].table = skv_kv_cache_slot(span->cache, plan->slot);
+        p->ws->items[item].dropped = skv_kv_cache_dropped(span->cache, plan->slot);
+        if (span->votes) cast_votes(p, i, ld_q, span, &p->ws->items[item]);
+        item++;
     }
     assert(item == p->n_items);
     p->be->attention(p->be, &(skv_attention_args){
@@ -311,7 +386,7 @@ static void attend(const pass *p, size_t i, size_t ld_q)
                                 .n_items = p->n_items,
                                 .table_stride = p->f->spans[0].cache->max_pages,
                                 .n_heads = shape->n_heads,
-                                .n_kv_heads = shape->n_kv_heads,
+                                .n_kv_heads = tracks_of(p, i),
                                 .head_dim = c->head_dim,
                                 .type = skv_kv_pool_type(p->f->spans[0].cache->pool),
                                 .window = shape->window,
@@ -348,6 +423,32 @@ static void run_layer(pass *p, size_t i)
     size_t n_q = p->c->layers[i].n_heads * p->c->head_dim;
     add_projection(p, layer->o, p->ws->o, n_q, layer->post_attn_norm);
     run_mlp(p, i);
+}
+
+/* ---- rows that leave between layers ---- */
+
+/* The places of the rows in a slot that has rows of its own. */
+static void place_rows(pass *p, size_t i)
+{
+    p->span->n_past = p->f->drop->slot_rows[p->f->plan->layers[i].slot];
+    for (size_t r = 0; r < p->n_rows; r++) p->ws->kv_rows[r] = p->span->n_past + r;
+    describe_items(p, false);
+}
+
+/* Behind layer i: its slot has the rows, and some of them do not go on. */
+static void drop_rows(pass *p, size_t i)
+{
+    const skv_row_drop *drop = p->f->drop;
+    drop->slot_rows[p->f->plan->layers[i].slot] += p->n_rows;
+    if (i + 1 == p->c->n_layers) return;
+    size_t n = drop->choose(drop->user, i + 1, p->n_rows, p->ws->gathered);
+    if (n == p->n_rows) return;
+    p->be->gather(p->be, p->ws->x, p->c->hidden, p->ws->gathered, n);
+    for (size_t r = 0; r < 2; r++) {
+        p->be->gather(p->be, p->ws->cos[r], p->m->ropes[r].n, p->ws->gathered, n);
+        p->be->gather(p->be, p->ws->sin[r], p->m->ropes[r].n, p->ws->gathered, n);
+    }
+    p->n_rows = p->n_alive = p->span->n = n;
 }
 
 /* ---- the end: logits and hidden states ---- */
@@ -453,7 +554,13 @@ static void report_hidden(const pass *p, size_t i)
 skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
     pass p = {.f = f, .m = f->model, .c = f->model->config, .be = f->model->be, .ws = f->ws};
-    size_t L = p.c->n_layers;
+    size_t L = f->end_layer ? f->end_layer : p.c->n_layers;
+    skv_forward own = *f; /* whose span shrinks */
+    skv_forward_span span = f->spans[0];
+    if (f->drop) {
+        own.spans = p.span = &span;
+        p.f = &own;
+    }
     SKV_TRY(start_rows(&p, err));
     describe_items(&p, false);
     for (size_t i = 0; i < L && p.n_alive > 0; i++) {
@@ -462,10 +569,29 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         if (f->plan->layers[i].swiftkv && i == f->plan->layers[i].kv_boundary) {
             make_swiftkv_kv(&p);
         }
+        if (f->drop) place_rows(&p, i);
         run_layer(&p, i);
+        if (f->drop) drop_rows(&p, i);
     }
+    if (f->end_layer) return SKV_OK;
     report_hidden(&p, L);
     keep_for_output(&p);
     if (p.n_alive > 0) report_rows(&p);
     return SKV_OK;
+}
+
+void skv_forward_deep_kv(const skv_forward *f)
+{
+    const skv_forward_span *span = &f->spans[0];
+    assert(f->n_spans == 1 && span->n <= f->ws->max_rows);
+    pass p = {.f = f,
+              .m = f->model,
+              .c = f->model->config,
+              .be = f->model->be,
+              .ws = f->ws,
+              .n_rows = span->n,
+              .normed = true};
+    embed_job job = {&p, span, 0};
+    for (size_t i = 0; i < span->n; i++) place_row(&job, i);
+    make_swiftkv_kv(&p);
 }

@@ -8,7 +8,7 @@
 #ifndef SKV_MODEL_FORWARD_H
 #define SKV_MODEL_FORWARD_H
 
-#include "kv/kv_cache.h"
+#include "kv/votes.h"
 #include "model/model.h"
 #include "model/plan.h"
 
@@ -18,13 +18,15 @@ typedef enum skv_rows_wanted { SKV_ROWS_NONE, SKV_ROWS_LAST, SKV_ROWS_ALL } skv_
 typedef struct skv_forward_span {
     const int32_t *ids; /* [n] in [0, V), checked */
     size_t n;
-    size_t n_past;    /* cache rows before the first */
-    size_t position0; /* true position of the first: n_past unless rows were evicted */
+    size_t n_past;    /* rows before the first, evicted ones included */
+    size_t position0; /* true position of the first */
     size_t context;   /* the length the sequence was made for (longrope) */
     const skv_kv_cache *cache;
     skv_rows_wanted wanted;
-    bool hidden;    /* wanted as hidden states, not as logits */
-    bool unskipped; /* its rows run every layer, whoever wants them */
+    bool hidden;         /* wanted as hidden states, not as logits */
+    bool unskipped;      /* its rows run every layer, whoever wants them */
+    skv_kv_votes *votes; /* of the prompt that these rows are part of; NULL: nobody votes */
+    size_t deep_from;    /* rows from here on run every layer, since they vote; n: none */
 } skv_forward_span;
 
 /* The buffers of a step; sized once for max_rows. */
@@ -43,6 +45,8 @@ typedef struct skv_workspace {
     bool *unread;              /* [T]: rows whose embedding could not be read */
     size_t *kv_rows;           /* [T] */
     void *const **tables;      /* [T] */
+    const size_t **dropped;    /* [T] */
+    float *vote_norms;         /* [T, H, 2] */
     skv_attention_item *items; /* [T] */
     void *block;               /* owned by the back end: everything above lies in it */
     size_t block_bytes;
@@ -57,8 +61,27 @@ void skv_workspace_release(skv_workspace *ws, skv_backend *be);
 
 /* Gets wanted row i_row of span i_span, in order: its logits [V], or [D] behind the final norm. */
 typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
-/* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last); needs skip == false. */
+/* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last): of all rows up to the
+ * last boundary, and beyond it where skip == false. */
 typedef void skv_hidden_sink(void *user, size_t i_layer, const float *x, size_t n_rows);
+
+/* Gets the keys and values of layer i_layer as its projections leave them, before norm and
+ * rotation: k, v [n_rows, ld], a row for each token of the step; valid during the call. */
+typedef void skv_kv_sink(void *user, size_t i_layer, const float *k, const float *v, size_t ld,
+                         size_t n_rows);
+
+/* Gets the queries of layer i_layer as they go into attention: q [n_rows, ld] of the rows that are
+ * left; valid during the call. */
+typedef void skv_query_sink(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows);
+
+/* Rows that leave a step between two layers: of one span, whose slots then hold different rows. */
+typedef struct skv_row_drop {
+    size_t *slot_rows; /* [n_slots]: rows that each slot has; those of the step are added */
+    /* Which of the n rows that are left run layer i_layer, the last one among them: rows ascending,
+     * how many of them is returned; n: all, and nothing is written. */
+    size_t (*choose)(void *user, size_t i_layer, size_t n, uint32_t *rows);
+    void *user;
+} skv_row_drop;
 
 typedef struct skv_forward {
     const skv_model *model;
@@ -69,10 +92,19 @@ typedef struct skv_forward {
     skv_row_sink *on_row;
     skv_hidden_sink *on_hidden; /* may be NULL */
     void *user;
+    skv_kv_sink *on_kv; /* of layers that make their own; may be NULL */
+    void *kv_user;
+    skv_query_sink *on_query; /* may be NULL */
+    void *query_user;
+    const skv_row_drop *drop;      /* NULL: all rows stay */
+    size_t end_layer;              /* the rows stop before it, and no output is made; 0: none */
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */
 } skv_forward;
 
 /** SKV_CANCELLED when `cancelled` said so; the caches are then incomplete for these rows. */
 SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
+/** The deep slots alone of one span of a SwiftKV model, whose rows norm_swiftkv(x_l) stand in
+ * ws->x: the same bits as skv_forward_run writes there. `ids` are not read. */
+void skv_forward_deep_kv(const skv_forward *f);
 
 #endif

@@ -2,6 +2,7 @@
 #include "model/plan.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -26,11 +27,21 @@ skv_status skv_plan_finish(skv_plan *plan, const skv_config *config, skv_error *
     size_t *n_heads = skv_alloc_zero(n_slots, sizeof *n_heads);
     SKV_REQUIRE(n_heads, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
     for (size_t i = 0; i < plan->n_layers; i++) {
-        n_heads[plan->layers[i].slot] = config->layers[i].n_kv_heads;
+        const skv_layer_shape *shape = &config->layers[i];
+        n_heads[plan->layers[i].slot] = plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
     }
     skv_status status = skv_kv_layout_init(&plan->layout, n_heads, n_slots, err);
     skv_free(n_heads);
     return status;
+}
+
+skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from, const skv_config *config,
+                           skv_error *err)
+{
+    SKV_TRY(skv_plan_init(plan, from->n_layers, from->skip, err));
+    memcpy(plan->layers, from->layers, from->n_layers * sizeof *plan->layers);
+    plan->by_query_head = true;
+    return skv_plan_finish(plan, config, err);
 }
 
 void skv_plan_release(skv_plan *plan)

@@ -17,6 +17,7 @@ typedef struct skv_plan_layer {
     size_t slot;        /* KV slot it reads */
     bool owns_slot;     /* it is the one that writes the slot */
     bool swiftkv;       /* it runs with the *_swiftkv projections */
+    bool foreign;       /* another model has written its K and V before the step */
 } skv_plan_layer;
 
 typedef struct skv_plan {
@@ -24,6 +25,7 @@ typedef struct skv_plan {
     skv_plan_layer *layers; /* [n_layers], owned */
     skv_kv_layout layout;
     size_t last_boundary; /* max of kv_boundary: rows nobody wants stop before this layer */
+    bool by_query_head;   /* the cache has a track for each query head, not for each KV head */
     bool skip;            /* false: every row runs every layer (likelihoods; the proof) */
 } skv_plan;
 
@@ -31,6 +33,9 @@ typedef struct skv_plan {
 SKV_MUST_CHECK skv_status skv_plan_init(skv_plan *plan, size_t n_layers, bool skip, skv_error *err);
 /** After `layers` is filled: finds the last boundary and lays out the slots. */
 SKV_MUST_CHECK skv_status skv_plan_finish(skv_plan *plan, const skv_config *config, skv_error *err);
+/** The same plan for caches with a track for each query head. */
+SKV_MUST_CHECK skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from,
+                                          const skv_config *config, skv_error *err);
 void skv_plan_release(skv_plan *plan);
 
 #endif

@@ -5,7 +5,7 @@
 enum { SWIFTKV_COLUMNS = 8192 }; /* K,V columns of SwiftKV layers to make in one product */
 
 typedef struct workspace_shape {
-    size_t q_columns, qkv_columns, h_columns, rope_columns[2];
+    size_t q_columns, qkv_columns, h_columns, rope_columns[2], heads;
 } workspace_shape;
 
 static workspace_shape shape_of(const skv_config *c)
@@ -14,6 +14,7 @@ static workspace_shape shape_of(const skv_config *c)
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *layer = &c->layers[i];
         size_t n_q = layer->n_heads * c->head_dim, n_kv = layer->n_kv_heads * c->head_dim;
+        s.heads = skv_max_size(s.heads, layer->n_heads);
         s.q_columns = skv_max_size(s.q_columns, n_q);
         s.qkv_columns = skv_max_size(s.qkv_columns, n_q + 2 * n_kv);
         s.h_columns = skv_max_size(s.h_columns, layer->ffn);
@@ -51,6 +52,8 @@ static size_t lay_out(skv_workspace *ws, const skv_config *c, size_t T, unsigned
     TAKE(ws->gathered, T);
     TAKE(ws->kv_rows, T);
     TAKE(ws->tables, T);
+    TAKE(ws->dropped, T);
+    TAKE(ws->vote_norms, T * 2 * s.heads);
     TAKE(ws->items, T);
 #undef TAKE
     ws->qkv_columns = s.qkv_columns;

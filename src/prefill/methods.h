@@ -12,4 +12,9 @@ SKV_MUST_CHECK skv_status skv_plan_full(skv_plan *plan, const skv_config *config
 SKV_MUST_CHECK skv_status skv_plan_swiftkv(skv_plan *plan, const skv_config *config, bool skip,
                                            skv_error *err);
 
+/** The ordinary transformer, whose keys and values another model predicts (prefill/kvpred.h), those
+ * of the rows themselves included. */
+SKV_MUST_CHECK skv_status skv_plan_foreign(skv_plan *plan, const skv_config *config,
+                                           skv_error *err);
+
 #endif

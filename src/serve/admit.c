@@ -15,13 +15,32 @@ const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *jo
     return teacher ? &s->engine->teacher_plan.layout : &s->engine->plan.layout;
 }
 
+skv_eviction skv_worker_eviction(const skv_scheduler *s, const skv_job *job)
+{
+    const skv_job_params *p = &job->params;
+    const skv_eviction *how = p->eviction ? p->eviction : &s->options.eviction;
+    bool answers = p->max_tokens > 0 && p->pooling == SKV_POOLING_NONE;
+    if (!answers || p->n_ids <= how->capacity) return (skv_eviction){.method = SKV_EVICT_NONE};
+    return *how;
+}
+
+/* Ids of a lane that may come from elsewhere: somebody wants the logits of the last one, and those
+ * that vote have to be computed. */
+static size_t matchable(const skv_scheduler *s, const skv_lane *lane)
+{
+    skv_eviction how = skv_worker_eviction(s, lane->job);
+    if (how.method == SKV_EVICT_NONE) return lane->n_ids - 1;
+    size_t n_voters = skv_max_size(1, skv_eviction_voters(&how));
+    return lane->n_prompt - skv_min_size(lane->n_prompt, n_voters);
+}
+
 /* A prompt of whose every token something is wanted has to run every token. */
 static bool may_match(const skv_scheduler *s, const skv_lane *lane)
 {
     const skv_job_params *p = &lane->job->params;
     bool wants_all =
         (p->prompt_logprobs && skv_lane_generated(lane) == 0) || p->pooling == SKV_POOLING_MEAN;
-    return s->prefix && !p->no_prefix_cache && !wants_all;
+    return s->prefix && !p->no_prefix_cache && !wants_all && matchable(s, lane) > 0;
 }
 
 /* ---- giving back ---- */
@@ -29,8 +48,26 @@ static bool may_match(const skv_scheduler *s, const skv_lane *lane)
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
 {
     if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
+    /* What comes behind an eviction has seen fewer rows than a prompt would show it. */
+    if (lane->sequence->cache.dropped) return;
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
+}
+
+/* Room for copies of what stays, when the whole prompt is kept for others; else only for what is
+ * shared as it is. */
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane)
+{
+    const skv_sequence *sequence = lane->sequence;
+    size_t most = skv_eviction_most_rows(sequence, &sequence->eviction, lane->n_prompt);
+    size_t n_copies = skv_kv_layout_pages(sequence->cache.layout, most);
+    if (skv_worker_make_room(s, n_copies)) skv_worker_remember(s, lane);
+    if (!skv_worker_make_room(s, skv_sequence_evict_needs(lane->sequence)) ||
+        skv_sequence_evict(lane->sequence, NULL) != SKV_OK) {
+        lane->failure = "the KV memory cannot hold what stays of the prompt";
+        return false;
+    }
+    return true;
 }
 
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
@@ -89,7 +126,7 @@ static bool fits(const skv_scheduler *s, const skv_lane *lane)
     size_t n_there = skv_kv_pool_free_pages(s->engine->pool);
     if (may_match(s, lane)) {
         n_pages -=
-            skv_prefix_index_in_use(s->prefix, lane->job->domain, lane->ids, lane->n_ids - 1);
+            skv_prefix_index_in_use(s->prefix, lane->job->domain, lane->ids, matchable(s, lane));
     }
     size_t wanted = n_pages + promised_pages(s);
     if (n_there >= wanted) return true;
@@ -130,19 +167,42 @@ static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool l
     skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
 }
 
+/* Whether a prompt and what stays of it fit side by side, so that it may begin with shared pages;
+ * where they do not, it gets pages of its own, within which rows can be moved. */
+static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, const skv_lane *lane,
+                       const skv_eviction *how)
+{
+    if (how->method == SKV_EVICT_NONE) return true;
+    const skv_kv_layout *layout = sequence->cache.layout;
+    size_t most = skv_eviction_most_rows(sequence, how, lane->n_prompt);
+    return skv_kv_layout_pages(layout, lane->n_prompt) + skv_kv_layout_pages(layout, most) <=
+           skv_kv_pool_pages(s->engine->pool);
+}
+
 /* The lane gets a sequence that begins with what is known of its ids. */
 static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
     const skv_job_params *p = &lane->job->params;
     /* All are made for one length: with longrope keys depend on it, and pages are shared. */
-    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, &lane->sequence, err));
+    skv_sequence *sequence;
+    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, &sequence, err));
     size_t n_found = 0;
-    bool looks = may_match(s, lane);
+    skv_eviction how = skv_worker_eviction(s, lane->job);
+    bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
     if (looks) {
-        n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids, lane->n_ids - 1,
-                                         &lane->sequence->cache);
-        skv_sequence_adopt(lane->sequence, lane->ids, n_found);
+        n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids,
+                                         matchable(s, lane), &sequence->cache);
+        skv_sequence_adopt(sequence, lane->ids, n_found);
     }
+    skv_status status = skv_sequence_set_eviction(sequence, &how, err);
+    if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
+        status = skv_sequence_expect(sequence, lane->n_prompt - n_found, err);
+    }
+    if (status != SKV_OK) {
+        skv_sequence_free(sequence);
+        return status;
+    }
+    lane->sequence = sequence;
     lane->state = SKV_LANE_PROMPT;
     lane->turn = ++s->turn;
     s->n_waiting--;

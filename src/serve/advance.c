@@ -241,6 +241,7 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
 static void share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork)
 {
     fork->begun = true;
+    if (from->failure) return;
     if (s->n_running >= s->options.max_running) return;
     skv_status status = skv_sequence_create_as(s->engine, fork->job->params.prefill, s->context,
                                                &fork->sequence, NULL);
@@ -314,6 +315,12 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;
     }
+    bool evicts = lane->sequence->votes.votes && skv_lane_cached(lane) == lane->n_prompt;
+    if (evicts && !skv_worker_evict(s, lane)) {
+        if (lane->i_answer == 0 && lane->has_chosen) accept_forks(s, lane);
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
     if (skv_lane_cached(lane) < lane->n_ids) return;
     bool has_chosen = lane->has_chosen;
     if (lane->state == SKV_LANE_PROMPT) finish_prompt(s, lane);
@@ -340,17 +347,28 @@ static void set_stepping(skv_scheduler *s, const skv_job *job)
     pthread_mutex_unlock(&s->lock);
 }
 
+static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
+{
+    const pass *p = user;
+    skv_worker_take_rows(p->s, i_layer, x, n_rows);
+}
+
 static void run_pass(pass *p)
 {
     skv_scheduler *s = p->s;
     skv_error err;
+    size_t step_row = 0;
+    bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
     set_stepping(s, only_job(p));
-    skv_status status = skv_step(s->engine, s->spans + p->first, p->n, take_row, p, &err);
+    skv_status status = skv_engine_forward(s->engine, s->spans + p->first, p->n, take_row,
+                                           keeps ? take_hidden : NULL, p, &err);
     set_stepping(s, NULL);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];
         if (status == SKV_OK) {
+            if (keeps) skv_worker_keep_rows(s, lane, step_row, s->spans[i].n);
+            step_row += s->spans[i].n;
             follow_up(s, lane, &s->spans[i]);
         } else {
             skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));

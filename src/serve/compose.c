@@ -64,13 +64,19 @@ static size_t count_prompts(const skv_scheduler *s)
     return n;
 }
 
+/* How far a lane's ids may go into a step: rows are evicted right behind the prompt. */
+static size_t end_of(const skv_lane *lane)
+{
+    return lane->sequence->votes.votes ? lane->n_prompt : lane->n_ids;
+}
+
 static void add_prompts(skv_scheduler *s, size_t budget)
 {
     uint64_t since = s->turn;
     size_t n_lanes = skv_min_size(count_prompts(s), skv_max_size(1, budget / SHARE_MIN));
     for (; n_lanes > 0 && budget > 0; n_lanes--) {
         skv_lane *lane = next_prompt(s, since);
-        size_t n_left = lane->n_ids - skv_lane_cached(lane);
+        size_t n_left = end_of(lane) - skv_lane_cached(lane);
         size_t n = skv_min_size(n_left, skv_max_size(1, budget / n_lanes));
         add_span(s, lane, n);
         budget -= n;
@@ -84,7 +90,9 @@ static size_t needed_pages(const skv_scheduler *s)
     size_t n = 0;
     for (size_t i = 0; i < s->n_spans; i++) {
         const skv_lane *lane = s->span_lanes[i];
-        n += skv_kv_cache_needs(&lane->sequence->cache, skv_lane_cached(lane) + s->spans[i].n);
+        size_t n_rows = skv_lane_cached(lane) + s->spans[i].n;
+        n += skv_kv_cache_needs(&lane->sequence->cache, n_rows);
+        if (n_rows == lane->n_prompt) n += skv_sequence_evict_needs(lane->sequence);
     }
     return n;
 }

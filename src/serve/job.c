@@ -72,6 +72,10 @@ static bool copy_params(skv_job *job, const skv_job_params *p)
 {
     void *ids, *stop_ids, *biases;
     job->params = *p;
+    if (p->eviction) {
+        job->eviction = *p->eviction;
+        job->params.eviction = &job->eviction;
+    }
     job->params.stops = NULL;
     bool ok = copy_items(p->ids, p->n_ids, sizeof *p->ids, &ids);
     ok = copy_items(p->stop_ids, p->n_stop_ids, sizeof *p->stop_ids, &stop_ids) && ok;

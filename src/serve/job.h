@@ -20,6 +20,7 @@ typedef struct skv_output_node {
 
 struct skv_job {
     skv_scheduler *scheduler; /* borrowed; not looked at once `detached` */
+    skv_eviction eviction;    /* what params.eviction points to */
     skv_job_params params;    /* its arrays are owned */
     char *stop_bytes;         /* owned: what params.stops point into */
     uint64_t number;          /* in order of submission */

@@ -137,6 +137,15 @@ void skv_worker_spill_all(skv_scheduler *s)
 
 /* ---- and back ---- */
 
+static void wake_worker(void *user)
+{
+    skv_scheduler *s = user;
+    pthread_mutex_lock(&s->lock);
+    s->nudged = true;
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Names of the blocks behind those in memory that the disk has. */
 static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill_name *names,
                          size_t *n_known)
@@ -176,21 +185,16 @@ bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
 static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item)
 {
     skv_kv_pool *pool = s->engine->pool;
-    size_t n = lane->n_restored + SKV_PAGE_ROWS, page_bytes = skv_kv_pool_page_bytes(pool);
-    bool is_next =
-        item->kind == SKV_SPILL_BLOCK && item->n_ids == SKV_PAGE_ROWS &&
-        item->n_pages == skv_kv_layout_pages(skv_worker_layout(s, lane->job), 1) &&
-        memcmp(item->ids, lane->ids + lane->n_restored, sizeof(int32_t) * item->n_ids) == 0;
-    if (!is_next || !skv_worker_make_room(s, item->n_pages)) return false;
-    void **pages = skv_alloc(item->n_pages, sizeof *pages);
+    size_t n = lane->n_restored + SKV_PAGE_ROWS;
+    size_t n_pages = skv_kv_layout_pages(skv_worker_layout(s, lane->job), 1);
+    if (!skv_worker_item_fits(s, lane, item) || !skv_worker_make_room(s, n_pages)) return false;
+    void **pages = skv_alloc(n_pages, sizeof *pages);
     if (!pages) return false;
-    for (size_t t = 0; t < item->n_pages; t++) {
-        pages[t] = skv_kv_page_take(pool);
-        skv_kv_page_write(pool, pages[t], item->pages + t * page_bytes);
-    }
+    for (size_t t = 0; t < n_pages; t++) pages[t] = skv_kv_page_take(pool);
+    skv_worker_fill_pages(s, lane, item, pages);
     bool kept =
-        skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, item->n_pages);
-    for (size_t t = 0; !kept && t < item->n_pages; t++) skv_kv_page_drop(pool, pages[t]);
+        skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, n_pages);
+    for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(pool, pages[t]);
     skv_free(pages);
     if (kept) lane->n_restored = n;
     return kept;
@@ -204,36 +208,36 @@ void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane)
     s->n_fetching--;
 }
 
-static void collect(skv_scheduler *s, skv_lane *lane)
+static void collect(skv_scheduler *s, skv_lane *lane, uint64_t until_ns)
 {
     skv_spill_item *item;
-    bool fits = true;
-    while (fits && (item = skv_spill_fetch_next(lane->fetch))) {
+    bool fits = true, late = false;
+    while (fits && !late && (item = skv_spill_fetch_next(lane->fetch))) {
         fits = restore(s, lane, item);
         skv_free(item);
         lane->fetched_ns = skv_clock_ns();
+        late = lane->fetched_ns > until_ns;
     }
+    if (fits && late) return;
     bool silent = skv_clock_ns() - lane->fetched_ns > SILENCE_NS;
     if (!fits || silent || skv_spill_fetch_done(lane->fetch)) skv_worker_stop_fetch(s, lane);
 }
 
+/* Answers under way are not held up longer than by a step: the rest comes after the next one. */
 void skv_worker_collect(skv_scheduler *s)
 {
+    uint64_t until = skv_clock_ns() + (uint64_t)(s->options.step_ms * 1e6);
     for (skv_lane *lane = s->oldest; s->n_fetching > 0 && lane; lane = lane->next) {
-        if (lane->fetch) collect(s, lane);
+        if (!lane->fetch) continue;
+        collect(s, lane, until);
+        if (skv_clock_ns() > until) {
+            wake_worker(s);
+            return;
+        }
     }
 }
 
 /* ---- opening ---- */
-
-static void wake_worker(void *user)
-{
-    skv_scheduler *s = user;
-    pthread_mutex_lock(&s->lock);
-    s->nudged = true;
-    (void)pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->lock);
-}
 
 static void keep_text(void *user, uint64_t domain, uint64_t key, const int32_t *ids, size_t n_ids)
 {
@@ -272,6 +276,7 @@ static skv_status open_disk(skv_scheduler *s, skv_error *err)
     SKV_TRY(skv_spill_open(&options, &s->spill, err));
     skv_prefix_keeper keeper = {.user = s, .name = name_block, .give_up = give_up_block};
     skv_prefix_index_set_keeper(s->prefix, &keeper);
+    SKV_TRY(skv_worker_open_rows(s, err));
     o->cache_dir = NULL; /* the caller's string is not kept */
     return SKV_OK;
 }

@@ -80,6 +80,7 @@ void skv_lane_free(skv_lane *lane)
     skv_stop_text_release(&lane->stop);
     skv_pooled_release(&lane->pooled);
     if (lane->constraint) lane->job->params.constraint.end(lane->constraint);
+    skv_free(lane->rows);
     skv_free(lane->ids);
     skv_free(lane);
 }

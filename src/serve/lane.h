@@ -29,6 +29,9 @@ typedef struct skv_lane {
     size_t n_before_disk;    /* and of them those that were there before */
     skv_spill_fetch *fetch;  /* owned: they are on their way */
     uint64_t fetched_ns;     /* when something last arrived */
+    unsigned char *rows;     /* owned, [n_rows]: of boundary l, of a page that is not full yet */
+    size_t n_rows, n_named;  /* n_named blocks at the beginning have names for the disk, */
+    skv_spill_name name;     /* the last of them this one */
     int32_t *ids;            /* owned, [n_prompt + max_tokens] */
     size_t n_prompt, n_ids;  /* n_ids - n_prompt are generated */
     size_t n_told;           /* prompt tokens whose log-probability was told */

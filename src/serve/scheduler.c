@@ -254,6 +254,7 @@ static void free_parts(skv_scheduler *s)
     skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
     skv_text_index_free(s->texts);
+    skv_free(s->step_rows);
     skv_free(s->spans);
     skv_free(s->span_lanes);
     skv_free(s->logits);
@@ -266,6 +267,11 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
                                 const skv_scheduler_options *options, skv_scheduler **out,
                                 skv_error *err)
 {
+    SKV_REQUIRE(!engine->kvpred.on, err, SKV_UNSUPPORTED,
+                "serve: --prefill kvpred: known prompts have no cache of the auxiliary model; "
+                "--prefill full serves the base alone");
+    SKV_REQUIRE(engine->options.pruning.kind == SKV_PRUNE_NONE, err, SKV_UNSUPPORTED,
+                "serve: --prune: known prompts have all their tokens");
     skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
     s->engine = engine;
@@ -315,6 +321,15 @@ static skv_status check_ids(const skv_scheduler *s, const int32_t *ids, size_t n
     return SKV_OK;
 }
 
+/* Caches by query head are another layout: steps and forks keep to one. */
+static skv_status check_eviction(const skv_eviction *eviction, skv_error *err)
+{
+    SKV_TRY(skv_eviction_check(eviction, err));
+    SKV_REQUIRE(!eviction->by_query_head, err, SKV_UNSUPPORTED,
+                "eviction: served sequences keep rows by KV head, not by query head");
+    return SKV_OK;
+}
+
 static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
     size_t longest = p->pooling == SKV_POOLING_NONE ? s->context - 1 : s->context;
@@ -327,6 +342,7 @@ static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv
     SKV_REQUIRE(!teacher || s->engine->has_teacher ||
                     s->engine->options.prefill == SKV_PREFILL_TEACHER,
                 err, SKV_UNSUPPORTED, "swiftkv: \"teacher\" is not loaded for this model");
+    if (p->eviction) SKV_TRY(check_eviction(p->eviction, err));
     SKV_TRY(check_ids(s, p->ids, p->n_ids, "prompt", err));
     SKV_TRY(check_ids(s, p->stop_ids, p->n_stop_ids, "stop_token_ids", err));
     for (size_t i = 0; i < p->n_biases; i++) {

@@ -179,7 +179,8 @@ static skv_status check_header(const skv_spill_place *place, const skv_spill_nam
     SKV_REQUIRE(h->version == VERSION && memcmp(&h->name, name, sizeof *name) == 0 &&
                     memcmp(&h->fingerprint, &place->fingerprint, sizeof *name) == 0,
                 err, SKV_FORMAT, "another model's, or another version's");
-    bool is_block = h->kind == SKV_SPILL_BLOCK && h->n_pages > 0 && h->n_pages <= PAGES_MAX;
+    bool is_block = (h->kind == SKV_SPILL_BLOCK || h->kind == SKV_SPILL_ROWS) && h->n_pages > 0 &&
+                    h->n_pages <= PAGES_MAX;
     bool is_text = h->kind == SKV_SPILL_TEXT && h->n_pages == 0;
     SKV_REQUIRE((is_block || is_text) && h->n_ids > 0 && h->n_ids <= SKV_SPILL_IDS_MAX &&
                     h->page_bytes == place->page_bytes &&

@@ -25,7 +25,8 @@ typedef struct skv_spill_name {
 typedef enum skv_spill_kind {
     SKV_SPILL_NOTE = 0, /* in a queue only: a file was used */
     SKV_SPILL_BLOCK = 1,
-    SKV_SPILL_TEXT = 2
+    SKV_SPILL_TEXT = 2,
+    SKV_SPILL_ROWS = 3 /* a block whose deep K,V are rows, in the last pages: keep_rows.c */
 } skv_spill_kind;
 
 /* What one file holds, in one piece of memory. */
@@ -33,7 +34,7 @@ typedef struct skv_spill_item {
     struct skv_spill_item *next; /* in a queue */
     skv_spill_kind kind;
     skv_spill_name name;
-    skv_spill_name parent; /* BLOCK: the block before, zeros: none. TEXT: whose it is */
+    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. TEXT: whose it is */
     size_t n_ids, n_pages; /* page_bytes of the whole store */
     unsigned char *pages;  /* [n_pages][page_bytes], behind the ids */
     int32_t ids[];         /* [n_ids] */

@@ -3,6 +3,7 @@
  * through the inbox and the few fields that `lock` guards.
  *
  *     keep.c        the prefix cache on disk
+ *     keep_rows.c   its smaller form for SwiftKV
  *     recall.c      prompts that continue an answer (called by others)
  *     scheduler.c   life, submission, the worker's loop
  *     admit.c       which waiting lane gets pages, and which running one loses them
@@ -46,6 +47,7 @@ struct skv_scheduler {
     skv_prefix_index *prefix; /* owned, NULL: none */
     skv_text_index *texts;    /* owned, any thread's; NULL: none */
     skv_spill *spill;         /* owned, any thread's; NULL: none */
+    unsigned char *step_rows; /* owned, of the step's rows at boundary l; NULL: not wanted */
     size_t n_fetching;        /* lanes that wait for the disk */
     double flush_seconds;     /* left for writing at the end */
     skv_step_clock clock;
@@ -82,6 +84,11 @@ bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
 bool skv_worker_preempt(skv_scheduler *s);
 /** Keeps what a lane has in the cache for others, and gives its pages back. */
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
+/** How a job's prompt loses rows; method NONE: it does not. */
+skv_eviction skv_worker_eviction(const skv_scheduler *s, const skv_job *job);
+/** Behind a prompt that loses rows: keeps all of it for others, then evicts; false: there is no
+ * room for the copies, and the lane says why it failed. */
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane);
 const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
@@ -109,6 +116,21 @@ void skv_worker_spill_ahead(skv_scheduler *s);
 void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m);
 /** At the end everything is queued; closing the disk waits for the rest. */
 void skv_worker_spill_all(skv_scheduler *s);
+
+/* ---- keep_rows.c ---- */
+
+/** Takes memory for the rows of a step, where blocks are kept in that form. */
+SKV_MUST_CHECK skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err);
+/** The sink of a step's hidden states; needs step_rows. */
+void skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t n_rows);
+/** After a step: n rows of a lane, the first of them row step_row of the step. Blocks that they
+ * complete are queued for the disk. */
+void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n);
+/** Whether an item is the block that comes next in what a lane waits for. */
+bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item);
+/** Writes such an item into pages [n_tracks]. */
+void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
+                           void **pages);
 
 /* ---- compose.c ---- */
 

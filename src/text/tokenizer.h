@@ -87,6 +87,10 @@ SKV_MUST_CHECK bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_
 SKV_MUST_CHECK bool skv_tokenizer_bytes(const skv_tokenizer *t, int32_t id, skv_buf *out);
 /** The vocabulary's spelling of an id; NULL when there is none. */
 const char *skv_tokenizer_text(const skv_tokenizer *t, int32_t id, size_t *n);
+/** Refuses a tokenizer of an auxiliary model (KV Prediction) that means another text by an id than
+ * the base's does; `name` is for errors. */
+SKV_MUST_CHECK skv_status skv_tokenizer_compare(const skv_tokenizer *t, const skv_tokenizer *other,
+                                                const char *name, skv_error *err);
 /** The chat template of the folder or file (Jinja source), NULL when there is none. */
 const char *skv_tokenizer_chat_template(const skv_tokenizer *t);
 

@@ -49,6 +49,7 @@ static bool plan_layers(skv_net *net)
     if (first >= net->kv_from && first < L) {
         first -= (first - net->kv_from) % net->config->kv_group;
     }
+    if (net->options.foreign_kv) first = 0;
     for (size_t i = 0; i < L; i++) net->layers[i].keep = i >= first;
     net->teacher_from = first < net->kv_from ? 0 : net->kv_from;
     return copies;
@@ -68,13 +69,15 @@ static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
     unsigned features = skv_cpu_detect();
     skv_kernels_init(&net->kernels, net->options.cpu, features);
     skv_train_rows_init(&net->rows, net->options.cpu, features);
-    SKV_TRY(skv_pool_create(net->options.threads, &net->pool, err));
+    net->pool = net->options.pool;
+    if (!net->pool) SKV_TRY(skv_pool_create(net->options.threads, &net->pool, err));
     const skv_matmul *mm = net->options.bf16 ? &net->kernels.bf16 : &net->kernels.f32;
     SKV_TRY(skv_gemm_create(net->pool, mm, &net->gemm, err));
     for (size_t i = 0; i < 2; i++) {
         SKV_TRY(skv_rope_table_init(&net->ropes[i], &net->config->ropes[i], err));
     }
     SKV_TRY(net_describe(net, err));
+    if (net->options.prediction) SKV_TRY(net_predict_create(net, err));
     net->kv_from = net->options.student ? net->config->kv_layers : net->config->n_layers;
     bool copies = plan_layers(net);
     leave_on_file(net, source);
@@ -83,6 +86,7 @@ static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
     } else {
         SKV_TRY(skv_params_allocate(&net->params, copies, err));
         SKV_TRY(net_load(net, source, err));
+        if (net->predict) SKV_TRY(net_predict_load(net, err));
     }
     SKV_TRY(net_pack(net, err));
     return net_memory_take(net, err);
@@ -108,6 +112,7 @@ skv_status skv_net_create(const skv_config *config, const skv_source *source,
 void skv_net_free(skv_net *net)
 {
     if (!net) return;
+    net_predict_free(net->predict);
     if (net->memory) skv_unmap(net->memory, net->n_memory * sizeof(float));
     net_unpack(net);
     skv_params_release(&net->params);
@@ -115,7 +120,7 @@ void skv_net_free(skv_net *net)
     skv_rope_table_release(&net->ropes[0]);
     skv_rope_table_release(&net->ropes[1]);
     skv_gemm_free(net->gemm);
-    skv_pool_free(net->pool);
+    if (!net->options.pool) skv_pool_free(net->pool);
     skv_free(net);
 }
 
@@ -131,7 +136,7 @@ skv_pool *skv_net_pool(skv_net *net)
 
 skv_net_bytes skv_net_count_bytes(const skv_net *net)
 {
-    size_t scratch = (net->n_memory - net->n_kept) * sizeof(float);
+    size_t scratch = (net->n_memory - net->n_kept) * sizeof(float) + net_predict_bytes(net);
     return (skv_net_bytes){.kept = net->n_kept * sizeof(float),
                            .packed = net->packed_bytes,
                            .scratch = scratch + skv_gemm_bytes(net->gemm)};
@@ -149,6 +154,8 @@ void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from)
     to->loss += from->loss;
     to->hidden += from->hidden;
     to->exit += from->exit;
+    to->auxiliary += from->auxiliary;
+    to->consistency += from->consistency;
     to->n_loss += from->n_loss;
     for (size_t i = 0; i < SKV_TRAIN_EXIT_BINS; i++) {
         to->exit_seen[i] += from->exit_seen[i];
@@ -196,6 +203,7 @@ double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
         if (p->trainable && !p->vector && p != net->head.w && p != net->exit.w)
             grads += 2.0 * (double)skv_param_size(p);
     }
+    if (net->predict) sum += net_predict_flops(net, n_tokens, n_loss) / n;
     double head = 2.0 * (double)skv_param_size(net->head.w);
     head *=
         2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head.w->trainable ? 1.0 : 0.0);
@@ -234,6 +242,12 @@ static void set_angles(skv_net *net, const skv_train_batch *b)
     }
 }
 
+void net_begin(skv_net *net, const skv_train_batch *batch)
+{
+    set_angles(net, batch);
+    net_segments(net, batch);
+}
+
 /* The teacher's pass: leaves x_l, x_{L-1} and norm(x_L) where the student's pass wants them. */
 static skv_status run_teacher(skv_net *net, const skv_train_batch *batch, skv_error *err)
 {
@@ -255,9 +269,9 @@ skv_status skv_net_run(skv_net *net, const skv_train_batch *batch, const skv_net
                        bool backward, skv_net_sums *sums, skv_error *err)
 {
     SKV_TRY(check_batch(net, batch, err));
+    if (net->predict) return net_predict_run(net, batch, scale, backward, sums, err);
     size_t D = net->config->hidden, first = 0;
-    set_angles(net, batch);
-    net_segments(net, batch);
+    net_begin(net, batch);
     net_pass p = {.net = net, .batch = batch, .student = net->options.student, .keep = backward};
     if (net->options.hidden_mult > 0) p.keep = true;
     if (has_teacher(net)) {

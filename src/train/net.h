@@ -32,6 +32,17 @@ typedef enum skv_loss_kind {
     SKV_LOSS_KL  /* tau^2 KL(teacher || student) */
 } skv_loss_kind;
 
+/* KV Prediction (arXiv:2410.08391): the model in training is the auxiliary of a frozen base. */
+typedef struct skv_net_prediction {
+    const skv_config *base;   /* borrowed, as everything here */
+    const skv_source *source; /* of the base */
+    const uint16_t *layers;   /* [n_layers of the base]: which of the auxiliary predicts it */
+    const struct skv_safetensors *file; /* where the predictor begins; NULL: a random draw */
+    const char *path;                   /* of it, for errors */
+    bool identity;                      /* square maps begin as the identity instead */
+    double base_loss, auxiliary_loss, consistency_loss; /* weights of the three */
+} skv_net_prediction;
+
 typedef struct skv_net_options {
     size_t threads;    /* 0: one for each processor */
     skv_cpu_level cpu; /* best: 0 */
@@ -45,8 +56,13 @@ typedef struct skv_net_options {
     bool early_exit;    /* the exit head that the configuration has is trained too */
     bool (*trainable)(void *user, const char *name);
     void *user;
-    uint64_t seed; /* of random weights */
-    bool plan;     /* only count what it takes: nothing is loaded and nothing can be run */
+    const skv_net_prediction *prediction; /* NULL: none; copied */
+    const uint16_t *layer_from; /* [n_layers]: the source's layer of each; NULL: the same */
+    skv_pool *pool;             /* to share; NULL: its own */
+    bool foreign_kv; /* every layer has a backward pass, and its k, before norm and rotation, and v
+                      * are put where it keeps them */
+    uint64_t seed;   /* of random weights */
+    bool plan;       /* only count what it takes: nothing is loaded and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */
@@ -54,6 +70,9 @@ typedef struct skv_net_sums {
     double loss;   /* sum over positions of CE, or of tau^2 KL */
     double hidden; /* sum over elements of the squared difference */
     size_t n_loss; /* positions that `loss` has terms of */
+    /* With a prediction, `loss` is the base's: cross-entropy of the auxiliary, and the distance of
+     * keys and of values, summed over layers, over tokens, as a mean over a row's elements. */
+    double auxiliary, consistency;
     /* Of the exit head: its loss, and how often its most likely token was the final one, counted
      * on a sample of the positions by the probability it gave to it. */
     double exit;
@@ -67,6 +86,7 @@ void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from);
 typedef struct skv_net_scale {
     double positions; /* of the loss */
     double hidden;    /* elements of the hidden loss */
+    double tokens;    /* of the consistency loss: all there are */
 } skv_net_scale;
 
 /**
@@ -81,6 +101,8 @@ void skv_net_free(skv_net *net);
 
 skv_params *skv_net_params(skv_net *net);
 skv_pool *skv_net_pool(skv_net *net);
+/** The frozen base of an auxiliary model in training, NULL for other nets. */
+skv_net *skv_net_base(const skv_net *net);
 /* Bytes that it holds beside its parameters. */
 typedef struct skv_net_bytes {
     size_t kept;   /* activations for the backward pass */

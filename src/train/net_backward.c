@@ -57,6 +57,7 @@ static void back_kv(const net_pass *p, size_t i, const net_projections *from, co
     const net_kept *a = &net->layers[i].kept;
     size_t Hk = net->config->layers[i].n_kv_heads;
     float *dk = back_heads(p, i, net->dk, net->dk_heads, a->k_raw, from->k_norm, Hk);
+    if (net->predict) net_predict_add(net, i, dk, net->dv);
     net_mul_grad(p, dk, source, &from->k);
     net_mul_grad(p, net->dv, source, &from->v);
     net_mul_back(p, dsource, dk, &from->k, true);
@@ -95,7 +96,9 @@ static void back_attention(const net_pass *p, size_t i)
     net_norm(net, net->normed, a->x, layer->attn_norm->w, T, D);
     net_mul_grad(p, dq, net->normed, &from->q);
     net_mul_back(p, net->da, dq, &from->q, false);
-    if (from->k.w && deep) {
+    if (p->predict) {
+        net_predict_back(p, i);
+    } else if (from->k.w && deep) {
         back_kv(p, i, from, net->swift, net->dswift);
     } else if (from->k.w) {
         back_kv(p, i, from, net->normed, net->da);

@@ -64,7 +64,11 @@ static void finish_heads(const net_pass *p, float *out, float *raw, const skv_pa
                          size_t n_heads, size_t i_rope)
 {
     size_t T = p->batch->n_tokens, Dh = p->net->config->head_dim;
-    if (norm) net_norm(p->net, out, raw, values(p, norm), T * n_heads, Dh);
+    if (norm) {
+        net_norm(p->net, out, raw, values(p, norm), T * n_heads, Dh);
+    } else if (raw != out) {
+        net_copy(p->net, out, raw, T * n_heads * Dh);
+    }
     net_rotate(p->net, out, T, n_heads, i_rope, false);
 }
 
@@ -83,10 +87,13 @@ static void run_attention(const net_pass *p, size_t i, net_kept *a)
             net_mul_all(p, (float *const[3]){a->k_raw, a->v}, net->swift,
                         (const net_linear *const[3]){&from->k, &from->v});
         }
+    } else if (p->predict && !p->measures) { /* k_raw and v are there */
+        net_mul(p, a->q_raw, net->normed, &from->q, false);
     } else {
         net_mul_all(p, (float *const[3]){a->q_raw, a->k_raw, a->v}, net->normed,
                     (const net_linear *const[3]){&from->q, &from->k, &from->v});
     }
+    if (p->measures) net_predict_measure(p, i, a);
     finish_heads(p, a->q, a->q_raw, from->q_norm, shape->n_heads, shape->i_rope);
     if (from->k.w) {
         finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);

@@ -41,10 +41,13 @@ typedef struct net_layer {
     net_kept kept;
 } net_layer;
 
+typedef struct net_predict net_predict; /* net_predict.c */
+
 struct skv_net {
     const skv_config *config; /* borrowed */
     skv_net_options options;
-    skv_pool *pool; /* owned */
+    skv_pool *pool;       /* owned unless options.pool */
+    net_predict *predict; /* owned; of an auxiliary model, NULL otherwise */
     skv_kernels kernels;
     skv_train_rows rows;
     skv_gemm *gemm; /* owned */
@@ -99,7 +102,34 @@ typedef struct net_pass {
     bool student; /* SwiftKV from l on */
     bool teacher; /* computes with the teacher's weights */
     bool keep;
+    /* A pass of a base whose keys and values are predicted; with `measures` it makes its own, for
+     * them to be compared with. NULL: neither. */
+    net_predict *predict;
+    bool measures;
 } net_pass;
+
+/* ---- net_predict.c: KV Prediction ---- */
+/* Adds the predictor's parameters to those of the auxiliary; opens the base. */
+SKV_MUST_CHECK skv_status net_predict_create(skv_net *net, skv_error *err);
+SKV_MUST_CHECK skv_status net_predict_load(skv_net *net, skv_error *err);
+void net_predict_free(net_predict *predict);
+bool net_predict_owns(const skv_param *param);
+size_t net_predict_parameters(const skv_net_prediction *prediction); /* how many tensors */
+SKV_MUST_CHECK skv_status net_predict_run(skv_net *net, const skv_train_batch *batch,
+                                          const skv_net_scale *scale, bool backward,
+                                          skv_net_sums *sums, skv_error *err);
+/* Of a pass of the base: layer i's own k, before rotation, and v, that others are to come near. */
+void net_predict_measure(const net_pass *p, size_t i, const net_kept *a);
+/* The gradients in dk and dv of the base's layer i go to the predictor and to the auxiliary. */
+void net_predict_back(const net_pass *p, size_t i);
+/* Adds what came that way to those of the auxiliary's own layer: dk before norm and rotation. */
+void net_predict_add(const skv_net *net, size_t i, float *dk, float *dv);
+size_t net_predict_bytes(const skv_net *net);
+double net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
+
+/* ---- net.c ---- */
+/* Before a batch: angles of its positions, and its runs of documents. */
+void net_begin(skv_net *net, const skv_train_batch *batch);
 
 /* ---- net_memory.c ---- */
 SKV_MUST_CHECK skv_status net_memory_take(skv_net *net, skv_error *err);

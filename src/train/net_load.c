@@ -4,6 +4,7 @@
  * skv_transform), or a random draw.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -94,7 +95,8 @@ skv_status net_describe(skv_net *net, skv_error *err)
     size_t L = c->n_layers;
     net->layers = skv_alloc_zero(L, sizeof *net->layers);
     SKV_REQUIRE(net->layers, err, SKV_MEMORY, "training: no memory for %zu layers", L);
-    SKV_TRY(skv_params_init(&net->params, L * PARAMS_A_LAYER + PARAMS_OUTSIDE, err));
+    size_t n_more = net->options.prediction ? net_predict_parameters(net->options.prediction) : 0;
+    SKV_TRY(skv_params_init(&net->params, L * PARAMS_A_LAYER + PARAMS_OUTSIDE + n_more, err));
     net->embedding = add(net, 0, "model.embed_tokens.weight", c->vocab, c->hidden);
     for (size_t i = 0; i < L; i++) describe_layer(net, i);
     if (c->swiftkv && c->kv_layers < L) {
@@ -207,14 +209,30 @@ static bool may_be_absent(const skv_net *net, const skv_param *p)
            is_own_projection(p->name);
 }
 
+/* The tensor that a parameter starts from: a pruned copy numbers its layers anew. */
+static const skv_tensor *find_in(const skv_net *net, const skv_source *source, const skv_param *p)
+{
+    unsigned long i;
+    char *rest, name[SKV_PARAM_NAME_MAX];
+    static const char prefix[] = "model.layers.";
+    const size_t n = sizeof prefix - 1;
+    if (!net->options.layer_from || strncmp(p->name, prefix, n) != 0) {
+        return skv_source_find(source, p->name);
+    }
+    i = strtoul(p->name + n, &rest, 10);
+    (void)snprintf(name, sizeof name, "%s%u%s", prefix, net->options.layer_from[i], rest);
+    return skv_source_find(source, name);
+}
+
 skv_status net_load(skv_net *net, const skv_source *source, skv_error *err)
 {
     const skv_config *from = source ? skv_source_config(source) : NULL;
     for (size_t i = 0; i < net->params.n; i++) {
         skv_param *p = &net->params.at[i];
+        if (net_predict_owns(p)) continue;
         const char *path = source ? skv_source_path(source) : "";
         bool has = source && !is_new(p, from);
-        const skv_tensor *t = has ? skv_source_find(source, p->name) : NULL;
+        const skv_tensor *t = has ? find_in(net, source, p) : NULL;
         if (t) {
             SKV_TRY(copy_tensor(p, t, path, err));
         } else if (!source) {

@@ -17,6 +17,12 @@ static bool has_head_norms(const skv_net *net)
     return net->config->qk_norm;
 }
 
+/* Keys as the projection leaves them are wanted beside the rotated ones. */
+static bool keeps_raw_keys(const skv_net *net)
+{
+    return net->config->qk_norm || net->predict || net->options.foreign_kv;
+}
+
 /* Room for what one layer writes; an AcrossKV reader shares the first layer's keys and values. */
 static void lay_out_layer(skv_net *net, net_kept *a, skv_layer_shape shape, const net_kept *kv)
 {
@@ -38,7 +44,7 @@ static void lay_out_layer(skv_net *net, net_kept *a, skv_layer_shape shape, cons
         return;
     }
     a->k = take(net, T * n_kv);
-    a->k_raw = has_head_norms(net) ? take(net, T * n_kv) : a->k;
+    a->k_raw = keeps_raw_keys(net) ? take(net, T * n_kv) : a->k;
     a->v = take(net, T * n_kv);
 }
 

@@ -91,7 +91,7 @@ typedef struct key_row {
     }
 
 static const key_row rows[] = {
-    ROW("task", "distill|finetune|scratch", RUN(task), KEY_CHOICE, 0, 0, "what is trained"),
+    ROW("task", "distill|finetune|scratch|kvpred", RUN(task), KEY_CHOICE, 0, 0, "what is trained"),
     ROW("model", "MODEL", RUN(model), KEY_TEXT, 0, 0, "the model to start from"),
     ROW("out", "FOLDER", RUN(out), KEY_TEXT, 0, 0, "where the result and its checkpoints go"),
     ROW("kv-layers", "L", RUN(kv_layers), KEY_SIZE, 0, 1 << 16,
@@ -109,6 +109,17 @@ static const key_row rows[] = {
         "positions that the loss is averaged over"),
     ROW("early-exit", "no|yes", RUN(early_exit), KEY_FLAG, 0, 0,
         "train a head on the input of layer L too"),
+    ROW("auxiliary", "MODEL", RUN(auxiliary), KEY_TEXT, 0, 0,
+        "kvpred: folder, config.json, or lp-0.25, lp-0.50, lp-0.75"),
+    ROW("layers", "J,...", RUN(kvp_layers), KEY_TEXT, 0, 0,
+        "kvpred: the auxiliary's layer that predicts each of the base's"),
+    ROW("base-loss", "X", RUN(base_loss), KEY_NUMBER, 0, 1e6, "kvpred: weight of the base's loss"),
+    ROW("auxiliary-loss", "X", RUN(auxiliary_loss), KEY_NUMBER, 0, 1e6,
+        "kvpred: weight of the auxiliary's loss"),
+    ROW("consistency-loss", "X", RUN(consistency_loss), KEY_NUMBER, 0, 1e6,
+        "kvpred: weight of the error of keys and values (1 / layers of the base)"),
+    ROW("predictor-init", "uniform|identity", RUN(identity), KEY_EITHER, 0, 0,
+        "kvpred: how new maps begin"),
     ROW("beta1", "X", RUN(beta1), KEY_NUMBER, 0, 1, "of AdamW"),
     ROW("beta2", "X", RUN(beta2), KEY_NUMBER, 0, 1, "of AdamW"),
     ROW("eps", "X", RUN(eps), KEY_NUMBER, 0, 1, "of AdamW"),

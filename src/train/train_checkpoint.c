@@ -125,6 +125,13 @@ json_t *skv_checkpoint_options(const skv_trainer *t)
     put(object, "hidden-loss-mult", json_real(o->hidden_mult));
     put(object, "loss-denominator", json_string(o->all_positions ? "all" : "unmasked"));
     if (o->early_exit) put(object, "early-exit", json_true());
+    if (o->task == SKV_TRAIN_KVPRED) {
+        put(object, "base-loss", json_real(o->base_loss));
+        put(object, "auxiliary-loss", json_real(o->auxiliary_loss));
+        put(object, "consistency-loss", json_real(o->consistency_loss));
+        put(object, "predictor-init", json_string(o->identity ? "identity" : "uniform"));
+        put(object, "layers", skv_auxiliary_layers(t));
+    }
     put(object, "beta1", json_real(o->beta1));
     put(object, "beta2", json_real(o->beta2));
     put(object, "eps", json_real(o->eps));

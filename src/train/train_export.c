@@ -59,19 +59,20 @@ static bool is_in_base(const skv_trainer *t, const skv_param *p)
 }
 
 /* The type of the model's file: f32 and f16 stay; everything else is written as bf16. */
-static skv_dtype type_of(const skv_trainer *t, const skv_param *p)
+static skv_dtype type_of(const skv_trainer *t, const skv_source *source, const skv_param *p)
 {
     if (t->options->f32_weights) return SKV_DTYPE_F32;
-    if (!t->source) return strcmp(t->config.dtype, "float32") == 0 ? SKV_DTYPE_F32 : SKV_DTYPE_BF16;
-    const skv_tensor *from = skv_source_find(t->source, p->name);
-    if (!from) from = skv_source_find(t->source, "model.layers.0.self_attn.q_proj.weight");
+    if (!source) return strcmp(t->config.dtype, "float32") == 0 ? SKV_DTYPE_F32 : SKV_DTYPE_BF16;
+    const skv_tensor *from = skv_source_find(source, p->name);
+    if (!from) from = skv_source_find(source, "model.layers.0.self_attn.q_proj.weight");
     if (from && (from->type == SKV_DTYPE_F32 || from->type == SKV_DTYPE_F16)) return from->type;
     return SKV_DTYPE_BF16;
 }
 
-static skv_status write_weights(const skv_trainer *t, const char *out, skv_error *err)
+skv_status skv_export_params(const skv_trainer *t, const skv_export_set *set, const char *out,
+                             skv_error *err)
 {
-    const skv_params *params = skv_net_params(t->net);
+    const skv_params *params = set->params;
     skv_tensor_out *outs = skv_alloc_zero(params->n, sizeof *outs);
     row_writer *writers = skv_alloc_zero(params->n, sizeof *writers);
     size_t n = 0;
@@ -79,9 +80,8 @@ static skv_status write_weights(const skv_trainer *t, const char *out, skv_error
     if (!outs || !writers) status = skv_fail(err, SKV_MEMORY, "%s: no memory", out);
     for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
         const skv_param *p = &params->at[i];
-        if ((t->options->drop_teacher && is_dead(t, p)) || is_absent(t, p)) continue;
-        if (is_in_base(t, p)) continue;
-        writers[n] = (row_writer){p, type_of(t, p)};
+        if (!set->wants(t, p)) continue;
+        writers[n] = (row_writer){p, type_of(t, set->source, p)};
         outs[n] = (skv_tensor_out){.name = p->name,
                                    .type = writers[n].type,
                                    .n_dims = p->vector ? 1 : 2,
@@ -92,15 +92,27 @@ static skv_status write_weights(const skv_trainer *t, const char *out, skv_error
         n++;
     }
     if (status == SKV_OK) {
-        status = skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
+        status = set->single ? skv_safetensors_write(out, outs, n, err)
+                             : skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
     }
     skv_free(outs);
     skv_free(writers);
     return status;
 }
 
-/* The last part of a folder's path; "" when it has none that fits. */
-static void folder_name(const char *path, char out[64])
+static bool is_exported(const skv_trainer *t, const skv_param *p)
+{
+    if ((t->options->drop_teacher && is_dead(t, p)) || is_absent(t, p)) return false;
+    return !is_in_base(t, p);
+}
+
+static skv_status write_weights(const skv_trainer *t, const char *out, skv_error *err)
+{
+    const skv_export_set set = {skv_net_params(t->net), t->source, is_exported, false};
+    return skv_export_params(t, &set, out, err);
+}
+
+void skv_export_folder_name(const char *path, char out[64])
 {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
@@ -131,9 +143,9 @@ skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
     if (!o->delta) return SKV_OK;
     SKV_REQUIRE(t->source && !skv_source_gguf(t->source) && !t->config.base[0], err, SKV_ARGUMENT,
                 "delta: %s is no folder with weights of its own", o->model);
-    SKV_REQUIRE(t->config.swiftkv, err, SKV_ARGUMENT, "delta: %s gets no SwiftKV weights",
-                o->model);
-    folder_name(o->model, name);
+    SKV_REQUIRE(t->config.swiftkv || t->auxiliary, err, SKV_ARGUMENT,
+                "delta: %s gets no SwiftKV weights", o->model);
+    skv_export_folder_name(o->model, name);
     SKV_REQUIRE(name[0], err, SKV_ARGUMENT, "delta: %s: expected the name of a folder", o->model);
     return check_beside(t, name, err);
 }
@@ -143,7 +155,7 @@ static skv_config described(const skv_trainer *t)
 {
     skv_config c = t->config;
     c.base[0] = 0;
-    if (t->options->delta) folder_name(t->options->model, c.base);
+    if (t->options->delta) skv_export_folder_name(t->options->model, c.base);
     if (t->options->f32_weights) memcpy(c.dtype, "float32", sizeof "float32");
     return c;
 }
@@ -186,6 +198,7 @@ static skv_status write_config(const skv_trainer *t, const char *out, skv_error 
 skv_status skv_trainer_export(const skv_trainer *t, skv_error *err)
 {
     const char *out = t->options->out;
+    if (t->auxiliary) return skv_auxiliary_export(t, err);
     SKV_TRY(write_weights(t, out, err));
     SKV_TRY(t->source ? skv_companions_write(t->source, out, err)
                       : skv_companions_copy(t->options->model, out, err));

@@ -29,6 +29,9 @@ skv_train_options skv_train_options_default(skv_train_task task)
                            .beta2 = distill ? 0.999 : 0.95,
                            .eps = 1e-8,
                            .weight_decay = distill ? 0 : 0.1,
+                           .base_loss = 1,
+                           .auxiliary_loss = 1,
+                           .consistency_loss = -1,
                            .max_norm = 1,
                            .checkpoint_every = 100};
     o.stages[0] = (skv_train_stage){.steps = 1000,
@@ -68,6 +71,16 @@ void skv_trainer_count(skv_trainer *t, skv_train_cost *out)
                             .packed_bytes = bytes.packed,
                             .activation_bytes = bytes.kept,
                             .scratch_bytes = bytes.scratch};
+    const skv_net *base = skv_net_base(t->net);
+    if (base) {
+        const skv_net_bytes of_base = skv_net_count_bytes(base);
+        const skv_params *frozen = skv_net_params((skv_net *)(uintptr_t)base);
+        out->weight_bytes += frozen->n_weights * sizeof(float);
+        out->packed_bytes += of_base.packed;
+        out->activation_bytes += of_base.kept;
+        out->scratch_bytes += of_base.scratch;
+        for (size_t i = 0; i < frozen->n; i++) out->parameters += skv_param_size(&frozen->at[i]);
+    }
     for (size_t i = 0; i < params->n; i++) {
         uint64_t n = skv_param_size(&params->at[i]);
         out->parameters += n;

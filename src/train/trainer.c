@@ -117,6 +117,27 @@ static skv_status check_options(const skv_train_options *o, skv_error *err)
     return skv_trainer_check_team(o, err);
 }
 
+/* The auxiliary model's net, which brings its base. */
+static skv_status create_auxiliary(skv_trainer *t, skv_net_options *net, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    const skv_auxiliary *a = t->auxiliary;
+    const double even = 1.0 / (double)t->config.n_layers;
+    const skv_net_prediction prediction = {
+        .base = &t->config,
+        .source = t->source,
+        .layers = a->layers,
+        .file = a->file,
+        .path = a->path,
+        .identity = o->identity,
+        .base_loss = o->base_loss,
+        .auxiliary_loss = o->auxiliary_loss,
+        .consistency_loss = o->consistency_loss < 0 ? even : o->consistency_loss};
+    net->prediction = &prediction;
+    net->layer_from = a->pruned ? a->kept : NULL;
+    return skv_net_create(a->config, a->pruned ? t->source : a->source, net, &t->net, err);
+}
+
 static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
 {
     const skv_train_options *o = t->options;
@@ -137,7 +158,8 @@ static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
     SKV_TRY(parse_cpu(o, &net.cpu, err));
     SKV_REQUIRE(!distill || t->config.swiftkv, err, SKV_ARGUMENT,
                 "%s: no SwiftKV weights: say which layers get them", o->model);
-    SKV_TRY(skv_net_create(&t->config, t->source, &net, &t->net, err));
+    SKV_TRY(t->auxiliary ? create_auxiliary(t, &net, err)
+                         : skv_net_create(&t->config, t->source, &net, &t->net, err));
     if (plan) return SKV_OK;
     const skv_adamw_options adamw = {.beta1 = o->beta1,
                                      .beta2 = o->beta2,
@@ -159,7 +181,10 @@ static skv_status open_all(skv_trainer *t, bool plan, skv_error *err)
         SKV_TRY(skv_source_open(o->model, &t->source, err));
         t->config = *skv_source_config(t->source);
     }
+    SKV_REQUIRE(!t->config.kv_prediction || o->task == SKV_TRAIN_KVPRED, err, SKV_UNSUPPORTED,
+                "%s: it has an auxiliary model, which only task kvpred trains", o->model);
     SKV_TRY(set_swiftkv(t, err));
+    if (o->task == SKV_TRAIN_KVPRED) SKV_TRY(skv_auxiliary_open(t, err));
     for (size_t i = 0; i < o->n_stages; i++) {
         t->steps += o->stages[i].steps;
         t->n_copies = skv_max_size(t->n_copies, o->stages[i].accumulate);
@@ -207,6 +232,7 @@ void skv_trainer_close(skv_trainer *t)
     skv_free(t->team_scratch);
     skv_adamw_release(&t->opt);
     skv_net_free(t->net);
+    skv_auxiliary_close(t->auxiliary);
     skv_source_close(t->source);
     skv_config_release(&t->own_config);
     *t = (skv_trainer){0};
@@ -295,6 +321,7 @@ static skv_status fetch_all(skv_trainer *t, step_work *w, skv_train_progress *p,
         SKV_TRY(fetch(t, c, err));
         w->scale.positions += (double)skv_net_count(t->net, &c->batch);
         w->scale.hidden += (double)c->n_tokens * (double)t->config.hidden;
+        w->scale.tokens += (double)c->n_tokens;
         w->data = skv_trainer_hash_batch(w->data, &c->batch);
         p->tokens += c->n_tokens;
         c->batch = skv_trainer_cut(t, i, &c->batch, c->doc_start);
@@ -311,7 +338,7 @@ static skv_status run_batches(skv_trainer *t, step_work *w, skv_error *err)
         skv_net_sums sums;
         if (t->copies[i].batch.n_tokens == 0) continue;
         SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &w->scale, true, &sums, err));
-        const double all = sums.loss + sums.hidden + sums.exit;
+        const double all = sums.loss + sums.hidden + sums.exit + sums.auxiliary + sums.consistency;
         if (!isfinite(all)) return fail_loss(t, i, "the loss", all, err);
         skv_net_sums_add(&w->sums, &sums);
     }
@@ -330,6 +357,8 @@ static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *er
     p->hidden = w.sums.hidden / w.scale.hidden;
     p->loss_tokens = w.sums.n_loss;
     p->exit = w.sums.exit / w.scale.positions;
+    p->auxiliary = w.sums.auxiliary / w.scale.positions;
+    p->consistency = w.sums.consistency / w.scale.tokens;
     memcpy(p->exit_seen, w.sums.exit_seen, sizeof p->exit_seen);
     memcpy(p->exit_agreed, w.sums.exit_agreed, sizeof p->exit_agreed);
     p->rate = skv_schedule_rate(&t->schedule, t->step - t->stage_start);

@@ -18,12 +18,28 @@ typedef struct skv_trainer_feed {
     skv_status (*open)(void *ctx, size_t i_stage, skv_batch_source *out, skv_error *err);
 } skv_trainer_feed;
 
+/* The model that KV Prediction trains, beside its base. */
+typedef struct skv_auxiliary {
+    skv_source *source;       /* owned; NULL from scratch and for a pruned copy */
+    skv_config own_config;    /* owned; of these two */
+    const skv_config *config; /* of one of the two */
+    bool pruned;
+    uint16_t kept[SKV_LAYERS_MAX];   /* of a pruned copy: the base's layers */
+    uint16_t layers[SKV_LAYERS_MAX]; /* which of its layers predicts which of the base's */
+    char *text;                      /* owned: its config.json, [n_text]; NULL: pruned */
+    size_t n_text;
+    struct skv_safetensors *file; /* owned: a predictor to go on from; NULL: a new one */
+    char *path;                   /* owned: of the file */
+} skv_auxiliary;
+
 typedef struct skv_trainer {
     const skv_train_options *options; /* borrowed */
     skv_source *source;               /* owned; NULL from scratch */
     skv_config config;                /* with l and g; `layers` borrowed or owned_layers */
     skv_config own_config;            /* from scratch: owned */
-    skv_net *net;                     /* owned */
+    skv_auxiliary *auxiliary; /* owned; NULL but for KV Prediction, where config and source are
+                               * the base's and net is the auxiliary with the predictor */
+    skv_net *net;             /* owned */
     skv_adamw opt;
     skv_trainer_feed feed;
     size_t i_stage;
@@ -83,7 +99,30 @@ SKV_MUST_CHECK skv_status skv_trainer_add_up(skv_trainer *trainer, skv_net_sums 
 SKV_MUST_CHECK skv_status skv_trainer_save(const skv_trainer *trainer, skv_error *err);
 SKV_MUST_CHECK skv_status skv_trainer_restore(skv_trainer *trainer, skv_error *err);
 
+/* ---- auxiliary.c: KV Prediction ---- */
+
+/** Opens what options->auxiliary names, for the base that is open. */
+SKV_MUST_CHECK skv_status skv_auxiliary_open(skv_trainer *trainer, skv_error *err);
+void skv_auxiliary_close(skv_auxiliary *auxiliary);
+/** Which layer predicts which, as a JSON list; NULL when out of memory. */
+json_t *skv_auxiliary_layers(const skv_trainer *trainer);
+/** Writes the folder of docs/kvpred.md. */
+SKV_MUST_CHECK skv_status skv_auxiliary_export(const skv_trainer *trainer, skv_error *err);
+
 /* ---- train_export.c ---- */
+
+/* Which parameters go into a file or folder. */
+typedef struct skv_export_set {
+    skv_params *params;
+    const skv_source *source; /* whose types they have; may be NULL */
+    bool (*wants)(const skv_trainer *trainer, const skv_param *param);
+    bool single; /* the path is that of one file, not of a folder */
+} skv_export_set;
+
+SKV_MUST_CHECK skv_status skv_export_params(const skv_trainer *trainer, const skv_export_set *set,
+                                            const char *path, skv_error *err);
+/** The last part of a folder's path; "" when it has none that fits. */
+void skv_export_folder_name(const char *path, char out[64]);
 
 /** Whether the result can be written as the options want it; options->out exists. */
 SKV_MUST_CHECK skv_status skv_trainer_check_export(const skv_trainer *trainer, skv_error *err);

@@ -166,13 +166,20 @@ skv_status skv_trainer_add_up(skv_trainer *t, skv_net_sums *sums, uint64_t data,
     if (skv_team_size(team) == 1) return SKV_OK;
     SKV_TRY(skv_team_same(team, data, "read other data", err));
     enum { BINS = SKV_TRAIN_EXIT_BINS };
-    double x[4 + 2 * BINS] = {sums->loss, sums->hidden, (double)sums->n_loss, sums->exit};
-    memcpy(x + 4, sums->exit_seen, sizeof sums->exit_seen);
-    memcpy(x + 4 + BINS, sums->exit_agreed, sizeof sums->exit_agreed);
+    enum { FEW = 6 };
+    double x[FEW + 2 * BINS] = {sums->loss, sums->hidden,    (double)sums->n_loss,
+                                sums->exit, sums->auxiliary, sums->consistency};
+    memcpy(x + FEW, sums->exit_seen, sizeof sums->exit_seen);
+    memcpy(x + FEW + BINS, sums->exit_agreed, sizeof sums->exit_agreed);
     SKV_TRY(skv_team_sum_doubles(team, x, sizeof x / sizeof x[0], err));
-    *sums = (skv_net_sums){.loss = x[0], .hidden = x[1], .n_loss = (size_t)x[2], .exit = x[3]};
-    memcpy(sums->exit_seen, x + 4, sizeof sums->exit_seen);
-    memcpy(sums->exit_agreed, x + 4 + BINS, sizeof sums->exit_agreed);
+    *sums = (skv_net_sums){.loss = x[0],
+                           .hidden = x[1],
+                           .n_loss = (size_t)x[2],
+                           .exit = x[3],
+                           .auxiliary = x[4],
+                           .consistency = x[5]};
+    memcpy(sums->exit_seen, x + FEW, sizeof sums->exit_seen);
+    memcpy(sums->exit_agreed, x + FEW + BINS, sizeof sums->exit_agreed);
     skv_params *params = skv_net_params(t->net);
     return skv_team_sum(team, params->grads, params->n_trainable, t->team_scratch, err);
 }

@@ -59,6 +59,12 @@ size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_l
     return n_tasks * PARTS_MAX * limits->max_group * (limits->head_dim + 2);
 }
 
+/* Rows that a KV head has before the item's first token. */
+static size_t past_rows(const skv_attention_item *item, size_t i_head)
+{
+    return item->n_past - (item->dropped ? item->dropped[i_head] : 0);
+}
+
 static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t)
 {
     const skv_attention_args *a = job->args;
@@ -73,7 +79,7 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
         .head_dim = a->head_dim,
         .pages = (const void *const *)t->item->table + t->i_head * a->table_stride,
         .type = a->type,
-        .n_past = t->item->n_past + t->q0,
+        .n_past = past_rows(t->item, t->i_head) + t->q0,
         .window = a->window,
         .scale = a->scale,
         .softcap = a->softcap,
@@ -109,9 +115,10 @@ static void join_parts(const attention_job *job, size_t n_tasks)
     }
 }
 
-static size_t visible_rows(const skv_attention_args *a, const skv_attention_item *item)
+static size_t visible_rows(const skv_attention_args *a, const skv_attention_item *item,
+                           size_t i_head)
 {
-    size_t n = item->n_past + 1;
+    size_t n = past_rows(item, i_head) + 1;
     return a->window ? skv_min_size(n, a->window) : n;
 }
 
@@ -135,8 +142,8 @@ static size_t add_token_tasks(const attention_job *job, const skv_attention_item
                               size_t n_expected, size_t *part0)
 {
     const skv_attention_args *a = job->args;
-    size_t n_parts = count_parts(job->be, visible_rows(a, item), n_expected);
     for (size_t h = 0; h < a->n_kv_heads; h++) {
+        size_t n_parts = count_parts(job->be, visible_rows(a, item, h), n_expected);
         skv_cpu_task task = {.item = item, .i_head = h, .n_q = 1};
         if (n_parts == 1) {
             job->be->tasks[n++] = task;

@@ -58,7 +58,7 @@ static size_t cpu_threads(const skv_backend *base)
 static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     size_t linear = skv_cpu_linear_scratch(be, limits->max_K);
-    size_t attention = 0;
+    size_t attention = skv_cpu_votes_scratch(limits->head_dim);
     for (size_t g = 1; g <= limits->max_group; g++) {
         attention = skv_max_size(attention, be->kernels.attention_scratch(g, limits->head_dim));
     }
@@ -169,6 +169,8 @@ skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_bac
         .rotate = skv_cpu_rotate,
         .store = skv_cpu_store,
         .attention = skv_cpu_attention,
+        .votes = skv_cpu_votes,
+        .gather_kv = skv_cpu_gather_kv,
         .norm_add = skv_cpu_norm_add,
         .gather = skv_cpu_gather,
         .softcap = skv_cpu_softcap,

@@ -55,6 +55,12 @@ size_t skv_cpu_attention_tasks(const skv_cpu_backend *be, const skv_backend_limi
 size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_limits *limits);
 size_t skv_cpu_attention_task_bytes(void);
 
+/* cpu_evict.c */
+void skv_cpu_votes(skv_backend *base, const skv_votes_args *args);
+void skv_cpu_gather_kv(skv_backend *base, const skv_gather_kv_args *args);
+/** Bytes of one thread's scratch for votes. */
+size_t skv_cpu_votes_scratch(size_t head_dim);
+
 /* cpu_rows.c */
 void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);
 void skv_cpu_store(skv_backend *base, const skv_store_args *args);

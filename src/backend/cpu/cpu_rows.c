@@ -50,16 +50,20 @@ void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args)
 static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_store_args *a = args;
-    size_t half = a->n_rot / 2, row = a->kv_rows[i];
+    const size_t *dropped = a->dropped[i];
+    size_t half = a->n_rot / 2;
     for (size_t h = 0; h < a->n_heads; h++) {
         float *k = a->k + i * a->ld + h * a->head_dim;
         if (a->norm.weight) {
             be->kernels.rmsnorm(k, k, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
         }
         be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
-        void *page = a->tables[i][h * a->table_stride + row / SKV_PAGE_ROWS];
-        be->kernels.kv_store(page, a->type, row % SKV_PAGE_ROWS, k,
-                             a->v + i * a->ld + h * a->head_dim, a->head_dim);
+        const float *v = a->v + i * a->ld + h * a->head_dim;
+        for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
+            size_t row = a->kv_rows[i] - (dropped ? dropped[track] : 0);
+            void *page = a->tables[i][track * a->table_stride + row / SKV_PAGE_ROWS];
+            be->kernels.kv_store(page, a->type, row % SKV_PAGE_ROWS, k, v, a->head_dim);
+        }
     }
 }
 

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""docs/methods.md against the program: its table, and every combination that it says works or is
+refused. Kept rows and what follows are held against torch in test_evict.c."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import test_server as base
+
+MODEL = base.MODELS / "qwen2-swiftkv-g2"  # 6 layers, AcrossKV groups of 2, and its teacher
+METHODS = ("snapkv:30,8,5", "snapkv:30,8,5,avg,last", "pyramidkv:30,8,5", "adakv:30,8,5", "h2o:30",
+           "streaming:4,30")
+PROMPT = [1] + [(i * i * 7 + 3 * i) % 90 + 3 for i in range(99)]
+
+
+def run(*words):
+    command = [base.PROGRAM, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+class MethodsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.ids = Path(cls.folder.name, "ids.json")
+        cls.ids.write_text(json.dumps(PROMPT))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def generate(self, *words):
+        """The result and the kept rows."""
+        kept = Path(self.folder.name, "kept.json")
+        done = run("generate", MODEL, "--ids-file", self.ids, "-n", 5, "--json", "--threads", 1,
+                   "--ignore-eos", "--dump-kept", kept, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), json.loads(kept.read_text())
+
+    def test_the_table_is_the_programs(self):
+        text = (base.ROOT / "docs/methods.md").read_text()
+        table = text.partition("<!-- methods -->\n")[2].partition("<!-- end -->")[0]
+        self.assertEqual(table, run("help", "--methods").stdout)
+        for method in METHODS:
+            self.assertIn(f"`{method.partition(':')[0]}:", table)
+
+    def check(self, *words, heads, full_bytes):
+        result, kept = self.generate(*words)
+        self.assertEqual(len(result["ids"]), 5)
+        rows = [len(head) for layer in kept for head in layer]
+        self.assertEqual({len(layer) for layer in kept}, {heads})
+        self.assertLess(sum(rows) / len(rows), 36)  # about 30, and 4 generated ones
+        self.assertLess(result["kv_bytes"], full_bytes)
+        for head in (head for layer in kept for head in layer):
+            self.assertEqual(head, sorted(set(head)))
+            self.assertEqual(head[-5:], [99, 100, 101, 102, 103])
+        return result
+
+    def test_every_prefill_and_form_of_rows(self):
+        for words in [("--prefill", p) for p in ("swiftkv", "swiftkv-full", "teacher")] + [
+            ("--kv", kv) for kv in ("bf16", "fp8", "int8")
+        ]:
+            full = self.generate(*words)[0]
+            for method in METHODS:
+                with self.subTest(method=method, words=words):
+                    self.check("--evict", method, *words, heads=2, full_bytes=full["kv_bytes"] + 1)
+
+    def test_memory_goes_back(self):
+        full = self.generate()[0]["kv_bytes"]
+        self.assertEqual(2 * self.generate("--snapkv", "30,8,5")[0]["kv_bytes"], full)
+        self.check("--evict", "snapkv:30,8,5,query", heads=4, full_bytes=full + 1)
+
+    def test_short_prompts_are_as_without(self):
+        full = self.generate()
+        for method in ("snapkv:100,8", "h2o:100", "adakv:300", "streaming:4,100"):
+            got = self.generate("--evict", method)
+            self.assertEqual(got[0]["ids"], full[0]["ids"])
+            self.assertEqual(got[1], full[1])
+
+    def test_commands(self):
+        done = run("bench", MODEL, "--prompt", 100, "--gen", 3, "--repeat", 1, "--threads", 1, "--json",
+                   "--snapkv", "30,8,5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout.splitlines()[0])
+        self.assertEqual(result["evict"], "snapkv:30,8,5,max,kv,exact")
+        full = self.generate()[0]["kv_bytes"]
+        self.assertEqual(2 * result["kv_bytes"], full)
+        for words, parts in (
+            (("eval", MODEL, "--task", "all", "--reference", "teacher", "--snapkv", "30,8"),
+             ("--reference", "--evict")),
+            (("score", MODEL, "--ids-file", self.ids, "--snapkv", "30,8"), ("no option '--snapkv'",)),
+            (("generate", MODEL, "--ids-file", self.ids, "--evict", "lru:3"), ("lru:3", "snapkv")),
+            (("generate", MODEL, "--ids-file", self.ids, "--snapkv", "3,8"), ("--snapkv", "w 8")),
+        ):
+            done = run(*words)
+            self.assertEqual(done.returncode, 2)
+            for part in parts:
+                self.assertIn(part, done.stderr)
+
+
+class ServerTest(base.ServerTest):
+    model, words = MODEL, ("--ctx", 256)
+
+    def ask(self, prompt=None, **body):
+        answer = self.server.complete(prompt=prompt or PROMPT, max_tokens=6, temperature=0,
+                                      ignore_eos=True, logprobs=0, **body)
+        return (answer["choices"][0]["logprobs"]["token_logprobs"],
+                answer["usage"].get("prompt_tokens_details", {}).get("cached_tokens"))
+
+    def test_requests_and_known_prompts(self):
+        how = {"capacity": 30, "window": 8, "kernel": 5}
+        evicted, cached = self.ask(snapkv=how)
+        self.assertEqual(cached, 0)
+        full, cached = self.ask()
+        self.assertEqual(cached, 64)  # the prompt's block was kept before rows went
+        self.assertNotEqual(full[1:], evicted[1:])
+        self.assertEqual(full[0], evicted[0])  # the first token comes of the whole prompt
+        again, cached = self.ask(evict="snapkv:30,8,5,max")
+        self.assertEqual((again, cached), (evicted, 64))
+        self.assertEqual(self.ask(evict="h2o:30")[1], 0)
+        self.assertEqual(self.ask(), (full, 64))
+        self.assertEqual(self.ask(evict="none"), (full, 64))
+        self.assertEqual(self.ask(evict="snapkv:200"), (full, 64))
+
+    def test_refusals(self):
+        for body, parts in (
+            ({"evict": "snapkv:30,8,5,query"}, ("evict", "query head")),
+            ({"evict": "lru:3"}, ("evict", "lru:3")),
+            ({"evict": 7}, ("evict", "text")),
+            ({"snapkv": "30"}, ("snapkv", "object")),
+            ({"snapkv": {"window": 8}}, ("snapkv", "capacity")),
+            ({"snapkv": {"capacity": 30, "pooling": "sum"}}, ("snapkv", "sum")),
+            ({"snapkv": {"capacity": 30, "depth": 1}}, ("snapkv", "no more")),
+            ({"snapkv": {"capacity": 30, "window": 30}}, ("snapkv", "w 30")),
+            ({"snapkv": {"capacity": 30}, "evict": "none"}, ("evict", "snapkv")),
+        ):
+            self.refuses(400, "/v1/completions", {"prompt": PROMPT, **body}, *parts)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-q"])
