@@ -404,7 +404,8 @@ def engines(bench):
         return out
     files = peer_files(bench)
     name = llama_name(bench)
-    for kind, like in (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", "")):
+    kinds = (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", ""))
+    for kind, like in kinds[:1] if bench.args.quick else kinds:
         out.append(Engine(name, kind.upper(), like, lambda k=kind: llama(bench, files[k])))
     for group in (192,) if bench.args.quick else (192, 0):
         label = f"int8, groups of {group or 32}" + ("" if group else " (default)")
