@@ -32,6 +32,7 @@ fi
 venv=$(realpath "$venv")
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 GUIDELLM__LOGGING__CONSOLE_LOG_LEVEL=WARNING
 
+# shellcheck disable=SC2086 # one word an option
 "$build/swiftkv" serve "$model" --port 0 --name served --ctx 512 --kv-tokens 8192 ${SERVE_OPTIONS:-} 2>"$work/server" &
 server=$!
 until url=$(sed -n 's/.*ready on //p' "$work/server") && [ -n "$url" ]; do
@@ -42,7 +43,7 @@ done
 metric() { # NAME[{LABELS}]
     curl -s "$url/metrics" | awk -v name="swiftkv_$1" '$1 == name { print $2 }'
 }
-descriptors() { ls "/proc/$server/fd" | wc -l; }
+descriptors() { find "/proc/$server/fd" -mindepth 1 | wc -l; }
 
 # What has to be as before, once nobody asks for anything.
 settle() { # WHO
@@ -86,4 +87,7 @@ env -u HF_HUB_OFFLINE "$venv/bin/aiperf" profile -m served --url "$url" --endpoi
     --request-cancellation-rate 33 --request-cancellation-delay 0.05 --artifact-dir "$work/aiperf" --ui none \
     >"$work/said" 2>&1 || { tail -30 "$work/said"; exit 1; }
 settle aiperf
-[ "$((stop + length))" -gt "$answered" ] && [ "$cancelled" -gt 0 ] || { tail -30 "$work/said"; exit 1; }
+if [ "$((stop + length))" -le "$answered" ] || [ "$cancelled" -eq 0 ]; then
+    tail -30 "$work/said"
+    exit 1
+fi

@@ -134,8 +134,8 @@ typedef struct skv_engine_stats {
     skv_kv kv;
     skv_prefill prefill; /* what AUTO became */
     skv_eviction eviction;
-    bool swiftkv;        /* it runs SwiftKV weights */
-    bool has_teacher;    /* its sequences may run as the teacher */
+    bool swiftkv;     /* it runs SwiftKV weights */
+    bool has_teacher; /* its sequences may run as the teacher */
     skv_pruning pruning;
     bool kv_prediction; /* it has an auxiliary model, which is in the figures above */
     const char *cpu;    /* the level of kernels in use */
