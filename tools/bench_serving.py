@@ -115,10 +115,11 @@ class Lazy:
 
 @contextlib.contextmanager
 def serve(bench, model, *options):
-    """The address of `swiftkv serve`."""
+    """The address of `swiftkv serve`, which computes every prompt: methods are asked the same ones."""
     log = bench.work / "serve.log"
     words = [bench.program, "serve", model, "--port", 0, "--threads", bench.args.threads, "--max-queue", 10000,
-             "--max-queue-tokens", 10 ** 8, "--connections", 1024, "--connections-per-ip", 1024, "--name", "model", *options]
+             "--max-queue-tokens", 10 ** 8, "--connections", 1024, "--connections-per-ip", 1024, "--name", "model",
+             "--no-prefix-cache", *options]
     with open(log, "w") as stream, process(words, stderr=stream) as server:
         while not (found := re.search(r"ready on (http\S+)", log.read_text())):
             if server.poll() is not None:

@@ -88,7 +88,8 @@ def draw_panel(panel, x0, colours):
 def draw(path, title, panels):
     names = list(dict.fromkeys(name for panel in panels for name, _ in panel.lines))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
-    width, height = WIDTH * len(panels), HEIGHT + 28
+    legend = LEFT + sum(52 + 7 * len(name) for name in names)
+    width, height = max(WIDTH * len(panels), legend), HEIGHT + 28
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
            f' role="img" aria-label="{html.escape(title)}">', f"<title>{html.escape(title)}</title>",
            "<style>text{font:12px sans-serif;fill:#333}.title{font-weight:bold;fill:#111}.grid{stroke:#e3e3e3}"
