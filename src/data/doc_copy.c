@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "data/doc_writer.h"
 
-enum { ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
+enum { QUESTION_MAX = 256, ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
 
 /* ---- repeat ---- */
 
@@ -176,7 +176,12 @@ static size_t write_passages(skv_doc_writer *w, passage *passages, size_t *at, s
     return n;
 }
 
-void skv_doc_write_copy(skv_doc_writer *w)
+/* A question about the passage of this name, and its answer. */
+typedef void question_maker(skv_doc_writer *w, const passage *p, const char *name,
+                            char question[QUESTION_MAX], char answer[ANSWER_MAX]);
+
+/* Passages, and questions about them as long as there is room. */
+static void write_document(skv_doc_writer *w, question_maker *make)
 {
     passage passages[LINES_MAX];
     size_t at[LINES_MAX];
@@ -185,11 +190,23 @@ void skv_doc_write_copy(skv_doc_writer *w)
     bool more = n > 0;
     while (more) {
         const size_t i = skv_doc_below(w, n);
-        char question[128], answer[ANSWER_MAX];
-        snprintf(question, sizeof question, "Repeat passage %s.", names[i].text);
-        join(passages[i].words, passages[i].n, answer);
+        char question[QUESTION_MAX], answer[ANSWER_MAX];
+        make(w, &passages[i], names[i].text, question, answer);
         more = skv_doc_ask(w, at[i], question, answer);
     }
+}
+
+static void make_copy(skv_doc_writer *w, const passage *p, const char *name,
+                      char question[QUESTION_MAX], char answer[ANSWER_MAX])
+{
+    (void)w;
+    snprintf(question, QUESTION_MAX, "Repeat passage %s.", name);
+    join(p->words, p->n, answer);
+}
+
+void skv_doc_write_copy(skv_doc_writer *w)
+{
+    write_document(w, make_copy);
 }
 
 /* ---- changes ---- */
@@ -205,8 +222,8 @@ typedef enum edit_kind {
 } edit_kind;
 
 /* Fills question and answer for one passage. */
-static void make_edit(skv_doc_writer *w, const passage *p, const char *name, char question[256],
-                      char answer[ANSWER_MAX])
+static void make_edit(skv_doc_writer *w, const passage *p, const char *name,
+                      char question[QUESTION_MAX], char answer[ANSWER_MAX])
 {
     const char *words[WORDS_MAX];
     size_t n = p->n;
@@ -215,30 +232,31 @@ static void make_edit(skv_doc_writer *w, const passage *p, const char *name, cha
     const char *other = skv_doc_noun(w);
     switch ((edit_kind)skv_doc_below(w, EDIT_COUNT)) {
     case EDIT_REVERSE:
-        snprintf(question, 256, "Repeat passage %s backwards, word by word.", name);
+        snprintf(question, QUESTION_MAX, "Repeat passage %s backwards, word by word.", name);
         for (size_t k = 0; k < n; k++) words[k] = p->words[n - 1 - k];
         break;
     case EDIT_REPLACE:
-        snprintf(question, 256, "Repeat passage %s with %s instead of %s.", name, other, words[i]);
+        snprintf(question, QUESTION_MAX, "Repeat passage %s with %s instead of %s.", name, other,
+                 words[i]);
         words[i] = other;
         break;
     case EDIT_WITHOUT:
-        snprintf(question, 256, "Repeat passage %s without the word %s.", name, words[i]);
+        snprintf(question, QUESTION_MAX, "Repeat passage %s without the word %s.", name, words[i]);
         n--;
         memmove(words + i, words + i + 1, (n - i) * sizeof words[0]);
         break;
     case EDIT_FIRST:
-        snprintf(question, 256, "What is the first word of passage %s?", name);
+        snprintf(question, QUESTION_MAX, "What is the first word of passage %s?", name);
         n = 1;
         break;
     case EDIT_LAST:
-        snprintf(question, 256, "What is the last word of passage %s?", name);
+        snprintf(question, QUESTION_MAX, "What is the last word of passage %s?", name);
         words[0] = words[n - 1];
         n = 1;
         break;
     case EDIT_AFTER:
     case EDIT_COUNT:
-        snprintf(question, 256, "Which word follows %s in passage %s?", words[i], name);
+        snprintf(question, QUESTION_MAX, "Which word follows %s in passage %s?", words[i], name);
         words[0] = words[i + 1];
         n = 1;
         break;
@@ -248,15 +266,5 @@ static void make_edit(skv_doc_writer *w, const passage *p, const char *name, cha
 
 void skv_doc_write_edit(skv_doc_writer *w)
 {
-    passage passages[LINES_MAX];
-    size_t at[LINES_MAX];
-    skv_doc_word names[LINES_MAX];
-    const size_t n = write_passages(w, passages, at, names);
-    bool more = n > 0;
-    while (more) {
-        const size_t i = skv_doc_below(w, n);
-        char question[256], answer[ANSWER_MAX];
-        make_edit(w, &passages[i], names[i].text, question, answer);
-        more = skv_doc_ask(w, at[i], question, answer);
-    }
+    write_document(w, make_edit);
 }
