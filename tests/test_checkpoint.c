@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "skv/train.h"
 #include "temp_folder.h"
+#include "text_ids.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -152,12 +153,7 @@ static int start(void **state)
     (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", root);
     (void)snprintf(f->good, sizeof f->good, "%s/good", root);
     (void)snprintf(f->out, sizeof f->out, "%s/out", root);
-    FILE *file = fopen(f->ids, "w");
-    if (!file) return -1;
-    fputc('[', file);
-    for (int i = 0; i < 600; i++) fprintf(file, "%s%d", i ? "," : "", i * i % 97);
-    fputs("]\n", file);
-    if (fclose(file) != 0) return -1;
+    if (text_ids_write(f->ids, 600, 1) != 0) return -1;
     *state = f;
     const skv_train_options o = options_of(f, f->good);
     if (skv_train_run(&o, &err) == SKV_OK) return 0;

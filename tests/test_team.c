@@ -22,6 +22,7 @@
 #include "base/rng.h"
 #include "skv/train.h"
 #include "temp_folder.h"
+#include "text_ids.h"
 #include "train/team_work.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -151,16 +152,6 @@ typedef struct fixture {
     size_t n_out;
 } fixture;
 
-static int write_ids(const char *path, int times)
-{
-    FILE *file = fopen(path, "w");
-    if (!file) return -1;
-    fputc('[', file);
-    for (int i = 0; i < 2000; i++) fprintf(file, "%s%d", i ? "," : "", i * i * times % 97);
-    fputs("]\n", file);
-    return fclose(file);
-}
-
 static int start(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
@@ -171,7 +162,7 @@ static int start(void **state)
     memcpy(root, f->root, sizeof root);
     for (int i = 0; i < 2; i++) {
         (void)snprintf(f->ids[i], sizeof f->ids[i], "%s/ids-%d.json", root, i);
-        if (write_ids(f->ids[i], i + 1) != 0) return -1;
+        if (text_ids_write(f->ids[i], 2000, i + 1) != 0) return -1;
     }
     *state = f;
     return 0;

@@ -25,6 +25,7 @@
 #include "skv/skv.h"
 #include "skv/tools.h"
 #include "temp_folder.h"
+#include "text_ids.h"
 #include "train/net.h"
 #include "train/optim.h"
 
@@ -268,13 +269,8 @@ static int start(void **state)
     if (mkdir(f->base, 0700) != 0) return -1;
     copy_file(SKV_TEST_DATA "/models/llama-bias", f->base, "config.json");
     copy_file(SKV_TEST_DATA "/models/llama-bias", f->base, "model.safetensors");
-    FILE *file = fopen(f->ids, "w");
-    if (!file) return -1;
-    fputc('[', file);
-    for (int i = 0; i < 2000; i++) fprintf(file, "%s%d", i ? "," : "", i * i % 97);
-    fputs("]\n", file);
     *state = f;
-    return fclose(file);
+    return text_ids_write(f->ids, 2000, 1);
 }
 
 static int finish(void **state)

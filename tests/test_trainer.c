@@ -21,6 +21,7 @@
 #include "skv/skv.h"
 #include "skv/train.h"
 #include "temp_folder.h"
+#include "text_ids.h"
 #include "train/trainer.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -36,7 +37,6 @@ typedef struct fixture {
 static int start(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    FILE *file;
     if (!f) return -1;
     memcpy(f->root, "/tmp/skv-train-XXXXXX", 22);
     if (!mkdtemp(f->root)) return -1;
@@ -44,13 +44,8 @@ static int start(void **state)
     memcpy(root, f->root, sizeof root);
     (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", root);
     for (int i = 0; i < 3; i++) (void)snprintf(f->out[i], sizeof f->out[i], "%s/out-%d", root, i);
-    file = fopen(f->ids, "w");
-    if (!file) return -1;
-    fputc('[', file); /* a text that a small model can learn: every id follows from the last */
-    for (int i = 0; i < 2000; i++) fprintf(file, "%s%d", i ? "," : "", i * i % 97);
-    fputs("]\n", file);
     *state = f;
-    return fclose(file);
+    return text_ids_write(f->ids, 2000, 1);
 }
 
 static int finish(void **state)
