@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 
 enum { CASES = 300, N_MOST = 4097, CANARY = 16, OFFSET_MOST = 5 };

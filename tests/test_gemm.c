@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "kernels/bf16.h"
 #include "train/gemm.h"
 
 typedef struct shape {

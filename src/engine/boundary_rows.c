@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
 enum { NORM_ROWS = SKV_LOGIT_ROWS / 2 }; /* normed at a time, in the room of the logits */

@@ -52,22 +52,6 @@ typedef struct cursor {
     skv_error *err;
 } cursor;
 
-static const size_t type_bytes[SKV_GGUF_TYPE_COUNT] = {
-#define SKV_GGUF_TYPE_BYTES(name, bytes) bytes,
-    SKV_GGUF_TYPE_LIST(SKV_GGUF_TYPE_BYTES)
-#undef SKV_GGUF_TYPE_BYTES
-};
-
-const char *skv_gguf_type_name(skv_gguf_type type)
-{
-    static const char *const names[] = {
-#define SKV_GGUF_TYPE_NAME(name, bytes) #name,
-        SKV_GGUF_TYPE_LIST(SKV_GGUF_TYPE_NAME)
-#undef SKV_GGUF_TYPE_NAME
-    };
-    return (unsigned)type < (unsigned)SKV_GGUF_TYPE_COUNT ? names[type] : "unknown";
-}
-
 static uint64_t load_le(const unsigned char *p, size_t n_bytes)
 {
     uint64_t value = 0;
@@ -178,7 +162,7 @@ static skv_status read_array(cursor *c, skv_gguf *g, skv_gguf_value *v)
     SKV_TRY(take_type(c, v->key, &v->element));
     SKV_REQUIRE(v->element != SKV_GGUF_ARRAY, c->err, SKV_UNSUPPORTED,
                 "%s: %s: arrays of arrays are not supported", c->name, v->key);
-    size_t size = v->element == SKV_GGUF_STRING ? 8 : type_bytes[v->element];
+    size_t size = v->element == SKV_GGUF_STRING ? 8 : skv_gguf_type_bytes(v->element);
     SKV_TRY(take_count(c, v->key, size, &v->count));
     v->data = c->data + c->at;
     if (v->element == SKV_GGUF_STRING) return read_strings(c, g, v);
@@ -193,7 +177,7 @@ static skv_status read_value(cursor *c, skv_gguf *g, skv_gguf_value *v)
     if (v->type == SKV_GGUF_ARRAY) return read_array(c, g, v);
     if (v->type == SKV_GGUF_STRING) return take_string(c, v->key, &v->data, &v->count);
     v->count = 1;
-    SKV_TRY(take(c, type_bytes[v->type], v->key, &v->data));
+    SKV_TRY(take(c, skv_gguf_type_bytes(v->type), v->key, &v->data));
     SKV_REQUIRE(v->type != SKV_GGUF_BOOL || *v->data <= 1, c->err, SKV_FORMAT,
                 "%s: byte %zu: %s: %d, expected false or true", c->name, c->at - 1, v->key,
                 (int)*v->data);

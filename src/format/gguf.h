@@ -17,30 +17,8 @@
 #include <stdint.h>
 
 #include "base/fail.h"
+#include "format/gguf_type.h"
 #include "format/tensor.h"
-
-/* The numbers are those of the file format. name, bytes of an element (0: not fixed) */
-#define SKV_GGUF_TYPE_LIST(X)                                                                      \
-    X(U8, 1)                                                                                       \
-    X(I8, 1)                                                                                       \
-    X(U16, 2)                                                                                      \
-    X(I16, 2)                                                                                      \
-    X(U32, 4)                                                                                      \
-    X(I32, 4)                                                                                      \
-    X(F32, 4)                                                                                      \
-    X(BOOL, 1)                                                                                     \
-    X(STRING, 0)                                                                                   \
-    X(ARRAY, 0)                                                                                    \
-    X(U64, 8)                                                                                      \
-    X(I64, 8)                                                                                      \
-    X(F64, 8)
-
-typedef enum skv_gguf_type {
-#define SKV_GGUF_TYPE_ENUM(name, bytes) SKV_GGUF_##name,
-    SKV_GGUF_TYPE_LIST(SKV_GGUF_TYPE_ENUM)
-#undef SKV_GGUF_TYPE_ENUM
-        SKV_GGUF_TYPE_COUNT
-} skv_gguf_type;
 
 /* One metadata entry. Read it through the functions below. */
 typedef struct skv_gguf_value {
@@ -95,8 +73,6 @@ int32_t skv_gguf_i32_at(const skv_gguf_value *v, size_t i); /* I32 */
 float skv_gguf_f32_at(const skv_gguf_value *v, size_t i);   /* F32 */
 /** Any integer or bool element type as i64; a U64 beyond INT64_MAX gives INT64_MAX. */
 int64_t skv_gguf_integer_at(const skv_gguf_value *v, size_t i);
-
-const char *skv_gguf_type_name(skv_gguf_type type);
 
 /** Tensors under the names of the file, outermost dimension first. */
 size_t skv_gguf_tensor_count(const skv_gguf *g);

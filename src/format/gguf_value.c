@@ -133,13 +133,8 @@ float skv_gguf_f32_at(const skv_gguf_value *v, size_t i)
 
 int64_t skv_gguf_integer_at(const skv_gguf_value *v, size_t i)
 {
-    static const size_t sizes[SKV_GGUF_TYPE_COUNT] = {
-#define SKV_GGUF_TYPE_BYTES(name, bytes) bytes,
-        SKV_GGUF_TYPE_LIST(SKV_GGUF_TYPE_BYTES)
-#undef SKV_GGUF_TYPE_BYTES
-    };
     assert((is_integer(v->element) || v->element == SKV_GGUF_BOOL) && i < v->count);
-    uint64_t value = load_integer(v->element, v->data + sizes[v->element] * i);
+    uint64_t value = load_integer(v->element, v->data + skv_gguf_type_bytes(v->element) * i);
     if (!is_signed(v->element) && value > INT64_MAX) return INT64_MAX;
     return (int64_t)value;
 }

@@ -26,14 +26,9 @@ static void put_number(skv_buf *out, uint64_t value, size_t n_bytes)
 /* A value's bytes as they stand in the file, what counts them not included. */
 static size_t bytes_of(const skv_gguf_value *v)
 {
-    static const size_t sizes[SKV_GGUF_TYPE_COUNT] = {
-#define SKV_GGUF_TYPE_BYTES(name, bytes) bytes,
-        SKV_GGUF_TYPE_LIST(SKV_GGUF_TYPE_BYTES)
-#undef SKV_GGUF_TYPE_BYTES
-    };
     if (v->type == SKV_GGUF_STRING) return v->count;
     if (v->starts) return v->starts[v->count] - 8; /* see read_strings in gguf.c */
-    return v->count * sizes[v->element];
+    return v->count * skv_gguf_type_bytes(v->element);
 }
 
 static void put_entry(skv_buf *out, const skv_gguf_value *v)

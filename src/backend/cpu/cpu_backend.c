@@ -1,4 +1,4 @@
-/* The CPU back end: its life, its memory and its table of operations. */
+/* The CPU back end: its life, its workspace and its table of operations. */
 #include "backend/cpu/cpu_backend.h"
 
 #include <string.h>
@@ -103,43 +103,11 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     return SKV_OK;
 }
 
-enum { CHUNK_BYTES = 256 << 20 }; /* of address space; memory is taken as it is touched */
-
-void *skv_cpu_take_weights(skv_cpu_backend *be, size_t n_bytes)
-{
-    skv_cpu_chunk *chunk = be->chunks;
-    if (!chunk || n_bytes > chunk->size - chunk->used) {
-        chunk = skv_alloc_zero(1, sizeof *chunk);
-        if (!chunk) return NULL;
-        chunk->size = skv_max_size(n_bytes, CHUNK_BYTES);
-        chunk->base = skv_map_zero(chunk->size);
-        if (!chunk->base) {
-            skv_free(chunk);
-            return NULL;
-        }
-        chunk->next = be->chunks;
-        be->chunks = chunk;
-    }
-    void *taken = chunk->base + chunk->used;
-    chunk->used += n_bytes;
-    return taken;
-}
-
-static void release_weights(skv_cpu_backend *be)
-{
-    while (be->chunks) {
-        skv_cpu_chunk *chunk = be->chunks;
-        be->chunks = chunk->next;
-        skv_unmap(chunk->base, chunk->size);
-        skv_free(chunk);
-    }
-}
-
 static void cpu_free(skv_backend *base)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     if (!be) return;
-    release_weights(be);
+    skv_cpu_release_weights(be);
     if (be->pool) release_workspace(be);
     skv_pool_free(be->pool);
     skv_free(be);

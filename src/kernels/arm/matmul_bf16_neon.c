@@ -7,6 +7,7 @@
 #include <arm_neon.h>
 
 #include "kernels/arm/matmul_tile_neon.h"
+#include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
 static size_t w_bytes(size_t K)

@@ -4,6 +4,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
 size_t skv_pack_w_i8_bytes_neon(size_t K)

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "kernels/arm/math_neon.h"
+#include "kernels/bf16.h"
 #include "kernels/rows.h"
 
 static float dot_neon(const float *x, const float *y, size_t n)

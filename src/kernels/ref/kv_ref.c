@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "kernels/kv_page.h"
 
 static void store_8bit(unsigned char *codes, unsigned char *scale, skv_kv_type type, const float *x,

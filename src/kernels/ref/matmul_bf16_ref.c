@@ -5,6 +5,7 @@
  * Panel  [K][NR] bfloat16: entry k, j is w[j, k].
  * Block  [K][m] bfloat16 (bf16) or floats (wide): entry k, i is x[i, k].
  */
+#include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
 enum { NR = 16, MR = 4, KC = 2048 };

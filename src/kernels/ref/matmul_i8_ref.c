@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "base/size.h"
+#include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
 enum { NR = 16, MR = 4, KC = 2048 };

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/bf16.h"
 #include "kernels/rows.h"
 
 static void rmsnorm_ref(float *y, const float *x, const float *w, float w_offset, float eps,

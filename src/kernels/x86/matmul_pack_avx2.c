@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
 enum {

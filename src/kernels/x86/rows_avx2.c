@@ -2,6 +2,7 @@
 #include <immintrin.h>
 #include <math.h>
 
+#include "kernels/bf16.h"
 #include "kernels/rows.h"
 #include "kernels/x86/math_avx2.h"
 

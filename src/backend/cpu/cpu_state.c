@@ -1,0 +1,37 @@
+/* Memory for packed weights: large mapped chunks, filled from their start. */
+#include "backend/cpu/cpu_state.h"
+
+#include "base/mem.h"
+#include "base/size.h"
+
+enum { CHUNK_BYTES = 256 << 20 }; /* of address space; memory is taken as it is touched */
+
+void *skv_cpu_take_weights(skv_cpu_backend *be, size_t n_bytes)
+{
+    skv_cpu_chunk *chunk = be->chunks;
+    if (!chunk || n_bytes > chunk->size - chunk->used) {
+        chunk = skv_alloc_zero(1, sizeof *chunk);
+        if (!chunk) return NULL;
+        chunk->size = skv_max_size(n_bytes, CHUNK_BYTES);
+        chunk->base = skv_map_zero(chunk->size);
+        if (!chunk->base) {
+            skv_free(chunk);
+            return NULL;
+        }
+        chunk->next = be->chunks;
+        be->chunks = chunk;
+    }
+    void *taken = chunk->base + chunk->used;
+    chunk->used += n_bytes;
+    return taken;
+}
+
+void skv_cpu_release_weights(skv_cpu_backend *be)
+{
+    while (be->chunks) {
+        skv_cpu_chunk *chunk = be->chunks;
+        be->chunks = chunk->next;
+        skv_unmap(chunk->base, chunk->size);
+        skv_free(chunk);
+    }
+}

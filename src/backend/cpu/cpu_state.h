@@ -1,0 +1,43 @@
+/* What the CPU back end holds: threads, kernels, workspace and memory of weights. */
+#ifndef SKV_CPU_STATE_H
+#define SKV_CPU_STATE_H
+
+#include "backend/backend.h"
+#include "base/pool.h"
+
+/* A stretch of memory that packed weights are laid into one after the other. Large stretches lie
+ * in huge pages almost whole, which decoding, that reads all weights for every token, feels. */
+typedef struct skv_cpu_chunk {
+    struct skv_cpu_chunk *next; /* owned */
+    unsigned char *base;        /* owned, mapped */
+    size_t size, used;          /* bytes */
+} skv_cpu_chunk;
+
+typedef struct skv_cpu_backend {
+    skv_backend base; /* first: a skv_backend * is this */
+    skv_pool *pool;   /* owned */
+    skv_kernels kernels;
+    skv_backend_limits limits;
+    unsigned char *packed; /* rows of a product, packed: owned, packed_bytes */
+    size_t packed_bytes;
+    unsigned char *scratch; /* [n_threads][scratch_bytes], 64-byte aligned: owned */
+    size_t scratch_bytes;
+    float *partials;            /* [n_partials], owned: attention portions */
+    size_t n_partials;          /* floats */
+    struct skv_cpu_task *tasks; /* attention tasks: owned */
+    size_t n_tasks_max;
+    skv_cpu_chunk *chunks; /* owned: weights, the newest chunk first */
+} skv_cpu_backend;
+
+static inline void *skv_cpu_scratch(const skv_cpu_backend *be, size_t i_thread)
+{
+    return be->scratch + i_thread * be->scratch_bytes;
+}
+
+/** Zeroed memory for packed weights, NULL when there is none; it lives as long as the back end. */
+void *skv_cpu_take_weights(skv_cpu_backend *be, size_t n_bytes);
+
+/** Gives all of that memory back. */
+void skv_cpu_release_weights(skv_cpu_backend *be);
+
+#endif
