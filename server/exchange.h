@@ -2,19 +2,10 @@
 #ifndef SKV_SERVER_EXCHANGE_H
 #define SKV_SERVER_EXCHANGE_H
 
+#include "api_error.h"
 #include "out_text.h"
 #include "server_impl.h"
 #include "trace_context.h"
-
-/* How a request is refused: the shape of OpenAI's errors. */
-typedef struct api_error {
-    int status;
-    const char *type; /* "invalid_request_error", ... */
-    const char *code; /* NULL: none */
-    char param[64];   /* the field; empty: none */
-    char message[SKV_ERROR_TEXT_MAX];
-    double retry_after_s; /* 0: not told */
-} api_error;
 
 typedef struct exchange {
     http_server *server;
@@ -53,26 +44,10 @@ const server_route *route_find(const char *method, const char *path, bool *other
 /** The methods that a path has, "GET, HEAD"; `out` has room for `room` bytes. */
 void route_methods(const char *path, char *out, size_t room);
 
-/** Fills an error. `param` may be NULL. Returns false. */
-bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-/** The same from what the library said. */
-bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
-
-/* The static analyser sees one file at a time: it is told that both return false. */
-#if defined(__clang_analyzer__) && !defined(SKV_API_FAIL_HOME)
-#define api_fail(...) ((void)api_fail(__VA_ARGS__), false)
-#define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
-#endif
-
 /** Takes the text over. */
 void exchange_reply(exchange *ex, int status, const char *content_type, out_text *text);
 void exchange_reply_json(exchange *ex, int status, out_text *text);
 void exchange_refuse(exchange *ex, const api_error *error);
-/** The error as JSON: {"error":{...}}. */
-void api_error_write(out_text *out, const api_error *error);
-/** The same as Anthropic's clients read it: {"type":"error","error":{...}}. */
-void api_error_write_messages(out_text *out, const api_error *error, const char *request_id);
 /** Queues a response that another file has made, with the headers that all have. */
 void exchange_send(exchange *ex, int status, struct MHD_Response *response,
                    const char *content_type);
