@@ -57,7 +57,7 @@ static int settle_variant(const cli_options *o, bench_variant *v)
     v->kv_layers = as_teacher ? info->layers : info->swiftkv_layers;
     v->group = as_teacher ? 1 : info->group;
     name_variant(o, v);
-    return CLI_DONE;
+    return cli_check_methods(v->path, info, &v->options);
 }
 
 /* A SwiftKV file against its own teacher; a base against itself with an auxiliary. */

@@ -43,10 +43,6 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     if (options->reference == NULL) return CLI_DONE;
     const bool teacher = strcmp(options->reference, "teacher") == 0;
     const bool predicts = model->info.kv_prediction;
-    if (teacher && !model->info.swiftkv && !predicts) {
-        return cli_fail("--reference teacher: %s holds no SwiftKV weights beside a teacher's",
-                        model->path);
-    }
     skv_engine_options engine = cli_engine_options(options);
     skv_engine_stats stats;
     skv_engine_get_stats(model->engine, &stats);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "combinations.h"
 #include "option_table.h"
 #include "options.h"
 #include "skv/recipe.h"
@@ -132,6 +133,8 @@ int cli_run_help(const cli_options *options)
         cli_help_list();
     } else if (options->list_methods) {
         cli_help_methods();
+    } else if (options->list_combinations) {
+        cli_help_combinations();
     } else if (options->n_operands == 0) {
         cli_help_overview(stdout);
     } else {

@@ -8,8 +8,6 @@
 #define RUNS                                                                                       \
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
      ON(COMPARE))
-/* And those that leave rows out. */
-#define EVICTS (ON(GENERATE) | ON(CHAT) | ON(BENCH) | ON(EVAL) | ON(SERVE) | ON(COMPARE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -335,9 +333,9 @@ static const cli_option rows[] = {
      .help = "the instructions to use"},
     {"--chunk", "N", RUNS, CLI_OPTION_SIZE, FIELD(step_tokens), 1, 1 << 20,
      .help = "most tokens of a step (512)"},
-    {"--evict", "METHOD:C,...", EVICTS, CLI_OPTION_EVICTION, FIELD(eviction),
+    {"--evict", "METHOD:C,...", RUNS, CLI_OPTION_EVICTION, FIELD(eviction),
      .help = "rows of keys and values that stay after a prompt (none): docs/methods.md"},
-    {"--snapkv", "C[,w[,k]]", EVICTS, CLI_OPTION_SNAPKV, FIELD(eviction),
+    {"--snapkv", "C[,w[,k]]", RUNS, CLI_OPTION_SNAPKV, FIELD(eviction),
      .help = "each head keeps C rows of a prompt: the last w and those they attend to"},
     {"--dump-kept", "F", ON(GENERATE), CLI_OPTION_TEXT, FIELD(kept_file),
      .help = "write which rows stayed as JSON, [layer][kv head][rows]"},
@@ -356,6 +354,8 @@ static const cli_option rows[] = {
      .help = "every command with its options, for scripts"},
     {"--methods", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_methods),
      .help = "the methods of --evict, as the table in docs/methods.md"},
+    {"--combinations", NULL, ON(HELP), CLI_OPTION_FLAG, FIELD(list_combinations),
+     .help = "what goes with what, and why not, as the table in docs/methods.md"},
     {"--help", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = "these options"},
     {"-h", NULL, ALL, CLI_OPTION_FLAG, FIELD(help), .help = NULL},
 };

@@ -287,9 +287,6 @@ static int check_transform(const cli_options *o)
 static int check_eval(const cli_options *o)
 {
     if (o->tasks == NULL) return cli_usage("eval: --task NAME|FILE,... is missing");
-    if (o->reference != NULL && o->eviction.method != SKV_EVICT_NONE) {
-        return cli_usage("eval: --reference reads whole texts, so --evict has no part in it");
-    }
     if (o->resume && o->log_file == NULL) return cli_usage("eval: --resume needs --log F");
     return CLI_DONE;
 }

@@ -121,7 +121,7 @@ struct cli_options {
     double cancel_share, cancel_seconds, time_scale, length_scale;
 
     const char *svg_file;
-    bool list_options, list_methods;
+    bool list_options, list_methods, list_combinations;
 };
 
 /**

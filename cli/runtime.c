@@ -13,11 +13,50 @@ const char *cli_preset_of(const char *path)
     return strncmp(path, prefix, n) == 0 ? path + n : NULL;
 }
 
-int cli_model_describe(cli_model *model, const cli_options *options)
+static skv_where where_of(const cli_options *o)
+{
+    switch (o->command) {
+    case CLI_CHAT: return SKV_WHERE_CHAT;
+    case CLI_BENCH: return SKV_WHERE_BENCH;
+    case CLI_COMPARE: return SKV_WHERE_COMPARE;
+    case CLI_EVAL:
+        if (o->reference == NULL) return SKV_WHERE_EVAL;
+        return strcmp(o->reference, "teacher") == 0 ? SKV_WHERE_TEACHER : SKV_WHERE_REFERENCE;
+    case CLI_SCORE: return SKV_WHERE_SCORE;
+    case CLI_SIMILARITY: return SKV_WHERE_SIMILARITY;
+    case CLI_SERVE: return SKV_WHERE_SERVE;
+    default: return SKV_WHERE_GENERATE;
+    }
+}
+
+int cli_check_methods(const char *path, const skv_model_info *info, const cli_options *options)
+{
+    skv_error err = {0};
+    const skv_engine_options engine = cli_engine_options(options);
+    const skv_combination c =
+        skv_combination_of(info->kind, info->windows, &engine, where_of(options));
+    const size_t i_rule = skv_combination_refused(&c);
+    if (i_rule == SIZE_MAX) return CLI_DONE;
+    if (skv_combination_check(&c, &err) == SKV_OK) return CLI_DONE;
+    /* What was all said on the command line is wrong there; else it is the model that cannot. */
+    const uint32_t *values = skv_refusal_at(i_rule)->values;
+    const bool by_model = values[SKV_AXIS_MODEL] != 0 || values[SKV_AXIS_WINDOW] != 0 ||
+                          (values[SKV_AXIS_PREFILL] != 0 && options->prefill == SKV_PREFILL_AUTO);
+    return by_model ? cli_fail("%s: %s", path, err.text) : cli_usage("%s", err.text);
+}
+
+static int read_info(cli_model *model, const cli_options *options)
 {
     skv_error err = {0};
     *model = (cli_model){.path = options->operands[0]};
     const int status = cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
+    return status == CLI_DONE ? cli_check_methods(model->path, &model->info, options) : status;
+}
+
+int cli_model_describe(cli_model *model, const cli_options *options)
+{
+    skv_error err = {0};
+    const int status = read_info(model, options);
     if (status != CLI_DONE || cli_preset_of(model->path) != NULL) return status;
     const skv_status opened = skv_vocab_open(model->path, &model->vocab, &err);
     return opened == SKV_UNSUPPORTED ? CLI_DONE : cli_check(opened, &err);
@@ -26,11 +65,10 @@ int cli_model_describe(cli_model *model, const cli_options *options)
 int cli_model_describe_text(cli_model *model, const cli_options *options)
 {
     skv_error err = {0};
-    *model = (cli_model){.path = options->operands[0]};
-    if (cli_preset_of(model->path) != NULL) {
-        return cli_fail("%s: a preset has no tokenizer: give --ids-file", model->path);
+    if (cli_preset_of(options->operands[0]) != NULL) {
+        return cli_fail("%s: a preset has no tokenizer: give --ids-file", options->operands[0]);
     }
-    const int status = cli_check(skv_model_info_read(model->path, &model->info, &err), &err);
+    const int status = read_info(model, options);
     if (status != CLI_DONE) return status;
     return cli_check(skv_vocab_open(model->path, &model->vocab, &err), &err);
 }

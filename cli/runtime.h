@@ -14,7 +14,11 @@ typedef struct cli_model {
     skv_engine *engine;
 } cli_model;
 
-/** Reads the configuration and the tokenizer of operands[0]: cheap, no weights. */
+/** Whether the methods that the command line asks for go together, with this model and here. */
+CLI_CHECKED int cli_check_methods(const char *path, const skv_model_info *info,
+                                  const cli_options *options);
+/** Reads the configuration and the tokenizer of operands[0]: cheap, no weights; and checks the
+ * methods. */
 CLI_CHECKED int cli_model_describe(cli_model *model, const cli_options *options);
 /** The same, and it is an error when there is no tokenizer. */
 CLI_CHECKED int cli_model_describe_text(cli_model *model, const cli_options *options);

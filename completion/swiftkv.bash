@@ -24,11 +24,11 @@ _swiftkv_options() {
     chat) echo "--system --template --raw $sampling $model $evict" ;;
     serve) echo "$serving $model $evict" ;;
     load) echo "$load" ;;
-    score) echo "-p --file --ids-file $model --json" ;;
+    score) echo "-p --file --ids-file $model $evict --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
     info) echo "--kv --kv-layers --group --context --as-papers --json" ;;
-    similarity) echo "--text --svg --json $model" ;;
+    similarity) echo "--text --svg --json $model $evict" ;;
     transform) echo "--kv-layers --group --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict --json" ;;
     compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict --json" ;;

@@ -227,11 +227,12 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
 {
     static const skv_prefill methods[] = {SKV_PREFILL_AUTO, SKV_PREFILL_FULL, SKV_PREFILL_TEACHER};
     out->prefill = methods[out->i_method];
-    if (out->prefill == SKV_PREFILL_TEACHER && !ex->server->limits.has_teacher) {
-        return api_fail(error, 400, "swiftkv",
-                        "swiftkv: \"teacher\": this model has no teacher's weights beside its own");
+    skv_error err = {0};
+    const skv_engine *engine = ex->server->engine;
+    if (skv_engine_check(engine, SKV_WHERE_SEQUENCE, out->prefill, NULL, &err) == SKV_OK) {
+        return true;
     }
-    return true;
+    return api_fail(error, 400, "swiftkv", "swiftkv: %s", err.text);
 }
 
 /* {"capacity": C, "window": w, "kernel": k, "pooling": "max"|"avg"} as "snapkv:C,w,k,max". */
@@ -263,7 +264,8 @@ static bool write_snapkv(const json_t *object, char text[SKV_EVICTION_TEXT], api
 }
 
 /* "evict": any method as text; "snapkv": that one as an object. */
-static bool read_eviction(const json_t *body, request_params *out, api_error *error)
+static bool read_eviction(const exchange *ex, const json_t *body, request_params *out,
+                          api_error *error)
 {
     const json_t *evict = json_body_get(body, "evict"), *snapkv = json_body_get(body, "snapkv");
     const char *name = evict != NULL ? "evict" : "snapkv";
@@ -278,12 +280,10 @@ static bool read_eviction(const json_t *body, request_params *out, api_error *er
     if (snapkv != NULL && !write_snapkv(snapkv, text, error)) return false;
     skv_error err = {0};
     const char *how = evict != NULL ? json_string_value(evict) : text;
-    if (skv_eviction_parse(how, &out->eviction, &err) != SKV_OK) {
+    if (skv_eviction_parse(how, &out->eviction, &err) != SKV_OK ||
+        skv_engine_check(ex->server->engine, SKV_WHERE_SERVE, SKV_PREFILL_AUTO, &out->eviction,
+                         &err) != SKV_OK) {
         return api_fail(error, 400, name, "%s: %s", name, err.text);
-    }
-    if (out->eviction.by_query_head) {
-        return api_fail(error, 400, name, "%s: rows are kept by KV head here, not by query head",
-                        name);
     }
     out->eviction_given = true;
     return true;
@@ -354,7 +354,7 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
     return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
-           read_seed(body, out, error) && read_eviction(body, out, error) &&
+           read_seed(body, out, error) && read_eviction(ex, body, out, error) &&
            read_stream_options(body, out, error) && check_together(api, out, error);
 }
 

@@ -333,7 +333,7 @@ class KvPredictionTest(BadInputTest):
 
     def test_what_does_not_go_together(self):
         path = self.pair()
-        self.refused(("similarity", path, "--text", ROOT / "README.md"), "tokenizer")
+        self.refused(("similarity", path, "--text", ROOT / "README.md"), "hidden states")
         self.refused(("train", path, self.folder / "out", "--task", "finetune", "--data", "x"),
                      f"{path}: it has an auxiliary model")
         self.refused(("generate", MODELS / FOLDER, "--prefill", "kvpred", *IDS), "no auxiliary model")

@@ -746,7 +746,7 @@ class TextTest(CliTest):
         self.assertEqual([line["task"] for line in documents], ["lines"] * 3)
         self.assertTrue(all(line["same"] and line["expected"].isdigit() for line in documents))
         self.refuses(1, ("compare", STORIES, "-p", "x"), "not in SwiftKV form")
-        self.refuses(2, ("compare", model, "-p", "x", "--prefill", "teacher"), "--prefill")
+        self.refuses(2, ("compare", model, "-p", "x", "--prefill", "teacher"), "prefill teacher")
 
     def test_invalid_utf8(self):
         path = self.write("bytes.txt", b"Once \xff\xfe upon \xc3")

@@ -179,7 +179,7 @@ static void test_options_are_refused_by_name(void **state)
     skv_engine_options options = small_options();
     options.prefill = SKV_PREFILL_SWIFTKV;
     expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_UNSUPPORTED, &err,
-                 "prefill: swiftkv, but this llama model holds no SwiftKV weights");
+                 "ordinary model, prefill swiftkv: it holds no SwiftKV weights");
     options = small_options();
     options.context = (size_t)1 << 30;
     expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_RANGE, &err,

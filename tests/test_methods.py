@@ -91,8 +91,8 @@ class MethodsTest(unittest.TestCase):
         self.assertEqual(2 * result["kv_bytes"], full)
         for words, parts in (
             (("eval", MODEL, "--task", "all", "--reference", "teacher", "--snapkv", "30,8"),
-             ("--reference", "--evict")),
-            (("score", MODEL, "--ids-file", self.ids, "--snapkv", "30,8"), ("no option '--snapkv'",)),
+             ("--reference", "evict snapkv", "whole texts")),
+            (("score", MODEL, "--ids-file", self.ids, "--snapkv", "30,8"), ("score", "every token")),
             (("generate", MODEL, "--ids-file", self.ids, "--evict", "lru:3"), ("lru:3", "snapkv")),
             (("generate", MODEL, "--ids-file", self.ids, "--snapkv", "3,8"), ("--snapkv", "w 8")),
         ):

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "skv/combine.h"
 #include "skv/skv.h"
 
 SKV_BEGIN
@@ -19,6 +20,8 @@ typedef struct skv_model_info {
     size_t heads, kv_heads, ffn; /* of layer 0; they differ by layer where `per_layer` */
     bool per_layer;
     bool tied;
+    skv_model_kind kind;
+    bool windows;          /* some layers see a window of the tokens */
     bool swiftkv;          /* it holds SwiftKV weights */
     size_t swiftkv_layers; /* l; `layers` when not SwiftKV */
     size_t group;          /* g */

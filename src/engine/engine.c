@@ -1,7 +1,6 @@
 /* An engine's life: options, opening, the memory plan. */
 #include "engine/engine.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -30,51 +29,29 @@ static bool holds_f32(const skv_engine *e)
     return t && t->type == SKV_DTYPE_F32;
 }
 
-static skv_status resolve_prefill(skv_engine_options *o, const skv_config *c, skv_error *err)
+/* Whether the model, the methods and what is done with them go together. */
+static skv_status resolve_prefill(skv_engine *e, skv_error *err)
 {
-    if (o->prefill == SKV_PREFILL_AUTO) {
-        o->prefill = c->swiftkv         ? SKV_PREFILL_SWIFTKV
-                     : c->kv_prediction ? SKV_PREFILL_KVPRED
-                                        : SKV_PREFILL_FULL;
-    }
-    const bool predicts = o->prefill == SKV_PREFILL_KVPRED;
-    SKV_REQUIRE(c->kv_prediction || !predicts, err, SKV_UNSUPPORTED,
-                "prefill: kvpred, but this %s model has no auxiliary model (train makes one)",
-                c->architecture);
-    SKV_REQUIRE(!predicts || !o->no_skip, err, SKV_UNSUPPORTED,
-                "prefill: kvpred never runs the base on a prompt, so there are no hidden states "
-                "of it: full runs the base alone");
-    bool wants_swiftkv =
-        o->prefill == SKV_PREFILL_SWIFTKV || o->prefill == SKV_PREFILL_SWIFTKV_FULL;
-    SKV_REQUIRE(c->swiftkv || !wants_swiftkv, err, SKV_UNSUPPORTED,
-                "prefill: %s, but this %s model holds no SwiftKV weights (swiftkv transform "
-                "makes them)",
-                skv_prefill_name(o->prefill), c->architecture);
+    skv_engine_options *o = &e->options;
+    const skv_model_kind kind = skv_model_kind_of(e->config, e->source);
+    const skv_combination c =
+        skv_combination_of(kind, skv_config_has_windows(e->config), o, SKV_WHERE_GENERATE);
+    SKV_TRY(skv_combination_check(&c, err));
+    o->prefill = skv_prefill_resolve(o->prefill, kind);
     /* On a SwiftKV file "full" means: nothing is skipped. */
-    if (c->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
+    if (e->config->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
     if (o->prefill == SKV_PREFILL_SWIFTKV_FULL) o->no_skip = true;
     return SKV_OK;
 }
 
-static skv_status check_pruning(const skv_engine_options *o, const skv_config *c, skv_error *err)
+static skv_status check_pruning(const skv_pruning *p, skv_error *err)
 {
-    if (o->pruning.kind == SKV_PRUNE_NONE) return SKV_OK;
-    SKV_REQUIRE(o->prefill == SKV_PREFILL_FULL && !o->no_skip, err, SKV_UNSUPPORTED,
-                "prune: goes with --prefill full of an ordinary model, not with %s",
-                skv_prefill_name(o->prefill));
-    SKV_REQUIRE(o->eviction.method == SKV_EVICT_NONE, err, SKV_UNSUPPORTED,
-                "prune: does not go with an evictor: what is pruned cannot be chosen from");
-    SKV_REQUIRE(o->pruning.keep > 0 && o->pruning.keep <= 1, err, SKV_RANGE,
-                "prune: a share of %g, expected above 0 and at most 1", o->pruning.keep);
-    if (o->pruning.kind != SKV_PRUNE_LAZY) return SKV_OK;
-    SKV_REQUIRE(o->pruning.end > 0 && o->pruning.end <= o->pruning.keep, err, SKV_RANGE,
-                "prune: a share of %g at the end, expected above 0 and at most %g", o->pruning.end,
-                o->pruning.keep);
-    for (size_t i = 0; i < c->n_layers; i++) {
-        SKV_REQUIRE(c->layers[i].window == 0, err, SKV_UNSUPPORTED,
-                    "prune: lazy: layer %zu sees a window of %zu tokens, of which some are gone", i,
-                    c->layers[i].window);
-    }
+    if (p->kind == SKV_PRUNE_NONE) return SKV_OK;
+    SKV_REQUIRE(p->keep > 0 && p->keep <= 1, err, SKV_RANGE,
+                "prune: a share of %g, expected above 0 and at most 1", p->keep);
+    SKV_REQUIRE(p->kind != SKV_PRUNE_LAZY || (p->end > 0 && p->end <= p->keep), err, SKV_RANGE,
+                "prune: a share of %g at the end, expected above 0 and at most %g", p->end,
+                p->keep);
     return SKV_OK;
 }
 
@@ -82,12 +59,9 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
-    SKV_TRY(resolve_prefill(o, c, err));
     SKV_TRY(skv_eviction_check(&o->eviction, err));
-    const bool spreads = o->prefill == SKV_PREFILL_KVPRED && o->eviction.by_query_head;
-    SKV_REQUIRE(!spreads, err, SKV_UNSUPPORTED,
-                "evict: by query head: prefill kvpred predicts rows by KV head");
-    SKV_TRY(check_pruning(o, c, err));
+    SKV_TRY(check_pruning(&o->pruning, err));
+    SKV_TRY(resolve_prefill(e, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
@@ -217,10 +191,7 @@ static bool holds_teacher(const skv_engine *e)
 {
     const skv_config *c = e->config;
     if (!c->swiftkv || e->options.prefill == SKV_PREFILL_TEACHER) return false;
-    if (!e->source || c->kv_layers >= c->n_layers) return true;
-    char name[96];
-    (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
-    return skv_source_find(e->source, name) != NULL;
+    return skv_model_kind_of(c, e->source) != SKV_MODEL_STUDENT;
 }
 
 static skv_status make_teacher_plan(skv_engine *e, skv_error *err)

@@ -10,6 +10,7 @@
 #include "kv/kv_cache.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "skv/combine.h"
 #include "skv/skv.h"
 
 struct skv_engine {
@@ -55,6 +56,11 @@ struct skv_sequence {
     skv_eviction eviction;
     skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
 };
+
+/** What a model's files hold; source NULL: a preset, which has all of it. */
+skv_model_kind skv_model_kind_of(const skv_config *config, const skv_source *source);
+/** Whether some layer sees a window of the tokens. */
+bool skv_config_has_windows(const skv_config *config);
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,

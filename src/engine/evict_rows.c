@@ -22,10 +22,8 @@ static skv_status make_spread_plan(const skv_sequence *s, skv_error *err)
 skv_status skv_sequence_set_eviction(skv_sequence *s, const skv_eviction *eviction, skv_error *err)
 {
     SKV_TRY(skv_eviction_check(eviction, err));
-    SKV_REQUIRE(!s->predicts || !eviction->by_query_head, err, SKV_UNSUPPORTED,
-                "evict: by query head: prefill kvpred predicts rows by KV head");
-    SKV_REQUIRE(!s->row_of || eviction->method == SKV_EVICT_NONE, err, SKV_UNSUPPORTED,
-                "evict: the engine prunes prompts, and what is pruned cannot be chosen from");
+    const skv_prefill how = s->predicts ? SKV_PREFILL_KVPRED : SKV_PREFILL_FULL;
+    SKV_TRY(skv_engine_check(s->engine, SKV_WHERE_GENERATE, how, eviction, err));
     bool evicted = s->cache.dropped != NULL;
     SKV_REQUIRE(!evicted || eviction->by_query_head == s->plan->by_query_head, err, SKV_UNSUPPORTED,
                 "eviction: rows were evicted by %s head, which the sequence cannot change",

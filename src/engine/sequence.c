@@ -16,18 +16,9 @@ skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequen
 skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_t max_tokens,
                                   skv_sequence **out, skv_error *err)
 {
+    SKV_TRY(skv_engine_check(engine, SKV_WHERE_SEQUENCE, prefill, NULL, err));
     bool teacher = prefill == SKV_PREFILL_TEACHER && engine->options.prefill != prefill;
-    SKV_REQUIRE(!teacher || engine->has_teacher, err, SKV_UNSUPPORTED,
-                "prefill: teacher, which this %s engine has not loaded",
-                engine->config->architecture);
-    bool swiftkv = prefill == SKV_PREFILL_SWIFTKV || prefill == SKV_PREFILL_SWIFTKV_FULL;
-    SKV_REQUIRE(!swiftkv || engine->runs_swiftkv, err, SKV_UNSUPPORTED,
-                "prefill: %s, but this %s engine runs no SwiftKV weights",
-                skv_prefill_name(prefill), engine->config->architecture);
     bool asks = prefill == SKV_PREFILL_KVPRED;
-    SKV_REQUIRE(!asks || engine->kvpred.on, err, SKV_UNSUPPORTED,
-                "prefill: kvpred, but this %s engine has no auxiliary model",
-                engine->config->architecture);
     size_t context = engine->options.context;
     if (max_tokens == 0) max_tokens = context;
     SKV_REQUIRE(max_tokens <= context, err, SKV_RANGE, "sequence: %zu tokens, the context is %zu",

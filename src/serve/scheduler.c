@@ -267,11 +267,9 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
                                 const skv_scheduler_options *options, skv_scheduler **out,
                                 skv_error *err)
 {
-    SKV_REQUIRE(!engine->kvpred.on, err, SKV_UNSUPPORTED,
-                "serve: --prefill kvpred: known prompts have no cache of the auxiliary model; "
-                "--prefill full serves the base alone");
-    SKV_REQUIRE(engine->options.pruning.kind == SKV_PRUNE_NONE, err, SKV_UNSUPPORTED,
-                "serve: --prune: known prompts have all their tokens");
+    const skv_prefill method = engine->options.prefill;
+    const skv_eviction *evicts = options ? &options->eviction : NULL;
+    SKV_TRY(skv_engine_check(engine, SKV_WHERE_SERVE, method, evicts, err));
     skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
     s->engine = engine;
@@ -321,13 +319,13 @@ static skv_status check_ids(const skv_scheduler *s, const int32_t *ids, size_t n
     return SKV_OK;
 }
 
-/* Caches by query head are another layout: steps and forks keep to one. */
-static skv_status check_eviction(const skv_eviction *eviction, skv_error *err)
+static skv_status check_method(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
-    SKV_TRY(skv_eviction_check(eviction, err));
-    SKV_REQUIRE(!eviction->by_query_head, err, SKV_UNSUPPORTED,
-                "eviction: served sequences keep rows by KV head, not by query head");
-    return SKV_OK;
+    const skv_engine *e = s->engine;
+    SKV_TRY(skv_engine_check(e, SKV_WHERE_SEQUENCE, p->prefill, NULL, err));
+    if (!p->eviction) return SKV_OK;
+    SKV_TRY(skv_eviction_check(p->eviction, err));
+    return skv_engine_check(e, SKV_WHERE_SERVE, e->options.prefill, p->eviction, err);
 }
 
 static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
@@ -338,11 +336,7 @@ static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv
                 p->max_tokens, s->context);
     SKV_REQUIRE(s->vocab || p->n_stops == 0, err, SKV_ARGUMENT,
                 "stop: the model brings no tokenizer");
-    bool teacher = p->prefill == SKV_PREFILL_TEACHER;
-    SKV_REQUIRE(!teacher || s->engine->has_teacher ||
-                    s->engine->options.prefill == SKV_PREFILL_TEACHER,
-                err, SKV_UNSUPPORTED, "swiftkv: \"teacher\" is not loaded for this model");
-    if (p->eviction) SKV_TRY(check_eviction(p->eviction, err));
+    SKV_TRY(check_method(s, p, err));
     SKV_TRY(check_ids(s, p->ids, p->n_ids, "prompt", err));
     SKV_TRY(check_ids(s, p->stop_ids, p->n_stop_ids, "stop_token_ids", err));
     for (size_t i = 0; i < p->n_biases; i++) {

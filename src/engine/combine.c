@@ -1,0 +1,262 @@
+/*
+ * The rules of what goes with what: see skv/combine.h. A method that does not go with another gets
+ * a row here, and nothing else: whoever runs models asks this table.
+ */
+#include "skv/combine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "engine/engine.h"
+
+#define COUNT(table) ((unsigned)(sizeof(table) / sizeof *(table)))
+#define BIT(value) (UINT32_C(1) << (value))
+
+enum { EVICTORS = SKV_EVICT_STREAMING + 1 };
+
+/* ---- axes ---- */
+
+static const char *const kinds[] = {"ordinary model", "SwiftKV model", "AcrossKV model",
+                                    "SwiftKV model without its teacher", "KV Prediction model"};
+static const char *const windows[] = {"none", "some layers"};
+static const char *const prunes[] = {"none", "random", "static", "lazy"};
+static const char *const places[] = {"generate",
+                                     "chat",
+                                     "bench",
+                                     "compare",
+                                     "eval",
+                                     "eval --reference MODEL",
+                                     "eval --reference teacher",
+                                     "score",
+                                     "similarity",
+                                     "serve",
+                                     "a request's own method"};
+/* In the order of skv_evictor; by query head, those that can be. */
+static const char *const evicts[] = {
+    "none", "snapkv",       "pyramidkv",       "adakv",       "h2o",      "streaming",
+    NULL,   "snapkv,query", "pyramidkv,query", "adakv,query", "h2o,query"};
+
+static const struct {
+    const char *name;
+    const char *const *values; /* NULL: a function of the library names them */
+    unsigned n;
+} axes[SKV_AXIS_COUNT] = {
+    [SKV_AXIS_MODEL] = {"model", kinds, COUNT(kinds)},
+    [SKV_AXIS_WINDOW] = {"sliding windows", windows, COUNT(windows)},
+    [SKV_AXIS_PREFILL] = {"--prefill", NULL, SKV_PREFILL_KVPRED + 1},
+    [SKV_AXIS_PRUNE] = {"--prune", prunes, COUNT(prunes)},
+    [SKV_AXIS_EVICT] = {"--evict", evicts, COUNT(evicts)},
+    [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
+    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_INT8 + 1},
+    [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
+};
+
+const char *skv_axis_name(skv_axis axis)
+{
+    return axes[axis].name;
+}
+
+unsigned skv_axis_values(skv_axis axis)
+{
+    return axes[axis].n;
+}
+
+const char *skv_axis_value(skv_axis axis, unsigned i)
+{
+    if (i >= axes[axis].n) return NULL;
+    if (axes[axis].values) return axes[axis].values[i];
+    if (i == 0) return NULL; /* AUTO becomes one of the others */
+    switch (axis) {
+    case SKV_AXIS_PREFILL: return skv_prefill_name((skv_prefill)i);
+    case SKV_AXIS_KV: return skv_kv_name((skv_kv)i);
+    default: return skv_weights_name((skv_weights)i);
+    }
+}
+
+/* ---- rules ---- */
+
+#define ALL_SWIFTKV (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_STUDENT))
+#define BY_QUERY_HEAD                                                                              \
+    (BIT(EVICTORS + SKV_EVICT_SNAPKV) | BIT(EVICTORS + SKV_EVICT_PYRAMIDKV) |                      \
+     BIT(EVICTORS + SKV_EVICT_ADAKV) | BIT(EVICTORS + SKV_EVICT_H2O))
+#define EVICTED (BIT(2 * EVICTORS) - 1 - BIT(SKV_EVICT_NONE) - BIT(EVICTORS + SKV_EVICT_NONE))
+#define PRUNED (BIT(SKV_PRUNE_RANDOM) | BIT(SKV_PRUNE_STATIC) | BIT(SKV_PRUNE_LAZY))
+#define NOT_FULL                                                                                   \
+    (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
+     BIT(SKV_PREFILL_KVPRED))
+#define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
+
+/* The first that fits is told, so what a model lacks stands first, and what a place cannot do last.
+ */
+static const skv_refusal rules[] = {
+    {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV,
+      [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL)},
+     "it holds no SwiftKV weights (swiftkv transform makes them)"},
+    {{[SKV_AXIS_MODEL] = ~BIT(SKV_MODEL_KVPRED), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED)},
+     "it has no auxiliary model (swiftkv train makes one)"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER)},
+     "its teacher's weights were left out"},
+    {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PRUNE] = PRUNED},
+     "prompts are pruned for ordinary models alone"},
+    {{[SKV_AXIS_PREFILL] = NOT_FULL, [SKV_AXIS_PRUNE] = PRUNED},
+     "prompts are pruned for --prefill full alone"},
+    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_EVICT] = EVICTED},
+     "what is pruned cannot be chosen from"},
+    {{[SKV_AXIS_WINDOW] = BIT(1), [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
+     "of the tokens in a layer's window some would be gone"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
+     "rows are predicted by KV head"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
+     "the base never runs a prompt, so there are no hidden states of it: --prefill full runs the "
+     "base alone"},
+    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
+     "hidden states of every token are wanted"},
+    {{[SKV_AXIS_EVICT] = EVICTED,
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SCORE) | BIT(SKV_WHERE_SIMILARITY)},
+     "every token is wanted, so nothing is a prompt whose rows could go"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+     "it is not in SwiftKV form: swiftkv transform or distill makes one"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+     "it holds no weights of its teacher, which it would be compared with"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+     "that is what it is compared with"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_KVPRED),
+      [SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED),
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+     "the base alone is what kvpred is compared with"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT),
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_TEACHER)},
+     "it holds no weights of a teacher beside its own"},
+    {{[SKV_AXIS_EVICT] = EVICTED, [SKV_AXIS_WHERE] = AGREES},
+     "agreement is measured over whole texts, so nothing is a prompt whose rows could go"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+     "known prompts have no cache of the auxiliary model; --prefill full serves the base alone"},
+    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+     "known prompts have all their tokens"},
+    {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+     "requests share steps, which keep rows by KV head, not by query head"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_KVPRED),
+      [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER),
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SEQUENCE)},
+     "no teacher's weights are loaded beside its own"},
+};
+
+const skv_refusal *skv_refusal_at(size_t i)
+{
+    return i < COUNT(rules) ? &rules[i] : NULL;
+}
+
+static bool fits(const skv_refusal *rule, const skv_combination *c)
+{
+    for (size_t axis = 0; axis < SKV_AXIS_COUNT; axis++) {
+        if (rule->values[axis] != 0 && !(rule->values[axis] >> c->at[axis] & 1U)) return false;
+    }
+    return true;
+}
+
+size_t skv_combination_refused(const skv_combination *c)
+{
+    for (size_t i = 0; i < COUNT(rules); i++) {
+        if (fits(&rules[i], c)) return i;
+    }
+    return SIZE_MAX;
+}
+
+/* What a rule is about, as the combination has it: "prefill kvpred, serve". */
+static void name_values(const skv_refusal *rule, const skv_combination *c, char *out, size_t room)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (unsigned axis = 0; axis < SKV_AXIS_COUNT && n < room; axis++) {
+        if (rule->values[axis] == 0) continue;
+        const char *name = skv_axis_name(axis), *value = skv_axis_value(axis, c->at[axis]);
+        const bool plain = axis == SKV_AXIS_MODEL || axis == SKV_AXIS_WHERE;
+        const int more = snprintf(out + n, room - n, "%s%s%s%s", n > 0 ? ", " : "",
+                                  plain ? "" : name + 2 * (strncmp(name, "--", 2) == 0),
+                                  plain ? "" : " ", value ? value : "?");
+        n += more > 0 ? (size_t)more : 0;
+    }
+}
+
+skv_status skv_combination_check(const skv_combination *c, skv_error *err)
+{
+    const size_t i = skv_combination_refused(c);
+    if (i == SIZE_MAX) return SKV_OK;
+    char names[160];
+    name_values(&rules[i], c, names, sizeof names);
+    return skv_fail(err, SKV_UNSUPPORTED, "%s: %s", names, rules[i].why);
+}
+
+/* ---- what is run ---- */
+
+skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind)
+{
+    if (prefill != SKV_PREFILL_AUTO) return prefill;
+    if (kind == SKV_MODEL_KVPRED) return SKV_PREFILL_KVPRED;
+    return kind == SKV_MODEL_ORDINARY ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
+}
+
+static unsigned evict_value(const skv_eviction *how)
+{
+    return (unsigned)how->method + (how->by_query_head ? EVICTORS : 0U);
+}
+
+skv_combination skv_combination_of(skv_model_kind kind, bool has_windows,
+                                   const skv_engine_options *o, skv_where where)
+{
+    const unsigned n_evicts = COUNT(evicts) - 1;
+    return (skv_combination){
+        {[SKV_AXIS_MODEL] = kind,
+         [SKV_AXIS_WINDOW] = has_windows,
+         [SKV_AXIS_PREFILL] = skv_prefill_resolve(o->prefill, kind),
+         [SKV_AXIS_PRUNE] = o->pruning.kind,
+         [SKV_AXIS_EVICT] = (unsigned)skv_min_size(evict_value(&o->eviction), n_evicts),
+         [SKV_AXIS_KV] = o->kv,
+         [SKV_AXIS_WEIGHTS] = o->weights,
+         [SKV_AXIS_WHERE] =
+             o->no_skip && where == SKV_WHERE_GENERATE ? SKV_WHERE_SIMILARITY : where}};
+}
+
+skv_model_kind skv_model_kind_of(const skv_config *c, const skv_source *source)
+{
+    if (c->kv_prediction) return SKV_MODEL_KVPRED;
+    if (!c->swiftkv) return SKV_MODEL_ORDINARY;
+    if (source && c->kv_layers < c->n_layers) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
+        if (!skv_source_find(source, name)) return SKV_MODEL_STUDENT;
+    }
+    return c->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
+}
+
+bool skv_config_has_windows(const skv_config *c)
+{
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].window > 0) return true;
+    }
+    return false;
+}
+
+/* What the engine's sequences can be: a teacher that was not loaded is not there. */
+static skv_model_kind kind_of_engine(const skv_engine *e)
+{
+    if (e->kvpred.on) return SKV_MODEL_KVPRED;
+    if (!e->runs_swiftkv) return SKV_MODEL_ORDINARY;
+    if (!e->has_teacher) return SKV_MODEL_STUDENT;
+    return e->config->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
+}
+
+skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill prefill,
+                            const skv_eviction *eviction, skv_error *err)
+{
+    const bool own = prefill == SKV_PREFILL_AUTO || prefill == e->options.prefill;
+    if (where == SKV_WHERE_SEQUENCE && own) return SKV_OK;
+    skv_engine_options options = e->options;
+    options.prefill = prefill;
+    options.no_skip = false;
+    if (eviction) options.eviction = *eviction;
+    const skv_combination c =
+        skv_combination_of(kind_of_engine(e), skv_config_has_windows(e->config), &options, where);
+    return skv_combination_check(&c, err);
+}
