@@ -316,7 +316,8 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         return;
     }
     bool evicts = lane->sequence->votes.votes && skv_lane_cached(lane) == lane->n_prompt;
-    if (evicts && !skv_worker_evict(s, lane)) {
+    size_t i_next = (size_t)(span - s->spans) + 1;
+    if (evicts && !skv_worker_evict(s, lane, skv_worker_step_needs(s, i_next))) {
         if (lane->i_answer == 0 && lane->has_chosen) accept_forks(s, lane);
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;
