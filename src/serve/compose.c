@@ -3,13 +3,15 @@
  * the time allows, of one prompt after the other (turns.h).
  */
 #include <assert.h>
+#include <math.h>
 
 #include "base/size.h"
 #include "serve/worker.h"
 
 enum {
-    PIECE_MIN = 64
-}; /* prompt tokens that are worth a place in a step, unless no more are left */
+    CHUNK_MIN = 8, /* prompt tokens of a step, however long it takes */
+    PIECE_MIN = 32 /* of a further prompt that are worth a place in it, unless no more are left */
+};
 
 static skv_want want_of(const skv_lane *lane, size_t n)
 {
@@ -75,16 +77,21 @@ static skv_lane *next_prompt(const skv_scheduler *s)
 
 /* What a prompt leaves goes to the next one. A small part of a long one is left for another step:
  * in attention and products it costs more than it brings. */
-static void add_prompts(skv_scheduler *s, size_t budget)
+static void add_prompts(skv_scheduler *s)
 {
+    size_t n_free = s->step_tokens - s->n_spans;
+    double ns = skv_step_clock_room(&s->clock, s->n_spans);
     s->turn++;
-    for (bool first = true; budget > 0; first = false) {
+    for (bool first = true; n_free > 0; first = false) {
         skv_lane *lane = next_prompt(s);
         if (!lane) return;
-        size_t n = skv_min_size(n_left(lane), budget);
-        if (!first && n < n_left(lane) && n < PIECE_MIN) return;
+        size_t n_seen = skv_lane_cached(lane), n_fit = skv_step_clock_fit(&s->clock, ns, n_seen);
+        if (first) n_fit = skv_max_size(n_fit, CHUNK_MIN);
+        size_t n = skv_min_size(n_left(lane), skv_min_size(n_fit, n_free));
+        if (n == 0 || (!first && n < n_left(lane) && n < PIECE_MIN)) return;
         add_span(s, lane, n);
-        budget -= n;
+        n_free -= n;
+        ns = fmax(0, ns - skv_step_clock_cost(&s->clock, skv_step_work_of(n, n_seen)));
         lane->turn = s->turn;
     }
 }
@@ -133,7 +140,7 @@ bool skv_worker_compose(skv_scheduler *s)
     for (;;) {
         s->n_spans = 0;
         add_answers(s);
-        add_prompts(s, skv_step_clock_budget(&s->clock, s->n_spans));
+        add_prompts(s);
         if (s->n_spans == 0) return false;
         if (skv_worker_make_room(s, skv_worker_step_needs(s, 0))) break;
         if (skv_worker_preempt(s)) continue;
