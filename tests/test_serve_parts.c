@@ -59,23 +59,42 @@ static void test_stop_texts(void **state)
     skv_stop_text_release(&stop);
 }
 
+/* A machine with 2 ms for each answer and, for each prompt token, 0.5 ms and 0.5 ms more for every
+ * 1000 tokens before it. */
+static double machine_ms(size_t n_answers, skv_step_work work)
+{
+    return 2.0 * (double)n_answers + 0.5 * (double)work.n + 0.0005 * work.n_before;
+}
+
+static size_t fit(const skv_step_clock *clock, size_t n_answers, size_t n_seen)
+{
+    return skv_step_clock_fit(clock, skv_step_clock_room(clock, n_answers), n_seen);
+}
+
 static void test_step_clock_keeps_its_target(void **state)
 {
     (void)state;
     skv_step_clock clock;
-    skv_step_clock_init(&clock, 50, 512);
-    /* A machine with 2 ms for each answer and 0.5 ms for each prompt token. */
-    for (int i = 0; i < 40; i++) {
-        size_t n_answers = i % 3 == 0 ? 0 : 4, n = i % 5 == 0 ? 0 : 1;
-        if (n) n = skv_step_clock_budget(&clock, n_answers);
-        double ms = 2.0 * (double)n_answers + 0.5 * (double)n;
-        skv_step_clock_learn(&clock, n_answers, n, (uint64_t)(ms * 1e6));
+    skv_step_clock_init(&clock, 50);
+    assert_int_equal(fit(&clock, 0, 0), 32);
+    size_t n_seen = 0;
+    for (int i = 0; i < 400; i++) {
+        size_t n_answers = i % 3 == 0 ? 0 : 4;
+        skv_step_work work = {0};
+        if (i % 5 != 0) work = skv_step_work_of(fit(&clock, n_answers, n_seen), n_seen);
+        double ms = machine_ms(n_answers, work);
+        skv_step_clock_learn(&clock, n_answers, work, (uint64_t)(ms * 1e6));
+        n_seen = n_seen > 3000 ? 0 : n_seen + work.n;
     }
-    size_t n = skv_step_clock_budget(&clock, 4);
-    assert_true(n >= 64 && n <= 96); /* (50 - 8) / 0.5 = 84 */
-    assert_true(skv_step_clock_budget(&clock, 0) > 200);
-    assert_true(skv_step_clock_budget(&clock, 100) >= 1);
-    assert_true(fabs(skv_step_clock_seconds(&clock, 1000) - 0.5) < 0.1);
+    assert_in_range(fit(&clock, 4, 0), 64, 96);   /* (50 - 8) / 0.52 = 80 */
+    assert_in_range(fit(&clock, 0, 0), 224, 288); /* 150 / 0.5625 = 266 */
+    assert_int_equal(fit(&clock, 100, 0), 0);
+    /* Whatever stands before it: a step of a long prompt is not longer. */
+    for (size_t seen = 0; seen <= 16000; seen += 2000) {
+        double ms = machine_ms(4, skv_step_work_of(fit(&clock, 4, seen), seen));
+        assert_true(ms > 35 && ms < 55);
+    }
+    assert_true(fabs(skv_step_clock_seconds(&clock, 1000) - 1.3) < 0.5);
 }
 
 int main(void)

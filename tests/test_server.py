@@ -605,8 +605,8 @@ class LifeTest(unittest.TestCase):
             time.sleep(0.2)
             self.assertEqual(status(Authorization="Bearer gamma-key"), 200)
 
-    def refuses_to_start(self, *words):
-        command = [PROGRAM, "serve", PLAIN, *map(str, words)]
+    def refuses_to_start(self, *words, model=PLAIN):
+        command = [PROGRAM, "serve", model, *map(str, words)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
@@ -624,6 +624,10 @@ class LifeTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w") as file:
             self.assertIn("no key", self.refuses_to_start("--api-key-file", file.name))
         self.assertIn("/nowhere", self.refuses_to_start("--api-key-file", "/nowhere"))
+
+    def test_refuses_methods_without_known_prompts_before_it_listens(self):
+        self.assertIn("auxiliary", self.refuses_to_start(model="preset:tiny-128k+lp-0.5"))
+        self.assertIn("--prune", self.refuses_to_start("--prune", "random:0.5"))
 
     def test_slow_clients_are_cut_off(self):
         server = self.start("--header-timeout", 0.5, "--body-timeout", 0.5)

@@ -129,9 +129,9 @@ def serve(bench, model, *options):
 
 
 @contextlib.contextmanager
-def serve_llama(bench, model, clients, context):
+def serve_llama(bench, command, model, clients, context):
     port = 18431
-    words = [*llama_command(bench), "-m", model, "--port", port, "-t", bench.args.threads, "-tb", bench.args.threads,
+    words = [*command, "-m", model, "--port", port, "-t", bench.args.threads, "-tb", bench.args.threads,
              "-np", clients, "-c", clients * context, "-fa", "on", "-b", 2048, "-ub", 512, "--cache-ram", 0]
     with open(bench.work / "llama.log", "w") as log, process(words, stdout=log, stderr=log) as server:
         url = f"http://127.0.0.1:{port}"
@@ -145,13 +145,13 @@ def serve_llama(bench, model, clients, context):
         yield url
 
 
-def llama_command(bench):
-    built = bench.work / "llama.cpp" / "bin" / "llama-server"
-    return [built] if built.exists() else [bench.peer_python(), TOOLS / "llama_wheel_server.py"]
+def llama_built(bench):
+    path = bench.work / "llama.cpp" / "bin" / "llama-server"
+    return [path] if path.exists() else None
 
 
-def llama_name(bench):
-    return "llama.cpp" + ("" if (bench.work / "llama.cpp/bin/llama-server").exists() else " (wheel, AVX2)")
+def llama_wheel(bench):
+    return [bench.peer_python(), TOOLS / "llama_wheel_server.py"]
 
 
 def load(bench, url, *words):
@@ -377,13 +377,13 @@ def closed_loop(bench, url):
                 "--vocab", SHAPE["vocab_size"])
 
 
-def ours(bench, model, weights):
-    with serve(bench, model, "--weights", weights, "--ctx", PROMPT + GEN + 64, "--kv-tokens", CLIENTS * (PROMPT + 256)) as url:
+def ours(bench, model, weights, *options):
+    with serve(bench, model, "--weights", weights, "--ctx", PROMPT + GEN + 64, "--kv-tokens", CLIENTS * (PROMPT + 256), *options) as url:
         return closed_loop(bench, url)
 
 
-def llama(bench, file):
-    with serve_llama(bench, file, CLIENTS, PROMPT + GEN + 64) as url:
+def llama(bench, command, file):
+    with serve_llama(bench, command, file, CLIENTS, PROMPT + GEN + 64) as url:
         return closed_loop(bench, url)
 
 
@@ -393,21 +393,31 @@ def openvino(bench, folder, group):
     return json.loads(subprocess.run([*map(str, words)], stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def engines(bench):
+LONG_STEPS = ("--step-ms", 250)  # streams that stop as long as those of openvino-genai
+
+
+def our_engines(bench):
     plain = preset(bench)
     swift = half(bench, "smollm2", plain, SHAPE["num_hidden_layers"])
     out = []
     for weights in ("int8", "bf16"):
         out.append(Engine("swiftkv, unmodified", weights, weights, lambda w=weights: ours(bench, plain, w)))
         out.append(Engine("swiftkv, SwiftKV 50 %", weights, weights, lambda w=weights: ours(bench, swift, w)))
+    for name, model in (("unmodified", plain), ("SwiftKV 50 %", swift)):
+        out.append(Engine(f"swiftkv, {name}, steps of {LONG_STEPS[1]} ms", "int8", "int8", lambda m=model: ours(bench, m, "int8", *LONG_STEPS)))
+    return out
+
+
+def engines(bench):
+    out = our_engines(bench)
     if not bench.peer_python():
         print(f"peers: {bench.work / 'venv'} is absent (stage setup), ours alone", file=sys.stderr)
         return out
-    files = peer_files(bench)
-    name = llama_name(bench)
+    files, built = peer_files(bench), llama_built(bench)
     kinds = (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", ""))
-    for kind, like in kinds[:1] if bench.args.quick else kinds:
-        out.append(Engine(name, kind.upper(), like, lambda k=kind: llama(bench, files[k])))
+    for kind, like in (kinds[:1] if bench.args.quick else kinds) if built else ():
+        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, built, files[k])))
+    out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama(bench, llama_wheel(bench), files["q8_0"])))
     for group in (192,) if bench.args.quick else (192, 0):
         label = f"int8, groups of {group or 32}" + ("" if group else " (default)")
         out.append(Engine("openvino-genai", label, "int8", lambda g=group: openvino(bench, files["openvino"], g)))
@@ -415,14 +425,19 @@ def engines(bench):
 
 
 def measure_peers(bench):
-    """The median of the rounds of every engine, taken in turns."""
+    """The median of the rounds of every engine, taken in turns. What was not measured is no line of the page."""
     out, rounds = [], 1 if bench.args.quick else 3
     found = {}
     for turn in range(rounds):
         for engine in engines(bench):
+            if bench.measuring and bench.args.engine and bench.args.engine not in engine.name:
+                continue
             key = ["peers", engine.name, engine.weights, requests_of(bench), turn]
-            found.setdefault((engine.name, engine.weights), (engine, []))[1].append(bench.ask(key, engine.measure))
+            with contextlib.suppress(Missing):
+                found.setdefault((engine.name, engine.weights), (engine, []))[1].append(bench.ask(key, engine.measure))
     for engine, said in found.values():
+        if not said:
+            continue
         said.sort(key=lambda one: one["total_token_throughput"])
         out.append((engine, said[len(said) // 2]))
     return out
@@ -508,6 +523,8 @@ def ratio_of(a, b):
 
 def peers_text(bench):
     measured = measure_peers(bench)
+    if not measured:
+        raise Missing("peers")
     reference = {e.weights: said for e, said in measured if e.name == "swiftkv, unmodified"}
     swift = {e.weights: said for e, said in measured if e.name == "swiftkv, SwiftKV 50 %"}
     rows = []
@@ -520,15 +537,17 @@ def peers_text(bench):
                      f"{said['median_ttft_ms']:.0f}", f"{said['p99_ttft_ms']:.0f}",
                      ratio_of(base["median_ttft_ms"], said["median_ttft_ms"]), ratio_of(half_["median_ttft_ms"], said["median_ttft_ms"]),
                      ratio_of(base["p99_ttft_ms"], said["p99_ttft_ms"]), ratio_of(half_["p99_ttft_ms"], said["p99_ttft_ms"]),
-                     f"{said['mean_tpot_ms']:.1f}"])
+                     f"{said['mean_tpot_ms']:.1f}", f"{said['mean_e2el_ms']:.0f}"])
     head = ["engine", "weights", "tokens/s, in and out", "ours / it", "SwiftKV / it", "TTFT p50, ms", "p99", "p50: ours / it", "SwiftKV / it",
-            "p99: ours / it", "SwiftKV / it", "TPOT, ms"]
+            "p99: ours / it", "SwiftKV / it", "TPOT, ms", "E2EL, ms"]
     return f"""### Beside other engines
 
 {CLIENTS} clients that never rest, prompts of {PROMPT} random tokens, {GEN} tokens out, {requests_of(bench)} requests, the same random weights in the
 shape of smollm2-135m. "ours / it": our unmodified model over that engine, with int8 where its weights have 8 bits or fewer, else bf16;
 throughput is better above 1, TTFT below. llama.cpp: its server ({LLAMA}, built for this processor unless it says wheel), flash attention,
 a slot a client; openvino-genai: continuous batching in the process, without HTTP, int8 weights, 8-bit keys and values (its default).
+Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
+off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
 
 {table(head, rows)}"""
 
@@ -574,6 +593,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0, help="of a rate (30; with --quick 12)")
     parser.add_argument("--requests", type=int, default=0, help="fewest of a run, to try the script out")
+    parser.add_argument("--engine", default="", help="of the stage peers: only those with this in their name")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--again", action="store_true", help="measure what is known already")
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE")

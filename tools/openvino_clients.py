@@ -100,6 +100,7 @@ def main():
     result = {"duration": duration, "completed": len(done), "failed": 0, "total_input_tokens": args.prompt * len(done),
               "total_output_tokens": n_out, "total_token_throughput": (args.prompt * len(done) + n_out) / duration}
     result |= summary("ttft", [times[0] - begun for begun, times in done])
+    result |= summary("e2el", [times[-1] - begun for begun, times in done])
     result |= summary("tpot", [(times[-1] - times[0]) / max(1, len(times) - 1) for _, times in done])
     print(json.dumps(result))
 

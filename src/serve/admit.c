@@ -56,12 +56,12 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
 
 /* Room for copies of what stays, when the whole prompt is kept for others; else only for what is
  * shared as it is. */
-bool skv_worker_evict(skv_scheduler *s, skv_lane *lane)
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed)
 {
     const skv_sequence *sequence = lane->sequence;
     size_t most = skv_eviction_most_rows(sequence, &sequence->eviction, lane->n_prompt);
     size_t n_copies = skv_kv_layout_pages(sequence->cache.layout, most);
-    if (skv_worker_make_room(s, n_copies)) skv_worker_remember(s, lane);
+    if (skv_worker_make_room(s, n_copies + n_needed)) skv_worker_remember(s, lane);
     if (!skv_worker_make_room(s, skv_sequence_evict_needs(lane->sequence)) ||
         skv_sequence_evict(lane->sequence, NULL) != SKV_OK) {
         lane->failure = "the KV memory cannot hold what stays of the prompt";
@@ -204,7 +204,6 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     }
     lane->sequence = sequence;
     lane->state = SKV_LANE_PROMPT;
-    lane->turn = ++s->turn;
     s->n_waiting--;
     s->n_running++;
     if (!lane->begun && lane->i_answer == 0) count_begin(s, lane, n_found, looks);

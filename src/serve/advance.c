@@ -316,7 +316,8 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         return;
     }
     bool evicts = lane->sequence->votes.votes && skv_lane_cached(lane) == lane->n_prompt;
-    if (evicts && !skv_worker_evict(s, lane)) {
+    size_t i_next = (size_t)(span - s->spans) + 1;
+    if (evicts && !skv_worker_evict(s, lane, skv_worker_step_needs(s, i_next))) {
         if (lane->i_answer == 0 && lane->has_chosen) accept_forks(s, lane);
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;
@@ -376,21 +377,27 @@ static void run_pass(pass *p)
     }
 }
 
-static size_t count_prompt_tokens(const skv_scheduler *s, size_t *n_answers)
+/* Before the step runs. */
+static skv_step_work prompt_work(const skv_scheduler *s, size_t *n_answers)
 {
-    size_t n = 0;
+    skv_step_work sum = {0};
     *n_answers = 0;
     for (size_t i = 0; i < s->n_spans; i++) {
-        bool is_prompt = s->span_lanes[i]->state == SKV_LANE_PROMPT;
-        n += is_prompt ? s->spans[i].n : 0;
+        const skv_lane *lane = s->span_lanes[i];
+        bool is_prompt = lane->state == SKV_LANE_PROMPT;
         *n_answers += !is_prompt;
+        if (!is_prompt) continue;
+        skv_step_work work = skv_step_work_of(s->spans[i].n, skv_lane_cached(lane));
+        sum.n += work.n;
+        sum.n_before += work.n_before;
     }
-    return n;
+    return sum;
 }
 
 void skv_worker_advance(skv_scheduler *s)
 {
-    size_t n_answers, n_prompt = count_prompt_tokens(s, &n_answers);
+    size_t n_answers;
+    skv_step_work work = prompt_work(s, &n_answers);
     uint64_t start = skv_clock_ns();
     size_t n_own = 0;
     while (n_own < s->n_spans && s->spans[n_own].sequence->plan == &s->engine->plan) n_own++;
@@ -400,5 +407,5 @@ void skv_worker_advance(skv_scheduler *s)
     uint64_t ns = skv_clock_ns() - start;
     s->tally.steps++;
     skv_histogram_add(&s->tally.step_time, ns);
-    skv_step_clock_learn(&s->clock, n_answers, n_prompt, ns);
+    skv_step_clock_learn(&s->clock, n_answers, work, ns);
 }

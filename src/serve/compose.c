@@ -1,13 +1,17 @@
 /*
  * What goes into a step: one token of every answer that is under way, and as many prompt tokens as
- * the time allows, dealt out among the prompts in turns, tenant by tenant.
+ * the time allows, of one prompt after the other (turns.h).
  */
 #include <assert.h>
+#include <math.h>
 
 #include "base/size.h"
 #include "serve/worker.h"
 
-enum { SHARE_MIN = 64 }; /* prompt tokens of one lane that are worth a place in a step */
+enum {
+    CHUNK_MIN = 8, /* prompt tokens of a step, however long it takes */
+    PIECE_MIN = 32 /* of a further prompt that are worth a place in it, unless no more are left */
+};
 
 static skv_want want_of(const skv_lane *lane, size_t n)
 {
@@ -36,61 +40,77 @@ static void add_answers(skv_scheduler *s)
     }
 }
 
-/* Whether a prompt's turn comes before another's. */
-static bool goes_before(const skv_scheduler *s, const skv_lane *a, const skv_lane *b)
-{
-    uint64_t turn_a = s->tenant_turns[a->job->params.tenant % SKV_TENANT_TURNS];
-    uint64_t turn_b = s->tenant_turns[b->job->params.tenant % SKV_TENANT_TURNS];
-    return turn_a < turn_b || (turn_a == turn_b && a->turn < b->turn);
-}
-
-/* The prompt whose turn it is among those without a turn since `since`. */
-static skv_lane *next_prompt(const skv_scheduler *s, uint64_t since)
-{
-    skv_lane *best = NULL;
-    for (skv_lane *lane = s->oldest; lane; lane = lane->next) {
-        if (lane->state != SKV_LANE_PROMPT || lane->turn > since) continue;
-        if (!best || goes_before(s, lane, best)) best = lane;
-    }
-    return best;
-}
-
-static size_t count_prompts(const skv_scheduler *s)
-{
-    size_t n = 0;
-    for (const skv_lane *lane = s->oldest; lane; lane = lane->next) {
-        n += lane->state == SKV_LANE_PROMPT;
-    }
-    return n;
-}
-
 /* How far a lane's ids may go into a step: rows are evicted right behind the prompt. */
 static size_t end_of(const skv_lane *lane)
 {
     return lane->sequence->votes.votes ? lane->n_prompt : lane->n_ids;
 }
 
-static void add_prompts(skv_scheduler *s, size_t budget)
+/* What is left to read of a lane's prompt. */
+static size_t n_left(const skv_lane *lane)
 {
-    uint64_t since = s->turn;
-    size_t n_lanes = skv_min_size(count_prompts(s), skv_max_size(1, budget / SHARE_MIN));
-    for (; n_lanes > 0 && budget > 0; n_lanes--) {
-        skv_lane *lane = next_prompt(s, since);
-        size_t n_left = end_of(lane) - skv_lane_cached(lane);
-        size_t n = skv_min_size(n_left, skv_max_size(1, budget / n_lanes));
+    return end_of(lane) - skv_lane_cached(lane);
+}
+
+static void look_at_prompts(skv_scheduler *s)
+{
+    skv_turns_begin(&s->turns);
+    for (const skv_lane *lane = s->oldest; lane; lane = lane->next) {
+        if (lane->state == SKV_LANE_PROMPT) skv_turns_see(&s->turns, lane->job->params.tenant);
+    }
+    skv_turns_settle(&s->turns);
+}
+
+/* The prompt whose turn it is among those that the step has nothing of. */
+static skv_lane *next_prompt(const skv_scheduler *s)
+{
+    skv_lane *best = NULL;
+    for (skv_lane *lane = s->oldest; lane; lane = lane->next) {
+        if (lane->state != SKV_LANE_PROMPT || lane->turn == s->turn) continue;
+        if (!best || skv_turns_overtakes(&s->turns, lane->job->params.tenant, n_left(lane),
+                                         best->job->params.tenant, n_left(best))) {
+            best = lane;
+        }
+    }
+    return best;
+}
+
+/* What a prompt leaves goes to the next one. A small part of a long one is left for another step:
+ * in attention and products it costs more than it brings. */
+static void add_prompts(skv_scheduler *s)
+{
+    size_t n_free = s->step_tokens - s->n_spans;
+    double ns = skv_step_clock_room(&s->clock, s->n_spans);
+    s->turn++;
+    for (bool first = true; n_free > 0; first = false) {
+        skv_lane *lane = next_prompt(s);
+        if (!lane) return;
+        size_t n_seen = skv_lane_cached(lane), n_fit = skv_step_clock_fit(&s->clock, ns, n_seen);
+        if (first) n_fit = skv_max_size(n_fit, CHUNK_MIN);
+        size_t n = skv_min_size(n_left(lane), skv_min_size(n_fit, n_free));
+        if (n == 0 || (!first && n < n_left(lane) && n < PIECE_MIN)) return;
         add_span(s, lane, n);
-        budget -= n;
-        lane->turn = ++s->turn;
-        s->tenant_turns[lane->job->params.tenant % SKV_TENANT_TURNS] = s->turn;
+        n_free -= n;
+        ns = fmax(0, ns - skv_step_clock_cost(&s->clock, skv_step_work_of(n, n_seen)));
+        lane->turn = s->turn;
     }
 }
 
-static size_t needed_pages(const skv_scheduler *s)
+static void account_for_prompts(skv_scheduler *s)
 {
-    size_t n = 0;
     for (size_t i = 0; i < s->n_spans; i++) {
         const skv_lane *lane = s->span_lanes[i];
-        size_t n_rows = skv_lane_cached(lane) + s->spans[i].n;
+        if (lane->state != SKV_LANE_PROMPT) continue;
+        skv_turns_give(&s->turns, lane->job->params.tenant, s->spans[i].n);
+    }
+}
+
+size_t skv_worker_step_needs(const skv_scheduler *s, size_t first)
+{
+    size_t n = 0;
+    for (size_t i = first; i < s->n_spans; i++) {
+        const skv_lane *lane = s->span_lanes[i];
+        size_t n_rows = (size_t)(s->spans[i].ids - lane->ids) + s->spans[i].n;
         n += skv_kv_cache_needs(&lane->sequence->cache, n_rows);
         if (n_rows == lane->n_prompt) n += skv_sequence_evict_needs(lane->sequence);
     }
@@ -116,16 +136,18 @@ static void order_by_method(skv_scheduler *s)
 
 bool skv_worker_compose(skv_scheduler *s)
 {
+    look_at_prompts(s);
     for (;;) {
         s->n_spans = 0;
         add_answers(s);
-        add_prompts(s, skv_step_clock_budget(&s->clock, s->n_spans));
+        add_prompts(s);
         if (s->n_spans == 0) return false;
-        if (skv_worker_make_room(s, needed_pages(s))) break;
+        if (skv_worker_make_room(s, skv_worker_step_needs(s, 0))) break;
         if (skv_worker_preempt(s)) continue;
         skv_worker_end(s, s->span_lanes[0], SKV_FINISH_FAILED,
                        skv_text_of("the KV memory cannot hold this request"));
     }
+    account_for_prompts(s);
     order_by_method(s);
     return true;
 }

@@ -23,7 +23,7 @@ typedef struct skv_lane {
     skv_lane_state state;
     bool begun;              /* it had pages once */
     const char *failure;     /* why it cannot go on; NULL: it can */
-    uint64_t turn;           /* when it last got prompt tokens into a step */
+    uint64_t turn;           /* of the step that last had prompt tokens of it */
     bool sought;             /* it was looked for on disk */
     size_t n_restored;       /* ids at the beginning whose rows are in memory since then, */
     size_t n_before_disk;    /* and of them those that were there before */

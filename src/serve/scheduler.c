@@ -235,7 +235,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     s->step_tokens = stats.step_tokens;
     s->vocab_size = skv_engine_vocab(s->engine);
     resolve_options(s, options);
-    skv_step_clock_init(&s->clock, s->options.step_ms, s->step_tokens);
+    skv_step_clock_init(&s->clock, s->options.step_ms);
     s->spans = skv_alloc(s->step_tokens, sizeof *s->spans);
     s->span_lanes = skv_alloc(s->step_tokens, sizeof *s->span_lanes);
     s->logits = skv_alloc(s->vocab_size, sizeof *s->logits);

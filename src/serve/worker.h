@@ -8,6 +8,7 @@
  *     scheduler.c   life, submission, the worker's loop
  *     admit.c       which waiting lane gets pages, and which running one loses them
  *     compose.c     what goes into the next step
+ *     turns.c       whose prompt is read next
  *     advance.c     runs it: tokens are chosen, told, and answers end
  */
 #ifndef SKV_SERVE_WORKER_H
@@ -20,6 +21,7 @@
 #include "serve/lane.h"
 #include "serve/step_clock.h"
 #include "serve/text_index.h"
+#include "serve/turns.h"
 
 enum { SKV_TENANT_TURNS = 64 };
 
@@ -51,6 +53,7 @@ struct skv_scheduler {
     size_t n_fetching;        /* lanes that wait for the disk */
     double flush_seconds;     /* left for writing at the end */
     skv_step_clock clock;
+    skv_turns turns;
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
     size_t n_spans;
@@ -86,9 +89,10 @@ bool skv_worker_preempt(skv_scheduler *s);
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
 /** How a job's prompt loses rows; method NONE: it does not. */
 skv_eviction skv_worker_eviction(const skv_scheduler *s, const skv_job *job);
-/** Behind a prompt that loses rows: keeps all of it for others, then evicts; false: there is no
- * room for the copies, and the lane says why it failed. */
-bool skv_worker_evict(skv_scheduler *s, skv_lane *lane);
+/** Behind a prompt that loses rows: keeps all of it for others, unless that takes pages of which
+ * the rest of the step needs n_needed, then evicts; false: there is no room for what stays, and the
+ * lane says why it failed. */
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed);
 const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
@@ -136,6 +140,8 @@ void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spi
 
 /** Fills spans for the next step: first those of one method, then the rest; false: nothing. */
 bool skv_worker_compose(skv_scheduler *s);
+/** Pages that the step takes from span `first` on, for what of it has not run yet. */
+size_t skv_worker_step_needs(const skv_scheduler *s, size_t first);
 
 /* ---- advance.c ---- */
 
