@@ -605,10 +605,10 @@ class LifeTest(unittest.TestCase):
             time.sleep(0.2)
             self.assertEqual(status(Authorization="Bearer gamma-key"), 200)
 
-    def refuses_to_start(self, *words, model=PLAIN):
+    def refuses_to_start(self, *words, model=PLAIN, status=1):
         command = [PROGRAM, "serve", model, *map(str, words)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(result.returncode, status, result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         return result.stderr
 
@@ -627,7 +627,7 @@ class LifeTest(unittest.TestCase):
 
     def test_refuses_methods_without_known_prompts_before_it_listens(self):
         self.assertIn("auxiliary", self.refuses_to_start(model="preset:tiny-128k+lp-0.5"))
-        self.assertIn("--prune", self.refuses_to_start("--prune", "random:0.5"))
+        self.assertIn("prune random", self.refuses_to_start("--prune", "random:0.5", status=2))
 
     def test_slow_clients_are_cut_off(self):
         server = self.start("--header-timeout", 0.5, "--body-timeout", 0.5)
