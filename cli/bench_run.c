@@ -155,6 +155,18 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     return cli_check(status, &err);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
 /* ---- counting ---- */
 
 /* Projections of a token, without the head and attention. */

@@ -29,6 +29,9 @@ typedef struct bench_times {
 /** Runs the load once. */
 CLI_CHECKED int bench_run(bench_variant *variant, const bench_load *load, bench_times *out);
 
+/** Of n >= 1 values, which it sorts. */
+double bench_median(double *values, size_t n);
+
 /* Floating-point operations of the prompts of a load. */
 typedef struct bench_work {
     double done;  /* what this variant computes, skipped layers left out */

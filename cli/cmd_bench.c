@@ -74,18 +74,6 @@ static int open_variants(bench *b, size_t first, size_t *end)
 
 /* ---- measuring ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 /* What the kernels of these weights could do at most, in 10^9 operations a second. */
 static double peak_of(const bench_variant *v, const skv_peak *peak)
 {
@@ -110,15 +98,15 @@ static int summarise(const bench_variant *v, const bench_load *load, const bench
     if (status != CLI_DONE) return status;
     double *values = cli_alloc(n_times, sizeof *values);
     for (size_t i = 0; i < n_times; i++) values[i] = times[i].ttft_s;
-    const double ttft_s = median(values, n_times);
+    const double ttft_s = bench_median(values, n_times);
     for (size_t i = 0; i < n_times; i++) values[i] = times[i].decode_s;
-    const double decode_s = median(values, n_times);
+    const double decode_s = bench_median(values, n_times);
     const double steps = load->gen > 1 ? (double)(load->gen - 1) : (double)NAN;
     const double bytes = (double)v->limits.weight_bytes + (double)times[0].kv_bytes;
     for (size_t i = 0; i < n_times; i++) {
         values[i] = bytes * steps / times[i].decode_s * 1e-9 / times[i].read_gbs;
     }
-    const double decode_share = load->measure_read ? median(values, n_times) : (double)NAN;
+    const double decode_share = load->measure_read ? bench_median(values, n_times) : (double)NAN;
     free(values);
     const double batch = (double)load->batch;
     *out = (bench_result){.load = *load,

@@ -82,6 +82,14 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                   "log, or all. A file's fields decide how it is asked (docs/eval.md). Examples "
                   "too long for the context are skipped and counted. With --log and --resume a "
                   "run that was stopped goes on."},
+    [CLI_TUNE] = {"tune", "MODEL --floor X (--text F | --task NAME|FILE,...)", 1, 1, cli_run_tune,
+                  "the cheapest setting that keeps a model's quality",
+                  "Tries the methods on your own data: the forms that the model's files hold and "
+                  "those of --also, 8-bit weights, 8-bit keys and values, SnapKV. Each is asked "
+                  "as eval asks, and timed as bench does. What keeps --floor of the plain model's "
+                  "score at the least cost is printed with its command line. --weights and --kv "
+                  "given say what is not tried. The times need a machine that does nothing "
+                  "else. With --log and --resume a run that was stopped goes on."},
     [CLI_DISTILL] = {"distill", "[MODEL OUT]", 0, 2, cli_run_distill,
                      "recover a SwiftKV model from its own teacher",
                      "MODEL is a SwiftKV model with its teacher's weights, or any other with "

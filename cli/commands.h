@@ -20,6 +20,7 @@ typedef enum cli_command {
     CLI_BENCH,
     CLI_COMPARE,
     CLI_EVAL,
+    CLI_TUNE,
     CLI_DISTILL,
     CLI_TRAIN,
     CLI_DOCUMENTS,
@@ -56,6 +57,7 @@ int cli_run_load(const cli_options *options);
 int cli_run_bench(const cli_options *options);
 int cli_run_compare(const cli_options *options);
 int cli_run_eval(const cli_options *options);
+int cli_run_tune(const cli_options *options);
 int cli_run_distill(const cli_options *options);
 int cli_run_train(const cli_options *options);
 int cli_run_documents(const cli_options *options);

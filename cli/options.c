@@ -291,6 +291,16 @@ static int check_eval(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_tune(const cli_options *o)
+{
+    if (o->floor < 0) return cli_usage("tune: --floor X is missing, like --floor 0.99");
+    if ((o->tasks != NULL) == (o->text_file != NULL)) {
+        return cli_usage("tune: give one of --text F, --task NAME|FILE,...");
+    }
+    if (o->resume && o->log_file == NULL) return cli_usage("tune: --resume needs --log F");
+    return CLI_DONE;
+}
+
 static int check_load(const cli_options *o)
 {
     const bool trace_times = o->arrivals != NULL && strcmp(o->arrivals, "trace") == 0;
@@ -315,6 +325,7 @@ static int check_command(const cli_options *o)
     case CLI_GENERATE: return check_grammars(o);
     case CLI_BENCH: return check_bench(o);
     case CLI_EVAL: return check_eval(o);
+    case CLI_TUNE: return check_tune(o);
     case CLI_SIMILARITY:
         return o->text_file != NULL ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM: return check_transform(o);
@@ -405,7 +416,7 @@ static void set_defaults(cli_options *out)
                          .repeat = 3,
                          .cpu = "best"};
     out->sampling = skv_sampling_default();
-    out->ridge = -1;
+    out->ridge = out->floor = -1;
     out->port = out->kv_tokens = out->max_running = out->max_queued = CLI_NOT_GIVEN;
     out->max_queued_tokens = out->connections = out->connections_per_ip = CLI_NOT_GIVEN;
     out->body_mib = out->cache_disk_bytes = CLI_NOT_GIVEN;

@@ -98,6 +98,13 @@ struct cli_options {
     /* Evaluation. */
     cli_sizes lengths;
     size_t depths; /* 0: not given */
+    size_t scored; /* 0: not given */
+
+    /* Tuning. */
+    double floor; /* below 0: not given */
+    const char *cost;
+    cli_texts also;
+    size_t timed_prompt; /* 0: not given */
     const char *primer, *reference;
     bool no_template;
 

@@ -32,8 +32,10 @@ _swiftkv_options() {
     transform) echo "--kv-layers --group --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
     bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict --json" ;;
     compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict --json" ;;
-    eval) echo "--task --lengths --count --depths -n --seed --prose --primer --no-template --reference --log
+    eval) echo "--task --lengths --count --depths --scored -n --seed --prose --primer --no-template --reference --log
         --resume --svg $model $evict --json" ;;
+    tune) echo "--floor --text --task --cost --also --lengths --count --scored -n --seed --prose --primer --no-template
+        --prompt --gen --repeat --log --resume --threads --weights --kv --ctx --cpu --chunk --json" ;;
     distill) echo "$training" ;;
     train) echo "$training --from-scratch" ;;
     documents) echo "--count --first --tasks --tokens-min --tokens-max --questions --evaluation --held-out
@@ -48,7 +50,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load score tokenize render info similarity transform bench compare eval distill train documents vocab --help --version'
+        values='generate chat serve load score tokenize render info similarity transform bench compare eval tune distill train documents vocab --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;
@@ -61,13 +63,14 @@ _swiftkv() {
         --reasoning-format) values='auto none think' ;;
         --cache-disk-form) values='kv rows' ;;
         --arrivals) values='poisson fixed trace' ;;
+        --cost) values='total ttft kv-bytes' ;;
         --init) values='copy ridge' ;;
         --predictor-init) values='uniform identity' ;;
         --ridge-to) values='copy zero' ;;
         --loss) values='kl lm' ;;
         --trainable) values='qkv deep-layers all' ;;
         --schedule) values='linear cosine constant' ;;
-        --task) [[ $command == eval ]] || values='distill finetune scratch kvpred' ;;
+        --task) [[ $command == eval || $command == tune ]] || values='distill finetune scratch kvpred' ;;
         --loss-denominator) values='unmasked all' ;;
         --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b openelm-1.1b openelm-1.1b+openelm-270m' ;;
         --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file | --request-log | --trace | --out | --dump-kept)

@@ -24,6 +24,8 @@ typedef struct skv_eval_options {
     size_t count;          /* examples of a file, or of each length of our own; 0: all, or 100 */
     size_t depth_bins;     /* of the grids: 10 */
     size_t max_new;        /* tokens an answer may have; 0: as the task needs */
+    size_t scored;         /* tokens at the end of a text's window that count, the others being a
+                            * prompt, read and evicted as such; 0: all, and nothing is a prompt */
     uint64_t seed;         /* of our own documents */
     const char *prose;     /* a text around needles; NULL: made-up sentences */
     const char *primer;    /* a file whose text stands before every prompt; NULL: none */
@@ -50,6 +52,12 @@ typedef struct skv_eval_estimate {
 
 enum { SKV_EVAL_ESTIMATES_MAX = 12 };
 
+/* What one example gives its task's main metric, a sum over a weight (a perplexity's in nats). */
+typedef struct skv_eval_example_value {
+    size_t index; /* of the example in its task */
+    double sum, weight;
+} skv_eval_example_value;
+
 /* Examples of one length, by where in the context the answer stands. */
 typedef struct skv_eval_row {
     size_t length; /* tokens; files have theirs rounded to powers of two */
@@ -66,7 +74,9 @@ typedef struct skv_eval_task {
     size_t n_resumed;   /* of the n, those from the log */
     size_t n_estimates; /* the first one is the task's main one */
     skv_eval_estimate estimates[SKV_EVAL_ESTIMATES_MAX];
-    size_t n_rows; /* 0: the task knows no lengths */
+    size_t n_values;                /* n, or 0 */
+    skv_eval_example_value *values; /* in the order of the examples */
+    size_t n_rows;                  /* 0: the task knows no lengths */
     skv_eval_row *rows;
     bool has_depths;
 } skv_eval_task;

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -108,6 +109,29 @@ static skv_eval_estimate estimate(const skv_eval_points *points, skv_metric metr
     return skv_metric_estimate(metric, values, points->n);
 }
 
+static int by_index(const void *a, const void *b)
+{
+    const size_t x = ((const skv_eval_example_value *)a)->index;
+    const size_t y = ((const skv_eval_example_value *)b)->index;
+    return (x > y) - (x < y);
+}
+
+/* The examples one by one, so that two models can be compared on each. */
+static skv_status keep_values(skv_eval_task *task, const skv_eval_points *points, skv_metric metric,
+                              skv_error *err)
+{
+    task->values = skv_alloc(points->n, sizeof *task->values);
+    SKV_REQUIRE(task->values, err, SKV_MEMORY, "%s: no memory", task->name);
+    task->n_values = points->n;
+    for (size_t i = 0; i < points->n; i++) {
+        const skv_metric_value v = points->at[i].values[metric];
+        task->values[i] = (skv_eval_example_value){points->at[i].index, v.sum, v.weight};
+    }
+    /* Those that a log told came first. */
+    qsort(task->values, task->n_values, sizeof *task->values, by_index);
+    return SKV_OK;
+}
+
 skv_status skv_eval_report_fill(skv_eval_task *task, const skv_eval_points *points,
                                 size_t depth_bins, bool exact_lengths, skv_error *err)
 {
@@ -123,6 +147,7 @@ skv_status skv_eval_report_fill(skv_eval_task *task, const skv_eval_points *poin
     }
     skv_free(values);
     if (main_metric == SKV_METRIC_COUNT) return SKV_OK;
+    SKV_TRY(keep_values(task, points, main_metric, err));
     return fill_rows(task, points, depth_bins, exact_lengths, main_metric, err);
 }
 
@@ -146,6 +171,7 @@ void skv_eval_task_release(skv_eval_task *task)
         skv_free(task->rows[i].cell_value);
     }
     skv_free(task->rows);
+    skv_free(task->values);
     skv_free(task->name);
     *task = (skv_eval_task){.name = NULL};
 }

@@ -7,6 +7,7 @@
 
 /* What an example came to. */
 typedef struct skv_eval_point {
+    size_t index;  /* of the example in its task */
     size_t length; /* 0: none */
     double depth;  /* NaN: not known */
     skv_metric_value values[SKV_METRIC_COUNT];

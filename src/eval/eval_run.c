@@ -69,7 +69,7 @@ static skv_status finish_example(task_run *t, skv_eval_example *e, uint64_t key,
     if (!e->skipped && all->options->reference) {
         SKV_TRY(skv_eval_agree(all->engine, all->options->reference, e, err));
     }
-    skv_eval_point point = {.length = e->length, .depth = e->depth};
+    skv_eval_point point = {.index = e->index, .length = e->length, .depth = e->depth};
     memcpy(point.values, e->values, sizeof point.values);
     SKV_TRY(keep_point(t, &point, e->skipped, err));
     return skv_eval_log_add(&all->log, key, t->source->name, e, err);
@@ -101,12 +101,12 @@ static skv_status run_batch(task_run *t, skv_error *err)
 /* ---- one task ---- */
 
 /* Takes what the log already tells; *found says so. */
-static skv_status take_logged(task_run *t, uint64_t key, bool *found, skv_error *err)
+static skv_status take_logged(task_run *t, size_t i, uint64_t key, bool *found, skv_error *err)
 {
     const skv_eval_entry *entry = skv_eval_log_find(&t->all->log, key);
     *found = entry != NULL;
     if (!entry) return SKV_OK;
-    skv_eval_point point = {.length = entry->length, .depth = entry->depth};
+    skv_eval_point point = {.index = i, .length = entry->length, .depth = entry->depth};
     memcpy(point.values, entry->values, sizeof point.values);
     if (!entry->skipped) t->task->n_resumed++;
     return keep_point(t, &point, entry->skipped, err);
@@ -124,7 +124,7 @@ static skv_status add_example(task_run *t, size_t i, skv_error *err)
         skv_eval_hash_example(&hash, e);
     }
     bool found = false;
-    if (status == SKV_OK) status = take_logged(t, hash.value, &found, err);
+    if (status == SKV_OK) status = take_logged(t, i, hash.value, &found, err);
     if (status != SKV_OK || found) {
         skv_eval_example_release(e);
         return status;
@@ -280,7 +280,8 @@ static skv_status open_and_run(run *r, const skv_vocab *vocab, skv_eval_report *
                                         r->options, err);
     if (status == SKV_OK) status = skv_eval_runner_init(&r->runner, r->engine, vocab, err);
     if (status == SKV_OK) {
-        r->maker = (skv_eval_maker){&r->prompter, r->options->max_new, r->context, ""};
+        r->maker =
+            (skv_eval_maker){&r->prompter, r->options->max_new, r->context, r->options->scored, ""};
         r->settings = hash_settings(r);
         status = skv_eval_log_open(&r->log, r->options->log, r->options->resume, err);
     }

@@ -100,7 +100,7 @@ static void judge_text(skv_eval_example *e)
     double nll = 0, n = 0, bytes = 0;
     for (size_t i = 0; i < e->n_requests; i++) {
         nll -= e->requests[i].logprob;
-        n += (double)(e->requests[i].ids.n - 1);
+        n += (double)(e->requests[i].ids.n - e->requests[i].n_context);
         bytes += e->requests[i].bytes;
     }
     skv_eval_set(e, SKV_METRIC_PERPLEXITY, nll, n);

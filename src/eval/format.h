@@ -16,6 +16,7 @@ typedef struct skv_eval_maker {
     const skv_eval_prompter *prompter; /* borrowed */
     size_t max_new;                    /* tokens of a generated answer; 0: the format's own */
     size_t window;                     /* tokens of a piece of text */
+    size_t scored;                     /* of these, at the end; 0: all but the first */
     const char *subject;               /* of the file's name, for examinations; "" when unknown */
 } skv_eval_maker;
 
@@ -54,6 +55,7 @@ typedef struct skv_eval_window {
     size_t at, n;  /* of the text's tokens */
     int32_t begin; /* the token that stands before them, -1: none */
     double bytes;  /* of the text that they are */
+    size_t scored; /* how many count, at the end; 0: all but the first */
 } skv_eval_window;
 
 /** The tokens of a text without what begins it, and that token (-1: the tokenizer adds none). */

@@ -29,9 +29,13 @@ skv_status skv_eval_text_window(const skv_ids *ids, skv_eval_window w, skv_eval_
     for (size_t i = 0; i < w.n; i++) SKV_TRY(skv_ids_push(&q->ids, ids->data[w.at + i], err));
     q->n_context = 1;
     q->bytes = w.bytes;
+    if (w.scored > 0 && w.scored < q->ids.n) {
+        q->n_context = q->ids.n - w.scored;
+        q->bytes *= (double)w.scored / (double)w.n;
+    }
     if (e->n_requests > 1) return SKV_OK; /* a reference is compared on the first window */
     for (size_t i = 0; i < q->ids.n; i++) SKV_TRY(skv_ids_push(&e->right, q->ids.data[i], err));
-    e->n_right_context = 1;
+    e->n_right_context = q->n_context;
     return SKV_OK;
 }
 
@@ -54,7 +58,7 @@ void skv_format_make_text(const skv_eval_maker *m, const skv_eval_format *format
     for (size_t at = 0; at < ids.n && r->status == SKV_OK; at += step) {
         const size_t n = skv_min_size(step, ids.n - at);
         const double share = (double)n / (double)ids.n;
-        const skv_eval_window w = {at, n, begin, share * (double)text.n};
+        const skv_eval_window w = {at, n, begin, share * (double)text.n, m->scored};
         skv_format_note(r, skv_eval_text_window(&ids, w, e, r->err));
     }
     skv_ids_release(&ids);

@@ -154,12 +154,12 @@ static skv_status open_records(skv_task_source *s, const skv_eval_options *optio
 static skv_status make_window(const skv_task_source *s, const skv_eval_maker *m, size_t i,
                               skv_eval_example *e, skv_error *err)
 {
-    (void)m;
     const size_t step = skv_eval_window_tokens(s->window, s->begin), at = i * step;
     const size_t n = skv_min_size(step, s->ids.n - at);
     const double bytes = (double)s->n_bytes * (double)n / (double)s->ids.n;
     e->format = skv_eval_format_find("text");
-    return skv_eval_text_window(&s->ids, (skv_eval_window){at, n, s->begin, bytes}, e, err);
+    return skv_eval_text_window(&s->ids, (skv_eval_window){at, n, s->begin, bytes, m->scored}, e,
+                                err);
 }
 
 static skv_status open_text(skv_task_source *s, const skv_eval_options *options,

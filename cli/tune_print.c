@@ -1,0 +1,228 @@
+/* What tune found: a row a setting, and the command lines of the one that is best. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_out.h"
+#include "tune.h"
+
+enum { LINE_MAX_BYTES = 4096 };
+
+static const char *const cost_names[] = {"ttft", "kv-bytes", "total"};
+
+/* ---- command lines ---- */
+
+typedef struct line {
+    char text[LINE_MAX_BYTES];
+    size_t n;
+} line;
+
+static void put(line *l, const char *text)
+{
+    const int n = snprintf(l->text + l->n, sizeof l->text - l->n, "%s", text);
+    if (n > 0 && (size_t)n < sizeof l->text - l->n) l->n += (size_t)n;
+}
+
+/* A word as a shell reads it back. */
+static void put_word(line *l, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "/._-,:+=@%";
+    if (l->n > 0) put(l, " ");
+    if (word[0] != 0 && strspn(word, plain) == strlen(word)) {
+        put(l, word);
+        return;
+    }
+    put(l, "'");
+    for (; *word != 0; word++) {
+        const char one[] = {*word, 0};
+        put(l, *word == '\'' ? "'\\''" : one);
+    }
+    put(l, "'");
+}
+
+static void put_option(line *l, const char *name, const char *value)
+{
+    if (value == NULL) return;
+    put_word(l, name);
+    put_word(l, value);
+}
+
+static void put_size(line *l, const char *name, size_t value)
+{
+    char text[24];
+    if (value == 0) return;
+    snprintf(text, sizeof text, "%zu", value);
+    put_option(l, name, text);
+}
+
+static void put_methods(line *l, const cli_options *o)
+{
+    if (o->prefill != SKV_PREFILL_AUTO) put_option(l, "--prefill", skv_prefill_name(o->prefill));
+    if (o->weights != SKV_WEIGHTS_AUTO) put_option(l, "--weights", skv_weights_name(o->weights));
+    if (o->kv != SKV_KV_AUTO) put_option(l, "--kv", skv_kv_name(o->kv));
+    if (o->eviction.method != SKV_EVICT_NONE) {
+        char how[SKV_EVICTION_TEXT];
+        skv_eviction_print(&o->eviction, how);
+        put_option(l, "--evict", how);
+    }
+    put_size(l, "--threads", o->threads);
+    if (strcmp(o->cpu, "best") != 0) put_option(l, "--cpu", o->cpu);
+    put_size(l, "--chunk", o->step_tokens);
+}
+
+/* The setting as any command takes it. */
+static void print_run(const tune *t, const tune_setting *how, line *l)
+{
+    const cli_options o = tune_options_of(t, how);
+    put_word(l, "swiftkv");
+    put_word(l, "generate");
+    put_word(l, how->path);
+    put_methods(l, &o);
+}
+
+/* The evaluation that gives the same score again. */
+static void print_eval(const tune *t, const tune_setting *how, line *l)
+{
+    const cli_options o = tune_options_of(t, how);
+    put_word(l, "swiftkv");
+    put_word(l, "eval");
+    put_word(l, how->path);
+    put_option(l, "--task", o.tasks);
+    char lengths[24 * CLI_LIST_MAX] = "";
+    for (size_t i = 0, n = 0; i < o.lengths.n; i++) {
+        n += (size_t)snprintf(lengths + n, sizeof lengths - n, "%s%zu", i > 0 ? "," : "",
+                              o.lengths.at[i]);
+    }
+    put_option(l, "--lengths", lengths[0] != 0 ? lengths : NULL);
+    if (o.count != CLI_NOT_GIVEN) put_size(l, "--count", o.count);
+    if (o.n_tokens != CLI_NOT_GIVEN) put_size(l, "-n", o.n_tokens);
+    put_size(l, "--seed", (size_t)o.sampling.seed);
+    put_option(l, "--prose", o.prose);
+    put_option(l, "--primer", o.primer);
+    if (o.no_template) put_word(l, "--no-template");
+    put_size(l, "--scored", o.scored);
+    put_size(l, "--ctx", o.context);
+    put_methods(l, &o);
+}
+
+/* ---- the table ---- */
+
+static void name_setting(const tune_setting *how, char *out, size_t room)
+{
+    const char *path = how->path, *slash = strrchr(path, '/');
+    char evict[SKV_EVICTION_TEXT] = "";
+    if (how->eviction.method != SKV_EVICT_NONE) {
+        snprintf(evict, sizeof evict, ", snapkv:%zu,%zu", how->eviction.capacity,
+                 how->eviction.window);
+    }
+    snprintf(out, room, "%.32s, %s%s%s%s%s%s", slash != NULL && slash[1] != 0 ? slash + 1 : path,
+             how->prefill == SKV_PREFILL_AUTO ? "as it is" : skv_prefill_name(how->prefill),
+             how->weights != SKV_WEIGHTS_AUTO ? ", weights " : "",
+             how->weights != SKV_WEIGHTS_AUTO ? skv_weights_name(how->weights) : "",
+             how->kv != SKV_KV_AUTO ? ", kv " : "",
+             how->kv != SKV_KV_AUTO ? skv_kv_name(how->kv) : "", evict);
+}
+
+void tune_print_header(const tune *t)
+{
+    (void)t;
+    printf("%-52s %9s %8s %8s %10s %10s %10s\n", "setting", "score", "quality", "+-", "first, ms",
+           "token, ms", "KV, KiB");
+}
+
+void tune_print_point(const tune *t, const tune_point *p)
+{
+    char name[160];
+    name_setting(&p->how, name, sizeof name);
+    if (p == &t->points[0]) tune_print_header(t);
+    const double half = (p->high - p->low) / 2;
+    printf("%-52s %9.4f %8.4f ", name, p->score, p->quality);
+    if (isfinite(half)) {
+        printf("%8.4f", half);
+    } else {
+        printf("%8s", "");
+    }
+    printf(" %10.2f %10.3f %10.0f%s\n", p->ttft_ms, p->token_ms, (double)p->kv_bytes / 1024,
+           p->keeps ? "" : "  below the floor");
+    fflush(stdout);
+}
+
+void tune_print_result(const tune *t)
+{
+    const tune_point *plain = &t->points[0], *best = tune_best(t);
+    line run = {.n = 0}, eval = {.n = 0};
+    print_run(t, &best->how, &run);
+    print_eval(t, &best->how, &eval);
+    const char *of = t->cost == TUNE_COST_KV_BYTES ? "memory" : "time";
+    if (best == plain) {
+        printf("\nNothing cheaper keeps %g of the plain model's %s: the plain model.\n",
+               t->options->floor, t->metric);
+    } else {
+        printf(
+            "\nThe cheapest setting that keeps %g of the plain model's %s: %.4f of it, at %.0f %% "
+            "of its %s.\n",
+            t->options->floor, t->metric, best->quality, 100 * best->cost / plain->cost, of);
+        printf("By %zu examples, asked of both, the quality is known to +-%.4f (95 %%)%s\n",
+               t->n_examples, (best->high - best->low) / 2,
+               best->low < t->options->floor ? ": more of them (--count) would tell better." : ".");
+    }
+    printf("Times: a prompt of %zu tokens and %zu tokens after it, median of %zu.\n\n", t->prompt,
+           t->gen, t->options->repeat);
+    printf("  %s ...\n  %s\n", run.text, eval.text);
+}
+
+/* ---- JSON ---- */
+
+static void put_point(const tune *t, cli_json *json, const tune_point *p)
+{
+    char how[SKV_EVICTION_TEXT];
+    line run = {.n = 0}, eval = {.n = 0};
+    skv_eviction_print(&p->how.eviction, how);
+    print_run(t, &p->how, &run);
+    print_eval(t, &p->how, &eval);
+    cli_json_open(json, '{');
+    cli_json_put_text(json, "model", p->how.path);
+    cli_json_put_text(json, "prefill", skv_prefill_name(p->how.prefill));
+    cli_json_put_text(json, "weights", skv_weights_name(p->how.weights));
+    cli_json_put_text(json, "kv", skv_kv_name(p->how.kv));
+    cli_json_put_text(json, "evict", how);
+    cli_json_put_number(json, "score", p->score);
+    cli_json_put_number(json, "quality", p->quality);
+    cli_json_put_number(json, "low", p->low);
+    cli_json_put_number(json, "high", p->high);
+    cli_json_put_number(json, "ttft_ms", p->ttft_ms);
+    cli_json_put_number(json, "token_ms", p->token_ms);
+    cli_json_put_integer(json, "kv_bytes", p->kv_bytes);
+    cli_json_put_number(json, "cost", p->cost);
+    cli_json_key(json, "keeps");
+    cli_json_bool(json, p->keeps);
+    cli_json_put_text(json, "run", run.text);
+    cli_json_put_text(json, "eval", eval.text);
+    cli_json_close(json, '}');
+}
+
+void tune_print_json(const tune *t)
+{
+    const tune_point *best = tune_best(t);
+    cli_json json = {.stream = stdout};
+    cli_json_open(&json, '{');
+    cli_json_put_text(&json, "model", t->options->operands[0]);
+    cli_json_put_number(&json, "floor", t->options->floor);
+    cli_json_put_text(&json, "cost", cost_names[t->cost]);
+    cli_json_put_text(&json, "metric", t->metric);
+    cli_json_put_integer(&json, "n", t->n_examples);
+    cli_json_put_integer(&json, "prompt", t->prompt);
+    cli_json_put_integer(&json, "gen", t->gen);
+    cli_json_key(&json, "found");
+    cli_json_bool(&json, best != &t->points[0]);
+    cli_json_key(&json, "best");
+    put_point(t, &json, best);
+    cli_json_key(&json, "settings");
+    cli_json_open(&json, '[');
+    for (size_t i = 0; i < t->n_points; i++) put_point(t, &json, &t->points[i]);
+    cli_json_close(&json, ']');
+    cli_json_close(&json, '}');
+    putchar('\n');
+}

@@ -1,0 +1,171 @@
+/*
+ * The order of tune's search. A model's forms first (SwiftKV, KV Prediction, further folders),
+ * since they change most and each is one setting. Then, for the cheapest forms that keep the floor,
+ * what can be added to them, one thing after the other, each kept if the floor is kept and the cost
+ * falls: 8-bit weights, 8-bit keys and values, SnapKV. Fewer rows never do better, so the smallest
+ * capacity that keeps the floor is found by bisection.
+ */
+#include <string.h>
+
+#include "skv/combine.h"
+#include "tune.h"
+
+enum { BASES = 2, CAPACITIES = 4, CAPACITY_MIN = 48, WINDOW_MAX = 32, TEXT_WINDOW = 1024 };
+
+/* What has to be gained, since times are never quite the same. */
+static const double GAIN = 0.99;
+
+const tune_point *tune_best(const tune *t)
+{
+    const tune_point *best = &t->points[0];
+    for (size_t i = 1; i < t->n_points; i++) {
+        const tune_point *p = &t->points[i];
+        if (p->keeps && p->cost < GAIN * best->cost) best = p;
+    }
+    return best;
+}
+
+static bool same(const tune_setting *a, const tune_setting *b)
+{
+    char x[SKV_EVICTION_TEXT], y[SKV_EVICTION_TEXT];
+    skv_eviction_print(&a->eviction, x);
+    skv_eviction_print(&b->eviction, y);
+    return strcmp(a->path, b->path) == 0 && a->prefill == b->prefill && a->weights == b->weights &&
+           a->kv == b->kv && strcmp(x, y) == 0;
+}
+
+/* The point of a setting, measured unless it has been; NULL: it does not go together. */
+static int visit(tune *t, const tune_setting *how, const tune_point **out)
+{
+    *out = NULL;
+    for (size_t i = 0; i < t->n_points; i++) {
+        if (!same(&t->points[i].how, how)) continue;
+        *out = &t->points[i];
+        return CLI_DONE;
+    }
+    skv_error err = {0};
+    skv_model_info info;
+    const int known = cli_check(skv_model_info_read(how->path, &info, &err), &err);
+    if (known != CLI_DONE) return known;
+    const cli_options o = tune_options_of(t, how);
+    const skv_engine_options engine = cli_engine_options(&o);
+    const skv_combination c = skv_combination_of(info.kind, info.windows, &engine, SKV_WHERE_EVAL);
+    if (t->n_points == TUNE_POINTS_MAX || skv_combination_refused(&c) != SIZE_MAX) return CLI_DONE;
+    const int status = tune_measure(t, how);
+    if (status == CLI_DONE) *out = &t->points[t->n_points - 1];
+    return status;
+}
+
+/* Takes a change if the floor is kept and it costs less. */
+static int try_change(tune *t, const tune_setting *how, const tune_point **current, bool *keeps)
+{
+    const tune_point *p;
+    const int status = visit(t, how, &p);
+    *keeps = p != NULL && p->keeps;
+    if (*keeps && p->cost < GAIN * (*current)->cost) *current = p;
+    return status;
+}
+
+/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt. */
+static int evict(tune *t, const tune_point **current)
+{
+    const tune_setting before = (*current)->how;
+    size_t capacities[CAPACITIES], n = 0;
+    for (size_t i = 1; i <= CAPACITIES && t->prompt >> i >= CAPACITY_MIN; i++) {
+        capacities[n++] = t->prompt >> i;
+    }
+    int status = CLI_DONE;
+    for (size_t low = 0, high = n; low < high && status == CLI_DONE;) {
+        const size_t i = (low + high) / 2;
+        tune_setting how = before;
+        char text[SKV_EVICTION_TEXT];
+        skv_error err = {0};
+        const size_t window = capacities[i] / 2 < WINDOW_MAX ? capacities[i] / 2 : WINDOW_MAX;
+        snprintf(text, sizeof text, "snapkv:%zu,%zu", capacities[i], window);
+        status = cli_check(skv_eviction_parse(text, &how.eviction, &err), &err);
+        bool keeps = false;
+        if (status == CLI_DONE) status = try_change(t, &how, current, &keeps);
+        if (keeps) {
+            low = i + 1;
+        } else {
+            high = i;
+        }
+    }
+    return status;
+}
+
+/* What can be added to one form. */
+static int refine(tune *t, const tune_point *form)
+{
+    const tune_point *current = form;
+    const cli_options *o = t->options;
+    bool keeps;
+    int status = CLI_DONE;
+    if (o->weights == SKV_WEIGHTS_AUTO && t->cost != TUNE_COST_KV_BYTES) {
+        tune_setting how = current->how;
+        how.weights = SKV_WEIGHTS_INT8;
+        status = try_change(t, &how, &current, &keeps);
+    }
+    if (t->cost == TUNE_COST_TTFT) return status; /* what follows begins behind the first token */
+    if (o->kv == SKV_KV_AUTO && status == CLI_DONE) {
+        tune_setting how = current->how;
+        how.kv = SKV_KV_INT8;
+        status = try_change(t, &how, &current, &keeps);
+    }
+    return status == CLI_DONE ? evict(t, &current) : status;
+}
+
+/* The cheapest forms that keep the floor, at most BASES of them. */
+static size_t choose_bases(const tune *t, size_t *bases)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_points; i++) {
+        if (!t->points[i].keeps) continue;
+        size_t at = n < BASES ? n++ : BASES;
+        while (at > 0 && t->points[i].cost < t->points[bases[at - 1]].cost) {
+            if (at < BASES) bases[at] = bases[at - 1];
+            at--;
+        }
+        if (at < BASES) bases[at] = i;
+    }
+    return n;
+}
+
+/* How the model itself runs, without any method: a SwiftKV file as its teacher. */
+static int plain_setting(tune *t, tune_setting *out)
+{
+    skv_error err = {0};
+    skv_model_info info;
+    const char *path = t->options->operands[0];
+    const int status = cli_check(skv_model_info_read(path, &info, &err), &err);
+    *out = (tune_setting){.path = path,
+                          .prefill = info.swiftkv ? SKV_PREFILL_TEACHER : SKV_PREFILL_FULL,
+                          .weights = t->options->weights,
+                          .kv = t->options->kv};
+    t->context = TEXT_WINDOW < info.context ? TEXT_WINDOW : info.context;
+    return status;
+}
+
+int tune_search(tune *t)
+{
+    tune_setting how;
+    const tune_point *point;
+    int status = plain_setting(t, &how);
+    if (status == CLI_DONE) status = tune_measure(t, &how);
+    if (status != CLI_DONE) return status;
+    skv_model_info info;
+    skv_error err = {0};
+    status = cli_check(skv_model_info_read(how.path, &info, &err), &err);
+    how.prefill = SKV_PREFILL_AUTO;
+    if (status == CLI_DONE && info.kind != SKV_MODEL_ORDINARY) status = visit(t, &how, &point);
+    for (size_t i = 0; i < t->options->also.n && status == CLI_DONE; i++) {
+        how.path = t->options->also.at[i];
+        status = visit(t, &how, &point);
+    }
+    size_t bases[BASES];
+    const size_t n = choose_bases(t, bases);
+    for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+        status = refine(t, &t->points[bases[i]]);
+    }
+    return status;
+}
