@@ -138,12 +138,13 @@ static int plain_setting(tune *t, tune_setting *out)
     skv_model_info info;
     const char *path = t->options->operands[0];
     const int status = cli_check(skv_model_info_read(path, &info, &err), &err);
+    if (status != CLI_DONE) return status;
     *out = (tune_setting){.path = path,
                           .prefill = info.swiftkv ? SKV_PREFILL_TEACHER : SKV_PREFILL_FULL,
                           .weights = t->options->weights,
                           .kv = t->options->kv};
     t->context = TEXT_WINDOW < info.context ? TEXT_WINDOW : info.context;
-    return status;
+    return CLI_DONE;
 }
 
 int tune_search(tune *t)

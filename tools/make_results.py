@@ -44,10 +44,13 @@ class Lab:
             sys.exit(f"swiftkv {words[0]}: exit status {result.returncode}")
         return result.stdout
 
+    def key(self, line):
+        return hashlib.sha256(line.encode()).hexdigest()[:20]
+
     def ask(self, *words):
         """The JSON that a command prints, from the last time where it was asked before."""
         line = " ".join(map(str, words)).replace(str(self.work), "WORK")
-        key = hashlib.sha256(line.encode()).hexdigest()[:20]
+        key = self.key(line)
         path = self.work / "said" / f"{key}.json"
         if not path.exists():
             said = json.loads(self.run(*words))

@@ -85,16 +85,23 @@ def draw_panel(panel, x0, colours):
     return out
 
 
+def head(width, height, title):
+    """What a picture begins with; dark where the reader's page is."""
+    return [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+            f' role="img" aria-label="{html.escape(title)}">', f"<title>{html.escape(title)}</title>",
+            "<style>text{font:12px sans-serif;fill:#333}.title{font-weight:bold;fill:#111}.grid{stroke:#e3e3e3}"
+            ".axis{stroke:#777}.bound{stroke:#777;stroke-dasharray:5 4}.page{fill:#fff}"
+            "@media (prefers-color-scheme:dark){text{fill:#c9d1d9}.title{fill:#f0f3f6}.grid{stroke:#30363d}"
+            ".axis,.bound{stroke:#8b949e}.page{fill:#0d1117}}</style>",
+            f'<rect class="page" width="{width}" height="{height}"/>']
+
+
 def draw(path, title, panels):
     names = list(dict.fromkeys(name for panel in panels for name, _ in panel.lines))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
     legend = LEFT + sum(52 + 7 * len(name) for name in names)
     width, height = max(WIDTH * len(panels), legend), HEIGHT + 28
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-           f' role="img" aria-label="{html.escape(title)}">', f"<title>{html.escape(title)}</title>",
-           "<style>text{font:12px sans-serif;fill:#333}.title{font-weight:bold;fill:#111}.grid{stroke:#e3e3e3}"
-           ".axis{stroke:#777}.bound{stroke:#777;stroke-dasharray:5 4}</style>",
-           f'<rect width="{width}" height="{height}" fill="#fff"/>']
+    out = head(width, height, title)
     for i, panel in enumerate(panels):
         out += draw_panel(panel, i * WIDTH, colours)
     x = LEFT
