@@ -171,6 +171,8 @@ static const cli_option rows[] = {
              "(total)"},
     {"--also", "DIR", ON(TUNE), CLI_OPTION_TEXTS, FIELD(also),
      .help = "another form of the model, recovered or with KV Prediction; may be given again"},
+    {"--work", "DIR", ON(TUNE), CLI_OPTION_TEXT, FIELD(work),
+     .help = "try SwiftKV forms of an ordinary model, made in this folder as transform does"},
     {"--prompt", "N", ON(TUNE), CLI_OPTION_SIZE, FIELD(timed_prompt), 1, TOKENS_MAX,
      .help = "tokens of the prompt that is timed (as the examples have)"},
     {"--gen", "N", ON(TUNE), CLI_OPTION_SIZE, FIELD(gen_tokens), 1, TOKENS_MAX,

@@ -103,6 +103,7 @@ struct cli_options {
     /* Tuning. */
     double floor; /* below 0: not given */
     const char *cost;
+    const char *work;
     cli_texts also;
     size_t timed_prompt; /* 0: not given */
     const char *primer, *reference;

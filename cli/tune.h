@@ -6,7 +6,7 @@
 #include "runtime.h"
 #include "skv/eval.h"
 
-enum { TUNE_POINTS_MAX = 96 };
+enum { TUNE_POINTS_MAX = 96, TUNE_MADE_MAX = 4, TUNE_PATH_MAX = 1024 };
 
 typedef enum tune_cost { TUNE_COST_TTFT, TUNE_COST_KV_BYTES, TUNE_COST_TOTAL } tune_cost;
 
@@ -32,12 +32,14 @@ typedef struct tune_point {
 typedef struct tune {
     const cli_options *options;
     tune_cost cost;
-    size_t context;         /* of a text's windows; 0: the examples decide */
-    size_t prompt, gen;     /* tokens of what is timed */
-    skv_eval_report *plain; /* owned: what the unmodified model said */
-    const char *metric;     /* of the score; a constant */
-    size_t n_examples;      /* that count */
-    bool less_is_better;    /* the metric is a perplexity */
+    size_t context;                          /* of a text's windows; 0: the examples decide */
+    size_t prompt, gen;                      /* tokens of what is timed */
+    skv_eval_report *plain;                  /* owned: what the unmodified model said */
+    const char *metric;                      /* of the score; a constant */
+    size_t n_examples;                       /* that count */
+    bool less_is_better;                     /* the metric is a perplexity */
+    char made[TUNE_MADE_MAX][TUNE_PATH_MAX]; /* folders of forms that were made */
+    size_t n_made;
     tune_point points[TUNE_POINTS_MAX];
     size_t n_points; /* the first is the plain model */
 } tune;

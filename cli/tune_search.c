@@ -10,7 +10,13 @@
 #include "skv/combine.h"
 #include "tune.h"
 
-enum { BASES = 2, CAPACITIES = 4, CAPACITY_MIN = 48, WINDOW_MAX = 32, TEXT_WINDOW = 1024 };
+enum {
+    BASES = 2,
+    STEPS_MAX = TUNE_MADE_MAX,
+    CAPACITY_MIN = 48,
+    WINDOW_MAX = 32,
+    TEXT_WINDOW = 1024
+};
 
 /* What has to be gained, since times are never quite the same. */
 static const double GAIN = 0.99;
@@ -66,25 +72,23 @@ static int try_change(tune *t, const tune_setting *how, const tune_point **curre
     return status;
 }
 
-/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt. */
-static int evict(tune *t, const tune_point **current)
+/* Something that saves more and keeps less from one step to the next. */
+typedef struct ladder {
+    size_t n;
+    size_t at[STEPS_MAX];
+    int (*try_step)(tune *t, struct ladder *l, size_t i, bool *keeps);
+    tune_setting before;        /* what the steps change */
+    const tune_point **current; /* the best so far */
+} ladder;
+
+/* Finds the last step that keeps the floor. */
+static int descend(tune *t, ladder *l)
 {
-    const tune_setting before = (*current)->how;
-    size_t capacities[CAPACITIES], n = 0;
-    for (size_t i = 1; i <= CAPACITIES && t->prompt >> i >= CAPACITY_MIN; i++) {
-        capacities[n++] = t->prompt >> i;
-    }
     int status = CLI_DONE;
-    for (size_t low = 0, high = n; low < high && status == CLI_DONE;) {
+    for (size_t low = 0, high = l->n; low < high && status == CLI_DONE;) {
         const size_t i = (low + high) / 2;
-        tune_setting how = before;
-        char text[SKV_EVICTION_TEXT];
-        skv_error err = {0};
-        const size_t window = capacities[i] / 2 < WINDOW_MAX ? capacities[i] / 2 : WINDOW_MAX;
-        snprintf(text, sizeof text, "snapkv:%zu,%zu", capacities[i], window);
-        status = cli_check(skv_eviction_parse(text, &how.eviction, &err), &err);
         bool keeps = false;
-        if (status == CLI_DONE) status = try_change(t, &how, current, &keeps);
+        status = l->try_step(t, l, i, &keeps);
         if (keeps) {
             low = i + 1;
         } else {
@@ -93,6 +97,64 @@ static int evict(tune *t, const tune_point **current)
     }
     return status;
 }
+
+static int try_capacity(tune *t, ladder *l, size_t i, bool *keeps)
+{
+    tune_setting how = l->before;
+    char text[SKV_EVICTION_TEXT];
+    skv_error err = {0};
+    const size_t rows = l->at[i], window = rows / 2 < WINDOW_MAX ? rows / 2 : WINDOW_MAX;
+    snprintf(text, sizeof text, "snapkv:%zu,%zu", rows, window);
+    const int status = cli_check(skv_eviction_parse(text, &how.eviction, &err), &err);
+    return status == CLI_DONE ? try_change(t, &how, l->current, keeps) : status;
+}
+
+/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt. */
+static int evict(tune *t, const tune_point **current)
+{
+    ladder l = {.try_step = try_capacity, .before = (*current)->how, .current = current};
+    for (size_t i = 1; i <= STEPS_MAX && t->prompt >> i >= CAPACITY_MIN; i++) {
+        l.at[l.n++] = t->prompt >> i;
+    }
+    return descend(t, &l);
+}
+
+/* ---- SwiftKV forms that need no training ---- */
+
+static int try_layers(tune *t, ladder *l, size_t i, bool *keeps)
+{
+    tune_setting how = l->before;
+    skv_error err = {0};
+    skv_model_info info;
+    char *out = t->made[t->n_made];
+    const int n = snprintf(out, sizeof t->made[0], "%s/kv%zu", t->options->work, l->at[i]);
+    if (n < 0 || (size_t)n >= sizeof t->made[0]) return cli_fail("--work: too long a path");
+    t->n_made++;
+    skv_status made = skv_model_info_read(out, &info, &err);
+    if (made != SKV_OK) {
+        err = (skv_error){0};
+        made = skv_transform(l->before.path, out, l->at[i], 1, &err);
+    }
+    int status = cli_check(made, &err);
+    how.path = out;
+    const tune_point *point;
+    if (status == CLI_DONE) status = visit(t, &how, &point);
+    *keeps = status == CLI_DONE && point != NULL && point->keeps;
+    return status;
+}
+
+/* An ordinary model as SwiftKV with copied projections: fewer and fewer layers run prompts. */
+static int rewire(tune *t, const tune_setting *how, size_t n_layers)
+{
+    ladder l = {.try_step = try_layers, .before = *how};
+    for (size_t i = 0; i < STEPS_MAX; i++) {
+        const size_t layers = n_layers * (2 * STEPS_MAX - 1 - i) / (2 * STEPS_MAX);
+        if (layers >= 1 && (l.n == 0 || l.at[l.n - 1] > layers)) l.at[l.n++] = layers;
+    }
+    return descend(t, &l);
+}
+
+/* ---- the search ---- */
 
 /* What can be added to one form. */
 static int refine(tune *t, const tune_point *form)
@@ -159,6 +221,9 @@ int tune_search(tune *t)
     status = cli_check(skv_model_info_read(how.path, &info, &err), &err);
     how.prefill = SKV_PREFILL_AUTO;
     if (status == CLI_DONE && info.kind != SKV_MODEL_ORDINARY) status = visit(t, &how, &point);
+    if (status == CLI_DONE && info.kind == SKV_MODEL_ORDINARY && t->options->work != NULL) {
+        status = rewire(t, &how, info.layers);
+    }
     for (size_t i = 0; i < t->options->also.n && status == CLI_DONE; i++) {
         how.path = t->options->also.at[i];
         status = visit(t, &how, &point);

@@ -34,7 +34,7 @@ _swiftkv_options() {
     compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict --json" ;;
     eval) echo "--task --lengths --count --depths --scored -n --seed --prose --primer --no-template --reference --log
         --resume --svg $model $evict --json" ;;
-    tune) echo "--floor --text --task --cost --also --lengths --count --scored -n --seed --prose --primer --no-template
+    tune) echo "--floor --text --task --cost --also --work --lengths --count --scored -n --seed --prose --primer --no-template
         --prompt --gen --repeat --log --resume --threads --weights --kv --ctx --cpu --chunk --json" ;;
     distill) echo "$training" ;;
     train) echo "$training --from-scratch" ;;

@@ -165,6 +165,16 @@ class TuneTest(unittest.TestCase):
             self.assertAlmostEqual(setting["score"], self.eval_says(setting, "perplexity"), places=9)
         self.assertTrue(any(s["weights"] == "int8" and s["keeps"] for s in out["settings"]))
 
+    def test_forms_are_made(self):
+        work = self.folder / "forms"
+        work.mkdir()
+        out = self.tune(self.plain, "--floor", 0.01, "--work", work, "--cost", "ttft", *self.words)
+        made = {s["model"] for s in out["settings"]} - {str(self.plain)}
+        self.assertEqual(made, set(map(str, work.iterdir())))
+        self.assertIn(str(work / "kv2"), made)  # of 4 layers, the least that is tried
+        again = self.tune(self.plain, "--floor", 0.01, "--work", work, "--cost", "ttft", *self.words)
+        self.assertEqual([s["score"] for s in out["settings"][:3]], [s["score"] for s in again["settings"][:3]])
+
     def test_mini(self):
         out = self.tune(MINI, "--floor", 0.9, "--task", "lines,needle", "--lengths", 128, "--count", 6, *FEW)
         self.assertEqual((out["metric"], out["n"]), ("exact_match", 12))
