@@ -586,6 +586,7 @@ throughput is better above 1, TTFT below. llama.cpp ({LLAMA}, built for this pro
 flash attention; the wheel: its server; openvino-genai: continuous batching in the process, without HTTP, int8 weights, 8-bit keys and values (its default).
 Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
 off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
+{"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else ""}
 
 {table(head, rows)}"""
 
