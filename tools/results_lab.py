@@ -1,0 +1,76 @@
+"""What the tools that write docs/results.md share: the program's answers, kept by the command that
+gave them; tables; sections of a page."""
+
+import concurrent.futures
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "results.md"
+
+
+class Lab:
+    """Runs the program and remembers what it said."""
+
+    def __init__(self, program, work):
+        self.program, self.work = program, work
+        (work / "said").mkdir(parents=True, exist_ok=True)
+
+    def run(self, *words, before=()):
+        print("swiftkv", *words, file=sys.stderr, flush=True)
+        command = [*before, self.program, *map(str, words)]
+        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+        if result.returncode != 0:
+            sys.exit(f"swiftkv {words[0]}: exit status {result.returncode}")
+        return result.stdout
+
+    def recall(self, words, read):
+        line = " ".join(map(str, words)).replace(str(self.work), "WORK")
+        path = self.work / "said" / f"{hashlib.sha256(line.encode()).hexdigest()[:20]}.json"
+        if not path.exists():
+            said = read(self.run(*words))
+            path.write_text(json.dumps({"command": line, "said": said}))
+        return json.loads(path.read_text())["said"]
+
+    def ask(self, *words):
+        """The JSON that a command prints, from the last time where it was asked before."""
+        return self.recall(words, json.loads)
+
+    def ask_lines(self, *words):
+        """The same of a command that prints an object a line."""
+        return self.recall(words, lambda text: [json.loads(line) for line in text.splitlines() if line.strip()])
+
+
+def fingerprint(*models):
+    """Of the files of models: what was measured on others is not theirs."""
+    digest = hashlib.sha256()
+    for model in models:
+        for path in sorted(p for p in model.rglob("*") if p.suffix in (".json", ".safetensors", ".gguf")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def several(jobs, function, items):
+    """function of each item, `jobs` at a time."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(function, items))
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(["---"] + ["---:"] * (len(head) - 1)) + " |"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def put(section, text, path=PAGE):
+    """Replaces a section of a page, or adds it."""
+    page = path.read_text() if path.exists() else "# Results\n"
+    begin, end = f"<!-- {section} -->", f"<!-- end of {section} -->"
+    block = f"{begin}\n{text.strip()}\n{end}"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
+    page = pattern.sub(lambda _: block, page) if begin in page else page.rstrip() + "\n\n" + block + "\n"
+    path.write_text(page)
