@@ -91,7 +91,7 @@ def families(bench):
     if bench.args.layer_pruned:
         out["layer-pruned"] = [(f"layer-pruned, {f.name}", f) for f in bench.args.layer_pruned]
     for name, hows in PRUNED.items():
-        out[name] = [(f"{name} {how.partition(':')[2]}", base, "--prune", how) for how in hows]
+        out[name] = [(f"{name.split(' 0')[0]} {how.partition(':')[2].replace(',', ' to ')}", base, "--prune", how) for how in hows]
     return out
 
 
@@ -101,10 +101,14 @@ def figure(bench):
     scores = dict(zip((row[0] for row in rows), several(bench.args.jobs, bench.measure, rows)))
     times = {row[0]: bench.times(row, bench.args.prompt)[0] for row in rows}
     base = times["the base"]
-    lines = [(name, sorted((base["ttft_ms"] / times[row[0]]["ttft_ms"], 100 * average(scores[row[0]])) for row in family))
-             for name, family in named.items()]
-    draw(bench.pictures / "kvpred-ttft.svg", "Right answers against the time to the first token",
-         [Panel(f"{bench.args.tasks.replace(',', ', ')}", "times faster to the first token", "right answers, %", lines)])
+    def panel(title, value):
+        lines = [(name, sorted((base["ttft_ms"] / times[row[0]]["ttft_ms"], 100 * value(scores[row[0]])) for row in family))
+                 for name, family in named.items()]
+        return Panel(title, "times faster to the first token", "right answers, %", lines)
+
+    panels = [panel(f"average of {len(bench.tasks)} tasks", average)]
+    panels += [panel(task, lambda found, task=task: found[task]["value"]) for task in bench.tasks[:2]]
+    draw(bench.pictures / "kvpred-ttft.svg", "Right answers against the time to the first token", panels)
     cells = [[name, f"{base['prefill_gflops'] * base['ttft_ms'] / (t['prefill_gflops'] * t['ttft_ms']):.2f}",
               f"{t['ttft_ms']:.1f}", f"{base['ttft_ms'] / t['ttft_ms']:.2f}", f"{100 * average(scores[name]):.1f}",
               *(percent(scores[name][task]) for task in bench.tasks)] for name, t in times.items()]
@@ -126,8 +130,9 @@ def share(bench):
     prompts = bench.args.prompts
     rows = []
     for folder in bench.kvp:
-        asked = [("base", folder, "--prefill", "full"), ("kvpred", folder, "--prefill", "kvpred"), ("auxiliary", folder / "auxiliary")]
-        base, kvp, auxiliary = ([r["ttft_ms"] for r in bench.times(row, prompts)] for row in asked)
+        both = bench.times(("both", folder, "--compare"), prompts)
+        base, kvp = ([r["ttft_ms"] for r in both if r["prefill"] == how] for how in ("full", "kvpred"))
+        auxiliary = [r["ttft_ms"] for r in bench.times(("auxiliary", folder / "auxiliary"), prompts)]
         for i, n in enumerate(prompts.split(",")):
             rows.append([f"{folder.name}, {n} tokens", f"{base[i]:.1f}", f"{kvp[i]:.1f}", f"{auxiliary[i]:.1f}",
                          f"{kvp[i] / auxiliary[i]:.2f}", f"{base[i] / kvp[i]:.2f}"])

@@ -20,10 +20,13 @@ class Lab:
         self.program, self.work = program, work
         (work / "said").mkdir(parents=True, exist_ok=True)
 
-    def run(self, *words, before=()):
+    def start(self, words, before=()):
         print("swiftkv", *words, file=sys.stderr, flush=True)
         command = [*before, self.program, *map(str, words)]
-        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+
+    def run(self, *words, before=()):
+        result = self.start(words, before)
         if result.returncode != 0:
             sys.exit(f"swiftkv {words[0]}: exit status {result.returncode}")
         return result.stdout
@@ -32,17 +35,25 @@ class Lab:
         line = " ".join(map(str, words)).replace(str(self.work), "WORK")
         path = self.work / "said" / f"{hashlib.sha256(line.encode()).hexdigest()[:20]}.json"
         if not path.exists():
-            said = read(self.run(*words))
+            said = read()
             path.write_text(json.dumps({"command": line, "said": said}))
         return json.loads(path.read_text())["said"]
 
     def ask(self, *words):
         """The JSON that a command prints, from the last time where it was asked before."""
-        return self.recall(words, json.loads)
+        return self.recall(words, lambda: json.loads(self.run(*words)))
 
     def ask_lines(self, *words):
         """The same of a command that prints an object a line."""
-        return self.recall(words, lambda text: [json.loads(line) for line in text.splitlines() if line.strip()])
+        return self.recall(words, lambda: [json.loads(line) for line in self.run(*words).splitlines() if line.strip()])
+
+    def try_ask(self, *words):
+        """The JSON that a command prints; None where it fails."""
+        def read():
+            result = self.start(words)
+            return json.loads(result.stdout) if result.returncode == 0 else None
+
+        return self.recall(words, read)
 
 
 def fingerprint(*models):

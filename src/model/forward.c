@@ -89,6 +89,25 @@ static skv_status start_rows(pass *p, skv_error *err)
     return SKV_OK;
 }
 
+static void place_span_row(void *arg, size_t i)
+{
+    const embed_job *job = arg;
+    place_row(job, i);
+    job->p->ws->alive[i] = (uint32_t)i;
+}
+
+/* The only span goes on where it was left. */
+static void resume_rows(pass *p)
+{
+    const skv_forward_span *span = &p->f->spans[0];
+    assert(p->f->n_spans == 1 && p->f->rows);
+    embed_job job = {p, span, 0};
+    p->be->parallel(p->be, span->n, place_span_row, &job);
+    memcpy(p->ws->x, p->f->rows, span->n * p->c->hidden * sizeof *p->ws->x);
+    p->n_rows = p->n_alive = span->n;
+    p->all_alive = true;
+}
+
 /* First of the span's rows that is wanted: its end when none is. */
 static size_t first_wanted(const skv_forward_span *span)
 {
@@ -561,9 +580,13 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         own.spans = p.span = &span;
         p.f = &own;
     }
-    SKV_TRY(start_rows(&p, err));
+    if (f->first_layer > 0) {
+        resume_rows(&p);
+    } else {
+        SKV_TRY(start_rows(&p, err));
+    }
     describe_items(&p, false);
-    for (size_t i = 0; i < L && p.n_alive > 0; i++) {
+    for (size_t i = f->first_layer; i < L && p.n_alive > 0; i++) {
         SKV_REQUIRE(!is_cancelled(&p), err, SKV_CANCELLED, "cancelled before layer %zu", i);
         report_hidden(&p, i);
         if (f->plan->layers[i].swiftkv && i == f->plan->layers[i].kv_boundary) {
@@ -573,7 +596,10 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         run_layer(&p, i);
         if (f->drop) drop_rows(&p, i);
     }
-    if (f->end_layer) return SKV_OK;
+    if (f->end_layer) {
+        if (f->rows) memcpy(f->rows, p.ws->x, p.n_alive * p.c->hidden * sizeof *f->rows);
+        return SKV_OK;
+    }
     report_hidden(&p, L);
     keep_for_output(&p);
     if (p.n_alive > 0) report_rows(&p);

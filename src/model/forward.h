@@ -96,8 +96,11 @@ typedef struct skv_forward {
     void *kv_user;
     skv_query_sink *on_query; /* may be NULL */
     void *query_user;
-    const skv_row_drop *drop;      /* NULL: all rows stay */
-    size_t end_layer;              /* the rows stop before it, and no output is made; 0: none */
+    const skv_row_drop *drop; /* NULL: all rows stay */
+    size_t first_layer;       /* the first to run; 0: behind the embedding */
+    size_t end_layer;         /* the rows stop before it, and no output is made; 0: none */
+    float *rows; /* [T, D]: of one span, x as it enters first_layer, when that is not 0, and as it
+                  * leaves the layer before end_layer; NULL: with neither */
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */
 } skv_forward;
 
