@@ -16,9 +16,11 @@ files of the models and the command that gave it. Nothing else should run on the
 """
 
 import argparse
+import json
 import os
 import pathlib
 import shutil
+import statistics
 import sys
 
 from results_lab import PAGE, ROOT, Lab, fingerprint, put, several, table
@@ -124,18 +126,30 @@ TTFT of a prompt of {bench.args.prompt} random tokens, the median of {bench.args
 
 # ---- the cost of predicting ----
 
+def alternate(bench, folder):
+    """Medians over the rounds of the times of base, KV Prediction and auxiliary, [length][which]: machines drift."""
+    a, lab = bench.args, bench.lab(folder)
+    words = ("bench", "--prompt", a.prompts, "--gen", 2, "--repeat", 3, "--chunk", a.chunk, "--threads", a.threads, "--json")
+    asked = [(folder, "--prefill", "full"), (folder, "--prefill", "kvpred"), (folder / "auxiliary",)]
+
+    def read():
+        rounds = []
+        for _ in range(a.rounds):
+            said = [lab.run(words[0], *what, *words[1:]).splitlines() for what in asked]
+            rounds.append([[json.loads(line)["ttft_ms"] for line in lines] for lines in zip(*said)])
+        return [[statistics.median(times) for times in zip(*lengths)] for lengths in zip(*rounds)]
+
+    return lab.recall(("alternate", *words, folder, a.rounds), read)
+
+
 def share(bench):
     if not bench.kvp:
         return None
-    prompts = bench.args.prompts
     rows = []
     for folder in bench.kvp:
-        both = bench.times(("both", folder, "--compare"), prompts)
-        base, kvp = ([r["ttft_ms"] for r in both if r["prefill"] == how] for how in ("full", "kvpred"))
-        auxiliary = [r["ttft_ms"] for r in bench.times(("auxiliary", folder / "auxiliary"), prompts)]
-        for i, n in enumerate(prompts.split(",")):
-            rows.append([f"{folder.name}, {n} tokens", f"{base[i]:.1f}", f"{kvp[i]:.1f}", f"{auxiliary[i]:.1f}",
-                         f"{kvp[i] / auxiliary[i]:.2f}", f"{base[i] / kvp[i]:.2f}"])
+        for n, (base, kvp, auxiliary) in zip(bench.args.prompts.split(","), alternate(bench, folder)):
+            rows.append([f"{folder.name}, {n} tokens", f"{base:.1f}", f"{kvp:.1f}", f"{auxiliary:.1f}", f"{kvp / auxiliary:.2f}",
+                         f"{base / kvp:.2f}"])
     return f"""### What predicting adds to the auxiliary
 
 {table(["", "base, ms", "KV Prediction, ms", "auxiliary alone, ms", "KV Prediction / auxiliary", "times faster than the base"], rows)}
@@ -214,6 +228,7 @@ def read_options():
     parser.add_argument("--prompt", type=int, default=512, help="tokens that times of the figure are for")
     parser.add_argument("--prompts", default="64,256,512,1024", help="those of the part share")
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5, help="of the part share")
     parser.add_argument("--ablation-steps", type=int, default=150)
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--openelm-prompt", type=int, default=256)
