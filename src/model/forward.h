@@ -46,7 +46,7 @@ typedef struct skv_workspace {
     size_t *kv_rows;           /* [T] */
     void *const **tables;      /* [T] */
     const size_t **dropped;    /* [T] */
-    float *vote_norms;         /* [T, H, 2] */
+    float *vote_norms;         /* [T, H] */
     skv_attention_item *items; /* [T] */
     void *block;               /* owned by the back end: everything above lies in it */
     size_t block_bytes;
