@@ -2,7 +2,7 @@
 """KV Prediction measured: the section `kvpred` of docs/results.md.
 
     tools/make_kvpred_results.py [PART ...] [--base MODEL] [--kvp FOLDER,...] [--layer-pruned FOLDER,...]
-        [--build build] [--work DIR] [--tasks ...] [--lengths ...] [--count N] [--prompt N] [--chunk N]
+        [--train-layer-pruned] [--recipe FILE] [--build build] [--work DIR] [--tasks ...] [--lengths ...] [--count N] [--prompt N] [--chunk N]
         [--ablation-steps N] [--pairs ...] [--openelm-prompt N] [--jobs N] [--page FILE]
 
 Parts: figure (accuracy against the time to the first token, figure 3 of arXiv:2410.08391: KV
@@ -10,9 +10,9 @@ Prediction, its auxiliary alone, layer-pruned models, random and static pruning,
 (KV Prediction's time to the first token over the auxiliary's alone, by the prompt's length), lambda
 (the weight of the consistency loss: three short trainings by recipes/mini/kvpred.yaml), openelm (the
 pairs of the paper's Table 1 with random weights). Without one, all. FOLDER: what the recipe wrote; a
-part that needs one which is absent is left out. A layer-pruned model is trained with the same recipe
-and `--base-loss 0 --consistency-loss 0`: its OUT/auxiliary. What was measured is kept in WORK by the
-files of the models and the command that gave it. Nothing else should run on the machine.
+part that needs one which is absent is left out. --train-layer-pruned makes one by the same recipe with
+`--base-loss 0 --consistency-loss 0`, which is as long a training. What was measured is kept in WORK by
+the files of the models and the command that gave it. Nothing else should run on the machine.
 """
 
 import argparse
@@ -38,14 +38,20 @@ PAIRS = [f"openelm-1.1b+{a}" for a in ("openelm-450m", "openelm-270m", "lp-0.75"
 PAIRS += [f"openelm-3b+{a}" for a in ("openelm-1.1b", "openelm-450m", "openelm-270m", "lp-0.75", "lp-0.50", "lp-0.25")]
 
 
+def present(models):
+    for folder in models:
+        if not (folder / "config.json").exists():
+            print(f"kvpred: {folder} is absent, skipped", file=sys.stderr)
+    return [folder for folder in models if (folder / "config.json").exists()]
+
+
 class Bench:
     """The models with the settings of a run."""
 
     def __init__(self, args):
         self.args = args
-        self.kvp = [folder for folder in args.kvp if (folder / "config.json").exists()]
-        for folder in set(args.kvp) - set(self.kvp):
-            print(f"kvpred: {folder} is absent, skipped", file=sys.stderr)
+        self.kvp = present(args.kvp)
+        self.layer_pruned = present(args.layer_pruned)
         self.tasks = args.tasks.split(",")
         self.pictures = args.page.parent / "results"
         self.pictures.mkdir(parents=True, exist_ok=True)
@@ -90,8 +96,8 @@ def families(bench):
     if bench.kvp:
         out["KV Prediction"] = [(f"KV Prediction, {f.name}", f, "--prefill", "kvpred") for f in bench.kvp]
         out["auxiliary alone"] = [(f"auxiliary of {f.name}", f / "auxiliary") for f in bench.kvp]
-    if bench.args.layer_pruned:
-        out["layer-pruned"] = [(f"layer-pruned, {f.name}", f) for f in bench.args.layer_pruned]
+    if bench.layer_pruned:
+        out["layer-pruned"] = [(f"layer-pruned, {f.parent.name}/{f.name}", f) for f in bench.layer_pruned]
     for name, hows in PRUNED.items():
         out[name] = [(f"{name.split(' 0')[0]} {how.partition(':')[2].replace(',', ' to ')}", base, "--prune", how) for how in hows]
     return out
@@ -160,21 +166,24 @@ The paper: within 10 to 20 % of the auxiliary alone (its figure 5b), 23 % in its
 
 # ---- lambda ----
 
-def ablation(bench):
-    a = bench.args
-    lab = bench.lab(a.base)
-    base = lab.work / "base"
+def train(bench, name, *options):
+    """A folder that the recipe writes with some options, beside a copy of the base."""
+    a, lab = bench.args, bench.lab(bench.args.base)
+    base, out = lab.work / "base", lab.work / name
     if not base.exists():
         shutil.copytree(a.base, base)
-    rows = []
+    if not (out / "config.json").exists():
+        resume = ["--resume"] if (out / "checkpoint/latest.json").exists() else []
+        lab.run("train", "--recipe", a.recipe, "--model", base, "--out", out, "--threads", a.threads, *options, *resume)
+    return out
+
+
+def ablation(bench):
+    a, rows = bench.args, []
+    stage = f"[{{steps: {a.ablation_steps}, seq: 512, rows: 4, schedule: cosine, final-lr: 10%}}]"
     for title, weight in LAMBDAS:
-        out = lab.work / f"lambda-{title.replace('/', '-')}-{a.ablation_steps}"
-        if not (out / "predictor.safetensors").exists():
-            stage = f"[{{steps: {a.ablation_steps}, seq: 512, rows: 4, schedule: cosine, final-lr: 10%}}]"
-            words = ["--resume"] if (out / "checkpoint/latest.json").exists() else []
-            words += ["--consistency-loss", weight] if weight else []
-            lab.run("train", "--recipe", RECIPE, "--model", base, "--out", out, "--stages", stage, "--threads", a.threads, *words)
-        rows.append((title, out))
+        more = ["--consistency-loss", weight] if weight else []
+        rows.append((title, train(bench, f"lambda-{title.replace('/', '-')}-{a.ablation_steps}", "--stages", stage, *more)))
     found = several(a.jobs, bench.measure, [(title, out, "--prefill", "kvpred") for title, out in rows])
     alone = several(a.jobs, bench.measure, [(title, out / "auxiliary") for title, out in rows])
     cells = [[title, f"{100 * average(k):.1f}", *(percent(k[t]) for t in bench.tasks), f"{100 * average(x):.1f}"]
@@ -219,8 +228,10 @@ def read_options():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "kvpred-results")
     parser.add_argument("--base", type=pathlib.Path, default=ROOT / "models/mini/base")
-    parser.add_argument("--kvp", type=folders, default=[ROOT / "models/mini/kvpred"])
+    parser.add_argument("--kvp", type=folders, default=[ROOT / "models/mini/kvpred", ROOT / "models/mini/kvpred-small"])
     parser.add_argument("--layer-pruned", type=folders, default=[])
+    parser.add_argument("--train-layer-pruned", action="store_true", help="train one first, in WORK")
+    parser.add_argument("--recipe", type=pathlib.Path, default=RECIPE)
     parser.add_argument("--tasks", default="needle,lines,kv,variables,log")
     parser.add_argument("--lengths", default="256,512")
     parser.add_argument("--count", type=int, default=20)
@@ -238,7 +249,7 @@ def read_options():
     parser.add_argument("--page", type=pathlib.Path, default=PAGE)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART")
     args = parser.parse_intermixed_args()
-    for name in ("build", "work", "base"):
+    for name in ("build", "work", "base", "recipe"):
         setattr(args, name, getattr(args, name).resolve())
     return args
 
@@ -246,6 +257,9 @@ def read_options():
 def main():
     args = read_options()
     bench = Bench(args)
+    if args.train_layer_pruned:
+        out = train(bench, "layer-pruned", "--base-loss", 0, "--consistency-loss", 0)
+        bench.layer_pruned.append(out / "auxiliary")
     put("kvpred", f"""## KV Prediction
 
 `{args.base.name}`, `tools/make_kvpred_results.py`: {args.count} documents of each task and of {args.lengths.replace(',', ', ')} tokens, exact match in per cent

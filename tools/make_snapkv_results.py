@@ -10,9 +10,9 @@ and 8 of arXiv:2404.14469), methods (all of them at the same budgets), voters (S
 layers for the window, or for the last token only), speed (decoding against the length of the
 prompt, and KV bytes: figure 7), memory (the longest prompt). Without one, all. What was measured is
 kept in WORK by the files of the models and the command that gave it, so a run that was stopped goes
-on, and a part that is left out is written from what was measured before. Nothing else should run on
-the machine for `voters` and `speed`; all of it takes about a quarter of an hour on two cores. The window has to hold the question: the paper's 16 tokens with
-a kernel of 5 are too few for our models, whose chat template stands behind it.
+on. All of it takes about a quarter of an hour on two cores; nothing else should run on the machine
+for `voters` and `speed`. The window has to hold the question: the paper's 16 tokens with a kernel of
+5 are too few for our models, whose chat template stands behind it.
 """
 
 import argparse
