@@ -55,15 +55,20 @@ static void take_logits(void *user, size_t i_span, size_t i_token, const float *
     memcpy(((void **)user)[1], logits, engine->config->vocab * sizeof *logits);
 }
 
-static void run_whole(const char *model, const char *how, size_t kv_tokens, outcome *out)
+static void run_whole(const char *model, const char *how, bool unskipped, size_t kv_tokens,
+                      outcome *out)
 {
     int32_t ids[N_PROMPT + N_MORE];
     make_ids(ids);
     *out = (outcome){.bytes = 0};
     skv_engine *engine = open_engine(model, how, kv_tokens);
+    bool fits =
+        skv_kv_layout_pages(&engine->plan.layout, N_PROMPT) <= skv_kv_pool_pages(engine->pool);
+    assert_true(fits == (kv_tokens != SMALL));
     skv_sequence *s = NULL;
     skv_error err;
-    assert_int_equal(skv_sequence_create(engine, 0, &s, &err), SKV_OK);
+    skv_prefill prefill = unskipped ? SKV_PREFILL_FULL : SKV_PREFILL_AUTO;
+    assert_int_equal(skv_sequence_create_as(engine, prefill, 0, &s, &err), SKV_OK);
     if (skv_prompt(engine, s, ids, N_PROMPT, out->logits[0], NULL, NULL, &err) != SKV_OK) {
         fail_msg("%s, %s: %s", model, how, err.text);
     }
@@ -85,15 +90,17 @@ static void run_whole(const char *model, const char *how, size_t kv_tokens, outc
 static void test_the_same_to_the_bit(void **state)
 {
     (void)state;
-    static const char *const models[] = {"llama3-v5", "gemma2", "openelm"};
+    static const char *const models[] = {"llama3-v5",        "gemma2",
+                                         "openelm",          "llama-swiftkv-g1",
+                                         "llama-swiftkv-g2", "qwen2-swiftkv-g2"};
     static const char *const hows[] = {"snapkv:40,8,5",    "snapkv:40,8,5,avg,last",
                                        "pyramidkv:40,8,5", "adakv:40,8,5",
                                        "h2o:40",           "streaming:4,40"};
     static outcome whole, layers;
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
         for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
-            run_whole(models[m], hows[i], CONTEXT, &whole);
-            run_whole(models[m], hows[i], SMALL, &layers);
+            run_whole(models[m], hows[i], i == 1, CONTEXT, &whole);
+            run_whole(models[m], hows[i], i == 1, SMALL, &layers);
             assert_true(whole.n_rows[2][0] < N_PROMPT);
             assert_memory_equal(&whole, &layers, sizeof whole);
         }

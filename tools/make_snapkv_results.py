@@ -211,51 +211,59 @@ C {bench.budgets[-1]}.
 PAGE_ROWS = 64
 
 
-def fits(bench, ids, n, how):
+def fits(bench, model, ids, n, how):
     """What `generate` says of n tokens where the pool has room for --pool ones; None: they do not fit."""
     path = bench.args.work / f"prompt-{n}.json"
     path.write_text(json.dumps(ids[:n]))
-    a, model = bench.args, bench.args.model
+    a = bench.args
     return bench.labs[model].try_ask("generate", model, "--ids-file", path, "-n", 2, "--ignore-eos", "--kv-tokens", a.pool,
                                      "--ctx", len(ids) + PAGE_ROWS, "--evict", how, "--threads", a.threads, "--json")
 
 
-def longest(bench, ids, how):
+def longest(bench, model, ids, how):
     """Tokens of the longest prompt, in whole pages less the two that are generated."""
     low, high = 0, len(ids) // PAGE_ROWS
     while low < high:
         middle = (low + high + 1) // 2
-        if fits(bench, ids, middle * PAGE_ROWS - 2, how):
+        if fits(bench, model, ids, middle * PAGE_ROWS - 2, how):
             low = middle
         else:
             high = middle - 1
     return low * PAGE_ROWS - 2
 
 
-def memory(bench):
+def longest_rows(bench, model):
+    """The table's rows of a model, and its best ratio."""
     config = json.loads((bench.args.model / "config.json").read_text())
-    layers, heads = config["num_hidden_layers"], config["num_key_value_heads"]
+    tracks = config["num_hidden_layers"] * config["num_key_value_heads"]
     ids = [3 + i * i * 31 % (config["vocab_size"] - 3) for i in range(bench.args.longest)]
-    full = longest(bench, ids, "none")
-    row = fits(bench, ids, full, "none")["kv_bytes"] / (full + 2)  # bytes of a token in all layers
-    rows, best = [["all rows", str(full), "1.0", "0", str(full), "1.0"]], 1
+    full = longest(bench, model, ids, "none")
+    row = fits(bench, model, ids, full, "none")["kv_bytes"] / (full + 2)  # bytes of a token in all layers
+    rows, best = [[f"`{model.name}`, all rows", str(full), "1.0", "0", str(full), "1.0"]], 1
     for c in bench.budgets:
-        n = longest(bench, ids, bench.snapkv(c))
-        beside = n * 4 * (config["hidden_size"] + layers * heads)  # the residual stream and the votes, f32
+        n = longest(bench, model, ids, bench.snapkv(c))
+        deep = bench.args.window if model == bench.args.swiftkv else 0
+        beside = 4 * ((n + deep) * config["hidden_size"] + n * tracks)  # the residual stream and the votes, f32
         same = full + beside / row
         best = max(best, n / same)
-        rows.append([f"SnapKV, C {c}", str(n), f"{n / full:.1f}", f"{beside / 2**20:.1f}", f"{same:.0f}", f"{n / same:.1f}"])
-    stream = 131072 / (4096 + 4 * 4096 + 4 * 32 * 8)
+        rows.append([f"`{model.name}`, C {c}", str(n), f"{n / full:.1f}", f"{beside / 2**20:.1f}", f"{same:.0f}", f"{n / same:.1f}"])
+    return rows, best
+
+
+def memory(bench):
+    found = [longest_rows(bench, model) for model in (bench.args.model, bench.args.swiftkv)]
+    llama = 4096 + 4 * 4096 + 4 * 32 * 8  # bytes: keys and values of a layer, residual stream, votes
     return f"""### The longest prompt
 
-Memory for keys and values of {bench.args.pool} tokens ({row * bench.args.pool / 2**20:.1f} MiB). A prompt that does not fit whole is read layer by layer: keys and
-values of one layer are there whole, of the layers before it only the C rows that stay, and beside them the residual stream of all
-tokens. Nothing is lost by that: rows and answers are the same to the bit.
+Memory for keys and values of {bench.args.pool} tokens. A prompt that does not fit whole is read layer by layer: keys and values of one layer are
+there whole, of the layers before it only the C rows that stay, and beside them the residual stream of all tokens. Nothing is lost
+by that: rows and answers are the same to the bit.
 
-{table(["", "longest prompt", "times all rows", "residual stream and votes, MiB", "tokens of all rows in the whole", "times longer in the same memory"], rows)}
+{table(["", "longest prompt", "times all rows", "residual stream and votes, MiB", "tokens of all rows in the whole", "times longer in the same memory"],
+       [row for rows, _ in found for row in rows])}
 
-In the same memory, all counted, {best:.1f} times longer at most (the paper: 8.2 times; its program, too, compresses each layer
-before it runs the next). A token of Llama 3.1 8B takes 128 KiB with all rows in 16 bits, and {(4096 + 4 * 4096 + 4 * 32 * 8) / 1024:.0f} KiB so: {stream:.1f} times less.
+In the same memory, all counted, {max(best for _, best in found):.1f} times longer at most (the paper: 8.2 times; its program, too, compresses each layer
+before it runs the next). A token of Llama 3.1 8B takes 128 KiB with all rows in 16 bits, and {llama / 1024:.0f} KiB so: {131072 / llama:.1f} times less.
 """
 
 

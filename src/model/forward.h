@@ -109,5 +109,8 @@ SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
 /** The deep slots alone of one span of a SwiftKV model, whose rows norm_swiftkv(x_l) stand in
  * ws->x: the same bits as skv_forward_run writes there. `ids` are not read. */
 void skv_forward_deep_kv(const skv_forward *f);
+/** One of the deep slots alone, of one span whose x_l is `rows`. A step whose first_layer is l or
+ * beyond does not write these slots. */
+void skv_forward_deep_slot(const skv_forward *f, size_t group);
 
 #endif
