@@ -80,8 +80,9 @@ static int start(generation *g)
 {
     const cli_options *o = g->options;
     skv_engine_options options = cli_engine_options(o);
-    options.kv_tokens = g->prompt.n + g->n_tokens;
-    if (options.context == 0) options.context = options.kv_tokens;
+    const size_t needed = g->prompt.n + g->n_tokens;
+    options.kv_tokens = o->kv_tokens != CLI_NOT_GIVEN ? o->kv_tokens : needed;
+    if (options.context == 0) options.context = needed;
     const int status = cli_model_start(&g->model, &options);
     if (status != CLI_DONE) return status;
     skv_error err = {0};

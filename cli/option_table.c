@@ -237,6 +237,9 @@ static const cli_option rows[] = {
      .help = "whether <think> is told apart from answers; auto: where the template has it"},
     {"--kv-tokens", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(kv_tokens), 1, TOKENS_MAX,
      .help = "tokens of KV memory for all requests together (4 contexts)"},
+    {"--kv-tokens", "N", ON(GENERATE), CLI_OPTION_SIZE, FIELD(kv_tokens), 1, TOKENS_MAX,
+     .help = "tokens of KV memory (all that are needed); a longer prompt that will lose rows is "
+             "read layer by layer"},
     {"--step-ms", "MS", ON(SERVE), CLI_OPTION_NUMBER, FIELD(step_ms), 1, 60000,
      .help = "about the longest that prompts may delay the next token of an answer (100)"},
     {"--max-running", "N", ON(SERVE), CLI_OPTION_SIZE, FIELD(max_running), 1, 1024,

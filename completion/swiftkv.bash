@@ -20,7 +20,7 @@ _swiftkv_options() {
         --goodput --methods --extra-body --seed --log --out --svg --json'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
-        --grammar $sampling $model $evict --dump-kept --json" ;;
+        --grammar $sampling $model $evict --dump-kept --kv-tokens --json" ;;
     chat) echo "--system --template --raw $sampling $model $evict" ;;
     serve) echo "$serving $model $evict" ;;
     load) echo "$load" ;;

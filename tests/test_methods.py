@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import test_server as base
+from test_server_tools import TEMPLATES
 
 MODEL = base.MODELS / "qwen2-swiftkv-g2"  # 6 layers, AcrossKV groups of 2, and its teacher
 METHODS = ("snapkv:30,8,5", "snapkv:30,8,5,avg,last", "pyramidkv:30,8,5", "adakv:30,8,5", "h2o:30",
@@ -139,6 +140,40 @@ class ServerTest(base.ServerTest):
             ({"snapkv": {"capacity": 30}, "evict": "none"}, ("evict", "snapkv")),
         ):
             self.refuses(400, "/v1/completions", {"prompt": PROMPT, **body}, *parts)
+
+
+@unittest.skipUnless(base.STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")
+class DialectTest(base.ServerTest):
+    """A chat loses the same rows, whichever endpoint it came by."""
+
+    model = base.STORIES
+    words = ("--ctx", 1024, "--template", TEMPLATES / "Qwen-Qwen3-0.6B.jinja")
+    SAID = "Once upon a time there was a little red car. " * 8
+    CHAT = {"messages": [{"role": "user", "content": SAID}], "max_tokens": 24}
+
+    def answers(self, **body):
+        """What chats, messages and responses say."""
+        how = {"temperature": 0, "ignore_eos": True, **body}
+        chat = self.server.post("/v1/chat/completions", **self.CHAT, **how)
+        messages = self.server.post("/v1/messages", model=self.model.stem, **self.CHAT, **how)
+        responses = self.server.post("/v1/responses", input=self.SAID, max_output_tokens=24, **how)
+        return (chat["choices"][0]["message"]["content"], messages["content"][0]["text"],
+                responses["output"][0]["content"][0]["text"])
+
+    def test_rows_that_stay(self):
+        full = set(self.answers())
+        kept = set(self.answers(evict="streaming:1,4"))
+        self.assertEqual((len(full), len(kept)), (1, 1))
+        self.assertNotEqual(full, kept)
+        objects = set(self.answers(snapkv={"capacity": 12, "window": 4, "kernel": 3}))
+        self.assertEqual(objects, set(self.answers(evict="snapkv:12,4,3")))
+        self.assertEqual(len(objects), 1)
+
+    def test_refusals(self):
+        for path, body in (("/v1/messages", self.CHAT), ("/v1/responses", {"input": "x"})):
+            status, _, answer = self.server.ask("POST", path, {**body, "evict": "lru:3"})
+            self.assertEqual(status, 400, answer)
+            self.assertIn("lru:3", answer["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ import sys
 import time
 import urllib.request
 
-from make_results import put, table
+from results_lab import put, table
 from serving_models import SHAPE
 from svg_chart import Panel, draw
 

@@ -12,33 +12,32 @@ run on the machine.
 """
 
 import argparse
-import hashlib
 import pathlib
 import sys
 import textwrap
 import time
 
-import make_results
+import results_lab
+from make_results import TASKS
+from results_lab import ROOT, fingerprint, put, table
 from svg_scatter import Dot, draw_scatter, front_of
 
-ROOT = make_results.ROOT
 SHAPES = {"as it is": "circle", "8-bit keys and values": "square", "SnapKV": "triangle", "both": "diamond"}
 WINDOW = "48,15"  # SnapKV's w and k: what holds a question in our chat template
 
 
-class Lab(make_results.Lab):
+class Lab(results_lab.Lab):
     """Remembers by the model's files too: a model that was trained again is another."""
 
     model, deadline = None, None
 
     def key(self, line):
-        stamp = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(self.model.rglob("*")) if p.is_file()]
-        return hashlib.sha256(f"{line} {stamp}".encode()).hexdigest()[:20]
+        return super().key(f"{line} {fingerprint(self.model)}")
 
-    def run(self, *words, **more):
+    def start(self, words, before=()):
         if self.deadline and time.monotonic() > self.deadline:
             raise TimeoutError
-        return super().run(*words, **more)
+        return super().start(words, before)
 
 
 class Form:
@@ -155,7 +154,7 @@ def write_page(settings, fronts, args, total):
     words = f"""`tools/make_pareto.py`: every method on one model, and what they combine to. Right answers: the mean of {len(args.tasks.split(","))} tasks on held-out
 documents of {args.prompt} tokens ({base.n} in all); times and memory by `swiftkv bench` with as long a prompt, {args.threads} threads. A setting is on
 a front if no other is better in both. The unmodified model has {base.quality:.1f} %; the cheapest that keeps 99 % of that, by {"; by ".join(saved)}.{missing}"""
-    make_results.put("pareto", f"""## What quality costs
+    put("pareto", f"""## What quality costs
 
 {textwrap.fill(words, 145, break_on_hyphens=False)}
 
@@ -163,7 +162,7 @@ a front if no other is better in both. The unmodified model has {base.quality:.1
 
 ![Quality against memory for keys and values](results/pareto-kv.svg)
 
-{make_results.table(head, rows)}
+{table(head, rows)}
 """, args.page)
 
 
@@ -175,14 +174,13 @@ def main():
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/results.md")
     parser.add_argument("--prompt", type=int, default=2048)
     parser.add_argument("--count", type=int, default=8, help="documents of each task")
-    parser.add_argument("--tasks", default=make_results.TASKS)
+    parser.add_argument("--tasks", default=TASKS)
     parser.add_argument("--budgets", default="512,256")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=15)
     args = parser.parse_args()
     args.build, args.work, args.page = args.build.resolve(), args.work.resolve(), args.page.resolve()
-    args.ranks = args.jobs = 1
-    lab = Lab(args)
+    lab = Lab(args.build / "swiftkv", args.work)
     lab.deadline = time.monotonic() + 60 * args.minutes
     forms = [Form(lab, path) for path in find_models([folder.resolve() for folder in args.folders])]
     forms.sort(key=lambda form: form.order)

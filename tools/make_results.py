@@ -10,52 +10,27 @@ section stands between two marks that name it.
 """
 
 import argparse
-import concurrent.futures
-import hashlib
 import json
 import math
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import results_lab
+from results_lab import ROOT, put, several, table
+
 SHARED = ROOT.parent / "shared" / "assets"
-PAGE = ROOT / "docs" / "results.md"
-CARD = ROOT / "models" / "mini" / "README.md"
 
 
-class Lab:
-    """Runs the program and remembers what it said."""
+class Lab(results_lab.Lab):
+    """Makes models too."""
 
     def __init__(self, args):
-        self.program = args.build / "swiftkv"
-        self.work = args.work
+        super().__init__(args.build / "swiftkv", args.work)
         self.threads = args.threads
         self.ranks = args.ranks
         self.jobs = args.jobs
-        (self.work / "said").mkdir(parents=True, exist_ok=True)
-
-    def run(self, *words, before=()):
-        print("swiftkv", *words, file=sys.stderr, flush=True)
-        result = subprocess.run([*before, self.program, *map(str, words)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        if result.returncode != 0:
-            sys.exit(f"swiftkv {words[0]}: exit status {result.returncode}")
-        return result.stdout
-
-    def key(self, line):
-        return hashlib.sha256(line.encode()).hexdigest()[:20]
-
-    def ask(self, *words):
-        """The JSON that a command prints, from the last time where it was asked before."""
-        line = " ".join(map(str, words)).replace(str(self.work), "WORK")
-        key = self.key(line)
-        path = self.work / "said" / f"{key}.json"
-        if not path.exists():
-            said = json.loads(self.run(*words))
-            path.write_text(json.dumps({"command": line, "said": said}))
-        return json.loads(path.read_text())["said"]
 
     def transform(self, name, model, kv_layers, group=1, *more):
         out = self.work / name
@@ -82,22 +57,6 @@ class Lab:
     def nll(self, model, text, prefill, *more):
         """Mean nats a token of a text."""
         return self.ask("score", model, "--file", text, "--prefill", prefill, "--json", *more)["nll"]
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(["---"] + ["---:"] * (len(head) - 1)) + " |"]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def put(section, text, path=PAGE):
-    """Replaces a section of a page, or adds it."""
-    page = path.read_text() if path.exists() else "# Results\n"
-    begin, end = f"<!-- {section} -->", f"<!-- end of {section} -->"
-    block = f"{begin}\n{text.strip()}\n{end}"
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
-    page = pattern.sub(lambda _: block, page) if begin in page else page.rstrip() + "\n\n" + block + "\n"
-    path.write_text(page)
 
 
 # ---- other people's models ----
@@ -224,8 +183,7 @@ class Family:
 
     def measure_all(self, asked):
         """Rows of (title, model, option ...), several at a time."""
-        with concurrent.futures.ThreadPoolExecutor(self.lab.jobs) as pool:
-            return list(pool.map(lambda row: (row[0], self.measure(*row[1:])), asked))
+        return several(self.lab.jobs, lambda row: (row[0], self.measure(*row[1:])), asked)
 
 
 def percent(x):

@@ -3,7 +3,7 @@
 import html
 import math
 
-COLOURS = ("#2f6fb0", "#d1495b", "#2e8b57", "#b8860b", "#7b5ea7")
+COLOURS = ("#2f6fb0", "#d1495b", "#2e8b57", "#b8860b", "#7b5ea7", "#3aa6b9", "#c2669b", "#666666")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 270, 62, 14, 34, 50
 
 

@@ -144,7 +144,7 @@ typedef struct skv_votes_args {
     float *votes; /* [heads][votes_stride] */
     size_t votes_stride;
     bool by_query_head; /* votes are kept for each query head, not for each KV head */
-    float *norms;       /* scratch, [n_q][n_heads][2] */
+    float *norms;       /* scratch, [n_q][n_heads] */
 } skv_votes_args;
 
 /* Row i of page `to` becomes row rows[i] of the pages `from`: see skv_kv_page_gather. */

@@ -84,6 +84,10 @@ size_t skv_sequence_evict_needs(const skv_sequence *sequence);
 /** First of the next n tokens that has to run every layer because it votes; n: none. */
 size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 
+/** What a slot keeps of the n rows that an empty sequence's prompt has in it. */
+SKV_MUST_CHECK skv_status skv_sequence_choose_slot(skv_sequence *sequence, size_t slot, size_t n,
+                                                   skv_kv_choice *out, skv_error *err);
+
 /** Spans through the layers with a tap on the hidden states (skv_step without one). */
 SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,
                                              size_t n_spans, skv_logits_fn *on_logits,

@@ -151,6 +151,20 @@ static skv_status choose_rows(skv_sequence *s, skv_kv_choice *out, skv_error *er
     return status;
 }
 
+skv_status skv_sequence_choose_slot(skv_sequence *s, size_t slot, size_t n, skv_kv_choice *out,
+                                    skv_error *err)
+{
+    size_t n_slots = s->votes.n_slots, n_tracks = s->votes.track0[n_slots];
+    size_t *numbers = skv_alloc(n_slots + n_tracks, sizeof *numbers);
+    SKV_REQUIRE(numbers, err, SKV_MEMORY, "eviction: no memory for %zu heads", n_tracks);
+    for (size_t i = 0; i < n_slots; i++) numbers[i] = last_rows_of(s, i);
+    for (size_t t = 0; t < n_tracks; t++) numbers[n_slots + t] = n;
+    skv_status status = skv_kv_votes_choose_slot(&s->votes, &s->eviction, slot, numbers + n_slots,
+                                                 numbers, out, err);
+    skv_free(numbers);
+    return status;
+}
+
 /* The rows go to a cache with a track for each query head, which becomes the sequence's. */
 static skv_status spread(skv_sequence *s, const skv_kv_choice *choice, skv_error *err)
 {

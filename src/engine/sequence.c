@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "engine/prompt_layers.h"
 #include "skv/tools.h"
 
 skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequence **out,
@@ -335,6 +336,10 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
                 sequence->max_tokens);
     keep_logits keep = {logits, engine->config->vocab};
     skv_status status = skv_sequence_expect(sequence, n, err);
+    if (status == SKV_OK && skv_prompt_wants_layers(sequence, n)) {
+        status = skv_prompt_by_layers(sequence, ids, n, logits, progress, user, err);
+        done = n;
+    }
     while (done < n && status == SKV_OK) {
         size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
         bool last = done + chunk == n;

@@ -458,6 +458,65 @@ skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, co
     return SKV_OK;
 }
 
+/* ---- slot by slot ---- */
+
+skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows, skv_error *err)
+{
+    size_t track0 = cache->layout->track0[slot], end = cache->layout->track0[slot + 1];
+    size_t needs = (end - track0) * pages_for(n_rows);
+    assert(cache->n_rows == 0 && pages_for(n_rows) <= cache->max_pages);
+    SKV_REQUIRE(needs <= skv_kv_pool_free_pages(cache->pool), err, SKV_FULL,
+                "kv cache: %zu pages are needed for %zu rows of one layer, %zu of %zu are free",
+                needs, n_rows, skv_kv_pool_free_pages(cache->pool), skv_kv_pool_pages(cache->pool));
+    for (size_t t = track0; t < end; t++) {
+        for (size_t p = 0; p < pages_for(n_rows); p++) {
+            cache->pages[t * cache->max_pages + p] = skv_kv_page_take(cache->pool);
+        }
+    }
+    return SKV_OK;
+}
+
+void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
+                             const skv_kv_choice *choice)
+{
+    for (size_t t = cache->layout->track0[slot]; t < cache->layout->track0[slot + 1]; t++) {
+        const uint32_t *rows = choice->rows + t * choice->stride;
+        void **pages = cache->pages + t * cache->max_pages;
+        for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
+            gather_page(cache, pages, rows, choice->n[t], p, pages[p]);
+        }
+        drop_pages(cache, t, pages_for(choice->n[t]), pages_for(n_rows));
+    }
+}
+
+void skv_kv_cache_drop_slots(skv_kv_cache *cache, size_t n_closed, size_t n_open_rows,
+                             const skv_kv_choice *choice)
+{
+    const skv_kv_layout *layout = cache->layout;
+    for (size_t t = 0; t < layout->track0[n_closed]; t++) {
+        drop_pages(cache, t, 0, pages_for(choice->n[t]));
+    }
+    if (n_closed == layout->n_slots) return;
+    for (size_t t = layout->track0[n_closed]; t < layout->track0[n_closed + 1]; t++) {
+        drop_pages(cache, t, 0, pages_for(n_open_rows));
+    }
+}
+
+skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_rows, const skv_kv_choice *choice,
+                                  skv_error *err)
+{
+    new_lists lists;
+    SKV_TRY(make_lists(&lists, cache->layout, choice, err));
+    for (size_t t = 0; t < lists.n_tracks; t++) {
+        memcpy(lists.kept + t * lists.stride, choice->rows + t * choice->stride,
+               choice->n[t] * sizeof *lists.kept);
+        lists.dropped[t] = n_rows - choice->n[t];
+    }
+    cache->n_rows = n_rows;
+    take_lists(cache, &lists);
+    return SKV_OK;
+}
+
 const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot)
 {
     return cache->dropped ? cache->dropped + cache->layout->track0[slot] : NULL;

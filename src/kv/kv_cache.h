@@ -87,6 +87,22 @@ SKV_MUST_CHECK skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_c
 SKV_MUST_CHECK skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from,
                                               const size_t *times, const skv_kv_choice *choice,
                                               skv_error *err);
+/*
+ * An empty cache may be filled slot by slot, each one with n_rows rows of which `choice` then says
+ * what stays, so that the rows of one slot alone are there whole. Until skv_kv_cache_end_slots the
+ * cache is empty to everybody else; skv_kv_cache_drop_slots gives up, when n_closed slots were
+ * closed and the next one is open or not.
+ */
+/** Pages for n_rows rows of a slot; SKV_FULL and unchanged when the pool has too few. */
+SKV_MUST_CHECK skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
+                                                 skv_error *err);
+void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
+                             const skv_kv_choice *choice);
+void skv_kv_cache_drop_slots(skv_kv_cache *cache, size_t n_closed, size_t n_open_rows,
+                             const skv_kv_choice *choice);
+/** All slots are closed: SKV_MEMORY, and nothing has changed. */
+SKV_MUST_CHECK skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_rows,
+                                                 const skv_kv_choice *choice, skv_error *err);
 /** Rows evicted from each head of a slot; NULL: none. */
 const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot);
 /** The pages of a slot's first head; head h's begin max_pages further each. */

@@ -67,46 +67,74 @@ static size_t least_of(const size_t *n, size_t first, size_t end)
     return least;
 }
 
-static void choose_slots(skv_kv_votes *votes, const skv_eviction *how, const size_t *n_rows,
-                         const size_t *last_rows, float *scratch, skv_kv_choice *out)
+static void choose(skv_kv_votes *votes, const skv_eviction *how, size_t s, const size_t *n_rows,
+                   const size_t *last_rows, float *scratch, skv_kv_choice *out)
 {
-    size_t n_scored = 0, i_scored = 0;
-    for (size_t s = 0; s < votes->n_slots; s++) n_scored += last_rows[s] == SKV_SLOT_SCORED;
-    for (size_t s = 0; s < votes->n_slots; s++) {
-        size_t track0 = votes->track0[s], end = votes->track0[s + 1];
-        if (last_rows[s] != SKV_SLOT_SCORED) {
-            keep_last(votes, s, n_rows, last_rows[s], out);
-            continue;
-        }
-        skv_evict_slot slot = {
-            .how = how,
-            .i_slot = i_scored++,
-            .n_slots = n_scored,
-            .n_heads = end - track0,
-            .n_rows = n_rows + track0,
-            .n_window = skv_min_size(how->window, least_of(n_rows, track0, end)),
-            .votes = votes->votes + track0 * votes->stride,
-            .stride = votes->stride,
-            .scratch = scratch,
-        };
-        skv_evict_choose(&slot, out->rows + track0 * out->stride, out->stride, out->n + track0);
+    size_t n_scored = 0, i_scored = 0, track0 = votes->track0[s], end = votes->track0[s + 1];
+    if (last_rows[s] != SKV_SLOT_SCORED) {
+        keep_last(votes, s, n_rows, last_rows[s], out);
+        return;
     }
+    for (size_t i = 0; i < votes->n_slots; i++) {
+        n_scored += last_rows[i] == SKV_SLOT_SCORED;
+        i_scored += i < s && last_rows[i] == SKV_SLOT_SCORED;
+    }
+    skv_evict_slot slot = {
+        .how = how,
+        .i_slot = i_scored,
+        .n_slots = n_scored,
+        .n_heads = end - track0,
+        .n_rows = n_rows + track0,
+        .n_window = skv_min_size(how->window, least_of(n_rows, track0, end)),
+        .votes = votes->votes + track0 * votes->stride,
+        .stride = votes->stride,
+        .scratch = scratch,
+    };
+    skv_evict_choose(&slot, out->rows + track0 * out->stride, out->stride, out->n + track0);
+}
+
+skv_status skv_kv_choice_init(skv_kv_choice *choice, const skv_kv_votes *votes, skv_error *err)
+{
+    size_t n_tracks = n_tracks_of(votes);
+    *choice = (skv_kv_choice){.stride = votes->stride};
+    choice->n = skv_alloc_zero(n_tracks, sizeof *choice->n);
+    choice->rows = skv_map_zero(n_tracks * choice->stride * sizeof *choice->rows);
+    if (choice->n && choice->rows) return SKV_OK;
+    skv_kv_choice_release(choice, n_tracks);
+    return skv_fail(err, SKV_MEMORY, "eviction: no memory for %zu rows", votes->stride);
+}
+
+static skv_status take_scratch(const skv_kv_votes *votes, float **out, skv_error *err)
+{
+    *out = skv_alloc(votes->stride, sizeof **out);
+    SKV_REQUIRE(*out, err, SKV_MEMORY, "eviction: no memory for %zu rows", votes->stride);
+    return SKV_OK;
+}
+
+skv_status skv_kv_votes_choose_slot(skv_kv_votes *votes, const skv_eviction *how, size_t slot,
+                                    const size_t *n_rows, const size_t *last_rows,
+                                    skv_kv_choice *out, skv_error *err)
+{
+    float *scratch;
+    SKV_TRY(take_scratch(votes, &scratch, err));
+    choose(votes, how, slot, n_rows, last_rows, scratch, out);
+    skv_free(scratch);
+    return SKV_OK;
 }
 
 skv_status skv_kv_votes_choose(skv_kv_votes *votes, const skv_eviction *how, const size_t *n_rows,
                                const size_t *last_rows, skv_kv_choice *out, skv_error *err)
 {
-    size_t n_tracks = n_tracks_of(votes);
-    *out = (skv_kv_choice){.stride = votes->stride};
-    out->n = skv_alloc_zero(n_tracks, sizeof *out->n);
-    out->rows = skv_map_zero(n_tracks * out->stride * sizeof *out->rows);
-    float *scratch = skv_alloc(votes->stride, sizeof *scratch);
-    if (!out->n || !out->rows || !scratch) {
-        skv_kv_choice_release(out, n_tracks);
-        skv_free(scratch);
-        return skv_fail(err, SKV_MEMORY, "eviction: no memory for %zu rows", votes->stride);
+    float *scratch;
+    SKV_TRY(skv_kv_choice_init(out, votes, err));
+    skv_status status = take_scratch(votes, &scratch, err);
+    if (status != SKV_OK) {
+        skv_kv_choice_release(out, n_tracks_of(votes));
+        return status;
     }
-    choose_slots(votes, how, n_rows, last_rows, scratch, out);
+    for (size_t s = 0; s < votes->n_slots; s++) {
+        choose(votes, how, s, n_rows, last_rows, scratch, out);
+    }
     skv_free(scratch);
     return SKV_OK;
 }

@@ -41,6 +41,14 @@ size_t skv_kv_votes_bytes(size_t n_tracks, size_t stride);
 SKV_MUST_CHECK skv_status skv_kv_votes_choose(skv_kv_votes *votes, const skv_eviction *how,
                                               const size_t *n_rows, const size_t *last_rows,
                                               skv_kv_choice *out, skv_error *err);
+/** An empty choice for the votes' tracks. */
+SKV_MUST_CHECK skv_status skv_kv_choice_init(skv_kv_choice *choice, const skv_kv_votes *votes,
+                                             skv_error *err);
+/** The same choice for the tracks of one slot; the others' entries of n_rows are not read. */
+SKV_MUST_CHECK skv_status skv_kv_votes_choose_slot(skv_kv_votes *votes, const skv_eviction *how,
+                                                   size_t slot, const size_t *n_rows,
+                                                   const size_t *last_rows, skv_kv_choice *out,
+                                                   skv_error *err);
 void skv_kv_choice_release(skv_kv_choice *choice, size_t n_tracks);
 
 #endif

@@ -89,6 +89,25 @@ static skv_status start_rows(pass *p, skv_error *err)
     return SKV_OK;
 }
 
+static void place_span_row(void *arg, size_t i)
+{
+    const embed_job *job = arg;
+    place_row(job, i);
+    job->p->ws->alive[i] = (uint32_t)i;
+}
+
+/* The only span goes on where it was left. */
+static void resume_rows(pass *p)
+{
+    const skv_forward_span *span = &p->f->spans[0];
+    assert(p->f->n_spans == 1 && p->f->rows);
+    embed_job job = {p, span, 0};
+    p->be->parallel(p->be, span->n, place_span_row, &job);
+    memcpy(p->ws->x, p->f->rows, span->n * p->c->hidden * sizeof *p->ws->x);
+    p->n_rows = p->n_alive = span->n;
+    p->all_alive = true;
+}
+
 /* First of the span's rows that is wanted: its end when none is. */
 static size_t first_wanted(const skv_forward_span *span)
 {
@@ -189,13 +208,12 @@ static void store_kv(const pass *p, size_t i, float *k, const float *v, size_t l
  * SwiftKV equation 2, KV_j = W_KV^j x_{l+1} for all j > l (zero-based: all j >= l from the
  * hidden state that enters layer l): one product of norm_swiftkv(x) with the stacked projections,
  * as many of them at a time as the workspace has columns for. All rows are written here, before
- * any of these layers attends.
+ * any of these layers attends. [group, n_groups): of AcrossKV's groups of layers.
  */
-static void make_swiftkv_kv(const pass *p)
+static void make_swiftkv_kv(const pass *p, size_t group, size_t n_groups)
 {
     const skv_config *c = p->c;
     skv_norm norm = norm_of(p, p->normed ? NULL : p->m->norm_swiftkv);
-    size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group, group = 0;
     while (group < n_groups) {
         size_t end = group, columns = 0;
         while (end < n_groups) {
@@ -222,6 +240,11 @@ static void make_swiftkv_kv(const pass *p)
             k += 2 * n_kv;
         }
     }
+}
+
+static size_t count_groups(const skv_config *c)
+{
+    return (c->n_layers - c->kv_layers) / c->kv_group;
 }
 
 /* Parts [part0, part1) of a layer's q|k|v from the rows that are alive. */
@@ -561,19 +584,27 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         own.spans = p.span = &span;
         p.f = &own;
     }
-    SKV_TRY(start_rows(&p, err));
+    if (f->first_layer > 0) {
+        resume_rows(&p);
+    } else {
+        SKV_TRY(start_rows(&p, err));
+    }
     describe_items(&p, false);
-    for (size_t i = 0; i < L && p.n_alive > 0; i++) {
+    for (size_t i = f->first_layer; i < L && p.n_alive > 0; i++) {
         SKV_REQUIRE(!is_cancelled(&p), err, SKV_CANCELLED, "cancelled before layer %zu", i);
         report_hidden(&p, i);
-        if (f->plan->layers[i].swiftkv && i == f->plan->layers[i].kv_boundary) {
-            make_swiftkv_kv(&p);
+        const bool resumed = f->first_layer > 0 && i == f->first_layer; /* its slots are written */
+        if (f->plan->layers[i].swiftkv && i == f->plan->layers[i].kv_boundary && !resumed) {
+            make_swiftkv_kv(&p, 0, count_groups(p.c));
         }
         if (f->drop) place_rows(&p, i);
         run_layer(&p, i);
         if (f->drop) drop_rows(&p, i);
     }
-    if (f->end_layer) return SKV_OK;
+    if (f->end_layer) {
+        if (f->rows) memcpy(f->rows, p.ws->x, p.n_alive * p.c->hidden * sizeof *f->rows);
+        return SKV_OK;
+    }
     report_hidden(&p, L);
     keep_for_output(&p);
     if (p.n_alive > 0) report_rows(&p);
@@ -593,5 +624,13 @@ void skv_forward_deep_kv(const skv_forward *f)
               .normed = true};
     embed_job job = {&p, span, 0};
     for (size_t i = 0; i < span->n; i++) place_row(&job, i);
-    make_swiftkv_kv(&p);
+    make_swiftkv_kv(&p, 0, count_groups(p.c));
+}
+
+void skv_forward_deep_slot(const skv_forward *f, size_t group)
+{
+    assert(f->spans[0].n <= f->ws->max_rows);
+    pass p = {.f = f, .m = f->model, .c = f->model->config, .be = f->model->be, .ws = f->ws};
+    resume_rows(&p);
+    make_swiftkv_kv(&p, group, group + 1);
 }

@@ -46,7 +46,7 @@ typedef struct skv_workspace {
     size_t *kv_rows;           /* [T] */
     void *const **tables;      /* [T] */
     const size_t **dropped;    /* [T] */
-    float *vote_norms;         /* [T, H, 2] */
+    float *vote_norms;         /* [T, H] */
     skv_attention_item *items; /* [T] */
     void *block;               /* owned by the back end: everything above lies in it */
     size_t block_bytes;
@@ -96,8 +96,11 @@ typedef struct skv_forward {
     void *kv_user;
     skv_query_sink *on_query; /* may be NULL */
     void *query_user;
-    const skv_row_drop *drop;      /* NULL: all rows stay */
-    size_t end_layer;              /* the rows stop before it, and no output is made; 0: none */
+    const skv_row_drop *drop; /* NULL: all rows stay */
+    size_t first_layer;       /* the first to run; 0: behind the embedding */
+    size_t end_layer;         /* the rows stop before it, and no output is made; 0: none */
+    float *rows; /* [T, D]: of one span, x as it enters first_layer, when that is not 0, and as it
+                  * leaves the layer before end_layer; NULL: with neither */
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */
 } skv_forward;
 
@@ -106,5 +109,8 @@ SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
 /** The deep slots alone of one span of a SwiftKV model, whose rows norm_swiftkv(x_l) stand in
  * ws->x: the same bits as skv_forward_run writes there. `ids` are not read. */
 void skv_forward_deep_kv(const skv_forward *f);
+/** One of the deep slots alone, of one span whose x_l is `rows`. A step whose first_layer is l or
+ * beyond does not write these slots. */
+void skv_forward_deep_slot(const skv_forward *f, size_t group);
 
 #endif

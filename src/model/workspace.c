@@ -53,7 +53,7 @@ static size_t lay_out(skv_workspace *ws, const skv_config *c, size_t T, unsigned
     TAKE(ws->kv_rows, T);
     TAKE(ws->tables, T);
     TAKE(ws->dropped, T);
-    TAKE(ws->vote_norms, T * 2 * s.heads);
+    TAKE(ws->vote_norms, T * s.heads);
     TAKE(ws->items, T);
 #undef TAKE
     ws->qkv_columns = s.qkv_columns;

@@ -92,6 +92,16 @@ def wide(tensors):
     return {n: t.to(F64) for n, t in tensors.items()}
 
 
+def rounded(tensors):
+    """As `--weights bf16` has them: matrices lose bits, norms and biases do not."""
+    return {n: t.bfloat16() if t.dim() == 2 else t for n, t in tensors.items()}
+
+
+def likelihoods(model, ids):
+    logp = model.as_trained(ids).log_softmax(-1)
+    return [None] + [round(logp[t - 1, ids[t]].item(), 9) for t in range(1, len(ids))]
+
+
 def golden_case(model, ids, eos):
     """None where a choice is too close to call."""
     logp = model.as_trained(ids).log_softmax(-1)
@@ -114,10 +124,8 @@ def golden_case(model, ids, eos):
         own.append(len(line) - 1)
     if margin < golden_cases.MARGIN or eos & set(greedy[0] + greedy[1]):
         return None
-    picked = [logp[t - 1, ids[t]].item() for t in range(1, len(ids))]
-    return {"ids": ids, "logprobs": [None] + [round(v, 9) for v in picked],
-            "argmax": top.indices[:, 0].tolist(), "greedy": greedy[0], "more": more,
-            "greedy_after": greedy[1], "margin": round(margin, 6)}
+    return {"ids": ids, "logprobs": likelihoods(model, ids), "argmax": top.indices[:, 0].tolist(),
+            "greedy": greedy[0], "more": more, "greedy_after": greedy[1], "margin": round(margin, 6)}
 
 
 def cases(name, model, eos):
@@ -349,7 +357,11 @@ def make(root, models, name, spec):
     maps = make_maps(name, base, auxiliary, layers)
     save_file(maps, folder / "predictor.safetensors", metadata={"format": "pt"})
     model = plain_kvpred.KvPrediction(base, auxiliary, wide(maps), layers)
+    halves = [plain_kvpred.Block(c, wide(rounded(t))) for c, t in ((config, stored), (auxiliary_config, own))]
+    half = plain_kvpred.KvPrediction(*halves, wide(rounded(maps)), layers)
     found = cases(name, model, {config["eos_token_id"]})
+    for case in found:
+        case["logprobs_bf16"] = likelihoods(half, case["ids"])
     golden_cases.write_json(folder / "golden.json", {"model": name, "cases": found})
     save_file(stored_kv(model, found[-1]["ids"]), folder / "kv.safetensors", metadata={"format": "pt"})
     make_training(folder, name, auxiliary_config, base, wide(own), wide(maps), layers, ablation)

@@ -1,9 +1,10 @@
 /*
  * What eviction needs of the CPU: votes for cached rows, and moving rows that stay together.
  *
- * Votes are softmax weights, so they take two passes over the keys: the first finds maximum and
- * sum of every token's scores, the second, by page, adds up the weights of all tokens. A page's
- * votes belong to one task, which adds in the order of tokens: no result depends on the threads.
+ * Votes are softmax weights, so they take two passes over the keys: the first finds the logarithm
+ * of the sum of every token's exponentials, the second, by page, adds up the weights of all tokens.
+ * A page's votes belong to one task, which adds in the order of tokens: no result depends on the
+ * threads. Keys are turned round, so that one number of a query meets all keys of a page at once.
  */
 #include <math.h>
 #include <string.h>
@@ -23,7 +24,7 @@ typedef struct votes_job {
 
 size_t skv_cpu_votes_scratch(size_t head_dim)
 {
-    return SKV_PAGE_ROWS * (head_dim + 1) * sizeof(float);
+    return (SKV_PAGE_ROWS * (head_dim + 1) + head_dim) * sizeof(float);
 }
 
 /* Rows of KV head h that token j sees. */
@@ -32,39 +33,49 @@ static size_t seen_rows(const skv_votes_args *a, size_t h, size_t j)
     return a->n_past - (a->dropped ? a->dropped[h] : 0) + j + 1;
 }
 
-/* The first n keys of page p of head h, as f32 [n, Dh]. */
-static void load_keys(const votes_job *job, size_t h, size_t p, size_t n, float *keys)
+/* A task's part of the scratch. */
+typedef struct votes_page {
+    float *keys;   /* [Dh, 64] of one page */
+    float *scores; /* [64] */
+    float *row;    /* [Dh] */
+} votes_page;
+
+static votes_page page_of(const votes_job *job, size_t i_thread)
+{
+    float *keys = skv_cpu_scratch(job->be, i_thread);
+    float *scores = keys + SKV_PAGE_ROWS * job->args->head_dim;
+    return (votes_page){keys, scores, scores + SKV_PAGE_ROWS};
+}
+
+/* The first n keys of page p of head h. */
+static void load_keys(const votes_job *job, size_t h, size_t p, size_t n, const votes_page *to)
 {
     const skv_votes_args *a = job->args;
     const void *page = a->table[h * a->table_stride + p];
     for (size_t r = 0; r < n; r++) {
-        job->be->kernels.kv_load(page, a->type, r, keys + r * a->head_dim, NULL, a->head_dim);
+        job->be->kernels.kv_load(page, a->type, r, to->row, NULL, a->head_dim);
+        for (size_t d = 0; d < a->head_dim; d++) to->keys[d * SKV_PAGE_ROWS + r] = to->row[d];
     }
 }
 
-/* scores [n] of token j, query head g of KV head h, with keys [n, Dh]. */
-static void score_keys(const votes_job *job, size_t j, size_t head, const float *keys, size_t n,
-                       float *scores)
+/* Scores of token j, one query head, with the page's first n keys. */
+static void score_keys(const votes_job *job, size_t j, size_t head, size_t n,
+                       const votes_page *page)
 {
     const skv_votes_args *a = job->args;
     const float *q = a->q + j * a->ld_q + head * a->head_dim;
-    for (size_t r = 0; r < n; r++) {
-        scores[r] = a->scale * job->be->kernels.dot(q, keys + r * a->head_dim, a->head_dim);
+    memset(page->scores, 0, n * sizeof *page->scores);
+    for (size_t d = 0; d < a->head_dim; d++) {
+        job->be->kernels.axpy(page->scores, a->scale * q[d], page->keys + d * SKV_PAGE_ROWS, n);
     }
-    if (a->softcap > 0) job->be->kernels.softcap(scores, a->softcap, n);
+    if (a->softcap > 0) job->be->kernels.softcap(page->scores, a->softcap, n);
 }
 
-/* Maximum and sum go on over the next scores. */
-static void take_scores(float norm[2], const float *scores, size_t n)
+/* log(exp(a) + exp(b)); one of them may be -inf. */
+static float add_logs(float a, float b)
 {
-    float most = scores[0], sum = 0;
-    for (size_t r = 1; r < n; r++) most = fmaxf(most, scores[r]);
-    if (most > norm[0]) {
-        norm[1] *= expf(norm[0] - most);
-        norm[0] = most;
-    }
-    for (size_t r = 0; r < n; r++) sum += expf(scores[r] - norm[0]);
-    norm[1] += sum;
+    float most = a > b ? a : b, least = a > b ? b : a;
+    return most + log1pf(expf(least - most));
 }
 
 static void find_norms(void *arg, size_t i_task, size_t i_thread)
@@ -73,20 +84,20 @@ static void find_norms(void *arg, size_t i_task, size_t i_thread)
     const skv_votes_args *a = job->args;
     size_t h = i_task / job->n_blocks, j0 = i_task % job->n_blocks * TOKENS_PER_TASK;
     size_t j1 = skv_min_size(j0 + TOKENS_PER_TASK, a->n_q), n_seen = seen_rows(a, h, j1 - 1);
-    float *keys = skv_cpu_scratch(job->be, i_thread), *scores = keys + SKV_PAGE_ROWS * a->head_dim;
+    votes_page page = page_of(job, i_thread);
     for (size_t p = 0; p * SKV_PAGE_ROWS < n_seen; p++) {
         size_t first = p * SKV_PAGE_ROWS;
-        load_keys(job, h, p, skv_min_size(n_seen - first, SKV_PAGE_ROWS), keys);
+        load_keys(job, h, p, skv_min_size(n_seen - first, SKV_PAGE_ROWS), &page);
         for (size_t j = j0; j < j1; j++) {
             size_t n = seen_rows(a, h, j);
             if (n <= first) continue;
             n = skv_min_size(n - first, SKV_PAGE_ROWS);
             for (size_t g = 0; g < job->n_group; g++) {
                 size_t head = h * job->n_group + g;
-                float *norm = a->norms + 2 * (j * a->n_heads + head);
-                if (p == 0) norm[0] = -HUGE_VALF, norm[1] = 0;
-                score_keys(job, j, head, keys, n, scores);
-                take_scores(norm, scores, n);
+                float *norm = a->norms + j * a->n_heads + head;
+                score_keys(job, j, head, n, &page);
+                *norm = add_logs(p == 0 ? -HUGE_VALF : *norm,
+                                 job->be->kernels.logsumexp(page.scores, n, NULL));
             }
         }
     }
@@ -99,18 +110,18 @@ static void add_votes(void *arg, size_t i_task, size_t i_thread)
     size_t h = i_task / job->n_blocks, first = i_task % job->n_blocks * SKV_PAGE_ROWS;
     size_t n_seen = seen_rows(a, h, a->n_q - 1);
     if (n_seen <= first) return;
-    float *keys = skv_cpu_scratch(job->be, i_thread), *scores = keys + SKV_PAGE_ROWS * a->head_dim;
-    load_keys(job, h, first / SKV_PAGE_ROWS, skv_min_size(n_seen - first, SKV_PAGE_ROWS), keys);
+    votes_page page = page_of(job, i_thread);
+    load_keys(job, h, first / SKV_PAGE_ROWS, skv_min_size(n_seen - first, SKV_PAGE_ROWS), &page);
     for (size_t j = 0; j < a->n_q; j++) {
         size_t n = seen_rows(a, h, j);
         if (n <= first) continue;
         n = skv_min_size(n - first, SKV_PAGE_ROWS);
         for (size_t g = 0; g < job->n_group; g++) {
             size_t head = h * job->n_group + g;
-            const float *norm = a->norms + 2 * (j * a->n_heads + head);
+            const float norm = a->norms[j * a->n_heads + head];
             float *votes = a->votes + (a->by_query_head ? head : h) * a->votes_stride + first;
-            score_keys(job, j, head, keys, n, scores);
-            for (size_t r = 0; r < n; r++) votes[r] += expf(scores[r] - norm[0]) / norm[1];
+            score_keys(job, j, head, n, &page);
+            for (size_t r = 0; r < n; r++) votes[r] += expf(page.scores[r] - norm);
         }
     }
 }
