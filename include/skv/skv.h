@@ -51,7 +51,7 @@ typedef enum skv_prefill {
     SKV_PREFILL_SWIFTKV_FULL, /* the same function with every token through every layer */
     SKV_PREFILL_TEACHER,      /* a SwiftKV file run as the model it was made from */
     SKV_PREFILL_KVPRED,       /* an auxiliary model reads prompts (arXiv:2410.08391) */
-    SKV_PREFILL_MERGED        /* Merge-all-Layers: one KV slot that all layers write over, to time */
+    SKV_PREFILL_MERGED        /* Merge-all-Layers: one KV slot for all layers, to be timed */
 } skv_prefill;
 
 /* Names as the command line spells them ("bf16", "swiftkv-full"); NULL for a value out of range,
@@ -303,9 +303,9 @@ typedef struct skv_generation {
 
 typedef struct skv_generation_stats {
     size_t prompt_tokens, completion_tokens;
-    uint64_t ttft_ns;   /* from the call to the first token */
-    uint64_t decode_ns; /* from the first token to the last */
-    bool ended;         /* by an ending id, not by max_tokens or the callback */
+    uint64_t ttft_ns;           /* from the call to the first token */
+    uint64_t decode_ns;         /* from the first token to the last */
+    bool ended;                 /* by an ending id, not by max_tokens or the callback */
     skv_work prompt_work, work; /* up to the first token, and of all */
 } skv_generation_stats;
 

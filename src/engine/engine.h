@@ -10,7 +10,7 @@
 #include "kv/kv_cache.h"
 #include "model/forward.h"
 #include "model/model.h"
-#include "prefill/skipping.h"
+#include "prefill/gates.h"
 #include "skv/combine.h"
 #include "skv/skv.h"
 

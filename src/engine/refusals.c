@@ -10,7 +10,6 @@ typedef enum trait {
     ANY_TEACHER,
     UNSKIPPED,
     NO_EXIT_HEAD,
-    SWIFTKV_MODEL,
     INVARIANT,
     SERVED
 } trait;
@@ -23,7 +22,6 @@ static const char *const names[] = {
     [ANY_TEACHER] = "--prefill teacher",
     [UNSKIPPED] = "--prefill swiftkv-full",
     [NO_EXIT_HEAD] = "a model without an exit head",
-    [SWIFTKV_MODEL] = "a SwiftKV model",
     [INVARIANT] = "batch invariance",
     [SERVED] = "serve",
 };
@@ -35,9 +33,7 @@ static const struct {
     {EARLY_EXIT, NO_EXIT_HEAD, "distill --early-exit yes trains one"},
     {EARLY_EXIT, ANY_TEACHER, "the exit is the student's"},
     {EARLY_EXIT, UNSKIPPED, "there every token runs every layer"},
-    {MERGED, SWIFTKV_MODEL, "its layers share keys and values by AcrossKV (--group)"},
     {MERGED, INVARIANT, "what a token finds of earlier ones depends on the steps they came in"},
-    {MERGED, SERVED, "what known prompts left depends on the steps they came in"},
     {FFN_SKIP, SERVED, "known prompts do not tell which blocks were left out"},
     {EARLY_EXIT, SERVED, "log-probabilities of a prompt are told in order, exits come first"},
 };
@@ -53,7 +49,6 @@ static bool has(trait t, const skv_engine_options *o, const skv_config *c, bool 
     case ANY_TEACHER: return o->prefill == SKV_PREFILL_TEACHER;
     case UNSKIPPED: return o->no_skip;
     case NO_EXIT_HEAD: return !c->early_exit;
-    case SWIFTKV_MODEL: return c->swiftkv;
     case INVARIANT: return o->batch_invariant;
     case SERVED: return served;
     }

@@ -1,10 +1,11 @@
 /* One step through the layers: see forward.h. The workspace is in workspace.c. */
-#include "model/forward_impl.h"
+#include "model/forward.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/size.h"
+#include "model/forward_impl.h"
 
 static const uint32_t *alive_rows(const skv_pass *p)
 {

@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "prefill/skipping.h"
+#include "prefill/gates.h"
 
 static bool leaves(const void *user, const float *logits, size_t n)
 {

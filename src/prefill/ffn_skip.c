@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "prefill/skipping.h"
+#include "prefill/gates.h"
 
 enum { WARM_UP = 32, N_NUMBERS = 5, WARM_UP_MAX = 1 << 24, SKIP_MAX = 1 << 10 };
 static const double default_from = 0.35, default_to = 0.85;

@@ -1,6 +1,6 @@
 /* What rows leave out by what they look like (skv/skipping.h), as a step asks for it. */
-#ifndef SKV_PREFILL_SKIPPING_H
-#define SKV_PREFILL_SKIPPING_H
+#ifndef SKV_PREFILL_GATES_H
+#define SKV_PREFILL_GATES_H
 
 #include "model/forward.h"
 #include "skv/skipping.h"
