@@ -296,6 +296,35 @@ static void test_who_never_exits(void **state)
     skv_engine_close(engine);
 }
 
+/* In one step with sequences that run as FULL: those leave nothing out, the others do. */
+static void test_gates_are_by_sequence(void **state)
+{
+    (void)state;
+    int32_t ids[N];
+    get_ids(json_array_get(json_object_get(goldens, "exits"), 0), ids);
+    for (size_t i = 0; i < 4; i++) {
+        skv_engine_options options = plain(96);
+        two_rows rows = {.vocab = 101};
+        skv_sequence *s[2];
+        if (i < 2) options.early_exit = 0.3;
+        if (i >= 2) assert_true(skv_ffn_skip_parse("0.3,0,0,0,1", &options.ffn_skip));
+        skv_engine *engine = open_with(EXIT_MODEL, &options);
+        for (size_t j = 0; j < 2; j++) {
+            const skv_prefill prefill = i % 2 == j ? SKV_PREFILL_FULL : SKV_PREFILL_AUTO;
+            assert_int_equal(skv_sequence_create_as(engine, prefill, 0, &s[j], NULL), SKV_OK);
+        }
+        const skv_span spans[] = {{s[0], ids, 20, SKV_WANT_LAST}, {s[1], ids, 20, SKV_WANT_LAST}};
+        assert_int_equal(skv_step(engine, spans, 2, take_rows, &rows, NULL), SKV_OK);
+        const skv_work work = skv_engine_get_work(engine);
+        assert_int_equal(work.exits_asked, i < 2);
+        /* The one that skips: at most its block of layer 1, and of its last token those behind. */
+        if (i >= 2) assert_in_range(work.mlp_skipped, 1, 20 + 2);
+        skv_sequence_free(s[0]);
+        skv_sequence_free(s[1]);
+        skv_engine_close(engine);
+    }
+}
+
 /* ---- Merge-all-Layers ---- */
 
 static void test_merged_as_torch(void **state)
@@ -527,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_exits_as_torch),
         cmocka_unit_test(test_exits_while_decoding),
         cmocka_unit_test(test_who_never_exits),
+        cmocka_unit_test(test_gates_are_by_sequence),
         cmocka_unit_test(test_merged_as_torch),
         cmocka_unit_test(test_merged_memory),
         cmocka_unit_test(test_pruned_as_torch),

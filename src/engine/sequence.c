@@ -244,8 +244,10 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
 
 static bool runs_with(const skv_sequence *a, const skv_sequence *b)
 {
+    const skv_engine_options *o = &a->engine->options;
+    const bool gated = o->ffn_skip.on || o->early_exit > 0; /* for some, not for FULL */
     return a->plan == b->plan && a->predicts == b->predicts && a->predicts_all == b->predicts_all &&
-           (a->unskipped == b->unskipped || !a->engine->options.ffn_skip.on);
+           (a->unskipped == b->unskipped || !gated);
 }
 
 /* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
