@@ -9,8 +9,7 @@
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
      ON(COMPARE))
 /* Those in which tokens leave out blocks and layers. */
-#define SKIPS                                                                                      \
-    (ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) | ON(COMPARE))
+#define SKIPS (ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) | ON(COMPARE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))

@@ -47,7 +47,7 @@ class ComparatorsTest(unittest.TestCase):
 
     def refuses(self, code, words, *parts):
         done = self.run_it(*words)
-        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn(done.returncode, (1, 2) if code is None else (code,), done.stderr)
         for part in parts:
             self.assertIn(part, done.stderr)
 
@@ -131,7 +131,7 @@ class ComparatorsTest(unittest.TestCase):
             (("serve", PLAIN, "--port", 0, *SKIP), ("serve", "--ffn-skip")),
             (("serve", EXIT, "--port", 0, *LEAVE), ("serve", "--early-exit")),
         ):
-            self.refuses(1, words, *parts)
+            self.refuses(None, words, *parts)
 
 
 if __name__ == "__main__":
