@@ -36,7 +36,8 @@ SKV_API void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_
                                  size_t *end);
 
 /** The i-th pair of things that do not go together, and why; false at the end. Constant texts. */
-SKV_API bool skv_skipping_refusal_at(size_t i, const char **method, const char **other, const char **why);
+SKV_API bool skv_skipping_refusal_at(size_t i, const char **method, const char **other,
+                                     const char **why);
 
 SKV_END
 
