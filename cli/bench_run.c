@@ -136,9 +136,11 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     skv_error err = {0};
     run r = {.variant = variant, .load = load, .vocab = skv_engine_vocab(variant->model.engine)};
     skv_status status = make_lanes(&r, &err);
+    const skv_work before_work = skv_engine_get_work(variant->model.engine);
     const uint64_t start = skv_now_ns();
     if (status == SKV_OK) status = read_prompts(&r, &err);
     const uint64_t first = skv_now_ns();
+    const skv_work now = skv_engine_get_work(variant->model.engine);
     double before = 0, after = 0;
     if (status == SKV_OK) status = read_bandwidth(&r, &before, &err);
     const uint64_t second = skv_now_ns();
@@ -147,7 +149,8 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     if (status == SKV_OK) status = read_bandwidth(&r, &after, &err);
     *out = (bench_times){.ttft_s = (double)(first - start) * 1e-9,
                          .decode_s = (double)(end - second) * 1e-9,
-                         .read_gbs = (before + after) / 2};
+                         .read_gbs = (before + after) / 2,
+                         .work = skv_work_since(&now, &before_work)};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         out->kv_bytes += skv_sequence_kv_bytes(r.lanes[i].sequence);
     }
@@ -165,112 +168,4 @@ double bench_median(double *values, size_t n)
 {
     qsort(values, n, sizeof *values, by_value);
     return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-/* ---- counting ---- */
-
-/* Projections of a token, without the head and attention. */
-static double projections(const skv_cost *cost)
-{
-    return cost->kv + cost->q + cost->o + cost->mlp;
-}
-
-/* Attention of the last of n tokens: what n tokens have more than n - 1. skv_model_cost gives the
- * mean over a prompt. */
-static int last_attention(const bench_variant *v, size_t l, size_t g, size_t n, double *out)
-{
-    skv_error err = {0};
-    skv_cost with = {0}, without = {0};
-    int status = cli_check(skv_model_cost(v->path, l, g, n, &with, &err), &err);
-    if (status == CLI_DONE && n > 1) {
-        status = cli_check(skv_model_cost(v->path, l, g, n - 1, &without, &err), &err);
-    }
-    *out = (double)n * with.attention - (double)(n - 1) * without.attention;
-    return status;
-}
-
-/* KV Prediction: all tokens but the last run the auxiliary model and the linear maps; the last one
- * runs the base. `all` is of the base, a token of the prompt's. */
-static int predicted_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
-                          double last_attention, bench_work *out)
-{
-    skv_error err = {0};
-    skv_cost auxiliary = {0};
-    double predictor = 0;
-    const size_t n = load->prompt > 1 ? load->prompt - 1 : 1;
-    const int status = cli_check(skv_kvpred_cost(v->path, n, &auxiliary, &predictor, &err), &err);
-    if (status != CLI_DONE) return status;
-    const double read = (double)(load->prompt - 1) * (auxiliary.total + predictor);
-    out->done = (double)load->batch * (read + projections(all) + last_attention + all->vocabulary);
-    return CLI_DONE;
-}
-
-/* A prompt without its pruned tokens, and a quarter of the layers over all of it where it takes
- * that to choose them. */
-/* The share of a prompt that the layers of LazyLLM run, and of pairs of its tokens. */
-static void add_shares_of(const bench_variant *v, double *rows, double *pairs)
-{
-    const size_t n = v->model.info.layers;
-    for (size_t i = 0; i < n; i++) {
-        const double share = skv_pruning_share(&v->limits.pruning, i, n);
-        *rows += share / (double)n;
-        *pairs += share * share / (double)n;
-    }
-}
-
-static int pruned_work(const bench_variant *v, const bench_load *load, const skv_cost *all,
-                       bench_work *out)
-{
-    const skv_pruning pruning = v->limits.pruning;
-    if (pruning.kind == SKV_PRUNE_LAZY) {
-        double rows = 0, pairs = 0;
-        add_shares_of(v, &rows, &pairs);
-        const double each = rows * projections(all) + pairs * all->attention;
-        out->done = (double)load->batch * ((double)load->prompt * each + all->vocabulary);
-        return CLI_DONE;
-    }
-    bench_variant plain = *v;
-    bench_load shorter = *load;
-    bench_work rest = {0};
-    plain.limits.pruning.kind = SKV_PRUNE_NONE;
-    shorter.prompt = 1 + (size_t)(pruning.keep * (double)(load->prompt - 1) + 0.5);
-    const int status = bench_work_of(&plain, &shorter, &rest);
-    out->done = rest.done;
-    if (pruning.kind == SKV_PRUNE_STATIC && pruning.keep < 1) {
-        out->done +=
-            0.25 * (double)(load->batch * load->prompt) * (projections(all) + all->attention);
-    }
-    return status;
-}
-
-/*
- * All tokens of a prompt run the layers before l and leave K,V beyond; the last one, whose logits
- * are wanted, runs every layer and the head. The unmodified model does that with l = L - 1: its
- * last layer needs nothing but K,V of the other tokens.
- */
-int bench_work_of(const bench_variant *v, const bench_load *load, bench_work *out)
-{
-    const size_t L = v->model.info.layers, n = load->prompt;
-    const bool no_skip = v->limits.prefill == SKV_PREFILL_SWIFTKV_FULL;
-    size_t l = no_skip ? L : v->kv_layers, g = no_skip ? 1 : v->group;
-    if (!no_skip && l == L && L > 1) l = L - 1;
-    skv_error err = {0};
-    skv_cost all, shallow;
-    int status = cli_check(skv_model_cost(v->path, L, 1, n, &all, &err), &err);
-    if (status == CLI_DONE) {
-        status = cli_check(skv_model_cost(v->path, l, g, n, &shallow, &err), &err);
-    }
-    double last_all = 0, last_shallow = 0;
-    if (status == CLI_DONE) status = last_attention(v, L, 1, n, &last_all);
-    if (status == CLI_DONE) status = last_attention(v, l, g, n, &last_shallow);
-    if (status != CLI_DONE) return status;
-    const double deep =
-        projections(&all) - all.kv - (projections(&shallow) - shallow.kv) + last_all - last_shallow;
-    const double prompts = (double)load->batch, tokens = (double)n;
-    out->model = prompts * (tokens * (projections(&all) + all.attention) + all.vocabulary);
-    out->done =
-        prompts * (tokens * (projections(&shallow) + shallow.attention) + deep + all.vocabulary);
-    if (v->limits.pruning.kind != SKV_PRUNE_NONE) return pruned_work(v, load, &all, out);
-    if (v->limits.kv_prediction) return predicted_work(v, load, &all, last_all, out);
-    return CLI_DONE;
 }

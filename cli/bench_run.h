@@ -24,6 +24,7 @@ typedef struct bench_times {
     double decode_s; /* of the gen - 1 tokens after it */
     double read_gbs; /* the machine's, around decoding; NaN when not measured */
     size_t kv_bytes; /* of all sequences at the end */
+    skv_work work;   /* of the prompts */
 } bench_times;
 
 /** Runs the load once. */
@@ -31,14 +32,5 @@ CLI_CHECKED int bench_run(bench_variant *variant, const bench_load *load, bench_
 
 /** Of n >= 1 values, which it sorts. */
 double bench_median(double *values, size_t n);
-
-/* Floating-point operations of the prompts of a load. */
-typedef struct bench_work {
-    double done;  /* what this variant computes, skipped layers left out */
-    double model; /* what the unmodified model has: every layer for every token */
-} bench_work;
-
-CLI_CHECKED int bench_work_of(const bench_variant *variant, const bench_load *load,
-                              bench_work *out);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "json_out.h"
+#include "work_out.h"
 
 static const double MIB = 1048576;
 
@@ -31,6 +31,7 @@ void bench_print_json(const bench_variant *v, const bench_result *r)
     cli_json_put_number(&json, "decode_tok_s", r->decode_tok_s);
     cli_json_put_number(&json, "prefill_gflops", r->prefill_gflops);
     cli_json_put_number(&json, "model_gflops", r->model_gflops);
+    cli_json_put_work(&json, "work", &r->work);
     cli_json_put_number(&json, "decode_gbs", r->decode_gbs);
     if (!isnan(r->prefill_share)) {
         cli_json_put_number(&json, "prefill_peak_share", r->prefill_share);

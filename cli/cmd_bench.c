@@ -90,12 +90,10 @@ static void add_shares(const bench *b, const bench_variant *v, bench_result *res
     if (b->has_peak) result->prefill_share = result->prefill_gflops / peak_of(v, &b->peak);
 }
 
-static int summarise(const bench_variant *v, const bench_load *load, const bench_times *times,
-                     size_t n_times, bench_result *out)
+static void summarise(const bench_variant *v, const bench_load *load, const bench_times *times,
+                      size_t n_times, bench_result *out)
 {
-    bench_work work = {0};
-    const int status = bench_work_of(v, load, &work);
-    if (status != CLI_DONE) return status;
+    const skv_work *work = &times[0].work;
     double *values = cli_alloc(n_times, sizeof *values);
     for (size_t i = 0; i < n_times; i++) values[i] = times[i].ttft_s;
     const double ttft_s = bench_median(values, n_times);
@@ -113,13 +111,13 @@ static int summarise(const bench_variant *v, const bench_load *load, const bench
                           .ttft_ms = ttft_s * 1e3,
                           .prefill_tok_s = (double)load->prompt * batch / ttft_s,
                           .decode_tok_s = steps * batch / decode_s,
-                          .prefill_gflops = work.done / ttft_s * 1e-9,
-                          .model_gflops = work.model / ttft_s * 1e-9,
+                          .prefill_gflops = work->total / ttft_s * 1e-9,
+                          .model_gflops = work->model / ttft_s * 1e-9,
+                          .work = *work,
                           .kv_bytes = times[0].kv_bytes,
                           .peak_rss_bytes = skv_peak_rss()};
     out->decode_gbs = bytes * steps / decode_s * 1e-9;
     out->decode_share = decode_share;
-    return CLI_DONE;
 }
 
 /* Variants first..end under one load, in turns, so that what the machine does besides meets all. */
@@ -138,8 +136,7 @@ static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
     }
     for (size_t i = 0; i < n && status == CLI_DONE; i++) {
         bench_result *result = &b->results[i_prompt * b->n_variants + first + i];
-        status =
-            summarise(&b->variants[first + i], &load, times + i * o->repeat, o->repeat, result);
+        summarise(&b->variants[first + i], &load, times + i * o->repeat, o->repeat, result);
         add_shares(b, &b->variants[first + i], result);
     }
     free(times);

@@ -19,6 +19,8 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     skv_engine_get_stats(model->engine, &stats);
     engine.context = stats.context;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};
+    engine.ffn_skip.on = false;
+    engine.early_exit = 0;
     engine.prefill = SKV_PREFILL_AUTO;
     if (teacher) engine.prefill = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;
     *reference = (cli_model){.path = teacher ? model->path : options->reference};

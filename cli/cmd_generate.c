@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "constraint.h"
-#include "json_out.h"
 #include "progress.h"
 #include "runtime.h"
 #include "text_out.h"
+#include "work_out.h"
 
 enum { DEFAULT_TOKENS = 128 };
 
@@ -177,6 +177,8 @@ static void print_json(const generation *g)
     cli_json_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
     cli_json_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
     cli_json_put_text(&json, "finish", finish_of(g));
+    cli_json_put_work(&json, "prompt_work", &s->prompt_work);
+    cli_json_put_work(&json, "work", &s->work);
     cli_json_close(&json, '}');
     putchar('\n');
 }

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_out.h"
 #include "progress.h"
 #include "runtime.h"
+#include "work_out.h"
 
 typedef struct scoring {
     const cli_options *options;
@@ -119,6 +119,8 @@ static void print_json(const scoring *s)
     cli_json_put_number(&json, "nll", s->nll);
     cli_json_put_integer(&json, "scored", s->n_scored);
     cli_json_put_number(&json, "perplexity", exp(s->nll));
+    const skv_work work = skv_engine_get_work(s->model.engine);
+    cli_json_put_work(&json, "work", &work);
     cli_json_close(&json, '}');
     putchar('\n');
 }

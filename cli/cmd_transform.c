@@ -7,7 +7,8 @@
 static skv_transform_options read_options(const cli_options *options)
 {
     skv_transform_options out = skv_transform_options_default();
-    out.kv_layers = options->kv_layers;
+    out.keep_layers = options->keep_layers;
+    if (options->kv_layers != 0) out.kv_layers = options->kv_layers;
     if (options->group != 0) out.group = options->group;
     if (options->init != NULL && strcmp(options->init, "ridge") == 0) {
         out.init = SKV_TRANSFORM_RIDGE;
@@ -55,6 +56,11 @@ int cli_run_transform(const cli_options *options)
     if (status == CLI_DONE) status = cli_check(skv_model_info_read(out, &after, &err), &err);
     if (status != CLI_DONE) return status;
     if (report.tokens > 0) print_report(&report);
+    if (options->keep_layers != NULL) {
+        printf("%s: %zu layers of %zu, %.4g million parameters of %.4g\n", out, after.layers,
+               before.layers, (double)after.parameters * 1e-6, (double)before.parameters * 1e-6);
+        return CLI_DONE;
+    }
     printf("%s: %zu layers, keys and values of %zu and later from layer %zu's output, groups of "
            "%zu: %zu KV slots for %zu\n",
            out, after.layers, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "json_out.h"
+#include "work_out.h"
 
 /* ---- the table ---- */
 
@@ -127,6 +127,12 @@ void cli_eval_print_json(const cli_model *model, const cli_options *options,
     char how[SKV_EVICTION_TEXT];
     skv_eviction_print(&stats.eviction, how);
     cli_json_put_text(&json, "evict", how);
+    char skip[SKV_FFN_SKIP_TEXT];
+    skv_ffn_skip_print(&stats.ffn_skip, skip);
+    cli_json_put_text(&json, "ffn_skip", skip);
+    cli_json_put_number(&json, "early_exit", stats.early_exit);
+    const skv_work work = skv_engine_get_work(model->engine);
+    cli_json_put_work(&json, "work", &work);
     cli_json_put_integer(&json, "context", stats.context);
     cli_json_put_integer(&json, "seed", options->sampling.seed);
     cli_json_put_number(&json, "average", report->average);

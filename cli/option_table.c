@@ -8,6 +8,8 @@
 #define RUNS                                                                                       \
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
      ON(COMPARE))
+/* Those in which tokens leave out blocks and layers. */
+#define SKIPS (ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) | ON(COMPARE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -84,6 +86,8 @@ static const cli_option rows[] = {
      1 << 16, .help = "SwiftKV: layers from L on take keys and values from layer L - 1's output"},
     {"--group", "G", ON(INFO) | ON(TRANSFORM) | ON(BENCH), CLI_OPTION_SIZE, FIELD(group), 1,
      1 << 16, .help = "AcrossKV: G layers share their keys and values (1)"},
+    {"--keep-layers", "I,...|lp-0.25|lp-0.50|lp-0.75", ON(TRANSFORM), CLI_OPTION_TEXT,
+     FIELD(keep_layers), .help = "no SwiftKV form: an ordinary model with these layers alone"},
     {"--init", "copy|ridge", ON(TRANSFORM), CLI_OPTION_CHOICE, FIELD(init),
      .help = "new k and v projections: copied, or fitted to a text (copy)"},
     {"--tokens", "N", ON(TRANSFORM), CLI_OPTION_SIZE, FIELD(text_tokens), 1, TOKENS_MAX,
@@ -345,12 +349,19 @@ static const cli_option rows[] = {
     {"--kv", "auto|bf16|f32|int8|fp8", RUNS | ON(TUNE) | ON(INFO), CLI_OPTION_KV, FIELD(kv),
      .help = "how keys and values are held; auto: f32 with f32 weights "
              "or heads shorter than 32, else bf16"},
-    {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher|kvpred", RUNS, CLI_OPTION_PREFILL,
+    {"--prefill", "auto|full|swiftkv|swiftkv-full|teacher|kvpred|merged", RUNS, CLI_OPTION_PREFILL,
      FIELD(prefill),
      .help = "how prompts are read; auto: swiftkv or kvpred where the model has it"},
     {"--prune", "none|random:P|static:P|lazy:P,E", RUNS, CLI_OPTION_PRUNING, FIELD(pruning),
      .help = "prompts are read without some tokens, a share P stays: random ones, those that a "
              "quarter of the layers attends to, or fewer by layer, from P to E (none)"},
+    {"--ffn-skip", "S[,warm[,k[,from,to]]]", SKIPS, CLI_OPTION_FFN_SKIP, FIELD(ffn_skip),
+     .help = "FFN-SkipLLM: a token leaves out feed-forward blocks behind one that turned it by a "
+             "cosine of S or more (none): docs/comparators.md"},
+    {"--early-exit", "P", SKIPS, CLI_OPTION_NUMBER, FIELD(early_exit), 0, 1, .open_min = true,
+     .open_max = true,
+     .help = "take a token from the exit's head, before layer l, where it gives it a probability "
+             "above P (none)"},
     {"--ctx", "N", RUNS | ON(TUNE), CLI_OPTION_SIZE, FIELD(context), 1, TOKENS_MAX,
      .help = "tokens that a sequence may have"},
     {"--cpu", "best|ref|avx2|avx512|neon", RUNS | ON(TUNE) | ON(TRANSFORM), CLI_OPTION_CHOICE,

@@ -21,6 +21,7 @@ typedef enum cli_option_kind {
     CLI_OPTION_KV,
     CLI_OPTION_PREFILL,
     CLI_OPTION_PRUNING,
+    CLI_OPTION_FFN_SKIP,
     CLI_OPTION_EVICTION, /* skv_eviction: "METHOD:C,..." */
     CLI_OPTION_SNAPKV    /* the same with "snapkv:" before it */
 } cli_option_kind;

@@ -212,6 +212,8 @@ static int set_option(const cli_option *row, const char *text, cli_options *out)
     case CLI_OPTION_PREFILL: return set_choice(row, text, field);
     case CLI_OPTION_PRUNING:
         return skv_pruning_parse(text, field) ? CLI_DONE : unknown_choice(row, text);
+    case CLI_OPTION_FFN_SKIP:
+        return skv_ffn_skip_parse(text, field) ? CLI_DONE : unknown_choice(row, text);
     case CLI_OPTION_EVICTION: return set_eviction(row, "", text, field);
     case CLI_OPTION_SNAPKV: return set_eviction(row, "snapkv:", text, field);
     }
@@ -275,6 +277,12 @@ static int check_bench(const cli_options *o)
 static int check_transform(const cli_options *o)
 {
     const bool ridge = o->init != NULL && strcmp(o->init, "ridge") == 0;
+    if (o->keep_layers != NULL) {
+        const bool more = o->kv_layers != 0 || o->group != 0 || o->init != NULL || o->data.n > 0;
+        return more ? cli_usage("transform: --keep-layers makes an ordinary model: no other goes "
+                                "with it")
+                    : CLI_DONE;
+    }
     if (o->kv_layers == 0) return cli_usage("transform: --kv-layers L is missing");
     if (ridge && o->data.n == 0) return cli_usage("transform: --init ridge needs --text FILE");
     if (ridge) return CLI_DONE;

@@ -57,12 +57,14 @@ struct cli_options {
     skv_prefill prefill;
     const char *cpu;
     skv_pruning pruning;
+    skv_ffn_skip ffn_skip;
+    double early_exit; /* 0: none */
     skv_eviction eviction;
     const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
 
     /* Closed-form initialisation; the text is in `data`. */
-    const char *init, *ridge_to;
+    const char *init, *ridge_to, *keep_layers;
     size_t text_tokens, text_seq; /* 0: not given */
     double ridge;                 /* below 0: not given */
 

@@ -4,6 +4,7 @@
 _swiftkv_options() {
     local model='--threads --weights --kv --prefill --prune --ctx --cpu --chunk'
     local evict='--evict --snapkv'
+    local skip='--ffn-skip --early-exit'
     local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --stop --seed'
     local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
@@ -20,20 +21,20 @@ _swiftkv_options() {
         --goodput --methods --extra-body --seed --log --out --svg --json'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
-        --grammar $sampling $model $evict --dump-kept --kv-tokens --json" ;;
-    chat) echo "--system --template --raw $sampling $model $evict" ;;
-    serve) echo "$serving $model $evict" ;;
+        --grammar $sampling $model $evict $skip --dump-kept --kv-tokens --json" ;;
+    chat) echo "--system --template --raw $sampling $model $evict $skip" ;;
+    serve) echo "$serving $model $evict $skip" ;;
     load) echo "$load" ;;
-    score) echo "-p --file --ids-file $model $evict --json" ;;
+    score) echo "-p --file --ids-file $model $evict $skip --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
     info) echo "--kv --kv-layers --group --context --as-papers --json" ;;
     similarity) echo "--text --svg --json $model $evict" ;;
-    transform) echo "--kv-layers --group --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
-    bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict --json" ;;
-    compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict --json" ;;
+    transform) echo "--kv-layers --group --keep-layers --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
+    bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict $skip --json" ;;
+    compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict $skip --json" ;;
     eval) echo "--task --lengths --count --depths --scored -n --seed --prose --primer --no-template --reference --log
-        --resume --svg $model $evict --json" ;;
+        --resume --svg $model $evict $skip --json" ;;
     tune) echo "--floor --text --task --cost --also --work --lengths --count --scored -n --seed --prose --primer --no-template
         --prompt --gen --repeat --log --resume --threads --weights --kv --ctx --cpu --chunk --json" ;;
     distill) echo "$training" ;;
@@ -55,7 +56,10 @@ _swiftkv() {
         case $before in
         --weights) values='f32 bf16 int8' ;;
         --kv) values='f32 bf16 fp8 int8' ;;
-        --prefill) values='full swiftkv swiftkv-full teacher kvpred' ;;
+        --prefill) values='full swiftkv swiftkv-full teacher kvpred merged' ;;
+        --ffn-skip) values='none 0.95 0.95,32,0,0.35,0.85' ;;
+        --early-exit) values='0.95' ;;
+        --keep-layers) values='lp-0.25 lp-0.50 lp-0.75' ;;
         --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
         --evict) values='none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
         --cpu) values='best ref avx2 avx512 neon' ;;

@@ -23,7 +23,7 @@ PRUNED = {"random": "random:0.5", "static": "static:0.5", "lazy": "lazy:0.75,0.5
 EVICTED = {name: f"{name}:20,4" for name in ("snapkv", "pyramidkv", "adakv")}
 EVICTED |= {"h2o": "h2o:20", "streaming": "streaming:4,20"}
 GROUPS = {"by KV head": list(EVICTED), "by query head": [f"{name}:query" for name in EVICTED if name != "streaming"]}
-VALUES = {"--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred"], "--prune": ["none", *PRUNED],
+VALUES = {"--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
           "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]], "sliding windows": ["none", "some layers"]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
 

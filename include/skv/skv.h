@@ -21,7 +21,9 @@
 #include "skv/error.h"
 #include "skv/eviction.h"
 #include "skv/grammar.h"
+#include "skv/skipping.h"
 #include "skv/version.h"
+#include "skv/work.h"
 
 SKV_BEGIN
 
@@ -48,7 +50,8 @@ typedef enum skv_prefill {
     SKV_PREFILL_SWIFTKV,      /* prompt tokens stop at layer l (arXiv:2410.03960) */
     SKV_PREFILL_SWIFTKV_FULL, /* the same function with every token through every layer */
     SKV_PREFILL_TEACHER,      /* a SwiftKV file run as the model it was made from */
-    SKV_PREFILL_KVPRED        /* an auxiliary model reads prompts (arXiv:2410.08391) */
+    SKV_PREFILL_KVPRED,       /* an auxiliary model reads prompts (arXiv:2410.08391) */
+    SKV_PREFILL_MERGED        /* Merge-all-Layers: one KV slot for all layers, to be timed */
 } skv_prefill;
 
 /* Names as the command line spells them ("bf16", "swiftkv-full"); NULL for a value out of range,
@@ -97,6 +100,8 @@ typedef struct skv_engine_options {
     skv_eviction eviction;   /* of new sequences: see skv_sequence_set_eviction */
     bool with_teacher;       /* SwiftKV files: load the teacher too, for sequences that run as it */
     skv_pruning pruning;     /* with FULL */
+    skv_ffn_skip ffn_skip;   /* FFN-SkipLLM; sequences that run as FULL or TEACHER skip nothing */
+    double early_exit;       /* a token is taken from the exit's head above it; 0: no exit */
     uint64_t random_seed;    /* of presets' random weights, and of random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
@@ -137,11 +142,15 @@ typedef struct skv_engine_stats {
     bool swiftkv;     /* it runs SwiftKV weights */
     bool has_teacher; /* its sequences may run as the teacher */
     skv_pruning pruning;
+    skv_ffn_skip ffn_skip;
+    double early_exit;
     bool kv_prediction; /* it has an auxiliary model, which is in the figures above */
     const char *cpu;    /* the level of kernels in use */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);
+/** All arithmetic of its steps since it was opened. */
+SKV_API skv_work skv_engine_get_work(const skv_engine *engine);
 SKV_API size_t skv_engine_vocab(const skv_engine *engine);
 /** D, the length of a hidden state. */
 SKV_API size_t skv_engine_hidden(const skv_engine *engine);
@@ -222,7 +231,7 @@ typedef struct skv_span {
 } skv_span;
 
 /* Gets logits [vocab], or the hidden state [D], after token i_token of span i_span, in order; valid
- * during the call. */
+ * during the call. With an early exit those come first that took it. */
 typedef void skv_logits_fn(void *user, size_t i_span, size_t i_token, const float *logits);
 
 /**
@@ -294,9 +303,10 @@ typedef struct skv_generation {
 
 typedef struct skv_generation_stats {
     size_t prompt_tokens, completion_tokens;
-    uint64_t ttft_ns;   /* from the call to the first token */
-    uint64_t decode_ns; /* from the first token to the last */
-    bool ended;         /* by an ending id, not by max_tokens or the callback */
+    uint64_t ttft_ns;           /* from the call to the first token */
+    uint64_t decode_ns;         /* from the first token to the last */
+    bool ended;                 /* by an ending id, not by max_tokens or the callback */
+    skv_work prompt_work, work; /* up to the first token, and of all */
 } skv_generation_stats;
 
 /** Appends the prompt (n >= 1) and generates. Generated tokens are appended too, the last one

@@ -116,6 +116,9 @@ typedef enum skv_transform_init {
 typedef struct skv_transform_options {
     size_t kv_layers, group; /* l and g */
     skv_transform_init init;
+    /* "0,2,4", or "lp-0.25", "lp-0.50", "lp-0.75" as KV Prediction's paper prunes: no SwiftKV form
+     * but a smaller ordinary model with these layers, and nothing else here counts. NULL: no. */
+    const char *keep_layers;
 
     /* Of RIDGE. */
     const char *const *data; /* text, .jsonl, or token ids (.u16, .u32, .json) */

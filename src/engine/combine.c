@@ -44,7 +44,7 @@ static const struct {
 } axes[SKV_AXIS_COUNT] = {
     [SKV_AXIS_MODEL] = {"model", kinds, COUNT(kinds)},
     [SKV_AXIS_WINDOW] = {"sliding windows", windows, COUNT(windows)},
-    [SKV_AXIS_PREFILL] = {"--prefill", NULL, SKV_PREFILL_KVPRED + 1},
+    [SKV_AXIS_PREFILL] = {"--prefill", NULL, SKV_PREFILL_MERGED + 1},
     [SKV_AXIS_PRUNE] = {"--prune", prunes, COUNT(prunes)},
     [SKV_AXIS_EVICT] = {"--evict", evicts, COUNT(evicts)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
@@ -84,7 +84,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define PRUNED (BIT(SKV_PRUNE_RANDOM) | BIT(SKV_PRUNE_STATIC) | BIT(SKV_PRUNE_LAZY))
 #define NOT_FULL                                                                                   \
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
-     BIT(SKV_PREFILL_KVPRED))
+     BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
 /* The first that fits is told, so what a model lacks stands first, and what a place cannot do last.
@@ -97,6 +97,8 @@ static const skv_refusal rules[] = {
      "it has no auxiliary model (swiftkv train makes one)"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER)},
      "its teacher's weights were left out"},
+    {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
+     "its layers share keys and values by AcrossKV (--group)"},
     {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PRUNE] = PRUNED},
      "prompts are pruned for ordinary models alone"},
     {{[SKV_AXIS_PREFILL] = NOT_FULL, [SKV_AXIS_PRUNE] = PRUNED},
@@ -132,6 +134,8 @@ static const skv_refusal rules[] = {
      "agreement is measured over whole texts, so nothing is a prompt whose rows could go"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
      "known prompts have no cache of the auxiliary model; --prefill full serves the base alone"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+     "what known prompts left depends on the steps they came in"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
      "known prompts have all their tokens"},
     {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "engine/refusals.h"
 #include "prefill/methods.h"
 
 enum {
@@ -62,6 +63,7 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     SKV_TRY(skv_eviction_check(&o->eviction, err));
     SKV_TRY(check_pruning(&o->pruning, err));
     SKV_TRY(resolve_prefill(e, err));
+    SKV_TRY(skv_refusals_check(o, c, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
@@ -104,6 +106,7 @@ static skv_load_options load_options(const skv_engine *e)
     return (skv_load_options){.type = weight_type(e->options.weights),
                               .student = !teacher,
                               .teacher = teacher || e->has_teacher,
+                              .exit_head = e->options.early_exit > 0,
                               .seed = e->options.random_seed,
                               .progress = e->options.progress,
                               .user = e->options.user};
@@ -207,6 +210,7 @@ static skv_status make_plan(skv_engine *e, skv_error *err)
     switch (e->options.prefill) {
     case SKV_PREFILL_SWIFTKV:
     case SKV_PREFILL_SWIFTKV_FULL: return skv_plan_swiftkv(&e->plan, e->config, skip, err);
+    case SKV_PREFILL_MERGED: return skv_plan_merged(&e->plan, e->config, skip, err);
     default: return skv_plan_full(&e->plan, e->config, skip, err);
     }
 }
@@ -235,6 +239,10 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
     SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, &load, err));
+    if (e->options.ffn_skip.on) {
+        e->gate = skv_ffn_skip_gate(&e->options.ffn_skip, e->config->n_layers);
+    }
+    if (e->options.early_exit > 0) e->exit = skv_early_exit_gate(&e->options.early_exit);
     if (e->options.pruning.kind != SKV_PRUNE_NONE) SKV_TRY(skv_engine_prune_init(e, err));
     if (!e->kvpred.on) return SKV_OK;
     return skv_engine_kvpred_load(e, &load, kv_type(e->options.kv), err);
@@ -354,6 +362,8 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .swiftkv = e->runs_swiftkv,
                               .has_teacher = e->has_teacher,
                               .pruning = e->options.pruning,
+                              .ffn_skip = e->options.ffn_skip,
+                              .early_exit = e->options.early_exit,
                               .cpu = e->be->level};
     add_auxiliary(&e->kvpred, out);
 }

@@ -10,6 +10,7 @@
 #include "kv/kv_cache.h"
 #include "model/forward.h"
 #include "model/model.h"
+#include "prefill/gates.h"
 #include "skv/combine.h"
 #include "skv/skv.h"
 
@@ -27,6 +28,9 @@ struct skv_engine {
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
     skv_engine_prune prune; /* of options.pruning */
+    skv_mlp_gate gate;      /* of options.ffn_skip */
+    skv_exit_gate exit;     /* of options.early_exit */
+    skv_work work;          /* of all steps; `total` is not filled */
     skv_kv_pool *pool;      /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
@@ -81,6 +85,12 @@ void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
 size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);
 /** Pages that must be free for skv_sequence_evict, at most. */
 size_t skv_sequence_evict_needs(const skv_sequence *sequence);
+/** What a pass of spans like this sequence's leaves out, and where its work is counted. */
+void skv_engine_add_gates(skv_engine *engine, const skv_sequence *sequence, skv_forward *f);
+/** Adds what the unmodified model takes for the last n tokens of a sequence. */
+void skv_engine_count_model(skv_engine *engine, const skv_sequence *sequence, size_t n,
+                            skv_want want);
+
 /** First of the next n tokens that has to run every layer because it votes; n: none. */
 size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 

@@ -169,6 +169,7 @@ static skv_forward auxiliary_pass(const kvpred_pass *p, const skv_forward_span *
                          .spans = spans,
                          .n_spans = n,
                          .user = (void *)(uintptr_t)p,
+                         .work = p->base->work,
                          .cancelled = ask_cancelled};
 }
 
@@ -225,6 +226,7 @@ static skv_status predict(const kvpred_pass *p, skv_error *err)
                             .base = &p->e->model,
                             .plan = p->base->plan,
                             .ws = &p->e->ws,
+                            .work = p->base->work,
                             .spans = k->kept,
                             .n_spans = n};
     skv_kvpred_begin(&step);

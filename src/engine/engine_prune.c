@@ -107,20 +107,21 @@ static skv_status run(prune_pass *p, const int32_t *ids, size_t n, skv_rows_want
                                    .wanted = wanted,
                                    .deep_from = n,
                                    .hidden = hidden};
-    const skv_forward f = {.model = &e->model,
-                           .plan = &e->plan,
-                           .ws = &e->ws,
-                           .spans = &span,
-                           .n_spans = 1,
-                           .on_row = pass_row,
-                           .user = p,
-                           .on_query = p->drops ? skv_lazy_look
-                                       : probe  ? skv_prune_look
-                                                : NULL,
-                           .query_user = p->drops ? (void *)&p->lazy : (void *)probe,
-                           .drop = p->drops ? &drop : NULL,
-                           .end_layer = p->end_layer,
-                           .cancelled = ask_cancelled};
+    skv_forward f = {.model = &e->model,
+                     .plan = &e->plan,
+                     .ws = &e->ws,
+                     .spans = &span,
+                     .n_spans = 1,
+                     .on_row = pass_row,
+                     .user = p,
+                     .on_query = p->drops ? skv_lazy_look
+                                 : probe  ? skv_prune_look
+                                          : NULL,
+                     .query_user = p->drops ? (void *)&p->lazy : (void *)probe,
+                     .drop = p->drops ? &drop : NULL,
+                     .end_layer = p->end_layer,
+                     .cancelled = ask_cancelled};
+    skv_engine_add_gates(e, p->s, &f);
     return skv_forward_run(&f, err);
 }
 
@@ -272,6 +273,9 @@ skv_status skv_engine_prune_step(skv_engine *e, const skv_span *spans, size_t n_
         status = run_span(&p, err);
     }
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
+    for (size_t i = 0; i < n_spans && status == SKV_OK; i++) {
+        skv_engine_count_model(e, spans[i].sequence, spans[i].n, spans[i].want);
+    }
     for (size_t i = 0; i < n_spans && status != SKV_OK; i++) {
         skv_sequence *s = spans[i].sequence;
         s->n_seen = s->seen_mark;

@@ -72,13 +72,18 @@ static skv_status run(skv_engine *engine, skv_sequence *sequence, const int32_t 
                       skv_error *err)
 {
     uint64_t start = skv_clock_ns();
+    const skv_work before = skv_engine_get_work(engine);
     for (size_t i = 0; i < n; i++) skv_sampler_accept(c->sampler, ids[i], false);
     SKV_TRY(skv_prompt(engine, sequence, ids, n, c->logits, g->on_progress, g->user, err));
     stats->prompt_tokens = n;
     uint64_t first = skv_clock_ns();
     stats->ttft_ns = first - start;
+    skv_work now = skv_engine_get_work(engine);
+    stats->prompt_work = stats->work = skv_work_since(&now, &before);
     if (g->max_tokens == 0) return SKV_OK;
     skv_status status = decode(engine, sequence, c, g, stats, err);
+    now = skv_engine_get_work(engine);
+    stats->work = skv_work_since(&now, &before);
     stats->decode_ns = skv_clock_ns() - first;
     return status;
 }

@@ -7,8 +7,8 @@
 
 static const char *const weights_names[] = {"auto", "f32", "bf16", "int8"};
 static const char *const kv_names[] = {"auto", "f32", "bf16", "fp8", "int8"};
-static const char *const prefill_names[] = {"auto",         "full",    "swiftkv",
-                                            "swiftkv-full", "teacher", "kvpred"};
+static const char *const prefill_names[] = {"auto",    "full",   "swiftkv", "swiftkv-full",
+                                            "teacher", "kvpred", "merged"};
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 

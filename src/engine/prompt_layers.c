@@ -45,6 +45,8 @@ static bool slots_ascend(const skv_plan *plan)
 bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
 {
     const skv_plan *plan = s->plan;
+    const skv_engine_options *o = &s->engine->options;
+    if (o->ffn_skip.on || o->early_exit > 0) return false; /* what a row left out is not kept */
     if (!s->votes.votes || s->n_seen > 0 || s->predicts || s->row_of) return false;
     if (s->votes.by_query_head || plan->by_query_head || !slots_ascend(plan)) return false;
     return skv_kv_cache_needs(&s->cache, n) > skv_kv_pool_free_pages(s->cache.pool);
@@ -86,6 +88,7 @@ static skv_forward step_of(reading *r, skv_forward_span *span, size_t at, size_t
                          .on_row = take_logits,
                          .user = r,
                          .rows = r->x + at * e->config->hidden,
+                         .work = &e->work,
                          .cancelled = ask_cancelled};
 }
 
@@ -215,6 +218,7 @@ skv_status skv_prompt_by_layers(skv_sequence *s, const int32_t *ids, size_t n, f
     if (status == SKV_OK) {
         memcpy(s->ids, ids, n * sizeof *s->ids);
         s->n_seen = n;
+        skv_engine_count_model(s->engine, s, n, logits ? SKV_WANT_LAST : SKV_WANT_NONE);
         skv_kv_votes_release(&s->votes);
     } else {
         skv_kv_cache_drop_slots(&s->cache, r.i_slot, r.open ? n : 0, &r.choice);

@@ -245,7 +245,10 @@ static skv_status grow_caches(skv_engine *e, const skv_span *spans, size_t n_spa
 
 static bool runs_with(const skv_sequence *a, const skv_sequence *b)
 {
-    return a->plan == b->plan && a->predicts == b->predicts && a->predicts_all == b->predicts_all;
+    const skv_engine_options *o = &a->engine->options;
+    const bool gated = o->ffn_skip.on || o->early_exit > 0; /* for some, not for FULL */
+    return a->plan == b->plan && a->predicts == b->predicts && a->predicts_all == b->predicts_all &&
+           (a->unskipped == b->unskipped || !gated);
 }
 
 /* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
@@ -268,6 +271,7 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
                          .on_hidden = sinks->on_hidden ? pass_hidden : NULL,
                          .user = sinks,
                          .cancelled = ask_cancelled};
+        skv_engine_add_gates(e, first, &f);
         SKV_TRY(first->predicts ? skv_engine_kvpred_run(e, spans + i, i, end - i, &f, err)
                                 : skv_forward_run(&f, err));
     }
@@ -294,6 +298,7 @@ skv_status skv_engine_forward(skv_engine *e, const skv_span *spans, size_t n_spa
         skv_sequence *s = spans[i].sequence;
         memcpy(s->ids + s->n_seen, spans[i].ids, spans[i].n * sizeof *s->ids);
         s->n_seen += spans[i].n;
+        skv_engine_count_model(e, s, spans[i].n, spans[i].want);
     }
     return SKV_OK;
 }

@@ -199,6 +199,24 @@ static skv_status split_names(task_names *names, const char *text, skv_error *er
 
 /* ---- a run ---- */
 
+/* Tokens, blocks and layers that are left out, where any are. */
+static void hash_left_out(skv_eval_hash *hash, const skv_engine_stats *stats)
+{
+    if (stats->pruning.kind != SKV_PRUNE_NONE) {
+        skv_eval_hash_add(hash, &stats->pruning.kind, sizeof stats->pruning.kind);
+        skv_eval_hash_add(hash, &stats->pruning.keep, sizeof stats->pruning.keep);
+        skv_eval_hash_add(hash, &stats->pruning.end, sizeof stats->pruning.end);
+    }
+    if (stats->ffn_skip.on) {
+        char how[SKV_FFN_SKIP_TEXT];
+        skv_ffn_skip_print(&stats->ffn_skip, how);
+        skv_eval_hash_text(hash, how);
+    }
+    if (stats->early_exit > 0) {
+        skv_eval_hash_add(hash, &stats->early_exit, sizeof stats->early_exit);
+    }
+}
+
 static uint64_t hash_settings(const run *r)
 {
     skv_engine_stats stats;
@@ -214,6 +232,7 @@ static uint64_t hash_settings(const run *r)
         skv_eviction_print(&stats.eviction, how);
         skv_eval_hash_text(&hash, how);
     }
+    hash_left_out(&hash, &stats);
     skv_eval_hash_text(&hash, stats.cpu);
     skv_eval_hash_add(&hash, &stats.context, sizeof stats.context);
     const skv_eval_options *o = r->options;

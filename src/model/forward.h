@@ -11,6 +11,7 @@
 #include "kv/votes.h"
 #include "model/model.h"
 #include "model/plan.h"
+#include "skv/work.h"
 
 typedef enum skv_rows_wanted { SKV_ROWS_NONE, SKV_ROWS_LAST, SKV_ROWS_ALL } skv_rows_wanted;
 
@@ -34,7 +35,7 @@ typedef struct skv_workspace {
     size_t max_rows;
     float *x;               /* [T, D]: the residual stream */
     float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several SwiftKV layers */
-    float *o;               /* [T, H Dh]: what attention returns */
+    float *o;               /* [T, H Dh]: what attention returns; [T, D] in feed_forward.c */
     float *h;               /* [T, F]; also [T, D] in front of a post-norm */
     float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
@@ -48,6 +49,8 @@ typedef struct skv_workspace {
     const size_t **dropped;    /* [T] */
     float *vote_norms;         /* [T, H] */
     skv_attention_item *items; /* [T] */
+    uint32_t *item_spans;      /* [T]: whose they are */
+    uint16_t *mlp_left;        /* [T]: of x's rows, see forward_impl.h */
     void *block;               /* owned by the back end: everything above lies in it */
     size_t block_bytes;
 } skv_workspace;
@@ -59,7 +62,8 @@ SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config
                                              skv_backend *be, size_t max_rows, skv_error *err);
 void skv_workspace_release(skv_workspace *ws, skv_backend *be);
 
-/* Gets wanted row i_row of span i_span, in order: its logits [V], or [D] behind the final norm. */
+/* Gets wanted row i_row of span i_span, in order (but rows that leave early come first): its logits
+ * [V], or [D] behind the final norm. */
 typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
 /* Gets x [n_rows, D] as it enters layer i (i == L: as it leaves the last): of all rows up to the
  * last boundary, and beyond it where skip == false. */
@@ -83,6 +87,24 @@ typedef struct skv_row_drop {
     void *user;
 } skv_row_drop;
 
+/*
+ * Rows that leave out feed-forward blocks. What decides is a row's own way through the layers, so
+ * neither chunks nor what runs beside it change anything.
+ */
+typedef struct skv_mlp_gate {
+    size_t first_layer, end_layer; /* blocks of other layers are never left out */
+    size_t warm_up;                /* rows at positions before this leave out nothing */
+    /* How many of the next blocks a row leaves out that was `before` [n] and is `after`. */
+    size_t (*choose)(const void *user, const float *before, const float *after, size_t n);
+    const void *user;
+} skv_mlp_gate;
+
+/* Whether the logits [n] of the exit head end a row before the deep layers of SwiftKV. */
+typedef struct skv_exit_gate {
+    bool (*leaves)(const void *user, const float *logits, size_t n);
+    const void *user;
+} skv_exit_gate;
+
 typedef struct skv_forward {
     const skv_model *model;
     const skv_plan *plan;
@@ -96,9 +118,12 @@ typedef struct skv_forward {
     void *kv_user;
     skv_query_sink *on_query; /* may be NULL */
     void *query_user;
-    const skv_row_drop *drop; /* NULL: all rows stay */
-    size_t first_layer;       /* the first to run; 0: behind the embedding */
-    size_t end_layer;         /* the rows stop before it, and no output is made; 0: none */
+    const skv_row_drop *drop;  /* NULL: all rows stay */
+    const skv_mlp_gate *gate;  /* NULL: all rows run all blocks */
+    const skv_exit_gate *exit; /* NULL: nobody leaves early; else the model has its head */
+    skv_work *work;            /* added to; may be NULL */
+    size_t first_layer;        /* the first to run; 0: behind the embedding */
+    size_t end_layer;          /* the rows stop before it, and no output is made; 0: none */
     float *rows; /* [T, D]: of one span, x as it enters first_layer, when that is not 0, and as it
                   * leaves the layer before end_layer; NULL: with neither */
     bool (*cancelled)(void *user); /* may be NULL; asked between layers */

@@ -124,6 +124,10 @@ static skv_status visit_products(loader *ld, skv_error *err)
     load_part part = {.n_rows = c->vocab};
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
     load_job job = {&ld->model->head, &part, 1, c->hidden, false};
+    SKV_TRY(ld->visit(ld, &job, err));
+    if (!ld->options->exit_head) return SKV_OK;
+    (void)snprintf(part.name, sizeof part.name, "lm_head_swiftkv");
+    job.out = &ld->model->exit_head;
     return ld->visit(ld, &job, err);
 }
 
@@ -382,6 +386,7 @@ void skv_model_release(skv_model *model)
     }
     be->linear_free(be, model->kv_swiftkv);
     be->linear_free(be, model->head);
+    be->linear_free(be, model->exit_head);
     if (model->vectors) be->release(be, model->vectors, model->vectors_bytes);
     skv_rope_table_release(&model->ropes[0]);
     skv_rope_table_release(&model->ropes[1]);

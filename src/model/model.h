@@ -41,6 +41,7 @@ typedef struct skv_model {
     const float *norm_swiftkv; /* [D] or NULL */
     skv_linear *kv_swiftkv;    /* parts k, v of layers l, l + g, l + 2g, ...: [2 Hk Dh each, D] */
     skv_linear *head;          /* [V, D] */
+    skv_linear *exit_head;     /* [V, D], on norm_swiftkv(x_l); NULL: no early exit */
     skv_rope_table ropes[2];
     float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */
     size_t vectors_bytes;
@@ -51,6 +52,7 @@ typedef struct skv_load_options {
     skv_weight_type type;
     bool student;                               /* SwiftKV projections, where the model has them */
     bool teacher;                               /* the layers' own projections, everywhere */
+    bool exit_head;                             /* the early exit's, which the model has */
     uint64_t seed;                              /* of random weights */
     void (*progress)(void *user, double share); /* may be NULL; share in 0..1 */
     void *user;

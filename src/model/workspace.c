@@ -19,6 +19,7 @@ static workspace_shape shape_of(const skv_config *c)
         s.qkv_columns = skv_max_size(s.qkv_columns, n_q + 2 * n_kv);
         s.h_columns = skv_max_size(s.h_columns, layer->ffn);
     }
+    s.q_columns = skv_max_size(s.q_columns, c->hidden);
     if (c->post_norms) s.qkv_columns = skv_max_size(s.qkv_columns, c->hidden);
     if (c->swiftkv) {
         size_t all = 2 * (c->n_layers - c->kv_layers) * c->layers[0].n_kv_heads * c->head_dim;
@@ -55,6 +56,8 @@ static size_t lay_out(skv_workspace *ws, const skv_config *c, size_t T, unsigned
     TAKE(ws->dropped, T);
     TAKE(ws->vote_norms, T * s.heads);
     TAKE(ws->items, T);
+    TAKE(ws->item_spans, T);
+    TAKE(ws->mlp_left, T);
 #undef TAKE
     ws->qkv_columns = s.qkv_columns;
     ws->h_columns = s.h_columns;

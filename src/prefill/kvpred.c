@@ -336,6 +336,10 @@ void skv_kvpred_write(void *user, size_t j, const float *k, const float *v, size
     args.y = p->predicted + n;
     args.x = v;
     p->be->linear(p->be, &args);
+    if (step->work) {
+        step->work->prediction +=
+            2 * (double)n_rows * (double)kv_width(p->auxiliary, j) * (double)(2 * n);
+    }
     for (size_t i = 0; i < p->base->n_layers; i++) {
         if (p->base->kvp_layers[i] != j) continue;
         store(step, i, p->predicted + at, p->predicted + n + at, 2 * n);

@@ -77,6 +77,7 @@ typedef struct skv_kvpred_step {
     const skv_model *base;
     const skv_plan *plan;          /* the base's */
     skv_workspace *ws;             /* the base's, which nobody else is using */
+    skv_work *work;                /* added to; may be NULL */
     const skv_forward_span *spans; /* of the base: n rows from n_past on, which are there */
     size_t n_spans;
     size_t n_rows;

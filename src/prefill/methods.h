@@ -17,4 +17,9 @@ SKV_MUST_CHECK skv_status skv_plan_swiftkv(skv_plan *plan, const skv_config *con
 SKV_MUST_CHECK skv_status skv_plan_foreign(skv_plan *plan, const skv_config *config,
                                            skv_error *err);
 
+/** Merge-all-Layers: the ordinary transformer with one KV slot, which every layer writes over.
+ * Refuses layers whose KV heads differ in number. */
+SKV_MUST_CHECK skv_status skv_plan_merged(skv_plan *plan, const skv_config *config, bool skip,
+                                          skv_error *err);
+
 #endif

@@ -15,6 +15,7 @@
 #include "format/safetensors.h"
 #include "prefill/kvpred.h"
 #include "text/tokenizer.h"
+#include "train/layer_prune.h"
 #include "train/trainer.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
@@ -80,14 +81,7 @@ static skv_status prune(skv_trainer *t, size_t quarters, skv_error *err)
     skv_auxiliary *a = t->auxiliary;
     const skv_config *base = &t->config;
     size_t n = skv_kvpred_kept(base->n_layers, quarters, a->kept);
-    skv_layer_shape *layers = skv_alloc(n, sizeof *layers);
-    SKV_REQUIRE(layers, err, SKV_MEMORY, "training: no memory for %zu layers", n);
-    for (size_t j = 0; j < n; j++) layers[j] = base->layers[a->kept[j]];
-    a->own_config = *base;
-    a->own_config.layers = layers;
-    a->own_config.n_layers = a->own_config.kv_layers = n;
-    a->own_config.kv_prediction = false;
-    a->own_config.base[0] = 0;
+    SKV_TRY(skv_kept_layers_config(base, a->kept, n, &a->own_config, err));
     a->config = &a->own_config;
     a->pruned = true;
     skv_kvpred_map_pruned(base->n_layers, a->kept, n, a->layers);

@@ -6,6 +6,8 @@
  *     k,v_proj_swiftkv          of a group's first layer: the mean over the group's layers
  * or in closed form, where k and v are first fitted to their new input (ridge.h).
  * The model's own projections stay in the file: the teacher can still be run from it.
+ *
+ * Or a model without some of its layers (layer_prune.h), which is written the same way.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include "format/safetensors_write.h"
 #include "format/source.h"
 #include "skv/tools.h"
+#include "train/layer_prune.h"
 #include "train/ridge.h"
 
 enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FIT_ROWS = 64 };
@@ -40,10 +43,12 @@ typedef struct mean_tensor {
 
 typedef struct transform {
     const skv_source *source;
-    const skv_ridge *ridge; /* borrowed; NULL: projections are copied */
-    skv_config config;      /* the source's, with l and g; layers are borrowed */
-    mean_tensor *tensors;   /* owned, [n_max] */
-    skv_tensor_out *outs;   /* owned, [n_max] */
+    const skv_ridge *ridge;      /* borrowed; NULL: projections are copied */
+    const skv_kept_layers *kept; /* borrowed; NULL: all layers, in SwiftKV form */
+    skv_config config;           /* the source's, with l and g; layers are borrowed */
+    skv_layer_shape *layers;     /* owned: those of `kept`; or NULL */
+    mean_tensor *tensors;        /* owned, [n_max] */
+    skv_tensor_out *outs;        /* owned, [n_max] */
     size_t n, n_max;
 } transform;
 
@@ -138,7 +143,15 @@ static skv_status add_originals(transform *t, skv_error *err)
 {
     for (size_t i = 0; i < skv_source_count(t->source); i++) {
         const skv_tensor *tensor = skv_source_at(t->source, i);
-        SKV_TRY(add_tensor(t, tensor->name, &tensor, 1, norm_offset(t, tensor->name), err));
+        char name[NAME_BYTES];
+        SKV_REQUIRE(strlen(tensor->name) < NAME_BYTES, err, SKV_RANGE, "tensor name %s is too long",
+                    tensor->name);
+        if (!t->kept) {
+            memcpy(name, tensor->name, strlen(tensor->name) + 1);
+        } else if (!skv_kept_layers_name(t->kept, tensor->name, name, sizeof name)) {
+            continue;
+        }
+        SKV_TRY(add_tensor(t, name, &tensor, 1, norm_offset(t, tensor->name), err));
     }
     return SKV_OK;
 }
@@ -217,7 +230,7 @@ static skv_status list_tensors(transform *t, skv_error *err)
     SKV_REQUIRE(t->tensors && t->outs, err, SKV_MEMORY, "transform: no memory for %zu tensors",
                 t->n_max);
     SKV_TRY(add_originals(t, err));
-    return add_swiftkv(t, err);
+    return t->kept ? SKV_OK : add_swiftkv(t, err);
 }
 
 static void release_tensors(transform *t)
@@ -237,7 +250,7 @@ static skv_status write_config(const transform *t, const char *out, skv_error *e
     skv_buf json;
     skv_buf_init(&json, CONFIG_BYTES_MAX);
     skv_status status;
-    if (skv_source_gguf(t->source)) {
+    if (skv_source_gguf(t->source) || t->kept) {
         status = skv_config_json_from_config(&t->config, &json, err);
     } else {
         char *text = NULL, *from = skv_path_join(skv_source_path(t->source), "config.json");
@@ -303,7 +316,7 @@ static skv_status fit_and_write(transform *t, const char *path, const char *out,
                                 skv_error *err)
 {
     skv_ridge ridge = {0};
-    bool fits = o->init == SKV_TRANSFORM_RIDGE && o->kv_layers < t->config.n_layers;
+    bool fits = !t->kept && o->init == SKV_TRANSFORM_RIDGE && o->kv_layers < t->config.n_layers;
     if (fits) {
         SKV_TRY(skv_ridge_solve(path, t->source, o, &ridge, report, err));
         t->ridge = &ridge;
@@ -315,10 +328,32 @@ static skv_status fit_and_write(transform *t, const char *path, const char *out,
     return status;
 }
 
+/* The configuration of an ordinary model with fewer layers; its layers are t->layers. */
+static skv_status set_pruned(transform *t, const char *path, const char *layers,
+                             skv_kept_layers *kept, skv_error *err)
+{
+    const skv_config from = t->config;
+    SKV_REQUIRE(!from.swiftkv, err, SKV_UNSUPPORTED,
+                "%s: keep layers: its deep layers read what layer %zu's input gives: take the "
+                "layers from the model that it was made from",
+                path, from.kv_layers);
+    SKV_REQUIRE(!from.kv_prediction, err, SKV_UNSUPPORTED,
+                "%s: keep layers: its auxiliary predicts all of its layers: take them from the "
+                "base alone",
+                path);
+    SKV_TRY(skv_kept_layers_parse(layers, from.n_layers, kept, err));
+    SKV_TRY(skv_kept_layers_config(&from, kept->at, kept->n, &t->config, err));
+    t->layers = t->config.layers;
+    t->kept = kept;
+    return skv_config_check(&t->config, path, err);
+}
+
 static skv_status run(transform *t, const char *path, const char *out,
                       const skv_transform_options *o, skv_transform_report *report, skv_error *err)
 {
-    SKV_TRY(set_swiftkv(t, path, o->kv_layers, o->group, err));
+    skv_kept_layers kept;
+    SKV_TRY(o->keep_layers ? set_pruned(t, path, o->keep_layers, &kept, err)
+                           : set_swiftkv(t, path, o->kv_layers, o->group, err));
     SKV_TRY(check_free(out, err));
     bool is_new = !skv_file_is_folder(out);
     SKV_TRY(skv_folder_create(out, err));
@@ -344,6 +379,7 @@ skv_status skv_transform_run(const char *path, const char *out,
     transform t = {.source = source, .config = *skv_source_config(source)};
     skv_status status = run(&t, path, out, options, &done, err);
     release_tensors(&t);
+    skv_free(t.layers);
     skv_source_close(source);
     if (status == SKV_OK && report) *report = done;
     return status;
