@@ -353,7 +353,7 @@ static void test_refusals(void **state)
     assert_int_equal(
         skv_engine_open(SKV_TEST_DATA "/models/llama-swiftkv-g2", &options, &engine, &err),
         SKV_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "swiftkv"));
+    assert_non_null(strstr(err.text, "SwiftKV"));
     assert_int_equal(skv_engine_open(SKV_TEST_DATA "/kvpred/llama-lp", &options, &engine, &err),
                      SKV_UNSUPPORTED);
     assert_non_null(strstr(err.text, "kvpred"));
