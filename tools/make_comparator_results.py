@@ -1,75 +1,79 @@
 #!/usr/bin/env python3
-"""SwiftKV beside what its paper compares with, measured on one model.
+"""SwiftKV beside what its paper compares with, measured on one model, for docs/results.md.
 
-    tools/make_comparator_results.py BASE OUT [SECTION ...] [--swiftkv MODEL,...] [--exit MODEL]
-        [--pruned MODEL,...] [--build build] [--similar 0.9,0.95,...] [--above 0.5,0.8,0.95]
-        [--lengths 512,1024] [--tasks lines,kv,needle] [--count N] [--prompt N] [--gen N]
-        [--batch 1,8] [--threads N]
+    tools/make_comparator_results.py [PART ...] [--base models/mini/base] [--swiftkv MODEL,...] [--exit MODEL]
+        [--pruned MODEL,...] [--build build] [--work DIR] [--page docs/results.md] [--similar 0.9,0.95,...]
+        [--above 0.5,0.8,0.95] [--lengths 512,2048] [--tasks lines,kv,needle] [--count N] [--prompt N]
+        [--gen N] [--batch 1,8] [--threads N]
 
-Sections: quality (answers against the arithmetic that is left, for FFN-SkipLLM, early exit, fewer
+Parts: quality (answers against the arithmetic that is left, for FFN-SkipLLM, early exit, fewer
 layers and SwiftKV: Tables 2 and 5 of arXiv:2410.03960 and its appendix B.4), throughput (Merge-all-Layers
-beside SwiftKV: Table 3). Without one, both. BASE is the ordinary model; --swiftkv names models made
+beside SwiftKV: Table 3). Without one, both. The base is the ordinary model; --swiftkv names models made
 from it, --exit one with an exit head, --pruned models with fewer layers that were trained further; copies of
-BASE with fewer layers are made in OUT. OUT gets results.md; what was measured is kept in OUT/said, so
-a run that was stopped goes on. Nothing else should run on the machine for `throughput`.
+the base with fewer layers are made in WORK. What was measured is kept there, so a run that was stopped
+goes on. Nothing else should run on the machine for `throughput`.
 """
 
 import argparse
 import pathlib
-import subprocess
-import sys
 
-from make_snapkv_results import ROOT, Lab, percent, table
+from results_lab import PAGE, ROOT, Lab, fingerprint, put, table
 
 
-def pruned_copies(lab):
-    """Folders of BASE with fewer layers."""
+def pruned_copies(lab, a):
+    """Folders of the base with fewer layers."""
     out = []
     for how in ("lp-0.75", "lp-0.50"):
-        folder = lab.args.out / how
+        folder = lab.work / how
         if not (folder / "config.json").exists():
-            command = [lab.args.build / "swiftkv", "transform", lab.args.base, folder, "--keep-layers", how]
-            if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
-                sys.exit(f"no copy with {how}")
+            lab.run("transform", a.base, folder, "--keep-layers", how)
         out.append((f"{how}, not trained", folder, ()))
     return out
 
 
-def runs(lab):
+def runs(lab, a):
     """(what it is, model, options) of every row; the ordinary model first."""
-    a = lab.args
     out = [("the ordinary model", a.base, ())]
     out += [(f"SwiftKV: {pathlib.Path(m).name}", m, ()) for m in a.swiftkv]
     out += [(f"FFN-SkipLLM, {s}", a.base, ("--ffn-skip", s)) for s in a.similar]
     if a.exit:
         out.append((f"SwiftKV with an exit: {pathlib.Path(a.exit).name}", a.exit, ()))
         out += [(f"early exit above {p}", a.exit, ("--early-exit", p)) for p in a.above]
-    out += pruned_copies(lab)
+    out += pruned_copies(lab, a)
     out += [(f"fewer layers: {pathlib.Path(m).name}", m, ()) for m in a.pruned]
     return out
 
 
-def quality(lab):
-    a, rows, whole = lab.args, [], None
+def percent(metric):
+    return f"{100 * metric['value']:.1f} ({100 * metric['low']:.0f} to {100 * metric['high']:.0f})"
+
+
+def quality(lab, a):
+    rows, whole = [], None
     tasks = a.tasks.split(",")
-    for name, model, words in runs(lab):
+    for name, model, words in runs(lab, a):
         said = lab.ask("eval", model, "--task", a.tasks, "--lengths", a.lengths, "--count", a.count,
-                       "--threads", a.threads, "--json", *words)[0]
+                       "--threads", a.threads, "--json", *words)
         work = said["work"]
         whole = whole or work["model_flops"]
         blocks = work["mlp_blocks"] + work["mlp_skipped"]
         asked = work["exits_asked"]
         found = {t["task"]: t["metrics"][t["metric"]] for t in said["tasks"]}
-        cells = [percent(tuple(found[t][k] for k in ("value", "low", "high"))) for t in tasks]
+        cells = [percent(found[t]) for t in tasks]
         rows.append([name, f"{100 * work['flops'] / whole:.1f}",
                      f"{100 * work['mlp_skipped'] / blocks:.1f}" if "--ffn-skip" in words else "",
                      f"{100 * work['exits'] / asked:.1f}" if asked else "", *cells])
     head = ["", "arithmetic, %", "blocks left out, %", "exits, %", *(f"{t}, % (95 %)" for t in tasks)]
-    return "## Answers against arithmetic\n\n" + table(head, rows)
+    return f"""## Answers against arithmetic
+
+`tools/make_comparator_results.py`: {a.count} documents of each task and each of {a.lengths.replace(",", " and ")} tokens; the arithmetic is what the engine
+counted, prompts and answers together, of the ordinary model's. In brackets 95 % intervals.
+
+{table(head, rows)}"""
 
 
-def throughput(lab):
-    a, rows = lab.args, []
+def throughput(lab, a):
+    rows = []
     forms = [("the ordinary model", a.base, ()), ("Merge-all-Layers", a.base, ("--prefill", "merged"))]
     forms += [(f"SwiftKV: {pathlib.Path(m).name}", m, ()) for m in a.swiftkv]
     forms += [(f"SwiftKV: {pathlib.Path(m).name}, fp8", m, ("--kv", "fp8")) for m in a.swiftkv]
@@ -77,7 +81,7 @@ def throughput(lab):
         cells = []
         for batch in a.batch:
             r = lab.ask("bench", model, "--prompt", a.prompt, "--gen", a.gen, "--batch", batch, "--threads",
-                        a.threads, "--json", *words)[0]
+                        a.threads, "--json", *words)
             seconds = r["ttft_ms"] / 1000 + (a.gen - 1) * int(batch) / r["decode_tok_s"]
             cells.append(f"{int(batch) * (a.prompt + a.gen) / seconds:.0f}")
         cells.append(f"{r['kv_bytes'] / int(batch) / 2**20:.2f}")
@@ -87,7 +91,7 @@ def throughput(lab):
     return text + table(head, rows)
 
 
-SECTIONS = {"quality": quality, "throughput": throughput}
+PARTS = {"quality": quality, "throughput": throughput}
 
 
 def words_of(text):
@@ -95,31 +99,30 @@ def words_of(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("base")
-    parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART")
+    parser.add_argument("--base", type=pathlib.Path, default=ROOT / "models/mini/base")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--swiftkv", type=words_of, default=[])
+    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/comparators")
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    parser.add_argument("--swiftkv", type=words_of, default="models/mini/kv6,models/mini/kv6-g3")
     parser.add_argument("--exit")
     parser.add_argument("--pruned", type=words_of, default=[])
     parser.add_argument("--similar", type=words_of, default="0.9,0.95,0.97,0.98,0.99")
     parser.add_argument("--above", type=words_of, default="0.5,0.8,0.95")
     parser.add_argument("--tasks", default="lines,kv,needle")
-    parser.add_argument("--lengths", default="512,1024")
-    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--lengths", default="512,2048")
+    parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--prompt", type=int, default=2048)
     parser.add_argument("--gen", type=int, default=64)
     parser.add_argument("--batch", type=words_of, default="1,8")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    unknown = [s for s in args.sections if s not in SECTIONS]
-    if unknown:
-        parser.error(f"no section {unknown[0]}: {', '.join(SECTIONS)}")
-    lab = Lab(args)
-    parts = [SECTIONS[s](lab) for s in args.sections or SECTIONS]
-    (args.out / "results.md").write_text("\n".join(parts))
-    print(args.out / "results.md")
+    args.build, args.work, args.base = args.build.resolve(), args.work.resolve(), args.base.resolve()
+    models = [pathlib.Path(m).resolve() for m in (*args.swiftkv, *args.pruned, *([args.exit] if args.exit else []))]
+    lab = Lab(args.build / "swiftkv", args.work / fingerprint(args.base, *models))
+    for part in args.parts or PARTS:
+        put(f"comparators-{part}", PARTS[part](lab, args), args.page)
 
 
 if __name__ == "__main__":
