@@ -16,7 +16,9 @@ int cli_run_tune(const cli_options *options)
     tune *t = cli_alloc(1, sizeof *t);
     t->options = options;
     t->cost = cost_of(options->cost);
+    cli_interrupt_watch(options->interrupt, NULL);
     const int status = tune_search(t);
+    cli_interrupt_unwatch(options->interrupt);
     /* A search that was stopped tells what it has. */
     if (t->n_points > 0 && options->json) {
         tune_print_json(t);

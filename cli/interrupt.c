@@ -151,6 +151,14 @@ void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine)
     pthread_mutex_unlock(&interrupt->lock);
 }
 
+void cli_interrupt_attach(cli_interrupt *interrupt, skv_engine *engine)
+{
+    pthread_mutex_lock(&interrupt->lock);
+    interrupt->engine = engine;
+    if (engine && interrupt->raised) skv_cancel(engine);
+    pthread_mutex_unlock(&interrupt->lock);
+}
+
 void cli_interrupt_unwatch(cli_interrupt *interrupt)
 {
     pthread_mutex_lock(&interrupt->lock);

@@ -17,6 +17,9 @@ void cli_interrupt_stop(cli_interrupt *interrupt);
 /** From here on Ctrl-C cancels what `engine` runs. Without one, Ctrl-C and SIGTERM are told by
  * cli_interrupted alone, and end the program when they come again. */
 void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine);
+/** While it is watched: the engine that Ctrl-C cancels is another one, or none. What came before
+ * counts. */
+void cli_interrupt_attach(cli_interrupt *interrupt, skv_engine *engine);
 /** From here on Ctrl-C ends the program again. */
 void cli_interrupt_unwatch(cli_interrupt *interrupt);
 /** Whether Ctrl-C came since the last cli_interrupt_watch. */

@@ -217,7 +217,7 @@ static int measure_open(tune *t, const cli_options *o, const cli_model *model, t
     skv_engine_stats stats;
     const bool first = t->plain == NULL;
     skv_engine_get_stats(model->engine, &stats);
-    cli_interrupt_watch(o->interrupt, model->engine);
+    cli_interrupt_attach(o->interrupt, model->engine);
     int status = ask(t, o, model, &report);
     if (status == CLI_DONE && first) status = take_plain(t, report);
     if (status == CLI_DONE && first) settle_lengths(t, stats.context);
@@ -225,7 +225,8 @@ static int measure_open(tune *t, const cli_options *o, const cli_model *model, t
         judge(t, report, out);
         status = time_it(t, model, out);
     }
-    cli_interrupt_unwatch(o->interrupt);
+    cli_interrupt_attach(o->interrupt, NULL);
+    if (status == CLI_DONE && cli_interrupted(o->interrupt)) status = cli_fail("interrupted");
     if (report != t->plain) skv_eval_report_free(report);
     return status;
 }
@@ -235,6 +236,7 @@ int tune_measure(tune *t, const tune_setting *how)
     cli_model model = {0};
     cli_options o = tune_options_of(t, how);
     tune_point point = {.how = *how};
+    if (cli_interrupted(o.interrupt)) return cli_fail("interrupted");
     int status = cli_model_describe_text(&model, &o);
     if (status == CLI_DONE) status = cli_eval_start(&o, &model);
     if (status == CLI_DONE) status = measure_open(t, &o, &model, &point);
