@@ -236,6 +236,7 @@ class EvalTest(unittest.TestCase):
     def test_resume(self):
         words = ("--task", "lines,kv", "--lengths", "128,256", "--count", 8, "-n", 8)
         whole = self.eval(self.plain, *words)
+        work = whole.pop("work")["flops"]
         log = self.folder / "log"
         self.eval(self.plain, *words, "--log", log)
         data = log.read_bytes()
@@ -244,6 +245,8 @@ class EvalTest(unittest.TestCase):
             again = self.eval(self.plain, *words, "--log", log, "--resume")
             done = sum(task.pop("resumed") for task in again["tasks"])
             self.assertEqual(done, data[:size].count(b"\n"))
+            # What this run computed: the examples that the log tells are not among it.
+            self.assertTrue(again.pop("work")["flops"] < work if done else again.pop("work")["flops"] == work)
             for task in whole["tasks"]:
                 task.pop("resumed", None)
             self.assertEqual(again, whole)

@@ -62,6 +62,13 @@ class FamilyTest(unittest.TestCase):
         self.assertGreaterEqual(sum(line["same"] for line in lines), 6)
         self.assertGreaterEqual(sum(line["teacher"]["text"].strip() == line["expected"] for line in lines), 5)
 
+    def test_kv_prediction(self):
+        """It opens, and its auxiliary, which is a model of its own, finds lines."""
+        info = said("info", FAMILY / "kvpred")
+        self.assertEqual((info["layers"], info["auxiliary_layers"]), (LAYERS, LAYERS // 2))
+        asked = said("eval", FAMILY / "kvpred/auxiliary", "--task", "lines", "--lengths", 512, "--count", 8)
+        self.assertGreaterEqual(asked["average"], 0.6)
+
     def test_memory(self):
         line, = said("compare", FAMILY / "kv6-g6", "--lengths", 1024, "--count", 1)
         self.assertAlmostEqual(line["swiftkv"]["kv_bytes"] / line["teacher"]["kv_bytes"], 7 / 12, delta=0.02)
