@@ -46,6 +46,23 @@ def text(x, y, words, anchor="middle", more=""):
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{html.escape(words)}</text>'
 
 
+def axes(box, words, ticks, at):
+    """The frame of a chart: box is (left, top, right, bottom), words title and labels, ticks and places of x and y."""
+    (left, top, right, bottom), (title, x_label, y_label), (x_ticks, y_ticks), (at_x, at_y) = box, words, ticks, at
+    out = [text((left + right) / 2, 20, title, more=' class="title"')]
+    for y in y_ticks:
+        out.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{at_y(y):.1f}" y2="{at_y(y):.1f}"/>')
+        out.append(text(left - 7, at_y(y) + 4, number(y), "end"))
+    for x in x_ticks:
+        out.append(f'<line class="axis" x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
+        out.append(text(at_x(x), bottom + 17, number(x)))
+    out.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
+    out.append(text((left + right) / 2, bottom + 36, x_label))
+    across, middle = left - LEFT + 15, (top + bottom) / 2
+    out.append(text(across, middle, y_label, more=f' transform="rotate(-90 {across} {middle})"'))
+    return out
+
+
 def draw_panel(panel, x0, colours):
     bottom, right = TOP + HEIGHT - TOP - BOTTOM, x0 + WIDTH - RIGHT
     left = x0 + LEFT
@@ -60,17 +77,7 @@ def draw_panel(panel, x0, colours):
     def at_x(x):
         return left + x / x_ticks[-1] * (right - left)
 
-    out = [text((left + right) / 2, 20, panel.title, more=' class="title"')]
-    for y in y_ticks:
-        out.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{at_y(y):.1f}" y2="{at_y(y):.1f}"/>')
-        out.append(text(left - 7, at_y(y) + 4, number(y), "end"))
-    for x in x_ticks:
-        out.append(f'<line class="axis" x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
-        out.append(text(at_x(x), bottom + 17, number(x)))
-    out.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    out.append(text((left + right) / 2, bottom + 36, panel.x_label))
-    middle = (TOP + bottom) / 2
-    out.append(text(x0 + 15, middle, panel.y_label, more=f' transform="rotate(-90 {x0 + 15} {middle})"'))
+    out = axes((left, TOP, right, bottom), (panel.title, panel.x_label, panel.y_label), (x_ticks, y_ticks), (at_x, at_y))
     if panel.bound:
         y = at_y(panel.bound[0])
         out.append(f'<line class="bound" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')

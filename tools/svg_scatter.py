@@ -4,7 +4,7 @@ added to them, and the Pareto front as a line."""
 import html
 import math
 
-from svg_chart import COLOURS, head, linear_ticks, log_ticks, number, text
+from svg_chart import COLOURS, axes, head, linear_ticks, log_ticks, number, text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 430, 62, 30, 34, 50
 RADIUS = 5
@@ -60,22 +60,6 @@ def place_labels(front, places):
     return out
 
 
-def axes(title, x_label, y_label, x_ticks, y_ticks, at_x, at_y):
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    out = [text((LEFT + right) / 2, 20, title, more=' class="title"')]
-    for y in y_ticks:
-        out.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{at_y(y):.1f}" y2="{at_y(y):.1f}"/>')
-        out.append(text(LEFT - 7, at_y(y) + 4, number(y), "end"))
-    for x in x_ticks:
-        out.append(f'<line class="axis" x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
-        out.append(text(at_x(x), bottom + 17, number(x)))
-    out.append(f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    out.append(text((LEFT + right) / 2, bottom + 36, x_label))
-    middle = (TOP + bottom) / 2
-    out.append(text(15, middle, y_label, more=f' transform="rotate(-90 15 {middle})"'))
-    return out
-
-
 def legend(families, shapes, colours):
     out, x, y = [], LEFT, HEIGHT + 8
     for name in families:
@@ -110,7 +94,7 @@ def draw_scatter(path, title, x_label, y_label, dots, shapes):
     front = front_of(dots)
     places = {d: (at_x(d.x), at_y(d.y)) for d in dots}
     out = head(WIDTH, HEIGHT + 44, title)
-    out += axes(title, x_label, y_label, x_ticks, y_ticks, at_x, at_y)
+    out += axes((LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM), (title, x_label, y_label), (x_ticks, y_ticks), (at_x, at_y))
     steps = [places[front[0]]]
     for dot in front[1:]:
         steps += [(places[dot][0], steps[-1][1]), places[dot]]

@@ -4,8 +4,7 @@
  * where x_l is the input of layer l and Similarity the cosine, averaged over tokens. It shows from
  * which layer on the hidden state changes so little that later keys and values can be made there.
  */
-#include <math.h>
-
+#include "base/cosine.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
@@ -29,17 +28,6 @@ static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_row
     job->n_rows = n_rows;
 }
 
-static double cosine(const float *a, const float *b, size_t n)
-{
-    double ab = 0, aa = 0, bb = 0;
-    for (size_t i = 0; i < n; i++) {
-        ab += (double)a[i] * (double)b[i];
-        aa += (double)a[i] * (double)a[i];
-        bb += (double)b[i] * (double)b[i];
-    }
-    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
-}
-
 static void add_pairs(similarity_job *job)
 {
     for (size_t l = 0; l < job->L; l++) {
@@ -47,7 +35,7 @@ static void add_pairs(similarity_job *job)
             const float *a = job->hidden + l * job->T * job->D;
             const float *b = job->hidden + j * job->T * job->D;
             for (size_t t = 0; t < job->n_rows; t++) {
-                job->pair[l * job->L + j] += cosine(a + t * job->D, b + t * job->D, job->D);
+                job->pair[l * job->L + j] += skv_cosine(a + t * job->D, b + t * job->D, job->D);
             }
         }
     }

@@ -457,15 +457,22 @@ static void report_hidden(const skv_pass *p, size_t i)
     if (p->f->on_hidden) p->f->on_hidden(p->f->user, i, p->ws->x, p->n_alive);
 }
 
+/* A pass counts into `unused` where nobody asks for its work. */
+static skv_pass pass_of(const skv_forward *f, skv_work *unused)
+{
+    *unused = (skv_work){0};
+    return (skv_pass){.f = f,
+                      .m = f->model,
+                      .c = f->model->config,
+                      .be = f->model->be,
+                      .ws = f->ws,
+                      .work = f->work ? f->work : unused};
+}
+
 skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
-    skv_work unused = {0};
-    skv_pass p = {.f = f,
-                  .m = f->model,
-                  .c = f->model->config,
-                  .be = f->model->be,
-                  .ws = f->ws,
-                  .work = f->work ? f->work : &unused};
+    skv_work unused;
+    skv_pass p = pass_of(f, &unused);
     size_t L = f->end_layer ? f->end_layer : p.c->n_layers;
     skv_forward own = *f; /* whose span shrinks */
     skv_forward_span span = f->spans[0];
@@ -504,15 +511,10 @@ void skv_forward_deep_kv(const skv_forward *f)
 {
     const skv_forward_span *span = &f->spans[0];
     assert(f->n_spans == 1 && span->n <= f->ws->max_rows);
-    skv_work unused = {0};
-    skv_pass p = {.f = f,
-                  .m = f->model,
-                  .c = f->model->config,
-                  .be = f->model->be,
-                  .ws = f->ws,
-                  .work = &unused,
-                  .n_rows = span->n,
-                  .normed = true};
+    skv_work unused;
+    skv_pass p = pass_of(f, &unused);
+    p.n_rows = span->n;
+    p.normed = true;
     embed_job job = {&p, span, 0};
     for (size_t i = 0; i < span->n; i++) place_row(&job, i);
     make_swiftkv_kv(&p, 0, count_groups(p.c));
@@ -521,13 +523,8 @@ void skv_forward_deep_kv(const skv_forward *f)
 void skv_forward_deep_slot(const skv_forward *f, size_t group)
 {
     assert(f->spans[0].n <= f->ws->max_rows);
-    skv_work unused = {0};
-    skv_pass p = {.f = f,
-                  .m = f->model,
-                  .c = f->model->config,
-                  .be = f->model->be,
-                  .ws = f->ws,
-                  .work = f->work ? f->work : &unused};
+    skv_work unused;
+    skv_pass p = pass_of(f, &unused);
     resume_rows(&p);
     make_swiftkv_kv(&p, group, group + 1);
 }

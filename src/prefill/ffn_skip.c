@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cosine.h"
 #include "base/size.h"
 #include "prefill/gates.h"
 
@@ -57,21 +58,10 @@ void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_t *first
     *end = (size_t)(how->to * (double)n_layers + 0.5);
 }
 
-static double cosine(const float *x, const float *y, size_t n)
-{
-    double xy = 0, xx = 0, yy = 0;
-    for (size_t d = 0; d < n; d++) {
-        xy += (double)x[d] * (double)y[d];
-        xx += (double)x[d] * (double)x[d];
-        yy += (double)y[d] * (double)y[d];
-    }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
-}
-
 static size_t choose(const void *user, const float *before, const float *after, size_t n)
 {
     const skv_ffn_skip *how = user;
-    if (cosine(before, after, n) < how->similarity) return 0;
+    if (skv_cosine(before, after, n) < how->similarity) return 0;
     return how->n_skip == 0 ? SIZE_MAX : how->n_skip;
 }
 
