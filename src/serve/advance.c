@@ -110,13 +110,14 @@ static void fork_answers(skv_scheduler *s, skv_lane *lane, const float *logits)
         skv_error err;
         if (skv_lane_create(job, i, s->vocab_size, s->vocab, &fork, &err) != SKV_OK) {
             skv_text_piece text = skv_text_of(err.text);
+            s->tally.finished[SKV_FINISH_FAILED]++;
+            skv_worker_publish(s);
             skv_job_end(job, &(skv_output){.kind = SKV_OUTPUT_END,
                                            .i_answer = i,
                                            .logprob = (double)NAN,
                                            .finish = SKV_FINISH_FAILED,
                                            .text = text.text,
                                            .n_text = text.n});
-            s->tally.finished[SKV_FINISH_FAILED]++;
             continue;
         }
         skv_worker_insert(s, fork, before);

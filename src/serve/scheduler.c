@@ -87,6 +87,20 @@ static void count_end(skv_scheduler *s, const skv_lane *lane, skv_finish finish)
     }
 }
 
+void skv_worker_publish(skv_scheduler *s)
+{
+    skv_scheduler_metrics *m = &s->tally;
+    m->running = s->n_running;
+    m->waiting = s->n_waiting;
+    m->kv_pages = skv_kv_pool_pages(s->engine->pool);
+    m->kv_pages_used = m->kv_pages - skv_kv_pool_free_pages(s->engine->pool);
+    m->kv_pages_cached = s->prefix ? skv_prefix_index_evictable(s->prefix) : 0;
+    pthread_mutex_lock(&s->lock);
+    s->published = *m;
+    s->seconds_a_token = skv_step_clock_seconds(&s->clock, 1);
+    pthread_mutex_unlock(&s->lock);
+}
+
 void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text)
 {
     skv_job *job = lane->job;
@@ -101,16 +115,17 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
                       .n_stopped = stopped ? stopped->n : 0};
     skv_worker_stop_fetch(s, lane);
     skv_worker_keep_text(s, lane);
-    /* Pages first: whoever reads the end finds them free. */
+    /* Whoever reads the end finds its pages free and the whole request counted. */
     skv_worker_give_back(s, lane);
     if (lane->i_answer == 0 && !lane->begun) skv_worker_unqueue(s, job);
     count_end(s, lane, finish);
+    remove_lane(s, lane);
+    skv_worker_publish(s);
     size_t n_answers = lane->i_answer == 0 && !job->forked ? job->params.n_answers : 1;
     for (size_t i = 0; i < n_answers; i++) {
         skv_job_end(job, &end);
         end.i_answer++;
     }
-    remove_lane(s, lane);
     skv_lane_free(lane);
     pthread_mutex_lock(&job->lock);
     bool done = job->n_open == 0;
@@ -159,20 +174,6 @@ static bool take_inbox(skv_scheduler *s)
     return go_on;
 }
 
-static void publish(skv_scheduler *s)
-{
-    skv_scheduler_metrics *m = &s->tally;
-    m->running = s->n_running;
-    m->waiting = s->n_waiting;
-    m->kv_pages = skv_kv_pool_pages(s->engine->pool);
-    m->kv_pages_used = m->kv_pages - skv_kv_pool_free_pages(s->engine->pool);
-    m->kv_pages_cached = s->prefix ? skv_prefix_index_evictable(s->prefix) : 0;
-    pthread_mutex_lock(&s->lock);
-    s->published = *m;
-    s->seconds_a_token = skv_step_clock_seconds(&s->clock, 1);
-    pthread_mutex_unlock(&s->lock);
-}
-
 /* Waits a little for the disk, or for somebody else. */
 static void rest(skv_scheduler *s)
 {
@@ -203,13 +204,13 @@ static void *work(void *arg)
             rest(s);
         }
         skv_worker_spill_ahead(s);
-        publish(s);
+        skv_worker_publish(s);
     }
     while (s->oldest) {
         skv_worker_end(s, s->oldest, SKV_FINISH_CANCELLED, skv_text_of("the server stops"));
     }
     skv_worker_spill_all(s);
-    publish(s);
+    skv_worker_publish(s);
     return NULL;
 }
 
@@ -246,7 +247,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
                                         &s->prefix, err));
     }
     SKV_TRY(skv_worker_open_kept(s, err));
-    publish(s);
+    skv_worker_publish(s);
     return SKV_OK;
 }
 

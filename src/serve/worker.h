@@ -72,6 +72,8 @@ static inline skv_text_piece skv_text_of(const char *text)
 void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after);
 /** Tells the end of a lane, keeps its full pages for others, and frees it. */
 void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text);
+/** Lets others see the metrics as they stand. */
+void skv_worker_publish(skv_scheduler *s);
 /** A job has begun, or will not: it no longer counts as queued. */
 void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
 /** Adds to a histogram. */
