@@ -316,9 +316,9 @@ def capacity(bench, model, server):
 def sweep(bench, model, server):
     """(method, rate) -> what load said; a method ends when it was overwhelmed twice."""
     top = capacity(bench, model, server)
-    seconds = bench.args.seconds or (5 if model.is_short else 12 if bench.args.quick else 30)
-    shares = (0.3, 0.6, 0.8, 1, 1.2, 1.5, 1.8, 2.2) if bench.args.quick else (
-        0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.35, 1.5, 1.65, 1.8, 2, 2.2)
+    # The last answers of a run take seconds, which must be few of its seconds.
+    seconds = bench.args.seconds or (5 if model.is_short else 12 if bench.args.quick else 60)
+    shares = (0.3, 0.6, 0.8, 1, 1.2, 1.5, 1.8, 2.2) if bench.args.quick else (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.7, 2)
     rates, found, bound = [nice_number(top * share) for share in shares], {}, None
     lost = {"teacher": 0, "auto": 0}
     for rate in rates:
@@ -377,14 +377,15 @@ CLIENTS, PROMPT, GEN = 8, 2048, 64
 
 
 class Engine:
-    """One of those compared. `like` is the weights that it is compared at."""
+    """One of those compared, by how it holds weights, and keys and values where they have 8 bits. `like` is the form of
+    ours that it is compared with. `turns` is in how many rounds it is measured; 0: in all."""
 
-    def __init__(self, name, weights, like, measure):
-        self.name, self.weights, self.like, self.measure = name, weights, like, measure
+    def __init__(self, name, weights, like, measure, turns=0):
+        self.name, self.weights, self.like, self.measure, self.turns = name, weights, like, measure, turns
 
 
 def requests_of(bench):
-    return bench.args.requests or (16 if bench.args.quick else 32)
+    return bench.args.requests or (16 if bench.args.quick else 24)
 
 
 def closed_loop(bench, url):
@@ -430,6 +431,7 @@ def openvino(bench, folder, group):
     return json.loads(subprocess.run([*map(str, words)], stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
+ALL_8_BIT = "int8, K and V too"
 LONG_STEPS = ("--step-ms", 250)  # streams that stop as long as those of openvino-genai
 
 
@@ -437,11 +439,12 @@ def our_engines(bench):
     plain = preset(bench)
     swift = half(bench, "smollm2", plain, SHAPE["num_hidden_layers"])
     out = []
-    for weights in ("int8", "bf16"):
-        out.append(Engine("swiftkv, unmodified", weights, weights, lambda w=weights: ours(bench, plain, w)))
-        out.append(Engine("swiftkv, SwiftKV 50 %", weights, weights, lambda w=weights: ours(bench, swift, w)))
+    for form, weights, kv, turns in (("int8", "int8", "auto", 0), (ALL_8_BIT, "int8", "int8", 0), ("bf16", "bf16", "auto", 1)):
+        for name, model in (("unmodified", plain), ("SwiftKV 50 %", swift)):
+            out.append(Engine(f"swiftkv, {name}", form, form, lambda m=model, w=weights, k=kv: ours(bench, m, w, "--kv", k), turns))
     for name, model in (("unmodified", plain), ("SwiftKV 50 %", swift)):
-        out.append(Engine(f"swiftkv, {name}, steps of {LONG_STEPS[1]} ms", "int8", "int8", lambda m=model: ours(bench, m, "int8", *LONG_STEPS)))
+        out.append(Engine(f"swiftkv, {name}, steps of {LONG_STEPS[1]} ms", ALL_8_BIT, ALL_8_BIT,
+                          lambda m=model: ours(bench, m, "int8", "--kv", "int8", *LONG_STEPS), 1))
     return out
 
 
@@ -453,12 +456,12 @@ def engines(bench):
     files = peer_files(bench)
     kinds = (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", ""))
     for kind, like in (kinds[:1] if bench.args.quick else kinds) if llama_clients(bench).exists() else ():
-        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k])))
+        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k]), 0 if kind == "q8_0" else 1))
     if not bench.args.quick or not llama_clients(bench).exists():
-        out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama_wheel(bench, files["q8_0"])))
+        out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama_wheel(bench, files["q8_0"]), 1))
     for group in (192,) if bench.args.quick else (192, 0):
-        label = f"int8, groups of {group or 32}" + ("" if group else " (default)")
-        out.append(Engine("openvino-genai", label, "int8", lambda g=group: openvino(bench, files["openvino"], g)))
+        label = f"{ALL_8_BIT}, groups of {group or 32}" + ("" if group else " (default)")
+        out.append(Engine("openvino-genai", label, ALL_8_BIT, lambda g=group: openvino(bench, files["openvino"], g), 0 if group else 1))
     return out
 
 
@@ -468,6 +471,8 @@ def measure_peers(bench):
     found = {}
     for turn in range(rounds):
         for engine in engines(bench):
+            if engine.turns and turn >= engine.turns:
+                continue
             if bench.measuring and bench.args.engine and bench.args.engine not in engine.name:
                 continue
             key = ["peers", engine.name, engine.weights, requests_of(bench), turn]
@@ -581,12 +586,13 @@ def peers_text(bench):
     return f"""### Beside other engines
 
 {CLIENTS} clients that never rest, prompts of {PROMPT} random tokens, {GEN} tokens out, {requests_of(bench)} requests, the same random weights in the
-shape of smollm2-135m. "ours / it": our unmodified model over that engine, with int8 where its weights have 8 bits or fewer, else bf16;
+shape of smollm2-135m. "ours / it": our unmodified model over that engine, with weights, keys and values of as many bits (int8 against 4);
 throughput is better above 1, TTFT below. llama.cpp ({LLAMA}, built for this processor): its batched API in the process, batches filled as its server fills them,
 flash attention; the wheel: its server; openvino-genai: continuous batching in the process, without HTTP, int8 weights, 8-bit keys and values (its default).
 Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
 off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
-{"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else ""}
+{"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else
+"Medians of three rounds of all engines in turns; bf16, Q4_0, the wheel, long steps and default groups were measured in the first alone."}
 
 {table(head, rows)}"""
 
@@ -638,7 +644,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models" / "mini" / "base", help="our own model, an ordinary one")
     parser.add_argument("--only", choices=["", "mini", "smollm2"], default="", help="of the stage azure")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0, help="of a rate (30; with --quick 12)")
+    parser.add_argument("--seconds", type=float, default=0, help="of a rate (60; with --quick 12)")
     parser.add_argument("--requests", type=int, default=0, help="fewest of a run, to try the script out")
     parser.add_argument("--engine", default="", help="of the stage peers: only those with this in their name")
     parser.add_argument("--quick", action="store_true")
