@@ -72,7 +72,7 @@ void skv_attention_init_avx512(skv_kernels *k, unsigned features)
     k->attention_scratch = skv_attention_scratch_tiles;
     k->attention = run;
     k->attention_part = run_part;
-    unsigned both = SKV_CPU_AVX512_BF16 | SKV_CPU_AVX512_VNNI; /* one processor has what the other has */
+    unsigned both = SKV_CPU_AVX512_BF16 | SKV_CPU_AVX512_VNNI;
     if ((features & both) != both) return;
     k->attention = skv_attention_avx512bf16;
     k->attention_part = skv_attention_part_avx512bf16;
