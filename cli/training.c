@@ -88,8 +88,8 @@ static int dry_run(const skv_train_options *options)
                                 c.teacher_bytes + c.activation_bytes + c.scratch_bytes);
     printf("%-24s %10zu\n", "tokens a step", c.tokens);
     printf("%-24s %10.1f GFLOP\n", "arithmetic a step", c.step_flops * 1e-9);
-    printf("%-24s %10.1f M\n", "tokens of the run", c.run_tokens * 1e-6);
-    printf("%-24s %10.1f TFLOP\n", "arithmetic of the run", c.run_flops * 1e-12);
+    printf("%-24s %10.3f M\n", "tokens of the run", c.run_tokens * 1e-6);
+    printf("%-24s %10.3f TFLOP\n", "arithmetic of the run", c.run_flops * 1e-12);
     return CLI_DONE;
 }
 
