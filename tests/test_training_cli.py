@@ -174,6 +174,8 @@ stages:
             ("seed: 1\nseed: 2\n", "r.yaml:2: seed: given twice"),
             ("stages: [{steps: 1, foo: 2}]\n", "r.yaml:1: foo: unknown key"),
             ("seed: 1\ndata: [{file: a, generate: b}]\n", "r.yaml:2: data: give one of file, generate, self"),
+            (f"kv-layers: 2\nstages: [{{steps: 1, seq: 32, data: [{{file: {self.ids}}}]}}, "
+             "{steps: 1, seq: 32, data: [{file: none.json}]}]\n", "none.json: cannot open"),
             ("a: b: c\n", "r.yaml:1: mapping values"),
             ("early-exit: maybe\n", "r.yaml:1: early-exit: 'maybe' is none of no|yes"),
         ):

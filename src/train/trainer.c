@@ -479,11 +479,23 @@ static skv_status make_folder(const skv_trainer *t, skv_error *err)
     return skv_trainer_check_export(t, err);
 }
 
+/* Opens the data of every stage and draws a batch: what is missing for the last stage is told before
+ * the first begins. A stage that is entered opens its data anew. */
+static skv_status try_feed(skv_trainer *t, skv_error *err)
+{
+    for (size_t i = 0; i < t->options->n_stages; i++) {
+        skv_train_batch batch;
+        SKV_TRY(t->feed.open(t->feed.ctx, i, &t->data, err));
+        SKV_TRY(t->data.next(t->data.ctx, &batch, err));
+    }
+    return skv_trainer_enter_stage(t, err);
+}
+
 skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_error *err)
 {
     const skv_team *team = t->options->team;
     t->feed = *feed;
-    skv_status status = skv_trainer_enter_stage(t, err);
+    skv_status status = try_feed(t, err);
     if (status == SKV_OK && skv_team_leads(team)) status = make_folder(t, err);
     SKV_TRY(skv_team_agree(team, status, err));
     SKV_TRY(skv_trainer_meet(t, err));
