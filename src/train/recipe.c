@@ -229,8 +229,8 @@ static skv_status set_number(const key_row *row, const char *text, unsigned char
     double value;
     SKV_REQUIRE(skv_number_parse(text, &value), err, SKV_ARGUMENT, "%s: '%s' is no number",
                 row->name, text);
-    SKV_REQUIRE(value >= row->min && value <= row->max, err, SKV_RANGE, "%s: %s, expected %.15g to %.15g",
-                row->name, text, row->min, row->max);
+    SKV_REQUIRE(value >= row->min && value <= row->max, err, SKV_RANGE,
+                "%s: %s, expected %.15g to %.15g", row->name, text, row->min, row->max);
     if (row->kind == KEY_NUMBER) {
         memcpy(field, &value, sizeof value);
         return SKV_OK;

@@ -479,8 +479,8 @@ static skv_status make_folder(const skv_trainer *t, skv_error *err)
     return skv_trainer_check_export(t, err);
 }
 
-/* Opens the data of every stage and draws a batch: what is missing for the last stage is told before
- * the first begins. A stage that is entered opens its data anew. */
+/* Opens the data of every stage and draws a batch: what is missing for the last stage is told
+ * before the first begins. A stage that is entered opens its data anew. */
 static skv_status try_feed(skv_trainer *t, skv_error *err)
 {
     for (size_t i = 0; i < t->options->n_stages; i++) {
