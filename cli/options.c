@@ -351,7 +351,8 @@ static int check_operands(const cli_options *o)
 {
     const cli_command_row *row = cli_command_at(o->command);
     if (o->n_operands >= row->operands_min) return CLI_DONE;
-    const char *missing = o->command == CLI_LOAD ? "URL" : o->n_operands == 0 ? "MODEL" : "OUT";
+    const bool second = o->n_operands > 0 || o->command == CLI_VOCAB;
+    const char *missing = o->command == CLI_LOAD ? "URL" : second ? "OUT" : "MODEL";
     return cli_usage("%s: %s is missing: swiftkv %s %s", row->name, missing, row->name,
                      row->operands);
 }

@@ -1,6 +1,7 @@
 /* What `distill` and `train` share. */
 #include "training.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "json_out.h"
@@ -87,8 +88,8 @@ static int dry_run(const skv_train_options *options)
                                 c.teacher_bytes + c.activation_bytes + c.scratch_bytes);
     printf("%-24s %10zu\n", "tokens a step", c.tokens);
     printf("%-24s %10.1f GFLOP\n", "arithmetic a step", c.step_flops * 1e-9);
-    printf("%-24s %10.1f M\n", "tokens of the run", c.run_tokens * 1e-6);
-    printf("%-24s %10.1f TFLOP\n", "arithmetic of the run", c.run_flops * 1e-12);
+    printf("%-24s %10.3f M\n", "tokens of the run", c.run_tokens * 1e-6);
+    printf("%-24s %10.3f TFLOP\n", "arithmetic of the run", c.run_flops * 1e-12);
     return CLI_DONE;
 }
 
@@ -96,8 +97,9 @@ static int dry_run(const skv_train_options *options)
 
 typedef struct watcher {
     const char *log_path;
-    FILE *log; /* opened with the first step: the folder exists by then */
-    bool speaks, terminal, failed;
+    FILE *log;     /* opened with the first step: the folder exists by then */
+    int log_error; /* errno of what went wrong with it */
+    bool speaks, terminal;
     uint64_t shown_ns;
     cli_interrupt *interrupt; /* borrowed */
 } watcher;
@@ -150,7 +152,6 @@ static void write_log(FILE *log, const skv_train_progress *p)
     cli_json_put_number(&json, "tokens_s", p->tokens_s);
     cli_json_close(&json, '}');
     putc('\n', log);
-    fflush(log);
 }
 
 static void print_step(FILE *stream, const skv_train_progress *p)
@@ -190,18 +191,21 @@ static bool on_step(void *user, const skv_train_progress *p)
     watcher *w = user;
     if (w->speaks) {
         if (w->log == NULL) w->log = fopen(w->log_path, "a");
-        w->failed = w->log == NULL;
-        if (w->failed) return false;
+        if (w->log == NULL) w->log_error = errno;
+        if (w->log == NULL) return false;
         write_log(w->log, p);
+        if (fflush(w->log) != 0) w->log_error = errno;
         show_step(w, p);
+        if (w->log_error != 0) return false;
     }
     return !cli_interrupted(w->interrupt);
 }
 
 static int check_log(watcher *w)
 {
-    if (w->log != NULL) w->failed = fclose(w->log) != 0;
-    return w->failed ? cli_fail("%s: cannot be written", w->log_path) : CLI_DONE;
+    if (w->log != NULL && fclose(w->log) != 0 && w->log_error == 0) w->log_error = errno;
+    if (w->log_error == 0) return CLI_DONE;
+    return cli_fail("%s: cannot be written: %s", w->log_path, strerror(w->log_error));
 }
 
 /* The run with its log; curves are drawn from the log when it ends, however it ends. */
@@ -216,9 +220,12 @@ static int run(skv_train_options *train, watcher *w, const char *svg_path)
     if (!w->speaks) return ran == SKV_OK ? CLI_DONE : CLI_FAILED;
     if (w->terminal && ran != SKV_OK) fputs("\r\x1b[K", stderr);
     const bool logged = w->log != NULL;
-    int status = check_log(w);
+    /* A log that fails stops the run; whatever else stops it is told first. */
+    int status = ran == SKV_CANCELLED ? CLI_DONE : cli_check(ran, &err);
+    const int closed = check_log(w);
+    if (status == CLI_DONE) status = closed;
     if (status == CLI_DONE) status = cli_check(ran, &err);
-    if (w->failed || !logged) return status;
+    if (closed != CLI_DONE || !logged) return status;
     const int drawn =
         cli_check(skv_curve_write(w->log_path, svg_path, train->out, &curve_err), &curve_err);
     return status != CLI_DONE ? status : drawn;

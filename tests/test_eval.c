@@ -58,6 +58,17 @@ static void estimates(void **state)
     is_near(e.value, exp(mean), 1e-9);
     is_near(e.low, exp(mean - 1.959963984540054 * error), 1e-9);
     is_near(e.high, exp(mean + 1.959963984540054 * error), 1e-6);
+    /* A share does not leave 0 to 1, whatever two examples make of its spread; what is none may. */
+    const skv_metric_value apart[] = {{0.9, 1}, {0.1, 1}};
+    const skv_metric bounded[] = {SKV_METRIC_MC2, SKV_METRIC_AGREEMENT};
+    for (size_t i = 0; i < 2; i++) {
+        e = skv_metric_estimate(bounded[i], apart, 2);
+        is_near(e.value, 0.5, 1e-12);
+        is_near(e.low, 0, 0);
+        is_near(e.high, 1, 0);
+    }
+    e = skv_metric_estimate(SKV_METRIC_BITS_PER_BYTE, apart, 2);
+    assert_true(e.low < 0 && e.high > 1);
     e = skv_metric_estimate(SKV_METRIC_KL, nats, 1);
     is_near(e.value, 2, 0);
     assert_true(isnan(e.low)); /* one example tells nothing of the spread */

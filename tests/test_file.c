@@ -1,4 +1,5 @@
 /* Files: maps, whole reads with a bound, writes that are complete or absent. */
+#define _XOPEN_SOURCE 700 /* nftw */
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include "alloc_fail.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "temp_folder.h"
 
 static char *at(const char *folder, const char *name)
 {
@@ -30,26 +32,7 @@ static char *at(const char *folder, const char *name)
 
 static int make_folder(void **state)
 {
-    const char *base = getenv("TMPDIR");
-    char *folder = at(base ? base : "/tmp", "skv-test-file-XXXXXX");
-    *state = mkdtemp(folder);
-    return *state ? 0 : -1;
-}
-
-/* Empties and removes the folder; a test leaves no folders in it. */
-static int remove_folder(void **state)
-{
-    DIR *stream = opendir(*state);
-    struct dirent *entry;
-    while (stream && (entry = readdir(stream))) {
-        char *path = skv_path_join(*state, entry->d_name);
-        (void)unlink(path);
-        skv_free(path);
-    }
-    if (stream) (void)closedir(stream);
-    int rc = rmdir(*state);
-    skv_free(*state);
-    return rc;
+    return temp_folder_make(state, "file");
 }
 
 static size_t n_entries(const char *folder)
@@ -305,7 +288,7 @@ static void leftovers_are_removed(void **state)
     skv_writer_clean("/nonexistent/folder");
 }
 
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, temp_folder_drop)
 
 int main(void)
 {

@@ -22,7 +22,7 @@ LARGEST = 40 * 2**20
 
 
 def said(*words):
-    result = subprocess.run([PROGRAM, *map(str, words), "--json"], capture_output=True, text=True, timeout=300)
+    result = subprocess.run([PROGRAM, *map(str, words), "--json"], capture_output=True, text=True, timeout=1200)
     if result.returncode != 0:
         raise AssertionError(result.stderr)
     return json.loads(result.stdout)

@@ -28,7 +28,8 @@ if os.geteuid() == 0:
     MPIRUN.append("--allow-run-as-root")
 STEPS = 12
 LONG = 120
-SECONDS = 120
+SECONDS = 1200  # what hangs; nothing is asked to be fast
+TRIES = 50  # a run may end before its turn to be killed comes: on a busy machine, now and then
 
 
 def why_not():
@@ -114,10 +115,10 @@ class MpiTest(unittest.TestCase):
                 self.assertEqual(line[key], two[step][key])
 
     def wait_for_step(self, name, step, process):
+        """Until the log has so many lines, or the run is over."""
         log = self.shared / f"{name}.log"
         end = time.monotonic() + SECONDS
-        while not log.exists() or log.read_text().count("\n") < step:
-            self.assertIsNone(process.poll(), "the run ended early")
+        while process.poll() is None and (not log.exists() or log.read_text().count("\n") < step):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
 
@@ -132,16 +133,6 @@ class MpiTest(unittest.TestCase):
             if words[0] == bytes(PROGRAM) and bytes(self.shared / name) in words:
                 found.append(int(path.parent.name))
         return sorted(found)
-
-    def ends(self, process, name):
-        """The run ends by itself with a failure, and no process is left of it."""
-        code, _, errors = self.finish(process)
-        self.assertNotEqual(code, 0)
-        end = time.monotonic() + 20
-        while self.processes_of(name):
-            self.assertLess(time.monotonic(), end, "a process goes on alone")
-            time.sleep(0.05)
-        return errors
 
     # ------------------------------------------------------------------------------------- tests
 
@@ -170,13 +161,38 @@ class MpiTest(unittest.TestCase):
             self.assertEqual((self.shared / "whole" / file).read_bytes(),
                              (self.shared / name / file).read_bytes())
 
+    def strike(self, launch, name, step, victim, which):
+        """Starts the run and sends one of its processes a signal behind a step. The messages of the run; None
+        if it was over before the signal came."""
+        process = self.start(launch)
+        self.wait_for_step(name, step, process)
+        try:
+            os.kill(self.processes_of(name)[victim], which)
+        except (IndexError, ProcessLookupError):
+            pass
+        code, _, errors = self.finish(process)
+        end = time.monotonic() + SECONDS
+        while self.processes_of(name):
+            self.assertLess(time.monotonic(), end, "a process goes on alone")
+            time.sleep(0.05)
+        latest = json.loads((self.shared / name / "checkpoint/latest.json").read_text())["step"]
+        if latest == LONG or (self.shared / name / "config.json").exists():
+            return None
+        self.assertNotEqual(code, 0)
+        return errors
+
+    def forget(self, name):
+        shutil.rmtree(self.shared / name)
+        (self.shared / f"{name}.log").unlink()
+
     def dies(self, launch, name, victim):
         words = self.words(name, steps=LONG)
-        process = self.start([*launch, *words])
-        self.wait_for_step(name, 13, process)
-        os.kill(self.processes_of(name)[victim], signal.SIGKILL)
-        self.ends(process, name)
-        self.goes_on(launch, name, words)
+        for _ in range(TRIES):
+            if self.strike([*launch, *words], name, 13, victim, signal.SIGKILL) is not None:
+                self.goes_on(launch, name, words)
+                return
+            self.forget(name)
+        self.fail(f"{TRIES} runs were over before they could be killed")
 
     def test_a_process_dies(self):
         for victim in (0, 1):
@@ -184,16 +200,23 @@ class MpiTest(unittest.TestCase):
 
     def test_a_process_is_stopped(self):
         """One that gets SIGTERM or Ctrl-C stops all behind a checkpoint."""
-        words = self.words("stopped", "--checkpoint-every", 1000, steps=LONG)
+        words = [*MPIRUN, "-np", "2", *self.words("stopped", "--checkpoint-every", 1000, steps=LONG)]
+        for _ in range(TRIES):
+            if self.is_stopped_twice(words):
+                self.goes_on([], "stopped", words)
+                return
+            self.forget("stopped")
+        self.fail(f"{TRIES} runs were over before they could be stopped")
+
+    def is_stopped_twice(self, words):
         for victim, which in ((0, signal.SIGINT), (1, signal.SIGTERM)):
             resume = ["--resume"] if victim else []
             lines = max(self.log("stopped")) if victim else 0  # of the run that was stopped
-            process = self.start([*MPIRUN, "-np", "2", *words, *resume])
-            self.wait_for_step("stopped", lines + 10, process)
-            os.kill(self.processes_of("stopped")[victim], which)
-            errors = self.ends(process, "stopped")
+            errors = self.strike([*words, *resume], "stopped", lines + 10, victim, which)
+            if errors is None:
+                return False
             self.assertEqual(errors.count("training: stopped after step "), 1, errors)
-        self.goes_on([*MPIRUN, "-np", "2"], "stopped", words)
+        return True
 
     def fails(self, words, *parts):
         code, out, errors = self.finish(self.start(words))

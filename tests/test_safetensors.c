@@ -3,7 +3,7 @@
  * tools/make_format_fixtures.py) read, and written again to the byte; malformed files refused with
  * a reason; shards and their index; failures while writing leave nothing behind.
  */
-#include <dirent.h>
+#define _XOPEN_SOURCE 700 /* nftw */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,30 +20,13 @@
 #include "bytes_script.h"
 #include "format/safetensors.h"
 #include "format/safetensors_write.h"
+#include "temp_folder.h"
 
 #define FIXTURE SKV_TEST_DATA "/format/written.safetensors"
 
 static int make_folder(void **state)
 {
-    const char *base = getenv("TMPDIR");
-    char *folder = skv_path_join(base ? base : "/tmp", "skv-test-safetensors-XXXXXX");
-    *state = folder ? mkdtemp(folder) : NULL;
-    return *state ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    DIR *stream = opendir(*state);
-    struct dirent *entry;
-    while (stream && (entry = readdir(stream))) {
-        char *path = skv_path_join(*state, entry->d_name);
-        (void)unlink(path);
-        skv_free(path);
-    }
-    if (stream) (void)closedir(stream);
-    int rc = rmdir(*state);
-    skv_free(*state);
-    return rc;
+    return temp_folder_make(state, "safetensors");
 }
 
 /* Header and n_data zero bytes, as a file. */
@@ -397,7 +380,7 @@ static void a_failed_write_leaves_nothing(void **state)
     bad[1].rows = NULL;
     assert_int_equal(skv_safetensors_write_folder(*state, bad, 2, SKV_SHARD_BYTES_MAX, &err),
                      SKV_ARGUMENT);
-    /* remove_folder fails if a folder is left; here no file may be. */
+    /* Nothing is left in it. */
     assert_int_equal(rmdir(*state), 0);
     assert_int_equal(skv_folder_create(*state, NULL), SKV_OK);
 }
@@ -434,12 +417,13 @@ int main(void)
         cmocka_unit_test(refuses_malformed_lengths),
         cmocka_unit_test(lists_what_it_cannot_use),
         cmocka_unit_test(every_truncation_and_bit_is_safe),
-        cmocka_unit_test_setup_teardown(writes_the_library_s_bytes, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(shards_and_their_index, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_folder_without_weights, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_failed_write_leaves_nothing, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(writes_the_library_s_bytes, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(shards_and_their_index, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(a_folder_without_weights, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(a_failed_write_leaves_nothing, make_folder,
+                                        temp_folder_drop),
         cmocka_unit_test_setup_teardown(survives_every_failed_allocation, make_folder,
-                                        remove_folder),
+                                        temp_folder_drop),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

@@ -158,7 +158,7 @@ def solve_log(context, question):
 
 def documents(*options):
     command = [PROGRAM, "documents", *map(str, options)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 

@@ -6,7 +6,7 @@
  *
  * Element k of the published tensor NAME is a hash of NAME and k, in C as in the tool.
  */
-#include <dirent.h>
+#define _XOPEN_SOURCE 700 /* nftw */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,6 +25,7 @@
 #include "describe_config.h"
 #include "format/safetensors_write.h"
 #include "format/source.h"
+#include "temp_folder.h"
 
 enum { ELEMENTS_MAX = 4096, TENSORS_MAX = 64 };
 
@@ -217,25 +218,7 @@ static void gguf_that_is_no_model(void **state)
 
 static int make_folder(void **state)
 {
-    const char *base = getenv("TMPDIR");
-    char *folder = skv_path_join(base ? base : "/tmp", "skv-test-source-XXXXXX");
-    *state = folder ? mkdtemp(folder) : NULL;
-    return *state ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    DIR *stream = opendir(*state);
-    struct dirent *entry;
-    while (stream && (entry = readdir(stream))) {
-        char *path = skv_path_join(*state, entry->d_name);
-        (void)unlink(path);
-        skv_free(path);
-    }
-    if (stream) (void)closedir(stream);
-    int rc = rmdir(*state);
-    skv_free(*state);
-    return rc;
+    return temp_folder_make(state, "source");
 }
 
 static void put_text(const char *folder, const char *name, const char *text)
@@ -663,17 +646,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gguf_of_every_architecture),
         cmocka_unit_test(gguf_that_is_no_model),
-        cmocka_unit_test_setup_teardown(a_folder_in_shards, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(heads_that_are_tied, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(phi3_is_cut_into_its_parts, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(openelm_under_its_own_names, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(gemma3_with_images, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(shapes_that_do_not_fit, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_folder_in_shards, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(heads_that_are_tied, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(phi3_is_cut_into_its_parts, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(openelm_under_its_own_names, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(gemma3_with_images, make_folder, temp_folder_drop),
+        cmocka_unit_test_setup_teardown(shapes_that_do_not_fit, make_folder, temp_folder_drop),
         cmocka_unit_test_setup_teardown(swiftkv_with_and_without_its_teacher, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(paths_that_are_no_models, make_folder, remove_folder),
+                                        temp_folder_drop),
+        cmocka_unit_test_setup_teardown(paths_that_are_no_models, make_folder, temp_folder_drop),
         cmocka_unit_test_setup_teardown(survives_every_failed_allocation, make_folder,
-                                        remove_folder),
+                                        temp_folder_drop),
         cmocka_unit_test(opens_real_models),
     };
     return cmocka_run_group_tests_name("source", tests, NULL, NULL);

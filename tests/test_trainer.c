@@ -178,6 +178,29 @@ static void test_resume_wants_the_same_run(void **state)
     assert_non_null(strstr(err.text, "tau"));
 }
 
+/* What cannot be done leaves no folder behind. */
+static void test_nothing_to_do(void **state)
+{
+    const fixture *f = *state;
+    const char *data = f->ids;
+    char out[96];
+    record r = {.stop_at = 0};
+    skv_error err;
+    (void)snprintf(out, sizeof out, "%s/nothing", f->root);
+    skv_train_options o = distill(f, &data, out, &r);
+    o.resume = true;
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, "no checkpoint to go on from"));
+    o.resume = false;
+    o.kv_layers = 4;
+    assert_int_equal(skv_train_run(&o, &err), SKV_RANGE);
+    assert_non_null(strstr(err.text, "kv-layers 4, expected 1 to 3"));
+    o.kv_layers = 0;
+    assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, "no kv-layers"));
+    assert_false(skv_file_is_folder(out));
+}
+
 static float *read_whole(const skv_tensor *t)
 {
     float *x = malloc(skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *x);
@@ -493,6 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume_is_exact),
                                        cmocka_unit_test(test_resume_wants_the_same_run),
+                                       cmocka_unit_test(test_nothing_to_do),
                                        cmocka_unit_test(test_output),
                                        cmocka_unit_test(test_drop_teacher),
                                        cmocka_unit_test(test_delta),

@@ -2,7 +2,7 @@
  * The SwiftKV transform: the published layout, tensor by tensor as the oracle initialises it
  * (tools/oracle), for every architecture a file that opens and runs, and refusals.
  */
-#include <dirent.h>
+#define _XOPEN_SOURCE 700 /* nftw */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -20,6 +20,7 @@
 #include "format/source.h"
 #include "golden.h"
 #include "skv/tools.h"
+#include "temp_folder.h"
 
 static golden *all;
 static size_t n_all;
@@ -30,20 +31,6 @@ static int set_up(void **state)
     (void)state;
     all = golden_load_all(&n_all);
     return n_all == 0 || !mkdtemp(folder);
-}
-
-static void remove_folder(const char *path)
-{
-    DIR *dir = opendir(path);
-    if (!dir) return;
-    const struct dirent *entry;
-    while ((entry = readdir(dir))) {
-        char file[2048];
-        (void)snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-        if (entry->d_name[0] != '.') (void)remove(file);
-    }
-    (void)closedir(dir);
-    (void)rmdir(path);
 }
 
 static int tear_down(void **state)
@@ -122,7 +109,7 @@ static void test_against_the_oracle(void **state)
     skv_safetensors_close(want);
     skv_source_close(before);
     skv_source_close(after);
-    remove_folder(out);
+    (void)temp_folder_remove(out);
 }
 
 /* Log-probability of the case's last token, through the given form of the model. */
@@ -166,7 +153,7 @@ static void test_every_architecture(void **state)
             fail_msg("%s: student %.6f, teacher %.6f, expected %.6f", all[i].name, student, teacher,
                      want);
         }
-        remove_folder(out);
+        (void)temp_folder_remove(out);
     }
 }
 

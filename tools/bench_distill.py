@@ -7,7 +7,8 @@ The shape is that of SmolLM2-135M with random weights and l = half of the layers
 written as one would for speed: bf16 weights and products, one copy of the weights, the layers below
 l run once for teacher and student without a graph, fused attention, the loss at the head in pieces
 that are recomputed, AdamW on f32 masters of what is trained. Each side runs in its own process, so
-that the peaks of memory can be compared. Prints one JSON object a side.
+that the peaks of memory can be compared. The sides run in turns, twice each; the first step of a run
+does not count. Prints one JSON object a run, and the ratios.
 """
 
 import argparse
@@ -134,7 +135,7 @@ def run_torch(args):
         return loss.item()
 
     times, losses = [], []
-    for _ in range(args.steps):
+    for _ in range(args.steps + 1):
         ids = torch.randint(0, config["vocab_size"], (T,))
         start = time.perf_counter()
         losses.append(step(ids))
@@ -149,15 +150,16 @@ def run_swiftkv(args):
         make = [sys.executable, __file__, "--side", "make", "--out", str(model), "--layers", str(args.layers)]
         subprocess.run(make, check=True)
 
-        ids = [random.Random(1).randrange(SHAPE["vocab_size"]) for _ in range((args.steps + 1) * args.seq + 1)]
+        ids = [random.Random(1).randrange(SHAPE["vocab_size"]) for _ in range((args.steps + 2) * args.seq)]
         data, log = pathlib.Path(scratch) / "ids.json", pathlib.Path(scratch) / "log"
         data.write_text(json.dumps(ids))
         command = [str(args.build / "swiftkv"), "distill", str(model), str(pathlib.Path(scratch) / "out"),
-                   "--kv-layers", str(args.l), "--data", str(data), "--steps", str(args.steps), "--seq",
+                   "--kv-layers", str(args.l), "--data", str(data), "--steps", str(args.steps + 1), "--seq",
                    str(args.seq), "--threads", str(args.threads), "--log", str(log),
                    "--checkpoint-every", "1000000"]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = status
         if status:
             sys.exit("swiftkv distill failed")
         rows = [json.loads(line) for line in log.read_text().splitlines()]
@@ -181,7 +183,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4, help="counted steps of a run")
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--l", type=int, default=15)
@@ -195,8 +197,16 @@ def main():
     elif args.side == "swiftkv":
         print(json.dumps(run_swiftkv(args)))
     else:
+        runs = {"swiftkv": [], "torch": []}
         for side in ("swiftkv", "torch", "swiftkv", "torch"):
-            subprocess.run([sys.executable, __file__, *sys.argv[1:], "--side", side], check=True)
+            one = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--side", side], check=True,
+                                 stdout=subprocess.PIPE, text=True).stdout
+            print(one, end="", flush=True)
+            runs[side].append(json.loads(one))
+        ours, theirs = ({key: min(run[key] for run in runs[side]) for key in ("step_s", "peak_mib")}
+                        for side in ("swiftkv", "torch"))
+        print(json.dumps({"faster": round(theirs["step_s"] / ours["step_s"], 3),
+                          "peak_share": round(ours["peak_mib"] / theirs["peak_mib"], 3)}))
 
 
 if __name__ == "__main__":

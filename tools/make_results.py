@@ -5,8 +5,8 @@
 
 Sections: others (people's models in ../shared), family (our own). Without one, all that can be
 made. What was measured is kept in WORK by the command that gave it, so a run that was stopped goes
-on, and a page is drawn again from what is there. Nothing is written by hand into the page: each
-section stands between two marks that name it.
+on, and a page is drawn again from what is there. Each section stands between two marks that name
+it, and nothing is written into it by hand; the summary before the first mark is.
 """
 
 import argparse

@@ -10,7 +10,10 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The order in which somebody reads them.
+ORDER = ("family", "others", "pareto", "comparators-quality", "comparators-throughput", "snapkv", "kvpred", "serving")
 PAGE = ROOT / "docs" / "results.md"
+SPEED = ROOT / "docs" / "speed.md"
 
 
 class Lab:
@@ -80,11 +83,29 @@ def table(head, rows):
     return "\n".join(lines)
 
 
+def place(section):
+    """Where a section stands on the page: by its family, and within one as they came."""
+    family = section if section in ORDER else section.split()[0]
+    return ORDER.index(family) if family in ORDER else len(ORDER)
+
+
+def check_summary(head, blocks):
+    """The summary is written by hand: names its figures that no section and no other page has now."""
+    said = " ".join((*blocks.values(), SPEED.read_text()))
+    for figure in re.findall(r"(?<![\w.])\d+\.\d+(?![\w.])", head):
+        if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", said):
+            print(f"results.md: the summary's {figure} stands in no section: write it again", file=sys.stderr)
+
+
 def put(section, text, path=PAGE):
-    """Replaces a section of a page, or adds it."""
+    """Replaces a section of a page, or adds it; sections stand in ORDER behind what was written by hand."""
     page = path.read_text() if path.exists() else "# Results\n"
-    begin, end = f"<!-- {section} -->", f"<!-- end of {section} -->"
-    block = f"{begin}\n{text.strip()}\n{end}"
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
-    page = pattern.sub(lambda _: block, page) if begin in page else page.rstrip() + "\n\n" + block + "\n"
-    path.write_text(page)
+    pattern = re.compile(r"<!-- (.+?) -->\n(.*?)\n<!-- end of \1 -->", re.S)
+    blocks, head = dict(pattern.findall(page)), page.partition("<!--")[0].rstrip()
+    if pattern.sub("", page).strip() != head.strip():
+        sys.exit(f"{path}: text between the sections, which nothing keeps")
+    blocks[section] = text.strip()
+    parts = (f"<!-- {name} -->\n{blocks[name]}\n<!-- end of {name} -->" for name in sorted(blocks, key=place))
+    path.write_text("\n\n".join((head, *parts)) + "\n")
+    if path == PAGE:
+        check_summary(head, blocks)

@@ -79,6 +79,10 @@ skv_eval_estimate skv_metric_estimate(skv_metric metric, const skv_metric_value 
     const double reach = z_95 * ratio_error(e.value, weight, values, n);
     e.low = e.value - reach;
     e.high = e.value + reach;
+    if (e.is_share || row->kind == SKV_METRIC_PART) { /* what is nowhere else ends there */
+        if (e.low < 0) e.low = 0;
+        if (e.high > 1) e.high = 1;
+    }
     if (row->kind == SKV_METRIC_EXP_RATIO) {
         e.value = exp(e.value);
         e.low = exp(e.low);

@@ -14,6 +14,7 @@
 typedef enum skv_metric_kind {
     SKV_METRIC_SHARE,     /* 0 or 1 an example: Wilson's interval */
     SKV_METRIC_MEAN,      /* a real in 0..1 */
+    SKV_METRIC_PART,      /* a sum over a weight that it cannot pass */
     SKV_METRIC_RATIO,     /* a sum over a weight */
     SKV_METRIC_EXP_RATIO, /* the exponential of that */
 } skv_metric_kind;
@@ -27,8 +28,8 @@ typedef enum skv_metric_kind {
     X(MC1, "mc1", SHARE)                                                                           \
     X(PERPLEXITY, "perplexity", EXP_RATIO)                                                         \
     X(BITS_PER_BYTE, "bits_per_byte", RATIO)                                                       \
-    X(AGREEMENT, "agreement", RATIO) /* positions with the reference's most likely token */        \
-    X(KL, "kl", RATIO)               /* KL(reference || model) a position, in nats */
+    X(AGREEMENT, "agreement", PART) /* positions with the reference's most likely token */         \
+    X(KL, "kl", RATIO)              /* KL(reference || model) a position, in nats */
 
 typedef enum skv_metric {
 #define SKV_METRIC_ENUM(code, name, kind) SKV_METRIC_##code,

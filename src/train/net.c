@@ -18,7 +18,8 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
     SKV_REQUIRE(c->head_dim <= SKV_HEAD_DIM_MAX, err, SKV_RANGE, "training: head_dim %zu",
                 c->head_dim);
     SKV_REQUIRE(options->max_tokens > 0 && options->max_tokens < UINT32_MAX, err, SKV_ARGUMENT,
-                "training: %zu tokens a batch", options->max_tokens);
+                "training: %zu tokens a batch, expected 1 to %u", options->max_tokens,
+                UINT32_MAX - 1);
     SKV_REQUIRE(!options->student || (c->swiftkv && c->kv_layers < c->n_layers), err, SKV_ARGUMENT,
                 "training: %s has no SwiftKV layers to train", c->architecture);
     SKV_REQUIRE(!options->early_exit || (options->student && c->early_exit), err, SKV_ARGUMENT,

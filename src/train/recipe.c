@@ -120,9 +120,9 @@ static const key_row rows[] = {
         "kvpred: weight of the error of keys and values (1 / layers of the base)"),
     ROW("predictor-init", "uniform|identity", RUN(identity), KEY_EITHER, 0, 0,
         "kvpred: how new maps begin"),
-    ROW("beta1", "X", RUN(beta1), KEY_NUMBER, 0, 1, "of AdamW"),
-    ROW("beta2", "X", RUN(beta2), KEY_NUMBER, 0, 1, "of AdamW"),
-    ROW("eps", "X", RUN(eps), KEY_NUMBER, 0, 1, "of AdamW"),
+    ROW("beta1", "X", RUN(beta1), KEY_NUMBER, 0, 0.999999, "of AdamW"),
+    ROW("beta2", "X", RUN(beta2), KEY_NUMBER, 0, 0.999999, "of AdamW"),
+    ROW("eps", "X", RUN(eps), KEY_NUMBER, 1e-30, 1, "of AdamW"),
     ROW("weight-decay", "X", RUN(weight_decay), KEY_NUMBER, 0, 10, "of AdamW"),
     ROW("clip", "X", RUN(max_norm), KEY_NUMBER, 0, 1e9, "largest norm of the gradients; 0: any"),
     ROW("threads", "N", RUN(threads), KEY_SIZE, 0, 1024, "threads (one for each processor)"),
@@ -133,13 +133,13 @@ static const key_row rows[] = {
     ROW("f32-weights", "no|yes", RUN(f32_weights), KEY_FLAG, 0, 0, "write all weights as f32"),
     ROW("delta", "no|yes", RUN(delta), KEY_FLAG, 0, 0,
         "write only what differs from MODEL, which lies beside OUT"),
-    ROW("steps", "N", STAGE(steps), KEY_COUNT, 0, 1e12, "steps of training"),
+    ROW("steps", "N", STAGE(steps), KEY_COUNT, 1, 1e12, "steps of training"),
     ROW("seq", "T", STAGE(seq), KEY_SIZE, 16, 1 << 20, "tokens of a sequence"),
-    ROW("rows", "B", STAGE(rows), KEY_SIZE, 1, 1 << 20, "sequences of a batch"),
+    ROW("rows", "B", STAGE(rows), KEY_SIZE, 1, 65535, "sequences of a batch"),
     ROW("fuse", "P", STAGE(fuse), KEY_NUMBER, 0, 1,
         "share of the rows whose documents see those before them"),
-    ROW("accumulate", "N", STAGE(accumulate), KEY_SIZE, 1, 1 << 16, "batches of a step"),
-    ROW("lr", "X", STAGE(rate), KEY_NUMBER, 0, 100, "learning rate"),
+    ROW("accumulate", "N", STAGE(accumulate), KEY_SIZE, 1, 65535, "batches of a step"),
+    ROW("lr", "X", STAGE(rate), KEY_NUMBER, 1e-12, 100, "learning rate"),
     ROW("warmup", "X", STAGE(warmup_share), KEY_NUMBER, 0, 1, "share of the steps that warm up"),
     ROW("final-lr", "X", STAGE(final_share), KEY_NUMBER, 0, 1,
         "share of the rate that a schedule ends with"),
@@ -229,8 +229,8 @@ static skv_status set_number(const key_row *row, const char *text, unsigned char
     double value;
     SKV_REQUIRE(skv_number_parse(text, &value), err, SKV_ARGUMENT, "%s: '%s' is no number",
                 row->name, text);
-    SKV_REQUIRE(value >= row->min && value <= row->max, err, SKV_RANGE, "%s: %s, expected %g to %g",
-                row->name, text, row->min, row->max);
+    SKV_REQUIRE(value >= row->min && value <= row->max, err, SKV_RANGE,
+                "%s: %s, expected %.15g to %.15g", row->name, text, row->min, row->max);
     if (row->kind == KEY_NUMBER) {
         memcpy(field, &value, sizeof value);
         return SKV_OK;

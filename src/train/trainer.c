@@ -50,6 +50,9 @@ static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
                     o->model, c->kv_layers, c->kv_group, o->kv_layers, group);
         return SKV_OK;
     }
+    SKV_REQUIRE(o->kv_layers < c->n_layers, err, SKV_RANGE,
+                "%s: kv-layers %zu, expected 1 to %zu: it has %zu layers", o->model, o->kv_layers,
+                c->n_layers - 1, c->n_layers);
     size_t n = strlen(c->architecture);
     SKV_REQUIRE(n + sizeof "_swiftkv" <= sizeof c->architecture, err, SKV_RANGE,
                 "%s: model_type %s is too long", o->model, c->architecture);
@@ -96,12 +99,15 @@ static skv_status check_stage(const skv_train_stage *s, size_t i, skv_error *err
                 "training: stage %zu: %zu batches of %zu sequences of %zu tokens", i, s->accumulate,
                 s->rows, s->seq);
     SKV_REQUIRE(s->seq < (1u << 24) && s->rows < (1u << 16) && s->accumulate < (1u << 16), err,
-                SKV_RANGE, "training: stage %zu: %zu batches of %zu sequences of %zu tokens", i,
-                s->accumulate, s->rows, s->seq);
+                SKV_RANGE,
+                "training: stage %zu: accumulate %zu, rows %zu, seq %zu, expected at most 65535, "
+                "65535 and 16777215",
+                i, s->accumulate, s->rows, s->seq);
     SKV_REQUIRE(s->steps > 0 && s->steps < UINT64_C(1) << 50, err, SKV_ARGUMENT,
-                "training: stage %zu: %llu steps", i, (unsigned long long)s->steps);
+                "training: stage %zu: steps %llu, expected 1 or more", i,
+                (unsigned long long)s->steps);
     SKV_REQUIRE(s->rate > 0 && isfinite(s->rate), err, SKV_ARGUMENT,
-                "training: stage %zu: learning rate %g", i, s->rate);
+                "training: stage %zu: learning rate %g, expected more than 0", i, s->rate);
     SKV_REQUIRE(s->warmup_share >= 0 && s->warmup_share <= 1, err, SKV_ARGUMENT,
                 "training: stage %zu: warm-up %g, a share of the steps", i, s->warmup_share);
     return SKV_OK;
@@ -157,7 +163,8 @@ static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
                            .plan = plan};
     SKV_TRY(parse_cpu(o, &net.cpu, err));
     SKV_REQUIRE(!distill || t->config.swiftkv, err, SKV_ARGUMENT,
-                "%s: no SwiftKV weights: say which layers get them", o->model);
+                "%s: no SwiftKV weights, and no kv-layers that says which layers get them",
+                o->model);
     SKV_TRY(t->auxiliary ? create_auxiliary(t, &net, err)
                          : skv_net_create(&t->config, t->source, &net, &t->net, err));
     if (plan) return SKV_OK;
@@ -291,19 +298,28 @@ static skv_status fetch(skv_trainer *t, struct skv_train_copy *c, skv_error *err
     return SKV_OK;
 }
 
+enum { GOOD_MAX = 64 };
+
+static void name_last_good(const skv_trainer *t, char good[GOOD_MAX])
+{
+    if (t->last_good == UINT64_MAX) {
+        memcpy(good, "none", sizeof "none");
+    } else {
+        (void)snprintf(good, GOOD_MAX, "step %llu", (unsigned long long)t->last_good);
+    }
+}
+
 static skv_status fail_loss(const skv_trainer *t, size_t i_batch, const char *what, double value,
                             skv_error *err)
 {
     const struct skv_train_copy *c = &t->copies[i_batch];
-    char good[64] = "none";
-    if (t->last_good != UINT64_MAX) {
-        (void)snprintf(good, sizeof good, "step %llu", (unsigned long long)t->last_good);
-    }
+    char good[GOOD_MAX];
+    name_last_good(t, good);
     return skv_fail(err, SKV_RANGE,
                     "training: step %llu, batch %zu (%zu tokens, the first %d): %s is %g; last "
                     "good checkpoint: %s in %s",
-                    (unsigned long long)t->step + 1, i_batch, c->n_tokens, c->ids[0], what, value,
-                    good, t->options->out);
+                    (unsigned long long)t->step + 1, i_batch, c->n_tokens, c->ids[0], what,
+                    isnan(value) ? fabs(value) : value, good, t->options->out);
 }
 
 /* What a step is made of, beside its batches. */
@@ -394,8 +410,33 @@ static bool wants_checkpoint(const skv_trainer *t)
     return every > 0 && t->step % every == 0 && t->step < t->steps;
 }
 
+static bool all_finite(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) return false;
+    }
+    return true;
+}
+
+/* A step may spoil weights behind a loss that was finite: such a state is no good checkpoint. */
+static skv_status check_weights(const skv_trainer *t, skv_error *err)
+{
+    const skv_params *params = skv_net_params(t->net);
+    for (size_t i = 0; i < params->n; i++) {
+        const skv_param *p = &params->at[i];
+        char good[GOOD_MAX];
+        if (!p->trainable || all_finite(p->w, skv_param_size(p))) continue;
+        name_last_good(t, good);
+        return skv_fail(err, SKV_RANGE,
+                        "training: step %llu: %s is not finite; last good checkpoint: %s in %s",
+                        (unsigned long long)t->step, p->name, good, t->options->out);
+    }
+    return SKV_OK;
+}
+
 static skv_status write_checkpoint(skv_trainer *t, skv_error *err)
 {
+    SKV_TRY(check_weights(t, err));
     SKV_TRY(skv_trainer_save(t, err));
     t->last_good = t->step;
     return SKV_OK;
@@ -434,15 +475,27 @@ static skv_status make_folder(const skv_trainer *t, skv_error *err)
     bool taken = config && skv_file_exists(config);
     skv_free(config);
     SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already holds a model", out);
-    SKV_TRY(skv_folder_create(out, err));
+    if (!t->options->resume) SKV_TRY(skv_folder_create(out, err));
     return skv_trainer_check_export(t, err);
+}
+
+/* Opens the data of every stage and draws a batch: what is missing for the last stage is told
+ * before the first begins. A stage that is entered opens its data anew. */
+static skv_status try_feed(skv_trainer *t, skv_error *err)
+{
+    for (size_t i = 0; i < t->options->n_stages; i++) {
+        skv_train_batch batch;
+        SKV_TRY(t->feed.open(t->feed.ctx, i, &t->data, err));
+        SKV_TRY(t->data.next(t->data.ctx, &batch, err));
+    }
+    return skv_trainer_enter_stage(t, err);
 }
 
 skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_error *err)
 {
     const skv_team *team = t->options->team;
     t->feed = *feed;
-    skv_status status = skv_trainer_enter_stage(t, err);
+    skv_status status = try_feed(t, err);
     if (status == SKV_OK && skv_team_leads(team)) status = make_folder(t, err);
     SKV_TRY(skv_team_agree(team, status, err));
     SKV_TRY(skv_trainer_meet(t, err));
