@@ -377,6 +377,19 @@ class CompletionTest(ServerTest):
         many = {f"X-{i}": "y" for i in range(150)}
         self.assertEqual(self.server.ask("GET", "/health", None, many)[0], 431)
 
+    def test_a_body_has_one_length(self):
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+        for lengths in (b"Content-Length: 2\r\nContent-Length: 3\r\n",
+                        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n"):  # fmt: skip
+            with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.sendall(head + lengths + b"\r\n2\r\n{}\r\n0\r\n\r\n")
+                got = b""
+                while piece := s.recv(4096):  # until the connection is closed: nothing behind it counts
+                    got += piece
+            self.assertTrue(got.startswith(b"HTTP/1.1 400 "), got)
+            self.assertIn(b"Transfer-Encoding", got)
+            self.assertEqual(got.count(b"HTTP/1.1 "), 1)
+
     def test_too_large_a_body_is_refused_before_it_is_sent(self):
         with socket.create_connection(("127.0.0.1", self.server.port), 10) as s:
             s.sendall(
@@ -604,6 +617,9 @@ class LifeTest(unittest.TestCase):
             self.assertEqual(status(Authorization="Bearer beta-key"), 200)
             self.assertEqual(status(**{"X-Api-Key": "beta-key"}), 200)
             self.assertEqual(status("/v1/nothing", Authorization="Bearer alpha-key"), 404)
+            self.assertEqual(status(Authorization="bearer  beta-key"), 200)  # schemes have no case
+            for path in ("/health%00", "/%68ealth", "/health/", "/health/../v1/models", "//"):
+                self.assertEqual(status(path), 401)
             for key in ("alpha-ke", "alpha-keyy", "", "#", "x" * 1000):
                 self.assertEqual(status(Authorization="Bearer " + key), 401)
             # One key's prompts are not another's.
