@@ -19,6 +19,7 @@
 
 #include "alloc_fail.h"
 #include "base/rng.h"
+#include "held_worker.h"
 #include "skv/serve.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
@@ -245,12 +246,6 @@ static skv_scheduler_metrics metrics_of(skv_scheduler *s)
     return m;
 }
 
-static void pause_ms(long ms)
-{
-    const struct timespec t = {.tv_nsec = ms * 1000000};
-    nanosleep(&t, NULL);
-}
-
 /* Until nothing runs or waits; then all pages are free or only kept for prompts. */
 static void assert_pages_back(skv_scheduler *s)
 {
@@ -267,51 +262,6 @@ static void assert_pages_back(skv_scheduler *s)
 
 /* ---- a worker that is held up ---- */
 
-/* A constraint that holds up the worker until it is let go, and allows one token only. */
-typedef struct gate {
-    atomic_bool open, entered;
-    atomic_int n_released;
-} gate;
-
-static void gate_init(gate *g)
-{
-    atomic_init(&g->open, false);
-    atomic_init(&g->entered, false);
-    atomic_init(&g->n_released, 0);
-}
-
-static void *gate_begin(void *user)
-{
-    return user;
-}
-
-static bool gate_mask(void *state, float *logits, size_t vocab)
-{
-    gate *g = state;
-    atomic_store(&g->entered, true);
-    while (!atomic_load(&g->open)) pause_ms(1);
-    for (size_t i = 0; i < vocab; i++) {
-        if (i != 7) logits[i] = -HUGE_VALF;
-    }
-    return true;
-}
-
-static void gate_accept(void *state, int32_t id)
-{
-    (void)state;
-    assert_int_equal(id, 7);
-}
-
-static void gate_end(void *state)
-{
-    (void)state;
-}
-
-static void gate_release(void *user)
-{
-    atomic_fetch_add(&((gate *)user)->n_released, 1);
-}
-
 static script simple_script(size_t n_ids)
 {
     script s = {.n_ids = n_ids, .params = skv_job_params_default()};
@@ -326,15 +276,8 @@ static script simple_script(size_t n_ids)
 static script held_script(gate *g, size_t n_ids)
 {
     script s = simple_script(n_ids);
-    gate_init(g);
-    s.params.constraint =
-        (skv_constraint){g, gate_begin, gate_mask, gate_accept, gate_end, gate_release};
+    s.params.constraint = gate_constraint(g);
     return s;
-}
-
-static void gate_wait(gate *g)
-{
-    while (!atomic_load(&g->entered)) pause_ms(1);
 }
 
 /* ---- the same answers as alone ---- */
@@ -587,47 +530,6 @@ static void test_jobs_are_checked(void **state)
 
 /* ---- turns ---- */
 
-/* Notes which answer's first token came before which. It allows every token. */
-typedef struct turn {
-    atomic_size_t *n_begun;
-    size_t at;
-} turn;
-
-static void *turn_begin(void *user)
-{
-    return user;
-}
-
-static bool turn_mask(void *state, float *logits, size_t vocab)
-{
-    turn *t = state;
-    (void)logits, (void)vocab;
-    if (t->at == SIZE_MAX) t->at = atomic_fetch_add(t->n_begun, 1);
-    return true;
-}
-
-static void turn_accept(void *state, int32_t id)
-{
-    (void)state, (void)id;
-}
-
-static void turn_end(void *state)
-{
-    (void)state;
-}
-
-static void turn_release(void *user)
-{
-    (void)user;
-}
-
-static void note_turn(script *s, turn *t, atomic_size_t *n_begun)
-{
-    *t = (turn){.n_begun = n_begun, .at = SIZE_MAX};
-    s->params.constraint =
-        (skv_constraint){t, turn_begin, turn_mask, turn_accept, turn_end, turn_release};
-}
-
 /* One tenant's many jobs do not make another one wait for all of them. */
 static void test_tenants_take_turns(void **state)
 {
@@ -647,7 +549,7 @@ static void test_tenants_take_turns(void **state)
     atomic_init(&n_begun, 0);
     for (size_t i = 0; i < N; i++) {
         scripts[i] = i == 0 ? held_script(&g, 100) : simple_script(100);
-        if (i > 0) note_turn(&scripts[i], &turns[i], &n_begun);
+        if (i > 0) scripts[i].params.constraint = turn_constraint(&turns[i], &n_begun);
     }
     scripts[N - 1].params.tenant = 1;
     for (size_t i = 0; i < N; i++) submit(s, &scripts[i], &b);
@@ -684,7 +586,7 @@ static void test_short_prompts_overtake_a_long_one_for_a_while(void **state)
     for (size_t i = 0; i < N; i++) {
         scripts[i] = simple_script(i == 0 ? 600 : 40);
         scripts[i].params.max_tokens = 1;
-        if (i < 2) note_turn(&scripts[i], &turns[i], &n_begun);
+        if (i < 2) scripts[i].params.constraint = turn_constraint(&turns[i], &n_begun);
         submit(s, &scripts[i], &b);
     }
     scripts[1].params.constraint = (skv_constraint){0};

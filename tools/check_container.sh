@@ -3,7 +3,7 @@
 # of the image answers by the file's entry point, user and health check, and ends well at SIGTERM.
 #     tools/check_container.sh FOLDER [MODEL]
 # Needs root, buildah and debootstrap (Debian packages); nothing but a chroot is asked of the kernel.
-# FOLDER keeps base image and layers for the next time. The base image is pulled where a registry can
+# FOLDER keeps the base image for the next time. The base image is pulled where a registry can
 # be reached; elsewhere debootstrap makes it from this machine's mirror. MODEL: models/mini/base.
 set -eu
 
@@ -47,7 +47,7 @@ rm -rf "$folder/context"
 git clone -q --no-hardlinks "$root" "$folder/context"
 cp "$file" "$folder/context/deploy/"
 start=$(date +%s)
-b bud --layers --format docker --isolation chroot --pull-never --network host -t swiftkv \
+b bud --format docker --isolation chroot --pull-never --network host -t swiftkv \
     -f "$folder/context/deploy/Containerfile" "$folder/context" >"$folder/build.log" 2>&1 || {
     tail -n 20 "$folder/build.log" >&2
     exit 1
