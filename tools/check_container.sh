@@ -58,7 +58,7 @@ echo "container: built in $(($(date +%s) - start)) s, $(b images --format '{{.Si
 config() {
     b inspect --type image --format "$1" swiftkv
 }
-entry=$(config '{{join .Docker.Config.Entrypoint " "}}')
+entry=$(config '{{range .Docker.Config.Entrypoint}}{{.}} {{end}}')
 health=$(config '{{index .Docker.Config.Healthcheck.Test 3}}')
 echo "container: user $(config '{{.Docker.Config.User}}', stopped by '{{.Docker.Config.StopSignal}}'), runs: $entry"
 
