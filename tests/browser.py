@@ -135,7 +135,7 @@ class Browser:
 
     def wait(self, condition):
         try:
-            wait_until(lambda: self.run(condition), 0.05)
+            wait_until(lambda: self.run(f"Boolean({condition})"), 0.05)
         except AssertionError as e:
             raise AssertionError(f"in vain: {condition}\n{self.messages}") from e
 
