@@ -60,7 +60,7 @@ config() {
 }
 entry=$(config '{{range .Docker.Config.Entrypoint}}{{.}} {{end}}')
 health=$(config '{{index .Docker.Config.Healthcheck.Test 3}}')
-echo "container: user $(config '{{.Docker.Config.User}}', stopped by '{{.Docker.Config.StopSignal}}'), runs: $entry"
+echo "container: user $(config '{{.Docker.Config.User}}'), stopped by $(config '{{.OCIv1.Config.StopSignal}}'), runs: $entry"
 
 printf 'key-of-the-test\n' >"$folder/keys"
 chmod 644 "$folder/keys"
