@@ -59,6 +59,7 @@ static bool add_body(exchange *ex, const char *data, size_t n)
 
 typedef struct header_count {
     size_t n_fields, n_bytes;
+    size_t n_lengths, n_codings; /* Content-Length, Transfer-Encoding */
 } header_count;
 
 static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const char *key,
@@ -68,6 +69,8 @@ static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const ch
     (void)kind;
     count->n_fields++;
     count->n_bytes += strlen(key) + (value != NULL ? strlen(value) : 0);
+    count->n_lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    count->n_codings += strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
     return MHD_YES;
 }
 
@@ -75,10 +78,15 @@ static bool check_header(exchange *ex)
 {
     header_count count = {0};
     (void)MHD_get_connection_values(ex->connection, MHD_HEADER_KIND, count_header, &count);
-    if (count.n_fields <= HEADER_FIELDS_MAX && count.n_bytes <= HEADER_BYTES_MAX) return true;
-    return api_fail(&ex->refusal, 431, NULL,
-                    "the header has %zu fields and %zu bytes, at most %d and %d", count.n_fields,
-                    count.n_bytes, HEADER_FIELDS_MAX, HEADER_BYTES_MAX);
+    if (count.n_fields > HEADER_FIELDS_MAX || count.n_bytes > HEADER_BYTES_MAX) {
+        return api_fail(&ex->refusal, 431, NULL,
+                        "the header has %zu fields and %zu bytes, at most %d and %d",
+                        count.n_fields, count.n_bytes, HEADER_FIELDS_MAX, HEADER_BYTES_MAX);
+    }
+    /* A proxy in front may have believed the other one, and seen another request behind it. */
+    return count.n_lengths + count.n_codings <= 1 ||
+           api_fail(&ex->refusal, 400, NULL,
+                    "a body's length is said once: Content-Length or Transfer-Encoding");
 }
 
 static const char *header_of(exchange *ex, const char *name)
@@ -93,8 +101,9 @@ static bool check_key(exchange *ex)
     const char *bearer = header_of(ex, MHD_HTTP_HEADER_AUTHORIZATION);
     const char *key = header_of(ex, "X-Api-Key");
     static const char prefix[] = "Bearer ";
-    if (bearer != NULL && strncmp(bearer, prefix, sizeof prefix - 1) == 0) {
+    if (bearer != NULL && strncasecmp(bearer, prefix, sizeof prefix - 1) == 0) {
         key = bearer + sizeof prefix - 1;
+        key += strspn(key, " ");
     }
     if (key != NULL) ex->tenant = api_keys_find(server->keys, key);
     if (ex->tenant != 0) {
@@ -318,6 +327,14 @@ static void *on_first_line(void *arg, const char *uri, struct MHD_Connection *co
     return NULL;
 }
 
+/* Paths are compared as they were sent: no endpoint has an escape in its name, and %00 would end
+ * one early. */
+static size_t keep_escapes(void *arg, struct MHD_Connection *connection, char *text)
+{
+    (void)arg, (void)connection;
+    return strlen(text);
+}
+
 /* ---- listening ---- */
 
 static bool fail_host(const http_server *server, const char *what, char *error)
@@ -385,10 +402,11 @@ bool http_start(http_server *server, char *error)
         flags, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, server->listen_fd,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
         on_completed, server, MHD_OPTION_URI_LOG_CALLBACK, on_first_line, server,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)server->options.connections,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)server->options.connections_per_ip,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_THREAD_STACK_SIZE,
-        (size_t)STACK_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)server->options.connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        (unsigned)server->options.connections_per_ip, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_END);
     return server->daemon != NULL || fail_host(server, "the HTTP daemon does not start", error);
 }
 

@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
+
+from waiting import wait_exit, wait_until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
@@ -45,6 +46,13 @@ class Browser:
         os.close(to_read)
         os.close(from_write)
         self.rest, self.n, self.session, self.messages = b"", 0, None, []
+        try:
+            self.begin(url, width, height)
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, url, width, height):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "DOM"):
@@ -58,8 +66,8 @@ class Browser:
         except (OSError, EOFError):
             pass
         try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
+            wait_exit(self.process)
+        except AssertionError:
             self.process.kill()
             self.process.wait()
         os.close(self.to_write)
@@ -125,14 +133,11 @@ class Browser:
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
         return result["result"].get("value")
 
-    def wait(self, condition, seconds=60):
-        """Until an expression holds."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.run(f"Boolean({condition})"):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"in vain: {condition}\n{self.messages}")
+    def wait(self, condition):
+        try:
+            wait_until(lambda: self.run(f"Boolean({condition})"), 0.05)
+        except AssertionError as e:
+            raise AssertionError(f"in vain: {condition}\n{self.messages}") from e
 
     def resize(self, width, height, phone=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,

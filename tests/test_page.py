@@ -24,7 +24,8 @@ STORY = (
     "the park with Tom. They played with the ball until the sun went down.\n"
 )
 PAGE_BYTES_MAX = 60_000
-CONTEXT = 16384
+CONTEXT = 65536
+TOO_LONG = 1200  # stories
 
 
 def axe_script():
@@ -41,6 +42,7 @@ class PageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
         folder = Path(cls.folder.name)
         model, template = folder / "stories", folder / "chat.jinja"
         template.write_text(CHATML)
@@ -49,15 +51,14 @@ class PageTest(unittest.TestCase):
         cls.story = folder / "story.txt"
         cls.story.write_text(STORY * 20)
         cls.server = Server(model, "--ctx", CONTEXT, "--kv-tokens", 2 * CONTEXT, "--template", template)
+        cls.addClassCleanup(cls.stop_server)
         cls.url = f"http://127.0.0.1:{cls.server.port}/"
         cls.page = Browser(cls.url)
+        cls.addClassCleanup(cls.page.close)
 
     @classmethod
-    def tearDownClass(cls):
-        cls.page.close()
-        status = cls.server.stop()
-        cls.folder.cleanup()
-        assert status == 0, cls.server.lines
+    def stop_server(cls):
+        assert cls.server.stop() == 0, cls.server.lines
 
     def setUp(self):
         self.expected = ()  # parts of messages that the browser may have for developers
@@ -204,7 +205,7 @@ class PageTest(unittest.TestCase):
 
     def test_stop(self):
         page = self.page
-        page.run("$('tokens').value = 16000; $('input').focus()")
+        page.run("$('tokens').value = 60000; $('input').focus()")
         page.type("Once upon a time")
         page.press("Enter")
         page.wait("document.querySelector('.text') && document.querySelector('.text').textContent.length > 100")
@@ -215,13 +216,19 @@ class PageTest(unittest.TestCase):
         page.wait("!state.abort")
         self.assertIn("stopped", page.run("document.querySelector('.stats').textContent"))
         self.server.wait_for(lambda m: busy_pages(m) == 0)
-        # And by the keyboard, while the prompt is read.
-        page.run("$('tokens').value = 24")
-        page.run(f"setDocument({{ name: 'long.txt', text: {json.dumps(STORY)}.repeat(150) }})")
+        # And by the keyboard, while the prompt is read, which the page says.
+        page.run("$('tokens').value = 16000")
+        page.run(f"setDocument({{ name: 'long.txt', text: {json.dumps(STORY)}.repeat(500) }})")
+        page.run(
+            "window.said = ''; new MutationObserver(() => {"
+            " const bar = document.querySelector('.turn:last-child progress');"
+            " if (bar && bar.hasAttribute('value')) window.said = bar.parentNode.textContent;"
+            " }).observe($('turns'), { subtree: true, childList: true, attributes: true }); 0"
+        )
         page.type("Who?")
         page.press("Enter")
-        page.wait("document.querySelector('.turn:last-child progress').hasAttribute('value')")
-        self.assertIn("Reading", page.run("document.querySelector('.turn:last-child .reading').textContent"))
+        page.wait("window.said !== ''")
+        self.assertIn("Reading", page.run("window.said"))
         self.picture("reading-light")
         page.press("Escape")
         page.wait("!state.abort")
@@ -234,12 +241,12 @@ class PageTest(unittest.TestCase):
 
     def test_too_long(self):
         page = self.page
-        page.run(f"setDocument({{ name: 'long.txt', text: {json.dumps(STORY)}.repeat(600) }})")
+        page.run(f"setDocument({{ name: 'long.txt', text: {json.dumps(STORY)}.repeat({TOO_LONG}) }})")
         page.wait("$('chip-size').classList.contains('over')")
         self.ask("Who?", 1)
         fault = page.run("document.querySelector('[role=alert]').textContent")
         self.assertIn("too long", fault)
-        self.assertIn("16,384", fault)
+        self.assertIn(f"{CONTEXT:,}", fault)
         self.picture("fault-light")
         page.click(".fault button")
         self.assertEqual(page.run("[$('input').value, state.document.name, state.turns.length]"),
@@ -311,7 +318,7 @@ class PageTest(unittest.TestCase):
         page.click("#compare")
         page.run("$('input').focus()")
         self.ask("Once", 1)
-        page.run(f"setDocument({{ name: 'long.txt', text: {json.dumps(STORY)}.repeat(600) }})")
+        page.run(f"setDocument({{ name: 'long.txt', text: {json.dumps(STORY)}.repeat({TOO_LONG}) }})")
         page.wait("$('chip-size').classList.contains('over')")
         self.ask("Too long", 2)
         self.expected = ("status of 400",)
@@ -333,6 +340,7 @@ class KeyTest(unittest.TestCase):
             keys.write("secret-key-of-the-test\n")
             keys.flush()
             server = Server(STORIES, "--ctx", 256, "--api-key-file", keys.name)
+            self.addCleanup(server.stop)
             page = Browser(f"http://127.0.0.1:{server.port}/")
             try:
                 page.wait("!$('key-box').hidden && document.activeElement.id === 'key'")
@@ -352,7 +360,6 @@ class KeyTest(unittest.TestCase):
                 self.assertNotIn("secret", kept)
             finally:
                 page.close()
-                server.stop()
             strange = [m for m in page.messages if "status of 401" not in m]
             self.assertEqual(strange, [])
 

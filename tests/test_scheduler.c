@@ -19,6 +19,7 @@
 
 #include "alloc_fail.h"
 #include "base/rng.h"
+#include "held_worker.h"
 #include "skv/serve.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
@@ -245,12 +246,6 @@ static skv_scheduler_metrics metrics_of(skv_scheduler *s)
     return m;
 }
 
-static void pause_ms(long ms)
-{
-    const struct timespec t = {.tv_nsec = ms * 1000000};
-    nanosleep(&t, NULL);
-}
-
 /* Until nothing runs or waits; then all pages are free or only kept for prompts. */
 static void assert_pages_back(skv_scheduler *s)
 {
@@ -263,6 +258,26 @@ static void assert_pages_back(skv_scheduler *s)
     assert_int_equal(m.waiting, 0);
     assert_int_equal(m.queued_tokens, 0);
     assert_int_equal(m.kv_pages_used, m.kv_pages_cached);
+}
+
+/* ---- a worker that is held up ---- */
+
+static script simple_script(size_t n_ids)
+{
+    script s = {.n_ids = n_ids, .params = skv_job_params_default()};
+    for (size_t t = 0; t < n_ids; t++) s.ids[t] = (int32_t)(t * 7 % VOCAB);
+    s.params.max_tokens = 4;
+    s.params.ignore_eos = true;
+    return s;
+}
+
+/* A job at whose first token the worker stops until the gate opens: what is submitted meanwhile is
+ * there at once, however slow the one who submits is. */
+static script held_script(gate *g, size_t n_ids)
+{
+    script s = simple_script(n_ids);
+    s.params.constraint = gate_constraint(g);
+    return s;
 }
 
 /* ---- the same answers as alone ---- */
@@ -282,8 +297,15 @@ static void check_same_answers(const char *path, size_t kv_tokens, bool cached, 
     skv_scheduler *s = start(engine, &options);
     bell b;
     bell_init(&b);
+    gate g;
+    script first = held_script(&g, 1);
+    submit(s, &first, &b);
+    gate_wait(&g);
     for (size_t i = 0; i < N_JOBS; i++) submit(s, &scripts[i], &b);
+    atomic_store(&g.open, true);
+    read_all(&first, 1, &b);
     read_all(scripts, N_JOBS, &b);
+    skv_job_release(first.job);
     for (size_t i = 0; i < N_JOBS; i++) compare(&scripts[i], i);
     assert_pages_back(s);
     skv_scheduler_metrics m = metrics_of(s);
@@ -417,53 +439,6 @@ static void test_pages_come_back_after_cancels(void **state)
 
 /* ---- bounds ---- */
 
-/* A constraint that holds up the worker until it is let go, and allows one token only. */
-typedef struct gate {
-    atomic_bool open, entered;
-    atomic_int n_released;
-} gate;
-
-static void *gate_begin(void *user)
-{
-    return user;
-}
-
-static bool gate_mask(void *state, float *logits, size_t vocab)
-{
-    gate *g = state;
-    atomic_store(&g->entered, true);
-    while (!atomic_load(&g->open)) pause_ms(1);
-    for (size_t i = 0; i < vocab; i++) {
-        if (i != 7) logits[i] = -HUGE_VALF;
-    }
-    return true;
-}
-
-static void gate_accept(void *state, int32_t id)
-{
-    (void)state;
-    assert_int_equal(id, 7);
-}
-
-static void gate_end(void *state)
-{
-    (void)state;
-}
-
-static void gate_release(void *user)
-{
-    atomic_fetch_add(&((gate *)user)->n_released, 1);
-}
-
-static script simple_script(size_t n_ids)
-{
-    script s = {.n_ids = n_ids, .params = skv_job_params_default()};
-    for (size_t t = 0; t < n_ids; t++) s.ids[t] = (int32_t)(t * 7 % VOCAB);
-    s.params.max_tokens = 4;
-    s.params.ignore_eos = true;
-    return s;
-}
-
 static void test_queue_is_bounded_and_a_stall_is_seen(void **state)
 {
     (void)state;
@@ -475,15 +450,11 @@ static void test_queue_is_bounded_and_a_stall_is_seen(void **state)
     bell b;
     bell_init(&b);
     gate g;
-    atomic_init(&g.open, false);
-    atomic_init(&g.entered, false);
-    atomic_init(&g.n_released, 0);
     script *scripts = test_calloc(5, sizeof *scripts);
     for (size_t i = 0; i < 5; i++) scripts[i] = simple_script(i == 3 ? 60 : 100);
-    scripts[0].params.constraint =
-        (skv_constraint){&g, gate_begin, gate_mask, gate_accept, gate_end, gate_release};
+    scripts[0] = held_script(&g, 100);
     submit(s, &scripts[0], &b);
-    while (!atomic_load(&g.entered)) pause_ms(1);
+    gate_wait(&g);
     submit(s, &scripts[1], &b);
     submit(s, &scripts[2], &b);
     skv_error err;
@@ -572,22 +543,21 @@ static void test_tenants_take_turns(void **state)
     bell b;
     bell_init(&b);
     gate g;
-    atomic_init(&g.open, false);
-    atomic_init(&g.entered, false);
-    atomic_init(&g.n_released, 0);
     script *scripts = test_calloc(N, sizeof *scripts);
-    for (size_t i = 0; i < N; i++) scripts[i] = simple_script(100);
-    scripts[0].params.constraint =
-        (skv_constraint){&g, gate_begin, gate_mask, gate_accept, gate_end, gate_release};
+    turn turns[N];
+    atomic_size_t n_begun;
+    atomic_init(&n_begun, 0);
+    for (size_t i = 0; i < N; i++) {
+        scripts[i] = i == 0 ? held_script(&g, 100) : simple_script(100);
+        if (i > 0) scripts[i].params.constraint = turn_constraint(&turns[i], &n_begun);
+    }
     scripts[N - 1].params.tenant = 1;
     for (size_t i = 0; i < N; i++) submit(s, &scripts[i], &b);
-    while (!atomic_load(&g.entered)) pause_ms(1);
+    gate_wait(&g);
     atomic_store(&g.open, true);
     read_all(scripts, N, &b);
-    skv_job_stats stats[N];
-    for (size_t i = 0; i < N; i++) skv_job_get_stats(scripts[i].job, &stats[i]);
-    assert_true(stats[1].queue_ns < stats[2].queue_ns);
-    assert_true(stats[N - 1].queue_ns < stats[2].queue_ns);
+    assert_true(turns[1].at < turns[2].at);
+    assert_true(turns[N - 1].at < turns[2].at);
     free_scripts(scripts, N);
     skv_scheduler_free(s);
     skv_engine_close(engine);
@@ -606,11 +576,23 @@ static void test_short_prompts_overtake_a_long_one_for_a_while(void **state)
     bell b;
     bell_init(&b);
     script *scripts = test_calloc(N, sizeof *scripts), *one = &scripts[0];
+    gate g;
+    script first = held_script(&g, 1);
+    turn turns[2];
+    atomic_size_t n_begun;
+    atomic_init(&n_begun, 0);
+    submit(s, &first, &b);
+    gate_wait(&g);
     for (size_t i = 0; i < N; i++) {
         scripts[i] = simple_script(i == 0 ? 600 : 40);
         scripts[i].params.max_tokens = 1;
+        if (i < 2) scripts[i].params.constraint = turn_constraint(&turns[i], &n_begun);
         submit(s, &scripts[i], &b);
     }
+    scripts[1].params.constraint = (skv_constraint){0};
+    atomic_store(&g.open, true);
+    read_all(&first, 1, &b);
+    skv_job_release(first.job);
     size_t n_short = 0;
     while (read_outputs(one), !skv_job_done(one->job)) {
         for (size_t i = 1; i < N; i++) {
@@ -624,7 +606,7 @@ static void test_short_prompts_overtake_a_long_one_for_a_while(void **state)
         if (n_short > MOST) fail_msg("%zu short prompts were read before a long one", n_short);
         bell_wait(&b);
     }
-    assert_true(n_short > 0);
+    assert_true(turns[1].at < turns[0].at);
     free_scripts(scripts, N);
     assert_pages_back(s);
     skv_scheduler_free(s);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "serve/step_clock.h"
 #include "serve/stop_text.h"
 #include "serve/token_probs.h"
@@ -97,12 +98,42 @@ static void test_step_clock_keeps_its_target(void **state)
     assert_true(fabs(skv_step_clock_seconds(&clock, 1000) - 1.3) < 0.5);
 }
 
+/* On a machine whose steps take a tenth more or less, few are late, and little of the time is lost.
+ */
+static void test_few_steps_are_late(void **state)
+{
+    (void)state;
+    enum { N = 6000, N_FIRST = 1000 };
+    skv_step_clock clock;
+    skv_rng rng;
+    skv_rng_init(&rng, 1);
+    skv_step_clock_init(&clock, 50);
+    size_t n_late = 0;
+    double sum = 0;
+    for (size_t i = 0; i < N; i++) {
+        bool is_prompt = i % 5 != 0;
+        skv_step_work work = {0};
+        if (is_prompt) work = skv_step_work_of(fit(&clock, 4, 100), 100);
+        double noise = 0;
+        for (int k = 0; k < 12; k++) noise += (double)skv_rng_below(&rng, 1000) / 1000 - 0.5;
+        double ms = machine_ms(4, work) * (1 + 0.1 * noise);
+        skv_step_clock_learn(&clock, 4, work, (uint64_t)(ms * 1e6));
+        if (i < N_FIRST || !is_prompt) continue;
+        n_late += ms > 50;
+        sum += ms;
+    }
+    double n = (N - N_FIRST) * 4.0 / 5;
+    assert_true((double)n_late < 0.04 * n);
+    assert_true(sum / n > 0.7 * 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_top_tokens),
         cmocka_unit_test(test_stop_texts),
         cmocka_unit_test(test_step_clock_keeps_its_target),
+        cmocka_unit_test(test_few_steps_are_late),
     };
     return cmocka_run_group_tests_name("serve parts", tests, NULL, NULL);
 }

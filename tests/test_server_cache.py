@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from test_server import PLAIN, PROGRAM, ROOT, STORIES, SWIFTKV, Server, prompt_of  # noqa: E402
+from waiting import PATIENCE, wait_exit  # noqa: E402
 
 TINY = ROOT / "../shared/assets/models/tinystories-656k"
 ROWS = 64  # of a page
@@ -189,7 +190,7 @@ class DiskTest(unittest.TestCase):
     def refused(self, folder):
         """What the program says that does not start."""
         words = [PROGRAM, "serve", self.model, "--port", 0, *self.words, "--cache-dir", folder]
-        result = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
+        result = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(result.returncode, 1)
         return result.stderr.splitlines()[-1]
 
@@ -365,6 +366,7 @@ class DiskTest(unittest.TestCase):
             self.assertEqual([p for p in self.files() if p.suffix == ".tmp"], [])
             if want is None:
                 want = [self.ask(server, ids)[0] for ids in prompts]
+                server.wait_for(lambda m: m["cache_disk_files"] > 0)
             killer = threading.Timer(rng.uniform(0.02, 0.6), server.process.kill)
             killer.start()
             wrong = []
@@ -376,7 +378,7 @@ class DiskTest(unittest.TestCase):
             except (OSError, AssertionError, ValueError, Exception):
                 pass
             killer.join()
-            server.process.wait()
+            wait_exit(server.process)
             server.reader.join()
             server.process.stderr.close()
             self.assertEqual(wrong, [])
@@ -448,7 +450,7 @@ class RowsTest(DiskTest):
         want, _ = self.ask(server, prompt_of(300), 100)
         server.wait_for(lambda m: m["cache_disk_files"] == 6)
         server.process.kill()
-        server.process.wait()
+        wait_exit(server.process)
         server.reader.join()
         server.process.stderr.close()
         again = self.serve()

@@ -8,6 +8,7 @@ import sys
 import unittest
 
 import test_server as base
+from waiting import PATIENCE
 
 SMALL = (
     ("disconnect", "--clients", 40, "--at-once", 20),
@@ -26,21 +27,21 @@ class FaultsTest(unittest.TestCase):
             with self.subTest(section=section):
                 command = [sys.executable, "-B", base.ROOT / "tools/check_faults.py", "--build", build]
                 command += ["--only", section, "--kv-tokens", 2048, *words]
-                result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+                result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
 
 class StatusTest(base.ServerTest):
-    words = ("--ctx", 4096)
+    words = base.LONG
 
     def test_who_left_is_no_error_of_the_server(self):
         """A client that shuts its side down has left; 5xx are for what an operator has to look at."""
-        body = b'{"prompt": [1, 2], "max_tokens": 4000, "ignore_eos": true}'
+        body = b'{"prompt": [1, 2], "max_tokens": 60000, "ignore_eos": true}'
         with base.socket.create_connection(("127.0.0.1", self.server.port), 10) as s:
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             self.server.wait_for(lambda m: m["requests_running"] == 1)
             s.shutdown(base.socket.SHUT_WR)
-            s.settimeout(20)
+            s.settimeout(PATIENCE)
             self.assertTrue(s.recv(4096).startswith(b"HTTP/1.1 499 "))
         self.assertEqual(self.server.metrics()['http_responses_total{class="5xx"}'], 0)
 

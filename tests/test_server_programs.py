@@ -11,6 +11,7 @@ import unittest
 
 import test_server as base
 from other_tools import find_program
+from waiting import PATIENCE
 
 SCHEMATHESIS = find_program("schemathesis")
 PROMTOOL = find_program("promtool")
@@ -40,7 +41,7 @@ class ToolsTest(unittest.TestCase):
             command += ["--generation-database", "none", *words]
             environment = os.environ | {"NO_COLOR": "1"}
             result = subprocess.run(
-                command, capture_output=True, text=True, timeout=300, cwd=folder, env=environment
+                command, capture_output=True, text=True, timeout=PATIENCE, cwd=folder, env=environment
             )
         self.assertEqual(result.returncode, 0, result.stdout[-8000:] + result.stderr[-2000:])
         made = int(re.search(r"(\d+) generated", result.stdout).group(1))
@@ -72,7 +73,7 @@ class ToolsTest(unittest.TestCase):
         text = server.ask("GET", "/metrics")[2]
         self.assertGreater(text.count("\n"), 200)
         command = [PROMTOOL, "check", "metrics"]
-        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
 
 

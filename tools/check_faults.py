@@ -238,13 +238,13 @@ class Resources:
         return self.process.descriptors(), self.process.threads(), self.process.rss()
 
     def begin(self):
-        self.server.wait_for(quiet, 60)
+        self.server.wait_for(quiet)
         time.sleep(0.3)
         self.before = self.look()
 
     def end(self):
         """(descriptors, threads, bytes) more than before."""
-        self.server.wait_for(quiet, 60)
+        self.server.wait_for(quiet)
         deadline = time.monotonic() + 20
         while True:
             more = tuple(b - a for a, b in zip(self.before, self.look()))
@@ -349,7 +349,7 @@ def check_disconnect(options):
         with Witnesses(server.port, want) as witnesses:
             phases = run_disconnects(server, options, options.clients, 2)
             left_at = time.monotonic()
-            server.wait_for(lambda m: m["http_connections"] <= WITNESSES + 1, 30)
+            server.wait_for(lambda m: m["http_connections"] <= WITNESSES + 1)
             freed = time.monotonic() - left_at
         more = resources.end()
         m = server.metrics()
@@ -446,7 +446,7 @@ def drip_all(server, options, n, want):
                     s.socket.close()
                     dripping.remove(s)
         # Who never reads is never told of the end: the server's count is asked.
-        server.wait_for(lambda m: m["http_connections"] <= WITNESSES + 1, options.stall_timeout + 300)
+        server.wait_for(lambda m: m["http_connections"] <= WITNESSES + 1)
         held["reader"].append(time.monotonic() - readers[0].begun)
         for s in readers:
             s.socket.close()

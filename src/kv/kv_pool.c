@@ -13,9 +13,11 @@ struct skv_kv_pool {
     size_t head_dim, page_bytes, n_pages;
     unsigned char *memory; /* owned by the back end, [n_pages][page_bytes] */
     uint32_t *references;  /* owned, [n_pages] */
+    uint32_t *weights;     /* owned, [n_pages]: of a watched page, else 0 */
     uint32_t *free_list;   /* owned, a stack of page numbers */
     size_t n_free;         /* pages on the stack */
     size_t n_fresh;        /* pages from here on were never used */
+    size_t idle_weight;    /* of watched pages that have one reference */
 };
 
 skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim, size_t n_pages,
@@ -30,8 +32,9 @@ skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim
         .be = be, .type = type, .head_dim = head_dim, .page_bytes = page_bytes, .n_pages = n_pages};
     pool->memory = be->alloc(be, n_bytes);
     pool->references = skv_map_zero(n_pages * sizeof *pool->references);
+    pool->weights = skv_map_zero(n_pages * sizeof *pool->weights);
     pool->free_list = skv_map_zero(n_pages * sizeof *pool->free_list);
-    if (!pool->memory || !pool->references || !pool->free_list) {
+    if (!pool->memory || !pool->references || !pool->weights || !pool->free_list) {
         skv_kv_pool_free(pool);
         return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu pages of %zu bytes", n_pages,
                         page_bytes);
@@ -45,6 +48,7 @@ void skv_kv_pool_free(skv_kv_pool *pool)
     if (!pool) return;
     if (pool->memory) pool->be->release(pool->be, pool->memory, pool->n_pages * pool->page_bytes);
     skv_unmap(pool->references, pool->n_pages * sizeof *pool->references);
+    skv_unmap(pool->weights, pool->n_pages * sizeof *pool->weights);
     skv_unmap(pool->free_list, pool->n_pages * sizeof *pool->free_list);
     skv_free(pool);
 }
@@ -75,14 +79,31 @@ void skv_kv_page_share(skv_kv_pool *pool, void *page)
 {
     size_t i = page_number(pool, page);
     assert(pool->references[i] > 0 && pool->references[i] < UINT32_MAX);
-    pool->references[i]++;
+    if (++pool->references[i] == 2) pool->idle_weight -= pool->weights[i];
 }
 
 void skv_kv_page_drop(skv_kv_pool *pool, void *page)
 {
     size_t i = page_number(pool, page);
     assert(pool->references[i] > 0);
-    if (--pool->references[i] == 0) pool->free_list[pool->n_free++] = (uint32_t)i;
+    uint32_t n_left = --pool->references[i];
+    if (n_left == 1) pool->idle_weight += pool->weights[i];
+    if (n_left > 0) return;
+    assert(pool->weights[i] == 0);
+    pool->free_list[pool->n_free++] = (uint32_t)i;
+}
+
+void skv_kv_page_watch(skv_kv_pool *pool, const void *page, size_t weight)
+{
+    size_t i = page_number(pool, page);
+    assert(pool->references[i] > 0 && weight <= UINT32_MAX);
+    if (pool->references[i] == 1) pool->idle_weight += weight - pool->weights[i];
+    pool->weights[i] = (uint32_t)weight;
+}
+
+size_t skv_kv_pool_idle_weight(const skv_kv_pool *pool)
+{
+    return pool->idle_weight;
 }
 
 size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page)

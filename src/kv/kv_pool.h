@@ -23,6 +23,11 @@ void skv_kv_page_share(skv_kv_pool *pool, void *page);
 /** Drops one reference; the page is free again when it was the last. */
 void skv_kv_page_drop(skv_kv_pool *pool, void *page);
 size_t skv_kv_page_references(const skv_kv_pool *pool, const void *page);
+/** From here on this page's weight counts while it has one reference; 0 ends that, which must come
+ * before its last reference is dropped. */
+void skv_kv_page_watch(skv_kv_pool *pool, const void *page, size_t weight);
+/** The weights of watched pages that have one reference. */
+size_t skv_kv_pool_idle_weight(const skv_kv_pool *pool);
 /** Copies the content of one page to another. */
 void skv_kv_page_copy(skv_kv_pool *pool, void *to, const void *from);
 /** Row i of `to` becomes row rows[i] of the pages `from`, i < n <= SKV_PAGE_ROWS: row r is row

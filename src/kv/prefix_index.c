@@ -101,7 +101,13 @@ static block *find_longest(const skv_prefix_index *index, uint64_t domain, const
     return last;
 }
 
-/* The pages of a block are used together: one of them tells for all. */
+/* The pages of a block are used together: one of them tells for all, and the pool counts which of
+ * these nobody else uses. */
+static void watch(const skv_prefix_index *index, const block *b)
+{
+    skv_kv_page_watch(index->pool, b->pages[0], b->n_tracks);
+}
+
 static bool is_idle(const skv_prefix_index *index, const block *b)
 {
     return skv_kv_page_references(index->pool, b->pages[0]) == 1;
@@ -156,6 +162,7 @@ static void share_pages(skv_prefix_index *index, block *b, const skv_kv_cache *c
         b->pages[t] = cache->pages[t * cache->max_pages + i];
         skv_kv_page_share(index->pool, b->pages[t]);
     }
+    watch(index, b);
 }
 
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
@@ -193,6 +200,7 @@ bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const in
     block *b = add_block(index, parent, &key, n_tracks);
     if (!b) return false;
     memcpy(b->pages, pages, n_tracks * sizeof *pages);
+    watch(index, b);
     touch(index, b);
     return true;
 }
@@ -243,17 +251,14 @@ static void remove_block(skv_prefix_index *index, block *b)
     assert(b->n_children == 0);
     skv_lru_remove(&index->blocks, &b->node);
     if (b->parent) b->parent->n_children--;
+    skv_kv_page_watch(index->pool, b->pages[0], 0);
     for (size_t t = 0; t < b->n_tracks; t++) skv_kv_page_drop(index->pool, b->pages[t]);
     skv_free(b);
 }
 
 size_t skv_prefix_index_evictable(const skv_prefix_index *index)
 {
-    size_t n = 0;
-    for (const block *b = oldest(index); b; b = newer(b)) {
-        n += is_idle(index, b) ? b->n_tracks : 0;
-    }
-    return n;
+    return skv_kv_pool_idle_weight(index->pool);
 }
 
 size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)

@@ -405,8 +405,9 @@ void skv_worker_advance(skv_scheduler *s)
     pass own = {s, 0, n_own}, teacher = {s, n_own, s->n_spans - n_own};
     if (own.n > 0) run_pass(&own);
     if (teacher.n > 0) run_pass(&teacher);
-    uint64_t ns = skv_clock_ns() - start;
+    uint64_t now = skv_clock_ns();
     s->tally.steps++;
-    skv_histogram_add(&s->tally.step_time, ns);
-    skv_step_clock_learn(&s->clock, n_answers, work, ns);
+    skv_histogram_add(&s->tally.step_time, now - start);
+    skv_step_clock_learn(&s->clock, n_answers, work, now - s->busy_ns);
+    s->busy_ns = now;
 }

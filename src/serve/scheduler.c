@@ -159,6 +159,7 @@ static bool take_inbox(skv_scheduler *s)
     while (!s->stopping && !s->inbox && !s->nudged && !s->oldest) {
         atomic_store(&s->beat_ns, 0);
         (void)pthread_cond_wait(&s->wake, &s->lock);
+        s->busy_ns = skv_clock_ns();
     }
     bool go_on = !s->stopping;
     s->nudged = false;
@@ -189,11 +190,13 @@ static void rest(skv_scheduler *s)
         (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
     }
     pthread_mutex_unlock(&s->lock);
+    s->busy_ns = skv_clock_ns();
 }
 
 static void *work(void *arg)
 {
     skv_scheduler *s = arg;
+    s->busy_ns = skv_clock_ns();
     while (take_inbox(s)) {
         end_unwanted(s);
         skv_worker_collect(s);

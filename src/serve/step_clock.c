@@ -14,10 +14,14 @@ static const double NEW_SHARE = 0.3;
 static const double NEW_SLOPE_SHARE = 0.05;
 static const double SLOPE_MAX = 1.0 / 64;
 static const double SPREAD_MIN = 64; /* tokens before theirs have to differ by this much */
+/* Of the steps that were planned to take all of the time so many may be late. */
+static const double LATE_SHARE = 0.02;
+static const double AIM_FIRST = 0.9, AIM_MIN = 0.7, AIM_MOVE = 0.02;
+static const double FULL = 0.9; /* planned to take this part of the aim: with all of the time */
 
 void skv_step_clock_init(skv_step_clock *clock, double step_ms)
 {
-    *clock = (skv_step_clock){.target_ns = step_ms * 1e6};
+    *clock = (skv_step_clock){.target_ns = step_ms * 1e6, .aim = AIM_FIRST};
 }
 
 static double share_of(const skv_step_clock *clock)
@@ -28,7 +32,7 @@ static double share_of(const skv_step_clock *clock)
 double skv_step_clock_room(const skv_step_clock *clock, size_t n_answers)
 {
     if (clock->share_ns <= 0) return FIRST_CHUNK * GUESS_NS;
-    double target = n_answers > 0 ? clock->target_ns : ALONE_NS;
+    double target = n_answers > 0 ? clock->target_ns * clock->aim : ALONE_NS;
     double left = target - clock->base_ns * (double)n_answers;
     return left > 0 ? left : 0;
 }
@@ -74,6 +78,16 @@ static void learn_slope(skv_step_clock *clock, double before, double token_ns)
     clock->slope = slope;
 }
 
+/* A little up where a step was in time and far down where it was late: in balance when the share of
+ * late ones is as wanted. */
+static void learn_aim(skv_step_clock *clock, size_t n_answers, skv_step_work work, double time)
+{
+    double planned = clock->base_ns * (double)n_answers + skv_step_clock_cost(clock, work);
+    if (n_answers == 0 || planned < FULL * clock->aim * clock->target_ns) return;
+    clock->aim += AIM_MOVE * (LATE_SHARE - (time > clock->target_ns ? 1 : 0));
+    clock->aim = fmin(1, fmax(AIM_MIN, clock->aim));
+}
+
 void skv_step_clock_learn(skv_step_clock *clock, size_t n_answers, skv_step_work work, uint64_t ns)
 {
     double time = (double)ns;
@@ -81,6 +95,7 @@ void skv_step_clock_learn(skv_step_clock *clock, size_t n_answers, skv_step_work
         if (n_answers > 0) mix(&clock->base_ns, time / (double)n_answers);
         return;
     }
+    learn_aim(clock, n_answers, work, time);
     double rest = time - clock->base_ns * (double)n_answers;
     /* A step is never free: answers that took longer than ever still leave something. */
     if (rest < time / 8) rest = time / 8;

@@ -4,6 +4,9 @@
  * A step takes about base for each answer in it and, for each prompt token behind p others,
  * share * (1 + slope * p): attention reads what is there. All are running means, so that the
  * estimate follows the load of the machine; the slope, which is the model's, moves slowly.
+ *
+ * A step that takes as long as expected on average takes longer every second time. So prompts are
+ * given a part of the time, the aim, which moves until few steps are late.
  */
 #ifndef SKV_SERVE_STEP_CLOCK_H
 #define SKV_SERVE_STEP_CLOCK_H
@@ -13,6 +16,7 @@
 
 typedef struct skv_step_clock {
     double target_ns; /* of a step with answers in it */
+    double aim;       /* the part of it that is planned with */
     double base_ns;   /* of a step without prompt tokens, an answer's share; 0: unknown */
     double share_ns;  /* of a prompt token behind nothing; 0: unknown */
     double slope;     /* what a token before it adds to that, as a part of it */
@@ -38,7 +42,8 @@ double skv_step_clock_room(const skv_step_clock *clock, size_t n_answers);
 size_t skv_step_clock_fit(const skv_step_clock *clock, double ns, size_t n_seen);
 /** Nanoseconds that prompt tokens take; a guess before the first step. */
 double skv_step_clock_cost(const skv_step_clock *clock, skv_step_work work);
-/** Learns from a step of n_answers answers and some prompt tokens. */
+/** Learns from a step of n_answers answers and some prompt tokens, and from what the worker did
+ * since the step before: the next tokens of the answers wait for all of it. */
 void skv_step_clock_learn(skv_step_clock *clock, size_t n_answers, skv_step_work work, uint64_t ns);
 /** Seconds that n prompt tokens take, of prompts as they were of late. */
 double skv_step_clock_seconds(const skv_step_clock *clock, size_t n_prompt);

@@ -53,6 +53,7 @@ struct skv_scheduler {
     size_t n_fetching;        /* lanes that wait for the disk */
     double flush_seconds;     /* left for writing at the end */
     skv_step_clock clock;
+    uint64_t busy_ns; /* since when the worker works without a rest, or the end of the last step */
     skv_turns turns;
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
