@@ -132,7 +132,8 @@ static skv_status create_auxiliary(skv_trainer *t, skv_net_options *net, skv_err
         .identity = o->identity,
         .base_loss = o->base_loss,
         .auxiliary_loss = o->auxiliary_loss,
-        .consistency_loss = o->consistency_loss < 0 ? even : o->consistency_loss};
+        .consistency_loss = o->consistency_loss < 0 ? even : o->consistency_loss,
+        .own_answers = o->own_answers};
     net->prediction = &prediction;
     net->layer_from = a->pruned ? a->kept : NULL;
     return skv_net_create(a->config, a->pruned ? t->source : a->source, net, &t->net, err);
