@@ -61,8 +61,8 @@ typedef struct skv_net_options {
     const uint16_t *layer_from; /* [n_layers]: the source's layer of each; NULL: the same */
     skv_pool *pool;             /* to share; NULL: its own */
     bool foreign_kv;            /* every layer has a backward pass, to keys and values of others */
-    uint64_t seed;   /* of random weights */
-    bool plan;       /* only count what it takes: nothing is loaded and nothing can be run */
+    uint64_t seed;              /* of random weights */
+    bool plan; /* only count what it takes: nothing is loaded and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */

@@ -80,8 +80,8 @@ static attention describe(const net_pass *p, size_t i, const net_kept *a)
                    .n_tiles = skv_ceil_div(p->batch->n_tokens, TILE_Q)};
     if (f) {
         const net_foreign_kv *l = &f->layers[i];
-        s.rows[s.n_origins++] = (key_rows){
-            l->k, l->v, l->dk, l->dv, f->dk_heads, f->dv_heads, f->all->n_tokens, f};
+        s.rows[s.n_origins++] =
+            (key_rows){l->k, l->v, l->dk, l->dv, f->dk_heads, f->dv_heads, f->all->n_tokens, f};
     }
     if (!f || f->answers) {
         s.rows[s.n_origins++] = (key_rows){

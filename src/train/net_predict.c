@@ -420,10 +420,8 @@ static skv_status run_learnt(net_predict *predict, const skv_net_scale *scale, b
 {
     skv_net *base = predict->base;
     net_foreign_select(&predict->foreign, predict->batch);
-    const net_pass p = {.net = base,
-                        .batch = &predict->foreign.learnt,
-                        .keep = true,
-                        .foreign = &predict->foreign};
+    const net_pass p = {
+        .net = base, .batch = &predict->foreign.learnt, .keep = true, .foreign = &predict->foreign};
     if (p.batch->n_tokens == 0) return SKV_OK;
     net_begin(base, p.batch);
     SKV_TRY(net_embed(&p, net_boundary(&p, 0), err));
