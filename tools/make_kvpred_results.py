@@ -208,7 +208,7 @@ def openelm(bench):
         work = [r["prefill_gflops"] * r["ttft_ms"] for r in (base, kvp)]
         rows.append([pair, f"{base['ttft_ms']:.0f}", f"{kvp['ttft_ms']:.0f}", f"{100 * kvp['ttft_ms'] / base['ttft_ms']:.0f} %",
                      f"{100 * work[1] / work[0]:.0f} %"])
-    return f"""### OpenELM, pairs of the paper's Table 1
+    return f"""### OpenELM, every pair of the paper's Table 1
 
 Random weights ({a.openelm_weights}), prompts of {a.openelm_prompt} tokens.
 
