@@ -31,8 +31,8 @@ typedef struct group {
 
 /* ---- life ---- */
 
-/* Pages are of one KV head each; how many a token needs is asked of the engine itself. Its output is
- * wanted: with token pruning a prompt waits until something is. */
+/* Pages are of one KV head each; how many a token needs is asked of the engine itself. Its output
+ * is wanted: with token pruning a prompt waits until something is. */
 static skv_status probe(skv_eval_runner *r, skv_error *err)
 {
     skv_engine_stats before, after;
