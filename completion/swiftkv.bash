@@ -10,7 +10,7 @@ _swiftkv_options() {
     local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
         --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
         --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
-        --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss --predictor-init
+        --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss --own-answers --predictor-init
         --checkpoint-every --resume --log --dry-run --threads --cpu'
     local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --tool-format --reasoning-format --kv-tokens --step-ms --max-running
         --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form --no-text-match --no-teacher --connections

@@ -17,6 +17,7 @@
 
 #include "skv/skv.h"
 #include "skv/tools.h"
+#include "span_logits.h"
 #include "temp_folder.h"
 
 #define DATA SKV_TEST_DATA "/comparators"
@@ -145,20 +146,8 @@ static void test_skip_names(void **state)
     }
 }
 
-typedef struct two_rows {
-    float at[2][VOCAB_MAX];
-    size_t vocab;
-} two_rows;
-
-static void take_rows(void *user, size_t i_span, size_t i_token, const float *logits)
-{
-    two_rows *rows = user;
-    (void)i_token;
-    memcpy(rows->at[i_span], logits, rows->vocab * sizeof *logits);
-}
-
 /* Logits behind two prompts in one step, or in two. */
-static void read_two(skv_engine *engine, const int32_t *ids, bool together, two_rows *out)
+static void read_two(skv_engine *engine, const int32_t *ids, bool together, span_logits *out)
 {
     skv_sequence *s[2];
     skv_error err;
@@ -168,24 +157,26 @@ static void read_two(skv_engine *engine, const int32_t *ids, bool together, two_
     skv_span spans[] = {{s[0], ids, 40, SKV_WANT_LAST}, {s[1], ids + 7, 30, SKV_WANT_LAST}};
     out->vocab = skv_engine_vocab(engine);
     if (together) {
-        if (skv_step(engine, spans, 2, take_rows, out, &err) != SKV_OK) fail_msg("%s", err.text);
+        if (skv_step(engine, spans, 2, span_logits_take, out, &err) != SKV_OK) {
+            fail_msg("%s", err.text);
+        }
     } else {
-        two_rows one = {.vocab = out->vocab};
+        span_logits one = {.vocab = out->vocab};
         for (size_t i = 0; i < 2; i++) {
-            if (skv_step(engine, &spans[i], 1, take_rows, &one, &err) != SKV_OK) {
+            if (skv_step(engine, &spans[i], 1, span_logits_take, &one, &err) != SKV_OK) {
                 fail_msg("%s", err.text);
             }
-            memcpy(out->at[i], one.at[0], sizeof one.at[0]);
+            memcpy(out->rows[i], one.rows[0], sizeof one.rows[0]);
         }
     }
     for (size_t i = 0; i < 2; i++) skv_sequence_free(s[i]);
 }
 
-static void assert_near(const two_rows *a, const two_rows *b)
+static void assert_near(const span_logits *a, const span_logits *b)
 {
     for (size_t i = 0; i < 2; i++) {
         for (size_t v = 0; v < a->vocab; v++) {
-            assert_true(fabsf(a->at[i][v] - b->at[i][v]) < 1e-4f);
+            assert_true(fabsf(a->rows[i][v] - b->rows[i][v]) < 1e-4f);
         }
     }
 }
@@ -195,7 +186,7 @@ static void test_skips_are_each_tokens_own(void **state)
 {
     (void)state;
     int32_t ids[N];
-    two_rows first = {.vocab = 0}, rows;
+    span_logits first = {.vocab = 0}, rows;
     get_ids(json_array_get(json_object_get(goldens, "skips"), 4), ids);
     for (size_t i = 0; i < 4; i++) {
         skv_engine_options options = plain(96);
@@ -304,7 +295,7 @@ static void test_gates_are_by_sequence(void **state)
     get_ids(json_array_get(json_object_get(goldens, "exits"), 0), ids);
     for (size_t i = 0; i < 4; i++) {
         skv_engine_options options = plain(96);
-        two_rows rows = {.vocab = 101};
+        span_logits rows = {.vocab = 101};
         skv_sequence *s[2];
         if (i < 2) options.early_exit = 0.3;
         if (i >= 2) assert_true(skv_ffn_skip_parse("0.3,0,0,0,1", &options.ffn_skip));
@@ -314,7 +305,7 @@ static void test_gates_are_by_sequence(void **state)
             assert_int_equal(skv_sequence_create_as(engine, prefill, 0, &s[j], NULL), SKV_OK);
         }
         const skv_span spans[] = {{s[0], ids, 20, SKV_WANT_LAST}, {s[1], ids, 20, SKV_WANT_LAST}};
-        assert_int_equal(skv_step(engine, spans, 2, take_rows, &rows, NULL), SKV_OK);
+        assert_int_equal(skv_step(engine, spans, 2, span_logits_take, &rows, NULL), SKV_OK);
         const skv_work work = skv_engine_get_work(engine);
         assert_int_equal(work.exits_asked, i < 2);
         /* The one that skips: at most its block of layer 1, and of its last token those behind. */

@@ -222,7 +222,7 @@ static void formats(void **state)
 
 enum { N_EXAMPLES = 9, N_REQUESTS = 3 };
 
-static skv_engine *open_engine(const char *path, size_t kv_tokens)
+static skv_engine *open_pruning(const char *path, size_t kv_tokens, skv_pruning pruning)
 {
     skv_engine_options options = skv_engine_options_default();
     options.threads = 2;
@@ -230,10 +230,16 @@ static skv_engine *open_engine(const char *path, size_t kv_tokens)
     options.context = 256;
     options.kv_tokens = kv_tokens;
     options.step_tokens = 40;
+    options.pruning = pruning;
     skv_engine *engine = NULL;
     skv_error err;
     if (skv_engine_open(path, &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
     return engine;
+}
+
+static skv_engine *open_engine(const char *path, size_t kv_tokens)
+{
+    return open_pruning(path, kv_tokens, (skv_pruning){.kind = SKV_PRUNE_NONE});
 }
 
 static void add_request(skv_eval_example *e, size_t n, size_t n_context, int seed, size_t max_new)
@@ -359,6 +365,23 @@ static void too_little_memory(void **state)
     skv_eval_runner_release(&runner);
     skv_eval_example_release(&example);
     skv_engine_close(engine);
+}
+
+/* Prompts that wait for what is wanted take no memory yet, and as much as others later. */
+static void memory_of_pruned_prompts(void **state)
+{
+    (void)state;
+    const skv_pruning pruned = {.kind = SKV_PRUNE_LAZY, .keep = 0.75, .end = 0.5};
+    skv_engine *engines[] = {open_engine(PLAIN, 512), open_pruning(PLAIN, 512, pruned)};
+    size_t n_blocks[2];
+    for (size_t i = 0; i < 2; i++) {
+        skv_eval_runner runner;
+        assert_int_equal(skv_eval_runner_init(&runner, engines[i], NULL, NULL), SKV_OK);
+        n_blocks[i] = skv_eval_runner_blocks(&runner);
+        skv_eval_runner_release(&runner);
+        skv_engine_close(engines[i]);
+    }
+    assert_int_equal(n_blocks[0], n_blocks[1]);
 }
 
 /* ---- agreement ---- */
@@ -498,11 +521,17 @@ static void log_comes_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(estimates),  cmocka_unit_test(reports),
-        cmocka_unit_test(answers),    cmocka_unit_test(records),
-        cmocka_unit_test(formats),    cmocka_unit_test(batches),
-        cmocka_unit_test(divergence), cmocka_unit_test(too_little_memory),
-        cmocka_unit_test(agreement),  cmocka_unit_test(log_comes_back),
+        cmocka_unit_test(estimates),
+        cmocka_unit_test(reports),
+        cmocka_unit_test(answers),
+        cmocka_unit_test(records),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(divergence),
+        cmocka_unit_test(too_little_memory),
+        cmocka_unit_test(memory_of_pruned_prompts),
+        cmocka_unit_test(agreement),
+        cmocka_unit_test(log_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

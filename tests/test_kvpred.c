@@ -20,8 +20,9 @@
 #include "kernels/kv_page.h"
 #include "prefill/kvpred.h"
 #include "skv/tools.h"
+#include "span_logits.h"
 
-enum { CONTEXT = 96, IDS_MAX = 96, VOCAB_MAX = 128 };
+enum { CONTEXT = 96, IDS_MAX = 96 };
 
 static const char *const names[] = {"qwen3-c", "openelm-lp", "llama-lp"};
 enum { N_NAMES = sizeof names / sizeof *names };
@@ -357,18 +358,6 @@ static void test_predicted_keys_and_values(void **state)
 
 /* ---- the same, however it is cut ---- */
 
-typedef struct logits_of {
-    float rows[4][VOCAB_MAX];
-    size_t vocab;
-} logits_of;
-
-static void keep(void *user, size_t i_span, size_t i_token, const float *logits)
-{
-    logits_of *l = user;
-    (void)i_token;
-    memcpy(l->rows[i_span], logits, l->vocab * sizeof *logits);
-}
-
 static void assert_close(const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) assert_true(fabsf(a[i] - b[i]) <= 1e-4f * (1 + fabsf(b[i])));
@@ -376,13 +365,15 @@ static void assert_close(const float *a, const float *b, size_t n)
 
 /* Reads ids in chunks and leaves the logits after the last in row 0. */
 static void read_in_chunks(skv_engine *engine, skv_sequence *s, const int32_t *ids, size_t n,
-                           size_t chunk, logits_of *out)
+                           size_t chunk, span_logits *out)
 {
     skv_error err;
     for (size_t at = 0; at < n; at += chunk) {
         size_t now = n - at < chunk ? n - at : chunk;
         skv_span span = {s, ids + at, now, at + now == n ? SKV_WANT_LAST : SKV_WANT_NONE};
-        if (skv_step(engine, &span, 1, keep, out, &err) != SKV_OK) fail_msg("%s", err.text);
+        if (skv_step(engine, &span, 1, span_logits_take, out, &err) != SKV_OK) {
+            fail_msg("%s", err.text);
+        }
     }
 }
 
@@ -394,7 +385,7 @@ static void test_chunks(void **state)
         json_t *root = load_golden(names[i]);
         golden_turns g = read_case(root, count_cases(root) - 1);
         skv_engine *engine = open_golden(names[i]);
-        logits_of whole = {.vocab = skv_engine_vocab(engine)}, cut = whole;
+        span_logits whole = {.vocab = skv_engine_vocab(engine)}, cut = whole;
         skv_sequence *s = new_sequence(engine);
         read_in_chunks(engine, s, g.ids, g.n, g.n, &whole);
         skv_sequence_free(s);
@@ -417,7 +408,7 @@ static void test_batches(void **state)
     json_t *root = load_golden(names[1]);
     golden_turns g = read_case(root, count_cases(root) - 1);
     skv_engine *engine = open_golden(names[1]);
-    logits_of alone = {.vocab = skv_engine_vocab(engine)}, base = alone, got = alone;
+    span_logits alone = {.vocab = skv_engine_vocab(engine)}, base = alone, got = alone;
     skv_sequence *s[4];
     skv_error err;
     for (size_t i = 0; i < 3; i++) s[i] = new_sequence(engine);
@@ -431,7 +422,9 @@ static void test_batches(void **state)
                         {s[1], g.ids + 20, 10, SKV_WANT_NONE},
                         {s[2], g.ids, 15, SKV_WANT_NONE},
                         {s[3], g.ids + 10, 12, SKV_WANT_NONE}};
-    if (skv_step(engine, spans, 4, keep, &got, &err) != SKV_OK) fail_msg("%s", err.text);
+    if (skv_step(engine, spans, 4, span_logits_take, &got, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
     assert_close(got.rows[0], alone.rows[0], alone.vocab);
     read_in_chunks(engine, s[3], g.ids + 22, g.n - 22, 32, &got);
     assert_close(got.rows[0], base.rows[0], base.vocab);
@@ -454,7 +447,7 @@ static void test_one_token_and_failures(void **state)
 {
     (void)state;
     skv_engine *engine = open_golden(names[2]);
-    logits_of own = {.vocab = skv_engine_vocab(engine)}, full = own;
+    span_logits own = {.vocab = skv_engine_vocab(engine)}, full = own;
     skv_sequence *s = new_sequence(engine), *base;
     skv_error err;
     const int32_t one[] = {5}, bad[] = {7, 8, 100000};
@@ -463,13 +456,13 @@ static void test_one_token_and_failures(void **state)
     read_in_chunks(engine, base, one, 1, 1, &full);
     assert_memory_equal(own.rows[0], full.rows[0], own.vocab * sizeof(float));
     skv_span span = {s, bad, 3, SKV_WANT_LAST};
-    assert_int_equal(skv_step(engine, &span, 1, keep, &own, &err), SKV_RANGE);
+    assert_int_equal(skv_step(engine, &span, 1, span_logits_take, &own, &err), SKV_RANGE);
     span.n = 2;
     skv_cancel(engine);
-    assert_int_equal(skv_step(engine, &span, 1, keep, &own, &err), SKV_CANCELLED);
+    assert_int_equal(skv_step(engine, &span, 1, span_logits_take, &own, &err), SKV_CANCELLED);
     assert_int_equal(s->read.n_rows, 0);
     assert_int_equal(s->cache.n_rows, 1);
-    assert_int_equal(skv_step(engine, &span, 1, keep, &own, &err), SKV_OK);
+    assert_int_equal(skv_step(engine, &span, 1, span_logits_take, &own, &err), SKV_OK);
     assert_int_equal(s->read.n_rows, 2); /* the first token was caught up with, the last is own */
     skv_sequence_free(s);
     skv_sequence_free(base);
@@ -493,7 +486,7 @@ static void test_eviction(void **state)
         skv_error err;
         assert_int_equal(skv_eviction_parse(cases[i].how, &options.eviction, &err), SKV_OK);
         skv_engine *engine = open_with(names[0], &options);
-        logits_of l = {.vocab = skv_engine_vocab(engine)};
+        span_logits l = {.vocab = skv_engine_vocab(engine)};
         skv_sequence *s = new_sequence(engine);
         if (skv_prompt(engine, s, g.ids, g.n, l.rows[0], NULL, NULL, &err) != SKV_OK) {
             fail_msg("%s: %s", cases[i].how, err.text);
@@ -522,7 +515,7 @@ static void test_8_bits(void **state)
     options.kv = SKV_KV_FP8;
     options.step_tokens = 16;
     skv_engine *engine = open_with(names[0], &options);
-    logits_of l = {.vocab = skv_engine_vocab(engine)};
+    span_logits l = {.vocab = skv_engine_vocab(engine)};
     skv_sequence *s = new_sequence(engine);
     read_in_chunks(engine, s, g.ids, g.n, 16, &l);
     for (size_t i = 0; i < l.vocab; i++) assert_true(isfinite(l.rows[0][i]));

@@ -77,7 +77,7 @@ static bool all(void *user, const char *name)
     return true;
 }
 
-static kvpred_case open_case(const char *name, size_t threads, bool bf16)
+static kvpred_case open_case_as(const char *name, size_t threads, bool bf16, bool own_answers)
 {
     kvpred_case c = {.name = name};
     char path[3][512];
@@ -101,7 +101,8 @@ static kvpred_case open_case(const char *name, size_t threads, bool bf16)
                                            .base_loss = number_of(c.root, "base_loss"),
                                            .auxiliary_loss = number_of(c.root, "auxiliary_loss"),
                                            .consistency_loss =
-                                               number_of(c.root, "consistency_loss")};
+                                               number_of(c.root, "consistency_loss"),
+                                           .own_answers = own_answers};
     const skv_net_options options = {.threads = threads,
                                      .max_tokens = TOKENS_MAX,
                                      .bf16 = bf16,
@@ -111,6 +112,11 @@ static kvpred_case open_case(const char *name, size_t threads, bool bf16)
         fail_msg("%s: %s", name, err.text);
     }
     return c;
+}
+
+static kvpred_case open_case(const char *name, size_t threads, bool bf16)
+{
+    return open_case_as(name, threads, bf16, false);
 }
 
 static void close_case(kvpred_case *c)
@@ -169,16 +175,16 @@ static void check_gradient(const kvpred_case *c, const skv_param *p, const skv_t
     free(g);
 }
 
-static void test_gradients(void **state)
+static void check_gradients(bool own_answers)
 {
-    (void)state;
     for (size_t i = 0; i < N_NAMES; i++) {
-        kvpred_case c = open_case(names[i], 2, false);
+        kvpred_case c = open_case_as(names[i], 2, false, own_answers);
         skv_net_sums sums = run_case(&c);
-        check_losses(&c, &sums, c.root, 1e-5);
+        check_losses(&c, &sums, own_answers ? json_object_get(c.root, "used") : c.root, 1e-5);
         char path[512];
         skv_safetensors *file;
-        (void)snprintf(path, sizeof path, FOLDER "%s/train.safetensors", names[i]);
+        (void)snprintf(path, sizeof path, FOLDER "%s/%s.safetensors", names[i],
+                       own_answers ? "train_used" : "train");
         assert_int_equal(skv_safetensors_open(path, &file, NULL), SKV_OK);
         const skv_params *params = skv_net_params(c.net);
         assert_int_equal(params->n, skv_safetensors_count(file));
@@ -190,6 +196,18 @@ static void test_gradients(void **state)
         skv_safetensors_close(file);
         close_case(&c);
     }
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    check_gradients(false);
+}
+
+static void test_gradients_of_own_answers(void **state)
+{
+    (void)state;
+    check_gradients(true);
 }
 
 static void test_ten_steps(void **state)
@@ -505,6 +523,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_gradients_of_own_answers),
         cmocka_unit_test(test_ten_steps),
         cmocka_unit_test(test_threads_change_nothing),
         cmocka_unit_test(test_resume_is_exact),

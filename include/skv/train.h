@@ -126,7 +126,9 @@ typedef struct skv_train_options {
     const char *auxiliary, *kvp_layers;
     double base_loss, auxiliary_loss; /* weights of the two cross-entropies */
     double consistency_loss;          /* of keys and values; below 0: 1 / layers of the base */
-    bool identity; /* a new predictor begins with identity maps where shapes allow, not random */
+    bool own_answers; /* the base's loss is of answers that see their own keys and values, as in
+                       * use; else all that a token sees is predicted, as in the paper */
+    bool identity;    /* a new predictor begins with identity maps where shapes allow, not random */
 
     /* How. */
     double beta1, beta2, eps, weight_decay, max_norm;

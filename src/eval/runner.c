@@ -31,12 +31,13 @@ typedef struct group {
 
 /* ---- life ---- */
 
-/* Pages are of one KV head each; how many a token needs is asked of the engine itself. */
+/* Pages are of one KV head each; how many a token needs is asked of the engine itself. Its output
+ * is wanted: with token pruning a prompt waits until something is. */
 static skv_status probe(skv_eval_runner *r, skv_error *err)
 {
     skv_engine_stats before, after;
     const int32_t id = 0;
-    const skv_span span = {r->kept, &id, 1, SKV_WANT_NONE};
+    const skv_span span = {r->kept, &id, 1, SKV_WANT_LAST};
     skv_engine_get_stats(r->engine, &before);
     SKV_TRY(skv_step(r->engine, &span, 1, NULL, NULL, err));
     skv_engine_get_stats(r->engine, &after);

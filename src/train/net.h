@@ -41,6 +41,7 @@ typedef struct skv_net_prediction {
     const char *path;                   /* of it, for errors */
     bool identity;                      /* square maps begin as the identity instead */
     double base_loss, auxiliary_loss, consistency_loss; /* weights of the three */
+    bool own_answers; /* rows of an answer see their own keys and values, as in use */
 } skv_net_prediction;
 
 typedef struct skv_net_options {
@@ -59,10 +60,9 @@ typedef struct skv_net_options {
     const skv_net_prediction *prediction; /* NULL: none; copied */
     const uint16_t *layer_from; /* [n_layers]: the source's layer of each; NULL: the same */
     skv_pool *pool;             /* to share; NULL: its own */
-    bool foreign_kv; /* every layer has a backward pass, and its k, before norm and rotation, and v
-                      * are put where it keeps them */
-    uint64_t seed;   /* of random weights */
-    bool plan;       /* only count what it takes: nothing is loaded and nothing can be run */
+    bool foreign_kv;            /* every layer has a backward pass, to keys and values of others */
+    uint64_t seed;              /* of random weights */
+    bool plan; /* only count what it takes: nothing is loaded and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */

@@ -96,11 +96,9 @@ static void back_attention(const net_pass *p, size_t i)
     net_norm(net, net->normed, a->x, layer->attn_norm->w, T, D);
     net_mul_grad(p, dq, net->normed, &from->q);
     net_mul_back(p, net->da, dq, &from->q, false);
-    if (p->predict) {
-        net_predict_back(p, i);
-    } else if (from->k.w && deep) {
+    if (from->k.w && deep) {
         back_kv(p, i, from, net->swift, net->dswift);
-    } else if (from->k.w) {
+    } else if (from->k.w && (!p->foreign || p->foreign->answers)) {
         back_kv(p, i, from, net->normed, net->da);
     }
     net_norm_back(net, net->dx, net->da, a->x, layer->attn_norm, T, D);

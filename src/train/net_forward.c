@@ -72,6 +72,12 @@ static void finish_heads(const net_pass *p, float *out, float *raw, const skv_pa
     net_rotate(p->net, out, T, n_heads, i_rope, false);
 }
 
+/* Where all rows that are seen are predicted, nobody wants a layer's own. */
+static bool makes_kv(const net_pass *p)
+{
+    return !p->foreign || p->foreign->answers;
+}
+
 static void run_attention(const net_pass *p, size_t i, net_kept *a)
 {
     skv_net *net = p->net;
@@ -87,7 +93,7 @@ static void run_attention(const net_pass *p, size_t i, net_kept *a)
             net_mul_all(p, (float *const[3]){a->k_raw, a->v}, net->swift,
                         (const net_linear *const[3]){&from->k, &from->v});
         }
-    } else if (p->predict && !p->measures) { /* k_raw and v are there */
+    } else if (!makes_kv(p)) {
         net_mul(p, a->q_raw, net->normed, &from->q, false);
     } else {
         net_mul_all(p, (float *const[3]){a->q_raw, a->k_raw, a->v}, net->normed,
@@ -95,7 +101,7 @@ static void run_attention(const net_pass *p, size_t i, net_kept *a)
     }
     if (p->measures) net_predict_measure(p, i, a);
     finish_heads(p, a->q, a->q_raw, from->q_norm, shape->n_heads, shape->i_rope);
-    if (from->k.w) {
+    if (from->k.w && makes_kv(p)) {
         finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);
     }
     net_attend(p, i, a);

@@ -95,6 +95,32 @@ struct skv_net {
     size_t n_segments;
 };
 
+/* Of a layer of a base: what is predicted, for all tokens of a batch. */
+typedef struct net_foreign_kv {
+    float *k, *v;   /* [T, Hk Dh]: k normed and rotated */
+    float *dk, *dv; /* their gradients, added up */
+} net_foreign_kv;
+
+/*
+ * What a base whose keys and values are predicted runs, and what it attends to: the rows of a batch
+ * that bear a loss, packed into a batch of their own. Query t is row row[t] of the whole; it sees
+ * predicted rows from its document's first to end[t], and its own rows [own[t], t].
+ * As the paper trains, all are predicted, the query's own row too. With `answers`, as the model is
+ * used: a run of rows with a loss is an answer, its first row the last of the prompt, and what
+ * stands before is predicted; within, keys and values are the base's own. Where a document begins
+ * with its loss, so that it has no question, each row ends a prompt, for as long as the run lasts.
+ */
+typedef struct net_foreign {
+    const skv_train_batch *all; /* of the step */
+    skv_train_batch learnt;     /* of the pass, in the arrays that follow */
+    int32_t *ids, *targets;
+    uint32_t *positions, *doc_start;
+    uint32_t *row, *end, *own;
+    bool answers;
+    net_foreign_kv *layers;     /* [L] */
+    float *dk_heads, *dv_heads; /* [T, H Dh]: one for each query head */
+} net_foreign;
+
 /* One pass through the layers. */
 typedef struct net_pass {
     skv_net *net;
@@ -102,11 +128,15 @@ typedef struct net_pass {
     bool student; /* SwiftKV from l on */
     bool teacher; /* computes with the teacher's weights */
     bool keep;
-    /* A pass of a base whose keys and values are predicted; with `measures` it makes its own, for
-     * them to be compared with. NULL: neither. */
-    net_predict *predict;
-    bool measures;
+    net_predict *measures;      /* of a base: notes its keys and values; NULL: does not */
+    const net_foreign *foreign; /* of a base: predicted keys and values that it reads, or NULL */
 } net_pass;
+
+/* ---- net_foreign.c ---- */
+SKV_MUST_CHECK skv_status net_foreign_create(net_foreign *f, size_t max_tokens, size_t n_layers,
+                                             skv_error *err);
+void net_foreign_release(net_foreign *f);
+void net_foreign_select(net_foreign *f, const skv_train_batch *all);
 
 /* ---- net_predict.c: KV Prediction ---- */
 /* Adds the predictor's parameters to those of the auxiliary; opens the base. */
@@ -120,8 +150,6 @@ SKV_MUST_CHECK skv_status net_predict_run(skv_net *net, const skv_train_batch *b
                                           skv_net_sums *sums, skv_error *err);
 /* Of a pass of the base: layer i's own k, before rotation, and v, that others are to come near. */
 void net_predict_measure(const net_pass *p, size_t i, const net_kept *a);
-/* The gradients in dk and dv of the base's layer i go to the predictor and to the auxiliary. */
-void net_predict_back(const net_pass *p, size_t i);
 /* Adds what came that way to those of the auxiliary's own layer: dk before norm and rotation. */
 void net_predict_add(const skv_net *net, size_t i, float *dk, float *dv);
 size_t net_predict_bytes(const skv_net *net);

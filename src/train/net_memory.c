@@ -20,7 +20,7 @@ static bool has_head_norms(const skv_net *net)
 /* Keys as the projection leaves them are wanted beside the rotated ones. */
 static bool keeps_raw_keys(const skv_net *net)
 {
-    return net->config->qk_norm || net->predict || net->options.foreign_kv;
+    return net->config->qk_norm || net->predict;
 }
 
 /* Room for what one layer writes; an AcrossKV reader shares the first layer's keys and values. */

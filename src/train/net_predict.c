@@ -12,6 +12,10 @@
  * where norm is the base's own norm of heads, if it has one, and rotation is left out. The means of
  * the last sum are over all tokens: those without a target are read as a prompt is, too. Gradients
  * pass through the frozen base to the maps and to the auxiliary.
+ *
+ * In use the base runs the last token of a prompt and the answer, which see their own keys and
+ * values beside the predicted ones of the prompt. The loss above never shows that to the base: with
+ * own_answers (beyond the paper) CE(b) is of B as it is used, net_impl.h says which row sees what.
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,6 +35,7 @@ typedef struct predict_layer {
     net_linear key, value;
     size_t width; /* d_i = Hk Dh */
     float *k, *v; /* [T, d_i]: the base's own, k behind the norm of heads */
+    float *raw;   /* [T, d_i]: predicted keys, before norm and rotation */
 } predict_layer;
 
 /* Of one layer of the auxiliary: gradients by way of the base. */
@@ -44,6 +49,7 @@ struct net_predict {
     skv_net *net, *base; /* the auxiliary that it belongs to; owned */
     predict_layer *layers;
     reader_layer *readers;
+    net_foreign foreign;
     float *memory; /* mapped */
     size_t n_memory;
     float *spare;     /* [T, widest d_i] */
@@ -111,7 +117,7 @@ static skv_status check_shapes(const skv_net *net, const skv_net_prediction *of,
 
 static void lay_out(net_predict *p)
 {
-    size_t T = p->net->options.max_tokens, widest = 0, n = 0;
+    size_t T = p->net->options.max_tokens, widest = 0, n_heads = 0, n = 0;
 #define TAKE(field, count)                                                                         \
     do {                                                                                           \
         if (p->memory) (field) = p->memory + n;                                                    \
@@ -119,8 +125,15 @@ static void lay_out(net_predict *p)
     } while (0)
     for (size_t i = 0; i < p->of.base->n_layers; i++) {
         predict_layer *l = &p->layers[i];
+        net_foreign_kv *to = &p->foreign.layers[i];
         TAKE(l->k, T * l->width);
         TAKE(l->v, T * l->width);
+        TAKE(l->raw, T * l->width);
+        TAKE(to->k, T * l->width);
+        TAKE(to->v, T * l->width);
+        TAKE(to->dk, T * l->width);
+        TAKE(to->dv, T * l->width);
+        n_heads = skv_max_size(n_heads, p->of.base->layers[i].n_heads);
         widest = skv_max_size(widest, l->width);
     }
     for (size_t j = 0; j < p->net->config->n_layers; j++) {
@@ -128,6 +141,8 @@ static void lay_out(net_predict *p)
         TAKE(p->readers[j].dv, T * p->readers[j].width);
     }
     TAKE(p->spare, T * widest);
+    TAKE(p->foreign.dk_heads, T * n_heads * p->of.base->head_dim);
+    TAKE(p->foreign.dv_heads, T * n_heads * p->of.base->head_dim);
 #undef TAKE
     p->n_memory = n;
 }
@@ -180,6 +195,8 @@ skv_status net_predict_create(skv_net *net, skv_error *err)
         l->key = add_map(net, "key", i, l->width, K);
         l->value = add_map(net, "value", i, l->width, K);
     }
+    p->foreign.answers = of->own_answers;
+    SKV_TRY(net_foreign_create(&p->foreign, net->options.max_tokens, L, err));
     SKV_TRY(take_memory(p, err));
     return open_base(p, err);
 }
@@ -189,6 +206,7 @@ void net_predict_free(net_predict *p)
     if (!p) return;
     skv_net_free(p->base);
     if (p->memory) skv_unmap(p->memory, p->n_memory * sizeof(float));
+    net_foreign_release(&p->foreign);
     skv_free(p->row_loss);
     skv_free(p->layers);
     skv_free(p->readers);
@@ -248,22 +266,21 @@ skv_status net_predict_load(skv_net *net, skv_error *err)
 
 /* ---- what the base would have had ---- */
 
-static void norm_keys(const skv_net *base, float *out, const float *raw, size_t i, size_t n_tokens)
+static void norm_keys(skv_net *base, float *out, const float *raw, size_t i, size_t n_tokens)
 {
     const skv_param *norm = base->layers[i].own.k_norm;
     const skv_config *c = base->config;
     size_t n_heads = c->layers[i].n_kv_heads, Dh = c->head_dim;
-    skv_net *net = (skv_net *)(uintptr_t)base;
     if (norm) {
-        net_norm(net, out, raw, norm->w, n_tokens * n_heads, Dh);
+        net_norm(base, out, raw, norm->w, n_tokens * n_heads, Dh);
     } else {
-        net_copy(net, out, raw, n_tokens * n_heads * Dh);
+        net_copy(base, out, raw, n_tokens * n_heads * Dh);
     }
 }
 
 void net_predict_measure(const net_pass *p, size_t i, const net_kept *a)
 {
-    predict_layer *l = &p->predict->layers[i];
+    predict_layer *l = &p->measures->layers[i];
     size_t T = p->batch->n_tokens;
     norm_keys(p->net, l->k, a->k_raw, i, T);
     net_copy(p->net, l->v, a->v, T * l->width);
@@ -315,30 +332,29 @@ static void back_map(const net_pass *own, const net_linear *l, const float *dy, 
     net_mul_back(own, dx, dy, l, true);
 }
 
-void net_predict_back(const net_pass *p, size_t i)
+/* Layer i's gradients, from what attended to it and from the consistency loss. */
+static void back_layer(net_predict *predict, const net_pass *own, size_t i)
 {
-    net_predict *predict = p->predict;
-    skv_net *base = p->net, *net = predict->net;
+    skv_net *base = predict->base, *net = predict->net;
     const predict_layer *l = &predict->layers[i];
+    const net_foreign_kv *at = &predict->foreign.layers[i];
     const skv_config *c = base->config;
-    const net_kept *a = &base->layers[i].kept;
     const skv_param *norm = base->layers[i].own.k_norm;
-    size_t T = p->batch->n_tokens, n_heads = c->layers[i].n_kv_heads, Dh = c->head_dim;
-    float *dk = base->dk;
+    size_t T = own->batch->n_tokens, n_heads = c->layers[i].n_kv_heads, Dh = c->head_dim;
+    float *dk = at->dk;
     net_rotate(base, dk, T, n_heads, c->layers[i].i_rope, true);
-    norm_keys(base, predict->spare, a->k_raw, i, T);
+    norm_keys(base, predict->spare, l->raw, i, T);
     add_distance(predict, dk, predict->spare, l->k, l->width);
-    add_distance(predict, base->dv, a->v, l->v, l->width);
+    add_distance(predict, at->dv, at->v, l->v, l->width);
     if (norm) {
         memset(predict->spare, 0, T * l->width * sizeof(float));
-        net_norm_back(base, predict->spare, dk, a->k_raw, norm, T * n_heads, Dh);
+        net_norm_back(base, predict->spare, dk, l->raw, norm, T * n_heads, Dh);
         dk = predict->spare;
     }
-    const net_pass own = {.net = net, .batch = p->batch};
     size_t j = predict->of.layers[i];
     const net_kept *from = &net->layers[j].kept;
-    back_map(&own, &l->key, dk, from->k_raw, predict->readers[j].dk);
-    back_map(&own, &l->value, base->dv, from->v, predict->readers[j].dv);
+    back_map(own, &l->key, dk, from->k_raw, predict->readers[j].dk);
+    back_map(own, &l->value, at->dv, from->v, predict->readers[j].dv);
 }
 
 void net_predict_add(const skv_net *net, size_t j, float *dk, float *dv)
@@ -373,12 +389,18 @@ static void finish_forward(const net_pass *p)
 
 static void predict_all(net_predict *predict, const net_pass *own)
 {
-    for (size_t i = 0; i < predict->of.base->n_layers; i++) {
+    const skv_config *c = predict->of.base;
+    size_t T = own->batch->n_tokens;
+    for (size_t i = 0; i < c->n_layers; i++) {
         const predict_layer *l = &predict->layers[i];
         const net_kept *from = &predict->net->layers[predict->of.layers[i]].kept;
-        net_kept *to = &predict->base->layers[i].kept;
-        net_mul(own, to->k_raw, from->k_raw, &l->key, false);
+        const net_foreign_kv *to = &predict->foreign.layers[i];
+        net_mul(own, l->raw, from->k_raw, &l->key, false);
         net_mul(own, to->v, from->v, &l->value, false);
+        norm_keys(predict->base, to->k, l->raw, i, T);
+        net_rotate(predict->base, to->k, T, c->layers[i].n_kv_heads, c->layers[i].i_rope, false);
+        memset(to->dk, 0, T * l->width * sizeof(float));
+        memset(to->dv, 0, T * l->width * sizeof(float));
     }
 }
 
@@ -392,22 +414,37 @@ static void clear_readers(net_predict *p)
     p->consistency = 0;
 }
 
+/* The rows that are learnt, over what is predicted. */
+static skv_status run_learnt(net_predict *predict, const skv_net_scale *scale, bool backward,
+                             skv_net_sums *sums, skv_error *err)
+{
+    skv_net *base = predict->base;
+    net_foreign_select(&predict->foreign, predict->batch);
+    const net_pass p = {
+        .net = base, .batch = &predict->foreign.learnt, .keep = true, .foreign = &predict->foreign};
+    if (p.batch->n_tokens == 0) return SKV_OK;
+    net_begin(base, p.batch);
+    SKV_TRY(net_embed(&p, net_boundary(&p, 0), err));
+    net_forward(&p, 0, base->config->n_layers);
+    finish_forward(&p);
+    weigh_loss(&p, scale, predict->of.base_loss, backward, sums);
+    if (backward) net_backward(&p, scale);
+    net_begin(base, predict->batch);
+    return SKV_OK;
+}
+
 /* The base as it is, to be measured, and with what is predicted. */
 static skv_status run_base(net_predict *predict, const net_pass *own, const skv_net_scale *scale,
                            bool backward, skv_net_sums *sums, skv_error *err)
 {
     skv_net *base = predict->base;
-    const net_pass measure = {
-        .net = base, .batch = own->batch, .predict = predict, .measures = true};
+    const net_pass measure = {.net = base, .batch = own->batch, .measures = predict};
+    net_begin(base, own->batch);
     SKV_TRY(net_embed(&measure, net_boundary(&measure, 0), err));
     net_forward(&measure, 0, base->config->n_layers);
     predict_all(predict, own);
-    const net_pass foreign = {.net = base, .batch = own->batch, .keep = true, .predict = predict};
-    SKV_TRY(net_embed(&foreign, net_boundary(&foreign, 0), err));
-    net_forward(&foreign, 0, base->config->n_layers);
-    finish_forward(&foreign);
-    weigh_loss(&foreign, scale, predict->of.base_loss, backward, sums);
-    if (backward) net_backward(&foreign, scale);
+    SKV_TRY(run_learnt(predict, scale, backward, sums, err));
+    for (size_t i = 0; backward && i < base->config->n_layers; i++) back_layer(predict, own, i);
     return SKV_OK;
 }
 
@@ -418,7 +455,6 @@ skv_status net_predict_run(skv_net *net, const skv_train_batch *batch, const skv
     predict->batch = batch;
     predict->tokens = scale->tokens;
     net_begin(net, batch);
-    net_begin(predict->base, batch);
     clear_readers(predict);
     const net_pass own = {.net = net, .batch = batch, .keep = true};
     SKV_TRY(net_embed(&own, net_boundary(&own, 0), err));
@@ -437,17 +473,18 @@ skv_status net_predict_run(skv_net *net, const skv_train_batch *batch, const skv
     return SKV_OK;
 }
 
-/* The base runs forward a second time to be measured; a map is one of the parameters that
- * skv_net_flops counts the gradients of. */
+/* The base runs the rows that are learnt, over keys of all, and all rows to be measured; a map is
+ * one of the parameters that skv_net_flops counts the gradients of. */
 double net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
 {
     const net_predict *p = net->predict;
-    double sum = skv_net_flops(p->base, n_tokens, n_loss);
-    double n = (double)n_tokens;
+    double sum = skv_net_flops(p->base, n_loss, n_loss);
+    double n = (double)n_tokens, learnt = (double)n_loss;
     for (size_t i = 0; i < p->of.base->n_layers; i++) {
         const skv_layer_shape *s = &p->of.base->layers[i];
         double q = (double)(s->n_heads * p->of.base->head_dim), D = (double)p->of.base->hidden;
         double kv = (double)p->layers[i].width;
+        sum += learnt * 4 * (n - learnt) * q;
         sum += n * (2 * D * (2 * q + 2 * kv + 3 * (double)s->ffn) + 2 * n * q);
         sum += n * 8 * kv * (double)p->readers[p->of.layers[i]].width;
     }

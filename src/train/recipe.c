@@ -118,6 +118,8 @@ static const key_row rows[] = {
         "kvpred: weight of the auxiliary's loss"),
     ROW("consistency-loss", "X", RUN(consistency_loss), KEY_NUMBER, 0, 1e6,
         "kvpred: weight of the error of keys and values (1 / layers of the base)"),
+    ROW("own-answers", "no|yes", RUN(own_answers), KEY_FLAG, 0, 0,
+        "kvpred: answers see their own keys and values, as in use"),
     ROW("predictor-init", "uniform|identity", RUN(identity), KEY_EITHER, 0, 0,
         "kvpred: how new maps begin"),
     ROW("beta1", "X", RUN(beta1), KEY_NUMBER, 0, 0.999999, "of AdamW"),

@@ -129,6 +129,7 @@ json_t *skv_checkpoint_options(const skv_trainer *t)
         put(object, "base-loss", json_real(o->base_loss));
         put(object, "auxiliary-loss", json_real(o->auxiliary_loss));
         put(object, "consistency-loss", json_real(o->consistency_loss));
+        if (o->own_answers) put(object, "own-answers", json_true());
         put(object, "predictor-init", json_string(o->identity ? "identity" : "uniform"));
         put(object, "layers", skv_auxiliary_layers(t));
     }

@@ -129,16 +129,17 @@ static skv_status create_auxiliary(skv_trainer *t, skv_net_options *net, skv_err
     const skv_train_options *o = t->options;
     const skv_auxiliary *a = t->auxiliary;
     const double even = 1.0 / (double)t->config.n_layers;
-    const skv_net_prediction prediction = {
-        .base = &t->config,
-        .source = t->source,
-        .layers = a->layers,
-        .file = a->file,
-        .path = a->path,
-        .identity = o->identity,
-        .base_loss = o->base_loss,
-        .auxiliary_loss = o->auxiliary_loss,
-        .consistency_loss = o->consistency_loss < 0 ? even : o->consistency_loss};
+    const skv_net_prediction prediction = {.base = &t->config,
+                                           .source = t->source,
+                                           .layers = a->layers,
+                                           .file = a->file,
+                                           .path = a->path,
+                                           .identity = o->identity,
+                                           .base_loss = o->base_loss,
+                                           .auxiliary_loss = o->auxiliary_loss,
+                                           .consistency_loss =
+                                               o->consistency_loss < 0 ? even : o->consistency_loss,
+                                           .own_answers = o->own_answers};
     net->prediction = &prediction;
     net->layer_from = a->pruned ? a->kept : NULL;
     return skv_net_create(a->config, a->pruned ? t->source : a->source, net, &t->net, err);

@@ -6,7 +6,8 @@ Each is a folder as docs/kvpred.md describes it. golden.json has likelihoods (as
 and values predicted), greedy text after a prompt, and greedy text after a second prompt. kv.safetensors
 holds the keys, normed and rotated, and the values of every layer of the base for the longest case.
 train.json and train.safetensors hold losses, gradients of auxiliary and predictor, and ten steps of
-torch's AdamW.
+torch's AdamW; train.json's `used` and train_used.safetensors losses and gradients where answers see
+their own keys and values, as in use.
 """
 
 import argparse
@@ -160,7 +161,25 @@ def batch_for(vocab, name):
     return docs, [[int(t) if r.random() > 0.33 else -1 for t in doc[1:]] + [-1] for doc in docs]
 
 
-def losses(model, docs, targets):
+def answers(rows):
+    """Rows with a loss, cut into the answers of one document: consecutive ones belong together;
+    those that begin with row 0, before which no prompt stands, are an answer each."""
+    out = []
+    for t in rows:
+        begins = not out or out[-1][-1] != t - 1
+        text = t == 0 if begins else text
+        if begins or text:
+            out.append([])
+        out[-1].append(t)
+    return out
+
+
+def logits_in_use(model, ids, rows, predicted):
+    """Of those rows: before the first of its answer a row sees what is predicted."""
+    return torch.cat([model.with_own(ids, own, predicted) for own in answers(rows)])
+
+
+def losses(model, docs, targets, in_use=False):
     """(base, auxiliary, consistency): cross-entropies, and the sum over layers of the mean distance
     of keys behind the base's norm, and of values, over all tokens."""
     base = auxiliary = 0.0
@@ -172,7 +191,7 @@ def losses(model, docs, targets):
         wanted = [target[t] for t in rows]
         logits, cache = model.auxiliary.forward(ids)
         predicted = model.predict(cache)
-        out = model.as_trained(ids, predicted)
+        out = None if in_use else model.as_trained(ids, predicted)
         with torch.no_grad():
             own = model.base.forward(ids)[1]
         for i in range(n_layers):
@@ -182,7 +201,8 @@ def losses(model, docs, targets):
         n_loss += len(rows)
         n_all += len(ids)
         if rows:
-            base = base - out.log_softmax(-1)[rows, wanted].sum()
+            out = logits_in_use(model, ids, rows, predicted) if in_use else out[rows]
+            base = base - out.log_softmax(-1)[range(len(rows)), wanted].sum()
             auxiliary = auxiliary - logits.log_softmax(-1)[rows, wanted].sum()
     consistency = sum((a + b) / (n_all * model.base.kv_width(i)) for i, (a, b) in enumerate(apart))
     return base / n_loss, auxiliary / n_loss, consistency
@@ -214,20 +234,26 @@ def schedule(step):
     return (step + 1) / warm if step < warm else max(0.0, (STEPS - step) / (STEPS - warm))
 
 
+def named_losses(parts):
+    return dict(zip(("loss", "auxiliary", "consistency"), (x.item() for x in parts)))
+
+
 def train(name, make, auxiliary, maps, docs, targets, weights):
-    """Losses and gradients at the start, and the losses of ten steps."""
+    """(losses, gradients) at the start as the paper trains and as in use; the losses of ten steps."""
     def start():
         return ({n: t.clone().requires_grad_(True) for n, t in auxiliary.items()},
                 {n: t.clone().requires_grad_(True) for n, t in maps.items()})
 
-    def run(a, m):
-        parts = losses(make(a, m), docs, targets)
+    def run(a, m, in_use=False):
+        parts = losses(make(a, m), docs, targets, in_use)
         return parts, sum(w * x for w, x in zip(weights, parts))
 
-    a, m = start()
-    parts, loss = run(a, m)
-    loss.backward()
-    gradients = {n: t.grad for n, t in {**a, **m}.items()}
+    def first(in_use):
+        a, m = start()
+        parts, loss = run(a, m, in_use)
+        loss.backward()
+        return parts, {n: t.grad for n, t in {**a, **m}.items()}
+
     a, m = start()
     leaves = [*a.values(), *m.values()]
     optimiser = torch.optim.AdamW(
@@ -245,7 +271,7 @@ def train(name, make, auxiliary, maps, docs, targets, weights):
                       "consistency": found[2].item(), "norm": norm.item()})
         optimiser.step()
         scheduler.step()
-    return parts, gradients, steps
+    return first(False), first(True), steps
 
 
 def make_training(folder, name, config, base, auxiliary, maps, layers, ablation):
@@ -256,15 +282,16 @@ def make_training(folder, name, config, base, auxiliary, maps, layers, ablation)
 
     docs, targets = batch_for(base.vocab, name)
     with torch.enable_grad():
-        parts, gradients, steps = train(name, make, auxiliary, maps, docs, targets, weights)
+        paper, used, steps = train(name, make, auxiliary, maps, docs, targets, weights)
     out = {"base_loss": weights[0], "auxiliary_loss": weights[1], "consistency_loss": weights[2],
-           "docs": docs, "targets": targets, "loss": parts[0].item(), "auxiliary": parts[1].item(),
-           "consistency": parts[2].item(), "steps": steps}
+           "docs": docs, "targets": targets, **named_losses(paper[0]), "used": named_losses(used[0]),
+           "steps": steps}
     golden_cases.write_json(folder / "train.json", out, ("steps",))
-    named = {}
-    for n, t in gradients.items():
-        named |= {k: g.float().contiguous() for k, g in published(n, t, config)}
-    save_file(named, folder / "train.safetensors", metadata={"format": "pt"})
+    for file, (_, gradients) in (("train", paper), ("train_used", used)):
+        named = {}
+        for n, t in gradients.items():
+            named |= {k: g.float().contiguous() for k, g in published(n, t, config)}
+        save_file(named, folder / f"{file}.safetensors", metadata={"format": "pt"})
 
 
 def read_all(folder):

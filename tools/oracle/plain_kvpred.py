@@ -123,10 +123,10 @@ class KvPrediction:
             x = self.base.finish(i, x, self.base.attend(i, self.base.project(i, x)[0], rows, k, v))
         return self.base.logits(x)
 
-    def with_own(self, ids, own):
+    def with_own(self, ids, own, predicted=None):
         """Logits of the tokens at positions `own`, which alone run the base (figure 2b)."""
         x = self.base.embed([ids[t] for t in own])
-        for i, (k, v) in enumerate(self.predicted(ids)):
+        for i, (k, v) in enumerate(predicted or self.predicted(ids)):
             q, k_own, v_own = self.base.project(i, x)
             at = torch.tensor(own)
             k, v = k.index_copy(0, at, k_own), v.index_copy(0, at, v_own)
