@@ -374,18 +374,19 @@ def azure(bench):
 # ---- beside other engines ----
 
 CLIENTS, PROMPT, GEN = 8, 2048, 64
+ROUNDS = 3
 
 
 class Engine:
     """One of those compared, by how it holds weights, and keys and values where they have 8 bits. `like` is the form of
-    ours that it is compared with. `turns` is in how many rounds it is measured; 0: in all."""
+    ours that it is compared with. `turns` is how many of the rounds, the last ones, it is measured in."""
 
-    def __init__(self, name, weights, like, measure, turns=0):
+    def __init__(self, name, weights, like, measure, turns=ROUNDS):
         self.name, self.weights, self.like, self.measure, self.turns = name, weights, like, measure, turns
 
 
 def requests_of(bench):
-    return bench.args.requests or (16 if bench.args.quick else 24)
+    return bench.args.requests or 16
 
 
 def closed_loop(bench, url):
@@ -439,7 +440,7 @@ def our_engines(bench):
     plain = preset(bench)
     swift = half(bench, "smollm2", plain, SHAPE["num_hidden_layers"])
     out = []
-    for form, weights, kv, turns in (("int8", "int8", "auto", 0), (ALL_8_BIT, "int8", "int8", 0), ("bf16", "bf16", "auto", 1)):
+    for form, weights, kv, turns in (("int8", "int8", "auto", ROUNDS), (ALL_8_BIT, "int8", "int8", ROUNDS), ("bf16", "bf16", "auto", 1)):
         for name, model in (("unmodified", plain), ("SwiftKV 50 %", swift)):
             out.append(Engine(f"swiftkv, {name}", form, form, lambda m=model, w=weights, k=kv: ours(bench, m, w, "--kv", k), turns))
     for name, model in (("unmodified", plain), ("SwiftKV 50 %", swift)):
@@ -456,22 +457,22 @@ def engines(bench):
     files = peer_files(bench)
     kinds = (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", ""))
     for kind, like in (kinds[:1] if bench.args.quick else kinds) if llama_clients(bench).exists() else ():
-        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k]), 0 if kind == "q8_0" else 1))
+        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k]), ROUNDS if kind == "q8_0" else 1))
     if not bench.args.quick or not llama_clients(bench).exists():
         out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama_wheel(bench, files["q8_0"]), 1))
     for group in (192,) if bench.args.quick else (192, 0):
         label = f"{ALL_8_BIT}, groups of {group or 32}" + ("" if group else " (default)")
-        out.append(Engine("openvino-genai", label, ALL_8_BIT, lambda g=group: openvino(bench, files["openvino"], g), 0 if group else 1))
+        out.append(Engine("openvino-genai", label, ALL_8_BIT, lambda g=group: openvino(bench, files["openvino"], g), ROUNDS if group else 1))
     return out
 
 
 def measure_peers(bench):
     """The median of the rounds of every engine, taken in turns. What was not measured is no line of the page."""
-    out, rounds = [], 1 if bench.args.quick else 3
+    out, rounds = [], 1 if bench.args.quick else ROUNDS
     found = {}
     for turn in range(rounds):
         for engine in engines(bench):
-            if engine.turns and turn >= engine.turns:
+            if turn < rounds - engine.turns:
                 continue
             if bench.measuring and bench.args.engine and bench.args.engine not in engine.name:
                 continue
@@ -592,7 +593,7 @@ flash attention; the wheel: its server; openvino-genai: continuous batching in t
 Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
 off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
 {"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else
-"Medians of three rounds of all engines in turns; bf16, Q4_0, the wheel, long steps and default groups were measured in the first alone."}
+"Medians of three rounds of all engines in turns; bf16, Q4_0, the wheel, long steps and default groups were measured in the last alone."}
 
 {table(head, rows)}"""
 
