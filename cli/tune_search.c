@@ -55,7 +55,7 @@ static int visit(tune *t, const tune_setting *how, const tune_point **out)
     if (known != CLI_DONE) return known;
     const cli_options o = tune_options_of(t, how);
     const skv_engine_options engine = cli_engine_options(&o);
-    const skv_combination c = skv_combination_of(info.kind, info.windows, &engine, SKV_WHERE_EVAL);
+    const skv_combination c = skv_combination_of(&info.traits, &engine, SKV_WHERE_EVAL);
     if (t->n_points == TUNE_POINTS_MAX || skv_combination_refused(&c) != SIZE_MAX) return CLI_DONE;
     const int status = tune_measure(t, how);
     if (status == CLI_DONE) *out = &t->points[t->n_points - 1];
@@ -220,8 +220,9 @@ int tune_search(tune *t)
     skv_error err = {0};
     status = cli_check(skv_model_info_read(how.path, &info, &err), &err);
     how.prefill = SKV_PREFILL_AUTO;
-    if (status == CLI_DONE && info.kind != SKV_MODEL_ORDINARY) status = visit(t, &how, &point);
-    if (status == CLI_DONE && info.kind == SKV_MODEL_ORDINARY && t->options->work != NULL) {
+    if (status == CLI_DONE && info.traits.kind != SKV_MODEL_ORDINARY)
+        status = visit(t, &how, &point);
+    if (status == CLI_DONE && info.traits.kind == SKV_MODEL_ORDINARY && t->options->work != NULL) {
         status = rewire(t, &how, info.layers);
     }
     for (size_t i = 0; i < t->options->also.n && status == CLI_DONE; i++) {

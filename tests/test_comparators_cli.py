@@ -120,16 +120,16 @@ class ComparatorsTest(unittest.TestCase):
     def test_refusals(self):
         ask = ("--ids-file", self.ids)
         for words, parts in (
-            (("generate", SWIFTKV, *ask, *LEAVE), ("--early-exit", "exit head")),
-            (("generate", KVPRED, *ask, *LEAVE), ("--early-exit", "exit head")),
-            (("generate", EXIT, *ask, *LEAVE, "--prefill", "teacher"), ("--early-exit", "teacher")),
-            (("generate", EXIT, *ask, *LEAVE, "--prefill", "swiftkv-full"), ("--early-exit", "swiftkv-full")),
+            (("generate", SWIFTKV, *ask, *LEAVE), ("early-exit", "exit head")),
+            (("generate", KVPRED, *ask, *LEAVE), ("early-exit", "exit head")),
+            (("generate", EXIT, *ask, *LEAVE, "--prefill", "teacher"), ("early-exit", "teacher")),
+            (("generate", EXIT, *ask, *LEAVE, "--prefill", "swiftkv-full"), ("early-exit", "swiftkv-full")),
             (("generate", EXIT, *ask, *LEAVE, "--prune", "random:0.5"), ("prune",)),
             (("generate", SWIFTKV, *ask, *MERGED), ("merged", "AcrossKV")),
             (("generate", PLAIN, *ask, *MERGED, "--prune", "random:0.5"), ("prune", "merged")),
             (("serve", PLAIN, "--port", 0, *MERGED), ("merged",)),
-            (("serve", PLAIN, "--port", 0, *SKIP), ("serve", "--ffn-skip")),
-            (("serve", EXIT, "--port", 0, *LEAVE), ("serve", "--early-exit")),
+            (("serve", PLAIN, "--port", 0, *SKIP), ("serve", "ffn-skip")),
+            (("serve", EXIT, "--port", 0, *LEAVE), ("serve", "early-exit")),
         ):
             self.refuses(None, words, *parts)
 
