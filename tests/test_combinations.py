@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import test_eval_cli
 import test_server as base
+from prompt_case import run
 
 DATA = base.ROOT / "tests/data"
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
@@ -39,11 +39,6 @@ AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
 PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
 PICKS = 2  # combinations that are run of a cell
-
-
-def run(*words, text=""):
-    command = [base.PROGRAM, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, input=text, check=False)
 
 
 def section():
