@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "kv/evict.h"
+#include "kv/pool_votes.h"
 
 static float pooled(const float *votes, size_t n, size_t j, size_t kernel, bool average)
 {
