@@ -83,21 +83,6 @@ static bool on_signal(void *user, int signal)
     return server != NULL && server_signal(server, signal);
 }
 
-/* What the scheduler would refuse of a loaded model: said before anybody is told to connect. */
-static int check_method(const cli_model *model, const cli_options *options)
-{
-    const skv_prefill prefill = options->prefill;
-    if (options->pruning.kind != SKV_PRUNE_NONE) {
-        return cli_fail("serve: --prune: known prompts have all their tokens");
-    }
-    if (prefill == SKV_PREFILL_KVPRED ||
-        (prefill == SKV_PREFILL_AUTO && model->info.kv_prediction)) {
-        return cli_fail("serve: --prefill kvpred: known prompts have no cache of the auxiliary "
-                        "model; --prefill full serves the base alone");
-    }
-    return CLI_DONE;
-}
-
 static int load(cli_model *model, const cli_options *options)
 {
     skv_engine_options engine = cli_engine_options(options);
@@ -151,7 +136,6 @@ int cli_run_serve(const cli_options *options)
     cli_model model;
     http_server *server = NULL;
     int status = cli_model_describe(&model, options);
-    if (status == CLI_DONE) status = check_method(&model, options);
     name_of_path(options->operands[0], name, sizeof name);
     const server_options wanted = make_options(options, name);
     signal_target target;

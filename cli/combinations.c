@@ -1,6 +1,6 @@
 /*
  * The table of docs/methods.md that says what goes with what: every combination of the axes in
- * skv/combine.h, asked one by one, and rows that say the same joined.
+ * skv/combine.h, asked one by one; those that work somewhere, and rows that say the same joined.
  */
 #include "combinations.h"
 
@@ -26,9 +26,10 @@ typedef struct table {
     bool limited[AXES]; /* some rule limits it */
 } table;
 
+/* Columns: what a request or a program asks for is none. */
 static unsigned n_places(void)
 {
-    return skv_axis_values(SKV_AXIS_WHERE) - 1; /* what one request asks for is no column */
+    return SKV_WHERE_SEQUENCE;
 }
 
 static void ask(const skv_combination *c, joined *out)
@@ -40,6 +41,14 @@ static void ask(const skv_combination *c, joined *out)
         const size_t i = skv_combination_refused(&here);
         out->said[place] = i == SIZE_MAX ? WORKS : (uint8_t)i;
     }
+}
+
+/* What works nowhere is refused by a rule that names no place, so the list of rules tells it. */
+static bool works_somewhere(const joined *row)
+{
+    bool works = false;
+    for (unsigned place = 0; place < n_places(); place++) works |= row->said[place] == WORKS;
+    return works;
 }
 
 /* The next combination in order, false behind the last. Axes that no rule limits stand still. */
@@ -71,7 +80,8 @@ static void ask_all(table *t)
     }
     t->at = cli_alloc(room, sizeof *t->at);
     do {
-        ask(&c, &t->at[t->n++]);
+        ask(&c, &t->at[t->n]);
+        t->n += works_somewhere(&t->at[t->n]);
     } while (advance(t, &c));
 }
 
@@ -83,12 +93,19 @@ static bool differ_only_in(const joined *a, const joined *b, unsigned axis)
     return memcmp(a->said, b->said, sizeof a->said) == 0;
 }
 
-/* Joins rows that differ in the values of one axis alone and say the same. */
+static bool same_before(const joined *a, const joined *b, unsigned axis)
+{
+    return memcmp(a->values, b->values, axis * sizeof a->values[0]) == 0;
+}
+
+/* Joins rows that differ in the values of one axis alone and say the same. They stand in the order
+ * of the axes, and those before are not joined yet: only rows that agree there are looked at. */
 static void join(table *t, unsigned axis)
 {
-    size_t n = 0;
+    size_t n = 0, first = 0;
     for (size_t i = 0; i < t->n; i++) {
-        size_t k = 0;
+        if (n > 0 && !same_before(&t->at[n - 1], &t->at[i], axis)) first = n;
+        size_t k = first;
         while (k < n && !differ_only_in(&t->at[k], &t->at[i], axis)) k++;
         if (k < n) {
             t->at[k].values[axis] |= t->at[i].values[axis];
@@ -127,15 +144,20 @@ static bool print_group(uint32_t *values, uint32_t group, const char *name, cons
     return true;
 }
 
-static void print_values(unsigned axis, uint32_t values)
+static uint32_t all_of(unsigned axis)
 {
-    const char *between = "";
     uint32_t all = 0;
     for (unsigned i = 0; i < skv_axis_values(axis); i++) {
         if (skv_axis_value(axis, i) != NULL) all |= UINT32_C(1) << i;
     }
+    return all;
+}
+
+static void print_values(unsigned axis, uint32_t values)
+{
+    const char *between = "";
+    const uint32_t all = all_of(axis);
     values &= all;
-    if (axis != SKV_AXIS_WHERE && print_group(&values, all, "any", "")) return;
     if (axis == SKV_AXIS_EVICT || axis == SKV_AXIS_PRUNE) {
         if (print_group(&values, all & ~UINT32_C(1), "any but none", "")) between = ", ";
     }
@@ -151,14 +173,30 @@ static void print_values(unsigned axis, uint32_t values)
     }
 }
 
+/* "SwiftKV model; --prefill full, swiftkv": axes of which every value is meant are left out, and
+ * those that are no options have values that say themselves. */
+static void print_limits(const uint32_t *values, unsigned n_axes)
+{
+    const char *between = "";
+    for (unsigned axis = 0; axis < n_axes; axis++) {
+        if (values[axis] == 0 || (values[axis] & all_of(axis)) == all_of(axis)) continue;
+        const char *name = skv_axis_name(axis);
+        fputs(between, stdout);
+        if (strncmp(name, "--", 2) == 0) printf("%s ", name);
+        print_values(axis, values[axis]);
+        between = "; ";
+    }
+}
+
 static void print_line(const table *t, const joined *row)
 {
+    uint32_t values[AXES];
     for (unsigned axis = 0; axis < AXES; axis++) {
-        if (!t->limited[axis]) continue;
-        printf("| ");
-        print_values(axis, row->values[axis]);
-        putchar(' ');
+        values[axis] = t->limited[axis] ? row->values[axis] : 0;
     }
+    printf("| ");
+    print_limits(values, AXES);
+    putchar(' ');
     for (unsigned place = 0; place < n_places(); place++) {
         if (row->said[place] == WORKS) {
             printf("| yes ");
@@ -171,14 +209,9 @@ static void print_line(const table *t, const joined *row)
 
 static void print_table(const table *t)
 {
-    for (unsigned axis = 0; axis < AXES; axis++) {
-        if (t->limited[axis]) printf("| %s ", skv_axis_name(axis));
-    }
+    printf("| combination ");
     for (unsigned i = 0; i < n_places(); i++) printf("| %s ", skv_axis_value(SKV_AXIS_WHERE, i));
-    printf("|\n");
-    for (unsigned axis = 0; axis < AXES; axis++) {
-        if (t->limited[axis]) printf("|---");
-    }
+    printf("|\n|---");
     for (unsigned i = 0; i < n_places(); i++) printf("|:-:");
     printf("|\n");
     for (size_t i = 0; i < t->n; i++) print_line(t, &t->at[i]);
@@ -187,18 +220,9 @@ static void print_table(const table *t)
 static void print_rules(void)
 {
     for (size_t i = 0; skv_refusal_at(i) != NULL; i++) {
-        const skv_refusal *rule = skv_refusal_at(i);
-        const char *between = "";
         printf("%zu. ", i + 1);
-        for (unsigned axis = 0; axis < SKV_AXIS_COUNT; axis++) {
-            if (rule->values[axis] == 0) continue;
-            const bool says_itself = axis == SKV_AXIS_MODEL || axis == SKV_AXIS_WHERE;
-            fputs(between, stdout);
-            if (!says_itself) printf("%s ", skv_axis_name(axis));
-            print_values(axis, rule->values[axis]);
-            between = "; ";
-        }
-        printf(": %s.\n", rule->why);
+        print_limits(skv_refusal_at(i)->values, SKV_AXIS_COUNT);
+        printf(": %s.\n", skv_refusal_at(i)->why);
     }
 }
 

@@ -8,8 +8,6 @@
 #define RUNS                                                                                       \
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
      ON(COMPARE))
-/* Those in which tokens leave out blocks and layers. */
-#define SKIPS (ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) | ON(COMPARE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -355,10 +353,10 @@ static const cli_option rows[] = {
     {"--prune", "none|random:P|static:P|lazy:P,E", RUNS, CLI_OPTION_PRUNING, FIELD(pruning),
      .help = "prompts are read without some tokens, a share P stays: random ones, those that a "
              "quarter of the layers attends to, or fewer by layer, from P to E (none)"},
-    {"--ffn-skip", "S[,warm[,k[,from,to]]]", SKIPS, CLI_OPTION_FFN_SKIP, FIELD(ffn_skip),
+    {"--ffn-skip", "S[,warm[,k[,from,to]]]", RUNS, CLI_OPTION_FFN_SKIP, FIELD(ffn_skip),
      .help = "FFN-SkipLLM: a token leaves out feed-forward blocks behind one that turned it by a "
              "cosine of S or more (none): docs/comparators.md"},
-    {"--early-exit", "P", SKIPS, CLI_OPTION_NUMBER, FIELD(early_exit), 0, 1, .open_min = true,
+    {"--early-exit", "P", RUNS, CLI_OPTION_NUMBER, FIELD(early_exit), 0, 1, .open_min = true,
      .open_max = true,
      .help = "take a token from the exit's head, before layer l, where it gives it a probability "
              "above P (none)"},

@@ -167,6 +167,24 @@ static int unknown_choice(const cli_option *row, const char *text)
     return cli_usage("%s: the library does not know '%s'", row->name, text);
 }
 
+/* Words with numbers in them, whose form is the row's and whose ranges are `ranges`. */
+static int wrong_form(const cli_option *row, const char *text, const char *ranges)
+{
+    return cli_usage("%s: '%s' is not %s, %s", row->name, text, row->argument, ranges);
+}
+
+static int set_pruning(const cli_option *row, const char *text, skv_pruning *out)
+{
+    if (skv_pruning_parse(text, out)) return CLI_DONE;
+    return wrong_form(row, text, "P above 0 and at most 1, E above 0 and at most P");
+}
+
+static int set_ffn_skip(const cli_option *row, const char *text, skv_ffn_skip *out)
+{
+    if (skv_ffn_skip_parse(text, out)) return CLI_DONE;
+    return wrong_form(row, text, "S above -1 and at most 1, 0 <= from < to <= 1, or none");
+}
+
 static int set_choice(const cli_option *row, const char *text, void *field)
 {
     const int status = check_choice(row, text);
@@ -210,10 +228,8 @@ static int set_option(const cli_option *row, const char *text, cli_options *out)
     case CLI_OPTION_WEIGHTS:
     case CLI_OPTION_KV:
     case CLI_OPTION_PREFILL: return set_choice(row, text, field);
-    case CLI_OPTION_PRUNING:
-        return skv_pruning_parse(text, field) ? CLI_DONE : unknown_choice(row, text);
-    case CLI_OPTION_FFN_SKIP:
-        return skv_ffn_skip_parse(text, field) ? CLI_DONE : unknown_choice(row, text);
+    case CLI_OPTION_PRUNING: return set_pruning(row, text, field);
+    case CLI_OPTION_FFN_SKIP: return set_ffn_skip(row, text, field);
     case CLI_OPTION_EVICTION: return set_eviction(row, "", text, field);
     case CLI_OPTION_SNAPKV: return set_eviction(row, "snapkv:", text, field);
     }

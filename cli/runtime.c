@@ -33,15 +33,14 @@ int cli_check_methods(const char *path, const skv_model_info *info, const cli_op
 {
     skv_error err = {0};
     const skv_engine_options engine = cli_engine_options(options);
-    const skv_combination c =
-        skv_combination_of(info->kind, info->windows, &engine, where_of(options));
+    const skv_combination c = skv_combination_of(&info->traits, &engine, where_of(options));
     const size_t i_rule = skv_combination_refused(&c);
     if (i_rule == SIZE_MAX) return CLI_DONE;
     if (skv_combination_check(&c, &err) == SKV_OK) return CLI_DONE;
     /* What was all said on the command line is wrong there; else it is the model that cannot. */
     const uint32_t *values = skv_refusal_at(i_rule)->values;
-    const bool by_model = values[SKV_AXIS_MODEL] != 0 || values[SKV_AXIS_WINDOW] != 0 ||
-                          (values[SKV_AXIS_PREFILL] != 0 && options->prefill == SKV_PREFILL_AUTO);
+    bool by_model = values[SKV_AXIS_PREFILL] != 0 && options->prefill == SKV_PREFILL_AUTO;
+    for (unsigned axis = 0; axis < SKV_AXIS_PREFILL; axis++) by_model |= values[axis] != 0;
     return by_model ? cli_fail("%s: %s", path, err.text) : cli_usage("%s", err.text);
 }
 

@@ -50,13 +50,15 @@ typedef struct tune {
 cli_options tune_options_of(const tune *t, const tune_setting *how);
 /** Asks and times a setting, and appends its point. */
 CLI_CHECKED int tune_measure(tune *t, const tune_setting *how);
+/** By more than times differ from run to run. */
+bool tune_is_cheaper(const tune_point *a, const tune_point *b);
+/** The cheapest point that keeps the floor; the plain model always does. */
+const tune_point *tune_best(const tune *t);
 
 /* ---- tune_search.c ---- */
 
 /** Measures settings, cheapest families first. */
 CLI_CHECKED int tune_search(tune *t);
-/** The cheapest point that keeps the floor; the plain model always does. */
-const tune_point *tune_best(const tune *t);
 
 /* ---- tune_print.c ---- */
 

@@ -240,10 +240,27 @@ int tune_measure(tune *t, const tune_setting *how)
     int status = cli_model_describe_text(&model, &o);
     if (status == CLI_DONE) status = cli_eval_start(&o, &model);
     if (status == CLI_DONE) status = measure_open(t, &o, &model, &point);
-    if (status == CLI_DONE) {
-        t->points[t->n_points++] = point;
-        if (!o.json) tune_print_point(t, &t->points[t->n_points - 1]);
-    }
+    if (status == CLI_DONE) t->points[t->n_points++] = point;
     cli_model_close(&model);
     return status;
+}
+
+/* ---- which costs least ---- */
+
+/* What has to be gained, since times are never quite the same. */
+static const double GAIN = 0.99;
+
+bool tune_is_cheaper(const tune_point *a, const tune_point *b)
+{
+    return a->cost < GAIN * b->cost;
+}
+
+const tune_point *tune_best(const tune *t)
+{
+    const tune_point *best = &t->points[0];
+    for (size_t i = 1; i < t->n_points; i++) {
+        const tune_point *p = &t->points[i];
+        if (p->keeps && tune_is_cheaper(p, best)) best = p;
+    }
+    return best;
 }

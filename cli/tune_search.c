@@ -18,19 +18,6 @@ enum {
     TEXT_WINDOW = 1024
 };
 
-/* What has to be gained, since times are never quite the same. */
-static const double GAIN = 0.99;
-
-const tune_point *tune_best(const tune *t)
-{
-    const tune_point *best = &t->points[0];
-    for (size_t i = 1; i < t->n_points; i++) {
-        const tune_point *p = &t->points[i];
-        if (p->keeps && p->cost < GAIN * best->cost) best = p;
-    }
-    return best;
-}
-
 static bool same(const tune_setting *a, const tune_setting *b)
 {
     char x[SKV_EVICTION_TEXT], y[SKV_EVICTION_TEXT];
@@ -38,6 +25,13 @@ static bool same(const tune_setting *a, const tune_setting *b)
     skv_eviction_print(&b->eviction, y);
     return strcmp(a->path, b->path) == 0 && a->prefill == b->prefill && a->weights == b->weights &&
            a->kv == b->kv && strcmp(x, y) == 0;
+}
+
+static int measure(tune *t, const tune_setting *how)
+{
+    const int status = tune_measure(t, how);
+    if (status == CLI_DONE && !t->options->json) tune_print_point(t, &t->points[t->n_points - 1]);
+    return status;
 }
 
 /* The point of a setting, measured unless it has been; NULL: it does not go together. */
@@ -55,9 +49,9 @@ static int visit(tune *t, const tune_setting *how, const tune_point **out)
     if (known != CLI_DONE) return known;
     const cli_options o = tune_options_of(t, how);
     const skv_engine_options engine = cli_engine_options(&o);
-    const skv_combination c = skv_combination_of(info.kind, info.windows, &engine, SKV_WHERE_EVAL);
+    const skv_combination c = skv_combination_of(&info.traits, &engine, SKV_WHERE_EVAL);
     if (t->n_points == TUNE_POINTS_MAX || skv_combination_refused(&c) != SIZE_MAX) return CLI_DONE;
-    const int status = tune_measure(t, how);
+    const int status = measure(t, how);
     if (status == CLI_DONE) *out = &t->points[t->n_points - 1];
     return status;
 }
@@ -68,7 +62,7 @@ static int try_change(tune *t, const tune_setting *how, const tune_point **curre
     const tune_point *p;
     const int status = visit(t, how, &p);
     *keeps = p != NULL && p->keeps;
-    if (*keeps && p->cost < GAIN * (*current)->cost) *current = p;
+    if (*keeps && tune_is_cheaper(p, *current)) *current = p;
     return status;
 }
 
@@ -214,14 +208,15 @@ int tune_search(tune *t)
     tune_setting how;
     const tune_point *point;
     int status = plain_setting(t, &how);
-    if (status == CLI_DONE) status = tune_measure(t, &how);
+    if (status == CLI_DONE) status = measure(t, &how);
     if (status != CLI_DONE) return status;
     skv_model_info info;
     skv_error err = {0};
     status = cli_check(skv_model_info_read(how.path, &info, &err), &err);
     how.prefill = SKV_PREFILL_AUTO;
-    if (status == CLI_DONE && info.kind != SKV_MODEL_ORDINARY) status = visit(t, &how, &point);
-    if (status == CLI_DONE && info.kind == SKV_MODEL_ORDINARY && t->options->work != NULL) {
+    if (status == CLI_DONE && info.traits.kind != SKV_MODEL_ORDINARY)
+        status = visit(t, &how, &point);
+    if (status == CLI_DONE && info.traits.kind == SKV_MODEL_ORDINARY && t->options->work != NULL) {
         status = rewire(t, &how, info.layers);
     }
     for (size_t i = 0; i < t->options->also.n && status == CLI_DONE; i++) {

@@ -2,9 +2,8 @@
 # shellcheck shell=bash
 
 _swiftkv_options() {
-    local model='--threads --weights --kv --prefill --prune --ctx --cpu --chunk'
+    local model='--threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk'
     local evict='--evict --snapkv'
-    local skip='--ffn-skip --early-exit'
     local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
         --frequency-penalty --stop --seed'
     local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
@@ -21,20 +20,20 @@ _swiftkv_options() {
         --goodput --methods --extra-body --seed --log --out --svg --json'
     case $1 in
     generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
-        --grammar $sampling $model $evict $skip --dump-kept --kv-tokens --json" ;;
-    chat) echo "--system --template --raw $sampling $model $evict $skip" ;;
-    serve) echo "$serving $model $evict $skip" ;;
+        --grammar $sampling $model $evict --dump-kept --kv-tokens --json" ;;
+    chat) echo "--system --template --raw $sampling $model $evict" ;;
+    serve) echo "$serving $model $evict" ;;
     load) echo "$load" ;;
-    score) echo "-p --file --ids-file $model $evict $skip --json" ;;
+    score) echo "-p --file --ids-file $model $evict --json" ;;
     tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
     render) echo "--messages --tools --vars --add-generation-prompt" ;;
     info) echo "--kv --kv-layers --group --context --as-papers --json" ;;
     similarity) echo "--text --svg --json $model $evict" ;;
     transform) echo "--kv-layers --group --keep-layers --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
-    bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict $skip --json" ;;
-    compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict $skip --json" ;;
+    bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict --json" ;;
+    compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict --json" ;;
     eval) echo "--task --lengths --count --depths --scored -n --seed --prose --primer --no-template --reference --log
-        --resume --svg $model $evict $skip --json" ;;
+        --resume --svg $model $evict --json" ;;
     tune) echo "--floor --text --task --cost --also --work --lengths --count --scored -n --seed --prose --primer --no-template
         --prompt --gen --repeat --log --resume --threads --weights --kv --ctx --cpu --chunk --json" ;;
     distill) echo "$training" ;;

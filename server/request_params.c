@@ -252,9 +252,13 @@ static bool write_snapkv(const json_t *object, char text[SKV_EVICTION_TEXT], api
         n_known++;
     }
     const json_t *pooling = json_object_get(object, "pooling");
-    if (json_is_string(pooling)) {
-        (void)snprintf(text + n, SKV_EVICTION_TEXT - (size_t)n, ",%.8s",
-                       json_string_value(pooling));
+    if (pooling != NULL) {
+        const char *word = json_is_string(pooling) ? json_string_value(pooling) : "";
+        if (strcmp(word, "max") != 0 && strcmp(word, "avg") != 0) {
+            return api_fail(error, 400, "snapkv", "snapkv: pooling '%.40s' is not max or avg",
+                            word);
+        }
+        (void)snprintf(text + n, SKV_EVICTION_TEXT - (size_t)n, ",%s", word);
         n_known++;
     }
     if (n_known == json_object_size(object)) return true;

@@ -192,6 +192,21 @@ static void check_logsumexp(fixture *f, const skv_kernels *k)
     if ((double)k->logsumexp(f->x, f->n, NULL) != got) tell(f, "logsumexp", 1, 0.0, got, 0.0);
 }
 
+/* Shifted by the most that it has, as softmax weights are: large rows vanish, none overflows. */
+static void check_add_exp(fixture *f, const skv_kernels *k)
+{
+    float shift = f->x[0];
+    for (size_t i = 1; i < f->n; i++) shift = f->x[i] > shift ? f->x[i] : shift;
+    for (size_t i = 0; i < f->n; i++) {
+        const double low = (double)f->x[i] - (double)shift, e = exp(low);
+        f->want[i] = (double)f->y[i] + e;
+        f->bound[i] = EPS * fabs(f->want[i]) + (8.0 + 2.0 * fmin(-low, 105.0)) * EPS * e + 1e-36;
+    }
+    reset(f, f->y);
+    k->add_exp(f->result + CANARY, f->x, shift, f->n);
+    compare(f, "add_exp");
+}
+
 /* All bits count here, those of NaN too. */
 static void check_bf16(fixture *f, const skv_kernels *k, skv_rng *rng)
 {
@@ -326,6 +341,7 @@ int skv_check_rows(uint64_t seed, bool bench, FILE *out)
             check_rope(&f, &k);
             check_axpy_softcap(&f, &k);
             check_logsumexp(&f, &k);
+            check_add_exp(&f, &k);
             spice(&f, &rng);
             check_glus(&f, &k);
             check_bf16(&f, &k, &rng);

@@ -4,9 +4,10 @@ works has to work, and what is refused has to be refused for the reason of its n
 
 import concurrent.futures
 import json
+import random
 import re
 import shutil
-import subprocess
+import struct
 import sys
 import tempfile
 import unittest
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import test_eval_cli
 import test_server as base
+from prompt_case import run
 
 DATA = base.ROOT / "tests/data"
 WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
@@ -23,14 +25,20 @@ PRUNED = {"random": "random:0.5", "static": "static:0.5", "lazy": "lazy:0.75,0.5
 EVICTED = {name: f"{name}:20,4" for name in ("snapkv", "pyramidkv", "adakv")}
 EVICTED |= {"h2o": "h2o:20", "streaming": "streaming:4,20"}
 GROUPS = {"by KV head": list(EVICTED), "by query head": [f"{name}:query" for name in EVICTED if name != "streaming"]}
-VALUES = {"--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
-          "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]], "sliding windows": ["none", "some layers"]}
+SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
+# What says itself, and what is an option: the values of every axis.
+VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model"],
+          "windows": ["no sliding windows", "sliding windows in some layers"],
+          "KV heads": ["as many KV heads in all layers", "KV heads that differ by layer"],
+          "exit head": ["no exit head", "an exit head"],
+          "--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
+          "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]],
+          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"]}
+TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
+AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
-
-
-def run(*words, text=""):
-    command = [base.PROGRAM, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, input=text, check=False)
+PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
+PICKS = 2  # combinations that are run of a cell
 
 
 def section():
@@ -42,27 +50,62 @@ def cells_of(line):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def values_of(axis, names):
+    out = []
+    for name in names:
+        out += VALUES[axis][1:] if name == "any but none" else GROUPS.get(name, [name])
+    return out
+
+
+def limits_of(cell):
+    """{axis: values} of "SwiftKV model; --prefill full, swiftkv"; what is not named may be anything."""
+    out = dict(VALUES)
+    for part in cell.split("; "):
+        option, _, rest = part.partition(" ") if part.startswith("--") else ("", "", part)
+        names = rest.split(", ")
+        axis = option or AXIS_OF[names[0]]
+        out[axis] = values_of(axis, names)
+    return out
+
+
+def fits(values, limits):
+    return all(values[axis] in limits[axis] for axis in VALUES)
+
+
 class Table:
     def __init__(self, text):
         lines = [line for line in text.splitlines() if line.startswith("| ")]
-        self.head = cells_of(lines[0])
-        self.axes = self.head[:5]
-        self.places = self.head[5:]
-        self.rows = [(dict(zip(self.axes, cells)), dict(zip(self.places, cells[5:])))
-                     for cells in map(cells_of, lines[1:])]
-        self.reasons = dict(re.findall(r"^(\d+)\. .*?[^:]: (.*)\.$", text, re.M))
+        self.places = cells_of(lines[0])[1:]
+        self.rows = [(limits_of(cells[0]), dict(zip(self.places, cells[1:]))) for cells in map(cells_of, lines[1:])]
+        rules = re.findall(r"^(\d+)\. (.*?[^:]): (.*)\.$", text, re.M)
+        self.reasons = {number: reason for number, _, reason in rules}
+        named = {number: limits.split("; ") for number, limits, _ in rules}
+        places = {*self.places, *PROGRAMS}
+        self.columnless = {number for number, parts in named.items() if parts[-1] in PROGRAMS}
+        self.of_places = {number for number, parts in named.items() if places & set(parts[-1].split(", "))}
+        self.rules = {number: limits_of("; ".join(parts[:-1] if number in self.of_places else parts))
+                      for number, parts in named.items()}
+
+    def everywhere(self, values):
+        """The number of the rule that refuses a combination wherever it is run, or None."""
+        fitting = (number for number, limits in self.rules.items() if number not in self.of_places and fits(values, limits))
+        return next(fitting, None)
 
 
-def values_of(axis, cell):
-    out = []
-    for name in cell.split(", "):
-        if name == "any":
-            out += VALUES[axis]
-        elif name == "any but none":
-            out += VALUES[axis][1:]
-        else:
-            out += GROUPS.get(name, [name])
-    return out
+def add_exit_head(folder):
+    """An exit that has the weights of the embedding, as it comes of `distill --early-exit yes`."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header, data = json.loads(data[8:8 + n]), data[8 + n:]
+    like = header["model.embed_tokens.weight"]
+    begin, end = like["data_offsets"]
+    header["lm_head_swiftkv.weight"] = {**like, "data_offsets": [len(data), len(data) + end - begin]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data + data[begin:end])
+    config = folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "swiftkv_early_exit": True}))
 
 
 class CombinationsTest(unittest.TestCase):
@@ -70,9 +113,10 @@ class CombinationsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.keep = tempfile.TemporaryDirectory()
         cls.folder = Path(cls.keep.name)
-        cls.models = {}
-        for name, windows in (("none", {}), ("some layers", WINDOWS)):
+        cls.models = {}  # by the values of TRAITS
+        for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
             cls.make_models(name, windows)
+        cls.make_uneven_models()
         for name, content in (("ids.json", json.dumps([CHARACTERS.index(c) for c in TEXT])), ("text.txt", TEXT),
                               ("ask.jsonl", json.dumps({"prompt": TEXT, "answer": "cat"}) + "\n")):
             (cls.folder / name).write_text(content)
@@ -96,7 +140,7 @@ class CombinationsTest(unittest.TestCase):
 
     @classmethod
     def make_models(cls, windowed, windows):
-        """One of each kind, all of two or more layers before the first window."""
+        """One of each kind, all of two or more layers before the first window, with and without an exit head."""
         word = windowed.split()[0]
         ordinary = cls.model(DATA / "models/qwen2-window", f"ordinary-{word}",
                              **(windows or {"use_sliding_window": False, "sliding_window": None, "layer_types": None}))
@@ -111,11 +155,23 @@ class CombinationsTest(unittest.TestCase):
             kinds[kind] = cls.folder / f"{kind.split()[0]}-{word}"
             done = run("transform", ordinary, kinds[kind], "--kv-layers", 2, "--group", group)
             assert done.returncode == 0, done.stderr
-        cls.models |= {(kind, windowed): folder for kind, folder in kinds.items()}
+        even = VALUES["KV heads"][0]
+        cls.models |= {(kind, windowed, even, "no exit head"): folder for kind, folder in kinds.items()}
+        for kind in VALUES["model"][1:4]:
+            folder = Path(f"{kinds[kind]}-exit")
+            shutil.copytree(kinds[kind], folder)
+            add_exit_head(folder)
+            cls.models[kind, windowed, even, "an exit head"] = folder
 
-    def command(self, place, model, words):
+    @classmethod
+    def make_uneven_models(cls):
+        traits = ("no sliding windows", "KV heads that differ by layer", "no exit head")
+        cls.models["ordinary model", *traits] = cls.model(DATA / "models/openelm", "uneven")
+        cls.models["KV Prediction model", *traits] = cls.model(DATA / "kvpred/openelm-lp", "uneven-kvpred")
+
+    def command(self, place, model, values, words):
         ids, text, ask = (self.folder / name for name in ("ids.json", "text.txt", "ask.jsonl"))
-        n, other = ("-n", 3), self.models["ordinary model", "none"]
+        n, other = ("-n", 3), self.models[("ordinary model", "no sliding windows", values["KV heads"], "no exit head")]
         return {"generate": ("generate", model, "--ids-file", ids, *n, "--json", *words),
                 "chat": ("chat", model, "--raw", *n, *words),
                 "bench": ("bench", model, "--prompt", 40, "--gen", 2, "--repeat", 1, "--json", *words),
@@ -142,11 +198,13 @@ class CombinationsTest(unittest.TestCase):
         if values["--evict"] != "none":
             name, _, how = values["--evict"].partition(":")
             words += ["--evict", EVICTED[name] + (f",{how}" if how else "")]
+        words += ["--ffn-skip", SKIPPED] * (values["--ffn-skip"] == "on")
+        words += ["--early-exit", EXITS] * (values["--early-exit"] == "on")
         line = (place, values, kv, weights)
         if place == "serve" and said == "yes":
             self.serves(model, words)
             return
-        done = run(*self.command(place, model, words), text=TEXT + "\n")
+        done = run(*self.command(place, model, values, words), text=TEXT + "\n")
         if said == "yes":
             self.assertEqual(done.returncode, 0, (line, done.stderr))
         else:
@@ -154,29 +212,53 @@ class CombinationsTest(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, (line, done.stderr))
             self.assertIn(reasons[said], done.stderr, line)
 
-    def some_of(self, row, turn):
-        """Values of a row's axes in turn, so that each is met in some place."""
-        lists = {axis: values_of(axis, cell) for axis, cell in row.items()}
-        for i in range(min(3, max(map(len, lists.values())))):
-            yield {axis: values[(turn + i) % len(values)] for axis, values in lists.items()}
+    def some_of(self, limits, place, wanted=lambda values: True):
+        """A few combinations of a cell, always the same ones."""
+        draw = random.Random(f"{limits} {place}")
+        fitting = [traits for traits in self.models if all(v in limits[axis] for axis, v in zip(TRAITS, traits))]
+        self.assertTrue(fitting, limits)
+        found = []
+        for _ in range(10000):
+            traits = draw.choice(fitting)
+            values = {axis: draw.choice(limits[axis]) for axis in VALUES} | dict(zip(TRAITS, traits))
+            if wanted(values):
+                found.append((self.models[traits], values))
+            if len(found) == PICKS:
+                return found
+        self.fail(f"{limits}: no combination found")
+        return found
 
     def test_the_table_is_the_programs(self):
         self.assertEqual(section(), run("help", "--combinations").stdout)
 
     def test_every_value_is_known_here(self):
         table = Table(section())
-        for axis, known in VALUES.items():
-            self.assertLessEqual({v for row, _ in table.rows for v in values_of(axis, row[axis])}, set(known))
+        met = {axis: set() for axis in VALUES}
+        for limits in [*(limits for limits, _ in table.rows), *table.rules.values()]:
+            for axis, values in limits.items():
+                met[axis] |= set(values)
+        self.assertEqual(met, {axis: set(values) for axis, values in VALUES.items()})
+
+    def test_every_combination_is_told_once(self):
+        """It stands in one row, or a rule refuses it wherever it is run."""
+        table, draw = Table(section()), random.Random(0)
+        for _ in range(20000):
+            values = {axis: draw.choice(VALUES[axis]) for axis in VALUES}
+            rows = [said for limits, said in table.rows if fits(values, limits)]
+            self.assertEqual(len(rows), table.everywhere(values) is None, values)
 
     def test_every_cell(self):
         table, jobs = Table(section()), []
-        self.assertEqual(table.axes[0], "model")
-        for row, said in table.rows:
-            for i, place in enumerate(table.places):
-                for values in self.some_of(row, 3 * i):
-                    model = self.models[values["model"], values["sliding windows"]]
+        for limits, said in table.rows:
+            for place in table.places:
+                for model, values in self.some_of(limits, place):
                     jobs.append((place, model, values, said[place], table.reasons))
-        self.assertGreater(len(jobs), 500)
+        self.assertEqual({job[3] for job in jobs} - {"yes"}, table.of_places - table.columnless)
+        for number in table.rules.keys() - table.of_places:
+            for place in table.places:
+                for model, values in self.some_of(table.rules[number], place, lambda v, n=number: table.everywhere(v) == n):
+                    jobs.append((place, model, values, number, table.reasons))
+        self.assertEqual({job[3] for job in jobs}, {"yes", *table.rules} - table.columnless)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for done in [pool.submit(self.check, i, *job) for i, job in enumerate(jobs)]:
                 done.result()

@@ -420,15 +420,13 @@ static double without_head(const skv_cost *c)
     return c->total - c->vocabulary;
 }
 
-/* A prompt in pieces, its last token wanted. */
-static skv_work work_of_prompt(const char *path, skv_prefill prefill)
+/* A prompt, its last token wanted. */
+static skv_work work_with(const char *path, const skv_engine_options *options)
 {
-    skv_engine_options options = plain(16);
     int32_t ids[N];
     float row[VOCAB_MAX];
     for (size_t i = 0; i < N; i++) ids[i] = (int32_t)(i % 50) + 3;
-    options.prefill = prefill;
-    skv_engine *engine = open_with(path, &options);
+    skv_engine *engine = open_with(path, options);
     skv_sequence *s;
     assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
     assert_int_equal(skv_prompt(engine, s, ids, N, row, NULL, NULL, NULL), SKV_OK);
@@ -436,6 +434,14 @@ static skv_work work_of_prompt(const char *path, skv_prefill prefill)
     skv_sequence_free(s);
     skv_engine_close(engine);
     return work;
+}
+
+/* The same in pieces. */
+static skv_work work_of_prompt(const char *path, skv_prefill prefill)
+{
+    skv_engine_options options = plain(16);
+    options.prefill = prefill;
+    return work_with(path, &options);
 }
 
 /* All tokens through the first l layers, the last one through all. */
@@ -472,6 +478,33 @@ static void test_work_is_what_info_says(void **state)
     }
 }
 
+static skv_work work_of_pruning(const char *text)
+{
+    skv_engine_options options = plain(N);
+    assert_true(skv_pruning_parse(text, &options.pruning));
+    return work_with(MODELS "llama3-v5", &options);
+}
+
+/* What choosing tokens takes is counted: static pruning runs a quarter of the layers (2 of 6) for
+ * the whole prompt, with a row of scores in each; LazyLLM takes such a row before layer 2, where
+ * all but 30 of the tokens before the last one drop out. */
+static void test_work_of_pruning(void **state)
+{
+    (void)state;
+    skv_cost probe;
+    assert_int_equal(skv_model_cost(MODELS "llama3-v5", 2, 1, N, &probe, NULL), SKV_OK);
+    const skv_work chance = work_of_pruning("random:0.5"), chosen = work_of_pruning("static:0.5");
+    const double pair = probe.attention / (N + 1); /* of a query and a row, in two layers */
+    const double attention = N * probe.attention + pair * N, mlp = N * probe.mlp;
+    assert_true(fabs(chosen.attention - chance.attention - attention) < 1e-9 * attention);
+    assert_true(fabs(chosen.mlp - chance.mlp - mlp) < 1e-9 * mlp);
+    const double whole = (N - 1) * N / 2 + N, left = 30 * 31 / 2 + 31;
+    const double lazy = pair * (2 * whole + 3 * left + 31 + (double)N / 2);
+    assert_true(fabs(work_of_pruning("lazy:0.5,0.5").attention - lazy) < 1e-9 * lazy);
+    const double all = pair * (5 * whole + N);
+    assert_true(fabs(work_of_pruning("lazy:1,1").attention - all) < 1e-9 * all);
+}
+
 /* KV Prediction: all but the last token through the auxiliary and the maps. */
 static void test_work_of_predictions(void **state)
 {
@@ -505,37 +538,17 @@ static void test_refusals(void **state)
     (void)state;
     skv_engine_options options = plain(16);
     options.early_exit = 0.95;
-    refuse(MODELS "qwen2-swiftkv-g2", &options, "--early-exit", "without an exit head");
+    refuse(MODELS "qwen2-swiftkv-g2", &options, "early-exit on", "no exit head");
     options.prefill = SKV_PREFILL_TEACHER;
-    refuse(EXIT_MODEL, &options, "--early-exit", "--prefill teacher");
+    refuse(EXIT_MODEL, &options, "early-exit on", "prefill teacher");
     options.prefill = SKV_PREFILL_FULL;
-    refuse(EXIT_MODEL, &options, "--early-exit", "--prefill swiftkv-full");
+    refuse(EXIT_MODEL, &options, "early-exit on", "prefill full");
     options = plain(16);
     options.prefill = SKV_PREFILL_MERGED;
     refuse(EXIT_MODEL, &options, "prefill merged", "AcrossKV model");
     refuse(MODELS "openelm", &options, "merged", "KV heads");
     options.batch_invariant = true;
-    refuse(MODELS "llama3-v5", &options, "--prefill merged", "batch invariance");
-}
-
-/* Every row of the table is in the document. */
-static void test_refusals_are_documented(void **state)
-{
-    (void)state;
-    char text[1 << 16];
-    FILE *file = fopen(SKV_TEST_DATA "/../../docs/comparators.md", "r");
-    assert_non_null(file);
-    const size_t n = fread(text, 1, sizeof text - 1, file);
-    text[n] = 0;
-    (void)fclose(file);
-    const char *method, *other, *why;
-    size_t i = 0;
-    for (; skv_skipping_refusal_at(i, &method, &other, &why); i++) {
-        char row[PATH_BYTES];
-        (void)snprintf(row, sizeof row, "| %s | %s | %s |", method, other, why);
-        if (!strstr(text, row)) fail_msg("docs/comparators.md lacks: %s", row);
-    }
-    assert_int_equal(i, 6);
+    refuse(MODELS "llama3-v5", &options, "prefill merged", "batch invariance");
 }
 
 int main(void)
@@ -554,8 +567,8 @@ int main(void)
         cmocka_unit_test(test_pruned_refusals),
         cmocka_unit_test(test_work_is_what_info_says),
         cmocka_unit_test(test_work_of_predictions),
+        cmocka_unit_test(test_work_of_pruning),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_refusals_are_documented),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

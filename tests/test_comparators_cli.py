@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""docs/comparators.md against the program: every combination that its table says works or is
-refused. What is computed is held against torch in test_comparators.c."""
+"""The comparators of docs/comparators.md by what they count, with other methods and without; which combinations
+work at all is test_combinations.py's. What is computed is held against torch in test_comparators.c."""
 
 import json
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
 import test_server as base
+from prompt_case import PromptCase, run
 
 SWIFTKV = base.MODELS / "qwen2-swiftkv-g2"  # 6 layers, AcrossKV groups of 2, and its teacher
 PLAIN = base.MODELS / "qwen3-v5"
@@ -22,34 +20,8 @@ MERGED = ("--prefill", "merged")
 PROMPT = [1] + [(i * i * 7 + 3 * i) % 90 + 3 for i in range(79)]
 
 
-class ComparatorsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.ids = Path(cls.folder.name, "ids.json")
-        cls.ids.write_text(json.dumps(PROMPT))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    def run_it(self, *words):
-        command = [base.PROGRAM, *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    def generate(self, model, *words):
-        done = self.run_it("generate", model, "--ids-file", self.ids, "-n", 5, "--json", "--threads", 1,
-                           "--ignore-eos", *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        out = json.loads(done.stdout)
-        self.assertEqual(len(out["ids"]), 5)
-        return out
-
-    def refuses(self, code, words, *parts):
-        done = self.run_it(*words)
-        self.assertIn(done.returncode, (1, 2) if code is None else (code,), done.stderr)
-        for part in parts:
-            self.assertIn(part, done.stderr)
+class ComparatorsTest(PromptCase):
+    prompt = PROMPT
 
     def test_blocks_left_out_with_everything(self):
         for model, words in (
@@ -91,28 +63,28 @@ class ComparatorsTest(unittest.TestCase):
                 self.assertEqual(out["prompt_work"]["kv"], full["prompt_work"]["kv"])
 
     def test_fewer_layers(self):
-        out = Path(self.folder.name, "pruned")
-        done = self.run_it("transform", PLAIN, out, "--keep-layers", "lp-0.50")
+        out = self.folder / "pruned"
+        done = run("transform", PLAIN, out, "--keep-layers", "lp-0.50")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 layers of 4", done.stdout)
         full = self.generate(PLAIN)
         for words in ((), ("--snapkv", "30,8,5"), ("--prune", "random:0.5"), MERGED, SKIP):
             self.assertLess(self.generate(out, *words)["work"]["flops"], 0.6 * full["work"]["flops"])
-        both = Path(self.folder.name, "both")
-        done = self.run_it("transform", out, both, "--kv-layers", 1)
+        both = self.folder / "both"
+        done = run("transform", out, both, "--kv-layers", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.generate(both)
         for words in (("--kv-layers", 1), ("--init", "copy")):
             self.refuses(2, ("transform", PLAIN, both, "--keep-layers", "0", *words), "--keep-layers")
 
     def test_commands(self):
-        done = self.run_it("bench", EXIT, "--prompt", 64, "--gen", 3, "--repeat", 1, "--threads", 1,
+        done = run("bench", EXIT, "--prompt", 64, "--gen", 3, "--repeat", 1, "--threads", 1,
                            "--json", *LEAVE, *SKIP)
         self.assertEqual(done.returncode, 0, done.stderr)
         work = json.loads(done.stdout.splitlines()[0])["work"]
         self.assertEqual(work["exits_asked"], 1)  # of the prompt, its last token
         self.assertGreater(work["mlp_skipped"], 0)
-        done = self.run_it("score", EXIT, "--ids-file", self.ids, "--json", "--threads", 1, *LEAVE)
+        done = run("score", EXIT, "--ids-file", self.ids, "--json", "--threads", 1, *LEAVE)
         self.assertEqual(json.loads(done.stdout)["work"]["exits_asked"], len(PROMPT))
         for words, part in ((("--early-exit", "1"), "--early-exit"), (("--ffn-skip", "0.9,"), "--ffn-skip")):
             self.refuses(2, ("generate", EXIT, "--ids-file", self.ids, *words), part)
@@ -120,16 +92,16 @@ class ComparatorsTest(unittest.TestCase):
     def test_refusals(self):
         ask = ("--ids-file", self.ids)
         for words, parts in (
-            (("generate", SWIFTKV, *ask, *LEAVE), ("--early-exit", "exit head")),
-            (("generate", KVPRED, *ask, *LEAVE), ("--early-exit", "exit head")),
-            (("generate", EXIT, *ask, *LEAVE, "--prefill", "teacher"), ("--early-exit", "teacher")),
-            (("generate", EXIT, *ask, *LEAVE, "--prefill", "swiftkv-full"), ("--early-exit", "swiftkv-full")),
+            (("generate", SWIFTKV, *ask, *LEAVE), ("early-exit", "exit head")),
+            (("generate", KVPRED, *ask, *LEAVE), ("early-exit", "exit head")),
+            (("generate", EXIT, *ask, *LEAVE, "--prefill", "teacher"), ("early-exit", "teacher")),
+            (("generate", EXIT, *ask, *LEAVE, "--prefill", "swiftkv-full"), ("early-exit", "swiftkv-full")),
             (("generate", EXIT, *ask, *LEAVE, "--prune", "random:0.5"), ("prune",)),
             (("generate", SWIFTKV, *ask, *MERGED), ("merged", "AcrossKV")),
             (("generate", PLAIN, *ask, *MERGED, "--prune", "random:0.5"), ("prune", "merged")),
             (("serve", PLAIN, "--port", 0, *MERGED), ("merged",)),
-            (("serve", PLAIN, "--port", 0, *SKIP), ("serve", "--ffn-skip")),
-            (("serve", EXIT, "--port", 0, *LEAVE), ("serve", "--early-exit")),
+            (("serve", PLAIN, "--port", 0, *SKIP), ("serve", "ffn-skip")),
+            (("serve", EXIT, "--port", 0, *LEAVE), ("serve", "early-exit")),
         ):
             self.refuses(None, words, *parts)
 

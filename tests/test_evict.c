@@ -21,7 +21,7 @@
 #include "kv/votes.h"
 #include "skv/skv.h"
 
-enum { VOCAB_MAX = 128, N_PROMPT = 90 };
+enum { VOCAB_MAX = 128, N_PROMPT = 90, IDS_MAX = 512 };
 
 static json_t *goldens;
 
@@ -109,24 +109,38 @@ static void test_choices(void **state)
 
 /* ---- runs ---- */
 
-static skv_engine *open_engine(const char *model, const char *how, size_t step_tokens, skv_kv kv,
-                               bool teacher)
+static skv_engine *open_with(const char *model, const skv_engine_options *options)
 {
     char path[512];
-    (void)snprintf(path, sizeof path, SKV_TEST_DATA "/models/%s", model);
+    (void)snprintf(path, sizeof path, SKV_TEST_DATA "/%s", model);
+    skv_engine *engine = NULL;
+    skv_error err;
+    if (skv_engine_open(path, options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    return engine;
+}
+
+static skv_engine_options exact_options(const char *how, size_t step_tokens, size_t context)
+{
     skv_engine_options options = skv_engine_options_default();
     options.threads = 1;
     options.weights = SKV_WEIGHTS_F32;
-    options.kv = kv;
-    options.context = 128;
-    options.kv_tokens = 3 * 128;
+    options.kv = SKV_KV_F32;
+    options.context = context;
+    options.kv_tokens = 3 * context;
     options.step_tokens = step_tokens;
-    options.prefill = teacher ? SKV_PREFILL_TEACHER : SKV_PREFILL_AUTO;
     options.eviction = parse(how);
-    skv_engine *engine = NULL;
-    skv_error err;
-    if (skv_engine_open(path, &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
-    return engine;
+    return options;
+}
+
+static skv_engine *open_engine(const char *model, const char *how, size_t step_tokens, skv_kv kv,
+                               bool teacher)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "models/%s", model);
+    skv_engine_options options = exact_options(how, step_tokens, 128);
+    options.kv = kv;
+    options.prefill = teacher ? SKV_PREFILL_TEACHER : SKV_PREFILL_AUTO;
+    return open_with(path, &options);
 }
 
 static skv_sequence *new_sequence(skv_engine *engine)
@@ -150,7 +164,7 @@ static void expect_kept(const char *name, const skv_sequence *s, const json_t *k
         const json_t *heads = json_array_get(kept, i);
         for (size_t h = 0; h < json_array_size(heads); h++) {
             const json_t *want = json_array_get(heads, h);
-            size_t rows[128], n = skv_sequence_kept(s, i, h, rows, 128);
+            size_t rows[IDS_MAX], n = skv_sequence_kept(s, i, h, rows, IDS_MAX);
             bool same = n == json_array_size(want);
             for (size_t r = 0; same && r < n; r++) {
                 same = json_integer_value(json_array_get(want, r)) == (json_int_t)rows[r];
@@ -226,6 +240,57 @@ static void test_runs(void **state)
         check_run(json_array_get(runs, i), 7);
         if (i % 3 == 0) check_run(json_array_get(runs, i), 1);
         if (i % 3 == 1) check_run(json_array_get(runs, i), 64);
+    }
+}
+
+typedef struct following {
+    const int32_t *ids;
+    size_t V, n;
+    double worst; /* distance from what is expected */
+    const json_t *want;
+} following;
+
+static void compare_next(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    following *f = user;
+    (void)i_span;
+    const size_t t = i_token + 1;
+    if (t >= f->n) return;
+    const double want = json_number_value(json_array_get(f->want, t));
+    f->worst = fmax(f->worst, fabs(log_probability(logits, f->V, f->ids[t]) - want));
+}
+
+/* The same of a trained model, models/mini/base, whose attention is that of a real one. */
+static void check_trained(const json_t *run, size_t step_tokens)
+{
+    int32_t ids[IDS_MAX];
+    const char *how = text_of(run, "how");
+    const skv_engine_options options = exact_options(how, step_tokens, IDS_MAX);
+    skv_engine *engine = open_with("../../models/mini/base", &options);
+    skv_sequence *s = new_sequence(engine);
+    const size_t n = read_ids(json_object_get(run, "ids"), ids);
+    const size_t at =
+        (size_t)json_integer_value(json_array_get(json_object_get(run, "lengths"), 0));
+    assert_int_equal(skv_prompt(engine, s, ids, at, NULL, NULL, NULL, NULL), SKV_OK);
+    expect_kept(how, s, json_object_get(run, "kept"));
+    following f = {.ids = ids + at,
+                   .V = skv_engine_vocab(engine),
+                   .n = n - at,
+                   .want = json_object_get(run, "logprobs")};
+    const skv_span span = {s, ids + at, n - at, SKV_WANT_ALL};
+    assert_int_equal(skv_step(engine, &span, 1, compare_next, &f, NULL), SKV_OK);
+    if (!(f.worst < 1e-3)) fail_msg("%s: a log-probability is off by %g", how, f.worst);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+static void test_trained_model(void **state)
+{
+    (void)state;
+    const json_t *runs = json_object_get(goldens, "trained");
+    assert_int_equal(json_array_size(runs), 8);
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        check_trained(json_array_get(runs, i), i % 2 == 0 ? 64 : IDS_MAX);
     }
 }
 
@@ -623,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_trained_model),
         cmocka_unit_test(test_what_fits_loses_nothing),
         cmocka_unit_test(test_memory_is_saved),
         cmocka_unit_test(test_moved_rows_are_the_same),

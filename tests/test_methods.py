@@ -3,44 +3,27 @@
 refused. Kept rows and what follows are held against torch in test_evict.c."""
 
 import json
-import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
 import test_server as base
+from prompt_case import PromptCase, run
 from test_server_tools import TEMPLATES
 
 MODEL = base.MODELS / "qwen2-swiftkv-g2"  # 6 layers, AcrossKV groups of 2, and its teacher
+PLAIN = base.MODELS / "qwen3-v5"
 METHODS = ("snapkv:30,8,5", "snapkv:30,8,5,avg,last", "pyramidkv:30,8,5", "adakv:30,8,5", "h2o:30",
            "streaming:4,30")
 PROMPT = [1] + [(i * i * 7 + 3 * i) % 90 + 3 for i in range(99)]
 
 
-def run(*words):
-    command = [base.PROGRAM, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+class MethodsTest(PromptCase):
+    prompt = PROMPT
 
-
-class MethodsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.ids = Path(cls.folder.name, "ids.json")
-        cls.ids.write_text(json.dumps(PROMPT))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    def generate(self, *words):
+    def kept(self, *words, model=MODEL):
         """The result and the kept rows."""
-        kept = Path(self.folder.name, "kept.json")
-        done = run("generate", MODEL, "--ids-file", self.ids, "-n", 5, "--json", "--threads", 1,
-                   "--ignore-eos", "--dump-kept", kept, *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout), json.loads(kept.read_text())
+        kept = self.folder / "kept.json"
+        return self.generate(model, "--dump-kept", kept, *words), json.loads(kept.read_text())
 
     def test_the_table_is_the_programs(self):
         text = (base.ROOT / "docs/methods.md").read_text()
@@ -50,8 +33,7 @@ class MethodsTest(unittest.TestCase):
             self.assertIn(f"`{method.partition(':')[0]}:", table)
 
     def check(self, *words, heads, full_bytes):
-        result, kept = self.generate(*words)
-        self.assertEqual(len(result["ids"]), 5)
+        result, kept = self.kept(*words)
         rows = [len(head) for layer in kept for head in layer]
         self.assertEqual({len(layer) for layer in kept}, {heads})
         self.assertLess(sum(rows) / len(rows), 36)  # about 30, and 4 generated ones
@@ -65,20 +47,33 @@ class MethodsTest(unittest.TestCase):
         for words in [("--prefill", p) for p in ("swiftkv", "swiftkv-full", "teacher")] + [
             ("--kv", kv) for kv in ("bf16", "fp8", "int8")
         ]:
-            full = self.generate(*words)[0]
+            full = self.kept(*words)[0]
             for method in METHODS:
                 with self.subTest(method=method, words=words):
                     self.check("--evict", method, *words, heads=2, full_bytes=full["kv_bytes"] + 1)
 
     def test_memory_goes_back(self):
-        full = self.generate()[0]["kv_bytes"]
-        self.assertEqual(2 * self.generate("--snapkv", "30,8,5")[0]["kv_bytes"], full)
+        full = self.kept()[0]["kv_bytes"]
+        self.assertEqual(2 * self.kept("--snapkv", "30,8,5")[0]["kv_bytes"], full)
         self.check("--evict", "snapkv:30,8,5,query", heads=4, full_bytes=full + 1)
 
+    def test_memory_is_that_of_what_heads_keep(self):
+        """Heads have budgets of their own, and memory of their own: a page is 64 rows of one head."""
+        def pages(kept):
+            return [-(-len(head) // 64) for layer in kept for head in layer]
+
+        full, rows = self.kept(model=PLAIN)
+        page = full["kv_bytes"] / sum(pages(rows))
+        for methods, n_sizes in ((METHODS, 1), (("adakv:60,8,5,0", "pyramidkv:50,8,5"), 2)):
+            for method in methods:
+                got, rows = self.kept("--evict", method, model=PLAIN)
+                self.assertEqual(got["kv_bytes"], page * sum(pages(rows)), method)
+                self.assertEqual(len(set(pages(rows))), n_sizes, method)
+
     def test_short_prompts_are_as_without(self):
-        full = self.generate()
+        full = self.kept()
         for method in ("snapkv:100,8", "h2o:100", "adakv:300", "streaming:4,100"):
-            got = self.generate("--evict", method)
+            got = self.kept("--evict", method)
             self.assertEqual(got[0]["ids"], full[0]["ids"])
             self.assertEqual(got[1], full[1])
 
@@ -88,7 +83,7 @@ class MethodsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         result = json.loads(done.stdout.splitlines()[0])
         self.assertEqual(result["evict"], "snapkv:30,8,5,max,kv,exact")
-        full = self.generate()[0]["kv_bytes"]
+        full = self.kept()[0]["kv_bytes"]
         self.assertEqual(2 * result["kv_bytes"], full)
         for words, parts in (
             (("eval", MODEL, "--task", "all", "--reference", "teacher", "--snapkv", "30,8"),
@@ -97,10 +92,7 @@ class MethodsTest(unittest.TestCase):
             (("generate", MODEL, "--ids-file", self.ids, "--evict", "lru:3"), ("lru:3", "snapkv")),
             (("generate", MODEL, "--ids-file", self.ids, "--snapkv", "3,8"), ("--snapkv", "w 8")),
         ):
-            done = run(*words)
-            self.assertEqual(done.returncode, 2)
-            for part in parts:
-                self.assertIn(part, done.stderr)
+            self.refuses(2, words, *parts)
 
 
 class ServerTest(base.ServerTest):
@@ -134,7 +126,14 @@ class ServerTest(base.ServerTest):
             ({"evict": 7}, ("evict", "text")),
             ({"snapkv": "30"}, ("snapkv", "object")),
             ({"snapkv": {"window": 8}}, ("snapkv", "capacity")),
-            ({"snapkv": {"capacity": 30, "pooling": "sum"}}, ("snapkv", "sum")),
+            ({"snapkv": {"capacity": 30, "pooling": "sum"}}, ("snapkv", "sum", "max or avg")),
+            ({"snapkv": {"capacity": 30, "pooling": "last"}}, ("snapkv", "last", "max or avg")),
+            ({"snapkv": {"capacity": 30, "pooling": 3}}, ("snapkv", "pooling", "max or avg")),
+            ({"snapkv": {"capacity": 30.5}}, ("snapkv", "capacity", "whole number")),
+            ({"snapkv": {"capacity": -30}}, ("snapkv", "-30")),
+            ({"snapkv": {"capacity": 30, "window": None}}, ("snapkv", "window", "whole number")),
+            ({"snapkv": {"capacity": 30, "kernel": 5}}, ("snapkv", "kernel (needs window)")),
+            ({"evict": ""}, ("evict", "''")),
             ({"snapkv": {"capacity": 30, "depth": 1}}, ("snapkv", "no more")),
             ({"snapkv": {"capacity": 30, "window": 30}}, ("snapkv", "w 30")),
             ({"snapkv": {"capacity": 30}, "evict": "none"}, ("evict", "snapkv")),

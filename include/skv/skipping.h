@@ -35,10 +35,6 @@ SKV_API void skv_ffn_skip_print(const skv_ffn_skip *how, char out[SKV_FFN_SKIP_T
 SKV_API void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_t *first,
                                  size_t *end);
 
-/** The i-th pair of things that do not go together, and why; false at the end. Constant texts. */
-SKV_API bool skv_skipping_refusal_at(size_t i, const char **method, const char **other,
-                                     const char **why);
-
 SKV_END
 
 #endif

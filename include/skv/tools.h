@@ -20,8 +20,7 @@ typedef struct skv_model_info {
     size_t heads, kv_heads, ffn; /* of layer 0; they differ by layer where `per_layer` */
     bool per_layer;
     bool tied;
-    skv_model_kind kind;
-    bool windows;          /* some layers see a window of the tokens */
+    skv_model_traits traits;
     bool swiftkv;          /* it holds SwiftKV weights */
     size_t swiftkv_layers; /* l; `layers` when not SwiftKV */
     size_t group;          /* g */

@@ -19,7 +19,11 @@ enum { EVICTORS = SKV_EVICT_STREAMING + 1 };
 
 static const char *const kinds[] = {"ordinary model", "SwiftKV model", "AcrossKV model",
                                     "SwiftKV model without its teacher", "KV Prediction model"};
-static const char *const windows[] = {"none", "some layers"};
+static const char *const windows[] = {"no sliding windows", "sliding windows in some layers"};
+static const char *const kv_heads[] = {"as many KV heads in all layers",
+                                       "KV heads that differ by layer"};
+static const char *const exit_heads[] = {"no exit head", "an exit head"};
+static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
 static const char *const places[] = {"generate",
                                      "chat",
@@ -31,7 +35,8 @@ static const char *const places[] = {"generate",
                                      "score",
                                      "similarity",
                                      "serve",
-                                     "a request's own method"};
+                                     "a request's own method",
+                                     "batch invariance"};
 /* In the order of skv_evictor; by query head, those that can be. */
 static const char *const evicts[] = {
     "none", "snapkv",       "pyramidkv",       "adakv",       "h2o",      "streaming",
@@ -44,9 +49,13 @@ static const struct {
 } axes[SKV_AXIS_COUNT] = {
     [SKV_AXIS_MODEL] = {"model", kinds, COUNT(kinds)},
     [SKV_AXIS_WINDOW] = {"sliding windows", windows, COUNT(windows)},
+    [SKV_AXIS_KV_HEADS] = {"KV heads", kv_heads, COUNT(kv_heads)},
+    [SKV_AXIS_EXIT_HEAD] = {"exit head", exit_heads, COUNT(exit_heads)},
     [SKV_AXIS_PREFILL] = {"--prefill", NULL, SKV_PREFILL_MERGED + 1},
     [SKV_AXIS_PRUNE] = {"--prune", prunes, COUNT(prunes)},
     [SKV_AXIS_EVICT] = {"--evict", evicts, COUNT(evicts)},
+    [SKV_AXIS_FFN_SKIP] = {"--ffn-skip", switches, COUNT(switches)},
+    [SKV_AXIS_EARLY_EXIT] = {"--early-exit", switches, COUNT(switches)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
     [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_INT8 + 1},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
@@ -85,6 +94,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define NOT_FULL                                                                                   \
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
      BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
+#define OFF BIT(0)
+#define ON BIT(1)
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
 /* The first that fits is told, so what a model lacks stands first, and what a place cannot do last.
@@ -99,13 +110,24 @@ static const skv_refusal rules[] = {
      "its teacher's weights were left out"},
     {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
      "its layers share keys and values by AcrossKV (--group)"},
+    {{[SKV_AXIS_KV_HEADS] = ON, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
+     "all layers have one slot for their keys and values"},
+    {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_EARLY_EXIT] = ON},
+     "it has no exit head: tokens leave before SwiftKV's deep layers"},
+    {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},
+     "distill --early-exit yes trains one"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_EARLY_EXIT] = ON},
+     "the exit is the student's"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_FULL) | BIT(SKV_PREFILL_SWIFTKV_FULL),
+      [SKV_AXIS_EARLY_EXIT] = ON},
+     "there every token runs every layer"},
     {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PRUNE] = PRUNED},
      "prompts are pruned for ordinary models alone"},
     {{[SKV_AXIS_PREFILL] = NOT_FULL, [SKV_AXIS_PRUNE] = PRUNED},
      "prompts are pruned for --prefill full alone"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_EVICT] = EVICTED},
      "what is pruned cannot be chosen from"},
-    {{[SKV_AXIS_WINDOW] = BIT(1), [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
+    {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
      "of the tokens in a layer's window some would be gone"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
      "rows are predicted by KV head"},
@@ -114,6 +136,8 @@ static const skv_refusal rules[] = {
      "base alone"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
      "hidden states of every token are wanted"},
+    {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
+     "hidden states of every layer are wanted"},
     {{[SKV_AXIS_EVICT] = EVICTED,
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SCORE) | BIT(SKV_WHERE_SIMILARITY)},
      "every token is wanted, so nothing is a prompt whose rows could go"},
@@ -140,10 +164,16 @@ static const skv_refusal rules[] = {
      "known prompts have all their tokens"},
     {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
      "requests share steps, which keep rows by KV head, not by query head"},
+    {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+     "known prompts do not tell which blocks were left out"},
+    {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+     "log-probabilities of a prompt are told in order, exits come first"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_KVPRED),
       [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER),
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SEQUENCE)},
      "no teacher's weights are loaded beside its own"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
+     "what a token finds of earlier ones depends on the steps they came in"},
 };
 
 const skv_refusal *skv_refusal_at(size_t i)
@@ -175,10 +205,9 @@ static void name_values(const skv_refusal *rule, const skv_combination *c, char 
     for (unsigned axis = 0; axis < SKV_AXIS_COUNT && n < room; axis++) {
         if (rule->values[axis] == 0) continue;
         const char *name = skv_axis_name(axis), *value = skv_axis_value(axis, c->at[axis]);
-        const bool plain = axis == SKV_AXIS_MODEL || axis == SKV_AXIS_WHERE;
+        const bool option = strncmp(name, "--", 2) == 0;
         const int more = snprintf(out + n, room - n, "%s%s%s%s", n > 0 ? ", " : "",
-                                  plain ? "" : name + 2 * (strncmp(name, "--", 2) == 0),
-                                  plain ? "" : " ", value ? value : "?");
+                                  option ? name + 2 : "", option ? " " : "", value ? value : "?");
         n += more > 0 ? (size_t)more : 0;
     }
 }
@@ -206,23 +235,26 @@ static unsigned evict_value(const skv_eviction *how)
     return (unsigned)how->method + (how->by_query_head ? EVICTORS : 0U);
 }
 
-skv_combination skv_combination_of(skv_model_kind kind, bool has_windows,
-                                   const skv_engine_options *o, skv_where where)
+skv_combination skv_combination_of(const skv_model_traits *model, const skv_engine_options *o,
+                                   skv_where where)
 {
     const unsigned n_evicts = COUNT(evicts) - 1;
     return (skv_combination){
-        {[SKV_AXIS_MODEL] = kind,
-         [SKV_AXIS_WINDOW] = has_windows,
-         [SKV_AXIS_PREFILL] = skv_prefill_resolve(o->prefill, kind),
+        {[SKV_AXIS_MODEL] = model->kind,
+         [SKV_AXIS_WINDOW] = model->windows,
+         [SKV_AXIS_KV_HEADS] = model->kv_heads_differ,
+         [SKV_AXIS_EXIT_HEAD] = model->exit_head,
+         [SKV_AXIS_PREFILL] = skv_prefill_resolve(o->prefill, model->kind),
          [SKV_AXIS_PRUNE] = o->pruning.kind,
          [SKV_AXIS_EVICT] = (unsigned)skv_min_size(evict_value(&o->eviction), n_evicts),
+         [SKV_AXIS_FFN_SKIP] = o->ffn_skip.on,
+         [SKV_AXIS_EARLY_EXIT] = o->early_exit > 0,
          [SKV_AXIS_KV] = o->kv,
          [SKV_AXIS_WEIGHTS] = o->weights,
-         [SKV_AXIS_WHERE] =
-             o->no_skip && where == SKV_WHERE_GENERATE ? SKV_WHERE_SIMILARITY : where}};
+         [SKV_AXIS_WHERE] = where}};
 }
 
-skv_model_kind skv_model_kind_of(const skv_config *c, const skv_source *source)
+static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 {
     if (c->kv_prediction) return SKV_MODEL_KVPRED;
     if (!c->swiftkv) return SKV_MODEL_ORDINARY;
@@ -234,12 +266,15 @@ skv_model_kind skv_model_kind_of(const skv_config *c, const skv_source *source)
     return c->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
 }
 
-bool skv_config_has_windows(const skv_config *c)
+skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
 {
+    skv_model_traits out = {.kind = kind_of(c, source), .exit_head = c->early_exit};
     for (size_t i = 0; i < c->n_layers; i++) {
-        if (c->layers[i].window > 0) return true;
+        out.windows = out.windows || c->layers[i].window > 0;
+        out.kv_heads_differ =
+            out.kv_heads_differ || c->layers[i].n_kv_heads != c->layers[0].n_kv_heads;
     }
-    return false;
+    return out;
 }
 
 /* What the engine's sequences can be: a teacher that was not loaded is not there. */
@@ -258,9 +293,13 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     if (where == SKV_WHERE_SEQUENCE && own) return SKV_OK;
     skv_engine_options options = e->options;
     options.prefill = prefill;
-    options.no_skip = false;
+    if (!own) { /* see skv/combine.h */
+        options.ffn_skip.on = false;
+        options.early_exit = 0;
+    }
     if (eviction) options.eviction = *eviction;
-    const skv_combination c =
-        skv_combination_of(kind_of_engine(e), skv_config_has_windows(e->config), &options, where);
+    skv_model_traits model = skv_model_traits_of(e->config, NULL);
+    model.kind = kind_of_engine(e);
+    const skv_combination c = skv_combination_of(&model, &options, where);
     return skv_combination_check(&c, err);
 }

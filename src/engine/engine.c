@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "engine/refusals.h"
 #include "prefill/methods.h"
 
 enum {
@@ -34,11 +33,15 @@ static bool holds_f32(const skv_engine *e)
 static skv_status resolve_prefill(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
-    const skv_model_kind kind = skv_model_kind_of(e->config, e->source);
-    const skv_combination c =
-        skv_combination_of(kind, skv_config_has_windows(e->config), o, SKV_WHERE_GENERATE);
-    SKV_TRY(skv_combination_check(&c, err));
-    o->prefill = skv_prefill_resolve(o->prefill, kind);
+    const skv_model_traits model = skv_model_traits_of(e->config, e->source);
+    const bool is_for[SKV_WHERE_INVARIANT + 1] = {[SKV_WHERE_GENERATE] = true,
+                                                  [SKV_WHERE_SIMILARITY] = o->no_skip,
+                                                  [SKV_WHERE_INVARIANT] = o->batch_invariant};
+    for (skv_where where = 0; where <= SKV_WHERE_INVARIANT; where++) {
+        const skv_combination c = skv_combination_of(&model, o, where);
+        if (is_for[where]) SKV_TRY(skv_combination_check(&c, err));
+    }
+    o->prefill = skv_prefill_resolve(o->prefill, model.kind);
     /* On a SwiftKV file "full" means: nothing is skipped. */
     if (e->config->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
     if (o->prefill == SKV_PREFILL_SWIFTKV_FULL) o->no_skip = true;
@@ -56,14 +59,21 @@ static skv_status check_pruning(const skv_pruning *p, skv_error *err)
     return SKV_OK;
 }
 
+static skv_status check_early_exit(double above, skv_error *err)
+{
+    SKV_REQUIRE(above >= 0 && above < 1, err, SKV_RANGE,
+                "early exit: above a probability of %g, expected above 0 and below 1", above);
+    return SKV_OK;
+}
+
 static skv_status resolve_options(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(skv_eviction_check(&o->eviction, err));
     SKV_TRY(check_pruning(&o->pruning, err));
+    SKV_TRY(check_early_exit(o->early_exit, err));
     SKV_TRY(resolve_prefill(e, err));
-    SKV_TRY(skv_refusals_check(o, c, err));
     if (o->weights == SKV_WEIGHTS_AUTO) {
         o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
     }
@@ -194,7 +204,7 @@ static bool holds_teacher(const skv_engine *e)
 {
     const skv_config *c = e->config;
     if (!c->swiftkv || e->options.prefill == SKV_PREFILL_TEACHER) return false;
-    return skv_model_kind_of(c, e->source) != SKV_MODEL_STUDENT;
+    return skv_model_traits_of(c, e->source).kind != SKV_MODEL_STUDENT;
 }
 
 static skv_status make_teacher_plan(skv_engine *e, skv_error *err)

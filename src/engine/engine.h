@@ -62,9 +62,7 @@ struct skv_sequence {
 };
 
 /** What a model's files hold; source NULL: a preset, which has all of it. */
-skv_model_kind skv_model_kind_of(const skv_config *config, const skv_source *source);
-/** Whether some layer sees a window of the tokens. */
-bool skv_config_has_windows(const skv_config *config);
+skv_model_traits skv_model_traits_of(const skv_config *config, const skv_source *source);
 
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,

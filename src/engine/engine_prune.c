@@ -140,7 +140,8 @@ static skv_status probe_tokens(prune_pass *p, size_t n, skv_error *err)
                              .n = n,
                              .scores = e->prune.scores,
                              .weights = e->prune.weights,
-                             .page = e->prune.page};
+                             .page = e->prune.page,
+                             .work = &e->work};
     skv_status status = SKV_OK;
     p->end_layer = skv_prune_probe_layers(e->config->n_layers);
     for (size_t at = 0; at < n + 1 && status == SKV_OK;) {
@@ -214,7 +215,8 @@ static skv_status run_lazily(prune_pass *p, size_t n_waiting, skv_error *err)
                                    .cache = &s->cache,
                                    .scores = e->prune.scores,
                                    .weights = e->prune.weights,
-                                   .page = e->prune.page},
+                                   .page = e->prune.page,
+                                   .work = &e->work},
                          .slot_rows = s->slot_rows,
                          .keep = e->options.pruning.keep,
                          .end = e->options.pruning.end,

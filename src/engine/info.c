@@ -122,12 +122,11 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
                             .ffn = c->layers[0].ffn,
                             .per_layer = layers_differ(c),
                             .tied = c->tied,
-                            .kind = swiftkv ? SKV_MODEL_SWIFTKV : SKV_MODEL_ORDINARY,
-                            .windows = skv_config_has_windows(c),
+                            .traits = skv_model_traits_of(c, NULL),
                             .swiftkv = swiftkv,
                             .swiftkv_layers = l,
                             .group = g};
-    if (swiftkv && g > 1) out->kind = SKV_MODEL_ACROSSKV;
+    if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
     if (swiftkv) out->parameters += c->hidden; /* norm_swiftkv */
@@ -156,7 +155,7 @@ skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error 
     model_view view;
     SKV_TRY(view_open(path, &view, err));
     describe(view.config, view.config->kv_layers, view.config->kv_group, view.config->swiftkv, out);
-    out->kind = skv_model_kind_of(view.config, view.source);
+    out->traits = skv_model_traits_of(view.config, view.source);
     add_auxiliary(&view, out);
     view_close(&view);
     return SKV_OK;

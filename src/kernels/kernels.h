@@ -173,6 +173,8 @@ typedef void skv_softcap_fn(float *x, float cap, size_t n);
 /* log(sum_i exp(x[i])) with the maximum taken out; *i_max (may be NULL) is the first index of it.
  */
 typedef float skv_logsumexp_fn(const float *x, size_t n, size_t *i_max);
+/* y[i] += exp(x[i] - shift). */
+typedef void skv_add_exp_fn(float *y, const float *x, float shift, size_t n);
 /* y[i] = float(x[i]) and back, rounded to nearest even. */
 typedef void skv_from_bf16_fn(float *y, const uint16_t *x, size_t n);
 typedef void skv_to_bf16_fn(uint16_t *y, const float *x, size_t n);
@@ -198,6 +200,7 @@ typedef struct skv_kernels {
     skv_axpy_fn *axpy;
     skv_softcap_fn *softcap;
     skv_logsumexp_fn *logsumexp;
+    skv_add_exp_fn *add_exp;
     skv_from_bf16_fn *from_bf16;
     skv_to_bf16_fn *to_bf16;
     skv_dot_fn *dot;

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/size.h"
-#include "kv/evict.h"
+#include "kv/pool_votes.h"
 
 /* How many of a head's scores are among those within the limit; it takes equals as they come. */
 static size_t count_within(const float *scores, size_t n, skv_evict_limit *limit)

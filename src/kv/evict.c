@@ -1,6 +1,8 @@
 /* The table of methods, and choosing by any of them: see evict.h. */
 #include "kv/evict.h"
 
+#include "kv/pool_votes.h"
+
 #include "base/size.h"
 
 static const skv_evict_method *const methods[] = {

@@ -6,7 +6,7 @@
  * between the two kinds, which is our default for w; here what is generated stays. All queries
  * have to be seen, so with SwiftKV the deep layers run for every token of the prompt.
  */
-#include "kv/evict.h"
+#include "kv/pool_votes.h"
 
 static void score(const skv_evict_slot *slot, size_t head)
 {

@@ -6,10 +6,11 @@
  * mean is divided by k even at the ends (count_include_pad). An even k would give one entry more
  * than there are rows; that one is left out.
  */
+#include "kv/pool_votes.h"
+
 #include <string.h>
 
 #include "base/size.h"
-#include "kv/evict.h"
 
 static float pooled(const float *votes, size_t n, size_t j, size_t kernel, bool average)
 {

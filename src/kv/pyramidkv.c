@@ -8,7 +8,7 @@
  * several layers share one.
  */
 #include "base/size.h"
-#include "kv/evict.h"
+#include "kv/pool_votes.h"
 
 static void share(const skv_evict_slot *slot, size_t *n_kept)
 {

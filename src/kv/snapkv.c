@@ -11,7 +11,7 @@
  * The paper's text takes a share of the prefix as the number of rows to keep; its program, like
  * ours, takes the capacity C.
  */
-#include "kv/evict.h"
+#include "kv/pool_votes.h"
 
 const skv_evict_method skv_evict_snapkv = {
     .name = "snapkv",

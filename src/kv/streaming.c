@@ -6,7 +6,7 @@
  * as in comparisons of prompt compression, rows are dropped once and keep their true positions.
  */
 #include "base/size.h"
-#include "kv/evict.h"
+#include "kv/pool_votes.h"
 
 /* Sinks before all others, then the later the better. */
 static void score(const skv_evict_slot *slot, size_t head)

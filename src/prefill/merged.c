@@ -9,11 +9,6 @@
 
 skv_status skv_plan_merged(skv_plan *plan, const skv_config *config, bool skip, skv_error *err)
 {
-    for (size_t i = 1; i < config->n_layers; i++) {
-        SKV_REQUIRE(config->layers[i].n_kv_heads == config->layers[0].n_kv_heads, err,
-                    SKV_UNSUPPORTED, "prefill: merged: layer %zu has %zu KV heads, layer 0 has %zu",
-                    i, config->layers[i].n_kv_heads, config->layers[0].n_kv_heads);
-    }
     SKV_TRY(skv_plan_init(plan, config->n_layers, skip, err));
     for (size_t i = 0; i < config->n_layers; i++) {
         plan->layers[i] = (skv_plan_layer){.kv_boundary = i, .owns_slot = true};

@@ -33,6 +33,7 @@ typedef struct skv_prune_probe {
     double *scores;  /* [n], added to */
     double *weights; /* [n_rows], scratch */
     void *page;      /* [page bytes], scratch */
+    skv_work *work;  /* what looking takes is added */
 } skv_prune_probe;
 
 /** A skv_query_sink; user: a skv_prune_probe. */

@@ -84,6 +84,8 @@ void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_
     const float *last = q + (n_rows - 1) * ld;
     size_t n = p->n_rows;
     size_t from = shape->window > 0 && n > shape->window ? n - shape->window : 0;
+    p->work->attention +=
+        2 * (double)(shape->n_heads * p->model->config->head_dim) * (double)(n - from);
     for (size_t head = 0; head < shape->n_heads; head++) {
         look_with_head(p, i_layer, last + head * p->model->config->head_dim, head, from);
     }

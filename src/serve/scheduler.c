@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "engine/refusals.h"
 #include "serve/worker.h"
 
 enum {
@@ -275,7 +274,6 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     const skv_prefill method = engine->options.prefill;
     const skv_eviction *evicts = options ? &options->eviction : NULL;
     SKV_TRY(skv_engine_check(engine, SKV_WHERE_SERVE, method, evicts, err));
-    SKV_TRY(skv_refusals_check_served(&engine->options, engine->config, err));
     skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
     s->engine = engine;

@@ -1,12 +1,14 @@
 """Which rows the evictors keep, and what the model says afterwards: tests/data/evict.json.
 
-    python tools/oracle/make_evict_goldens.py [--models tests/data/models] [--out tests/data/evict.json]
+    python tools/oracle/make_evict_goldens.py [--models tests/data/models] [--trained models/mini/base] [--out tests/data/evict.json]
 
 Written from the papers and the published programs in torch, float64, without a cache: a token that
-comes after an eviction has the evicted columns masked, head by head. Two kinds of cases:
+comes after an eviction has the evicted columns masked, head by head. Three kinds of cases:
 `choices` are random votes (small whole numbers, so that there are many ties) and the rows that are
 kept of them; `runs` are prompts of tiny models, the rows that each head keeps after the last prompt,
-and the log-probabilities of a text that follows. Ids are drawn again where a choice is close.
+and the log-probabilities of a text that follows; `trained` the same of a trained model, whose attention
+is that of a real one: lines of a register, a question, and its answer. Ids are drawn again where a
+choice is close.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import math
 import pathlib
 
 import numpy
+import tokenizers
 import torch
 
 import make_models
@@ -194,10 +197,13 @@ class Evicting(plain_models.LlamaFamily):
                 self.gone[slot, h, left[h][rows_kept]] = self.gone.shape[2]
 
 
-def run(model, how, lengths, vocab, teacher, attempt):
-    """A case, or CloseCall."""
+def random_ids(how, lengths, vocab, attempt):
     random = numpy.random.default_rng([*lengths, *how.encode(), attempt])
-    ids = [int(i) for i in random.integers(3, vocab, sum(lengths) + FOLLOWING)]
+    return [int(i) for i in random.integers(3, vocab, sum(lengths) + FOLLOWING)]
+
+
+def run(model, how, lengths, ids, teacher):
+    """A case, or CloseCall."""
     model.start(how, len(ids), teacher)
     at = 0
     for n in lengths:
@@ -238,7 +244,8 @@ def runs(root):
             for teacher in modes:
                 for attempt in range(200):
                     try:
-                        case = run(model, how, lengths, config["vocab_size"], teacher, attempt)
+                        ids = random_ids(how, lengths, config["vocab_size"], attempt)
+                        case = run(model, how, lengths, ids, teacher)
                         break
                     except CloseCall:
                         continue
@@ -247,17 +254,50 @@ def runs(root):
                 yield {"model": name, **case}
 
 
+TRAINED = ["snapkv:64,32,7", "snapkv:64,32,7,avg", "snapkv:96,32,1", "snapkv:64,32,7,query", "pyramidkv:64,16,5,20",
+           "adakv:64,32,7,0.2", "h2o:64,32", "streaming:4,64"]
+
+
+def register(tokenizer, how, attempt):
+    """(ids of a prompt of a chat, ids of its answer)."""
+    random = numpy.random.default_rng([*how.encode(), attempt])
+    names = [f"{chr(65 + n % 26)}{n}" for n in random.choice(range(1000, 10000), 11, replace=False)]
+    contents = [int(n) for n in random.integers(10000, 50000, len(names))]
+    lines = [f"line {name}: REGISTER_CONTENT is <{content}>\n" for name, content in zip(names, contents)]
+    asked = int(random.integers(len(names)))
+    question = f"\nWhat is the <REGISTER_CONTENT> in line {names[asked]}?"
+    prompt = f"<|begin|><|user|>{''.join(lines)}{question}<|end|><|assistant|>"
+    return tokenizer.encode(prompt, add_special_tokens=False).ids, tokenizer.encode(f" {contents[asked]}", add_special_tokens=False).ids
+
+
+def trained(folder):
+    config = json.loads((folder / "config.json").read_text())
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    model = Evicting(config, make_models.read_float64(folder))
+    for how in TRAINED:
+        for attempt in range(200):
+            prompt, answer = register(tokenizer, how, attempt)
+            try:
+                yield run(model, how, (len(prompt),), prompt + answer, False)
+                break
+            except CloseCall:
+                continue
+        else:
+            raise RuntimeError(f"{how}: every choice is close")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=pathlib.Path, default="tests/data/models")
+    parser.add_argument("--trained", type=pathlib.Path, default="models/mini/base")
     parser.add_argument("--out", type=pathlib.Path, default="tests/data/evict.json")
     args = parser.parse_args()
     with torch.no_grad():
-        parts = {"choices": choices(), "runs": list(runs(args.models))}
+        parts = {"choices": choices(), "runs": list(runs(args.models)), "trained": list(trained(args.trained))}
     lines = [f' "{name}": [\n' + ",\n".join("  " + json.dumps(c, separators=(",", ":")) for c in cases)
              + "\n ]" for name, cases in parts.items()]
     args.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    print(f"{args.out}: {len(parts['choices'])} choices, {len(parts['runs'])} runs")
+    print(f"{args.out}: {len(parts['choices'])} choices, {len(parts['runs'])} runs, {len(parts['trained'])} of a trained model")
 
 
 if __name__ == "__main__":

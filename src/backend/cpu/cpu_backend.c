@@ -58,7 +58,7 @@ static size_t cpu_threads(const skv_backend *base)
 static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     size_t linear = skv_cpu_linear_scratch(be, limits->max_K);
-    size_t attention = skv_cpu_votes_scratch(limits->head_dim);
+    size_t attention = skv_cpu_votes_scratch(be, limits->head_dim);
     for (size_t g = 1; g <= limits->max_group; g++) {
         attention = skv_max_size(attention, be->kernels.attention_scratch(g, limits->head_dim));
     }

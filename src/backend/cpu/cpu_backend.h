@@ -26,7 +26,7 @@ size_t skv_cpu_attention_task_bytes(void);
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args);
 void skv_cpu_gather_kv(skv_backend *base, const skv_gather_kv_args *args);
 /** Bytes of one thread's scratch for votes. */
-size_t skv_cpu_votes_scratch(size_t head_dim);
+size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
 
 /* cpu_rows.c */
 void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);

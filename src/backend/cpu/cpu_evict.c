@@ -4,7 +4,7 @@
  * Votes are softmax weights, so they take two passes over the keys: the first finds the logarithm
  * of the sum of every token's exponentials, the second, by page, adds up the weights of all tokens.
  * A page's votes belong to one task, which adds in the order of tokens: no result depends on the
- * threads. Keys are turned round, so that one number of a query meets all keys of a page at once.
+ * threads. Scores are a matrix product in f32, of a block of queries with the keys of a page.
  */
 #include <math.h>
 #include <string.h>
@@ -13,18 +13,50 @@
 #include "base/size.h"
 #include "kernels/kv_page.h"
 
-enum { TOKENS_PER_TASK = 8 }; /* of the first pass: they share a page of keys */
+enum { TASK_TOKENS_MIN = 8, TASK_TOKENS_MAX = 32 }; /* of the first pass: they share a page */
 
 typedef struct votes_job {
     const skv_cpu_backend *be;
     const skv_votes_args *args;
     size_t n_group;  /* query heads to a KV head */
     size_t n_blocks; /* tasks of a KV head */
+    size_t n_tokens; /* of a task of the first pass */
 } votes_job;
 
-size_t skv_cpu_votes_scratch(size_t head_dim)
+/* A task's part of the scratch. */
+typedef struct votes_page {
+    float *rows;           /* [64, Dh]: keys of a page; or queries of a block, scaled */
+    unsigned char *panels; /* the keys, packed */
+    unsigned char *block;  /* the queries, packed */
+    float *scores;         /* [mr, ld] */
+    size_t ld;             /* 64, or more where panels are wider than what divides it */
+    size_t n_bytes;        /* of all */
+} votes_page;
+
+static votes_page lay_out(const skv_matmul *m, unsigned char *scratch, size_t head_dim)
 {
-    return (SKV_PAGE_ROWS * (head_dim + 1) + head_dim) * sizeof(float);
+    const size_t n_panels = skv_ceil_div(SKV_PAGE_ROWS, m->nr), ld = n_panels * m->nr;
+    const size_t n_rows = skv_max_size(SKV_PAGE_ROWS, m->mr);
+    const size_t panels_at = skv_round_up(n_rows * head_dim * sizeof(float), 64);
+    const size_t block_at = panels_at + skv_round_up(n_panels * m->w_bytes(head_dim), 64);
+    const size_t scores_at = block_at + skv_round_up(m->x_bytes(m->mr, head_dim), 64);
+    votes_page out = {.ld = ld, .n_bytes = scores_at + m->mr * ld * sizeof(float)};
+    if (!scratch) return out;
+    out.rows = (float *)(void *)scratch;
+    out.panels = scratch + panels_at;
+    out.block = scratch + block_at;
+    out.scores = (float *)(void *)(scratch + scores_at);
+    return out;
+}
+
+size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim)
+{
+    return lay_out(&be->kernels.f32, NULL, head_dim).n_bytes;
+}
+
+static votes_page page_of(const votes_job *job, size_t i_thread)
+{
+    return lay_out(&job->be->kernels.f32, skv_cpu_scratch(job->be, i_thread), job->args->head_dim);
 }
 
 /* Rows of KV head h that token j sees. */
@@ -33,43 +65,70 @@ static size_t seen_rows(const skv_votes_args *a, size_t h, size_t j)
     return a->n_past - (a->dropped ? a->dropped[h] : 0) + j + 1;
 }
 
-/* A task's part of the scratch. */
-typedef struct votes_page {
-    float *keys;   /* [Dh, 64] of one page */
-    float *scores; /* [64] */
-    float *row;    /* [Dh] */
-} votes_page;
-
-static votes_page page_of(const votes_job *job, size_t i_thread)
-{
-    float *keys = skv_cpu_scratch(job->be, i_thread);
-    float *scores = keys + SKV_PAGE_ROWS * job->args->head_dim;
-    return (votes_page){keys, scores, scores + SKV_PAGE_ROWS};
-}
-
-/* The first n keys of page p of head h. */
+/* Packs the first n keys of page p of head h. */
 static void load_keys(const votes_job *job, size_t h, size_t p, size_t n, const votes_page *to)
 {
     const skv_votes_args *a = job->args;
+    const skv_matmul *m = &job->be->kernels.f32;
     const void *page = a->table[h * a->table_stride + p];
+    const size_t Dh = a->head_dim, panel_bytes = m->w_bytes(Dh);
     for (size_t r = 0; r < n; r++) {
-        job->be->kernels.kv_load(page, a->type, r, to->row, NULL, a->head_dim);
-        for (size_t d = 0; d < a->head_dim; d++) to->keys[d * SKV_PAGE_ROWS + r] = to->row[d];
+        job->be->kernels.kv_load(page, a->type, r, to->rows + r * Dh, NULL, Dh);
+    }
+    for (size_t r = 0; r < n; r += m->nr) {
+        m->pack_w(to->panels + r / m->nr * panel_bytes, to->rows + r * Dh, Dh,
+                  skv_min_size(m->nr, n - r), Dh);
     }
 }
 
-/* Scores of token j, one query head, with the page's first n keys. */
-static void score_keys(const votes_job *job, size_t j, size_t head, size_t n,
-                       const votes_page *page)
+/* Scores of n_queries of KV head h with the page's first n keys. Query i is that of token
+ * i / n_group and the head's query head i % n_group. */
+static void score_block(const votes_job *job, size_t h, size_t i0, size_t n_queries, size_t n,
+                        const votes_page *page)
 {
     const skv_votes_args *a = job->args;
-    const float *q = a->q + j * a->ld_q + head * a->head_dim;
-    memset(page->scores, 0, n * sizeof *page->scores);
-    for (size_t d = 0; d < a->head_dim; d++) {
-        job->be->kernels.axpy(page->scores, a->scale * q[d], page->keys + d * SKV_PAGE_ROWS, n);
+    const skv_matmul *m = &job->be->kernels.f32;
+    const size_t Dh = a->head_dim, panel_bytes = m->w_bytes(Dh);
+    for (size_t i = 0; i < n_queries; i++) {
+        const size_t j = (i0 + i) / job->n_group, g = (i0 + i) % job->n_group;
+        const float *q = a->q + j * a->ld_q + (h * job->n_group + g) * Dh;
+        for (size_t d = 0; d < Dh; d++) page->rows[i * Dh + d] = a->scale * q[d];
     }
-    if (a->softcap > 0) job->be->kernels.softcap(page->scores, a->softcap, n);
+    m->pack_x(page->block, page->rows, Dh, n_queries, Dh);
+    for (size_t r = 0; r < n; r += m->nr) {
+        m->tile(page->scores + r, page->ld, page->block, page->panels + r / m->nr * panel_bytes,
+                n_queries, Dh, 0, Dh, false);
+    }
+    for (size_t i = 0; i < n_queries && a->softcap > 0; i++) {
+        job->be->kernels.softcap(page->scores + i * page->ld, a->softcap, n);
+    }
 }
+
+/* What is done with the scores x [n] of query i of KV head h, from page p. */
+typedef void score_fn(const votes_job *job, size_t h, size_t i, size_t p, const float *x, size_t n);
+
+/* Queries [i0, i1) of KV head h and page p, in order, without those that see nothing of it. */
+static void with_scores(const votes_job *job, size_t h, size_t p, size_t i0, size_t i1,
+                        const votes_page *page, score_fn *use)
+{
+    const skv_votes_args *a = job->args;
+    const size_t first = p * SKV_PAGE_ROWS, mr = job->be->kernels.f32.mr;
+    const size_t n_last = seen_rows(a, h, (i1 - 1) / job->n_group);
+    if (n_last <= first) return;
+    load_keys(job, h, p, skv_min_size(n_last - first, SKV_PAGE_ROWS), page);
+    while (seen_rows(a, h, i0 / job->n_group) <= first) i0++;
+    for (size_t i = i0, m; i < i1; i += m) {
+        m = skv_min_size(mr, i1 - i);
+        const size_t n_most = seen_rows(a, h, (i + m - 1) / job->n_group) - first;
+        score_block(job, h, i, m, skv_min_size(n_most, SKV_PAGE_ROWS), page);
+        for (size_t k = 0; k < m; k++) {
+            const size_t n = seen_rows(a, h, (i + k) / job->n_group) - first;
+            use(job, h, i + k, p, page->scores + k * page->ld, skv_min_size(n, SKV_PAGE_ROWS));
+        }
+    }
+}
+
+/* ---- the first pass ---- */
 
 /* log(exp(a) + exp(b)); one of them may be -inf. */
 static float add_logs(float a, float b)
@@ -78,59 +137,60 @@ static float add_logs(float a, float b)
     return most + log1pf(expf(least - most));
 }
 
+static float *norm_of(const votes_job *job, size_t h, size_t i)
+{
+    const size_t j = i / job->n_group, g = i % job->n_group;
+    return job->args->norms + j * job->args->n_heads + h * job->n_group + g;
+}
+
+static void add_to_norm(const votes_job *job, size_t h, size_t i, size_t p, const float *x,
+                        size_t n)
+{
+    float *norm = norm_of(job, h, i);
+    const float own = job->be->kernels.logsumexp(x, n, NULL);
+    *norm = p == 0 ? own : add_logs(*norm, own);
+}
+
 static void find_norms(void *arg, size_t i_task, size_t i_thread)
 {
     const votes_job *job = arg;
     const skv_votes_args *a = job->args;
-    size_t h = i_task / job->n_blocks, j0 = i_task % job->n_blocks * TOKENS_PER_TASK;
-    size_t j1 = skv_min_size(j0 + TOKENS_PER_TASK, a->n_q), n_seen = seen_rows(a, h, j1 - 1);
-    votes_page page = page_of(job, i_thread);
-    for (size_t p = 0; p * SKV_PAGE_ROWS < n_seen; p++) {
-        size_t first = p * SKV_PAGE_ROWS;
-        load_keys(job, h, p, skv_min_size(n_seen - first, SKV_PAGE_ROWS), &page);
-        for (size_t j = j0; j < j1; j++) {
-            size_t n = seen_rows(a, h, j);
-            if (n <= first) continue;
-            n = skv_min_size(n - first, SKV_PAGE_ROWS);
-            for (size_t g = 0; g < job->n_group; g++) {
-                size_t head = h * job->n_group + g;
-                float *norm = a->norms + j * a->n_heads + head;
-                score_keys(job, j, head, n, &page);
-                *norm = add_logs(p == 0 ? -HUGE_VALF : *norm,
-                                 job->be->kernels.logsumexp(page.scores, n, NULL));
-            }
-        }
+    const size_t h = i_task / job->n_blocks, j0 = i_task % job->n_blocks * job->n_tokens;
+    const size_t j1 = skv_min_size(j0 + job->n_tokens, a->n_q);
+    const size_t n_pages = skv_ceil_div(seen_rows(a, h, j1 - 1), SKV_PAGE_ROWS);
+    const votes_page page = page_of(job, i_thread);
+    for (size_t p = 0; p < n_pages; p++) {
+        with_scores(job, h, p, j0 * job->n_group, j1 * job->n_group, &page, add_to_norm);
     }
+}
+
+/* ---- the second pass ---- */
+
+static void add_weights(const votes_job *job, size_t h, size_t i, size_t p, const float *x,
+                        size_t n)
+{
+    const skv_votes_args *a = job->args;
+    const size_t track = a->by_query_head ? h * job->n_group + i % job->n_group : h;
+    float *votes = a->votes + track * a->votes_stride + p * SKV_PAGE_ROWS;
+    job->be->kernels.add_exp(votes, x, *norm_of(job, h, i), n);
 }
 
 static void add_votes(void *arg, size_t i_task, size_t i_thread)
 {
     const votes_job *job = arg;
-    const skv_votes_args *a = job->args;
-    size_t h = i_task / job->n_blocks, first = i_task % job->n_blocks * SKV_PAGE_ROWS;
-    size_t n_seen = seen_rows(a, h, a->n_q - 1);
-    if (n_seen <= first) return;
-    votes_page page = page_of(job, i_thread);
-    load_keys(job, h, first / SKV_PAGE_ROWS, skv_min_size(n_seen - first, SKV_PAGE_ROWS), &page);
-    for (size_t j = 0; j < a->n_q; j++) {
-        size_t n = seen_rows(a, h, j);
-        if (n <= first) continue;
-        n = skv_min_size(n - first, SKV_PAGE_ROWS);
-        for (size_t g = 0; g < job->n_group; g++) {
-            size_t head = h * job->n_group + g;
-            const float norm = a->norms[j * a->n_heads + head];
-            float *votes = a->votes + (a->by_query_head ? head : h) * a->votes_stride + first;
-            score_keys(job, j, head, n, &page);
-            for (size_t r = 0; r < n; r++) votes[r] += expf(page.scores[r] - norm);
-        }
-    }
+    const size_t h = i_task / job->n_blocks, p = i_task % job->n_blocks;
+    const votes_page page = page_of(job, i_thread);
+    with_scores(job, h, p, 0, job->args->n_q * job->n_group, &page, add_weights);
 }
 
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     votes_job job = {.be = be, .args = args, .n_group = args->n_heads / args->n_kv_heads};
-    job.n_blocks = skv_ceil_div(args->n_q, TOKENS_PER_TASK);
+    const size_t n_threads = skv_pool_threads(be->pool);
+    job.n_tokens = skv_ceil_div(args->n_q * args->n_kv_heads, 2 * n_threads);
+    job.n_tokens = skv_max_size(TASK_TOKENS_MIN, skv_min_size(job.n_tokens, TASK_TOKENS_MAX));
+    job.n_blocks = skv_ceil_div(args->n_q, job.n_tokens);
     skv_pool_run(be->pool, args->n_kv_heads * job.n_blocks, find_norms, &job);
     job.n_blocks = skv_ceil_div(args->n_past + args->n_q, SKV_PAGE_ROWS);
     skv_pool_run(be->pool, args->n_kv_heads * job.n_blocks, add_votes, &job);

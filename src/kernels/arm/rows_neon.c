@@ -132,6 +132,17 @@ static float logsumexp_neon(const float *x, size_t n, size_t *i_max)
     return max + logf(all);
 }
 
+static void add_exp_neon(float *y, const float *x, float shift, size_t n)
+{
+    const float32x4_t s = vdupq_n_f32(shift);
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        float32x4_t e = skv_exp_neon(vsubq_f32(vld1q_f32(x + i), s));
+        vst1q_f32(y + i, vaddq_f32(vld1q_f32(y + i), e));
+    }
+    for (; i < n; i++) y[i] += expf(x[i] - shift);
+}
+
 static void from_bf16_neon(float *y, const uint16_t *x, size_t n)
 {
     size_t i = 0;
@@ -158,6 +169,7 @@ void skv_rows_init_neon(skv_kernels *k, unsigned features)
     k->axpy = axpy_neon;
     k->softcap = softcap_neon;
     k->logsumexp = logsumexp_neon;
+    k->add_exp = add_exp_neon;
     k->from_bf16 = from_bf16_neon;
     k->to_bf16 = to_bf16_neon;
     k->dot = dot_neon;

@@ -70,6 +70,13 @@ static float logsumexp_ref(const float *x, size_t n, size_t *i_max)
     return (float)((double)x[best] + log(sum));
 }
 
+static void add_exp_ref(float *y, const float *x, float shift, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        y[i] = (float)((double)y[i] + exp((double)x[i] - (double)shift));
+    }
+}
+
 static void from_bf16_ref(float *y, const uint16_t *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) y[i] = skv_bf16_to_f32(x[i]);
@@ -97,6 +104,7 @@ void skv_rows_init_ref(skv_kernels *k, unsigned features)
     k->axpy = axpy_ref;
     k->softcap = softcap_ref;
     k->logsumexp = logsumexp_ref;
+    k->add_exp = add_exp_ref;
     k->from_bf16 = from_bf16_ref;
     k->to_bf16 = to_bf16_ref;
     k->dot = dot_ref;

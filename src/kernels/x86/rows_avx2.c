@@ -139,6 +139,15 @@ static float logsumexp_avx2(const float *x, size_t n, size_t *i_max)
     return max + logf(skv_sum8_avx2(sum));
 }
 
+static void add_exp_avx2(float *y, const float *x, float shift, size_t n)
+{
+    const __m256 s = _mm256_set1_ps(shift);
+    for (size_t i = 0; i < n; i += 8) {
+        __m256 e = skv_exp_avx2(_mm256_sub_ps(skv_load8_avx2(x, i, n), s));
+        skv_store8_avx2(y, i, n, _mm256_add_ps(skv_load8_avx2(y, i, n), e));
+    }
+}
+
 static void from_bf16_avx2(float *y, const uint16_t *x, size_t n)
 {
     size_t i = 0;
@@ -168,6 +177,7 @@ void skv_rows_init_avx2(skv_kernels *k, unsigned features)
     k->axpy = axpy_avx2;
     k->softcap = softcap_avx2;
     k->logsumexp = logsumexp_avx2;
+    k->add_exp = add_exp_avx2;
     k->from_bf16 = from_bf16_avx2;
     k->to_bf16 = to_bf16_avx2;
     k->dot = dot_avx2;

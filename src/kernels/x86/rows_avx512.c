@@ -150,6 +150,15 @@ static float logsumexp_avx512(const float *x, size_t n, size_t *i_max)
     return max + logf(_mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1])));
 }
 
+static void add_exp_avx512(float *y, const float *x, float shift, size_t n)
+{
+    const __m512 s = _mm512_set1_ps(shift);
+    for (size_t i = 0; i < n; i += 16) {
+        __m512 e = skv_exp_avx512(_mm512_sub_ps(load16(x, i, n), s));
+        store16(y, i, n, _mm512_add_ps(load16(y, i, n), e));
+    }
+}
+
 static void from_bf16_avx512(float *y, const uint16_t *x, size_t n)
 {
     for (size_t i = 0; i < n; i += 16) {
@@ -176,6 +185,7 @@ void skv_rows_init_avx512(skv_kernels *k, unsigned features)
     k->axpy = axpy_avx512;
     k->softcap = softcap_avx512;
     k->logsumexp = logsumexp_avx512;
+    k->add_exp = add_exp_avx512;
     k->from_bf16 = from_bf16_avx512;
     k->to_bf16 = to_bf16_avx512;
     k->dot = dot_avx512;
