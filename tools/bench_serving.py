@@ -367,6 +367,7 @@ def measure_azure(bench, model):
 
 
 def azure(bench):
+    machine(bench)
     for model in served(bench):
         measure_azure(bench, model)
 
@@ -488,6 +489,7 @@ def measure_peers(bench):
 
 
 def peers(bench):
+    machine(bench)
     measure_peers(bench)
 
 
@@ -528,7 +530,10 @@ def azure_text(bench, model):
     draw(picture, f"Azure's conversation trace on {model.title}",
          [Panel("Mean time to first token", "requests/s", "ms", lines_of(rates, "mean_ttft_ms"), True, (bound, "bound")),
           Panel("Mean time per output token", "requests/s", "ms", lines_of(rates, "mean_tpot_ms")),
-          Panel("Combined throughput", "requests/s", "tokens/s", lines_of(rates, "total_token_throughput"))])
+          Panel("Combined throughput", "requests/s", "tokens/s", lines_of(rates, "total_token_throughput")),
+          Panel("Eight clients, by prompt length", "tokens of a prompt", "tokens/s, in and out",
+                [(label, [(n_prompt, said["total_token_throughput"]) for n_prompt, said in by_length[m].items()])
+                 for m, label in (("teacher", "teacher"), ("auto", "SwiftKV 50 %"), ("shared", "with AcrossKV"))])])
     top = {method: highest(rates, bound, method) for method in NAMES}
     best = {method: max(said["total_token_throughput"] for (name, _), said in rates.items() if name == method) for method in NAMES}
     one = max(rate for name, rate in rates if name == "teacher" and rate <= (top["teacher"] or rate))
@@ -540,9 +545,9 @@ def azure_text(bench, model):
     length_rows = [[str(n_prompt), *(f"{by_length[m][n_prompt]['total_token_throughput']:.0f}" for m in shown),
                     *(f"{by_length[m][n_prompt]['total_token_throughput'] / by_length['teacher'][n_prompt]['total_token_throughput']:.2f} x"
                       for m in ("auto", "shared"))] for n_prompt in by_length["teacher"]]
-    text = f"""### {model.title[0].upper() + model.title[1:]}
+    return f"""### {model.title[0].upper() + model.title[1:]}
 
-Lengths of the trace times {model.length_scale:g} (prompts of {sum(r[1] for r in rows) / n:.0f} and answers of {sum(r[2] for r in rows) / n:.0f} tokens in
+`{command(bench)} azure page`, {machine(bench)}. Lengths of the trace times {model.length_scale:g} (prompts of {sum(r[1] for r in rows) / n:.0f} and answers of {sum(r[2] for r in rows) / n:.0f} tokens in
 the mean; the {100 * (1 - n / n_read):.1f} % of the requests that do not fit the context of {model.context} are left out), its times stretched to each rate.
 Highest rate that held: teacher {top['teacher'] or '-'}, SwiftKV {top['auto'] or '-'} requests/s{ratio}. Most tokens/s: {best['teacher']:.0f} and
 {best['auto']:.0f} ({best['auto'] / best['teacher']:.2f} times). At {one:g} requests/s: TTFT {a['mean_ttft_ms']:.0f} and {b['mean_ttft_ms']:.0f} ms, TPOT {a['mean_tpot_ms']:.1f}
@@ -555,10 +560,6 @@ and {b['mean_tpot_ms']:.1f} ms. The bound is {bound:.0f} ms.
 Eight clients that never rest, 64 tokens an answer, tokens/s in and out by prompt length:
 
 {table(["prompt", *shown.values(), "SwiftKV", f"{model.group}-way"], length_rows)}"""
-    panel = Panel(model.title, "tokens of a prompt", "tokens/s, in and out",
-                  [(name, [(n_prompt, said["total_token_throughput"]) for n_prompt, said in by_length[m].items()])
-                   for m, name in (("teacher", "teacher"), ("auto", "SwiftKV 50 %"), ("shared", "with AcrossKV"))])
-    return text, panel
 
 
 def ratio_of(a, b):
@@ -586,14 +587,14 @@ def peers_text(bench):
             "p99: ours / it", "SwiftKV / it", "TPOT, ms", "E2EL, ms"]
     return f"""### Beside other engines
 
-{CLIENTS} clients that never rest, prompts of {PROMPT} random tokens, {GEN} tokens out, {requests_of(bench)} requests, the same random weights in the
+`{command(bench)} peers page`, {machine(bench)}. {CLIENTS} clients that never rest, prompts of {PROMPT} random tokens, {GEN} tokens out, {requests_of(bench)} requests, the same random weights in the
 shape of smollm2-135m. "ours / it": our unmodified model over that engine, with weights, keys and values of as many bits (int8 against 4);
 throughput is better above 1, TTFT below. llama.cpp ({LLAMA}, built for this processor): its batched API in the process, batches filled as its server fills them,
 flash attention; the wheel: its server; openvino-genai: continuous batching in the process, without HTTP, int8 weights, 8-bit keys and values (its default).
 Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
 off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
 {"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else
-"Medians of three rounds of all engines in turns; bf16, Q4_0, the wheel, long steps and default groups were measured in the last alone."}
+"Medians of three rounds of all engines in turns; bf16, long steps, Q4_0, the wheel and default groups, where they are there, in the last alone; of what was measured less often, the median of that."}
 
 {table(head, rows)}"""
 
@@ -613,26 +614,19 @@ def command(bench):
 
 
 def page(bench):
+    """A section for each model and for the peers: what was not measured by this command stays as it is."""
     bench.measuring = False
-    parts, panels = [], []
     PICTURES.mkdir(exist_ok=True)
-    for model in served(bench):
-        with contextlib.suppress(Missing):
-            text, panel = azure_text(bench, model)
-            parts.append(text)
-            panels.append(panel)
-    if panels:
-        draw(PICTURES / "throughput.svg", "Combined throughput by prompt length", panels)
-        parts.append("![Combined throughput by prompt length](results/throughput.svg)")
-    with contextlib.suppress(Missing):
-        parts.append(peers_text(bench))
-    bench.measuring = True
     put("serving", f"""## Serving under load
 
-`{command(bench)}`, {machine(bench)}. A rate held when nothing failed, the mean time to first token stayed
-below {TTFT_BOUND} times the teacher's at the lowest rate, and at least {100 * HELD:.0f} % of the offered rate was answered.
-
-""" + "\n\n".join(parts))
+By `tools/bench_serving.py`. A rate held when nothing failed, the mean time to first token stayed below {TTFT_BOUND} times the teacher's at the lowest
+rate, and at least {100 * HELD:.0f} % of the offered rate was answered.""")
+    for model in served(bench):
+        with contextlib.suppress(Missing):
+            put(f"serving {model.name}", azure_text(bench, model))
+    with contextlib.suppress(Missing):
+        put("serving peers", peers_text(bench))
+    bench.measuring = True
 
 
 STAGES = {"setup": setup, "models": models, "azure": azure, "peers": peers, "page": page}
