@@ -114,8 +114,8 @@ static void name_setting(const tune_setting *how, char *out, size_t room)
     const char *path = how->path, *slash = strrchr(path, '/');
     char evict[SKV_EVICTION_TEXT] = "";
     if (how->eviction.method != SKV_EVICT_NONE) {
-        snprintf(evict, sizeof evict, ", snapkv:%zu,%zu", how->eviction.capacity,
-                 how->eviction.window);
+        snprintf(evict, sizeof evict, ", snapkv:%zu,%zu,%zu", how->eviction.capacity,
+                 how->eviction.window, how->eviction.kernel);
     }
     snprintf(out, room, "%.32s, %s%s%s%s%s%s", slash != NULL && slash[1] != 0 ? slash + 1 : path,
              how->prefill == SKV_PREFILL_AUTO ? "as it is" : skv_prefill_name(how->prefill),

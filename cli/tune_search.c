@@ -10,13 +10,13 @@
 #include "skv/combine.h"
 #include "tune.h"
 
-enum {
-    BASES = 2,
-    STEPS_MAX = TUNE_MADE_MAX,
-    CAPACITY_MIN = 48,
-    WINDOW_MAX = 32,
-    TEXT_WINDOW = 1024
-};
+enum { BASES = 2, STEPS_MAX = TUNE_MADE_MAX, CAPACITY_MIN = 48, TEXT_WINDOW = 1024 };
+
+/* Which tokens vote, and over how many rows votes are pooled: as published, and wider, for
+ * questions that are longer than that window. */
+static const struct {
+    size_t window, pooling;
+} votes[] = {{32, 7}, {48, 15}};
 
 static bool same(const tune_setting *a, const tune_setting *b)
 {
@@ -71,6 +71,7 @@ typedef struct ladder {
     size_t n;
     size_t at[STEPS_MAX];
     int (*try_step)(tune *t, struct ladder *l, size_t i, bool *keeps);
+    size_t i_votes;             /* of SnapKV's steps */
     tune_setting before;        /* what the steps change */
     const tune_point **current; /* the best so far */
 } ladder;
@@ -97,20 +98,28 @@ static int try_capacity(tune *t, ladder *l, size_t i, bool *keeps)
     tune_setting how = l->before;
     char text[SKV_EVICTION_TEXT];
     skv_error err = {0};
-    const size_t rows = l->at[i], window = rows / 2 < WINDOW_MAX ? rows / 2 : WINDOW_MAX;
-    snprintf(text, sizeof text, "snapkv:%zu,%zu", rows, window);
+    const size_t rows = l->at[i], most = votes[l->i_votes].window;
+    const size_t window = rows / 2 < most ? rows / 2 : most;
+    snprintf(text, sizeof text, "snapkv:%zu,%zu,%zu", rows, window, votes[l->i_votes].pooling);
     const int status = cli_check(skv_eviction_parse(text, &how.eviction, &err), &err);
     return status == CLI_DONE ? try_change(t, &how, l->current, keeps) : status;
 }
 
-/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt. */
+/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt. Wider votes are tried where the
+ * published ones never keep the floor. */
 static int evict(tune *t, const tune_point **current)
 {
-    ladder l = {.try_step = try_capacity, .before = (*current)->how, .current = current};
+    const tune_point *before = *current;
+    ladder l = {.try_step = try_capacity, .before = before->how, .current = current};
     for (size_t i = 1; i <= STEPS_MAX && t->prompt >> i >= CAPACITY_MIN; i++) {
         l.at[l.n++] = t->prompt >> i;
     }
-    return descend(t, &l);
+    int status = CLI_DONE;
+    for (; l.i_votes < sizeof votes / sizeof *votes && *current == before && status == CLI_DONE;
+         l.i_votes++) {
+        status = descend(t, &l);
+    }
+    return status;
 }
 
 /* ---- SwiftKV forms that need no training ---- */

@@ -4,6 +4,7 @@ command line that it prints; the choice is made again from its own list of setti
 
 import json
 import math
+import re
 import shlex
 import subprocess
 import sys
@@ -183,6 +184,21 @@ class TuneTest(unittest.TestCase):
         self.assertEqual({s["prefill"] for s in out["settings"]} - {"teacher", "auto"}, set())
         for setting in out["settings"][:4]:
             self.assertAlmostEqual(setting["score"], self.eval_says(setting, "exact_match"), places=9)
+
+    @unittest.skipUnless(MINI.exists(), "models/mini is absent")
+    def test_wider_votes_where_the_published_ones_fail(self):
+        out = self.tune(MINI, "--floor", 0.97, "--cost", "kv-bytes", "--task", "needle,lines", "--lengths", 512,
+                        "--count", 6, *FEW)
+        forms = {}  # (did a narrow one keep the floor, is a wide one there), by what SnapKV was added to
+        for s in out["settings"]:
+            how = re.search(r"snapkv:\d+,\d+,(7|15),", s["run"])
+            if not how:
+                continue
+            narrow, wide = forms.get(key := re.sub(r"snapkv:\S+", "", s["run"]), (False, False))
+            forms[key] = (narrow or (how[1] == "7" and s["keeps"]), wide or how[1] == "15")
+        self.assertTrue(forms)
+        for narrow, wide in forms.values():
+            self.assertNotEqual(narrow, wide)
 
 
 if __name__ == "__main__":
