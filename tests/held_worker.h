@@ -50,12 +50,12 @@ static inline bool gate_mask(void *state, float *logits, size_t vocab)
     return true;
 }
 
-static inline void gate_accept(void *state, int32_t id)
+static inline void held_accept(void *state, int32_t id)
 {
     (void)state, (void)id;
 }
 
-static inline void gate_end(void *state)
+static inline void held_end(void *state)
 {
     (void)state;
 }
@@ -68,7 +68,7 @@ static inline void gate_release(void *user)
 static inline skv_constraint gate_constraint(gate *g)
 {
     gate_init(g);
-    return (skv_constraint){g, gate_begin, gate_mask, gate_accept, gate_end, gate_release};
+    return (skv_constraint){g, gate_begin, gate_mask, held_accept, held_end, gate_release};
 }
 
 static inline void gate_wait(gate *g)
@@ -95,16 +95,6 @@ static inline bool turn_mask(void *state, float *logits, size_t vocab)
     return true;
 }
 
-static inline void turn_accept(void *state, int32_t id)
-{
-    (void)state, (void)id;
-}
-
-static inline void turn_end(void *state)
-{
-    (void)state;
-}
-
 static inline void turn_release(void *user)
 {
     (void)user;
@@ -113,7 +103,7 @@ static inline void turn_release(void *user)
 static inline skv_constraint turn_constraint(turn *t, atomic_size_t *n_begun)
 {
     *t = (turn){.n_begun = n_begun, .at = SIZE_MAX};
-    return (skv_constraint){t, turn_begin, turn_mask, turn_accept, turn_end, turn_release};
+    return (skv_constraint){t, turn_begin, turn_mask, held_accept, held_end, turn_release};
 }
 
 #endif
