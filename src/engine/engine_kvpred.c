@@ -227,6 +227,8 @@ static skv_status predict(const kvpred_pass *p, skv_error *err)
                             .plan = p->base->plan,
                             .ws = &p->e->ws,
                             .work = p->base->work,
+                            .auxiliary = &k->model,
+                            .auxiliary_ws = &k->ws,
                             .spans = k->kept,
                             .n_spans = n};
     skv_kvpred_begin(&step);

@@ -25,7 +25,7 @@ static void place_row(const embed_job *job, size_t i)
 {
     const skv_pass *p = job->p;
     size_t row = job->row0 + i;
-    for (size_t r = 0; r < 2; r++) {
+    for (size_t r = 0; r < p->m->n_ropes; r++) {
         const skv_rope_table *rope = &p->m->ropes[r];
         skv_rope_angles(rope, job->span->position0 + i, job->span->context,
                         p->ws->cos[r] + row * rope->n, p->ws->sin[r] + row * rope->n);
@@ -429,7 +429,7 @@ static void drop_rows(skv_pass *p, size_t i)
     size_t n = drop->choose(drop->user, i + 1, p->n_rows, p->ws->gathered);
     if (n == p->n_rows) return;
     skv_pass_gather(p, n);
-    for (size_t r = 0; r < 2; r++) {
+    for (size_t r = 0; r < p->m->n_ropes; r++) {
         p->be->gather(p->be, p->ws->cos[r], p->m->ropes[r].n, p->ws->gathered, n);
         p->be->gather(p->be, p->ws->sin[r], p->m->ropes[r].n, p->ws->gathered, n);
     }

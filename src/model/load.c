@@ -350,6 +350,10 @@ static skv_status load_all(loader *ld, skv_error *err)
     for (size_t i = 0; i < 2; i++) {
         SKV_TRY(skv_rope_table_init(&model->ropes[i], &c->ropes[i], err));
     }
+    model->n_ropes = 1;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        model->n_ropes = skv_max_size(model->n_ropes, c->layers[i].i_rope + 1);
+    }
     SKV_TRY(
         find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden, &model->embedding, err));
     SKV_TRY(load_vectors(ld, err));

@@ -43,6 +43,7 @@ typedef struct skv_model {
     skv_linear *head;          /* [V, D] */
     skv_linear *exit_head;     /* [V, D], on norm_swiftkv(x_l); NULL: no early exit */
     skv_rope_table ropes[2];
+    size_t n_ropes; /* that layers use: 1 or 2 */
     float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */
     size_t vectors_bytes;
     size_t weight_bytes; /* of the packed matrices */

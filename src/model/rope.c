@@ -2,6 +2,7 @@
 #include "model/rope.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -61,6 +62,14 @@ void skv_rope_table_release(skv_rope_table *table)
     skv_free(table->frequencies[0]);
     skv_free(table->frequencies[1]);
     *table = (skv_rope_table){0};
+}
+
+bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b)
+{
+    const size_t n_bytes = a->n * sizeof(float);
+    return a->n == b->n && a->amplitude == b->amplitude && a->short_context == b->short_context &&
+           memcmp(a->frequencies[0], b->frequencies[0], n_bytes) == 0 &&
+           memcmp(a->frequencies[1], b->frequencies[1], n_bytes) == 0;
 }
 
 void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,

@@ -15,6 +15,8 @@ typedef struct skv_rope_table {
 SKV_MUST_CHECK skv_status skv_rope_table_init(skv_rope_table *table, const skv_rope *rope,
                                               skv_error *err);
 void skv_rope_table_release(skv_rope_table *table);
+/** Whether the angles of both are the same at every position. */
+bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b);
 
 /** cos, sin [n] of one position; `context` is the length the sequence was made for. */
 void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,

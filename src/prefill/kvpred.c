@@ -78,7 +78,7 @@ size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv
     size_t n_bytes = max_rows * widest(base, auxiliary) * sizeof(float), n;
     for (size_t j = 0; j < auxiliary->n_layers; j++) {
         if (count_served(base, j, &n) == 0) continue;
-        skv_row_source all = {.n_rows = n}; /* parts are packed one by one, rounded up */
+        skv_row_source all = {.n_rows = n};
         skv_linear_spec spec = {type, &all, 1, kv_width(auxiliary, j), false};
         n_bytes += 2 * be->linear_bytes(be, &spec);
     }
@@ -96,11 +96,29 @@ uint64_t skv_kvpred_parameters(const skv_config *base, const skv_config *auxilia
 
 /* ---- loading ---- */
 
-/* One map on its way into a stack. */
-typedef struct map_part {
-    skv_matrix matrix;
-    float *bias; /* owned, [n_rows] */
-} map_part;
+/* The maps of the base's layers that one layer of the auxiliary serves, on one another. They are
+ * always computed together, so they are one part of a product: nothing is rounded up between. */
+typedef struct map_stack {
+    skv_matrix *maps;      /* owned, [n_maps] */
+    size_t n_maps, n_rows; /* of all */
+    float *bias;           /* owned, [n_rows] */
+} map_stack;
+
+static void read_stack(const void *ctx, size_t row0, size_t n, float *out)
+{
+    const map_stack *stack = ctx;
+    for (size_t i = 0, at = 0; i < stack->n_maps && n > 0; i++) {
+        const skv_matrix *map = &stack->maps[i];
+        if (row0 < at + map->n_rows) {
+            size_t some = skv_min_size(n, at + map->n_rows - row0);
+            skv_matrix_read(map, row0 - at, some, out);
+            out += some * map->n_columns;
+            row0 += some;
+            n -= some;
+        }
+        at += map->n_rows;
+    }
+}
 
 typedef struct loader {
     skv_kvpred *p;
@@ -153,57 +171,55 @@ static skv_status find_matrix(const loader *ld, size_t i, const char *kind, size
     return SKV_OK;
 }
 
-static skv_status open_part(const loader *ld, size_t i, map_part *part, skv_error *err)
+/* The map of the base's layer i behind those that the stack has. */
+static skv_status add_map(const loader *ld, size_t i, map_stack *stack, skv_error *err)
 {
     const skv_config *base = ld->p->base;
     size_t n = kv_width(base, i), K = kv_width(ld->p->auxiliary, base->kvp_layers[i]);
     skv_matrix bias;
-    SKV_TRY(find_matrix(ld, i, "weight", n, K, &part->matrix, err));
+    SKV_TRY(find_matrix(ld, i, "weight", n, K, &stack->maps[stack->n_maps], err));
     SKV_TRY(find_matrix(ld, i, "bias", 1, n, &bias, err));
-    part->bias = skv_alloc(n, sizeof *part->bias);
-    SKV_REQUIRE(part->bias, err, SKV_MEMORY, "predictor: no memory for %zu biases", n);
-    return skv_matrix_fetch_row(&bias, 0, part->bias, err);
+    SKV_TRY(skv_matrix_fetch_row(&bias, 0, stack->bias + stack->n_rows, err));
+    stack->n_maps++;
+    stack->n_rows += n;
+    return SKV_OK;
 }
 
-static skv_status check_parts(const map_part *parts, size_t n, skv_error *err)
+static skv_status check_maps(const map_stack *stack, skv_error *err)
 {
-    for (size_t i = 0; i < n; i++) SKV_TRY(skv_matrix_check(&parts[i].matrix, err));
+    for (size_t i = 0; i < stack->n_maps; i++) SKV_TRY(skv_matrix_check(&stack->maps[i], err));
+    return SKV_OK;
+}
+
+static skv_status pack(const loader *ld, size_t j, map_stack *stack, skv_linear **out,
+                       skv_error *err)
+{
+    skv_kvpred *p = ld->p;
+    for (size_t i = 0; i < p->base->n_layers; i++) {
+        if (p->base->kvp_layers[i] == j) SKV_TRY(add_map(ld, i, stack, err));
+    }
+    SKV_TRY(check_maps(stack, err));
+    skv_row_source all = {read_stack, stack, stack->n_rows, stack->bias};
+    skv_linear_spec spec = {ld->options->type, &all, 1, kv_width(p->auxiliary, j), false};
+    SKV_TRY(p->be->linear_create(p->be, &spec, out, err));
+    p->weight_bytes += p->be->linear_bytes(p->be, &spec);
+    SKV_TRY(check_maps(stack, err));
+    for (size_t i = 0; i < stack->n_maps; i++) skv_matrix_forget(&stack->maps[i]);
     return SKV_OK;
 }
 
 /* The stack of maps that layer j of the auxiliary is the input of. */
-static skv_status pack(const loader *ld, size_t j, map_part *parts, skv_row_source *sources,
-                       skv_linear **out, skv_error *err)
-{
-    skv_kvpred *p = ld->p;
-    size_t n = 0;
-    for (size_t i = 0; i < p->base->n_layers; i++) {
-        if (p->base->kvp_layers[i] != j) continue;
-        SKV_TRY(open_part(ld, i, &parts[n], err));
-        sources[n] = (skv_row_source){skv_matrix_read, &parts[n].matrix, kv_width(p->base, i),
-                                      parts[n].bias};
-        n++;
-    }
-    SKV_TRY(check_parts(parts, n, err));
-    skv_linear_spec spec = {ld->options->type, sources, n, kv_width(p->auxiliary, j), false};
-    SKV_TRY(p->be->linear_create(p->be, &spec, out, err));
-    p->weight_bytes += p->be->linear_bytes(p->be, &spec);
-    SKV_TRY(check_parts(parts, n, err));
-    for (size_t i = 0; i < n; i++) skv_matrix_forget(&parts[i].matrix);
-    return SKV_OK;
-}
-
 static skv_status load_stack(const loader *ld, size_t j, skv_linear **out, skv_error *err)
 {
-    size_t unused, n = count_served(ld->p->base, j, &unused);
+    size_t n_columns, n = count_served(ld->p->base, j, &n_columns);
     if (n == 0) return SKV_OK;
-    map_part *parts = skv_alloc_zero(n, sizeof *parts);
-    skv_row_source *sources = skv_alloc_zero(n, sizeof *sources);
-    skv_status status = parts && sources ? pack(ld, j, parts, sources, out, err)
-                                         : skv_fail(err, SKV_MEMORY, "predictor: no memory");
-    for (size_t i = 0; parts && i < n; i++) skv_free(parts[i].bias);
-    skv_free(parts);
-    skv_free(sources);
+    map_stack stack = {.maps = skv_alloc_zero(n, sizeof *stack.maps),
+                       .bias = skv_alloc(n_columns, sizeof *stack.bias)};
+    skv_status status = stack.maps && stack.bias
+                            ? pack(ld, j, &stack, out, err)
+                            : skv_fail(err, SKV_MEMORY, "predictor: no memory");
+    skv_free(stack.maps);
+    skv_free(stack.bias);
     return status;
 }
 
@@ -261,23 +277,41 @@ typedef struct angle_job {
 static void set_angles(void *arg, size_t i)
 {
     const angle_job *job = arg;
+    const skv_model *base = job->step->base;
     skv_workspace *ws = job->step->ws;
-    for (size_t r = 0; r < 2; r++) {
-        const skv_rope_table *rope = &job->step->base->ropes[r];
-        size_t at = (job->row0 + i) * rope->n;
-        skv_rope_angles(rope, job->span->position0 + i, job->span->context, ws->cos[r] + at,
-                        ws->sin[r] + at);
+    for (size_t r = 0; r < base->n_ropes; r++) {
+        if (job->step->cos[r] != ws->cos[r]) continue;
+        size_t at = (job->row0 + i) * base->ropes[r].n;
+        skv_rope_angles(&base->ropes[r], job->span->position0 + i, job->span->context,
+                        ws->cos[r] + at, ws->sin[r] + at);
     }
+}
+
+/* The base's angles of a step are the auxiliary's where their frequencies are the same. Returns
+ * whether some are not. */
+static bool find_angles(skv_kvpred_step *step)
+{
+    bool own = false;
+    for (size_t r = 0; r < step->base->n_ropes; r++) {
+        bool same = r < step->auxiliary->n_ropes &&
+                    skv_rope_table_same(&step->base->ropes[r], &step->auxiliary->ropes[r]);
+        const skv_workspace *ws = same ? step->auxiliary_ws : step->ws;
+        step->cos[r] = ws->cos[r];
+        step->sin[r] = ws->sin[r];
+        own = own || !same;
+    }
+    return own;
 }
 
 void skv_kvpred_begin(skv_kvpred_step *step)
 {
     skv_backend *be = step->base->be;
+    bool own_angles = find_angles(step);
     step->n_rows = 0;
     for (size_t s = 0; s < step->n_spans; s++) {
         const skv_forward_span *span = &step->spans[s];
         angle_job job = {step, span, step->n_rows};
-        be->parallel(be, span->n, set_angles, &job);
+        if (own_angles) be->parallel(be, span->n, set_angles, &job);
         for (size_t i = 0; i < span->n; i++) {
             step->ws->kv_rows[step->n_rows++] = span->n_past + i;
         }
@@ -311,8 +345,8 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
                                     .n_heads = shape->n_kv_heads,
                                     .head_dim = c->head_dim,
                                     .n_rot = 2 * step->base->ropes[shape->i_rope].n,
-                                    .cos = ws->cos[shape->i_rope],
-                                    .sin = ws->sin[shape->i_rope],
+                                    .cos = step->cos[shape->i_rope],
+                                    .sin = step->sin[shape->i_rope],
                                     .norm = norm,
                                     .tables = ws->tables,
                                     .table_stride = first->max_pages,

@@ -75,15 +75,19 @@ void skv_kvpred_release(skv_kvpred *p);
 typedef struct skv_kvpred_step {
     const skv_kvpred *predictor;
     const skv_model *base;
-    const skv_plan *plan;          /* the base's */
-    skv_workspace *ws;             /* the base's, which nobody else is using */
-    skv_work *work;                /* added to; may be NULL */
-    const skv_forward_span *spans; /* of the base: n rows from n_past on, which are there */
+    const skv_plan *plan; /* the base's */
+    skv_workspace *ws;    /* the base's, which nobody else is using */
+    skv_work *work;       /* added to; may be NULL */
+    const skv_model *auxiliary;
+    const skv_workspace *auxiliary_ws; /* of the pass that calls skv_kvpred_write */
+    const skv_forward_span *spans;     /* of the base: n rows from n_past on, which are there; the
+                                        * auxiliary's are the same, but for the cache */
     size_t n_spans;
-    size_t n_rows;
+    size_t n_rows;                /* from here on: skv_kvpred_begin's */
+    const float *cos[2], *sin[2]; /* [n_rows, n] of each of the base's ropes */
 } skv_kvpred_step;
 
-/** Fills the workspace with angles and places of the rows; once a step. */
+/** Finds places and angles of the rows; once a step, before the auxiliary's pass. */
 void skv_kvpred_begin(skv_kvpred_step *step);
 /** A skv_kv_sink of the auxiliary's pass, whose rows are those of the spans: predicts the layers
  * that i_layer serves and writes them to the base's caches. user: a skv_kvpred_step. */
