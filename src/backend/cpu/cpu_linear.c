@@ -1,9 +1,10 @@
 /*
  * Matrix products on the CPU: packing weights once, and the loops around the kernels' tiles.
  *
- * A panel is nr rows of W. Threads take panels one by one; within a panel K is cut into pieces
- * of kc columns so that the panel's piece stays in the second-level cache while every block of
- * rows of X passes by. Rows of X are normed and packed beforehand, by all threads.
+ * A panel is nr rows of W. Threads take panels one by one, each for all rows or, where these are
+ * many, for the thread's own; within a panel K is cut into pieces of kc columns so that the
+ * panel's piece stays in the second-level cache while every block of rows of X passes by. Rows of
+ * X are normed and packed beforehand, by all threads.
  *
  * Each part starts a new panel, so that any range of parts is a range of panels. A paired
  * matrix alternates a panel of gate and a panel of up.
@@ -21,7 +22,8 @@ enum {
     SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
     PACK_ROWS = 24,       /* rows of X that one task norms and packs, about */
     TASKS_A_THREAD = 16,  /* tasks that balance the threads */
-    BLOCKS_A_PART = 8     /* blocks of rows that a task has at least when it shares a panel */
+    BLOCKS_A_PART = 8,    /* blocks of rows that a task has at least when it shares a panel */
+    ROWS_A_THREAD = 64    /* rows from which a thread is better off with rows of its own */
 };
 
 typedef struct linear_part {
@@ -213,7 +215,9 @@ typedef struct product {
     size_t blocks_per_task; /* of packing */
     size_t panel0;          /* first panel of the parts asked for */
     size_t column0;
+    size_t n_columns;   /* tasks that the columns make: panels or pairs of them */
     size_t n_row_parts; /* tasks that share a panel, each with a part of the blocks */
+    bool by_rows;       /* neighbouring tasks have the same rows, not the same panel */
 } product;
 
 /* Rows are dealt out evenly: 8 rows are blocks of 4 and 4, not of 6 and 2. */
@@ -345,16 +349,16 @@ static void panel_pair(const product *p, block_range blocks, size_t i_pair, floa
 static void run_panel(void *arg, size_t i_task, size_t i_thread)
 {
     const product *p = arg;
-    size_t i_part = i_task % p->n_row_parts;
+    size_t i_part = p->by_rows ? i_task / p->n_columns : i_task % p->n_row_parts;
+    size_t i_column = p->by_rows ? i_task % p->n_columns : i_task / p->n_row_parts;
     block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
                           p->n_blocks * (i_part + 1) / p->n_row_parts};
-    i_task /= p->n_row_parts;
     float *tiles = skv_cpu_scratch(p->be, i_thread);
     if (p->w->paired) {
-        panel_pair(p, blocks, i_task, tiles);
+        panel_pair(p, blocks, i_column, tiles);
         return;
     }
-    size_t i_panel = p->panel0 + i_task, row0;
+    size_t i_panel = p->panel0 + i_column, row0;
     const linear_part *part = &p->w->parts[panel_part(p->w, i_panel, p->mm->nr, &row0)];
     size_t n = skv_min_size(p->mm->nr, part->n_rows - row0);
     const unsigned char *panel = p->w->panels + i_panel * p->w->panel_bytes;
@@ -365,11 +369,22 @@ static void run_panel(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-/* Few panels cannot balance the threads: then several tasks share one. */
-static size_t count_row_parts(const product *p, size_t n_panels)
+/*
+ * Few panels cannot balance the threads: then several tasks share one. With many rows for each
+ * thread the tasks go by rows, so that a thread's stretch of them is a range of rows, the same in
+ * every product and row operation of a layer: what it reads is what it wrote, and not in the cache
+ * of another core. With few, each panel is read by one thread only, which counts for more.
+ */
+static void deal_out(product *p, size_t n_columns, bool alone)
 {
-    size_t wanted = skv_ceil_div(TASKS_A_THREAD * skv_pool_threads(p->be->pool), n_panels);
-    return skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
+    const size_t n_threads = skv_pool_threads(p->be->pool);
+    p->n_columns = n_columns;
+    p->n_row_parts = 1;
+    if (alone) return;
+    size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, n_columns);
+    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
+    p->by_rows = p->args->n_rows >= ROWS_A_THREAD * n_threads;
+    if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
 }
 
 static void run_tasks(const product *p, size_t n_tasks, skv_task_fn *fn, bool alone)
@@ -397,9 +412,9 @@ void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
     p.panel0 = w->parts[args->part0].panel0;
     p.column0 = w->parts[args->part0].column0;
     size_t panel1 = part1 < w->n_parts ? w->parts[part1].panel0 : w->n_panels;
-    size_t n_tasks = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
-    bool alone = args->n_rows * n_tasks * mm->nr * w->K < SMALL_WORK;
+    size_t n_columns = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
+    bool alone = args->n_rows * n_columns * mm->nr * w->K < SMALL_WORK;
     run_tasks(&p, skv_ceil_div(p.n_blocks, p.blocks_per_task), pack_rows, alone);
-    p.n_row_parts = alone ? 1 : count_row_parts(&p, n_tasks);
-    run_tasks(&p, n_tasks * p.n_row_parts, run_panel, alone);
+    deal_out(&p, n_columns, alone);
+    run_tasks(&p, n_columns * p.n_row_parts, run_panel, alone);
 }

@@ -26,7 +26,7 @@ static void for_rows(skv_backend *base, const void *args, size_t n_rows,
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     row_job job = {be, args, n_rows, row};
-    skv_pool_run(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
+    skv_pool_run_stretches(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
 }
 
 static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
