@@ -10,8 +10,8 @@ Prediction, its auxiliary alone, layer-pruned models, random and static pruning,
 (KV Prediction's time to the first token over the auxiliary's alone, by the prompt's length), lambda
 (the weight of the consistency loss: three short trainings by recipes/mini/kvpred.yaml with own-answers), openelm (the
 pairs of the paper's Table 1 with random weights). Without one, all. FOLDER: what the recipe wrote; a
-part that needs one which is absent is left out. --train-layer-pruned makes one by the same recipe with
-`--base-loss 0 --consistency-loss 0`, which is as long a training. What was measured is kept in WORK by
+part that needs one which is absent is left out. --train-layer-pruned makes three, of 0.75, 0.5 and 0.25 of the
+layers, by the same recipe with `--base-loss 0 --consistency-loss 0`. What was measured is kept in WORK by
 the files of the models and the command that gave it. Nothing else should run on the machine.
 """
 
@@ -97,7 +97,7 @@ def families(bench):
         out["KV Prediction"] = [(f"KV Prediction, {f.name}", f, "--prefill", "kvpred") for f in bench.kvp]
         out["auxiliary alone"] = [(f"auxiliary of {f.name}", f / "auxiliary") for f in bench.kvp]
     if bench.layer_pruned:
-        out["layer-pruned"] = [(f"layer-pruned, {f.parent.name}/{f.name}", f) for f in bench.layer_pruned]
+        out["layer-pruned"] = [(f"layer-pruned, {f.parent.name if f.name == 'auxiliary' else f.name}", f) for f in bench.layer_pruned]
     for name, hows in PRUNED.items():
         out[name] = [(f"{name.split(' 0')[0]} {how.partition(':')[2].replace(',', ' to ')}", base, "--prune", how) for how in hows]
     return out
@@ -230,7 +230,7 @@ def read_options():
     parser.add_argument("--base", type=pathlib.Path, default=ROOT / "models/mini/base")
     parser.add_argument("--kvp", type=folders, default=[ROOT / "models/mini/kvpred", ROOT / "models/mini/kvpred-small"])
     parser.add_argument("--layer-pruned", type=folders, default=[])
-    parser.add_argument("--train-layer-pruned", action="store_true", help="train one first, in WORK")
+    parser.add_argument("--train-layer-pruned", action="store_true", help="train three first, in WORK")
     parser.add_argument("--recipe", type=pathlib.Path, default=RECIPE)
     parser.add_argument("--tasks", default="needle,lines,kv,copy,log")
     parser.add_argument("--lengths", default="512,1024")
@@ -258,8 +258,9 @@ def main():
     args = read_options()
     bench = Bench(args)
     if args.train_layer_pruned:
-        out = train(bench, "layer-pruned", "--base-loss", 0, "--consistency-loss", 0)
-        bench.layer_pruned.append(out / "auxiliary")
+        for kept in ("lp-0.75", "lp-0.5", "lp-0.25"):
+            out = train(bench, kept, "--auxiliary", kept, "--base-loss", 0, "--consistency-loss", 0)
+            bench.layer_pruned.append(out / "auxiliary")
     put("kvpred", f"""## KV Prediction
 
 `{args.base.name}`, `tools/make_kvpred_results.py`: {args.count} documents of each task and of {args.lengths.replace(',', ', ')} tokens, exact match in per cent
