@@ -23,6 +23,7 @@ typedef struct generation {
     cli_text_out out; /* without a stream when there is no tokenizer */
     cli_progress progress;
     skv_generation_stats stats;
+    FILE *kept;       /* --dump-kept */
     int status;       /* of the callbacks */
     bool interrupted; /* by Ctrl-C; what there is, is printed */
 } generation;
@@ -211,12 +212,20 @@ static void put_head(cli_json *json, const generation *g, size_t layer, size_t h
     free(rows);
 }
 
-/* Rows of the prompt and of what was generated, [layer][kv head][rows]. */
-static int dump_kept(const generation *g)
+/* Before there is an answer, which would be lost with a file that cannot be. */
+static int open_kept(generation *g)
 {
     const char *path = g->options->kept_file;
-    FILE *file = fopen(path, "w");
-    if (file == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    if (path == NULL) return CLI_DONE;
+    g->kept = fopen(path, "w");
+    return g->kept == NULL ? cli_fail("%s: %s", path, strerror(errno)) : CLI_DONE;
+}
+
+/* Rows of the prompt and of what was generated, [layer][kv head][rows]. */
+static int dump_kept(generation *g)
+{
+    FILE *file = g->kept;
+    if (file == NULL) return CLI_DONE;
     cli_json json = {.stream = file};
     cli_json_open(&json, '[');
     for (size_t i = 0; i < g->model.info.layers; i++) {
@@ -231,12 +240,14 @@ static int dump_kept(const generation *g)
     cli_json_close(&json, ']');
     fputc('\n', file);
     const bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed) return cli_fail("%s: cannot write", path);
-    return CLI_DONE;
+    g->kept = NULL;
+    if (fclose(file) == 0 && !failed) return CLI_DONE;
+    return cli_fail("%s: cannot write", g->options->kept_file);
 }
 
 static void release(generation *g)
 {
+    if (g->kept != NULL) (void)fclose(g->kept);
     cli_text_out_close(&g->out);
     cli_constraint_release(&g->constraint);
     skv_sampler_free(g->sampler);
@@ -253,13 +264,14 @@ int cli_run_generate(const cli_options *options)
     if (status == CLI_DONE) status = read_prompt(&g);
     if (status == CLI_DONE) status = fit_context(&g);
     if (status == CLI_DONE) status = start(&g);
+    if (status == CLI_DONE) status = open_kept(&g);
     if (status == CLI_DONE) status = run(&g);
-    if (status == CLI_DONE && options->kept_file != NULL) status = dump_kept(&g);
     if (status == CLI_DONE && options->json) {
         print_json(&g);
     } else if (status == CLI_DONE) {
         print_end(&g);
     }
+    if (status == CLI_DONE) status = dump_kept(&g);
     if (status == CLI_DONE && g.interrupted) {
         status = cli_fail("interrupted after %zu tokens", g.ids.n);
     }

@@ -17,7 +17,8 @@ int cli_run_tune(const cli_options *options)
     t->options = options;
     t->cost = cost_of(options->cost);
     cli_interrupt_watch(options->interrupt, NULL);
-    const int status = tune_search(t);
+    int status = tune_search(t);
+    if (status == CLI_DONE) status = tune_time_again(t);
     cli_interrupt_unwatch(options->interrupt);
     /* A search that was stopped tells what it has. */
     if (t->n_points > 0 && options->json) {

@@ -33,7 +33,8 @@ typedef struct tune {
     const cli_options *options;
     tune_cost cost;
     size_t context;                          /* of a text's windows; 0: the examples decide */
-    size_t prompt, gen;                      /* tokens of what is timed */
+    size_t asked;       /* tokens of the examples' prompts, in the mean; 0: nothing is one */
+    size_t prompt, gen; /* tokens of what is timed */
     skv_eval_report *plain;                  /* owned: what the unmodified model said */
     const char *metric;                      /* of the score; a constant */
     size_t n_examples;                       /* that count */
@@ -41,7 +42,8 @@ typedef struct tune {
     char made[TUNE_MADE_MAX][TUNE_PATH_MAX]; /* folders of forms that were made */
     size_t n_made;
     tune_point points[TUNE_POINTS_MAX];
-    size_t n_points; /* the first is the plain model */
+    size_t n_points;  /* the first is the plain model */
+    tune_point again; /* its times once more, behind all the others; zero: not taken */
 } tune;
 
 /* ---- tune_measure.c ---- */
@@ -50,6 +52,8 @@ typedef struct tune {
 cli_options tune_options_of(const tune *t, const tune_setting *how);
 /** Asks and times a setting, and appends its point. */
 CLI_CHECKED int tune_measure(tune *t, const tune_setting *how);
+/** Times the plain model once more, which tells whether the machine was quiet. */
+CLI_CHECKED int tune_time_again(tune *t);
 /** By more than times differ from run to run. */
 bool tune_is_cheaper(const tune_point *a, const tune_point *b);
 /** The cheapest point that keeps the floor; the plain model always does. */

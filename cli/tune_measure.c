@@ -8,7 +8,8 @@
 #include "progress.h"
 #include "tune.h"
 
-enum { WARM_UP_TOKENS = 2, LENGTH_DEFAULT = 512, SCORED = 256 };
+/* Of a window a quarter is scored, at most 256 tokens, and what stands before is a prompt. */
+enum { WARM_UP_TOKENS = 2, LENGTH_DEFAULT = 512, SCORED_MAX = 256, SCORED_PART = 4 };
 static const double CONFIDENCE = 1.959963984540054; /* of the normal distribution, 95 % */
 
 cli_options tune_options_of(const tune *t, const tune_setting *how)
@@ -22,8 +23,9 @@ cli_options tune_options_of(const tune *t, const tune_setting *how)
     out.eviction = how->eviction;
     if (out.text_file == NULL) return out;
     out.tasks = out.text_file;
-    if (out.scored == 0) out.scored = SCORED;
     if (out.context == 0) out.context = t->context;
+    const size_t part = out.context / SCORED_PART;
+    if (out.scored == 0) out.scored = part < SCORED_MAX ? part : SCORED_MAX;
     return out;
 }
 
@@ -142,10 +144,14 @@ static int take_plain(tune *t, skv_eval_report *report)
     return cli_fail("tune: the plain model has nothing right: there is nothing to keep");
 }
 
-/* A prompt as long as those that were asked, where the command line says nothing. */
-static void settle_lengths(tune *t, size_t context)
+/* Tokens that the prompts of the examples have, in the mean; 0 where nothing is known to be one. */
+static size_t asked_length(const tune *t)
 {
     double sum = 0, n = 0;
+    if (t->options->text_file != NULL) {
+        const cli_options o = tune_options_of(t, &t->points[0].how);
+        return o.scored < o.context ? o.context - o.scored : 0;
+    }
     for (size_t i = 0; i < t->plain->n_tasks; i++) {
         for (size_t k = 0; k < t->plain->tasks[i].n_rows; k++) {
             const skv_eval_row *row = &t->plain->tasks[i].rows[k];
@@ -153,10 +159,17 @@ static void settle_lengths(tune *t, size_t context)
             n += (double)row->estimate.n;
         }
     }
-    const bool given = t->options->timed_prompt > 0;
+    return n > 0 ? (size_t)(sum / n + 0.5) : 0;
+}
+
+/* What is timed is as long as what was asked, where the command line says nothing. */
+static void settle_lengths(tune *t, size_t context)
+{
+    t->asked = asked_length(t);
     t->gen = t->options->gen_tokens < context / 2 ? t->options->gen_tokens : context / 2;
-    t->prompt = given ? t->options->timed_prompt : n > 0 ? (size_t)(sum / n + 0.5) : LENGTH_DEFAULT;
-    if (t->options->text_file != NULL && !given) t->prompt = context;
+    t->prompt = t->options->timed_prompt > 0 ? t->options->timed_prompt
+                : t->asked > 0               ? t->asked
+                                             : LENGTH_DEFAULT;
     if (t->prompt > context - t->gen) t->prompt = context - t->gen;
 }
 
@@ -228,6 +241,22 @@ static int measure_open(tune *t, const cli_options *o, const cli_model *model, t
     cli_interrupt_attach(o->interrupt, NULL);
     if (status == CLI_DONE && cli_interrupted(o->interrupt)) status = cli_fail("interrupted");
     if (report != t->plain) skv_eval_report_free(report);
+    return status;
+}
+
+int tune_time_again(tune *t)
+{
+    cli_model model = {0};
+    const cli_options o = tune_options_of(t, &t->points[0].how);
+    if (t->cost == TUNE_COST_KV_BYTES || cli_interrupted(o.interrupt)) return CLI_DONE;
+    int status = cli_model_describe_text(&model, &o);
+    if (status == CLI_DONE) status = cli_eval_start(&o, &model);
+    if (status == CLI_DONE) {
+        cli_interrupt_attach(o.interrupt, model.engine);
+        status = time_it(t, &model, &t->again);
+        cli_interrupt_attach(o.interrupt, NULL);
+    }
+    cli_model_close(&model);
     return status;
 }
 

@@ -72,7 +72,7 @@ static void put_methods(line *l, const cli_options *o)
     put_size(l, "--chunk", o->step_tokens);
 }
 
-/* The setting as any command takes it. */
+/* The setting as any command takes it, here with a prompt to be replaced. */
 static void print_run(const tune *t, const tune_setting *how, line *l)
 {
     const cli_options o = tune_options_of(t, how);
@@ -80,6 +80,7 @@ static void print_run(const tune *t, const tune_setting *how, line *l)
     put_word(l, "generate");
     put_word(l, how->path);
     put_methods(l, &o);
+    put_option(l, "-p", "TEXT");
 }
 
 /* The evaluation that gives the same score again. */
@@ -149,6 +150,37 @@ void tune_print_point(const tune *t, const tune_point *p)
     fflush(stdout);
 }
 
+/* How much is known of the quality of the best. */
+static void print_certainty(const tune *t, const tune_point *best)
+{
+    const double half = (best->high - best->low) / 2;
+    if (isnan(half)) {
+        printf("How sure that is cannot be told by %zu example%s: more of them (--count) would.\n",
+               t->n_examples, t->n_examples == 1 ? "" : "s");
+        return;
+    }
+    printf("By %zu examples, asked of both, the quality is known to +-%.4f (95 %%)%s\n",
+           t->n_examples, half,
+           best->low < t->options->floor ? ": more of them (--count) would tell better." : ".");
+}
+
+/* More than this is a machine that does something else, or did. */
+static const double QUIET = 1.25;
+
+/* What was asked, what was timed, and how good the times are. */
+static void print_lengths(const tune *t)
+{
+    const double first = t->points[0].cost, now = t->again.cost;
+    if (t->asked > 0) printf("Asked: prompts of %zu tokens, in the mean. ", t->asked);
+    printf("Timed: a prompt of %zu tokens and %zu tokens after it, median of %zu.\n", t->prompt,
+           t->gen, t->options->repeat);
+    if (now > 0 && (now > QUIET * first || first > QUIET * now)) {
+        printf("The plain model took %.2f ms at the beginning and %.2f ms at the end: the machine "
+               "was not quiet,\nand what is cheapest may be another setting.\n",
+               first, now);
+    }
+}
+
 void tune_print_result(const tune *t)
 {
     const tune_point *plain = &t->points[0], *best = tune_best(t);
@@ -164,13 +196,10 @@ void tune_print_result(const tune *t)
             "\nThe cheapest setting that keeps %g of the plain model's %s: %.4f of it, at %.0f %% "
             "of its %s.\n",
             t->options->floor, t->metric, best->quality, 100 * best->cost / plain->cost, of);
-        printf("By %zu examples, asked of both, the quality is known to +-%.4f (95 %%)%s\n",
-               t->n_examples, (best->high - best->low) / 2,
-               best->low < t->options->floor ? ": more of them (--count) would tell better." : ".");
+        print_certainty(t, best);
     }
-    printf("Times: a prompt of %zu tokens and %zu tokens after it, median of %zu.\n\n", t->prompt,
-           t->gen, t->options->repeat);
-    printf("  %s ...\n  %s\n", run.text, eval.text);
+    print_lengths(t);
+    printf("\n  %s\n  %s\n", run.text, eval.text);
 }
 
 /* ---- JSON ---- */
@@ -213,8 +242,10 @@ void tune_print_json(const tune *t)
     cli_json_put_text(&json, "cost", cost_names[t->cost]);
     cli_json_put_text(&json, "metric", t->metric);
     cli_json_put_integer(&json, "n", t->n_examples);
+    cli_json_put_integer(&json, "asked", t->asked);
     cli_json_put_integer(&json, "prompt", t->prompt);
     cli_json_put_integer(&json, "gen", t->gen);
+    if (t->again.cost > 0) cli_json_put_number(&json, "plain_cost_again", t->again.cost);
     cli_json_key(&json, "found");
     cli_json_bool(&json, best != &t->points[0]);
     cli_json_key(&json, "best");

@@ -105,14 +105,16 @@ static int try_capacity(tune *t, ladder *l, size_t i, bool *keeps)
     return status == CLI_DONE ? try_change(t, &how, l->current, keeps) : status;
 }
 
-/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt. Wider votes are tried where the
- * published ones never keep the floor. */
+/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt, of those that were asked too, since
+ * what they lose nothing by is not measured. Wider votes are tried where the published ones never
+ * keep the floor. */
 static int evict(tune *t, const tune_point **current)
 {
     const tune_point *before = *current;
     ladder l = {.try_step = try_capacity, .before = before->how, .current = current};
-    for (size_t i = 1; i <= STEPS_MAX && t->prompt >> i >= CAPACITY_MIN; i++) {
-        l.at[l.n++] = t->prompt >> i;
+    const size_t prompt = t->asked < t->prompt ? t->asked : t->prompt;
+    for (size_t i = 1; i <= STEPS_MAX && prompt >> i >= CAPACITY_MIN; i++) {
+        l.at[l.n++] = prompt >> i;
     }
     int status = CLI_DONE;
     for (; l.i_votes < sizeof votes / sizeof *votes && *current == before && status == CLI_DONE;

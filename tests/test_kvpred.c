@@ -469,40 +469,128 @@ static void test_one_token_and_failures(void **state)
     skv_engine_close(engine);
 }
 
-/* SnapKV on predicted rows: with room for all the answer is the same; with less, that much memory
- * is left, and the auxiliary has read all but the tokens that vote. */
+/* ---- eviction ---- */
+
+static skv_engine *open_evicting(const char *name, const char *how, size_t step_tokens)
+{
+    skv_engine_options options = small_options(SKV_WEIGHTS_F32);
+    skv_error err;
+    options.step_tokens = step_tokens;
+    if (skv_eviction_parse(how, &options.eviction, &err) != SKV_OK) fail_msg("%s", err.text);
+    return open_with(name, &options);
+}
+
+static void read_prompt(skv_engine *engine, skv_sequence *s, const int32_t *ids, size_t n,
+                        float *logits)
+{
+    skv_error err;
+    if (skv_prompt(engine, s, ids, n, logits, NULL, NULL, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void expect_kept(const char *what, const skv_sequence *s, const json_t *kept)
+{
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        const json_t *of_layer = json_array_get(kept, i);
+        for (size_t h = 0; h < json_array_size(of_layer); h++) {
+            int32_t want[IDS_MAX];
+            size_t got[IDS_MAX], n = read_ints(json_array_get(of_layer, h), want);
+            assert_int_equal(skv_sequence_kept(s, i, h, got, IDS_MAX), n);
+            for (size_t r = 0; r < n; r++) {
+                if (got[r] == (size_t)want[r]) continue;
+                fail_msg("%s: layer %zu, head %zu keeps %zu, not %d", what, i, h, got[r], want[r]);
+            }
+        }
+    }
+}
+
+static double log_probability(const float *logits, size_t n, int32_t id)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)logits[id]);
+    return -log(sum);
+}
+
+/* The rows that stay and what the base says behind them, as plain torch has it
+ * (tools/oracle/make_kvpred_evict_goldens.py). The first token is, to the bit, the one that comes
+ * without eviction. */
+static void check_evicted(const json_t *c, size_t step_tokens)
+{
+    const char *name = json_string_value(json_object_get(c, "model"));
+    const char *how = json_string_value(json_object_get(c, "how"));
+    const json_t *want = json_object_get(c, "logprobs");
+    int32_t ids[IDS_MAX];
+    size_t n_all = read_ints(json_object_get(c, "ids"), ids);
+    size_t n = (size_t)json_integer_value(json_object_get(c, "n"));
+    skv_engine *engine = open_evicting(name, how, step_tokens);
+    skv_engine *whole = open_evicting(name, "none", step_tokens);
+    span_logits got = {.vocab = skv_engine_vocab(engine)}, all = got;
+    skv_sequence *s = new_sequence(engine), *s_whole = new_sequence(whole);
+    read_prompt(engine, s, ids, n, got.rows[0]);
+    read_prompt(whole, s_whole, ids, n, all.rows[0]);
+    assert_memory_equal(got.rows[0], all.rows[0], got.vocab * sizeof(float));
+    assert_int_equal(s->read.n_rows, n - 1);
+    assert_true(skv_kv_cache_bytes(&s->cache) <= skv_kv_cache_bytes(&s_whole->cache));
+    expect_kept(how, s, json_object_get(c, "kept"));
+    for (size_t t = n; t < n_all; t++) {
+        double found = log_probability(got.rows[0], got.vocab, ids[t]);
+        double expected = json_number_value(json_array_get(want, t - n));
+        if (!(fabs(found - expected) <= 1e-4)) {
+            fail_msg("%s %s: token %zu: %.6f, expected %.6f", name, how, t, found, expected);
+        }
+        read_in_chunks(engine, s, ids + t, 1, 1, &got);
+    }
+    skv_sequence_free(s);
+    skv_sequence_free(s_whole);
+    skv_engine_close(engine);
+    skv_engine_close(whole);
+}
+
 static void test_eviction(void **state)
+{
+    (void)state;
+    json_t *root = json_load_file(SKV_TEST_DATA "/kvpred/evict.json", 0, NULL);
+    assert_int_equal(count_cases(root), 18);
+    for (size_t i = 0; i < count_cases(root); i++) {
+        const json_t *c = json_array_get(json_object_get(root, "cases"), i);
+        check_evicted(c, CONTEXT);
+        check_evicted(c, 7);
+    }
+    json_decref(root);
+}
+
+/* Prompts whose tokens vote beside one that does not, in one step, as if each were alone; with room
+ * for all the answers are those without eviction, and a second prompt follows. */
+static void test_eviction_in_batches(void **state)
 {
     (void)state;
     json_t *root = load_golden(names[0]);
     golden_turns g = read_case(root, count_cases(root) - 1);
-    static const struct {
-        const char *how;
-        size_t n_voters;
-    } cases[] = {{"snapkv:80,1", 1}, {"snapkv:24,8", 8}, {"streaming:4,24", 1}, {"h2o:24", 61}};
-    size_t n_bytes[4];
-    for (size_t i = 0; i < 4; i++) {
-        skv_engine_options options = small_options(SKV_WEIGHTS_F32);
-        skv_error err;
-        assert_int_equal(skv_eviction_parse(cases[i].how, &options.eviction, &err), SKV_OK);
-        skv_engine *engine = open_with(names[0], &options);
-        span_logits l = {.vocab = skv_engine_vocab(engine)};
-        skv_sequence *s = new_sequence(engine);
-        if (skv_prompt(engine, s, g.ids, g.n, l.rows[0], NULL, NULL, &err) != SKV_OK) {
-            fail_msg("%s: %s", cases[i].how, err.text);
-        }
-        assert_int_equal(s->read.n_rows, g.n - cases[i].n_voters);
-        n_bytes[i] = skv_kv_cache_bytes(&s->cache);
-        if (i == 0) {
-            skv_sequence_truncate(s, 0);
-            check_answer(engine, s, g.ids, g.n, g.greedy, g.n_greedy);
-        }
-        read_in_chunks(engine, s, g.more, g.n_more, 2, &l);
-        for (size_t j = 0; j < l.vocab; j++) assert_true(isfinite(l.rows[0][j]));
-        skv_sequence_free(s);
-        skv_engine_close(engine);
+    skv_engine *engine = open_evicting(names[0], "snapkv:24,8,5", CONTEXT);
+    skv_engine *roomy = open_evicting(names[0], "snapkv:80,1", CONTEXT);
+    span_logits alone = {.vocab = skv_engine_vocab(engine)}, got = alone;
+    skv_sequence *s[3], *all = new_sequence(roomy);
+    skv_error err;
+    for (size_t i = 0; i < 3; i++) s[i] = new_sequence(engine);
+    read_prompt(engine, s[0], g.ids, g.n, alone.rows[0]);
+    assert_int_equal(skv_sequence_expect(s[1], g.n, &err), SKV_OK);
+    skv_span spans[] = {{s[1], g.ids, g.n, SKV_WANT_LAST}, {s[2], g.ids, 12, SKV_WANT_NONE}};
+    assert_int_equal(skv_step(engine, spans, 2, span_logits_take, &got, &err), SKV_OK);
+    assert_int_equal(skv_sequence_evict(s[1], &err), SKV_OK);
+    assert_close(got.rows[0], alone.rows[0], alone.vocab);
+    for (size_t i = 0; i < engine->config->n_layers; i++) {
+        size_t one[IDS_MAX], two[IDS_MAX], n = skv_sequence_kept(s[0], i, 0, one, IDS_MAX);
+        assert_int_equal(skv_sequence_kept(s[1], i, 0, two, IDS_MAX), n);
+        assert_memory_equal(one, two, n * sizeof *one);
     }
-    for (size_t i = 1; i < 4; i++) assert_true(n_bytes[i] <= n_bytes[0]);
+    read_prompt(engine, s[1], g.more, g.n_more, got.rows[0]);
+    for (size_t j = 0; j < got.vocab; j++) assert_true(isfinite(got.rows[0][j]));
+    check_answer(roomy, all, g.ids, g.n, g.greedy, g.n_greedy);
+    for (size_t i = 0; i < 3; i++) skv_sequence_free(s[i]);
+    skv_sequence_free(all);
+    skv_engine_close(engine);
+    skv_engine_close(roomy);
     json_decref(root);
 }
 
@@ -616,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_one_token_and_failures),
         cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_eviction_in_batches),
         cmocka_unit_test(test_8_bits),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_preset_pair),

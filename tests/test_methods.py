@@ -77,6 +77,16 @@ class MethodsTest(PromptCase):
             self.assertEqual(got[0]["ids"], full[0]["ids"])
             self.assertEqual(got[1], full[1])
 
+    def test_kept_rows_that_cannot_be_written(self):
+        """A place that cannot be is told before there is an answer; a disk that is full loses none."""
+        ask = ("generate", MODEL, "--ids-file", self.ids, "-n", 5, "--ignore-eos", "--json", "--snapkv", "30,8,5")
+        for path in (self.folder, self.folder / "none/kept.json"):
+            self.refuses(1, (*ask, "--dump-kept", path), str(path))
+            self.assertEqual(run(*ask, "--dump-kept", path).stdout, "")
+        done = run(*ask, "--dump-kept", "/dev/full")
+        self.assertEqual((done.returncode, len(json.loads(done.stdout)["ids"])), (1, 5))
+        self.assertIn("/dev/full: cannot write", done.stderr)
+
     def test_commands(self):
         done = run("bench", MODEL, "--prompt", 100, "--gen", 3, "--repeat", 1, "--threads", 1, "--json",
                    "--snapkv", "30,8,5")

@@ -56,6 +56,14 @@ class TuneTest(unittest.TestCase):
             less = out["metric"] == "perplexity"
             ratio = settings[0]["score"] / s["score"] if less else s["score"] / settings[0]["score"]
             self.assertAlmostEqual(s["quality"], ratio, places=9)
+            self.check_capacity(out, s)
+        self.assertEqual("plain_cost_again" in out, out["cost"] != "kv-bytes")
+
+    def check_capacity(self, out, setting):
+        """Rows that stay are fewer than what was asked, or nothing would have been lost."""
+        how = re.match(r"snapkv:(\d+),", setting["evict"])
+        if how:
+            self.assertLessEqual(int(how[1]), min(out["asked"], out["prompt"]) / 2)
 
     def eval_says(self, setting, metric):
         """What the printed command line gives: the mean of the tasks."""
@@ -96,6 +104,32 @@ class TuneTest(unittest.TestCase):
         scored = self.score(self.plain, text)["logprobs"][-32:]
         one = self.eval(self.plain, *words, "--count", 1)["tasks"][0]["metrics"]["perplexity"]["value"]
         self.assertAlmostEqual(one, math.exp(-sum(scored) / 32), delta=1e-4 * one)
+
+    def test_what_is_not_asked_is_not_found(self):
+        """Where all of a window is scored nothing is a prompt, so nothing tells what eviction loses; short
+        windows are scored for a quarter, and a longer prompt that is timed keeps no more rows."""
+        words = (self.plain, "--floor", 0.01, "--text", self.text, "--cost", "kv-bytes", *FEW)
+        whole = self.tune(*words, "--ctx", 128, "--scored", 128)
+        self.assertEqual((whole["asked"], {s["evict"] for s in whole["settings"]}), (0, {"none"}))
+        part = self.tune(*words, "--ctx", 128)
+        self.assertEqual((part["asked"], part["prompt"]), (96, 96))
+        self.assertIn("snapkv:48", {s["evict"].partition(",")[0] for s in part["settings"]})
+        self.assertIn("--scored 32 ", part["best"]["eval"])
+        longer = self.tune(*words, "--ctx", 128, "--scored", 64, "--prompt", 120)
+        self.assertEqual((longer["asked"], longer["prompt"]), (64, 120))
+        self.assertEqual({s["evict"] for s in longer["settings"]}, {"none"})
+
+    def test_one_example_and_the_command_line(self):
+        """What is printed says what is not known, and runs as it stands."""
+        done = run("tune", self.plain, "--floor", 0.01, *self.words, "--count", 1, "--cost", "kv-bytes")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn("nan", done.stdout)
+        self.assertIn("cannot be told by 1 example:", done.stdout)
+        self.assertIn("Asked: prompts of 96 tokens", done.stdout)
+        lines = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("  swiftkv ")]
+        self.assertEqual([line[1] for line in lines], ["generate", "eval"])
+        for words in (lines[0] + ["-n", "3"], lines[1]):
+            self.assertEqual(run(*words[1:]).returncode, 0)
 
     def test_a_floor_that_nothing_keeps(self):
         words = (self.plain, "--floor", 5, "--also", self.swiftkv(2), *self.words)

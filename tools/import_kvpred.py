@@ -6,7 +6,9 @@
 CHECKPOINT.pt is a state dict with base.*, auxiliary.* and predicter.*; --base and --auxiliary are
 folders of the two OpenELM models, of which config.json (the shape) and tokenizer files are taken.
 The base's weights go into OUT. --layers is the list auxkv_num_layers_to_basekv_num_layers of the
-configuration; without it the paper's rule for a smaller auxiliary is used.
+configuration; without it the paper's rules are used (its Table 1): an auxiliary with three quarters
+of the base's layers is taken for a copy without every fourth layer, any other for a smaller model,
+of which the copies with a half and a quarter of the layers are a case.
 """
 
 import argparse
@@ -25,6 +27,25 @@ def canonical(n_base, n_auxiliary):
     for j in range(n_auxiliary):
         out += [j] * (n_base // n_auxiliary + (1 if j < n_base % n_auxiliary else 0))
     return out
+
+
+def without_every_fourth(n_base):
+    """The last kept layer that is not behind."""
+    return [i - (i + 1) // 4 for i in range(n_base)]
+
+
+def default_layers(n_base, n_auxiliary):
+    if 4 * n_auxiliary == 3 * n_base:
+        return without_every_fourth(n_base)
+    return canonical(n_base, n_auxiliary)
+
+
+def state_of(loaded):
+    """The state dict of a file, which may be that of a training to be resumed."""
+    for name in ("model_state_dict", "model"):
+        if name in loaded:
+            return loaded[name]
+    return loaded
 
 
 def part(state, prefix, vocab):
@@ -69,7 +90,7 @@ def convert(state, base, auxiliary, out, layers):
     configs = {name: json.loads((folder / "config.json").read_text())
                for name, folder in (("base", base), ("auxiliary", auxiliary))}
     n_base, n_own = n_layers(configs["base"]), n_layers(configs["auxiliary"])
-    layers = layers or canonical(n_base, n_own)
+    layers = layers or default_layers(n_base, n_own)
     if len(layers) != n_base or min(layers) < 0 or max(layers) >= n_own:
         sys.exit(f"--layers: {len(layers)} layers below {max(layers) + 1}, expected {n_base} below {n_own}")
     if out.exists():
@@ -83,6 +104,7 @@ def convert(state, base, auxiliary, out, layers):
     save_file(maps, out / "predictor.safetensors", metadata={"format": "pt"})
     told = configs["base"] | {"kv_prediction": {"auxiliary": "auxiliary", "layers": layers}}
     write_model(out, told, models["base"], base)
+    print(f"{out}: base of {n_base} layers, auxiliary of {n_own}, which predicts by layers {','.join(map(str, layers))}")
 
 
 def main():
@@ -94,8 +116,8 @@ def main():
     parser.add_argument("--auxiliary", type=pathlib.Path, required=True)
     parser.add_argument("--layers", type=lambda text: [int(i) for i in text.split(",")])
     options = parser.parse_args()
-    state = torch.load(options.checkpoint, map_location="cpu", weights_only=True)
-    convert(state.get("model", state), options.base, options.auxiliary, options.out, options.layers)
+    state = state_of(torch.load(options.checkpoint, map_location="cpu", weights_only=True))
+    convert(state, options.base, options.auxiliary, options.out, options.layers)
 
 
 if __name__ == "__main__":

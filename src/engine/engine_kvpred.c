@@ -173,13 +173,19 @@ static skv_forward auxiliary_pass(const kvpred_pass *p, const skv_forward_span *
                          .cancelled = ask_cancelled};
 }
 
-/* Rows of a span that the base runs: those whose output is wanted, and those that vote on which
- * rows of a cache stay. */
+/* Rows of a span that the base runs with keys and values of its own: those whose output is wanted,
+ * its last ones. */
 static size_t count_own(const skv_forward_span *span)
 {
-    const size_t voting = span->n - skv_min_size(span->n, span->deep_from);
-    if (span->wanted == SKV_ROWS_NONE) return voting;
-    return span->wanted == SKV_ROWS_LAST ? skv_max_size(1, voting) : span->n;
+    if (span->wanted == SKV_ROWS_NONE) return 0;
+    return span->wanted == SKV_ROWS_LAST ? 1 : span->n;
+}
+
+/* Rows in front of those that only vote on which rows of a cache stay. */
+static size_t count_voters(const skv_forward_span *span)
+{
+    const size_t first_own = span->n - count_own(span);
+    return first_own - skv_min_size(first_own, span->deep_from);
 }
 
 /* The auxiliary reads what the base has read without it. */
@@ -238,32 +244,58 @@ static skv_status predict(const kvpred_pass *p, skv_error *err)
     return skv_forward_run(&f, err);
 }
 
-static skv_status run_base(const kvpred_pass *p, skv_error *err)
+/* Rows [first, first + n) of span i, as the base's next span. */
+static skv_forward_span *take_rows(const kvpred_pass *p, size_t i, size_t first, size_t n,
+                                   size_t *n_spans)
 {
     skv_engine_kvpred *k = p->k;
-    size_t n = 0;
-    for (size_t i = 0; i < p->n_spans; i++) {
-        skv_forward_span span = p->all[i];
-        size_t n_own = count_own(&span), first = span.n - n_own;
-        if (n_own == 0) continue;
-        span.ids += first;
-        span.n = n_own;
-        span.n_past += first;
-        span.position0 += first;
-        span.deep_from = span.deep_from > first ? span.deep_from - first : 0;
-        k->span_of[n] = i;
-        k->row0[n] = first;
-        k->own[n++] = span;
-    }
-    if (n == 0) return SKV_OK;
+    skv_forward_span *span = &k->own[*n_spans];
+    *span = p->all[i];
+    span->ids += first;
+    span->n = n;
+    span->n_past += first;
+    span->position0 += first;
+    span->deep_from = span->deep_from > first ? span->deep_from - first : 0;
+    k->span_of[*n_spans] = i;
+    k->row0[*n_spans] = first;
+    *n_spans += 1;
+    return span;
+}
+
+static skv_status run_spans(const kvpred_pass *p, size_t n_spans, bool foreign, skv_error *err)
+{
     skv_forward f = *p->base;
-    f.spans = k->own;
-    f.n_spans = n;
+    if (n_spans == 0) return SKV_OK;
+    f.spans = p->k->own;
+    f.n_spans = n_spans;
     f.on_row = pass_row;
     f.user = (void *)(uintptr_t)p;
     f.cancelled = ask_cancelled;
-    if (p->spans[0].sequence->predicts_all) f.plan = &k->foreign_plan;
+    if (foreign) f.plan = &p->k->foreign_plan;
     return skv_forward_run(&f, err);
+}
+
+/* Tokens that vote have the base's queries and predicted keys and values, also of their own, like
+ * every token that nobody wants: eviction changes nothing of what it chooses from. */
+static skv_status run_voters(const kvpred_pass *p, skv_error *err)
+{
+    size_t n_spans = 0;
+    for (size_t i = 0; i < p->n_spans; i++) {
+        const size_t n = count_voters(&p->all[i]);
+        const size_t first = p->all[i].n - count_own(&p->all[i]) - n;
+        if (n > 0) take_rows(p, i, first, n, &n_spans)->wanted = SKV_ROWS_NONE;
+    }
+    return run_spans(p, n_spans, true, err);
+}
+
+static skv_status run_own(const kvpred_pass *p, skv_error *err)
+{
+    size_t n_spans = 0;
+    for (size_t i = 0; i < p->n_spans; i++) {
+        const size_t n = count_own(&p->all[i]);
+        if (n > 0) (void)take_rows(p, i, p->all[i].n - n, n, &n_spans);
+    }
+    return run_spans(p, n_spans, p->spans[0].sequence->predicts_all, err);
 }
 
 skv_status skv_engine_kvpred_run(skv_engine *e, const skv_span *spans, size_t span0, size_t n_spans,
@@ -274,7 +306,8 @@ skv_status skv_engine_kvpred_run(skv_engine *e, const skv_span *spans, size_t sp
         spans[i].sequence->read_mark = spans[i].sequence->read.n_rows;
     }
     skv_status status = predict(&p, err);
-    if (status == SKV_OK) status = run_base(&p, err);
+    if (status == SKV_OK) status = run_voters(&p, err);
+    if (status == SKV_OK) status = run_own(&p, err);
     for (size_t i = 0; status != SKV_OK && i < n_spans; i++) {
         skv_sequence *s = spans[i].sequence;
         skv_kv_cache_truncate(&s->read, s->read_mark);
