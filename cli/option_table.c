@@ -167,8 +167,9 @@ static const cli_option rows[] = {
     {"--floor", "X", ON(TUNE), CLI_OPTION_NUMBER, FIELD(floor), 0, 1e6, .open_min = true,
      .help = "what has to be kept of the plain model's score: 0.99"},
     {"--text", "F", ON(TUNE), CLI_OPTION_TEXT, FIELD(text_file),
-     .help = "a text: windows of 1024 tokens (--ctx), of which the last quarter is scored, at most 256 "
-             "tokens (--scored)"},
+     .help =
+         "a text: windows of 1024 tokens (--ctx), of which the last quarter is scored, at most 256 "
+         "tokens (--scored)"},
     {"--cost", "total|ttft|kv-bytes", ON(TUNE), CLI_OPTION_CHOICE, FIELD(cost),
      .help = "what is to be small: the time of prompt and answer, of the first token, or memory "
              "(total)"},

@@ -32,13 +32,13 @@ typedef struct tune_point {
 typedef struct tune {
     const cli_options *options;
     tune_cost cost;
-    size_t context;                          /* of a text's windows; 0: the examples decide */
-    size_t asked;       /* tokens of the examples' prompts, in the mean; 0: nothing is one */
-    size_t prompt, gen; /* tokens of what is timed */
-    skv_eval_report *plain;                  /* owned: what the unmodified model said */
-    const char *metric;                      /* of the score; a constant */
-    size_t n_examples;                       /* that count */
-    bool less_is_better;                     /* the metric is a perplexity */
+    size_t context;         /* of a text's windows; 0: the examples decide */
+    size_t asked;           /* tokens of the examples' prompts, in the mean; 0: nothing is one */
+    size_t prompt, gen;     /* tokens of what is timed */
+    skv_eval_report *plain; /* owned: what the unmodified model said */
+    const char *metric;     /* of the score; a constant */
+    size_t n_examples;      /* that count */
+    bool less_is_better;    /* the metric is a perplexity */
     char made[TUNE_MADE_MAX][TUNE_PATH_MAX]; /* folders of forms that were made */
     size_t n_made;
     tune_point points[TUNE_POINTS_MAX];

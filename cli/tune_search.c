@@ -105,9 +105,9 @@ static int try_capacity(tune *t, ladder *l, size_t i, bool *keeps)
     return status == CLI_DONE ? try_change(t, &how, l->current, keeps) : status;
 }
 
-/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt, of those that were asked too, since
- * what they lose nothing by is not measured. Wider votes are tried where the published ones never
- * keep the floor. */
+/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt, of those that were asked too,
+ * since what they lose nothing by is not measured. Wider votes are tried where the published ones
+ * never keep the floor. */
 static int evict(tune *t, const tune_point **current)
 {
     const tune_point *before = *current;

@@ -106,10 +106,8 @@ SKV_MUST_CHECK skv_status skv_auxiliary_open(skv_trainer *trainer, skv_error *er
 void skv_auxiliary_close(skv_auxiliary *auxiliary);
 /** Which layer predicts which, as a JSON list; NULL when out of memory. */
 json_t *skv_auxiliary_layers(const skv_trainer *trainer);
-/** Writes the folder of docs/kvpred.md. */
-SKV_MUST_CHECK skv_status skv_auxiliary_export(const skv_trainer *trainer, skv_error *err);
 
-/* ---- train_export.c ---- */
+/* ---- export_params.c ---- */
 
 /* Which parameters go into a file or folder. */
 typedef struct skv_export_set {
@@ -123,6 +121,13 @@ SKV_MUST_CHECK skv_status skv_export_params(const skv_trainer *trainer, const sk
                                             const char *path, skv_error *err);
 /** The last part of a folder's path; "" when it has none that fits. */
 void skv_export_folder_name(const char *path, char out[64]);
+
+/* ---- auxiliary_export.c ---- */
+
+/** Writes the folder of docs/kvpred.md. */
+SKV_MUST_CHECK skv_status skv_auxiliary_export(const skv_trainer *trainer, skv_error *err);
+
+/* ---- train_export.c ---- */
 
 /** Whether the result can be written as the options want it; options->out exists. */
 SKV_MUST_CHECK skv_status skv_trainer_check_export(const skv_trainer *trainer, skv_error *err);
