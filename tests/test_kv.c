@@ -146,6 +146,44 @@ static void test_random_use(void **state)
     for (size_t i = 0; i < N; i++) skv_kv_cache_release(&caches[i]);
 }
 
+/* In whatever order pages become free, they are taken in the order of memory. */
+static void test_first_free_page(void **state)
+{
+    const fixture *f = *state;
+    enum { N = 200 };
+    skv_kv_pool *pool;
+    unsigned char *pages[N];
+    bool is_free[N] = {false};
+    skv_rng rng;
+    skv_rng_init(&rng, 11);
+    assert_int_equal(skv_kv_pool_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N, &pool, NULL), SKV_OK);
+    size_t page_bytes = skv_kv_pool_page_bytes(pool);
+    for (size_t i = 0; i < N; i++) {
+        pages[i] = skv_kv_page_take(pool);
+        assert_ptr_equal(pages[i], pages[0] + i * page_bytes);
+    }
+    for (int round = 0; round < 50; round++) {
+        size_t n_drops = 1 + (size_t)skv_rng_below(&rng, N);
+        for (size_t n = 0; n < n_drops; n++) {
+            size_t i = (size_t)skv_rng_below(&rng, N);
+            if (!is_free[i]) skv_kv_page_drop(pool, pages[i]);
+            is_free[i] = true;
+        }
+        size_t n_takes = (size_t)skv_rng_below(&rng, skv_kv_pool_free_pages(pool) + 1);
+        for (size_t i = 0; n_takes > 0; i++) {
+            if (!is_free[i]) continue;
+            assert_ptr_equal(skv_kv_page_take(pool), pages[i]);
+            is_free[i] = false;
+            n_takes--;
+        }
+    }
+    for (size_t i = 0; i < N; i++) {
+        if (is_free[i]) assert_ptr_equal(skv_kv_page_take(pool), pages[i]);
+    }
+    assert_null(skv_kv_page_take(pool));
+    skv_kv_pool_free(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +191,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_share_copies_on_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_use, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

@@ -1,4 +1,10 @@
-/* The page pool: see kv_pool.h. */
+/*
+ * The page pool: see kv_pool.h.
+ *
+ * Of the free pages the first is taken. So those that a prompt's chunk takes one after the other
+ * for a head lie behind one another, as far as they can, and a token's attention reads them as fast
+ * as memory gives them; in the opposite order, in which a stack gives them back, half as fast.
+ */
 #include "kv/kv_pool.h"
 
 #include <assert.h>
@@ -14,11 +20,19 @@ struct skv_kv_pool {
     unsigned char *memory; /* owned by the back end, [n_pages][page_bytes] */
     uint32_t *references;  /* owned, [n_pages] */
     uint32_t *weights;     /* owned, [n_pages]: of a watched page, else 0 */
-    uint32_t *free_list;   /* owned, a stack of page numbers */
-    size_t n_free;         /* pages on the stack */
+    uint64_t *free_bits;   /* owned, [n_words], a bit a page: it was used and is free */
+    size_t free_word;      /* no bit is set in the words before it */
+    size_t n_free;         /* bits that are set */
     size_t n_fresh;        /* pages from here on were never used */
     size_t idle_weight;    /* of watched pages that have one reference */
 };
+
+enum { WORD_BITS = 64 };
+
+static size_t words_bytes(size_t n_pages)
+{
+    return skv_ceil_div(n_pages, WORD_BITS) * sizeof(uint64_t);
+}
 
 skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim, size_t n_pages,
                               skv_kv_pool **out, skv_error *err)
@@ -33,8 +47,8 @@ skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, size_t head_dim
     pool->memory = be->alloc(be, n_bytes);
     pool->references = skv_map_zero(n_pages * sizeof *pool->references);
     pool->weights = skv_map_zero(n_pages * sizeof *pool->weights);
-    pool->free_list = skv_map_zero(n_pages * sizeof *pool->free_list);
-    if (!pool->memory || !pool->references || !pool->weights || !pool->free_list) {
+    pool->free_bits = skv_map_zero(words_bytes(n_pages));
+    if (!pool->memory || !pool->references || !pool->weights || !pool->free_bits) {
         skv_kv_pool_free(pool);
         return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu pages of %zu bytes", n_pages,
                         page_bytes);
@@ -49,7 +63,7 @@ void skv_kv_pool_free(skv_kv_pool *pool)
     if (pool->memory) pool->be->release(pool->be, pool->memory, pool->n_pages * pool->page_bytes);
     skv_unmap(pool->references, pool->n_pages * sizeof *pool->references);
     skv_unmap(pool->weights, pool->n_pages * sizeof *pool->weights);
-    skv_unmap(pool->free_list, pool->n_pages * sizeof *pool->free_list);
+    skv_unmap(pool->free_bits, words_bytes(pool->n_pages));
     skv_free(pool);
 }
 
@@ -60,11 +74,21 @@ static size_t page_number(const skv_kv_pool *pool, const void *page)
     return offset / pool->page_bytes;
 }
 
+static size_t take_used(skv_kv_pool *pool)
+{
+    while (pool->free_bits[pool->free_word] == 0) pool->free_word++;
+    uint64_t *word = &pool->free_bits[pool->free_word];
+    size_t bit = (size_t)__builtin_ctzll(*word);
+    *word &= *word - 1;
+    pool->n_free--;
+    return pool->free_word * WORD_BITS + bit;
+}
+
 void *skv_kv_page_take(skv_kv_pool *pool)
 {
     size_t i;
     if (pool->n_free > 0) {
-        i = pool->free_list[--pool->n_free];
+        i = take_used(pool);
     } else if (pool->n_fresh < pool->n_pages) {
         i = pool->n_fresh++;
     } else {
@@ -90,7 +114,9 @@ void skv_kv_page_drop(skv_kv_pool *pool, void *page)
     if (n_left == 1) pool->idle_weight += pool->weights[i];
     if (n_left > 0) return;
     assert(pool->weights[i] == 0);
-    pool->free_list[pool->n_free++] = (uint32_t)i;
+    pool->free_bits[i / WORD_BITS] |= (uint64_t)1 << i % WORD_BITS;
+    pool->free_word = skv_min_size(pool->free_word, i / WORD_BITS);
+    pool->n_free++;
 }
 
 void skv_kv_page_watch(skv_kv_pool *pool, const void *page, size_t weight)

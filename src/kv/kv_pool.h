@@ -17,7 +17,8 @@ SKV_MUST_CHECK skv_status skv_kv_pool_create(skv_backend *be, skv_kv_type type, 
                                              size_t n_pages, skv_kv_pool **out, skv_error *err);
 void skv_kv_pool_free(skv_kv_pool *pool);
 
-/** A page with one reference, or NULL when none is free. */
+/** A page with one reference, or NULL when none is free: the first one in memory that was used
+ * before, else the first that never was. */
 void *skv_kv_page_take(skv_kv_pool *pool);
 void skv_kv_page_share(skv_kv_pool *pool, void *page);
 /** Drops one reference; the page is free again when it was the last. */
