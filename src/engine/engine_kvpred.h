@@ -6,6 +6,8 @@
  * auxiliary, and the base gets keys and values that are predicted from its. So a prompt's last
  * token, and every generated one, has keys and values of the base's own, as the paper's figure 2b
  * has it. Tokens that the base ran alone are read by the auxiliary when the next prompt comes.
+ * Tokens that only vote on which rows stay run both: the base has their queries, and keys and
+ * values that are predicted, so that it reads what it would without eviction.
  */
 #ifndef SKV_ENGINE_KVPRED_H
 #define SKV_ENGINE_KVPRED_H
