@@ -43,18 +43,32 @@ static skv_status bad_json(const char *text, size_t n, const char *name, const j
                     why->text);
 }
 
+static skv_status load(const char *text, size_t n, const char *name, size_t flags, json_t **out,
+                       skv_error *err)
+{
+    SKV_REQUIRE(depth_within(text, n, SKV_JSON_DEPTH_MAX), err, SKV_FORMAT,
+                "%s: JSON nested deeper than %d", name, SKV_JSON_DEPTH_MAX);
+    json_error_t why;
+    json_t *json = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES | flags, &why);
+    if (!json) return bad_json(text, n, name, &why, err);
+    *out = json;
+    return SKV_OK;
+}
+
 skv_status skv_json_load(const char *text, size_t n, size_t max_bytes, const char *name,
                          json_t **out, skv_error *err)
 {
     SKV_REQUIRE(n <= max_bytes, err, SKV_RANGE, "%s: %zu bytes of JSON, at most %zu", name, n,
                 max_bytes);
-    SKV_REQUIRE(depth_within(text, n, SKV_JSON_DEPTH_MAX), err, SKV_FORMAT,
-                "%s: JSON nested deeper than %d", name, SKV_JSON_DEPTH_MAX);
-    json_error_t why;
-    json_t *json = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES, &why);
-    if (!json) return bad_json(text, n, name, &why, err);
-    *out = json;
-    return SKV_OK;
+    return load(text, n, name, 0, out, err);
+}
+
+skv_status skv_json_load_texts(const char *text, size_t n, size_t max_bytes, const char *name,
+                               json_t **out, skv_error *err)
+{
+    SKV_REQUIRE(n <= max_bytes, err, SKV_RANGE, "%s: %zu bytes of JSON, at most %zu", name, n,
+                max_bytes);
+    return load(text, n, name, JSON_ALLOW_NUL, out, err);
 }
 
 const json_t *skv_json_get(const skv_json_reader *r, const char *key)
