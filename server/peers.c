@@ -1,7 +1,7 @@
 /*
  * Deadlines of connections. The library underneath only knows inactivity; somebody who sends a
  * byte now and then would hold a connection for ever. One thread looks at all of them several
- * times a second and shuts those down that are too late.
+ * times a second and shuts those down that are too late; it also looks after the worker.
  */
 #include "server_impl.h"
 
@@ -93,6 +93,7 @@ static void *reap(void *arg)
     while (server->reaper_runs) {
         look(server);
         pthread_mutex_unlock(&server->lock);
+        watchdog_look(&server->dog, server);
         const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
         (void)nanosleep(&pause, NULL);
         pthread_mutex_lock(&server->lock);

@@ -18,6 +18,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from waiting import PATIENCE, cpu_seconds, wait_exit, wait_until
 
@@ -547,6 +548,11 @@ class LoadTest(ServerTest):
         self.cancel(connection, response)
         self.cancel(*first)
         self.server.wait_for(lambda m: m["requests_running"] + m["requests_waiting"] == 0)
+        # And while a prompt is read.
+        connection, response = self.open_stream(n_prompt=60000, max_tokens=1)
+        self.assertTrue(response.readline().startswith(b": "))
+        self.cancel(connection, response)
+        self.server.wait_for(lambda m: busy_pages(m) == 0)
 
     def test_progress(self):
         connection, response = self.open_stream(
@@ -610,6 +616,29 @@ class LifeTest(unittest.TestCase):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(wait_exit(server.process), 0)
         connection.close()
+
+    def test_watchdog(self):
+        """Steps that take longer than the watchdog waits: /health fails and the log has the threads' stacks;
+        systemd gets signs of life; the server comes back."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            systemd.bind(f"{folder}/notify")
+            systemd.settimeout(PATIENCE)
+            with mock.patch.dict(os.environ, {"NOTIFY_SOCKET": f"{folder}/notify"}):
+                server = self.start(*LONG, "--watchdog", 0.001, "--step-ms", 1000)
+            self.assertEqual(systemd.recv(100), b"WATCHDOG=1")
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            connection = server.connect()
+            body = {"prompt": prompt_of(60000), "max_tokens": 1000, "ignore_eos": True, "stream": True}
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            response = connection.getresponse()
+            wait_until(lambda: server.ask("GET", "/health")[::2] == (503, {"status": "stalled"}))
+            server.wait_line("swiftkv: stalled: there is work")
+            server.wait_line("swiftkv: thread ")
+            server.wait_line("swiftkv(+0x")
+            response.close()
+            connection.close()
+            wait_until(lambda: server.ask("GET", "/health")[0] == 200)
+            server.wait_line("swiftkv: no longer stalled")
 
     def test_shutdown_timeout(self):
         server = self.start(*LONG, "--shutdown-timeout", 0.5)
