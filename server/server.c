@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "constrain.h"
+#include "json_body.h"
 #include "request_log.h"
 #include "server_impl.h"
 
@@ -96,6 +97,7 @@ bool server_start(const server_options *options, http_server **out, char *error)
     server->options = *options;
     server->listen_fd = -1;
     watchdog_open(&server->dog);
+    json_body_start();
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_condattr_t attributes;

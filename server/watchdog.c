@@ -110,17 +110,20 @@ bool watchdog_stalled(http_server *server)
     return (double)ms > server->options.watchdog_seconds * 1e3;
 }
 
-void watchdog_look(watchdog *dog, http_server *server)
+void watchdog_look(watchdog *dog, http_server *server, bool stood_still)
 {
-    const bool stalled = watchdog_stalled(server);
+    const uint64_t now = skv_now_ns();
+    const double seconds = server->options.watchdog_seconds;
+    if (stood_still) dog->patient_until_ns = now + (uint64_t)(seconds * 1e9);
+    const bool stalled = now >= dog->patient_until_ns && watchdog_stalled(server);
     if (stalled && !dog->stalled) {
         fprintf(stderr,
                 "swiftkv: stalled: there is work, and no step for %g s; where threads stand:\n",
-                server->options.watchdog_seconds);
+                seconds);
         write_stacks();
     } else if (!stalled && dog->stalled) {
         fprintf(stderr, "swiftkv: no longer stalled\n");
     }
     dog->stalled = stalled;
-    if (!stalled) notify(dog, skv_now_ns());
+    if (!stalled) notify(dog, now);
 }

@@ -12,16 +12,17 @@
 struct http_server;
 
 typedef struct watchdog {
-    int notify_fd;    /* systemd's socket; below 0: none */
-    bool stalled;     /* at the last look */
-    uint64_t told_ns; /* when systemd was last told */
+    int notify_fd;             /* systemd's socket; below 0: none */
+    bool stalled;              /* at the last look */
+    uint64_t told_ns;          /* when systemd was last told */
+    uint64_t patient_until_ns; /* until then the worker has had no chance to go on */
 } watchdog;
 
 /** Once, before threads are made that stacks are wanted of. */
 void watchdog_open(watchdog *dog);
 void watchdog_close(watchdog *dog);
-/** By one thread, several times a second. */
-void watchdog_look(watchdog *dog, struct http_server *server);
+/** By one thread, several times a second; stood_still: not since long, as everything did. */
+void watchdog_look(watchdog *dog, struct http_server *server, bool stood_still);
 /** Whether there is work and no step for longer than --watchdog. From any thread. */
 bool watchdog_stalled(struct http_server *server);
 

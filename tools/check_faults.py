@@ -3,7 +3,7 @@
 `swiftkv serve`. Status 1 where a page, a descriptor or memory is lost, where somebody else's answer
 differs by one byte from that of an idle server, or where a finished request is lost.
 
-    tools/check_faults.py [--build FOLDER] [--model FILE] [--only disconnect,slow,fuzz,kill,term]
+    tools/check_faults.py [--build FOLDER] [--model FILE] [--only disconnect,slow,fuzz,kill,term,memory]
                           [--clients 1000] [--slow 200] [--fuzz-seconds 600] [--kills 20] [--terms 20]
 
     disconnect  clients leave at random moments: in the header, the body, the queue, the answer
@@ -11,6 +11,7 @@ differs by one byte from that of an idle server, or where a finished request is 
     fuzz        mutations of valid requests of every endpoint, and of HTTP itself
     kill        kill -9 while blocks are written to --cache-dir, and a new start with that folder
     term        SIGTERM under load: what was sent before it is answered whole
+    memory      hardly any address space is left: requests fail, the server goes on
 
 Meanwhile witnesses ask the same questions again and again; their answers are compared with those that
 the server gave while it was idle.
@@ -23,6 +24,7 @@ import http.client
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -37,7 +39,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from waiting import NAP, PATIENCE, REST, wait_exit, wait_until  # noqa: E402
 
-SECTIONS = ("disconnect", "slow", "fuzz", "kill", "term")
+SECTIONS = ("disconnect", "slow", "fuzz", "kill", "term", "memory")
 RSS_SLACK = 24 << 20  # heaps of threads that were there at the same time
 WITNESSES = 3
 DISK_HITS = 'prefix_cache_hits_by_kind_total{kind="disk"}'
@@ -796,10 +798,46 @@ def check_term(options):
                     check(not asker.faults, *asker.faults[:3])
                     counts += asker.counts
                 check(n_logged == n_whole + n_before, "log and clients", n_logged, n_whole + n_before)
-                cut = [l for l in lines if not l["whole"]]
+                cut = [l for l in lines if not l["whole"] and l["status"] not in (429, 503)]
                 check(not cut, f"{len(cut)} requests were begun and not answered whole", *cut[:3])
     return {"terms": options.terms, "answered whole and equal": counts["whole"],
             "refused with 503": counts[503], "slowest end, s": round(longest, 2)}
+
+
+# ---- no memory ----
+
+
+def check_memory(options):
+    counts = collections.Counter()
+    with serve(options) as server:
+        pid = server.process.pid
+        want = Witnesses.idle_answers(server.port)
+        for mib in (24, 12, 6, 3, 1, 0):
+            size = int((Path(f"/proc/{pid}/statm").read_text()).split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.prlimit(pid, resource.RLIMIT_AS, (size + (mib << 20), resource.RLIM_INFINITY))
+
+            def work(i):
+                rng = random.Random(options.seed + 100 * mib + i)
+                for _ in range(8):
+                    path, body = rng.choice(VALID)
+                    body = {k: STORY * rng.randrange(1, 2000) if k in ("prompt", "content") and isinstance(v, str) else v
+                            for k, v in body.items()}
+                    client = Client(server.port)
+                    try:
+                        counts[client.ask(path, json.dumps(body))[0]] += 1
+                    except (OSError, http.client.HTTPException):
+                        counts["cut"] += 1  # there was no memory for the connection
+                    client.close()
+
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            check(Witnesses.idle_answers(server.port) == want, "answers afterwards")
+        server.wait_for(quiet)
+    return {f"status {k}" if k != "cut" else k: v for k, v in sorted(counts.items(), key=str)}
 
 
 # ---- all of it ----
@@ -867,7 +905,7 @@ def main():
     options = parse()
     os.environ["SKV_BUILD"] = str(options.build)
     checks = {"disconnect": check_disconnect, "slow": check_slow, "fuzz": check_fuzz, "kill": check_kill,
-              "term": check_term}
+              "term": check_term, "memory": check_memory}
     figures, failed = {}, False
     for name in options.only.split(","):
         begun = time.monotonic()
