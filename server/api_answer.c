@@ -107,6 +107,7 @@ static void fit_context(answer *a)
     const size_t context = a->ex->server->limits.context, n = a->prompts.at[0].n_ids;
     if (n >= context || a->params.max_tokens <= (int64_t)(context - n)) return;
     a->params.max_tokens = (int64_t)(context - n);
+    if (a->params.min_tokens > a->params.max_tokens) a->params.min_tokens = a->params.max_tokens;
     a->fitted = true;
 }
 

@@ -9,8 +9,7 @@ static const char *state_of(exchange *ex)
     case SERVER_READY: break;
     default: return "draining";
     }
-    const uint64_t stalled = skv_scheduler_stalled_ms(server->scheduler);
-    return (double)stalled > server->options.watchdog_seconds * 1e3 ? "stalled" : NULL;
+    return watchdog_stalled(server) ? "stalled" : NULL;
 }
 
 void api_health(exchange *ex)

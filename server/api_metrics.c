@@ -171,6 +171,8 @@ void api_metrics(exchange *ex)
 {
     out_text out = {0};
     add_front(&out, ex->server);
-    if (server_get_state(ex->server) != SERVER_LOADING) add_scheduler(&out, ex->server);
+    /* It stops without one when the model could not be loaded. */
+    const bool loaded = server_get_state(ex->server) != SERVER_LOADING;
+    if (loaded && ex->server->scheduler != NULL) add_scheduler(&out, ex->server);
     exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

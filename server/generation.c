@@ -36,7 +36,9 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
                                              : g->default_tokens;
     /* A vector comes of a whole context, an answer needs a place in it. */
     const bool fits = room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context);
-    if (fits && *max_tokens <= room) return true;
+    if (fits && *max_tokens <= room) {
+        return request_check_min((int64_t)g->job.min_tokens, (int64_t)*max_tokens, error);
+    }
     (void)api_fail(error, 400, "messages",
                    "the model's context is %zu tokens, but %zu were asked for: %zu of the prompt "
                    "and %zu of the answer",

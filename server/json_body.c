@@ -3,21 +3,64 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 20 };
+enum {
+    DEPTH_MAX = 64,
+    VALUES_MAX = 1 << 20,
+    WORD_BYTES_MIN = 64,
+    PATIENCE_MS = 1000, /* for memory that others are about to give back */
+    NAP_MS = 5
+};
 
-/* Depth and number of values, before the parser takes memory for them. */
-static bool check_shape(const exchange *ex, api_error *error)
+/* ---- memory ----
+ *
+ * jansson reads a text or a number into a buffer that it doubles, and does not look whether that
+ * worked: without memory it writes beyond the end. So what the longest one takes is asked for
+ * before it reads, and where others took it meanwhile it waits for them.
+ */
+
+static void *allocate_patiently(size_t n)
 {
-    size_t depth = 0, n_values = 0;
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000L};
+    void *block = malloc(n);
+    for (int i = 0; block == NULL && i < PATIENCE_MS / NAP_MS; i++) {
+        (void)nanosleep(&nap, NULL);
+        block = malloc(n);
+    }
+    return block;
+}
+
+void json_body_start(void)
+{
+    json_set_alloc_funcs(allocate_patiently, free);
+}
+
+static bool has_room(size_t n_word)
+{
+    void *block = malloc(4 * (n_word + WORD_BYTES_MIN));
+    free(block);
+    return block != NULL;
+}
+
+/* ---- reading ---- */
+
+/* Depth and number of values, before the parser takes memory for them; *n_word: the bytes of the
+ * longest text or number. */
+static bool check_shape(const exchange *ex, size_t *n_word, api_error *error)
+{
+    size_t depth = 0, n_values = 0, i_word = 0;
     bool in_string = false;
+    *n_word = 0;
     for (size_t i = 0; i < ex->n_body; i++) {
         const char c = ex->body[i];
+        if (i - i_word > *n_word) *n_word = i - i_word;
         if (in_string) {
             if (c == '\\') i++;
             in_string = c != '"';
             continue;
         }
+        if (strchr(" \t\r\n\",:[]{}", c) != NULL) i_word = i;
         in_string = c == '"';
         n_values += c == ',' || c == ':' || c == '[';
         depth += c == '{' || c == '[';
@@ -35,10 +78,15 @@ static bool check_shape(const exchange *ex, api_error *error)
 bool json_body_parse(const exchange *ex, json_t **out, api_error *error)
 {
     if (ex->n_body == 0) return api_fail(error, 400, NULL, "the body is empty: JSON is expected");
-    if (!check_shape(ex, error)) return false;
+    size_t n_word;
+    if (!check_shape(ex, &n_word, error)) return false;
+    if (!has_room(n_word)) return api_fail(error, 503, NULL, "no memory");
     json_error_t problem;
     json_t *json =
         json_loadb(ex->body, ex->n_body, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &problem);
+    if (json == NULL && json_error_code(&problem) == json_error_out_of_memory) {
+        return api_fail(error, 503, NULL, "no memory");
+    }
     if (json == NULL) {
         return api_fail(error, 400, NULL, "the body is not JSON: %s at byte %d", problem.text,
                         problem.position);

@@ -7,6 +7,8 @@
 
 #include "exchange.h"
 
+/** Once, before the first body. */
+void json_body_start(void);
 /** The body as an object; release it with json_decref. */
 bool json_body_parse(const exchange *ex, json_t **out, api_error *error);
 /** The member, NULL where it is absent or null. */

@@ -1,7 +1,7 @@
 /*
  * Deadlines of connections. The library underneath only knows inactivity; somebody who sends a
  * byte now and then would hold a connection for ever. One thread looks at all of them several
- * times a second and shuts those down that are too late.
+ * times a second and shuts those down that are too late; it also looks after the worker.
  */
 #include "server_impl.h"
 
@@ -13,6 +13,7 @@
 
 enum {
     LOOK_MS = 200,
+    STOOD_STILL_MS = 2000, /* between two looks: the machine was held up, and clients with it */
     FLOOR_BYTES_A_SECOND = 1024, /* of a body, */
     FLOOR_AFTER_SECONDS = 10,    /* after this long */
     IDLE_SECONDS = 60
@@ -73,26 +74,33 @@ static bool is_late(const http_server *server, const http_peer *peer, uint64_t n
     return slow || seconds > server->options.body_seconds;
 }
 
-/* A connection's place is given up before its descriptor is closed, so this one is still it. */
-static void look(http_server *server)
+/* A connection's place is given up before its descriptor is closed, so this one is still it.
+ * Returns whether everything stood still since the last look, *at; that time is given back. */
+static bool look(http_server *server, uint64_t *at)
 {
-    const uint64_t now = skv_now_ns();
+    const uint64_t now = skv_now_ns(), before = *at;
+    const bool stood_still = now - before > STOOD_STILL_MS * UINT64_C(1000000);
+    *at = now;
     for (size_t i = 0; i < server->n_peers; i++) {
         http_peer *peer = &server->peers[i];
+        if (stood_still && peer->since_ns <= before) peer->since_ns += now - before;
         if (now < peer->since_ns || !is_late(server, peer, now)) continue;
         (void)shutdown(peer->fd, SHUT_RDWR);
         peer->phase = PEER_WORKING;
         server->n_timed_out_peers++;
     }
+    return stood_still;
 }
 
 static void *reap(void *arg)
 {
     http_server *server = arg;
+    uint64_t at = skv_now_ns();
     pthread_mutex_lock(&server->lock);
     while (server->reaper_runs) {
-        look(server);
+        const bool stood_still = look(server, &at);
         pthread_mutex_unlock(&server->lock);
+        watchdog_look(&server->dog, server, stood_still);
         const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
         (void)nanosleep(&pause, NULL);
         pthread_mutex_lock(&server->lock);

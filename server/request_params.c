@@ -314,8 +314,18 @@ static bool read_stream_options(const json_t *body, request_params *out, api_err
            json_body_flag(options, "continuous_usage_stats", &out->continuous_usage, error);
 }
 
+bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error)
+{
+    if (min_tokens <= max_tokens) return true;
+    return api_fail(error, 400, "min_tokens",
+                    "min_tokens: %lld, but the answer has at most %lld tokens",
+                    (long long)min_tokens, (long long)max_tokens);
+}
+
 static bool check_together(param_api api, request_params *out, api_error *error)
 {
+    const int64_t most = out->max_tokens;
+    if (most >= 0 && !request_check_min(out->min_tokens, most, error)) return false;
     if (api == PARAM_COMPLETIONS && out->logprobs >= 0) {
         out->wants_logprobs = true;
         out->n_top = (size_t)out->logprobs;
@@ -425,11 +435,13 @@ bool request_check_model(const exchange *ex, const json_t *body, api_error *erro
 {
     const json_t *model = json_body_get(body, "model");
     const char *name = ex->server->name;
-    if (model == NULL || (json_is_string(model) && strcmp(json_string_value(model), name) == 0)) {
-        return true;
-    }
-    (void)api_fail(error, 404, "model", "model: \"%.100s\" is not served, \"%.100s\" is",
-                   json_is_string(model) ? json_string_value(model) : "", name);
+    if (model == NULL) return true;
+    if (!json_is_string(model)) return api_fail(error, 400, "model", "model: not a text");
+    const char *asked = json_string_value(model);
+    const size_t n = strlen(name);
+    if (json_string_length(model) == n && memcmp(asked, name, n) == 0) return true;
+    (void)api_fail(error, 404, "model", "model: \"%.100s\" is not served, \"%.100s\" is", asked,
+                   name);
     error->code = "model_not_found";
     return false;
 }

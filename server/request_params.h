@@ -44,6 +44,8 @@ typedef struct request_params {
 /** Reads the members of `body`, which must outlive `out`. */
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error);
+/** Whether an answer of at most max_tokens can have the min_tokens that were asked for. */
+bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error);
 /** Adds a JSON schema for each field of the table to an object; false: no memory. */
 bool request_params_describe(param_api api, json_t *properties);
 void request_params_release(request_params *params);

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "constrain.h"
+#include "json_body.h"
 #include "request_log.h"
 #include "server_impl.h"
 
@@ -95,6 +96,8 @@ bool server_start(const server_options *options, http_server **out, char *error)
     if (server == NULL) return no_memory(error);
     server->options = *options;
     server->listen_fd = -1;
+    watchdog_open(&server->dog);
+    json_body_start();
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_condattr_t attributes;
@@ -244,6 +247,7 @@ void server_stop(http_server *server)
     api_keys_free(server->keys);
     rates_free(server->rates);
     request_log_close(server->log);
+    watchdog_close(&server->dog);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
     free(server->template_text);

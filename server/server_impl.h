@@ -13,6 +13,7 @@
 #include "skv/reply.h"
 #include "skv/text.h"
 #include "skv/tools.h"
+#include "watchdog.h"
 
 typedef enum server_state {
     SERVER_LOADING,
@@ -64,6 +65,7 @@ struct http_server {
 
     pthread_t reaper;
     bool reaper_runs;
+    watchdog dog; /* the reaper's */
 
     /* Set once, before the state becomes READY. */
     skv_engine *engine;             /* borrowed */

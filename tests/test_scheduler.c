@@ -468,6 +468,12 @@ static void test_queue_is_bounded_and_a_stall_is_seen(void **state)
     assert_int_equal(skv_scheduler_submit(s, &params, &scripts[3].job, &err), SKV_OK);
     params.n_ids = 1;
     assert_int_equal(skv_scheduler_submit(s, &params, &job, &err), SKV_FULL);
+    /* Somebody else of whom nothing waits is let in, once. */
+    params.tenant = 1;
+    params.n_ids = 100;
+    assert_int_equal(skv_scheduler_submit(s, &params, &scripts[4].job, &err), SKV_OK);
+    params.n_ids = 1;
+    assert_int_equal(skv_scheduler_submit(s, &params, &job, &err), SKV_FULL);
     pause_ms(20);
     assert_true(skv_scheduler_stalled_ms(s) >= 20);
     assert_true(skv_scheduler_backlog_seconds(s) > 0);
@@ -476,7 +482,7 @@ static void test_queue_is_bounded_and_a_stall_is_seen(void **state)
     read_all(scripts, 3, &b);
     assert_int_equal(scripts[0].got[0].n, 4);
     for (size_t i = 0; i < 4; i++) assert_int_equal(scripts[0].got[0].ids[i], 7);
-    assert_int_equal(metrics_of(s).rejected_full, 2);
+    assert_int_equal(metrics_of(s).rejected_full, 3);
     skv_scheduler_drain(s);
     assert_int_equal(skv_scheduler_submit(s, &params, &job, &err), SKV_CANCELLED);
     free_scripts(scripts, 5);

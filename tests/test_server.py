@@ -18,6 +18,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from waiting import PATIENCE, cpu_seconds, wait_exit, wait_until
 
@@ -273,6 +274,18 @@ class CompletionTest(ServerTest):
         self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
         self.assertEqual(answer["usage"]["completion_tokens"], 0)
 
+    def test_an_answer_cannot_be_longer_and_shorter(self):
+        """min_tokens above max_tokens, given or not, on the endpoints that need no text."""
+        for n_min, n_max, body in (
+            (9, 4, {"max_tokens": 4}), (17, 16, {}), (502, 501, {"max_tokens": 501}), (1, 0, {"max_tokens": 0}),
+        ):  # fmt: skip
+            with self.subTest(n_min=n_min, n_max=n_max):
+                body = {"prompt": prompt_of(10), "min_tokens": n_min, **body}
+                error = self.refuses(400, "/v1/completions", body, str(n_min), str(n_max))
+                self.assertEqual(error["param"], "min_tokens")
+        answer = self.server.complete(prompt=prompt_of(10), min_tokens=16)
+        self.assertEqual(answer["usage"]["completion_tokens"], 16)
+
     def test_bad_requests_are_refused_by_name(self):
         ids = prompt_of(10)
         for field, value, *parts in [
@@ -303,6 +316,7 @@ class CompletionTest(ServerTest):
             ("response_format", {"type": "json_object"}),
             ("stream_options", 3),
             ("echo", 1),
+            ("model", 5),
         ]:
             with self.subTest(field=field, value=value):
                 body = {"prompt": ids, field: value}
@@ -360,6 +374,15 @@ class CompletionTest(ServerTest):
         _, _, text = self.server.ask("GET", "/metrics")
         for name in set(re.findall(r"^(\w+?)(?:_bucket|_sum|_count)?(?:\{| )", text, re.M)):
             self.assertRegex(name, r"^swiftkv_[a-z0-9_]+$")
+
+    def test_every_metric_is_explained(self):
+        """docs/serving.md has a row for each, and none for others."""
+        _, _, text = self.server.ask("GET", "/metrics")
+        names = set(re.findall(r"^# TYPE swiftkv_(\w+) ", text, re.M))
+        page = (ROOT / "docs/serving.md").read_text().split("## Metrics")[1]
+        rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+        told = [name for row in rows for name in re.findall(r"`(\w+)[^`]*`", row)]
+        self.assertEqual(sorted(told), sorted(names))
 
     def test_connection_is_kept(self):
         connection = self.server.connect()
@@ -525,6 +548,11 @@ class LoadTest(ServerTest):
         self.cancel(connection, response)
         self.cancel(*first)
         self.server.wait_for(lambda m: m["requests_running"] + m["requests_waiting"] == 0)
+        # And while a prompt is read.
+        connection, response = self.open_stream(n_prompt=60000, max_tokens=1)
+        self.assertTrue(response.readline().startswith(b": "))
+        self.cancel(connection, response)
+        self.server.wait_for(lambda m: busy_pages(m) == 0)
 
     def test_progress(self):
         connection, response = self.open_stream(
@@ -588,6 +616,29 @@ class LifeTest(unittest.TestCase):
         server.process.send_signal(signal.SIGTERM)
         self.assertEqual(wait_exit(server.process), 0)
         connection.close()
+
+    def test_watchdog(self):
+        """Steps that take longer than the watchdog waits: /health fails and the log has the threads' stacks;
+        systemd gets signs of life; the server comes back."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+            systemd.bind(f"{folder}/notify")
+            systemd.settimeout(PATIENCE)
+            with mock.patch.dict(os.environ, {"NOTIFY_SOCKET": f"{folder}/notify"}):
+                server = self.start(*LONG, "--watchdog", 0.001, "--step-ms", 1000)
+            self.assertEqual(systemd.recv(100), b"WATCHDOG=1")
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+            connection = server.connect()
+            body = {"prompt": prompt_of(60000), "max_tokens": 1000, "ignore_eos": True, "stream": True}
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            response = connection.getresponse()
+            wait_until(lambda: server.ask("GET", "/health")[::2] == (503, {"status": "stalled"}))
+            server.wait_line("swiftkv: stalled: there is work")
+            server.wait_line("swiftkv: thread ")
+            server.wait_line("swiftkv(+0x")
+            response.close()
+            connection.close()
+            wait_until(lambda: server.ask("GET", "/health")[0] == 200)
+            server.wait_line("swiftkv: no longer stalled")
 
     def test_shutdown_timeout(self):
         server = self.start(*LONG, "--shutdown-timeout", 0.5)
@@ -809,6 +860,16 @@ class TextTest(ServerTest):
                 error = self.refuses(400, "/v1/completions", {"prompt": "Once", **body}, field, *parts)
                 self.assertEqual(error["param"], field)
 
+    def test_a_complete_answer_ends_before_min_tokens(self):
+        """What follows a grammar has nothing to go on with when it is complete; what may go on, does."""
+        for body, pattern in (({"guided_choice": ["a cat", "a dog"]}, "a cat|a dog"),
+                              ({"guided_regex": "[a-c]{1,12}"}, "[a-c]{9,12}")):  # fmt: skip
+            answer = self.server.complete(prompt="Once", max_tokens=30, min_tokens=9, logprobs=0, **body)
+            choice = answer["choices"][0]
+            self.assertRegex(choice["text"], f"^({pattern})$")
+            self.assertEqual("".join(choice["logprobs"]["tokens"]), choice["text"])
+            self.assertEqual(choice["finish_reason"], "stop")
+
     def test_stop_texts(self):
         for stop, want in (("Lily", ", there was a little girl named "), ("named L", None)):
             answer = self.server.complete(prompt="Once upon a time", max_tokens=40, stop=[stop])
@@ -847,7 +908,9 @@ class TextTest(ServerTest):
         chunks = self.server.chunks(
             "/v1/chat/completions", stream_options={"include_usage": True}, **body
         )
+        # The role comes with the first token, not before.
         self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
+        self.assertTrue(chunks[0]["choices"][0]["delta"]["content"])
         for chunk in chunks[1:-1]:
             self.assertNotIn("role", chunk["choices"][0]["delta"])
         text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
@@ -855,6 +918,13 @@ class TextTest(ServerTest):
         self.assertEqual(chunks[-1]["usage"], answer["usage"] | {
             "prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]})
         self.assertEqual(chunks[-2]["choices"][0]["finish_reason"], "length")
+
+    def test_zero_bytes_are_characters(self):
+        messages = [{"role": "user", "content": "a\0b"}]
+        text = self.server.post("/apply-template", messages=messages)["prompt"]
+        self.assertEqual(text, "[user] a\0b\n[assistant]")
+        answer = self.server.post("/v1/chat/completions", messages=messages, max_tokens=1)
+        self.assertEqual(answer["usage"]["prompt_tokens"], self.server.post("/tokenize", content=text)["count"])
 
     def test_bad_chats(self):
         for messages in (

@@ -109,6 +109,10 @@ class MessagesTest(ServerTest):
         self.assertEqual(status, 400)
         self.assertIn("4096", answer["error"]["message"])
 
+    def test_the_context_ends_an_answer_before_min_tokens(self):
+        answer = self.ask(max_tokens=10**9, min_tokens=10**6)
+        self.assertEqual(answer["stop_reason"], "model_context_window_exceeded")
+
     def test_stop_sequences(self):
         answer = self.ask(guided_choice=["One two three"], stop_sequences=["two"])
         self.assertEqual(answer["content"][0]["text"].strip(), "One")
@@ -183,6 +187,7 @@ class MessagesTest(ServerTest):
             ({"thinking": {"type": "x"}}, "thinking"),
             ({"mcp_servers": [{}]}, "mcp_servers"),
             ({"temperature": -1}, "temperature"),
+            ({"min_tokens": 6}, "min_tokens", "6", "5"),
         ):
             with self.subTest(body=body):
                 body = {"messages": HELLO, "max_tokens": 5, **body}

@@ -166,6 +166,7 @@ class ResponsesTest(ServerTest):
             ("text", {"text": {"format": {"type": "json_schema"}}}, "schema"),
             ("temperature", {"temperature": 1000}),
             ("instructions", {"instructions": 3}),
+            ("min_tokens", {"min_tokens": 6, "max_output_tokens": 5}, "6", "5"),
         ):
             with self.subTest(body=body):
                 error = self.refuses(400, "/v1/responses", {"input": "Hi", **body}, *parts)

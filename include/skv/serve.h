@@ -28,7 +28,8 @@ typedef struct skv_job skv_job;
 typedef struct skv_scheduler_options {
     size_t max_running;       /* answers that run together; 0: 32 */
     size_t max_queued;        /* jobs that wait; 0: 64 */
-    size_t max_queued_tokens; /* prompt tokens that wait; 0: 16 contexts */
+    size_t max_queued_tokens; /* prompt tokens that wait; 0: 16 contexts. A tenant of whom nothing
+                               * waits is let in beyond both: nobody closes the queue to others */
     double step_ms;           /* a step with answers in it takes about this at most; 0: 100 */
     size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled; 0: 4 MiB */
     double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
@@ -114,7 +115,7 @@ typedef struct skv_job_params {
     size_t n_ids;
     size_t n_answers;  /* 1..SKV_JOB_ANSWERS_MAX; answer i draws with seed + i */
     size_t max_tokens; /* of an answer; with n_ids at most the context. 0: only the prompt */
-    size_t min_tokens; /* an answer does not end before */
+    size_t min_tokens; /* an answer does not end before, unless its constraint is complete */
     skv_sampling sampling;
     bool ignore_eos;
     bool special_text;           /* special tokens of an answer have text too */

@@ -28,7 +28,7 @@ static skv_status complete_vars(const char *vars_json, size_t n, const skv_vocab
                                 skv_buf *out, skv_error *err)
 {
     json_t *vars;
-    SKV_TRY(skv_json_load(vars_json, n, VARS_BYTES_MAX, "template variables", &vars, err));
+    SKV_TRY(skv_json_load_texts(vars_json, n, VARS_BYTES_MAX, "template variables", &vars, err));
     skv_status status = SKV_OK;
     const char *brace = memchr(vars_json, '{', n);
     if (!json_is_object(vars) || !brace) {

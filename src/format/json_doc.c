@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 /* jansson recurses once a level and its own limit is high: count before it starts. */
 static bool depth_within(const char *text, size_t n, size_t max)
 {
@@ -27,6 +29,28 @@ static bool depth_within(const char *text, size_t n, size_t max)
     return true;
 }
 
+bool skv_json_has_room(const char *text, size_t n)
+{
+    enum { WORD_MIN = 64 };
+    size_t begun = 0, longest = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        longest = i - begun > longest ? i - begun : longest;
+        if (in_string) {
+            if (text[i] == '\\')
+                i++;
+            else
+                in_string = text[i] != '"';
+        } else if (strchr(" \t\r\n\",:[]{}", text[i])) {
+            begun = i;
+            in_string = text[i] == '"';
+        }
+    }
+    void *block = skv_alloc(longest + WORD_MIN, 4);
+    skv_free(block);
+    return block != NULL;
+}
+
 /* Of a key that is given twice, jansson says only where it ends. */
 static skv_status bad_json(const char *text, size_t n, const char *name, const json_error_t *why,
                            skv_error *err)
@@ -43,18 +67,33 @@ static skv_status bad_json(const char *text, size_t n, const char *name, const j
                     why->text);
 }
 
+static skv_status load(const char *text, size_t n, const char *name, size_t flags, json_t **out,
+                       skv_error *err)
+{
+    SKV_REQUIRE(depth_within(text, n, SKV_JSON_DEPTH_MAX), err, SKV_FORMAT,
+                "%s: JSON nested deeper than %d", name, SKV_JSON_DEPTH_MAX);
+    SKV_REQUIRE(skv_json_has_room(text, n), err, SKV_MEMORY, "%s: no memory", name);
+    json_error_t why;
+    json_t *json = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES | flags, &why);
+    if (!json) return bad_json(text, n, name, &why, err);
+    *out = json;
+    return SKV_OK;
+}
+
 skv_status skv_json_load(const char *text, size_t n, size_t max_bytes, const char *name,
                          json_t **out, skv_error *err)
 {
     SKV_REQUIRE(n <= max_bytes, err, SKV_RANGE, "%s: %zu bytes of JSON, at most %zu", name, n,
                 max_bytes);
-    SKV_REQUIRE(depth_within(text, n, SKV_JSON_DEPTH_MAX), err, SKV_FORMAT,
-                "%s: JSON nested deeper than %d", name, SKV_JSON_DEPTH_MAX);
-    json_error_t why;
-    json_t *json = json_loadb(n ? text : "", n, JSON_REJECT_DUPLICATES, &why);
-    if (!json) return bad_json(text, n, name, &why, err);
-    *out = json;
-    return SKV_OK;
+    return load(text, n, name, 0, out, err);
+}
+
+skv_status skv_json_load_texts(const char *text, size_t n, size_t max_bytes, const char *name,
+                               json_t **out, skv_error *err)
+{
+    SKV_REQUIRE(n <= max_bytes, err, SKV_RANGE, "%s: %zu bytes of JSON, at most %zu", name, n,
+                max_bytes);
+    return load(text, n, name, JSON_ALLOW_NUL, out, err);
 }
 
 const json_t *skv_json_get(const skv_json_reader *r, const char *key)

@@ -18,9 +18,16 @@
 
 enum { SKV_JSON_DEPTH_MAX = 64 };
 
+/** Whether there is memory for the longest text or number. jansson reads it into a buffer that it
+ * doubles, and writes beyond its end where that does not work: who calls it asks before. */
+bool skv_json_has_room(const char *text, size_t n);
+
 /** Duplicate keys are refused. Release *out with json_decref. `name` is for errors. */
 SKV_MUST_CHECK skv_status skv_json_load(const char *text, size_t n, size_t max_bytes,
                                         const char *name, json_t **out, skv_error *err);
+/** The same; texts may have zero bytes inside, so their lengths have to be asked for. */
+SKV_MUST_CHECK skv_status skv_json_load_texts(const char *text, size_t n, size_t max_bytes,
+                                              const char *name, json_t **out, skv_error *err);
 
 /** Appends the JSON, indented by two spaces a level, numbers with as few digits as tell them apart;
  * false (and out->failed) when it is full or the nesting too deep. */

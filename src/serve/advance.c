@@ -38,17 +38,36 @@ static void forbid_ends(const skv_scheduler *s, const skv_lane *lane)
     }
 }
 
-/* Chooses a lane's next token from logits [V]. The log-probabilities told are the model's own. */
-static void choose(skv_scheduler *s, skv_lane *lane, const float *logits)
+/* Fills s->logits with what the sampler may choose from; false: no token is left. */
+static bool prepare(skv_scheduler *s, const skv_lane *lane, const float *logits, bool may_end)
 {
     const skv_job_params *p = &lane->job->params;
     size_t V = s->vocab_size;
     memcpy(s->logits, logits, V * sizeof *logits);
     for (size_t i = 0; i < p->n_biases; i++) s->logits[p->biases[i].id] += p->biases[i].bias;
-    if (skv_lane_generated(lane) < p->min_tokens) forbid_ends(s, lane);
-    if (lane->constraint && !p->constraint.mask(lane->constraint, s->logits, V)) {
-        lane->failure = "the constraint leaves no token to go on with";
+    if (!may_end) forbid_ends(s, lane);
+    if (!lane->constraint) return true;
+    bool any = p->constraint.mask(lane->constraint, s->logits, V);
+    for (size_t i = 0; any && !may_end; i++) {
+        if (i == V) return false;
+        if (s->logits[i] > -HUGE_VALF) break;
     }
+    return any;
+}
+
+/* Chooses a lane's next token from logits [V]. The log-probabilities told are the model's own. */
+static void choose(skv_scheduler *s, skv_lane *lane, const float *logits)
+{
+    const skv_job_params *p = &lane->job->params;
+    size_t V = s->vocab_size;
+    lane->may_end = skv_lane_generated(lane) >= p->min_tokens;
+    bool any = prepare(s, lane, logits, lane->may_end);
+    if (!any && !lane->may_end) {
+        /* What has to be complete ends, even if it is shorter than was asked for. */
+        lane->may_end = true;
+        any = prepare(s, lane, logits, true);
+    }
+    if (!any) lane->failure = "the constraint leaves no token to go on with";
     lane->chosen = skv_sampler_choose(lane->sampler, s->logits);
     lane->has_chosen = true;
     lane->logprob = (double)NAN;
@@ -204,7 +223,7 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;
     }
-    if (ends_answer(s, lane, id) && skv_lane_generated(lane) >= p->min_tokens) {
+    if (lane->may_end && ends_answer(s, lane, id)) {
         skv_worker_end(s, lane, SKV_FINISH_STOP, last_text(lane));
         return;
     }

@@ -43,6 +43,7 @@ typedef struct skv_lane {
     uint64_t last_token_ns; /* 0: none yet */
     skv_pooled pooled;      /* of a job that wants a vector */
     bool has_chosen;        /* `chosen` comes after ids; what follows is told with it */
+    bool may_end;           /* `chosen` may be an end */
     int32_t chosen;
     double logprob;
     skv_token_prob top[SKV_JOB_TOP_MAX];

@@ -64,6 +64,7 @@ void skv_worker_unqueue(skv_scheduler *s, const skv_job *job)
 {
     pthread_mutex_lock(&s->lock);
     s->n_queued--;
+    s->n_queued_of[job->params.tenant % SKV_TENANT_TURNS]--;
     s->n_queued_tokens -= job->params.n_ids;
     pthread_mutex_unlock(&s->lock);
 }
@@ -354,13 +355,15 @@ static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
     const skv_job_params *p = &lane->job->params;
     SKV_REQUIRE(!s->draining, err, SKV_CANCELLED, "the server is shutting down");
-    bool full = s->n_queued >= s->options.max_queued ||
-                (s->n_queued > 0 && s->n_queued_tokens + p->n_ids > s->options.max_queued_tokens);
+    size_t *n_own = &s->n_queued_of[p->tenant % SKV_TENANT_TURNS];
+    bool full = *n_own > 0 && (s->n_queued >= s->options.max_queued ||
+                               s->n_queued_tokens + p->n_ids > s->options.max_queued_tokens);
     if (full) s->n_rejected++;
     SKV_REQUIRE(!full, err, SKV_FULL, "queue: %zu requests with %zu prompt tokens are waiting",
                 s->n_queued, s->n_queued_tokens);
     lane->job->number = s->n_submitted++;
     s->n_queued++;
+    *n_own += 1;
     s->n_queued_tokens += p->n_ids;
     *(s->inbox_last ? &s->inbox_last->next : &s->inbox) = lane;
     s->inbox_last = lane;

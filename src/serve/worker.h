@@ -35,10 +35,11 @@ struct skv_scheduler {
 
     pthread_mutex_t lock; /* guards down to `published` */
     pthread_cond_t wake;
-    skv_lane *inbox, *inbox_last;     /* owned: submitted, not seen by the worker */
-    size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
-    bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
-    const skv_job *stepping;          /* the only job of the step that is running */
+    skv_lane *inbox, *inbox_last;         /* owned: submitted, not seen by the worker */
+    size_t n_queued, n_queued_tokens;     /* jobs that have not begun, and their prompts */
+    size_t n_queued_of[SKV_TENANT_TURNS]; /* of them, by tenant */
+    bool draining, stopping, nudged;      /* nudged: somebody was cancelled */
+    const skv_job *stepping;              /* the only job of the step that is running */
     uint64_t n_submitted, n_rejected;
     double seconds_a_token;
     skv_scheduler_metrics published;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "format/json_doc.h"
 #include "text/jinja/jinja_eval.h"
 #include "text/jinja/jinja_json.h"
 #include "text/jinja/jinja_parse.h"
@@ -90,6 +91,8 @@ static skv_status load(const skv_template *t, const char *what, const char *text
                        json_t **out, skv_error *err)
 {
     json_error_t why;
+    SKV_REQUIRE(skv_json_has_room(text, n), err, SKV_MEMORY, "%s: %s: no memory", t->tree.name,
+                what);
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     SKV_REQUIRE(*out, err, SKV_FORMAT, "%s: %s: %s at byte %d", t->tree.name, what, why.text,
                 why.position);
