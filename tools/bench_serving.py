@@ -462,7 +462,7 @@ def engines(bench):
     files = peer_files(bench)
     kinds = (("q8_0", "int8"), ("bf16", "bf16"), ("q4_0", ""))
     for kind, like in (kinds[:1] if bench.args.quick else kinds) if llama_clients(bench).exists() else ():
-        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k]), ROUNDS if kind == "q8_0" else 1))
+        out.append(Engine("llama.cpp", kind.upper(), like, lambda k=kind: llama(bench, files[k]), 1))
     if not bench.args.quick or not llama_clients(bench).exists():
         out.append(Engine("llama.cpp (wheel, AVX2)", "Q8_0", "int8", lambda: llama_wheel(bench, files["q8_0"]), 1))
     for group in (192,) if bench.args.quick else (192, 0):
@@ -610,7 +610,7 @@ flash attention; the wheel: its server; openvino-genai: continuous batching in t
 Clients that never rest share what the engine does: the mean of a whole answer (E2EL) is {CLIENTS} requests over its rate, and what an engine takes
 off the time to the first token it adds to the others, unless it does more. `--step-ms` chooses between the two; its default is 100.
 {"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else
-"Medians of three rounds of all engines in turns; bf16, long steps, Q4_0, the wheel and default groups, where they are there, in the last alone; of what was measured less often, the median of that."}
+"Medians of three rounds of all engines in turns; llama.cpp, bf16, long steps, Q4_0, the wheel and default groups, where they are there, in the last alone; of what was measured less often, the median of that."}
 
 {table(head, rows)}"""
 

@@ -228,7 +228,7 @@ def read_options():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "kvpred-results")
     parser.add_argument("--base", type=pathlib.Path, default=ROOT / "models/mini/base")
-    parser.add_argument("--kvp", type=folders, default=[ROOT / "models/mini/kvpred", ROOT / "models/mini/kvpred-small"])
+    parser.add_argument("--kvp", type=folders, default=[ROOT / "models/mini/kvpred", ROOT / "build/mini/kvpred-small"])
     parser.add_argument("--layer-pruned", type=folders, default=[])
     parser.add_argument("--train-layer-pruned", action="store_true", help="train three first, in WORK")
     parser.add_argument("--recipe", type=pathlib.Path, default=RECIPE)
