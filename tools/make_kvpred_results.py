@@ -238,7 +238,7 @@ def read_options():
     parser.add_argument("--chunk", type=int, default=1024, help="tokens of a step: LazyLLM needs all of a prompt in one")
     parser.add_argument("--prompt", type=int, default=1024, help="tokens that times of the figure are for")
     parser.add_argument("--prompts", default="64,512,1024,2048", help="those of the part share")
-    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--repeat", type=int, default=31)
     parser.add_argument("--rounds", type=int, default=5, help="of the part share")
     parser.add_argument("--ablation-steps", type=int, default=300)
     parser.add_argument("--pairs", default=",".join(PAIRS))
