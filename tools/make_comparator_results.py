@@ -9,7 +9,8 @@
 Parts: quality (answers against the arithmetic that is left, for FFN-SkipLLM, early exit, fewer
 layers and SwiftKV: Tables 2 and 5 of arXiv:2410.03960 and its appendix B.4), throughput (Merge-all-Layers
 beside SwiftKV: Table 3). Without one, both. The base is the ordinary model; --swiftkv names models made
-from it, --exit one with an exit head, --pruned models with fewer layers that were trained further; copies of
+from it, --exit one with an exit head (`distill --early-exit`), --pruned models with fewer layers that were trained
+further (`make_kvpred_results.py --train-layer-pruned`); copies of
 the base with fewer layers are made in WORK. What was measured is kept there, so a run that was stopped
 goes on. Nothing else should run on the machine for `throughput`.
 """
@@ -40,7 +41,9 @@ def runs(lab, a):
         out.append((f"SwiftKV with an exit: {pathlib.Path(a.exit).name}", a.exit, ()))
         out += [(f"early exit above {p}", a.exit, ("--early-exit", p)) for p in a.above]
     out += pruned_copies(lab, a)
-    out += [(f"fewer layers: {pathlib.Path(m).name}", m, ()) for m in a.pruned]
+    for path in map(pathlib.Path, a.pruned):
+        name = path.parent.name if path.name == "auxiliary" else path.name  # of `task: kvpred` without a base's loss
+        out.append((f"{name}, trained", path, ()))
     return out
 
 
