@@ -6,21 +6,21 @@
  *
  * Work is counted as done: 4 Dh operations for each visible pair of query row and cached row.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "kernels/kernels.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "skv/tools.h"
 
 enum { REPEATS = 15, HEADS_KV = 8 };
+
+static const double CACHE_BYTES = 64 << 20; /* fewer may come from the caches */
 
 typedef struct shape {
     const char *name;
@@ -41,89 +41,12 @@ typedef struct job {
     size_t block;           /* tokens (prompt) or rows (decode) of a task */
     unsigned char *scratch; /* [threads] */
     size_t scratch_bytes;
-    float sink[64];
 } job;
 
 static double seconds(uint64_t begin)
 {
     return (double)(skv_clock_ns() - begin) * 1e-9;
 }
-
-#if defined(__x86_64__)
-
-__attribute__((target("avx512f,avx512bf16"))) static void peak_bf16(void *arg, size_t i, size_t th)
-{
-    (void)i;
-    __m512 c[16];
-    __m512bh x = (__m512bh)_mm512_set1_epi16(0x3c00);
-    for (int v = 0; v < 16; v++) c[v] = _mm512_setzero_ps();
-    for (size_t n = 0; n < 4000000; n++) {
-        for (int v = 0; v < 16; v++) c[v] = _mm512_dpbf16_ps(c[v], x, x);
-    }
-    for (int v = 1; v < 16; v++) c[0] = _mm512_add_ps(c[0], c[v]);
-    ((job *)arg)->sink[th] = _mm512_cvtss_f32(c[0]);
-}
-
-__attribute__((target("avx512f"))) static void peak_f32(void *arg, size_t i, size_t th)
-{
-    (void)i;
-    __m512 c[16];
-    __m512 x = _mm512_set1_ps(0.9f);
-    for (int v = 0; v < 16; v++) c[v] = x;
-    for (size_t n = 0; n < 4000000; n++) {
-        for (int v = 0; v < 16; v++) c[v] = _mm512_fmadd_ps(c[v], x, x);
-    }
-    for (int v = 1; v < 16; v++) c[0] = _mm512_add_ps(c[0], c[v]);
-    ((job *)arg)->sink[th] = _mm512_cvtss_f32(c[0]);
-}
-
-static double peak_gflops(skv_pool *pool, skv_task_fn *fn, double per_instruction)
-{
-    job j = {0};
-    double best = 0.0;
-    for (int i = 0; i < REPEATS; i++) {
-        uint64_t begin = skv_clock_ns();
-        skv_pool_run(pool, skv_pool_threads(pool), fn, &j);
-        double work = (double)skv_pool_threads(pool) * 16.0 * 4000000.0 * per_instruction;
-        double rate = work / seconds(begin) * 1e-9;
-        if (rate > best) best = rate;
-    }
-    return best;
-}
-
-__attribute__((target("avx512f"))) static void read_task(void *arg, size_t i, size_t th)
-{
-    job *j = arg;
-    const unsigned char *at = j->cache + i * j->block;
-    __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
-                      _mm512_setzero_si512()};
-    for (size_t n = 0; n < j->block; n += 256) {
-        for (size_t v = 0; v < 4; v++) {
-            sum[v] = _mm512_xor_si512(sum[v], _mm512_loadu_si512(at + n + 64 * v));
-        }
-    }
-    sum[0] = _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]));
-    j->sink[th] = (float)_mm512_reduce_add_epi32(sum[0]);
-}
-
-static double read_gbs(skv_pool *pool)
-{
-    const size_t n_bytes = (size_t)512 << 20;
-    job j = {.block = (size_t)4 << 20, .cache = skv_alloc_aligned(n_bytes, 1)};
-    double best = 0.0;
-    if (!j.cache) return 0.0;
-    memset(j.cache, 1, n_bytes);
-    for (int i = 0; i < REPEATS; i++) {
-        uint64_t begin = skv_clock_ns();
-        skv_pool_run(pool, n_bytes / j.block, read_task, &j);
-        double rate = (double)n_bytes / seconds(begin) * 1e-9;
-        if (rate > best) best = rate;
-    }
-    skv_free(j.cache);
-    return best;
-}
-
-#endif
 
 static skv_attention call_of(const job *j, size_t head, size_t token0, size_t n_q)
 {
@@ -250,7 +173,14 @@ static void bench_prompt(skv_pool *pool, const skv_kernels *k, const shape *s, d
     job_release(&j);
 }
 
-static void bench_decode(skv_pool *pool, const skv_kernels *k, const shape *s, double gbs)
+/* What memory gives at this moment: it changes by the minute where machines are shared. */
+static double read_gbs(skv_pool *pool)
+{
+    double gbs = 0.0;
+    return skv_read_measure(skv_pool_threads(pool), &gbs, NULL) == SKV_OK ? gbs : 0.0;
+}
+
+static void bench_decode(skv_pool *pool, const skv_kernels *k, const shape *s)
 {
     job j = {.kernels = k, .shape = *s};
     size_t n_rows = s->n_past + 1;
@@ -259,7 +189,7 @@ static void bench_decode(skv_pool *pool, const skv_kernels *k, const shape *s, d
     size_t per_part = s->n_group * (s->head_dim + 2);
     j.partials = skv_alloc(s->n_heads_kv * j.n_blocks, per_part * sizeof(float));
     if (j.partials && job_init(&j, skv_pool_threads(pool))) {
-        double t[REPEATS];
+        double t[REPEATS], gbs = read_gbs(pool);
         for (size_t i = 0; i < REPEATS; i++) {
             uint64_t begin = skv_clock_ns();
             skv_pool_run(pool, j.n_blocks * s->n_heads_kv, decode_task, &j);
@@ -272,8 +202,14 @@ static void bench_decode(skv_pool *pool, const skv_kernels *k, const shape *s, d
         double bytes = (double)(n_rows * s->n_heads_kv) / SKV_PAGE_ROWS *
                        (double)skv_kv_page_bytes(s->type, s->head_dim);
         double rate = bytes / fastest(t, REPEATS) * 1e-9;
-        printf("decode %-5s Dh %3zu G %zu rows %6zu (%4.0f MB): %7.2f GB/s  %5.1f %%\n", s->name,
-               s->head_dim, s->n_group, n_rows, bytes * 1e-6, rate, 100.0 * rate / gbs);
+        printf("decode %-5s Dh %3zu G %zu rows %6zu (%4.0f MB): %7.2f GB/s", s->name, s->head_dim,
+               s->n_group, n_rows, bytes * 1e-6, rate);
+        gbs = fmax(gbs, read_gbs(pool));
+        if (bytes < CACHE_BYTES || rate > gbs) {
+            printf("  (not from memory alone)\n");
+        } else {
+            printf("  %5.1f %% of %.1f\n", 100.0 * rate / gbs, gbs);
+        }
     }
     job_release(&j);
 }
@@ -287,16 +223,10 @@ int main(int argc, char **argv)
     skv_kernels k;
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, skv_cpu_detect());
 
-    double bf16 = 1.0;
-    double f32 = 1.0;
-    double gbs = 1.0;
-#if defined(__x86_64__)
-    if (skv_cpu_detect() & SKV_CPU_AVX512) f32 = peak_gflops(pool, peak_f32, 32.0);
-    if (skv_cpu_detect() & SKV_CPU_AVX512) gbs = read_gbs(pool);
-    if (skv_cpu_detect() & SKV_CPU_AVX512_BF16) bf16 = peak_gflops(pool, peak_bf16, 64.0);
-#endif
+    skv_peak peak;
+    if (skv_peak_measure(n_threads, NULL, &peak, &err) != SKV_OK) return 1;
     printf("%zu threads: bf16 %.0f GFLOP/s, f32 %.0f GFLOP/s, read %.1f GB/s\n",
-           skv_pool_threads(pool), bf16, f32, gbs);
+           skv_pool_threads(pool), peak.bf16_gflops, peak.f32_gflops, peak.read_gbs);
 
     const shape prompts[] = {
         {"bf16", SKV_KV_TYPE_BF16, 64, 4, HEADS_KV, 2048, 0, 0},
@@ -314,7 +244,8 @@ int main(int argc, char **argv)
         {"f32", SKV_KV_TYPE_F32, 128, 4, HEADS_KV, 2048, 0, 0},
     };
     for (size_t i = 0; i < sizeof prompts / sizeof prompts[0]; i++) {
-        bench_prompt(pool, &k, &prompts[i], prompts[i].type == SKV_KV_TYPE_F32 ? f32 : bf16);
+        const bool f32 = prompts[i].type == SKV_KV_TYPE_F32;
+        bench_prompt(pool, &k, &prompts[i], f32 ? peak.f32_gflops : peak.bf16_gflops);
     }
     const shape few[] = {
         {"bf16", SKV_KV_TYPE_BF16, 64, 4, HEADS_KV, 1, 65535, 0},
@@ -327,7 +258,9 @@ int main(int argc, char **argv)
         {"fp8", SKV_KV_TYPE_FP8, 64, 4, HEADS_KV, 1, 131071, 0},
         {"f32", SKV_KV_TYPE_F32, 64, 4, HEADS_KV, 1, 65535, 0},
     };
-    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) bench_decode(pool, &k, &few[i], gbs);
+    for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
+        bench_decode(pool, &k, &few[i]);
+    }
     skv_pool_free(pool);
     return 0;
 }

@@ -15,11 +15,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "kernels/kernels.h"
 #include "kernels/peak.h"
 
@@ -65,7 +65,7 @@ struct peak_run {
     skv_peak_read_fn *read;
     const unsigned char *buffer;
     size_t n_bytes;
-    float sink[PEAK_TASKS][SKV_PEAK_FLOATS];
+    double results[PEAK_TASKS];
     uint64_t read_sink[READ_TASKS];
 };
 
@@ -73,8 +73,9 @@ static void run_loop(void *arg, size_t i_task, size_t i_thread)
 {
     struct peak_run *run = arg;
     (void)i_thread;
-    for (size_t i = 0; i < SKV_PEAK_FLOATS; i++) run->sink[i_task][i] = 0.5f;
-    run->loop->run(run->sink[i_task], run->n_rounds);
+    float operand[SKV_PEAK_BYTES / sizeof(float)];
+    for (size_t i = 0; i < sizeof operand / sizeof *operand; i++) operand[i] = 0.5f;
+    run->results[i_task] = run->loop->run(operand, operand, run->n_rounds);
 }
 
 static void run_read(void *arg, size_t i_task, size_t i_thread)
@@ -88,13 +89,13 @@ static void run_read(void *arg, size_t i_task, size_t i_thread)
 /* Operations in a nanosecond, all threads together, of the best of three short runs. */
 static double measure_ops(struct bench *b, const skv_peak_loop *loop)
 {
-    struct peak_run run = {.loop = loop, .n_rounds = (size_t)(2.0e8 / loop->ops)};
+    struct peak_run run = {.loop = loop, .n_rounds = (size_t)(2.0e8 / skv_peak_ops(loop))};
     double best = 0.0;
     for (int i = 0; i < 3; i++) {
         double start = now_ns(b);
         skv_pool_run(b->pool, PEAK_TASKS, run_loop, &run);
         double ns = (now_ns(b) - start);
-        best = fmax(best, loop->ops * (double)run.n_rounds * PEAK_TASKS / ns);
+        best = fmax(best, skv_peak_ops(loop) * (double)run.n_rounds * PEAK_TASKS / ns);
     }
     return best;
 }
@@ -315,11 +316,12 @@ int main(int argc, char **argv)
     char name[128];
     skv_cpu_name(name, sizeof name);
     skv_kernels_init(&b.kernels, level, features);
-    skv_peak_init(&b.peak, features);
+    skv_peak_init(&b.peak, level, features);
     printf("%s, %zu threads, level %s\n", name, skv_pool_threads(b.pool),
            skv_cpu_level_name(b.kernels.level));
-    printf("limits: f32 %.0f, bf16 %.0f, int8 %.0f GOP/s\n", measure_ops(&b, &b.peak.f32),
-           measure_ops(&b, &b.peak.bf16), measure_ops(&b, &b.peak.i8));
+    printf("limits: f32 %.0f, bf16 %.0f, int8 %.0f, int4 %.0f GOP/s\n",
+           measure_ops(&b, &b.peak.f32), measure_ops(&b, &b.peak.bf16), measure_ops(&b, &b.peak.i8),
+           measure_ops(&b, &b.peak.i4));
     bench_all(&b, only, decode_only);
     skv_pool_free(b.pool);
     return 0;

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/system.h"
 #include "format/gguf.h"
 #include "text/tokenizer.h"
 
@@ -48,7 +48,8 @@ static skv_status measure(const skv_tokenizer *t, const char *text, size_t n, si
     }
     double cpu_seconds = (double)(clock() - cpu) / CLOCKS_PER_SEC;
     uint64_t start = skv_clock_ns();
-    SKV_TRY(skv_tokenizer_decode(t, ids.data, ids.n, true, &back, err));
+    SKV_TRY(skv_tokenizer_decode(t, ids.data, ids.n, (skv_decode_options){.with_special = true},
+                                 &back, err));
     double decode = (double)back.size * 1e3 / (double)(skv_clock_ns() - start);
     qsort(rates, n_runs, sizeof *rates, compare);
     (void)printf("encode %.1f MB/s (min %.1f, max %.1f; %.1f by CPU time), %zu bytes, %zu ids; "
@@ -76,7 +77,7 @@ int main(int argc, char **argv)
     uint64_t start = skv_clock_ns();
     skv_status status = open_any(argv[1], &t, &gguf, &err);
     (void)printf("open %.1f ms; ", (double)(skv_clock_ns() - start) * 1e-6);
-    if (status == SKV_OK && t == NULL) status = skv_fail(&err, SKV_FORMAT, "no tokenizer");
+    if (status == SKV_OK && !t) status = skv_fail(&err, SKV_FORMAT, "no tokenizer");
     if (status == SKV_OK) status = skv_file_read(argv[2], (size_t)1 << 30, &text, &n, &err);
     if (status == SKV_OK) status = measure(t, text, n, (size_t)n_runs, &err);
     if (status != SKV_OK) (void)fprintf(stderr, "%s\n", err.text);

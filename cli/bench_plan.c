@@ -1,5 +1,5 @@
 /* The model as asked for, or with --compare the unmodified one beside its SwiftKV forms. */
-#include "bench_plan.h"
+#include "bench.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 static int init_variant(const cli_options *o, bench_variant *v)
 {
     *v = (bench_variant){.options = *o};
-    const char *prefix = o->preset != NULL ? "preset:" : "";
-    const char *name = o->preset != NULL ? o->preset : o->operands[0];
+    const char *prefix = o->preset ? "preset:" : "";
+    const char *name = o->preset ? o->preset : o->operands[0];
     const int n = snprintf(v->path, sizeof v->path, "%s%s", prefix, name);
     if (n < 0 || (size_t)n >= sizeof v->path) {
         return cli_fail("MODEL: a path of more than %zu bytes", sizeof v->path - 1);
@@ -41,7 +41,7 @@ static void name_variant(const cli_options *o, bench_variant *v)
 static int settle_variant(const cli_options *o, bench_variant *v)
 {
     const size_t l = v->options.kv_layers;
-    if (l != 0 && cli_preset_of(v->path) == NULL) {
+    if (l != 0 && !cli_preset_of(v->path)) {
         return cli_usage("--kv-layers: goes with --preset; transform makes a SwiftKV model");
     }
     if (l == 0 && v->options.group != 0) return cli_usage("--group: needs --kv-layers");
@@ -102,7 +102,7 @@ int bench_plan(const cli_options *options, bench_variant *variants, size_t *n)
 {
     *n = 1;
     int status = init_variant(options, &variants[0]);
-    const bool own = options->preset == NULL || variants[0].model.info.kv_prediction;
+    const bool own = !options->preset || variants[0].model.info.kv_prediction;
     if (status == CLI_DONE && options->compare && own) {
         status = compare_model(options, variants, n);
     } else if (status == CLI_DONE && options->compare) {

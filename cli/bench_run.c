@@ -1,5 +1,5 @@
 /* Reading and continuing random prompts, and counting what that takes. */
-#include "bench_run.h"
+#include "bench.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -149,7 +149,7 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     if (status == SKV_OK) status = read_bandwidth(&r, &after, &err);
     *out = (bench_times){.ttft_s = (double)(first - start) * 1e-9,
                          .decode_s = (double)(end - second) * 1e-9,
-                         .read_gbs = (before + after) / 2,
+                         .read_gbs = fmax(before, after),
                          .work = skv_work_since(&now, &before_work)};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         out->kv_bytes += skv_sequence_kv_bytes(r.lanes[i].sequence);

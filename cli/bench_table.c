@@ -1,46 +1,46 @@
 /* Tables and JSON of bench. */
-#include "bench_table.h"
+#include "bench.h"
 
 #include <math.h>
 
-#include "work_out.h"
+#include "runtime.h"
 
 static const double MIB = 1048576;
 
 void bench_print_json(const bench_variant *v, const bench_result *r)
 {
-    cli_json json = {.stream = stdout};
-    cli_json_open(&json, '{');
-    cli_json_put_text(&json, "model", v->path);
-    cli_json_put_text(&json, "variant", v->name);
-    cli_json_put_integer(&json, "prompt", r->load.prompt);
-    cli_json_put_integer(&json, "gen", r->load.gen);
-    cli_json_put_text(&json, "prefill", skv_prefill_name(v->limits.prefill));
+    skv_json_out json = {.stream = stdout};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_text(&json, "model", v->path);
+    skv_json_out_put_text(&json, "variant", v->name);
+    skv_json_out_put_integer(&json, "prompt", r->load.prompt);
+    skv_json_out_put_integer(&json, "gen", r->load.gen);
+    skv_json_out_put_text(&json, "prefill", skv_prefill_name(v->limits.prefill));
     char how[SKV_EVICTION_TEXT];
     skv_eviction_print(&v->limits.eviction, how);
-    cli_json_put_text(&json, "evict", how);
-    cli_json_put_integer(&json, "kv_layers", v->kv_layers);
-    cli_json_put_integer(&json, "group", v->group);
-    cli_json_put_text(&json, "weights", skv_weights_name(v->limits.weights));
-    cli_json_put_text(&json, "kv", skv_kv_name(v->limits.kv));
-    cli_json_put_integer(&json, "threads", v->limits.threads);
-    cli_json_put_text(&json, "cpu", v->limits.cpu);
-    cli_json_put_integer(&json, "batch", r->load.batch);
-    cli_json_put_number(&json, "ttft_ms", r->ttft_ms);
-    cli_json_put_number(&json, "prefill_tok_s", r->prefill_tok_s);
-    cli_json_put_number(&json, "decode_tok_s", r->decode_tok_s);
-    cli_json_put_number(&json, "prefill_gflops", r->prefill_gflops);
-    cli_json_put_number(&json, "model_gflops", r->model_gflops);
+    skv_json_out_put_text(&json, "evict", how);
+    skv_json_out_put_integer(&json, "kv_layers", v->kv_layers);
+    skv_json_out_put_integer(&json, "group", v->group);
+    skv_json_out_put_text(&json, "weights", skv_weights_name(v->limits.weights));
+    skv_json_out_put_text(&json, "kv", skv_kv_name(v->limits.kv));
+    skv_json_out_put_integer(&json, "threads", v->limits.threads);
+    skv_json_out_put_text(&json, "cpu", v->limits.cpu);
+    skv_json_out_put_integer(&json, "batch", r->load.batch);
+    skv_json_out_put_number(&json, "ttft_ms", r->ttft_ms);
+    skv_json_out_put_number(&json, "prefill_tok_s", r->prefill_tok_s);
+    skv_json_out_put_number(&json, "decode_tok_s", r->decode_tok_s);
+    skv_json_out_put_number(&json, "prefill_gflops", r->prefill_gflops);
+    skv_json_out_put_number(&json, "model_gflops", r->model_gflops);
     cli_json_put_work(&json, "work", &r->work);
-    cli_json_put_number(&json, "decode_gbs", r->decode_gbs);
+    skv_json_out_put_number(&json, "decode_gbs", r->decode_gbs);
     if (!isnan(r->prefill_share)) {
-        cli_json_put_number(&json, "prefill_peak_share", r->prefill_share);
-        cli_json_put_number(&json, "decode_read_share", r->decode_share);
+        skv_json_out_put_number(&json, "prefill_peak_share", r->prefill_share);
+        skv_json_out_put_number(&json, "decode_read_share", r->decode_share);
     }
-    cli_json_put_integer(&json, "weight_bytes", v->limits.weight_bytes);
-    cli_json_put_integer(&json, "kv_bytes", r->kv_bytes);
-    cli_json_put_integer(&json, "peak_rss_bytes", r->peak_rss_bytes);
-    cli_json_close(&json, '}');
+    skv_json_out_put_integer(&json, "weight_bytes", v->limits.weight_bytes);
+    skv_json_out_put_integer(&json, "kv_bytes", r->kv_bytes);
+    skv_json_out_put_integer(&json, "peak_rss_bytes", r->peak_rss_bytes);
+    skv_json_out_close(&json, '}');
     putchar('\n');
     fflush(stdout);
 }
@@ -151,20 +151,22 @@ void bench_print_peak(const skv_peak *peak, bool json)
 {
     if (!json) {
         printf("%s, %zu threads\n\n", peak->cpu, peak->threads);
-        printf("f32   %10.1f GFLOP/s\n", peak->f32_gflops);
-        printf("bf16  %10.1f GFLOP/s\n", peak->bf16_gflops);
-        printf("int8  %10.1f GOP/s\n", peak->int8_gops);
+        printf("f32   %10.1f GFLOP/s  %s\n", peak->f32_gflops, peak->f32_with);
+        printf("bf16  %10.1f GFLOP/s  %s\n", peak->bf16_gflops, peak->bf16_with);
+        printf("int8  %10.1f GOP/s    %s\n", peak->int8_gops, peak->int8_with);
+        printf("int4  %10.1f GOP/s    %s\n", peak->int4_gops, peak->int4_with);
         printf("read  %10.1f GB/s\n", peak->read_gbs);
         return;
     }
-    cli_json out = {.stream = stdout};
-    cli_json_open(&out, '{');
-    cli_json_put_number(&out, "f32_gflops", peak->f32_gflops);
-    cli_json_put_number(&out, "bf16_gflops", peak->bf16_gflops);
-    cli_json_put_number(&out, "int8_gops", peak->int8_gops);
-    cli_json_put_number(&out, "read_gbs", peak->read_gbs);
-    cli_json_put_integer(&out, "threads", peak->threads);
-    cli_json_put_text(&out, "cpu", peak->cpu);
-    cli_json_close(&out, '}');
+    skv_json_out out = {.stream = stdout};
+    skv_json_out_open(&out, '{');
+    skv_json_out_put_number(&out, "f32_gflops", peak->f32_gflops);
+    skv_json_out_put_number(&out, "bf16_gflops", peak->bf16_gflops);
+    skv_json_out_put_number(&out, "int8_gops", peak->int8_gops);
+    skv_json_out_put_number(&out, "int4_gops", peak->int4_gops);
+    skv_json_out_put_number(&out, "read_gbs", peak->read_gbs);
+    skv_json_out_put_integer(&out, "threads", peak->threads);
+    skv_json_out_put_text(&out, "cpu", peak->cpu);
+    skv_json_out_close(&out, '}');
     putchar('\n');
 }

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "bench_plan.h"
-#include "bench_table.h"
-#include "progress.h"
+#include "bench.h"
+#include "report.h"
 
 enum { WARM_UP_TOKENS = 4 };
 
@@ -79,6 +78,8 @@ static double peak_of(const bench_variant *v, const skv_peak *peak)
 {
     switch (v->limits.weights) {
     case SKV_WEIGHTS_INT8: return peak->int8_gops;
+    case SKV_WEIGHTS_INT4:
+    case SKV_WEIGHTS_FILE: return peak->int4_gops; /* of whose matrices some may have 8 bits */
     case SKV_WEIGHTS_F32: return peak->f32_gflops;
     default: return peak->bf16_gflops;
     }
@@ -117,7 +118,8 @@ static void summarise(const bench_variant *v, const bench_load *load, const benc
                           .kv_bytes = times[0].kv_bytes,
                           .peak_rss_bytes = skv_peak_rss()};
     out->decode_gbs = bytes * steps / decode_s * 1e-9;
-    out->decode_share = decode_share;
+    /* Above 1 the caches were read and not memory, which then is not the limit. */
+    out->decode_share = decode_share > 1 ? (double)NAN : decode_share;
 }
 
 /* Variants first..end under one load, in turns, so that what the machine does besides meets all. */
@@ -214,7 +216,7 @@ int cli_run_bench(const cli_options *options)
         if (status != CLI_DONE) return status;
         bench_print_peak(&b.peak, options->json);
     }
-    const bool has_model = options->preset != NULL || options->n_operands > 0;
+    const bool has_model = options->preset || options->n_operands > 0;
     if (!has_model) return CLI_DONE;
     if (options->peak && !options->json) putchar('\n');
     return measure_variants(&b);

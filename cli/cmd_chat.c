@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "progress.h"
+#include "report.h"
 #include "runtime.h"
-#include "template_text.h"
 #include "text_out.h"
 
 typedef struct chat {
@@ -34,7 +33,7 @@ static void add_message(chat *c, const char *role, const char *text, size_t n)
     json_t *message = json_object();
     json_object_set_new(message, "role", json_string(role));
     json_t *content = json_stringn(text, n);
-    json_object_set_new(message, "content", content != NULL ? content : json_string(""));
+    json_object_set_new(message, "content", content ? content : json_string(""));
     json_array_append_new(c->messages, message);
 }
 
@@ -43,7 +42,7 @@ static void begin_conversation(chat *c)
     json_array_clear(c->messages);
     skv_sequence_truncate(c->sequence, 0);
     const char *system = c->options->system;
-    if (system != NULL) add_message(c, "system", system, strlen(system));
+    if (system) add_message(c, "system", system, strlen(system));
 }
 
 /* Without a template: all that was said, one after the other. */
@@ -114,6 +113,8 @@ static skv_status generate(chat *c, const cli_ids *ids, skv_sampler *sampler, sk
     const size_t wished = c->options->n_tokens;
     const size_t room = c->limits.context - ids->n;
     const skv_generation wanted = {.max_tokens = wished < room ? wished : room,
+                                   .sampler = sampler,
+                                   .stats = &c->stats,
                                    .on_token = on_token,
                                    .on_progress = on_progress,
                                    .user = c};
@@ -122,7 +123,7 @@ static skv_status generate(chat *c, const cli_ids *ids, skv_sampler *sampler, sk
         c->n_cached = keep_common(c, ids);
         for (size_t i = 0; i < c->n_cached; i++) skv_sampler_accept(sampler, ids->at[i], false);
         status = skv_generate(c->model.engine, c->sequence, ids->at + c->n_cached,
-                              ids->n - c->n_cached, sampler, &wanted, &c->stats, err);
+                              ids->n - c->n_cached, &wanted, err);
     } while (status == SKV_CANCELLED && c->n_answer == 0 &&
              !cli_interrupted(c->options->interrupt));
     return status;
@@ -242,9 +243,9 @@ static int open_template(chat *c)
 {
     const cli_options *o = c->options;
     if (o->raw) return CLI_DONE;
-    if (o->template_file != NULL) return cli_read_file(o->template_file, &c->template_text);
+    if (o->template_file) return cli_read_file(o->template_file, &c->template_text);
     const char *text = skv_vocab_chat_template(c->model.vocab);
-    if (text == NULL) {
+    if (!text) {
         return cli_fail("%s: the model has no chat template: give --template FILE, or --raw to "
                         "continue the bare text",
                         c->model.path);

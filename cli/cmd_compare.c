@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_out.h"
-#include "progress.h"
+#include "common/json_out.h"
+#include "report.h"
 #include "runtime.h"
 #include "skv/documents.h"
-#include "template_text.h"
 
 enum { QUESTIONS = 5, DOCUMENT_TOKENS = 2048, ANSWER_TOKENS = 64, SHOWN = 160 };
 static const char default_task[] = "report";
@@ -45,7 +44,7 @@ typedef struct comparison {
     skv_documents *documents;     /* NULL: the prompt of the command line */
     cli_ids *generated;           /* what on_token fills */
     cli_progress progress;
-    cli_json json;
+    skv_json_out json;
     totals totals;
 } comparison;
 
@@ -80,7 +79,7 @@ static int make_document(comparison *c, size_t i, question *q)
 static int encode(const comparison *c, question *q)
 {
     const char *source = skv_vocab_chat_template(c->model.vocab);
-    if (source == NULL) return cli_encode(&c->model, &q->prompt, true, false, &q->ids);
+    if (!source) return cli_encode(&c->model, &q->prompt, true, false, &q->ids);
     cli_bytes template_text = {.data = cli_alloc(strlen(source) + 1, 1), .n = strlen(source)};
     memcpy(template_text.data, source, template_text.n);
     json_t *vars = json_object();
@@ -100,8 +99,7 @@ static int encode(const comparison *c, question *q)
 static int make_question(comparison *c, size_t i, question *q)
 {
     *q = (question){.task = ""};
-    int status =
-        c->documents != NULL ? make_document(c, i, q) : cli_input_text(c->options, &q->prompt);
+    int status = c->documents ? make_document(c, i, q) : cli_input_text(c->options, &q->prompt);
     if (status == CLI_DONE) status = encode(c, q);
     if (status == CLI_DONE && q->ids.n == 0) status = cli_fail_empty(c->options);
     return status;
@@ -133,11 +131,14 @@ static int generate(comparison *c, const question *q, skv_sequence *sequence, sk
 {
     skv_error err = {0};
     skv_generation_stats stats;
-    const skv_generation wanted = {
-        .max_tokens = answer_tokens(c->options), .on_token = on_token, .user = c};
+    const skv_generation wanted = {.max_tokens = answer_tokens(c->options),
+                                   .sampler = sampler,
+                                   .on_token = on_token,
+                                   .user = c,
+                                   .stats = &stats};
     c->generated = &out->ids;
-    const skv_status status = skv_generate(c->model.engine, sequence, q->ids.at, q->ids.n, sampler,
-                                           &wanted, &stats, &err);
+    const skv_status status =
+        skv_generate(c->model.engine, sequence, q->ids.at, q->ids.n, &wanted, &err);
     out->ttft_ms = (double)stats.ttft_ns * 1e-6;
     out->kv_bytes = skv_sequence_kv_bytes(sequence);
     if (cli_interrupted(c->options->interrupt)) return cli_fail("interrupted");
@@ -160,8 +161,8 @@ static int ask(comparison *c, const question *q, skv_prefill prefill, answer *ou
     skv_sampler_free(sampler);
     skv_sequence_free(sequence);
     if (status != CLI_DONE) return status;
-    return cli_check(skv_vocab_decode(c->model.vocab, out->ids.at, out->ids.n, false,
-                                      &out->text.data, &out->text.n, &err),
+    return cli_check(skv_vocab_decode(c->model.vocab, (skv_id_piece){out->ids.at, out->ids.n},
+                                      (skv_decode_options){0}, &out->text.data, &out->text.n, &err),
                      &err);
 }
 
@@ -178,8 +179,8 @@ static void trim(const cli_bytes *text, const char **at, size_t *n)
     static const char blank[] = " \n\t\r";
     *at = text->data ? text->data : "";
     *n = text->n;
-    while (*n > 0 && strchr(blank, (*at)[0]) != NULL) ++*at, --*n;
-    while (*n > 0 && strchr(blank, (*at)[*n - 1]) != NULL) --*n;
+    while (*n > 0 && strchr(blank, (*at)[0])) ++*at, --*n;
+    while (*n > 0 && strchr(blank, (*at)[*n - 1])) --*n;
 }
 
 static bool same_text(const cli_bytes *a, const cli_bytes *b)
@@ -216,7 +217,7 @@ static void print_text(const comparison *c, size_t i, const question *q, const a
     if (q->task[0] != 0) printf("[%s] ", q->task);
     print_line(&q->prompt, true);
     printf("  (%zu tokens)\n", q->ids.n);
-    if (q->expected.data != NULL) {
+    if (q->expected.data) {
         printf("     expected  ");
         print_line(&q->expected, false);
         putchar('\n');
@@ -231,34 +232,34 @@ static void print_text(const comparison *c, size_t i, const question *q, const a
 
 static void print_json(comparison *c, const question *q, const answer answers[WAYS])
 {
-    cli_json *json = &c->json;
-    cli_json_open(json, '{');
-    if (q->task[0] != 0) cli_json_put_text(json, "task", q->task);
-    cli_json_put_integer(json, "prompt_tokens", q->ids.n);
-    if (q->expected.data != NULL) cli_json_put_text(json, "expected", q->expected.data);
+    skv_json_out *json = &c->json;
+    skv_json_out_open(json, '{');
+    if (q->task[0] != 0) skv_json_out_put_text(json, "task", q->task);
+    skv_json_out_put_integer(json, "prompt_tokens", q->ids.n);
+    if (q->expected.data) skv_json_out_put_text(json, "expected", q->expected.data);
     for (size_t w = 0; w < WAYS; w++) {
-        cli_json_key(json, c->way_names[w]);
-        cli_json_open(json, '{');
-        cli_json_key(json, "text");
-        cli_json_text(json, answers[w].text.data, answers[w].text.n);
-        cli_json_put_number(json, "ttft_ms", answers[w].ttft_ms);
-        cli_json_put_integer(json, "kv_bytes", answers[w].kv_bytes);
-        cli_json_close(json, '}');
+        skv_json_out_key(json, c->way_names[w]);
+        skv_json_out_open(json, '{');
+        skv_json_out_key(json, "text");
+        skv_json_out_text(json, answers[w].text.data, answers[w].text.n);
+        skv_json_out_put_number(json, "ttft_ms", answers[w].ttft_ms);
+        skv_json_out_put_integer(json, "kv_bytes", answers[w].kv_bytes);
+        skv_json_out_close(json, '}');
     }
-    cli_json_key(json, "same");
-    cli_json_bool(json, same_text(&answers[TEACHER].text, &answers[SWIFTKV].text));
-    cli_json_close(json, '}');
+    skv_json_out_key(json, "same");
+    skv_json_out_bool(json, same_text(&answers[TEACHER].text, &answers[SWIFTKV].text));
+    skv_json_out_close(json, '}');
 }
 
 static void count(totals *t, const question *q, const answer answers[WAYS])
 {
     t->n++;
     t->n_same += same_text(&answers[TEACHER].text, &answers[SWIFTKV].text);
-    t->n_known += q->expected.data != NULL;
+    t->n_known += !!q->expected.data;
     for (size_t w = 0; w < WAYS; w++) {
         t->ttft_ms[w] += answers[w].ttft_ms;
         t->kv_bytes[w] += (double)answers[w].kv_bytes;
-        if (q->expected.data != NULL) t->n_right[w] += same_text(&answers[w].text, &q->expected);
+        if (q->expected.data) t->n_right[w] += same_text(&answers[w].text, &q->expected);
     }
 }
 
@@ -293,9 +294,9 @@ static void print_totals(const comparison *c)
 static int open_documents(comparison *c)
 {
     const cli_options *o = c->options;
-    if (o->prompt != NULL || o->file != NULL) return CLI_DONE;
+    if (o->prompt || o->file) return CLI_DONE;
     skv_documents_options how = skv_documents_default();
-    how.tasks = o->tasks != NULL ? o->tasks : default_task;
+    how.tasks = o->tasks ? o->tasks : default_task;
     how.tokens_min = how.tokens_max = o->lengths.n > 0 ? o->lengths.at[0] : DOCUMENT_TOKENS;
     how.seed = o->sampling.seed;
     how.prose = o->prose;
@@ -348,16 +349,16 @@ static int compare_all(comparison *c)
 {
     const cli_options *o = c->options;
     size_t n = o->count != CLI_NOT_GIVEN ? o->count : QUESTIONS;
-    if (c->documents == NULL) n = 1;
+    if (!c->documents) n = 1;
     cli_progress_begin(&c->progress, "warming up");
     cli_interrupt_watch(o->interrupt, c->model.engine);
     int status = compare(c, 0, true);
-    if (status == CLI_DONE && o->json) cli_json_open(&c->json, '[');
+    if (status == CLI_DONE && o->json) skv_json_out_open(&c->json, '[');
     for (size_t i = 0; i < n && status == CLI_DONE; i++) status = compare(c, i, false);
     cli_interrupt_unwatch(o->interrupt);
     if (status != CLI_DONE) return status;
     if (o->json) {
-        cli_json_close(&c->json, ']');
+        skv_json_out_close(&c->json, ']');
         putchar('\n');
     } else {
         print_totals(c);

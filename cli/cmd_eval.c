@@ -1,17 +1,15 @@
 /* swiftkv eval: tasks asked of a model, with metrics, intervals and charts. */
 #include <string.h>
 
-#include "eval_draw.h"
-#include "eval_print.h"
 #include "evaluation.h"
-#include "progress.h"
+#include "report.h"
 #include "runtime.h"
 #include "skv/eval.h"
 
 /* The model to agree with: another, or the file's own teacher. */
 static int start_reference(const cli_options *options, const cli_model *model, cli_model *reference)
 {
-    if (options->reference == NULL) return CLI_DONE;
+    if (!options->reference) return CLI_DONE;
     const bool teacher = strcmp(options->reference, "teacher") == 0;
     const bool predicts = model->info.kv_prediction;
     skv_engine_options engine = cli_engine_options(options);
@@ -32,7 +30,7 @@ static int start_reference(const cli_options *options, const cli_model *model, c
 static const char *short_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return slash != NULL && slash[1] != 0 ? slash + 1 : path;
+    return slash && slash[1] != 0 ? slash + 1 : path;
 }
 
 static int run(const cli_options *options, const cli_model *model, const cli_model *reference)
@@ -57,7 +55,7 @@ static int run(const cli_options *options, const cli_model *model, const cli_mod
     } else {
         cli_eval_print_table(report);
     }
-    const int drawn = options->svg_file != NULL
+    const int drawn = options->svg_file
                           ? cli_eval_draw(report, options->svg_file, short_name(model->path))
                           : CLI_DONE;
     skv_eval_report_free(report);

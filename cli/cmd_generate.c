@@ -4,11 +4,65 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "constraint.h"
-#include "progress.h"
+#include "report.h"
 #include "runtime.h"
+#include "skv/grammar.h"
 #include "text_out.h"
-#include "work_out.h"
+
+/* ---- what the answer has to follow ---- */
+
+typedef struct constraint {
+    skv_grammar *grammar;
+    skv_token_table *table;
+    skv_matcher *matcher; /* NULL: the answer is free */
+} constraint;
+
+static int compile(constraint *c, skv_grammar_kind kind, const char *text, size_t n)
+{
+    skv_error err = {0};
+    return cli_check(skv_grammar_compile(kind, text, n, NULL, &c->grammar, &err), &err);
+}
+
+static int compile_file(constraint *c, skv_grammar_kind kind, const char *path)
+{
+    cli_bytes text = {0};
+    int status = cli_read_file(path, &text);
+    if (status == CLI_DONE) status = compile(c, kind, text.data, text.n);
+    cli_bytes_release(&text);
+    return status;
+}
+
+static int constraint_compile(constraint *c, const cli_options *o)
+{
+    if (o->json_object) return compile(c, SKV_GRAMMAR_JSON_OBJECT, "", 0);
+    if (o->regex) return compile(c, SKV_GRAMMAR_REGEX, o->regex, strlen(o->regex));
+    if (o->schema_file) return compile_file(c, SKV_GRAMMAR_JSON_SCHEMA, o->schema_file);
+    if (o->grammar_file) return compile_file(c, SKV_GRAMMAR_GBNF, o->grammar_file);
+    return CLI_DONE;
+}
+
+static int constraint_start(constraint *c, const cli_model *model)
+{
+    if (!c->grammar) return CLI_DONE;
+    if (!model->vocab) return cli_fail("%s: no tokenizer to follow a grammar", model->path);
+    size_t n_ends;
+    const int32_t *ends = skv_engine_eos(model->engine, &n_ends);
+    skv_error err = {0};
+    skv_status status = skv_token_table_create(model->vocab, ends, n_ends, &c->table, &err);
+    if (status == SKV_OK)
+        status = skv_matcher_create(c->grammar, c->table, NULL, &c->matcher, &err);
+    return cli_check(status, &err);
+}
+
+static void constraint_release(constraint *c)
+{
+    skv_matcher_free(c->matcher);
+    skv_token_table_free(c->table);
+    skv_grammar_free(c->grammar);
+    *c = (constraint){0};
+}
+
+/* ---- generation ---- */
 
 enum { DEFAULT_TOKENS = 128 };
 
@@ -19,7 +73,7 @@ typedef struct generation {
     size_t n_tokens; /* most to generate */
     skv_sequence *sequence;
     skv_sampler *sampler;
-    cli_constraint constraint;
+    constraint constraint;
     cli_text_out out; /* without a stream when there is no tokenizer */
     cli_progress progress;
     skv_generation_stats stats;
@@ -31,10 +85,10 @@ typedef struct generation {
 static int read_prompt(generation *g)
 {
     const cli_options *o = g->options;
-    int status = o->ids_file != NULL ? cli_model_describe(&g->model, o)
-                                     : cli_model_describe_text(&g->model, o);
+    int status =
+        o->ids_file ? cli_model_describe(&g->model, o) : cli_model_describe_text(&g->model, o);
     if (status != CLI_DONE) return status;
-    if (o->ids_file != NULL) {
+    if (o->ids_file) {
         status = cli_read_ids(o->ids_file, g->model.info.vocab, &g->prompt);
     } else {
         cli_bytes text = {0};
@@ -82,7 +136,7 @@ static int start(generation *g)
     const cli_options *o = g->options;
     skv_engine_options options = cli_engine_options(o);
     const size_t needed = g->prompt.n + g->n_tokens;
-    options.kv_tokens = o->kv_tokens != CLI_NOT_GIVEN ? o->kv_tokens : needed;
+    options.kv_tokens = o->kv_tokens != 0 ? o->kv_tokens : needed;
     if (options.context == 0) options.context = needed;
     const int status = cli_model_start(&g->model, &options);
     if (status != CLI_DONE) return status;
@@ -93,8 +147,8 @@ static int start(generation *g)
             skv_sampler_create(&o->sampling, skv_engine_vocab(g->model.engine), &g->sampler, &err);
     }
     if (made != SKV_OK) return cli_check(made, &err);
-    const int constrained = cli_constraint_start(&g->constraint, &g->model);
-    if (constrained != CLI_DONE || g->model.vocab == NULL) return constrained;
+    const int constrained = constraint_start(&g->constraint, &g->model);
+    if (constrained != CLI_DONE || !g->model.vocab) return constrained;
     return cli_text_out_open(&g->out, g->model.vocab, &g->prompt, &o->stops,
                              o->json ? NULL : stdout);
 }
@@ -110,11 +164,11 @@ static bool on_token(void *user, int32_t id)
     generation *g = user;
     cli_progress_end(&g->progress);
     cli_ids_add(&g->ids, id);
-    if (g->model.vocab != NULL) {
+    if (g->model.vocab) {
         g->status = cli_text_out_push(&g->out, id);
     } else if (!g->options->json) {
         if (g->ids.n > 1) putchar(' ');
-        cli_print_integer(stdout, id);
+        skv_put_integer(stdout, id);
         fflush(stdout);
     }
     return g->status == CLI_DONE && !g->out.stopped && !cli_interrupted(g->options->interrupt);
@@ -123,6 +177,8 @@ static bool on_token(void *user, int32_t id)
 static int run(generation *g)
 {
     const skv_generation wanted = {.max_tokens = g->n_tokens,
+                                   .sampler = g->sampler,
+                                   .stats = &g->stats,
                                    .ignore_eos = g->options->ignore_eos,
                                    .matcher = g->constraint.matcher,
                                    .on_token = on_token,
@@ -131,13 +187,13 @@ static int run(generation *g)
     skv_error err = {0};
     cli_progress_begin(&g->progress, "reading the prompt");
     cli_interrupt_watch(g->options->interrupt, g->model.engine);
-    const skv_status status = skv_generate(g->model.engine, g->sequence, g->prompt.at, g->prompt.n,
-                                           g->sampler, &wanted, &g->stats, &err);
+    const skv_status status =
+        skv_generate(g->model.engine, g->sequence, g->prompt.at, g->prompt.n, &wanted, &err);
     g->interrupted = cli_interrupted(g->options->interrupt);
     cli_interrupt_unwatch(g->options->interrupt);
     cli_progress_end(&g->progress);
     if (g->status != CLI_DONE) return g->status;
-    if (g->model.vocab != NULL) {
+    if (g->model.vocab) {
         const int finished = cli_text_out_finish(&g->out);
         if (finished != CLI_DONE) return finished;
     }
@@ -166,21 +222,21 @@ static const char *finish_of(const generation *g)
 static void print_json(const generation *g)
 {
     const skv_generation_stats *s = &g->stats;
-    cli_json json = {.stream = stdout};
-    cli_json_open(&json, '{');
-    cli_json_put_ids(&json, "ids", g->ids.at, g->ids.n);
-    cli_json_key(&json, "text");
-    cli_json_text(&json, g->out.text.data, g->out.text.n);
-    cli_json_put_integer(&json, "prompt_tokens", g->prompt.n);
-    cli_json_put_integer(&json, "completion_tokens", g->ids.n);
-    cli_json_put_number(&json, "ttft_ms", (double)s->ttft_ns * 1e-6);
-    cli_json_put_number(&json, "prefill_tok_s", per_second(g->prompt.n, s->ttft_ns));
-    cli_json_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
-    cli_json_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
-    cli_json_put_text(&json, "finish", finish_of(g));
+    skv_json_out json = {.stream = stdout};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_ids(&json, "ids", g->ids.at, g->ids.n);
+    skv_json_out_key(&json, "text");
+    skv_json_out_text(&json, g->out.text.data, g->out.text.n);
+    skv_json_out_put_integer(&json, "prompt_tokens", g->prompt.n);
+    skv_json_out_put_integer(&json, "completion_tokens", g->ids.n);
+    skv_json_out_put_number(&json, "ttft_ms", (double)s->ttft_ns * 1e-6);
+    skv_json_out_put_number(&json, "prefill_tok_s", per_second(g->prompt.n, s->ttft_ns));
+    skv_json_out_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
+    skv_json_out_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
+    skv_json_out_put_text(&json, "finish", finish_of(g));
     cli_json_put_work(&json, "prompt_work", &s->prompt_work);
     cli_json_put_work(&json, "work", &s->work);
-    cli_json_close(&json, '}');
+    skv_json_out_close(&json, '}');
     putchar('\n');
 }
 
@@ -202,13 +258,13 @@ static void print_end(const generation *g)
 
 /* ---- which rows stayed ---- */
 
-static void put_head(cli_json *json, const generation *g, size_t layer, size_t head, size_t n)
+static void put_head(skv_json_out *json, const generation *g, size_t layer, size_t head, size_t n)
 {
     size_t *rows = cli_alloc(n, sizeof *rows);
     (void)skv_sequence_kept(g->sequence, layer, head, rows, n);
-    cli_json_open(json, '[');
-    for (size_t i = 0; i < n; i++) cli_json_integer(json, (int64_t)rows[i]);
-    cli_json_close(json, ']');
+    skv_json_out_open(json, '[');
+    for (size_t i = 0; i < n; i++) skv_json_out_integer(json, (int64_t)rows[i]);
+    skv_json_out_close(json, ']');
     free(rows);
 }
 
@@ -216,28 +272,28 @@ static void put_head(cli_json *json, const generation *g, size_t layer, size_t h
 static int open_kept(generation *g)
 {
     const char *path = g->options->kept_file;
-    if (path == NULL) return CLI_DONE;
+    if (!path) return CLI_DONE;
     g->kept = fopen(path, "w");
-    return g->kept == NULL ? cli_fail("%s: %s", path, strerror(errno)) : CLI_DONE;
+    return !g->kept ? cli_fail("%s: %s", path, strerror(errno)) : CLI_DONE;
 }
 
 /* Rows of the prompt and of what was generated, [layer][kv head][rows]. */
 static int dump_kept(generation *g)
 {
     FILE *file = g->kept;
-    if (file == NULL) return CLI_DONE;
-    cli_json json = {.stream = file};
-    cli_json_open(&json, '[');
+    if (!file) return CLI_DONE;
+    skv_json_out json = {.stream = file};
+    skv_json_out_open(&json, '[');
     for (size_t i = 0; i < g->model.info.layers; i++) {
-        cli_json_open(&json, '[');
+        skv_json_out_open(&json, '[');
         for (size_t h = 0;; h++) {
             const size_t n = skv_sequence_kept(g->sequence, i, h, NULL, 0);
             if (n == 0) break;
             put_head(&json, g, i, h, n);
         }
-        cli_json_close(&json, ']');
+        skv_json_out_close(&json, ']');
     }
-    cli_json_close(&json, ']');
+    skv_json_out_close(&json, ']');
     fputc('\n', file);
     const bool failed = ferror(file) != 0;
     g->kept = NULL;
@@ -247,9 +303,9 @@ static int dump_kept(generation *g)
 
 static void release(generation *g)
 {
-    if (g->kept != NULL) (void)fclose(g->kept);
+    if (g->kept) (void)fclose(g->kept);
     cli_text_out_close(&g->out);
-    cli_constraint_release(&g->constraint);
+    constraint_release(&g->constraint);
     skv_sampler_free(g->sampler);
     skv_sequence_free(g->sequence);
     cli_model_close(&g->model);
@@ -260,7 +316,7 @@ static void release(generation *g)
 int cli_run_generate(const cli_options *options)
 {
     generation g = {.options = options};
-    int status = cli_constraint_compile(&g.constraint, options);
+    int status = constraint_compile(&g.constraint, options);
     if (status == CLI_DONE) status = read_prompt(&g);
     if (status == CLI_DONE) status = fit_context(&g);
     if (status == CLI_DONE) status = start(&g);

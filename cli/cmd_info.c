@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "json_out.h"
+#include "common/json_out.h"
 #include "runtime.h"
 
 typedef struct form {
@@ -130,7 +130,7 @@ static void print_memory(const description *d)
     printf("  %-6s", "");
     for (size_t i = 0; i < d->n_forms; i++) printf(" %24s", d->forms[i].name);
     printf("\n");
-    for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv) != NULL; kv++) {
+    for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv); kv++) {
         printf("  %-6s", skv_kv_name(kv));
         for (size_t i = 0; i < d->n_forms; i++) {
             const size_t bytes = skv_model_kv_bytes_per_token(&d->forms[i].info, kv);
@@ -174,78 +174,78 @@ static void print_cost(const description *d)
 
 /* ---- JSON ---- */
 
-static void print_cost_json(cli_json *json, const description *d)
+static void print_cost_json(skv_json_out *json, const description *d)
 {
-    cli_json_key(json, "gflop_per_prompt_token");
-    cli_json_open(json, '[');
+    skv_json_out_key(json, "gflop_per_prompt_token");
+    skv_json_out_open(json, '[');
     for (size_t i = 0; i < d->n_forms; i++) {
         const form *f = &d->forms[i];
-        cli_json_open(json, '{');
-        cli_json_put_integer(json, "kv_layers", f->info.swiftkv_layers);
-        cli_json_put_integer(json, "group", f->info.group);
-        cli_json_put_number(json, "vocabulary", f->cost.vocabulary * 1e-9);
-        cli_json_put_number(json, "kv", f->cost.kv * 1e-9);
-        cli_json_put_number(json, "q", f->cost.q * 1e-9);
-        cli_json_put_number(json, "o", f->cost.o * 1e-9);
-        cli_json_put_number(json, "mlp", f->cost.mlp * 1e-9);
-        cli_json_put_number(json, "attention", f->cost.attention * 1e-9);
-        cli_json_put_number(json, "total", f->cost.total * 1e-9);
-        cli_json_put_number(json, "relative", f->cost.total / d->forms[0].cost.total);
-        cli_json_close(json, '}');
+        skv_json_out_open(json, '{');
+        skv_json_out_put_integer(json, "kv_layers", f->info.swiftkv_layers);
+        skv_json_out_put_integer(json, "group", f->info.group);
+        skv_json_out_put_number(json, "vocabulary", f->cost.vocabulary * 1e-9);
+        skv_json_out_put_number(json, "kv", f->cost.kv * 1e-9);
+        skv_json_out_put_number(json, "q", f->cost.q * 1e-9);
+        skv_json_out_put_number(json, "o", f->cost.o * 1e-9);
+        skv_json_out_put_number(json, "mlp", f->cost.mlp * 1e-9);
+        skv_json_out_put_number(json, "attention", f->cost.attention * 1e-9);
+        skv_json_out_put_number(json, "total", f->cost.total * 1e-9);
+        skv_json_out_put_number(json, "relative", f->cost.total / d->forms[0].cost.total);
+        skv_json_out_close(json, '}');
     }
-    cli_json_close(json, ']');
+    skv_json_out_close(json, ']');
 }
 
-static void print_kv_json(cli_json *json, const skv_model_info *m)
+static void print_kv_json(skv_json_out *json, const skv_model_info *m)
 {
-    cli_json_key(json, "kv_bytes_per_token_by_type");
-    cli_json_open(json, '{');
-    for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv) != NULL; kv++) {
-        cli_json_put_integer(json, skv_kv_name(kv), skv_model_kv_bytes_per_token(m, kv));
+    skv_json_out_key(json, "kv_bytes_per_token_by_type");
+    skv_json_out_open(json, '{');
+    for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv); kv++) {
+        skv_json_out_put_integer(json, skv_kv_name(kv), skv_model_kv_bytes_per_token(m, kv));
     }
-    cli_json_close(json, '}');
+    skv_json_out_close(json, '}');
 }
 
 static void print_json(const description *d)
 {
     const skv_model_info *m = &d->forms[d->n_forms - 1].info;
-    cli_json json = {.stream = stdout};
-    cli_json_open(&json, '{');
-    cli_json_put_text(&json, "architecture", m->architecture);
-    cli_json_put_integer(&json, "layers", m->layers);
-    cli_json_put_integer(&json, "hidden", m->hidden);
-    cli_json_put_integer(&json, "heads", m->heads);
-    cli_json_put_integer(&json, "kv_heads", m->kv_heads);
-    cli_json_put_integer(&json, "head_dim", m->head_dim);
-    cli_json_put_integer(&json, "ffn", m->ffn);
-    cli_json_key(&json, "per_layer");
-    cli_json_bool(&json, m->per_layer);
-    cli_json_put_integer(&json, "vocab", m->vocab);
-    cli_json_key(&json, "tied");
-    cli_json_bool(&json, m->tied);
-    cli_json_put_integer(&json, "context", m->context);
-    cli_json_put_integer(&json, "parameters", m->parameters);
-    cli_json_key(&json, "swiftkv_layers");
+    skv_json_out json = {.stream = stdout};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_text(&json, "architecture", m->architecture);
+    skv_json_out_put_integer(&json, "layers", m->layers);
+    skv_json_out_put_integer(&json, "hidden", m->hidden);
+    skv_json_out_put_integer(&json, "heads", m->heads);
+    skv_json_out_put_integer(&json, "kv_heads", m->kv_heads);
+    skv_json_out_put_integer(&json, "head_dim", m->head_dim);
+    skv_json_out_put_integer(&json, "ffn", m->ffn);
+    skv_json_out_key(&json, "per_layer");
+    skv_json_out_bool(&json, m->per_layer);
+    skv_json_out_put_integer(&json, "vocab", m->vocab);
+    skv_json_out_key(&json, "tied");
+    skv_json_out_bool(&json, m->tied);
+    skv_json_out_put_integer(&json, "context", m->context);
+    skv_json_out_put_integer(&json, "parameters", m->parameters);
+    skv_json_out_key(&json, "swiftkv_layers");
     if (m->swiftkv) {
-        cli_json_integer(&json, (int64_t)m->swiftkv_layers);
+        skv_json_out_integer(&json, (int64_t)m->swiftkv_layers);
     } else {
-        cli_json_null(&json);
+        skv_json_out_null(&json);
     }
     if (m->kv_prediction) {
-        cli_json_put_integer(&json, "auxiliary_layers", m->auxiliary_layers);
-        cli_json_put_integer(&json, "auxiliary_parameters", m->auxiliary_parameters);
-        cli_json_put_integer(&json, "predictor_parameters", m->predictor_parameters);
-        cli_json_put_number(&json, "gflop_per_predicted_token",
-                            (d->predicted.total + d->predictor) * 1e-9);
+        skv_json_out_put_integer(&json, "auxiliary_layers", m->auxiliary_layers);
+        skv_json_out_put_integer(&json, "auxiliary_parameters", m->auxiliary_parameters);
+        skv_json_out_put_integer(&json, "predictor_parameters", m->predictor_parameters);
+        skv_json_out_put_number(&json, "gflop_per_predicted_token",
+                                (d->predicted.total + d->predictor) * 1e-9);
     }
-    cli_json_put_integer(&json, "group", m->group);
-    cli_json_put_integer(&json, "kv_slots", m->kv_slots);
-    cli_json_put_text(&json, "kv", skv_kv_name(d->kv));
-    cli_json_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));
+    skv_json_out_put_integer(&json, "group", m->group);
+    skv_json_out_put_integer(&json, "kv_slots", m->kv_slots);
+    skv_json_out_put_text(&json, "kv", skv_kv_name(d->kv));
+    skv_json_out_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));
     print_kv_json(&json, m);
-    cli_json_put_integer(&json, "cost_context", d->context);
+    skv_json_out_put_integer(&json, "cost_context", d->context);
     print_cost_json(&json, d);
-    cli_json_close(&json, '}');
+    skv_json_out_close(&json, '}');
     putchar('\n');
 }
 

@@ -7,8 +7,8 @@
 #include "input.h"
 #include "interrupt.h"
 #include "load_report.h"
-#include "progress.h"
-#include "prompt_maker.h"
+#include "load_requests.h"
+#include "report.h"
 
 enum { METHODS_MAX = 8, CLIENTS_TIMED = 1024, WORDS_BYTES = 1 << 16, KEY_MAX = 512 };
 
@@ -39,7 +39,7 @@ static int read_key(const char *path, char *key)
     if (fits) memcpy(key, file.data, n + 1);
     if (fits) key[n] = 0;
     cli_bytes_release(&file);
-    return fits ? CLI_DONE : cli_fail("%s: the first line is no API key", path);
+    return fits ? CLI_DONE : cli_fail("%s: the first line is not an API key", path);
 }
 
 /* "ttft:300,tpot:50" */
@@ -55,7 +55,7 @@ static int read_goals(const char *list, load_goals *out)
         while (i < 3 && strncmp(at, goals[i].name, 5) != 0) i++;
         char *end = NULL;
         const double value = i < 3 ? strtod(at + 5, &end) : -1;
-        if (end == NULL || !(value > 0) || (*end != ',' && *end != 0)) {
+        if (!end || !(value > 0) || (*end != ',' && *end != 0)) {
             return cli_usage("--goodput: '%s' is not like ttft:500,tpot:50,e2el:5000", list);
         }
         *goals[i].value = value;
@@ -95,18 +95,18 @@ static int read_prompts(load_setup *s, const cli_options *o)
 {
     char error[LOAD_ERROR_MAX];
     int status = CLI_DONE;
-    if (o->trace_file != NULL) {
+    if (o->trace_file) {
         const size_t most = o->count != CLI_NOT_GIVEN ? o->count : SIZE_MAX;
         if (!load_trace_read(o->trace_file, most, &s->trace, error)) return cli_fail("%s", error);
         s->base.trace = &s->trace;
     }
-    if (o->text_file != NULL) {
+    if (o->text_file) {
         status = cli_read_file(o->text_file, &s->text);
         if (status == CLI_DONE && s->text.n == 0) status = cli_fail("%s: empty", o->text_file);
         if (status == CLI_DONE) status = cli_check_text(o->text_file, &s->text);
     } else if (o->chat_api) {
-        s->text.data = prompt_maker_words(WORDS_BYTES, o->sampling.seed);
-        s->text.n = s->text.data != NULL ? strlen(s->text.data) : 0;
+        s->text.data = load_request_words(WORDS_BYTES, o->sampling.seed);
+        s->text.n = s->text.data ? strlen(s->text.data) : 0;
         if (s->text.n == 0) status = cli_fail("no memory for prompts");
     }
     s->base.text = s->text.data;
@@ -116,9 +116,9 @@ static int read_prompts(load_setup *s, const cli_options *o)
 
 static load_arrivals arrivals_of(const cli_options *o)
 {
-    if (o->arrivals != NULL && strcmp(o->arrivals, "fixed") == 0) return LOAD_FIXED;
-    if (o->arrivals != NULL && strcmp(o->arrivals, "poisson") == 0) return LOAD_POISSON;
-    if (o->trace_file != NULL) return LOAD_TRACE;
+    if (o->arrivals && strcmp(o->arrivals, "fixed") == 0) return LOAD_FIXED;
+    if (o->arrivals && strcmp(o->arrivals, "poisson") == 0) return LOAD_POISSON;
+    if (o->trace_file) return LOAD_TRACE;
     return o->rates.n > 0 ? LOAD_POISSON : LOAD_AT_ONCE;
 }
 
@@ -140,7 +140,7 @@ static void set_numbers(load_setup *s, const cli_options *o)
                     : base->arrivals == LOAD_AT_ONCE ? 1
                                                      : CLIENTS_TIMED;
     if (o->count != CLI_NOT_GIVEN) base->n_requests = o->count;
-    if (o->count == CLI_NOT_GIVEN && o->trace_file != NULL) base->n_requests = SIZE_MAX;
+    if (o->count == CLI_NOT_GIVEN && o->trace_file) base->n_requests = SIZE_MAX;
     base->seconds = o->seconds;
     if (o->seconds > 0 && o->count == CLI_NOT_GIVEN) base->n_requests = SIZE_MAX;
     if (o->request_seconds > 0) base->timeout_seconds = o->request_seconds;
@@ -163,18 +163,18 @@ static int prepare(load_setup *s, const cli_options *o)
     *s = (load_setup){.base = load_options_default(), .n_methods = 1, .interrupt = o->interrupt};
     set_numbers(s, o);
     if (!load_is_built()) status = cli_fail("load: this swiftkv was built without libcurl");
-    if (status == CLI_DONE && o->key_file != NULL) {
+    if (status == CLI_DONE && o->key_file) {
         status = read_key(o->key_file, s->key);
         s->base.key = s->key;
     }
-    if (status == CLI_DONE && o->goals != NULL) status = read_goals(o->goals, &s->base.goals);
-    if (status == CLI_DONE && o->methods != NULL) status = read_methods(s, o->methods);
-    if (status == CLI_DONE && o->extra_body != NULL) status = read_extra(s, o->extra_body);
+    if (status == CLI_DONE && o->goals) status = read_goals(o->goals, &s->base.goals);
+    if (status == CLI_DONE && o->methods) status = read_methods(s, o->methods);
+    if (status == CLI_DONE && o->extra_body) status = read_extra(s, o->extra_body);
     s->base.extra = s->extra;
     if (status == CLI_DONE) status = read_prompts(s, o);
-    if (status == CLI_DONE && o->log_file != NULL) {
+    if (status == CLI_DONE && o->log_file) {
         s->log = fopen(o->log_file, "ab");
-        if (s->log == NULL) status = cli_fail("%s: %s", o->log_file, strerror(errno));
+        if (!s->log) status = cli_fail("%s: %s", o->log_file, strerror(errno));
     }
     if (status == CLI_DONE && !load_ask_server(&s->base, s->model, sizeof s->model, error)) {
         status = cli_fail("%s", error);
@@ -186,7 +186,7 @@ static int prepare(load_setup *s, const cli_options *o)
 
 static int release(load_setup *s, const cli_options *o, int status)
 {
-    if (s->log != NULL) {
+    if (s->log) {
         const bool failed = ferror(s->log) != 0;
         const bool not_closed = fclose(s->log) != 0;
         if ((failed || not_closed) && status == CLI_DONE) {
@@ -207,7 +207,7 @@ static void set_date(cli_load_run *run)
     const time_t now = time(NULL);
     struct tm parts;
     run->date[0] = 0;
-    if (gmtime_r(&now, &parts) != NULL) {
+    if (gmtime_r(&now, &parts)) {
         (void)strftime(run->date, sizeof run->date, "%Y%m%d-%H%M%S", &parts);
     }
 }
@@ -241,15 +241,15 @@ static int write_results(const cli_options *o, const cli_load_run *runs, size_t 
 {
     int status = CLI_DONE;
     if (o->json) cli_load_json(stdout, runs, n);
-    if (o->out_file != NULL) {
+    if (o->out_file) {
         FILE *file = fopen(o->out_file, "wb");
-        if (file == NULL) return cli_fail("%s: %s", o->out_file, strerror(errno));
+        if (!file) return cli_fail("%s: %s", o->out_file, strerror(errno));
         cli_load_json(file, runs, n);
         const bool failed = ferror(file) != 0;
         const bool not_closed = fclose(file) != 0;
         if (failed || not_closed) status = cli_fail("%s: %s", o->out_file, strerror(errno));
     }
-    if (status == CLI_DONE && o->svg_file != NULL) {
+    if (status == CLI_DONE && o->svg_file) {
         status = cli_load_draw(o->svg_file, runs, n, n_methods);
     }
     return status;

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "runtime.h"
-#include "template_text.h"
 
 /* Puts one file's JSON under `key` of the variables; a document of another kind is an error. */
 static int add_file(json_t *vars, const char *key, const char *path, json_type type)
@@ -56,13 +55,13 @@ static int add_vars(json_t *vars, const char *path)
 static int collect(const cli_options *o, json_t *vars)
 {
     int status = add_messages(vars, o->messages_file);
-    if (status == CLI_DONE && o->vars_file != NULL) status = add_vars(vars, o->vars_file);
-    if (status == CLI_DONE && o->tools_file != NULL) {
+    if (status == CLI_DONE && o->vars_file) status = add_vars(vars, o->vars_file);
+    if (status == CLI_DONE && o->tools_file) {
         status = add_file(vars, "tools", o->tools_file, JSON_ARRAY);
     }
     if (o->add_generation_prompt) {
         json_object_set_new(vars, "add_generation_prompt", json_true());
-    } else if (json_object_get(vars, "add_generation_prompt") == NULL) {
+    } else if (!json_object_get(vars, "add_generation_prompt")) {
         json_object_set_new(vars, "add_generation_prompt", json_false());
     }
     return status;
@@ -85,7 +84,7 @@ static int open_template(const cli_options *o, skv_vocab **vocab, cli_bytes *out
     const int status = cli_check(skv_vocab_open(path, vocab, &err), &err);
     if (status != CLI_DONE) return status;
     const char *text = skv_vocab_chat_template(*vocab);
-    if (text == NULL) return cli_fail("%s: the model has no chat template", path);
+    if (!text) return cli_fail("%s: the model has no chat template", path);
     out->n = strlen(text);
     out->data = cli_alloc(out->n + 1, 1);
     memcpy(out->data, text, out->n);

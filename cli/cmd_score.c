@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "progress.h"
+#include "report.h"
 #include "runtime.h"
-#include "work_out.h"
 
 typedef struct scoring {
     const cli_options *options;
@@ -52,12 +51,12 @@ static int read_text(scoring *s)
 static int read_input(scoring *s)
 {
     const cli_options *o = s->options;
-    int status = o->ids_file != NULL ? cli_model_describe(&s->model, o)
-                                     : cli_model_describe_text(&s->model, o);
+    int status =
+        o->ids_file ? cli_model_describe(&s->model, o) : cli_model_describe_text(&s->model, o);
     if (status != CLI_DONE) return status;
     s->window = o->context != 0 ? o->context : s->model.info.context;
     if (s->window < 2) return cli_fail("--ctx: %zu, scoring needs 2 or more", s->window);
-    if (o->ids_file != NULL) {
+    if (o->ids_file) {
         status = cli_read_ids(o->ids_file, s->model.info.vocab, &s->ids);
     } else {
         status = read_text(s);
@@ -107,21 +106,21 @@ static void sum_up(scoring *s)
 
 static void print_json(const scoring *s)
 {
-    cli_json json = {.stream = stdout};
-    cli_json_open(&json, '{');
-    cli_json_put_integer(&json, "n", s->ids.n);
-    cli_json_put_ids(&json, "ids", s->ids.at, s->ids.n);
-    cli_json_key(&json, "logprobs");
-    cli_json_open(&json, '[');
-    for (size_t t = 0; t < s->ids.n; t++) cli_json_number(&json, s->logprobs[t]);
-    cli_json_close(&json, ']');
-    cli_json_put_ids(&json, "argmax", s->argmax, s->ids.n);
-    cli_json_put_number(&json, "nll", s->nll);
-    cli_json_put_integer(&json, "scored", s->n_scored);
-    cli_json_put_number(&json, "perplexity", exp(s->nll));
+    skv_json_out json = {.stream = stdout};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_integer(&json, "n", s->ids.n);
+    skv_json_out_put_ids(&json, "ids", s->ids.at, s->ids.n);
+    skv_json_out_key(&json, "logprobs");
+    skv_json_out_open(&json, '[');
+    for (size_t t = 0; t < s->ids.n; t++) skv_json_out_number(&json, s->logprobs[t]);
+    skv_json_out_close(&json, ']');
+    skv_json_out_put_ids(&json, "argmax", s->argmax, s->ids.n);
+    skv_json_out_put_number(&json, "nll", s->nll);
+    skv_json_out_put_integer(&json, "scored", s->n_scored);
+    skv_json_out_put_number(&json, "perplexity", exp(s->nll));
     const skv_work work = skv_engine_get_work(s->model.engine);
     cli_json_put_work(&json, "work", &work);
-    cli_json_close(&json, '}');
+    skv_json_out_close(&json, '}');
     putchar('\n');
 }
 

@@ -1,21 +1,12 @@
 /* swiftkv serve: a model behind HTTP. The server answers while the model loads. */
 #include <stdatomic.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "runtime.h"
 #include "server.h"
-
-enum { KV_CONTEXTS = 4 };
-
-static void set_size(size_t *to, size_t given)
-{
-    if (given != CLI_NOT_GIVEN) *to = given;
-}
-
-static void set_number(double *to, double given)
-{
-    if (given >= 0) *to = given;
-}
 
 /* The last part of a path: "models/tiny/" and "models/tiny.gguf" are "tiny". */
 static void name_of_path(const char *path, char *out, size_t room)
@@ -33,43 +24,54 @@ static void name_of_path(const char *path, char *out, size_t room)
 /* "auto" is what the server does by itself. */
 static const char *unless_auto(const char *given)
 {
-    return given != NULL && strcmp(given, "auto") != 0 ? given : NULL;
+    return strcmp(given, "auto") != 0 ? given : NULL;
+}
+
+static skv_scheduler_options scheduler_options(const cli_options *o)
+{
+    skv_scheduler_options out = skv_scheduler_options_default();
+    out.max_running = o->max_running;
+    out.max_queued = o->max_queued;
+    out.max_queued_tokens = o->max_queued_tokens;
+    out.step_ms = o->step_ms;
+    out.mask_seconds_max = o->mask_seconds;
+    out.queue_seconds_max = o->queue_seconds;
+    out.eviction = o->eviction;
+    out.no_prefix_cache = o->no_prefix_cache;
+    out.no_text_match = o->no_text_match;
+    out.cache_dir = o->cache_dir;
+    out.cache_disk_rows = strcmp(o->cache_disk_form, "rows") == 0;
+    out.cache_disk_bytes = o->cache_disk_bytes;
+    return out;
 }
 
 static server_options make_options(const cli_options *o, const char *name)
 {
-    server_options out = server_options_default();
-    out.name = o->served_name != NULL ? o->served_name : name;
-    if (o->host != NULL) out.host = o->host;
-    out.key_file = o->key_file;
-    out.insecure = o->insecure;
-    out.request_log = o->request_log;
-    set_number(&out.requests_a_minute, o->requests_a_minute);
-    set_number(&out.tokens_a_minute, o->tokens_a_minute);
-    out.tool_format = unless_auto(o->tool_format);
-    out.reasoning_format = unless_auto(o->reasoning_format);
-    set_size(&out.port, o->port);
-    set_size(&out.connections, o->connections);
-    set_size(&out.connections_per_ip, o->connections_per_ip);
-    if (o->body_mib != CLI_NOT_GIVEN) out.body_bytes = o->body_mib << 20;
-    set_number(&out.header_seconds, o->header_seconds);
-    set_number(&out.body_seconds, o->body_seconds);
-    set_number(&out.stall_seconds, o->stall_seconds);
-    set_number(&out.ping_seconds, o->ping_seconds);
-    set_number(&out.shutdown_seconds, o->shutdown_seconds);
-    set_number(&out.watchdog_seconds, o->watchdog_seconds);
-    set_size(&out.scheduler.max_running, o->max_running);
-    set_size(&out.scheduler.max_queued, o->max_queued);
-    set_size(&out.scheduler.max_queued_tokens, o->max_queued_tokens);
-    set_number(&out.scheduler.step_ms, o->step_ms);
-    set_number(&out.scheduler.queue_seconds_max, o->queue_seconds);
-    out.scheduler.eviction = o->eviction;
-    out.scheduler.no_prefix_cache = o->no_prefix_cache;
-    out.scheduler.no_text_match = o->no_text_match;
-    out.scheduler.cache_dir = o->cache_dir;
-    out.scheduler.cache_disk_rows = o->cache_disk_form && strcmp(o->cache_disk_form, "rows") == 0;
-    set_size(&out.scheduler.cache_disk_bytes, o->cache_disk_bytes);
-    return out;
+    return (server_options){.name = o->served_name ? o->served_name : name,
+                            .host = o->host,
+                            .port = o->port,
+                            .key_file = o->key_file,
+                            .insecure = o->insecure,
+                            .requests_a_minute = o->requests_a_minute,
+                            .tokens_a_minute = o->tokens_a_minute,
+                            .request_log = o->request_log,
+                            .connections = o->connections,
+                            .connections_per_ip = o->connections_per_ip,
+                            .body_bytes = o->body_mib << 20,
+                            .memory_bytes = o->memory_mib << 20,
+                            .request_work = (uint64_t)(o->request_work * 1e6),
+                            .request_bytes = o->request_mib << 20,
+                            .request_seconds = o->reading_seconds,
+                            .stack_bytes = o->stack_kib << 10,
+                            .header_seconds = o->header_seconds,
+                            .body_seconds = o->body_seconds,
+                            .stall_seconds = o->stall_seconds,
+                            .ping_seconds = o->ping_seconds,
+                            .shutdown_seconds = o->shutdown_seconds,
+                            .watchdog_seconds = o->watchdog_seconds,
+                            .tool_format = unless_auto(o->tool_format),
+                            .reasoning_format = unless_auto(o->reasoning_format),
+                            .scheduler = scheduler_options(o)};
 }
 
 /* The server that signals go to, once there is one. */
@@ -80,18 +82,17 @@ typedef struct signal_target {
 static bool on_signal(void *user, int signal)
 {
     http_server *server = atomic_load(&((signal_target *)user)->server);
-    return server != NULL && server_signal(server, signal);
+    return server && server_signal(server, signal);
 }
 
 static int load(cli_model *model, const cli_options *options)
 {
     skv_engine_options engine = cli_engine_options(options);
-    const size_t most = 8192; /* what the library takes where nothing was said */
-    size_t context = options->context;
-    if (context == 0) context = model->info.context < most ? model->info.context : most;
-    engine.context = context;
-    engine.kv_tokens = KV_CONTEXTS * context;
-    set_size(&engine.kv_tokens, options->kv_tokens);
+    const size_t own = model->info.context;
+    engine.context = options->context;
+    if (engine.context == 0) engine.context = own < SKV_CONTEXT_DEFAULT ? own : SKV_CONTEXT_DEFAULT;
+    engine.kv_tokens = options->kv_tokens;
+    if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
     engine.with_teacher = !options->no_teacher;
     engine.batch_invariant = true;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE}; /* the scheduler's business */
@@ -102,12 +103,12 @@ static int read_template(const cli_options *options, const cli_model *model, cli
                          const char **text)
 {
     *text = NULL;
-    if (options->template_file != NULL) {
+    if (options->template_file) {
         const int status = cli_read_file(options->template_file, file);
         *text = file->data;
         return status;
     }
-    if (model->vocab != NULL) *text = skv_vocab_chat_template(model->vocab);
+    if (model->vocab) *text = skv_vocab_chat_template(model->vocab);
     return CLI_DONE;
 }
 
@@ -130,8 +131,19 @@ static int serve(cli_model *model, const cli_options *options, http_server *serv
     return CLI_DONE;
 }
 
+/* Memory that requests give back goes back to the system, so that --memory is what they hold. */
+static void bound_heap(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_ARENA_MAX, 4);
+    (void)mallopt(M_MMAP_THRESHOLD, 64 << 10);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 20);
+#endif
+}
+
 int cli_run_serve(const cli_options *options)
 {
+    bound_heap();
     char error[SKV_ERROR_TEXT_MAX], name[256];
     cli_model model;
     http_server *server = NULL;

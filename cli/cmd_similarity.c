@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "json_out.h"
-#include "progress.h"
+#include "common/chart.h"
+#include "common/json_out.h"
+#include "report.h"
 #include "runtime.h"
-#include "svg.h"
 
 static int measure(const cli_options *options, cli_model *model, const cli_ids *ids, double *scores)
 {
@@ -25,15 +25,15 @@ static int measure(const cli_options *options, cli_model *model, const cli_ids *
 static void print_json(const cli_model *model, const cli_ids *ids, const double *scores)
 {
     const size_t n = model->info.layers - 1;
-    cli_json json = {.stream = stdout};
-    cli_json_open(&json, '{');
-    cli_json_put_integer(&json, "layers", model->info.layers);
-    cli_json_put_integer(&json, "tokens", ids->n);
-    cli_json_key(&json, "simscore");
-    cli_json_open(&json, '[');
-    for (size_t i = 0; i < n; i++) cli_json_number(&json, scores[i]);
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
+    skv_json_out json = {.stream = stdout};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_integer(&json, "layers", model->info.layers);
+    skv_json_out_put_integer(&json, "tokens", ids->n);
+    skv_json_out_key(&json, "simscore");
+    skv_json_out_open(&json, '[');
+    for (size_t i = 0; i < n; i++) skv_json_out_number(&json, scores[i]);
+    skv_json_out_close(&json, ']');
+    skv_json_out_close(&json, '}');
     putchar('\n');
 }
 
@@ -49,14 +49,15 @@ static int draw(const cli_options *options, const cli_model *model, const cli_id
     char title[192];
     snprintf(title, sizeof title, "Similarity of layer inputs to all later ones, %zu tokens",
              ids->n);
-    const cli_series line = {.y = scores, .n = model->info.layers - 1};
-    const cli_panel panel = {.y_label = "mean cosine similarity", .series = &line, .n_series = 1};
-    const cli_chart chart = {.title = "SimScore by layer",
+    const skv_series line = {.y = scores, .n = model->info.layers - 1};
+    const skv_panel panel = {.y_label = "mean cosine similarity", .series = &line, .n_series = 1};
+    const skv_chart chart = {.title = "SimScore by layer",
                              .subtitle = title,
                              .x_label = "layer",
                              .panels = &panel,
                              .n_panels = 1};
-    return cli_svg_write(options->svg_file, &chart);
+    skv_error err = {0};
+    return cli_check(skv_chart_write(options->svg_file, &chart, &err), &err);
 }
 
 int cli_run_similarity(const cli_options *options)
@@ -71,14 +72,13 @@ int cli_run_similarity(const cli_options *options)
     if (status == CLI_DONE) status = cli_encode(&model, &text, true, false, &ids);
     if (status == CLI_DONE && ids.n == 0) status = cli_fail("%s: empty", options->text_file);
     if (status == CLI_DONE && model.info.layers < 2) {
-        status =
-            cli_fail("%s: %zu layers, there is nothing to compare", model.path, model.info.layers);
+        status = cli_fail("%s: %zu layers are too few to compare", model.path, model.info.layers);
     }
     if (status == CLI_DONE) {
         scores = cli_alloc(model.info.layers, sizeof *scores);
         status = measure(options, &model, &ids, scores);
     }
-    if (status == CLI_DONE && options->svg_file != NULL) {
+    if (status == CLI_DONE && options->svg_file) {
         status = draw(options, &model, &ids, scores);
     }
     if (status == CLI_DONE && options->json) {

@@ -1,12 +1,12 @@
 /* swiftkv tokenize: text to ids, and ids to text. */
-#include "json_out.h"
+#include "common/json_out.h"
 #include "runtime.h"
 
 static int open_vocab(const cli_options *options, cli_model *model)
 {
     skv_error err = {0};
     model->path = options->operands[0];
-    if (cli_preset_of(model->path) != NULL) {
+    if (cli_preset_of(model->path)) {
         return cli_fail("%s: a preset has no tokenizer", model->path);
     }
     return cli_check(skv_vocab_open(model->path, &model->vocab, &err), &err);
@@ -21,15 +21,15 @@ static int encode(const cli_options *options, const cli_model *model)
         status = cli_encode(model, &text, options->add_special, options->parse_special, &ids);
     }
     if (status == CLI_DONE && options->json) {
-        cli_json json = {.stream = stdout};
-        cli_json_open(&json, '{');
-        cli_json_put_ids(&json, "ids", ids.at, ids.n);
-        cli_json_close(&json, '}');
+        skv_json_out json = {.stream = stdout};
+        skv_json_out_open(&json, '{');
+        skv_json_out_put_ids(&json, "ids", ids.at, ids.n);
+        skv_json_out_close(&json, '}');
         putchar('\n');
     } else if (status == CLI_DONE) {
         for (size_t i = 0; i < ids.n; i++) {
             if (i > 0) putchar(' ');
-            cli_print_integer(stdout, ids.at[i]);
+            skv_put_integer(stdout, ids.at[i]);
         }
         putchar('\n');
     }
@@ -47,13 +47,16 @@ static int decode(const cli_options *options, const cli_model *model)
     skv_error err = {0};
     char *text = NULL;
     size_t n = 0;
-    status = cli_check(skv_vocab_decode(model->vocab, ids.at, ids.n, true, &text, &n, &err), &err);
+    status =
+        cli_check(skv_vocab_decode(model->vocab, (skv_id_piece){ids.at, ids.n},
+                                   (skv_decode_options){.with_special = true}, &text, &n, &err),
+                  &err);
     if (status == CLI_DONE && options->json) {
-        cli_json json = {.stream = stdout};
-        cli_json_open(&json, '{');
-        cli_json_key(&json, "text");
-        cli_json_text(&json, text, n);
-        cli_json_close(&json, '}');
+        skv_json_out json = {.stream = stdout};
+        skv_json_out_open(&json, '{');
+        skv_json_out_key(&json, "text");
+        skv_json_out_text(&json, text, n);
+        skv_json_out_close(&json, '}');
         putchar('\n');
     } else if (status == CLI_DONE) {
         fwrite(text, 1, n, stdout);

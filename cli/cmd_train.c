@@ -1,8 +1,301 @@
-/* swiftkv train: all weights, on text. */
+/* swiftkv distill, swiftkv train: recipes, progress, the log, the dry run. */
+#include <errno.h>
+#include <string.h>
+
+#include "common/json_out.h"
+#include "options.h"
+#include "report.h"
+#include "skv/curve.h"
+#include "skv/recipe.h"
+#include "skv/tools.h"
+#include "skv/train.h"
 #include "training.h"
+
+enum { CLI_PATH_MAX = 4096 };
+
+/* ---- the recipe ---- */
+
+static int set(skv_recipe *recipe, const char *key, const char *value)
+{
+    skv_error err = {0};
+    if (skv_recipe_set(recipe, key, value, &err) == SKV_OK) return CLI_DONE;
+    return cli_usage("--%s", err.text);
+}
+
+/* The recipe's file, and what the command line says instead. */
+static int fill_recipe(const cli_options *o, skv_recipe *recipe)
+{
+    skv_error err = {0};
+    int status = CLI_DONE;
+    if (o->recipe) status = cli_check(skv_recipe_read(o->recipe, recipe, &err), &err);
+    if (status == CLI_DONE && o->from_scratch) status = set(recipe, "task", "scratch");
+    if (status == CLI_DONE && o->stages) status = set(recipe, "stages", o->stages);
+    for (size_t i = 0; status == CLI_DONE && i < o->settings.n; i++) {
+        status = set(recipe, o->settings.key[i], o->settings.value[i]);
+    }
+    if (status == CLI_DONE && o->data.n > 0) status = set(recipe, "data", o->data.at[0]);
+    for (size_t i = 1; status == CLI_DONE && i < o->data.n; i++) {
+        if (skv_recipe_add_data(recipe, o->data.at[i], &err) != SKV_OK) {
+            status = cli_usage("--data: %s", err.text);
+        }
+    }
+    skv_train_options *train = &recipe->options;
+    if (o->n_operands > 0) train->model = o->operands[0];
+    if (o->n_operands > 1) train->out = o->operands[1];
+    train->resume = o->resume;
+    return status;
+}
+
+static int check_recipe(const cli_options *o, const skv_train_options *train)
+{
+    const char *name = cli_command_at(o->command)->name;
+    if ((o->command == CLI_DISTILL) != (train->task == SKV_TRAIN_DISTILL)) {
+        return cli_usage("%s: the recipe's task is %s", name,
+                         train->task == SKV_TRAIN_DISTILL ? "distill" : "not distill");
+    }
+    if (!train->model) return cli_usage("%s: MODEL is missing", name);
+    if (!train->out) return cli_usage("%s: OUT is missing", name);
+    for (size_t i = 0; !o->dry_run && i < train->n_stages; i++) {
+        if (train->stages[i].n_data == 0) return cli_usage("%s: --data FILE is missing", name);
+    }
+    return CLI_DONE;
+}
+
+/* ---- the dry run ---- */
+
+static void print_bytes(const char *what, size_t n)
+{
+    printf("%-24s %10.1f MiB\n", what, (double)n / (1 << 20));
+}
+
+static int dry_run(const skv_train_options *options)
+{
+    skv_train_cost c;
+    skv_error err = {0};
+    const int status = cli_check(skv_train_plan(options, &c, &err), &err);
+    if (status != CLI_DONE) return status;
+    printf("%-24s %10.3f M\n", "parameters", (double)c.parameters * 1e-6);
+    printf("%-24s %10.3f M\n", "trained", (double)c.trainable * 1e-6);
+    print_bytes("weights (f32)", c.weight_bytes);
+    print_bytes("frozen weights, packed", c.packed_bytes);
+    print_bytes("gradients", c.gradient_bytes);
+    print_bytes("optimiser", c.optimiser_bytes);
+    print_bytes("teacher's copies", c.teacher_bytes);
+    print_bytes("activations", c.activation_bytes);
+    print_bytes("working memory", c.scratch_bytes);
+    print_bytes("together", c.weight_bytes + c.packed_bytes + c.gradient_bytes + c.optimiser_bytes +
+                                c.teacher_bytes + c.activation_bytes + c.scratch_bytes);
+    printf("%-24s %10zu\n", "tokens a step", c.tokens);
+    printf("%-24s %10.1f GFLOP\n", "arithmetic a step", c.step_flops * 1e-9);
+    printf("%-24s %10.3f M\n", "tokens of the run", c.run_tokens * 1e-6);
+    printf("%-24s %10.3f TFLOP\n", "arithmetic of the run", c.run_flops * 1e-12);
+    return CLI_DONE;
+}
+
+/* ---- a run ---- */
+
+typedef struct watcher {
+    const char *log_path;
+    FILE *log;     /* opened with the first step: the folder exists by then */
+    int log_error; /* errno of what went wrong with it */
+    bool speaks, terminal;
+    uint64_t shown_ns;
+    cli_interrupt *interrupt; /* borrowed */
+} watcher;
+
+/* Shares of positions: where the exit's first token is the model's, where the exit is sure of it
+ * (above 0.95), and of these, where it is right. */
+typedef struct exit_shares {
+    double agreed, sure, sure_agreed;
+} exit_shares;
+
+static exit_shares count_exit(const skv_train_progress *p)
+{
+    const size_t last = SKV_TRAIN_EXIT_BINS - 1;
+    double seen = 0, agreed = 0;
+    for (size_t i = 0; i <= last; i++) {
+        seen += p->exit_seen[i];
+        agreed += p->exit_agreed[i];
+    }
+    return (exit_shares){seen > 0 ? agreed / seen : 0, seen > 0 ? p->exit_seen[last] / seen : 0,
+                         p->exit_seen[last] > 0 ? p->exit_agreed[last] / p->exit_seen[last] : 0};
+}
+
+static void write_exit(skv_json_out *json, const skv_train_progress *p)
+{
+    const exit_shares shares = count_exit(p);
+    skv_json_out_put_number(json, "exit_loss", p->exit);
+    skv_json_out_put_number(json, "exit_agreed", shares.agreed);
+    skv_json_out_put_number(json, "exit_sure", shares.sure);
+    skv_json_out_put_number(json, "exit_sure_agreed", shares.sure_agreed);
+}
+
+static void write_log(FILE *log, const skv_train_progress *p)
+{
+    skv_json_out json = {.stream = log};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_integer(&json, "step", p->step);
+    skv_json_out_put_integer(&json, "stage", p->stage);
+    skv_json_out_put_number(&json, "loss", p->loss);
+    skv_json_out_put_number(&json, "hidden_loss", p->hidden);
+    if (p->exit > 0) write_exit(&json, p);
+    if (p->auxiliary > 0) {
+        skv_json_out_put_number(&json, "auxiliary_loss", p->auxiliary);
+        skv_json_out_put_number(&json, "consistency_loss", p->consistency);
+    }
+    skv_json_out_put_number(&json, "lr", p->rate);
+    skv_json_out_put_number(&json, "grad_norm", p->norm);
+    skv_json_out_put_integer(&json, "tokens", p->tokens);
+    skv_json_out_put_integer(&json, "loss_tokens", p->loss_tokens);
+    skv_json_out_put_number(&json, "seconds", p->seconds);
+    skv_json_out_put_number(&json, "tokens_s", p->tokens_s);
+    skv_json_out_close(&json, '}');
+    putc('\n', log);
+}
+
+static void print_step(FILE *stream, const skv_train_progress *p)
+{
+    fprintf(stream, "step %llu of %llu: loss %.4f", (unsigned long long)p->step,
+            (unsigned long long)p->steps, p->loss);
+    if (p->hidden > 0) fprintf(stream, ", hidden %.4g", p->hidden);
+    if (p->auxiliary > 0) {
+        fprintf(stream, ", auxiliary %.4f, consistency %.4f", p->auxiliary, p->consistency);
+    }
+    if (p->exit > 0) {
+        fprintf(stream, ", exit %.4f agrees %.0f %%", p->exit, 100 * count_exit(p).agreed);
+    }
+    fprintf(stream, ", lr %.3g, %.0f tokens/s, %.0f s left", p->rate, p->tokens_s, p->eta);
+}
+
+/* A terminal shows every step on one line; elsewhere some twenty lines tell of the run. */
+static void show_step(watcher *w, const skv_train_progress *p)
+{
+    const uint64_t every = p->steps > 20 ? p->steps / 20 : 1;
+    if (w->terminal && skv_now_ns() - w->shown_ns > UINT64_C(100000000)) {
+        fputs("\r\x1b[K", stderr);
+        print_step(stderr, p);
+        w->shown_ns = skv_now_ns();
+    }
+    if (p->step % every == 0 || p->step == 1 || p->step == p->steps) {
+        if (w->terminal) fputs("\r\x1b[K", stderr);
+        print_step(stdout, p);
+        putchar('\n');
+        fflush(stdout);
+    }
+}
+
+/* Of several processes one keeps the log; any of them may be told to stop. */
+static bool on_step(void *user, const skv_train_progress *p)
+{
+    watcher *w = user;
+    if (w->speaks) {
+        if (!w->log) w->log = fopen(w->log_path, "a");
+        if (!w->log) w->log_error = errno;
+        if (!w->log) return false;
+        write_log(w->log, p);
+        if (fflush(w->log) != 0) w->log_error = errno;
+        show_step(w, p);
+        if (w->log_error != 0) return false;
+    }
+    return !cli_interrupted(w->interrupt);
+}
+
+static int check_log(watcher *w)
+{
+    if (w->log && fclose(w->log) != 0 && w->log_error == 0) w->log_error = errno;
+    if (w->log_error == 0) return CLI_DONE;
+    return cli_fail("%s: cannot be written: %s", w->log_path, strerror(w->log_error));
+}
+
+/* The run with its log; curves are drawn from the log when it ends, however it ends. */
+static int run(skv_train_options *train, watcher *w, const char *svg_path)
+{
+    skv_error err = {0}, curve_err = {0};
+    train->on_step = on_step;
+    train->user = w;
+    cli_interrupt_watch(w->interrupt, NULL);
+    const skv_status ran = skv_train_run(train, &err);
+    cli_interrupt_unwatch(w->interrupt);
+    if (!w->speaks) return ran == SKV_OK ? CLI_DONE : CLI_FAILED;
+    if (w->terminal && ran != SKV_OK) fputs("\r\x1b[K", stderr);
+    const bool logged = w->log;
+    /* A log that fails stops the run; whatever else stops it is told first. */
+    int status = ran == SKV_CANCELLED ? CLI_DONE : cli_check(ran, &err);
+    const int closed = check_log(w);
+    if (status == CLI_DONE) status = closed;
+    if (status == CLI_DONE) status = cli_check(ran, &err);
+    if (closed != CLI_DONE || !logged) return status;
+    const int drawn =
+        cli_check(skv_curve_write(w->log_path, svg_path, train->out, &curve_err), &curve_err);
+    return status != CLI_DONE ? status : drawn;
+}
+
+static void print_team(const skv_train_options *o)
+{
+    if (!o->team || o->team->size == 1) return;
+    const size_t threads = o->threads > 0 ? o->threads : o->team->threads;
+    printf("%zu processes, %zu thread%s in this one\n", o->team->size, threads,
+           threads == 1 ? "" : "s");
+    fflush(stdout);
+}
+
+static int run_in_folder(const cli_options *o, skv_train_options *train, bool speaks)
+{
+    char log[CLI_PATH_MAX], svg[CLI_PATH_MAX];
+    const char *given = o->log_file ? o->log_file : "";
+    const int n =
+        snprintf(log, sizeof log, "%s%s", *given ? given : train->out, *given ? "" : "/log.jsonl");
+    const int n_svg = snprintf(svg, sizeof svg, "%s/curves.svg", train->out);
+    if (n >= (int)sizeof log || n_svg >= (int)sizeof svg) {
+        return cli_usage("%s: a path of more than %d bytes", train->out, CLI_PATH_MAX);
+    }
+    watcher w = {.log_path = log,
+                 .speaks = speaks,
+                 .terminal = speaks && cli_terminal(),
+                 .interrupt = o->interrupt};
+    if (speaks) print_team(train);
+    cli_self_data self;
+    int status = cli_self_data_write(o, train, &self);
+    if (status == CLI_DONE) status = run(train, &w, svg);
+    cli_self_data_release(&self);
+    if (speaks && status == CLI_DONE) printf("%s: written\n", train->out);
+    return status;
+}
+
+static int run_in_team(const cli_options *options, skv_train_options *train)
+{
+    cli_team *team;
+    int status = cli_team_join(&team);
+    if (status != CLI_DONE) return status;
+    train->team = cli_team_table(team);
+    const bool speaks = cli_team_speaks(team);
+    if (!options->dry_run) {
+        status = run_in_folder(options, train, speaks);
+    } else if (speaks) {
+        status = dry_run(train);
+    }
+    cli_team_leave(team);
+    return status;
+}
+
+/* Runs the task with what the command line says of it. */
+static int train(const cli_options *options, skv_train_task task)
+{
+    skv_recipe recipe;
+    skv_recipe_init(&recipe, task);
+    int status = fill_recipe(options, &recipe);
+    if (status == CLI_DONE) status = check_recipe(options, &recipe.options);
+    if (status == CLI_DONE) status = run_in_team(options, &recipe.options);
+    skv_recipe_release(&recipe);
+    return status;
+}
+
+int cli_run_distill(const cli_options *options)
+{
+    return train(options, SKV_TRAIN_DISTILL);
+}
 
 int cli_run_train(const cli_options *options)
 {
-    return cli_training_run(options,
-                            options->from_scratch ? SKV_TRAIN_SCRATCH : SKV_TRAIN_FINETUNE);
+    return train(options, options->from_scratch ? SKV_TRAIN_SCRATCH : SKV_TRAIN_FINETUNE);
 }

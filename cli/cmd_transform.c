@@ -1,7 +1,7 @@
 /* swiftkv transform: a model in SwiftKV form, ready for distillation. */
 #include <string.h>
 
-#include "progress.h"
+#include "report.h"
 #include "runtime.h"
 
 static skv_transform_options read_options(const cli_options *options)
@@ -10,7 +10,7 @@ static skv_transform_options read_options(const cli_options *options)
     out.keep_layers = options->keep_layers;
     if (options->kv_layers != 0) out.kv_layers = options->kv_layers;
     if (options->group != 0) out.group = options->group;
-    if (options->init != NULL && strcmp(options->init, "ridge") == 0) {
+    if (options->init && strcmp(options->init, "ridge") == 0) {
         out.init = SKV_TRANSFORM_RIDGE;
     }
     out.data = options->data.at;
@@ -18,7 +18,7 @@ static skv_transform_options read_options(const cli_options *options)
     out.tokens = options->text_tokens;
     out.seq = options->text_seq;
     if (options->ridge >= 0) out.ridge = options->ridge;
-    out.toward_zero = options->ridge_to != NULL && strcmp(options->ridge_to, "zero") == 0;
+    out.toward_zero = options->ridge_to && strcmp(options->ridge_to, "zero") == 0;
     out.threads = options->threads;
     out.cpu = options->cpu;
     out.weights = options->weights;
@@ -56,7 +56,7 @@ int cli_run_transform(const cli_options *options)
     if (status == CLI_DONE) status = cli_check(skv_model_info_read(out, &after, &err), &err);
     if (status != CLI_DONE) return status;
     if (report.tokens > 0) print_report(&report);
-    if (options->keep_layers != NULL) {
+    if (options->keep_layers) {
         printf("%s: %zu layers of %zu, %.4g million parameters of %.4g\n", out, after.layers,
                before.layers, (double)after.parameters * 1e-6, (double)before.parameters * 1e-6);
         return CLI_DONE;

@@ -2,8 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "combinations.h"
-#include "option_table.h"
+#include "common/sampling_fields.h"
 #include "options.h"
 #include "skv/recipe.h"
 
@@ -32,14 +31,13 @@ static void print_wrapped(const char *text, size_t column, size_t indent)
 
 static bool shown(const cli_option *option, size_t command)
 {
-    return (option->commands >> command & 1U) != 0 && option->help != NULL;
+    return (option->commands >> command & 1U) != 0 && option->field.help;
 }
 
 static void print_option(const char *dashes, const char *name, const char *argument,
                          const char *help)
 {
-    const int n = printf("  %s%s%s%s", dashes, name, argument != NULL ? " " : "",
-                         argument != NULL ? argument : "");
+    const int n = printf("  %s%s%s%s", dashes, name, argument ? " " : "", argument ? argument : "");
     size_t column = n > 0 ? (size_t)n : 0;
     if (column >= HELP_COLUMN) {
         putchar('\n');
@@ -49,15 +47,24 @@ static void print_option(const char *dashes, const char *name, const char *argum
     print_wrapped(help, HELP_COLUMN, HELP_COLUMN);
 }
 
+/* An option with its default, where the table has one. */
+static void print_field(const skv_field *field)
+{
+    char help[512];
+    (void)snprintf(help, sizeof help, "%s%s%s%s", field->help, field->initial ? " (" : "",
+                   field->initial ? field->initial : "", field->initial ? ")" : "");
+    print_option("", field->name, field->argument, help);
+}
+
 static void print_options(cli_command command, bool common, const char *title)
 {
     bool any = false;
-    for (size_t i = 0; cli_option_at(i) != NULL; i++) {
-        const cli_option *option = cli_option_at(i);
-        if (!shown(option, command) || cli_option_is_common(option) != common) continue;
+    cli_option option;
+    for (size_t i = 0; cli_option_at(i, &option); i++) {
+        if (!shown(&option, command) || cli_option_is_common(&option) != common) continue;
         if (!any) printf("\n%s\n", title);
         any = true;
-        print_option("", option->name, option->argument, option->help);
+        print_field(&option.field);
     }
 }
 
@@ -77,16 +84,16 @@ static void print_recipe_keys(void)
 
 static void print_presets(void)
 {
-    if (skv_preset_name(0) == NULL) return;
+    if (!skv_preset_name(0)) return;
     printf("\nPresets:\n ");
-    for (size_t i = 0; skv_preset_name(i) != NULL; i++) printf(" %s", skv_preset_name(i));
+    for (size_t i = 0; skv_preset_name(i); i++) printf(" %s", skv_preset_name(i));
     putchar('\n');
 }
 
 void cli_help_overview(FILE *stream)
 {
     fprintf(stream, "Usage: swiftkv COMMAND ...\n\n");
-    for (size_t i = 0; cli_command_at(i) != NULL; i++) {
+    for (size_t i = 0; cli_command_at(i); i++) {
         fprintf(stream, "  %-12s %s\n", cli_command_at(i)->name, cli_command_at(i)->summary);
     }
     fprintf(stream, "\nswiftkv help COMMAND shows the options of a command. Exit status: 0 done,\n"
@@ -98,7 +105,7 @@ void cli_help_command(cli_command command)
     const cli_command_row *row = cli_command_at(command);
     printf("swiftkv %s: %s\n\nUsage: swiftkv %s %s [OPTION ...]\n", row->name, row->summary,
            row->name, row->operands);
-    if (row->details != NULL) {
+    if (row->details) {
         putchar('\n');
         print_wrapped(row->details, 0, 0);
     }
@@ -108,16 +115,17 @@ void cli_help_command(cli_command command)
     if (command == CLI_BENCH || command == CLI_INFO) print_presets();
 }
 
-void cli_help_list(void)
+/* Every command with its options, one a line, for scripts: "COMMAND OPTION [ARGUMENT]". */
+static void print_list(void)
 {
-    for (size_t i = 0; cli_command_at(i) != NULL; i++) {
+    for (size_t i = 0; cli_command_at(i); i++) {
         puts(cli_command_at(i)->name);
-        for (size_t j = 0; cli_option_at(j) != NULL; j++) {
-            const cli_option *option = cli_option_at(j);
-            if (!shown(option, i)) continue;
-            printf("%s %s%s%s\n", cli_command_at(i)->name, option->name,
-                   option->argument != NULL ? " " : "",
-                   option->argument != NULL ? option->argument : "");
+        cli_option option;
+        for (size_t j = 0; cli_option_at(j, &option); j++) {
+            if (!shown(&option, i)) continue;
+            const char *argument = option.field.argument;
+            printf("%s %s%s%s\n", cli_command_at(i)->name, option.field.name, argument ? " " : "",
+                   argument ? argument : "");
         }
         skv_recipe_key key;
         for (size_t k = 0; trains(i) && skv_recipe_key_at(k, &key); k++) {
@@ -127,10 +135,25 @@ void cli_help_list(void)
     }
 }
 
+/* The fields of sampling as a table in Markdown. */
+static void print_sampling(void)
+{
+    printf("| field | option | values | default | |\n|---|---|---|---|---|\n");
+    for (size_t i = 0; skv_sampling_field(i); i++) {
+        const skv_field *field = skv_sampling_field(i);
+        char range[SKV_FIELD_RANGE_TEXT] = "a whole number";
+        if (field->kind != SKV_FIELD_SEED) skv_field_range(field, range);
+        printf("| `%s` | `%s %s` | %s | %s | %s |\n", field->name, field->option, field->argument,
+               range, field->initial, field->help);
+    }
+}
+
 int cli_run_help(const cli_options *options)
 {
     if (options->list_options) {
-        cli_help_list();
+        print_list();
+    } else if (options->list_sampling) {
+        print_sampling();
     } else if (options->list_methods) {
         cli_help_methods();
     } else if (options->list_combinations) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_out.h"
+#include "base/utf8.h"
 
 static const size_t file_bytes_max = (size_t)1 << 30;
 
@@ -17,21 +17,15 @@ static const char *shown_path(const char *path)
 
 int cli_check_text(const char *path, const cli_bytes *text)
 {
-    const unsigned char *at = (const unsigned char *)text->data;
-    for (size_t i = 0, length; i < text->n; i += length) {
-        length = cli_utf8_length(at + i, text->n - i);
-        if (length == 0) {
-            return cli_fail("%s: byte %zu: 0x%02x is not UTF-8", shown_path(path), i, at[i]);
-        }
-    }
-    return CLI_DONE;
+    size_t bad;
+    if (skv_utf8_valid(text->data, text->n, &bad)) return CLI_DONE;
+    return cli_fail("%s: byte %zu: 0x%02x is not UTF-8", shown_path(path), bad,
+                    (unsigned char)text->data[bad]);
 }
 
 int cli_fail_empty(const cli_options *options)
 {
-    const char *from = options->ids_file != NULL ? options->ids_file
-                       : options->file != NULL   ? options->file
-                                                 : "-p";
+    const char *from = options->ids_file ? options->ids_file : options->file ? options->file : "-p";
     return cli_fail("%s: 0 tokens, expected at least 1", shown_path(from));
 }
 
@@ -67,7 +61,7 @@ int cli_read_file(const char *path, cli_bytes *out)
 {
     if (strcmp(path, "-") == 0) return read_stream(stdin, path, out);
     FILE *stream = fopen(path, "rb");
-    if (stream == NULL) return cli_fail("%s: %s", path, strerror(errno));
+    if (!stream) return cli_fail("%s: %s", path, strerror(errno));
     const int status = read_stream(stream, path, out);
     fclose(stream);
     return status;
@@ -81,7 +75,7 @@ int cli_read_json(const char *path, json_t **out)
     json_error_t error;
     json_t *value = json_loadb(bytes.data, bytes.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     cli_bytes_release(&bytes);
-    if (value == NULL) {
+    if (!value) {
         return cli_fail("%s: line %d: %s", shown_path(path), error.line, error.text);
     }
     *out = value;
@@ -95,7 +89,7 @@ static int ids_of(const json_t *array, const char *path, size_t vocab, cli_ids *
         if (!json_is_integer(item)) {
             char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
             const int failed = cli_fail("%s: [%zu]: %.60s is not an integer", path, i,
-                                        text == NULL ? "what stands there" : text);
+                                        !text ? "what stands there" : text);
             free(text);
             return failed;
         }
@@ -121,7 +115,7 @@ int cli_read_ids(const char *path, size_t vocab, cli_ids *out)
     } else {
         char *text = json_dumps(array, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
         status = cli_fail("%s: %.60s is not a JSON array of token ids", shown_path(path),
-                          text == NULL ? "this" : text);
+                          !text ? "this" : text);
         free(text);
     }
     json_decref(array);

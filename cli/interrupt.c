@@ -40,7 +40,7 @@ static void on_interrupt(cli_interrupt *interrupt, int which)
 {
     pthread_mutex_lock(&interrupt->lock);
     bool ends;
-    if (interrupt->watched && interrupt->engine == NULL) {
+    if (interrupt->watched && !interrupt->engine) {
         ends = interrupt->raised;
         interrupt->raised = true;
     } else if (interrupt->watched && which == SIGINT) {
@@ -68,7 +68,7 @@ static void waited_signals(sigset_t *set, bool all)
 static void handle_signal(cli_interrupt *interrupt, int which)
 {
     pthread_mutex_lock(&interrupt->lock);
-    const bool handles = interrupt->handle != NULL;
+    const bool handles = interrupt->handle;
     const bool ends = handles && !interrupt->handle(interrupt->user, which);
     pthread_mutex_unlock(&interrupt->lock);
     if (ends) end_program(which);

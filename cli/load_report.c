@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_out.h"
-#include "svg.h"
+#include "common/chart.h"
+#include "common/json_out.h"
 
 typedef struct metric {
     const char *key, *label;
@@ -42,7 +42,7 @@ static void print_heading(const cli_load_run *run)
 {
     const load_options *o = &run->options;
     printf("%s, %s", run->result.model, o->chat ? "chat" : "completions");
-    if (o->method != NULL) printf(", swiftkv %s", o->method);
+    if (o->method) printf(", swiftkv %s", o->method);
     if (o->rate > 0) printf(", %g requests/s", o->rate);
     if (o->arrivals == LOAD_TRACE && o->rate <= 0) printf(", trace at %g times", o->time_scale);
     if (o->arrivals == LOAD_AT_ONCE) printf(", %zu at once", o->clients);
@@ -92,7 +92,7 @@ void cli_load_print(const cli_load_run *run)
 
 /* ---- JSON ---- */
 
-static void put_metric(cli_json *json, const metric *m, const load_summary *s)
+static void put_metric(skv_json_out *json, const metric *m, const load_summary *s)
 {
     const struct {
         const char *name;
@@ -105,84 +105,84 @@ static void put_metric(cli_json *json, const metric *m, const load_summary *s)
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char key[32];
         snprintf(key, sizeof key, "%s_%s_ms", parts[i].name, m->key);
-        cli_json_put_number(json, key, parts[i].value);
+        skv_json_out_put_number(json, key, parts[i].value);
     }
 }
 
-static void put_errors(cli_json *json, const load_result *r)
+static void put_errors(skv_json_out *json, const load_result *r)
 {
     char key[16];
-    cli_json_key(json, "errors_by_kind");
-    cli_json_open(json, '{');
+    skv_json_out_key(json, "errors_by_kind");
+    skv_json_out_open(json, '{');
     for (size_t i = 0; i < LOAD_OUTCOMES; i++) {
         if (i == LOAD_DONE || i == LOAD_HTTP || r->outcomes[i] == 0) continue;
-        cli_json_put_integer(json, load_outcome_name((load_outcome)i), r->outcomes[i]);
+        skv_json_out_put_integer(json, load_outcome_name((load_outcome)i), r->outcomes[i]);
     }
     for (size_t i = 0; i < LOAD_STATUSES; i++) {
         if (r->statuses[i] == 0) continue;
         snprintf(key, sizeof key, "http_%zu", i + LOAD_STATUS_FIRST);
-        cli_json_put_integer(json, key, r->statuses[i]);
+        skv_json_out_put_integer(json, key, r->statuses[i]);
     }
-    cli_json_close(json, '}');
+    skv_json_out_close(json, '}');
 }
 
-static void put_settings(cli_json *json, const cli_load_run *run)
+static void put_settings(skv_json_out *json, const cli_load_run *run)
 {
     static const char *const arrivals[] = {"at-once", "poisson", "fixed", "trace"};
     const load_options *o = &run->options;
-    cli_json_put_text(json, "date", run->date);
-    cli_json_put_text(json, "backend", o->chat ? "openai-chat" : "openai");
-    cli_json_put_text(json, "base_url", o->url);
-    cli_json_put_text(json, "model_id", run->result.model);
-    if (o->method != NULL) cli_json_put_text(json, "swiftkv", o->method);
-    cli_json_put_text(json, "arrivals", arrivals[o->arrivals]);
-    cli_json_key(json, "request_rate");
+    skv_json_out_put_text(json, "date", run->date);
+    skv_json_out_put_text(json, "backend", o->chat ? "openai-chat" : "openai");
+    skv_json_out_put_text(json, "base_url", o->url);
+    skv_json_out_put_text(json, "model_id", run->result.model);
+    if (o->method) skv_json_out_put_text(json, "swiftkv", o->method);
+    skv_json_out_put_text(json, "arrivals", arrivals[o->arrivals]);
+    skv_json_out_key(json, "request_rate");
     if (o->rate > 0) {
-        cli_json_number(json, o->rate);
+        skv_json_out_number(json, o->rate);
     } else {
-        cli_json_text(json, "inf", 3);
+        skv_json_out_text(json, "inf", 3);
     }
-    cli_json_put_integer(json, "max_concurrency", o->clients);
-    cli_json_put_integer(json, "num_prompts", run->result.n_started);
+    skv_json_out_put_integer(json, "max_concurrency", o->clients);
+    skv_json_out_put_integer(json, "num_prompts", run->result.n_started);
 }
 
-static void put_run(cli_json *json, const cli_load_run *run)
+static void put_run(skv_json_out *json, const cli_load_run *run)
 {
     const load_result *r = &run->result;
     const double in = (double)r->input_tokens, out = (double)r->output_tokens;
-    cli_json_open(json, '{');
+    skv_json_out_open(json, '{');
     put_settings(json, run);
-    cli_json_put_number(json, "duration", r->duration_s);
-    cli_json_put_integer(json, "completed", r->n_completed);
-    cli_json_put_integer(json, "failed", r->n_failed);
-    cli_json_put_integer(json, "cancelled", r->outcomes[LOAD_CANCELLED]);
+    skv_json_out_put_number(json, "duration", r->duration_s);
+    skv_json_out_put_integer(json, "completed", r->n_completed);
+    skv_json_out_put_integer(json, "failed", r->n_failed);
+    skv_json_out_put_integer(json, "cancelled", r->outcomes[LOAD_CANCELLED]);
     put_errors(json, r);
-    cli_json_put_integer(json, "total_input_tokens", r->input_tokens);
-    cli_json_put_integer(json, "total_cached_tokens", r->cached_tokens);
-    cli_json_put_integer(json, "total_output_tokens", r->output_tokens);
-    cli_json_put_number(json, "request_throughput", per_second((double)r->n_completed, r));
-    cli_json_key(json, "request_goodput");
+    skv_json_out_put_integer(json, "total_input_tokens", r->input_tokens);
+    skv_json_out_put_integer(json, "total_cached_tokens", r->cached_tokens);
+    skv_json_out_put_integer(json, "total_output_tokens", r->output_tokens);
+    skv_json_out_put_number(json, "request_throughput", per_second((double)r->n_completed, r));
+    skv_json_out_key(json, "request_goodput");
     if (has_goals(&run->options)) {
-        cli_json_number(json, per_second((double)r->n_good, r));
+        skv_json_out_number(json, per_second((double)r->n_good, r));
     } else {
-        cli_json_null(json);
+        skv_json_out_null(json);
     }
-    cli_json_put_number(json, "output_throughput", per_second(out, r));
-    cli_json_put_number(json, "total_token_throughput", per_second(in + out, r));
-    cli_json_put_integer(json, "max_concurrent_requests", r->n_at_once_max);
-    cli_json_put_integer(json, "late_requests", r->n_late);
-    cli_json_put_number(json, "max_lateness_ms", r->lateness_s_max * 1e3);
+    skv_json_out_put_number(json, "output_throughput", per_second(out, r));
+    skv_json_out_put_number(json, "total_token_throughput", per_second(in + out, r));
+    skv_json_out_put_integer(json, "max_concurrent_requests", r->n_at_once_max);
+    skv_json_out_put_integer(json, "late_requests", r->n_late);
+    skv_json_out_put_number(json, "max_lateness_ms", r->lateness_s_max * 1e3);
     for (size_t i = 0; i < N_METRICS; i++)
         put_metric(json, &metrics[i], summary_of(r, &metrics[i]));
-    cli_json_close(json, '}');
+    skv_json_out_close(json, '}');
 }
 
 void cli_load_json(FILE *stream, const cli_load_run *runs, size_t n)
 {
-    cli_json json = {.stream = stream};
-    if (n > 1) cli_json_open(&json, '[');
+    skv_json_out json = {.stream = stream};
+    if (n > 1) skv_json_out_open(&json, '[');
     for (size_t i = 0; i < n; i++) put_run(&json, &runs[i]);
-    if (n > 1) cli_json_close(&json, ']');
+    if (n > 1) skv_json_out_close(&json, ']');
     fputc('\n', stream);
 }
 
@@ -192,7 +192,7 @@ void cli_load_json(FILE *stream, const cli_load_run *runs, size_t n)
 enum { LINES = 2, SHOWN = 2, METHODS_MAX = 8 };
 
 typedef struct lines {
-    cli_series series[SHOWN][METHODS_MAX * LINES];
+    skv_series series[SHOWN][METHODS_MAX * LINES];
     char names[METHODS_MAX * LINES][64];
     double *numbers; /* owned: x, then y of every line */
 } lines;
@@ -207,8 +207,8 @@ static void fill_lines(lines *l, const cli_load_run *runs, size_t n_rates, size_
         const char *method = first->options.method;
         for (size_t k = 0; k < LINES; k++) {
             char *name = l->names[m * LINES + k];
-            snprintf(name, sizeof l->names[0], "%.40s%s%s", method != NULL ? method : "",
-                     method != NULL ? ", " : "", k == 0 ? "median" : "p99");
+            snprintf(name, sizeof l->names[0], "%.40s%s%s", method ? method : "",
+                     method ? ", " : "", k == 0 ? "median" : "p99");
             for (size_t s = 0; s < SHOWN; s++) {
                 for (size_t i = 0; i < n_rates; i++) {
                     const load_summary *summary = summary_of(&first[i].result, &metrics[s]);
@@ -216,7 +216,7 @@ static void fill_lines(lines *l, const cli_load_run *runs, size_t n_rates, size_
                     y[i] = summary->n > 0 && value > 0 ? value : (double)NAN;
                 }
                 l->series[s][m * LINES + k] =
-                    (cli_series){name, x, y, n_rates, m == 0 ? 0 : m, k > 0};
+                    (skv_series){name, x, y, n_rates, m == 0 ? 0 : m, .dashed = k > 0};
                 y += n_rates;
             }
         }
@@ -231,15 +231,16 @@ int cli_load_draw(const char *path, const cli_load_run *runs, size_t n, size_t n
     }
     lines l = {.numbers = cli_alloc(n_rates * (1 + n_methods * LINES * SHOWN), sizeof(double))};
     fill_lines(&l, runs, n_rates, n_methods);
-    const cli_panel panels[SHOWN] = {
+    const skv_panel panels[SHOWN] = {
         {.y_label = "TTFT, ms", .series = l.series[0], .n_series = n_methods * LINES, .log = true},
         {.y_label = "TPOT, ms", .series = l.series[1], .n_series = n_methods * LINES, .log = true}};
-    const cli_chart chart = {.title = "Latency against load",
+    const skv_chart chart = {.title = "Latency against load",
                              .subtitle = runs[0].result.model,
                              .x_label = "requests a second",
                              .panels = panels,
                              .n_panels = SHOWN};
-    const int status = cli_svg_write(path, &chart);
+    skv_error err = {0};
+    const int status = cli_check(skv_chart_write(path, &chart, &err), &err);
     free(l.numbers);
     return status;
 }

@@ -3,6 +3,7 @@
  * into an exit status: 0 done, 1 the work failed, 2 the command line is wrong.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ static int finish_output(int status)
 
 int main(int argc, char **argv)
 {
+    (void)signal(SIGXFSZ, SIG_IGN); /* ulimit -f: an error of the write, as on a full disk */
     cli_options options;
     int status = cli_options_parse(argc, argv, &options);
     if (status != CLI_DONE) return status;

@@ -3,16 +3,19 @@
 #define SKV_CLI_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "commands.h"
+#include "common/field.h"
 #include "interrupt.h"
 #include "report.h"
 #include "skv/skv.h"
 
 enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 2 };
 #define CLI_NOT_GIVEN SIZE_MAX
+#define CLI_SERVE_KV_CONTEXTS 4 /* contexts that --kv-tokens of serve is by default */
 
 typedef struct cli_sizes {
     size_t n;
@@ -112,13 +115,14 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *host, *key_file, *served_name, *request_log, *cache_dir, *cache_disk_form,
-        *tool_format, *reasoning_format; /* NULL: not given */
-    size_t port, kv_tokens, max_running, max_queued, max_queued_tokens, connections,
-        connections_per_ip, body_mib, cache_disk_bytes; /* CLI_NOT_GIVEN: the server's default */
-    double step_ms, queue_seconds, header_seconds, body_seconds, stall_seconds, ping_seconds,
-        shutdown_seconds, watchdog_seconds, requests_a_minute,
-        tokens_a_minute; /* below 0: the server's default */
+    const char *key_file, *served_name, *request_log, *cache_dir; /* NULL: not given */
+    const char *host, *cache_disk_form, *tool_format, *reasoning_format;
+    size_t kv_tokens, max_queued_tokens; /* 0: not given */
+    size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,
+        request_mib, stack_kib, cache_disk_bytes;
+    double step_ms, mask_seconds, queue_seconds, header_seconds, body_seconds, stall_seconds,
+        ping_seconds, shutdown_seconds, watchdog_seconds, request_work, reading_seconds,
+        requests_a_minute, tokens_a_minute;
     bool insecure, no_prefix_cache, no_text_match, no_teacher;
 
     /* Load. */
@@ -131,7 +135,7 @@ struct cli_options {
     double cancel_share, cancel_seconds, time_scale, length_scale;
 
     const char *svg_file;
-    bool list_options, list_methods, list_combinations;
+    bool list_options, list_sampling, list_methods, list_combinations;
 };
 
 /**
@@ -143,9 +147,36 @@ CLI_CHECKED int cli_options_parse(int argc, char *const *argv, cli_options *out)
 void cli_help_overview(FILE *stream);
 /** `swiftkv help COMMAND`. */
 void cli_help_command(cli_command command);
-/** Every command with its options, one a line, for scripts: "COMMAND OPTION [ARGUMENT]". */
-void cli_help_list(void);
 /** What `--evict` takes, as a table in Markdown. */
 void cli_help_methods(void);
+/** What goes with what: the table and the reasons, in Markdown. */
+void cli_help_combinations(void);
+
+/* ---- the rows of the option table, for the parser and the help texts ---- */
+
+typedef struct cli_option {
+    uint32_t commands; /* a bit for each cli_command that takes it */
+    skv_field field;   /* of cli_options; its name has the dashes */
+} cli_option;
+
+/** The i-th option; false at the end. */
+bool cli_option_at(size_t i, cli_option *out);
+/** Whether every command that runs a model takes it. */
+bool cli_option_is_common(const cli_option *option);
+
+/* Values of other forms, as skv_field_parser: lists between commas into cli_sizes and cli_numbers,
+ * one more of cli_texts. */
+skv_status cli_parse_sizes(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_numbers(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_texts(const skv_field *field, const char *text, void *out, skv_error *err);
+/* The library's words, and its forms of words and numbers. */
+skv_status cli_parse_weights(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_kv(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_pruning(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_ffn_skip(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_eviction(const skv_field *field, const char *text, void *out, skv_error *err);
+/* An eviction with "snapkv:" before it. */
+skv_status cli_parse_snapkv(const skv_field *field, const char *text, void *out, skv_error *err);
 
 #endif

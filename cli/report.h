@@ -1,8 +1,11 @@
-/** What a command tells the user when it fails: one line on standard error, and an exit status. */
+/** What a command tells the user on standard error: one line when it fails, with an exit status;
+ * notes; and how far it is. */
 #ifndef SKV_CLI_REPORT_H
 #define SKV_CLI_REPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "skv/error.h"
 
@@ -26,5 +29,26 @@ CLI_CHECKED int cli_check(skv_status status, const skv_error *err);
 void *cli_alloc(size_t n, size_t item_bytes);
 /** Room for n items, the old ones kept; ends the program when there is none. */
 void *cli_grow(void *old, size_t n, size_t item_bytes);
+
+/* ---- what a terminal shows while something takes long; nothing is shown elsewhere ---- */
+
+typedef struct cli_progress {
+    const char *what; /* "loading", "reading the prompt": a constant */
+    bool enabled;     /* standard error is a terminal */
+    bool visible;     /* a line stands there now */
+    uint64_t start_ns, shown_ns;
+} cli_progress;
+
+void cli_progress_begin(cli_progress *progress, const char *what);
+/** Callbacks of the library; `user` is a cli_progress. */
+void cli_progress_share(void *user, double share);
+void cli_progress_tokens(void *user, size_t done, size_t total);
+/** Items of a list whose time differs: "what: name, 12 of 100". */
+void cli_progress_items(void *user, const char *name, size_t done, size_t total);
+/** Clears the line. */
+void cli_progress_end(cli_progress *progress);
+
+/** Whether notes for a person may go to standard error. */
+bool cli_terminal(void);
 
 #endif

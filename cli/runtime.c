@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "progress.h"
+#include "report.h"
 
 const char *cli_preset_of(const char *path)
 {
@@ -20,7 +20,7 @@ static skv_where where_of(const cli_options *o)
     case CLI_BENCH: return SKV_WHERE_BENCH;
     case CLI_COMPARE: return SKV_WHERE_COMPARE;
     case CLI_EVAL:
-        if (o->reference == NULL) return SKV_WHERE_EVAL;
+        if (!o->reference) return SKV_WHERE_EVAL;
         return strcmp(o->reference, "teacher") == 0 ? SKV_WHERE_TEACHER : SKV_WHERE_REFERENCE;
     case CLI_SCORE: return SKV_WHERE_SCORE;
     case CLI_SIMILARITY: return SKV_WHERE_SIMILARITY;
@@ -56,7 +56,7 @@ int cli_model_describe(cli_model *model, const cli_options *options)
 {
     skv_error err = {0};
     const int status = read_info(model, options);
-    if (status != CLI_DONE || cli_preset_of(model->path) != NULL) return status;
+    if (status != CLI_DONE || cli_preset_of(model->path)) return status;
     const skv_status opened = skv_vocab_open(model->path, &model->vocab, &err);
     return opened == SKV_UNSUPPORTED ? CLI_DONE : cli_check(opened, &err);
 }
@@ -64,7 +64,7 @@ int cli_model_describe(cli_model *model, const cli_options *options)
 int cli_model_describe_text(cli_model *model, const cli_options *options)
 {
     skv_error err = {0};
-    if (cli_preset_of(options->operands[0]) != NULL) {
+    if (cli_preset_of(options->operands[0])) {
         return cli_fail("%s: a preset has no tokenizer: give --ids-file", options->operands[0]);
     }
     const int status = read_info(model, options);
@@ -99,9 +99,8 @@ skv_status cli_model_try(cli_model *model, const skv_engine_options *options, sk
     full.progress = cli_progress_share;
     full.user = &progress;
     const char *preset = cli_preset_of(model->path);
-    const skv_status status = preset != NULL
-                                  ? skv_engine_open_preset(preset, &full, &model->engine, err)
-                                  : skv_engine_open(model->path, &full, &model->engine, err);
+    const skv_status status = preset ? skv_engine_open_preset(preset, &full, &model->engine, err)
+                                     : skv_engine_open(model->path, &full, &model->engine, err);
     cli_progress_end(&progress);
     return status;
 }
@@ -125,8 +124,10 @@ int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special, 
     skv_error err = {0};
     int32_t *ids = NULL;
     size_t n = 0;
-    const skv_status status = skv_vocab_encode(model->vocab, text->data, text->n, add_special,
-                                               parse_special, &ids, &n, &err);
+    const skv_status status = skv_vocab_encode(
+        model->vocab, (skv_text_piece){text->data, text->n},
+        (skv_encode_options){.add_special = add_special, .parse_special = parse_special}, &ids, &n,
+        &err);
     if (status != SKV_OK) return cli_check(status, &err);
     cli_ids_append(out, ids, n);
     skv_text_free(ids);
@@ -135,7 +136,7 @@ int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special, 
 
 int cli_input_text(const cli_options *options, cli_bytes *out)
 {
-    if (options->file != NULL) {
+    if (options->file) {
         const int status = cli_read_file(options->file, out);
         return status == CLI_DONE ? cli_check_text(options->file, out) : status;
     }
@@ -143,4 +144,46 @@ int cli_input_text(const cli_options *options, cli_bytes *out)
     out->data = cli_alloc(out->n + 1, 1);
     memcpy(out->data, options->prompt, out->n);
     return cli_check_text("-p", out);
+}
+
+int cli_render(const cli_bytes *template_text, const json_t *vars, const skv_vocab *vocab,
+               cli_bytes *out)
+{
+    char *json = json_dumps(vars, JSON_COMPACT);
+    if (!json) return cli_fail("variables of the template: not valid UTF-8");
+    skv_error err = {0};
+    char *text = NULL;
+    size_t n = 0;
+    const skv_status status = skv_render(
+        &(const skv_render_input){.template_text = {template_text->data, template_text->n},
+                                  .vars = {json, strlen(json)},
+                                  .vocab = vocab},
+        &text, &n, &err);
+    free(json);
+    if (status != SKV_OK) return cli_check(status, &err);
+    out->data = cli_alloc(n + 1, 1);
+    memcpy(out->data, text, n);
+    out->n = n;
+    skv_text_free(text);
+    return CLI_DONE;
+}
+
+void cli_json_put_work(skv_json_out *json, const char *key, const skv_work *w)
+{
+    skv_json_out_key(json, key);
+    skv_json_out_open(json, '{');
+    skv_json_out_put_number(json, "flops", w->total);
+    skv_json_out_put_number(json, "model_flops", w->model);
+    skv_json_out_put_number(json, "kv", w->kv);
+    skv_json_out_put_number(json, "q", w->q);
+    skv_json_out_put_number(json, "o", w->o);
+    skv_json_out_put_number(json, "mlp", w->mlp);
+    skv_json_out_put_number(json, "attention", w->attention);
+    skv_json_out_put_number(json, "vocabulary", w->vocabulary);
+    skv_json_out_put_number(json, "prediction", w->prediction);
+    skv_json_out_put_integer(json, "mlp_blocks", w->mlp_blocks);
+    skv_json_out_put_integer(json, "mlp_skipped", w->mlp_skipped);
+    skv_json_out_put_integer(json, "exits_asked", w->exits_asked);
+    skv_json_out_put_integer(json, "exits", w->exits);
+    skv_json_out_close(json, '}');
 }

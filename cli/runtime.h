@@ -2,10 +2,12 @@
 #ifndef SKV_CLI_RUNTIME_H
 #define SKV_CLI_RUNTIME_H
 
+#include "common/json_out.h"
 #include "input.h"
 #include "options.h"
 #include "skv/text.h"
 #include "skv/tools.h"
+#include "skv/work.h"
 
 typedef struct cli_model {
     const char *path; /* as given, perhaps preset:NAME */
@@ -40,5 +42,12 @@ CLI_CHECKED int cli_encode(const cli_model *model, const cli_bytes *text, bool a
                            bool parse_special, cli_ids *out);
 /** The text of -p or --file. */
 CLI_CHECKED int cli_input_text(const cli_options *options, cli_bytes *out);
+
+/** `template_text` with these variables; `vocab` (may be NULL) adds its special tokens. */
+CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
+                           const skv_vocab *vocab, cli_bytes *out);
+
+/** "key": {"flops": N, "model_flops": N, ...} */
+void cli_json_put_work(skv_json_out *json, const char *key, const skv_work *work);
 
 #endif

@@ -1,10 +1,10 @@
 /* Self-written text. The engine writes it and the trainer reads it; neither knows the other, and
  * the program stands between them. */
-#include "self_data.h"
+#include "training.h"
 
 #include <string.h>
 
-#include "progress.h"
+#include "report.h"
 #include "runtime.h"
 #include "skv/self_text.h"
 
@@ -46,7 +46,7 @@ static int write_source(writing *w, const skv_train_stage *stage, const skv_trai
     skv_engine_close(w->model.engine);
     w->model.engine = NULL;
     status = cli_check(written, &err);
-    const bool speaks = w->train->team == NULL || w->train->team->rank == 0;
+    const bool speaks = !w->train->team || w->train->team->rank == 0;
     if (status == CLI_DONE && speaks) printf("%s: written by the teacher\n", *path);
     return status;
 }
@@ -58,7 +58,7 @@ static int write_all_alone(writing *w, cli_self_data *out)
         skv_train_stage *stage = &w->train->stages[i];
         for (size_t j = 0; status == CLI_DONE && j < stage->n_data; j++) {
             skv_train_data *d = &stage->data[j];
-            if (d->self_tokens == 0 || d->file != NULL) continue;
+            if (d->self_tokens == 0 || d->file) continue;
             status = write_source(w, stage, d, &out->paths[out->n]);
             if (status == CLI_DONE) d->file = out->paths[out->n++];
         }
@@ -71,7 +71,7 @@ static int write_all_alone(writing *w, cli_self_data *out)
 static int write_all(writing *w, cli_self_data *out)
 {
     const skv_team *team = w->train->team;
-    if (team == NULL || team->size == 1) return write_all_alone(w, out);
+    if (!team || team->size == 1) return write_all_alone(w, out);
     skv_error err = {0};
     int all[SKV_TEAM_MAX], mine = CLI_DONE;
     if (team->rank == 0) mine = write_all_alone(w, out);

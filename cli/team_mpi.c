@@ -1,9 +1,11 @@
 /* A team over MPI. Built without MPI it is left to say so. */
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "team_mpi.h"
+#include "training.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "skv/tools.h"
 
 /* What launchers tell the processes that they start: Open MPI's mpirun, srun and others by PMIx,
  * MPICH's and srun by PMI. */
@@ -11,7 +13,7 @@ static bool was_launched(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (getenv(names[i]) != NULL) return true;
+        if (getenv(names[i])) return true;
     }
     return false;
 }
@@ -33,7 +35,7 @@ static skv_status check(int code, const char *what, skv_error *err)
     char text[MPI_MAX_ERROR_STRING + 1] = "";
     int n = 0;
     MPI_Error_string(code, text, &n);
-    if (err != NULL) {
+    if (err) {
         err->status = SKV_IO;
         snprintf(err->text, sizeof err->text, "MPI: %s: %.400s", what, text);
     }
@@ -63,8 +65,22 @@ static skv_status share(void *ctx, void *data, size_t n, skv_error *err)
     return check(MPI_Bcast(data, (int)n, MPI_BYTE, 0, team->comm), "share", err);
 }
 
-/* Processors of this process, each divided by the number of processes that may run on it: the
- * launcher may have bound every process to its own, or none to any. */
+/* Of n processes on this machine, each processor of this one divided by the number of those that
+ * may run on it: the launcher may have bound every process to its own, or none to any. */
+static double share_of_affinity(const cpu_set_t *mine, const cpu_set_t *all, size_t n)
+{
+    double processors = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        int users = 0;
+        if (!CPU_ISSET(cpu, mine)) continue;
+        for (size_t i = 0; i < n; i++) users += CPU_ISSET(cpu, &all[i]) != 0;
+        processors += 1.0 / users;
+    }
+    return processors;
+}
+
+/* The default number of threads: by affinity, and no more than this process's part of the time that
+ * control groups allow, which the processes of a machine use together. */
 static size_t share_of_processors(MPI_Comm comm)
 {
     MPI_Comm local;
@@ -80,15 +96,12 @@ static size_t share_of_processors(MPI_Comm comm)
     double processors = 0;
     if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, local) ==
         MPI_SUCCESS) {
-        for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-            int users = 0;
-            if (!CPU_ISSET(cpu, &mine)) continue;
-            for (int i = 0; i < n; i++) users += CPU_ISSET(cpu, &all[i]) != 0;
-            processors += 1.0 / users;
-        }
+        processors = share_of_affinity(&mine, all, (size_t)n);
     }
     free(all);
     MPI_Comm_free(&local);
+    const double allowed = (double)skv_processors_quota() / n;
+    if (processors > allowed) processors = allowed;
     return processors < 1 ? 1 : (size_t)(processors + 1e-6);
 }
 
@@ -133,7 +146,7 @@ int cli_team_join(cli_team **out)
 
 void cli_team_leave(cli_team *team)
 {
-    if (team == NULL) return;
+    if (!team) return;
     MPI_Comm_free(&team->comm);
     MPI_Finalize();
     free(team);
@@ -141,12 +154,12 @@ void cli_team_leave(cli_team *team)
 
 const skv_team *cli_team_table(const cli_team *team)
 {
-    return team != NULL ? &team->table : NULL;
+    return team ? &team->table : NULL;
 }
 
 bool cli_team_speaks(const cli_team *team)
 {
-    return team == NULL || team->table.rank == 0;
+    return !team || team->table.rank == 0;
 }
 
 #else
@@ -155,7 +168,7 @@ int cli_team_join(cli_team **out)
 {
     *out = NULL;
     if (!was_launched()) return CLI_DONE;
-    return cli_fail("started by a launcher of MPI, but built without MPI");
+    return cli_fail("started by an MPI launcher, but built without MPI");
 }
 
 void cli_team_leave(cli_team *team)
@@ -171,7 +184,7 @@ const skv_team *cli_team_table(const cli_team *team)
 
 bool cli_team_speaks(const cli_team *team)
 {
-    return team == NULL;
+    return !team;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "common/stop_text.h"
 #include "input.h"
 #include "options.h"
 #include "skv/text.h"
@@ -12,11 +13,11 @@
 typedef struct cli_text_out {
     skv_text_stream *stream; /* owned */
     FILE *echo;              /* gets the text as it is released; NULL: nobody */
-    const cli_texts *stops;  /* borrowed */
-    cli_bytes text;          /* all text so far, what is held back included */
+    skv_text_piece *stops;   /* owned */
+    skv_stop_text stop;      /* what may turn out to begin a stop string */
+    cli_bytes text;          /* what was released */
     size_t room;
-    size_t n_released; /* bytes that no stop string can take back */
-    bool stopped;      /* a stop string came: text ends before it */
+    bool stopped; /* a stop string came: text ends before it */
 } cli_text_out;
 
 /** Text that continues `prompt`: its ids settle what a first space or half a character means. */

@@ -59,14 +59,8 @@ bool tune_is_cheaper(const tune_point *a, const tune_point *b);
 /** The cheapest point that keeps the floor; the plain model always does. */
 const tune_point *tune_best(const tune *t);
 
-/* ---- tune_search.c ---- */
-
-/** Measures settings, cheapest families first. */
-CLI_CHECKED int tune_search(tune *t);
-
 /* ---- tune_print.c ---- */
 
-void tune_print_header(const tune *t);
 void tune_print_point(const tune *t, const tune_point *p);
 /** What was found, in words, with the command lines. */
 void tune_print_result(const tune *t);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_run.h"
+#include "bench.h"
 #include "evaluation.h"
-#include "progress.h"
+#include "report.h"
 #include "tune.h"
 
 /* Of a window a quarter is scored, at most 256 tokens, and what stands before is a prompt. */
@@ -21,7 +21,7 @@ cli_options tune_options_of(const tune *t, const tune_setting *how)
     out.weights = how->weights;
     out.kv = how->kv;
     out.eviction = how->eviction;
-    if (out.text_file == NULL) return out;
+    if (!out.text_file) return out;
     out.tasks = out.text_file;
     if (out.context == 0) out.context = t->context;
     const size_t part = out.context / SCORED_PART;
@@ -136,19 +136,20 @@ static int take_plain(tune *t, skv_eval_report *report)
     for (size_t i = 0; i < report->n_tasks; i++) {
         const skv_eval_task *task = &report->tasks[i];
         if (!counts(t, task)) continue;
-        if (t->metric == NULL) t->metric = task->estimates[0].name;
+        if (!t->metric) t->metric = task->estimates[0].name;
         t->n_examples += task->n_values;
     }
-    if (t->n_examples == 0) return cli_fail("tune: no example was asked");
+    if (t->n_examples == 0) return cli_fail("tune: no example fits the context");
     if (t->less_is_better || report->average > 0) return CLI_DONE;
-    return cli_fail("tune: the plain model has nothing right: there is nothing to keep");
+    return cli_fail(
+        "tune: the unmodified model answers nothing correctly, so there is no quality to keep");
 }
 
 /* Tokens that the prompts of the examples have, in the mean; 0 where nothing is known to be one. */
 static size_t asked_length(const tune *t)
 {
     double sum = 0, n = 0;
-    if (t->options->text_file != NULL) {
+    if (t->options->text_file) {
         const cli_options o = tune_options_of(t, &t->points[0].how);
         return o.scored < o.context ? o.context - o.scored : 0;
     }
@@ -184,7 +185,7 @@ static int ask(tune *t, const cli_options *o, const cli_model *model, skv_eval_r
     how.progress = cli_progress_items;
     how.user = &progress;
     /* One log serves all settings: what they are is in its keys. */
-    how.resume = o->log_file != NULL && (o->resume || t->n_points > 0);
+    how.resume = o->log_file && (o->resume || t->n_points > 0);
     const skv_status status =
         skv_eval_run(model->engine, model->vocab, model->path, &how, out, &err);
     cli_progress_end(&progress);
@@ -228,7 +229,7 @@ static int measure_open(tune *t, const cli_options *o, const cli_model *model, t
 {
     skv_eval_report *report = NULL;
     skv_engine_stats stats;
-    const bool first = t->plain == NULL;
+    const bool first = !t->plain;
     skv_engine_get_stats(model->engine, &stats);
     cli_interrupt_attach(o->interrupt, model->engine);
     int status = ask(t, o, model, &report);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_out.h"
+#include "common/json_out.h"
 #include "tune.h"
 
 enum { LINE_MAX_BYTES = 4096 };
@@ -44,7 +44,7 @@ static void put_word(line *l, const char *word)
 
 static void put_option(line *l, const char *name, const char *value)
 {
-    if (value == NULL) return;
+    if (!value) return;
     put_word(l, name);
     put_word(l, value);
 }
@@ -118,7 +118,7 @@ static void name_setting(const tune_setting *how, char *out, size_t room)
         snprintf(evict, sizeof evict, ", snapkv:%zu,%zu,%zu", how->eviction.capacity,
                  how->eviction.window, how->eviction.kernel);
     }
-    snprintf(out, room, "%.32s, %s%s%s%s%s%s", slash != NULL && slash[1] != 0 ? slash + 1 : path,
+    snprintf(out, room, "%.32s, %s%s%s%s%s%s", slash && slash[1] != 0 ? slash + 1 : path,
              how->prefill == SKV_PREFILL_AUTO ? "as it is" : skv_prefill_name(how->prefill),
              how->weights != SKV_WEIGHTS_AUTO ? ", weights " : "",
              how->weights != SKV_WEIGHTS_AUTO ? skv_weights_name(how->weights) : "",
@@ -126,7 +126,7 @@ static void name_setting(const tune_setting *how, char *out, size_t room)
              how->kv != SKV_KV_AUTO ? skv_kv_name(how->kv) : "", evict);
 }
 
-void tune_print_header(const tune *t)
+static void print_header(const tune *t)
 {
     (void)t;
     printf("%-52s %9s %8s %8s %10s %10s %10s\n", "setting", "score", "quality", "+-", "first, ms",
@@ -137,7 +137,7 @@ void tune_print_point(const tune *t, const tune_point *p)
 {
     char name[160];
     name_setting(&p->how, name, sizeof name);
-    if (p == &t->points[0]) tune_print_header(t);
+    if (p == &t->points[0]) print_header(t);
     const double half = (p->high - p->low) / 2;
     printf("%-52s %9.4f %8.4f ", name, p->score, p->quality);
     if (isfinite(half)) {
@@ -155,8 +155,8 @@ static void print_certainty(const tune *t, const tune_point *best)
 {
     const double half = (best->high - best->low) / 2;
     if (isnan(half)) {
-        printf("How sure that is cannot be told by %zu example%s: more of them (--count) would.\n",
-               t->n_examples, t->n_examples == 1 ? "" : "s");
+        printf("Too few examples for a confidence interval: %zu (--count asks more).\n",
+               t->n_examples);
         return;
     }
     printf("By %zu examples, asked of both, the quality is known to +-%.4f (95 %%)%s\n",
@@ -204,56 +204,56 @@ void tune_print_result(const tune *t)
 
 /* ---- JSON ---- */
 
-static void put_point(const tune *t, cli_json *json, const tune_point *p)
+static void put_point(const tune *t, skv_json_out *json, const tune_point *p)
 {
     char how[SKV_EVICTION_TEXT];
     line run = {.n = 0}, eval = {.n = 0};
     skv_eviction_print(&p->how.eviction, how);
     print_run(t, &p->how, &run);
     print_eval(t, &p->how, &eval);
-    cli_json_open(json, '{');
-    cli_json_put_text(json, "model", p->how.path);
-    cli_json_put_text(json, "prefill", skv_prefill_name(p->how.prefill));
-    cli_json_put_text(json, "weights", skv_weights_name(p->how.weights));
-    cli_json_put_text(json, "kv", skv_kv_name(p->how.kv));
-    cli_json_put_text(json, "evict", how);
-    cli_json_put_number(json, "score", p->score);
-    cli_json_put_number(json, "quality", p->quality);
-    cli_json_put_number(json, "low", p->low);
-    cli_json_put_number(json, "high", p->high);
-    cli_json_put_number(json, "ttft_ms", p->ttft_ms);
-    cli_json_put_number(json, "token_ms", p->token_ms);
-    cli_json_put_integer(json, "kv_bytes", p->kv_bytes);
-    cli_json_put_number(json, "cost", p->cost);
-    cli_json_key(json, "keeps");
-    cli_json_bool(json, p->keeps);
-    cli_json_put_text(json, "run", run.text);
-    cli_json_put_text(json, "eval", eval.text);
-    cli_json_close(json, '}');
+    skv_json_out_open(json, '{');
+    skv_json_out_put_text(json, "model", p->how.path);
+    skv_json_out_put_text(json, "prefill", skv_prefill_name(p->how.prefill));
+    skv_json_out_put_text(json, "weights", skv_weights_name(p->how.weights));
+    skv_json_out_put_text(json, "kv", skv_kv_name(p->how.kv));
+    skv_json_out_put_text(json, "evict", how);
+    skv_json_out_put_number(json, "score", p->score);
+    skv_json_out_put_number(json, "quality", p->quality);
+    skv_json_out_put_number(json, "low", p->low);
+    skv_json_out_put_number(json, "high", p->high);
+    skv_json_out_put_number(json, "ttft_ms", p->ttft_ms);
+    skv_json_out_put_number(json, "token_ms", p->token_ms);
+    skv_json_out_put_integer(json, "kv_bytes", p->kv_bytes);
+    skv_json_out_put_number(json, "cost", p->cost);
+    skv_json_out_key(json, "keeps");
+    skv_json_out_bool(json, p->keeps);
+    skv_json_out_put_text(json, "run", run.text);
+    skv_json_out_put_text(json, "eval", eval.text);
+    skv_json_out_close(json, '}');
 }
 
 void tune_print_json(const tune *t)
 {
     const tune_point *best = tune_best(t);
-    cli_json json = {.stream = stdout};
-    cli_json_open(&json, '{');
-    cli_json_put_text(&json, "model", t->options->operands[0]);
-    cli_json_put_number(&json, "floor", t->options->floor);
-    cli_json_put_text(&json, "cost", cost_names[t->cost]);
-    cli_json_put_text(&json, "metric", t->metric);
-    cli_json_put_integer(&json, "n", t->n_examples);
-    cli_json_put_integer(&json, "asked", t->asked);
-    cli_json_put_integer(&json, "prompt", t->prompt);
-    cli_json_put_integer(&json, "gen", t->gen);
-    if (t->again.cost > 0) cli_json_put_number(&json, "plain_cost_again", t->again.cost);
-    cli_json_key(&json, "found");
-    cli_json_bool(&json, best != &t->points[0]);
-    cli_json_key(&json, "best");
+    skv_json_out json = {.stream = stdout};
+    skv_json_out_open(&json, '{');
+    skv_json_out_put_text(&json, "model", t->options->operands[0]);
+    skv_json_out_put_number(&json, "floor", t->options->floor);
+    skv_json_out_put_text(&json, "cost", cost_names[t->cost]);
+    skv_json_out_put_text(&json, "metric", t->metric);
+    skv_json_out_put_integer(&json, "n", t->n_examples);
+    skv_json_out_put_integer(&json, "asked", t->asked);
+    skv_json_out_put_integer(&json, "prompt", t->prompt);
+    skv_json_out_put_integer(&json, "gen", t->gen);
+    if (t->again.cost > 0) skv_json_out_put_number(&json, "plain_cost_again", t->again.cost);
+    skv_json_out_key(&json, "found");
+    skv_json_out_bool(&json, best != &t->points[0]);
+    skv_json_out_key(&json, "best");
     put_point(t, &json, best);
-    cli_json_key(&json, "settings");
-    cli_json_open(&json, '[');
+    skv_json_out_key(&json, "settings");
+    skv_json_out_open(&json, '[');
     for (size_t i = 0; i < t->n_points; i++) put_point(t, &json, &t->points[i]);
-    cli_json_close(&json, ']');
-    cli_json_close(&json, '}');
+    skv_json_out_close(&json, ']');
+    skv_json_out_close(&json, '}');
     putchar('\n');
 }

@@ -2,47 +2,61 @@
 # shellcheck shell=bash
 
 _swiftkv_options() {
-    local model='--threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk'
-    local evict='--evict --snapkv'
-    local sampling='-n --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
-        --frequency-penalty --stop --seed'
-    local training='--recipe --task --model --out --data --stages --steps --seq --rows --accumulate --fuse --seed
-        --lr --warmup --schedule --final-lr --beta1 --beta2 --eps --weight-decay --clip --kv-layers --group
-        --loss --tau --hidden-loss-mult --loss-denominator --early-exit --trainable --drop-teacher --delta --f32 --f32-weights
-        --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss --own-answers --predictor-init
-        --checkpoint-every --resume --log --dry-run --threads --cpu'
-    local serving='--host --port --api-key-file --rpm --tpm --request-log --insecure --name --template --tool-format --reasoning-format --kv-tokens --step-ms --max-running
-        --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form --no-text-match --no-teacher --connections
-        --connections-per-ip --max-body --header-timeout --body-timeout --stall-timeout --ping-interval
-        --shutdown-timeout --watchdog'
-    local load='--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals --trace
-        --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel --cancel-within
-        --goodput --methods --extra-body --seed --log --out --svg --json'
     case $1 in
-    generate) echo "-p --file --ids-file --parse-special --ignore-eos --json-object --json-schema --regex
-        --grammar $sampling $model $evict --dump-kept --kv-tokens --json" ;;
-    chat) echo "--system --template --raw $sampling $model $evict" ;;
-    serve) echo "$serving $model $evict" ;;
-    load) echo "$load" ;;
-    score) echo "-p --file --ids-file $model $evict --json" ;;
-    tokenize) echo "-p --file --ids-file --add-special --parse-special --decode --json" ;;
-    render) echo "--messages --tools --vars --add-generation-prompt" ;;
-    info) echo "--kv --kv-layers --group --context --as-papers --json" ;;
-    similarity) echo "--text --svg --json $model $evict" ;;
-    transform) echo "--kv-layers --group --keep-layers --init --text --tokens --ridge --ridge-to --seq --threads --weights --cpu" ;;
-    bench) echo "--preset --kv-layers --group --prompt --gen --batch --repeat --compare --peak $model $evict --json" ;;
-    compare) echo "-p --file --task --lengths --count --seed --prose -n $model $evict --json" ;;
-    eval) echo "--task --lengths --count --depths --scored -n --seed --prose --primer --no-template --reference --log
-        --resume --svg $model $evict --json" ;;
-    tune) echo "--floor --text --task --cost --also --work --lengths --count --scored -n --seed --prose --primer --no-template
-        --prompt --gen --repeat --log --resume --threads --weights --kv --ctx --cpu --chunk --json" ;;
-    distill) echo "$training" ;;
-    train) echo "$training --from-scratch" ;;
-    documents) echo "--count --first --tasks --tokens-min --tokens-max --questions --evaluation --held-out
-        --vocab --prose --seed" ;;
-    vocab) echo "--size --data --count --tasks --tokens-min --tokens-max --prose --seed" ;;
+    # options: written by tools/make_reference.py
+    info) echo '--kv-layers --group --context --as-papers --kv --json --help' ;;
+    similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu
+        --chunk --evict --snapkv --svg --json --help' ;;
+    transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
+        --threads --weights --cpu --help' ;;
+    generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
+        --presence-penalty --frequency-penalty --seed --stop --ignore-eos --json-object --json-schema --regex
+        --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu
+        --chunk --evict --snapkv --dump-kept --json --help' ;;
+    chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
+        --presence-penalty --frequency-penalty --seed --stop --threads --weights --kv --prefill --prune
+        --ffn-skip --early-exit --ctx --cpu --chunk --evict --snapkv --help' ;;
+    score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
+        --cpu --chunk --evict --snapkv --json --help' ;;
+    tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --help' ;;
+    render) echo '--messages --tools --vars --add-generation-prompt --help' ;;
+    serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --insecure --name
+        --tool-format --reasoning-format --kv-tokens --step-ms --mask-seconds --max-running --max-queue
+        --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form
+        --no-text-match --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
+        --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
+        --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip
+        --early-exit --ctx --cpu --chunk --evict --snapkv --help' ;;
+    load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
+        --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
+        --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
+    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --threads
+        --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --snapkv --json
+        --help' ;;
+    compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
+        --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --snapkv --json --help' ;;
+    eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
+        --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
+        --cpu --chunk --evict --snapkv --svg --json --help' ;;
+    tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
+        --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --cpu
+        --chunk --json --help' ;;
+    distill) echo '--recipe --data --stages --resume --log --dry-run --help --task --model --out --kv-layers
+        --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult --loss-denominator
+        --early-exit --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss --own-answers
+        --predictor-init --beta1 --beta2 --eps --weight-decay --clip --threads --cpu --f32 --drop-teacher
+        --f32-weights --delta --steps --seq --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
+    train) echo '--recipe --data --stages --from-scratch --resume --log --dry-run --help --task --model --out
+        --kv-layers --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult
+        --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss
+        --own-answers --predictor-init --beta1 --beta2 --eps --weight-decay --clip --threads --cpu --f32
+        --drop-teacher --f32-weights --delta --steps --seq --rows --fuse --accumulate --lr --warmup --final-lr
+        --schedule' ;;
+    documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
+        --held-out --vocab --prose --help' ;;
+    vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
+    # end of options
     esac
-    echo --help
 }
 
 _swiftkv() {

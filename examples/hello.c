@@ -28,14 +28,16 @@ static skv_status continue_text(skv_engine *engine, skv_vocab *vocab, const char
     int32_t *ids = NULL;
     size_t n = 0;
     skv_sampling greedy = skv_sampling_default();
-    skv_status status = skv_vocab_encode(vocab, prompt, strlen(prompt), true, false, &ids, &n, err);
+    skv_status status = skv_vocab_encode(vocab, (skv_text_piece){prompt, strlen(prompt)},
+                                         (skv_encode_options){.add_special = true}, &ids, &n, err);
     if (status == SKV_OK) status = skv_text_stream_create(vocab, false, &stream, err);
     if (status == SKV_OK) status = skv_sequence_create(engine, 0, &sequence, err);
     if (status == SKV_OK)
         status = skv_sampler_create(&greedy, skv_engine_vocab(engine), &sampler, err);
     if (status == SKV_OK) {
-        skv_generation generation = {.max_tokens = 64, .on_token = print_token, .user = stream};
-        status = skv_generate(engine, sequence, ids, n, sampler, &generation, NULL, err);
+        skv_generation generation = {
+            .max_tokens = 64, .sampler = sampler, .on_token = print_token, .user = stream};
+        status = skv_generate(engine, sequence, ids, n, &generation, err);
     }
     (void)putchar('\n');
     skv_sampler_free(sampler);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "format/config.h"
-#include "format/config_write.h"
 
 static void check(int ok)
 {

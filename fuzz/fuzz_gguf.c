@@ -26,10 +26,10 @@ static void read_value(const skv_gguf *g, const skv_gguf_value *v, const uint8_t
     double real;
     bool yes;
     check(skv_gguf_find(g, v->key) == v);
-    if (skv_gguf_string(g, v, &text, &n, NULL) == SKV_OK) check_inside(text, n, data, size);
-    if (skv_gguf_u64(g, v, &natural, NULL) == SKV_OK) check(skv_gguf_f64(g, v, &real, NULL) == 0);
-    (void)!skv_gguf_i64(g, v, &whole, NULL);
-    (void)!skv_gguf_bool(g, v, &yes, NULL);
+    if (skv_gguf_string(v, &text, &n, NULL) == SKV_OK) check_inside(text, n, data, size);
+    if (skv_gguf_u64(v, &natural, NULL) == SKV_OK) check(skv_gguf_f64(v, &real, NULL) == 0);
+    (void)!skv_gguf_i64(v, &whole, NULL);
+    (void)!skv_gguf_bool(v, &yes, NULL);
     for (size_t i = 0; v->type == SKV_GGUF_ARRAY && i < v->count; i++) {
         if (v->element == SKV_GGUF_STRING) {
             text = skv_gguf_string_at(v, i, &n);

@@ -35,7 +35,7 @@ static inline int32_t fuzz_mask(skv_matcher *m, size_t choice)
     for (int32_t i = 0; i < FUZZ_TOKENS; i++) {
         int32_t id = (int32_t)(((size_t)i + choice) % FUZZ_TOKENS);
         bool said = (bits[id / 32] >> id % 32 & 1) != 0;
-        bool fits = skv_matcher_accept(m, id, NULL) == SKV_OK;
+        bool fits = skv_matcher_accept(m, id, NULL, NULL, NULL) == SKV_OK;
         if (fits) fuzz_require(skv_matcher_rollback(m, 1));
         fuzz_require(said == fits);
         if (said && chosen < 0) chosen = id;
@@ -48,7 +48,7 @@ static inline void fuzz_walk(const skv_grammar *g, const skv_token_table *table,
 {
     skv_matcher *m = NULL, *copy = NULL;
     char forced[16];
-    if (skv_matcher_create(g, table, &m, NULL) != SKV_OK) return;
+    if (skv_matcher_create(g, table, NULL, &m, NULL) != SKV_OK) return;
     for (size_t i = 0; i < 12; i++) {
         size_t n_forced = skv_matcher_forced(m, forced, sizeof forced);
         fuzz_require(skv_matcher_copy(m, &copy, NULL) == SKV_OK);
@@ -56,7 +56,7 @@ static inline void fuzz_walk(const skv_grammar *g, const skv_token_table *table,
         fuzz_require(status == SKV_OK || skv_matcher_is_finished(m));
         skv_matcher_free(copy);
         int32_t id = fuzz_mask(m, n > 0 ? (uint8_t)text[i % n] * 7u : 0);
-        if (id < 0 || skv_matcher_accept(m, id, NULL) != SKV_OK) break;
+        if (id < 0 || skv_matcher_accept(m, id, NULL, NULL, NULL) != SKV_OK) break;
     }
     skv_matcher_free(m);
 }
@@ -69,7 +69,7 @@ static inline int fuzz_grammar(skv_grammar_kind kind, const uint8_t *data, size_
     skv_grammar *g = NULL;
     skv_token_table *table = NULL;
     skv_error err = {SKV_OK, ""};
-    skv_status status = skv_grammar_compile(kind, text, n, &g, &err);
+    skv_status status = skv_grammar_compile(kind, text, n, NULL, &g, &err);
     fuzz_require(status == err.status);
     if (status != SKV_OK) return 0;
     if (skv_token_table_build(FUZZ_TOKENS, fuzz_token, &byte, &table, NULL) == SKV_OK) {

@@ -21,15 +21,18 @@ static const char variables[] =
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const skv_template_limits limits = {
-        .steps = 200000, .memory_bytes = 8 << 20, .output_bytes = 1 << 20, .now = 1753272000};
+    const skv_limits limits = {.work = 1000000, .bytes = 8 << 20, .depth = 64};
+    skv_budget budget;
+    skv_budget_init(&budget, &limits);
+    const skv_template_options options = {.budget = &budget, .now = 1753272000};
     skv_template *t = NULL;
     skv_error err = {SKV_OK, ""};
     skv_buf out;
     skv_buf_init(&out, 1 << 20);
-    skv_status status = skv_template_parse((const char *)data, size, "chat template", &t, &err);
+    skv_status status =
+        skv_template_parse((const char *)data, size, "chat template", &budget, &t, &err);
     if (status == SKV_OK)
-        status = skv_template_render(t, variables, strlen(variables), &limits, &out, &err);
+        status = skv_template_render(t, variables, strlen(variables), &options, &out, &err);
     if (status != err.status) abort();
     skv_template_free(t);
     skv_buf_release(&out);

@@ -12,7 +12,7 @@ static void read_trace(const uint8_t *data, size_t size)
     char error[LOAD_ERROR_MAX] = "";
     load_trace trace = {0};
     FILE *file = fmemopen((void *)(uintptr_t)data, size, "r");
-    if (file == NULL) return;
+    if (!file) return;
     const bool ok = load_trace_read_stream(file, "trace", SIZE_MAX, &trace, error);
     if (ok ? trace.n == 0 : error[0] == 0) abort();
     for (size_t i = 0; i < trace.n; i++) {

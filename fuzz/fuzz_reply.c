@@ -27,12 +27,12 @@ static void check_json(const skv_buf *args)
     json_error_t why;
     json_t *json = json_loadb(args->data, args->size, JSON_ALLOW_NUL, &why);
     /* The range of numbers, lone surrogates, UTF-8 and zero bytes are not the reader's business. */
-    const enum json_error_code code = json == NULL ? json_error_code(&why) : json_error_unknown;
+    const enum json_error_code code = !json ? json_error_code(&why) : json_error_unknown;
     require(json_is_object(json) || code == json_error_numeric_overflow ||
             code == json_error_invalid_utf8 || code == json_error_invalid_syntax ||
             code == json_error_null_byte_in_key);
-    if (json == NULL && code == json_error_invalid_syntax) {
-        require(strstr(why.text, "Unicode") != NULL || strstr(why.text, "real number") != NULL);
+    if (!json && code == json_error_invalid_syntax) {
+        require(strstr(why.text, "Unicode") || strstr(why.text, "real number"));
     }
     json_decref(json);
 }

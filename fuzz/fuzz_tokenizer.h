@@ -19,7 +19,8 @@ static inline void fuzz_decode(const skv_tokenizer *t, const skv_ids *ids, bool 
     skv_buf_init(&whole, 1 << 22);
     skv_buf_init(&pieces, 1 << 22);
     skv_stream_decoder_init(&d, t, with_special);
-    skv_status status = skv_tokenizer_decode(t, ids->data, ids->n, with_special, &whole, NULL);
+    skv_status status = skv_tokenizer_decode(
+        t, ids->data, ids->n, (skv_decode_options){.with_special = with_special}, &whole, NULL);
     for (size_t i = 0; i < ids->n && status == SKV_OK; i++) {
         status = skv_stream_decoder_push(&d, ids->data[i], &pieces, NULL);
     }

@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data;
     /* What follows a zero byte is the text. */
     const char *zero = size > 0 ? memchr(text, 0, size) : NULL;
-    size_t n = zero != NULL ? (size_t)(zero - text) : size;
+    size_t n = zero ? (size_t)(zero - text) : size;
     if (skv_tokenizer_parse_json(text, n, NULL, 0, "fuzz", &t, NULL) != SKV_OK) return 0;
-    fuzz_tokenizer(t, zero != NULL ? zero + 1 : text, zero != NULL ? size - n - 1 : n);
+    fuzz_tokenizer(t, zero ? zero + 1 : text, zero ? size - n - 1 : n);
     skv_tokenizer_free(t);
     return 0;
 }

@@ -29,7 +29,7 @@ static int replay_file(const char *path)
     skv_free(data);
     if (exact) (void)LLVMFuzzerTestOneInput(exact, size);
     skv_free(exact);
-    return exact != NULL;
+    return !!exact;
 }
 
 static int replay_folder(const char *folder, size_t *n)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A checkpoint of KV Prediction as its authors' code saves it -> the folder of docs/kvpred.md.
+"""A checkpoint of KV Prediction as its authors' code saves it -> the folder of docs/reference/file-formats.md.
 
     tools/import_kvpred.py CHECKPOINT.pt --base FOLDER --auxiliary FOLDER OUT [--layers 0,0,1,...]
 

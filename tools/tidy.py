@@ -5,7 +5,10 @@
 
 Prints one line `file:line: rule: message` a violation and exits with 1 if there is any.
 With --build it reads compile_commands.json there, so that no .c is left out of the build, and
-libskv.a, so that no writable data hides in an object.
+libskv.a, so that no writable data hides in an object and no instruction runs on a processor that
+lacks it: the suffix of a kernel's file says which ones it may use, and other code reaches it only
+through a table of pointers. The symbols of its objects tell which folder calls which, what lacks the
+prefix, and what nobody calls.
 """
 
 import argparse
@@ -19,44 +22,73 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import null_style
+from tidy_links import PREFIX, Links
+
 MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = 800
 MAX_COLUMNS = 100
+MAX_PARAMETERS = 6
 ALLOW_FILE = "tools/tidy_allow.txt"
-C_FOLDERS = ("include", "src", "cli", "server", "load", "bench", "examples", "tests", "fuzz")
+EXPORTED = "exported"
+C_FOLDERS = ("include", "src", "cli", "bench", "examples", "tests", "fuzz")
 TEXT_FOLDERS = C_FOLDERS + ("tools", "script", "cmake", "docs", "man", "completion")
-PROGRAM_FOLDERS = ("cli", "server", "load", "bench", "examples")
+PROGRAM_FOLDERS = ("cli", "bench", "examples")
 
 # ------------------------------------------------------------------------------------------
-# Include directions: a folder -> the folders it may include. Each layer sees those below it;
-# base and format stand beside the ladder, kernels see nothing but themselves, and text (which reads
-# its vocabularies through format) is for those who speak: the engine, the trainer, programs.
-LADDER = ("backend", "kv", "model", "prefill", "engine")
+# Include directions: a folder -> the folders it may include. The rule of the nearest folder above a
+# file counts. base lies below everything, language and the ladder of the engine above it; the engine
+# itself joins the two, since it reads vocabularies and follows grammars. Learning and serving use it.
+# Kernels see nothing but themselves.
+BASE = {"include/skv", "src/base", "src/base/format"}
+TEXT = BASE | {"src/language/text"}
+LANGUAGE = TEXT | {"src/language", "src/language/grammar"}
+LADDER = ("backend", "kv", "model", "prefill")
 MAY_INCLUDE = {
     "include/skv": {"include/skv"},
     "src/base": {"include/skv", "src/base"},
-    "src/kernels": {"src/kernels"},
-    "src/format": {"include/skv", "src/base", "src/format"},
-    "src/text": {"include/skv", "src/base", "src/format", "src/text", "src/text/jinja"},
-    "src/text/jinja": {"include/skv", "src/base", "src/text/jinja"},
-    "src/grammar": {"include/skv", "src/base", "src/format", "src/grammar"},
-    "cli": {"include/skv", "cli"},
-    "server": {"include/skv", "server"},
-    "load": {"include/skv", "load"},
-    "bench": {"include/skv", "bench", "src/base", "src/kernels", "src/format", "src/text"},
+    "src/base/format": BASE,
+    "src/common": {"include/skv", "src/base", "src/common"},
+    "src/language": LANGUAGE,
+    "src/language/text": TEXT | {"src/language/text/jinja"},
+    "src/language/text/jinja": {"include/skv", "src/base", "src/language/text/jinja"},
+    "src/language/grammar": BASE | {"src/language/grammar"},
+    "src/engine/kernels": {"src/engine/kernels"},
+    "src/serving/http": {"include/skv", "src/common", "src/serving/http"},
+    "src/serving/load": {"include/skv", "src/common", "src/serving/load"},
+    "cli": {"include/skv", "src/common", "cli"},
+    "bench": TEXT | {"src/engine/kernels", "bench"},
     "examples": {"include/skv", "examples"},
 }
-BELOW = {"include/skv", "src/base", "src/kernels", "src/format"}
+BELOW = BASE | {"src/engine/kernels"}
 for layer in LADDER:
-    BELOW = BELOW | {f"src/{layer}"}
-    MAY_INCLUDE[f"src/{layer}"] = BELOW
-MAY_INCLUDE["src/engine"] = BELOW | {"src/text", "src/grammar"}
+    BELOW = BELOW | {f"src/engine/{layer}"}
+    MAY_INCLUDE[f"src/engine/{layer}"] = BELOW
+MAY_INCLUDE["src/engine"] = BELOW | LANGUAGE | {"src/common", "src/engine"}
 # Evaluation asks an engine what the documents teach, in the frame they are taught in; so what is read
 # in training is a room of its own, which knows no model.
-MAY_INCLUDE["src/data"] = {"include/skv", "src/base", "src/format", "src/text", "src/data"}
-MAY_INCLUDE["src/train"] = BELOW - {"src/engine"} | {"src/text", "src/data", "src/train"}
-MAY_INCLUDE["src/eval"] = BELOW | {"src/text", "src/data", "src/eval"}
-MAY_INCLUDE["src/serve"] = BELOW | {"src/serve"}
+MAY_INCLUDE["src/learning/data"] = TEXT | {"src/learning/data"}
+MAY_INCLUDE["src/learning/train"] = BELOW | TEXT | {
+    "src/common",
+    "src/learning/data",
+    "src/learning/train",
+}
+MAY_INCLUDE["src/learning/eval"] = BELOW | LANGUAGE | {
+    "src/engine",
+    "src/learning/data",
+    "src/learning/eval",
+}
+MAY_INCLUDE["src/serving/scheduler"] = BELOW | LANGUAGE | {
+    "src/common",
+    "src/engine",
+    "src/serving/scheduler",
+}
+# Parts of the program, which the library does not hold.
+PROGRAM_PARTS = ("cli", "src/serving/http", "src/serving/load")
+# Where an #include "name" of the library and the program is looked for.
+INCLUDE_ROOTS = ("src", "src/base", "src/engine", "src/language", "src/learning", "src/serving") + (
+    PROGRAM_PARTS
+)
 # A pure kernel has no use for these. cpu.c asks the system what it runs on.
 IMPURE_HEADERS = {
     "stdio.h",
@@ -67,18 +99,20 @@ IMPURE_HEADERS = {
     "unistd.h",
     "errno.h",
 }
-IMPURE_EXCEPT = {"src/kernels/cpu.c"}
+IMPURE_EXCEPT = {"src/engine/kernels/cpu.c"}
 # What a kernel may see of base: inline arithmetic.
-PURE_HEADERS = {"base/size.h"}
-# The doors between folders: the command that starts the HTTP server, those of the load generator,
-# and the text that both sides of HTTP write.
+PURE_HEADERS = {"base/size.h", "base/quant.h", "base/float16.h"}
+# What programs may see of base: the buffer that the common folder writes to, errors, and UTF-8.
+SHARED_HEADERS = {"base/buf.h", "base/fail.h", "base/utf8.h"}
+# The doors between folders: the command that starts the HTTP server, and those of the load generator.
 DOORS = {
     ("cli/cmd_serve.c", "server.h"),
-    ("cli/cmd_load.c", "prompt_maker.h"),
+    ("cli/cmd_load.c", "load_requests.h"),
     ("cli/load_report.h", "load.h"),
-    ("load/ask_server.c", "out_text.h"),
-    ("load/prompt_maker.h", "out_text.h"),
 }
+# Calls follow the rules of includes, a call through a public header too. What may call upwards:
+# the initialisation of SwiftKV's projections from a text, which runs the model to read its activations.
+LINK_DOORS = {("src/learning/train/moments.c", "src/engine")}
 
 # Calls that are banned: in every C file, in the library, in the library outside base/mem.c.
 BANNED = """sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand
@@ -88,6 +122,43 @@ BANNED_IN_SRC = """exit _exit abort atexit printf vprintf puts putchar perror ge
 BANNED_ALLOCATORS = """malloc calloc realloc free aligned_alloc posix_memalign strdup strndup
     asprintf getline"""
 ALLOCATOR_HOME = "src/base/mem.c"
+
+# The parts of a lane, and the files of the scheduler that write them (scheduler/lane.h has the reasons).
+# lane.c makes and frees them all.
+LANE_FOLDER = "src/serving/scheduler"
+LANE_OWNERS = {
+    "queue": {"scheduler.c", "admit.c"},
+    "disk": {"keep.c"},
+    "rows": {"keep_rows.c"},
+    "mask": {"masks.c"},
+    "choice": {"choose.c"},
+    "output": {"output.c"},
+}
+LANE_WRITE = re.compile(
+    r"\b(?:lane|fork|from|best|largest|youngest|oldest|before|next)->("
+    + "|".join(LANE_OWNERS)
+    + r")\b(?:\.\w+|\[[^\]]*\])*\s*(?:[-+*/%&|^]?=(?!=)|\+\+|--)"
+)
+
+# The instruction sets that a kernel's file may use, by its suffix (CMakeLists.txt has the flags).
+INSTRUCTION_SETS = {
+    "avx2": {"avx2"},
+    "avx512": {"avx2", "avx512"},
+    "avx512vnni": {"avx2", "avx512", "avx512vnni"},
+    "avx512bf16": {"avx2", "avx512", "avx512vnni", "avx512bf16"},
+    "neondot": {"neondot"},
+}
+# How an instruction of each set looks to objdump, the most special one first. What begins with v is
+# encoded with VEX or EVEX, whatever the width of its registers.
+INSTRUCTIONS = {
+    "elf64-x86-64": (
+        ("avx512bf16", re.compile(r"vdpbf16|vcvtne\w*bf16")),
+        ("avx512vnni", re.compile(r"vpdp")),
+        ("avx512", re.compile(r"k[a-z]+[bwdq] |.*%(zmm|[xy]mm(1[6-9]|2\d|3[01])|k[0-7])")),
+        ("avx2", re.compile(r"v[a-z]")),
+    ),
+    "elf64-littleaarch64": (("neondot", re.compile(r"[su]dot\b")),),
+}
 
 
 def call_pattern(names):
@@ -138,10 +209,13 @@ class Source:
     def folder(self):
         """The unit of the include rules: "src/base", "cli", ...; a rule may name a subfolder."""
         folder = self.path.rpartition("/")[0]
-        if folder in MAY_INCLUDE:
-            return folder
-        parts = self.path.split("/")
-        return "/".join(parts[:2]) if parts[0] in ("src", "include") else parts[0]
+        while "/" in folder and folder not in MAY_INCLUDE:
+            folder = folder.rpartition("/")[0]
+        return folder if folder in MAY_INCLUDE else self.path.split("/")[0]
+
+    @property
+    def in_library(self):
+        return self.inside("src") and not self.inside(*PROGRAM_PARTS)
 
     def inside(self, *folders):
         return self.path.startswith(tuple(f + "/" for f in folders))
@@ -169,9 +243,13 @@ class Tidy:
             self.check_includes(source)
             self.check_length(source)
             self.check_calls(source)
+            self.check_null(source)
+            self.check_lanes(source)
             self.check_statics(source)
             self.check_guard(source)
             self.check_shapes(source)
+            self.check_parameters(source)
+        self.allowed = self.read_allow_list()
         self.check_names()
         self.check_functions()
         self.check_unfinished()
@@ -180,6 +258,8 @@ class Tidy:
         if self.build:
             self.check_built()
             self.check_data()
+            self.check_links()
+            self.check_instructions()
         return sorted(self.found)
 
     # -------------------------------------------------------------------------------- includes
@@ -189,12 +269,9 @@ class Tidy:
         for base in (
             source.path.rpartition("/")[0],
             "include",
-            "src",
-            "cli",
-            "server",
-            "load",
+            *INCLUDE_ROOTS,
             "bench",
-            "tests",
+            "tests/support",
             "fuzz",
         ):
             path = self.root / base / name
@@ -215,7 +292,7 @@ class Tidy:
         for line, kind, name in names:
             if kind == "<":
                 if (
-                    source.folder == "src/kernels"
+                    source.folder == "src/engine/kernels"
                     and name in IMPURE_HEADERS
                     and source.path not in IMPURE_EXCEPT
                 ):
@@ -224,7 +301,9 @@ class Tidy:
             folder = self.included_folder(source, name)
             if folder is None:
                 self.report(source.path, line, "include", f'"{name}" is not in the tree')
-            elif source.folder == "src/kernels" and name in PURE_HEADERS:
+            elif source.folder == "src/engine/kernels" and name in PURE_HEADERS:
+                continue
+            elif source.inside(*PROGRAM_PARTS) and name in SHARED_HEADERS:
                 continue
             elif (source.path, name) in DOORS:
                 continue
@@ -238,7 +317,7 @@ class Tidy:
         own = self.root / (source.path[:-2] + ".h")
         if (
             not source.path.endswith(".c")
-            or not source.inside("src", "cli", "server", "load")
+            or not source.inside("src", "cli")
             or not own.is_file()
         ):
             return
@@ -251,7 +330,7 @@ class Tidy:
 
     def check_length(self, source):
         opening = source.text.partition("*/")[0]
-        made = re.search(r"\b(made|generated) by tools/\w+", opening)
+        made = re.search(r"\b(made|generated) by tools/[\w/]+", opening)
         if len(source.lines) > MAX_FILE_LINES and not made:
             self.report(
                 source.path,
@@ -266,7 +345,7 @@ class Tidy:
                 )
 
     def check_functions(self):
-        allowed = self.read_allow_list()
+        allowed = {key: at for key, at in self.allowed.items() if at[1] != EXPORTED}
         for path, line, name, n in self.functions():
             if "/ref/" in path:
                 continue
@@ -288,14 +367,16 @@ class Tidy:
             self.report(ALLOW_FILE, line, "allow-list", f"{path} {name} is gone: remove it")
 
     def read_allow_list(self):
-        """Lines "path function lines" of functions that were long when the rule came."""
+        """Lines "path function lines" of functions that were long when the rule came, and
+        "path function exported" of those that only their own file called."""
         allowed = {}
         path = self.root / ALLOW_FILE
         if path.is_file():
             for i, line in enumerate(path.read_text().splitlines(), 1):
                 words = line.partition("#")[0].split()
                 if len(words) == 3:
-                    allowed[words[0], words[1]] = i, int(words[2])
+                    limit = words[2] if words[2] == EXPORTED else int(words[2])
+                    allowed[words[0], words[1]] = i, limit
                 elif words:
                     self.report(ALLOW_FILE, i, "allow-list", "not 'path function lines'")
         return allowed
@@ -330,7 +411,7 @@ class Tidy:
 
     def check_calls(self, source):
         patterns = [CALLS]
-        if source.inside("src"):
+        if source.in_library:
             patterns += [CALLS_IN_SRC, PRINTS_TO_STREAM]
             if source.path != ALLOCATOR_HOME:
                 patterns.append(CALLS_ALLOCATING)
@@ -342,6 +423,18 @@ class Tidy:
                     "banned-call",
                     match.group(0).rstrip("( ") + " is banned here",
                 )
+
+    def check_null(self, source):
+        for line in null_style.lines(source.text):
+            self.report(source.path, line, "null", "a pointer is its own condition: tools/null_style.py --fix")
+
+    def check_lanes(self, source):
+        if not source.inside(LANE_FOLDER) or source.path == LANE_FOLDER + "/lane.c":
+            return
+        for match in LANE_WRITE.finditer(source.code):
+            part, line = match.group(1), line_of(source.code, match.start())
+            if Path(source.path).name not in LANE_OWNERS[part]:
+                self.report(source.path, line, "lane", f"lane->{part} belongs to {', '.join(sorted(LANE_OWNERS[part]))}")
 
     # ---------------------------------------------------------------------------------- statics
 
@@ -387,11 +480,24 @@ class Tidy:
                     source.path, 1, "include-guard", f"{match.group(1)} also guards {other.path}"
                 )
 
+    # ------------------------------------------------------------------------------- parameters
+
+    def check_parameters(self, source):
+        """What is public takes a struct rather than many parameters."""
+        if not source.inside("include"):
+            return
+        for line, text in file_scope_statements(source.code):
+            match = re.search(r"(\w+)\s*\(", text)
+            n = count_parameters(text, match.end()) if match else 0
+            if n > MAX_PARAMETERS:
+                message = f"{match.group(1)}: {n} parameters, at most {MAX_PARAMETERS}"
+                self.report(source.path, line, "parameters", message)
+
     # ----------------------------------------------------------------------------------- shapes
 
     def check_shapes(self, source):
         """Every `float *` field of a struct tells its shape: float *wq; /* [D, H * Dh] */"""
-        if not source.inside("src/model", "src/kv", "src/backend"):
+        if not source.inside("src/engine/model", "src/engine/kv", "src/engine/backend"):
             return
         for start, end in struct_bodies(source.code):
             for match in re.finditer(r"\bfloat\b[^;(){}]*\*[^;(){}]*;", source.code[start:end]):
@@ -410,7 +516,7 @@ class Tidy:
     # ------------------------------------------------------------------------------- unfinished
 
     def check_unfinished(self):
-        exempt = {"tools/tidy.py", "tests/test_tidy.py"}
+        exempt = {"tools/tidy.py", "tests/repository/test_tidy.py"}
         for path in self.files(TEXT_FOLDERS):
             relative = path.relative_to(self.root).as_posix()
             if relative in exempt or "/data/" in relative or "/corpus/" in relative:
@@ -450,7 +556,7 @@ class Tidy:
         foreign = {"x86_64": "arm", "aarch64": "x86"}.get(os.uname().machine)
         for source in self.sources:
             if not source.path.endswith(".c") or source.inside(
-                "tests/install", f"src/kernels/{foreign}"
+                "tests/install", f"src/engine/kernels/{foreign}"
             ):
                 continue
             if self.root / source.path not in built:
@@ -477,8 +583,97 @@ class Tidy:
                     member, 1, "mutable-static", f"{match.group(2)} lies in {match.group(1)}"
                 )
 
+    def check_links(self):
+        """Calls across folders, prefixes, and exports without a use, from the objects' symbols."""
+        links = Links(self.root, self.build)
+        sources = {source.path: source for source in self.sources}
+        public = set()
+        for source in self.sources:
+            if source.inside("include") or source.path[len("src/") :] in SHARED_HEADERS:
+                public.update(re.findall(r"\w+", source.code))
+        for user, symbol, home in links.edges():
+            if user in sources and home in sources:
+                self.check_edge(sources[user], symbol, sources[home], public)
+        for symbol, home in links.defined.items():
+            if home in sources and sources[home].in_library and not symbol.startswith(PREFIX):
+                self.report_symbol(sources[home], "prefix", symbol, f"has no {PREFIX}")
+        if any(path.startswith("tests/") for path in links.sources):
+            self.check_unused(links, sources, public)
+
+    def check_edge(self, user, symbol, home, public):
+        allowed = MAY_INCLUDE.get(user.folder)
+        if allowed is None or home.folder in allowed or (user.path, home.folder) in LINK_DOORS:
+            return
+        if not user.in_library:
+            if symbol in public or home.folder in self.doors(user.folder):
+                return
+        message = f"{user.folder} may not call {home.folder}: {home.path} defines it"
+        self.report_symbol(user, "link", symbol, message)
+
+    def doors(self, folder):
+        """The folders that doors of this folder lead to."""
+        return {
+            self.included_folder(source, name)
+            for source in self.sources
+            for path, name in DOORS
+            if source.path == path and source.folder == folder
+        }
+
+    def check_unused(self, links, sources, public):
+        allowed = {key: at for key, at in self.allowed.items() if at[1] == EXPORTED}
+        for symbol, home in links.unused():
+            if home not in sources or symbol in public or allowed.pop((home, symbol), None):
+                continue
+            self.report_symbol(sources[home], "unused-export", symbol, "only its own file uses it")
+        for (path, name), (line, _) in allowed.items():
+            self.report(ALLOW_FILE, line, "allow-list", f"{path} {name} is mended: remove it")
+
+    def report_symbol(self, source, rule, symbol, message):
+        at = re.search(rf"\b{symbol}\b", source.code)
+        line = line_of(source.code, at.start()) if at else 1
+        self.report(source.path, line, rule, f"{symbol}: {message}")
+
+    def check_instructions(self):
+        """No code runs an instruction, or calls into an object, that its own file may not use."""
+        library = self.build / "libskv.a"
+        if not library.is_file() or not shutil.which("objdump"):
+            return
+        command = ["objdump", "-dr", "--no-show-raw-insn", library]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for member, message in instruction_faults(text):
+            self.report(member, 1, "instruction", message)
+
 
 # ------------------------------------------------------------------------------------------
+
+
+def sets_of(member):
+    """The instruction sets that an object of the library may use."""
+    suffix = member.partition(".")[0].rpartition("_")[2]
+    return INSTRUCTION_SETS.get(suffix, set())
+
+
+def instruction_faults(disassembly):
+    """(object, message) of each function that uses, or calls, what its file's suffix does not allow."""
+    homes, calls, seen = {}, [], set()  # homes: function -> its object
+    member, function, kinds = "?", "?", ()
+    for line in disassembly.splitlines():
+        if match := re.match(r"(\S+): +file format (\S+)", line):
+            member, kinds = match.group(1), INSTRUCTIONS.get(match.group(2), ())
+        elif match := re.match(r"[0-9a-f]+ <(\S+)>:", line):
+            function = match.group(1)
+            homes.setdefault(function, member)
+        elif match := re.match(r"\s+[0-9a-f]+: (?:R_X86_64_PLT32|R_AARCH64_(?:CALL|JUMP)26)\s+(\w+)", line):
+            calls.append((member, function, match.group(1)))
+        elif match := re.match(r" +[0-9a-f]+:\t(?!R_)(.*)", line):
+            used = next((name for name, looks in kinds if looks.match(match.group(1))), None)
+            if used and used not in sets_of(member) and (member, function) not in seen:
+                seen.add((member, function))
+                yield member, f"{function} has {shorten(match.group(1))}, which needs {used}"
+    for member, function, callee in calls:
+        beyond = sets_of(homes.get(callee, "")) - sets_of(member)
+        if beyond:
+            yield member, f"{function} calls {callee}, which may use {', '.join(sorted(beyond))}"
 
 
 def shorten(text):
@@ -534,6 +729,17 @@ def functions_by_layout(code):
             start -= 1
         name = re.search(r"(\w+)\s*\(", " ".join(lines[start:i]))
         yield start + 1, name.group(1) if name else "?", end - start + 1
+
+
+def count_parameters(text, start):
+    """Of a function whose list begins at `start`; commas inside brackets are others'."""
+    depth, n = 1, 1
+    for c in text[start:]:
+        depth += (c in "([{") - (c in ")]}")
+        n += c == "," and depth == 1
+        if depth == 0:
+            break
+    return n
 
 
 def file_scope_statements(code):
@@ -637,10 +843,7 @@ def compile_command(source, language):
         "-Werror",
         "-D_POSIX_C_SOURCE=200809L",
         "-Iinclude",
-        "-Isrc",
-        "-Icli",
-        "-Iserver",
-        "-Iload",
+        *(f"-I{root}" for root in INCLUDE_ROOTS),
         "-Itests",
         "-fsyntax-only",
         "-include",

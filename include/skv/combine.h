@@ -1,10 +1,11 @@
 /**
- * What goes with what. One table of rules (src/engine/combine.c) says which combinations are
- * refused, and why; all others work. Engines, sequences, the scheduler and the commands ask it, and
- * docs/methods.md is printed from it.
+ * Which methods can be combined. One table of rules (src/engine/combine.c) lists the combinations
+ * that are not supported, with the reasons; all others work. Engines, sequences, the scheduler and
+ * the commands check against it, and docs/reference/methods.md is generated from it.
  *
- * A combination has a value on each axis. A rule names values on some axes and refuses whatever has
- * one of them on each; the first rule that fits gives the reason.
+ * A combination has one value on each axis. A rule lists values on some axes and matches a
+ * combination that has one of them on each of these axes. The first rule that matches gives the
+ * reason.
  */
 #ifndef SKV_COMBINE_H
 #define SKV_COMBINE_H
@@ -21,12 +22,12 @@ SKV_BEGIN
 
 typedef enum skv_axis {
     SKV_AXIS_MODEL,  /* skv_model_kind */
-    SKV_AXIS_WINDOW, /* the other traits of a model, 0 or 1 */
+    SKV_AXIS_WINDOW, /* this and the next two: traits of a model, 0 or 1 */
     SKV_AXIS_KV_HEADS,
     SKV_AXIS_EXIT_HEAD,
     SKV_AXIS_PREFILL,
     SKV_AXIS_PRUNE,
-    SKV_AXIS_EVICT,      /* skv_evictor; then those by query head, in the same order */
+    SKV_AXIS_EVICT,      /* skv_evictor, then the same methods by query head */
     SKV_AXIS_FFN_SKIP,   /* 0 or 1 */
     SKV_AXIS_EARLY_EXIT, /* 0 or 1 */
     SKV_AXIS_KV,
@@ -38,22 +39,23 @@ typedef enum skv_axis {
 typedef enum skv_model_kind {
     SKV_MODEL_ORDINARY,
     SKV_MODEL_SWIFTKV,
-    SKV_MODEL_ACROSSKV, /* SwiftKV with groups of layers that share a cache */
-    SKV_MODEL_STUDENT,  /* either, whose teacher's weights are not there */
-    SKV_MODEL_KVPRED    /* with an auxiliary model */
+    SKV_MODEL_ACROSSKV, /* SwiftKV whose layers share caches in groups */
+    SKV_MODEL_STUDENT,  /* SwiftKV or AcrossKV, saved without the teacher's weights */
+    SKV_MODEL_KVPRED,   /* with an auxiliary model */
+    SKV_MODEL_SHARED    /* its last layers read the keys and values of earlier layers */
 } skv_model_kind;
 
-/* What it depends on of a model what goes with it. */
+/* The traits of a model that decide which methods it supports. */
 typedef struct skv_model_traits {
     skv_model_kind kind;
-    bool windows;         /* some layers see a window of the tokens */
-    bool kv_heads_differ; /* by layer */
-    bool exit_head;       /* a SwiftKV model's head for early exits */
+    bool windows;         /* some layers attend to a sliding window */
+    bool kv_heads_differ; /* between layers */
+    bool exit_head;       /* has a head for early exits */
 } skv_model_traits;
 
-/* What is done with it. */
+/* Where the model is used. */
 typedef enum skv_where {
-    SKV_WHERE_GENERATE, /* and whatever runs prompts and answers by skv_step */
+    SKV_WHERE_GENERATE, /* and anything else that runs prompts and answers with skv_step */
     SKV_WHERE_CHAT,
     SKV_WHERE_BENCH,
     SKV_WHERE_COMPARE,
@@ -61,10 +63,11 @@ typedef enum skv_where {
     SKV_WHERE_REFERENCE, /* eval --reference MODEL */
     SKV_WHERE_TEACHER,   /* eval --reference teacher */
     SKV_WHERE_SCORE,
-    SKV_WHERE_SIMILARITY, /* and whatever wants hidden states of every layer */
+    SKV_WHERE_SIMILARITY, /* and anything else that reads the hidden states of every layer */
     SKV_WHERE_SERVE,
-    SKV_WHERE_SEQUENCE, /* one sequence by another method than its engine's: a request of serve */
-    SKV_WHERE_INVARIANT /* by programs: skv_engine_options.batch_invariant */
+    SKV_WHERE_SEQUENCE, /* a sequence with another method than its engine's, as a request may have
+                         */
+    SKV_WHERE_INVARIANT /* skv_engine_options.batch_invariant */
 } skv_where;
 
 typedef struct skv_combination {
@@ -72,32 +75,33 @@ typedef struct skv_combination {
 } skv_combination;
 
 typedef struct skv_refusal {
-    uint32_t values[SKV_AXIS_COUNT]; /* a bit each; 0: any */
+    uint32_t values[SKV_AXIS_COUNT]; /* one bit per value; 0: any value */
     const char *why;
 } skv_refusal;
 
-/** What an axis is called as an option ("--prune"); where it is none, its values say themselves. */
+/** Returns the option of an axis ("--prune"), or a description if the axis is not an option. */
 SKV_API const char *skv_axis_name(skv_axis axis);
-/** The i-th value of an axis as users say it ("lazy", "snapkv,query"), NULL at the end and in gaps
- * that no combination has (AUTO). */
+/** Returns the i-th value of an axis as users write it ("lazy", "snapkv,query"). NULL after the
+ * last, and for a value that no combination has (AUTO). */
 SKV_API const char *skv_axis_value(skv_axis axis, unsigned i);
-/** One more than the largest value. */
+/** Returns the largest value plus one. */
 SKV_API unsigned skv_axis_values(skv_axis axis);
 
-/** The i-th rule, NULL at the end. */
+/** Returns the i-th rule, or NULL after the last. */
 SKV_API const skv_refusal *skv_refusal_at(size_t i);
-/** The number of the rule that refuses a combination, SIZE_MAX when it works. */
+/** Returns the index of the first rule that matches, or SIZE_MAX if the combination is supported.
+ */
 SKV_API size_t skv_combination_refused(const skv_combination *combination);
-/** SKV_UNSUPPORTED with the values that do not go together, and why. */
+/** Returns SKV_OK, or SKV_UNSUPPORTED with the values that cannot be combined and the reason. */
 SKV_CHECKED skv_status skv_combination_check(const skv_combination *combination, skv_error *err);
 
-/** How AUTO reads prompts of such a model; other methods as they are. */
+/** Resolves AUTO for a kind of model. Returns other methods unchanged. */
 SKV_API skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind);
-/** What these options make of a model. */
+/** Returns the combination of a model's traits and an engine's options. */
 SKV_API skv_combination skv_combination_of(const skv_model_traits *model,
                                            const skv_engine_options *options, skv_where where);
-/** Whether an open engine's sequences can be run like this; eviction NULL: the engine's own. Those
- * that are run by another method than the engine's leave out nothing and never leave early. */
+/** Checks whether sequences of an open engine can run like this; eviction NULL: the engine's own.
+ * Sequences with another method than the engine's neither skip blocks nor exit early. */
 SKV_CHECKED skv_status skv_engine_check(const skv_engine *engine, skv_where where,
                                         skv_prefill prefill, const skv_eviction *eviction,
                                         skv_error *err);

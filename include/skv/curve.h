@@ -1,4 +1,4 @@
-/** Curves of a training run as SVG: the loss and, below it, the learning rate. */
+/** Draws the loss and the learning rate of a training run as SVG. */
 #ifndef SKV_CURVE_H
 #define SKV_CURVE_H
 
@@ -8,8 +8,8 @@
 SKV_BEGIN
 
 /**
- * Reads a log of JSON lines with "step", "loss" and "lr" (lines without them are passed over, and
- * so are steps that a continued run took again: the last time counts) and writes the chart.
+ * Reads a log of JSON lines with "step", "loss" and "lr" and writes the chart. Lines without these
+ * fields are ignored. If a resumed run repeated a step, its last occurrence counts.
  */
 SKV_CHECKED skv_status skv_curve_write(const char *log_path, const char *svg_path,
                                        const char *title, skv_error *err);

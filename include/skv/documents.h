@@ -1,10 +1,10 @@
 /**
- * Training documents: generated texts that make a model use a long context, with questions whose
- * answers can be checked exactly. Every document is a function of the options and its index, so
- * that any worker can make any of them, in any order.
+ * Training documents: generated texts that train the use of a long context, with questions whose
+ * answers can be checked exactly. Every document depends only on the options and its index, so any
+ * worker can generate any of them in any order.
  *
- * Two sets of keys and values never meet: what the held-out documents ask for appears in no
- * training document. The hash of a word decides which set it belongs to.
+ * Keys and values are split into two sets by the hash of the word. What held-out documents ask for
+ * appears in no training document.
  */
 #ifndef SKV_DOCUMENTS_H
 #define SKV_DOCUMENTS_H
@@ -20,15 +20,15 @@ SKV_BEGIN
 
 /* One list makes the tasks and their names. */
 #define SKV_DOC_TASK_LIST(X)                                                                       \
-    X(TOKENS, "tokens")       /* plain text: random words of the vocabulary that come again */     \
-    X(REPEAT, "repeat")       /* plain text: random segments that come again */                    \
-    X(COPY, "copy")           /* passages, to be repeated by their number */                       \
-    X(EDIT, "edit")           /* the same with changes */                                          \
-    X(LINES, "lines")         /* register lines, as LongEval has them */                           \
+    X(TOKENS, "tokens")       /* plain text: random words of the vocabulary that recur */          \
+    X(REPEAT, "repeat")       /* plain text: random segments that recur */                         \
+    X(COPY, "copy")           /* passages, to be repeated given their number */                    \
+    X(EDIT, "edit")           /* passages, to be repeated with changes */                          \
+    X(LINES, "lines")         /* register lines, as in LongEval */                                 \
     X(KV, "kv")               /* key-value pairs in several notations */                           \
     X(NEEDLE, "needle")       /* facts between sentences of prose */                               \
     X(VARIABLES, "variables") /* chains of assignments */                                          \
-    X(HOPS, "hops")           /* facts that must be put together */                                \
+    X(HOPS, "hops")           /* facts that must be combined */                                    \
     X(TABLE, "table")         /* counting, totals and extremes over a table */                     \
     X(LABELS, "labels")       /* labels learnt from examples */                                    \
     X(REPORT, "report")       /* annual reports of companies */                                    \
@@ -41,9 +41,9 @@ typedef enum skv_doc_task {
         SKV_DOC_TASK_COUNT
 } skv_doc_task;
 
-/** The name of a task, "unknown" for anything else. */
+/** Returns the name of a task, or "unknown". */
 SKV_API const char *skv_doc_task_name(skv_doc_task task);
-/** Whether its documents ask questions: only those can be evaluated. */
+/** Returns true if the task has questions. Only such tasks can be evaluated. */
 SKV_API bool skv_doc_task_asks(skv_doc_task task);
 
 typedef struct skv_documents_options {
@@ -51,14 +51,14 @@ typedef struct skv_documents_options {
     /* The mixture: a stage of the curriculum ("stage:copy", "stage:lookup", "stage:all") or
      * tasks with weights, "lines=2,kv,hops=0.5". NULL: "stage:all". */
     const char *tasks;
-    size_t tokens_min, tokens_max; /* length of a document, drawn evenly on a logarithmic scale */
-    size_t questions_max;          /* a document has 1 to this many, as its length allows */
-    bool held_out;                 /* keys and values of the evaluation instead of the training */
-    const char *vocab;             /* folder or file whose tokenizer counts; NULL: an estimate */
-    const char *prose;             /* a text file for the task "needle"; NULL: made-up sentences */
+    size_t tokens_min, tokens_max; /* length of a document, log-uniform */
+    size_t questions_max; /* a document has 1 to this many questions, as its length allows */
+    bool held_out;        /* use the keys and values of the evaluation set */
+    const char *vocab;    /* model whose tokenizer counts tokens; NULL: an estimate */
+    const char *prose;    /* a text file for the task "needle"; NULL: generated sentences */
 } skv_documents_options;
 
-/** Seed 0, all tasks, 128 to 1024 tokens, at most 24 questions. */
+/** Returns the defaults: seed 0, all tasks, 128 to 1024 tokens, at most 24 questions. */
 SKV_API skv_documents_options skv_documents_default(void);
 
 typedef struct skv_documents skv_documents;
@@ -67,12 +67,12 @@ SKV_CHECKED skv_status skv_documents_open(const skv_documents_options *options, 
 SKV_API void skv_documents_close(skv_documents *documents);
 
 /**
- * One line of JSON on the heap (skv_text_free). For training: {"task", "messages": [{"role",
- * "content"} ...]}, or {"task", "segments": [{"text", "loss"} ...]} of a plain text. With
- * `evaluation`: {"prompt", "answer", "task", "length", "depth"}, the first question alone; length
- * counts the prompt's tokens, depth is where in the context the answer stands, 0 to 1. The tasks
- * "tokens" and "repeat" have no questions, so they cannot be evaluated: SKV_ARGUMENT.
- * Threads may share `documents`.
+ * Writes a document as one line of JSON, to be freed with skv_text_free. For training it is
+ * {"task", "messages": [{"role", "content"} ...]}, or {"task", "segments": [{"text", "loss"} ...]}
+ * for plain text. With `evaluation` it is {"prompt", "answer", "task", "length", "depth"} with the
+ * first question only; length is the prompt's in tokens, depth the relative position of the answer
+ * in the context, 0 to 1. The tasks "tokens" and "repeat" have no questions, so evaluation fails
+ * with SKV_ARGUMENT. Threads may share `documents`.
  */
 SKV_CHECKED skv_status skv_documents_json(const skv_documents *documents, uint64_t index,
                                           bool evaluation, char **line, size_t *n, skv_error *err);

@@ -9,7 +9,7 @@
  * A matcher and its copies share caches and belong to one thread at a time. For many answers
  * under one grammar keep a matcher that has read nothing and copy it: its caches stay warm.
  *
- * docs/grammar.md tells what each kind of grammar may say, and the limits.
+ * docs/reference/grammar.md tells what each kind of grammar may say, and the limits.
  */
 #ifndef SKV_GRAMMAR_H
 #define SKV_GRAMMAR_H
@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "skv/api.h"
+#include "skv/budget.h"
 #include "skv/error.h"
 #include "skv/text.h"
 
@@ -34,7 +35,7 @@ typedef enum skv_grammar_kind {
     SKV_GRAMMAR_REGEX,       /* a regular expression for the whole answer */
     SKV_GRAMMAR_GBNF,        /* rules, "root" first of all */
     SKV_GRAMMAR_CHOICE,      /* a JSON array of strings, one of which is the answer */
-    SKV_GRAMMAR_PARTS        /* texts and JSON schemas put together: docs/grammar.md */
+    SKV_GRAMMAR_PARTS        /* texts and JSON schemas put together: docs/reference/grammar.md */
 } skv_grammar_kind;
 
 /* Bytes of the text of a grammar. */
@@ -45,11 +46,14 @@ typedef enum skv_grammar_kind {
 /* ---- grammars ---- */
 
 /**
- * Compiles text[0..n). The error names what is wrong and where: a keyword that is not supported
- * (SKV_UNSUPPORTED), a mistake (SKV_FORMAT), a limit (SKV_RANGE).
+ * Compiles text[0..n) within a budget; NULL stands for the default limits. The error names what is
+ * wrong and where: a keyword that is not supported (SKV_UNSUPPORTED), a mistake (SKV_FORMAT), a
+ * limit (SKV_RANGE). Errors of the budget are those of skv_budget_check. When the call returns, the
+ * budget holds no memory of it: skv_grammar_bytes tells what the grammar takes. The call needs
+ * little stack, whatever the text.
  */
 SKV_CHECKED skv_status skv_grammar_compile(skv_grammar_kind kind, const char *text, size_t n,
-                                           skv_grammar **out, skv_error *err);
+                                           skv_budget *budget, skv_grammar **out, skv_error *err);
 /** Frees it; its matchers must have been freed. NULL is allowed. */
 SKV_API void skv_grammar_free(skv_grammar *grammar);
 /** What the compiled form takes, in bytes. */
@@ -70,27 +74,53 @@ SKV_API size_t skv_token_table_bytes(const skv_token_table *table);
 
 /* ---- matchers ---- */
 
-/** Borrows both until it is freed. A table may be NULL: then only bytes can be matched. */
+/**
+ * Borrows all three until it is freed. table: NULL: then only bytes can be matched. account: what
+ * the matcher and its copies hold counts there; NULL: nowhere. A call that finds the account full
+ * does without what only saves time, and fails with SKV_MEMORY when that is not enough.
+ */
 SKV_CHECKED skv_status skv_matcher_create(const skv_grammar *grammar, const skv_token_table *table,
-                                          skv_matcher **out, skv_error *err);
-/** An independent matcher at the same place, its history included. */
+                                          skv_account *account, skv_matcher **out, skv_error *err);
+/** An independent matcher at the same place, its history included; a mask that is ready is there
+ * too. */
 SKV_CHECKED skv_status skv_matcher_copy(const skv_matcher *matcher, skv_matcher **out,
                                         skv_error *err);
 SKV_API void skv_matcher_free(skv_matcher *matcher);
+/** What a matcher and its copies hold together, in bytes. */
+SKV_API size_t skv_matcher_bytes(const skv_matcher *matcher);
+/** Gives up what only saves time, of all copies. */
+SKV_API void skv_matcher_shrink(skv_matcher *matcher);
 
 /**
  * Sets bit id % 32 of bits[id / 32] for each token that may come next and clears all others;
  * n_bits is the number of logits, rounded up to whole words for `bits`. No bit at all is set when
  * the grammar has ended and the vocabulary has no token for that. SKV_FULL names the limit that
- * leaves no way on, or that the making of the mask itself has met.
+ * leaves no way on, SKV_RANGE the one on work.
  */
 SKV_CHECKED skv_status skv_matcher_mask(skv_matcher *matcher, uint32_t *bits, size_t n_bits,
                                         skv_error *err);
+/**
+ * Makes the same mask in pieces: works on it until the budget is used up, and counts the work
+ * there. *ready tells whether the mask is finished; if it is not, call again with a new budget.
+ * The budget may be exceeded by one step of the grammar, some milliseconds. It sets no limit on
+ * the mask as a whole: that is the caller's business.
+ */
+SKV_CHECKED skv_status skv_matcher_prepare(skv_matcher *matcher, skv_budget *budget, bool *ready,
+                                           skv_error *err);
+/** Applies a mask that is ready: makes the logits [n] of all tokens that may not come next minus
+ * infinity. False when none of them may. */
+SKV_API bool skv_matcher_mask_logits(const skv_matcher *matcher, float *logits, size_t n);
 /** Makes the logits [n] of all tokens that have no bit minus infinity. */
 SKV_API void skv_mask_logits(const uint32_t *bits, float *logits, size_t n);
 
-/** Goes on by a token or by bytes; SKV_ARGUMENT, and nothing changes, where they do not fit. */
-SKV_CHECKED skv_status skv_matcher_accept(skv_matcher *matcher, int32_t id, skv_error *err);
+/**
+ * Goes on by a token or by bytes; SKV_ARGUMENT, and nothing changes, where they do not fit. With a
+ * budget a token is read in pieces, as skv_matcher_prepare does: if *done is false, call again with
+ * the same token. The matcher moves when it is done. Without a budget (NULL) it always is, and done
+ * may be NULL.
+ */
+SKV_CHECKED skv_status skv_matcher_accept(skv_matcher *matcher, int32_t id, skv_budget *budget,
+                                          bool *done, skv_error *err);
 SKV_CHECKED skv_status skv_matcher_accept_bytes(skv_matcher *matcher, const char *bytes, size_t n,
                                                 skv_error *err);
 /** True when the answer may end here. */
@@ -100,9 +130,13 @@ SKV_API bool skv_matcher_is_finished(const skv_matcher *matcher);
 /** Takes back the last n calls of accept and accept_bytes; false when there were fewer, or n is
  * more than SKV_MATCHER_ROLLBACK_MAX. */
 SKV_CHECKED bool skv_matcher_rollback(skv_matcher *matcher, size_t n);
+/** Sets how many calls can be taken back, at most SKV_MATCHER_ROLLBACK_MAX, which is the default.
+ * Every one of them may hold memory. */
+SKV_API void skv_matcher_keep_past(skv_matcher *matcher, size_t n);
 /**
  * Writes the bytes that have to come next, since nothing else can, to out[0..max) and returns how
- * many; the matcher does not move. They may end inside a UTF-8 character.
+ * many; the matcher does not move. They may end inside a UTF-8 character. Work is bounded: where
+ * finding them takes too long, fewer are written.
  */
 SKV_API size_t skv_matcher_forced(skv_matcher *matcher, char *out, size_t max);
 

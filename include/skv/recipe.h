@@ -1,6 +1,6 @@
 /**
- * Recipes: all that a training run is made of, in one YAML file. Every key is an option of the
- * program too, and one table says what the keys are.
+ * Recipes: a training run described by one YAML file. Every key is also a command-line option; one
+ * table defines both.
  *
  *     task: scratch
  *     model: our-base
@@ -14,9 +14,9 @@
  *       - {steps: 2K, seq: 128}
  *       - {steps: 10K, warmup: 1%}
  *
- * A stage has what stands outside of `stages`, but for the keys it gives itself. Numbers may be
- * written as 1K, 2M, 3G (thousands), 4Ki, 5Mi (1024), 2^20, 1e6, 5%. Files are found from where
- * the program runs. `task` comes first in effect: the other defaults are the task's.
+ * A stage inherits the keys outside `stages` that it does not set itself. Numbers may be written as
+ * 1K, 2M, 3G (powers of 1000), 4Ki, 5Mi (powers of 1024), 2^20, 1e6 or 5%. File names are relative
+ * to the working directory. `task` takes effect first, because the other defaults depend on it.
  */
 #ifndef SKV_RECIPE_H
 #define SKV_RECIPE_H
@@ -28,40 +28,37 @@
 
 SKV_BEGIN
 
-/* The texts that the options borrow are owned by the recipe. */
+/* The recipe owns the strings that its options borrow. */
 typedef struct skv_recipe {
     skv_train_options options;
     struct skv_recipe_texts *texts; /* owned */
 } skv_recipe;
 
-/** One stage, with the defaults of a run of this task. */
+/** Initialises a recipe with one stage and the defaults of the task. */
 SKV_API void skv_recipe_init(skv_recipe *recipe, skv_train_task task);
 SKV_API void skv_recipe_release(skv_recipe *recipe);
 
-/** Reads a YAML file; an unknown key or a bad value is named with its line. */
+/** Reads a YAML file. The error names the line of an unknown key or a bad value. */
 SKV_CHECKED skv_status skv_recipe_read(const char *path, skv_recipe *recipe, skv_error *err);
-/** The same from memory; `name` is for errors. */
+/** Parses YAML text[0..n). `name` is used in error messages. */
 SKV_CHECKED skv_status skv_recipe_parse(const char *text, size_t n, const char *name,
                                         skv_recipe *recipe, skv_error *err);
-/** Sets one key by hand, for the run or for all of its stages. `data` takes "FILE",
- * "generate:TASKS", "self:TOKENS", or what a recipe has there, "{file: FILE, weight: 2}"; it
- * replaces what there was. `stages` takes a list as a recipe has it. */
+/** Sets one key, for the run or for all of its stages. `data` takes "FILE", "generate:TASKS",
+ * "self:TOKENS" or YAML as in a recipe, "{file: FILE, weight: 2}", and replaces all sources.
+ * `stages` takes a YAML list. */
 SKV_CHECKED skv_status skv_recipe_set(skv_recipe *recipe, const char *key, const char *value,
                                       skv_error *err);
-/** `data` beside what there is. */
+/** Adds a source to `data`. */
 SKV_CHECKED skv_status skv_recipe_add_data(skv_recipe *recipe, const char *value, skv_error *err);
 
-/* What a key is, for help texts. */
+/* A key, for help texts. */
 typedef struct skv_recipe_key {
     const char *name, *argument, *help;
     bool of_stage;
     bool flag; /* "no|yes" */
 } skv_recipe_key;
-/** The i-th key, false at the end. */
+/** Describes the i-th key. Returns false after the last. */
 SKV_API bool skv_recipe_key_at(size_t i, skv_recipe_key *out);
-
-/** Reads 12, 1.5, 1K, 4Ki, 2^20, 5%; false when it is no such number. */
-SKV_API bool skv_number_parse(const char *text, double *out);
 
 SKV_END
 

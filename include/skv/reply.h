@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "skv/api.h"
+#include "skv/budget.h"
 #include "skv/error.h"
 
 SKV_BEGIN
@@ -96,8 +97,9 @@ typedef struct skv_reply_rules {
     bool in_thought;        /* the prompt has opened a thought: the answer closes it first */
     const char *tools_json; /* an array of {"name":..., "parameters": a JSON schema} */
     size_t n_tools_json;
-    bool may_talk;    /* the answer may be text too; a call that it begins is a whole one */
-    size_t max_calls; /* at least one is made; 1..SKV_REPLY_CALLS_MAX. LLAMA3 has one */
+    bool may_talk;      /* the answer may be text too; a call that it begins is a whole one */
+    size_t max_calls;   /* at least one is made; 1..SKV_REPLY_CALLS_MAX. LLAMA3 has one */
+    skv_budget *budget; /* borrowed: what reading the tools may take; NULL: the default limits */
 } skv_reply_rules;
 
 /** A grammar (SKV_GRAMMAR_PARTS) of answers that are calls, to be freed with skv_text_free. */

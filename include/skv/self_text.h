@@ -1,10 +1,9 @@
 /**
- * Text that a model writes itself, to be trained on: a SwiftKV student can be recovered from any
- * teacher without a data set.
+ * Self-generated text: training data sampled from the model itself, so that a SwiftKV student can
+ * be distilled from any teacher without a data set.
  *
- * Documents are sampled from BOS on (or from given beginnings), SKV_SELF_LANES streams of tokens
- * at once. What is written is a function of the model and the options: the same call gives the
- * same bytes, whatever the number of threads.
+ * Documents are sampled starting at BOS or at given beginnings, in SKV_SELF_LANES streams at once.
+ * The output depends only on the model and the options, not on the number of threads.
  */
 #ifndef SKV_SELF_TEXT_H
 #define SKV_SELF_TEXT_H
@@ -21,23 +20,24 @@ SKV_BEGIN
 enum { SKV_SELF_LANES = 16 };
 
 typedef struct skv_self_options {
-    uint64_t tokens; /* at least so many; whole streams are written */
-    size_t length;   /* tokens of a stream: no document is longer */
+    uint64_t tokens; /* least number of tokens; rounded up to whole streams */
+    size_t length;   /* tokens of a stream, and the most of a document */
     double temperature;
     uint64_t seed;
-    const char *begin; /* a file whose lines begin documents, drawn at random; NULL: BOS alone */
+    const char
+        *begin; /* a file of lines to begin documents with, drawn at random; NULL: only BOS */
     void (*on_progress)(void *user, uint64_t done, uint64_t total); /* may be NULL */
     void *user;
 } skv_self_options;
 
-/** What the engine is opened with: room for all lanes, and the teacher of a SwiftKV model. */
+/** Returns engine options with room for all streams and, for a SwiftKV model, with its teacher. */
 SKV_API skv_engine_options skv_self_engine_options(const skv_self_options *options, bool swiftkv);
 
 /**
- * Writes FOLDER/self-HASH.u16 (.u32 for vocabularies beyond 65536), streams of `length` token ids
- * one behind another, and puts its path into *path (skv_text_free). The hash is of model and
- * options. A file that is there is kept. One that was interrupted, with SKV_CANCELLED after
- * skv_cancel, goes on where it was. vocab is only needed for `begin`.
+ * Writes FOLDER/self-HASH.u16 (.u32 for vocabularies above 65536) with consecutive streams of
+ * `length` token ids, and returns its path in *path (free with skv_text_free). HASH is that of the
+ * model and the options. An existing complete file is kept; an interrupted one (SKV_CANCELLED after
+ * skv_cancel) is continued. vocab is only needed for `begin`.
  */
 SKV_CHECKED skv_status skv_self_write(skv_engine *engine, const skv_vocab *vocab,
                                       const char *folder, const skv_self_options *options,

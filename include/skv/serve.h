@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "skv/budget.h"
 #include "skv/skv.h"
 #include "skv/text.h"
 
@@ -25,27 +26,48 @@ typedef struct skv_job skv_job;
 
 /* ---- schedulers ---- */
 
+/* What a 0 in skv_scheduler_options stands for. */
+#define SKV_RUNNING_DEFAULT 32
+#define SKV_QUEUED_DEFAULT 64
+#define SKV_QUEUED_CONTEXTS_DEFAULT 16 /* of max_queued_tokens */
+#define SKV_STEP_MS_DEFAULT 100
+#define SKV_OUTPUT_MIB_DEFAULT 4
+#define SKV_QUEUE_SECONDS_DEFAULT 600
+#define SKV_MASK_SECONDS_DEFAULT 1
+#define SKV_MASK_WORK_DEFAULT 200000000
+#define SKV_CACHE_DISK_GIB_DEFAULT 8
+#define SKV_CACHE_FLUSH_SECONDS_DEFAULT 20
+
 typedef struct skv_scheduler_options {
-    size_t max_running;       /* answers that run together; 0: 32 */
-    size_t max_queued;        /* jobs that wait; 0: 64 */
-    size_t max_queued_tokens; /* prompt tokens that wait; 0: 16 contexts. A tenant of whom nothing
-                               * waits is let in beyond both: nobody closes the queue to others */
-    double step_ms;           /* a step with answers in it takes about this at most; 0: 100 */
-    size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled; 0: 4 MiB */
-    double queue_seconds_max; /* a job that waited this long fails; 0: 600 */
-    bool no_prefix_cache;     /* every prompt is computed from its first token */
-    skv_eviction eviction;    /* of jobs that say nothing else; not by query head */
-    bool no_text_match;       /* skv_scheduler_recall leaves every prompt as it is */
+    size_t max_running;       /* answers that run together */
+    size_t max_queued;        /* jobs that wait */
+    size_t max_queued_tokens; /* prompt tokens that wait. A tenant of whom nothing waits is let in
+                               * beyond both: nobody closes the queue to others */
+    double step_ms;           /* a step with answers in it takes about this at most */
+    size_t output_bytes_max;  /* of one job that nobody reads, then it is cancelled */
+    double queue_seconds_max; /* a job that waited this long fails */
+    /* One mask of a constrained answer takes at most so much of the worker's time, and so many
+     * units of work (skv/budget.h): what needs more fails. All masks of a step take a quarter of
+     * step_ms, at least a millisecond. */
+    double mask_seconds_max;
+    uint64_t mask_work_max;
+    bool no_prefix_cache;  /* every prompt is computed from its first token */
+    skv_eviction eviction; /* of jobs that say nothing else; not by query head */
+    bool no_text_match;    /* skv_scheduler_recall leaves every prompt as it is */
     /* Where prompts that leave memory are kept, for after a restart too; NULL: nowhere. Made if it
-     * is not there; one process at a time. Its files take at most cache_disk_bytes (0: 8 GiB). */
+     * is not there; one process at a time. Its files take at most cache_disk_bytes. */
     const char *cache_dir;
     size_t cache_disk_bytes;
     /* SwiftKV: files have layer l's input instead of the deep K,V, which are made of it again. They
      * are smaller and take longer to read; each is written when it is full. Both forms are read. */
     bool cache_disk_rows;
-    double cache_flush_seconds;                /* for writing them at the end; 0: 20 */
+    double cache_flush_seconds;                /* for writing them at the end */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;
+    /* Jobs, their answers and outputs that nobody has read yet count here (borrowed; NULL:
+     * nowhere). A job that does not fit now is refused with SKV_MEMORY, one that can never fit
+     * with SKV_RANGE. */
+    skv_account *account;
     uint64_t seed; /* keys the hashes of the prefix cache: random, and secret */
 } skv_scheduler_options;
 
@@ -73,22 +95,28 @@ SKV_API uint64_t skv_scheduler_stalled_ms(const skv_scheduler *scheduler);
 
 /*
  * What an answer may say, enforced token by token: a grammar. Every answer has a state of its
- * own. All functions but `begin` and `release` are called by the worker.
+ * own. All functions but `begin` and `release` are called by the worker, for which others wait, so
+ * what takes time belongs into `prepare`.
  */
 typedef struct skv_constraint {
+    const char *name;           /* in errors; borrowed as long as the job. NULL: "grammar" */
     void *user;                 /* shared by a job's answers */
     void *(*begin)(void *user); /* a state; NULL: out of memory */
+    /* A state at the same place, ready where the other one is; NULL: `begin` makes it. Needed with
+     * `prepare`: several answers branch off where their first mask is ready. */
+    void *(*copy)(const void *state);
+    /* Works on the next mask until it is ready or the budget is used up, and is called until then.
+     * SKV_MEMORY: called again when there may be room; any other failure ends the answer. NULL:
+     * masks are always ready. */
+    skv_status (*prepare)(void *state, skv_budget *budget, bool *ready, skv_error *err);
     /* Forbidden tokens get -INFINITY; false: no token is left, the answer fails. */
     bool (*mask)(void *state, float *logits, size_t vocab);
     void (*accept)(void *state, int32_t id); /* the token that was chosen */
+    size_t (*bytes)(const void *state);      /* that the job's states hold together; may be NULL */
+    void (*shrink)(void *state); /* gives up what only saves time, of all of them; may be NULL */
     void (*end)(void *state);
     void (*release)(void *user); /* when the job is done with it; may be NULL */
 } skv_constraint;
-
-typedef struct skv_text_piece {
-    const char *text;
-    size_t n;
-} skv_text_piece;
 
 /* A prompt's text, by which it is known again when it comes back with its answer behind it. */
 typedef struct skv_prompt_text {
@@ -157,8 +185,9 @@ SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 
 SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
                                             const skv_text_piece *text, bool add_special,
                                             int32_t **ids, skv_error *err);
-/** Everything in params is copied. SKV_FULL: too much is waiting, come again later;
- * SKV_CANCELLED: the scheduler is draining; SKV_RANGE: the prompt is too long. */
+/** Submits a job. Everything in params is copied. Fails with SKV_FULL if the queue is full and with
+ * SKV_MEMORY if other jobs hold the memory (retry later), with SKV_CANCELLED if the scheduler is
+ * draining, and with SKV_RANGE if the prompt is too long. */
 SKV_CHECKED skv_status skv_scheduler_submit(skv_scheduler *scheduler, const skv_job_params *params,
                                             skv_job **out, skv_error *err);
 /** Its answers end as soon as possible; their pages are given back. */
@@ -200,6 +229,8 @@ typedef struct skv_output {
     skv_finish finish;   /* of END */
     const char *stopped; /* of END: the stop text, NULL for others; [n_stopped] */
     size_t n_stopped;
+    skv_status status; /* of END that FAILED: SKV_RANGE: the request asks for too much; SKV_MEMORY:
+                        * it may be sent again. SKV_OK for others */
 } skv_output;
 
 /** The next output, in order for each answer; false: none is there now. The pointers are valid
@@ -254,7 +285,10 @@ typedef struct skv_scheduler_metrics {
     uint64_t finished[SKV_FINISH_COUNT]; /* answers */
     uint64_t cancelled_queued, cancelled_prefill, cancelled_decode;
     uint64_t rejected_full, rejected_timeout;
-    skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time;
+    uint64_t masks_refused; /* answers that failed for what their constraint takes */
+    size_t grammar_bytes;   /* that constraints hold */
+    skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time,
+        mask_time; /* of a mask, of the worker's time */
 } skv_scheduler_metrics;
 
 SKV_API void skv_scheduler_get_metrics(skv_scheduler *scheduler, skv_scheduler_metrics *out);

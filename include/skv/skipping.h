@@ -1,6 +1,6 @@
 /**
- * What a token leaves out on its way through the layers, by what it looks like there: comparators
- * of SwiftKV's paper. See docs/comparators.md.
+ * Methods that skip parts of the layers depending on the token: baselines that SwiftKV's paper
+ * compares with. See docs/reference/comparators.md.
  */
 #ifndef SKV_SKIPPING_H
 #define SKV_SKIPPING_H
@@ -13,25 +13,25 @@
 SKV_BEGIN
 
 /*
- * FFN-SkipLLM (arXiv:2404.03865): attention always runs. In the layers from share `from` to share
- * `to` of the depth, a feed-forward block that leaves a token's hidden state as it was (the cosine
- * of the two is `similarity` or more) makes the token leave out the next n_skip blocks.
+ * FFN-SkipLLM (arXiv:2404.03865): attention always runs. Between the fractions `from` and `to` of
+ * the depth, a token skips the next n_skip feed-forward blocks after a block that barely changed
+ * its hidden state (the cosine similarity of its input and output is `similarity` or more).
  */
 typedef struct skv_ffn_skip {
     bool on;
     double similarity; /* in (-1, 1] */
-    size_t warm_up;    /* so many first tokens of a sequence leave out nothing */
-    size_t n_skip;     /* 0: all up to the end of these layers */
+    size_t warm_up;    /* the first tokens of a sequence, which skip nothing */
+    size_t n_skip;     /* 0: all blocks up to `to` */
     double from, to;   /* 0 <= from < to <= 1 */
 } skv_ffn_skip;
 
-/** "0.95", "0.95,32,0,0.35,0.85", "none"; what is not said: warm_up 32, all, 0.35, 0.85. False for
- * anything else. */
+/** Parses "0.95", "0.95,32,0,0.35,0.85" or "none". Omitted numbers are 32, 0, 0.35 and 0.85.
+ * Returns false for other text. */
 SKV_API bool skv_ffn_skip_parse(const char *text, skv_ffn_skip *out);
 enum { SKV_FFN_SKIP_TEXT = 128 };
-/** The same with every number, or "none". */
+/** Writes all numbers in that form, or "none". */
 SKV_API void skv_ffn_skip_print(const skv_ffn_skip *how, char out[SKV_FFN_SKIP_TEXT]);
-/** Layers [*first, *end) of n, whose blocks may be left out. */
+/** Gives the layers [*first, *end) of n_layers whose blocks may be skipped. */
 SKV_API void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_t *first,
                                  size_t *end);
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "skv/api.h"
+#include "skv/budget.h"
 #include "skv/error.h"
 
 SKV_BEGIN
@@ -25,16 +26,38 @@ SKV_API size_t skv_vocab_size(const skv_vocab *vocab);
 SKV_API int32_t skv_vocab_bos(const skv_vocab *vocab); /* -1: none */
 SKV_API int32_t skv_vocab_eos(const skv_vocab *vocab); /* -1: none */
 
-/**
- * The ids of text[0..n) on the heap (skv_text_free). add_special: what the tokenizer adds by
- * itself, usually BOS. parse_special: special tokens written in the text become their ids.
- */
-SKV_CHECKED skv_status skv_vocab_encode(const skv_vocab *vocab, const char *text, size_t n,
-                                        bool add_special, bool parse_special, int32_t **ids,
-                                        size_t *n_ids, skv_error *err);
+/* A caller's text: n bytes, which no zero need end. */
+typedef struct skv_text_piece {
+    const char *text;
+    size_t n;
+} skv_text_piece;
+
+/* A caller's token ids. */
+typedef struct skv_id_piece {
+    const int32_t *ids;
+    size_t n;
+} skv_id_piece;
+
+typedef struct skv_encode_options {
+    bool add_special;   /* add what the tokenizer adds by itself, BOS, sometimes EOS */
+    bool parse_special; /* special tokens that are written in the text become their ids */
+    skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
+} skv_encode_options;
+
+/** The ids of a text on the heap (skv_text_free). Fails with SKV_RANGE where the tokenizer's own
+ * rules make the text much longer than it was. */
+SKV_CHECKED skv_status skv_vocab_encode(const skv_vocab *vocab, skv_text_piece text,
+                                        skv_encode_options options, int32_t **ids, size_t *n_ids,
+                                        skv_error *err);
+
+typedef struct skv_decode_options {
+    bool with_special;  /* special tokens have text too */
+    skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
+} skv_decode_options;
+
 /** The text of ids on the heap, with a terminating zero that *n_text does not count. */
-SKV_CHECKED skv_status skv_vocab_decode(const skv_vocab *vocab, const int32_t *ids, size_t n,
-                                        bool with_special, char **text, size_t *n_text,
+SKV_CHECKED skv_status skv_vocab_decode(const skv_vocab *vocab, skv_id_piece ids,
+                                        skv_decode_options options, char **text, size_t *n_text,
                                         skv_error *err);
 SKV_API void skv_text_free(void *text_or_ids);
 
@@ -55,14 +78,20 @@ SKV_CHECKED skv_status skv_text_stream_finish(skv_text_stream *stream, const cha
 /** The model's chat template (Jinja), NULL when it has none. */
 SKV_API const char *skv_vocab_chat_template(const skv_vocab *vocab);
 
+/* What a rendering needs; all borrowed. */
+typedef struct skv_render_input {
+    skv_text_piece template_text;
+    skv_text_piece vars;    /* a JSON object: messages, tools, and what else the template reads */
+    const skv_vocab *vocab; /* gives bos_token and eos_token where vars do not; NULL: nobody does */
+    skv_budget *budget;     /* NULL: the default limits */
+} skv_render_input;
+
 /**
  * Renders a chat template to text on the heap, byte for byte as the usual Python stack does.
- * `vars_json` is a JSON object: messages, tools, add_generation_prompt, and what else the
- * template reads; bos_token and eos_token are added from `vocab` (may be NULL) where absent.
+ * SKV_RANGE names the limit that the template or its variables exceed.
  */
-SKV_CHECKED skv_status skv_render(const char *template_text, size_t n_template,
-                                  const char *vars_json, size_t n_vars, const skv_vocab *vocab,
-                                  char **text, size_t *n_text, skv_error *err);
+SKV_CHECKED skv_status skv_render(const skv_render_input *input, char **text, size_t *n_text,
+                                  skv_error *err);
 
 SKV_END
 

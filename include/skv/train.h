@@ -1,7 +1,6 @@
 /**
- * Training: from scratch, fine-tuning, the recovery of SwiftKV models by distillation
- * (arXiv:2410.03960, section 3.4), in which the model is its own teacher, and KV Prediction
- * (arXiv:2410.08391).
+ * Training: from scratch, fine-tuning, distillation of SwiftKV models with the original model as
+ * the teacher (arXiv:2410.03960, section 3.4), and KV Prediction (arXiv:2410.08391).
  */
 #ifndef SKV_TRAIN_H
 #define SKV_TRAIN_H
@@ -18,10 +17,10 @@
 SKV_BEGIN
 
 typedef enum skv_train_task {
-    SKV_TRAIN_DISTILL, /* recover a SwiftKV student from its own teacher */
+    SKV_TRAIN_DISTILL, /* distil a SwiftKV student from its own teacher */
     SKV_TRAIN_FINETUNE,
-    SKV_TRAIN_SCRATCH, /* random weights: the model's folder needs config.json and a tokenizer */
-    SKV_TRAIN_KVPRED   /* an auxiliary model and a predictor for a frozen base (arXiv:2410.08391) */
+    SKV_TRAIN_SCRATCH, /* start from random weights: the folder needs config.json and a tokenizer */
+    SKV_TRAIN_KVPRED   /* an auxiliary model and linear maps for a frozen base (arXiv:2410.08391) */
 } skv_train_task;
 
 typedef enum skv_train_loss {
@@ -31,7 +30,7 @@ typedef enum skv_train_loss {
 
 typedef enum skv_train_part {
     SKV_TRAIN_QKV,  /* the *_swiftkv projections and norm_swiftkv */
-    SKV_TRAIN_DEEP, /* everything in layers from l on, with norm_swiftkv */
+    SKV_TRAIN_DEEP, /* all weights of the layers from l on, and norm_swiftkv */
     SKV_TRAIN_ALL
 } skv_train_part;
 
@@ -43,126 +42,134 @@ typedef enum skv_train_schedule {
 
 enum { SKV_TRAIN_EXIT_BINS = 20 };
 
-/* A step that was taken. */
+/* The state after a step. */
 typedef struct skv_train_progress {
-    uint64_t step, steps; /* steps done, of how many in all stages */
+    uint64_t step, steps; /* steps done, and steps of all stages */
     size_t stage;
-    double loss, hidden;           /* the step's losses */
+    double loss, hidden;           /* losses of the step */
     double rate, norm;             /* learning rate; norm of the gradients before clipping */
     size_t tokens, loss_tokens;    /* of the step */
-    double seconds, tokens_s;      /* since the start; of the last steps */
+    double seconds, tokens_s;      /* time since the start; speed of the last steps */
     double eta;                    /* seconds left */
-    bool checkpoint;               /* one was written after it */
-    double auxiliary, consistency; /* KV Prediction: `loss` is the base's */
-    /* With an early exit: its loss, and on a sample of the positions how often its most likely
-     * token was the model's, by the probability it gave to it: bin b holds [b, b + 1) / 20. */
+    bool checkpoint;               /* a checkpoint was written after the step */
+    double auxiliary, consistency; /* KV Prediction; `loss` is that of the base */
+    /* Early exit: its loss, and a calibration histogram over a sample of positions. Bin b holds the
+     * positions whose most likely token had a probability in [b, b + 1) / 20: their number, and how
+     * many agreed with the full model. */
     double exit;
     double exit_seen[SKV_TRAIN_EXIT_BINS], exit_agreed[SKV_TRAIN_EXIT_BINS];
 } skv_train_progress;
 
 enum { SKV_TRAIN_STAGES_MAX = 16, SKV_TRAIN_DATA_MAX = 7 };
 
-/* Which tokens of a source have a loss at the head. All others have the hidden loss alone. */
+/* Which tokens of a source count in the loss at the output head. The others only count in the
+ * hidden loss. */
 typedef enum skv_train_learn {
-    SKV_LEARN_ANSWERS, /* answers of conversations, and all of other texts */
+    SKV_LEARN_ANSWERS, /* the answers of conversations, and all tokens of other texts */
     SKV_LEARN_ALL,
     SKV_LEARN_NONE
 } skv_train_learn;
 
-/* Where documents come from. */
+/* A source of documents. */
 typedef struct skv_train_data {
     const char *file; /* text, .jsonl, token ids (.u16, .u32, .json); NULL: generated */
-    skv_documents_options documents; /* of generated ones; tokens_max 0: the sequence */
-    double weight;                   /* share of the tokens, among all weights */
+    skv_documents_options
+        documents; /* for generated documents; tokens_max 0: the sequence length */
+    double weight; /* share of the tokens, relative to the other weights */
     skv_train_learn learn;
 
-    /* Text that the teacher writes itself (skv/self_text.h). Whoever starts a run has it written
-     * first, and puts it into `file`. */
+    /* Text sampled from the teacher (skv/self_text.h). The caller generates it before the run and
+     * sets `file`. */
     uint64_t self_tokens; /* 0: none */
-    double temperature;   /* it is sampled with */
-    const char *begin;    /* file whose lines begin its documents; NULL: nothing but BOS */
+    double temperature;   /* sampling temperature */
+    const char *begin;    /* file whose lines begin the documents; NULL: only BOS */
 } skv_train_data;
 
-/* A part of a run: what may change from one to the next. Each has a schedule of its own. */
+/* A stage of a run, with its own data and schedule. */
 typedef struct skv_train_stage {
     uint64_t steps;
-    size_t seq;                /* tokens of a sequence */
-    size_t rows;               /* sequences of a batch */
-    size_t accumulate;         /* batches of a step */
-    double fuse;               /* share of the rows whose documents see those before them */
-    double rate, warmup_share; /* warm-up steps as a share of the stage's */
-    double final_share;        /* of the rate, that the schedule ends with */
+    size_t seq;        /* tokens of a sequence */
+    size_t rows;       /* sequences of a batch */
+    size_t accumulate; /* batches of a step */
+    double fuse; /* share of the rows whose documents attend to earlier documents in the row */
+    double rate, warmup_share; /* learning rate; warm-up as a share of the steps */
+    double final_share;        /* final learning rate as a share of `rate` */
     skv_train_schedule schedule;
     skv_train_data data[SKV_TRAIN_DATA_MAX];
     size_t n_data;
 } skv_train_stage;
 
-/* What holds for a whole run. Texts are borrowed. */
+/* Options of a run. Strings are borrowed. */
 typedef struct skv_train_options {
     skv_train_task task;
     const char *model; /* a folder or a GGUF file */
-    const char *out;   /* a new folder; checkpoints lie in it */
+    const char *out;   /* a new folder, also for checkpoints */
 
-    /* The student of a model that has no SwiftKV weights yet. */
-    size_t kv_layers, group; /* 0: as the model has them; group 0: 1 */
+    /* l and g of the student, if the model has no SwiftKV weights yet. */
+    size_t kv_layers, group; /* 0: those of the model; group 0: 1 */
 
     skv_train_stage stages[SKV_TRAIN_STAGES_MAX];
     size_t n_stages;
     uint64_t seed;
 
-    /* What is learnt. */
+    /* What to train. */
     skv_train_loss loss;
     skv_train_part part;
     double tau, hidden_mult;
-    bool all_positions; /* masked positions count in the denominator of the KL loss */
-    bool early_exit;    /* a head on norm_swiftkv(x_l) is trained beside (B.4) */
+    bool all_positions; /* count masked positions in the denominator of the KL loss */
+    bool early_exit;    /* also train a head on norm_swiftkv(x_l) (B.4) */
 
     /*
-     * KV Prediction: `model` is the base. auxiliary: a folder with a model; a config.json of a new
-     * one; lp-0.25, lp-0.50, lp-0.75 for a copy of the base with so many of its layers; NULL where
-     * `model` has an auxiliary, which is then trained on. kvp_layers: the auxiliary's layer that
-     * predicts each of the base's, as "0,0,1,1"; NULL: as the paper's Table 1.
+     * KV Prediction: `model` is the base. `auxiliary` is the folder of a model, the config.json of
+     * a new one, or lp-0.25, lp-0.50, lp-0.75 for a copy of the base with that share of its layers.
+     * NULL: continue with the auxiliary that `model` has. `kvp_layers` lists, for each layer of the
+     * base, the auxiliary's layer that predicts it, for example "0,0,1,1"; NULL: as in the paper's
+     * Table 1.
      */
     const char *auxiliary, *kvp_layers;
     double base_loss, auxiliary_loss; /* weights of the two cross-entropies */
-    double consistency_loss;          /* of keys and values; below 0: 1 / layers of the base */
-    bool own_answers; /* the base's loss is of answers that see their own keys and values, as in
-                       * use; else all that a token sees is predicted, as in the paper */
-    bool identity;    /* a new predictor begins with identity maps where shapes allow, not random */
+    double consistency_loss; /* weight of the loss of keys and values; negative: 1 / layers of the
+                                base */
+    bool own_answers; /* answers attend to the base's own keys and values among themselves, as in
+                       * inference. Otherwise all keys and values are predicted, as in the paper */
+    bool identity;    /* initialise a new predictor with identity maps where shapes allow, not at
+                         random */
 
-    /* How. */
+    /* Optimiser and execution. */
     double beta1, beta2, eps, weight_decay, max_norm;
-    size_t threads;  /* 0: one for each processor */
+    size_t threads;  /* 0: one per processor */
     const char *cpu; /* as in skv_engine_options */
-    bool f32;        /* products in f32, not bf16 */
-    /* Several processes share the rows of every step; NULL: this one alone. All must be given the
-     * same options and hold the same model and data; process 0 writes. Their number divides
-     * rows * accumulate. All end with the same status. */
+    bool f32;        /* compute products in f32 instead of bf16 */
+    /* Processes that share the rows of every step; NULL: only this one. All need the same options,
+     * model and data. Their number must divide rows * accumulate. Process 0 writes the files. All
+     * return the same status. */
     const skv_team *team;
 
     /* Output. */
-    uint64_t checkpoint_every; /* steps; 0: only at the end and when stopped */
-    bool resume;               /* from the last good checkpoint in `out` */
-    bool drop_teacher;         /* leave out the projections that only the teacher uses */
-    bool f32_weights;          /* write all weights as f32, not in the model's own types */
-    bool delta; /* write only what differs from `model`, a folder that lies beside `out` */
+    uint64_t checkpoint_every; /* steps between checkpoints; 0: only at the end and when stopped */
+    bool resume;               /* continue from the last good checkpoint in `out` */
+    bool drop_teacher;         /* do not write the projections that only the teacher uses */
+    bool f32_weights;          /* write all weights as f32 instead of the model's types */
+    bool
+        delta; /* write only what differs from `model`, which must be in the same folder as `out` */
 
-    /* Called after each step, in a team on every process; false, from any, stops the run behind a
-     * checkpoint. May be NULL. */
+    /* Called after each step, in a team on every process. If any call returns false, the run writes
+     * a checkpoint and stops. May be NULL. */
     bool (*on_step)(void *user, const skv_train_progress *progress);
     void *user;
 } skv_train_options;
 
-/** One stage, without data. */
+/** Returns the defaults of a task: one stage without data. */
 SKV_API skv_train_options skv_train_options_default(skv_train_task task);
-/** A file with weight 1, of which all texts and the answers of conversations are learnt. */
+/** Returns a source with weight 1 that learns ANSWERS from a file. */
 SKV_API skv_train_data skv_train_data_default(const char *file);
 
-/* What a run will take. */
+/* The estimated cost of a run. */
 typedef struct skv_train_cost {
     uint64_t parameters, trainable;
-    size_t weight_bytes; /* f32: what is trained, and small or unpacked frozen weights */
-    size_t packed_bytes; /* frozen weights in the form of their products */
+    size_t
+        weight_bytes; /* f32 weights: trained ones, and frozen ones that are small or not packed */
+    size_t packed_bytes; /* frozen weights, packed for the kernels */
     size_t gradient_bytes, optimiser_bytes, teacher_bytes;
     size_t activation_bytes; /* kept for the backward pass */
     size_t scratch_bytes;
@@ -171,13 +178,14 @@ typedef struct skv_train_cost {
     double run_tokens, run_flops;
 } skv_train_cost;
 
-/** What a run would take, from the model's configuration: no weights or data are read. */
+/** Estimates the cost of a run from the model's configuration. It reads no weights or data. */
 SKV_CHECKED skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
                                       skv_error *err);
 
 /**
- * Trains and writes the model to options->out. A loss that is not finite ends the run with the
- * step, the batch and the last good checkpoint named. SKV_CANCELLED when on_step stopped it.
+ * Trains and writes the model to options->out. If the loss is not finite, it fails; the message
+ * names the step, the batch and the last good checkpoint. Returns SKV_CANCELLED if on_step stopped
+ * the run.
  */
 SKV_CHECKED skv_status skv_train_run(const skv_train_options *options, skv_error *err);
 

@@ -1,6 +1,6 @@
 /**
- * The arithmetic that an engine does, counted where it is done: every method of this library
- * reports through it, so what each saves can be compared.
+ * Counts of the arithmetic that an engine does. All methods use the same counters, so their savings
+ * can be compared.
  */
 #ifndef SKV_WORK_H
 #define SKV_WORK_H
@@ -12,23 +12,25 @@
 SKV_BEGIN
 
 /*
- * Floating-point operations (a multiply-add is two) of products and attention; norms, rotation,
- * activations and sampling are left out. Attention counts the rows that are there and seen.
+ * Floating-point operations of matrix products and attention; a multiply-add counts as two. Norms,
+ * rotary embeddings, activations and sampling are not counted. Attention counts the rows that a
+ * query attends to.
  */
 typedef struct skv_work {
     double kv, q, o, mlp, attention;
-    double vocabulary; /* heads, of an early exit too */
+    double vocabulary; /* output heads, including that of an early exit */
     double prediction; /* the linear maps of KV Prediction */
-    double total;      /* of these */
-    /* What the unmodified model takes for the same tokens: every layer for each of them, and the
-     * head for those whose logits were wanted. */
+    double total;      /* the sum of these */
+    /* The cost of the same tokens in the unmodified model: every layer for every token, and the
+     * output head for tokens whose logits were requested. */
     double model;
-    uint64_t mlp_blocks, mlp_skipped; /* feed-forward blocks of a row that ran, and that were left
-                                       * out; those of layers that a row never enters are neither */
-    uint64_t exits_asked, exits;      /* rows that could leave early, and that did */
+    uint64_t mlp_blocks,
+        mlp_skipped;             /* feed-forward blocks that ran and that were skipped, summed
+                                  * over rows; layers that a row never enters count as neither */
+    uint64_t exits_asked, exits; /* rows that could exit early, and those that did */
 } skv_work;
 
-/** What was done between two readings. */
+/** Returns the difference of two readings. */
 SKV_API skv_work skv_work_since(const skv_work *now, const skv_work *before);
 
 SKV_END

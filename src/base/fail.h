@@ -15,6 +15,13 @@
 #define SKV_PRINTF(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
 #define SKV_MUST_CHECK __attribute__((warn_unused_result))
 
+/**
+ * Keeps the locals of a function out of its caller's frame. A function that recurses would take
+ * the locals of everything that the compiler inlines into it at each level, and the sanitizers
+ * let none of them share room.
+ */
+#define SKV_OWN_FRAME __attribute__((noinline))
+
 /** Fills `err` (may be NULL) and returns `status`. Control characters become '?'. */
 skv_status skv_fail(skv_error *err, skv_status status, const char *format, ...) SKV_PRINTF(3, 4);
 

@@ -69,7 +69,7 @@ void skv_file_map_close(skv_file_map *map)
 skv_status skv_file_map_check(const skv_file_map *map, skv_error *err)
 {
     struct stat info;
-    SKV_REQUIRE(fstat(map->fd, &info) == 0, err, SKV_IO, "%s: cannot ask its size: %s", map->path,
+    SKV_REQUIRE(fstat(map->fd, &info) == 0, err, SKV_IO, "%s: cannot get its size: %s", map->path,
                 strerror(errno));
     SKV_REQUIRE((size_t)info.st_size >= map->size, err, SKV_IO,
                 "%s: became shorter while in use: %zu bytes, it had %zu", map->path,
@@ -149,6 +149,13 @@ bool skv_file_is_folder(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool skv_file_is_same(const char *path, const char *other)
+{
+    struct stat a, b;
+    return stat(path, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 skv_status skv_folder_create(const char *path, skv_error *err)

@@ -38,6 +38,8 @@ SKV_MUST_CHECK skv_status skv_file_read(const char *path, size_t max, char **dat
 
 bool skv_file_exists(const char *path);
 bool skv_file_is_folder(const char *path);
+/** Whether both paths lead to one file or folder. */
+bool skv_file_is_same(const char *path, const char *other);
 /** Creates a folder if it is not there; its parent must be. */
 SKV_MUST_CHECK skv_status skv_folder_create(const char *path, skv_error *err);
 /** "folder/name" on the heap, NULL when out of memory. */

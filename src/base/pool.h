@@ -4,7 +4,9 @@
  * skv_pool_run(pool, n_tasks, fn, arg) calls fn(arg, i_task, i_thread) once for every
  * i_task < n_tasks and returns when all are done. Tasks are handed out one by one, so uneven
  * tasks balance; results must not depend on which thread runs which task.
- * One caller at a time. Idle threads spin for some microseconds and then sleep.
+ * One caller at a time. Idle threads spin for some microseconds and then sleep. No more threads
+ * work at one time than the affinity has processors, and a run waits for no thread that has not
+ * begun to work on it.
  */
 #ifndef SKV_BASE_POOL_H
 #define SKV_BASE_POOL_H
@@ -16,7 +18,7 @@
 typedef struct skv_pool skv_pool;
 typedef void skv_task_fn(void *arg, size_t i_task, size_t i_thread);
 
-/** n_threads >= 1 includes the caller; 0 means one for each processor this process may use. */
+/** n_threads >= 1 includes the caller; 0 means as many as skv_processors_allowed() returns. */
 SKV_MUST_CHECK skv_status skv_pool_create(size_t n_threads, skv_pool **pool, skv_error *err);
 void skv_pool_free(skv_pool *pool);
 size_t skv_pool_threads(const skv_pool *pool);

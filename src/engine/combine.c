@@ -17,8 +17,9 @@ enum { EVICTORS = SKV_EVICT_STREAMING + 1 };
 
 /* ---- axes ---- */
 
-static const char *const kinds[] = {"ordinary model", "SwiftKV model", "AcrossKV model",
-                                    "SwiftKV model without its teacher", "KV Prediction model"};
+static const char *const kinds[] = {"ordinary model",      "SwiftKV model",
+                                    "AcrossKV model",      "SwiftKV model without its teacher",
+                                    "KV Prediction model", "model with shared keys and values"};
 static const char *const windows[] = {"no sliding windows", "sliding windows in some layers"};
 static const char *const kv_heads[] = {"as many KV heads in all layers",
                                        "KV heads that differ by layer"};
@@ -57,7 +58,7 @@ static const struct {
     [SKV_AXIS_FFN_SKIP] = {"--ffn-skip", switches, COUNT(switches)},
     [SKV_AXIS_EARLY_EXIT] = {"--early-exit", switches, COUNT(switches)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
-    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_INT8 + 1},
+    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FILE + 1},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
 };
 
@@ -86,6 +87,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 /* ---- rules ---- */
 
 #define ALL_SWIFTKV (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_STUDENT))
+#define NO_TEACHER (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_SHARED))
 #define BY_QUERY_HEAD                                                                              \
     (BIT(EVICTORS + SKV_EVICT_SNAPKV) | BIT(EVICTORS + SKV_EVICT_PYRAMIDKV) |                      \
      BIT(EVICTORS + SKV_EVICT_ADAKV) | BIT(EVICTORS + SKV_EVICT_H2O))
@@ -98,82 +100,83 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define ON BIT(1)
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
-/* The first that fits is told, so what a model lacks stands first, and what a place cannot do last.
- */
+/* The first rule that matches gives the reason: what the model lacks comes first, what a command
+ * does not support last. */
 static const skv_refusal rules[] = {
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV,
       [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL)},
-     "it holds no SwiftKV weights (swiftkv transform makes them)"},
+     "the model has no SwiftKV weights (swiftkv transform creates them)"},
     {{[SKV_AXIS_MODEL] = ~BIT(SKV_MODEL_KVPRED), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED)},
-     "it has no auxiliary model (swiftkv train makes one)"},
+     "the model has no auxiliary model (swiftkv train creates one)"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER)},
-     "its teacher's weights were left out"},
+     "the model was saved without its teacher's weights"},
     {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
-     "its layers share keys and values by AcrossKV (--group)"},
+     "SwiftKV models share keys and values with AcrossKV instead (--group)"},
     {{[SKV_AXIS_KV_HEADS] = ON, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
-     "all layers have one slot for their keys and values"},
+     "all layers use one KV slot, so they need the same number of KV heads"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_EARLY_EXIT] = ON},
-     "it has no exit head: tokens leave before SwiftKV's deep layers"},
+     "only SwiftKV models have an exit head, at the start of their deep layers"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},
-     "distill --early-exit yes trains one"},
+     "the model has no exit head (distill --early-exit yes trains one)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_EARLY_EXIT] = ON},
-     "the exit is the student's"},
+     "the teacher has no exit head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_FULL) | BIT(SKV_PREFILL_SWIFTKV_FULL),
       [SKV_AXIS_EARLY_EXIT] = ON},
-     "there every token runs every layer"},
-    {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PRUNE] = PRUNED},
-     "prompts are pruned for ordinary models alone"},
+     "this method runs every token through every layer"},
+    {{[SKV_AXIS_MODEL] = ALL_SWIFTKV | BIT(SKV_MODEL_SHARED), [SKV_AXIS_PRUNE] = PRUNED},
+     "pruning works only with ordinary models"},
     {{[SKV_AXIS_PREFILL] = NOT_FULL, [SKV_AXIS_PRUNE] = PRUNED},
-     "prompts are pruned for --prefill full alone"},
+     "pruning works only with --prefill full"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_EVICT] = EVICTED},
-     "what is pruned cannot be chosen from"},
+     "eviction needs every prompt row, and pruning has removed some"},
     {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
-     "of the tokens in a layer's window some would be gone"},
+     "LazyLLM would remove tokens inside the sliding window"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
-     "rows are predicted by KV head"},
+     "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
-     "the base never runs a prompt, so there are no hidden states of it: --prefill full runs the "
-     "base alone"},
+     "the base model never runs the prompt, so it has no hidden states (--prefill full runs the "
+     "base model)"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
-     "hidden states of every token are wanted"},
+     "this needs the hidden states of every token"},
     {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
-     "hidden states of every layer are wanted"},
+     "this needs the hidden states of every layer"},
     {{[SKV_AXIS_EVICT] = EVICTED,
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SCORE) | BIT(SKV_WHERE_SIMILARITY)},
-     "every token is wanted, so nothing is a prompt whose rows could go"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
-     "it is not in SwiftKV form: swiftkv transform or distill makes one"},
+     "every token needs an output, so there is no prompt to evict from"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_SHARED),
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+     "the model is not in SwiftKV form (swiftkv transform or distill creates one)"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
-     "it holds no weights of its teacher, which it would be compared with"},
+     "the comparison needs the teacher's weights, which the model was saved without"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
-     "that is what it is compared with"},
+     "the teacher is what the model is compared with"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_KVPRED),
       [SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED),
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
-     "the base alone is what kvpred is compared with"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT),
-      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_TEACHER)},
-     "it holds no weights of a teacher beside its own"},
+     "the base model is what kvpred is compared with"},
+    {{[SKV_AXIS_MODEL] = NO_TEACHER, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_TEACHER)},
+     "the model has no separate teacher weights"},
     {{[SKV_AXIS_EVICT] = EVICTED, [SKV_AXIS_WHERE] = AGREES},
-     "agreement is measured over whole texts, so nothing is a prompt whose rows could go"},
+     "agreement is measured over whole texts, so there is no prompt to evict from"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
-     "known prompts have no cache of the auxiliary model; --prefill full serves the base alone"},
+     "the prefix cache does not store the auxiliary model's rows (--prefill full serves the "
+     "base model)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
-     "what known prompts left depends on the steps they came in"},
+     "the cached rows of a prompt would depend on how it was split into steps"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
-     "known prompts have all their tokens"},
+     "the prefix cache needs every token of a prompt"},
     {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
-     "requests share steps, which keep rows by KV head, not by query head"},
+     "requests share steps, which keep rows per KV head, not per query head"},
     {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
-     "known prompts do not tell which blocks were left out"},
+     "the prefix cache does not record which blocks were skipped"},
     {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
-     "log-probabilities of a prompt are told in order, exits come first"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_KVPRED),
+     "prompt log-probabilities must be in order, and early exits finish first"},
+    {{[SKV_AXIS_MODEL] = NO_TEACHER | BIT(SKV_MODEL_KVPRED),
       [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER),
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SEQUENCE)},
-     "no teacher's weights are loaded beside its own"},
+     "no separate teacher weights are loaded"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
-     "what a token finds of earlier ones depends on the steps they came in"},
+     "the rows a token attends to would depend on how the prompt was split into steps"},
 };
 
 const skv_refusal *skv_refusal_at(size_t i)
@@ -227,7 +230,8 @@ skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind)
 {
     if (prefill != SKV_PREFILL_AUTO) return prefill;
     if (kind == SKV_MODEL_KVPRED) return SKV_PREFILL_KVPRED;
-    return kind == SKV_MODEL_ORDINARY ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
+    const bool ordinary = kind == SKV_MODEL_ORDINARY || kind == SKV_MODEL_SHARED;
+    return ordinary ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
 }
 
 static unsigned evict_value(const skv_eviction *how)
@@ -257,7 +261,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
 static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 {
     if (c->kv_prediction) return SKV_MODEL_KVPRED;
-    if (!c->swiftkv) return SKV_MODEL_ORDINARY;
+    if (!c->swiftkv) return c->n_shared > 0 ? SKV_MODEL_SHARED : SKV_MODEL_ORDINARY;
     if (source && c->kv_layers < c->n_layers) {
         char name[96];
         (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
@@ -281,6 +285,7 @@ skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *sour
 static skv_model_kind kind_of_engine(const skv_engine *e)
 {
     if (e->kvpred.on) return SKV_MODEL_KVPRED;
+    if (e->config->n_shared > 0) return SKV_MODEL_SHARED;
     if (!e->runs_swiftkv) return SKV_MODEL_ORDINARY;
     if (!e->has_teacher) return SKV_MODEL_STUDENT;
     return e->config->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;

@@ -5,12 +5,11 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "prefill/methods.h"
+#include "base/system.h"
+#include "prefill/method.h"
 
 enum {
-    DEFAULT_CONTEXT = 8192, /* tokens, where the model could have more */
-    SHORT_HEAD = 32,        /* heads shorter than this keep K and V in f32 */
-    DEFAULT_STEP_TOKENS = 512,
+    SHORT_HEAD = 32, /* heads shorter than this keep K and V in f32 */
     STEP_TOKENS_MAX = 1 << 16,
     CONTEXT_MAX = 1 << 24
 };
@@ -22,11 +21,13 @@ skv_engine_options skv_engine_options_default(void)
 
 /* ---- resolving options ---- */
 
-static bool holds_f32(const skv_engine *e)
+/* AUTO, by a matrix that every model has. */
+static skv_weights weights_of_file(const skv_engine *e)
 {
-    if (!e->source) return false;
+    if (!e->source) return SKV_WEIGHTS_BF16;
     const skv_tensor *t = skv_source_find(e->source, "model.layers.0.self_attn.o_proj.weight");
-    return t && t->type == SKV_DTYPE_F32;
+    if (t && skv_quant_form_of(t->type)) return SKV_WEIGHTS_FILE;
+    return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 
 /* Whether the model, the methods and what is done with them go together. */
@@ -74,18 +75,16 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     SKV_TRY(check_pruning(&o->pruning, err));
     SKV_TRY(check_early_exit(o->early_exit, err));
     SKV_TRY(resolve_prefill(e, err));
-    if (o->weights == SKV_WEIGHTS_AUTO) {
-        o->weights = holds_f32(e) ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
-    }
+    if (o->weights == SKV_WEIGHTS_AUTO) o->weights = weights_of_file(e);
     if (o->kv == SKV_KV_AUTO) {
         bool exact = o->weights == SKV_WEIGHTS_F32 || c->head_dim < SHORT_HEAD;
         o->kv = exact ? SKV_KV_F32 : SKV_KV_BF16;
     }
-    if (o->context == 0) o->context = skv_min_size(c->context, DEFAULT_CONTEXT);
+    if (o->context == 0) o->context = skv_min_size(c->context, SKV_CONTEXT_DEFAULT);
     SKV_REQUIRE(o->context <= CONTEXT_MAX, err, SKV_RANGE, "context: %zu tokens, at most %d",
                 o->context, CONTEXT_MAX);
     if (o->kv_tokens == 0) o->kv_tokens = o->context;
-    if (o->step_tokens == 0) o->step_tokens = DEFAULT_STEP_TOKENS;
+    if (o->step_tokens == 0) o->step_tokens = SKV_STEP_TOKENS_DEFAULT;
     SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
                 o->step_tokens, STEP_TOKENS_MAX);
     e->level = SKV_CPU_LEVEL_BEST;
@@ -94,10 +93,15 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     return SKV_OK;
 }
 
+/* Of matrices that the file holds as floats. */
 static skv_weight_type weight_type(skv_weights weights)
 {
-    if (weights == SKV_WEIGHTS_F32) return SKV_WEIGHT_F32;
-    return weights == SKV_WEIGHTS_INT8 ? SKV_WEIGHT_I8 : SKV_WEIGHT_BF16;
+    switch (weights) {
+    case SKV_WEIGHTS_F32: return SKV_WEIGHT_F32;
+    case SKV_WEIGHTS_INT8: return SKV_WEIGHT_I8;
+    case SKV_WEIGHTS_INT4: return SKV_WEIGHT_QUANT;
+    default: return SKV_WEIGHT_BF16;
+    }
 }
 
 static skv_kv_type kv_type(skv_kv kv)
@@ -113,7 +117,11 @@ static skv_kv_type kv_type(skv_kv kv)
 static skv_load_options load_options(const skv_engine *e)
 {
     bool teacher = e->options.prefill == SKV_PREFILL_TEACHER;
-    return (skv_load_options){.type = weight_type(e->options.weights),
+    skv_weights weights = e->options.weights;
+    return (skv_load_options){.type = weight_type(weights),
+                              .keep_codes =
+                                  weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
+                              .f32_rows = e->options.f32_activations,
                               .student = !teacher,
                               .teacher = teacher || e->has_teacher,
                               .exit_head = e->options.early_exit > 0,
@@ -150,7 +158,7 @@ static skv_backend_limits backend_limits(const skv_engine *e)
 
 /* Pages for kv_tokens tokens, with a page more for each sequence that a step could hold; a whole
  * context of the teacher's must fit too. */
-static size_t pool_pages(const skv_engine *e)
+static size_t store_pages(const skv_engine *e)
 {
     const skv_engine_options *o = &e->options;
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
@@ -176,26 +184,25 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
 {
     skv_load_options load = load_options(e);
     skv_backend_limits limits = backend_limits(e);
-    size_t weights = 0;
-    SKV_TRY(skv_model_bytes(e->config, e->be, &load, &weights, err));
-    size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim);
-    size_t kv = 0, total;
-    e->workspace_bytes = skv_workspace_bytes(e->config, e->options.step_tokens) +
-                         e->be->reserve_bytes(e->be, &limits) + eviction_bytes(e);
-    bool fits = skv_size_mul(n_pages, page, &kv);
+    skv_engine_bytes bytes = {.workspace = skv_workspace_bytes(e->config, e->options.step_tokens) +
+                                           e->be->reserve_bytes(e->be, &limits) +
+                                           eviction_bytes(e)};
+    SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, &bytes.weights, err));
+    size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim), total;
+    bool fits = skv_size_mul(n_pages, page, &bytes.kv);
     if (e->kvpred.on && fits) {
-        SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &weights, &kv,
-                                        &e->workspace_bytes, err));
+        SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &bytes, err));
     }
-    fits = fits && skv_size_add(weights, kv, &total) &&
-           skv_size_add(total, e->workspace_bytes, &total);
+    e->workspace_bytes = bytes.workspace;
+    fits = fits && skv_size_add(bytes.weights, bytes.kv, &total) &&
+           skv_size_add(total, bytes.workspace, &total);
     const double MIB = 1048576.0;
     size_t available = skv_memory_available();
     SKV_REQUIRE(fits && total <= available, err, SKV_MEMORY,
                 "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
                 "MiB, %.0f MiB are available",
-                (double)weights / MIB, (double)kv / MIB, e->options.kv_tokens,
-                (double)e->workspace_bytes / MIB, (double)available / MIB);
+                (double)bytes.weights / MIB, (double)bytes.kv / MIB, e->options.kv_tokens,
+                (double)bytes.workspace / MIB, (double)available / MIB);
     return SKV_OK;
 }
 
@@ -211,25 +218,15 @@ static skv_status make_teacher_plan(skv_engine *e, skv_error *err)
 {
     if (!e->options.with_teacher || !holds_teacher(e)) return SKV_OK;
     e->has_teacher = true;
-    return skv_plan_full(&e->teacher_plan, e->config, !e->options.no_skip, err);
-}
-
-static skv_status make_plan(skv_engine *e, skv_error *err)
-{
-    bool skip = !e->options.no_skip;
-    switch (e->options.prefill) {
-    case SKV_PREFILL_SWIFTKV:
-    case SKV_PREFILL_SWIFTKV_FULL: return skv_plan_swiftkv(&e->plan, e->config, skip, err);
-    case SKV_PREFILL_MERGED: return skv_plan_merged(&e->plan, e->config, skip, err);
-    default: return skv_plan_full(&e->plan, e->config, skip, err);
-    }
+    return skv_plan_method(&e->teacher_plan, SKV_PREFILL_TEACHER, e->config, !e->options.no_skip,
+                           err);
 }
 
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(skv_backend_cpu_create(e->options.threads, e->level, &e->be, err));
-    SKV_TRY(make_plan(e, err));
+    SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
     }
@@ -238,21 +235,22 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     if (e->options.eviction.by_query_head) {
         SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
     }
-    size_t n_pages = pool_pages(e);
+    size_t n_pages = store_pages(e);
     SKV_TRY(check_memory(e, n_pages, err));
     skv_backend_limits limits = backend_limits(e);
     SKV_TRY(e->be->reserve(e->be, &limits, err));
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
-    SKV_TRY(skv_kv_pool_create(e->be, kv_type(e->options.kv), e->config->head_dim, n_pages,
-                               &e->pool, err));
+    SKV_TRY(skv_kv_store_create(e->be, kv_type(e->options.kv), e->config->head_dim, n_pages,
+                                &e->store, err));
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
     SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, &load, err));
     if (e->options.ffn_skip.on) {
-        e->gate = skv_ffn_skip_gate(&e->options.ffn_skip, e->config->n_layers);
+        SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config->n_layers,
+                                     e->options.step_tokens, err));
     }
-    if (e->options.early_exit > 0) e->exit = skv_early_exit_gate(&e->options.early_exit);
+    if (e->options.early_exit > 0) e->early_exit = skv_early_exit_hook(&e->options.early_exit);
     if (e->options.pruning.kind != SKV_PRUNE_NONE) SKV_TRY(skv_engine_prune_init(e, err));
     if (!e->kvpred.on) return SKV_OK;
     return skv_engine_kvpred_load(e, &load, kv_type(e->options.kv), err);
@@ -292,9 +290,9 @@ skv_status skv_engine_open(const char *path, const skv_engine_options *options, 
     return finish(e, NULL, status, out, err);
 }
 
-/* An engine of a shape, which it takes over in any case; `name` says its auxiliary, or is NULL. */
-static skv_status open_config(skv_config *config, const char *name,
-                              const skv_engine_options *options, skv_engine **out, skv_error *err)
+skv_status skv_engine_open_shape(skv_config *config, const char *name,
+                                 const skv_engine_options *options, skv_engine **out,
+                                 skv_error *err)
 {
     skv_engine *e = NULL;
     skv_status status = create(options, &e, err);
@@ -306,19 +304,13 @@ static skv_status open_config(skv_config *config, const char *name,
     return finish(e, name, status, out, err);
 }
 
-skv_status skv_engine_open_shape(skv_config *config, const skv_engine_options *options,
-                                 skv_engine **out, skv_error *err)
-{
-    return open_config(config, NULL, options, out, err);
-}
-
 skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
                                   skv_engine **out, skv_error *err)
 {
     skv_config *config;
     SKV_TRY(skv_preset_config(name, options ? options->preset_kv_layers : 0,
                               options ? options->preset_group : 0, &config, err));
-    return open_config(config, name, options, out, err);
+    return skv_engine_open_shape(config, name, options, out, err);
 }
 
 void skv_engine_close(skv_engine *e)
@@ -326,8 +318,9 @@ void skv_engine_close(skv_engine *e)
     if (!e) return;
     skv_engine_kvpred_release(e);
     skv_engine_prune_release(e);
+    skv_ffn_skipper_release(&e->ffn_skipper);
     skv_model_release(&e->model);
-    skv_kv_pool_free(e->pool);
+    skv_kv_store_free(e->store);
     if (e->be) {
         skv_workspace_release(&e->ws, e->be);
         e->be->free(e->be);
@@ -345,17 +338,17 @@ void skv_engine_close(skv_engine *e)
 static void add_auxiliary(const skv_engine_kvpred *k, skv_engine_stats *out)
 {
     if (!k->on) return;
-    size_t page = skv_kv_pool_page_bytes(k->pool), n = skv_kv_pool_pages(k->pool);
+    size_t page = skv_kv_store_page_bytes(k->store), n = skv_kv_store_pages(k->store);
     out->weight_bytes += k->model.weight_bytes + k->predictor.weight_bytes;
     out->kv_bytes_max += n * page;
-    out->kv_bytes += (n - skv_kv_pool_free_pages(k->pool)) * page;
+    out->kv_bytes += (n - skv_kv_store_free_pages(k->store)) * page;
     out->kv_prediction = true;
 }
 
 void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
 {
-    size_t page = skv_kv_pool_page_bytes(e->pool), n = skv_kv_pool_pages(e->pool);
-    size_t n_free = skv_kv_pool_free_pages(e->pool);
+    size_t page = skv_kv_store_page_bytes(e->store), n = skv_kv_store_pages(e->store);
+    size_t n_free = skv_kv_store_free_pages(e->store);
     *out = (skv_engine_stats){.weight_bytes = e->model.weight_bytes,
                               .workspace_bytes = e->workspace_bytes,
                               .kv_bytes_max = n * page,

@@ -6,11 +6,12 @@
 
 #include "engine/engine_kvpred.h"
 #include "engine/engine_prune.h"
+#include "engine/step.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
 #include "model/forward.h"
 #include "model/model.h"
-#include "prefill/gates.h"
+#include "prefill/hooks.h"
 #include "skv/combine.h"
 #include "skv/skv.h"
 
@@ -27,11 +28,11 @@ struct skv_engine {
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
-    skv_engine_prune prune; /* of options.pruning */
-    skv_mlp_gate gate;      /* of options.ffn_skip */
-    skv_exit_gate exit;     /* of options.early_exit */
-    skv_work work;          /* of all steps; `total` is not filled */
-    skv_kv_pool *pool;      /* owned */
+    skv_engine_prune prune;      /* of options.pruning */
+    skv_ffn_skipper ffn_skipper; /* of options.ffn_skip */
+    skv_hook early_exit;         /* of options.early_exit */
+    skv_work work;               /* of all steps; `total` is not filled */
+    skv_kv_store *store;         /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
@@ -43,22 +44,14 @@ struct skv_sequence {
     skv_engine *engine;   /* borrowed */
     const skv_plan *plan; /* borrowed: one of the engine's */
     bool unskipped;       /* its tokens run every layer */
-    bool predicts;        /* an auxiliary model reads its prompts */
-    bool predicts_all;    /* for likelihoods: no token has keys and values of the base's own */
     size_t max_tokens;
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
     skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
-    skv_kv_cache read;  /* the auxiliary's, of the tokens it has read; without pages otherwise */
-    size_t read_mark;   /* rows of `read` before a step */
-    /* With pruning: tokens [n_run, n_seen) wait, and token t < n_run, or the first one behind it
-     * that is kept, is row row_of[t]. */
-    size_t n_run;
-    uint32_t *row_of;  /* owned, [max_tokens], mapped; NULL without pruning */
-    size_t *slot_rows; /* owned, [n_slots]: LAZY: rows of each slot, which then differ; or NULL */
-    size_t seen_mark, run_mark, rows_mark; /* before a step */
     skv_eviction eviction;
     skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
+    skv_pruned *pruned; /* owned; NULL: nothing is pruned */
+    skv_reader *reader; /* owned; NULL: no auxiliary model reads its prompts */
 };
 
 /** What a model's files hold; source NULL: a preset, which has all of it. */
@@ -68,8 +61,9 @@ skv_model_traits skv_model_traits_of(const skv_config *config, const skv_source 
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);
 void skv_preset_free(skv_config *config);
-/** An engine of a shape that skv_preset_config made, which it takes over in any case. */
-SKV_MUST_CHECK skv_status skv_engine_open_shape(skv_config *config,
+/** An engine of a shape on the heap, which it takes over in any case; `name` says its auxiliary as
+ * that of a preset, or is NULL. */
+SKV_MUST_CHECK skv_status skv_engine_open_shape(skv_config *config, const char *name,
                                                 const skv_engine_options *options, skv_engine **out,
                                                 skv_error *err);
 /** The auxiliary of "BASE+AUXILIARY", whose base's configuration is given. */
@@ -83,12 +77,6 @@ void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
 size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);
 /** Pages that must be free for skv_sequence_evict, at most. */
 size_t skv_sequence_evict_needs(const skv_sequence *sequence);
-/** What a pass of spans like this sequence's leaves out, and where its work is counted. */
-void skv_engine_add_gates(skv_engine *engine, const skv_sequence *sequence, skv_forward *f);
-/** Adds what the unmodified model takes for the last n tokens of a sequence. */
-void skv_engine_count_model(skv_engine *engine, const skv_sequence *sequence, size_t n,
-                            skv_want want);
-
 /** First of the next n tokens that has to run every layer because it votes; n: none. */
 size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 
@@ -96,10 +84,22 @@ size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 SKV_MUST_CHECK skv_status skv_sequence_choose_slot(skv_sequence *sequence, size_t slot, size_t n,
                                                    skv_kv_choice *out, skv_error *err);
 
-/** Spans through the layers with a tap on the hidden states (skv_step without one). */
-SKV_MUST_CHECK skv_status skv_engine_forward(skv_engine *engine, const skv_span *spans,
-                                             size_t n_spans, skv_logits_fn *on_logits,
-                                             skv_hidden_sink *on_hidden, void *user,
-                                             skv_error *err);
+/** What a sampler takes, in bytes. */
+size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab);
+
+/* ---- boundary_rows.c ---- */
+
+/** Bytes of a token's row; 0: the engine's own method makes no deep slots. */
+size_t skv_boundary_row_bytes(const skv_engine *engine);
+/** Tracks of the slots below l, which stand before those that the rows stand for. */
+size_t skv_boundary_tracks(const skv_engine *engine);
+/** The layer before which a hook of skv_engine_step sees x_l. */
+size_t skv_boundary_layer(const skv_engine *engine);
+/** Rows x [n, D] at boundary l as bytes; called by that sink. */
+void skv_boundary_take(skv_engine *engine, const float *x, size_t n, unsigned char *rows);
+/** Writes the deep slots of a page row: SKV_PAGE_ROWS tokens from `position` on of a sequence made
+ * for `context` tokens, into pages [n_tracks]. No step may be running. */
+void skv_boundary_restore(skv_engine *engine, const unsigned char *rows, size_t position,
+                          size_t context, void **pages);
 
 #endif

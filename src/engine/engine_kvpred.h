@@ -1,6 +1,6 @@
 /*
  * KV Prediction in an engine (prefill/kvpred.h): the auxiliary model beside the base, with a page
- * pool and a workspace of its own.
+ * store and a workspace of its own.
  *
  * Of a span of new tokens the base runs those whose logits are wanted; all others run the
  * auxiliary, and the base gets keys and values that are predicted from its. So a prompt's last
@@ -12,6 +12,7 @@
 #ifndef SKV_ENGINE_KVPRED_H
 #define SKV_ENGINE_KVPRED_H
 
+#include "engine/step.h"
 #include "prefill/kvpred.h"
 #include "skv/skv.h"
 
@@ -22,33 +23,45 @@ typedef struct skv_engine_kvpred {
     const skv_config *config; /* of one of the two */
     skv_safetensors *file;    /* owned; the predictor's, NULL for a preset */
     skv_model model;
-    skv_plan plan;         /* the auxiliary's */
-    skv_plan foreign_plan; /* the base's where all of its keys and values are predicted */
-    skv_kv_pool *pool;     /* owned */
+    skv_plan plan;           /* the auxiliary's */
+    skv_plan predicted_plan; /* the base's where all of its keys and values are predicted */
+    skv_kv_store *store;     /* owned */
     skv_workspace ws;
     skv_kvpred predictor;
     /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, where the base keeps
-     * them, and rows that the base runs itself: rows row0[i].. of span span_of[i]. */
+     * them, and rows that the base runs itself. */
     skv_forward_span *read, *kept, *own;
-    size_t *span_of, *row0;
 } skv_engine_kvpred;
+
+/* What a sequence has whose prompts an auxiliary model reads. */
+typedef struct skv_reader {
+    skv_kv_cache cache; /* the auxiliary's, of the tokens that it has read */
+    size_t mark;        /* its rows before the step that is running */
+    bool all;           /* for likelihoods: no token has keys and values of the base's own */
+} skv_reader;
+
+/* What an engine takes, in bytes. */
+typedef struct skv_engine_bytes {
+    size_t weights, kv, workspace;
+} skv_engine_bytes;
 
 /** Opens what the engine's configuration names beside the base, without weights, and checks it. */
 SKV_MUST_CHECK skv_status skv_engine_kvpred_open(skv_engine *engine, const char *preset,
                                                  skv_error *err);
-/** Bytes of weights, of the page pool and of workspaces, to be added. */
+/** Adds what the auxiliary takes. */
 SKV_MUST_CHECK skv_status skv_engine_kvpred_count(const skv_engine *engine,
                                                   const skv_load_options *load, skv_kv_type type,
-                                                  size_t *weights, size_t *kv, size_t *workspace,
-                                                  skv_error *err);
+                                                  skv_engine_bytes *bytes, skv_error *err);
 SKV_MUST_CHECK skv_status skv_engine_kvpred_load(skv_engine *engine, const skv_load_options *load,
                                                  skv_kv_type kv, skv_error *err);
 void skv_engine_kvpred_release(skv_engine *engine);
 
-/** Runs spans of sequences that predict, as engine->spans from span0 on describes them; `base` has
- * plan and sinks of a pass of the base. */
-SKV_MUST_CHECK skv_status skv_engine_kvpred_run(skv_engine *engine, const skv_span *spans,
-                                                size_t span0, size_t n_spans,
-                                                const skv_forward *base, skv_error *err);
+/** Gives a sequence its reader. */
+SKV_MUST_CHECK skv_status skv_reader_create(skv_sequence *sequence, skv_error *err);
+void skv_reader_free(skv_reader *reader);
+
+/** Runs the base's pass over spans of sequences that have readers, given as `spans`. */
+SKV_MUST_CHECK skv_status skv_engine_kvpred_run(const skv_step_pass *base, const skv_span *spans,
+                                                skv_error *err);
 
 #endif

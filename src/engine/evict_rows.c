@@ -22,9 +22,9 @@ static skv_status make_spread_plan(const skv_sequence *s, skv_error *err)
 skv_status skv_sequence_set_eviction(skv_sequence *s, const skv_eviction *eviction, skv_error *err)
 {
     SKV_TRY(skv_eviction_check(eviction, err));
-    const skv_prefill how = s->predicts ? SKV_PREFILL_KVPRED : SKV_PREFILL_FULL;
+    const skv_prefill how = s->reader ? SKV_PREFILL_KVPRED : SKV_PREFILL_FULL;
     SKV_TRY(skv_engine_check(s->engine, SKV_WHERE_GENERATE, how, eviction, err));
-    bool evicted = s->cache.dropped != NULL;
+    bool evicted = s->cache.dropped;
     SKV_REQUIRE(!evicted || eviction->by_query_head == s->plan->by_query_head, err, SKV_UNSUPPORTED,
                 "eviction: rows were evicted by %s head, which the sequence cannot change",
                 s->plan->by_query_head ? "query" : "KV");
@@ -176,9 +176,9 @@ static skv_status spread(skv_sequence *s, const skv_kv_choice *choice, skv_error
         const size_t *own = s->cache.layout->track0 + i, *after = plan->layout.track0 + i;
         times[i] = (after[1] - after[0]) / (own[1] - own[0]);
     }
-    skv_kv_cache cache = {.pool = NULL};
+    skv_kv_cache cache = {.store = NULL};
     skv_status status =
-        skv_kv_cache_init(&cache, s->cache.pool, &plan->layout, s->engine->options.context, err);
+        skv_kv_cache_init(&cache, s->cache.store, &plan->layout, s->engine->options.context, err);
     if (status == SKV_OK) status = skv_kv_cache_spread(&cache, &s->cache, times, choice, err);
     skv_free(times);
     if (status != SKV_OK) {

@@ -1,6 +1,6 @@
 /* Generation: the prompt, then one step a token. */
-#include "base/clock.h"
 #include "base/mem.h"
+#include "base/system.h"
 #include "engine/engine.h"
 
 typedef struct chooser {
@@ -38,7 +38,7 @@ static skv_status choose(chooser *c, int32_t *id, skv_error *err)
         skv_mask_logits(c->bits, c->logits, c->vocab);
     }
     *id = skv_sampler_choose(c->sampler, c->logits);
-    return c->matcher ? skv_matcher_accept(c->matcher, *id, err) : SKV_OK;
+    return c->matcher ? skv_matcher_accept(c->matcher, *id, NULL, NULL, err) : SKV_OK;
 }
 
 static bool ends(const skv_engine *engine, const chooser *c, const skv_generation *g, int32_t id)
@@ -48,60 +48,68 @@ static bool ends(const skv_engine *engine, const chooser *c, const skv_generatio
     return !g->ignore_eos || (c->matcher && skv_matcher_is_finished(c->matcher));
 }
 
-static skv_status decode(skv_engine *engine, skv_sequence *sequence, chooser *c,
-                         const skv_generation *g, skv_generation_stats *stats, skv_error *err)
+/* A prompt and its answer on their way. */
+typedef struct generating {
+    skv_engine *engine;
+    skv_sequence *sequence;
+    chooser *c;
+    const skv_generation *g;
+    skv_generation_stats *stats;
+} generating;
+
+static skv_status decode(const generating *r, skv_error *err)
 {
     for (;;) {
         int32_t id;
-        SKV_TRY(choose(c, &id, err));
-        if (ends(engine, c, g, id)) {
-            stats->ended = true;
+        SKV_TRY(choose(r->c, &id, err));
+        if (ends(r->engine, r->c, r->g, id)) {
+            r->stats->ended = true;
             return SKV_OK;
         }
-        skv_sampler_accept(c->sampler, id, true);
-        stats->completion_tokens++;
-        bool go_on = !g->on_token || g->on_token(g->user, id);
-        if (!go_on || stats->completion_tokens == g->max_tokens) return SKV_OK;
-        skv_span span = {sequence, &id, 1, SKV_WANT_LAST};
-        SKV_TRY(skv_step(engine, &span, 1, take_logits, c, err));
+        skv_sampler_accept(r->c->sampler, id, true);
+        r->stats->completion_tokens++;
+        bool go_on = !r->g->on_token || r->g->on_token(r->g->user, id);
+        if (!go_on || r->stats->completion_tokens == r->g->max_tokens) return SKV_OK;
+        skv_span span = {r->sequence, &id, 1, SKV_WANT_LAST};
+        SKV_TRY(skv_step(r->engine, &span, 1, take_logits, r->c, err));
     }
 }
 
-static skv_status run(skv_engine *engine, skv_sequence *sequence, const int32_t *ids, size_t n,
-                      chooser *c, const skv_generation *g, skv_generation_stats *stats,
-                      skv_error *err)
+static skv_status run(const generating *r, const int32_t *ids, size_t n, skv_error *err)
 {
+    skv_generation_stats *stats = r->stats;
     uint64_t start = skv_clock_ns();
-    const skv_work before = skv_engine_get_work(engine);
-    for (size_t i = 0; i < n; i++) skv_sampler_accept(c->sampler, ids[i], false);
-    SKV_TRY(skv_prompt(engine, sequence, ids, n, c->logits, g->on_progress, g->user, err));
+    const skv_work before = skv_engine_get_work(r->engine);
+    for (size_t i = 0; i < n; i++) skv_sampler_accept(r->c->sampler, ids[i], false);
+    const skv_prompt_options prompt = {
+        .logits = r->c->logits, .progress = r->g->on_progress, .user = r->g->user};
+    SKV_TRY(skv_prompt(r->engine, r->sequence, ids, n, &prompt, err));
     stats->prompt_tokens = n;
     uint64_t first = skv_clock_ns();
     stats->ttft_ns = first - start;
-    skv_work now = skv_engine_get_work(engine);
+    skv_work now = skv_engine_get_work(r->engine);
     stats->prompt_work = stats->work = skv_work_since(&now, &before);
-    if (g->max_tokens == 0) return SKV_OK;
-    skv_status status = decode(engine, sequence, c, g, stats, err);
-    now = skv_engine_get_work(engine);
+    if (r->g->max_tokens == 0) return SKV_OK;
+    skv_status status = decode(r, err);
+    now = skv_engine_get_work(r->engine);
     stats->work = skv_work_since(&now, &before);
     stats->decode_ns = skv_clock_ns() - first;
     return status;
 }
 
 skv_status skv_generate(skv_engine *engine, skv_sequence *sequence, const int32_t *ids, size_t n,
-                        skv_sampler *sampler, const skv_generation *generation,
-                        skv_generation_stats *stats, skv_error *err)
+                        const skv_generation *generation, skv_error *err)
 {
-    skv_generation_stats unused;
-    if (!stats) stats = &unused;
+    skv_generation_stats unused, *stats = generation->stats ? generation->stats : &unused;
     *stats = (skv_generation_stats){0};
-    chooser c = {
-        .sampler = sampler, .vocab = engine->config->vocab, .matcher = generation->matcher};
+    chooser c = {.sampler = generation->sampler,
+                 .vocab = engine->config->vocab,
+                 .matcher = generation->matcher};
     c.logits = skv_alloc(c.vocab, sizeof *c.logits);
     c.bits = skv_alloc_zero(c.vocab / 32 + 1, sizeof *c.bits);
     skv_status status =
         c.logits && c.bits
-            ? run(engine, sequence, ids, n, &c, generation, stats, err)
+            ? run(&(generating){engine, sequence, &c, generation, stats}, ids, n, err)
             : skv_fail(err, SKV_MEMORY, "generate: no memory for %zu logits", c.vocab);
     skv_free(c.logits);
     skv_free(c.bits);

@@ -72,16 +72,20 @@ static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l,
 {
     SKV_REQUIRE(l >= 1 && l <= c->n_layers, err, SKV_RANGE, "%s: kv layers %zu, 1 to %zu", path, l,
                 c->n_layers);
+    SKV_REQUIRE(c->n_shared == 0 || l == c->n_layers, err, SKV_UNSUPPORTED,
+                "%s: kv layers %zu: its last %zu layers share keys and values already", path, l,
+                c->n_shared);
     SKV_REQUIRE(g >= 1 && (c->n_layers - l) % g == 0, err, SKV_RANGE,
                 "%s: group %zu does not divide the %zu layers from %zu on", path, g,
                 c->n_layers - l, l);
     return SKV_OK;
 }
 
-/* True when layer i makes its own K and V with SwiftKV from layer l in groups of g. */
-static bool owns_kv(size_t i, size_t l, size_t g)
+/* True when layer i makes its own K and V, with SwiftKV from layer l in groups of g. */
+static bool owns_kv(const skv_config *c, size_t i, size_t l, size_t g)
 {
-    return i < l || (i - l) % g == 0;
+    if (i < l) return skv_config_donor(c, i) == i;
+    return (i - l) % g == 0;
 }
 
 static bool layers_differ(const skv_config *c)
@@ -106,7 +110,7 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     if (c->qk_norm) n += c->head_dim;
     if (c->o_bias) n += D;
     if (c->mlp_bias) n += 2 * (uint64_t)s->ffn + D;
-    if (!owns_kv(i, l, g)) return n;
+    if (!owns_kv(c, i, l, g)) return n;
     return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0) + (c->qk_norm ? c->head_dim : 0);
 }
 
@@ -132,7 +136,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     if (swiftkv) out->parameters += c->hidden; /* norm_swiftkv */
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
-        if (!owns_kv(i, l, g)) continue;
+        if (!owns_kv(c, i, l, g)) continue;
         out->kv_slots++;
         out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * c->head_dim;
     }
@@ -197,7 +201,7 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
     const skv_layer_shape *s = &c->layers[i];
     double D = (double)c->hidden, q = (double)(s->n_heads * c->head_dim);
     double kv = (double)(s->n_kv_heads * c->head_dim);
-    if (owns_kv(i, l, g)) out->kv += 2 * 2 * D * kv;
+    if (owns_kv(c, i, l, g)) out->kv += 2 * 2 * D * kv;
     if (i >= l) return;
     out->q += 2 * D * q;
     out->o += 2 * D * q;

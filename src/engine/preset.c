@@ -6,60 +6,51 @@
 #include "base/size.h"
 #include "engine/engine.h"
 #include "format/config_build.h"
+#include "prefill/layer_maps.h"
 
 typedef struct preset {
     const char *name, *architecture;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
     double theta;
-    bool tied, qkv_bias, qk_norm, llama3_rope;
+    bool tied, qkv_bias, qk_norm;
+    double llama3_factor; /* of Llama 3's RoPE scaling; 0: plain RoPE */
 } preset;
 
 /* From the models' published configurations. */
 static const preset presets[] = {
     {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, true, false, false,
-     true},
+     32},
     {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, true, false, false,
-     true},
+     32},
     {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, false, false, false,
-     true},
+     8},
     {"llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, 131072, 5e5, false, false,
-     false, true},
+     false, 8},
     {"llama-3.1-405b", "llama", 126, 16384, 128, 8, 128, 53248, 128256, 131072, 5e5, false, false,
-     false, true},
-    {"llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, false, false, false,
-     false},
+     false, 8},
+    {"llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, false, false, false, 0},
     {"mistral-7b", "mistral", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, false, false, false,
-     false},
-    {"smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, true, false, false, false},
-    {"smollm2-360m", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, true, false, false,
-     false},
+     0},
+    {"smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, true, false, false, 0},
+    {"smollm2-360m", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, true, false, false, 0},
     {"smollm2-1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, true, false, false,
-     false},
-    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, true, true, false,
-     false},
-    {"qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, true, true, false,
-     false},
-    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, false, true, false,
-     false},
+     0},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, true, true, false, 0},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, true, true, false, 0},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, false, true, false, 0},
     {"qwen2.5-14b", "qwen2", 48, 5120, 40, 8, 128, 13824, 152064, 32768, 1e6, false, true, false,
-     false},
-    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true, false, true,
-     false},
-    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true,
-     false},
+     0},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true, false, true, 0},
+    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true, 0},
     /* recipes/mini. */
-    {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, false},
+    {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, 0},
     /* Heads and FFN widths of OpenELM grow with depth: those of the last layer. */
-    {"openelm-270m", "openelm", 16, 1280, 20, 5, 64, 5120, 32000, 2048, 1e4, true, false, true,
-     false},
-    {"openelm-450m", "openelm", 20, 1536, 24, 6, 64, 6144, 32000, 2048, 1e4, true, false, true,
-     false},
-    {"openelm-1.1b", "openelm", 28, 2048, 32, 8, 64, 8192, 32000, 2048, 1e4, true, false, true,
-     false},
-    {"openelm-3b", "openelm", 36, 3072, 24, 6, 128, 12288, 32000, 2048, 1e4, true, false, true,
-     false},
+    {"openelm-270m", "openelm", 16, 1280, 20, 5, 64, 5120, 32000, 2048, 1e4, true, false, true, 0},
+    {"openelm-450m", "openelm", 20, 1536, 24, 6, 64, 6144, 32000, 2048, 1e4, true, false, true, 0},
+    {"openelm-1.1b", "openelm", 28, 2048, 32, 8, 64, 8192, 32000, 2048, 1e4, true, false, true, 0},
+    {"openelm-3b", "openelm", 36, 3072, 24, 6, 128, 12288, 32000, 2048, 1e4, true, false, true, 0},
     /* Small enough to read its whole context of 128K tokens in a minute. */
-    {"tiny-128k", "llama", 2, 128, 4, 2, 32, 256, 512, 131072, 5e5, true, false, false, false},
+    {"tiny-128k", "llama", 2, 128, 4, 2, 32, 256, 512, 131072, 5e5, true, false, false, 0},
 };
 
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -72,9 +63,9 @@ const char *skv_preset_name(size_t i)
 static void fill_rope(skv_rope *rope, const preset *p)
 {
     *rope = (skv_rope){.theta = p->theta, .n_rot = p->head_dim, .factor = 1, .attention_factor = 1};
-    if (!p->llama3_rope) return;
+    if (p->llama3_factor == 0) return;
     rope->scaling = SKV_ROPE_LLAMA3;
-    rope->factor = strncmp(p->name, "llama-3.2", 9) == 0 ? 32 : 8;
+    rope->factor = p->llama3_factor;
     rope->low_freq_factor = 1;
     rope->high_freq_factor = 4;
     rope->original_context = 8192;
@@ -158,16 +149,15 @@ static skv_status prune(const skv_config *base, size_t quarters, skv_config **ou
 {
     uint16_t kept[SKV_LAYERS_MAX];
     size_t n = skv_kvpred_kept(base->n_layers, quarters, kept);
-    skv_config *c = create_config(n, err);
-    if (!c) return SKV_MEMORY;
-    skv_layer_shape *layers = c->layers;
-    *c = *base;
-    c->layers = layers;
-    c->n_layers = c->kv_layers = n;
-    c->kv_prediction = false;
-    for (size_t j = 0; j < n; j++) layers[j] = base->layers[kept[j]];
-    *out = c;
-    return SKV_OK;
+    skv_config *c = skv_alloc(1, sizeof *c);
+    SKV_REQUIRE(c, err, SKV_MEMORY, "preset: no memory for %zu layers", n);
+    skv_status status = skv_kept_layers_config(base, kept, n, c, err);
+    if (status == SKV_OK) {
+        *out = c;
+    } else {
+        skv_free(c);
+    }
+    return status;
 }
 
 skv_status skv_preset_auxiliary(const char *name, const skv_config *base, skv_config **out,

@@ -1,10 +1,15 @@
-/* Prompts layer by layer: see prompt_layers.h. */
-#include "engine/prompt_layers.h"
-
+/*
+ * A prompt that will lose rows, layer by layer: all of it through one layer, whose slot then keeps
+ * what was chosen, and on to the next. Keys and values of one layer alone are there whole, and the
+ * residual stream of all tokens; so prompts fit that are much longer than the store has room for.
+ * SwiftKV's deep layers take their rows from the residual stream as it stood before the first of
+ * them, one slot at a time, and the tokens that vote or are wanted have another one for themselves.
+ */
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "engine/engine.h"
 
 typedef struct reading {
@@ -16,11 +21,16 @@ typedef struct reading {
     size_t n_bytes;   /* of x */
     float *x;         /* owned, [n, D], mapped: the residual stream between two layers; then x_l */
     float *deep;      /* [n - deep_from, D], behind x: between two deep layers */
-    float *logits;    /* [V] or NULL */
+    const skv_step_sink *sink; /* of the last token's logits; NULL: nobody wants them */
     skv_kv_choice choice;
     size_t i_slot; /* that is being filled */
     bool open;     /* it has pages for all rows */
 } reading;
+
+static bool in_stack(const skv_plan *plan, size_t i)
+{
+    return plan->layers[i].source == SKV_KV_SOURCE_STACK;
+}
 
 /* The first layer that reads a slot: the one that makes its rows, or has them made. */
 static size_t first_layer_of(const skv_plan *plan, size_t slot)
@@ -36,8 +46,9 @@ static bool slots_ascend(const skv_plan *plan)
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_plan_layer *layer = &plan->layers[i];
         size_t before = i > 0 ? plan->layers[i - 1].slot : 0;
-        bool shares = layer->swiftkv && layer->slot == before;
-        if (layer->foreign || !(shares || layer->slot == (i > 0 ? before + 1 : 0))) return false;
+        bool fits = layer->writes ? layer->slot == (i > 0 ? before + 1 : 0)
+                                  : in_stack(plan, i) && layer->slot == before;
+        if (!fits) return false;
     }
     return true;
 }
@@ -47,84 +58,52 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
     const skv_plan *plan = s->plan;
     const skv_engine_options *o = &s->engine->options;
     if (o->ffn_skip.on || o->early_exit > 0) return false; /* what a row left out is not kept */
-    if (!s->votes.votes || s->n_seen > 0 || s->predicts || s->row_of) return false;
+    if (!s->votes.votes || s->n_seen > 0 || s->reader || s->pruned) return false;
     if (s->votes.by_query_head || plan->by_query_head || !slots_ascend(plan)) return false;
-    return skv_kv_cache_needs(&s->cache, n) > skv_kv_pool_free_pages(s->cache.pool);
+    return skv_kv_cache_needs(&s->cache, n) > skv_kv_store_free_pages(s->cache.store);
 }
 
-static void take_logits(void *user, size_t i_span, size_t i_row, const float *logits)
+/* Tokens of `span` through layer i alone; x: their residual stream. */
+static skv_status run_span(const reading *r, size_t i, skv_forward_span *span, float *x,
+                           skv_error *err)
 {
-    const reading *r = user;
-    (void)i_span;
-    (void)i_row;
-    memcpy(r->logits, logits, r->s->engine->config->vocab * sizeof *logits);
-}
-
-static bool ask_cancelled(void *user)
-{
-    return atomic_load(&((const reading *)user)->s->engine->cancel);
-}
-
-/* A step of tokens [at, at + n) through one layer, or those of its slot. */
-static skv_forward step_of(reading *r, skv_forward_span *span, size_t at, size_t n)
-{
-    skv_sequence *s = r->s;
-    skv_engine *e = s->engine;
-    *span = (skv_forward_span){.ids = r->ids + at,
-                               .n = n,
-                               .n_past = at,
-                               .position0 = at,
-                               .context = s->max_tokens,
-                               .cache = &s->cache,
-                               .wanted = SKV_ROWS_NONE,
-                               .unskipped = s->unskipped,
-                               .votes = &s->votes,
-                               .deep_from = n};
-    return (skv_forward){.model = &e->model,
-                         .plan = s->plan,
-                         .ws = &e->ws,
-                         .spans = span,
-                         .n_spans = 1,
-                         .on_row = take_logits,
-                         .user = r,
-                         .rows = r->x + at * e->config->hidden,
-                         .work = &e->work,
-                         .cancelled = ask_cancelled};
+    const bool last_layer = i + 1 == r->s->plan->n_layers;
+    if (last_layer && span->n_past + span->n == r->n && r->sink) {
+        skv_step_want(span, SKV_WANT_LAST, 0);
+    }
+    return skv_step_run(&(skv_step_pass){.engine = r->s->engine,
+                                         .sequence = r->s,
+                                         .spans = span,
+                                         .n_spans = 1,
+                                         .sink = r->sink,
+                                         .first_layer = i,
+                                         .end_layer = last_layer ? 0 : i + 1,
+                                         .rows = x},
+                        err);
 }
 
 /* Layer i of those that have keys and values of their own. */
-static skv_status run_chunk(reading *r, size_t i, size_t at, size_t n, skv_error *err)
+static skv_status run_chunk(const reading *r, size_t i, size_t at, size_t n, skv_error *err)
 {
     size_t first = r->s->eviction.last_only ? r->n : r->s->votes.from; /* that votes everywhere */
-    bool last_layer = i + 1 == r->s->plan->n_layers;
-    skv_forward_span span;
-    skv_forward f = step_of(r, &span, at, n);
-    f.first_layer = i;
-    f.end_layer = last_layer ? 0 : i + 1;
+    skv_forward_span span = skv_step_span(r->s, r->ids + at, n, at);
     span.deep_from = first > at ? skv_min_size(first - at, n) : 0;
-    if (last_layer && at + n == r->n && r->logits) span.wanted = SKV_ROWS_LAST;
-    return skv_forward_run(&f, err);
+    return run_span(r, i, &span, r->x + at * r->s->engine->config->hidden, err);
 }
 
 /* Deep layer i, whose rows of keys and values are there, for those of the tokens that run it. */
-static skv_status run_deep_chunk(reading *r, size_t i, size_t at, size_t n, skv_error *err)
+static skv_status run_deep_chunk(const reading *r, size_t i, size_t at, size_t n, skv_error *err)
 {
     size_t first = skv_max_size(at, r->deep_from), D = r->s->engine->config->hidden;
-    bool last_layer = i + 1 == r->s->plan->n_layers;
     if (first >= at + n) return SKV_OK;
-    skv_forward_span span;
-    skv_forward f = step_of(r, &span, first, at + n - first);
-    f.rows = r->deep + (first - r->deep_from) * D;
-    f.first_layer = i;
-    f.end_layer = last_layer ? 0 : i + 1;
+    skv_forward_span span = skv_step_span(r->s, r->ids + first, at + n - first, first);
     span.deep_from = 0;
-    if (last_layer && at + n == r->n && r->logits) span.wanted = SKV_ROWS_LAST;
-    return skv_forward_run(&f, err);
+    return run_span(r, i, &span, r->deep + (first - r->deep_from) * D, err);
 }
 
-static skv_status run_layer(reading *r, size_t i, skv_error *err)
+static skv_status run_layer(const reading *r, size_t i, skv_error *err)
 {
-    bool deep = r->s->plan->layers[i].swiftkv;
+    bool deep = in_stack(r->s->plan, i);
     for (size_t at = 0; at < r->n; at += r->chunk) {
         size_t n = skv_min_size(r->chunk, r->n - at);
         SKV_TRY((deep ? run_deep_chunk : run_chunk)(r, i, at, n, err));
@@ -133,18 +112,26 @@ static skv_status run_layer(reading *r, size_t i, skv_error *err)
 }
 
 /* Rows of the deep slot that layer i is the first to read; x_l is at hand. */
-static void make_deep_slot(reading *r, size_t i)
+static skv_status make_deep_slot(const reading *r, size_t i, skv_error *err)
 {
-    const skv_config *c = r->s->engine->config;
-    if (i == c->kv_layers && r->deep_from < r->n) {
-        memcpy(r->deep, r->x + r->deep_from * c->hidden,
-               (r->n - r->deep_from) * c->hidden * sizeof *r->x);
+    const size_t D = r->s->engine->config->hidden;
+    if (i == r->s->plan->stack_boundary && r->deep_from < r->n) {
+        memcpy(r->deep, r->x + r->deep_from * D, (r->n - r->deep_from) * D * sizeof *r->x);
     }
     for (size_t at = 0; at < r->n; at += r->chunk) {
-        skv_forward_span span;
-        skv_forward f = step_of(r, &span, at, skv_min_size(r->chunk, r->n - at));
-        skv_forward_deep_slot(&f, (i - c->kv_layers) / c->kv_group);
+        const skv_forward_span span =
+            skv_step_span(r->s, r->ids + at, skv_min_size(r->chunk, r->n - at), at);
+        SKV_TRY(skv_step_run(&(skv_step_pass){.engine = r->s->engine,
+                                              .sequence = r->s,
+                                              .spans = &span,
+                                              .n_spans = 1,
+                                              .first_layer = i,
+                                              .end_layer = i + 1,
+                                              .stack_only = true,
+                                              .rows = r->x + at * D},
+                             err));
     }
+    return SKV_OK;
 }
 
 static skv_status fill_slot(reading *r, skv_error *err)
@@ -153,7 +140,7 @@ static skv_status fill_slot(reading *r, skv_error *err)
     size_t i = first_layer_of(plan, r->i_slot);
     SKV_TRY(skv_kv_cache_open_slot(&r->s->cache, r->i_slot, r->n, err));
     r->open = true;
-    if (plan->layers[i].swiftkv) make_deep_slot(r, i);
+    if (in_stack(plan, i)) SKV_TRY(make_deep_slot(r, i, err));
     for (; i < plan->n_layers && plan->layers[i].slot == r->i_slot; i++) {
         SKV_TRY(run_layer(r, i, err));
     }
@@ -163,13 +150,13 @@ static skv_status fill_slot(reading *r, skv_error *err)
     return SKV_OK;
 }
 
-static skv_status fill_slots(reading *r, void (*progress)(void *user, size_t done, size_t total),
-                             void *user, skv_error *err)
+static skv_status fill_slots(reading *r, const skv_prompt_options *options, skv_error *err)
 {
     size_t n_slots = r->s->cache.layout->n_slots;
     for (; r->i_slot < n_slots; r->i_slot++) {
         SKV_TRY(fill_slot(r, err));
-        if (progress) progress(user, r->n * (r->i_slot + 1) / n_slots, r->n);
+        if (!options->progress) continue;
+        options->progress(options->user, r->n * (r->i_slot + 1) / n_slots, r->n);
     }
     return skv_kv_cache_end_slots(&r->s->cache, r->n, &r->choice, err);
 }
@@ -179,8 +166,8 @@ static skv_status fill_slots(reading *r, void (*progress)(void *user, size_t don
 static size_t find_deep_from(const reading *r)
 {
     const skv_sequence *s = r->s;
-    size_t wanted = r->logits ? r->n - 1 : r->n;
-    if (!s->plan->layers[s->plan->n_layers - 1].swiftkv) return r->n;
+    size_t wanted = r->sink ? r->n - 1 : r->n;
+    if (s->plan->stack_boundary == s->plan->n_layers) return r->n;
     if (s->unskipped || !s->plan->skip) return 0;
     return s->eviction.last_only ? wanted : skv_min_size(wanted, s->votes.from);
 }
@@ -202,27 +189,22 @@ static skv_status take_memory(reading *r, skv_error *err)
     return status;
 }
 
-skv_status skv_prompt_by_layers(skv_sequence *s, const int32_t *ids, size_t n, float *logits,
-                                void (*progress)(void *user, size_t done, size_t total), void *user,
+skv_status skv_prompt_by_layers(skv_sequence *s, const int32_t *ids, size_t n,
+                                const skv_step_sink *sink, const skv_prompt_options *options,
                                 skv_error *err)
 {
-    reading r = {
-        .s = s, .ids = ids, .n = n, .chunk = s->engine->options.step_tokens, .logits = logits};
+    reading r = {.s = s, .ids = ids, .n = n, .chunk = s->engine->options.step_tokens, .sink = sink};
     size_t n_tracks = s->votes.track0[s->votes.n_slots];
-    for (size_t t = 0; t < n; t++) {
-        SKV_REQUIRE(ids[t] >= 0 && (size_t)ids[t] < s->engine->config->vocab, err, SKV_RANGE,
-                    "ids[%zu]: %d, the vocabulary has %zu", t, ids[t], s->engine->config->vocab);
-    }
+    SKV_TRY(skv_engine_check_ids(s->engine, ids, n, err));
     SKV_TRY(take_memory(&r, err));
-    skv_status status = fill_slots(&r, progress, user, err);
+    skv_status status = fill_slots(&r, options, err);
     if (status == SKV_OK) {
         memcpy(s->ids, ids, n * sizeof *s->ids);
         s->n_seen = n;
-        skv_engine_count_model(s->engine, s, n, logits ? SKV_WANT_LAST : SKV_WANT_NONE);
+        skv_engine_count_model(s->engine, s, n, sink ? SKV_WANT_LAST : SKV_WANT_NONE);
         skv_kv_votes_release(&s->votes);
     } else {
         skv_kv_cache_drop_slots(&s->cache, r.i_slot, r.open ? n : 0, &r.choice);
-        if (status == SKV_CANCELLED) atomic_store(&s->engine->cancel, false);
     }
     skv_kv_choice_release(&r.choice, n_tracks);
     skv_unmap(r.x, r.n_bytes);

@@ -11,7 +11,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
-#include "skv/skv.h"
+#include "common/sampling_fields.h"
+#include "engine/engine.h"
+#include "model/forward.h"
 
 typedef struct candidate {
     int32_t id;
@@ -28,34 +30,22 @@ struct skv_sampler {
     uint32_t *generated;   /* owned, [vocab]: times in the answer; NULL likewise */
 };
 
-skv_sampling skv_sampling_default(void)
-{
-    return (skv_sampling){.top_p = 1, .repetition_penalty = 1};
-}
-
-static skv_status check_sampling(const skv_sampling *s, skv_error *err)
-{
-    SKV_REQUIRE(s->temperature >= 0 && isfinite(s->temperature), err, SKV_RANGE,
-                "temperature: %g, at least 0", s->temperature);
-    SKV_REQUIRE(s->top_p > 0 && s->top_p <= 1, err, SKV_RANGE, "top_p: %g, in (0, 1]", s->top_p);
-    SKV_REQUIRE(s->min_p >= 0 && s->min_p < 1, err, SKV_RANGE, "min_p: %g, in [0, 1)", s->min_p);
-    SKV_REQUIRE(s->repetition_penalty > 0 && isfinite(s->repetition_penalty), err, SKV_RANGE,
-                "repetition_penalty: %g, more than 0", s->repetition_penalty);
-    SKV_REQUIRE(isfinite(s->presence_penalty) && isfinite(s->frequency_penalty), err, SKV_RANGE,
-                "presence_penalty %g and frequency_penalty %g must be finite", s->presence_penalty,
-                s->frequency_penalty);
-    return SKV_OK;
-}
-
 static bool has_penalties(const skv_sampling *s)
 {
     return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
 }
 
+size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab)
+{
+    size_t each = sizeof(candidate) + sizeof(double);
+    if (has_penalties(sampling)) each += 2 * sizeof(uint32_t);
+    return sizeof(skv_sampler) + vocab * each;
+}
+
 skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sampler **out,
                               skv_error *err)
 {
-    SKV_TRY(check_sampling(sampling, err));
+    SKV_TRY(skv_sampling_check(sampling, err));
     skv_sampler *sampler = skv_alloc_zero(1, sizeof *sampler);
     SKV_REQUIRE(sampler, err, SKV_MEMORY, "sampler: no memory");
     sampler->s = *sampling;
@@ -106,15 +96,6 @@ static void apply_penalties(const skv_sampler *sampler, float *logits)
         x -= s->frequency_penalty * (double)sampler->generated[i];
         logits[i] = (float)x;
     }
-}
-
-static int32_t greedy(const float *logits, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return (int32_t)best;
 }
 
 /* True when a stands before b: larger logit, lower id among equals. */
@@ -199,7 +180,7 @@ int32_t skv_sampler_choose(skv_sampler *sampler, float *logits)
 {
     apply_penalties(sampler, logits);
     if (sampler->s.temperature == 0 || sampler->s.top_k == 1) {
-        return greedy(logits, sampler->vocab);
+        return (int32_t)skv_logits_best(logits, sampler->vocab);
     }
     return sample(sampler, logits);
 }

@@ -15,14 +15,8 @@ typedef struct score_job {
 /* log p = x - max - log(sum exp(x - max)), summed in double. */
 static double log_probability(const float *logits, size_t n, int32_t id, size_t *i_max)
 {
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    double sum = 0, top = (double)logits[best];
-    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
-    *i_max = best;
-    return id < 0 ? 0 : (double)logits[id] - top - log(sum);
+    double sum = skv_logits_sum(logits, n, i_max);
+    return id < 0 ? 0 : (double)logits[id] - (double)logits[*i_max] - log(sum);
 }
 
 static void score_row(void *user, size_t i_span, size_t i_token, const float *logits)
@@ -43,7 +37,7 @@ skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t n, double *l
     score_job job = {engine, ids, n, 0, logprobs, argmax};
     skv_sequence *sequence;
     SKV_TRY(skv_sequence_create(engine, n, &sequence, err));
-    sequence->predicts_all = sequence->predicts;
+    if (sequence->reader) sequence->reader->all = true;
     if (logprobs) logprobs[0] = (double)NAN;
     skv_status status = SKV_OK;
     while (job.chunk0 < n && status == SKV_OK) {

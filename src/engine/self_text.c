@@ -80,7 +80,8 @@ static skv_status begin_document(const writer *w, lane *l, skv_error *err)
     int32_t *ids;
     size_t n, n_ids;
     draw_line(w, &l->rng, &line, &n);
-    SKV_TRY(skv_vocab_encode(w->vocab, line, n, false, true, &ids, &n_ids, err));
+    SKV_TRY(skv_vocab_encode(w->vocab, (skv_text_piece){line, n},
+                             (skv_encode_options){.parse_special = true}, &ids, &n_ids, err));
     for (size_t i = 0; i < n_ids && i + 1 < BEGIN_TOKENS; i++) put(w, l, ids[i]);
     skv_text_free(ids);
     return SKV_OK;

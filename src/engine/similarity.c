@@ -4,10 +4,10 @@
  * where x_l is the input of layer l and Similarity the cosine, averaged over tokens. It shows from
  * which layer on the hidden state changes so little that later keys and values can be made there.
  */
-#include "base/cosine.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "prefill/hooks.h"
 #include "skv/tools.h"
 
 typedef struct similarity_job {
@@ -52,7 +52,7 @@ static skv_status run_window(skv_engine *engine, similarity_job *job, const int3
     for (size_t done = 0; done < n && status == SKV_OK;) {
         size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
         skv_span span = {sequence, ids + done, chunk, SKV_WANT_NONE};
-        status = skv_engine_forward(engine, &span, 1, NULL, take_hidden, job, err);
+        status = skv_step_hidden(engine, &span, 1, take_hidden, job, err);
         if (status == SKV_OK) add_pairs(job);
         done += chunk;
     }

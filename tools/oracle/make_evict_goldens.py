@@ -51,7 +51,7 @@ def parse(how):
     return out
 
 
-def pool(votes, how):
+def smooth(votes, how):
     k, x = how["k"], votes[None, None]
     if how["method"] in ("h2o", "streaming") or k == 1 or len(votes) == 0:
         return votes
@@ -101,7 +101,7 @@ def choose(votes, how, place, n_slots, exact=False):
         prefix = [torch.arange(1, len(p) + 1, dtype=torch.float64) for p in prefix]
         for p in prefix:
             p[: how["sinks"]] = 1e9
-    scores = [pool(p, how) for p in prefix]
+    scores = [smooth(p, how) for p in prefix]
     kept = []
     for v, s, n in zip(votes, scores, budgets(scores, how, place, n_slots, exact)):
         rows = sorted(order(s, n, exact).tolist()) + list(range(len(s), len(v)))

@@ -2,7 +2,7 @@
 
     python tools/oracle/make_kvpred_goldens.py [--out tests/data/kvpred]
 
-Each is a folder as docs/kvpred.md describes it. golden.json has likelihoods (as trained: all keys
+Each is a folder as docs/reference/file-formats.md describes it. golden.json has likelihoods (as trained: all keys
 and values predicted), greedy text after a prompt, and greedy text after a second prompt. kv.safetensors
 holds the keys, normed and rotated, and the values of every layer of the base for the longest case.
 train.json and train.safetensors hold losses, gradients of auxiliary and predictor, and ten steps of

@@ -3,8 +3,8 @@
     python tools/oracle/make_models.py [--out tests/data/models] [NAME ...]
 
 Architectures that `transformers` has are run by it, from the files as written; the Llama block of
-plain_models.py is held against it on the same weights. SwiftKV and OpenELM are run by plain_models.py.
-See docs/testing.md for what a golden file holds.
+plain_models.py is held against it on the same weights. SwiftKV, OpenELM and shared keys and values are run by plain_models.py.
+See docs/explanation/testing.md for what a golden file holds.
 """
 
 import argparse
@@ -215,6 +215,32 @@ def make_swiftkv(root, name, spec):
     golden_cases.write_json(folder / "golden.json", result)
 
 
+def without_shared(tensors, config):
+    """Drops k and v (weights, biases, head norms) of the layers that read those of others."""
+    first = config["num_hidden_layers"] - config["num_kv_shared_layers"]
+
+    def dead(n):
+        part = n.split(".")
+        return (n.startswith("model.layers.") and int(part[2]) >= first
+                and part[4] in ("k_proj", "v_proj", "k_norm"))
+    return {n: t for n, t in tensors.items() if not dead(n)}
+
+
+def make_shared(root, name, spec):
+    """The plain block with donors, which transformers does not have; without them they must agree."""
+    config, folder = spec["config"], root / name
+    tensors = base_tensors(name, config)
+    save(folder, config, tensors, spec.get("dtype", "f32"))
+    worst = check_plain(name, config, read_float64(folder), transformers_logits(folder))
+    print(f"  without donors plain torch agrees to {worst:.1e}")
+    if not spec.get("keep", True):
+        save(folder, config, without_shared(tensors, config), spec.get("dtype", "f32"))
+    plain = plain_models.LlamaFamily(config, read_float64(folder))
+    # 80 ids: more than one chunk of 64.
+    result = golden(name, config, {None: plain.forward}, (1, 23, 80), "plain torch, float64")
+    golden_cases.write_json(folder / "golden.json", result)
+
+
 def transformed(config, weights, l, g):
     """The authors' initialisation: (config, added tensors)."""
     n_layers = config["num_hidden_layers"]
@@ -286,6 +312,8 @@ def jobs(root):
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")
     table |= {n: (lambda n=n, s=s: make_swiftkv(root, n, s)) for n, s in swift.items()}
+    table |= {n: (lambda n=n, s=s: make_shared(root, n, s))
+              for n, s in model_specs.shared_specs().items()}
     return table
 
 

@@ -210,6 +210,29 @@ def ordinary_specs():
     }
 
 
+def shared_specs():
+    """name -> {config, dtype, keep: whether dead k and v of the layers that share stay in the file}
+
+    The pattern of Gemma 4 without its other parts: the last layers read what the last full and the
+    last windowed layer before them have written.
+    """
+    kinds = {"s": "sliding_attention", "f": "full_attention"}
+    return {
+        "qwen3-shared": {
+            "config": qwen(v5, "Qwen3", head_dim=12, attention_bias=False, num_hidden_layers=7,
+                           num_kv_shared_layers=4, sliding_window=8, use_sliding_window=True,
+                           max_window_layers=7, tie_word_embeddings=True,
+                           layer_types=[kinds[k] for k in "ssfsfsf"]),
+            "keep": False,
+        },
+        "llama-shared": {
+            "config": llama(v4, num_hidden_layers=5, num_kv_shared_layers=2, torch_dtype="bfloat16",
+                            attention_bias=True),
+            "dtype": "bf16",
+        },
+    }
+
+
 def openelm_spec():
     """As apple/OpenELM-* write it; widths are multiplier times model_dim, rounded to the divisor."""
     return {

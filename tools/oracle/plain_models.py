@@ -102,7 +102,17 @@ class LlamaFamily:
         self.swiftkv = config["model_type"].endswith("_swiftkv")
         self.kv_layers = config.get("num_key_value_layers") or self.n_layers
         self.group = config.get("key_value_group_size") or 1
-        self.window = config.get("sliding_window") if config["model_type"] == "mistral" else 0
+        self.windows = self.windows_of(config)
+        self.n_shared = config.get("num_kv_shared_layers", 0)
+
+    def windows_of(self, config):
+        """Rows that a token of each layer sees, itself included; 0: all."""
+        window = config.get("sliding_window") or 0
+        if config["model_type"] == "mistral":
+            return [window] * self.n_layers
+        if not config.get("use_sliding_window") or "layer_types" not in config:
+            return [0] * self.n_layers
+        return [window if kind == "sliding_attention" else 0 for kind in config["layer_types"]]
 
     def head_norm(self, layer, name, x):
         weight = self.w.get(f"model.layers.{layer}.self_attn.{name}.weight")
@@ -116,23 +126,33 @@ class LlamaFamily:
     def rope(self, x):
         return rotate(x, self.frequency, self.interleaved)
 
+    def donor(self, i):
+        """num_kv_shared_layers: the layer whose keys and values layer i of the last ones reads: the
+        last one before them all with the same window. None: it has its own."""
+        first = self.n_layers - self.n_shared
+        if i < first:
+            return None
+        return max(j for j in range(first) if self.windows[j] == self.windows[i])
+
     def layer(self, i, x, q_suffix, shared):
-        """One block. `shared` is the (k, v) before RoPE that the layer reads, or None for its own."""
+        """One block and the (k, v) before RoPE that it has read: `shared`, or its own for None."""
         p = f"model.layers.{i}."
         a = rms_norm(x, self.w[p + "input_layernorm.weight"], self.eps)
         q = self.project(i, "q", a, q_suffix)
         k, v = shared or (self.project(i, "k", a), self.project(i, "v", a))
-        x = x + linear(self.w, p + "self_attn.o_proj", attend(self.rope(q), self.rope(k), v, self.window))
+        mixed = attend(self.rope(q), self.rope(k), v, self.windows[i])
+        x = x + linear(self.w, p + "self_attn.o_proj", mixed)
         b = rms_norm(x, self.w[p + "post_attention_layernorm.weight"], self.eps)
         gate = torch.nn.functional.silu(linear(self.w, p + "mlp.gate_proj", b))
-        return x + linear(self.w, p + "mlp.down_proj", gate * linear(self.w, p + "mlp.up_proj", b))
+        x = x + linear(self.w, p + "mlp.down_proj", gate * linear(self.w, p + "mlp.up_proj", b))
+        return x, (k, v)
 
     def hidden(self, ids, teacher=False, inputs=None):
-        """[T, D] behind the final norm; `inputs`, a list, receives x_0..x_{L-1}, the inputs of the
-        layers."""
+        """[T, D] after the final norm; `inputs`, a list, receives x_0..x_{L-1}, the inputs of the
+        layers. With `teacher` every layer makes keys and values of its own input."""
         x = self.w["model.embed_tokens.weight"][torch.tensor(ids)]
         deep_from = self.kv_layers if self.swiftkv and not teacher else self.n_layers
-        shared = None
+        shared, made = None, []
         for i in range(self.n_layers):
             if inputs is not None:
                 inputs.append(x)
@@ -143,7 +163,10 @@ class LlamaFamily:
                     self.project(i, "k", source, "_swiftkv"),
                     self.project(i, "v", source, "_swiftkv"),
                 )
-            x = self.layer(i, x, "_swiftkv" if i >= deep_from else "", shared)
+            donor = None if teacher else self.donor(i)
+            given = shared if donor is None else made[donor]
+            x, kv = self.layer(i, x, "_swiftkv" if i >= deep_from else "", given)
+            made.append(kv)
         return rms_norm(x, self.w["model.norm.weight"], self.eps)
 
     def forward(self, ids, teacher=False, inputs=None):

@@ -1,0 +1,112 @@
+/**
+ * Budgets: what one piece of work on untrusted text may take.
+ *
+ *   skv_account  memory that many pieces of work hold at the same time, with one maximum.
+ *                Any thread may use it.
+ *   skv_budget   the limits of one piece of work (work, memory, depth, time), and what it has used.
+ *                It belongs to one thread at a time and owns nothing.
+ *
+ * Code that turns text from a request into something larger (a grammar, a schema, a regular
+ * expression, a chat template, JSON) asks its budget before it goes on. The first limit that is
+ * exceeded is remembered, every later question is answered with "no", and skv_budget_check makes
+ * the error. So a walk may ask anywhere and report once.
+ *
+ * Functions that take a budget accept NULL, which stands for the default limits.
+ */
+#ifndef SKV_BUDGET_H
+#define SKV_BUDGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/api.h"
+#include "skv/error.h"
+
+SKV_BEGIN
+
+/* ---- memory that many share ---- */
+
+typedef struct skv_account skv_account;
+
+/** An account of at most max_bytes. */
+SKV_CHECKED skv_status skv_account_create(size_t max_bytes, skv_account **out, skv_error *err);
+/** Frees it; nothing may be taken any more. NULL is allowed. */
+SKV_API void skv_account_free(skv_account *account);
+/** Takes n_bytes; false, and nothing is taken, when they do not fit. NULL: always true. */
+SKV_CHECKED bool skv_account_take(skv_account *account, size_t n_bytes);
+/** Takes n_bytes even beyond the maximum: for memory that is already in use. NULL: does nothing. */
+SKV_API void skv_account_take_anyway(skv_account *account, size_t n_bytes);
+/** Gives back what was taken. NULL: does nothing. */
+SKV_API void skv_account_give(skv_account *account, size_t n_bytes);
+/** Bytes that are taken now, and the most that were taken at one time. NULL: 0. */
+SKV_API size_t skv_account_used(const skv_account *account);
+SKV_API size_t skv_account_peak(const skv_account *account);
+SKV_API size_t skv_account_max(const skv_account *account);
+
+/* ---- one piece of work ---- */
+
+typedef struct skv_limits {
+    uint64_t work;   /* units; one is about as much as following one edge, some 10 ns */
+    size_t bytes;    /* of memory held at one time */
+    size_t depth;    /* levels of nesting */
+    uint64_t max_ns; /* wall-clock time; 0: no limit */
+} skv_limits;
+
+/** The limits of one request: 50 million units, 64 MiB, 64 levels, one second. */
+SKV_API skv_limits skv_limits_default(void);
+
+typedef enum skv_exceeded {
+    SKV_EXCEEDED_NONE,
+    SKV_EXCEEDED_WORK,
+    SKV_EXCEEDED_BYTES,
+    SKV_EXCEEDED_DEPTH,
+    SKV_EXCEEDED_TIME,
+    SKV_EXCEEDED_ACCOUNT, /* the shared account is full */
+    SKV_EXCEEDED_STOPPED  /* `stopped` said so */
+} skv_exceeded;
+
+typedef struct skv_budget {
+    /* Set by skv_budget_init, then by the caller before the budget is used. */
+    skv_limits max;
+    skv_account *account;        /* borrowed; NULL: none. Memory counts there too. */
+    bool (*stopped)(void *user); /* asked every millisecond or so; NULL: nobody stops the work */
+    void *user;                  /* borrowed */
+    /* What has been used. */
+    uint64_t work, look_at, deadline_ns; /* look_at: the work at which to look at the clock next */
+    size_t bytes, depth;
+    skv_exceeded exceeded; /* the first limit that was exceeded */
+} skv_budget;
+
+/** Starts a budget now. limits: NULL for the default. */
+SKV_API void skv_budget_init(skv_budget *budget, const skv_limits *limits);
+/** Gives all memory that is still counted back to the account. */
+SKV_API void skv_budget_release(skv_budget *budget);
+
+/** Counts n units of work; false when a limit is, or was, exceeded. The units that exceed a limit
+ * are counted too, since they have been used. */
+SKV_CHECKED bool skv_budget_work(skv_budget *budget, uint64_t n);
+/** Counts n_bytes of memory that are about to be allocated; false when a limit is, or was,
+ * exceeded, and then they are not counted. */
+SKV_CHECKED bool skv_budget_take(skv_budget *budget, size_t n_bytes);
+/** Counts n_bytes as freed. */
+SKV_API void skv_budget_give(skv_budget *budget, size_t n_bytes);
+/** Enters a level of nesting; false when a limit is, or was, exceeded, and then there is nothing
+ * to leave. */
+SKV_CHECKED bool skv_budget_enter(skv_budget *budget);
+SKV_API void skv_budget_leave(skv_budget *budget);
+/** Counts JSON text[0..n) before a reader sees it: its depth below the current one, its work, and
+ * the memory that its values will take, which *n_bytes gets (NULL allowed) and the caller gives
+ * back when the values are freed. A false answer counts nothing. The text need not be valid. */
+SKV_CHECKED bool skv_budget_json(skv_budget *budget, const char *text, size_t n, size_t *n_bytes);
+
+/**
+ * SKV_OK, or the first limit that was exceeded as "NAME: needs more than 67108864 bytes of memory".
+ * SKV_RANGE: a limit of this piece of work. SKV_MEMORY: the shared account is full, so the same
+ * work may fit later. SKV_CANCELLED: stopped.
+ */
+SKV_CHECKED skv_status skv_budget_check(const skv_budget *budget, const char *name, skv_error *err);
+
+SKV_END
+
+#endif

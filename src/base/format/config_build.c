@@ -1,0 +1,83 @@
+/* Building configurations: see config_build.h. */
+#include "format/config_build.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+skv_status skv_config_set_layers(skv_config *c, size_t n_layers, skv_layer_shape shape,
+                                 const char *name, skv_error *err)
+{
+    SKV_REQUIRE(n_layers >= 1 && n_layers <= SKV_LAYERS_MAX, err, SKV_RANGE,
+                "%s: %s %zu, expected 1 to %d", name,
+                skv_config_field_name(c, SKV_CONFIG_FIELD_LAYERS).text, n_layers, SKV_LAYERS_MAX);
+    skv_layer_shape *layers = skv_alloc(n_layers, sizeof *layers);
+    SKV_REQUIRE(layers, err, SKV_MEMORY, "%s: no memory for %zu layers", name, n_layers);
+    for (size_t i = 0; i < n_layers; i++) layers[i] = shape;
+    skv_free(c->layers);
+    c->layers = layers;
+    c->n_layers = n_layers;
+    return SKV_OK;
+}
+
+static bool in_vocabulary(const skv_config *c, int64_t id)
+{
+    return id >= 0 && id < INT32_MAX && (uint64_t)id < c->vocab;
+}
+
+void skv_config_add_eos(skv_config *c, int64_t id)
+{
+    if (!in_vocabulary(c, id) || c->n_eos == SKV_EOS_MAX) return;
+    for (size_t i = 0; i < c->n_eos; i++) {
+        if (c->eos[i] == (int32_t)id) return;
+    }
+    c->eos[c->n_eos++] = (int32_t)id;
+}
+
+void skv_config_set_bos(skv_config *c, int64_t id)
+{
+    c->bos = in_vocabulary(c, id) ? (int32_t)id : -1;
+}
+
+/* Rounds to the nearest number with this many significant bits, ties to even. */
+static double round_to_bits(double x, int n_bits)
+{
+    int exponent;
+    double fraction = frexp(x, &exponent);
+    return ldexp(nearbyint(ldexp(fraction, n_bits)), exponent - n_bits);
+}
+
+double skv_gemma_embedding_scale(size_t hidden, const char *dtype)
+{
+    double scale = (double)(float)sqrt((double)hidden);
+    if (strcmp(dtype, "bfloat16") == 0) return round_to_bits(scale, 8);
+    if (strcmp(dtype, "float16") == 0) return round_to_bits(scale, 11);
+    return scale;
+}
+
+bool skv_config_is(const skv_config *c, const char *model_type)
+{
+    size_t n = strlen(model_type);
+    if (strncmp(c->architecture, model_type, n) != 0) return false;
+    return !c->architecture[n] || strcmp(c->architecture + n, "_swiftkv") == 0;
+}
+
+skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field)
+{
+    static const char *const names[SKV_CONFIG_FIELD_COUNT][3] = {
+#define SKV_CONFIG_FIELD_NAMES(name, json, openelm, gguf) {json, openelm, gguf},
+        SKV_CONFIG_FIELD_LIST(SKV_CONFIG_FIELD_NAMES)
+#undef SKV_CONFIG_FIELD_NAMES
+    };
+    skv_field_name out;
+    const char *name = names[field][c->gguf ? 2 : skv_config_is(c, "openelm") ? 1 : 0];
+    if (*name == '/') { /* whole */
+        (void)snprintf(out.text, sizeof out.text, "%s", name + 1);
+    } else {
+        (void)snprintf(out.text, sizeof out.text, "%.30s%s%s", c->gguf ? c->gguf : "",
+                       c->gguf ? "." : "", name);
+    }
+    return out;
+}

@@ -1,0 +1,93 @@
+/* What config.json and GGUF metadata share on the way to a skv_config, and what its fields are
+ * called in either, for errors. */
+#ifndef SKV_FORMAT_CONFIG_BUILD_H
+#define SKV_FORMAT_CONFIG_BUILD_H
+
+#include "format/config.h"
+#include "format/json_doc.h"
+
+/** c->layers = n_layers copies of `shape`; n_layers is checked. */
+SKV_MUST_CHECK skv_status skv_config_set_layers(skv_config *c, size_t n_layers,
+                                                skv_layer_shape shape, const char *name,
+                                                skv_error *err);
+
+/** Adds an id that ends an answer: once, and not when it lies outside the vocabulary. */
+void skv_config_add_eos(skv_config *c, int64_t id);
+/** Sets bos; ids outside the vocabulary (some files give -1 or 2^32 - 1) mean none. */
+void skv_config_set_bos(skv_config *c, int64_t id);
+
+/** Gemma multiplies embeddings by sqrt(hidden), rounded to the type its weights are used in:
+ * "bfloat16", "float16", anything else for none. */
+double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
+
+/** "kv_prediction" of config.json -> c, whose layers are known; what it names is checked. */
+void skv_config_read_kvp(skv_json_reader *r, skv_config *c);
+
+/** Heads and FFN width of layer i in the published OpenELM models; hidden, head_dim and n_layers
+ * are c's. */
+void skv_openelm_shape(const skv_config *c, size_t i, skv_layer_shape *out);
+
+/** OpenELM's config.json -> c; `r` reads its top level. */
+void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
+
+/* name, in config.json, in OpenELM's config.json, in GGUF (a key without the architecture, or a
+ * whole one where it has no such prefix) */
+#define SKV_CONFIG_FIELD_LIST(X)                                                                   \
+    X(LAYERS, "num_hidden_layers", "num_transformer_layers", "block_count")                        \
+    X(HIDDEN, "hidden_size", "model_dim", "embedding_length")                                      \
+    X(HEAD_DIM, "head_dim", "head_dim", "attention.key_length")                                    \
+    X(VOCAB, "vocab_size", "vocab_size", "/token_embd.weight")                                     \
+    X(CONTEXT, "max_position_embeddings", "max_context_length", "context_length")                  \
+    X(HEADS, "num_attention_heads", "num_query_heads", "attention.head_count")                     \
+    X(KV_HEADS, "num_key_value_heads", "num_kv_heads", "attention.head_count_kv")                  \
+    X(FFN, "intermediate_size", "ffn_multipliers", "feed_forward_length")                          \
+    X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
+    X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \
+    X(FACTOR, "rope_scaling.factor", "rope_scaling.factor", "rope.scaling.factor")                 \
+    X(ATTENTION_FACTOR, "rope_scaling.attention_factor", "rope_scaling.attention_factor",          \
+      "rope.scaling.attn_factor")                                                                  \
+    X(ORIGINAL_CONTEXT, "original_max_position_embeddings", "original_max_position_embeddings",    \
+      "rope.scaling.original_context_length")                                                      \
+    X(ROTATED, "partial_rotary_factor", "partial_rotary_factor", "rope.dimension_count")           \
+    X(SCALE, "query_pre_attn_scalar", "head_dim", "attention.scale")                               \
+    X(ATTENTION_SOFTCAP, "attn_logit_softcapping", "attn_logit_softcapping",                       \
+      "attn_logit_softcapping")                                                                    \
+    X(FINAL_SOFTCAP, "final_logit_softcapping", "final_logit_softcapping",                         \
+      "final_logit_softcapping")                                                                   \
+    X(BOS, "bos_token_id", "bos_token_id", "/tokenizer.ggml.bos_token_id")
+
+typedef enum skv_config_field {
+#define SKV_CONFIG_FIELD_ENUM(name, json, openelm, gguf) SKV_CONFIG_FIELD_##name,
+    SKV_CONFIG_FIELD_LIST(SKV_CONFIG_FIELD_ENUM)
+#undef SKV_CONFIG_FIELD_ENUM
+        SKV_CONFIG_FIELD_COUNT
+} skv_config_field;
+
+typedef struct skv_field_name {
+    char text[80];
+} skv_field_name;
+
+/** "num_hidden_layers", or "llama.block_count". */
+skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field);
+
+/* What the rest of the configuration says about rotation. */
+typedef struct skv_rope_context {
+    size_t head_dim;
+    size_t context;          /* max_position_embeddings */
+    size_t original_context; /* the model's own default, 0: as `context` */
+    double theta;            /* default */
+    const char *theta_key;   /* transformers 4: "rope_theta" or "rope_local_base_freq" */
+    bool yarn_is_longrope;   /* Phi-3's first files */
+} skv_rope_context;
+
+/**
+ * `top` is config.json, `scaling` its rope_scaling or rope_parameters (or the member of that for
+ * one kind of layer); empty where there is none. Failures go to top->status.
+ */
+void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
+                        skv_rope *out);
+
+/** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */
+double skv_longrope_attention(double factor, size_t original_context);
+
+#endif

@@ -1,0 +1,487 @@
+/*
+ * config.json -> skv_config: see config.h.
+ *
+ * The families differ in defaults, which those of transformers' configuration classes decide, and
+ * in a few rules; both are rows of one table. Files by transformers 4 and 5 are told apart key by
+ * key: what a file has goes before what it lacks.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "format/config_build.h"
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+/* Which layers see a window of the last rows only. */
+typedef enum window_rule {
+    WINDOW_NEVER,
+    WINDOW_EVERY,   /* Mistral, Phi-3 */
+    WINDOW_UPPER,   /* Qwen: layers from max_window_layers on, if use_sliding_window */
+    WINDOW_PATTERN, /* Gemma: all but every n-th */
+} window_rule;
+
+typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY } bias_rule;
+
+typedef struct family {
+    const char *model_type; /* without _swiftkv */
+    size_t vocab, hidden, ffn, n_layers, n_heads;
+    size_t n_kv_heads; /* 0: as many as heads */
+    size_t head_dim;   /* 0: hidden / heads */
+    size_t context, window;
+    double norm_eps, theta; /* 0: 1e-6, 1e4 */
+    int bos, eos;           /* -1: none */
+    bool tied;
+    window_rule windows;
+    bias_rule bias;
+    bool mlp_bias; /* by key */
+    bool qk_norm;
+    bool gemma;
+    double attention_softcap, final_softcap;
+} family;
+
+#define FAMILY_SHAPE(V, D, F, L, H, Hk)                                                            \
+    .vocab = (V), .hidden = (D), .ffn = (F), .n_layers = (L), .n_heads = (H), .n_kv_heads = (Hk)
+static const family families[] = {
+    {.model_type = "llama",
+     FAMILY_SHAPE(32000, 4096, 11008, 32, 32, 0),
+     .context = 2048,
+     .bos = 1,
+     .eos = 2,
+     .bias = BIAS_BY_KEY,
+     .mlp_bias = true},
+    {.model_type = "mistral",
+     FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
+     .context = 131072,
+     .window = 4096,
+     .bos = 1,
+     .eos = 2,
+     .windows = WINDOW_EVERY},
+    {.model_type = "qwen2",
+     FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
+     .context = 32768,
+     .window = 4096,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_UPPER,
+     .bias = BIAS_QKV},
+    {.model_type = "qwen3",
+     FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
+     .head_dim = 128,
+     .context = 32768,
+     .window = 4096,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_UPPER,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true},
+    {.model_type = "phi3",
+     FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
+     .context = 4096,
+     .norm_eps = 1e-5,
+     .bos = 1,
+     .eos = 32000,
+     .windows = WINDOW_EVERY},
+    {.model_type = "gemma2",
+     FAMILY_SHAPE(256000, 2304, 9216, 26, 8, 4),
+     .head_dim = 256,
+     .context = 8192,
+     .window = 4096,
+     .bos = 2,
+     .eos = 1,
+     .tied = true,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .gemma = true,
+     .attention_softcap = 50.0,
+     .final_softcap = 30.0},
+    {.model_type = "gemma3_text",
+     FAMILY_SHAPE(262208, 2304, 9216, 26, 8, 4),
+     .head_dim = 256,
+     .context = 131072,
+     .window = 4096,
+     .theta = 1e6,
+     .bos = 2,
+     .eos = 1,
+     .tied = true,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .gemma = true},
+};
+
+static void fail(skv_json_reader *r, skv_status status, const char *key, const char *what)
+{
+    if (r->status != SKV_OK) return;
+    r->status = skv_fail(r->err, status, "%s: %s: %.80s", r->name, key, what);
+}
+
+/* A size whose class default holds only when the key is absent; an explicit null means `none`. */
+static size_t size_or_null(skv_json_reader *r, const char *key, size_t absent, size_t none)
+{
+    bool is_null = skv_json_has(r, key) && !skv_json_get(r, key);
+    return skv_json_size(r, key, is_null ? none : absent, SIZE_MAX / 2);
+}
+
+static double double_or_null(skv_json_reader *r, const char *key, double absent)
+{
+    bool is_null = skv_json_has(r, key) && !skv_json_get(r, key);
+    return skv_json_double(r, key, is_null ? 0.0 : absent);
+}
+
+/* A file that is not an object. */
+static void refuse_root(skv_json_reader *r, const json_t *root)
+{
+    char shown[SKV_JSON_SHOWN];
+    skv_json_show(root, shown);
+    r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s, expected a JSON object", r->name, shown);
+    r->object = NULL;
+}
+
+/* One id or a list of ids. An absent key leaves `fallback`, an explicit null none. */
+static void read_eos(skv_json_reader *r, skv_config *c, int fallback)
+{
+    const json_t *value = skv_json_get(r, "eos_token_id");
+    if (!value) {
+        if (!skv_json_has(r, "eos_token_id")) skv_config_add_eos(c, fallback);
+    } else if (json_is_integer(value)) {
+        skv_config_add_eos(c, json_integer_value(value));
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const json_t *id = json_array_get(value, i);
+            if (!json_is_integer(id)) skv_json_refuse(r, "eos_token_id", id, "integers");
+            skv_config_add_eos(c, json_integer_value(id));
+        }
+    } else {
+        skv_json_refuse(r, "eos_token_id", value, "an integer or a list");
+    }
+}
+
+static void read_bos(skv_json_reader *r, skv_config *c, int fallback)
+{
+    const json_t *value = skv_json_get(r, "bos_token_id");
+    if (value && !json_is_integer(value)) skv_json_refuse(r, "bos_token_id", value, "an integer");
+    if (!value && skv_json_has(r, "bos_token_id")) fallback = -1;
+    skv_config_set_bos(c, value ? json_integer_value(value) : fallback);
+}
+
+static void read_activation(skv_json_reader *r, const family *f, skv_config *c)
+{
+    const char *key = f->gemma ? "hidden_activation" : "hidden_act";
+    const char *name = skv_json_text(r, key, f->gemma ? "gelu_pytorch_tanh" : "silu");
+    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) {
+        c->activation = SKV_ACT_SILU;
+    } else if (strcmp(name, "gelu_pytorch_tanh") == 0 || strcmp(name, "gelu_new") == 0) {
+        c->activation = SKV_ACT_GELU_TANH;
+    } else {
+        if (r->status == SKV_OK) {
+            r->status = skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.60s is not supported", r->name,
+                                 key, name);
+        }
+    }
+}
+
+static bool is_windowed(skv_json_reader *r, const family *f, size_t i)
+{
+    size_t pattern, upper;
+    switch (f->windows) {
+    case WINDOW_EVERY: return true;
+    case WINDOW_UPPER:
+        upper = skv_json_size(r, "max_window_layers", 28, SIZE_MAX / 2);
+        return i >= upper;
+    case WINDOW_PATTERN:
+        if (strcmp(f->model_type, "gemma2") == 0) return i % 2 == 0;
+        pattern = skv_json_size(r, "_sliding_window_pattern", 6, SIZE_MAX / 2);
+        pattern = skv_json_size(r, "sliding_window_pattern", pattern, SIZE_MAX / 2);
+        if (!pattern) fail(r, SKV_RANGE, "sliding_window_pattern", "0, expected 1 or more");
+        return pattern && (i + 1) % pattern != 0;
+    case WINDOW_NEVER:
+    default: return false;
+    }
+}
+
+/* layer_types, where a file lists them, goes before the rule. */
+static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
+{
+    const char *type = json_string_value(json_array_get(types, i));
+    if (type && strcmp(type, "sliding_attention") == 0) return true;
+    if (!type || strcmp(type, "full_attention") != 0) {
+        char shown[SKV_JSON_SHOWN];
+        skv_json_show(json_array_get(types, i), shown);
+        fail(r, SKV_UNSUPPORTED, "layer_types: not supported", shown);
+    }
+    return false;
+}
+
+static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
+{
+    size_t window = size_or_null(r, "sliding_window", f->window, 0);
+    bool used = f->windows != WINDOW_UPPER || skv_json_bool(r, "use_sliding_window", false);
+    if (!used) window = 0;
+    const json_t *types = NULL;
+    if (f->windows == WINDOW_UPPER || f->windows == WINDOW_PATTERN) {
+        types = skv_json_get(r, "layer_types");
+    }
+    if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
+        skv_json_refuse(r, "layer_types", types, "one entry a layer");
+        return;
+    }
+    bool two_ropes = strcmp(f->model_type, "gemma3_text") == 0;
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        bool windowed = types ? listed_window(r, types, i) : is_windowed(r, f, i);
+        c->layers[i].window = windowed ? window : 0;
+        c->layers[i].i_rope = two_ropes && windowed;
+    }
+}
+
+/* rope_scaling (transformers 4) goes before rope_parameters (5), which may be nested by the kind
+ * of layer. */
+static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
+{
+    skv_json_reader old = skv_json_child(r, "rope_scaling");
+    skv_json_reader new = skv_json_child(r, "rope_parameters");
+    if (r->status == SKV_OK) r->status = old.status != SKV_OK ? old.status : new.status;
+    bool has_old = old.object && json_object_size(old.object) > 0;
+    skv_rope_context in = {.head_dim = c->head_dim,
+                           .context = c->context,
+                           .theta = f->theta > 0.0 ? f->theta : 1e4,
+                           .theta_key = "rope_theta"};
+    if (strcmp(f->model_type, "phi3") == 0) {
+        in.original_context = 4096;
+        in.yarn_is_longrope = true;
+    }
+    if (strcmp(f->model_type, "gemma3_text") != 0) {
+        skv_rope_from_json(r, has_old ? old : new, &in, &c->ropes[0]);
+        c->ropes[1] = c->ropes[0];
+        return;
+    }
+    skv_json_reader full = skv_json_child(&new, "full_attention");
+    skv_json_reader local = skv_json_child(&new, "sliding_attention");
+    if (r->status == SKV_OK) r->status = new.status;
+    skv_rope_from_json(r, has_old ? old : full, &in, &c->ropes[0]);
+    in.theta = 1e4;
+    in.theta_key = "rope_local_base_freq";
+    skv_rope_from_json(r, local, &in, &c->ropes[1]);
+}
+
+static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
+{
+    c->norm_offset_one = true;
+    c->post_norms = true;
+    c->attention_softcap = double_or_null(r, "attn_logit_softcapping", f->attention_softcap);
+    c->final_softcap = double_or_null(r, "final_logit_softcapping", f->final_softcap);
+    double scalar = skv_json_double(r, "query_pre_attn_scalar", 256.0);
+    if (!(scalar > 0.0) && r->status == SKV_OK) {
+        r->status =
+            skv_fail(r->err, SKV_RANGE, "%s: query_pre_attn_scalar: %g, expected a positive number",
+                     r->name, scalar);
+    }
+    c->attention_scale = scalar > 0.0 ? 1.0 / sqrt(scalar) : 0.0;
+    c->embedding_scale = skv_gemma_embedding_scale(c->hidden, c->dtype);
+    if (skv_json_bool(r, "use_bidirectional_attention", false)) {
+        fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention", "true is not supported");
+    }
+}
+
+static void read_shape(skv_json_reader *r, const family *f, skv_config *c)
+{
+    c->vocab = skv_json_size(r, "vocab_size", f->vocab, SIZE_MAX / 2);
+    c->hidden = skv_json_size(r, "hidden_size", f->hidden, SIZE_MAX / 2);
+    c->context = skv_json_size(r, "max_position_embeddings", f->context, SIZE_MAX / 2);
+    size_t n_layers = skv_json_size(r, "num_hidden_layers", f->n_layers, SIZE_MAX / 2);
+    skv_layer_shape shape = {0};
+    shape.n_heads = skv_json_size(r, "num_attention_heads", f->n_heads, SIZE_MAX / 2);
+    shape.n_kv_heads = size_or_null(r, "num_key_value_heads",
+                                    f->n_kv_heads ? f->n_kv_heads : shape.n_heads, shape.n_heads);
+    shape.ffn = skv_json_size(r, "intermediate_size", f->ffn, SIZE_MAX / 2);
+    if (!shape.n_heads) {
+        fail(r, SKV_RANGE, "num_attention_heads", "0, expected 1 or more");
+        return;
+    }
+    size_t derived = c->hidden / shape.n_heads;
+    c->head_dim = size_or_null(r, "head_dim", f->head_dim ? f->head_dim : derived, derived);
+    if (r->status != SKV_OK) return;
+    r->status = skv_config_set_layers(c, n_layers, shape, r->name, r->err);
+}
+
+static void read_family(skv_json_reader *r, const family *f, skv_config *c)
+{
+    read_shape(r, f, c);
+    if (r->status != SKV_OK) return;
+    c->norm_eps = skv_json_double(r, "rms_norm_eps", f->norm_eps > 0.0 ? f->norm_eps : 1e-6);
+    c->attention_scale = 1.0 / sqrt((double)c->head_dim);
+    c->embedding_scale = 1.0;
+    c->tied = skv_json_bool(r, "tie_word_embeddings", f->tied);
+    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", false);
+    c->qkv_bias = f->bias == BIAS_QKV || by_key;
+    c->o_bias = by_key;
+    c->mlp_bias = f->mlp_bias && skv_json_bool(r, "mlp_bias", false);
+    c->qk_norm = f->qk_norm;
+    if (f->gemma) read_gemma(r, f, c);
+    read_activation(r, f, c);
+    read_windows(r, f, c);
+    c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
+    read_ropes(r, f, c);
+    read_bos(r, c, f->bos);
+    read_eos(r, c, f->eos);
+}
+
+/* The length of the model type without "_swiftkv". */
+static size_t base_length(const char *model_type)
+{
+    static const char suffix[] = "_swiftkv";
+    size_t n = strlen(model_type), n_suffix = sizeof suffix - 1;
+    bool swiftkv = n > n_suffix && strcmp(model_type + n - n_suffix, suffix) == 0;
+    return swiftkv ? n - n_suffix : n;
+}
+
+static const family *find_family(const char *model_type, size_t n)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const family *f = &families[i];
+        if (strlen(f->model_type) == n && strncmp(f->model_type, model_type, n) == 0) return f;
+    }
+    return NULL;
+}
+
+static void read_swiftkv(skv_json_reader *r, bool swiftkv, skv_config *c)
+{
+    c->swiftkv = swiftkv;
+    c->kv_layers = c->n_layers;
+    c->kv_group = 1;
+    if (!swiftkv) return;
+    c->kv_layers = skv_json_size(r, "num_key_value_layers", c->n_layers, SIZE_MAX / 2);
+    c->kv_group = skv_json_size(r, "key_value_group_size", 1, SIZE_MAX / 2);
+    c->early_exit = skv_json_bool(r, "swiftkv_early_exit", false);
+}
+
+/* A name alone: a configuration cannot make the program open files elsewhere. */
+static void read_base(skv_json_reader *r, skv_config *c)
+{
+    const char *base = skv_json_text(r, "swiftkv_base", "");
+    const bool plain = base[0] != '.' && !strchr(base, '/') && strlen(base) < sizeof c->base;
+    if (!plain) {
+        fail(r, SKV_FORMAT, "swiftkv_base", "expected the name of a folder next to this one");
+        return;
+    }
+    (void)snprintf(c->base, sizeof c->base, "%s", base);
+}
+
+static void refuse_extras(skv_json_reader *r)
+{
+    skv_json_reader q = skv_json_child(r, "quantization_config");
+    if (r->status == SKV_OK) r->status = q.status;
+    if (q.object && r->status == SKV_OK) {
+        const char *method = skv_json_text(&q, "quant_method", "unnamed");
+        r->status = skv_fail(r->err, SKV_UNSUPPORTED,
+                             "%s: quantization_config: quant_method %.60s is not supported",
+                             r->name, method);
+    }
+    static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+        const json_t *value = skv_json_get(r, experts[i]);
+        if (json_integer_value(value) > 1 && r->status == SKV_OK) {
+            r->status = skv_fail(r->err, SKV_UNSUPPORTED,
+                                 "%s: %s: %lld: mixtures of experts are not supported", r->name,
+                                 experts[i], (long long)json_integer_value(value));
+        }
+    }
+}
+
+/* dtype (transformers 5) or torch_dtype (4); the outer file speaks for a text part inside it. */
+static void read_dtype(skv_json_reader *outer, skv_json_reader *r, skv_config *c)
+{
+    const char *dtype = skv_json_text(outer, "dtype", skv_json_text(outer, "torch_dtype", ""));
+    dtype = skv_json_text(r, "dtype", skv_json_text(r, "torch_dtype", dtype));
+    (void)snprintf(c->dtype, sizeof c->dtype, "%.15s", dtype);
+}
+
+static void read_config(skv_json_reader *r, skv_config *c)
+{
+    const char *type = skv_json_text(r, "model_type", "");
+    skv_json_reader outer = *r;
+    if (strcmp(type, "gemma3") == 0) { /* with images: the text part stands inside */
+        refuse_extras(r);
+        if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
+        skv_json_reader inner = skv_json_child(r, "text_config");
+        type = skv_json_text(&inner, "model_type", "gemma3_text");
+        if (inner.status == SKV_OK) inner.status = r->status;
+        *r = inner;
+    }
+    size_t n_base = base_length(type);
+    bool swiftkv = type[n_base] != 0;
+    bool is_openelm = n_base == strlen("openelm") && strncmp(type, "openelm", n_base) == 0;
+    const family *f = is_openelm ? NULL : find_family(type, n_base);
+    if (!f && !is_openelm) {
+        if (r->status != SKV_OK) return;
+        r->status = *type ? skv_fail(r->err, SKV_UNSUPPORTED,
+                                     "%s: model_type %.60s is not supported", r->name, type)
+                          : skv_fail(r->err, SKV_FORMAT, "%s: model_type: missing", r->name);
+        return;
+    }
+    (void)snprintf(c->architecture, sizeof c->architecture, "%s", type);
+    refuse_extras(r);
+    read_dtype(&outer, r, c);
+    if (f) {
+        read_family(r, f, c);
+    } else {
+        skv_config_from_openelm(r, c);
+        c->ropes[1] = c->ropes[0];
+        c->attention_scale = c->head_dim ? 1.0 / sqrt((double)c->head_dim) : 0.0;
+        c->embedding_scale = 1.0;
+        read_bos(r, c, 1);
+        read_eos(r, c, 2);
+    }
+    if (r->status == SKV_OK) read_swiftkv(r, swiftkv, c);
+    if (r->status != SKV_OK) return;
+    read_base(&outer, c);
+    if (outer.status == SKV_OK) skv_config_read_kvp(&outer, c);
+    r->status = outer.status;
+}
+
+skv_status skv_config_parse(const char *json, size_t n, const char *name, skv_config *out,
+                            skv_error *err)
+{
+    json_t *root;
+    SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
+    skv_json_reader r = {root, name, err, SKV_OK};
+    skv_config c = {.bos = -1};
+    if (json_is_object(root)) {
+        read_config(&r, &c);
+    } else {
+        refuse_root(&r, root);
+    }
+    json_decref(root);
+    skv_status status = r.status == SKV_OK ? skv_config_check(&c, name, err) : r.status;
+    if (status != SKV_OK) {
+        skv_config_release(&c);
+        return status;
+    }
+    *out = c;
+    return SKV_OK;
+}
+
+skv_status skv_config_parse_generation(const char *json, size_t n, const char *name, skv_config *c,
+                                       skv_error *err)
+{
+    json_t *root;
+    SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
+    skv_json_reader r = {root, name, err, SKV_OK};
+    if (!json_is_object(root)) {
+        refuse_root(&r, root);
+    }
+    skv_config copy = *c; /* results are set only on success */
+    read_eos(&r, &copy, -1);
+    static const char *const keys[] = {"temperature", "top_p", "top_k", "repetition_penalty"};
+    bool named = false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) named |= !!skv_json_get(&r, keys[i]);
+    copy.has_sampling = skv_json_bool(&r, "do_sample", named);
+    copy.temperature = skv_json_double(&r, "temperature", 1.0);
+    copy.top_p = skv_json_double(&r, "top_p", 1.0);
+    copy.top_k = skv_json_size(&r, "top_k", 50, SIZE_MAX / 2);
+    copy.repetition_penalty = skv_json_double(&r, "repetition_penalty", 1.0);
+    json_decref(root);
+    if (r.status == SKV_OK) *c = copy;
+    return r.status;
+}

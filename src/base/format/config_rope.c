@@ -1,0 +1,103 @@
+/*
+ * Rotary settings: see config_build.h. LongRoPE is arXiv:2402.13753; "llama3" is the frequency
+ * scaling that Llama 3.1 introduced.
+ */
+#include "format/config_build.h"
+
+#include <math.h>
+#include <string.h>
+
+static void fail(skv_json_reader *r, skv_status status, const char *what, const char *value)
+{
+    if (r->status != SKV_OK) return;
+    r->status = skv_fail(r->err, status, "%s: %s %.60s", r->name, what, value);
+}
+
+double skv_longrope_attention(double factor, size_t original_context)
+{
+    if (factor <= 1.0 || original_context < 2) return 1.0;
+    return sqrt(1.0 + log(factor) / log((double)original_context));
+}
+
+static void read_factors(skv_json_reader *r, const char *key, size_t n, float *out)
+{
+    const json_t *list = skv_json_get(r, key);
+    if (!json_is_array(list) || json_array_size(list) != n) {
+        if (r->status == SKV_OK) {
+            r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu", r->name,
+                                 key, json_array_size(list), n);
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = (float)skv_json_double_of(r, json_array_get(list, i), key);
+    }
+}
+
+static void read_longrope(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
+{
+    out->scaling = SKV_ROPE_LONGROPE;
+    if (!out->original_context) out->original_context = in->context;
+    double ratio = (double)in->context / (double)out->original_context;
+    out->factor = skv_json_double(r, "factor", ratio);
+    out->attention_factor = skv_json_double(
+        r, "attention_factor", skv_longrope_attention(out->factor, out->original_context));
+    out->n_factors = out->n_rot / 2;
+    if (out->n_factors > SKV_ROPE_FACTORS_MAX) {
+        fail(r, SKV_RANGE, "rope_scaling:", "too many frequencies");
+        return;
+    }
+    read_factors(r, "short_factor", out->n_factors, out->short_factor);
+    read_factors(r, "long_factor", out->n_factors, out->long_factor);
+}
+
+static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
+{
+    const char *kind = skv_json_text(r, "rope_type", skv_json_text(r, "type", "default"));
+    if (strcmp(kind, "default") == 0) {
+        out->scaling = SKV_ROPE_PLAIN;
+    } else if (strcmp(kind, "linear") == 0) {
+        out->scaling = SKV_ROPE_LINEAR;
+        out->factor = skv_json_double(r, "factor", 0);
+    } else if (strcmp(kind, "llama3") == 0) {
+        out->scaling = SKV_ROPE_LLAMA3;
+        out->factor = skv_json_double(r, "factor", 0);
+        out->low_freq_factor = skv_json_double(r, "low_freq_factor", 0);
+        out->high_freq_factor = skv_json_double(r, "high_freq_factor", 0);
+        if (!out->original_context) out->original_context = in->context;
+    } else if (strcmp(kind, "longrope") == 0 || strcmp(kind, "su") == 0 ||
+               (in->yarn_is_longrope && strcmp(kind, "yarn") == 0)) {
+        read_longrope(r, in, out);
+    } else {
+        fail(r, SKV_UNSUPPORTED, "rope_scaling: rope_type: not supported:", kind);
+    }
+}
+
+void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
+                        skv_rope *out)
+{
+    *out = (skv_rope){.factor = 1.0, .attention_factor = 1.0};
+    scaling.status = top->status;
+    out->theta =
+        skv_json_double(&scaling, "rope_theta", skv_json_double(top, in->theta_key, in->theta));
+    double partial = skv_json_double(&scaling, "partial_rotary_factor",
+                                     skv_json_double(top, "partial_rotary_factor", 1.0));
+    if (!(partial > 0.0 && partial <= 1.0)) {
+        if (top->status == SKV_OK) {
+            top->status = skv_fail(top->err, SKV_RANGE,
+                                   "%s: partial_rotary_factor: %g, expected above 0, at most 1",
+                                   top->name, partial);
+        }
+        partial = 1.0;
+    }
+    out->n_rot = (size_t)((double)in->head_dim * partial);
+
+    /* A value beside rope_scaling goes before one inside it: Phi-3 writes it there. */
+    const char *key = "original_max_position_embeddings";
+    size_t original = skv_json_size(top, key, in->original_context, SIZE_MAX / 2);
+    if (!original) original = skv_json_size(&scaling, key, 0, SIZE_MAX / 2);
+    out->original_context = original;
+    if (top->status != SKV_OK) return;
+    read_kind(&scaling, in, out);
+    top->status = scaling.status;
+}

@@ -1,0 +1,52 @@
+/* Element types of tensors in files, and reading their rows as f32. */
+#ifndef SKV_FORMAT_DTYPE_H
+#define SKV_FORMAT_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/quant.h"
+
+/* name, elements in a block, bytes of a block */
+#define SKV_DTYPE_LIST(X)                                                                          \
+    X(F32, 1, 4)                                                                                   \
+    X(F16, 1, 2)                                                                                   \
+    X(BF16, 1, 2)                                                                                  \
+    X(Q8_0, 32, 34)                                                                                \
+    X(Q4_0, 32, 18)                                                                                \
+    X(Q4_1, 32, 20)                                                                                \
+    X(Q5_0, 32, 22)                                                                                \
+    X(Q5_1, 32, 24)                                                                                \
+    X(Q2_K, 256, 84)                                                                               \
+    X(Q3_K, 256, 110)                                                                              \
+    X(Q4_K, 256, 144)                                                                              \
+    X(Q5_K, 256, 176)                                                                              \
+    X(Q6_K, 256, 210)                                                                              \
+    X(IQ4_NL, 32, 18)
+
+typedef enum skv_dtype {
+#define SKV_DTYPE_ENUM(name, n, bytes) SKV_DTYPE_##name,
+    SKV_DTYPE_LIST(SKV_DTYPE_ENUM)
+#undef SKV_DTYPE_ENUM
+        SKV_DTYPE_COUNT
+} skv_dtype;
+
+const char *skv_dtype_name(skv_dtype type);
+size_t skv_dtype_block_elements(skv_dtype type);
+size_t skv_dtype_block_bytes(skv_dtype type);
+/** Bytes of n elements; false when n is not whole blocks or the size does not fit. */
+bool skv_dtype_bytes(skv_dtype type, size_t n, size_t *n_bytes);
+/** out[0..n) = the n elements at data as f32; n is whole blocks. data needs no alignment. */
+void skv_dtype_to_f32(skv_dtype type, float *out, const void *data, size_t n);
+/** out[0..n) = in[0..n) rounded to F32, F16 or BF16 (to nearest, ties to even), no other type. */
+void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n);
+
+/* Their codes as they are: quant.h. */
+
+/** The form of a block-quantised type; NULL for types that hold floats. */
+const skv_quant_form *skv_quant_form_of(skv_dtype type);
+/** Row i of `rows` = the K elements at data, blocks of a type that has a form. */
+void skv_quant_read(skv_quant_rows *rows, size_t i, skv_dtype type, const void *data);
+
+#endif

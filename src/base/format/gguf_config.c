@@ -1,0 +1,347 @@
+/*
+ * GGUF metadata -> skv_config: see source_impl.h. Keys are "{architecture}.name"; what they leave
+ * out (the vocabulary's size, biases, a tied head, rotation factors) is read off the tensors.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "format/config_build.h"
+#include "format/dtype.h"
+#include "format/source_impl.h"
+
+typedef struct family {
+    const char *gguf;       /* general.architecture */
+    const char *model_type; /* skv_config's */
+    double theta;
+    bool qk_norm, gemma;
+    size_t
+        window_period; /* every n-th layer sees all rows; 0: none does, where there is a window */
+} family;
+
+static const family families[] = {
+    {"llama", "llama", 1e4, false, false, 0},    {"qwen2", "qwen2", 1e4, false, false, 0},
+    {"qwen3", "qwen3", 1e4, true, false, 0},     {"phi3", "phi3", 1e4, false, false, 0},
+    {"gemma2", "gemma2", 1e4, false, true, 2},   {"gemma3", "gemma3_text", 1e6, true, true, 6},
+    {"openelm", "openelm", 1e4, true, false, 0},
+};
+
+/* Reads "{architecture}.KEY"; keeps the first failure, as skv_json_reader does. */
+typedef struct reader {
+    const skv_gguf *g;
+    const family *f;
+    skv_error *err;
+    skv_status status;
+} reader;
+
+static const skv_gguf_value *get(const reader *r, const char *key)
+{
+    char full[128];
+    (void)snprintf(full, sizeof full, "%s.%s", r->f->gguf, key);
+    return skv_gguf_find(r->g, full);
+}
+
+static void keep(reader *r, skv_status status)
+{
+    if (r->status == SKV_OK) r->status = status;
+}
+
+/* A failed read must not overwrite the first message, so nothing is read after one. */
+static size_t get_size(reader *r, const char *key, size_t fallback)
+{
+    const skv_gguf_value *v = get(r, key);
+    if (!v || r->status != SKV_OK) return fallback;
+    uint64_t value = 0;
+    keep(r, skv_gguf_u64(v, &value, r->err));
+    return value < SIZE_MAX / 2 ? (size_t)value : SIZE_MAX / 2;
+}
+
+static size_t need_size(reader *r, const char *key)
+{
+    if (r->status == SKV_OK && !get(r, key)) {
+        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s.%s: missing", skv_gguf_name(r->g), r->f->gguf,
+                         key));
+    }
+    return get_size(r, key, 0);
+}
+
+static double get_double(reader *r, const char *key, double fallback)
+{
+    const skv_gguf_value *v = get(r, key);
+    if (!v || r->status != SKV_OK) return fallback;
+    double value = fallback;
+    keep(r, skv_gguf_f64(v, &value, r->err));
+    return value;
+}
+
+static bool is_integer_array(const skv_gguf_value *v)
+{
+    return v->type == SKV_GGUF_ARRAY && v->element != SKV_GGUF_STRING &&
+           v->element != SKV_GGUF_F32 && v->element != SKV_GGUF_F64;
+}
+
+/* One number for all layers, or an array with one a layer. */
+static size_t size_of_layer(reader *r, const char *key, size_t i, size_t n_layers, size_t fallback)
+{
+    const skv_gguf_value *v = get(r, key);
+    if (!v || !is_integer_array(v)) return get_size(r, key, fallback);
+    if (v->count != n_layers) {
+        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu",
+                         skv_gguf_name(r->g), v->key, v->count, n_layers));
+        return fallback;
+    }
+    int64_t value = skv_gguf_integer_at(v, i);
+    return value > 0 ? (size_t)value : 0;
+}
+
+static void read_layers(reader *r, skv_config *c)
+{
+    size_t n_layers = need_size(r, "block_count");
+    (void)(get(r, "attention.head_count") ? 0 : need_size(r, "attention.head_count"));
+    (void)(get(r, "feed_forward_length") ? 0 : need_size(r, "feed_forward_length"));
+    if (r->status != SKV_OK) return;
+    keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        l->n_heads = size_of_layer(r, "attention.head_count", i, n_layers, 0);
+        l->n_kv_heads = size_of_layer(r, "attention.head_count_kv", i, n_layers, l->n_heads);
+        l->ffn = size_of_layer(r, "feed_forward_length", i, n_layers, 0);
+    }
+}
+
+/* Gemma's sliding_window_pattern: a period, or one bool a layer (true: windowed). */
+static bool is_windowed(reader *r, size_t i, size_t n_layers)
+{
+    const skv_gguf_value *v = get(r, "attention.sliding_window_pattern");
+    size_t period = r->f->window_period;
+    if (v && is_integer_array(v)) {
+        return size_of_layer(r, "attention.sliding_window_pattern", i, n_layers, 0) != 0;
+    }
+    if (v) period = get_size(r, "attention.sliding_window_pattern", period);
+    return !period || (i + 1) % period != 0;
+}
+
+static void read_windows(reader *r, skv_config *c)
+{
+    size_t window = get_size(r, "attention.sliding_window", r->f->gemma ? 4096 : 0);
+    bool two_ropes = strcmp(c->architecture, "gemma3_text") == 0;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        bool windowed = window && is_windowed(r, i, c->n_layers);
+        c->layers[i].window = windowed ? window : 0;
+        c->layers[i].i_rope = two_ropes && windowed;
+    }
+}
+
+/* A vector of n_rot / 2 positive numbers, stored as f32. */
+static bool read_factors(reader *r, const char *name, skv_rope *rope, float *out)
+{
+    const skv_tensor *t = skv_gguf_tensor_find(r->g, name);
+    if (!t || r->status != SKV_OK) return false;
+    size_t n = rope->n_rot / 2;
+    if (t->n_dims != 1 || t->dims[0] != n || n > SKV_ROPE_FACTORS_MAX ||
+        skv_dtype_block_elements(t->type) != 1) {
+        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu (at most %d)",
+                         skv_gguf_name(r->g), name, t->dims[0], n, SKV_ROPE_FACTORS_MAX));
+        return false;
+    }
+    skv_tensor_read_rows(t, 0, 1, out);
+    rope->n_factors = n;
+    return true;
+}
+
+static bool scaling_is(reader *r, const skv_gguf_value *v, const char *name)
+{
+    const char *text = "";
+    size_t n = 0;
+    if (r->status == SKV_OK) keep(r, skv_gguf_string(v, &text, &n, r->err));
+    return n == strlen(name) && memcmp(text, name, n) == 0;
+}
+
+static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
+{
+    const skv_gguf_value *kind = get(r, "rope.scaling.type");
+    double factor = get_double(r, "rope.scaling.factor", get_double(r, "rope.scale_linear", 1.0));
+    rope->original_context = get_size(r, "rope.scaling.original_context_length", c->context);
+    if (read_factors(r, "rope_factors_long.weight", rope, rope->long_factor) &&
+        read_factors(r, "rope_factors_short.weight", rope, rope->short_factor)) {
+        rope->scaling = SKV_ROPE_LONGROPE;
+        rope->factor =
+            (double)c->context / (double)(rope->original_context + !rope->original_context);
+        rope->attention_factor =
+            get_double(r, "rope.scaling.attn_factor",
+                       skv_longrope_attention(rope->factor, rope->original_context));
+    } else if (read_factors(r, "rope_freqs.weight", rope, rope->long_factor)) {
+        rope->scaling = SKV_ROPE_FACTORS;
+    } else if (!kind ? factor != 1.0 : scaling_is(r, kind, "linear")) {
+        rope->scaling = SKV_ROPE_LINEAR;
+        rope->factor = factor;
+    } else if (kind && !scaling_is(r, kind, "none")) {
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.*s is not supported",
+                         skv_gguf_name(r->g), kind->key, (int)(kind->count < 60 ? kind->count : 60),
+                         (const char *)kind->data));
+    }
+}
+
+static void read_ropes(reader *r, skv_config *c)
+{
+    skv_rope *rope = &c->ropes[0];
+    *rope = (skv_rope){.factor = 1.0, .attention_factor = 1.0};
+    rope->theta = get_double(r, "rope.freq_base", r->f->theta);
+    rope->n_rot = get_size(r, "rope.dimension_count", c->head_dim);
+    c->ropes[1] = *rope;
+    if (strcmp(c->architecture, "gemma3_text") == 0) {
+        c->ropes[1].theta = get_double(r, "rope.freq_base_swa", 1e4);
+    }
+    read_scaling(r, c, rope);
+    if (strcmp(c->architecture, "gemma3_text") != 0) c->ropes[1] = *rope;
+    if (strcmp(c->architecture, "llama") == 0 && rope->n_rot != c->head_dim &&
+        r->status == SKV_OK) {
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
+                         "%s: llama.rope.dimension_count: %zu, expected the head dimension %zu",
+                         skv_gguf_name(r->g), rope->n_rot, c->head_dim));
+    }
+}
+
+/* The published query_pre_attn_scalar is not in the file. It equals the head dimension but for
+ * the largest model of each family, where it is hidden / heads. */
+static double gemma_scale(reader *r, const skv_config *c)
+{
+    bool largest = strcmp(c->architecture, "gemma2") == 0 ? c->n_layers == 46 : c->n_layers == 62;
+    size_t n_heads = c->layers[0].n_heads ? c->layers[0].n_heads : 1;
+    size_t scalar = largest ? c->hidden / n_heads : c->head_dim;
+    return get_double(r, "attention.scale", scalar ? 1.0 / sqrt((double)scalar) : 0.0);
+}
+
+/* As llama.cpp: sqrt(hidden) in f32, unless the embedding itself is a 16-bit float. */
+static double gemma_embedding_scale(const skv_gguf *g, size_t hidden)
+{
+    const skv_tensor *t = skv_gguf_tensor_find(g, "token_embd.weight");
+    const char *dtype = !t                          ? ""
+                        : t->type == SKV_DTYPE_BF16 ? "bfloat16"
+                        : t->type == SKV_DTYPE_F16  ? "float16"
+                                                    : "";
+    return skv_gemma_embedding_scale(hidden, dtype);
+}
+
+static bool has_tensor(const skv_gguf *g, const char *name)
+{
+    return skv_gguf_tensor_find(g, name);
+}
+
+static void read_choices(reader *r, skv_config *c)
+{
+    c->norm_eps = get_double(r, "attention.layer_norm_rms_epsilon", 1e-6);
+    c->attention_scale = get_double(r, "attention.scale", 1.0 / sqrt((double)c->head_dim));
+    c->embedding_scale = 1.0;
+    c->qkv_bias = has_tensor(r->g, "blk.0.attn_q.bias");
+    c->o_bias = has_tensor(r->g, "blk.0.attn_output.bias");
+    c->mlp_bias = has_tensor(r->g, "blk.0.ffn_gate.bias");
+    c->qk_norm = r->f->qk_norm;
+    c->tied = !has_tensor(r->g, "output.weight");
+    c->activation = r->f->gemma ? SKV_ACT_GELU_TANH : SKV_ACT_SILU;
+    if (!r->f->gemma) return;
+    c->post_norms = true;
+    bool capped = strcmp(c->architecture, "gemma2") == 0;
+    c->attention_softcap = get_double(r, "attn_logit_softcapping", capped ? 50.0 : 0.0);
+    c->final_softcap = get_double(r, "final_logit_softcapping", capped ? 30.0 : 0.0);
+    c->attention_scale = gemma_scale(r, c);
+    c->embedding_scale = gemma_embedding_scale(r->g, c->hidden);
+}
+
+static void read_ids(reader *r, skv_config *c)
+{
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t id = -1;
+    const skv_gguf_value *v = skv_gguf_find(r->g, "tokenizer.ggml.bos_token_id");
+    if (v && r->status == SKV_OK) keep(r, skv_gguf_i64(v, &id, r->err));
+    skv_config_set_bos(c, id);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        v = skv_gguf_find(r->g, ends[i]);
+        id = -1;
+        if (v && r->status == SKV_OK) keep(r, skv_gguf_i64(v, &id, r->err));
+        skv_config_add_eos(c, id);
+    }
+}
+
+static void read_sizes(reader *r, skv_config *c)
+{
+    c->hidden = need_size(r, "embedding_length");
+    c->context = need_size(r, "context_length");
+    read_layers(r, c);
+    if (r->status != SKV_OK) return;
+    size_t n_heads = c->layers[0].n_heads;
+    c->head_dim = get_size(r, "attention.key_length", n_heads ? c->hidden / n_heads : 0);
+    size_t value_length = get_size(r, "attention.value_length", c->head_dim);
+    if (value_length != c->head_dim && r->status == SKV_OK) {
+        keep(r,
+             skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.attention.value_length: %zu, expected %zu",
+                      skv_gguf_name(r->g), r->f->gguf, value_length, c->head_dim));
+    }
+    const skv_tensor *embedding = skv_gguf_tensor_find(r->g, "token_embd.weight");
+    if (embedding) {
+        c->vocab = embedding->dims[0];
+    } else {
+        keep(r,
+             skv_fail(r->err, SKV_FORMAT, "%s: token_embd.weight: missing", skv_gguf_name(r->g)));
+    }
+    size_t n_experts = get_size(r, "expert_count", 0);
+    if (n_experts > 1) {
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
+                         "%s: %s.expert_count: %zu: mixtures of experts are not supported",
+                         skv_gguf_name(r->g), r->f->gguf, n_experts));
+    }
+}
+
+/* A model in several files: this one would lack most of its tensors. */
+static skv_status refuse_split(const skv_gguf *g, skv_error *err)
+{
+    const skv_gguf_value *v = skv_gguf_find(g, "split.count");
+    uint64_t count = 0;
+    if (v) SKV_TRY(skv_gguf_u64(v, &count, err));
+    SKV_REQUIRE(count <= 1, err, SKV_UNSUPPORTED,
+                "%s: split.count: %llu: models in several GGUF files are not supported, "
+                "merge them first",
+                skv_gguf_name(g), (unsigned long long)count);
+    return SKV_OK;
+}
+
+static skv_status find_family(const skv_gguf *g, const family **out, skv_error *err)
+{
+    const skv_gguf_value *v = skv_gguf_find(g, "general.architecture");
+    SKV_REQUIRE(v, err, SKV_FORMAT, "%s: general.architecture: missing", skv_gguf_name(g));
+    const char *text;
+    size_t n = 0;
+    SKV_TRY(skv_gguf_string(v, &text, &n, err));
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        *out = &families[i];
+        if (strlen((*out)->gguf) == n && memcmp((*out)->gguf, text, n) == 0) return SKV_OK;
+    }
+    return skv_fail(err, SKV_UNSUPPORTED, "%s: general.architecture: %.*s is not supported",
+                    skv_gguf_name(g), (int)(n < 60 ? n : 60), text);
+}
+
+skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *err)
+{
+    reader r = {.g = g, .err = err};
+    SKV_TRY(find_family(g, &r.f, err));
+    SKV_TRY(refuse_split(g, err));
+    skv_config c = {.bos = -1, .gguf = r.f->gguf};
+    (void)snprintf(c.architecture, sizeof c.architecture, "%s", r.f->model_type);
+    read_sizes(&r, &c);
+    if (r.status == SKV_OK) {
+        read_choices(&r, &c);
+        read_windows(&r, &c);
+        read_ropes(&r, &c);
+        read_ids(&r, &c);
+    }
+    c.kv_layers = c.n_layers;
+    c.kv_group = 1;
+    if (r.status == SKV_OK) keep(&r, skv_config_check(&c, skv_gguf_name(g), err));
+    if (r.status != SKV_OK) {
+        skv_config_release(&c);
+        return r.status;
+    }
+    *out = c;
+    return SKV_OK;
+}

@@ -1,0 +1,100 @@
+/*
+ * GGUF tensor names -> published names, by architecture: see source_impl.h.
+ *
+ * Two conversions of llama.cpp's are undone here or noted in the configuration: the rows of
+ * Llama's q and k stand in pair order (SKV_NAME_INTERLEAVE), and Gemma's norm weights already
+ * contain the 1 that the published ones lack (norm_offset_one is false).
+ */
+#include "format/source_impl.h"
+
+#include <string.h>
+
+#define LINEAR(from, to)                                                                           \
+    {from ".weight", to ".weight", SKV_NAME_KEEP},                                                 \
+    {                                                                                              \
+        from ".bias", to ".bias", SKV_NAME_KEEP                                                    \
+    }
+#define INTERLEAVED(from, to)                                                                      \
+    {from ".weight", to ".weight", SKV_NAME_INTERLEAVE},                                           \
+    {                                                                                              \
+        from ".bias", to ".bias", SKV_NAME_INTERLEAVE                                              \
+    }
+#define NORM(from, to)                                                                             \
+    {                                                                                              \
+        from ".weight", to ".weight", SKV_NAME_KEEP                                                \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, SKV_NAME_KEEP                                                                  \
+    }
+/* The rows that most architectures share, around those in which they differ. */
+#define COMMON_ATTENTION                                                                           \
+    LINEAR("attn_v", "self_attn.v_proj"), LINEAR("attn_output", "self_attn.o_proj"),               \
+        NORM("attn_norm", "input_layernorm"), NORM("attn_q_norm", "self_attn.q_norm"),             \
+        NORM("attn_k_norm", "self_attn.k_norm"),                                                   \
+    {                                                                                              \
+        "attn_qkv.weight", NULL, SKV_NAME_QKV                                                      \
+    }
+#define COMMON_FFN LINEAR("ffn_gate", "mlp.gate_proj"), LINEAR("ffn_down", "mlp.down_proj")
+#define PLAIN_QK LINEAR("attn_q", "self_attn.q_proj"), LINEAR("attn_k", "self_attn.k_proj")
+
+static const skv_name_rule global[] = {
+    {"token_embd.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"output_norm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {"output.weight", "lm_head.weight", SKV_NAME_KEEP},
+    END,
+};
+
+static const skv_name_rule llama_layer[] = {
+    INTERLEAVED("attn_q", "self_attn.q_proj"),
+    INTERLEAVED("attn_k", "self_attn.k_proj"),
+    COMMON_ATTENTION,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    NORM("ffn_norm", "post_attention_layernorm"),
+    END,
+};
+
+/* Qwen 2 and 3, OpenELM. */
+static const skv_name_rule plain_layer[] = {
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    NORM("ffn_norm", "post_attention_layernorm"),
+    END,
+};
+
+/* ffn_up holds gate and up. */
+static const skv_name_rule phi3_layer[] = {
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    {"ffn_up.weight", NULL, SKV_NAME_GATE_UP},
+    LINEAR("ffn_down", "mlp.down_proj"),
+    NORM("ffn_norm", "post_attention_layernorm"),
+    END,
+};
+
+static const skv_name_rule gemma_layer[] = {
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    NORM("post_attention_norm", "post_attention_layernorm"),
+    NORM("ffn_norm", "pre_feedforward_layernorm"),
+    NORM("post_ffw_norm", "post_feedforward_layernorm"),
+    END,
+};
+
+static const skv_name_scheme llama = {"blk.", llama_layer, global, false};
+static const skv_name_scheme plain = {"blk.", plain_layer, global, false};
+static const skv_name_scheme phi3 = {"blk.", phi3_layer, global, false};
+static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false};
+
+const skv_name_scheme *skv_gguf_scheme(const char *architecture)
+{
+    if (strcmp(architecture, "llama") == 0) return &llama;
+    if (strcmp(architecture, "phi3") == 0) return &phi3;
+    if (strncmp(architecture, "gemma", 5) == 0) return &gemma;
+    return &plain;
+}

@@ -1,0 +1,256 @@
+/*
+ * A model's tensors under the names that the engine asks for: see source.h and source_impl.h.
+ *
+ * Fused matrices are cut into their parts by rows: the same mapped bytes, an offset further on.
+ */
+#include "format/source.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "format/dtype.h"
+#include "format/source_impl.h"
+
+static bool grow(skv_source *s)
+{
+    size_t capacity = s->capacity ? 2 * s->capacity : 256;
+    skv_tensor *tensors = skv_realloc(s->tensors, capacity, sizeof *tensors);
+    if (!tensors) return false;
+    s->tensors = tensors;
+    char **names = skv_realloc(s->names, capacity, sizeof *names);
+    if (!names) return false;
+    s->names = names;
+    s->capacity = capacity;
+    return true;
+}
+
+static bool is_own(const skv_source *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_own; i++) {
+        if (strcmp(s->names[i], name) == 0) return true;
+    }
+    return false;
+}
+
+skv_status skv_source_add(skv_source *s, const char *name, const skv_tensor *tensor, skv_error *err)
+{
+    if (is_own(s, name)) return SKV_OK; /* the base's is replaced */
+    char *copy = s->n < s->capacity || grow(s) ? skv_strndup(name, strlen(name)) : NULL;
+    SKV_REQUIRE(copy, err, SKV_MEMORY, "%s: no memory for %zu tensors", s->path, s->n + 1);
+    s->tensors[s->n] = *tensor;
+    s->tensors[s->n].name = copy;
+    s->names[s->n] = copy;
+    s->n++;
+    return SKV_OK;
+}
+
+/* ---- published names -> ours ---- */
+
+static const skv_name_rule nothing[] = {{NULL, NULL, SKV_NAME_KEEP}};
+
+static const skv_name_rule phi3_layer[] = {
+    {"self_attn.qkv_proj.weight", NULL, SKV_NAME_QKV},
+    {"mlp.gate_up_proj.weight", NULL, SKV_NAME_GATE_UP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule openelm_layer[] = {
+    {"attn.qkv_proj.weight", NULL, SKV_NAME_QKV},
+    {"attn.out_proj.weight", "self_attn.o_proj.weight", SKV_NAME_KEEP},
+    {"attn.q_norm.weight", "self_attn.q_norm.weight", SKV_NAME_KEEP},
+    {"attn.k_norm.weight", "self_attn.k_norm.weight", SKV_NAME_KEEP},
+    {"attn_norm.weight", "input_layernorm.weight", SKV_NAME_KEEP},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"ffn.proj_1.weight", NULL, SKV_NAME_GATE_UP},
+    {"ffn.proj_2.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule openelm_global[] = {
+    {"transformer.token_embeddings.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"transformer.norm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true};
+static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true};
+static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true};
+
+const skv_name_scheme *skv_folder_scheme(const skv_config *c)
+{
+    if (skv_config_is(c, "phi3")) return &phi3;
+    if (skv_config_is(c, "openelm")) return &openelm;
+    return &plain;
+}
+
+const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, size_t size)
+{
+    if (!is_gemma3) return name;
+    static const char *const prefixes[][2] = {
+        {"model.language_model.", "model."}, /* transformers >= 4.52 */
+        {"language_model.", ""},             /* before: language_model.model., .lm_head. */
+    };
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t n = strlen(prefixes[i][0]);
+        if (strncmp(name, prefixes[i][0], n) != 0) continue;
+        int length = snprintf(buffer, size, "%s%s", prefixes[i][1], name + n);
+        return length >= 0 && (size_t)length < size ? buffer : NULL;
+    }
+    static const char *const others[] = {"vision_tower.", "multi_modal_projector.",
+                                         "model.vision_tower.", "model.multi_modal_projector."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strncmp(name, others[i], strlen(others[i])) == 0) return NULL;
+    }
+    return name;
+}
+
+/* Splits "PREFIX{i}.REST"; false when the name has another form or i is no layer. */
+static bool split_layer_name(const char *name, const char *prefix, size_t n_layers, size_t *i_layer,
+                             const char **rest)
+{
+    size_t n = strlen(prefix), i = 0;
+    if (strncmp(name, prefix, n) != 0) return false;
+    const char *at = name + n;
+    if (*at < '0' || *at > '9' || (*at == '0' && at[1] != '.')) return false;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        i = i * 10 + (size_t)(*at - '0');
+        if (i >= n_layers) return false;
+    }
+    if (*at != '.') return false;
+    *i_layer = i;
+    *rest = at + 1;
+    return true;
+}
+
+static const skv_name_rule *find_rule(const skv_name_rule *rules, const char *name)
+{
+    for (; rules->from; rules++) {
+        if (strcmp(rules->from, name) == 0) return rules;
+    }
+    return NULL;
+}
+
+static skv_status add_in_layer(skv_source *source, size_t i_layer, const char *to,
+                               const skv_tensor *tensor, skv_error *err)
+{
+    char name[128];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s", i_layer, to);
+    return skv_source_add(source, name, tensor, err);
+}
+
+/* Rows [row, row + n) of a matrix. */
+static skv_tensor slice_rows(const skv_tensor *t, size_t row, size_t n)
+{
+    size_t row_bytes = t->n_bytes / t->dims[0];
+    skv_tensor slice = *t;
+    slice.dims[0] = n;
+    slice.data = t->data + row * row_bytes;
+    slice.n_bytes = n * row_bytes;
+    return slice;
+}
+
+static skv_status add_parts(skv_source *source, size_t i_layer, skv_name_action action,
+                            const char *name, const skv_tensor *tensor, skv_error *err)
+{
+    static const char *const qkv[] = {"self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                                      "self_attn.v_proj.weight"};
+    static const char *const gate_up[] = {"mlp.gate_proj.weight", "mlp.up_proj.weight"};
+    const skv_config *c = skv_source_config(source);
+    const skv_layer_shape *l = &c->layers[i_layer];
+    bool is_qkv = action == SKV_NAME_QKV;
+    size_t kv = l->n_kv_heads * c->head_dim;
+    size_t rows[3] = {is_qkv ? l->n_heads * c->head_dim : l->ffn, is_qkv ? kv : l->ffn, kv};
+    size_t n_parts = is_qkv ? 3 : 2, total = 0, at = 0;
+    for (size_t i = 0; i < n_parts; i++) total += rows[i];
+    if (tensor->n_dims != 2 || tensor->dims[0] != total || tensor->dims[1] != c->hidden) {
+        char shape[80];
+        (void)skv_tensor_shape_text(tensor->dims, tensor->n_dims, shape, sizeof shape);
+        return skv_fail(err, SKV_FORMAT, "%s: %s: shape %s, expected [%zu,%zu]",
+                        skv_source_path(source), name, shape, total, c->hidden);
+    }
+    for (size_t i = 0; i < n_parts; i++) {
+        skv_tensor part = slice_rows(tensor, at, rows[i]);
+        SKV_TRY(add_in_layer(source, i_layer, is_qkv ? qkv[i] : gate_up[i], &part, err));
+        at += rows[i];
+    }
+    return SKV_OK;
+}
+
+/* Marks the rows of q or k as stored in pair order; whether they fit is for the shape check. */
+static skv_status add_interleaved(skv_source *source, size_t i_layer, const char *to,
+                                  const skv_tensor *tensor, skv_error *err)
+{
+    const skv_config *c = skv_source_config(source);
+    const skv_layer_shape *l = &c->layers[i_layer];
+    skv_tensor marked = *tensor;
+    size_t n_heads = strncmp(to, "self_attn.q", 11) == 0 ? l->n_heads : l->n_kv_heads;
+    bool fits = (tensor->n_dims == 1 || tensor->n_dims == 2) &&
+                tensor->dims[0] == n_heads * c->head_dim && c->head_dim % 2 == 0;
+    bool by_element = tensor->n_dims != 1 || skv_dtype_block_elements(tensor->type) == 1;
+    if (fits && by_element) marked.n_rope_heads = n_heads;
+    SKV_REQUIRE(by_element, err, SKV_UNSUPPORTED, "%s: %s: a bias of type %s is not supported",
+                skv_source_path(source), tensor->name, skv_dtype_name(tensor->type));
+    return add_in_layer(source, i_layer, to, &marked, err);
+}
+
+skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *scheme,
+                                  const char *name, const skv_tensor *tensor, skv_error *err)
+{
+    size_t i_layer;
+    const char *rest;
+    const skv_name_rule *rule = find_rule(scheme->global, name);
+    if (rule) return skv_source_add(source, rule->to, tensor, err);
+    size_t n_layers = skv_source_config(source)->n_layers;
+    if (split_layer_name(name, scheme->layer_prefix, n_layers, &i_layer, &rest)) {
+        rule = find_rule(scheme->layer, rest);
+        if (rule && rule->action == SKV_NAME_KEEP) {
+            return add_in_layer(source, i_layer, rule->to, tensor, err);
+        }
+        if (rule && rule->action == SKV_NAME_INTERLEAVE) {
+            return add_interleaved(source, i_layer, rule->to, tensor, err);
+        }
+        if (rule) return add_parts(source, i_layer, rule->action, name, tensor, err);
+    }
+    return scheme->keep_others ? skv_source_add(source, name, tensor, err) : SKV_OK;
+}
+
+/* ---- what a source has ---- */
+
+const char *skv_source_path(const skv_source *s)
+{
+    return s->path;
+}
+
+const skv_config *skv_source_config(const skv_source *s)
+{
+    return &s->config;
+}
+
+const skv_tensor *skv_source_find(const skv_source *s, const char *name)
+{
+    size_t i = skv_name_index_find(&s->index, name);
+    return i == SIZE_MAX ? NULL : &s->tensors[i];
+}
+
+size_t skv_source_count(const skv_source *s)
+{
+    return s->n;
+}
+
+const skv_tensor *skv_source_at(const skv_source *s, size_t i)
+{
+    return &s->tensors[i];
+}
+
+const char *skv_source_unusable(const skv_source *s, const char *name)
+{
+    const char *why = s->safetensors ? skv_safetensors_unusable(s->safetensors, name) : NULL;
+    return why || !s->base ? why : skv_safetensors_unusable(s->base, name);
+}
+
+const struct skv_gguf *skv_source_gguf(const skv_source *s)
+{
+    return s->gguf;
+}

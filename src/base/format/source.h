@@ -1,0 +1,44 @@
+/*
+ * A model on disk: a Hugging Face folder or a GGUF file, seen the same way.
+ *
+ * Tensors are found by their published Hugging Face name ("model.layers.3.mlp.up_proj.weight");
+ * a GGUF file's own names are translated. Data stays mapped; opening copies nothing but names.
+ */
+#ifndef SKV_FORMAT_SOURCE_H
+#define SKV_FORMAT_SOURCE_H
+
+#include "format/config.h"
+#include "format/tensor.h"
+
+typedef struct skv_source skv_source;
+
+struct skv_gguf;
+
+/**
+ * Tensors are presented under the names of the Llama family, whatever the file calls them; fused
+ * projections appear as their parts. Per layer i, as "model.layers.{i}.": input_layernorm,
+ * self_attn.{q,k,v,o}_proj, self_attn.{q,k}_norm, post_attention_layernorm, mlp.{gate,up,down}_proj
+ * (".weight", ".bias"); Gemma adds pre_feedforward_layernorm and post_feedforward_layernorm (its
+ * post_attention_layernorm follows the attention). Outside: model.embed_tokens.weight,
+ * model.norm.weight, and lm_head.weight unless the configuration says `tied`.
+ *
+ * path is a folder with config.json or a .gguf file. Every tensor that the configuration calls for
+ * is there then, of the right shape. */
+SKV_MUST_CHECK skv_status skv_source_open(const char *path, skv_source **out, skv_error *err);
+/** A GGUF file in memory, which must outlive the result; `name` is for errors. */
+SKV_MUST_CHECK skv_status skv_source_parse_gguf(const void *data, size_t n, const char *name,
+                                                skv_source **out, skv_error *err);
+void skv_source_close(skv_source *source);
+
+const char *skv_source_path(const skv_source *source);
+const skv_config *skv_source_config(const skv_source *source);
+/** NULL when there is no such tensor. */
+const skv_tensor *skv_source_find(const skv_source *source, const char *name);
+size_t skv_source_count(const skv_source *source);
+const skv_tensor *skv_source_at(const skv_source *source, size_t i);
+/** Why a tensor that the files hold is not among them ("element type I64"), or NULL. */
+const char *skv_source_unusable(const skv_source *source, const char *name);
+/** The GGUF file behind it, for the tokenizer inside; NULL for a folder. */
+const struct skv_gguf *skv_source_gguf(const skv_source *source);
+
+#endif

@@ -1,0 +1,68 @@
+/* A source from inside, and how opening fills it: shared by source*.c and gguf_*.c. */
+#ifndef SKV_FORMAT_SOURCE_IMPL_H
+#define SKV_FORMAT_SOURCE_IMPL_H
+
+#include "format/config.h"
+#include "format/gguf.h"
+#include "format/safetensors.h"
+#include "format/source.h"
+
+struct skv_source {
+    char *path; /* owned */
+    skv_config config;
+    skv_safetensors *safetensors; /* owned; NULL for GGUF */
+    skv_safetensors *base;        /* owned; the weights that these leave out, NULL: none */
+    skv_gguf *gguf;               /* owned; NULL for a folder */
+    skv_tensor *tensors;          /* [n], owned */
+    char **names;                 /* [n], owned, each owned */
+    size_t n, capacity;
+    size_t n_own; /* once the base is read: tensors of the folder itself, which come first */
+    skv_name_index index;
+};
+
+/* What becomes of a tensor of a layer. */
+typedef enum skv_name_action {
+    SKV_NAME_KEEP,      /* the same data under the name `to` */
+    SKV_NAME_QKV,       /* rows [q | k | v], each under its own name */
+    SKV_NAME_GATE_UP,   /* rows [gate | up] */
+    SKV_NAME_INTERLEAVE /* as KEEP; rows of the query or key heads in pair order */
+} skv_name_action;
+
+typedef struct skv_name_rule {
+    const char *from; /* after the layer prefix */
+    const char *to;   /* after "model.layers.{i}."; NULL for the fused */
+    skv_name_action action;
+} skv_name_rule;
+
+typedef struct skv_name_scheme {
+    const char *layer_prefix;    /* "transformer.layers." */
+    const skv_name_rule *layer;  /* ends with from == NULL; first match counts */
+    const skv_name_rule *global; /* the same, for whole names */
+    bool keep_others;            /* names without a rule stay as they are */
+} skv_name_scheme;
+
+/** Adds a tensor under a name that is copied. */
+SKV_MUST_CHECK skv_status skv_source_add(skv_source *source, const char *name,
+                                         const skv_tensor *tensor, skv_error *err);
+/** Adds a tensor of the file under the name or names that the scheme gives it, if any. */
+SKV_MUST_CHECK skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *scheme,
+                                                 const char *name, const skv_tensor *tensor,
+                                                 skv_error *err);
+
+/** The scheme of a folder with this configuration. */
+const skv_name_scheme *skv_folder_scheme(const skv_config *c);
+/**
+ * The published name without what a model with images puts before its text part; NULL for a
+ * tensor of another part. `buffer` holds `size` bytes and is used where the name changes.
+ */
+const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, size_t size);
+
+/* What GGUF calls things. */
+
+/** The metadata and the shapes of a GGUF file as a configuration, checked. */
+SKV_MUST_CHECK skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *err);
+
+/** The tensor names of an architecture (skv_config's spelling). */
+const skv_name_scheme *skv_gguf_scheme(const char *architecture);
+
+#endif

@@ -1,0 +1,362 @@
+/* Opening a model: its configuration, its tensors, and whether these are what it calls for. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/config_build.h"
+#include "format/source_impl.h"
+
+enum { CONFIG_FILE_MAX = 16 << 20 };
+
+/* ---- do the files hold what the configuration calls for ---- */
+
+typedef struct checker {
+    const skv_source *source;
+    const skv_config *config;
+    skv_error *err;
+} checker;
+
+/* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
+typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM } dim;
+
+static const skv_config_field dim_fields[] = {
+    [VOCAB] = SKV_CONFIG_FIELD_VOCAB, [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+    [Q] = SKV_CONFIG_FIELD_HEADS,     [KV] = SKV_CONFIG_FIELD_KV_HEADS,
+    [FFN] = SKV_CONFIG_FIELD_FFN,     [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM};
+
+static size_t dim_size(const skv_config *c, dim d, size_t i)
+{
+    switch (d) {
+    case VOCAB: return c->vocab;
+    case HIDDEN: return c->hidden;
+    case Q: return c->layers[i].n_heads * c->head_dim;
+    case KV: return c->layers[i].n_kv_heads * c->head_dim;
+    case FFN: return c->layers[i].ffn;
+    case HEAD_DIM: return c->head_dim;
+    case NONE:
+    default: return 0;
+    }
+}
+
+/* "num_attention_heads * head_dim 4096" */
+static void dim_text(const skv_config *c, dim d, size_t i, char *out, size_t size)
+{
+    skv_field_name head_dim = skv_config_field_name(c, SKV_CONFIG_FIELD_HEAD_DIM);
+    bool is_heads = d == Q || d == KV;
+    (void)snprintf(out, size, "%s%s%s %zu", skv_config_field_name(c, dim_fields[d]).text,
+                   is_heads ? " * " : "", is_heads ? head_dim.text : "", dim_size(c, d, i));
+}
+
+static skv_status refuse_missing(const checker *k, const char *name)
+{
+    const char *why = skv_source_unusable(k->source, name);
+    const char *path = skv_source_path(k->source);
+    if (why) {
+        return skv_fail(k->err, SKV_UNSUPPORTED, "%s: %s: %s is not supported", path, name, why);
+    }
+    return skv_fail(k->err, SKV_FORMAT, "%s: %s: missing, %s is %zu", path, name,
+                    skv_config_field_name(k->config, SKV_CONFIG_FIELD_LAYERS).text,
+                    k->config->n_layers);
+}
+
+/* Checks one tensor, of layer i where it belongs to one; a vector has columns NONE. */
+static skv_status check(const checker *k, const char *name, size_t i, dim rows, dim columns)
+{
+    const skv_tensor *t = skv_source_find(k->source, name);
+    if (!t) return refuse_missing(k, name);
+    size_t n_dims = columns == NONE ? 1 : 2;
+    bool same = t->n_dims == n_dims && t->dims[0] == dim_size(k->config, rows, i) &&
+                (n_dims == 1 || t->dims[1] == dim_size(k->config, columns, i));
+    if (same) return SKV_OK;
+    char have[96], want[2][200] = {"", ""};
+    (void)skv_tensor_shape_text(t->dims, t->n_dims, have, sizeof have);
+    dim_text(k->config, rows, i, want[0], sizeof want[0]);
+    if (n_dims == 2) dim_text(k->config, columns, i, want[1], sizeof want[1]);
+    return skv_fail(k->err, SKV_FORMAT, "%s: %s: shape %s, expected [%s%s%s]",
+                    t->file ? t->file->path : skv_source_path(k->source), name, have, want[0],
+                    n_dims == 2 ? ", " : "", want[1]);
+}
+
+static const char *layer_name(char out[128], size_t i, const char *part, const char *kind)
+{
+    (void)snprintf(out, 128, "model.layers.%zu.%s.%s", i, part, kind);
+    return out;
+}
+
+static skv_status check_norm(const checker *k, size_t i, const char *part, dim n)
+{
+    char name[128];
+    return check(k, layer_name(name, i, part, "weight"), i, n, NONE);
+}
+
+/* A projection's weight [rows, columns] and, where it has one, its bias [rows]. */
+static skv_status check_linear(const checker *k, size_t i, const char *part, dim rows, dim columns,
+                               bool bias)
+{
+    char name[128];
+    SKV_TRY(check(k, layer_name(name, i, part, "weight"), i, rows, columns));
+    return bias ? check(k, layer_name(name, i, part, "bias"), i, rows, NONE) : SKV_OK;
+}
+
+static bool has(const checker *k, size_t i, const char *part)
+{
+    char name[128];
+    return skv_source_find(k->source, layer_name(name, i, part, "weight"));
+}
+
+/* The ordinary q, k and v of a layer. A SwiftKV file may leave them out where it replaces them. */
+static skv_status check_teacher(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    bool replaced = c->swiftkv && i >= c->kv_layers;
+    if (replaced && !has(k, i, "self_attn.q_proj") && !has(k, i, "self_attn.k_proj") &&
+        !has(k, i, "self_attn.v_proj")) {
+        return SKV_OK;
+    }
+    SKV_TRY(check_linear(k, i, "self_attn.q_proj", Q, HIDDEN, c->qkv_bias));
+    if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm", HEAD_DIM));
+    if (skv_config_donor(c, i) != i) return SKV_OK; /* some files still have k and v: not read */
+    SKV_TRY(check_linear(k, i, "self_attn.k_proj", KV, HIDDEN, c->qkv_bias));
+    SKV_TRY(check_linear(k, i, "self_attn.v_proj", KV, HIDDEN, c->qkv_bias));
+    return c->qk_norm ? check_norm(k, i, "self_attn.k_norm", HEAD_DIM) : SKV_OK;
+}
+
+/* The projections that SwiftKV adds: q in every layer above, k and v in the first of a group. */
+static skv_status check_swiftkv(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    SKV_TRY(check_linear(k, i, "self_attn.q_proj_swiftkv", Q, HIDDEN, c->qkv_bias));
+    if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm_swiftkv", HEAD_DIM));
+    if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
+    SKV_TRY(check_linear(k, i, "self_attn.k_proj_swiftkv", KV, HIDDEN, c->qkv_bias));
+    SKV_TRY(check_linear(k, i, "self_attn.v_proj_swiftkv", KV, HIDDEN, c->qkv_bias));
+    return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", HEAD_DIM) : SKV_OK;
+}
+
+static skv_status check_layer(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    SKV_TRY(check_norm(k, i, "input_layernorm", HIDDEN));
+    SKV_TRY(check_norm(k, i, "post_attention_layernorm", HIDDEN));
+    if (c->post_norms) {
+        SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm", HIDDEN));
+        SKV_TRY(check_norm(k, i, "post_feedforward_layernorm", HIDDEN));
+    }
+    SKV_TRY(check_teacher(k, i));
+    if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
+    SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
+    SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
+    SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
+    return check_linear(k, i, "mlp.down_proj", HIDDEN, FFN, c->mlp_bias);
+}
+
+/*
+ * Compares every tensor that the configuration calls for with what the files hold: present, of the
+ * right shape. The SwiftKV tensors are checked too; the teacher's projections in layers that
+ * SwiftKV replaces may be absent, all of a layer or none.
+ */
+static skv_status check_shapes(const skv_source *source, skv_error *err)
+{
+    const skv_config *c = skv_source_config(source);
+    checker k = {source, c, err};
+    SKV_TRY(check(&k, "model.embed_tokens.weight", 0, VOCAB, HIDDEN));
+    SKV_TRY(check(&k, "model.norm.weight", 0, HIDDEN, NONE));
+    if (!c->tied) SKV_TRY(check(&k, "lm_head.weight", 0, VOCAB, HIDDEN));
+    if (c->swiftkv && c->kv_layers < c->n_layers) {
+        SKV_TRY(check(&k, "model.norm_swiftkv.weight", 0, HIDDEN, NONE));
+        if (c->early_exit) SKV_TRY(check(&k, "lm_head_swiftkv.weight", 0, VOCAB, HIDDEN));
+    }
+    for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(check_layer(&k, i));
+    return SKV_OK;
+}
+
+/* ---- opening ---- */
+
+static skv_status build_index(skv_source *s, skv_error *err)
+{
+    skv_name_entry *entries = skv_alloc(s->n, sizeof *entries);
+    SKV_REQUIRE(entries, err, SKV_MEMORY, "%s: no memory for %zu tensors", s->path, s->n);
+    for (size_t i = 0; i < s->n; i++) entries[i] = (skv_name_entry){s->names[i], i};
+    return skv_name_index_build(&s->index, entries, s->n, s->path, "tensor", err);
+}
+
+/* Libraries that drop one of two equal tensors keep either: a tied model may have its embedding
+ * under the head's name only. And a model without a head of its own is tied, whatever it says. */
+static skv_status settle_head(skv_source *s, skv_error *err)
+{
+    const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");
+    const skv_tensor *head = skv_source_find(s, "lm_head.weight");
+    if (!head && !skv_source_unusable(s, "lm_head.weight")) s->config.tied = true;
+    if (embedding || !head || !s->config.tied) return SKV_OK;
+    skv_tensor copy = *head;
+    SKV_TRY(skv_source_add(s, "model.embed_tokens.weight", &copy, err));
+    skv_name_index_release(&s->index);
+    return build_index(s, err);
+}
+
+/* Where a Gemma file does not say which type it is used in, its embedding's own type counts. */
+static void settle_embedding_scale(skv_source *s)
+{
+    const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");
+    if (!embedding || s->config.embedding_scale == 1.0 || s->config.dtype[0]) return;
+    const char *dtype = embedding->type == SKV_DTYPE_BF16  ? "bfloat16"
+                        : embedding->type == SKV_DTYPE_F16 ? "float16"
+                                                           : "float32";
+    s->config.embedding_scale = skv_gemma_embedding_scale(s->config.hidden, dtype);
+}
+
+typedef skv_status parse_fn(const char *json, size_t n, const char *name, skv_config *c,
+                            skv_error *err);
+
+static skv_status read_json(const char *path, parse_fn *parse, skv_config *c, skv_error *err)
+{
+    char *text;
+    size_t n;
+    SKV_TRY(skv_file_read(path, CONFIG_FILE_MAX, &text, &n, err));
+    skv_status status = parse(text, n, path, c, err);
+    skv_free(text);
+    return status;
+}
+
+/* generation_config.json may be absent. */
+static skv_status read_configs(skv_source *s, skv_error *err)
+{
+    char *config = skv_path_join(s->path, "config.json");
+    char *generation = skv_path_join(s->path, "generation_config.json");
+    skv_status status = SKV_OK;
+    if (!config || !generation) {
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory", s->path);
+    }
+    if (status == SKV_OK) status = read_json(config, skv_config_parse, &s->config, err);
+    if (status == SKV_OK && skv_file_exists(generation)) {
+        status = read_json(generation, skv_config_parse_generation, &s->config, err);
+    }
+    skv_free(config);
+    skv_free(generation);
+    return status;
+}
+
+static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error *err)
+{
+    const skv_name_scheme *scheme = skv_folder_scheme(&s->config);
+    bool is_gemma3 = skv_config_is(&s->config, "gemma3_text");
+    for (size_t i = 0; i < skv_safetensors_count(from); i++) {
+        const skv_tensor *t = skv_safetensors_at(from, i);
+        char buffer[256];
+        const char *name = skv_text_part_name(t->name, is_gemma3, buffer, sizeof buffer);
+        if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, t, err));
+    }
+    return SKV_OK;
+}
+
+/* The folder beside this one that has what this one leaves out. */
+static skv_status open_base(skv_source *s, skv_error *err)
+{
+    char *beside = skv_path_join(s->path, "..");
+    char *base = beside ? skv_path_join(beside, s->config.base) : NULL;
+    skv_status status = base ? skv_safetensors_open_folder(base, &s->base, err)
+                             : skv_fail(err, SKV_MEMORY, "%s: no memory", s->path);
+    skv_free(base);
+    skv_free(beside);
+    if (status != SKV_OK) return skv_fail_within(err, status, "swiftkv_base");
+    s->n_own = s->n;
+    return add_all(s, s->base, err);
+}
+
+static skv_status open_folder(skv_source *s, skv_error *err)
+{
+    SKV_TRY(read_configs(s, err));
+    const bool elsewhere = s->config.kv_prediction && s->config.base[0];
+    if (!elsewhere) {
+        SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
+        SKV_TRY(add_all(s, s->safetensors, err));
+    }
+    return s->config.base[0] ? open_base(s, err) : SKV_OK;
+}
+
+/* The configuration and the tensors of s->gguf. */
+static skv_status read_gguf(skv_source *s, skv_error *err)
+{
+    SKV_TRY(skv_config_from_gguf(s->gguf, &s->config, err));
+    const skv_name_scheme *scheme = skv_gguf_scheme(s->config.architecture);
+    for (size_t i = 0; i < skv_gguf_tensor_count(s->gguf); i++) {
+        const skv_tensor *t = skv_gguf_tensor_at(s->gguf, i);
+        SKV_TRY(skv_source_add_renamed(s, scheme, t->name, t, err));
+    }
+    return SKV_OK;
+}
+
+/* What follows once all tensors are listed. */
+static skv_status settle(skv_source *s, skv_error *err)
+{
+    SKV_TRY(build_index(s, err));
+    SKV_TRY(settle_head(s, err));
+    settle_embedding_scale(s);
+    return check_shapes(s, err);
+}
+
+static skv_status fill_from_path(skv_source *s, skv_error *err)
+{
+    if (skv_file_is_folder(s->path)) {
+        SKV_TRY(open_folder(s, err));
+    } else {
+        SKV_TRY(skv_gguf_open(s->path, &s->gguf, err));
+        SKV_TRY(read_gguf(s, err));
+    }
+    return settle(s, err);
+}
+
+static skv_source *create(const char *path)
+{
+    skv_source *s = skv_alloc_zero(1, sizeof *s);
+    if (!s) return NULL;
+    s->path = skv_strndup(path, strlen(path));
+    if (s->path) return s;
+    skv_free(s);
+    return NULL;
+}
+
+/* Hands out a finished source or closes it. */
+static skv_status finish(skv_source *s, skv_status status, skv_source **out)
+{
+    if (status == SKV_OK) {
+        *out = s;
+    } else {
+        skv_source_close(s);
+    }
+    return status;
+}
+
+skv_status skv_source_open(const char *path, skv_source **out, skv_error *err)
+{
+    skv_source *s = create(path);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", path);
+    return finish(s, fill_from_path(s, err), out);
+}
+
+skv_status skv_source_parse_gguf(const void *data, size_t n, const char *name, skv_source **out,
+                                 skv_error *err)
+{
+    skv_source *s = create(name);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", name);
+    skv_status status = skv_gguf_parse(data, n, name, &s->gguf, err);
+    if (status == SKV_OK) status = read_gguf(s, err);
+    if (status == SKV_OK) status = settle(s, err);
+    return finish(s, status, out);
+}
+
+void skv_source_close(skv_source *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->n; i++) skv_free(s->names[i]);
+    skv_free(s->names);
+    skv_free(s->tensors);
+    skv_name_index_release(&s->index);
+    skv_config_release(&s->config);
+    skv_safetensors_close(s->safetensors);
+    skv_safetensors_close(s->base);
+    skv_gguf_close(s->gguf);
+    skv_free(s->path);
+    skv_free(s);
+}

@@ -1,0 +1,149 @@
+/* Tensors in mapped files: see tensor.h. */
+#include "format/tensor.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+enum { PIECE_BYTES = 4096 }; /* of a row, fetched at a time */
+
+size_t skv_tensor_columns(const skv_tensor *t)
+{
+    return t->n_dims ? t->dims[t->n_dims - 1] : 1;
+}
+
+size_t skv_tensor_rows(const skv_tensor *t)
+{
+    size_t rows = 1; /* cannot overflow: the parser checked the product of all dims */
+    for (size_t i = 0; i + 1 < t->n_dims; i++) rows *= t->dims[i];
+    return rows;
+}
+
+/* The length of the axis that the heads lie on: rows of a matrix, elements of a bias. */
+static size_t head_axis(const skv_tensor *t)
+{
+    return t->n_dims == 1 ? t->dims[0] : skv_tensor_rows(t);
+}
+
+/* Row `row` of the rotate-half form in the file. */
+static size_t stored_row(const skv_tensor *t, size_t row)
+{
+    if (!t->n_rope_heads) return row;
+    size_t head_dim = head_axis(t) / t->n_rope_heads, half = head_dim / 2;
+    size_t at = row % head_dim; /* rotate-half: first halves of all pairs, then second halves */
+    return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out)
+{
+    size_t columns = skv_tensor_columns(t), row_bytes = 0;
+    bool whole = skv_dtype_bytes(t->type, columns, &row_bytes);
+    assert(whole && row0 + n <= skv_tensor_rows(t));
+    (void)whole;
+    if (!t->n_rope_heads) {
+        skv_dtype_to_f32(t->type, out, t->data + row0 * row_bytes, n * columns);
+    } else if (t->n_dims == 1) { /* a bias: its elements are the rows of the matrix */
+        size_t size = skv_dtype_block_bytes(t->type);
+        for (size_t i = 0; n && i < columns; i++) {
+            skv_dtype_to_f32(t->type, out + i, t->data + stored_row(t, i) * size, 1);
+        }
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            size_t row = stored_row(t, row0 + i);
+            skv_dtype_to_f32(t->type, out + i * columns, t->data + row * row_bytes, columns);
+        }
+    }
+}
+
+void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows)
+{
+    size_t row_bytes = 0;
+    bool whole = skv_dtype_bytes(t->type, rows->K, &row_bytes);
+    assert(whole && rows->K == skv_tensor_columns(t) && row0 + rows->n <= skv_tensor_rows(t));
+    (void)whole;
+    for (size_t i = 0; i < rows->n; i++) {
+        skv_quant_read(rows, i, t->type, t->data + stored_row(t, row0 + i) * row_bytes);
+    }
+}
+
+skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)
+{
+    return t->file ? skv_file_map_check(t->file, err) : SKV_OK;
+}
+
+skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, float *out,
+                                   skv_error *err)
+{
+    SKV_TRY(skv_tensor_check(t, err));
+    skv_tensor_read_rows(t, row0, n, out);
+    return skv_tensor_check(t, err);
+}
+
+skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out, skv_error *err)
+{
+    bool shuffled = t->n_rope_heads && t->n_dims == 1; /* a bias, element by element */
+    if (!t->file || shuffled) return skv_tensor_read_checked(t, row, 1, out, err);
+    unsigned char piece[PIECE_BYTES];
+    size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);
+    size_t n_blocks = skv_tensor_columns(t) / block;
+    const unsigned char *from = t->data + stored_row(t, row) * n_blocks * block_bytes;
+    for (size_t i = 0, n; i < n_blocks; i += n) {
+        n = skv_min_size(n_blocks - i, sizeof piece / block_bytes);
+        SKV_TRY(skv_file_map_fetch(t->file, from + i * block_bytes, n * block_bytes, piece, err));
+        skv_dtype_to_f32(t->type, out + i * block, piece, n * block);
+    }
+    return SKV_OK;
+}
+
+size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i <= n_dims && used < size; i++) {
+        int n = i < n_dims ? snprintf(out + used, size - used, "%s%zu", i ? "," : "[", dims[i])
+                           : snprintf(out + used, size - used, n_dims ? "]" : "[]");
+        if (n < 0) break;
+        used += (size_t)n;
+    }
+    return used;
+}
+
+/* ---- names ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const skv_name_entry *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+skv_status skv_name_index_build(skv_name_index *index, skv_name_entry *entries, size_t n,
+                                const char *file, const char *what, skv_error *err)
+{
+    index->entries = entries;
+    index->n = n;
+    if (n) qsort(entries, n, sizeof *entries, by_name);
+    for (size_t i = 1; i < n; i++) {
+        SKV_REQUIRE(strcmp(entries[i - 1].name, entries[i].name) != 0, err, SKV_FORMAT,
+                    "%s: %s %s appears twice", file, what, entries[i].name);
+    }
+    return SKV_OK;
+}
+
+void skv_name_index_release(skv_name_index *index)
+{
+    skv_free(index->entries);
+    *index = (skv_name_index){0};
+}
+
+size_t skv_name_index_find(const skv_name_index *index, const char *name)
+{
+    if (!index->n) return SIZE_MAX;
+    skv_name_entry key = {.name = name};
+    const skv_name_entry *found =
+        bsearch(&key, index->entries, index->n, sizeof *index->entries, by_name);
+    return found ? found->i : SIZE_MAX;
+}

@@ -1,0 +1,71 @@
+/* A tensor in a mapped file, and finding tensors and keys by their names. */
+#ifndef SKV_FORMAT_TENSOR_H
+#define SKV_FORMAT_TENSOR_H
+
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/quant.h"
+#include "format/dtype.h"
+
+enum { SKV_TENSOR_DIMS_MAX = 4 };
+
+typedef struct skv_tensor {
+    const char *name; /* borrowed from the file it was found in */
+    skv_dtype type;
+    size_t n_dims;
+    size_t dims[SKV_TENSOR_DIMS_MAX]; /* outermost first: a matrix W[N, K] has dims {N, K} */
+    const unsigned char *data;        /* borrowed from the mapped file; checked to lie inside it */
+    size_t n_bytes;
+    const skv_file_map *file; /* borrowed: the map that data lies in; NULL: plain memory */
+    /* Rows stored for interleaved rotation (GGUF's llama q and k): n_rope_heads > 0 means that
+     * each head's rows stand in pair order, and reading puts them into the rotate-half form. In a
+     * vector (a bias) it is the elements. */
+    size_t n_rope_heads;
+} skv_tensor;
+
+/** The number of rows (all dims but the last, multiplied) and their length. */
+size_t skv_tensor_rows(const skv_tensor *t);
+size_t skv_tensor_columns(const skv_tensor *t);
+/** Writes "[4096,1024]", cut to size - 1 characters; returns the uncut length. */
+size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
+/** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order; see skv_tensor_check. */
+void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out);
+/** The same between two checks. */
+SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n,
+                                                  float *out, skv_error *err);
+/** The same rows, rows->n of them, as codes: for types that have a form (quant.h). */
+void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows);
+/** Whether its file is still whole; whoever reads rows asks before and after. */
+SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
+/** out [columns] = a row as f32, fetched from the file: safe whatever has become of it (but a
+ * permuted bias, which is read as above). */
+SKV_MUST_CHECK skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out,
+                                               skv_error *err);
+
+/*
+ * Names -> numbers, for the keys and tensors of a file. Sorted, so that no choice of names makes
+ * it slow, and two equal names stand side by side.
+ */
+typedef struct skv_name_entry {
+    const char *name; /* borrowed */
+    size_t i;
+} skv_name_entry;
+
+typedef struct skv_name_index {
+    skv_name_entry *entries; /* [n], owned, sorted by name */
+    size_t n;
+} skv_name_index;
+
+/*
+ * Takes over entries[0..n) (from skv_alloc) and sorts them, also when it fails. Two equal names
+ * are an error: "FILE: WHAT NAME appears twice".
+ */
+SKV_MUST_CHECK skv_status skv_name_index_build(skv_name_index *index, skv_name_entry *entries,
+                                               size_t n, const char *file, const char *what,
+                                               skv_error *err);
+void skv_name_index_release(skv_name_index *index);
+
+/** The number of a name, SIZE_MAX when there is none. */
+size_t skv_name_index_find(const skv_name_index *index, const char *name);
+
+#endif

@@ -1,0 +1,119 @@
+/* Rows of codes: see quant.h. */
+#include "base/quant.h"
+
+#include <math.h>
+
+#include "base/float16.h"
+
+enum { ALIGN = 64 };
+
+const skv_quant_form *skv_quant_form_int4(void)
+{
+    static const skv_quant_form form = {
+        4, 32, false, false, false, true, {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+    return &form;
+}
+
+typedef struct row_sizes {
+    size_t codes, scales, fine; /* elements of a row */
+} row_sizes;
+
+static row_sizes sizes_of(const skv_quant_form *form, size_t K)
+{
+    return (row_sizes){K, skv_quant_spans(form, K), form->fine ? K / form->group : 0};
+}
+
+size_t skv_quant_rows_bytes(const skv_quant_form *form, size_t n, size_t K)
+{
+    row_sizes s = sizes_of(form, K);
+    return skv_round_up(n * s.codes, ALIGN) + 2 * skv_round_up(n * s.scales * 2, ALIGN) +
+           2 * skv_round_up(n * s.fine, ALIGN);
+}
+
+void skv_quant_rows_init(skv_quant_rows *rows, const skv_quant_form *form, size_t n, size_t K,
+                         void *memory)
+{
+    row_sizes s = sizes_of(form, K);
+    uint8_t *next = memory;
+    *rows = (skv_quant_rows){.n = n, .K = K, .codes = next};
+    next += skv_round_up(n * s.codes, ALIGN);
+    rows->scales = (uint16_t *)(void *)next;
+    next += skv_round_up(n * s.scales * 2, ALIGN);
+    if (form->has_min) rows->mins = (uint16_t *)(void *)next;
+    next += skv_round_up(n * s.scales * 2, ALIGN);
+    if (!form->fine) return;
+    rows->fine = (int8_t *)(void *)next;
+    if (form->has_min) rows->fine_min = next + skv_round_up(n * s.fine, ALIGN);
+}
+
+skv_quant_row skv_quant_row_at(const skv_quant_rows *rows, const skv_quant_form *form, size_t i)
+{
+    row_sizes s = sizes_of(form, rows->K);
+    return (skv_quant_row){
+        .codes = rows->codes + i * s.codes,
+        .scales = rows->scales + i * s.scales,
+        .mins = rows->mins ? rows->mins + i * s.scales : NULL,
+        .fine = rows->fine ? rows->fine + i * s.fine : NULL,
+        .fine_min = rows->fine_min ? rows->fine_min + i * s.fine : NULL,
+    };
+}
+
+void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form, size_t i,
+                          float *out)
+{
+    skv_quant_row row = skv_quant_row_at(rows, form, i);
+    float (*widen)(uint16_t) = form->bf16 ? skv_float_of_bf16 : skv_float_of_f16;
+    for (size_t k = 0; k < rows->K; k++) {
+        size_t g = k / form->group, s = form->fine ? k / SKV_QUANT_SPAN : g;
+        float scale = widen(row.scales[s]) * (row.fine ? (float)row.fine[g] : 1.0F);
+        float min = row.mins ? widen(row.mins[s]) : 0.0F;
+        if (row.fine_min) min *= -(float)row.fine_min[g];
+        int value = form->bits == 4 ? form->levels[row.codes[k]] : (int8_t)row.codes[k];
+        out[k] = scale * (float)value + min;
+    }
+}
+
+/* ---- rounding floats to 4 bits ---- */
+
+/* Codes of a group x [32] for a scale, and the squared error. */
+static float round_group(uint8_t *codes, const float *x, float scale)
+{
+    float inverse = scale == 0.0F ? 0.0F : 1.0F / scale, error = 0.0F;
+    for (size_t k = 0; k < SKV_QUANT_GROUP; k++) {
+        float q = fminf(fmaxf(rintf(x[k] * inverse), -8.0F), 7.0F), miss = q * scale - x[k];
+        codes[k] = (uint8_t)((int)q + 8);
+        error += miss * miss;
+    }
+    return error;
+}
+
+/* The element of largest magnitude of x [32]. */
+static float extreme(const float *x)
+{
+    float most = 0.0F;
+    for (size_t k = 0; k < SKV_QUANT_GROUP; k++) {
+        if (fabsf(x[k]) > fabsf(most)) most = x[k];
+    }
+    return most;
+}
+
+void skv_quant_round(skv_quant_rows *rows, size_t i, const float *x)
+{
+    enum { N_TRIES = 9 };
+    skv_quant_row row = skv_quant_row_at(rows, skv_quant_form_int4(), i);
+    for (size_t k = 0; k < rows->K; k += SKV_QUANT_GROUP) {
+        /* -8 has the extreme's sign; other scales trade its error for the error of the rest. */
+        float most = extreme(x + k), best = INFINITY;
+        uint16_t chosen = 0;
+        for (int t = 0; t < N_TRIES; t++) {
+            uint16_t scale = skv_f16_of_float(most / (-8.0F + 0.25F * (float)(t - 2)));
+            float error = round_group(row.codes + k, x + k, skv_float_of_f16(scale));
+            if (error < best) {
+                best = error;
+                chosen = scale;
+            }
+        }
+        row.scales[k / SKV_QUANT_GROUP] = chosen;
+        (void)round_group(row.codes + k, x + k, skv_float_of_f16(chosen));
+    }
+}

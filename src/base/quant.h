@@ -1,0 +1,78 @@
+/*
+ * Quantised matrices as files hold them: codes, and scales for groups of 16 or 32 of them. Whoever
+ * computes with the codes loses nothing.
+ *
+ *   w[j, k] = scale[j, g] * value(code[j, k]) + min[j, g],   g = k / group
+ *
+ * With fine scales, scale = d * fine and min = -dmin * fine_min, where d and dmin belong to
+ * SKV_QUANT_SPAN elements.
+ */
+#ifndef SKV_QUANT_H
+#define SKV_QUANT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/size.h"
+
+enum {
+    SKV_QUANT_GROUP = 32, /* K of a quantised matrix is a multiple of it */
+    SKV_QUANT_SPAN = 256, /* elements that share d and dmin where there are fine scales */
+    SKV_QUANT_LEVELS = 16 /* values of a code of 4 bits */
+};
+
+typedef struct skv_quant_form {
+    uint8_t bits;  /* 4: a code is 0..15, its value levels[code]; 8: value = (int8_t)code */
+    uint8_t group; /* 16 or 32 elements share a scale */
+    bool fine;     /* scales are d * fine */
+    bool has_min;  /* false: min = 0 */
+    bool bf16;     /* scales and mins are bfloat16; false: f16 */
+    bool even;     /* 4 bits: levels[c] == levels[0] + c */
+    int8_t levels[SKV_QUANT_LEVELS];
+} skv_quant_form;
+
+/* Rows [n, K] of a matrix. G = K / group, S = without fine scales G, with them the number of spans,
+ * ceil(K / SKV_QUANT_SPAN). What the form does not have is NULL. */
+typedef struct skv_quant_rows {
+    size_t n, K;
+    uint8_t *codes;    /* [n, K] */
+    uint16_t *scales;  /* [n, S] bits of f16 or bfloat16: the scale, or d */
+    uint16_t *mins;    /* [n, S] the min, or dmin */
+    int8_t *fine;      /* [n, G] */
+    uint8_t *fine_min; /* [n, G] */
+} skv_quant_rows;
+
+/** The form in which floats are rounded to 4 bits: 16 even levels from -8, one scale for 32. */
+const skv_quant_form *skv_quant_form_int4(void);
+
+/* One row of them; what the form does not have is NULL. */
+typedef struct skv_quant_row {
+    uint8_t *codes;
+    uint16_t *scales, *mins;
+    int8_t *fine;
+    uint8_t *fine_min;
+} skv_quant_row;
+
+/** Row i of `rows`. */
+skv_quant_row skv_quant_row_at(const skv_quant_rows *rows, const skv_quant_form *form, size_t i);
+
+/** Bytes that skv_quant_rows_init needs for n rows. */
+size_t skv_quant_rows_bytes(const skv_quant_form *form, size_t n, size_t K);
+/** Points `rows` into `memory`, 64-byte aligned. */
+void skv_quant_rows_init(skv_quant_rows *rows, const skv_quant_form *form, size_t n, size_t K,
+                         void *memory);
+/** Row i = x [K] rounded to skv_quant_form_int4: the scale is the one of least squared error among
+ * a few around amax / 8. */
+void skv_quant_round(skv_quant_rows *rows, size_t i, const float *x);
+/** out [K] = row i as f32. */
+void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form, size_t i,
+                          float *out);
+
+/** S above. */
+static inline size_t skv_quant_spans(const skv_quant_form *form, size_t K)
+{
+    return form->fine ? skv_ceil_div(K, SKV_QUANT_SPAN) : K / form->group;
+}
+
+#endif

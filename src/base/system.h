@@ -1,0 +1,35 @@
+/*
+ * What the system tells and allows this process: the time, processors and memory. Limits of
+ * control groups are those of the process's group and of the groups around it.
+ */
+#ifndef SKV_BASE_SYSTEM_H
+#define SKV_BASE_SYSTEM_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** Nanoseconds since some fixed moment; never runs backwards. */
+uint64_t skv_clock_ns(void);
+
+/** Processors that a thread may run on; at least 1. */
+size_t skv_processors_affinity(pthread_t thread);
+
+/**
+ * Processors' worth of time that control groups allow, rounded up; SIZE_MAX: no limit. Reads
+ * cpu.max (v2), and cpu.cfs_quota_us and cpu.cfs_period_us (v1), of the groups that
+ * /proc/self/cgroup and /proc/self/mountinfo name. What cannot be read sets no limit. root: "" for
+ * the system's own files, else the folder that holds proc/ and what is mounted.
+ */
+size_t skv_processors_of_groups(const char *root);
+
+/** The default number of threads: the smaller of the two; at least 1. */
+size_t skv_processors_allowed(void);
+
+/** Bytes of memory this process may still take (the machine's and its control groups' limits). */
+size_t skv_memory_available(void);
+/** What the limits of control groups leave, in bytes: `membership` is a file like
+ * /proc/self/cgroup, `root` where the groups are mounted. SIZE_MAX: no limit. */
+size_t skv_memory_of_groups(const char *membership, const char *root);
+
+#endif

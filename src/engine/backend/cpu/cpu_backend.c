@@ -1,0 +1,177 @@
+/* The CPU back end: its life, its workspace and its table of operations. */
+#include "backend/cpu/cpu_backend.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+static void *cpu_alloc(skv_backend *base, size_t n_bytes)
+{
+    (void)base;
+    return skv_map_zero(n_bytes);
+}
+
+static void cpu_release(skv_backend *base, void *block, size_t n_bytes)
+{
+    (void)base;
+    skv_unmap(block, n_bytes);
+}
+
+static void cpu_put(skv_backend *base, void *dst, const void *host, size_t n_bytes)
+{
+    (void)base;
+    memcpy(dst, host, n_bytes);
+}
+
+static void cpu_get(skv_backend *base, void *host, const void *src, size_t n_bytes)
+{
+    (void)base;
+    memcpy(host, src, n_bytes);
+}
+
+static void *cpu_map(skv_backend *base, const void *at, size_t n_bytes, skv_map_access access)
+{
+    (void)base;
+    (void)n_bytes;
+    (void)access;
+    return (void *)(uintptr_t)at;
+}
+
+static void cpu_unmap(skv_backend *base, const void *host)
+{
+    (void)base;
+    (void)host;
+}
+
+typedef struct parallel_job {
+    void (*fn)(void *arg, size_t i);
+    void *arg;
+} parallel_job;
+
+static void parallel_task(void *arg, size_t i_task, size_t i_thread)
+{
+    const parallel_job *job = arg;
+    (void)i_thread;
+    job->fn(job->arg, i_task);
+}
+
+static void cpu_parallel(skv_backend *base, size_t n, void (*fn)(void *arg, size_t i), void *arg)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    parallel_job job = {fn, arg};
+    skv_pool_run(be->pool, n, parallel_task, &job);
+}
+
+static size_t cpu_threads(const skv_backend *base)
+{
+    return skv_pool_threads(((const skv_cpu_backend *)base)->pool);
+}
+
+/* What one thread needs at any time: a product's rows and tiles, or an attention task. */
+static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits *limits)
+{
+    size_t linear = skv_cpu_linear_scratch(be, limits->max_K);
+    size_t attention = skv_cpu_votes_scratch(be, limits->head_dim);
+    for (size_t g = 1; g <= limits->max_group; g++) {
+        attention = skv_max_size(attention, be->kernels.attention_scratch(g, limits->head_dim));
+    }
+    return skv_round_up(skv_max_size(linear, attention), 4096);
+}
+
+static size_t cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
+{
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
+    return skv_cpu_packed_bytes(be, limits->max_rows, limits->max_K) +
+           skv_pool_threads(be->pool) * thread_scratch(be, limits) +
+           skv_cpu_attention_partials(be, limits) * sizeof(float) +
+           skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes();
+}
+
+static void release_workspace(skv_cpu_backend *be)
+{
+    skv_unmap(be->packed, be->packed_bytes);
+    skv_unmap(be->scratch, skv_pool_threads(be->pool) * be->scratch_bytes);
+    skv_unmap(be->partials, be->n_partials * sizeof *be->partials);
+    skv_unmap(be->tasks, be->n_tasks_max * skv_cpu_attention_task_bytes());
+    be->packed = be->scratch = NULL;
+    be->partials = NULL;
+    be->tasks = NULL;
+}
+
+static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limits, skv_error *err)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    release_workspace(be);
+    be->limits = *limits;
+    be->packed_bytes = skv_cpu_packed_bytes(be, limits->max_rows, limits->max_K);
+    be->scratch_bytes = thread_scratch(be, limits);
+    be->n_partials = skv_cpu_attention_partials(be, limits);
+    be->n_tasks_max = skv_cpu_attention_tasks(be, limits);
+    be->packed = skv_map_zero(be->packed_bytes);
+    be->scratch = skv_map_zero(skv_pool_threads(be->pool) * be->scratch_bytes);
+    be->partials = skv_map_zero(be->n_partials * sizeof *be->partials);
+    be->tasks = skv_map_zero(be->n_tasks_max * skv_cpu_attention_task_bytes());
+    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks, err, SKV_MEMORY,
+                "workspace: no memory for %zu bytes", cpu_reserve_bytes(base, limits));
+    return SKV_OK;
+}
+
+static void cpu_free(skv_backend *base)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    if (!be) return;
+    skv_cpu_release_weights(be);
+    if (be->pool) release_workspace(be);
+    skv_pool_free(be->pool);
+    skv_free(be);
+}
+
+skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_backend **out,
+                                  skv_error *err)
+{
+    unsigned features = skv_cpu_detect();
+    SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
+                "cpu: this processor does not run %s", skv_cpu_level_name(level));
+    skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
+    SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
+    be->base = (skv_backend){
+        .name = "cpu",
+        .free = cpu_free,
+        .alloc = cpu_alloc,
+        .release = cpu_release,
+        .put = cpu_put,
+        .get = cpu_get,
+        .copy = cpu_put,
+        .map = cpu_map,
+        .unmap = cpu_unmap,
+        .reserve = cpu_reserve,
+        .reserve_bytes = cpu_reserve_bytes,
+        .linear_bytes = skv_cpu_linear_bytes,
+        .linear_create = skv_cpu_linear_create,
+        .linear_free = skv_cpu_linear_free,
+        .linear = skv_cpu_linear,
+        .rotate = skv_cpu_rotate,
+        .store = skv_cpu_store,
+        .attention = skv_cpu_attention,
+        .votes = skv_cpu_votes,
+        .gather_kv = skv_cpu_gather_kv,
+        .norm_add = skv_cpu_norm_add,
+        .gather = skv_cpu_gather,
+        .softcap = skv_cpu_softcap,
+        .row_bytes = skv_cpu_row_bytes,
+        .save_rows = skv_cpu_save_rows,
+        .load_rows = skv_cpu_load_rows,
+        .parallel = cpu_parallel,
+        .threads = cpu_threads,
+    };
+    skv_kernels_init(&be->kernels, level, features);
+    be->base.level = skv_cpu_level_name(be->kernels.level);
+    skv_status status = skv_pool_create(n_threads, &be->pool, err);
+    if (status != SKV_OK) {
+        cpu_free(&be->base);
+        return status;
+    }
+    *out = &be->base;
+    return SKV_OK;
+}

@@ -1,0 +1,45 @@
+/* The operations of the CPU back end, file by file, for its table. */
+#ifndef SKV_CPU_BACKEND_H
+#define SKV_CPU_BACKEND_H
+
+#include "backend/cpu/cpu_state.h"
+
+/* cpu_linear.c */
+size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
+skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
+                                 skv_error *err);
+void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
+void skv_cpu_linear(skv_backend *base, const skv_linear_args *args);
+/** Bytes of one thread's scratch for products of up to max_K columns. */
+size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K);
+/** Bytes of the packed rows of a product. */
+size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K);
+
+/* cpu_attention.c */
+void skv_cpu_attention(skv_backend *base, const skv_attention_args *args);
+/** How many tasks and floats of portions any attention within the limits can need. */
+size_t skv_cpu_attention_tasks(const skv_cpu_backend *be, const skv_backend_limits *limits);
+size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_limits *limits);
+size_t skv_cpu_attention_task_bytes(void);
+
+/* cpu_evict.c */
+void skv_cpu_votes(skv_backend *base, const skv_votes_args *args);
+void skv_cpu_gather_kv(skv_backend *base, const skv_gather_kv_args *args);
+/** Bytes of one thread's scratch for votes. */
+size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
+
+/* cpu_rows.c */
+void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);
+void skv_cpu_store(skv_backend *base, const skv_store_args *args);
+void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
+void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows);
+void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap);
+
+/* cpu_saved_rows.c */
+size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K);
+void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, const float *x,
+                       size_t n, size_t K);
+void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, float *x, const unsigned char *host,
+                       size_t n, size_t K);
+
+#endif

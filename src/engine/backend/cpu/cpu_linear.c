@@ -1,0 +1,476 @@
+/*
+ * Matrix products on the CPU: packing weights once, and the loops around the kernels' tiles.
+ *
+ * A panel is nr rows of W. Threads take panels one by one, each for all rows or, where these are
+ * many, for the thread's own; within a panel K is cut into pieces of kc columns so that the
+ * panel's piece stays in the second-level cache while every block of rows of X passes by. Rows of
+ * X are normed and packed beforehand, by all threads.
+ *
+ * Each part starts a new panel, so that any range of parts is a range of panels. Parts of a
+ * quantised matrix may have forms of their own, and panels of other sizes. The panels of a paired
+ * matrix are numbered in turns, one of gate and one of up.
+ */
+#include <string.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "kernels/quant_panel.h"
+
+enum {
+    PARTS_MAX = 4 * 512,  /* a K and a V for every layer, and to spare */
+    NR_MAX = 64,          /* widest panel of any kernel */
+    MR_MAX = 16,          /* tallest block of any kernel */
+    SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
+    PACK_ROWS = 24,       /* rows of X that one task norms and packs, about */
+    TASKS_A_THREAD = 16,  /* tasks that balance the threads */
+    BLOCKS_A_PART = 8,    /* blocks of rows that a task has at least when it shares a panel */
+    ROWS_A_THREAD = 64    /* rows from which a thread is better off with rows of its own */
+};
+
+typedef struct linear_part {
+    size_t n_rows;      /* N of this part */
+    size_t panel0;      /* its first panel */
+    size_t column0;     /* its first column in the whole product */
+    size_t offset;      /* bytes before its first panel */
+    size_t panel_bytes; /* from one to the next */
+} linear_part;
+
+struct skv_linear {
+    skv_weight_type type;
+    size_t K, N; /* N counts the columns of y: half the rows when paired */
+    size_t n_panels;
+    bool paired;
+    size_t n_parts;
+    linear_part *parts;    /* owned, [n_parts] */
+    float *bias;           /* owned, [sum of n_rows] or NULL */
+    unsigned char *panels; /* those of each part in a row, of the back end's weights */
+};
+
+static const skv_matmul *matmul_of(const skv_cpu_backend *be, skv_weight_type type, size_t K)
+{
+    switch (type) {
+    case SKV_WEIGHT_F32: return &be->kernels.f32;
+    case SKV_WEIGHT_BF16: return K <= SKV_NARROW_K ? &be->kernels.wide : &be->kernels.bf16;
+    case SKV_WEIGHT_QUANT: return &be->kernels.q;
+    case SKV_WEIGHT_QUANT_F32: return &be->kernels.q_wide;
+    case SKV_WEIGHT_I8: break;
+    }
+    return &be->kernels.i8;
+}
+
+size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
+{
+    (void)be;
+    size_t rows = skv_round_up(MR_MAX * max_K * sizeof(float), SKV_ALIGN);
+    size_t tiles = 2 * MR_MAX * NR_MAX * sizeof(float);
+    return rows + tiles;
+}
+
+size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K)
+{
+    const skv_kernels *k = &be->kernels;
+    const skv_matmul *kinds[] = {&k->f32, &k->wide, &k->bf16, &k->i8, &k->q, &k->q_wide};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t block = skv_round_up(kinds[i]->x_bytes(kinds[i]->mr, max_K), SKV_ALIGN);
+        most = skv_max_size(most, block * skv_ceil_div(max_rows, kinds[i]->mr));
+    }
+    return most;
+}
+
+/* ---- preparing weights ---- */
+
+static const skv_quant_form *form_of(const skv_row_source *source)
+{
+    return source->form ? source->form : skv_quant_form_int4();
+}
+
+/* Bytes from one panel of a part to the next. */
+static size_t panel_bytes(const skv_matmul *mm, const skv_linear_spec *spec, size_t i_part)
+{
+    size_t n_bytes = skv_weight_is_quant(spec->type)
+                         ? skv_quant_panel_bytes(form_of(&spec->parts[i_part]), mm->nr, spec->K)
+                         : mm->w_bytes(spec->K);
+    return skv_round_up(n_bytes, SKV_ALIGN);
+}
+
+size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+{
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
+    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < spec->n_parts; i++) {
+        n_bytes += skv_ceil_div(spec->parts[i].n_rows, mm->nr) * panel_bytes(mm, spec, i);
+    }
+    return n_bytes;
+}
+
+typedef struct pack_job {
+    skv_cpu_backend *be;
+    const skv_matmul *mm;
+    const skv_linear_spec *spec;
+    skv_linear *w;
+    unsigned char *scratch;            /* [n_threads][scratch_bytes] */
+    size_t scratch_bytes, float_bytes; /* rows as floats [nr, K], then as codes */
+} pack_job;
+
+/* Which part and which rows of it stand in a panel. */
+static size_t panel_part(const skv_linear *w, size_t i_panel, size_t nr, size_t *row0)
+{
+    if (w->paired) {
+        *row0 = i_panel / 2 * nr;
+        return i_panel % 2;
+    }
+    size_t i = 0;
+    while (i + 1 < w->n_parts && w->parts[i + 1].panel0 <= i_panel) i++;
+    *row0 = (i_panel - w->parts[i].panel0) * nr;
+    return i;
+}
+
+static unsigned char *panel_at(const skv_linear *w, size_t i_panel, size_t nr)
+{
+    size_t row0;
+    const linear_part *part = &w->parts[panel_part(w, i_panel, nr, &row0)];
+    return w->panels + part->offset + row0 / nr * part->panel_bytes;
+}
+
+/* Rows [row0, row0 + n) of a source as codes: the file's, or rounded here. */
+static void pack_codes(const pack_job *job, void *panel, const skv_row_source *source, size_t row0,
+                       size_t n, unsigned char *scratch)
+{
+    const skv_quant_form *form = form_of(source);
+    size_t K = job->w->K;
+    float *floats = (float *)(void *)scratch;
+    skv_quant_rows rows;
+    skv_quant_rows_init(&rows, form, n, K, scratch + job->float_bytes);
+    if (source->form) {
+        source->read_codes(source->ctx, row0, n, &rows);
+    } else {
+        source->read(source->ctx, row0, n, floats);
+        for (size_t i = 0; i < n; i++) skv_quant_round(&rows, i, floats + i * K);
+    }
+    skv_quant_pack(panel, job->mm->nr, form, &rows);
+}
+
+static void pack_panel(void *arg, size_t i_panel, size_t i_thread)
+{
+    pack_job *job = arg;
+    size_t nr = job->mm->nr, K = job->w->K, row0;
+    size_t i_part = panel_part(job->w, i_panel, nr, &row0);
+    const skv_row_source *source = &job->spec->parts[i_part];
+    size_t n = skv_min_size(nr, source->n_rows - row0);
+    unsigned char *scratch = job->scratch + i_thread * job->scratch_bytes;
+    unsigned char *panel = panel_at(job->w, i_panel, nr);
+    if (skv_weight_is_quant(job->spec->type)) {
+        pack_codes(job, panel, source, row0, n, scratch);
+        return;
+    }
+    float *rows = (float *)(void *)scratch;
+    source->read(source->ctx, row0, n, rows);
+    job->mm->pack_w(panel, rows, K, n, K);
+}
+
+/* Lays out parts and columns, copies biases. */
+static skv_status describe_parts(skv_linear *w, const skv_linear_spec *spec, const skv_matmul *mm,
+                                 skv_error *err)
+{
+    size_t n_rows = 0, panel = 0, offset = 0;
+    bool biased = false;
+    for (size_t i = 0; i < spec->n_parts; i++) {
+        size_t n_panels = skv_ceil_div(spec->parts[i].n_rows, mm->nr);
+        size_t n_bytes = panel_bytes(mm, spec, i);
+        w->parts[i] = (linear_part){spec->parts[i].n_rows, panel, n_rows, offset, n_bytes};
+        panel += n_panels;
+        offset += n_panels * n_bytes;
+        n_rows += spec->parts[i].n_rows;
+        biased = biased || spec->parts[i].bias;
+    }
+    w->n_panels = panel;
+    w->N = spec->paired ? n_rows / 2 : n_rows;
+    if (!biased) return SKV_OK;
+    w->bias = skv_alloc_zero(n_rows, sizeof *w->bias);
+    SKV_REQUIRE(w->bias, err, SKV_MEMORY, "weights: no memory for a bias of %zu", n_rows);
+    for (size_t i = 0; i < spec->n_parts; i++) {
+        const float *bias = spec->parts[i].bias;
+        if (bias) memcpy(w->bias + w->parts[i].column0, bias, w->parts[i].n_rows * sizeof *bias);
+    }
+    return SKV_OK;
+}
+
+/* Of one thread: rows of a panel as floats, and as codes in the largest of the forms. */
+static void count_scratch(pack_job *job)
+{
+    size_t nr = job->mm->nr, K = job->w->K, codes = 0;
+    job->float_bytes = skv_round_up(nr * K * sizeof(float), SKV_ALIGN);
+    for (size_t i = 0; skv_weight_is_quant(job->spec->type) && i < job->spec->n_parts; i++) {
+        codes = skv_max_size(codes, skv_quant_rows_bytes(form_of(&job->spec->parts[i]), nr, K));
+    }
+    job->scratch_bytes = job->float_bytes + codes;
+}
+
+static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_linear_spec *spec,
+                              skv_error *err)
+{
+    pack_job job = {be, matmul_of(be, spec->type, spec->K), spec, w, NULL, 0, 0};
+    size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec);
+    w->panels = skv_cpu_take_weights(be, n_bytes);
+    SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels, %zu bytes",
+                w->n_panels, n_bytes);
+    count_scratch(&job);
+    job.scratch = skv_alloc_aligned(skv_pool_threads(be->pool), job.scratch_bytes);
+    SKV_REQUIRE(job.scratch, err, SKV_MEMORY, "weights: no memory to pack rows of %zu", w->K);
+    skv_pool_run(be->pool, w->n_panels, pack_panel, &job);
+    skv_free(job.scratch);
+    return SKV_OK;
+}
+
+skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
+                                 skv_error *err)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
+    SKV_REQUIRE(spec->n_parts >= 1 && spec->n_parts <= PARTS_MAX, err, SKV_ARGUMENT,
+                "weights: %zu parts", spec->n_parts);
+    skv_linear *w = skv_alloc_zero(1, sizeof *w);
+    SKV_REQUIRE(w, err, SKV_MEMORY, "weights: no memory");
+    w->type = spec->type;
+    w->K = spec->K;
+    w->paired = spec->paired;
+    w->n_parts = spec->n_parts;
+    w->parts = skv_alloc_zero(spec->n_parts, sizeof *w->parts);
+    skv_status status = w->parts ? describe_parts(w, spec, mm, err)
+                                 : skv_fail(err, SKV_MEMORY, "weights: no memory");
+    if (status == SKV_OK) status = fill_panels(be, w, spec, err);
+    if (status != SKV_OK) {
+        skv_cpu_linear_free(base, w);
+        return status;
+    }
+    *out = w;
+    return SKV_OK;
+}
+
+void skv_cpu_linear_free(skv_backend *base, skv_linear *w)
+{
+    (void)base;
+    if (!w) return;
+    skv_free(w->parts);
+    skv_free(w->bias);
+    skv_free(w);
+}
+
+/* ---- computing ---- */
+
+typedef struct product {
+    skv_cpu_backend *be;
+    const skv_matmul *mm;
+    const skv_linear_args *args;
+    const skv_linear *w;
+    size_t n_blocks, block_bytes;
+    size_t blocks_per_task; /* of packing */
+    size_t panel0;          /* first panel of the parts asked for */
+    size_t column0;
+    size_t n_columns;   /* tasks that the columns make: panels or pairs of them */
+    size_t n_row_parts; /* tasks that share a panel, each with a part of the blocks */
+    bool by_rows;       /* neighbouring tasks have the same rows, not the same panel */
+} product;
+
+/* Rows are dealt out evenly: 8 rows are blocks of 4 and 4, not of 6 and 2. */
+static size_t block_row(const product *p, size_t b)
+{
+    return p->n_blocks > 0 ? b * p->args->n_rows / p->n_blocks : 0;
+}
+
+static size_t block_rows(const product *p, size_t b)
+{
+    return block_row(p, b + 1) - block_row(p, b);
+}
+
+/* Blocks [first, last) of the task's part of the rows. */
+typedef struct block_range {
+    size_t first, last;
+} block_range;
+
+static const float *normed_rows(const product *p, size_t row0, size_t m, float *scratch, size_t *ld)
+{
+    const skv_linear_args *a = p->args;
+    size_t K = p->w->K;
+    if (!a->norm.weight && !a->rows) {
+        *ld = a->ldx;
+        return a->x + row0 * a->ldx;
+    }
+    *ld = K;
+    for (size_t i = 0; i < m; i++) {
+        const float *x = a->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->ldx;
+        if (a->norm.weight) {
+            p->be->kernels.rmsnorm(scratch + i * K, x, a->norm.weight, a->norm.offset, a->norm.eps,
+                                   K);
+        } else {
+            memcpy(scratch + i * K, x, K * sizeof *x);
+        }
+    }
+    return scratch;
+}
+
+static void pack_rows(void *arg, size_t i_task, size_t i_thread)
+{
+    const product *p = arg;
+    size_t end = skv_min_size((i_task + 1) * p->blocks_per_task, p->n_blocks);
+    for (size_t b = i_task * p->blocks_per_task; b < end; b++) {
+        size_t row0 = block_row(p, b), m = block_rows(p, b), ld;
+        const float *x = normed_rows(p, row0, m, skv_cpu_scratch(p->be, i_thread), &ld);
+        p->mm->pack_x(p->be->packed + b * p->block_bytes, x, ld, m, p->w->K);
+    }
+}
+
+/* Adds the bias of columns [column, column + n) to a block of m rows. */
+static void add_bias(const product *p, float *c, size_t ldc, size_t m, size_t column, size_t n)
+{
+    if (!p->w->bias) return;
+    for (size_t i = 0; i < m; i++) {
+        p->be->kernels.axpy(c + i * ldc, 1.0f, p->w->bias + column, n);
+    }
+}
+
+/* A whole panel straight into y: K in pieces, all blocks of rows for each piece. */
+static void panel_direct(const product *p, block_range blocks, const unsigned char *panel,
+                         size_t column)
+{
+    const skv_linear_args *a = p->args;
+    size_t K = p->w->K;
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        size_t k1 = skv_min_size(K, k0 + p->mm->kc);
+        bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
+        for (size_t b = blocks.first; b < blocks.last; b++) {
+            size_t m = block_rows(p, b);
+            float *c = a->y + block_row(p, b) * a->ldy + (column - p->column0);
+            p->mm->tile(c, a->ldy, p->be->packed + b * p->block_bytes, panel, m, K, k0, k1, add);
+            if (k1 == K) add_bias(p, c, a->ldy, m, column, p->mm->nr);
+        }
+    }
+}
+
+static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel, size_t m)
+{
+    size_t K = p->w->K;
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        p->mm->tile(c, p->mm->nr, p->be->packed + b * p->block_bytes, panel, m, K, k0,
+                    skv_min_size(K, k0 + p->mm->kc), k0 > 0);
+    }
+}
+
+/* A panel with fewer than nr columns: by way of a tile in scratch. */
+static void panel_partial(const product *p, block_range blocks, const unsigned char *panel,
+                          size_t column, size_t n, float *tile)
+{
+    const skv_linear_args *a = p->args;
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        size_t m = block_rows(p, b);
+        tile_all_k(p, tile, b, panel, m);
+        add_bias(p, tile, p->mm->nr, m, column, n);
+        for (size_t i = 0; i < m; i++) {
+            float *y = a->y + (block_row(p, b) + i) * a->ldy + (column - p->column0);
+            const float *c = tile + i * p->mm->nr;
+            if (a->epilogue == SKV_EPILOGUE_ADD) {
+                p->be->kernels.axpy(y, 1.0f, c, n);
+            } else {
+                memcpy(y, c, n * sizeof *y);
+            }
+        }
+    }
+}
+
+/* A panel of gate and the panel of up beside it. */
+static void panel_pair(const product *p, block_range blocks, size_t i_pair, float *tiles)
+{
+    const skv_linear_args *a = p->args;
+    size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
+    const unsigned char *gate_panel = panel_at(p->w, 2 * i_pair, nr);
+    const unsigned char *up_panel = panel_at(p->w, 2 * i_pair + 1, nr);
+    skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
+                                                           : p->be->kernels.silu_glu;
+    float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        size_t m = block_rows(p, b);
+        tile_all_k(p, gate, b, gate_panel, m);
+        tile_all_k(p, up, b, up_panel, m);
+        add_bias(p, gate, nr, m, column, n);
+        add_bias(p, up, nr, m, p->w->N + column, n);
+        for (size_t i = 0; i < m; i++) {
+            glu(a->y + (block_row(p, b) + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
+        }
+    }
+}
+
+static void run_panel(void *arg, size_t i_task, size_t i_thread)
+{
+    const product *p = arg;
+    size_t i_part = p->by_rows ? i_task / p->n_columns : i_task % p->n_row_parts;
+    size_t i_column = p->by_rows ? i_task % p->n_columns : i_task / p->n_row_parts;
+    block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
+                          p->n_blocks * (i_part + 1) / p->n_row_parts};
+    float *tiles = skv_cpu_scratch(p->be, i_thread);
+    if (p->w->paired) {
+        panel_pair(p, blocks, i_column, tiles);
+        return;
+    }
+    size_t i_panel = p->panel0 + i_column, row0;
+    const linear_part *part = &p->w->parts[panel_part(p->w, i_panel, p->mm->nr, &row0)];
+    size_t n = skv_min_size(p->mm->nr, part->n_rows - row0);
+    const unsigned char *panel = panel_at(p->w, i_panel, p->mm->nr);
+    if (n == p->mm->nr) {
+        panel_direct(p, blocks, panel, part->column0 + row0);
+    } else {
+        panel_partial(p, blocks, panel, part->column0 + row0, n, tiles);
+    }
+}
+
+/*
+ * Few panels cannot balance the threads: then several tasks share one. With many rows for each
+ * thread the tasks go by rows, so that a thread's stretch of them is a range of rows, the same in
+ * every product and row operation of a layer: what it reads is what it wrote, and not in the cache
+ * of another core. With few, each panel is read by one thread only, which counts for more.
+ */
+static void deal_out(product *p, size_t n_columns, bool alone)
+{
+    const size_t n_threads = skv_pool_threads(p->be->pool);
+    p->n_columns = n_columns;
+    p->n_row_parts = 1;
+    if (alone) return;
+    size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, n_columns);
+    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
+    p->by_rows = p->args->n_rows >= ROWS_A_THREAD * n_threads;
+    if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
+}
+
+static void run_tasks(const product *p, size_t n_tasks, skv_task_fn *fn, bool alone)
+{
+    /* The pool only reads the product; its argument type has to be void *. */
+    void *arg = (void *)(uintptr_t)p;
+    if (alone) {
+        for (size_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
+    } else {
+        skv_pool_run_stretches(p->be->pool, n_tasks, fn, arg);
+    }
+}
+
+void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    const skv_linear *w = args->w;
+    const skv_matmul *mm = matmul_of(be, w->type, w->K);
+    size_t part1 = args->part1 ? args->part1 : w->n_parts;
+    product p = {.be = be, .mm = mm, .args = args, .w = w};
+    p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
+    if (p.n_blocks == 0) return;
+    p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
+    p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
+    p.panel0 = w->parts[args->part0].panel0;
+    p.column0 = w->parts[args->part0].column0;
+    size_t panel1 = part1 < w->n_parts ? w->parts[part1].panel0 : w->n_panels;
+    size_t n_columns = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
+    bool alone = args->n_rows * n_columns * mm->nr * w->K < SMALL_WORK;
+    run_tasks(&p, skv_ceil_div(p.n_blocks, p.blocks_per_task), pack_rows, alone);
+    deal_out(&p, n_columns, alone);
+    run_tasks(&p, n_columns * p.n_row_parts, run_panel, alone);
+}

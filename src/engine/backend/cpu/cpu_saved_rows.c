@@ -1,0 +1,144 @@
+/*
+ * Rows of a product as bytes, and back: in the form in which products with weights of a type read
+ * them, so that nothing is rounded that they would not round themselves.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/size.h"
+#include "kernels/bf16.h"
+#include "kernels/matmul.h"
+
+/* How rows are kept: as floats, bfloat16, or int8 in groups. */
+typedef struct row_form {
+    enum { ROWS_F32, ROWS_BF16, ROWS_I8 } kind;
+    size_t group; /* of int8, along K */
+} row_form;
+
+/* Narrow products read f32 rows beside bf16 weights. */
+static row_form form_of(skv_weight_type type, size_t K)
+{
+    switch (type) {
+    case SKV_WEIGHT_BF16: return (row_form){K <= SKV_NARROW_K ? ROWS_F32 : ROWS_BF16, 0};
+    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_i8_group(K)};
+    case SKV_WEIGHT_QUANT: return (row_form){ROWS_I8, SKV_QUANT_GROUP};
+    case SKV_WEIGHT_F32:
+    case SKV_WEIGHT_QUANT_F32: break;
+    }
+    return (row_form){ROWS_F32, 0};
+}
+
+size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K)
+{
+    (void)base;
+    row_form form = form_of(type, K);
+    switch (form.kind) {
+    case ROWS_F32: break;
+    case ROWS_BF16: return K * sizeof(uint16_t);
+    case ROWS_I8: return skv_ceil_div(K, form.group) * sizeof(float) + K;
+    }
+    return K * sizeof(float);
+}
+
+/* ---- one row ---- */
+
+static void write_bf16(unsigned char *out, const float *x, size_t K)
+{
+    for (size_t d = 0; d < K; d++) {
+        uint16_t bits = skv_f32_to_bf16(x[d]);
+        memcpy(out + d * sizeof bits, &bits, sizeof bits);
+    }
+}
+
+static void read_bf16(float *x, const unsigned char *in, size_t K)
+{
+    for (size_t d = 0; d < K; d++) {
+        uint16_t bits;
+        memcpy(&bits, in + d * sizeof bits, sizeof bits);
+        x[d] = skv_bf16_to_f32(bits);
+    }
+}
+
+/* The largest magnitude of each group, then codes: the product finds the same scale and the same
+ * codes in what is read back, since the largest value comes back as it was. */
+static void write_i8(unsigned char *out, const float *x, size_t K, size_t group)
+{
+    int8_t *codes = (int8_t *)(out + skv_ceil_div(K, group) * sizeof(float));
+    for (size_t d0 = 0; d0 < K; d0 += group, out += sizeof(float)) {
+        size_t end = skv_min_size(d0 + group, K);
+        float amax = 0.0f;
+        for (size_t d = d0; d < end; d++) amax = fmaxf(amax, fabsf(x[d]));
+        float inverse = skv_i8_inverse(skv_i8_scale(amax));
+        for (size_t d = d0; d < end; d++) {
+            codes[d] = (int8_t)lrintf(fmaxf(-127.0f, fminf(127.0f, x[d] * inverse)));
+        }
+        memcpy(out, &amax, sizeof amax);
+    }
+}
+
+static void read_i8(float *x, const unsigned char *in, size_t K, size_t group)
+{
+    const int8_t *codes = (const int8_t *)(in + skv_ceil_div(K, group) * sizeof(float));
+    for (size_t d0 = 0; d0 < K; d0 += group, in += sizeof(float)) {
+        size_t end = skv_min_size(d0 + group, K);
+        float amax;
+        memcpy(&amax, in, sizeof amax);
+        float scale = skv_i8_scale(amax);
+        for (size_t d = d0; d < end; d++) {
+            bool largest = codes[d] == 127 || codes[d] == -127;
+            x[d] = largest ? copysignf(amax, codes[d]) : (float)codes[d] * scale;
+        }
+    }
+}
+
+/* ---- rows ---- */
+
+typedef struct row_job {
+    row_form form;
+    float *x; /* [n, K] */
+    unsigned char *bytes;
+    size_t K, row_bytes;
+} row_job;
+
+static void save_row(void *arg, size_t i, size_t i_thread)
+{
+    const row_job *job = arg;
+    const float *x = job->x + i * job->K;
+    unsigned char *out = job->bytes + i * job->row_bytes;
+    (void)i_thread;
+    switch (job->form.kind) {
+    case ROWS_F32: memcpy(out, x, job->row_bytes); break;
+    case ROWS_BF16: write_bf16(out, x, job->K); break;
+    case ROWS_I8: write_i8(out, x, job->K, job->form.group); break;
+    }
+}
+
+static void load_row(void *arg, size_t i, size_t i_thread)
+{
+    const row_job *job = arg;
+    float *x = job->x + i * job->K;
+    const unsigned char *in = job->bytes + i * job->row_bytes;
+    (void)i_thread;
+    switch (job->form.kind) {
+    case ROWS_F32: memcpy(x, in, job->row_bytes); break;
+    case ROWS_BF16: read_bf16(x, in, job->K); break;
+    case ROWS_I8: read_i8(x, in, job->K, job->form.group); break;
+    }
+}
+
+void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, const float *x,
+                       size_t n, size_t K)
+{
+    row_job job = {form_of(type, K), (float *)(uintptr_t)x, host, K,
+                   skv_cpu_row_bytes(base, type, K)};
+    skv_pool_run(((skv_cpu_backend *)base)->pool, n, save_row, &job);
+}
+
+void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, float *x, const unsigned char *host,
+                       size_t n, size_t K)
+{
+    row_job job = {form_of(type, K), x, (unsigned char *)(uintptr_t)host, K,
+                   skv_cpu_row_bytes(base, type, K)};
+    skv_pool_run(((skv_cpu_backend *)base)->pool, n, load_row, &job);
+}

@@ -1,0 +1,154 @@
+/* Processor features: see cpu.h. */
+#include "kernels/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <stdint.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+#if defined(__x86_64__)
+
+/* The register sets that the system saves on a context switch (XCR0). */
+static uint64_t saved_registers(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+static int has_bits(uint64_t value, uint64_t bits)
+{
+    return (value & bits) == bits;
+}
+
+unsigned skv_cpu_detect(void)
+{
+    const unsigned avx2_c1 = bit_FMA | bit_F16C | bit_AVX | bit_OSXSAVE;
+    const unsigned avx512_b7 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    const uint64_t save_ymm = 0x06, save_zmm = 0xe6; /* SSE, AVX; opmask, both halves of ZMM */
+    unsigned a, b, c, d, features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, avx2_c1)) return 0;
+    uint64_t saved = saved_registers();
+    if (!has_bits(saved, save_ymm) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if (!(b & bit_AVX2)) return 0;
+    features |= SKV_CPU_AVX2;
+    if (!has_bits(saved, save_zmm) || !has_bits(b, avx512_b7)) return features;
+    features |= SKV_CPU_AVX512;
+    if (!(c & bit_AVX512VNNI)) return features;
+    features |= SKV_CPU_AVX512_VNNI;
+    /* The files for BF16 are compiled for VNNI too: BF16 alone is not enough. */
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16)) {
+        features |= SKV_CPU_AVX512_BF16;
+    }
+    return features;
+}
+
+#elif defined(__aarch64__)
+
+unsigned skv_cpu_detect(void)
+{
+    const unsigned long asimd = 1ul << 1, asimddp = 1ul << 20; /* HWCAP_ASIMD, HWCAP_ASIMDDP */
+    unsigned long hwcap = getauxval(AT_HWCAP);
+    unsigned features = 0;
+    if (hwcap & asimd) features |= SKV_CPU_NEON;
+    if ((hwcap & asimd) && (hwcap & asimddp)) features |= SKV_CPU_NEON_DOT;
+    return features;
+}
+
+#else
+
+unsigned skv_cpu_detect(void)
+{
+    return 0;
+}
+
+#endif
+
+static void copy_cut(char *out, size_t n, const char *text, size_t n_text)
+{
+    if (n == 0) return;
+    if (n_text > n - 1) n_text = n - 1;
+    memcpy(out, text, n_text);
+    out[n_text] = 0;
+}
+
+void skv_cpu_name(char *out, size_t n)
+{
+    const char *key = "model name";
+    copy_cut(out, n, "unknown", 7);
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (!file) return;
+    char line[512];
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        const char *value = strchr(line, ':');
+        if (!value) continue;
+        value += 1 + strspn(value + 1, " \t");
+        size_t n_value = strcspn(value, "\n");
+        if (n_value) copy_cut(out, n, value, n_value);
+        break;
+    }
+    (void)fclose(file);
+}
+
+static const struct {
+    skv_cpu_level level;
+    const char *name;
+    unsigned needs; /* features without which the level cannot run */
+} levels[] = {
+    {SKV_CPU_LEVEL_BEST, "best", 0},
+    {SKV_CPU_LEVEL_REF, "ref", 0},
+    {SKV_CPU_LEVEL_AVX2, "avx2", SKV_CPU_AVX2},
+    {SKV_CPU_LEVEL_AVX512, "avx512", SKV_CPU_AVX2 | SKV_CPU_AVX512},
+    {SKV_CPU_LEVEL_NEON, "neon", SKV_CPU_NEON},
+};
+
+enum { N_LEVELS = sizeof levels / sizeof levels[0] };
+
+const char *skv_cpu_level_name(skv_cpu_level level)
+{
+    for (size_t i = 0; i < N_LEVELS; i++) {
+        if (levels[i].level == level) return levels[i].name;
+    }
+    return "unknown";
+}
+
+bool skv_cpu_level_parse(const char *name, skv_cpu_level *level)
+{
+    for (size_t i = 0; i < N_LEVELS; i++) {
+        if (strcmp(levels[i].name, name) != 0) continue;
+        *level = levels[i].level;
+        return true;
+    }
+    return false;
+}
+
+bool skv_cpu_level_runs(skv_cpu_level level, unsigned features)
+{
+    for (size_t i = 0; i < N_LEVELS; i++) {
+        if (levels[i].level == level) return (features & levels[i].needs) == levels[i].needs;
+    }
+    return false;
+}
+
+skv_cpu_level skv_cpu_level_clamp(skv_cpu_level level, unsigned features)
+{
+#if defined(__x86_64__)
+    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AVX2};
+#elif defined(__aarch64__)
+    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_NEON};
+#else
+    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_REF};
+#endif
+    if (level == SKV_CPU_LEVEL_REF) return level;
+    for (size_t i = 0; i < sizeof ladder / sizeof ladder[0]; i++) {
+        if (level != SKV_CPU_LEVEL_BEST && ladder[i] > level) continue;
+        if (skv_cpu_level_runs(ladder[i], features)) return ladder[i];
+    }
+    return SKV_CPU_LEVEL_REF;
+}

@@ -1,0 +1,220 @@
+/*
+ * The arithmetic of a transformer on raw pointers: one function type for each operation and one
+ * table that holds an implementation of each.
+ *
+ * A kernel is pure: it does not allocate, start threads, do I/O, keep state or fail. Whoever
+ * calls it has checked the sizes, owns the memory and decides which thread does which portion.
+ * kernels/ref/ is the specification, written plainly; x86/ and arm/ overlay it at run time by
+ * what the processor can do (skv_kernels_init). docs/explanation/kernels.md tells how to add one.
+ *
+ * Notation (docs/reference/notation.md): T tokens, D model width, H query heads, Hk KV heads, G = H
+ * / Hk, Dh head width, F feed-forward width, V vocabulary, M x N x K the sizes of a matrix product.
+ */
+#ifndef SKV_KERNELS_H
+#define SKV_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cpu.h"
+
+/* ------------------------------------------------------------------------------------------
+ * Matrix products:  C[M, N] = X[M, K] * W[N, K]^T
+ *
+ * W is packed once into panels of `nr` of its rows (columns of C); X is packed for each product
+ * into blocks of up to `mr` of its rows. Packed forms are opaque outside the kernel: a set of
+ * functions that belong together is one skv_matmul. The caller loops over panels and blocks.
+ *
+ *   kind   packed weights                      packed rows                        arithmetic
+ *   f32    float                               float                              f32
+ *   wide   bfloat16, rounded to nearest even   float                              f32
+ *   bf16   the same                            bfloat16                           f32 sums
+ *   i8     int8, one bfloat16 scale for each   int8 = round(x / scale),           int32 in a group,
+ *          row of W and group along K          one f32 scale a row and group      f32 across groups
+ *   q      4 or 8 bits with the scales and     the same in groups of 32           the same
+ *          minimums of a quantised file
+ *   q_wide the same                            float                              f32
+ *
+ * Panels of `q` and `q_wide` come from skv_quant_pack (quant_panel.h), which keeps the codes it is
+ * given; these sets of functions have no w_bytes and no pack_w. K is a multiple of SKV_QUANT_GROUP
+ * there. `q_wide` is for comparing, and plain C at every level.
+ *
+ * An int8 scale is amax / 127 of its group, or 0 if amax < 127 * FLT_MIN. A weight's scale is
+ * rounded before its codes are made, so bfloat16 costs nothing and has no range to leave.
+ *
+ * Narrow products, K up to SKV_NARROW_K, are those of models so small that their arithmetic is
+ * not what a user waits for, and whose likelihoods feel every rounding. Their bfloat16 weights
+ * meet rows of floats (`wide`), their int8 groups are short.
+ */
+enum {
+    SKV_NARROW_K = 512,      /* longest narrow product */
+    SKV_I8_GROUP = 128,      /* length of an int8 group along K; the last one may be shorter */
+    SKV_I8_GROUP_NARROW = 32 /* the same where K is narrow */
+};
+
+/** Length of an int8 group of a product over K. */
+static inline size_t skv_i8_group(size_t K)
+{
+    return K <= SKV_NARROW_K ? SKV_I8_GROUP_NARROW : SKV_I8_GROUP;
+}
+
+typedef struct skv_matmul {
+    size_t nr; /* rows of W in a panel */
+    size_t mr; /* most rows of X in a block */
+    size_t kc; /* a good length of K for one `tile` call: a multiple of SKV_I8_GROUP */
+    /* Bytes of one packed panel of W (always nr rows, missing ones are zero). */
+    size_t (*w_bytes)(size_t K);
+    /* Bytes of one packed block of m <= mr rows of X. */
+    size_t (*x_bytes)(size_t m, size_t K);
+    /* Packs w [n, K] (row-major, rows `ldw` floats apart), 1 <= n <= nr, zero-filling to nr. */
+    void (*pack_w)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
+    /* Packs x [m, K] (row-major, rows `ldx` floats apart), 1 <= m <= mr. */
+    void (*pack_x)(void *block, const float *x, size_t ldx, size_t m, size_t K);
+    /* The same panel from w stored [K, n], the same block from x stored [K, m]: what training
+     * needs of transposed operands. NULL where a set of functions has no short way. */
+    void (*pack_w_t)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
+    void (*pack_x_t)(void *block, const float *x, size_t ldx, size_t m, size_t K);
+    /*
+     * c[i * ldc + j] (= or, with add, +=) sum over k in [k0, k1) of x[i, k] * w[j, k] for
+     * i < m, j < nr: always nr whole columns. k0 is a multiple of SKV_I8_GROUP; k1 is one too or
+     * equals K. m is the m that the block was packed with. c needs no alignment.
+     */
+    void (*tile)(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
+                 size_t k0, size_t k1, bool add);
+} skv_matmul;
+
+/* ------------------------------------------------------------------------------------------
+ * Rows of the KV cache
+ *
+ * A page holds SKV_PAGE_ROWS rows of one KV head of one KV slot:
+ *     K [SKV_PAGE_ROWS][Dh] elements | V [SKV_PAGE_ROWS][Dh] elements
+ *     | 8-bit only: K scales [SKV_PAGE_ROWS] bytes | V scales [SKV_PAGE_ROWS] bytes
+ * K is stored rotated at its true position. An 8-bit row is value = code * skv_scale_decode(s):
+ * int8 codes are -127..127, fp8 codes are e4m3 (largest 448). A scale is one byte, an unsigned
+ * float of 5 exponent and 3 mantissa bits, rounded up so that no code overflows.
+ */
+enum { SKV_PAGE_ROWS = 64 };
+
+typedef enum skv_kv_type {
+    SKV_KV_TYPE_F32,
+    SKV_KV_TYPE_BF16,
+    SKV_KV_TYPE_FP8,
+    SKV_KV_TYPE_INT8
+} skv_kv_type;
+
+/** Bytes of a whole page, a multiple of 64 for every Dh that is a multiple of 4. */
+size_t skv_kv_page_bytes(skv_kv_type type, size_t head_dim);
+
+/* Stores one row k [Dh], v [Dh] at row `row` of a page. */
+typedef void skv_kv_store_fn(void *page, skv_kv_type type, size_t row, const float *k,
+                             const float *v, size_t head_dim);
+/* Reads it back (tests, similarity, eviction): k, v [Dh], either may be NULL. */
+typedef void skv_kv_load_fn(const void *page, skv_kv_type type, size_t row, float *k, float *v,
+                            size_t head_dim);
+
+/*
+ * Attention of n_q new tokens of one sequence, for the G query heads that share one KV head.
+ * Online softmax: no more than a tile of scores exists at any time.
+ *     s[j, r] = scale * q[j] . k[r]            (softcap c > 0: s = c * tanh(s / c))
+ *     out[j]  = sum_r softmax_r(s[j, :]) v[r]
+ * Token j sees the rows r with n_past + j - window < r <= n_past + j (window 0: r <= n_past + j),
+ * so n_past + n_q rows must be stored before. Rows are in pages of SKV_PAGE_ROWS:
+ * row r is row r % SKV_PAGE_ROWS of pages[r / SKV_PAGE_ROWS].
+ * With f32 pages the arithmetic is f32; with the others it may round q, k, v and the softmax
+ * weights to bfloat16, always with f32 sums.
+ */
+typedef struct skv_attention {
+    float *out;               /* token j, head g at out + j * ld_out + g * head_dim */
+    const float *q;           /* token j, head g at q + j * ld_q + g * head_dim */
+    size_t ld_out, ld_q;      /* floats between tokens */
+    size_t n_q;               /* tokens, >= 1 */
+    size_t n_group;           /* G, >= 1 */
+    size_t head_dim;          /* Dh: a multiple of 4, at most SKV_HEAD_DIM_MAX */
+    const void *const *pages; /* [ceil((n_past + n_q) / SKV_PAGE_ROWS)] */
+    skv_kv_type type;
+    size_t n_past;
+    size_t window;
+    float scale;
+    float softcap;
+} skv_attention;
+
+enum { SKV_HEAD_DIM_MAX = 512 };
+
+/* The n_q of one call at which `attention` works best (a task of a prompt), for this G and Dh. */
+typedef size_t skv_attention_tokens_fn(size_t n_group, size_t head_dim);
+/* Bytes of 64-byte aligned scratch that one call needs, for any n_q up to the one above. */
+typedef size_t skv_attention_scratch_fn(size_t n_group, size_t head_dim);
+typedef void skv_attention_fn(const skv_attention *a, void *scratch);
+
+/*
+ * The same for n_q == 1, split along the rows so that several threads can share one long
+ * sequence: a portion covers rows [row0, row1) of those that token 0 sees and leaves, for each
+ * of the G heads g, o [Dh] = sum_r exp(s_r - m) v_r, m = max s_r and l = sum exp(s_r - m):
+ *     partial + g * (head_dim + 2) = { o[0..Dh), m, l }.
+ */
+typedef void skv_attention_part_fn(const skv_attention *a, size_t row0, size_t row1, float *partial,
+                                   void *scratch);
+/* Joins n_parts portions [n_parts][G][Dh + 2] into out (a->out). */
+typedef void skv_attention_join_fn(const skv_attention *a, const float *partials, size_t n_parts);
+
+/* ------------------------------------------------------------------------------------------
+ * Rows of activations: y, x [n]; everything f32.
+ */
+
+/* y[i] = x[i] / sqrt(mean(x^2) + eps) * (w[i] + w_offset); y may be x. Sums in f32 or better.
+ * w_offset is 0 for Llama and 1 for Gemma. w NULL: no weight. */
+typedef void skv_rmsnorm_fn(float *y, const float *x, const float *w, float w_offset, float eps,
+                            size_t n);
+/* Rotates x [Dh] in place, rotate-half form: pairs (i, i + n_rot / 2) for i < n_rot / 2 by the
+ * angle whose cos and sin are given, [n_rot / 2] each. n_rot <= Dh is even; the rest stays. */
+typedef void skv_rope_fn(float *x, const float *cos, const float *sin, size_t n_rot);
+/* h[i] = act(gate[i]) * up[i]; h may be gate. */
+typedef void skv_glu_fn(float *h, const float *gate, const float *up, size_t n);
+/* y[i] += a * x[i]. */
+typedef void skv_axpy_fn(float *y, float a, const float *x, size_t n);
+/* x[i] = cap * tanh(x[i] / cap). */
+typedef void skv_softcap_fn(float *x, float cap, size_t n);
+/* log(sum_i exp(x[i])) with the maximum taken out; *i_max (may be NULL) is the first index of it.
+ */
+typedef float skv_logsumexp_fn(const float *x, size_t n, size_t *i_max);
+/* y[i] += exp(x[i] - shift). */
+typedef void skv_add_exp_fn(float *y, const float *x, float shift, size_t n);
+/* y[i] = float(x[i]) and back, rounded to nearest even. */
+typedef void skv_from_bf16_fn(float *y, const uint16_t *x, size_t n);
+typedef void skv_to_bf16_fn(uint16_t *y, const float *x, size_t n);
+/* sum_i x[i] * y[i] in f32 or better. */
+typedef float skv_dot_fn(const float *x, const float *y, size_t n);
+
+/* ------------------------------------------------------------------------------------------ */
+
+typedef struct skv_kernels {
+    skv_cpu_level level; /* what was asked for, after clamping to the processor */
+    skv_matmul f32, wide, bf16, i8, q, q_wide;
+    skv_kv_store_fn *kv_store;
+    skv_kv_load_fn *kv_load;
+    skv_attention_tokens_fn *attention_tokens;
+    skv_attention_scratch_fn *attention_scratch;
+    skv_attention_fn *attention;
+    skv_attention_part_fn *attention_part;
+    skv_attention_join_fn *attention_join;
+    skv_rmsnorm_fn *rmsnorm;
+    skv_rope_fn *rope;
+    skv_glu_fn *silu_glu;      /* act(x) = x / (1 + exp(-x)) */
+    skv_glu_fn *gelu_tanh_glu; /* act(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    skv_axpy_fn *axpy;
+    skv_softcap_fn *softcap;
+    skv_logsumexp_fn *logsumexp;
+    skv_add_exp_fn *add_exp;
+    skv_from_bf16_fn *from_bf16;
+    skv_to_bf16_fn *to_bf16;
+    skv_dot_fn *dot;
+} skv_kernels;
+
+/**
+ * Fills the table with the reference and overlays what `level` allows and `features` (from
+ * skv_cpu_detect) can run. SKV_CPU_BEST takes the best.
+ */
+void skv_kernels_init(skv_kernels *k, skv_cpu_level level, unsigned features);
+
+#endif

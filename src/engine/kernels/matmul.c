@@ -1,0 +1,53 @@
+/* Which matrix product each level uses: see matmul.h. */
+#include "kernels/matmul.h"
+
+void skv_matmul_init_ref(skv_kernels *k)
+{
+    k->f32 = skv_matmul_f32_ref;
+    k->wide = skv_matmul_wide_ref;
+    k->bf16 = skv_matmul_bf16_ref;
+    k->i8 = skv_matmul_i8_ref;
+    k->q = skv_matmul_q_ref;
+    k->q_wide = skv_matmul_q_wide_ref;
+}
+
+#if defined(__x86_64__)
+
+void skv_matmul_init_avx2(skv_kernels *k, unsigned features)
+{
+    (void)features;
+    k->f32 = skv_matmul_f32_avx2;
+    k->wide = skv_matmul_wide_avx2;
+    k->bf16 = skv_matmul_bf16_avx2;
+    k->i8 = skv_matmul_i8_avx2;
+    k->q = skv_matmul_q_avx2;
+}
+
+/* Without VNNI the products of bytes stay those of AVX2. */
+void skv_matmul_init_avx512(skv_kernels *k, unsigned features)
+{
+    k->f32 = skv_matmul_f32_avx512;
+    k->wide = skv_matmul_wide_avx512;
+    k->bf16 = skv_matmul_bf16_avx512;
+    if (features & SKV_CPU_AVX512_BF16) k->bf16 = skv_matmul_bf16_avx512bf16;
+    if (features & SKV_CPU_AVX512_VNNI) {
+        k->i8 = skv_matmul_i8_avx512vnni;
+        k->q = skv_matmul_q_avx512vnni;
+    }
+}
+
+#elif defined(__aarch64__)
+
+void skv_matmul_init_neon(skv_kernels *k, unsigned features)
+{
+    k->f32 = skv_matmul_f32_neon;
+    k->wide = skv_matmul_wide_neon;
+    k->bf16 = skv_matmul_bf16_neon;
+    k->i8 = skv_matmul_i8_neon;
+    if (features & SKV_CPU_NEON_DOT) {
+        k->i8 = skv_matmul_i8_neondot;
+        k->q = skv_matmul_q_neondot;
+    }
+}
+
+#endif

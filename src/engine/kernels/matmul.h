@@ -1,0 +1,48 @@
+/*
+ * The matrix products behind skv_kernels.f32, .wide, .bf16, .i8 and .q: one constant table for each
+ * kind and instruction set, and the functions that put those of a level into the kernel table.
+ */
+#ifndef SKV_KERNELS_MATMUL_H
+#define SKV_KERNELS_MATMUL_H
+
+#include "kernels/kernels.h"
+
+/* The specification, in every build. */
+extern const skv_matmul skv_matmul_f32_ref, skv_matmul_wide_ref;
+extern const skv_matmul skv_matmul_bf16_ref, skv_matmul_i8_ref;
+extern const skv_matmul skv_matmul_q_ref, skv_matmul_q_wide_ref;
+
+/* x86-64 builds only. */
+extern const skv_matmul skv_matmul_f32_avx2, skv_matmul_wide_avx2;
+extern const skv_matmul skv_matmul_bf16_avx2, skv_matmul_i8_avx2, skv_matmul_q_avx2;
+extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_wide_avx512, skv_matmul_bf16_avx512;
+extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
+extern const skv_matmul skv_matmul_q_avx512vnni;
+
+/* AArch64 builds only. */
+extern const skv_matmul skv_matmul_f32_neon, skv_matmul_wide_neon, skv_matmul_bf16_neon;
+extern const skv_matmul skv_matmul_i8_neon, skv_matmul_i8_neondot, skv_matmul_q_neondot;
+
+void skv_matmul_init_ref(skv_kernels *k);
+/* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */
+void skv_matmul_init_avx2(skv_kernels *k, unsigned features);
+void skv_matmul_init_avx512(skv_kernels *k, unsigned features);
+void skv_matmul_init_neon(skv_kernels *k, unsigned features);
+
+/* A group along K whose largest magnitude is below this counts as zero: its scale would be
+ * denormal and the scale's inverse would overflow. */
+#define SKV_I8_TINY (127.0f * 1.17549435e-38f)
+
+/** scale = amax / 127 of a group, 0 when it counts as zero. */
+static inline float skv_i8_scale(float amax)
+{
+    return amax < SKV_I8_TINY ? 0.0f : amax / 127.0f;
+}
+
+/** What values are multiplied with to become codes: 1 / scale, 0 for a scale of 0. */
+static inline float skv_i8_inverse(float scale)
+{
+    return scale == 0.0f ? 0.0f : 1.0f / scale;
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* Panels of quantised weights: see quant_panel.h. */
+#include "kernels/quant_panel.h"
+
+#include <string.h>
+
+#include "base/float16.h"
+
+enum { BIAS_OF_BYTES = 128 };
+
+static skv_quant_header make_header(const skv_quant_form *form)
+{
+    skv_quant_header h = {
+        .bits = form->bits,
+        .group = form->group,
+        .fine = form->fine,
+        .has_min = form->has_min,
+        .bf16 = form->bf16,
+        .even = form->even,
+        .n_parts = (uint8_t)(SKV_QUANT_GROUP / form->group),
+        .bias = BIAS_OF_BYTES,
+    };
+    if (form->bits != 4) return h;
+    int8_t least = form->levels[0];
+    for (size_t i = 1; i < SKV_QUANT_LEVELS; i++) {
+        if (form->levels[i] < least) least = form->levels[i];
+    }
+    h.bias = -least;
+    for (size_t i = 0; i < SKV_QUANT_LEVELS; i++) {
+        h.levels[i] = form->levels[i];
+        h.biased[i] = (uint8_t)(form->levels[i] - least);
+    }
+    return h;
+}
+
+size_t skv_quant_panel_bytes(const skv_quant_form *form, size_t nr, size_t K)
+{
+    skv_quant_header h = make_header(form);
+    return SKV_QUANT_HEADER + skv_ceil_div(K, SKV_QUANT_SPAN) * skv_quant_span_bytes(&h, nr) +
+           skv_ceil_div(K, SKV_QUANT_GROUP) * skv_quant_group_bytes(&h, nr);
+}
+
+/* out [nr] = column s of from [n, n_scales]; rows that are missing are zero. */
+static unsigned char *put_u16(unsigned char *out, const uint16_t *from, size_t n_scales, size_t s,
+                              size_t n, size_t nr)
+{
+    for (size_t j = 0; j < nr; j++, out += sizeof *from) {
+        uint16_t value = j < n ? from[j * n_scales + s] : 0;
+        memcpy(out, &value, sizeof value);
+    }
+    return out;
+}
+
+static unsigned char *put_u8(unsigned char *out, const void *from, size_t n_scales, size_t s,
+                             size_t n, size_t nr)
+{
+    const unsigned char *bytes = from;
+    for (size_t j = 0; j < nr; j++) *out++ = j < n ? bytes[j * n_scales + s] : 0;
+    return out;
+}
+
+/* The scale and min of group g. */
+static unsigned char *put_scales(unsigned char *out, const skv_quant_header *h,
+                                 const skv_quant_rows *rows, size_t g, size_t nr)
+{
+    size_t n_groups = rows->K / h->group;
+    if (h->fine) {
+        out = put_u8(out, rows->fine, n_groups, g, rows->n, nr);
+        return h->has_min ? put_u8(out, rows->fine_min, n_groups, g, rows->n, nr) : out;
+    }
+    out = put_u16(out, rows->scales, n_groups, g, rows->n, nr);
+    return h->has_min ? put_u16(out, rows->mins, n_groups, g, rows->n, nr) : out;
+}
+
+/* The codes of SKV_QUANT_GROUP elements from k on. */
+static unsigned char *put_codes(unsigned char *out, const skv_quant_header *h,
+                                const skv_quant_rows *rows, size_t k, size_t nr)
+{
+    const size_t step = h->bits == 4 ? 8 : 4;
+    for (size_t u = k; u < k + SKV_QUANT_GROUP; u += step) {
+        for (size_t j = 0; j < nr; j++, out += 4) {
+            memset(out, 0, 4);
+            if (j >= rows->n) continue;
+            const uint8_t *codes = rows->codes + j * rows->K + u;
+            memcpy(out, codes, 4);
+            if (h->bits != 4) continue;
+            for (size_t i = 0; i < 4; i++) out[i] = (unsigned char)(out[i] | codes[4 + i] << 4);
+        }
+    }
+    return out;
+}
+
+void skv_quant_pack(void *panel, size_t nr, const skv_quant_form *form, const skv_quant_rows *rows)
+{
+    skv_quant_header h = make_header(form);
+    unsigned char *out = panel;
+    memset(out, 0, SKV_QUANT_HEADER);
+    memcpy(out, &h, sizeof h);
+    out += SKV_QUANT_HEADER;
+    size_t n_spans = skv_quant_spans(form, rows->K);
+    for (size_t s = 0; h.fine && s < n_spans; s++) {
+        out = put_u16(out, rows->scales, n_spans, s, rows->n, nr);
+        if (h.has_min) out = put_u16(out, rows->mins, n_spans, s, rows->n, nr);
+    }
+    for (size_t k = 0; k < rows->K; k += SKV_QUANT_GROUP) {
+        for (size_t i = 0; i < h.n_parts; i++) {
+            out = put_scales(out, &h, rows, k / h.group + i, nr);
+        }
+        out = put_codes(out, &h, rows, k, nr);
+    }
+}
+
+/* ---- reading, plainly ---- */
+
+static float load_16(const skv_quant_header *h, const unsigned char *from, size_t j)
+{
+    uint16_t bits;
+    memcpy(&bits, from + j * sizeof bits, sizeof bits);
+    return h->bf16 ? skv_float_of_bf16(bits) : skv_float_of_f16(bits);
+}
+
+/* The scale and min of column j in part `part` of a group. */
+static void load_scale(const skv_quant_header *h, size_t nr, size_t i_group, size_t part, size_t j,
+                       const unsigned char *group, float *scale, float *min)
+{
+    const unsigned char *at = group + part * skv_quant_scale_bytes(h, nr);
+    *min = 0.0F;
+    if (!h->fine) {
+        *scale = load_16(h, at, j);
+        if (h->has_min) *min = load_16(h, at, nr + j);
+        return;
+    }
+    const unsigned char *span = (const unsigned char *)skv_quant_span(h, nr, i_group);
+    *scale = load_16(h, span, j) * (float)(int8_t)at[j];
+    if (h->has_min) *min = -load_16(h, span, nr + j) * (float)at[nr + j];
+}
+
+static int load_value(const skv_quant_header *h, size_t nr, const unsigned char *codes, size_t k,
+                      size_t j)
+{
+    if (h->bits == 8) return (int8_t)codes[(k / 4 * nr + j) * 4 + k % 4];
+    unsigned byte = codes[(k / 8 * nr + j) * 4 + k % 4];
+    return h->levels[k % 8 < 4 ? byte & 15 : byte >> 4];
+}
+
+void skv_quant_unpack(float *out, const void *panel, size_t nr, size_t K, size_t k0, size_t n)
+{
+    const skv_quant_header *h = panel;
+    for (size_t k = 0; k < n; k++) {
+        size_t i_group = (k0 + k) / SKV_QUANT_GROUP, within = (k0 + k) % SKV_QUANT_GROUP;
+        const unsigned char *group = skv_quant_group(h, nr, K, i_group);
+        const unsigned char *codes = group + h->n_parts * skv_quant_scale_bytes(h, nr);
+        for (size_t j = 0; j < nr; j++) {
+            float scale, min;
+            load_scale(h, nr, i_group, within / h->group, j, group, &scale, &min);
+            out[k * nr + j] = scale * (float)load_value(h, nr, codes, within, j) + min;
+        }
+    }
+}

@@ -1,0 +1,90 @@
+/*
+ * Panels of quantised weights, for skv_kernels.q: the codes and scales of base/quant.h sorted for
+ * the products of every level. A panel holds nr rows of W and says itself which form it has.
+ *
+ *   header                                            SKV_QUANT_HEADER bytes
+ *   fine scales only, per SKV_QUANT_SPAN of K:        d [nr] | dmin [nr] if there are minimums
+ *   per SKV_QUANT_GROUP of K:
+ *     per `group` of it (one or two):                 scale [nr] | min [nr] if there are minimums
+ *     4 bits: per 8 of K                              [nr][4] bytes: element k of the first four in
+ *                                                     the low nibble, k + 4 in the high one
+ *     8 bits: per 4 of K                              [nr][4] codes
+ *
+ * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8.
+ *
+ * The rows that meet them, packed for blocks of m, per SKV_QUANT_GROUP of K:
+ *     scale [m] f32 | sums [2][m] int32 | codes [SKV_QUANT_GROUP / 4][m][4] int8
+ * with scale = amax / 127 (skv_i8_scale) and the sums of the codes' first and second half; after
+ * the last one SKV_QUANT_SLACK bytes that packing may overwrite.
+ */
+#ifndef SKV_KERNELS_QUANT_PANEL_H
+#define SKV_KERNELS_QUANT_PANEL_H
+
+#include "base/quant.h"
+
+enum { SKV_QUANT_HEADER = 64, SKV_QUANT_SLACK = 32 };
+
+typedef struct skv_quant_header {
+    uint8_t bits, group;
+    bool fine, has_min, bf16, even; /* as in skv_quant_form */
+    uint8_t n_parts;                /* SKV_QUANT_GROUP / group */
+    int32_t bias;                   /* makes every value unsigned: 128 for 8 bits, */
+    int8_t levels[SKV_QUANT_LEVELS];
+    uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias for 4 */
+} skv_quant_header;
+
+/** Bytes of one panel of nr rows. */
+size_t skv_quant_panel_bytes(const skv_quant_form *form, size_t nr, size_t K);
+/** Packs rows [1 <= n <= nr, K], zero-filling to nr. */
+void skv_quant_pack(void *panel, size_t nr, const skv_quant_form *form, const skv_quant_rows *rows);
+/** out [n][nr] = the values of elements [k0, k0 + n) along K as f32; k0 and n are multiples of
+ * SKV_QUANT_GROUP. The specification of what a panel holds. */
+void skv_quant_unpack(float *out, const void *panel, size_t nr, size_t K, size_t k0, size_t n);
+
+/** Scales of 16 bits, d and dmin of each span: their place in a panel, and their bytes. */
+static inline size_t skv_quant_span_bytes(const skv_quant_header *h, size_t nr)
+{
+    return h->fine ? nr * sizeof(uint16_t) * (h->has_min ? 2 : 1) : 0;
+}
+
+/** Bytes of the scale and min of one group. */
+static inline size_t skv_quant_scale_bytes(const skv_quant_header *h, size_t nr)
+{
+    return nr * (h->fine ? 1 : sizeof(uint16_t)) * (h->has_min ? 2 : 1);
+}
+
+/** Bytes of SKV_QUANT_GROUP elements along K. */
+static inline size_t skv_quant_group_bytes(const skv_quant_header *h, size_t nr)
+{
+    return h->n_parts * skv_quant_scale_bytes(h, nr) + nr * SKV_QUANT_GROUP * h->bits / 8;
+}
+
+/** Where group i_group's scales begin. */
+static inline const unsigned char *skv_quant_group(const skv_quant_header *h, size_t nr, size_t K,
+                                                   size_t i_group)
+{
+    const unsigned char *spans = (const unsigned char *)h + SKV_QUANT_HEADER;
+    return spans + skv_ceil_div(K, SKV_QUANT_SPAN) * skv_quant_span_bytes(h, nr) +
+           i_group * skv_quant_group_bytes(h, nr);
+}
+
+/** Where its d [nr] stands, before its dmin [nr]. */
+static inline const uint16_t *skv_quant_span(const skv_quant_header *h, size_t nr, size_t i_group)
+{
+    const unsigned char *spans = (const unsigned char *)h + SKV_QUANT_HEADER;
+    size_t i = i_group / (SKV_QUANT_SPAN / SKV_QUANT_GROUP);
+    return (const uint16_t *)(const void *)(spans + i * skv_quant_span_bytes(h, nr));
+}
+
+/** Bytes of a packed block of m rows, and of one of its groups. */
+static inline size_t skv_quant_x_group(size_t m)
+{
+    return m * (3 * sizeof(float) + SKV_QUANT_GROUP);
+}
+
+static inline size_t skv_quant_x_bytes(size_t m, size_t K)
+{
+    return skv_ceil_div(K, SKV_QUANT_GROUP) * skv_quant_x_group(m) + SKV_QUANT_SLACK;
+}
+
+#endif

@@ -1,0 +1,134 @@
+/*
+ * The product with quantised weights, plainly: within a group the codes of X meet the values of W
+ * as integers; the scales and the minimum come after. Layouts: quant_panel.h.
+ *
+ *   c[i, j] = sum over groups of xs_i (ws_j sum x_code w_value + min_j sum x_code)
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/matmul.h"
+#include "kernels/quant_panel.h"
+
+enum { NR = 16, MR = 4, KC = 2048 };
+
+static float largest(const float *x, size_t n)
+{
+    float amax = 0.0f;
+    for (size_t k = 0; k < n; k++) amax = fmaxf(amax, fabsf(x[k]));
+    return amax;
+}
+
+static size_t x_bytes(size_t m, size_t K)
+{
+    return skv_quant_x_bytes(m, K);
+}
+
+static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    unsigned char *group = block;
+    for (size_t k = 0; k < K; k += SKV_QUANT_GROUP, group += skv_quant_x_group(m)) {
+        float *scales = (float *)(void *)group;
+        int32_t *sums = (int32_t *)(void *)(scales + m); /* [2][m] */
+        int8_t *codes = (int8_t *)(sums + 2 * m);
+        memset(sums, 0, 2 * m * sizeof *sums);
+        for (size_t i = 0; i < m; i++) {
+            const float *row = x + i * ldx + k;
+            scales[i] = skv_i8_scale(largest(row, SKV_QUANT_GROUP));
+            float inverse = skv_i8_inverse(scales[i]);
+            for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
+                int8_t code = (int8_t)lrintf(row[e] * inverse);
+                codes[(e / 4 * m + i) * 4 + e % 4] = code;
+                sums[e / (SKV_QUANT_GROUP / 2) * m + i] += code;
+            }
+        }
+    }
+}
+
+/* sum [NR] += row i of one group of X times one group of W, whose unpacked floats are w [32][NR]:
+ * within a group a value is a small integer times the scale, so its products are exact in f32 but
+ * for the minimum's. */
+static void add_group(float *sum, const unsigned char *x, size_t m, size_t i, const float *w)
+{
+    const float *scales = (const float *)(const void *)x;
+    const int8_t *codes = (const int8_t *)(x + 3 * m * sizeof(float));
+    float dot[NR] = {0};
+    for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
+        size_t unit = e / 4 * m + i;
+        float code = codes[4 * unit + e % 4];
+        for (size_t j = 0; j < NR; j++) dot[j] += code * w[e * NR + j];
+    }
+    for (size_t j = 0; j < NR; j++) sum[j] += scales[i] * dot[j];
+}
+
+static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
+                 size_t k0, size_t k1, bool add)
+{
+    float sum[MR * NR] = {0};
+    for (; k0 < k1; k0 += SKV_QUANT_GROUP) {
+        float w[SKV_QUANT_GROUP * NR];
+        const unsigned char *x =
+            (const unsigned char *)block + k0 / SKV_QUANT_GROUP * skv_quant_x_group(m);
+        skv_quant_unpack(w, panel, NR, K, k0, SKV_QUANT_GROUP);
+        for (size_t i = 0; i < m; i++) add_group(sum + i * NR, x, m, i, w);
+    }
+    for (size_t i = 0; i < m; i++) {
+        float *row = c + i * ldc;
+        for (size_t j = 0; j < NR; j++) row[j] = (add ? row[j] : 0.0f) + sum[i * NR + j];
+    }
+}
+
+const skv_matmul skv_matmul_q_ref = {
+    .nr = NR,
+    .mr = MR,
+    .kc = KC,
+    .x_bytes = x_bytes,
+    .pack_x = pack_x,
+    .tile = tile,
+};
+
+/* ---- rows of floats, for comparing ---- */
+
+enum { WIDE_MR = 16 };
+
+static size_t wide_x_bytes(size_t m, size_t K)
+{
+    return m * K * sizeof(float);
+}
+
+/* Block [K][m] floats. */
+static void wide_pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    float *out = block;
+    for (size_t k = 0; k < K; k++) {
+        for (size_t i = 0; i < m; i++) out[k * m + i] = x[i * ldx + k];
+    }
+}
+
+static void wide_tile(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                      size_t K, size_t k0, size_t k1, bool add)
+{
+    float sum[WIDE_MR * NR] = {0}, w[SKV_QUANT_GROUP * NR];
+    for (; k0 < k1; k0 += SKV_QUANT_GROUP) {
+        const float *x = (const float *)block + k0 * m;
+        skv_quant_unpack(w, panel, NR, K, k0, SKV_QUANT_GROUP);
+        for (size_t e = 0; e < SKV_QUANT_GROUP; e++, x += m) {
+            for (size_t i = 0; i < m; i++) {
+                for (size_t j = 0; j < NR; j++) sum[i * NR + j] += x[i] * w[e * NR + j];
+            }
+        }
+    }
+    for (size_t i = 0; i < m; i++) {
+        float *row = c + i * ldc;
+        for (size_t j = 0; j < NR; j++) row[j] = (add ? row[j] : 0.0f) + sum[i * NR + j];
+    }
+}
+
+const skv_matmul skv_matmul_q_wide_ref = {
+    .nr = NR,
+    .mr = WIDE_MR,
+    .kc = KC,
+    .x_bytes = wide_x_bytes,
+    .pack_x = wide_pack_x,
+    .tile = wide_tile,
+};

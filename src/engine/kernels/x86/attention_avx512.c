@@ -1,0 +1,73 @@
+/*
+ * Attention with AVX-512: f32 tiles of 6 x 64 held in 24 registers. Pages of 16 and 8 bits are
+ * widened when they are packed; with BF16 instructions they go to attention_avx512bf16.c.
+ */
+#include "kernels/x86/attention_avx512.h"
+
+#include <immintrin.h>
+
+#include "base/size.h"
+#include "kernels/attention.h"
+#include "kernels/attention_tiles.h"
+#include "kernels/x86/math_avx512.h"
+
+INLINE vec vec_fma(vec x, vec y, vec z)
+{
+    return _mm512_fmadd_ps(x, y, z);
+}
+
+INLINE vec vec_load_kv(const unsigned char *row, skv_kv_type type, size_t d, size_t n)
+{
+    return skv_kv16_avx512(row, type, d, skv_lanes16(n - d));
+}
+
+INLINE void fetch_ahead(const unsigned char *bytes, size_t n)
+{
+    skv_fetch_avx512(bytes, n);
+}
+
+#define ATTENTION_OWN_PACK_K
+#include "kernels/attention_f32.inc"
+
+/* panel [Dh][64]: sixteen rows of K become sixteen columns. */
+INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type type)
+{
+    size_t Dh = p->head_dim;
+    bool whole = type == SKV_KV_TYPE_F32 && p->row0 == 0 && p->row1 == SKV_PAGE_ROWS;
+    float wide[16 * SKV_HEAD_DIM_MAX];
+    size_t ld = skv_round_up(Dh, 16);
+    size_t chunk = 16 * Dh * skv_kv_size(type);
+    for (size_t r0 = 0; r0 < SKV_PAGE_ROWS; r0 += 16) {
+        const unsigned char *from = p->page + r0 * Dh * sizeof(float);
+        size_t stride = Dh * sizeof(float);
+        if (p->ahead) fetch_ahead(p->ahead + r0 / 16 * chunk, chunk);
+        if (!whole) {
+            for (size_t i = 0; i < 16; i++) widen_row(wide + i * ld, p, type, 0, r0 + i);
+            from = (const unsigned char *)wide;
+            stride = ld * sizeof(float);
+        }
+        skv_columns16_avx512(panel + r0 * sizeof(float), SKV_PAGE_ROWS, from, stride, Dh);
+    }
+}
+
+#include "kernels/attention_level.inc"
+
+void skv_attention_avx512(const skv_attention *a, void *scratch)
+{
+    run(a, scratch);
+}
+
+void skv_attention_part_avx512(const skv_attention *a, size_t row0, size_t row1, float *partial,
+                               void *scratch)
+{
+    run_part(a, row0, row1, partial, scratch);
+}
+
+const skv_attention_kernels skv_attention_kernels_avx512 = {
+    .kv_store = skv_kv_store_avx512,
+    .kv_load = skv_kv_load_avx512,
+    .tokens = skv_attention_tokens_tiles,
+    .scratch = skv_attention_scratch_tiles,
+    .attention = run,
+    .part = run_part,
+};

@@ -1,0 +1,92 @@
+/* What the AVX-512 sources of attention share: their vectors, for attention_level.inc. */
+#ifndef SKV_KERNELS_X86_ATTENTION_AVX512_H
+#define SKV_KERNELS_X86_ATTENTION_AVX512_H
+
+#include <immintrin.h>
+#include <math.h>
+
+#include "kernels/attention_tiles.h"
+#include "kernels/x86/math_avx512.h"
+
+skv_kv_store_fn skv_kv_store_avx512;
+skv_kv_load_fn skv_kv_load_avx512;
+skv_attention_fn skv_attention_avx512;
+skv_attention_part_fn skv_attention_part_avx512;
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16, BLOCK_VECTORS = 4 };
+
+typedef __m512 vec;
+
+INLINE vec vec_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+INLINE vec vec_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+INLINE vec vec_load(const float *x)
+{
+    return _mm512_loadu_ps(x);
+}
+
+INLINE void vec_store(float *y, vec x)
+{
+    _mm512_storeu_ps(y, x);
+}
+
+INLINE vec vec_add(vec x, vec y)
+{
+    return _mm512_add_ps(x, y);
+}
+
+INLINE vec vec_sub(vec x, vec y)
+{
+    return _mm512_sub_ps(x, y);
+}
+
+INLINE vec vec_mul(vec x, vec y)
+{
+    return _mm512_mul_ps(x, y);
+}
+
+INLINE vec vec_max(vec x, vec y)
+{
+    return _mm512_max_ps(x, y);
+}
+
+INLINE float vec_first(vec x)
+{
+    return _mm512_cvtss_f32(x);
+}
+
+INLINE float vec_most(vec x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+INLINE bool vec_any_above(vec x, float limit)
+{
+    return _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+}
+
+INLINE vec vec_exp2(vec x)
+{
+    return skv_exp2_avx512(x);
+}
+
+INLINE vec vec_tanh(vec x)
+{
+    return skv_tanh_avx512(x);
+}
+
+INLINE vec vec_see(vec x, uint32_t bits)
+{
+    return _mm512_mask_mov_ps(_mm512_set1_ps(-HUGE_VALF), (__mmask16)bits, x);
+}
+
+#endif

@@ -1,0 +1,113 @@
+/*
+ * The cache of one sequence: for every KV slot and head a list of pages.
+ *
+ * A layout says which slots there are and how many heads each has; AcrossKV gives several layers
+ * one slot, so a model has l + (L - l) / g slots, and that much memory is really taken. A head of
+ * a slot is a `track`: tracks are numbered slot by slot.
+ *
+ * Tracks hold the same rows until some are evicted; then each has rows of its own, in order and
+ * without gaps. Row r of the sequence is row r - dropped[t] of track t from there on.
+ */
+#ifndef SKV_KV_CACHE_H
+#define SKV_KV_CACHE_H
+
+#include "kv/kv_store.h"
+
+typedef struct skv_kv_layout {
+    size_t n_slots;
+    size_t *track0; /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
+} skv_kv_layout;
+
+/** n_heads [n_slots]: KV heads of each slot. */
+SKV_MUST_CHECK skv_status skv_kv_layout_init(skv_kv_layout *layout, const size_t *n_heads,
+                                             size_t n_slots, skv_error *err);
+void skv_kv_layout_release(skv_kv_layout *layout);
+size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
+/** Pages that n_rows rows take in all tracks. */
+size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows);
+
+typedef struct skv_kv_cache {
+    skv_kv_store *store;         /* borrowed */
+    const skv_kv_layout *layout; /* borrowed */
+    size_t max_pages;            /* of one track */
+    size_t n_rows;               /* rows that it was given, evicted ones included */
+    void **pages; /* [n_tracks][max_pages], owned; page p of track t is pages[t * max_pages + p] */
+    size_t *dropped; /* [n_tracks], owned: rows evicted from each; NULL: none were */
+    size_t n_from;   /* of the first n_from rows some were evicted, of the others none */
+    uint32_t *kept;  /* [n_tracks][kept_stride], owned: those of the first n_from that are left */
+    size_t kept_stride; /* the longest list of them */
+} skv_kv_cache;
+
+/* Which rows each track is to keep: rows[t * stride + i], i < n[t], ascending, counted within the
+ * track. */
+typedef struct skv_kv_choice {
+    size_t *n;      /* [n_tracks] */
+    uint32_t *rows; /* [n_tracks][stride] */
+    size_t stride;
+} skv_kv_choice;
+
+/** For at most max_rows rows. Takes no pages yet. */
+SKV_MUST_CHECK skv_status skv_kv_cache_init(skv_kv_cache *cache, skv_kv_store *store,
+                                            const skv_kv_layout *layout, size_t max_rows,
+                                            skv_error *err);
+void skv_kv_cache_release(skv_kv_cache *cache);
+
+/** Pages that must be free before the cache can grow to n_rows rows. */
+size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows);
+/** Grows to n_rows rows; SKV_FULL and unchanged when the store has too few pages. A last page
+ * that is shared is replaced by a copy first, since rows will be written to it. */
+SKV_MUST_CHECK skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err);
+/** Forgets the rows from n_rows on; their pages go back. What was evicted before stays away. */
+void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
+/** Makes an empty cache begin with the first n_rows rows of another, sharing its pages. Only where
+ * rows were evicted it takes memory: SKV_MEMORY, and it is still empty. */
+SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from,
+                                             size_t n_rows, skv_error *err);
+/** Page i of every track of an empty cache becomes pages[track], shared; skv_kv_cache_adopt says
+ * when all are there. */
+void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages);
+/** An empty cache has the n_rows rows of the pages that were put into it: full pages, from 0 on. */
+void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows);
+/** Rows of a track. */
+size_t skv_kv_cache_track_rows(const skv_kv_cache *cache, size_t track);
+/** Rows of the track that has most. */
+size_t skv_kv_cache_most_rows(const skv_kv_cache *cache);
+/** Which of the sequence's rows row i of a track is. */
+size_t skv_kv_cache_position(const skv_kv_cache *cache, size_t track, size_t i);
+/** Pages that must be free for skv_kv_cache_evict to keep at most n rows of each track, because
+ * most of its pages are shared. */
+size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n);
+/** Keeps of every track what `choice` says, moved together; pages that are shared stay as they
+ * are, and the others that are no longer needed go back. SKV_FULL or SKV_MEMORY: nothing has
+ * changed. */
+SKV_MUST_CHECK skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice,
+                                             skv_error *err);
+/** An empty cache, whose layout has `times` tracks for each one of `from`, gets of each what
+ * `choice`, which is by its tracks, says. SKV_FULL or SKV_MEMORY: it is still empty. */
+SKV_MUST_CHECK skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from,
+                                              const size_t *times, const skv_kv_choice *choice,
+                                              skv_error *err);
+/*
+ * An empty cache may be filled slot by slot, each one with n_rows rows of which `choice` then says
+ * what stays, so that the rows of one slot alone are there whole. Until skv_kv_cache_end_slots the
+ * cache is empty to everybody else; skv_kv_cache_drop_slots gives up, when n_closed slots were
+ * closed and the next one is open or not.
+ */
+/** Pages for n_rows rows of a slot; SKV_FULL and unchanged when the store has too few. */
+SKV_MUST_CHECK skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
+                                                 skv_error *err);
+void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
+                             const skv_kv_choice *choice);
+void skv_kv_cache_drop_slots(skv_kv_cache *cache, size_t n_closed, size_t n_open_rows,
+                             const skv_kv_choice *choice);
+/** All slots are closed: SKV_MEMORY, and nothing has changed. */
+SKV_MUST_CHECK skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_rows,
+                                                 const skv_kv_choice *choice, skv_error *err);
+/** Rows evicted from each head of a slot; NULL: none. */
+const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot);
+/** The pages of a slot's first head; head h's begin max_pages further each. */
+void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot);
+/** Bytes of the pages it refers to, shared ones included. */
+size_t skv_kv_cache_bytes(const skv_kv_cache *cache);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * The prefix index: full pages of the cache that a later sequence with the same beginning takes
+ * over instead of computing them again.
+ *
+ * A block is SKV_PAGE_ROWS consecutive tokens and their pages in all tracks. Blocks form trees: a
+ * block is found by the hash of its tokens and of its parent, and a hit counts only when domain,
+ * parent and all tokens agree, so a collision can never hand out foreign pages. A domain is who
+ * may share with whom (an API key) and what the rows mean (the method that made them). Pages are
+ * reference counted: the index holds one reference, every sequence that uses them another. Blocks
+ * that no sequence uses are given up, least recently used first, leaves before their parents.
+ */
+#ifndef SKV_KV_PREFIX_INDEX_H
+#define SKV_KV_PREFIX_INDEX_H
+
+#include "kv/kv_cache.h"
+
+typedef struct skv_prefix_index skv_prefix_index;
+
+enum { SKV_BLOCK_NAME_BYTES = 16 };
+
+/* A block as others see it; all is borrowed and valid during a call. */
+typedef struct skv_prefix_block {
+    const uint8_t *name;   /* [SKV_BLOCK_NAME_BYTES] */
+    const uint8_t *parent; /* the same; NULL: the first block of a text */
+    const int32_t *ids;    /* [SKV_PAGE_ROWS] */
+    void *const *pages;    /* [n_pages] */
+    size_t n_pages;
+    bool *kept; /* the keeper's own mark, false at first */
+} skv_prefix_block;
+
+/* Who keeps blocks elsewhere. All functions are called by the thread that uses the index. */
+typedef struct skv_prefix_keeper {
+    void *user;
+    /* The name of a block behind `parent`, the same in every run of the program. */
+    void (*name)(void *user, uint64_t domain, const uint8_t *parent, const int32_t *ids,
+                 uint8_t *name);
+    /* The block is about to be given up; its pages may be copied now. */
+    void (*give_up)(void *user, const skv_prefix_block *block);
+} skv_prefix_keeper;
+
+/** At most max_blocks blocks. `seed` keys the hashes, so that clients cannot aim at collisions. */
+SKV_MUST_CHECK skv_status skv_prefix_index_create(skv_kv_store *store, size_t max_blocks,
+                                                  uint64_t seed, skv_prefix_index **out,
+                                                  skv_error *err);
+void skv_prefix_index_free(skv_prefix_index *index);
+
+/** Gives an empty cache the longest known beginning of ids[0..n) in whole blocks; returns its
+ * length in tokens. */
+size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n, skv_kv_cache *cache);
+/** Pages of what skv_prefix_index_match would find that sequences are using. */
+size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                               size_t n);
+/** Remembers the full blocks of a cache whose rows are those of ids[0..n). Without memory for it
+ * less is remembered. */
+void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
+                             const skv_kv_cache *cache);
+
+/** From here on blocks have names, and their end is told. The index must be empty. */
+void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keeper *keeper);
+/** Blocks that skv_prefix_index_match would find, and the name of the last (where any is). */
+size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES]);
+/** Adds the block that ends ids[0..n), n a whole number of blocks, whose rows are in pages
+ * [n_tracks]: one reference each, which the index takes over. False, and the pages stay the
+ * caller's: the block before is not known, this one is, or there is no room for it. */
+SKV_MUST_CHECK bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain,
+                                             const int32_t *ids, size_t n, void *const *pages,
+                                             size_t n_tracks);
+/** Shows blocks that no sequence uses, the least recently used first, until `show` returns false
+ * or n_max were shown. */
+void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
+                                bool (*show)(void *user, const skv_prefix_block *block),
+                                void *user);
+
+/** Pages that would become free if every block that no sequence uses were given up. */
+size_t skv_prefix_index_evictable(const skv_prefix_index *index);
+/** Gives up blocks until n_pages pages have become free or no block is left; returns how many. */
+size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages);
+/** Blocks it holds. */
+size_t skv_prefix_index_blocks(const skv_prefix_index *index);
+
+#endif

@@ -1,0 +1,493 @@
+/* One step through the layers: see forward.h. The workspace is in workspace.c. */
+#include "model/forward.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "model/pass.h"
+
+static const uint32_t *alive_rows(const skv_pass *p)
+{
+    return p->all_alive ? NULL : p->ws->alive;
+}
+
+/* ---- starting: embeddings, angles, places in the caches ---- */
+
+/* Rows of the step while the host writes them. */
+typedef struct embed_job {
+    const skv_pass *p;
+    const skv_forward_span *span;
+    size_t row0;
+    float *x;               /* [T, D], mapped; NULL: the rows of x are there */
+    float *cos[2], *sin[2]; /* [T, n_rot / 2], mapped */
+} embed_job;
+
+static embed_job map_rows(const skv_pass *p, size_t n_rows, bool with_x)
+{
+    skv_backend *be = p->be;
+    embed_job job = {.p = p};
+    if (with_x) {
+        job.x = be->map(be, p->ws->x, n_rows * p->c->hidden * sizeof(float), SKV_MAP_WRITE);
+    }
+    for (size_t r = 0; r < p->m->n_ropes; r++) {
+        const size_t n_bytes = n_rows * p->m->ropes[r].n * sizeof(float);
+        job.cos[r] = be->map(be, p->ws->cos[r], n_bytes, SKV_MAP_WRITE);
+        job.sin[r] = be->map(be, p->ws->sin[r], n_bytes, SKV_MAP_WRITE);
+    }
+    return job;
+}
+
+static void unmap_rows(const embed_job *job)
+{
+    const skv_pass *p = job->p;
+    if (job->x) p->be->unmap(p->be, job->x);
+    for (size_t r = 0; r < p->m->n_ropes; r++) {
+        p->be->unmap(p->be, job->cos[r]);
+        p->be->unmap(p->be, job->sin[r]);
+    }
+}
+
+/* Angles of a row, and its place in the cache. */
+static void place_row(const embed_job *job, size_t i)
+{
+    const skv_pass *p = job->p;
+    size_t row = job->row0 + i;
+    for (size_t r = 0; r < p->m->n_ropes; r++) {
+        const skv_rope_table *rope = &p->m->ropes[r];
+        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
+                        job->cos[r] + row * rope->n, job->sin[r] + row * rope->n);
+    }
+    p->ws->kv_rows[row] = job->span->n_past + i;
+    p->ws->alive[row] = (uint32_t)row;
+}
+
+static void embed_row(void *arg, size_t i)
+{
+    const embed_job *job = arg;
+    const skv_pass *p = job->p;
+    size_t D = p->c->hidden, row = job->row0 + i;
+    float *x = job->x + row * D;
+    size_t id = (size_t)job->span->ids[i];
+    p->ws->unread[row] = skv_matrix_fetch_row(&p->m->embedding, id, x, NULL) != SKV_OK;
+    float scale = (float)p->c->embedding_scale;
+    if (p->c->embedding_scale != 1.0) {
+        for (size_t d = 0; d < D; d++) x[d] *= scale;
+    }
+    place_row(job, i);
+}
+
+static skv_status embed_span(embed_job *job, skv_error *err)
+{
+    const skv_pass *p = job->p;
+    const skv_forward_span *span = job->span;
+    p->be->parallel(p->be, span->n, embed_row, job);
+    for (size_t i = 0; i < span->n; i++) {
+        size_t row = job->row0 + i;
+        if (p->ws->unread[row]) { /* once more: only one thread may fill the error */
+            SKV_TRY(skv_matrix_fetch_row(&p->m->embedding, (size_t)span->ids[i],
+                                         job->x + row * p->c->hidden, err));
+            return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
+        }
+    }
+    return SKV_OK;
+}
+
+static skv_status start_rows(skv_pass *p, skv_error *err)
+{
+    skv_status status = SKV_OK;
+    for (size_t s = 0; s < p->f->n_spans; s++) p->n_rows += p->spans[s].n;
+    embed_job job = map_rows(p, p->n_rows, true);
+    for (size_t s = 0; s < p->f->n_spans && status == SKV_OK; s++) {
+        job.span = &p->spans[s];
+        status = embed_span(&job, err);
+        job.row0 += job.span->n;
+    }
+    unmap_rows(&job);
+    p->n_alive = p->n_rows;
+    p->all_alive = true;
+    return status;
+}
+
+static void place_span_row(void *arg, size_t i)
+{
+    const embed_job *job = arg;
+    place_row(job, i);
+}
+
+/* The only span goes on where it was left. */
+static void resume_rows(skv_pass *p)
+{
+    const skv_forward_span *span = &p->spans[0];
+    assert(p->f->n_spans == 1 && span->n <= p->ws->max_rows);
+    embed_job job = map_rows(p, span->n, false);
+    job.span = span;
+    p->be->parallel(p->be, span->n, place_span_row, &job);
+    unmap_rows(&job);
+    const size_t n_bytes = span->n * p->c->hidden * sizeof *p->ws->x;
+    if (p->f->rows) p->be->put(p->be, p->ws->x, p->f->rows, n_bytes);
+    p->n_rows = p->n_alive = span->n;
+    p->all_alive = true;
+}
+
+/* Attention items: a run of consecutive alive rows of a span each. The table is set by layer. */
+void skv_pass_describe(skv_pass *p)
+{
+    const uint32_t *alive = p->ws->alive;
+    size_t row = 0, row0 = 0;
+    p->n_items = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->spans[s];
+        size_t end = row0 + span->n;
+        while (row < p->n_alive && alive[row] < end) {
+            size_t first = row++;
+            while (row < p->n_alive && alive[row] < end && alive[row] == alive[row - 1] + 1) row++;
+            p->ws->item_spans[p->n_items] = (uint32_t)s;
+            p->ws->items[p->n_items++] = (skv_attention_item){
+                .row0 = first, .n_q = row - first, .n_past = span->n_past + alive[first] - row0};
+        }
+        row0 = end;
+    }
+}
+
+void skv_pass_gather(skv_pass *p, size_t n)
+{
+    const uint32_t *from = p->ws->gathered;
+    p->be->gather(p->be, p->ws->x, p->c->hidden, from, n);
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->moved) hook->moved(hook->user, from, n);
+    }
+    p->n_alive = n;
+}
+
+void skv_pass_keep(skv_pass *p, size_t n)
+{
+    if (n == p->n_alive) return;
+    for (size_t r = 0; r < n; r++) p->ws->alive[r] = p->ws->alive[p->ws->gathered[r]];
+    skv_pass_gather(p, n);
+    p->all_alive = false;
+    skv_pass_describe(p);
+}
+
+void skv_pass_keep_wanted(skv_pass *p)
+{
+    if (!p->all_alive) return;
+    size_t row0 = 0, n = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->spans[s];
+        for (size_t i = skv_span_kept(span); i < span->n; i++) {
+            p->ws->gathered[n++] = (uint32_t)(row0 + i);
+        }
+        row0 += span->n;
+    }
+    skv_pass_keep(p, n);
+}
+
+/* ---- keys and values ---- */
+
+static const skv_projections *projections_of(const skv_pass *p, size_t i)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    bool stacked = p->f->plan->layers[i].source == SKV_KV_SOURCE_STACK;
+    return stacked ? &layer->stacked : &layer->own;
+}
+
+/* Parts [part0, part1) of a layer's q|k|v from the rows that are alive: y has ldy columns. */
+static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, size_t ldy)
+{
+    p->be->linear(p->be, &(skv_linear_args){.w = projections_of(p, i)->w,
+                                            .part0 = part0,
+                                            .part1 = part1,
+                                            .y = p->ws->qkv,
+                                            .ldy = ldy,
+                                            .x = p->ws->x,
+                                            .ldx = p->c->hidden,
+                                            .n_rows = p->n_alive,
+                                            .norm = skv_pass_norm(p, p->m->layers[i].attn_norm)});
+    size_t n_q = part0 == SKV_PART_Q ? p->c->layers[i].n_heads * p->c->head_dim : 0;
+    p->work->q += skv_work_product(p->n_alive, p->c->hidden, n_q);
+    p->work->kv += skv_work_product(p->n_alive, p->c->hidden, ldy - n_q);
+}
+
+/* A layer's own keys and values [n_rows, ld], which somebody may want to see as they are now. */
+static void store_own_kv(const skv_pass *p, size_t i, float *k, size_t ld)
+{
+    const float *v = k + skv_pass_kv_columns(p, i) / 2;
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->on_kv) hook->on_kv(hook->user, i, k, v, ld, p->n_rows);
+    }
+    skv_pass_store_kv(p, i, k, v, ld, p->m->layers[i].own.k_norm);
+}
+
+/* Queries of the alive rows at ws->qkv with the row length returned; before that the keys and
+ * values of all rows, where this layer makes its own. `wanted_only`: rows drop out here. */
+static size_t make_qkv(skv_pass *p, size_t i, bool wanted_only)
+{
+    const size_t n_q = p->c->layers[i].n_heads * p->c->head_dim, n_kv = skv_pass_kv_columns(p, i);
+    const bool own = p->f->plan->layers[i].source == SKV_KV_SOURCE_OWN;
+    if (own && !wanted_only) {
+        run_qkv(p, i, SKV_PART_Q, SKV_PART_QKV_END, n_q + n_kv);
+        store_own_kv(p, i, p->ws->qkv + n_q, n_q + n_kv);
+        return n_q + n_kv;
+    }
+    if (own) {
+        run_qkv(p, i, SKV_PART_K, SKV_PART_QKV_END, n_kv);
+        store_own_kv(p, i, p->ws->qkv, n_kv);
+    }
+    if (wanted_only) skv_pass_keep_wanted(p);
+    if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, n_q);
+    return n_q;
+}
+
+/* ---- the block ---- */
+
+/* Rows that the rows of an item see, added up. */
+static double rows_seen(const skv_pass *p, size_t i, const skv_attention_item *item)
+{
+    const size_t window = p->c->layers[i].window, n_tracks = skv_pass_tracks(p, i);
+    double gone = 0, sum = 0;
+    for (size_t t = 0; item->dropped && t < n_tracks; t++) gone += (double)item->dropped[t];
+    gone /= (double)n_tracks;
+    for (size_t r = 0; r < item->n_q; r++) {
+        double n = (double)(item->n_past + r + 1) - gone;
+        sum += window > 0 && n > (double)window ? (double)window : n;
+    }
+    return sum;
+}
+
+/* The votes of an item's rows, whose queries have been rotated; rows that have voted in this layer
+ * before, in a step that did not end, do not vote again. */
+static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forward_span *span,
+                       const skv_attention_item *item)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    skv_kv_votes *votes = span->votes;
+    size_t slot = p->f->plan->layers[i].slot;
+    size_t row0 = item->n_past;
+    size_t from = skv_max_size(skv_max_size(votes->from, votes->voted[i]), row0);
+    size_t to = skv_min_size(votes->to, row0 + item->n_q);
+    if (shape->window > 0 || from >= to) return;
+    p->be->votes(p->be, &(skv_votes_args){
+                            .q = p->ws->qkv + (item->row0 + from - row0) * ld_q,
+                            .ld_q = ld_q,
+                            .n_q = to - from,
+                            .n_past = from,
+                            .dropped = item->dropped,
+                            .table = item->table,
+                            .table_stride = span->cache->max_pages,
+                            .n_heads = shape->n_heads,
+                            .n_kv_heads = skv_pass_tracks(p, i),
+                            .head_dim = p->c->head_dim,
+                            .type = skv_kv_store_type(span->cache->store),
+                            .scale = (float)p->c->attention_scale,
+                            .softcap = (float)p->c->attention_softcap,
+                            .votes = votes->votes + votes->track0[slot] * votes->stride,
+                            .votes_stride = votes->stride,
+                            .by_query_head = votes->by_query_head,
+                            .norms = p->ws->vote_norms,
+                        });
+    votes->voted[i] = to;
+    const skv_attention_item voters = {
+        .n_q = to - from, .n_past = from, .dropped = item->dropped}; /* their scores once more */
+    p->work->attention += 2 * (double)(shape->n_heads * p->c->head_dim) * rows_seen(p, i, &voters);
+}
+
+static void attend(const skv_pass *p, size_t i, size_t ld_q)
+{
+    const skv_config *c = p->c;
+    const skv_layer_shape *shape = &c->layers[i];
+    size_t n_q = shape->n_heads * c->head_dim, slot = p->f->plan->layers[i].slot;
+    p->be->rotate(p->be, &(skv_rotate_args){
+                             .q = p->ws->qkv,
+                             .ldq = ld_q,
+                             .n_rows = p->n_alive,
+                             .n_heads = shape->n_heads,
+                             .head_dim = c->head_dim,
+                             .n_rot = 2 * p->m->ropes[shape->i_rope].n,
+                             .cos = p->ws->cos[shape->i_rope],
+                             .sin = p->ws->sin[shape->i_rope],
+                             .rows = alive_rows(p),
+                             .norm = skv_pass_norm(p, projections_of(p, i)->q_norm),
+                         });
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->on_query) hook->on_query(hook->user, i, p->ws->qkv, ld_q, p->n_alive);
+    }
+    for (size_t j = 0; j < p->n_items; j++) {
+        const skv_forward_span *span = &p->spans[p->ws->item_spans[j]];
+        skv_attention_item *item = &p->ws->items[j];
+        item->table = skv_kv_cache_slot(span->cache, slot);
+        item->dropped = skv_kv_cache_dropped(span->cache, slot);
+        if (span->votes) cast_votes(p, i, ld_q, span, item);
+        p->work->attention += 4 * (double)n_q * rows_seen(p, i, item);
+    }
+    p->be->attention(p->be, &(skv_attention_args){
+                                .out = p->ws->o,
+                                .ld_out = n_q,
+                                .q = p->ws->qkv,
+                                .ld_q = ld_q,
+                                .items = p->ws->items,
+                                .n_items = p->n_items,
+                                .table_stride = p->spans[0].cache->max_pages,
+                                .n_heads = shape->n_heads,
+                                .n_kv_heads = skv_pass_tracks(p, i),
+                                .head_dim = c->head_dim,
+                                .type = skv_kv_store_type(p->spans[0].cache->store),
+                                .window = shape->window,
+                                .scale = (float)c->attention_scale,
+                                .softcap = (float)c->attention_softcap,
+                            });
+}
+
+/* A block's last product, whose result is added to rows of x, by way of a norm where the
+ * architecture has one after the block. */
+static void project(const skv_pass *p, const skv_linear_args *product, const float *post_norm)
+{
+    skv_linear_args args = *product;
+    args.ldy = p->c->hidden;
+    args.epilogue = SKV_EPILOGUE_ADD;
+    if (!post_norm) {
+        p->be->linear(p->be, &args);
+        return;
+    }
+    args.y = p->ws->qkv; /* free again: the queries have been used */
+    args.epilogue = SKV_EPILOGUE_STORE;
+    p->be->linear(p->be, &args);
+    p->be->norm_add(p->be, &(skv_norm_add_args){.x = product->y,
+                                                .y = p->ws->qkv,
+                                                .n_rows = args.n_rows,
+                                                .n = args.ldy,
+                                                .norm = skv_pass_norm(p, post_norm)});
+}
+
+void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    size_t F = p->c->layers[i].ffn;
+    p->be->linear(p->be, &(skv_linear_args){
+                             .w = layer->gate_up,
+                             .y = p->ws->h,
+                             .ldy = F,
+                             .x = x,
+                             .ldx = p->c->hidden,
+                             .n_rows = n,
+                             .norm = skv_pass_norm(p, layer->ffn_norm),
+                             .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
+                                                                          : SKV_EPILOGUE_GELU_GLU,
+                         });
+    project(p, &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
+            layer->post_ffn_norm);
+    p->work->mlp += skv_work_product(n, p->c->hidden, 3 * F);
+    p->work->mlp_blocks += n;
+}
+
+static void feed_forward(skv_pass *p, size_t i)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->feed_forward && hook->feed_forward(hook->user, p, i)) return;
+    }
+    skv_pass_run_block(p, i, p->ws->x, p->n_alive);
+}
+
+static void run_layer(skv_pass *p, size_t i)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
+    size_t ld_q = make_qkv(p, i, wanted_only);
+    if (p->n_alive == 0) return;
+    attend(p, i, ld_q);
+    size_t n_q = p->c->layers[i].n_heads * p->c->head_dim;
+    project(p,
+            &(skv_linear_args){
+                .w = layer->o, .y = p->ws->x, .x = p->ws->o, .ldx = n_q, .n_rows = p->n_alive},
+            layer->post_attn_norm);
+    p->work->o += skv_work_product(p->n_alive, n_q, p->c->hidden);
+    feed_forward(p, i);
+}
+
+/* ---- the step ---- */
+
+static void tell_start(skv_pass *p)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->start) hook->start(hook->user, p);
+    }
+}
+
+static void tell_hidden(const skv_pass *p, size_t i)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->on_hidden) hook->on_hidden(hook->user, i, p->ws->x, p->n_alive);
+    }
+}
+
+static void tell_before(skv_pass *p, size_t i)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->before_layer) hook->before_layer(hook->user, p, i);
+    }
+}
+
+static void tell_after(skv_pass *p, size_t i)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->after_layer) hook->after_layer(hook->user, p, i);
+    }
+}
+
+static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
+{
+    const skv_forward *f = p->f;
+    for (size_t i = f->first_layer; i < end && p->n_alive > 0; i++) {
+        SKV_REQUIRE(!f->cancel || !atomic_load(f->cancel), err, SKV_CANCELLED,
+                    "cancelled before layer %zu", i);
+        tell_hidden(p, i);
+        const bool resumed = f->first_layer > 0 && i == f->first_layer; /* its slots are written */
+        if (i == f->plan->stack_boundary && !resumed) {
+            skv_pass_make_stack(p, i, p->c->n_layers, p->m->stack.norm);
+        }
+        tell_before(p, i);
+        run_layer(p, i);
+        tell_after(p, i);
+    }
+    return SKV_OK;
+}
+
+skv_status skv_forward_run(const skv_forward *f, skv_error *err)
+{
+    skv_work unused = {0}; /* where nobody asks for it */
+    skv_pass p = {.f = f,
+                  .spans = f->spans,
+                  .m = f->model,
+                  .c = f->model->config,
+                  .be = f->model->be,
+                  .ws = f->ws,
+                  .work = f->work ? f->work : &unused};
+    if (f->first_layer > 0 || f->stack_only) {
+        resume_rows(&p);
+    } else {
+        SKV_TRY(start_rows(&p, err));
+    }
+    if (f->stack_only) {
+        skv_pass_make_stack(&p, f->first_layer, f->end_layer, f->rows ? p.m->stack.norm : NULL);
+        return SKV_OK;
+    }
+    skv_pass_describe(&p);
+    tell_start(&p);
+    SKV_TRY(run_layers(&p, f->end_layer ? f->end_layer : p.c->n_layers, err));
+    if (f->end_layer) {
+        const size_t n_bytes = p.n_alive * p.c->hidden * sizeof *f->rows;
+        if (f->rows) p.be->get(p.be, f->rows, p.ws->x, n_bytes);
+        return SKV_OK;
+    }
+    tell_hidden(&p, p.c->n_layers);
+    skv_pass_report(&p);
+    return SKV_OK;
+}

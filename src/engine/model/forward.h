@@ -1,0 +1,104 @@
+/*
+ * One step: the new rows of any number of sequences through the layers, as a plan says.
+ *
+ * The caller has grown the caches, so row r of a span lies at cache row n_past + r, and wants
+ * the logits, or the hidden states, of some rows. Rows whose output nobody wants stop at the plan's
+ * last boundary.
+ */
+#ifndef SKV_MODEL_FORWARD_H
+#define SKV_MODEL_FORWARD_H
+
+#include <stdatomic.h>
+
+#include "kv/votes.h"
+#include "model/hook.h"
+#include "model/model.h"
+#include "model/plan.h"
+#include "skv/work.h"
+
+typedef enum skv_rows_wanted { SKV_ROWS_NONE, SKV_ROWS_LAST, SKV_ROWS_ALL } skv_rows_wanted;
+
+/* Consecutive new tokens of one sequence. */
+typedef struct skv_forward_span {
+    const int32_t *ids; /* [n] in [0, V), checked */
+    size_t n;
+    size_t n_past;    /* rows before the first, evicted ones included */
+    size_t position0; /* true position of the first */
+    size_t context;   /* the length the sequence was made for (longrope) */
+    const skv_kv_cache *cache;
+    skv_rows_wanted wanted;
+    size_t told_span, told_row; /* as whose row the first wanted one is told; the others follow */
+    bool hidden;                /* wanted as hidden states, not as logits */
+    bool unskipped;             /* its rows run every layer, whoever wants them */
+    skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
+    size_t deep_from;           /* rows from here on run every layer, since they vote; n: none */
+} skv_forward_span;
+
+/* The buffers of a step; sized once for max_rows. Tensors are the back end's memory. */
+typedef struct skv_workspace {
+    size_t max_rows;
+    float *x;               /* [T, D]: the residual stream */
+    float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several layers */
+    float *o;               /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
+    float *h;               /* [T, F]; also [T, D] in front of a post-norm */
+    float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
+    float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
+    float *vote_norms;      /* [T, H] */
+    size_t qkv_columns;     /* columns that qkv has room for */
+    size_t h_columns;
+    /* Lists, the host's memory. */
+    uint32_t *alive;           /* [T]: step rows that x's rows are */
+    uint32_t *gathered;        /* [T]: rows of x to keep */
+    bool *unread;              /* [T]: rows whose embedding could not be read */
+    size_t *kv_rows;           /* [T] */
+    void *const **tables;      /* [T] */
+    const size_t **dropped;    /* [T] */
+    skv_attention_item *items; /* [T] */
+    uint32_t *item_spans;      /* [T]: whose they are */
+    void *tensors, *lists;     /* owned: what the above lies in */
+    size_t tensor_bytes, list_bytes;
+} skv_workspace;
+
+enum { SKV_LOGIT_ROWS = 32 }; /* rows whose logits exist at the same time */
+
+size_t skv_workspace_bytes(const skv_config *config, size_t max_rows);
+SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config,
+                                             skv_backend *be, size_t max_rows, skv_error *err);
+void skv_workspace_release(skv_workspace *ws, skv_backend *be);
+
+/* Gets wanted row i_row of span i_span, as the spans name them, in order (but rows that a hook ends
+ * come first): its logits [V], or its hidden state [D] after the final norm. */
+typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
+
+typedef struct skv_forward {
+    const skv_model *model;
+    const skv_plan *plan;
+    skv_workspace *ws;
+    const skv_forward_span *spans; /* [n_spans]; at most ws->max_rows tokens in all */
+    size_t n_spans;
+    skv_row_sink *on_row; /* may be NULL */
+    void *user;
+    const skv_hook *const *hooks; /* [n_hooks] */
+    size_t n_hooks;
+    skv_work *work;     /* added to; may be NULL */
+    size_t first_layer; /* the first to run; 0: after the embedding */
+    size_t end_layer;   /* the rows stop before it, and no output is made; 0: none */
+    bool stack_only; /* of layers [first_layer, end_layer) nothing but their parts of the stack */
+    float *rows; /* [T, D], the host's: of one span, x as it enters first_layer, when that is not 0,
+                  * and as it leaves the layer before end_layer; NULL: with neither. With
+                  * stack_only: x at the stack's boundary; NULL: it lies in ws->x, normed */
+    atomic_bool *cancel; /* asked between layers; may be NULL */
+} skv_forward;
+
+/** SKV_CANCELLED when `cancel` was set; the caches are then incomplete for these rows. Keys and
+ * values of the stack are written before the first of its layers runs, but not where that is
+ * first_layer: then they are there. */
+SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
+
+/** The most likely of n logits, the first of equals. */
+size_t skv_logits_best(const float *logits, size_t n);
+/** The sum of exp(logit - that of *best), which is the most likely one: log p of logit i is
+ * logits[i] - logits[*best] - log(sum). */
+double skv_logits_sum(const float *logits, size_t n, size_t *best);
+
+#endif

@@ -1,0 +1,145 @@
+/* The end of a step: logits or hidden states of the rows that are wanted. */
+#include <math.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "model/pass.h"
+
+size_t skv_span_wanted(const skv_forward_span *span)
+{
+    switch (span->wanted) {
+    case SKV_ROWS_NONE: return span->n;
+    case SKV_ROWS_LAST: return span->n - 1;
+    case SKV_ROWS_ALL: break;
+    }
+    return 0;
+}
+
+size_t skv_span_kept(const skv_forward_span *span)
+{
+    return span->unskipped ? 0 : skv_min_size(skv_span_wanted(span), span->deep_from);
+}
+
+/* ---- the end: logits and hidden states ---- */
+
+skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row)
+{
+    while (p->ws->alive[row] >= from.row0 + p->spans[from.i_span].n) {
+        from.row0 += p->spans[from.i_span++].n;
+    }
+    return from;
+}
+
+/* Of the rows that came through the layers only those that are wanted. */
+static void keep_for_output(skv_pass *p)
+{
+    uint32_t *alive = p->ws->alive;
+    skv_span_place at = {0, 0};
+    size_t n = 0;
+    for (size_t row = 0; row < p->n_alive; row++) {
+        at = skv_pass_find_span(p, at, row);
+        if (alive[row] - at.row0 < skv_span_wanted(&p->spans[at.i_span])) continue;
+        p->ws->gathered[n] = (uint32_t)row;
+        alive[n++] = alive[row];
+    }
+    if (n < p->n_alive) p->be->gather(p->be, p->ws->x, p->c->hidden, p->ws->gathered, n);
+    p->n_alive = n;
+}
+
+void skv_pass_head(const skv_pass *p, const skv_linear *head, const float *norm, size_t row,
+                   size_t n)
+{
+    const skv_config *c = p->c;
+    p->be->linear(p->be, &(skv_linear_args){.w = head,
+                                            .y = p->ws->logits,
+                                            .ldy = c->vocab,
+                                            .x = p->ws->x + row * c->hidden,
+                                            .ldx = c->hidden,
+                                            .n_rows = n,
+                                            .norm = skv_pass_norm(p, norm)});
+    p->work->vocabulary += skv_work_product(n, c->hidden, c->vocab);
+    if (c->final_softcap > 0) {
+        p->be->softcap(p->be, p->ws->logits, n * c->vocab, (float)c->final_softcap);
+    }
+}
+
+/* ws->logits [n, D]: rows of x behind the final norm, added to zeros. */
+static void make_hidden(const skv_pass *p, size_t row, size_t n)
+{
+    size_t D = p->c->hidden;
+    float *zeros = p->be->map(p->be, p->ws->logits, n * D * sizeof *zeros, SKV_MAP_WRITE);
+    memset(zeros, 0, n * D * sizeof *zeros);
+    p->be->unmap(p->be, zeros);
+    p->be->norm_add(p->be, &(skv_norm_add_args){.x = p->ws->logits,
+                                                .y = p->ws->x + row * D,
+                                                .n_rows = n,
+                                                .n = D,
+                                                .norm = skv_pass_norm(p, p->m->final_norm)});
+}
+
+/* Rows of x from `row` on that are wanted in the same form, at most SKV_LOGIT_ROWS. */
+static size_t count_alike(const skv_pass *p, skv_span_place at, size_t row)
+{
+    const bool hidden = p->spans[at.i_span].hidden;
+    size_t n = 1;
+    for (; n < SKV_LOGIT_ROWS && row + n < p->n_alive; n++) {
+        at = skv_pass_find_span(p, at, row + n);
+        if (p->spans[at.i_span].hidden != hidden) break;
+    }
+    return n;
+}
+
+void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output)
+{
+    const skv_forward_span *span = &p->spans[at.i_span];
+    size_t i_wanted = p->ws->alive[row] - at.row0 - skv_span_wanted(span);
+    if (p->f->on_row) p->f->on_row(p->f->user, span->told_span, span->told_row + i_wanted, output);
+}
+
+/* Rows [row, row + n), whose outputs of `length` are at ws->logits. */
+static void tell_rows(const skv_pass *p, skv_span_place at, size_t row, size_t n, size_t length)
+{
+    const float *outputs =
+        p->be->map(p->be, p->ws->logits, n * length * sizeof *outputs, SKV_MAP_READ);
+    for (size_t i = 0; i < n; i++) {
+        at = skv_pass_find_span(p, at, row + i);
+        skv_pass_tell(p, at, row + i, outputs + i * length);
+    }
+    p->be->unmap(p->be, outputs);
+}
+
+void skv_pass_report(skv_pass *p)
+{
+    skv_span_place at = {0, 0};
+    keep_for_output(p);
+    for (size_t row = 0, n; row < p->n_alive; row += n) {
+        at = skv_pass_find_span(p, at, row);
+        n = count_alike(p, at, row);
+        const bool hidden = p->spans[at.i_span].hidden;
+        if (hidden) {
+            make_hidden(p, row, n);
+        } else {
+            skv_pass_head(p, p->m->head, p->m->final_norm, row, n);
+        }
+        tell_rows(p, at, row, n, hidden ? p->c->hidden : p->c->vocab);
+    }
+}
+
+/* ---- of logits ---- */
+
+size_t skv_logits_best(const float *logits, size_t n)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++) {
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+}
+
+double skv_logits_sum(const float *logits, size_t n, size_t *best)
+{
+    *best = skv_logits_best(logits, n);
+    double sum = 0, top = (double)logits[*best];
+    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
+    return sum;
+}

@@ -1,0 +1,38 @@
+/*
+ * What attaches to a step without being a method of its own: functions at fixed points of the walk,
+ * and the state that they share. A step has a few hooks; functions that are NULL do nothing. Those
+ * that get the pass may change which rows go on (model/pass.h); the others only watch. Tensors that
+ * they get are the back end's memory: to read them, a hook maps them.
+ */
+#ifndef SKV_MODEL_HOOK_H
+#define SKV_MODEL_HOOK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct skv_pass skv_pass;
+
+typedef struct skv_hook {
+    void *user;
+    /* The rows of the step have their places, and nothing has run. */
+    void (*start)(void *user, skv_pass *p);
+    /* x [n_rows, D] as it enters layer i; i == L: as it leaves the last. All rows up to the plan's
+     * last boundary, and beyond it where nothing is skipped. */
+    void (*on_hidden)(void *user, size_t i, const float *x, size_t n_rows);
+    /* Layer i comes next. Where the stack is made from its input, that has been written. */
+    void (*before_layer)(void *user, skv_pass *p, size_t i);
+    /* The keys and values that layer i makes of its own input, before norm and rotation: k, v
+     * [n_rows, ld], a row for each token of the step. */
+    void (*on_kv)(void *user, size_t i, const float *k, const float *v, size_t ld, size_t n_rows);
+    /* The queries of layer i as they go into attention: q [n_rows, ld], of the rows that are
+     * left. */
+    void (*on_query)(void *user, size_t i, const float *q, size_t ld, size_t n_rows);
+    /* In place of the feed-forward block of layer i; false: it has left that to the step. */
+    bool (*feed_forward)(void *user, skv_pass *p, size_t i);
+    void (*after_layer)(void *user, skv_pass *p, size_t i);
+    /* Row from[i] of x has become row i, for i < n; the others have gone. */
+    void (*moved)(void *user, const uint32_t *from, size_t n);
+} skv_hook;
+
+#endif

@@ -1,0 +1,101 @@
+/* Keys and values of a step: by the stack of a plan, and into the caches. See pass.h. */
+#include "model/pass.h"
+
+size_t skv_pass_tracks(const skv_pass *p, size_t i)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+}
+
+void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, size_t ld,
+                       const float *k_norm)
+{
+    const skv_layer_shape *shape = &p->c->layers[i];
+    size_t slot = p->f->plan->layers[i].slot, row = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_kv_cache *cache = p->spans[s].cache;
+        void *const *table = skv_kv_cache_slot(cache, slot);
+        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
+        for (size_t j = 0; j < p->spans[s].n; j++, row++) {
+            p->ws->tables[row] = table;
+            p->ws->dropped[row] = dropped;
+        }
+    }
+    p->be->store(p->be, &(skv_store_args){
+                            .k = k,
+                            .v = v,
+                            .ld = ld,
+                            .n_rows = p->n_rows,
+                            .n_heads = shape->n_kv_heads,
+                            .head_dim = p->c->head_dim,
+                            .n_rot = 2 * p->m->ropes[shape->i_rope].n,
+                            .cos = p->ws->cos[shape->i_rope],
+                            .sin = p->ws->sin[shape->i_rope],
+                            .norm = skv_pass_norm(p, k_norm),
+                            .tables = p->ws->tables,
+                            .table_stride = p->spans[0].cache->max_pages,
+                            .kv_rows = p->ws->kv_rows,
+                            .dropped = p->ws->dropped,
+                            .n_copies = skv_pass_tracks(p, i) / shape->n_kv_heads,
+                            .type = skv_kv_store_type(p->spans[0].cache->store),
+                        });
+}
+
+size_t skv_pass_kv_columns(const skv_pass *p, size_t i)
+{
+    return 2 * p->c->layers[i].n_kv_heads * p->c->head_dim;
+}
+
+/* Layers of the stack that are made by one product. */
+typedef struct stack_range {
+    size_t end;      /* the layer after the last of them */
+    size_t n_groups; /* parts of the stack, in pairs of k and v */
+    size_t columns;
+} stack_range;
+
+/* As many layers from i on as the workspace has columns for, but one at least. */
+static stack_range next_range(const skv_pass *p, size_t i, size_t end)
+{
+    stack_range range = {.end = i};
+    while (range.end < end) {
+        size_t more = skv_pass_kv_columns(p, range.end);
+        if (range.n_groups > 0 && range.columns + more > p->ws->qkv_columns) break;
+        range.columns += more;
+        range.n_groups++;
+        range.end = skv_plan_next_in_stack(p->f->plan, range.end + 1);
+    }
+    return range;
+}
+
+/*
+ * Keys and values of those layers of [i, end) that have them from the stack.
+ * SwiftKV, equation 2: KV_j = W_KV^j x_{l+1} for all j > l (zero-based: all j >= l from the
+ * hidden state that enters layer l). It is one product of norm(x) with the stacked projections, as
+ * many of them at a time as the workspace has columns for. All rows are written here, before any of
+ * these layers attends.
+ */
+void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *norm)
+{
+    const skv_plan *plan = p->f->plan;
+    i = skv_plan_next_in_stack(plan, i);
+    while (i < end) {
+        const stack_range range = next_range(p, i, end);
+        const size_t group = plan->layers[i].group;
+        p->be->linear(p->be, &(skv_linear_args){.w = p->m->stack.w,
+                                                .part0 = 2 * group,
+                                                .part1 = 2 * (group + range.n_groups),
+                                                .y = p->ws->qkv,
+                                                .ldy = range.columns,
+                                                .x = p->ws->x,
+                                                .ldx = p->c->hidden,
+                                                .n_rows = p->n_rows,
+                                                .norm = skv_pass_norm(p, norm)});
+        p->work->kv += skv_work_product(p->n_rows, p->c->hidden, range.columns);
+        float *k = p->ws->qkv;
+        for (; i < range.end; i = skv_plan_next_in_stack(plan, i + 1)) {
+            size_t n = skv_pass_kv_columns(p, i);
+            skv_pass_store_kv(p, i, k, k + n / 2, range.columns, p->m->layers[i].stacked.k_norm);
+            k += n;
+        }
+    }
+}

@@ -1,0 +1,439 @@
+/*
+ * Bringing a model's weights into a back end: which matrices there are (one list for counting
+ * their bytes and for loading them), and the small vectors.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "model/model.h"
+
+enum { NAME_MAX_BYTES = 160 };
+
+/* One part of a product, by the published name of its tensor. */
+typedef struct load_part {
+    char name[NAME_MAX_BYTES];
+    size_t n_rows;
+    bool bias;
+} load_part;
+
+typedef struct load_job {
+    skv_linear **out;
+    skv_weight_type *type_out; /* may be NULL */
+    load_part *parts;          /* [n_parts] */
+    size_t n_parts, K;
+    bool paired;
+} load_job;
+
+typedef struct loader {
+    skv_model *model;
+    const skv_config *config;
+    const skv_source *source; /* NULL: random */
+    skv_backend *be;
+    const skv_load_options *options;
+    skv_status (*visit)(struct loader *loader, const load_job *job, skv_error *err);
+    size_t bytes_done, bytes_all;
+} loader;
+
+/* ---- the list of products ---- */
+
+static void set_part(load_part *part, size_t i_layer, const char *what, size_t n_rows, bool bias)
+{
+    (void)snprintf(part->name, sizeof part->name, "model.layers.%zu.%s", i_layer, what);
+    part->n_rows = n_rows;
+    part->bias = bias;
+}
+
+static bool is_swiftkv_layer(const loader *ld, size_t i)
+{
+    return ld->config->swiftkv && i >= ld->config->kv_layers;
+}
+
+static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    size_t n_q = c->layers[i].n_heads * c->head_dim, n_kv = c->layers[i].n_kv_heads * c->head_dim;
+    load_part parts[3];
+    load_job job = {.parts = parts, .K = c->hidden};
+    if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
+        set_part(&parts[0], i, "self_attn.q_proj", n_q, c->qkv_bias);
+        set_part(&parts[1], i, "self_attn.k_proj", n_kv, c->qkv_bias);
+        set_part(&parts[2], i, "self_attn.v_proj", n_kv, c->qkv_bias);
+        job.out = &layer->own.w;
+        job.n_parts = skv_config_donor(c, i) == i ? SKV_PART_QKV_END : SKV_PART_K;
+        SKV_TRY(ld->visit(ld, &job, err));
+    }
+    if (is_swiftkv_layer(ld, i) && ld->options->student) {
+        set_part(&parts[0], i, "self_attn.q_proj_swiftkv", n_q, c->qkv_bias);
+        job.out = &layer->stacked.w;
+        job.n_parts = 1;
+        SKV_TRY(ld->visit(ld, &job, err));
+    }
+    set_part(&parts[0], i, "self_attn.o_proj", c->hidden, c->o_bias);
+    job.out = &layer->o;
+    job.n_parts = 1;
+    job.K = n_q;
+    return ld->visit(ld, &job, err);
+}
+
+static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    size_t F = c->layers[i].ffn;
+    load_part parts[2];
+    set_part(&parts[0], i, "mlp.gate_proj", F, c->mlp_bias);
+    set_part(&parts[1], i, "mlp.up_proj", F, c->mlp_bias);
+    load_job job = {&layer->gate_up, NULL, parts, 2, c->hidden, true};
+    SKV_TRY(ld->visit(ld, &job, err));
+    set_part(&parts[0], i, "mlp.down_proj", c->hidden, c->mlp_bias);
+    job = (load_job){&layer->down, NULL, parts, 1, F, false};
+    return ld->visit(ld, &job, err);
+}
+
+/* SwiftKV equation 2: the keys and values of all layers >= l are one product with x_l. */
+static skv_status visit_stack(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (!c->swiftkv || !ld->options->student || c->kv_layers >= c->n_layers) return SKV_OK;
+    size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group;
+    load_part *parts = skv_alloc(2 * n_groups, sizeof *parts);
+    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu groups", n_groups);
+    for (size_t j = 0; j < n_groups; j++) {
+        size_t i = c->kv_layers + j * c->kv_group;
+        size_t n_kv = c->layers[i].n_kv_heads * c->head_dim;
+        set_part(&parts[2 * j], i, "self_attn.k_proj_swiftkv", n_kv, c->qkv_bias);
+        set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
+    }
+    skv_kv_stack *stack = &ld->model->stack;
+    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false};
+    skv_status status = ld->visit(ld, &job, err);
+    skv_free(parts);
+    return status;
+}
+
+static skv_status visit_products(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        skv_layer *layer = &ld->model->layers[i];
+        SKV_TRY(visit_attention(ld, i, layer, err));
+        SKV_TRY(visit_mlp(ld, i, layer, err));
+    }
+    SKV_TRY(visit_stack(ld, err));
+    load_part part = {.n_rows = c->vocab};
+    (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
+    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false};
+    SKV_TRY(ld->visit(ld, &job, err));
+    if (!ld->options->exit_head) return SKV_OK;
+    (void)snprintf(part.name, sizeof part.name, "lm_head_swiftkv");
+    job.out = &ld->model->exit_head;
+    return ld->visit(ld, &job, err);
+}
+
+/* ---- the types of products ---- */
+
+/* The form of a part's codes, NULL where the file holds floats. */
+static const skv_quant_form *part_form(const loader *ld, const load_part *part)
+{
+    char name[NAME_MAX_BYTES + 16];
+    if (!ld->source || !ld->options->keep_codes) return NULL;
+    (void)snprintf(name, sizeof name, "%s.weight", part->name);
+    const skv_tensor *t = skv_source_find(ld->source, name);
+    return t ? skv_quant_form_of(t->type) : NULL;
+}
+
+/* Sets the forms of a product's parts. A product has one type: codes are kept where all its parts
+ * have them, or the others are to become codes too. */
+static skv_weight_type choose_type(const loader *ld, const load_job *job, skv_row_source *sources)
+{
+    skv_weight_type codes = ld->options->f32_rows ? SKV_WEIGHT_QUANT_F32 : SKV_WEIGHT_QUANT;
+    skv_weight_type type = ld->options->type == SKV_WEIGHT_QUANT ? codes : ld->options->type;
+    size_t n_forms = 0;
+    for (size_t i = 0; i < job->n_parts; i++) {
+        sources[i].form = part_form(ld, &job->parts[i]);
+        if (sources[i].form) n_forms++;
+    }
+    if (n_forms == job->n_parts) type = codes;
+    type = skv_weight_type_over(type, job->K);
+    for (size_t i = 0; !skv_weight_is_quant(type) && i < job->n_parts; i++) sources[i].form = NULL;
+    return type;
+}
+
+/* ---- counting ---- */
+
+static skv_status count_bytes(loader *ld, const load_job *job, skv_error *err)
+{
+    skv_row_source *sources = skv_alloc_zero(job->n_parts, sizeof *sources);
+    SKV_REQUIRE(sources, err, SKV_MEMORY, "weights: no memory");
+    for (size_t i = 0; i < job->n_parts; i++) sources[i].n_rows = job->parts[i].n_rows;
+    skv_weight_type type = choose_type(ld, job, sources);
+    skv_linear_spec spec = {type, sources, job->n_parts, job->K, job->paired};
+    ld->bytes_all += ld->be->linear_bytes(ld->be, &spec);
+    skv_free(sources);
+    return SKV_OK;
+}
+
+skv_status skv_model_bytes(const skv_config *config, const skv_source *source, skv_backend *be,
+                           const skv_load_options *options, size_t *n_bytes, skv_error *err)
+{
+    skv_model shape = {.layers = skv_alloc_zero(config->n_layers, sizeof *shape.layers)};
+    SKV_REQUIRE(shape.layers, err, SKV_MEMORY, "weights: no memory for %zu layers",
+                config->n_layers);
+    loader ld = {.model = &shape, .config = config, .source = source, .be = be, .options = options};
+    ld.visit = count_bytes;
+    skv_status status = visit_products(&ld, err);
+    if (status == SKV_OK) *n_bytes = ld.bytes_all;
+    skv_free(shape.layers);
+    return status;
+}
+
+/* ---- loading ---- */
+
+static uint64_t hash_name(const char *name, uint64_t seed)
+{
+    uint64_t hash = skv_mix64(seed);
+    for (; *name; name++) hash = skv_mix64(hash ^ (unsigned char)*name);
+    return hash;
+}
+
+/* The matrix behind "name.weight" or "name.bias" with the shape it must have. */
+static skv_status find_matrix(const loader *ld, const char *name, size_t n_rows, size_t n_columns,
+                              skv_matrix *out, skv_error *err)
+{
+    *out = (skv_matrix){.n_rows = n_rows, .n_columns = n_columns};
+    if (!ld->source) {
+        bool is_norm = strstr(name, "norm");
+        out->seed = hash_name(name, ld->options->seed);
+        out->center = is_norm && !ld->config->norm_offset_one ? 1 : 0;
+        out->scale = is_norm ? 0.1f : 0.035f;
+        return SKV_OK;
+    }
+    const skv_tensor *t = skv_source_find(ld->source, name);
+    const char *path = skv_source_path(ld->source);
+    SKV_REQUIRE(t, err, SKV_FORMAT, "%s: tensor %s is missing", path, name);
+    size_t rows = skv_tensor_rows(t), columns = skv_tensor_columns(t);
+    bool vector = n_rows == 1 && t->n_dims == 1;
+    SKV_REQUIRE(columns == n_columns && (vector || (t->n_dims == 2 && rows == n_rows)), err,
+                SKV_FORMAT, "%s: %s: shape [%zu, %zu], expected [%zu, %zu]", path, name, rows,
+                columns, n_rows, n_columns);
+    out->tensor = t;
+    return SKV_OK;
+}
+
+typedef struct part_data {
+    skv_matrix matrix;
+    float *bias; /* owned, [n_rows] or NULL */
+} part_data;
+
+static skv_status open_part(const loader *ld, const load_part *part, size_t K, part_data *data,
+                            skv_error *err)
+{
+    char name[NAME_MAX_BYTES + 16];
+    (void)snprintf(name, sizeof name, "%s.weight", part->name);
+    SKV_TRY(find_matrix(ld, name, part->n_rows, K, &data->matrix, err));
+    if (!part->bias) return SKV_OK;
+    skv_matrix bias;
+    (void)snprintf(name, sizeof name, "%s.bias", part->name);
+    SKV_TRY(find_matrix(ld, name, 1, part->n_rows, &bias, err));
+    data->bias = skv_alloc(part->n_rows, sizeof *data->bias);
+    SKV_REQUIRE(data->bias, err, SKV_MEMORY, "weights: no memory for %s", name);
+    return skv_matrix_fetch_row(&bias, 0, data->bias, err);
+}
+
+static void report_progress(loader *ld, size_t n_bytes)
+{
+    ld->bytes_done += n_bytes;
+    if (!ld->options->progress || ld->bytes_all == 0) return;
+    ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)ld->bytes_all);
+}
+
+/* Before packing, so that a file that was cut is not touched; after it, so that what was packed is
+ * known to have been there. */
+static skv_status check_parts(const part_data *data, size_t n, skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) SKV_TRY(skv_matrix_check(&data[i].matrix, err));
+    return SKV_OK;
+}
+
+static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
+{
+    part_data *data = skv_alloc_zero(job->n_parts, sizeof *data);
+    skv_row_source *sources = skv_alloc_zero(job->n_parts, sizeof *sources);
+    skv_status status = SKV_OK;
+    if (!data || !sources) status = skv_fail(err, SKV_MEMORY, "weights: no memory");
+    for (size_t i = 0; i < job->n_parts && status == SKV_OK; i++) {
+        status = open_part(ld, &job->parts[i], job->K, &data[i], err);
+        sources[i] = (skv_row_source){.read = skv_matrix_read,
+                                      .ctx = &data[i].matrix,
+                                      .n_rows = job->parts[i].n_rows,
+                                      .bias = data[i].bias,
+                                      .read_codes = skv_matrix_read_codes};
+    }
+    if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
+    if (status == SKV_OK) {
+        skv_weight_type type = choose_type(ld, job, sources);
+        skv_linear_spec spec = {type, sources, job->n_parts, job->K, job->paired};
+        if (job->type_out) *job->type_out = type;
+        status = ld->be->linear_create(ld->be, &spec, job->out, err);
+        if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
+        size_t n_bytes = ld->be->linear_bytes(ld->be, &spec);
+        ld->model->weight_bytes += n_bytes;
+        report_progress(ld, n_bytes);
+    }
+    for (size_t i = 0; data && i < job->n_parts; i++) {
+        if (status == SKV_OK) skv_matrix_forget(&data[i].matrix);
+        skv_free(data[i].bias);
+    }
+    skv_free(data);
+    skv_free(sources);
+    return status;
+}
+
+/* ---- norms ---- */
+
+typedef struct vector_cursor {
+    float *next;   /* [n_left] */
+    size_t n_left; /* floats */
+} vector_cursor;
+
+static skv_status load_vector(const loader *ld, vector_cursor *cursor, const char *name, size_t n,
+                              const float **out, skv_error *err)
+{
+    skv_matrix matrix;
+    SKV_TRY(find_matrix(ld, name, 1, n, &matrix, err));
+    float *host = skv_alloc(n, sizeof *host);
+    SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
+    skv_status status = skv_matrix_fetch_row(&matrix, 0, host, err);
+    assert(n <= cursor->n_left);
+    if (status == SKV_OK) ld->be->put(ld->be, cursor->next, host, n * sizeof *host);
+    skv_free(host);
+    SKV_TRY(status);
+    *out = cursor->next;
+    cursor->next += n;
+    cursor->n_left -= n;
+    return SKV_OK;
+}
+
+static skv_status load_layer_vector(const loader *ld, vector_cursor *cursor, size_t i,
+                                    const char *what, size_t n, const float **out, skv_error *err)
+{
+    char name[NAME_MAX_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
+    return load_vector(ld, cursor, name, n, out, err);
+}
+
+static skv_status load_head_norms(const loader *ld, vector_cursor *cursor, size_t i,
+                                  skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (!c->qk_norm) return SKV_OK;
+    size_t n = c->head_dim;
+    if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm", n, &layer->own.q_norm, err));
+        if (skv_config_donor(c, i) == i) {
+            SKV_TRY(
+                load_layer_vector(ld, cursor, i, "self_attn.k_norm", n, &layer->own.k_norm, err));
+        }
+    }
+    if (!is_swiftkv_layer(ld, i) || !ld->options->student) return SKV_OK;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm_swiftkv", n, &layer->stacked.q_norm,
+                              err));
+    if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
+    return load_layer_vector(ld, cursor, i, "self_attn.k_norm_swiftkv", n, &layer->stacked.k_norm,
+                             err);
+}
+
+static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size_t i,
+                                   skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_layer *layer = &ld->model->layers[i];
+    size_t D = c->hidden;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
+    const float **second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
+    if (c->post_norms) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm", D, &layer->ffn_norm,
+                                  err));
+        SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
+                                  &layer->post_ffn_norm, err));
+    }
+    return load_head_norms(ld, cursor, i, layer, err);
+}
+
+static skv_status load_vectors(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_model *model = ld->model;
+    size_t n = c->n_layers * (4 * c->hidden + 4 * c->head_dim) + 2 * c->hidden;
+    model->vectors_bytes = n * sizeof(float);
+    model->vectors = ld->be->alloc(ld->be, model->vectors_bytes);
+    SKV_REQUIRE(model->vectors, err, SKV_MEMORY, "weights: no memory for %zu norm weights", n);
+    vector_cursor cursor = {model->vectors, n};
+    for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));
+    if (c->swiftkv && ld->options->student) {
+        SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden, &model->stack.norm,
+                            err));
+    }
+    return load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err);
+}
+
+static skv_status load_all(loader *ld, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const skv_config *c = ld->config;
+    model->layers = skv_alloc_zero(c->n_layers, sizeof *model->layers);
+    SKV_REQUIRE(model->layers, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
+    for (size_t i = 0; i < 2; i++) {
+        SKV_TRY(skv_rope_table_init(&model->ropes[i], &c->ropes[i], err));
+    }
+    model->n_ropes = 1;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        model->n_ropes = skv_max_size(model->n_ropes, c->layers[i].i_rope + 1);
+    }
+    SKV_TRY(
+        find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden, &model->embedding, err));
+    SKV_TRY(load_vectors(ld, err));
+    SKV_TRY(skv_model_bytes(c, ld->source, ld->be, ld->options, &ld->bytes_all, err));
+    ld->visit = load_product;
+    return visit_products(ld, err);
+}
+
+skv_status skv_model_load(skv_model *model, const skv_config *config, const skv_source *source,
+                          skv_backend *be, const skv_load_options *options, skv_error *err)
+{
+    *model = (skv_model){.config = config, .be = be};
+    loader ld = {.model = model, .config = config, .source = source, .be = be, .options = options};
+    skv_status status = load_all(&ld, err);
+    if (status != SKV_OK) skv_model_release(model);
+    return status;
+}
+
+static void release_layer(skv_backend *be, skv_layer *layer)
+{
+    be->linear_free(be, layer->own.w);
+    be->linear_free(be, layer->stacked.w);
+    be->linear_free(be, layer->o);
+    be->linear_free(be, layer->gate_up);
+    be->linear_free(be, layer->down);
+}
+
+void skv_model_release(skv_model *model)
+{
+    skv_backend *be = model->be;
+    if (!be) return;
+    for (size_t i = 0; model->layers && i < model->config->n_layers; i++) {
+        release_layer(be, &model->layers[i]);
+    }
+    be->linear_free(be, model->stack.w);
+    be->linear_free(be, model->head);
+    be->linear_free(be, model->exit_head);
+    if (model->vectors) be->release(be, model->vectors, model->vectors_bytes);
+    skv_rope_table_release(&model->ropes[0]);
+    skv_rope_table_release(&model->ropes[1]);
+    skv_free(model->layers);
+    *model = (skv_model){0};
+}

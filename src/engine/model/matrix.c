@@ -1,0 +1,57 @@
+/* Weight matrices by rows: see model.h. */
+#include "model/model.h"
+
+#include <assert.h>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "base/size.h"
+
+/* Four 16-bit uniforms from each 64-bit draw: a preset has more than 10^9 weights to make. */
+static void random_row(const skv_matrix *m, size_t row, float *out)
+{
+    float step = m->scale / 32768.0f;
+    uint64_t counter = skv_mix64(m->seed + row);
+    for (size_t k = 0; k < m->n_columns; k += 4) {
+        uint64_t bits = skv_mix64(counter + k);
+        size_t n = skv_min_size(4, m->n_columns - k);
+        for (size_t i = 0; i < n; i++) {
+            out[k + i] = m->center + step * (float)((int)(bits >> (16 * i) & 0xffff) - 32768);
+        }
+    }
+}
+
+void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
+{
+    const skv_matrix *m = matrix;
+    if (m->tensor) {
+        skv_tensor_read_rows(m->tensor, row0, n, out);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) random_row(m, row0 + i, out + i * m->n_columns);
+}
+
+void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_rows *out)
+{
+    const skv_matrix *m = matrix;
+    assert(n == out->n);
+    (void)n;
+    skv_tensor_read_codes(m->tensor, row0, out);
+}
+
+skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv_error *err)
+{
+    if (m->tensor) return skv_tensor_fetch_row(m->tensor, row, out, err);
+    random_row(m, row, out);
+    return SKV_OK;
+}
+
+skv_status skv_matrix_check(const skv_matrix *m, skv_error *err)
+{
+    return m->tensor ? skv_tensor_check(m->tensor, err) : SKV_OK;
+}
+
+void skv_matrix_forget(const skv_matrix *matrix)
+{
+    if (matrix->tensor) skv_file_map_forget(matrix->tensor->data, matrix->tensor->n_bytes);
+}

@@ -1,0 +1,128 @@
+/*
+ * The weights of one model in a back end's memory, and how they are brought there.
+ *
+ * Products that share their input are one matrix with parts: q|k|v of a layer, gate|up, and the
+ * k|v of all SwiftKV layers, which share norm_swiftkv(x_l). Which projections are loaded follows
+ * from what the engine is asked to run: the student's, the teacher's, or both.
+ */
+#ifndef SKV_MODEL_H
+#define SKV_MODEL_H
+
+#include "backend/backend.h"
+#include "format/source.h"
+#include "format/tensor.h"
+
+/* ---- matrix.c: a matrix that can be read by rows, of a file or of random numbers (presets) ----
+ */
+
+typedef struct skv_matrix {
+    const skv_tensor *tensor; /* borrowed; NULL: random */
+    uint64_t seed;            /* random: the same seed gives the same numbers */
+    float scale;              /* random: uniform in (-scale, scale) around `center` */
+    float center;
+    size_t n_rows, n_columns;
+} skv_matrix;
+
+/** out [n, n_columns] = rows [row0, row0 + n); `matrix` is a const skv_matrix *. */
+void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out);
+/** Rows [row0, row0 + n) as codes, where the file holds codes. */
+void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_rows *out);
+/** out [n_columns] = one row, fetched from its file: for rows that are read while a model runs. */
+SKV_MUST_CHECK skv_status skv_matrix_fetch_row(const skv_matrix *matrix, size_t row, float *out,
+                                               skv_error *err);
+/** Whether the file behind it is still whole; skv_matrix_read is for between two of these. */
+SKV_MUST_CHECK skv_status skv_matrix_check(const skv_matrix *matrix, skv_error *err);
+/** Lets the system drop the file's pages behind it: they have been packed. */
+void skv_matrix_forget(const skv_matrix *matrix);
+
+/* ---- rope.c: rotary position embedding ---- */
+
+/* The frequencies of one skv_rope, short and long form (they differ for longrope only). */
+typedef struct skv_rope_table {
+    size_t n;              /* n_rot / 2 */
+    float *frequencies[2]; /* [n] each, owned; radians a position; 0: short, 1: long */
+    float amplitude;       /* cos and sin are multiplied by it */
+    size_t short_context;  /* sequences made for more positions use the long form; 0: never */
+} skv_rope_table;
+
+SKV_MUST_CHECK skv_status skv_rope_table_init(skv_rope_table *table, const skv_rope *rope,
+                                              skv_error *err);
+void skv_rope_table_release(skv_rope_table *table);
+/** Whether the angles of both are the same at every position. */
+bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b);
+
+/** cos, sin [n] of one position; `context` is the length the sequence was made for. */
+void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,
+                     float *sin_out);
+
+/* ---- load.c ---- */
+
+/* Parts of skv_projections.w. */
+enum { SKV_PART_Q, SKV_PART_K, SKV_PART_V, SKV_PART_QKV_END };
+
+/* What a layer's attention reads its input by. */
+typedef struct skv_projections {
+    skv_linear *w;       /* [(H + 2 Hk) Dh, D], or q alone [H Dh, D] */
+    const float *q_norm; /* [Dh] or NULL */
+    const float *k_norm; /* [Dh] or NULL */
+} skv_projections;
+
+typedef struct skv_layer {
+    const float *attn_norm;      /* [D] */
+    const float *ffn_norm;       /* [D] */
+    const float *post_attn_norm; /* [D] or NULL */
+    const float *post_ffn_norm;  /* [D] or NULL */
+    skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
+    skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
+    skv_linear *o;               /* [D, H Dh] */
+    skv_linear *gate_up;         /* paired [2 F, D] */
+    skv_linear *down;            /* [D, F] */
+} skv_layer;
+
+/* The keys and values of several layers, as one product of one normed hidden state. */
+typedef struct skv_kv_stack {
+    const float *norm; /* [D] or NULL */
+    skv_linear *w;     /* parts k, v of each layer that writes: [2 Hk Dh each, D]; NULL: none */
+    skv_weight_type type;
+} skv_kv_stack;
+
+typedef struct skv_model {
+    const skv_config *config; /* borrowed */
+    skv_backend *be;          /* borrowed */
+    skv_matrix embedding;     /* [V, D], read row by row from the file */
+    skv_layer *layers;        /* owned, [L] */
+    skv_kv_stack stack;       /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
+    const float *final_norm;  /* [D] */
+    skv_linear *head;         /* [V, D] */
+    skv_linear *exit_head;    /* [V, D], on what the stack reads; NULL: no early exit */
+    skv_rope_table ropes[2];
+    size_t n_ropes; /* that layers use: 1 or 2 */
+    float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */
+    size_t vectors_bytes;
+    size_t weight_bytes; /* of the packed matrices */
+} skv_model;
+
+typedef struct skv_load_options {
+    skv_weight_type type;                       /* of matrices that the file holds as floats */
+    bool keep_codes;                            /* quantised ones stay as they are; else `type` */
+    bool f32_rows;                              /* which then meet rows of f32, not of int8 */
+    bool student;                               /* SwiftKV projections, where the model has them */
+    bool teacher;                               /* the layers' own projections, everywhere */
+    bool exit_head;                             /* the early exit's, which the model has */
+    uint64_t seed;                              /* of random weights */
+    void (*progress)(void *user, double share); /* may be NULL; share in 0..1 */
+    void *user;
+} skv_load_options;
+
+/** Bytes that the packed weights will take; source NULL: random ones. */
+SKV_MUST_CHECK skv_status skv_model_bytes(const skv_config *config, const skv_source *source,
+                                          skv_backend *be, const skv_load_options *options,
+                                          size_t *n_bytes, skv_error *err);
+
+/** source NULL: random weights of this shape (norms around 1). */
+SKV_MUST_CHECK skv_status skv_model_load(skv_model *model, const skv_config *config,
+                                         const skv_source *source, skv_backend *be,
+                                         const skv_load_options *options, skv_error *err);
+void skv_model_release(skv_model *model);
+
+#endif

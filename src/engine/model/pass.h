@@ -1,0 +1,87 @@
+/*
+ * A step on its way, for the files that walk it (forward.c, keys_values.c, forward_output.c) and
+ * for hooks that change which rows go on (model/hook.h).
+ */
+#ifndef SKV_MODEL_PASS_H
+#define SKV_MODEL_PASS_H
+
+#include "model/forward.h"
+
+/* Which rows are still alive, and for whom. */
+struct skv_pass {
+    const skv_forward *f;
+    const skv_forward_span *spans; /* [f->n_spans]: the step's, or those that a hook put here */
+    const skv_model *m;
+    const skv_config *c;
+    skv_backend *be;
+    skv_workspace *ws;
+    skv_work *work; /* what is done is added here */
+    size_t n_rows;  /* T */
+    size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
+    size_t n_items;
+    bool all_alive; /* alive is 0..T-1 */
+};
+
+static inline skv_norm skv_pass_norm(const skv_pass *p, const float *weight)
+{
+    return (skv_norm){weight, p->c->norm_offset_one ? 1.0f : 0.0f, (float)p->c->norm_eps};
+}
+
+/* Operations of a product of n_rows rows. */
+static inline double skv_work_product(size_t n_rows, size_t n_in, size_t n_out)
+{
+    return 2 * (double)n_rows * (double)n_in * (double)n_out;
+}
+
+/* ---- which rows go on ---- */
+
+/** First of the span's rows that is wanted: its end when none is. */
+size_t skv_span_wanted(const skv_forward_span *span);
+/** First of the span's rows that goes on beyond the last boundary. */
+size_t skv_span_kept(const skv_forward_span *span);
+
+/** x becomes the rows ws->gathered [n] of it, ascending. */
+void skv_pass_gather(skv_pass *p, size_t n);
+/** The same, and the rows that are not among them have ended. */
+void skv_pass_keep(skv_pass *p, size_t n);
+/** Only rows whose output is wanted, and those of spans that skip nothing, go on. */
+void skv_pass_keep_wanted(skv_pass *p);
+/** The rows that are left, as attention sees them; after their spans have changed. */
+void skv_pass_describe(skv_pass *p);
+
+/* ---- keys and values ---- */
+
+/** Heads that the rows of layer i are cached for. */
+size_t skv_pass_tracks(const skv_pass *p, size_t i);
+/** Columns of the keys and values of layer i together. */
+size_t skv_pass_kv_columns(const skv_pass *p, size_t i);
+/** k, v [n_rows, ld] of layer i: norm, rotation, and into the layer's slot. */
+void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, size_t ld,
+                       const float *k_norm);
+/** Keys and values of those layers of [i, end) that write a part of the stack, from x, normed by
+ * `norm` [D]; NULL: it is normed already. */
+void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *norm);
+
+/* ---- the feed-forward block ---- */
+
+/** The block of layer i for rows x [n, D]. */
+void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n);
+
+/* ---- rows that are wanted ---- */
+
+/* A span of the step, and its first row there. */
+typedef struct skv_span_place {
+    size_t i_span, row0;
+} skv_span_place;
+
+/** The span of row `row` of x, searched from one that does not come after it. */
+skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row);
+/** ws->logits [n, V] of rows of x by a head and the norm before it. */
+void skv_pass_head(const skv_pass *p, const skv_linear *head, const float *norm, size_t row,
+                   size_t n);
+/** Row `row` of x is told with its output, which is the host's. */
+void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output);
+/** Tells the wanted ones of the rows that came through the layers. */
+void skv_pass_report(skv_pass *p);
+
+#endif

@@ -1,0 +1,97 @@
+/* The table of K,V sources: see plan.h. */
+#include "model/plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+
+static void find_boundaries(skv_plan *plan)
+{
+    plan->stack_boundary = plan->n_layers;
+    for (size_t i = 0; i < plan->n_layers; i++) {
+        const skv_plan_layer *layer = &plan->layers[i];
+        switch (layer->source) {
+        case SKV_KV_SOURCE_OWN: assert(layer->kv_boundary == i && layer->writes); break;
+        case SKV_KV_SOURCE_STACK:
+            assert(layer->kv_boundary <= i && (layer->writes || i > layer->kv_boundary));
+            assert(plan->stack_boundary == plan->n_layers ||
+                   plan->stack_boundary == layer->kv_boundary);
+            plan->stack_boundary = layer->kv_boundary;
+            break;
+        case SKV_KV_SOURCE_MODEL:
+        case SKV_KV_SOURCE_DONOR: assert(!layer->writes); continue;
+        }
+        plan->last_boundary = skv_max_size(plan->last_boundary, layer->kv_boundary);
+    }
+}
+
+static skv_status lay_out_slots(skv_plan *plan, const skv_config *config, skv_error *err)
+{
+    size_t n_slots = 0;
+    for (size_t i = 0; i < plan->n_layers; i++) {
+        n_slots = skv_max_size(n_slots, plan->layers[i].slot + 1);
+    }
+    size_t *n_heads = skv_alloc_zero(n_slots, sizeof *n_heads);
+    SKV_REQUIRE(n_heads, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
+    for (size_t i = 0; i < plan->n_layers; i++) {
+        const skv_layer_shape *shape = &config->layers[i];
+        n_heads[plan->layers[i].slot] = plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+    }
+    skv_status status = skv_kv_layout_init(&plan->layout, n_heads, n_slots, err);
+    skv_free(n_heads);
+    return status;
+}
+
+/* A plan without slots, whose layers are zeroed. */
+static skv_status take_layers(skv_plan *plan, size_t n_layers, bool skip, skv_error *err)
+{
+    *plan = (skv_plan){.n_layers = n_layers, .skip = skip};
+    plan->layers = skv_alloc_zero(n_layers, sizeof *plan->layers);
+    SKV_REQUIRE(plan->layers, err, SKV_MEMORY, "plan: no memory for %zu layers", n_layers);
+    return SKV_OK;
+}
+
+void skv_fill_full(const skv_config *config, skv_plan_layer *layers)
+{
+    for (size_t i = 0; i < config->n_layers; i++) {
+        layers[i] = (skv_plan_layer){
+            .source = SKV_KV_SOURCE_OWN, .kv_boundary = i, .slot = i, .writes = true};
+    }
+}
+
+skv_status skv_plan_init(skv_plan *plan, const skv_config *config, skv_plan_fill *fill, bool skip,
+                         skv_error *err)
+{
+    SKV_TRY(take_layers(plan, config->n_layers, skip, err));
+    fill(config, plan->layers);
+    find_boundaries(plan);
+    return lay_out_slots(plan, config, err);
+}
+
+skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from, const skv_config *config,
+                           skv_error *err)
+{
+    SKV_TRY(take_layers(plan, from->n_layers, from->skip, err));
+    memcpy(plan->layers, from->layers, from->n_layers * sizeof *plan->layers);
+    plan->by_query_head = true;
+    find_boundaries(plan);
+    return lay_out_slots(plan, config, err);
+}
+
+void skv_plan_release(skv_plan *plan)
+{
+    skv_free(plan->layers);
+    skv_kv_layout_release(&plan->layout);
+    *plan = (skv_plan){0};
+}
+
+size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i)
+{
+    while (i < plan->n_layers &&
+           !(plan->layers[i].source == SKV_KV_SOURCE_STACK && plan->layers[i].writes)) {
+        i++;
+    }
+    return i;
+}

@@ -1,0 +1,60 @@
+/*
+ * The table that a prefill method is: where the keys and values of each layer come from and go to.
+ *
+ * Boundary i is the hidden state that enters layer i. A layer that makes keys and values makes them
+ * from the hidden state at boundary kv_boundary <= i. The one rule of a step follows: every new row
+ * must reach the last boundary that keys and values are made from, and beyond it only those rows
+ * go on whose output is wanted. src/engine/prefill/ fills the table; forward.c walks it and knows
+ * nothing else about methods.
+ */
+#ifndef SKV_MODEL_PLAN_H
+#define SKV_MODEL_PLAN_H
+
+#include "format/config.h"
+#include "kv/kv_cache.h"
+
+/* Where the keys and values that a layer reads come from. */
+typedef enum skv_kv_source {
+    SKV_KV_SOURCE_OWN,   /* the hidden state that enters the layer, by its own projections */
+    SKV_KV_SOURCE_STACK, /* an earlier hidden state, by a norm and one product that makes the keys
+                          * and values of all such layers */
+    SKV_KV_SOURCE_MODEL, /* another model, which has written them before the step */
+    SKV_KV_SOURCE_DONOR  /* a layer before it: the layer makes none, and reads the donor's slot */
+} skv_kv_source;
+
+typedef struct skv_plan_layer {
+    skv_kv_source source;
+    size_t kv_boundary; /* OWN: i. STACK: the same boundary in all such layers. Else: not read */
+    size_t slot;        /* KV slot it reads */
+    bool writes;        /* it writes the slot; OWN: always. STACK: the first layer of a group */
+    size_t group;       /* STACK: its keys and values are parts 2 group and 2 group + 1 */
+} skv_plan_layer;
+
+typedef struct skv_plan {
+    size_t n_layers;
+    skv_plan_layer *layers; /* [n_layers], owned */
+    skv_kv_layout layout;
+    size_t last_boundary;  /* of all kv_boundary: rows nobody wants stop before this layer */
+    size_t stack_boundary; /* kv_boundary of the layers with STACK; n_layers: there are none */
+    bool by_query_head;    /* the cache has a track for each query head, not for each KV head */
+    bool skip;             /* false: every row runs every layer (likelihoods; the proof) */
+} skv_plan;
+
+/* Fills layers [L], zeroed, for a model. */
+typedef void skv_plan_fill(const skv_config *config, skv_plan_layer *layers);
+
+/** The ordinary transformer: layer i makes K,V from the hidden state that enters it, and has slot
+ * i. Even here rows whose logits nobody asks for leave only their keys and values in the last
+ * layer, which saves 1/L exactly. */
+void skv_fill_full(const skv_config *config, skv_plan_layer *layers);
+/** The plan that `fill` describes, with its boundaries and the layout of its slots. */
+SKV_MUST_CHECK skv_status skv_plan_init(skv_plan *plan, const skv_config *config,
+                                        skv_plan_fill *fill, bool skip, skv_error *err);
+/** The same plan for caches with a track for each query head. */
+SKV_MUST_CHECK skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from,
+                                          const skv_config *config, skv_error *err);
+void skv_plan_release(skv_plan *plan);
+/** The first layer from i on that writes its part of the stack; n_layers: there is none. */
+size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i);
+
+#endif

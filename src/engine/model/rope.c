@@ -1,0 +1,86 @@
+/* Rotary position embedding: see model.h. */
+#include "model/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const double TWO_PI = 6.283185307179586;
+
+/* Llama 3.1's scaling: frequencies whose wavelength is beyond the original context are divided
+ * by factor, those well within it are kept, and the ones between are blended. */
+static double llama3_frequency(const skv_rope *rope, double frequency)
+{
+    double wavelength = TWO_PI / frequency;
+    double context = (double)rope->original_context;
+    if (wavelength < context / rope->high_freq_factor) return frequency;
+    if (wavelength > context / rope->low_freq_factor) return frequency / rope->factor;
+    double smooth = (context / wavelength - rope->low_freq_factor) /
+                    (rope->high_freq_factor - rope->low_freq_factor);
+    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
+}
+
+static float scaled_frequency(const skv_rope *rope, size_t i, bool long_form)
+{
+    double frequency = pow(rope->theta, -2.0 * (double)i / (double)rope->n_rot);
+    switch (rope->scaling) {
+    case SKV_ROPE_PLAIN: break;
+    case SKV_ROPE_LINEAR: frequency /= rope->factor; break;
+    case SKV_ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
+    case SKV_ROPE_LONGROPE:
+        frequency /= (double)(long_form ? rope->long_factor[i] : rope->short_factor[i]);
+        break;
+    case SKV_ROPE_FACTORS: frequency /= (double)rope->long_factor[i]; break;
+    }
+    return (float)frequency;
+}
+
+skv_status skv_rope_table_init(skv_rope_table *table, const skv_rope *rope, skv_error *err)
+{
+    size_t n = rope->n_rot / 2;
+    *table = (skv_rope_table){.n = n, .amplitude = 1};
+    if (rope->scaling == SKV_ROPE_LONGROPE) {
+        table->amplitude = (float)rope->attention_factor;
+        table->short_context = rope->original_context;
+    }
+    for (int form = 0; form < 2; form++) {
+        table->frequencies[form] = skv_alloc(n, sizeof(float));
+        if (!table->frequencies[form]) {
+            skv_rope_table_release(table);
+            return skv_fail(err, SKV_MEMORY, "rope: no memory for %zu frequencies", n);
+        }
+        for (size_t i = 0; i < n; i++) {
+            table->frequencies[form][i] = scaled_frequency(rope, i, form == 1);
+        }
+    }
+    return SKV_OK;
+}
+
+void skv_rope_table_release(skv_rope_table *table)
+{
+    skv_free(table->frequencies[0]);
+    skv_free(table->frequencies[1]);
+    *table = (skv_rope_table){0};
+}
+
+bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b)
+{
+    const size_t n_bytes = a->n * sizeof(float);
+    return a->n == b->n && a->amplitude == b->amplitude && a->short_context == b->short_context &&
+           memcmp(a->frequencies[0], b->frequencies[0], n_bytes) == 0 &&
+           memcmp(a->frequencies[1], b->frequencies[1], n_bytes) == 0;
+}
+
+void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,
+                     float *sin_out)
+{
+    bool long_form = table->short_context > 0 && context > table->short_context;
+    const float *frequencies = table->frequencies[long_form];
+    for (size_t i = 0; i < table->n; i++) {
+        /* f32 product, as the published implementations have it: what models were trained with. */
+        float angle = (float)position * frequencies[i];
+        cos_out[i] = cosf(angle) * table->amplitude;
+        sin_out[i] = sinf(angle) * table->amplitude;
+    }
+}

@@ -1,0 +1,84 @@
+/*
+ * Early exit (arXiv:2410.03960, B.4): a second head on norm_swiftkv(x_l). A token whose next one it
+ * is sure of (its largest probability is above a threshold, 0.95 in the paper) never enters the
+ * deep layers. Nothing is missing afterwards: with SwiftKV the keys and values of those layers are
+ * made from x_l for every token, before any of them runs.
+ */
+#include <assert.h>
+
+#include "model/pass.h"
+#include "prefill/hooks.h"
+
+static bool is_sure(double above, const float *logits, size_t n)
+{
+    size_t best;
+    return 1 / skv_logits_sum(logits, n, &best) > above;
+}
+
+/* Whether a row may end here: its logits are wanted, and nothing else of it. */
+static bool may_leave(const skv_pass *p, skv_span_place at, size_t row)
+{
+    const skv_forward_span *span = &p->spans[at.i_span];
+    size_t i = p->ws->alive[row] - at.row0;
+    return i >= skv_span_wanted(span) && i < span->deep_from && !span->hidden && !span->unskipped;
+}
+
+/* Rows of x from `row` on that may end here, at most SKV_LOGIT_ROWS. */
+static size_t count_leaving(const skv_pass *p, skv_span_place at, size_t row)
+{
+    size_t n = 0;
+    for (; n < SKV_LOGIT_ROWS && row + n < p->n_alive; n++) {
+        at = skv_pass_find_span(p, at, row + n);
+        if (!may_leave(p, at, row + n)) break;
+    }
+    return n;
+}
+
+/* Tells the exit's logits of the rows [row, row + n) that are sure of them; the others are listed
+ * from n_kept on in ws->gathered. Returns how many are then listed. */
+static size_t ask_rows(const skv_pass *p, double above, size_t row, size_t n, size_t n_kept)
+{
+    skv_span_place at = {0, 0};
+    const size_t n_vocab = p->c->vocab;
+    skv_pass_head(p, p->m->exit_head, p->m->stack.norm, row, n);
+    const float *logits =
+        p->be->map(p->be, p->ws->logits, n * n_vocab * sizeof *logits, SKV_MAP_READ);
+    p->work->exits_asked += n;
+    for (size_t i = 0; i < n; i++) {
+        at = skv_pass_find_span(p, at, row + i);
+        if (is_sure(above, logits + i * n_vocab, n_vocab)) {
+            p->work->exits++;
+            skv_pass_tell(p, at, row + i, logits + i * n_vocab);
+        } else {
+            p->ws->gathered[n_kept++] = (uint32_t)(row + i);
+        }
+    }
+    p->be->unmap(p->be, logits);
+    return n_kept;
+}
+
+static void leave(void *user, skv_pass *p, size_t i_layer)
+{
+    const double *above = user;
+    skv_span_place at = {0, 0};
+    size_t n_kept = 0;
+    if (i_layer != p->f->plan->stack_boundary || !p->f->plan->skip) return;
+    skv_pass_keep_wanted(p);
+    for (size_t row = 0, n; row < p->n_alive; row += n) {
+        at = skv_pass_find_span(p, at, row);
+        n = count_leaving(p, at, row);
+        if (n > 0) {
+            n_kept = ask_rows(p, *above, row, n, n_kept);
+        } else {
+            p->ws->gathered[n_kept++] = (uint32_t)row;
+            n = 1;
+        }
+    }
+    skv_pass_keep(p, n_kept);
+}
+
+skv_hook skv_early_exit_hook(double *above)
+{
+    assert(*above > 0);
+    return (skv_hook){.user = above, .before_layer = leave};
+}

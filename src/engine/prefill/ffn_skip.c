@@ -1,0 +1,182 @@
+/*
+ * FFN-SkipLLM (arXiv:2404.03865), as SwiftKV's paper compares with it (arXiv:2410.03960, Table 2):
+ * feed-forward blocks of the middle layers change a token less and less, so once one of them has
+ * left the direction of its residual stream as it was, the next ones are left out. Attention runs
+ * in every layer, so that keys and values are complete. The first layers and the last ones are
+ * "cold": they run whole, and so do the first tokens of a sequence, which others attend to most.
+ *
+ *     sim = cos(x, x + FFN(x));    sim >= similarity: the token leaves out the next n_skip blocks
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "model/pass.h"
+#include "prefill/hooks.h"
+
+enum { WARM_UP = 32, N_NUMBERS = 5, WARM_UP_MAX = 1 << 24, SKIP_MAX = 1 << 10 };
+static const double default_from = 0.35, default_to = 0.85;
+
+double skv_cosine(const float *x, const float *y, size_t n)
+{
+    double xy = 0, xx = 0, yy = 0;
+    for (size_t i = 0; i < n; i++) {
+        xy += (double)x[i] * (double)y[i];
+        xx += (double)x[i] * (double)x[i];
+        yy += (double)y[i] * (double)y[i];
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+bool skv_ffn_skip_parse(const char *text, skv_ffn_skip *out)
+{
+    double numbers[N_NUMBERS] = {0, WARM_UP, 0, default_from, default_to};
+    *out = (skv_ffn_skip){.on = false};
+    if (strcmp(text, "none") == 0) return true;
+    for (size_t i = 0;; i++) {
+        char *end;
+        if (i == N_NUMBERS) return false;
+        numbers[i] = strtod(text, &end);
+        if (end == text || (*end != 0 && *end != ',')) return false;
+        if (*end == 0) break;
+        text = end + 1;
+    }
+    const double warm = numbers[1], n = numbers[2];
+    if (!(numbers[0] > -1 && numbers[0] <= 1)) return false;
+    if (!(warm >= 0 && warm <= WARM_UP_MAX && n >= 0 && n <= SKIP_MAX)) return false;
+    if (warm != floor(warm) || n != floor(n)) return false;
+    if (!(numbers[3] >= 0 && numbers[3] < numbers[4] && numbers[4] <= 1)) return false;
+    *out = (skv_ffn_skip){true, numbers[0], (size_t)warm, (size_t)n, numbers[3], numbers[4]};
+    return true;
+}
+
+void skv_ffn_skip_print(const skv_ffn_skip *how, char out[SKV_FFN_SKIP_TEXT])
+{
+    if (!how->on) {
+        (void)snprintf(out, SKV_FFN_SKIP_TEXT, "none");
+        return;
+    }
+    (void)snprintf(out, SKV_FFN_SKIP_TEXT, "%g,%zu,%zu,%g,%g", how->similarity, how->warm_up,
+                   how->n_skip, how->from, how->to);
+}
+
+void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_t *first, size_t *end)
+{
+    *first = (size_t)(how->from * (double)n_layers + 0.5);
+    *end = (size_t)(how->to * (double)n_layers + 0.5);
+}
+
+/* ---- in a step ---- */
+
+/* A row's state: how many blocks it still leaves out, or that it runs all. */
+#define RUNS_ALL UINT16_MAX
+
+static void start(void *user, skv_pass *p)
+{
+    const skv_ffn_skipper *s = user;
+    size_t row = 0;
+    for (size_t k = 0; k < p->f->n_spans; k++) {
+        const skv_forward_span *span = &p->spans[k];
+        for (size_t i = 0; i < span->n; i++) {
+            s->left[row++] = span->position0 + i < s->how->warm_up ? RUNS_ALL : 0;
+        }
+    }
+}
+
+static void moved(void *user, const uint32_t *from, size_t n)
+{
+    const skv_ffn_skipper *s = user;
+    for (size_t i = 0; i < n; i++) s->left[i] = s->left[from[i]];
+}
+
+/* Rows to run at ws->gathered, how many is returned. */
+static size_t choose_rows(const skv_ffn_skipper *s, const skv_pass *p)
+{
+    size_t n = 0;
+    for (size_t r = 0; r < p->n_alive; r++) {
+        if (s->left[r] == 0 || s->left[r] == RUNS_ALL) {
+            p->ws->gathered[n++] = (uint32_t)r;
+        } else {
+            s->left[r]--;
+        }
+    }
+    p->work->mlp_skipped += p->n_alive - n;
+    return n;
+}
+
+typedef struct block_job {
+    const skv_ffn_skipper *skipper;
+    const skv_pass *p;
+    float *x; /* [n_alive, D], mapped */
+    float *y; /* [n, D], mapped: rows ws->gathered of x */
+} block_job;
+
+static void fetch_row(void *arg, size_t i)
+{
+    const block_job *job = arg;
+    const skv_pass *p = job->p;
+    size_t D = p->c->hidden;
+    memcpy(job->y + i * D, job->x + p->ws->gathered[i] * D, D * sizeof *job->y);
+}
+
+/* Back to x, and what the block has done to the row decides what comes next. */
+static void put_row(void *arg, size_t i)
+{
+    const block_job *job = arg;
+    const skv_pass *p = job->p;
+    const skv_ffn_skip *how = job->skipper->how;
+    size_t D = p->c->hidden, row = p->ws->gathered[i];
+    float *x = job->x + row * D;
+    const float *y = job->y + i * D;
+    uint16_t *left = &job->skipper->left[row];
+    if (*left == 0 && skv_cosine(x, y, D) >= how->similarity) {
+        *left = how->n_skip == 0 ? RUNS_ALL - 1 : (uint16_t)how->n_skip;
+    }
+    memcpy(x, y, D * sizeof *x);
+}
+
+/* fetch_row or put_row for n rows. */
+static void move_rows(const skv_ffn_skipper *s, const skv_pass *p, size_t n, bool back)
+{
+    skv_backend *be = p->be;
+    const size_t row_bytes = p->c->hidden * sizeof(float);
+    block_job job = {.skipper = s, .p = p};
+    job.x = be->map(be, p->ws->x, p->n_alive * row_bytes, back ? SKV_MAP_BOTH : SKV_MAP_READ);
+    job.y = be->map(be, p->ws->o, n * row_bytes, back ? SKV_MAP_READ : SKV_MAP_WRITE);
+    be->parallel(be, n, back ? put_row : fetch_row, &job);
+    be->unmap(be, job.y);
+    be->unmap(be, job.x);
+}
+
+static bool feed_forward(void *user, skv_pass *p, size_t i)
+{
+    const skv_ffn_skipper *s = user;
+    if (i < s->first_layer || i >= s->end_layer) return false;
+    size_t n = choose_rows(s, p);
+    if (n == 0) return true;
+    move_rows(s, p, n, false); /* to ws->o, which is free again: attention has been added */
+    skv_pass_run_block(p, i, p->ws->o, n);
+    move_rows(s, p, n, true);
+    return true;
+}
+
+skv_status skv_ffn_skipper_init(skv_ffn_skipper *s, const skv_ffn_skip *how, size_t n_layers,
+                                size_t max_rows, skv_error *err)
+{
+    assert(how->on);
+    *s = (skv_ffn_skipper){.how = how, .left = skv_alloc_zero(max_rows, sizeof *s->left)};
+    SKV_REQUIRE(s->left, err, SKV_MEMORY, "ffn skip: no memory for %zu rows", max_rows);
+    skv_ffn_skip_layers(how, n_layers, &s->first_layer, &s->end_layer);
+    s->hook = (skv_hook){.user = s, .start = start, .moved = moved, .feed_forward = feed_forward};
+    return SKV_OK;
+}
+
+void skv_ffn_skipper_release(skv_ffn_skipper *s)
+{
+    skv_free(s->left);
+    *s = (skv_ffn_skipper){0};
+}

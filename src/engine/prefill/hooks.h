@@ -1,0 +1,29 @@
+/* What rows leave out by what they look like (skv/skipping.h), as hooks of a step. */
+#ifndef SKV_PREFILL_HOOKS_H
+#define SKV_PREFILL_HOOKS_H
+
+#include "base/fail.h"
+#include "model/hook.h"
+#include "skv/skipping.h"
+
+/* FFN-SkipLLM. What decides is a row's own way through the layers, so neither chunks nor what runs
+ * beside it change anything. */
+typedef struct skv_ffn_skipper {
+    const skv_ffn_skip *how;       /* borrowed */
+    size_t first_layer, end_layer; /* blocks of other layers are never left out */
+    uint16_t *left;                /* owned, [max_rows]: of the rows of the step that is running */
+    skv_hook hook;                 /* its state is this struct, which stays where it is */
+} skv_ffn_skipper;
+
+SKV_MUST_CHECK skv_status skv_ffn_skipper_init(skv_ffn_skipper *skipper, const skv_ffn_skip *how,
+                                               size_t n_layers, size_t max_rows, skv_error *err);
+void skv_ffn_skipper_release(skv_ffn_skipper *skipper);
+
+/** How alike two vectors point: x.y / (|x| |y|) of x[n] and y[n], summed in double; 0 where one of
+ * them is zero. */
+double skv_cosine(const float *x, const float *y, size_t n);
+
+/** SwiftKV's early exit above a probability, which is borrowed. */
+skv_hook skv_early_exit_hook(double *above);
+
+#endif

@@ -1,0 +1,403 @@
+/* KV Prediction's linear maps: loading them, and writing what they predict. See kvpred.h. */
+#include "prefill/kvpred.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "model/model.h"
+#include "prefill/method.h"
+
+enum { NAME_MAX_BYTES = 96 };
+static const float RANDOM_SCALE = 0.05f; /* of presets' weights */
+
+static size_t kv_width(const skv_config *c, size_t i)
+{
+    return c->layers[i].n_kv_heads * c->head_dim;
+}
+
+void skv_fill_predicted(const skv_config *config, skv_plan_layer *layers)
+{
+    for (size_t i = 0; i < config->n_layers; i++) {
+        layers[i] = (skv_plan_layer){.source = SKV_KV_SOURCE_MODEL, .slot = i};
+    }
+}
+
+/* ---- shapes ---- */
+
+skv_status skv_kvpred_check(const skv_config *base, const skv_config *auxiliary, const char *path,
+                            skv_error *err)
+{
+    SKV_REQUIRE(!auxiliary->swiftkv, err, SKV_UNSUPPORTED,
+                "%s: kv_prediction.auxiliary: %s: an auxiliary model with SwiftKV layers", path,
+                auxiliary->architecture);
+    SKV_REQUIRE(!auxiliary->kv_prediction, err, SKV_UNSUPPORTED,
+                "%s: kv_prediction.auxiliary: it has an auxiliary model itself", path);
+    SKV_REQUIRE(auxiliary->n_shared == 0, err, SKV_UNSUPPORTED,
+                "%s: kv_prediction.auxiliary: its last %zu layers have no keys and values", path,
+                auxiliary->n_shared);
+    SKV_REQUIRE(auxiliary->vocab == base->vocab, err, SKV_FORMAT,
+                "%s: kv_prediction.auxiliary: vocab_size %zu, the base's is %zu", path,
+                auxiliary->vocab, base->vocab);
+    for (size_t i = 0; i < base->n_layers; i++) {
+        SKV_REQUIRE(base->kvp_layers[i] < auxiliary->n_layers, err, SKV_FORMAT,
+                    "%s: kv_prediction.layers[%zu]: %u, the auxiliary has %zu layers", path, i,
+                    base->kvp_layers[i], auxiliary->n_layers);
+    }
+    return SKV_OK;
+}
+
+/* Base layers that layer j of the auxiliary serves, and the columns they take together. */
+static size_t count_served(const skv_config *base, size_t j, size_t *n_columns)
+{
+    size_t n = 0;
+    *n_columns = 0;
+    for (size_t i = 0; i < base->n_layers; i++) {
+        if (base->kvp_layers[i] != j) continue;
+        *n_columns += kv_width(base, i);
+        n++;
+    }
+    return n;
+}
+
+/* Columns of the buffer: keys and values of the widest stack. */
+static size_t widest(const skv_config *base, const skv_config *auxiliary)
+{
+    size_t most = 0, n;
+    for (size_t j = 0; j < auxiliary->n_layers; j++) {
+        (void)count_served(base, j, &n);
+        most = skv_max_size(most, 2 * n);
+    }
+    return most;
+}
+
+size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
+                        skv_weight_type type, size_t max_rows)
+{
+    size_t n_bytes = max_rows * widest(base, auxiliary) * sizeof(float), n;
+    for (size_t j = 0; j < auxiliary->n_layers; j++) {
+        if (count_served(base, j, &n) == 0) continue;
+        size_t K = kv_width(auxiliary, j);
+        skv_row_source all = {.n_rows = n};
+        skv_linear_spec spec = {skv_weight_type_over(type, K), &all, 1, K, false};
+        n_bytes += 2 * be->linear_bytes(be, &spec);
+    }
+    return n_bytes;
+}
+
+uint64_t skv_kvpred_parameters(const skv_config *base, const skv_config *auxiliary)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < base->n_layers; i++) {
+        n += 2 * (uint64_t)kv_width(base, i) * (kv_width(auxiliary, base->kvp_layers[i]) + 1);
+    }
+    return n;
+}
+
+/* ---- loading ---- */
+
+/* The maps of the base's layers that one layer of the auxiliary serves, on one another. They are
+ * always computed together, so they are one part of a product: nothing is rounded up between. */
+typedef struct map_stack {
+    skv_matrix *maps;      /* owned, [n_maps] */
+    size_t n_maps, n_rows; /* of all */
+    float *bias;           /* owned, [n_rows] */
+} map_stack;
+
+static void read_stack(const void *ctx, size_t row0, size_t n, float *out)
+{
+    const map_stack *stack = ctx;
+    for (size_t i = 0, at = 0; i < stack->n_maps && n > 0; i++) {
+        const skv_matrix *map = &stack->maps[i];
+        if (row0 < at + map->n_rows) {
+            size_t some = skv_min_size(n, at + map->n_rows - row0);
+            skv_matrix_read(map, row0 - at, some, out);
+            out += some * map->n_columns;
+            row0 += some;
+            n -= some;
+        }
+        at += map->n_rows;
+    }
+}
+
+typedef struct loader {
+    skv_kvpred *p;
+    const skv_kvpred_options *options;
+    bool values; /* not keys */
+} loader;
+
+/* The tensor under our name or its authors'. */
+static const skv_tensor *find(const loader *ld, size_t i, const char *kind,
+                              char name[NAME_MAX_BYTES])
+{
+    const char *what = ld->values ? "value" : "key";
+    (void)snprintf(name, NAME_MAX_BYTES, "predicter.auxkv_to_basekv.%s_transforms.%zu.%s", what, i,
+                   kind);
+    const skv_tensor *t = skv_safetensors_find(ld->options->file, name);
+    if (t) return t;
+    (void)snprintf(name, NAME_MAX_BYTES, "predictor.%s.%zu.%s", what, i, kind);
+    return skv_safetensors_find(ld->options->file, name);
+}
+
+static skv_status find_matrix(const loader *ld, size_t i, const char *kind, size_t n_rows,
+                              size_t n_columns, skv_matrix *out, skv_error *err)
+{
+    *out = (skv_matrix){.n_rows = n_rows, .n_columns = n_columns, .scale = RANDOM_SCALE};
+    out->seed = skv_mix64(ld->options->seed ^ (2 * i + ld->values));
+    if (!ld->options->file) return SKV_OK;
+    char name[NAME_MAX_BYTES], have[96];
+    const skv_tensor *t = find(ld, i, kind, name);
+    const char *path = ld->options->path;
+    if (!t) {
+        const char *why = skv_safetensors_unusable(ld->options->file, name);
+        return skv_fail(err, why ? SKV_UNSUPPORTED : SKV_FORMAT, "%s: %s: %s", path, name,
+                        why ? why : "missing");
+    }
+    bool vector = n_rows == 1;
+    bool fits = t->n_dims == (vector ? 1U : 2U) && skv_tensor_columns(t) == n_columns &&
+                (vector || t->dims[0] == n_rows);
+    if (!fits) {
+        (void)skv_tensor_shape_text(t->dims, t->n_dims, have, sizeof have);
+        if (vector) {
+            return skv_fail(err, SKV_FORMAT, "%s: %s: shape %s, expected [%zu]", path, name, have,
+                            n_columns);
+        }
+        return skv_fail(err, SKV_FORMAT,
+                        "%s: %s: shape %s, expected [%zu,%zu]: keys of the base's layer %zu from "
+                        "the auxiliary's %u",
+                        path, name, have, n_rows, n_columns, i, ld->p->base->kvp_layers[i]);
+    }
+    out->tensor = t;
+    return SKV_OK;
+}
+
+/* The map of the base's layer i behind those that the stack has. */
+static skv_status add_map(const loader *ld, size_t i, map_stack *stack, skv_error *err)
+{
+    const skv_config *base = ld->p->base;
+    size_t n = kv_width(base, i), K = kv_width(ld->p->auxiliary, base->kvp_layers[i]);
+    skv_matrix bias;
+    SKV_TRY(find_matrix(ld, i, "weight", n, K, &stack->maps[stack->n_maps], err));
+    SKV_TRY(find_matrix(ld, i, "bias", 1, n, &bias, err));
+    SKV_TRY(skv_matrix_fetch_row(&bias, 0, stack->bias + stack->n_rows, err));
+    stack->n_maps++;
+    stack->n_rows += n;
+    return SKV_OK;
+}
+
+static skv_status check_maps(const map_stack *stack, skv_error *err)
+{
+    for (size_t i = 0; i < stack->n_maps; i++) SKV_TRY(skv_matrix_check(&stack->maps[i], err));
+    return SKV_OK;
+}
+
+static skv_status pack(const loader *ld, size_t j, map_stack *stack, skv_linear **out,
+                       skv_error *err)
+{
+    skv_kvpred *p = ld->p;
+    for (size_t i = 0; i < p->base->n_layers; i++) {
+        if (p->base->kvp_layers[i] == j) SKV_TRY(add_map(ld, i, stack, err));
+    }
+    SKV_TRY(check_maps(stack, err));
+    size_t K = kv_width(p->auxiliary, j);
+    skv_row_source all = {
+        .read = read_stack, .ctx = stack, .n_rows = stack->n_rows, .bias = stack->bias};
+    skv_linear_spec spec = {skv_weight_type_over(ld->options->type, K), &all, 1, K, false};
+    SKV_TRY(p->be->linear_create(p->be, &spec, out, err));
+    p->weight_bytes += p->be->linear_bytes(p->be, &spec);
+    SKV_TRY(check_maps(stack, err));
+    for (size_t i = 0; i < stack->n_maps; i++) skv_matrix_forget(&stack->maps[i]);
+    return SKV_OK;
+}
+
+/* The stack of maps that layer j of the auxiliary is the input of. */
+static skv_status load_stack(const loader *ld, size_t j, skv_linear **out, skv_error *err)
+{
+    size_t n_columns, n = count_served(ld->p->base, j, &n_columns);
+    if (n == 0) return SKV_OK;
+    map_stack stack = {.maps = skv_alloc_zero(n, sizeof *stack.maps),
+                       .bias = skv_alloc(n_columns, sizeof *stack.bias)};
+    skv_status status = stack.maps && stack.bias
+                            ? pack(ld, j, &stack, out, err)
+                            : skv_fail(err, SKV_MEMORY, "predictor: no memory");
+    skv_free(stack.maps);
+    skv_free(stack.bias);
+    return status;
+}
+
+static skv_status load_all(skv_kvpred *p, const skv_kvpred_options *options, skv_error *err)
+{
+    size_t n = p->auxiliary->n_layers;
+    loader ld = {.p = p, .options = options};
+    p->keys = skv_alloc_zero(n, sizeof(skv_linear *));
+    p->values = skv_alloc_zero(n, sizeof(skv_linear *));
+    p->predicted = p->be->alloc(p->be, p->max_rows * p->n_columns * sizeof *p->predicted);
+    SKV_REQUIRE(p->keys && p->values && p->predicted, err, SKV_MEMORY,
+                "predictor: no memory for %zu rows of %zu", p->max_rows, p->n_columns);
+    for (size_t j = 0; j < n; j++) {
+        ld.values = false;
+        SKV_TRY(load_stack(&ld, j, &p->keys[j], err));
+        ld.values = true;
+        SKV_TRY(load_stack(&ld, j, &p->values[j], err));
+    }
+    return SKV_OK;
+}
+
+skv_status skv_kvpred_load(skv_kvpred *p, const skv_config *base, const skv_config *auxiliary,
+                           skv_backend *be, const skv_kvpred_options *options, skv_error *err)
+{
+    *p = (skv_kvpred){.base = base, .auxiliary = auxiliary, .be = be};
+    p->n_columns = widest(base, auxiliary);
+    p->max_rows = options->max_rows;
+    skv_status status = load_all(p, options, err);
+    if (status != SKV_OK) skv_kvpred_release(p);
+    return status;
+}
+
+void skv_kvpred_release(skv_kvpred *p)
+{
+    for (size_t j = 0; p->auxiliary && j < p->auxiliary->n_layers; j++) {
+        if (p->keys && p->keys[j]) p->be->linear_free(p->be, p->keys[j]);
+        if (p->values && p->values[j]) p->be->linear_free(p->be, p->values[j]);
+    }
+    skv_free(p->keys);
+    skv_free(p->values);
+    if (p->predicted) {
+        p->be->release(p->be, p->predicted, p->max_rows * p->n_columns * sizeof *p->predicted);
+    }
+    *p = (skv_kvpred){0};
+}
+
+/* ---- a step ---- */
+
+typedef struct angle_job {
+    const skv_kvpred_step *step;
+    const skv_forward_span *span;
+    size_t row0;
+    float *cos[2], *sin[2]; /* [T, n_rot / 2], mapped; NULL: they are the auxiliary's */
+} angle_job;
+
+static void set_angles(void *arg, size_t i)
+{
+    const angle_job *job = arg;
+    const skv_model *base = job->step->base;
+    for (size_t r = 0; r < base->n_ropes; r++) {
+        if (!job->cos[r]) continue;
+        size_t at = (job->row0 + i) * base->ropes[r].n;
+        skv_rope_angles(&base->ropes[r], job->span->position0 + i, job->span->context,
+                        job->cos[r] + at, job->sin[r] + at);
+    }
+}
+
+/* The base's angles of a step are the auxiliary's where their frequencies are the same. Maps those
+ * that are not, for n_rows; returns whether there are any. */
+static bool find_angles(skv_kvpred_step *step, size_t n_rows, angle_job *job)
+{
+    skv_backend *be = step->base->be;
+    bool own = false;
+    for (size_t r = 0; r < step->base->n_ropes; r++) {
+        bool same = r < step->auxiliary->n_ropes &&
+                    skv_rope_table_same(&step->base->ropes[r], &step->auxiliary->ropes[r]);
+        const skv_workspace *ws = same ? step->auxiliary_ws : step->ws;
+        step->cos[r] = ws->cos[r];
+        step->sin[r] = ws->sin[r];
+        if (same) continue;
+        const size_t n_bytes = n_rows * step->base->ropes[r].n * sizeof(float);
+        job->cos[r] = be->map(be, step->cos[r], n_bytes, SKV_MAP_WRITE);
+        job->sin[r] = be->map(be, step->sin[r], n_bytes, SKV_MAP_WRITE);
+        own = true;
+    }
+    return own;
+}
+
+void skv_kvpred_begin(skv_kvpred_step *step)
+{
+    skv_backend *be = step->base->be;
+    angle_job job = {.step = step};
+    size_t n_rows = 0;
+    for (size_t s = 0; s < step->n_spans; s++) n_rows += step->spans[s].n;
+    const bool own_angles = find_angles(step, n_rows, &job);
+    step->n_rows = 0;
+    for (size_t s = 0; s < step->n_spans; s++) {
+        const skv_forward_span *span = &step->spans[s];
+        job.span = span;
+        job.row0 = step->n_rows;
+        if (own_angles) be->parallel(be, span->n, set_angles, &job);
+        for (size_t i = 0; i < span->n; i++) {
+            step->ws->kv_rows[step->n_rows++] = span->n_past + i;
+        }
+    }
+    for (size_t r = 0; r < step->base->n_ropes; r++) {
+        if (job.cos[r]) be->unmap(be, job.cos[r]);
+        if (job.sin[r]) be->unmap(be, job.sin[r]);
+    }
+}
+
+/* Predicted keys and values of layer i of the base, as its own projections would leave them. */
+static void store(const skv_kvpred_step *step, size_t i, float *k, const float *v, size_t ld)
+{
+    const skv_config *c = step->base->config;
+    const skv_layer_shape *shape = &c->layers[i];
+    skv_workspace *ws = step->ws;
+    const skv_kv_cache *first = step->spans[0].cache;
+    size_t slot = step->plan->layers[i].slot, row = 0;
+    for (size_t s = 0; s < step->n_spans; s++) {
+        const skv_kv_cache *cache = step->spans[s].cache;
+        void *const *table = skv_kv_cache_slot(cache, slot);
+        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
+        for (size_t j = 0; j < step->spans[s].n; j++, row++) {
+            ws->tables[row] = table;
+            ws->dropped[row] = dropped;
+        }
+    }
+    skv_backend *be = step->base->be;
+    skv_norm norm = {step->base->layers[i].own.k_norm, c->norm_offset_one ? 1.0f : 0.0f,
+                     (float)c->norm_eps};
+    be->store(be, &(skv_store_args){.k = k,
+                                    .v = v,
+                                    .ld = ld,
+                                    .n_rows = step->n_rows,
+                                    .n_heads = shape->n_kv_heads,
+                                    .head_dim = c->head_dim,
+                                    .n_rot = 2 * step->base->ropes[shape->i_rope].n,
+                                    .cos = step->cos[shape->i_rope],
+                                    .sin = step->sin[shape->i_rope],
+                                    .norm = norm,
+                                    .tables = ws->tables,
+                                    .table_stride = first->max_pages,
+                                    .kv_rows = ws->kv_rows,
+                                    .dropped = ws->dropped,
+                                    .n_copies = 1,
+                                    .type = skv_kv_store_type(first->store)});
+}
+
+static void predict(void *user, size_t j, const float *k, const float *v, size_t ld, size_t n_rows)
+{
+    const skv_kvpred_step *step = user;
+    const skv_kvpred *p = step->predictor;
+    size_t n, at = 0;
+    if (count_served(p->base, j, &n) == 0) return;
+    skv_linear_args args = {
+        .w = p->keys[j], .y = p->predicted, .ldy = 2 * n, .x = k, .ldx = ld, .n_rows = n_rows};
+    p->be->linear(p->be, &args);
+    args.w = p->values[j];
+    args.y = p->predicted + n;
+    args.x = v;
+    p->be->linear(p->be, &args);
+    if (step->work) {
+        step->work->prediction +=
+            2 * (double)n_rows * (double)kv_width(p->auxiliary, j) * (double)(2 * n);
+    }
+    for (size_t i = 0; i < p->base->n_layers; i++) {
+        if (p->base->kvp_layers[i] != j) continue;
+        store(step, i, p->predicted + at, p->predicted + n + at, 2 * n);
+        at += kv_width(p->base, i);
+    }
+}
+
+skv_hook skv_kvpred_hook(skv_kvpred_step *step)
+{
+    return (skv_hook){.user = step, .on_kv = predict};
+}

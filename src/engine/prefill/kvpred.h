@@ -1,0 +1,80 @@
+/*
+ * KV Prediction (arXiv:2410.08391): a small auxiliary model reads the prompt, and a linear map
+ * predicts the base model's keys and values from the auxiliary's.
+ *
+ *     Khat_i = W^K_i k_{j(i)} + b^K_i        Vhat_i = W^V_i v_{j(i)} + b^V_i        (section 4.2)
+ *
+ * k_j and v_j are what layer j's projections leave, before any norm of heads and before rotation;
+ * Khat_i is taken as the base's projection would be: its own norm and rotation follow. The heads
+ * of a row lie one behind another.
+ *
+ * predictor.safetensors holds, for every layer i of the base, predictor.{key,value}.{i}.weight
+ * [Hk_i Dh, Hk'_j Dh'] and .bias [Hk_i Dh]; the names of the authors' own checkpoints,
+ * predicter.auxkv_to_basekv.{key,value}_transforms.{i}.{weight,bias}, do as well.
+ */
+#ifndef SKV_PREFILL_KVPRED_H
+#define SKV_PREFILL_KVPRED_H
+
+#include "format/safetensors.h"
+#include "model/forward.h"
+
+#define SKV_KVPRED_FILE "predictor.safetensors"
+
+typedef struct skv_kvpred {
+    const skv_config *base, *auxiliary; /* borrowed */
+    skv_backend *be;                    /* borrowed */
+    /* Of every layer of the auxiliary: the stacked maps of the base's layers that it serves, in
+     * their order. NULL: it serves none. */
+    skv_linear **keys, **values; /* owned, [n_layers of the auxiliary] */
+    size_t n_columns;            /* of the widest stack of keys and values together */
+    size_t max_rows;
+    float *predicted; /* [max_rows, n_columns], the back end's */
+    size_t weight_bytes;
+} skv_kvpred;
+
+/** Refuses an auxiliary that does not fit its base; `path` is the base's, for errors. */
+SKV_MUST_CHECK skv_status skv_kvpred_check(const skv_config *base, const skv_config *auxiliary,
+                                           const char *path, skv_error *err);
+/** Bytes of the packed maps, and of its buffer for max_rows rows. */
+size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
+                        skv_weight_type type, size_t max_rows);
+/** Parameters of the maps. */
+uint64_t skv_kvpred_parameters(const skv_config *base, const skv_config *auxiliary);
+
+typedef struct skv_kvpred_options {
+    const skv_safetensors *file; /* NULL: random weights */
+    const char *path;            /* of the file, for errors */
+    skv_weight_type type;
+    size_t max_rows;
+    uint64_t seed;
+} skv_kvpred_options;
+
+/** Of two configurations that skv_kvpred_check let pass. */
+SKV_MUST_CHECK skv_status skv_kvpred_load(skv_kvpred *p, const skv_config *base,
+                                          const skv_config *auxiliary, skv_backend *be,
+                                          const skv_kvpred_options *options, skv_error *err);
+void skv_kvpred_release(skv_kvpred *p);
+
+/* Where the predicted rows of a step go. */
+typedef struct skv_kvpred_step {
+    const skv_kvpred *predictor;
+    const skv_model *base;
+    const skv_plan *plan; /* the base's */
+    skv_workspace *ws;    /* the base's, which nobody else is using */
+    skv_work *work;       /* added to; may be NULL */
+    const skv_model *auxiliary;
+    const skv_workspace *auxiliary_ws; /* of the pass that calls skv_kvpred_write */
+    const skv_forward_span *spans;     /* of the base: n rows from n_past on, which are there; the
+                                        * auxiliary's are the same, but for the cache */
+    size_t n_spans;
+    size_t n_rows;                /* from here on: skv_kvpred_begin's */
+    const float *cos[2], *sin[2]; /* [n_rows, n] of each of the base's ropes */
+} skv_kvpred_step;
+
+/** Finds places and angles of the rows; once a step, before the auxiliary's pass. */
+void skv_kvpred_begin(skv_kvpred_step *step);
+/** A hook of the auxiliary's pass, whose rows are those of the spans: predicts the layers that each
+ * of the auxiliary's serves, and writes them to the base's caches. The step is borrowed. */
+skv_hook skv_kvpred_hook(skv_kvpred_step *step);
+
+#endif

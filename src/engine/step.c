@@ -1,0 +1,163 @@
+/* The step of an engine: see step.h. */
+#include "engine/step.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "engine/engine.h"
+#include "skv/tools.h"
+
+static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t i, skv_error *err)
+{
+    const skv_span *span = &spans[i];
+    const skv_sequence *s = span->sequence;
+    SKV_REQUIRE(s && s->engine == e && span->n >= 1 && span->ids, err, SKV_ARGUMENT,
+                "step: span %zu has no sequence of this engine or no tokens", i);
+    for (size_t j = 0; j < i; j++) {
+        SKV_REQUIRE(spans[j].sequence != s, err, SKV_ARGUMENT,
+                    "step: spans %zu and %zu are of one sequence", j, i);
+    }
+    SKV_REQUIRE(span->n <= s->max_tokens - s->n_seen, err, SKV_FULL,
+                "step: %zu tokens and %zu new ones, this sequence was made for %zu", s->n_seen,
+                span->n, s->max_tokens);
+    return skv_engine_check_ids(e, span->ids, span->n, err);
+}
+
+static skv_status check_spans(const skv_engine *e, const skv_span *spans, size_t n_spans,
+                              skv_error *err)
+{
+    size_t n_tokens = 0;
+    SKV_REQUIRE(n_spans >= 1 && n_spans <= e->options.step_tokens, err, SKV_ARGUMENT,
+                "step: %zu spans, 1 to %zu", n_spans, e->options.step_tokens);
+    for (size_t i = 0; i < n_spans; i++) {
+        SKV_TRY(check_span(e, spans, i, err));
+        SKV_REQUIRE(skv_size_add(n_tokens, spans[i].n, &n_tokens) &&
+                        n_tokens <= e->options.step_tokens,
+                    err, SKV_RANGE, "step: more than %zu tokens", e->options.step_tokens);
+    }
+    return SKV_OK;
+}
+
+/* The tokens stand behind those that their sequences have seen, which ends with the step. */
+static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_sequence *s = spans[i].sequence;
+        int32_t *ids = s->ids + s->n_seen;
+        memmove(ids, spans[i].ids, spans[i].n * sizeof *ids);
+        e->spans[i] = skv_step_span(s, ids, spans[i].n, s->n_seen);
+        e->spans[i].deep_from = skv_sequence_deep_from(s, spans[i].n);
+        skv_step_want(&e->spans[i], spans[i].want, i);
+        if (s->pruned) skv_pruned_mark(s);
+        if (s->reader) s->reader->mark = s->reader->cache.n_rows;
+    }
+}
+
+/* Everything is as before the step. */
+static void undo(const skv_span *spans, size_t n_spans)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_sequence *s = spans[i].sequence;
+        if (s->pruned) {
+            skv_pruned_undo(s);
+        } else {
+            skv_kv_cache_truncate(&s->cache, s->n_seen);
+        }
+        if (s->reader) skv_kv_cache_truncate(&s->reader->cache, s->reader->mark);
+    }
+}
+
+static bool runs_with(const skv_sequence *a, const skv_sequence *b)
+{
+    const skv_engine_options *o = &a->engine->options;
+    const bool leaves_out = o->ffn_skip.on || o->early_exit > 0; /* some do, but not FULL */
+    const bool alike = a->reader ? b->reader && a->reader->all == b->reader->all : !b->reader;
+    return a->plan == b->plan && alike && (a->unskipped == b->unskipped || !leaves_out);
+}
+
+/* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
+ * student. */
+static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
+                             const skv_step_sink *sink, skv_error *err)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_kv_cache *cache = &spans[i].sequence->cache;
+        SKV_TRY(skv_kv_cache_grow(cache, cache->n_rows + spans[i].n, err));
+    }
+    for (size_t i = 0, end; i < n_spans; i = end) {
+        const skv_sequence *first = spans[i].sequence;
+        for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {}
+        const skv_step_pass pass = {.engine = e,
+                                    .sequence = first,
+                                    .spans = e->spans + i,
+                                    .n_spans = end - i,
+                                    .sink = sink};
+        SKV_TRY(first->reader ? skv_engine_kvpred_run(&pass, spans + i, err)
+                              : skv_step_run(&pass, err));
+    }
+    return SKV_OK;
+}
+
+static skv_status run_pruned(skv_engine *e, const skv_span *spans, size_t n_spans,
+                             const skv_step_sink *sink, skv_error *err)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        SKV_TRY(skv_pruned_run(spans[i].sequence, &e->spans[i], sink, err));
+    }
+    return SKV_OK;
+}
+
+skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
+                           const skv_step_sink *sink, skv_error *err)
+{
+    SKV_TRY(check_spans(e, spans, n_spans, err));
+    describe_spans(e, spans, n_spans);
+    const bool prunes = e->options.pruning.kind != SKV_PRUNE_NONE;
+    skv_status status = (prunes ? run_pruned : run_passes)(e, spans, n_spans, sink, err);
+    if (status != SKV_OK) {
+        undo(spans, n_spans);
+        return status;
+    }
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_sequence *s = spans[i].sequence;
+        s->n_seen += spans[i].n;
+        if (s->pruned && spans[i].want != SKV_WANT_NONE) s->pruned->n_run = s->n_seen;
+        skv_engine_count_model(e, s, spans[i].n, spans[i].want);
+    }
+    return SKV_OK;
+}
+
+skv_status skv_step(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                    skv_logits_fn *on_logits, void *user, skv_error *err)
+{
+    const skv_step_sink sink = {.on_row = on_logits, .user = user};
+    return skv_engine_step(engine, spans, n_spans, &sink, err);
+}
+
+/* A caller's function, which reads the host's memory. */
+typedef struct host_tap {
+    const skv_engine *engine;
+    skv_hidden_fn *on_hidden;
+    void *user;
+} host_tap;
+
+static void tell_host(void *user, size_t i, const float *x, size_t n_rows)
+{
+    const host_tap *tap = user;
+    skv_backend *be = tap->engine->be;
+    const size_t n_bytes = n_rows * tap->engine->config->hidden * sizeof *x;
+    const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
+    tap->on_hidden(tap->user, i, host, n_rows);
+    be->unmap(be, host);
+}
+
+skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                           skv_hidden_fn *on_hidden, void *user, skv_error *err)
+{
+    SKV_REQUIRE(engine->options.no_skip, err, SKV_ARGUMENT,
+                "hidden states: the engine must run every layer (no_skip)");
+    host_tap told = {engine, on_hidden, user};
+    const skv_hook tap = {.user = &told, .on_hidden = tell_host};
+    return skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err);
+}

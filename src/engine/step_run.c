@@ -1,0 +1,156 @@
+/* One pass of a step, the spans it runs over, and the work that is counted: see step.h. */
+#include "base/size.h"
+#include "engine/engine.h"
+
+/* ---- one pass ---- */
+
+enum { HOOKS_MAX = 4 }; /* the sink's, the pass's and two that leave something out */
+
+/* Whether it runs as the teacher of its engine's student. */
+static bool is_teacher(const skv_sequence *s)
+{
+    return s->plan == &s->engine->teacher_plan || s->plan == &s->engine->spread_plans[1];
+}
+
+/* What watches a pass, and what its rows leave out; a teacher's rows and those of a sequence that
+ * skips nothing leave out nothing. */
+static size_t list_hooks(const skv_step_pass *pass, const skv_hook **hooks)
+{
+    skv_engine *e = pass->engine;
+    const skv_sequence *s = pass->sequence;
+    size_t n = 0;
+    if (pass->sink && pass->sink->tap && !pass->model) hooks[n++] = pass->sink->tap;
+    if (pass->hook) hooks[n++] = pass->hook;
+    if (!s || pass->model || s->unskipped || is_teacher(s)) return n;
+    if (e->options.ffn_skip.on) hooks[n++] = &e->ffn_skipper.hook;
+    if (e->options.early_exit > 0) hooks[n++] = &e->early_exit;
+    return n;
+}
+
+skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
+{
+    skv_engine *e = pass->engine;
+    const skv_plan *plan = pass->sequence ? pass->sequence->plan : &e->plan;
+    const skv_hook *hooks[HOOKS_MAX];
+    const skv_forward f = {.model = pass->model ? pass->model : &e->model,
+                           .plan = pass->plan ? pass->plan : plan,
+                           .ws = pass->ws ? pass->ws : &e->ws,
+                           .spans = pass->spans,
+                           .n_spans = pass->n_spans,
+                           .on_row = pass->sink ? pass->sink->on_row : NULL,
+                           .user = pass->sink ? pass->sink->user : NULL,
+                           .hooks = hooks,
+                           .n_hooks = list_hooks(pass, hooks),
+                           .work = &e->work,
+                           .first_layer = pass->first_layer,
+                           .end_layer = pass->end_layer,
+                           .stack_only = pass->stack_only,
+                           .rows = pass->rows,
+                           .cancel = &e->cancel};
+    skv_status status = skv_forward_run(&f, err);
+    if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
+    return status;
+}
+
+/* ---- spans ---- */
+
+skv_forward_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
+{
+    return (skv_forward_span){.ids = ids,
+                              .n = n,
+                              .n_past = at,
+                              .position0 = at,
+                              .context = s->max_tokens,
+                              .cache = &s->cache,
+                              .wanted = SKV_ROWS_NONE,
+                              .unskipped = s->unskipped,
+                              .votes = s->votes.votes ? &s->votes : NULL,
+                              .deep_from = n};
+}
+
+size_t skv_step_wanted(skv_want want, size_t n)
+{
+    switch (want) {
+    case SKV_WANT_NONE: return 0;
+    case SKV_WANT_LAST:
+    case SKV_WANT_LAST_HIDDEN: return 1;
+    case SKV_WANT_ALL:
+    case SKV_WANT_ALL_HIDDEN: break;
+    }
+    return n;
+}
+
+static bool wants_hidden(skv_want want)
+{
+    return want == SKV_WANT_LAST_HIDDEN || want == SKV_WANT_ALL_HIDDEN;
+}
+
+void skv_step_want(skv_forward_span *span, skv_want want, size_t i_span)
+{
+    static const skv_rows_wanted rows[] = {[SKV_WANT_NONE] = SKV_ROWS_NONE,
+                                           [SKV_WANT_LAST] = SKV_ROWS_LAST,
+                                           [SKV_WANT_ALL] = SKV_ROWS_ALL,
+                                           [SKV_WANT_LAST_HIDDEN] = SKV_ROWS_LAST,
+                                           [SKV_WANT_ALL_HIDDEN] = SKV_ROWS_ALL};
+    span->wanted = rows[want];
+    span->hidden = wants_hidden(want);
+    span->told_span = i_span;
+    span->told_row = span->n - skv_step_wanted(want, span->n);
+}
+
+skv_status skv_engine_check_ids(const skv_engine *e, const int32_t *ids, size_t n, skv_error *err)
+{
+    for (size_t t = 0; t < n; t++) {
+        SKV_REQUIRE(ids[t] >= 0 && (size_t)ids[t] < e->config->vocab, err, SKV_RANGE,
+                    "ids[%zu]: %d, the vocabulary has %zu", t, ids[t], e->config->vocab);
+    }
+    return SKV_OK;
+}
+
+/* ---- what steps leave out, and what they cost: skv/work.h ---- */
+
+skv_work skv_work_since(const skv_work *now, const skv_work *before)
+{
+    return (skv_work){
+        .kv = now->kv - before->kv,
+        .q = now->q - before->q,
+        .o = now->o - before->o,
+        .mlp = now->mlp - before->mlp,
+        .attention = now->attention - before->attention,
+        .vocabulary = now->vocabulary - before->vocabulary,
+        .prediction = now->prediction - before->prediction,
+        .total = now->total - before->total,
+        .model = now->model - before->model,
+        .mlp_blocks = now->mlp_blocks - before->mlp_blocks,
+        .mlp_skipped = now->mlp_skipped - before->mlp_skipped,
+        .exits_asked = now->exits_asked - before->exits_asked,
+        .exits = now->exits - before->exits,
+    };
+}
+
+skv_work skv_engine_get_work(const skv_engine *e)
+{
+    skv_work out = e->work;
+    out.total = out.kv + out.q + out.o + out.mlp + out.attention + out.vocabulary + out.prediction;
+    return out;
+}
+
+void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_want want)
+{
+    const skv_config *c = e->config;
+    const double D = (double)c->hidden, tokens = (double)n;
+    double sum =
+        (double)(wants_hidden(want) ? 0 : skv_step_wanted(want, n)) * 2 * D * (double)c->vocab;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const skv_layer_shape *shape = &c->layers[i];
+        const double q = (double)(shape->n_heads * c->head_dim);
+        const bool owns = skv_config_donor(c, i) == i;
+        const double kv = owns ? (double)(shape->n_kv_heads * c->head_dim) : 0;
+        double seen = 0;
+        for (size_t t = s->n_seen - n; t < s->n_seen; t++) {
+            seen += (double)(shape->window > 0 ? skv_min_size(t + 1, shape->window) : t + 1);
+        }
+        sum += tokens * 2 * D * (2 * q + 2 * kv + 3 * (double)shape->ffn) + 4 * q * seen;
+    }
+    e->work.model += sum;
+}

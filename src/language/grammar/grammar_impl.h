@@ -1,0 +1,102 @@
+/*
+ * A compiled grammar: a pushdown automaton over bytes.
+ *
+ * Every rule is a graph of states. An edge reads a byte of a range, or reads nothing, or calls a
+ * rule and goes on at its target when that one has ended. All rules end in the one state
+ * SKV_STATE_END. A call whose target is SKV_STATE_END is a jump: right recursion takes no stack.
+ *
+ * From every state the end of its rule can be reached: the builder makes no others.
+ */
+#ifndef SKV_GRAMMAR_IMPL_H
+#define SKV_GRAMMAR_IMPL_H
+
+#include "grammar/grammar_expr.h"
+#include "skv/grammar.h"
+
+#define SKV_STATE_DEAD ((uint32_t)0) /* no edges */
+#define SKV_STATE_END ((uint32_t)1)
+
+enum { SKV_STATES_MAX = 1 << 19, SKV_EDGES_MAX = 1 << 21 };
+
+typedef enum skv_edge_kind { SKV_EDGE_BYTES, SKV_EDGE_FREE, SKV_EDGE_CALL } skv_edge_kind;
+
+typedef struct skv_edge {
+    uint32_t target;
+    uint32_t rule; /* CALL: which; after skv_grammar_finish its first state */
+    uint8_t kind, lo, hi;
+    bool nests; /* CALL: the depth limit counts it */
+} skv_edge;
+
+typedef struct skv_state {
+    uint32_t first, n; /* edges */
+} skv_state;
+
+/*
+ * Copies of one piece that a bounded repetition made: copy i of `count`, counted from the end, has
+ * the states base + i * stride and on. A token is shorter than most of them are far from the end,
+ * so that these have equal masks.
+ */
+typedef struct skv_unrolled {
+    uint32_t base, stride, count;
+} skv_unrolled;
+
+struct skv_grammar {
+    skv_state *states;      /* owned, [n_states] */
+    skv_edge *edges;        /* owned, [n_edges] */
+    skv_unrolled *unrolled; /* owned, [n_unrolled], by base */
+    size_t n_states, n_edges, n_unrolled;
+    uint32_t start;        /* of the first rule */
+    uint8_t classes[256];  /* of each byte: bytes that no edge tells apart share one */
+    uint8_t examples[256]; /* a byte of each class */
+    uint16_t sizes[256];   /* bytes in each class */
+    size_t n_classes;
+};
+
+/*
+ * What the builder has to know of every expression before it builds any: whether it may be the
+ * empty text, whether it may be another text, and how large it is.
+ *
+ * Facts of an expression follow from those of its parts, and of a call from those of its rule. So
+ * they spread from parts to wholes, each expression being looked at once for each of its parts:
+ * the time is linear, and nothing recurses.
+ */
+enum { SKV_COST_MAX = 64 /* of what is copied into a loop */ };
+
+typedef enum skv_fact {
+    SKV_FACT_EMPTY = 1, /* it may be the empty text */
+    SKV_FACT_SOME = 2,  /* it may be a text that is not empty */
+    SKV_FACT_ALIVE = 4  /* it may be any text at all */
+} skv_fact;
+
+typedef struct skv_grammar_facts {
+    uint8_t *facts; /* owned, [n] bits of skv_fact */
+    uint8_t *costs; /* owned, [n] expressions it is when its rules are copied, at most
+                       SKV_COST_MAX + 1: what calls itself, and long repetitions, are that */
+    size_t n;       /* expressions, never and empty among them */
+} skv_grammar_facts;
+
+/** False when the budget or the memory is used up. */
+SKV_MUST_CHECK bool skv_grammar_facts_find(skv_grammar_facts *facts, const skv_exprs *exprs);
+void skv_grammar_facts_release(skv_grammar_facts *facts, skv_budget *budget);
+
+/** Makes the automaton of expressions whose first rule is the root. */
+SKV_MUST_CHECK skv_status skv_grammar_build(skv_exprs *exprs, skv_grammar **out, skv_error *err);
+
+/**
+ * Refuses rules that call themselves before they read anything, lets calls lead to first states
+ * instead of rules, and finds the classes of bytes. starts: [2 * exprs->n_rules], 0 for rules that
+ * are not used; a rule stands there twice, as it is and, n_rules further on, without the empty
+ * text.
+ */
+SKV_MUST_CHECK skv_status skv_grammar_finish(skv_grammar *g, const skv_exprs *exprs,
+                                             const skv_grammar_facts *facts, const uint32_t *starts,
+                                             skv_error *err);
+
+/** The repetition, and the copy in it, of a state that n_bytes lead neither out of the copies nor
+ * to the last one; NULL: there is none. */
+const skv_unrolled *skv_grammar_far(const skv_grammar *g, uint32_t state, size_t n_bytes,
+                                    uint32_t *copy);
+/** The state that stands for it where no more than n_bytes are to be read. */
+uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes);
+
+#endif

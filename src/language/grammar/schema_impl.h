@@ -1,0 +1,119 @@
+/*
+ * What the files that read JSON schemas share: see docs/reference/grammar.md for what a schema may
+ * say.
+ *
+ * Everything counts in the budget of `exprs`: work, the values of jansson, depth. Objects, arrays
+ * and what a $ref names become rules that are filled one after the other (tasks), so that schemas
+ * inside them take no stack. What does recurse, a choice in a choice, enters the budget's depth.
+ */
+#ifndef SKV_GRAMMAR_SCHEMA_IMPL_H
+#define SKV_GRAMMAR_SCHEMA_IMPL_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "grammar/json_rules.h"
+#include "grammar/json_set.h"
+
+/* What of a schema a rule is. */
+typedef enum skv_schema_part {
+    SKV_SCHEMA_ALL,    /* every value */
+    SKV_SCHEMA_OBJECT, /* the objects */
+    SKV_SCHEMA_ARRAY   /* the arrays */
+} skv_schema_part;
+
+/* A rule that is to be filled. */
+typedef struct skv_schema_task {
+    const json_t *node; /* borrowed */
+    skv_schema_part part;
+    uint32_t rule;
+    size_t depth;        /* schemas around it */
+    size_t path, n_path; /* where it stands: a part of s->paths */
+} skv_schema_task;
+
+typedef struct skv_schema {
+    skv_exprs *exprs; /* borrowed */
+    skv_json_rules rules;
+    const json_t *root;     /* borrowed */
+    json_t **made;          /* owned, [n_made] the joined schemas, all kept to the end */
+    skv_schema_task *tasks; /* owned, [n_tasks], done in order */
+    char *paths;            /* owned, [n_paths] */
+    skv_json_set refs;      /* by identity: the schemas that have a rule, what a $ref names */
+    uint32_t *ref_rules;    /* owned, [refs.n] */
+    size_t n_made, n_tasks, n_paths;
+    size_t made_capacity, tasks_capacity, paths_capacity, ref_rules_capacity;
+    size_t json_bytes; /* of joined schemas, counted in the budget */
+    size_t depth;      /* of the budget where the schema began */
+    skv_buf path;      /* of the schema being read, "/properties/a" */
+    skv_buf key;       /* a step of a $ref */
+    skv_error *err;
+} skv_schema;
+
+/** Fails with the path in front: "json schema: /items: what". */
+SKV_MUST_CHECK skv_status skv_schema_fail(skv_schema *s, skv_status status, const char *format, ...)
+    SKV_PRINTF(3, 4);
+/** The same for a keyword that is known but cannot be had here. */
+SKV_MUST_CHECK skv_status skv_schema_refuse(skv_schema *s, const char *keyword);
+/** Counts work, and memory of jansson that is held to the end; fails when a limit is exceeded. */
+SKV_MUST_CHECK skv_status skv_schema_count(skv_schema *s, uint64_t work, size_t n_bytes);
+/** Why something that the budget may have refused could not be had. */
+SKV_MUST_CHECK skv_status skv_schema_no_memory(skv_schema *s);
+
+/** The expression of a schema that stands at path/key (key NULL: at the path itself). */
+SKV_MUST_CHECK skv_status skv_schema_compile(skv_schema *s, const json_t *node, const char *key,
+                                             skv_expr *out);
+/** Only the keywords that concern one type. */
+SKV_MUST_CHECK skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out);
+SKV_MUST_CHECK skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out);
+SKV_MUST_CHECK skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out);
+SKV_MUST_CHECK skv_status skv_schema_number(skv_schema *s, const json_t *node, bool whole,
+                                            skv_expr *out);
+
+/** One value, spelled canonically, blanks where JSON has them. */
+skv_expr skv_schema_literal(skv_schema *s, const json_t *value);
+/** The rest of a canonical string, and its quotation mark, that is none of the names. Sorts them;
+ * no two are equal. */
+skv_expr skv_schema_other_name(skv_schema *s, skv_text_ref *names, size_t n);
+
+/** What the "$ref" of a schema names. */
+SKV_MUST_CHECK skv_status skv_schema_resolve(skv_schema *s, const json_t *referrer,
+                                             const json_t **out);
+/**
+ * The schema that asks for all that `node` does, its $ref and its allOf included, but for the
+ * keyword `without` (NULL: none left out), and for all that `branch` asks (NULL: nothing). It has
+ * no $ref and no allOf, and is borrowed from s.
+ */
+SKV_MUST_CHECK skv_status skv_schema_join(skv_schema *s, const json_t *node, const char *without,
+                                          const json_t *branch, const json_t **out);
+
+/** Whether the keyword says something about a value that this program can follow, nothing at all
+ * (annotations), or something that it cannot. */
+typedef enum skv_keyword_use {
+    SKV_KEYWORD_USED,
+    SKV_KEYWORD_NOTE,
+    SKV_KEYWORD_UNKNOWN
+} skv_keyword_use;
+skv_keyword_use skv_schema_keyword(const char *keyword);
+/** Whether a keyword is about values of this type alone; NULL: about all. */
+const char *skv_schema_keyword_type(const char *keyword);
+
+/** A non-negative integer; `fallback` where the keyword is absent. */
+SKV_MUST_CHECK skv_status skv_schema_integer(skv_schema *s, const json_t *node, const char *key,
+                                             uint32_t fallback, uint32_t *out);
+
+/* The types, and sets of them: the bit 1 << SKV_TYPE_OBJECT and so on. */
+typedef enum skv_schema_type {
+    SKV_TYPE_OBJECT,
+    SKV_TYPE_ARRAY,
+    SKV_TYPE_STRING,
+    SKV_TYPE_NUMBER,
+    SKV_TYPE_INTEGER,
+    SKV_TYPE_BOOLEAN,
+    SKV_TYPE_NULL,
+    SKV_N_TYPES
+} skv_schema_type;
+const char *skv_schema_type_name(skv_schema_type type);
+/** The types that the value of the keyword "type" names, a text or a list of texts. */
+SKV_MUST_CHECK skv_status skv_schema_types(skv_schema *s, const json_t *value, unsigned *out);
+
+#endif

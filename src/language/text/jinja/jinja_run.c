@@ -1,0 +1,333 @@
+/* The state of a rendering, and how values are made: see jinja_run.h. */
+#include "text/jinja/jinja_run.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/size.h"
+
+enum { STEP_UNITS = 4, BYTES_A_STEP = 32 };
+
+skv_jv skv_j_fail(skv_jrun *r, skv_status status, const char *format, ...)
+{
+    if (r->status != SKV_OK) return skv_j_undefined();
+    char text[SKV_ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    r->status = status;
+    (void)skv_fail(r->err, status, "%s: line %u: %s", r->t->name, r->line, text);
+    return skv_j_undefined();
+}
+
+const char *skv_j_what(skv_jrun *r, const skv_jcall *call)
+{
+    if (call->callee == SKV_J_CALLS_FUNCTION)
+        (void)snprintf(r->what, sizeof r->what, "%s()", call->name);
+    else
+        (void)snprintf(r->what, sizeof r->what, "%s '%s'",
+                       call->callee == SKV_J_CALLS_FILTER ? "filter" : "test", call->name);
+    return r->what;
+}
+
+skv_jv skv_j_fail_limit(skv_jrun *r)
+{
+    if (r->status == SKV_OK) r->status = skv_budget_check(r->budget, r->t->name, r->err);
+    return skv_j_fail(r, SKV_MEMORY, "no memory");
+}
+
+bool skv_j_spend(skv_jrun *r, size_t n)
+{
+    if (r->status == SKV_OK && !skv_budget_work(r->budget, (uint64_t)n * STEP_UNITS))
+        skv_j_fail_limit(r);
+    return r->status == SKV_OK;
+}
+
+bool skv_j_spend_bytes(skv_jrun *r, size_t n)
+{
+    return skv_j_spend(r, 1 + n / BYTES_A_STEP);
+}
+
+skv_jv skv_j_fail_unhashable(skv_jrun *r, skv_jv key)
+{
+    if (r->budget->exceeded != SKV_EXCEEDED_NONE) return skv_j_fail_limit(r);
+    return skv_j_fail(r, SKV_ARGUMENT, "unhashable type: '%s'", skv_j_type_name(key));
+}
+
+bool skv_j_fits(skv_jrun *r, uint64_t n, size_t size)
+{
+    size_t n_bytes = SIZE_MAX;
+    if (n > SIZE_MAX || !skv_size_mul((size_t)n, size, &n_bytes)) n_bytes = SIZE_MAX;
+    if (!skv_budget_take(r->budget, n_bytes)) {
+        skv_j_fail_limit(r);
+        return false;
+    }
+    skv_budget_give(r->budget, n_bytes);
+    return skv_j_spend(r, (size_t)n / 8) && skv_j_spend_bytes(r, n_bytes);
+}
+
+bool skv_j_enter(skv_jrun *r)
+{
+    bool new_level = r->depth % SKV_J_CALLS_A_LEVEL == 0;
+    if (new_level && r->depth / SKV_J_CALLS_A_LEVEL == SKV_J_LEVELS_MAX) {
+        (void)skv_fail(r->err, SKV_RANGE, "%s: nested more than %d levels deep", r->t->name,
+                       SKV_J_LEVELS_MAX);
+        if (r->status == SKV_OK) r->status = SKV_RANGE;
+        return false;
+    }
+    if (new_level && !skv_budget_enter(r->budget)) {
+        skv_j_fail_limit(r);
+        return false;
+    }
+    r->depth++;
+    return true;
+}
+
+void skv_j_leave(skv_jrun *r)
+{
+    r->depth--;
+    if (r->depth % SKV_J_CALLS_A_LEVEL == 0) skv_budget_leave(r->budget);
+}
+
+void *skv_j_take(skv_jrun *r, size_t count, size_t size)
+{
+    void *piece = skv_jarena_take(&r->memory, count, size);
+    if (!piece) skv_j_fail_limit(r);
+    return piece;
+}
+
+skv_jv skv_j_view_of(skv_jrun *r, const char *data, size_t size)
+{
+    skv_jstr *s = skv_j_take(r, 1, sizeof *s);
+    if (!s || !skv_j_spend_bytes(r, size)) return skv_j_undefined();
+    *s = (skv_jstr){.data = data, .size = size, .n_chars = skv_j_count_chars(data, size)};
+    return (skv_jv){.kind = SKV_J_STRING, .as.s = s};
+}
+
+skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size)
+{
+    char *copy = skv_j_take(r, size, 1);
+    if (!copy) return skv_j_undefined();
+    if (size) memcpy(copy, data, size);
+    return skv_j_view_of(r, copy, size);
+}
+
+skv_jv skv_j_text_value(skv_jrun *r, const char *text)
+{
+    return skv_j_string(r, text, strlen(text));
+}
+
+void skv_j_buf_init(const skv_jrun *r, skv_buf *buf)
+{
+    skv_buf_init_within(buf, SIZE_MAX / 4, r->budget);
+}
+
+skv_jv skv_j_from_buf(skv_jrun *r, skv_buf *buf)
+{
+    skv_jv v = skv_j_undefined();
+    if (buf->failed)
+        skv_j_fail_limit(r);
+    else if (skv_j_ok(r))
+        v = skv_j_string(r, buf->data, buf->size);
+    skv_buf_release(buf);
+    return v;
+}
+
+skv_jv skv_j_list(skv_jrun *r, skv_jkind kind, size_t capacity)
+{
+    skv_jlist *list = skv_j_take(r, 1, sizeof *list);
+    if (!list) return skv_j_undefined();
+    if (capacity) list->items = skv_j_take(r, capacity, sizeof *list->items);
+    if (list->items) list->capacity = capacity;
+    return (skv_jv){.kind = (uint8_t)kind, .as.list = list};
+}
+
+bool skv_j_push(skv_jrun *r, skv_jlist *list, skv_jv item)
+{
+    if (!skv_j_ok(r)) return false;
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 4;
+        skv_jv *items = skv_j_take(r, capacity, sizeof *items);
+        if (!items) return false;
+        if (list->n) memcpy(items, list->items, list->n * sizeof *items);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->n++] = item;
+    return true;
+}
+
+skv_jv skv_j_pair(skv_jrun *r, skv_jv a, skv_jv b)
+{
+    skv_jv pair = skv_j_list(r, SKV_J_TUPLE, 2);
+    if (!skv_j_ok(r)) return pair;
+    (void)skv_j_push(r, pair.as.list, a);
+    (void)skv_j_push(r, pair.as.list, b);
+    return pair;
+}
+
+skv_jv skv_j_dict(skv_jrun *r)
+{
+    skv_jdict *dict = skv_j_take(r, 1, sizeof *dict);
+    return dict ? (skv_jv){.kind = SKV_J_DICT, .as.dict = dict} : skv_j_undefined();
+}
+
+bool skv_j_put(skv_jrun *r, skv_jdict *dict, skv_jv key, skv_jv value)
+{
+    uint64_t hash;
+    if (!skv_j_ok(r)) return false;
+    if (!skv_jdict_hash(r->budget, key, &hash))
+        skv_j_fail_unhashable(r, key);
+    else if (!skv_jdict_put(&r->memory, dict, hash, key, value))
+        skv_j_fail_limit(r);
+    return skv_j_ok(r);
+}
+
+skv_jv skv_j_iterator(skv_jrun *r, const char *what, skv_jv list)
+{
+    skv_jiter *iter = skv_j_take(r, 1, sizeof *iter);
+    if (!iter || !skv_j_ok(r)) return skv_j_undefined();
+    *iter = (skv_jiter){.what = what, .list = list.as.list};
+    return (skv_jv){.kind = SKV_J_ITERATOR, .as.iter = iter};
+}
+
+const skv_jfunction *skv_j_lookup(const skv_jfunction *table, size_t n, const skv_jstr *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (skv_jstr_is(name, table[i].name)) return &table[i];
+    return NULL;
+}
+
+skv_jv skv_j_method(skv_jrun *r, skv_jv self, const skv_jfunction *function)
+{
+    skv_jmethod *bound = skv_j_take(r, 1, sizeof *bound);
+    if (!bound) return skv_j_undefined();
+    *bound = (skv_jmethod){.self = self, .function = function};
+    return (skv_jv){.kind = SKV_J_METHOD, .as.method = bound};
+}
+
+static skv_jv undefined_because(skv_jrun *r, skv_jreason why)
+{
+    skv_jreason *reason = skv_j_take(r, 1, sizeof *reason);
+    if (!reason) return skv_j_undefined();
+    *reason = why;
+    return (skv_jv){.kind = SKV_J_UNDEFINED, .as.reason = reason};
+}
+
+skv_jv skv_j_no_attribute(skv_jrun *r, const skv_jstr *name, const char *object)
+{
+    return undefined_because(r, (skv_jreason){.of = name, .object = object});
+}
+
+skv_jv skv_j_undefined_text(skv_jrun *r, const char *text)
+{
+    return undefined_because(r, (skv_jreason){.text = text});
+}
+
+skv_jv skv_j_fail_undefined(skv_jrun *r, skv_jv undefined)
+{
+    const skv_jreason *why = undefined.as.reason;
+    if (!why) return skv_j_fail(r, SKV_ARGUMENT, "undefined value");
+    if (why->text) return skv_j_fail(r, SKV_ARGUMENT, "%s", why->text);
+    int n = (int)(why->of->size < 100 ? why->of->size : 100);
+    if (!why->object) return skv_j_fail(r, SKV_ARGUMENT, "'%.*s' is undefined", n, why->of->data);
+    return skv_j_fail(r, SKV_ARGUMENT, "'%s' has no attribute '%.*s'", why->object, n,
+                      why->of->data);
+}
+
+static bool bind_keyword(skv_jrun *r, const skv_jcall *call, const skv_jpair *keyword,
+                         const char *const *names, size_t n_names, skv_jv *out)
+{
+    const skv_jstr *key = keyword->key.as.s;
+    int n = (int)(key->size < 100 ? key->size : 100);
+    for (size_t i = 0; i < n_names; i++) {
+        if (!names[i] || !skv_jstr_is(key, names[i])) continue;
+        if (out[i].kind != SKV_J_MISSING)
+            skv_j_fail(r, SKV_ARGUMENT, "%s got two values for '%.*s'", skv_j_what(r, call), n,
+                       key->data);
+        out[i] = keyword->value;
+        return skv_j_ok(r);
+    }
+    skv_j_fail(r, SKV_ARGUMENT, "%s takes no keyword argument '%.*s'", skv_j_what(r, call), n,
+               key->data);
+    return false;
+}
+
+bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *const *names, size_t n_names,
+                size_t n_required, skv_jv *out)
+{
+    if (call->n > n_names) {
+        skv_j_fail(r, SKV_ARGUMENT, "%s takes at most %zu argument(s), got %zu",
+                   skv_j_what(r, call), n_names, call->n);
+        return false;
+    }
+    for (size_t i = 0; i < n_names; i++) out[i] = i < call->n ? call->items[i] : skv_j_missing();
+    for (size_t i = 0; i < call->n_keywords; i++)
+        if (!bind_keyword(r, call, &call->keywords[i], names, n_names, out)) return false;
+    for (size_t i = 0; i < n_required; i++) {
+        if (out[i].kind != SKV_J_MISSING) continue;
+        skv_j_fail(r, SKV_ARGUMENT, "%s needs argument %zu", skv_j_what(r, call), i + 1);
+        return false;
+    }
+    return true;
+}
+
+bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwise, int64_t *out)
+{
+    *out = otherwise;
+    if (v.kind == SKV_J_MISSING || skv_j_as_int(v, out)) return true;
+    skv_j_fail(r, SKV_ARGUMENT, "%s needs an integer, got '%s'", skv_j_what(r, call),
+               skv_j_type_name(v));
+    return false;
+}
+
+static skv_jv from_array(skv_jrun *r, const json_t *json)
+{
+    size_t n = json_array_size(json);
+    skv_jv list = skv_j_list(r, SKV_J_LIST, n);
+    for (size_t i = 0; i < n && skv_j_ok(r); i++)
+        (void)skv_j_push(r, list.as.list, skv_j_from_json(r, json_array_get(json, i)));
+    return list;
+}
+
+/* Older releases of jansson take a pointer that is not const for what they only read. */
+static skv_jv from_object(skv_jrun *r, const json_t *json)
+{
+    union {
+        const json_t *in;
+        json_t *out;
+    } object = {.in = json};
+    const char *key;
+    json_t *value;
+    skv_jv dict = skv_j_dict(r);
+    json_object_foreach(object.out, key, value)
+    {
+        if (!skv_j_ok(r)) break;
+        skv_jv name = skv_j_text_value(r, key);
+        (void)skv_j_put(r, dict.as.dict, name, skv_j_from_json(r, value));
+    }
+    return dict;
+}
+
+skv_jv skv_j_from_json(skv_jrun *r, const json_t *json)
+{
+    skv_jv v = skv_j_none();
+    if (!skv_j_enter(r)) return v;
+    switch (json_typeof(json)) {
+    case JSON_OBJECT: v = from_object(r, json); break;
+    case JSON_ARRAY: v = from_array(r, json); break;
+    case JSON_STRING: v = skv_j_string(r, json_string_value(json), json_string_length(json)); break;
+    case JSON_INTEGER: v = skv_j_int(json_integer_value(json)); break;
+    case JSON_REAL: v = skv_j_float(json_real_value(json)); break;
+    case JSON_TRUE:
+    case JSON_FALSE: v = skv_j_bool(json_is_true(json)); break;
+    case JSON_NULL: break;
+    }
+    skv_j_leave(r);
+    return v;
+}

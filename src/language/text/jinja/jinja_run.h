@@ -1,0 +1,199 @@
+/*
+ * One rendering: its memory, its fuel, and how it fails.
+ *
+ * Functions of the interpreter return values and record errors here: after the first failure
+ * `status` is not SKV_OK, every further result is meaningless, and callers return as soon as
+ * they look (they must look before they loop or use what they got).
+ */
+#ifndef SKV_TEXT_JINJA_RUN_H
+#define SKV_TEXT_JINJA_RUN_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "text/jinja/jinja_ast.h"
+
+typedef struct skv_jvar {
+    uint32_t sym;
+    skv_jv value;
+} skv_jvar;
+
+/* Scopes stay alive until the rendering ends, because macros keep the one they were made in. */
+typedef struct skv_jscope {
+    struct skv_jscope *parent;
+    skv_jvar *vars;
+    size_t n, capacity;
+} skv_jscope;
+
+/* Beyond this many levels of a budget the interpreter does not go: its stack would not last. */
+enum { SKV_J_LEVELS_MAX = 64, SKV_J_CALLS_A_LEVEL = 3 };
+
+typedef struct skv_jrun {
+    const skv_jinja *t;
+    skv_jarena memory;
+    skv_budget *budget; /* borrowed */
+    unsigned depth;     /* of the interpreter's own recursion, in skv_j_enter */
+    int64_t now;        /* seconds since 1970 for strftime_now; 0 asks the system */
+    skv_jscope *scope;
+    skv_buf *out;
+    const skv_jdict *vars; /* what the caller passed */
+    uint32_t line;         /* of the node being evaluated */
+    char what[96];         /* what skv_j_what gave last */
+    unsigned loop_depth;
+    enum { SKV_JUMP_NONE, SKV_JUMP_BREAK, SKV_JUMP_CONTINUE } jump;
+    skv_status status;
+    skv_error *err;
+} skv_jrun;
+
+typedef enum skv_jcallee { SKV_J_CALLS_FUNCTION, SKV_J_CALLS_FILTER, SKV_J_CALLS_TEST } skv_jcallee;
+
+/* The arguments of a call, after evaluation. */
+typedef struct skv_jcall {
+    skv_jv self; /* what a method or filter works on */
+    const skv_jv *items;
+    size_t n;
+    const skv_jpair *keywords; /* the keys are strings */
+    size_t n_keywords;
+    skv_jcallee callee;
+    unsigned how;     /* skv_jfunction's */
+    const char *name; /* of what is called, for messages: skv_j_what */
+} skv_jcall;
+
+typedef skv_jv skv_jfn(skv_jrun *r, const skv_jcall *call);
+
+struct skv_jfunction {
+    const char *name;
+    skv_jfn *fn;  /* NULL: known in Python, not supported here */
+    unsigned how; /* which one it is of those that share fn */
+};
+
+struct skv_jmethod {
+    skv_jv self;
+    const skv_jfunction *function;
+};
+
+struct skv_jmacro {
+    const skv_jnode *node;
+    skv_jscope *scope; /* where it was defined */
+};
+
+/** Records the first failure; gives undefined. */
+skv_jv skv_j_fail(skv_jrun *r, skv_status status, const char *format, ...) SKV_PRINTF(3, 4);
+/** "filter 'join'", "join()": what is called, for a message. The text is valid until the next. */
+const char *skv_j_what(skv_jrun *r, const skv_jcall *call);
+static inline bool skv_j_ok(const skv_jrun *r)
+{
+    return r->status == SKV_OK;
+}
+/** Counts n steps; false when the budget is exceeded. */
+bool skv_j_spend(skv_jrun *r, size_t n);
+/** The same for n bytes inside one operation. */
+bool skv_j_spend_bytes(skv_jrun *r, size_t n);
+/** Fails with the limit that was exceeded, or for want of memory. */
+skv_jv skv_j_fail_limit(skv_jrun *r);
+/** Fails since a value that cannot be hashed, or not within the budget, is used as a key. */
+skv_jv skv_j_fail_unhashable(skv_jrun *r, skv_jv key);
+/** Whether n times `size` bytes can be made at all; counts the work of making them. */
+bool skv_j_fits(skv_jrun *r, uint64_t n, size_t size);
+/**
+ * One level of recursion more; false, with nothing to leave, when there are too many. A level of
+ * the budget is worth SKV_J_CALLS_A_LEVEL of these, about what a macro that prints takes to call
+ * itself. Every one of them takes less than 256 bytes of stack, twice that with a sanitizer.
+ */
+bool skv_j_enter(skv_jrun *r);
+void skv_j_leave(skv_jrun *r);
+/** Zeroed memory of the rendering, or NULL and a failure that names the limit. */
+void *skv_j_take(skv_jrun *r, size_t count, size_t size);
+
+/* Making values. */
+skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size);  /* copies */
+skv_jv skv_j_view_of(skv_jrun *r, const char *data, size_t size); /* borrows from the arena */
+skv_jv skv_j_text_value(skv_jrun *r, const char *text);
+/** Copies the text put together in `buf` and releases it; fails if it hit a limit. */
+skv_jv skv_j_from_buf(skv_jrun *r, skv_buf *buf);
+void skv_j_buf_init(const skv_jrun *r, skv_buf *buf);
+skv_jv skv_j_list(skv_jrun *r, skv_jkind kind, size_t capacity);
+bool skv_j_push(skv_jrun *r, skv_jlist *list, skv_jv item);
+skv_jv skv_j_pair(skv_jrun *r, skv_jv a, skv_jv b);
+skv_jv skv_j_dict(skv_jrun *r);
+/** Python's d[key] = value; a key that cannot be hashed fails. */
+bool skv_j_put(skv_jrun *r, skv_jdict *dict, skv_jv key, skv_jv value);
+skv_jv skv_j_iterator(skv_jrun *r, const char *what, skv_jv list);
+/** Undefined, with what will be said if it is used: a name that `object` does not have. */
+skv_jv skv_j_no_attribute(skv_jrun *r, const skv_jstr *name, const char *object);
+skv_jv skv_j_undefined_text(skv_jrun *r, const char *text);
+/** Fails with that reason. */
+skv_jv skv_j_fail_undefined(skv_jrun *r, skv_jv undefined);
+
+/** A function of a table by name, or NULL. */
+const skv_jfunction *skv_j_lookup(const skv_jfunction *table, size_t n, const skv_jstr *name);
+/** A method of `self`. */
+skv_jv skv_j_method(skv_jrun *r, skv_jv self, const skv_jfunction *function);
+
+/* Arguments: `out[i]` gets the i-th of `names`, SKV_J_MISSING where it is not given. */
+bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *const *names, size_t n_names,
+                size_t n_required, skv_jv *out);
+bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwise, int64_t *out);
+
+/** A value of the rendering that equals the JSON value. */
+skv_jv skv_j_from_json(skv_jrun *r, const json_t *json);
+
+/* Text of values: jinja_text.c. */
+/** Appends str(v) or repr(v). What has no stable text in Python fails. */
+void skv_j_write_str(skv_jrun *r, skv_buf *buf, skv_jv v);
+void skv_j_write_repr(skv_jrun *r, skv_buf *buf, skv_jv v);
+/** Python's repr of a float: the shortest digits that read back as the same number. */
+void skv_j_write_float(skv_buf *buf, double f);
+/** str(v) as a value; strings come back as they are. */
+skv_jv skv_j_str(skv_jrun *r, skv_jv v);
+
+/* Python's operators on values: jinja_op.c, jinja_compare.c, jinja_attr.c. */
+bool skv_j_truth(skv_jv v);
+/** ==; never fails but for the depth and fuel limits. */
+bool skv_j_equal(skv_jrun *r, skv_jv a, skv_jv b);
+/** a < b; fails for types without an order. */
+bool skv_j_less(skv_jrun *r, skv_jv a, skv_jv b);
+/** One comparison of SKV_JN_COMPARE. */
+bool skv_j_compare(skv_jrun *r, unsigned op, skv_jv a, skv_jv b);
+/** a op b for + - * / // % **. */
+skv_jv skv_j_binary(skv_jrun *r, unsigned op, skv_jv a, skv_jv b);
+skv_jv skv_j_negate(skv_jrun *r, skv_jv v, bool negative);
+/** A list of what iter(v) gives, sharing the items where it can; an iterator is used up. */
+skv_jv skv_j_items(skv_jrun *r, skv_jv v);
+/** len(v); false, without a failure, for what has none. */
+bool skv_j_length(skv_jv v, int64_t *n);
+/** obj.name and obj[key] as jinja2's sandbox finds them. */
+skv_jv skv_j_getattr(skv_jrun *r, skv_jv object, const skv_jstr *name);
+skv_jv skv_j_getitem(skv_jrun *r, skv_jv object, skv_jv key);
+/** object[start:stop:step]; SKV_J_NONE or SKV_J_MISSING stand for an absent part. */
+skv_jv skv_j_slice(skv_jrun *r, skv_jv object, const skv_jv part[3]);
+/** The bytes of `part` in `text` from byte `from` on; SIZE_MAX when it is not there. */
+size_t skv_j_find_bytes(skv_jrun *r, const skv_jstr *text, const skv_jstr *part, size_t from);
+/** The text with & < > ' " escaped, marked safe; markup comes back as it is. */
+skv_jv skv_j_escape(skv_jrun *r, skv_jv v);
+/** A new list of `items` in the order of their keys; `reverse` keeps equal ones in place too. */
+skv_jv skv_j_sorted(skv_jrun *r, const skv_jlist *items, const skv_jlist *keys, bool reverse);
+
+/* Expressions, calls, and the bodies of statements: jinja_eval.c, jinja_exec.c. */
+skv_jv skv_j_eval(skv_jrun *r, const skv_jnode *node);
+/** A filter chain that starts with `input` where the source has no value (block filters). */
+skv_jv skv_j_eval_filter(skv_jrun *r, const skv_jnode *node, const skv_jv *input);
+/** Calls any value with evaluated arguments; `call->self` is ignored. */
+skv_jv skv_j_call(skv_jrun *r, skv_jv function, skv_jcall *call);
+/** Evaluates a call's arguments; `caller` (or NULL) is passed on as a keyword. */
+bool skv_j_eval_args(skv_jrun *r, const skv_jargs *args, const skv_jv *caller, skv_jcall *call);
+/** Filter or test by name, as map, select and their kin call it. */
+skv_jv skv_j_call_filter(skv_jrun *r, const skv_jstr *name, skv_jcall *call);
+bool skv_j_call_test(skv_jrun *r, const skv_jstr *name, skv_jcall *call);
+
+/** Renders statements into r->out. */
+void skv_j_exec(skv_jrun *r, const skv_jnode *const *body, size_t n);
+skv_jv skv_j_call_macro(skv_jrun *r, const skv_jmacro *macro, const skv_jcall *call);
+/** A new scope inside `parent`; NULL after a failure. */
+skv_jscope *skv_j_open_scope(skv_jrun *r, skv_jscope *parent, const skv_jscope_info *info);
+
+/** An attribute of `loop`, SKV_J_MISSING when there is none of that name. */
+skv_jv skv_jloop_attribute(skv_jrun *r, skv_jloop *loop, const skv_jstr *name);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * Normalisation: what is done to the text before it is split into words.
+ */
+#ifndef SKV_TEXT_NORMALIZE_H
+#define SKV_TEXT_NORMALIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/fail.h"
+#include "text/pretokenize_regex.h"
+
+typedef enum skv_norm_kind {
+    SKV_NORM_NFC,
+    SKV_NORM_NFD,
+    SKV_NORM_NFKC,
+    SKV_NORM_NFKD,
+    SKV_NORM_LOWERCASE,
+    SKV_NORM_PREPEND,       /* `to` before a text that is not empty */
+    SKV_NORM_REPLACE,       /* every `from` becomes `to` */
+    SKV_NORM_REPLACE_REGEX, /* every match becomes `to` */
+    SKV_NORM_STRIP,         /* white space at the ends */
+    SKV_NORM_VALID,         /* each bad byte becomes U+FFFD */
+    SKV_NORM_STRIP_ACCENTS  /* combining marks go */
+} skv_norm_kind;
+
+typedef struct skv_norm_step {
+    skv_norm_kind kind;
+    char *from, *to; /* owned; NULL where unused */
+    size_t n_from, n_to;
+    skv_regex *regex; /* owned */
+    bool left, right; /* STRIP */
+} skv_norm_step;
+
+enum { SKV_NORM_STEPS_MAX = 16 };
+
+typedef struct skv_normalizer {
+    skv_norm_step steps[SKV_NORM_STEPS_MAX];
+    size_t n_steps;
+} skv_normalizer;
+
+/* Two buffers that the steps write in turn. */
+typedef struct skv_norm_work {
+    skv_buf buffers[2];
+    skv_budget *budget; /* borrowed; NULL: none */
+    int32_t *codes;     /* owned; for the Unicode forms */
+    size_t n_codes;
+    skv_regex_work regex;
+} skv_norm_work;
+
+/** The most that a text of n bytes may become on its way to the model: what Unicode's forms and
+ * published tokenizers make is far below it, what chained replacements can make is not. */
+size_t skv_text_growth(size_t n);
+
+void skv_normalizer_release(skv_normalizer *normalizer);
+/** budget: what the steps may take; NULL: no limit. */
+void skv_norm_work_init(skv_norm_work *work, skv_budget *budget);
+void skv_norm_work_release(skv_norm_work *work);
+
+/**
+ * Normalises text[0..n). The result lies in one of the work's buffers, or is the text itself
+ * where no step changes it; it is good until the next call. SKV_RANGE when a step makes more than
+ * skv_text_growth(n) bytes of it.
+ */
+SKV_MUST_CHECK skv_status skv_normalize(const skv_normalizer *normalizer, skv_norm_work *work,
+                                        const char *text, size_t n, const char **out, size_t *n_out,
+                                        skv_error *err);
+
+#endif

@@ -1,0 +1,145 @@
+/* A call byte by byte: see reply_call.h. */
+#include "text/reply_call.h"
+
+#include <string.h>
+
+enum { WORD_MAX = 64 };
+
+void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t n_names,
+                         size_t max_bytes)
+{
+    *call = (skv_reply_call){.names = names, .n_names = n_names};
+    skv_buf_init(&call->raw, max_bytes);
+    skv_buf_init(&call->word, WORD_MAX);
+    skv_buf_init(&call->name, max_bytes);
+    skv_buf_init(&call->args, max_bytes);
+}
+
+void skv_reply_call_release(skv_reply_call *call)
+{
+    skv_buf_release(&call->raw);
+    skv_buf_release(&call->word);
+    skv_buf_release(&call->name);
+    skv_buf_release(&call->args);
+}
+
+void skv_reply_call_begin(skv_reply_call *call, const char *mark, size_t n)
+{
+    skv_json_scan_init(&call->scan);
+    skv_buf_clear(&call->raw);
+    skv_buf_clear(&call->word);
+    skv_buf_clear(&call->name);
+    skv_buf_clear(&call->args);
+    skv_buf_append(&call->raw, mark, n);
+    call->field = SKV_CALL_NO_FIELD;
+    call->has_name = call->has_args = call->in_args = call->told = false;
+    call->n_raw_told = 0;
+}
+
+static bool word_is(const skv_reply_call *call, const char *word)
+{
+    return call->word.size == strlen(word) && memcmp(call->word.data, word, call->word.size) == 0;
+}
+
+/* Which member begins; every one comes once. */
+static bool begin_member(skv_reply_call *call)
+{
+    if (word_is(call, "name") && !call->has_name) {
+        call->field = SKV_CALL_NAME;
+        return true;
+    }
+    if ((word_is(call, "arguments") || word_is(call, "parameters")) && !call->has_args) {
+        call->field = SKV_CALL_ARGUMENTS;
+        return true;
+    }
+    call->field = SKV_CALL_NOTE;
+    return word_is(call, "type") || word_is(call, "id");
+}
+
+static bool in_text(skv_json_place place)
+{
+    return place == SKV_JSON_STRING || place == SKV_JSON_ESCAPE || place == SKV_JSON_HEX;
+}
+
+/* A byte of the name of a member of the call itself; `before` is where it was read. */
+static bool take_word(skv_reply_call *call, skv_json_place before, char c)
+{
+    if (!in_text(before)) {
+        if (call->scan.place == SKV_JSON_STRING) skv_buf_clear(&call->word);
+        return true;
+    }
+    if (call->scan.place == SKV_JSON_COLON) return begin_member(call);
+    skv_buf_byte(&call->word, c);
+    return call->word.size < WORD_MAX;
+}
+
+static bool is_known(const skv_reply_call *call)
+{
+    const skv_buf *name = &call->name;
+    if (!call->names) return name->size > 0;
+    for (size_t i = 0; i < call->n_names; i++) {
+        const char *one = call->names[i];
+        if (strlen(one) == name->size && memcmp(one, name->data, name->size) == 0) return true;
+    }
+    return false;
+}
+
+/* A byte of a function's name, which never has escapes. */
+static bool take_name(skv_reply_call *call, skv_json_place before, char c)
+{
+    if (before == SKV_JSON_VALUE) {
+        return call->scan.place == SKV_JSON_VALUE || call->scan.place == SKV_JSON_STRING;
+    }
+    if (before != SKV_JSON_STRING) return true;
+    if (call->scan.place == SKV_JSON_BEHIND) {
+        call->has_name = is_known(call);
+        return call->has_name;
+    }
+    skv_buf_byte(&call->name, c);
+    return c != '\\';
+}
+
+static bool take_args(skv_reply_call *call, skv_json_place before, char c)
+{
+    if (call->in_args) {
+        skv_buf_byte(&call->args, c);
+        call->in_args = call->scan.depth > 1;
+        return true;
+    }
+    if (before != SKV_JSON_VALUE || call->scan.place == SKV_JSON_VALUE) return true;
+    if (call->scan.place != SKV_JSON_FIRST_NAME) return false;
+    call->in_args = call->has_args = true;
+    return skv_buf_byte(&call->args, c);
+}
+
+static bool take(skv_reply_call *call, skv_json_place before, char c)
+{
+    const bool words = before == SKV_JSON_NAME || before == SKV_JSON_FIRST_NAME ||
+                       (in_text(before) && call->scan.in_name);
+    if (!call->in_args && call->scan.depth == 1 && words) return take_word(call, before, c);
+    switch (call->field) {
+    case SKV_CALL_NAME: return take_name(call, before, c);
+    case SKV_CALL_ARGUMENTS: return take_args(call, before, c);
+    case SKV_CALL_NOTE:
+    case SKV_CALL_NO_FIELD: break;
+    }
+    return true;
+}
+
+skv_call_state skv_reply_call_byte(skv_reply_call *call, char byte)
+{
+    const skv_json_place before = call->scan.place;
+    const size_t depth = call->scan.depth;
+    const skv_json_place now = skv_json_scan_byte(&call->scan, byte);
+    skv_buf_byte(&call->raw, byte);
+    if (now == SKV_JSON_BAD) return SKV_CALL_BAD;
+    if (depth == 0) {
+        return now == SKV_JSON_VALUE || now == SKV_JSON_FIRST_NAME ? SKV_CALL_MORE : SKV_CALL_BAD;
+    }
+    if (!take(call, before, byte)) return SKV_CALL_BAD;
+    if (now != SKV_JSON_ENDED) return SKV_CALL_MORE;
+    if (!call->has_name) return SKV_CALL_BAD;
+    if (!call->has_args) skv_buf_text(&call->args, "{}");
+    call->has_args = true;
+    return SKV_CALL_ENDED;
+}

@@ -1,0 +1,238 @@
+/* Encoding: the chain that tokenizer_impl.h describes, and the small accessors. */
+#include "text/tokenizer.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "text/tokenizer_impl.h"
+
+enum { BYTES_A_UNIT = 4, TEXT_SHOWN = 24 };
+
+/* One call of skv_tokenizer_encode. */
+typedef struct encoder {
+    const skv_tokenizer *t;
+    skv_encode_options options;
+    skv_ids *out;
+    skv_norm_work norm;
+    skv_pre_work pre;
+    skv_word_work word;
+    skv_buf spm; /* SentencePiece's normalised text */
+} encoder;
+
+skv_status skv_tokenizer_create(const char *name, skv_tokenizer **out, skv_error *err)
+{
+    skv_tokenizer *t = skv_alloc_zero(1, sizeof *t);
+    if (t) t->name = skv_strndup(name, strlen(name));
+    if (!t || !t->name) {
+        skv_free(t);
+        return skv_fail(err, SKV_MEMORY, "%s: no memory for the tokenizer", name);
+    }
+    t->bos = t->eos = -1;
+    t->bpe.unk = SKV_NO_TOKEN;
+    t->unigram.unk = SKV_NO_TOKEN;
+    *out = t;
+    return SKV_OK;
+}
+
+void skv_tokenizer_free(skv_tokenizer *t)
+{
+    if (!t) return;
+    skv_vocab_release(&t->vocab);
+    skv_bpe_model_release(&t->bpe);
+    skv_unigram_release(&t->unigram);
+    skv_normalizer_release(&t->normalizer);
+    skv_pretokenizer_release(&t->pretokenizer);
+    skv_charsmap_release(&t->spm.charsmap);
+    skv_trie_release(&t->spm.user_defined);
+    skv_added_release(&t->added);
+    for (size_t i = 0; i < t->decoder.n_steps; i++) {
+        skv_free(t->decoder.steps[i].from);
+        skv_free(t->decoder.steps[i].to);
+    }
+    skv_free(t->chat_template);
+    skv_free(t->name);
+    skv_free(t);
+}
+
+static skv_status on_word(void *arg, const char *word, size_t n, skv_error *err)
+{
+    encoder *e = arg;
+    skv_budget *budget = e->options.budget;
+    if (budget && !skv_budget_work(budget, 1 + n / BYTES_A_UNIT))
+        return skv_budget_check(budget, "tokenizing", err);
+    return skv_encode_word(&e->word, word, n, err);
+}
+
+/* A stretch of normalised SentencePiece text without user-defined pieces. */
+static skv_status encode_spm_stretch(encoder *e, const char *text, size_t n, skv_error *err)
+{
+    if (e->t->model == SKV_MODEL_UNIGRAM) {
+        return skv_unigram_encode(&e->t->unigram, text, n, e->out, err);
+    }
+    return skv_encode_word(&e->word, text, n, err);
+}
+
+static skv_status encode_spm(encoder *e, const char *text, size_t n, skv_error *err)
+{
+    const skv_spm_rules *rules = &e->t->spm;
+    skv_buf_clear(&e->spm);
+    bool made = skv_spm_normalize(rules, text, n, &e->spm);
+    if (!made && e->options.budget)
+        SKV_TRY(skv_budget_check(e->options.budget, "normalisation", err));
+    SKV_REQUIRE(!e->spm.full, err, SKV_RANGE, "normalisation: makes more than %zu bytes of %zu",
+                e->spm.max, n);
+    SKV_REQUIRE(made, err, SKV_MEMORY, "no memory to normalise %zu bytes", n);
+    text = e->spm.data;
+    n = e->spm.size;
+    /* The unigram model sees user-defined pieces itself, with a score that always wins. */
+    bool by_pieces = rules->user_defined.n_strings > 0 && e->t->model == SKV_MODEL_BPE;
+    size_t done = 0;
+    for (size_t i = 0; by_pieces && i < n;) {
+        uint32_t id;
+        size_t length = skv_trie_longest(&rules->user_defined, text + i, n - i, &id);
+        if (length == 0) {
+            i++;
+            continue;
+        }
+        SKV_TRY(encode_spm_stretch(e, text + done, i - done, err));
+        SKV_TRY(skv_ids_push(e->out, (int32_t)id, err));
+        i += length;
+        done = i;
+    }
+    return encode_spm_stretch(e, text + done, n - done, err);
+}
+
+/* Cuts tokens that are looked for after normalisation out of a normalised piece. */
+static skv_status encode_normalized(encoder *e, const char *text, size_t n, bool first,
+                                    skv_error *err)
+{
+    const skv_added *added = &e->t->added;
+    size_t done = 0, at = 0;
+    for (;;) {
+        skv_added_match match =
+            skv_added_find(added, &added->normalized, text, n, done, &at, e->options.parse_special);
+        if (match.start > done) {
+            SKV_TRY(
+                skv_pretokenize(&e->pre, text + done, match.start - done, first && done == 0, err));
+        }
+        if (!match.token) return SKV_OK;
+        SKV_TRY(skv_ids_push(e->out, (int32_t)match.token->id, err));
+        done = match.end;
+    }
+}
+
+static skv_status encode_piece(encoder *e, const char *text, size_t n, bool first, skv_error *err)
+{
+    const char *normalized;
+    size_t n_normalized;
+    if (e->t->spm.active) return encode_spm(e, text, n, err);
+    SKV_TRY(skv_normalize(&e->t->normalizer, &e->norm, text, n, &normalized, &n_normalized, err));
+    return encode_normalized(e, normalized, n_normalized, first, err);
+}
+
+static skv_status encode_text(encoder *e, const char *text, size_t n, skv_error *err)
+{
+    const skv_added *added = &e->t->added;
+    size_t done = 0, at = 0;
+    for (;;) {
+        skv_added_match match =
+            skv_added_find(added, &added->raw, text, n, done, &at, e->options.parse_special);
+        if (match.start > done) {
+            SKV_TRY(encode_piece(e, text + done, match.start - done, done == 0, err));
+        }
+        if (!match.token) return SKV_OK;
+        SKV_TRY(skv_ids_push(e->out, (int32_t)match.token->id, err));
+        done = match.end;
+    }
+}
+
+static skv_status append_all(skv_ids *out, const int32_t *ids, size_t n, skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) SKV_TRY(skv_ids_push(out, ids[i], err));
+    return SKV_OK;
+}
+
+skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t n,
+                                skv_encode_options options, skv_ids *out, skv_error *err)
+{
+    SKV_REQUIRE(n <= SKV_ENCODE_BYTES_MAX, err, SKV_RANGE, "a text of %zu bytes, at most %d", n,
+                (int)SKV_ENCODE_BYTES_MAX);
+    encoder e = {.t = t, .options = options, .out = out};
+    size_t before = out->n;
+    SKV_TRY(skv_ids_reserve(out, n / 4 + 16, err));
+    if (options.add_special) SKV_TRY(append_all(out, t->prefix, t->n_prefix, err));
+    skv_norm_work_init(&e.norm, options.budget);
+    skv_pre_work_init(&e.pre, &t->pretokenizer, skv_text_growth(n), options.budget, on_word, &e);
+    skv_word_work_init(&e.word, &t->bpe, &t->vocab, n, out);
+    skv_buf_init_within(&e.spm, skv_text_growth(n), options.budget);
+    skv_status status = n == 0 ? SKV_OK : encode_text(&e, text, n, err);
+    skv_buf_release(&e.spm);
+    skv_word_work_release(&e.word);
+    skv_pre_work_release(&e.pre);
+    skv_norm_work_release(&e.norm);
+    if (status == SKV_OK && options.add_special) {
+        status = append_all(out, t->suffix, t->n_suffix, err);
+    }
+    if (status != SKV_OK) out->n = before;
+    return status;
+}
+
+size_t skv_tokenizer_size(const skv_tokenizer *t)
+{
+    return t->vocab.n_ids;
+}
+
+int32_t skv_tokenizer_bos(const skv_tokenizer *t)
+{
+    return t->bos;
+}
+
+int32_t skv_tokenizer_eos(const skv_tokenizer *t)
+{
+    return t->eos;
+}
+
+bool skv_tokenizer_is_special(const skv_tokenizer *t, int32_t id)
+{
+    return id >= 0 && skv_vocab_has(&t->vocab, (uint32_t)id) &&
+           (t->vocab.flags[id] & SKV_TOKEN_SPECIAL) != 0;
+}
+
+int32_t skv_tokenizer_find(const skv_tokenizer *t, const char *text, size_t n)
+{
+    uint32_t id = skv_vocab_find(&t->vocab, text, n);
+    return id == SKV_NO_TOKEN ? -1 : (int32_t)id;
+}
+
+const char *skv_tokenizer_text(const skv_tokenizer *t, int32_t id, size_t *n)
+{
+    if (id < 0 || !skv_vocab_has(&t->vocab, (uint32_t)id)) return NULL;
+    return skv_vocab_text(&t->vocab, (uint32_t)id, n);
+}
+
+const char *skv_tokenizer_chat_template(const skv_tokenizer *t)
+{
+    return t->chat_template;
+}
+
+skv_status skv_tokenizer_compare(const skv_tokenizer *t, const skv_tokenizer *other,
+                                 const char *name, skv_error *err)
+{
+    size_t n = skv_tokenizer_size(t), n_other = skv_tokenizer_size(other);
+    SKV_REQUIRE(n == n_other, err, SKV_FORMAT,
+                "%s: the auxiliary model's tokenizer has %zu tokens, the base's %zu", name, n_other,
+                n);
+    for (size_t id = 0; id < n; id++) {
+        size_t n_a = 0, n_b = 0;
+        const char *a = skv_tokenizer_text(t, (int32_t)id, &n_a);
+        const char *b = skv_tokenizer_text(other, (int32_t)id, &n_b);
+        bool same = (a && b) ? n_a == n_b && memcmp(a, b, n_a) == 0 : a == b;
+        SKV_REQUIRE(same, err, SKV_FORMAT,
+                    "%s: the auxiliary model's tokenizer has \"%.*s\" for id %zu, the base's "
+                    "\"%.*s\"",
+                    name, (int)skv_min_size(n_b, TEXT_SHOWN), b ? b : "", id,
+                    (int)skv_min_size(n_a, TEXT_SHOWN), a ? a : "");
+    }
+    return SKV_OK;
+}

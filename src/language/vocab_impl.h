@@ -1,0 +1,41 @@
+/* What the library sees of a vocabulary beyond skv/text.h. */
+#ifndef SKV_LANGUAGE_VOCAB_IMPL_H
+#define SKV_LANGUAGE_VOCAB_IMPL_H
+
+#include "skv/text.h"
+#include "text/tokenizer.h"
+
+struct skv_vocab {
+    skv_tokenizer *tokenizer; /* owned */
+};
+
+/*
+ * Ids for a text whose beginning is already known as other ids.
+ *
+ * What a model has generated is often not what its tokenizer makes of the same text. A text that
+ * comes back with an answer inside keeps the ids of the answer up to a place where both readings
+ * have a boundary between tokens; from there on it has the tokenizer's. So the result decodes to
+ * the same text, and whatever follows the answer is tokenized as if nothing had been kept.
+ */
+
+/* A text and the ids that encoding gave it. */
+typedef struct skv_read_text {
+    const char *text; /* [n] */
+    size_t n;
+    bool add_special;   /* the ids begin with what the tokenizer adds, which is not in the text */
+    const int32_t *ids; /* [n_ids] */
+    size_t n_ids;
+} skv_read_text;
+
+typedef struct skv_splice {
+    int32_t *ids; /* owned (skv_text_free); NULL: nothing is gained, the text's own ids hold */
+    size_t n_ids;
+    size_t n_same; /* ids at the beginning that are the text's own anyway */
+    size_t n_kept; /* ids at the beginning that are the known ones */
+} skv_splice;
+
+SKV_CHECKED skv_status skv_vocab_splice(const skv_vocab *vocab, const skv_read_text *read,
+                                        const int32_t *known, size_t n_known, skv_splice *out,
+                                        skv_error *err);
+
+#endif

@@ -1,0 +1,202 @@
+/* The table of formats, and what their answers are worth: see format.h. */
+#include "eval/format.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- judging ---- */
+
+/* The likeliest choice by `score`, the first of equals, among one set. */
+static const skv_eval_request *best_choice(const skv_eval_example *e, bool second_set, bool by_byte)
+{
+    const skv_eval_request *best = NULL;
+    double top = -HUGE_VAL;
+    for (size_t i = 0; i < e->n_requests; i++) {
+        const skv_eval_request *q = &e->requests[i];
+        if (q->is_second_set != second_set) continue;
+        const double score = by_byte && q->bytes > 0 ? q->logprob / q->bytes : q->logprob;
+        if (best && !(score > top)) continue;
+        best = q;
+        top = score;
+    }
+    return best;
+}
+
+static void judge_choices(skv_eval_example *e)
+{
+    skv_eval_set(e, SKV_METRIC_ACC, best_choice(e, false, false)->is_true, 1);
+    if (!e->format->has_norm) return;
+    skv_eval_set(e, SKV_METRIC_ACC_NORM, best_choice(e, false, true)->is_true, 1);
+}
+
+/* mc1: the likeliest answer is the true one. mc2: the share of probability on true ones. */
+static void judge_truthful(skv_eval_example *e)
+{
+    skv_eval_set(e, SKV_METRIC_MC1, best_choice(e, false, false)->is_true, 1);
+    const double top = best_choice(e, true, false)->logprob;
+    double all = 0, truth = 0;
+    for (size_t i = 0; i < e->n_requests; i++) {
+        const skv_eval_request *q = &e->requests[i];
+        if (!q->is_second_set) continue;
+        const double p = exp(q->logprob - top);
+        all += p;
+        if (q->is_true) truth += p;
+    }
+    skv_eval_set(e, SKV_METRIC_MC2, truth / all, 1);
+}
+
+static void judge_word(skv_eval_example *e)
+{
+    skv_eval_set(e, SKV_METRIC_ACC, e->requests[0].greedy, 1);
+    skv_eval_set(e, SKV_METRIC_PERPLEXITY, -e->requests[0].logprob, 1);
+}
+
+static void judge_text(skv_eval_example *e)
+{
+    double nll = 0, n = 0, bytes = 0;
+    for (size_t i = 0; i < e->n_requests; i++) {
+        nll -= e->requests[i].logprob;
+        n += (double)(e->requests[i].ids.n - e->requests[i].n_context);
+        bytes += e->requests[i].bytes;
+    }
+    skv_eval_set(e, SKV_METRIC_PERPLEXITY, nll, n);
+    skv_eval_set(e, SKV_METRIC_BITS_PER_BYTE, nll / log(2), bytes);
+}
+
+static const skv_eval_format formats[] = {
+    {.name = "lines",
+     .fields = {"prompt", "expected_number"},
+     .make = skv_format_make_register,
+     .cue = "",
+     .lead = " ",
+     .max_new = 32,
+     .rule = SKV_ANSWER_LAST_NUMBER},
+    {.name = "document",
+     .fields = {"prompt", "answer"},
+     .make = skv_format_make_document,
+     .cue = "\n",
+     .lead = "",
+     .stop_text = "\n",
+     .rule = SKV_ANSWER_EXACT},
+    {.name = "pairs",
+     .fields = {"ordered_kv_records", "key", "value"},
+     .make = skv_format_make_pairs,
+     .cue = "",
+     .lead = " ",
+     .stop_text = "\n",
+     .max_new = 64,
+     .rule = SKV_ANSWER_CONTAINS},
+    {.name = "sentences",
+     .fields = {"sentence_good", "sentence_bad"},
+     .make = skv_format_make_pair,
+     .judge = judge_choices},
+    {.name = "partial",
+     .fields = {"context_options", "continuation", "gold"},
+     .make = skv_format_make_partial,
+     .judge = judge_choices},
+    {.name = "choices",
+     .fields = {"query", "choices", "gold"},
+     .make = skv_format_make_choices,
+     .judge = judge_choices,
+     .has_norm = true},
+    {.name = "last-word",
+     .fields = {"context", "continuation"},
+     .make = skv_format_make_word,
+     .judge = judge_word},
+    {.name = "aliases",
+     .fields = {"context", "answer", "aliases"},
+     .make = skv_format_make_aliases,
+     .cue = "",
+     .lead = " ",
+     .stop_text = "\n",
+     .max_new = 32,
+     .rule = SKV_ANSWER_WORDS},
+    {.name = "letters",
+     .fields = {"question", "choice0", "answer"},
+     .make = skv_format_make_letters,
+     .judge = judge_choices},
+    {.name = "sums",
+     .fields = {"question", "answer"},
+     .make = skv_format_make_sum,
+     .cue = "",
+     .lead = " ",
+     .stop_text = "Question:",
+     .max_new = 320,
+     .rule = SKV_ANSWER_MARKED_NUMBER},
+    {.name = "truthful",
+     .fields = {"question", "mc1_targets", "mc2_targets"},
+     .make = skv_format_make_truthful,
+     .judge = judge_truthful},
+    {.name = "text", .fields = {"text"}, .make = skv_format_make_text, .judge = judge_text},
+};
+
+/* ---- finding and using them ---- */
+
+const skv_eval_format *skv_eval_format_at(size_t i)
+{
+    return i < sizeof formats / sizeof formats[0] ? &formats[i] : NULL;
+}
+
+const skv_eval_format *skv_eval_format_find(const char *name)
+{
+    size_t i = 0;
+    while (skv_eval_format_at(i) && strcmp(formats[i].name, name) != 0) i++;
+    return skv_eval_format_at(i);
+}
+
+static bool has_fields(const json_t *record, const skv_eval_format *format)
+{
+    for (size_t i = 0; i < SKV_EVAL_FIELDS_MAX && format->fields[i]; i++) {
+        if (!json_object_get(record, format->fields[i])) return false;
+    }
+    return true;
+}
+
+const skv_eval_format *skv_eval_format_of(const json_t *record)
+{
+    size_t i = 0;
+    while (skv_eval_format_at(i) && !has_fields(record, &formats[i])) i++;
+    return skv_eval_format_at(i);
+}
+
+skv_status skv_eval_make(const skv_eval_maker *m, const skv_eval_format *format,
+                         const json_t *record, const char *where, skv_eval_example *e,
+                         skv_error *err)
+{
+    skv_json_reader r = {record, where, err, SKV_OK};
+    e->format = format;
+    format->make(m, format, &r, e);
+    return r.status;
+}
+
+/* What was generated, up to the text that ends an answer. */
+static skv_status read_answer(const skv_eval_prompter *p, skv_eval_example *e, skv_error *err)
+{
+    const skv_eval_request *q = &e->requests[0];
+    char *said;
+    size_t n;
+    SKV_TRY(skv_vocab_decode(p->vocab, (skv_id_piece){q->answer.data, q->answer.n},
+                             (skv_decode_options){0}, &said, &n, err));
+    const size_t n_space = strspn(said, " \n");
+    const char *stop = q->stop_text ? strstr(said + n_space, q->stop_text) : NULL;
+    skv_free(e->said);
+    e->said = skv_strndup(said, stop ? (size_t)(stop - said) : strlen(said));
+    skv_text_free(said);
+    SKV_REQUIRE(e->said, err, SKV_MEMORY, "no memory for an answer");
+    return SKV_OK;
+}
+
+skv_status skv_eval_judge(const skv_eval_prompter *p, skv_eval_example *e, skv_error *err)
+{
+    if (e->format->judge) {
+        e->format->judge(e);
+        return SKV_OK;
+    }
+    bool right;
+    SKV_TRY(read_answer(p, e, err));
+    SKV_TRY(skv_answer_check(e->format->rule, e->said, e->answers, e->n_answers, &right, err));
+    skv_eval_set(e, SKV_METRIC_EXACT_MATCH, right, 1);
+    return SKV_OK;
+}

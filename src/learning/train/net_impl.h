@@ -1,0 +1,227 @@
+/* The inside of a model in training, shared by the files net*.c: see net.h. */
+#ifndef SKV_TRAIN_NET_IMPL_H
+#define SKV_TRAIN_NET_IMPL_H
+
+#include "kernels/train_rows.h"
+#include "model/model.h"
+#include "train/gemm.h"
+#include "train/net.h"
+
+enum { SKV_NET_PARTS = 64 /* partial sums over rows, whatever the number of threads */ };
+
+typedef struct skv_net_linear {
+    skv_param *w;                  /* [N, K] */
+    skv_param *bias;               /* [N] or NULL */
+    skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W where it is needed */
+} skv_net_linear;
+
+/* q, k, v with the norms of the heads: a layer's own, or its *_swiftkv ones. */
+typedef struct skv_net_projections {
+    skv_net_linear q, k, v;     /* k, v are absent (w NULL) in layers that read another's */
+    skv_param *q_norm, *k_norm; /* [Dh] or NULL */
+} skv_net_projections;
+
+/* What a layer leaves for its backward pass. Without head norms q_raw is q and k_raw is k. In an
+ * AcrossKV group k, k_raw and v are the first layer's. */
+typedef struct skv_net_kept {
+    float *x;             /* [T, D]: its input */
+    float *q, *q_raw;     /* [T, H Dh]: rotated; before norm and rotation */
+    float *k, *k_raw, *v; /* [T, Hk Dh] */
+    float *o;             /* [T, H Dh]: out of attention */
+    float *lse;           /* [T, H]: log sum exp of the scores */
+    float *mid;           /* [T, D]: after attention */
+    float *gate, *up;     /* [T, F] */
+} skv_net_kept;
+
+typedef struct skv_net_layer {
+    skv_param *attn_norm, *ffn_norm; /* [D] */
+    skv_net_projections own, swiftkv;
+    skv_net_linear o, gate, up, down;
+    bool keep; /* it has a backward pass */
+    skv_net_kept kept;
+} skv_net_layer;
+
+typedef struct skv_net_predict skv_net_predict; /* net_predict.c */
+
+struct skv_net {
+    const skv_config *config; /* borrowed */
+    skv_net_options options;
+    skv_pool *pool;           /* owned unless options.pool */
+    skv_net_predict *predict; /* owned; of an auxiliary model, NULL otherwise */
+    skv_kernels kernels;
+    skv_train_rows rows;
+    skv_gemm *gemm; /* owned */
+    skv_params params;
+    skv_net_layer *layers; /* owned, [L] */
+    skv_param *embedding;  /* [V, D] */
+    skv_param *final_norm; /* [D] */
+    skv_net_linear head;   /* [V, D]: the embedding when tied */
+    skv_net_linear exit;   /* [V, D]: of norm_swiftkv(x_l); absent (w NULL) in most models */
+    skv_param *norm_swiftkv;
+    skv_rope_table ropes[2];
+    size_t teacher_from; /* teacher and student agree on the layers before */
+    size_t kv_from;      /* l of a student; L otherwise */
+
+    /* Memory of a step: one mapped block. */
+    float *memory;
+    size_t n_memory, n_kept; /* floats */
+    size_t packed_bytes;     /* of frozen weights */
+    size_t max_heads, max_kv_heads, max_ffn;
+    size_t loss_rows;           /* rows of a tile of logits */
+    skv_net_kept scratch;       /* what a layer that keeps nothing writes */
+    float *x_last;              /* [T, D]: x_L */
+    float *x_shared;            /* [T, D]: x_l, where the teacher's pass met the student's */
+    float *swift;               /* [T, D]: norm_swiftkv(x_l) */
+    float *normed;              /* [T, D] */
+    float *final, *final_t;     /* [T, D]: norm(x_L), of the student and of the teacher */
+    float *hidden_t;            /* [T, D]: the teacher's x_{L-1} */
+    float *h, *dh;              /* [T, F] */
+    float *dx, *da, *dswift;    /* [T, D] */
+    float *dq, *d_o;            /* [T, H Dh] */
+    float *dk, *dv;             /* [T, Hk Dh]: summed over a group */
+    float *dk_heads, *dv_heads; /* [T, H Dh]: one for each query head */
+    float *delta;               /* [T, H] */
+    float *attention_tiles;     /* [threads, ...] */
+    float *partial;             /* [SKV_NET_PARTS, max(D, F, H Dh)] */
+    float *cos[2], *sin[2];     /* [T, n_rot / 2] */
+    float *logits, *logits_t;   /* [loss_rows, V] */
+    float *tile, *tile_t;       /* [loss_rows, D] */
+    double *row_loss;           /* [T] */
+    double *exit_loss;          /* [T] of the exit head, NULL without one in training */
+    uint32_t *top;              /* [T] likewise: the final logits' most likely token */
+    uint32_t *exit_seen;        /* [T] likewise: 0: not sampled; 1 + 2 * bin + agreed */
+    uint32_t *loss_list;        /* [T]: positions with a loss */
+    uint32_t *segments;         /* [T + 1]: tokens at which runs of whole documents begin */
+    size_t n_segments;
+};
+
+/* Of a layer of a base: what is predicted, for all tokens of a batch. */
+typedef struct skv_net_foreign_kv {
+    float *k, *v;   /* [T, Hk Dh]: k normed and rotated */
+    float *dk, *dv; /* their gradients, added up */
+} skv_net_foreign_kv;
+
+/*
+ * What a base whose keys and values are predicted runs, and what it attends to: the rows of a batch
+ * that bear a loss, packed into a batch of their own. Query t is row row[t] of the whole; it sees
+ * predicted rows from its document's first to end[t], and its own rows [own[t], t].
+ * As the paper trains, all are predicted, the query's own row too. With `answers`, as the model is
+ * used: a run of rows with a loss is an answer, its first row the last of the prompt, and what
+ * stands before is predicted; within, keys and values are the base's own. Where a document begins
+ * with its loss, so that it has no question, each row ends a prompt, for as long as the run lasts.
+ */
+typedef struct skv_net_foreign {
+    const skv_train_batch *all; /* of the step */
+    skv_train_batch learnt;     /* of the pass, in the arrays that follow */
+    int32_t *ids, *targets;
+    uint32_t *positions, *doc_start;
+    uint32_t *row, *end, *own;
+    bool answers;
+    skv_net_foreign_kv *layers; /* [L] */
+    float *dk_heads, *dv_heads; /* [T, H Dh]: one for each query head */
+} skv_net_foreign;
+
+/* One pass through the layers. */
+typedef struct skv_net_pass {
+    skv_net *net;
+    const skv_train_batch *batch;
+    bool student; /* SwiftKV from l on */
+    bool teacher; /* computes with the teacher's weights */
+    bool keep;
+    skv_net_predict *measures;      /* of a base: notes its keys and values; NULL: does not */
+    const skv_net_foreign *foreign; /* of a base: the predicted ones that it reads, or NULL */
+} skv_net_pass;
+
+/* ---- net_foreign.c ---- */
+SKV_MUST_CHECK skv_status skv_net_foreign_create(skv_net_foreign *f, size_t max_tokens,
+                                                 size_t n_layers, skv_error *err);
+void skv_net_foreign_release(skv_net_foreign *f);
+void skv_net_foreign_select(skv_net_foreign *f, const skv_train_batch *all);
+
+/* ---- net_predict.c: KV Prediction ---- */
+/* Adds the predictor's parameters to those of the auxiliary; opens the base. */
+SKV_MUST_CHECK skv_status skv_net_predict_create(skv_net *net, skv_error *err);
+SKV_MUST_CHECK skv_status skv_net_predict_load(skv_net *net, skv_error *err);
+void skv_net_predict_free(skv_net_predict *predict);
+bool skv_net_predict_owns(const skv_param *param);
+size_t skv_net_predict_parameters(const skv_net_prediction *prediction); /* how many tensors */
+SKV_MUST_CHECK skv_status skv_net_predict_run(skv_net *net, const skv_train_batch *batch,
+                                              const skv_net_scale *scale, bool backward,
+                                              skv_net_sums *sums, skv_error *err);
+/* Of a pass of the base: layer i's own k, before rotation, and v, that others are to come near. */
+void skv_net_predict_measure(const skv_net_pass *p, size_t i, const skv_net_kept *a);
+/* Adds what came that way to those of the auxiliary's own layer: dk before norm and rotation. */
+void skv_net_predict_add(const skv_net *net, size_t i, float *dk, float *dv);
+size_t skv_net_predict_bytes(const skv_net *net);
+double skv_net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
+
+/* ---- net.c ---- */
+/* Before a batch: angles of its positions, and its runs of documents. */
+void skv_net_begin(skv_net *net, const skv_train_batch *batch);
+
+/* ---- net_memory.c ---- */
+SKV_MUST_CHECK skv_status skv_net_memory_take(skv_net *net, skv_error *err);
+
+/* ---- net_load.c ---- */
+SKV_MUST_CHECK skv_status skv_net_describe(skv_net *net, skv_error *err);
+SKV_MUST_CHECK skv_status skv_net_load(skv_net *net, const skv_source *source, skv_error *err);
+
+/* ---- net_init.c: a model from scratch ---- */
+/* Random values of one parameter, the i_param-th. */
+void skv_net_draw(const skv_net *net, skv_param *p, size_t i_param);
+/* What attention begins with, once all parameters are drawn. */
+void skv_net_shape_attention(skv_net *net);
+
+/* ---- net_ops.c: operations over rows, on all threads ---- */
+void skv_net_copy(skv_net *net, float *y, const float *x, size_t n);
+/* y [n_rows, n] = norm(x). */
+void skv_net_norm(skv_net *net, float *y, const float *x, const float *w, size_t n_rows, size_t n);
+/* dx += and, where `w` is trained, its gradient +=. */
+void skv_net_norm_back(skv_net *net, float *dx, const float *dy, const float *x, const skv_param *w,
+                       size_t n_rows, size_t n);
+/* Rotates x [T, n_heads Dh] by the angles of the positions, or back. */
+void skv_net_rotate(skv_net *net, float *x, size_t n_tokens, size_t n_heads, size_t i_rope,
+                    bool back);
+void skv_net_silu_glu(skv_net *net, float *h, const float *gate, const float *up, size_t n);
+/* gate and up become their gradients. */
+void skv_net_silu_glu_back(skv_net *net, float *gate, float *up, const float *dh, size_t n);
+/* grad of a bias += the sum of the rows of dy. */
+void skv_net_bias_back(skv_net *net, skv_param *bias, const float *dy, size_t n_rows);
+
+/* ---- net_linear.c: products with weights ---- */
+/* Packs what is frozen, once; of a plan it only counts the bytes. */
+SKV_MUST_CHECK skv_status skv_net_pack(skv_net *net, skv_error *err);
+void skv_net_unpack(skv_net *net);
+/* y [T, N] = x W^T + bias; with add, onto y. */
+void skv_net_mul(const skv_net_pass *p, float *y, const float *x, const skv_net_linear *l,
+                 bool add);
+/* The same for two or three matrices of one x; y[i] NULL ends them. */
+void skv_net_mul_all(const skv_net_pass *p, float *const y[3], const float *x,
+                     const skv_net_linear *const l[3]);
+/* dx [T, K] (+)= dy W. */
+void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const skv_net_linear *l,
+                      bool add);
+/* Gradients of W and bias, where they are trained; x is not read otherwise. */
+void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
+                      const skv_net_linear *l);
+bool skv_net_linear_trained(const skv_net_linear *l);
+
+/* ---- net_attention.c ---- */
+void skv_net_segments(skv_net *net, const skv_train_batch *batch);
+void skv_net_attend(const skv_net_pass *p, size_t i, const skv_net_kept *a);
+/* From d_o: dq is set, dk and dv are added to. */
+void skv_net_attend_back(const skv_net_pass *p, size_t i, const skv_net_kept *a);
+size_t skv_net_attention_tile_floats(void);
+
+/* ---- net_forward.c, net_backward.c, net_loss.c ---- */
+SKV_MUST_CHECK skv_status skv_net_embed(const skv_net_pass *p, float *x, skv_error *err);
+/* Layers [first, end); x_first lies in skv_net_boundary(p, first). */
+void skv_net_forward(const skv_net_pass *p, size_t first, size_t end);
+float *skv_net_boundary(const skv_net_pass *p, size_t i);
+void skv_net_backward(const skv_net_pass *p, const skv_net_scale *scale);
+/* Sums of the batch; with `backward`, dx becomes the gradient of the final norm's output and
+ * dswift that of norm_swiftkv's by way of the exit head. */
+void skv_net_loss(const skv_net_pass *p, const skv_net_scale *scale, bool backward,
+                  skv_net_sums *sums);
+
+#endif

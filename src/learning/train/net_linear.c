@@ -1,0 +1,202 @@
+/* Products with weights, forward and backward. */
+#include "base/mem.h"
+#include "train/net_impl.h"
+
+static const float *values(const skv_net_pass *p, const skv_param *param)
+{
+    return p->teacher ? param->teacher : param->w;
+}
+
+bool skv_net_linear_trained(const skv_net_linear *l)
+{
+    return l->w && (l->w->grad || (l->bias && l->bias->grad));
+}
+
+typedef struct bias_job {
+    const skv_net_pass *p;
+    float *y;
+    const float *bias;
+    size_t n;
+} bias_job;
+
+enum { BIAS_ROWS = 32 };
+
+static void add_bias(void *arg, size_t i_task, size_t i_thread)
+{
+    const bias_job *j = arg;
+    size_t T = j->p->batch->n_tokens, end = (i_task + 1) * BIAS_ROWS;
+    (void)i_thread;
+    for (size_t t = i_task * BIAS_ROWS; t < T && t < end; t++) {
+        j->p->net->kernels.axpy(j->y + t * j->n, 1.0f, j->bias, j->n);
+    }
+}
+
+static skv_gemm_args product(const skv_net_pass *p, float *y, const float *x,
+                             const skv_net_linear *l, bool add)
+{
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    return (skv_gemm_args){.c = y,
+                           .ldc = N,
+                           .a = x,
+                           .lda = K,
+                           .b = values(p, l->w),
+                           .ldb = K,
+                           .M = p->batch->n_tokens,
+                           .N = N,
+                           .K = K,
+                           .b_t = true,
+                           .add = add,
+                           .packed = l->forward.panels ? &l->forward : NULL};
+}
+
+static void finish(const skv_net_pass *p, float *y, const skv_net_linear *l)
+{
+    if (!l->bias) return;
+    bias_job j = {p, y, values(p, l->bias), l->w->n_rows};
+    skv_pool_run(p->net->pool, (p->batch->n_tokens + BIAS_ROWS - 1) / BIAS_ROWS, add_bias, &j);
+}
+
+void skv_net_mul(const skv_net_pass *p, float *y, const float *x, const skv_net_linear *l, bool add)
+{
+    const skv_gemm_args args = product(p, y, x, l, add);
+    skv_gemm_run(p->net->gemm, &args);
+    finish(p, y, l);
+}
+
+void skv_net_mul_all(const skv_net_pass *p, float *const y[3], const float *x,
+                     const skv_net_linear *const l[3])
+{
+    skv_gemm_args args[3];
+    size_t n = 1;
+    args[0] = product(p, y[0], x, l[0], false);
+    for (; n < 3 && y[n]; n++) {
+        args[n] = product(p, y[n], x, l[n], false);
+        args[n - 1].also = &args[n];
+    }
+    skv_gemm_run(p->net->gemm, args);
+    for (size_t i = 0; i < n; i++) finish(p, y[i], l[i]);
+}
+
+void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const skv_net_linear *l,
+                      bool add)
+{
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    skv_gemm_run(p->net->gemm, &(skv_gemm_args){.c = dx,
+                                                .ldc = K,
+                                                .a = dy,
+                                                .lda = N,
+                                                .b = l->w->w,
+                                                .ldb = K,
+                                                .M = p->batch->n_tokens,
+                                                .N = K,
+                                                .K = N,
+                                                .add = add,
+                                                .packed = l->back.panels ? &l->back : NULL});
+}
+
+void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
+                      const skv_net_linear *l)
+{
+    size_t T = p->batch->n_tokens, N = l->w->n_rows, K = l->w->n_columns;
+    if (l->w->grad) {
+        skv_gemm_run(p->net->gemm, &(skv_gemm_args){.c = l->w->grad,
+                                                    .ldc = K,
+                                                    .a = dy,
+                                                    .lda = N,
+                                                    .b = x,
+                                                    .ldb = K,
+                                                    .M = N,
+                                                    .N = K,
+                                                    .K = T,
+                                                    .a_t = true,
+                                                    .add = true});
+    }
+    if (l->bias && l->bias->grad) skv_net_bias_back(p->net, l->bias, dy, T);
+}
+
+/* ---- packing once ---- */
+
+static skv_status pack_values(skv_net *net, skv_net_linear *l, const float *w, bool back,
+                              skv_error *err)
+{
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    const skv_gemm_args forward = {.b = w, .ldb = K, .b_t = true, .N = N, .K = K};
+    SKV_TRY(skv_gemm_pack(net->gemm, &forward, &l->forward, err));
+    if (!back) return SKV_OK;
+    const skv_gemm_args args = {.b = w, .ldb = K, .N = K, .K = N};
+    return skv_gemm_pack(net->gemm, &args, &l->back, err);
+}
+
+/* Straight from the file: its f32 form is here only as long as it is packed. */
+static skv_status pack_file(skv_net *net, skv_net_linear *l, bool back, skv_error *err)
+{
+    const skv_tensor *t = l->w->file;
+    size_t n_bytes = skv_param_size(l->w) * sizeof(float);
+    float *w = skv_map_zero(n_bytes);
+    SKV_REQUIRE(w, err, SKV_MEMORY, "training: no memory for %s", l->w->name);
+    skv_status status = skv_tensor_read_checked(t, 0, l->w->n_rows, w, err);
+    if (status == SKV_OK) status = pack_values(net, l, w, back, err);
+    skv_unmap(w, n_bytes);
+    if (t->file) skv_file_map_forget(t->data, t->n_bytes);
+    return status;
+}
+
+static skv_status pack_linear(skv_net *net, skv_net_linear *l, bool back, skv_error *err)
+{
+    if (!l->w || l->w->trainable) return SKV_OK;
+    size_t N = l->w->n_rows, K = l->w->n_columns;
+    if (net->options.plan) {
+        net->packed_bytes += skv_gemm_packed_bytes(net->gemm, N, K);
+        if (back) net->packed_bytes += skv_gemm_packed_bytes(net->gemm, K, N);
+        return SKV_OK;
+    }
+    if (l->w->file) {
+        SKV_TRY(pack_file(net, l, back, err));
+    } else {
+        SKV_TRY(pack_values(net, l, l->w->w, back, err));
+    }
+    net->packed_bytes += l->forward.n_bytes + l->back.n_bytes;
+    return SKV_OK;
+}
+
+/* Every product of a layer; a student's backward pass does not touch its teacher's projections. */
+static size_t list_linears(const skv_net *net, skv_net_layer *layer, skv_net_linear *out[10],
+                           size_t *n_teacher)
+{
+    skv_net_linear *const all[10] = {
+        &layer->own.q,     &layer->own.k, &layer->own.v, &layer->swiftkv.q, &layer->swiftkv.k,
+        &layer->swiftkv.v, &layer->o,     &layer->gate,  &layer->up,        &layer->down};
+    for (size_t i = 0; i < 10; i++) out[i] = all[i];
+    *n_teacher = net->options.student && layer->swiftkv.q.w ? 3 : 0;
+    return 10;
+}
+
+skv_status skv_net_pack(skv_net *net, skv_error *err)
+{
+    skv_net_linear *all[10];
+    if (!net->options.bf16) return SKV_OK; /* f32 panels would double the memory of the weights */
+    for (size_t i = 0; i < net->config->n_layers; i++) {
+        size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
+        for (size_t j = 0; j < n; j++) {
+            SKV_TRY(pack_linear(net, all[j], net->layers[i].keep && j >= n_teacher, err));
+        }
+    }
+    if (net->options.early_exit) SKV_TRY(pack_linear(net, &net->exit, true, err));
+    return pack_linear(net, &net->head, true, err);
+}
+
+void skv_net_unpack(skv_net *net)
+{
+    skv_net_linear *all[10];
+    for (size_t i = 0; net->layers && i < net->config->n_layers; i++) {
+        size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
+        for (size_t j = 0; j < n; j++) {
+            skv_gemm_packed_release(&all[j]->forward);
+            skv_gemm_packed_release(&all[j]->back);
+        }
+    }
+    skv_gemm_packed_release(&net->exit.forward);
+    skv_gemm_packed_release(&net->exit.back);
+    skv_gemm_packed_release(&net->head.forward);
+    skv_gemm_packed_release(&net->head.back);
+}

@@ -1,0 +1,253 @@
+/*
+ * The parameters of a model: which there are, by their published names, and where their first
+ * values come from: a file, a file without SwiftKV weights (initialised as their authors do, see
+ * skv_transform), or a random draw.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "train/net_impl.h"
+
+enum { PARAMS_A_LAYER = 32, PARAMS_OUTSIDE = 5, PART_NAME_MAX = 64 };
+#define EXIT_HEAD "lm_head_swiftkv.weight"
+
+/* ---- which there are ---- */
+
+static skv_param *add(skv_net *net, size_t layer, const char *name, size_t n_rows, size_t n_columns)
+{
+    skv_param *p = skv_params_add(&net->params, name, n_rows, n_columns);
+    p->layer = layer;
+    p->trainable = net->options.trainable && net->options.trainable(net->options.user, name);
+    return p;
+}
+
+static skv_param *add_in_layer(skv_net *net, size_t i, const char *what, size_t n_rows,
+                               size_t n_columns)
+{
+    char name[SKV_PARAM_NAME_MAX];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%.80s", i, what);
+    return add(net, i, name, n_rows, n_columns);
+}
+
+static skv_net_linear add_linear(skv_net *net, size_t i, const char *what, size_t n_rows,
+                                 size_t n_columns, bool bias)
+{
+    char name[PART_NAME_MAX];
+    skv_net_linear l = {0};
+    (void)snprintf(name, sizeof name, "%s.weight", what);
+    l.w = add_in_layer(net, i, name, n_rows, n_columns);
+    if (!bias) return l;
+    (void)snprintf(name, sizeof name, "%s.bias", what);
+    l.bias = add_in_layer(net, i, name, 0, n_rows);
+    return l;
+}
+
+static skv_net_projections add_projections(skv_net *net, size_t i, const char *suffix, bool with_kv)
+{
+    const skv_config *c = net->config;
+    size_t D = c->hidden, Dh = c->head_dim;
+    size_t n_q = c->layers[i].n_heads * Dh, n_kv = c->layers[i].n_kv_heads * Dh;
+    char name[PART_NAME_MAX];
+    skv_net_projections out = {0};
+    (void)snprintf(name, sizeof name, "self_attn.q_proj%s", suffix);
+    out.q = add_linear(net, i, name, n_q, D, c->qkv_bias);
+    if (c->qk_norm) {
+        (void)snprintf(name, sizeof name, "self_attn.q_norm%s.weight", suffix);
+        out.q_norm = add_in_layer(net, i, name, 0, Dh);
+    }
+    if (!with_kv) return out;
+    (void)snprintf(name, sizeof name, "self_attn.k_proj%s", suffix);
+    out.k = add_linear(net, i, name, n_kv, D, c->qkv_bias);
+    (void)snprintf(name, sizeof name, "self_attn.v_proj%s", suffix);
+    out.v = add_linear(net, i, name, n_kv, D, c->qkv_bias);
+    if (c->qk_norm) {
+        (void)snprintf(name, sizeof name, "self_attn.k_norm%s.weight", suffix);
+        out.k_norm = add_in_layer(net, i, name, 0, Dh);
+    }
+    return out;
+}
+
+static void describe_layer(skv_net *net, size_t i)
+{
+    const skv_config *c = net->config;
+    skv_net_layer *layer = &net->layers[i];
+    size_t D = c->hidden, F = c->layers[i].ffn, n_q = c->layers[i].n_heads * c->head_dim;
+    layer->attn_norm = add_in_layer(net, i, "input_layernorm.weight", 0, D);
+    layer->own = add_projections(net, i, "", true);
+    if (c->swiftkv && i >= c->kv_layers) {
+        bool first = (i - c->kv_layers) % c->kv_group == 0;
+        layer->swiftkv = add_projections(net, i, "_swiftkv", first);
+    }
+    layer->o = add_linear(net, i, "self_attn.o_proj", D, n_q, c->o_bias);
+    layer->ffn_norm = add_in_layer(net, i, "post_attention_layernorm.weight", 0, D);
+    layer->gate = add_linear(net, i, "mlp.gate_proj", F, D, c->mlp_bias);
+    layer->up = add_linear(net, i, "mlp.up_proj", F, D, c->mlp_bias);
+    layer->down = add_linear(net, i, "mlp.down_proj", D, F, c->mlp_bias);
+}
+
+skv_status skv_net_describe(skv_net *net, skv_error *err)
+{
+    const skv_config *c = net->config;
+    size_t L = c->n_layers;
+    net->layers = skv_alloc_zero(L, sizeof *net->layers);
+    SKV_REQUIRE(net->layers, err, SKV_MEMORY, "training: no memory for %zu layers", L);
+    size_t n_more =
+        net->options.prediction ? skv_net_predict_parameters(net->options.prediction) : 0;
+    SKV_TRY(skv_params_init(&net->params, L * PARAMS_A_LAYER + PARAMS_OUTSIDE + n_more, err));
+    net->embedding = add(net, 0, "model.embed_tokens.weight", c->vocab, c->hidden);
+    for (size_t i = 0; i < L; i++) describe_layer(net, i);
+    if (c->swiftkv && c->kv_layers < L) {
+        net->norm_swiftkv = add(net, c->kv_layers, "model.norm_swiftkv.weight", 0, c->hidden);
+    }
+    net->final_norm = add(net, L, "model.norm.weight", 0, c->hidden);
+    net->head.w = c->tied ? net->embedding : add(net, L, "lm_head.weight", c->vocab, c->hidden);
+    if (c->early_exit && net->norm_swiftkv) {
+        net->exit.w = add(net, c->kv_layers, EXIT_HEAD, c->vocab, c->hidden);
+    }
+    return SKV_OK;
+}
+
+/* ---- values ---- */
+
+static skv_status copy_tensor(skv_param *p, const skv_tensor *t, const char *path, skv_error *err)
+{
+    SKV_REQUIRE(skv_tensor_columns(t) == p->n_columns && skv_tensor_rows(t) == p->n_rows, err,
+                SKV_FORMAT, "%s: tensor %s is [%zu,%zu], expected [%zu,%zu]", path, p->name,
+                skv_tensor_rows(t), skv_tensor_columns(t), p->n_rows, p->n_columns);
+    if (p->file) return SKV_OK;
+    SKV_TRY(skv_tensor_read_checked(t, 0, p->n_rows, p->w, err));
+    if (t->file) skv_file_map_forget(t->data, t->n_bytes);
+    return SKV_OK;
+}
+
+/* w += the values of another parameter / n_shares. */
+static skv_status add_share(skv_param *p, const skv_param *from, size_t n_shares, float *row,
+                            skv_error *err)
+{
+    for (size_t i = 0; i < p->n_rows; i++) {
+        float *to = p->w + i * p->n_columns;
+        const float *values = from->w ? from->w + i * p->n_columns : row;
+        if (!from->w) SKV_TRY(skv_tensor_read_checked(from->file, i, 1, row, err));
+        for (size_t j = 0; j < p->n_columns; j++) to[j] += values[j] / (float)n_shares;
+    }
+    return SKV_OK;
+}
+
+/* The model's own head is where an exit head begins. */
+static skv_status initialise_exit(const skv_net *net, skv_param *p, float *row, skv_error *err)
+{
+    memset(p->w, 0, skv_param_size(p) * sizeof *p->w);
+    return add_share(p, net->head.w, 1, row, err);
+}
+
+/* A *_swiftkv parameter of a model that has none yet: the mean of the layers' own over the layers
+ * that will share it. */
+static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_error *err)
+{
+    const char *mark = strstr(p->name, "_swiftkv");
+    size_t n_layers = strstr(p->name, ".q_") ? 1 : net->config->kv_group;
+    size_t i0 = p->layer, n = skv_param_size(p);
+    bool is_norm = strncmp(p->name, "model.norm_swiftkv", 18) == 0;
+    if (is_norm) n_layers = 1;
+    memset(p->w, 0, n * sizeof *p->w);
+    for (size_t i = i0; i < i0 + n_layers; i++) {
+        char name[SKV_PARAM_NAME_MAX];
+        if (is_norm) {
+            (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", i);
+        } else {
+            const char *what = strstr(p->name, "self_attn.");
+            (void)snprintf(name, sizeof name, "model.layers.%zu.%.*s%s", i, (int)(mark - what),
+                           what, mark + strlen("_swiftkv"));
+        }
+        const skv_param *from = skv_params_find(&net->params, name);
+        SKV_REQUIRE(from && from->n_rows == p->n_rows && from->n_columns == p->n_columns, err,
+                    SKV_FORMAT, "%s: cannot be initialised from %s", p->name, name);
+        SKV_TRY(add_share(p, from, n_layers, row, err));
+    }
+    return SKV_OK;
+}
+
+/* A parameter of SwiftKV that the source has not got and needs not have. */
+static bool is_new(const skv_param *p, const skv_config *from)
+{
+    if (strcmp(p->name, EXIT_HEAD) == 0) return !from->early_exit;
+    return strstr(p->name, "_swiftkv") && !from->swiftkv;
+}
+
+static skv_status initialise_new(skv_net *net, const skv_config *source, skv_error *err)
+{
+    size_t widest = 0;
+    for (size_t i = 0; i < net->params.n; i++) {
+        widest = skv_max_size(widest, net->params.at[i].n_columns);
+    }
+    float *row = skv_alloc(widest, sizeof *row);
+    skv_status status =
+        row ? SKV_OK : skv_fail(err, SKV_MEMORY, "training: no memory for a row of %zu", widest);
+    for (size_t i = 0; status == SKV_OK && i < net->params.n; i++) {
+        skv_param *p = &net->params.at[i];
+        if (!is_new(p, source)) continue;
+        bool exit_head = p == net->exit.w;
+        status = exit_head ? initialise_exit(net, p, row, err) : initialise(net, p, row, err);
+    }
+    skv_free(row);
+    return status;
+}
+
+static bool is_own_projection(const char *name)
+{
+    return strstr(name, "self_attn.") && !strstr(name, "o_proj") && !strstr(name, "_swiftkv");
+}
+
+/* A student runs without the teacher's projections in its deep layers; a teacher cannot. */
+static bool may_be_absent(const skv_net *net, const skv_param *p)
+{
+    return net->kv_from < net->config->n_layers && p->layer >= net->kv_from &&
+           net->options.loss == SKV_LOSS_LM && net->options.hidden_mult <= 0 &&
+           is_own_projection(p->name);
+}
+
+/* The tensor that a parameter starts from: a pruned copy numbers its layers anew. */
+static const skv_tensor *find_in(const skv_net *net, const skv_source *source, const skv_param *p)
+{
+    unsigned long i;
+    char *rest, name[SKV_PARAM_NAME_MAX];
+    static const char prefix[] = "model.layers.";
+    const size_t n = sizeof prefix - 1;
+    if (!net->options.layer_from || strncmp(p->name, prefix, n) != 0) {
+        return skv_source_find(source, p->name);
+    }
+    i = strtoul(p->name + n, &rest, 10);
+    (void)snprintf(name, sizeof name, "%s%u%s", prefix, net->options.layer_from[i], rest);
+    return skv_source_find(source, name);
+}
+
+skv_status skv_net_load(skv_net *net, const skv_source *source, skv_error *err)
+{
+    const skv_config *from = source ? skv_source_config(source) : NULL;
+    for (size_t i = 0; i < net->params.n; i++) {
+        skv_param *p = &net->params.at[i];
+        if (skv_net_predict_owns(p)) continue;
+        const char *path = source ? skv_source_path(source) : "";
+        bool has = source && !is_new(p, from);
+        const skv_tensor *t = has ? find_in(net, source, p) : NULL;
+        if (t) {
+            SKV_TRY(copy_tensor(p, t, path, err));
+        } else if (!source) {
+            skv_net_draw(net, p, i);
+        } else if (has) {
+            SKV_REQUIRE(may_be_absent(net, p), err, SKV_FORMAT, "%s: tensor %s is missing", path,
+                        p->name);
+        }
+    }
+    if (source) {
+        SKV_TRY(initialise_new(net, from, err));
+    } else {
+        skv_net_shape_attention(net);
+    }
+    skv_params_keep_teacher(&net->params);
+    return SKV_OK;
+}

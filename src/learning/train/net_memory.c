@@ -1,0 +1,136 @@
+/* The memory of a training step: laid out twice by the same code, to count it and to take it. */
+#include "base/mem.h"
+#include "base/size.h"
+#include "train/net_impl.h"
+
+enum { LOGIT_FLOATS = 16 << 20 /* of one tile of logits, about */ };
+
+static float *take(skv_net *net, size_t n)
+{
+    float *at = net->memory ? net->memory + net->n_memory : NULL;
+    net->n_memory += skv_round_up(n, SKV_ALIGN / sizeof(float));
+    return at;
+}
+
+/* Keys as the projection leaves them are wanted beside the rotated ones. */
+static bool keeps_raw_keys(const skv_net *net)
+{
+    return net->config->qk_norm || net->predict;
+}
+
+/* Room for what one layer writes; an AcrossKV reader shares the first layer's keys and values. */
+static void lay_out_layer(skv_net *net, skv_net_kept *a, skv_layer_shape shape,
+                          const skv_net_kept *kv)
+{
+    size_t T = net->options.max_tokens, D = net->config->hidden;
+    size_t n_q = shape.n_heads * net->config->head_dim;
+    size_t n_kv = shape.n_kv_heads * net->config->head_dim;
+    a->x = take(net, T * D);
+    a->q = take(net, T * n_q);
+    a->q_raw = net->config->qk_norm ? take(net, T * n_q) : a->q;
+    a->o = take(net, T * n_q);
+    a->lse = take(net, T * shape.n_heads);
+    a->mid = take(net, T * D);
+    a->gate = take(net, T * shape.ffn);
+    a->up = take(net, T * shape.ffn);
+    if (kv) {
+        a->k = kv->k;
+        a->k_raw = kv->k_raw;
+        a->v = kv->v;
+        return;
+    }
+    a->k = take(net, T * n_kv);
+    a->k_raw = keeps_raw_keys(net) ? take(net, T * n_kv) : a->k;
+    a->v = take(net, T * n_kv);
+}
+
+static void lay_out_kept(skv_net *net)
+{
+    const skv_net_kept *kv = NULL;
+    for (size_t i = 0; i < net->config->n_layers; i++) {
+        skv_net_layer *layer = &net->layers[i];
+        if (!layer->keep) continue;
+        bool reads = i >= net->kv_from && !layer->swiftkv.k.w;
+        lay_out_layer(net, &layer->kept, net->config->layers[i], reads ? kv : NULL);
+        if (!reads) kv = &layer->kept;
+    }
+}
+
+static void lay_out_backward(skv_net *net)
+{
+    size_t T = net->options.max_tokens, D = net->config->hidden, Dh = net->config->head_dim;
+    size_t n_q = net->max_heads * Dh, n_kv = net->max_kv_heads * Dh;
+    net->dh = take(net, T * net->max_ffn);
+    net->dx = take(net, T * D);
+    net->da = take(net, T * D);
+    net->dswift = take(net, T * D);
+    net->dq = take(net, T * n_q);
+    net->d_o = take(net, T * n_q);
+    net->dk = take(net, T * n_kv);
+    net->dv = take(net, T * n_kv);
+    net->dk_heads = take(net, T * n_q);
+    net->dv_heads = take(net, T * n_q);
+    net->delta = take(net, T * net->max_heads);
+    net->partial = take(net, SKV_NET_PARTS * skv_max_size(skv_max_size(D, n_q), net->max_ffn));
+}
+
+static void lay_out_loss(skv_net *net)
+{
+    size_t T = net->options.max_tokens, D = net->config->hidden, V = net->config->vocab;
+    bool kl = net->options.loss == SKV_LOSS_KL;
+    net->loss_rows = skv_min_size(T, skv_max_size(32, LOGIT_FLOATS / V));
+    net->logits = take(net, net->loss_rows * V);
+    net->logits_t = kl ? take(net, net->loss_rows * V) : NULL;
+    net->tile = take(net, net->loss_rows * D);
+    net->tile_t = take(net, net->loss_rows * D);
+    net->final = take(net, T * D);
+    net->final_t = kl ? take(net, T * D) : NULL;
+    net->hidden_t = take(net, T * D);
+    net->row_loss = (double *)(void *)take(net, 2 * T);
+    bool exits = net->options.early_exit;
+    net->exit_loss = exits ? (double *)(void *)take(net, 2 * T) : NULL;
+    net->top = exits ? (uint32_t *)(void *)take(net, T) : NULL;
+    net->exit_seen = exits ? (uint32_t *)(void *)take(net, T) : NULL;
+    net->loss_list = (uint32_t *)(void *)take(net, T);
+    net->segments = (uint32_t *)(void *)take(net, T + 1);
+}
+
+static void lay_out(skv_net *net)
+{
+    size_t T = net->options.max_tokens, D = net->config->hidden;
+    skv_layer_shape largest = {
+        .n_heads = net->max_heads, .n_kv_heads = net->max_kv_heads, .ffn = net->max_ffn};
+    net->n_memory = 0;
+    lay_out_kept(net);
+    net->n_kept = net->n_memory;
+    lay_out_layer(net, &net->scratch, largest, NULL);
+    net->x_last = take(net, T * D);
+    net->x_shared = take(net, T * D);
+    net->swift = take(net, T * D);
+    net->normed = take(net, T * D);
+    net->h = take(net, T * net->max_ffn);
+    net->attention_tiles = take(net, skv_pool_threads(net->pool) * skv_net_attention_tile_floats());
+    for (size_t i = 0; i < 2; i++) {
+        net->cos[i] = take(net, T * net->ropes[i].n);
+        net->sin[i] = take(net, T * net->ropes[i].n);
+    }
+    lay_out_backward(net);
+    lay_out_loss(net);
+}
+
+skv_status skv_net_memory_take(skv_net *net, skv_error *err)
+{
+    for (size_t i = 0; i < net->config->n_layers; i++) {
+        const skv_layer_shape *shape = &net->config->layers[i];
+        net->max_heads = skv_max_size(net->max_heads, shape->n_heads);
+        net->max_kv_heads = skv_max_size(net->max_kv_heads, shape->n_kv_heads);
+        net->max_ffn = skv_max_size(net->max_ffn, shape->ffn);
+    }
+    lay_out(net);
+    if (net->options.plan) return SKV_OK;
+    net->memory = skv_map_zero(net->n_memory * sizeof(float));
+    SKV_REQUIRE(net->memory, err, SKV_MEMORY, "training: no memory for %zu bytes of activations",
+                net->n_memory * sizeof(float));
+    lay_out(net);
+    return SKV_OK;
+}

@@ -1,0 +1,328 @@
+/*
+ * The trained model as a folder: the published layout of SwiftKV checkpoints, the model's own, or,
+ * of KV Prediction, the auxiliary, the predictor and, but for a delta, the base. config.json is
+ * written last, so that a folder without it is no model.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/companions.h"
+#include "format/config.h"
+#include "format/dtype.h"
+#include "format/safetensors.h"
+#include "prefill/kvpred.h"
+#include "train/trainer.h"
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+static const char FOLDER[] = "auxiliary";
+
+/* Which parameters go into a file or folder. */
+typedef struct export_set {
+    skv_params *params;
+    const skv_source *source; /* whose types they have; may be NULL */
+    bool (*wants)(const skv_trainer *trainer, const skv_param *param);
+    bool single; /* the path is that of one file, not of a folder */
+} export_set;
+
+/* ---- parameters, in the types that their model's files have ---- */
+
+typedef struct row_writer {
+    const skv_param *param;
+    skv_dtype type;
+} row_writer;
+
+/* A vector is one row, and so is a matrix's row. Frozen matrices may lie in their file alone. */
+static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+{
+    const row_writer *w = arg;
+    size_t n_elements = n * w->param->n_columns;
+    if (!w->param->file) {
+        skv_dtype_from_f32(w->type, out, w->param->w + row0 * w->param->n_columns, n_elements);
+        return SKV_OK;
+    }
+    float *x = skv_alloc(n_elements, sizeof *x);
+    SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", w->param->name, n);
+    skv_status status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
+    if (status == SKV_OK) skv_dtype_from_f32(w->type, out, x, n_elements);
+    skv_free(x);
+    return status;
+}
+
+/* The type of the model's file: f32 and f16 stay; everything else is written as bf16. */
+static skv_dtype type_of(const skv_trainer *t, const skv_source *source, const skv_param *p)
+{
+    if (t->options->f32_weights) return SKV_DTYPE_F32;
+    if (!source) return strcmp(t->config.dtype, "float32") == 0 ? SKV_DTYPE_F32 : SKV_DTYPE_BF16;
+    const skv_tensor *from = skv_source_find(source, p->name);
+    if (!from) from = skv_source_find(source, "model.layers.0.self_attn.q_proj.weight");
+    if (from && (from->type == SKV_DTYPE_F32 || from->type == SKV_DTYPE_F16)) return from->type;
+    return SKV_DTYPE_BF16;
+}
+
+static skv_status write_params(const skv_trainer *t, const export_set *set, const char *out,
+                               skv_error *err)
+{
+    const skv_params *params = set->params;
+    skv_tensor_out *outs = skv_alloc_zero(params->n, sizeof *outs);
+    row_writer *writers = skv_alloc_zero(params->n, sizeof *writers);
+    size_t n = 0;
+    skv_status status = SKV_OK;
+    if (!outs || !writers) status = skv_fail(err, SKV_MEMORY, "%s: no memory", out);
+    for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
+        const skv_param *p = &params->at[i];
+        if (!set->wants(t, p)) continue;
+        writers[n] = (row_writer){p, type_of(t, set->source, p)};
+        outs[n] = (skv_tensor_out){.name = p->name,
+                                   .type = writers[n].type,
+                                   .n_dims = p->vector ? 1 : 2,
+                                   .dims = {p->n_rows, p->n_columns},
+                                   .rows = write_rows,
+                                   .arg = &writers[n]};
+        if (p->vector) outs[n].dims[0] = p->n_columns;
+        n++;
+    }
+    if (status == SKV_OK) {
+        status = set->single ? skv_safetensors_write(out, outs, n, err)
+                             : skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
+    }
+    skv_free(outs);
+    skv_free(writers);
+    return status;
+}
+
+/* ---- what stands beside them ---- */
+
+/* The last part of a folder's path; "" when it has none that fits. */
+static void folder_name(const char *path, char out[64])
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t at = n;
+    while (at > 0 && path[at - 1] != '/') at--;
+    const bool fits = n > at && n - at < 64 && path[at] != '.';
+    (void)snprintf(out, 64, "%.*s", fits ? (int)(n - at) : 0, path + at);
+}
+
+static skv_status write_config_text(const char *folder, const char *text, size_t n, skv_error *err)
+{
+    char *path = skv_path_join(folder, "config.json");
+    skv_status status = path ? skv_file_write(path, text, n, err)
+                             : skv_fail(err, SKV_MEMORY, "%s: no memory", folder);
+    skv_free(path);
+    return status;
+}
+
+/* The files beside the weights; a delta leaves its tokenizer with the base. */
+static skv_status write_companions(const skv_trainer *t, const char *folder, skv_error *err)
+{
+    if (t->options->delta) return skv_companions_write_delta(t->source, folder, err);
+    return t->source ? skv_companions_write(t->source, folder, err)
+                     : skv_companions_copy(t->options->model, folder, err);
+}
+
+/* ---- KV Prediction ---- */
+
+static bool is_any(const skv_trainer *t, const skv_param *p)
+{
+    (void)t;
+    (void)p;
+    return true;
+}
+
+static bool is_map(const skv_trainer *t, const skv_param *p)
+{
+    (void)t;
+    return strncmp(p->name, "predictor.", 10) == 0;
+}
+
+static bool is_own(const skv_trainer *t, const skv_param *p)
+{
+    return !is_map(t, p);
+}
+
+/* auxiliary/: a model like any other. Its configuration is as it was given, but that files of
+ * other names are presented under Llama's. */
+static skv_status write_auxiliary(const skv_trainer *t, const char *folder, skv_error *err)
+{
+    const skv_auxiliary *a = t->auxiliary;
+    const skv_source *types = a->pruned ? t->source : a->source;
+    const export_set set = {skv_net_params(t->net), types, is_own, false};
+    skv_buf json;
+    SKV_TRY(skv_folder_create(folder, err));
+    SKV_TRY(write_params(t, &set, folder, err));
+    SKV_TRY(write_companions(t, folder, err));
+    if (!a->pruned) return write_config_text(folder, a->text, a->n_text, err);
+    skv_buf_init(&json, CONFIG_BYTES_MAX);
+    skv_status status = skv_config_json_from_config(a->config, &json, err);
+    if (status == SKV_OK) status = write_config_text(folder, json.data, json.size, err);
+    skv_buf_release(&json);
+    return status;
+}
+
+/* config.json of the folder: the base's, and what is new. */
+static skv_status write_prediction_config(const skv_trainer *t, skv_error *err)
+{
+    const char *out = t->options->out, *model = t->options->model;
+    skv_config c = t->config;
+    skv_buf json;
+    char *path = skv_path_join(model, "config.json"), *text = NULL;
+    size_t n = 0;
+    c.base[0] = 0;
+    if (t->options->delta) folder_name(model, c.base);
+    memcpy(c.auxiliary, FOLDER, sizeof FOLDER);
+    memcpy(c.kvp_layers, t->auxiliary->layers, sizeof c.kvp_layers);
+    skv_buf_init(&json, CONFIG_BYTES_MAX);
+    skv_status status = path ? skv_file_read(path, CONFIG_BYTES_MAX, &text, &n, err)
+                             : skv_fail(err, SKV_MEMORY, "%s: no memory", model);
+    if (status == SKV_OK) status = skv_config_json_for_kvp(text, n, path, &c, &json, err);
+    if (status == SKV_OK) status = write_config_text(out, json.data, json.size, err);
+    skv_free(text);
+    skv_free(path);
+    skv_buf_release(&json);
+    return status;
+}
+
+static skv_status write_predictor(const skv_trainer *t, skv_error *err)
+{
+    char *path = skv_path_join(t->options->out, SKV_KVPRED_FILE);
+    SKV_REQUIRE(path, err, SKV_MEMORY, "%s: no memory", t->options->out);
+    const export_set set = {skv_net_params(t->net), t->source, is_map, true};
+    skv_status status = write_params(t, &set, path, err);
+    skv_free(path);
+    return status;
+}
+
+static skv_status export_prediction(const skv_trainer *t, skv_error *err)
+{
+    const char *out = t->options->out;
+    char *folder = skv_path_join(out, FOLDER);
+    SKV_REQUIRE(folder, err, SKV_MEMORY, "%s: no memory", out);
+    skv_status status = write_auxiliary(t, folder, err);
+    skv_free(folder);
+    SKV_TRY(status);
+    SKV_TRY(write_predictor(t, err));
+    if (!t->options->delta) {
+        skv_params *params = skv_net_params(skv_net_base(t->net));
+        const export_set set = {params, t->source, is_any, false};
+        SKV_TRY(write_params(t, &set, out, err));
+    }
+    SKV_TRY(write_companions(t, out, err));
+    return write_prediction_config(t, err);
+}
+
+/* ---- SwiftKV, and the model's own layout ---- */
+
+/* The projections of a deep layer that only the teacher computes with. */
+static bool is_dead(const skv_trainer *t, const skv_param *p)
+{
+    return t->config.swiftkv && p->layer >= t->config.kv_layers && strstr(p->name, "self_attn.") &&
+           !strstr(p->name, "o_proj") && !strstr(p->name, "_swiftkv");
+}
+
+/* A source that came without its teacher has none to write. */
+static bool is_absent(const skv_trainer *t, const skv_param *p)
+{
+    return is_dead(t, p) && t->source && skv_source_config(t->source)->swiftkv &&
+           !skv_source_find(t->source, p->name);
+}
+
+/* What the model beside the result holds already. */
+static bool is_in_base(const skv_trainer *t, const skv_param *p)
+{
+    return t->options->delta && !p->trainable && skv_source_find(t->source, p->name);
+}
+
+static bool is_exported(const skv_trainer *t, const skv_param *p)
+{
+    if ((t->options->drop_teacher && is_dead(t, p)) || is_absent(t, p)) return false;
+    return !is_in_base(t, p);
+}
+
+static skv_status write_weights(const skv_trainer *t, const char *out, skv_error *err)
+{
+    const export_set set = {skv_net_params(t->net), t->source, is_exported, false};
+    return write_params(t, &set, out, err);
+}
+
+static skv_status check_beside(const skv_trainer *t, const char *name, skv_error *err)
+{
+    char *beside = skv_path_join(t->options->out, "..");
+    char *base = beside ? skv_path_join(beside, name) : NULL;
+    char *config = base ? skv_path_join(base, "config.json") : NULL;
+    const bool found = config && skv_file_exists(config);
+    skv_free(config);
+    skv_free(base);
+    skv_free(beside);
+    SKV_REQUIRE(found, err, SKV_ARGUMENT, "delta: %s and %s must be in the same folder",
+                t->options->model, t->options->out);
+    return SKV_OK;
+}
+
+skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
+{
+    const skv_train_options *o = t->options;
+    char name[64];
+    if (!o->delta) return SKV_OK;
+    SKV_REQUIRE(t->source && !skv_source_gguf(t->source) && !t->config.base[0], err, SKV_ARGUMENT,
+                "delta: %s is not a folder with its own weights", o->model);
+    SKV_REQUIRE(t->config.swiftkv || t->auxiliary, err, SKV_ARGUMENT,
+                "delta: %s gets no SwiftKV weights", o->model);
+    folder_name(o->model, name);
+    SKV_REQUIRE(name[0], err, SKV_ARGUMENT, "delta: %s: expected the name of a folder", o->model);
+    return check_beside(t, name, err);
+}
+
+/* What config.json says of the weights' type and of where they lie. */
+static skv_config described(const skv_trainer *t)
+{
+    skv_config c = t->config;
+    c.base[0] = 0;
+    if (t->options->delta) folder_name(t->options->model, c.base);
+    if (t->options->f32_weights) memcpy(c.dtype, "float32", sizeof "float32");
+    return c;
+}
+
+static skv_status make_config(const skv_trainer *t, skv_buf *json, skv_error *err)
+{
+    skv_config c = described(t);
+    if (t->source && skv_source_gguf(t->source)) return skv_config_json_from_config(&c, json, err);
+    char *from = skv_path_join(t->options->model, "config.json"), *text = NULL;
+    size_t n = 0;
+    SKV_REQUIRE(from, err, SKV_MEMORY, "training: no memory");
+    skv_status status = skv_file_read(from, CONFIG_BYTES_MAX, &text, &n, err);
+    if (status == SKV_OK && c.swiftkv) {
+        status = skv_config_json_for_swiftkv(text, n, from, &c, json, err);
+    } else if (status == SKV_OK && t->options->f32_weights) {
+        status = skv_config_json_from_config(&c, json, err);
+    } else if (status == SKV_OK) {
+        (void)skv_buf_append(json, text, n);
+    }
+    skv_free(text);
+    skv_free(from);
+    return status;
+}
+
+static skv_status write_config(const skv_trainer *t, const char *out, skv_error *err)
+{
+    skv_buf json;
+    skv_buf_init(&json, CONFIG_BYTES_MAX);
+    skv_status status = make_config(t, &json, err);
+    if (status == SKV_OK && json.failed) {
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory for config.json", out);
+    }
+    if (status == SKV_OK) status = write_config_text(out, json.data, json.size, err);
+    skv_buf_release(&json);
+    return status;
+}
+
+skv_status skv_trainer_export(const skv_trainer *t, skv_error *err)
+{
+    const char *out = t->options->out;
+    if (t->auxiliary) return export_prediction(t, err);
+    SKV_TRY(write_weights(t, out, err));
+    SKV_TRY(write_companions(t, out, err));
+    return write_config(t, out, err);
+}

@@ -1,0 +1,397 @@
+/*
+ * The SwiftKV transform: any supported model to a checkpoint in the published SwiftKV layout,
+ * initialised as its authors do (before any training):
+ *     norm_swiftkv              the input norm of layer l
+ *     q_proj_swiftkv, layer i   a copy of the layer's own q_proj
+ *     k,v_proj_swiftkv          of a group's first layer: the mean over the group's layers
+ * or in closed form, where k and v are first fitted to their new input (ridge.h).
+ * The model's own projections stay in the file: the teacher can still be run from it.
+ *
+ * Or a model without some of its layers (layer_maps.h), which is written the same way.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "format/companions.h"
+#include "format/config.h"
+#include "format/dtype.h"
+#include "format/safetensors.h"
+#include "format/source.h"
+#include "prefill/layer_maps.h"
+#include "skv/tools.h"
+#include "train/ridge.h"
+
+enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FIT_ROWS = 64 };
+
+/* A tensor to write: the mean of one or more tensors of the source. */
+typedef struct mean_tensor {
+    char name[NAME_BYTES];
+    const skv_tensor **from; /* owned, [n_from] */
+    size_t n_from;
+    float offset; /* added to every element: -1 for Gemma's norms from GGUF */
+
+    /* Keys and values in closed form: the tensors are fitted before they are averaged. */
+    const skv_ridge *ridge;  /* borrowed; NULL: copied */
+    size_t i_layer;          /* of the first of `from` */
+    const skv_tensor **read; /* owned, [n_from]: of biases, the weights beside them; else NULL */
+} mean_tensor;
+
+typedef struct transform {
+    const skv_source *source;
+    const skv_ridge *ridge;      /* borrowed; NULL: projections are copied */
+    const skv_kept_layers *kept; /* borrowed; NULL: all layers, in SwiftKV form */
+    skv_config config;           /* the source's, with l and g; layers are borrowed */
+    skv_layer_shape *layers;     /* owned: those of `kept`; or NULL */
+    mean_tensor *tensors;        /* owned, [n_max] */
+    skv_tensor_out *outs;        /* owned, [n_max] */
+    size_t n, n_max;
+} transform;
+
+/* What a tensor is written as: as it is, or bf16 where it is quantised. */
+static skv_dtype written_type(const skv_tensor *t)
+{
+    return t->type == SKV_DTYPE_F32 || t->type == SKV_DTYPE_F16 ? t->type : SKV_DTYPE_BF16;
+}
+
+/* What a fit adds to a mean of biases: sum [n], the share of tensor i. */
+static skv_status add_bias_fit(const mean_tensor *m, size_t i, float *sum, skv_error *err)
+{
+    const skv_tensor *w = m->read[i];
+    size_t n = skv_tensor_rows(w), D = skv_tensor_columns(w);
+    float *rows = skv_alloc(FIT_ROWS * D, sizeof *rows);
+    SKV_REQUIRE(rows, err, SKV_MEMORY, "%s: no memory for %d rows", m->name, FIT_ROWS);
+    skv_status status = SKV_OK;
+    for (size_t row = 0; row < n; row += FIT_ROWS) {
+        size_t n_rows = skv_min_size(FIT_ROWS, n - row);
+        status = skv_tensor_read_checked(w, row, n_rows, rows, err);
+        if (status != SKV_OK) break;
+        skv_ridge_add_bias(m->ridge, m->i_layer + i, rows, n_rows, 1.0f / (float)m->n_from,
+                           sum + row);
+    }
+    skv_free(rows);
+    return status;
+}
+
+/* Rows [row0, row0 + n) of the mean. Rows of a vector: the whole of it is one row. */
+static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+{
+    const mean_tensor *m = arg;
+    size_t n_elements = n * skv_tensor_columns(m->from[0]);
+    float *sum = skv_alloc_zero(n_elements, sizeof *sum);
+    float *rows = skv_alloc(n_elements, sizeof *rows);
+    skv_status status = SKV_OK;
+    if (!sum || !rows) {
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory for %zu rows", m->name, n);
+    }
+    for (size_t i = 0; status == SKV_OK && i < m->n_from; i++) {
+        status = skv_tensor_read_checked(m->from[i], row0, n, rows, err);
+        if (status != SKV_OK) break;
+        for (size_t j = 0; j < n_elements; j++) rows[j] /= (float)m->n_from;
+        for (size_t j = 0; j < n_elements; j++) sum[j] += rows[j];
+        if (m->ridge && m->read) {
+            status = add_bias_fit(m, i, sum, err);
+        } else if (m->ridge) {
+            skv_ridge_add(m->ridge, m->i_layer + i, rows, n, sum);
+        }
+    }
+    if (status == SKV_OK) {
+        for (size_t j = 0; m->offset != 0.0f && j < n_elements; j++) sum[j] += m->offset;
+        skv_dtype_from_f32(written_type(m->from[0]), out, sum, n_elements);
+    }
+    skv_free(sum);
+    skv_free(rows);
+    return status;
+}
+
+/* ---- the list of tensors ---- */
+
+static skv_status add_tensor(transform *t, const char *name, const skv_tensor *const *from,
+                             size_t n_from, float offset, skv_error *err)
+{
+    SKV_REQUIRE(strlen(name) < NAME_BYTES, err, SKV_RANGE, "tensor name %s is too long", name);
+    mean_tensor *m = &t->tensors[t->n];
+    m->from = skv_alloc(n_from, sizeof(const skv_tensor *));
+    SKV_REQUIRE(m->from, err, SKV_MEMORY, "transform: no memory for %s", name);
+    memcpy(m->from, from, n_from * sizeof *from);
+    m->n_from = n_from;
+    m->offset = offset;
+    (void)snprintf(m->name, sizeof m->name, "%s", name);
+    skv_tensor_out *out = &t->outs[t->n++];
+    *out = (skv_tensor_out){.name = m->name,
+                            .type = written_type(from[0]),
+                            .n_dims = from[0]->n_dims,
+                            .rows = mean_rows,
+                            .arg = m};
+    memcpy(out->dims, from[0]->dims, sizeof out->dims);
+    return SKV_OK;
+}
+
+/* GGUF's norm weights of Gemma hold the 1 that published ones leave out. */
+static float norm_offset(const transform *t, const char *name)
+{
+    bool gemma_gguf = skv_source_gguf(t->source) && !t->config.norm_offset_one &&
+                      strncmp(t->config.architecture, "gemma", 5) == 0;
+    return gemma_gguf && strstr(name, "norm") ? -1.0f : 0.0f;
+}
+
+static skv_status add_originals(transform *t, skv_error *err)
+{
+    for (size_t i = 0; i < skv_source_count(t->source); i++) {
+        const skv_tensor *tensor = skv_source_at(t->source, i);
+        char name[NAME_BYTES];
+        SKV_REQUIRE(strlen(tensor->name) < NAME_BYTES, err, SKV_RANGE, "tensor name %s is too long",
+                    tensor->name);
+        if (!t->kept) {
+            memcpy(name, tensor->name, strlen(tensor->name) + 1);
+        } else if (!skv_kept_layers_name(t->kept, tensor->name, name, sizeof name)) {
+            continue;
+        }
+        SKV_TRY(add_tensor(t, name, &tensor, 1, norm_offset(t, tensor->name), err));
+    }
+    return SKV_OK;
+}
+
+/* Makes the tensor that was added last a fitted one; `what` is k_proj or v_proj. */
+static skv_status fit_last(transform *t, size_t i, const char *what, const char *suffix,
+                           skv_error *err)
+{
+    mean_tensor *m = &t->tensors[t->n - 1];
+    char name[NAME_BYTES];
+    m->ridge = t->ridge;
+    m->i_layer = i;
+    if (strcmp(suffix, "bias") != 0) return SKV_OK;
+    m->read = skv_alloc(m->n_from, sizeof(const skv_tensor *));
+    SKV_REQUIRE(m->read, err, SKV_MEMORY, "transform: no memory for %s", m->name);
+    for (size_t j = 0; j < m->n_from; j++) {
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s.weight", i + j, what);
+        m->read[j] = skv_source_find(t->source, name);
+        SKV_REQUIRE(m->read[j], err, SKV_FORMAT, "%s: tensor %s is missing",
+                    skv_source_path(t->source), name);
+    }
+    return SKV_OK;
+}
+
+/* "model.layers.{i}.self_attn.{what}_swiftkv.{suffix}" as the mean over n_layers layers of what
+ * has no _swiftkv. A source without such a tensor (no biases) has nothing to add. */
+static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *what,
+                           const char *suffix, skv_error *err)
+{
+    const skv_tensor *from[SKV_LAYERS_MAX];
+    char name[NAME_BYTES];
+    size_t j = 0;
+    do {
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s.%s", i + j, what, suffix);
+        from[j] = skv_source_find(t->source, name);
+        if (!from[j]) return SKV_OK;
+    } while (++j < n_layers);
+    (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s_swiftkv.%s", i, what, suffix);
+    SKV_TRY(add_tensor(t, name, from, n_layers, norm_offset(t, name), err));
+    /* q goes on reading its own layer's input: there is nothing to fit. */
+    return t->ridge && (strcmp(what, "k_proj") == 0 || strcmp(what, "v_proj") == 0)
+               ? fit_last(t, i, what, suffix, err)
+               : SKV_OK;
+}
+
+static skv_status add_swiftkv(transform *t, skv_error *err)
+{
+    size_t l = t->config.kv_layers, g = t->config.kv_group;
+    char name[NAME_BYTES];
+    if (l < t->config.n_layers) {
+        (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", l);
+        const skv_tensor *norm = skv_source_find(t->source, name);
+        SKV_REQUIRE(norm, err, SKV_FORMAT, "%s: tensor %s is missing", skv_source_path(t->source),
+                    name);
+        SKV_TRY(add_tensor(t, "model.norm_swiftkv.weight", &norm, 1, norm_offset(t, name), err));
+    }
+    for (size_t i = l; i < t->config.n_layers; i++) {
+        SKV_TRY(add_mean(t, i, 1, "q_proj", "weight", err));
+        SKV_TRY(add_mean(t, i, 1, "q_proj", "bias", err));
+        SKV_TRY(add_mean(t, i, 1, "q_norm", "weight", err));
+        if ((i - l) % g != 0) continue;
+        SKV_TRY(add_mean(t, i, g, "k_proj", "weight", err));
+        SKV_TRY(add_mean(t, i, g, "k_proj", "bias", err));
+        SKV_TRY(add_mean(t, i, g, "v_proj", "weight", err));
+        SKV_TRY(add_mean(t, i, g, "v_proj", "bias", err));
+        SKV_TRY(add_mean(t, i, g, "k_norm", "weight", err));
+    }
+    return SKV_OK;
+}
+
+static skv_status list_tensors(transform *t, skv_error *err)
+{
+    t->n_max = skv_source_count(t->source) + 8 * t->config.n_layers + 1;
+    t->tensors = skv_alloc_zero(t->n_max, sizeof *t->tensors);
+    t->outs = skv_alloc_zero(t->n_max, sizeof *t->outs);
+    SKV_REQUIRE(t->tensors && t->outs, err, SKV_MEMORY, "transform: no memory for %zu tensors",
+                t->n_max);
+    SKV_TRY(add_originals(t, err));
+    return t->kept ? SKV_OK : add_swiftkv(t, err);
+}
+
+static void release_tensors(transform *t)
+{
+    for (size_t i = 0; t->tensors && i < t->n; i++) {
+        skv_free(t->tensors[i].from);
+        skv_free(t->tensors[i].read);
+    }
+    skv_free(t->tensors);
+    skv_free(t->outs);
+}
+
+/* ---- files beside the weights ---- */
+
+static skv_status write_config(const transform *t, const char *out, skv_error *err)
+{
+    skv_buf json;
+    skv_buf_init(&json, CONFIG_BYTES_MAX);
+    skv_status status;
+    if (skv_source_gguf(t->source) || t->kept) {
+        status = skv_config_json_from_config(&t->config, &json, err);
+    } else {
+        char *text = NULL, *from = skv_path_join(skv_source_path(t->source), "config.json");
+        size_t n;
+        status = from ? skv_file_read(from, CONFIG_BYTES_MAX, &text, &n, err)
+                      : skv_fail(err, SKV_MEMORY, "transform: no memory");
+        if (status == SKV_OK) {
+            status = skv_config_json_for_swiftkv(text, n, from, &t->config, &json, err);
+        }
+        skv_free(text);
+        skv_free(from);
+    }
+    char *path = skv_path_join(out, "config.json");
+    if (status == SKV_OK && (json.failed || !path)) {
+        status = skv_fail(err, SKV_MEMORY, "transform: no memory for config.json");
+    }
+    if (status == SKV_OK) status = skv_file_write(path, json.data, json.size, err);
+    skv_free(path);
+    skv_buf_release(&json);
+    return status;
+}
+
+/* config.json is written last: without it the folder is no model, so one that was not finished
+ * cannot be mistaken for one that was. */
+static skv_status write_files(transform *t, const char *out, skv_error *err)
+{
+    SKV_TRY(skv_safetensors_write_folder(out, t->outs, t->n, SKV_SHARD_BYTES_MAX, err));
+    SKV_TRY(skv_companions_write(t->source, out, err));
+    return write_config(t, out, err);
+}
+
+static skv_status check_free(const char *out, skv_error *err)
+{
+    char *config = skv_path_join(out, "config.json");
+    bool taken = config && skv_file_exists(config);
+    skv_free(config);
+    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
+    return SKV_OK;
+}
+
+/* ---- the transform ---- */
+
+/* The configuration as a SwiftKV model's. */
+static skv_status set_swiftkv(transform *t, const char *path, size_t l, size_t g, skv_error *err)
+{
+    size_t n = strlen(t->config.architecture);
+    SKV_REQUIRE(!t->config.swiftkv, err, SKV_ARGUMENT,
+                "%s: model_type %s: it is a SwiftKV model already", path, t->config.architecture);
+    if (!skv_source_gguf(t->source)) n = 0; /* the folder's own config.json is rewritten */
+    t->config.base[0] = 0;                  /* all weights are written */
+    t->config.swiftkv = true;
+    t->config.kv_layers = l;
+    t->config.kv_group = g;
+    if (n > 0 && n + sizeof "_swiftkv" <= sizeof t->config.architecture) {
+        memcpy(t->config.architecture + n, "_swiftkv", sizeof "_swiftkv");
+    }
+    return skv_config_check(&t->config, path, err);
+}
+
+/* With l = L there is nothing to fit. */
+static skv_status fit_and_write(transform *t, const char *path, const char *out,
+                                const skv_transform_options *o, skv_transform_report *report,
+                                skv_error *err)
+{
+    skv_ridge ridge = {0};
+    bool fits = !t->kept && o->init == SKV_TRANSFORM_RIDGE && o->kv_layers < t->config.n_layers;
+    if (fits) {
+        SKV_TRY(skv_ridge_solve(path, t->source, o, &ridge, report, err));
+        t->ridge = &ridge;
+    }
+    skv_status status = list_tensors(t, err);
+    if (status == SKV_OK) status = write_files(t, out, err);
+    t->ridge = NULL;
+    skv_ridge_release(&ridge);
+    return status;
+}
+
+/* The configuration of an ordinary model with fewer layers; its layers are t->layers. */
+static skv_status set_pruned(transform *t, const char *path, const char *layers,
+                             skv_kept_layers *kept, skv_error *err)
+{
+    const skv_config from = t->config;
+    SKV_REQUIRE(!from.swiftkv, err, SKV_UNSUPPORTED,
+                "%s: keep layers: its deep layers read what layer %zu's input gives: take the "
+                "layers from the model that it was made from",
+                path, from.kv_layers);
+    SKV_REQUIRE(from.n_shared == 0, err, SKV_UNSUPPORTED,
+                "%s: keep layers: its last %zu layers read the keys and values of others", path,
+                from.n_shared);
+    SKV_REQUIRE(!from.kv_prediction, err, SKV_UNSUPPORTED,
+                "%s: keep layers: its auxiliary predicts all of its layers: take them from the "
+                "base alone",
+                path);
+    SKV_TRY(skv_kept_layers_parse(layers, from.n_layers, kept, err));
+    SKV_TRY(skv_kept_layers_config(&from, kept->at, kept->n, &t->config, err));
+    t->layers = t->config.layers;
+    t->kept = kept;
+    return skv_config_check(&t->config, path, err);
+}
+
+static skv_status run(transform *t, const char *path, const char *out,
+                      const skv_transform_options *o, skv_transform_report *report, skv_error *err)
+{
+    skv_kept_layers kept;
+    SKV_TRY(o->keep_layers ? set_pruned(t, path, o->keep_layers, &kept, err)
+                           : set_swiftkv(t, path, o->kv_layers, o->group, err));
+    SKV_TRY(check_free(out, err));
+    bool is_new = !skv_file_is_folder(out);
+    SKV_TRY(skv_folder_create(out, err));
+    skv_status status = fit_and_write(t, path, out, o, report, err);
+    /* Goes only if nothing was finished in it, and takes nothing that was there before. */
+    if (status != SKV_OK && is_new) (void)rmdir(out);
+    return status;
+}
+
+skv_transform_options skv_transform_options_default(void)
+{
+    return (skv_transform_options){
+        .kv_layers = 1, .group = 1, .init = SKV_TRANSFORM_COPY, .ridge = -1};
+}
+
+skv_status skv_transform_run(const char *path, const char *out,
+                             const skv_transform_options *options, skv_transform_report *report,
+                             skv_error *err)
+{
+    skv_source *source;
+    skv_transform_report done = {0};
+    SKV_TRY(skv_source_open(path, &source, err));
+    transform t = {.source = source, .config = *skv_source_config(source)};
+    skv_status status = run(&t, path, out, options, &done, err);
+    release_tensors(&t);
+    skv_free(t.layers);
+    skv_source_close(source);
+    if (status == SKV_OK && report) *report = done;
+    return status;
+}
+
+skv_status skv_transform(const char *path, const char *out, size_t l, size_t g, skv_error *err)
+{
+    skv_transform_options options = skv_transform_options_default();
+    options.kv_layers = l;
+    options.group = g;
+    return skv_transform_run(path, out, &options, NULL, err);
+}

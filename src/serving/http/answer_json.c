@@ -1,0 +1,122 @@
+/* Pieces of responses: see api_answer.h. */
+#include "api_answer.h"
+
+#include <string.h>
+
+void answer_usage(skv_buf *out, const skv_job_stats *stats)
+{
+    skv_buf_printf(out,
+                   "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}",
+                   stats->prompt_tokens, stats->completion_tokens,
+                   stats->prompt_tokens + stats->completion_tokens, stats->cached_tokens);
+}
+
+static void add_rate(skv_buf *out, const char *name, size_t n, uint64_t ns)
+{
+    skv_buf_printf(out, ",\"%s_n\":%zu,\"%s_ms\":%.3f,\"%s_per_second\":", name, n, name,
+                   (double)ns * 1e-6, name);
+    out_number(out, ns > 0 ? (double)n / ((double)ns * 1e-9) : 0);
+}
+
+void answer_timings(skv_buf *out, const skv_job_stats *stats)
+{
+    skv_buf_printf(out, "{\"queue_ms\":%.3f,\"cache_n\":%zu,\"preemptions\":%zu",
+                   (double)stats->queue_ns * 1e-6, stats->cached_tokens, stats->preemptions);
+    const size_t computed = stats->prefilled_tokens > stats->cached_tokens
+                                ? stats->prefilled_tokens - stats->cached_tokens
+                                : 0;
+    add_rate(out, "prompt", computed, stats->prefill_ns);
+    add_rate(out, "predicted", stats->completion_tokens, stats->decode_ns);
+    skv_buf_text(out, "}");
+}
+
+void answer_progress(skv_buf *out, const generation *g, const skv_job_stats *stats)
+{
+    skv_buf_printf(out, "{\"total\":%zu,\"cache\":%zu,\"processed\":%zu,\"time_ms\":%.0f}",
+                   stats->prompt_tokens, stats->cached_tokens, stats->prefilled_tokens,
+                   (double)(skv_now_ns() - g->start_ns) * 1e-6);
+}
+
+const char *answer_finish(skv_finish finish)
+{
+    return finish == SKV_FINISH_STOP ? "stop" : "length";
+}
+
+/* The text of one token inside a text: what it adds behind itself, since a first space may be lost
+ * at the beginning. To be freed with skv_text_free; *from is where the text begins. NULL: none. */
+static char *token_text(const exchange *ex, int32_t id, size_t *from, size_t *n)
+{
+    const skv_vocab *vocab = ex->server->vocab;
+    const int32_t twice[] = {id, id};
+    char *text = NULL, *one = NULL;
+    size_t n_text = 0;
+    if (!vocab ||
+        skv_vocab_decode(vocab, (skv_id_piece){&id, 1}, (skv_decode_options){.with_special = true},
+                         &one, from, NULL) != SKV_OK) {
+        return NULL;
+    }
+    skv_text_free(one);
+    if (skv_vocab_decode(vocab, (skv_id_piece){twice, 2},
+                         (skv_decode_options){.with_special = true}, &text, &n_text,
+                         NULL) != SKV_OK)
+        return NULL;
+    if (*from > n_text) *from = n_text;
+    *n = n_text - *from;
+    return text;
+}
+
+/* text NULL: the token has none. */
+static void write_token(skv_buf *out, const char *text, size_t n, int32_t id)
+{
+    if (text) {
+        out_json(out, text, n);
+    } else {
+        skv_buf_printf(out, "\"token_id:%d\"", id);
+    }
+}
+
+void answer_token(const exchange *ex, skv_buf *out, int32_t id)
+{
+    size_t from = 0, n = 0;
+    char *text = token_text(ex, id, &from, &n);
+    write_token(out, text ? text + from : NULL, n, id);
+    skv_text_free(text);
+}
+
+static void add_chat_token(const exchange *ex, skv_buf *out, int32_t id, double logprob)
+{
+    size_t from = 0, n = 0;
+    char *text = token_text(ex, id, &from, &n);
+    skv_buf_text(out, "{\"token\":");
+    write_token(out, text ? text + from : NULL, n, id);
+    skv_buf_text(out, ",\"logprob\":");
+    out_number(out, logprob);
+    skv_buf_text(out, ",\"bytes\":[");
+    for (size_t i = 0; text && i < n; i++) {
+        skv_buf_printf(out, i > 0 ? ",%u" : "%u", (unsigned)(unsigned char)text[from + i]);
+    }
+    skv_buf_text(out, "]");
+    skv_text_free(text);
+}
+
+void answer_chat_logprob(const exchange *ex, skv_buf *out, const skv_output *token)
+{
+    add_chat_token(ex, out, token->id, token->logprob);
+    skv_buf_text(out, ",\"top_logprobs\":[");
+    for (size_t i = 0; i < token->n_top; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        add_chat_token(ex, out, token->top[i].id, token->top[i].logprob);
+        skv_buf_text(out, "}");
+    }
+    skv_buf_text(out, "]}");
+}
+
+bool answer_failed(const skv_output *end, api_error *error)
+{
+    if (end->finish == SKV_FINISH_STOP || end->finish == SKV_FINISH_LENGTH) return false;
+    const bool hopeless = end->finish == SKV_FINISH_FAILED && end->status == SKV_RANGE;
+    (void)api_fail(error, hopeless ? 400 : 503, NULL, "%.*s", (int)end->n_text, end->text);
+    if (!hopeless) error->retry_after_s = 1;
+    return true;
+}

@@ -1,0 +1,204 @@
+/* What the server tells about itself: the page, /openapi.json, the model and its health. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/sampling_fields.h"
+#include "request_input.h"
+#include "routes.h"
+
+/* Files that CMakeLists.txt puts into the program. */
+extern const unsigned char page_html[];
+extern const size_t page_html_bytes;
+extern const unsigned char openapi_json[];
+extern const size_t openapi_json_bytes;
+/* Content-Security-Policy: the page's own style and script, requests to this server alone. */
+extern const char page_policy[];
+
+/* GET /: the page for people. It holds no secrets, so it needs no key; what it asks for does. */
+void api_page(exchange *ex)
+{
+    static const char *const headers[][2] = {{"Content-Security-Policy", page_policy},
+                                             {"X-Content-Type-Options", "nosniff"},
+                                             {"Referrer-Policy", "no-referrer"}};
+    exchange_response response = {
+        200,   "text/html; charset=utf-8", (const char *)page_html, page_html_bytes,
+        false, {.max = LIMIT_TEXT_BYTES}};
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        skv_buf_printf(&response.fields, "%s: %s\r\n", headers[i][0], headers[i][1]);
+    }
+    (void)exchange_send(ex, &response);
+}
+
+/* GET /v1/models: the one model that is served. */
+void api_models(exchange *ex)
+{
+    const http_server *server = ex->server;
+    skv_buf out = exchange_text(ex);
+    skv_buf_text(&out, "{\"object\":\"list\",\"data\":[{\"id\":");
+    out_json_str(&out, server->name);
+    skv_buf_printf(&out,
+                   ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"swiftkv\",\"root\":",
+                   (long long)server->started_s);
+    out_json_str(&out, server->name);
+    skv_buf_printf(&out,
+                   ",\"parent\":null,\"max_model_len\":%zu,\"swiftkv\":{\"active\":%s,"
+                   "\"teacher\":%s}}]}",
+                   server->limits.context, server->limits.swiftkv ? "true" : "false",
+                   server->limits.has_teacher ? "true" : "false");
+    exchange_reply_json(ex, 200, &out);
+}
+
+static const char *state_of(exchange *ex)
+{
+    http_server *server = ex->server;
+    switch (server_get_state(server)) {
+    case SERVER_LOADING: return "loading";
+    case SERVER_READY: break;
+    default: return "draining";
+    }
+    return atomic_load(&server->dog.stalled) ? "stalled" : NULL;
+}
+
+/* GET /health: whether requests should be sent here. Never waits for the model. */
+void api_health(exchange *ex)
+{
+    const char *state = state_of(ex);
+    skv_buf out = {.max = LIMIT_TEXT_BYTES};
+    skv_buf_printf(&out, "{\"status\":\"%s\"}", state ? state : "ok");
+    exchange_reply_json(ex, state ? 503 : 200, &out);
+}
+
+/*
+ * ---- GET /openapi.json ----
+ *
+ * What openapi.json says is kept by hand; the fields of requests, their bounds and what is refused
+ * come from the tables that check them, and a route that nobody has described is marked
+ * `x-undescribed` (a test looks for that).
+ */
+
+/* Of "x-fields" in a schema: the fields of which requests belong to its properties; "x-only" may
+ * name some of them, "sampling" being those of skv_sampling. */
+static const struct {
+    const char *name;
+    param_api api;
+} field_sets[] = {
+    {"completions", PARAM_COMPLETIONS}, {"chat", PARAM_CHAT}, {"embeddings", PARAM_EMBEDDINGS}};
+
+static json_t *member(json_t *object, const char *name)
+{
+    return json_object_get(object, name);
+}
+
+/* What every operation may answer, unless it says something else. */
+static bool add_refusals(json_t *operation)
+{
+    json_t *responses = member(operation, "responses");
+    static const char *const classes[] = {"4XX", "5XX"};
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        if (member(responses, classes[i])) continue;
+        json_t *ref = json_pack("{s:s}", "$ref", "#/components/responses/Refused");
+        if (json_object_set_new(responses, classes[i], ref) != 0) return false;
+    }
+    return true;
+}
+
+static bool add_route(json_t *paths, const server_route *route)
+{
+    char method[16] = "";
+    for (size_t i = 0; i + 1 < sizeof method && route->method[i] != 0; i++) {
+        method[i] = (char)(route->method[i] | 0x20); /* small letters */
+    }
+    json_t *path = member(paths, route->path);
+    if (!path) {
+        path = json_object();
+        if (json_object_set_new(paths, route->path, path) != 0) return false;
+    }
+    if (!member(path, method)) {
+        json_t *unknown = json_pack("{s:b, s:{}}", "x-undescribed", 1, "responses");
+        if (json_object_set_new(path, method, unknown) != 0) return false;
+    }
+    return add_refusals(member(path, method));
+}
+
+static bool is_of_sampling(const char *name)
+{
+    for (size_t i = 0; skv_sampling_field(i); i++) {
+        if (strcmp(skv_sampling_field(i)->name, name) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_wanted(const json_t *only, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(only); i++) {
+        const char *wanted = json_string_value(json_array_get(only, i));
+        if (strcmp(wanted, name) == 0) return true;
+        if (strcmp(wanted, "sampling") == 0 && is_of_sampling(name)) return true;
+    }
+    return !only;
+}
+
+static bool add_rows(json_t *schema, param_api api)
+{
+    json_t *rows = json_object(), *row;
+    const char *name;
+    bool ok = request_params_describe(api, rows);
+    json_object_foreach(rows, name, row)
+    {
+        if (!is_wanted(member(schema, "x-only"), name)) continue;
+        ok = ok && json_object_set(member(schema, "properties"), name, row) == 0;
+    }
+    json_decref(rows);
+    return ok;
+}
+
+static bool add_fields(json_t *schema)
+{
+    const char *name = json_string_value(member(schema, "x-fields"));
+    if (!name) return true;
+    for (size_t i = 0; i < sizeof field_sets / sizeof field_sets[0]; i++) {
+        if (strcmp(field_sets[i].name, name) != 0) continue;
+        if (!add_rows(schema, field_sets[i].api)) return false;
+    }
+    (void)json_object_del(schema, "x-only");
+    return json_object_del(schema, "x-fields") == 0;
+}
+
+static bool complete(const http_server *server, json_t *doc)
+{
+    char version[48];
+    (void)snprintf(version, sizeof version, "%d.%d.%d", SKV_VERSION_MAJOR, SKV_VERSION_MINOR,
+                   SKV_VERSION_PATCH);
+    bool ok = json_object_set_new(member(doc, "info"), "version", json_string(version)) == 0;
+    for (const server_route *route = routes_all(); ok && route->path; route++) {
+        ok = add_route(member(doc, "paths"), route);
+    }
+    json_t *schemas = member(member(doc, "components"), "schemas"), *schema;
+    const char *name;
+    json_object_foreach(schemas, name, schema)
+    {
+        ok = ok && add_fields(schema);
+    }
+    json_t *names = json_pack("[s, n]", server->name);
+    ok = ok && json_object_set_new(member(schemas, "Model"), "enum", names) == 0;
+    if (!server->keys) return ok;
+    json_t *either = json_pack("[{s:[]}, {s:[]}]", "bearer", "key");
+    return ok && json_object_set_new(doc, "security", either) == 0;
+}
+
+void api_openapi(exchange *ex)
+{
+    json_t *doc = json_loadb((const char *)openapi_json, openapi_json_bytes, 0, NULL);
+    char *text = doc && complete(ex->server, doc) ? json_dumps(doc, JSON_COMPACT) : NULL;
+    json_decref(doc);
+    if (!text) {
+        api_error error;
+        (void)api_fail(&error, 503, NULL, "no memory");
+        exchange_refuse(ex, &error);
+        return;
+    }
+    skv_buf out = exchange_text(ex);
+    skv_buf_text(&out, text);
+    free(text);
+    exchange_reply_json(ex, 200, &out);
+}

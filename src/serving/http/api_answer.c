@@ -1,0 +1,535 @@
+/* Generating requests: see api_answer.h. */
+#include "api_answer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const double PROGRESS_SECONDS = 0.25;
+
+/* ---- life ---- */
+
+static void release_choice(api_choice *c)
+{
+    skv_buf_release(&c->text);
+    skv_buf_release(&c->tokens);
+    skv_buf_release(&c->token_logprobs);
+    skv_buf_release(&c->top_logprobs);
+    skv_buf_release(&c->text_offset);
+    skv_buf_release(&c->stopped);
+    reply_parts_release(&c->parts);
+}
+
+static void free_choices(api_choice *choices, size_t n)
+{
+    for (size_t i = 0; choices && i < n; i++) release_choice(&choices[i]);
+    free(choices);
+}
+
+static void free_answer(void *state)
+{
+    answer *a = state;
+    generation_release(&a->g);
+    free_choices(a->choices, a->n_choices);
+    free_choices(a->echoes, a->prompts.n);
+    prompts_release(&a->prompts);
+    request_params_release(&a->params);
+    tool_request_release(&a->tools);
+    json_decref(a->body);
+    json_decref(a->asked);
+    free(a);
+}
+
+/* The prompt in front of an answer, where it is wanted back. */
+static void echo_prompt(answer *a, const api_prompt *prompt, skv_buf *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const skv_vocab *vocab = a->ex->server->vocab;
+    if (prompt->text) {
+        skv_buf_append(out, prompt->text, prompt->n_text);
+    } else if (vocab && skv_vocab_decode(vocab, (skv_id_piece){prompt->ids, prompt->n_ids},
+                                         (skv_decode_options){.budget = a->ex->budget}, &text, &n,
+                                         NULL) == SKV_OK) {
+        skv_buf_append(out, text, n);
+    }
+    skv_text_free(text);
+}
+
+/* A thought that the prompt has opened: not where a constraint holds from the first token on. */
+static bool begins_in_thought(const answer *a)
+{
+    const api_prompt *prompt = &a->prompts.at[0];
+    return a->ex->server->reply_format.thinks && prompt->text &&
+           skv_reply_prompt_thinks(prompt->text, prompt->n_text);
+}
+
+static bool open_parts(answer *a, reply_parts *parts)
+{
+    skv_reply_options options = {.format = a->ex->server->reply_format,
+                                 .one_call = !a->tools.parallel,
+                                 .names = a->tools.names,
+                                 .n_names = a->tools.n};
+    if (a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE) {
+        options.format.calls = SKV_CALLS_NONE;
+    }
+    options.in_thought = !a->has_format && begins_in_thought(a);
+    return reply_parts_open(parts, a->ex, &options, a->params.stream);
+}
+
+static api_choice *create_choices(const answer *a, size_t n)
+{
+    api_choice *choices = calloc(n, sizeof *choices);
+    for (size_t i = 0; choices && i < n; i++) {
+        api_choice *c = &choices[i];
+        skv_buf *const texts[] = {&c->text,         &c->tokens,      &c->token_logprobs,
+                                  &c->top_logprobs, &c->text_offset, &c->stopped};
+        for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) {
+            *texts[k] = exchange_text(a->ex);
+        }
+    }
+    return choices;
+}
+
+/* A prompt that is wanted back stands once, however many answers begin with it. */
+static bool make_echoes(answer *a, api_error *error)
+{
+    const size_t n = (size_t)a->params.n;
+    if (!a->params.echo) return true;
+    a->echoes = create_choices(a, a->prompts.n);
+    if (!a->echoes) return api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; i < a->prompts.n; i++) {
+        echo_prompt(a, &a->prompts.at[i], &a->echoes[i].text);
+    }
+    for (size_t i = 0; i < a->n_choices; i++) a->choices[i].echo = &a->echoes[i / n];
+    return true;
+}
+
+static bool make_choices(answer *a, api_error *error)
+{
+    a->n_choices = a->prompts.n * (size_t)a->params.n;
+    a->choices = create_choices(a, a->n_choices);
+    if (!a->choices) return api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; a->dialect->in_parts && i < a->n_choices; i++) {
+        if (!open_parts(a, &a->choices[i].parts)) return api_fail(error, 503, NULL, "no memory");
+    }
+    return make_echoes(a, error);
+}
+
+/* The grammar of an answer whose calls follow one. Another format leaves no room for calls that
+ * nobody demands. */
+static bool constrain_to_calls(answer *a, api_error *error)
+{
+    char *text = NULL;
+    size_t n = 0;
+    a->has_format = a->g.job.constraint.begin;
+    if (!tool_request_constrains(&a->tools)) return true;
+    if (a->has_format && !tool_request_forces(&a->tools)) return true;
+    const bool ok =
+        tool_request_grammar(a->ex, &a->tools, begins_in_thought(a), &text, &n, error) &&
+        constrain_calls(a->ex, text, n, &a->g.job.constraint, error);
+    skv_text_free(text);
+    return ok;
+}
+
+/* Clients that have to name a length without knowing the context name a large one. */
+static void fit_context(answer *a)
+{
+    const size_t context = a->ex->server->limits.context, n = a->prompts.at[0].n_ids;
+    if (n >= context || a->params.max_tokens <= (int64_t)(context - n)) return;
+    a->params.max_tokens = (int64_t)(context - n);
+    if (a->params.min_tokens > a->params.max_tokens) a->params.min_tokens = a->params.max_tokens;
+    a->fitted = true;
+}
+
+static bool read_chat(answer *a, api_error *error)
+{
+    return !a->dialect->in_parts ||
+           (tool_request_read(a->ex, a->body, &a->tools, error) && constrain_to_calls(a, error));
+}
+
+/* The body, in OpenAI's words. */
+static bool read_body(answer *a, api_error *error)
+{
+    if (!json_body_parse(a->ex, &a->body, error)) return false;
+    if (!a->dialect->translate) return true;
+    a->asked = a->body;
+    a->body = a->dialect->translate(a->asked, error);
+    return a->body;
+}
+
+static bool begin(answer *a, api_error *error)
+{
+    exchange *ex = a->ex;
+    const answer_dialect *d = a->dialect;
+    if (!read_body(a, error)) return false;
+    if (!request_check_model(ex, a->body, error) ||
+        !request_params_read(ex, a->body, d->api, &a->params, error) ||
+        !constrain_read(ex, a->body, &a->g.job.constraint, error) ||
+        !d->read_prompts(ex, a->body, &a->prompts, error) || !read_chat(a, error)) {
+        return false;
+    }
+    skv_job_params job = request_params_job(ex, &a->params);
+    prompts_recall(ex, &a->prompts, &job);
+    const bool many = a->prompts.n > 1 && a->g.job.constraint.begin;
+    if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
+    if (d->fits_context) fit_context(a);
+    a->params.special_text = d->in_parts && ex->server->special_marks;
+    return make_choices(a, error) &&
+           generation_start(&a->g, ex, &a->prompts, &a->params, d->default_tokens, error);
+}
+
+/* ---- what comes ---- */
+
+/* Puts an output into its choice; returns which one. */
+static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
+{
+    const size_t i = i_prompt * (size_t)a->params.n + o->i_answer;
+    api_choice *c = &a->choices[i];
+    if (o->kind == SKV_OUTPUT_PROMPT) {
+        if (a->echoes) a->dialect->add_logprob(a, &a->echoes[i_prompt], o);
+        return i;
+    }
+    if (a->dialect->in_parts) {
+        reply_parts_push(&c->parts, o->text, o->n_text, o->kind == SKV_OUTPUT_END);
+    } else {
+        skv_buf_append(&c->text, o->text, o->n_text);
+    }
+    if (o->kind == SKV_OUTPUT_TOKEN) {
+        if (a->params.wants_logprobs) a->dialect->add_logprob(a, c, o);
+        return i;
+    }
+    c->ended = true;
+    c->finish = o->finish;
+    if (o->stopped) skv_buf_append(&c->stopped, o->stopped, o->n_stopped);
+    a->n_ended++;
+    return i;
+}
+
+const api_choice *answer_echo_of(const api_choice *c)
+{
+    return c->begun ? NULL : c->echo;
+}
+
+/* "stop", "length", "tool_calls" */
+static const char *finish_of(const api_choice *c)
+{
+    const bool calls = c->finish == SKV_FINISH_STOP && c->parts.n_whole > 0;
+    return calls ? "tool_calls" : answer_finish(c->finish);
+}
+
+void answer_write_finish(skv_buf *out, const api_choice *c)
+{
+    skv_buf_text(out, ",\"finish_reason\":");
+    out_json_str(out, c->ended ? finish_of(c) : NULL);
+    if (!c->ended) return;
+    skv_buf_text(out, ",\"stop_reason\":");
+    if (c->stopped.size > 0) {
+        out_json(out, c->stopped.data, c->stopped.size);
+    } else {
+        skv_buf_text(out, "null");
+    }
+}
+
+/* {"id":...,"object":...,"created":...,"model":... */
+static void write_head(const answer *a, skv_buf *out, const char *object)
+{
+    skv_buf_printf(out, "{\"id\":\"%s%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
+                   a->dialect->id_prefix, a->ex->id, object, (long long)a->created_s);
+    out_json_str(out, a->ex->server->name);
+}
+
+/* ---- the whole response ---- */
+
+static void write_front(const answer *a, skv_buf *out)
+{
+    write_head(a, out, a->dialect->object);
+    skv_buf_text(out, ",\"choices\":[");
+}
+
+static void write_back(answer *a, skv_buf *out)
+{
+    skv_job_stats stats;
+    generation_stats(&a->g, &stats);
+    skv_buf_text(out, "],\"usage\":");
+    answer_usage(out, &stats);
+    skv_buf_text(out, ",\"timings\":");
+    answer_timings(out, &stats);
+    skv_buf_text(out, "}");
+}
+
+static void write_whole(answer *a, skv_buf *out)
+{
+    if (a->dialect->shape) {
+        a->dialect->shape->whole(a, out);
+        return;
+    }
+    write_front(a, out);
+    for (size_t i = 0; i < a->n_choices; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        a->dialect->write_choice(a, out, i);
+    }
+    write_back(a, out);
+}
+
+/* About the bytes of a choice as JSON, from below. */
+static size_t choice_bytes(const api_choice *c)
+{
+    const size_t n = c->text.size + c->tokens.size + c->token_logprobs.size + c->top_logprobs.size +
+                     c->text_offset.size;
+    return n + (c->echo ? choice_bytes(c->echo) : 0);
+}
+
+/* A large response is written choice by choice, as the client takes it: what is held is one choice
+ * and what the choices are made of. */
+static void send_in_pieces(answer *a, size_t largest)
+{
+    exchange *ex = a->ex;
+    skv_buf out = exchange_text(ex);
+    exchange_response response = {
+        .status = 200, .content_type = "application/json", .in_pieces = true};
+    if (!skv_buf_reserve(&out, largest + LIMIT_WHOLE_BYTES / 4)) {
+        exchange_reply_json(ex, 200, &out); /* tells what was missing */
+        return;
+    }
+    bool sent = exchange_send(ex, &response);
+    write_front(a, &out);
+    for (size_t i = 0; sent && i < a->n_choices; i++) {
+        if (i > 0) skv_buf_text(&out, ",");
+        a->dialect->write_choice(a, &out, i);
+        sent = !out.failed && exchange_write(ex, out.data, out.size);
+        skv_buf_clear(&out);
+        release_choice(&a->choices[i]);
+    }
+    write_back(a, &out);
+    if (sent && !out.failed && exchange_write(ex, out.data, out.size)) {
+        exchange_end(ex);
+    } else {
+        ex->closes = true;
+    }
+    skv_buf_release(&out);
+}
+
+static void send_whole(answer *a)
+{
+    size_t all = 0, largest = 0;
+    for (size_t i = 0; !a->dialect->shape && i < a->n_choices; i++) {
+        const size_t n = choice_bytes(&a->choices[i]);
+        all += n;
+        largest = n > largest ? n : largest;
+    }
+    if (all > LIMIT_WHOLE_BYTES) {
+        send_in_pieces(a, largest);
+        return;
+    }
+    skv_buf out = exchange_text(a->ex);
+    write_whole(a, &out);
+    exchange_reply_json(a->ex, 200, &out);
+}
+
+/* Waits for everything; false: it failed, or nobody waits any more (status 0). */
+static bool gather(answer *a, api_error *error)
+{
+    skv_output o;
+    size_t i_prompt;
+    error->status = 0;
+    for (;;) {
+        switch (generation_next(&a->g, HUGE_VAL, &i_prompt, &o)) {
+        case GENERATION_OUTPUT:
+            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, error)) return false;
+            (void)collect(a, i_prompt, &o);
+            if (a->ex->refusal.status != 0) {
+                *error = a->ex->refusal;
+                return false;
+            }
+            break;
+        case GENERATION_QUIET: break;
+        case GENERATION_DONE: return true;
+        case GENERATION_GONE: return false;
+        case GENERATION_FAILED: *error = a->g.failure; return false;
+        }
+    }
+}
+
+static void answer_at_once(answer *a)
+{
+    api_error error;
+    if (gather(a, &error)) {
+        send_whole(a);
+        return;
+    }
+    if (error.status == 0) (void)generation_gone_error(&a->g, &error);
+    exchange_refuse(a->ex, &error);
+}
+
+/* ---- the stream ---- */
+
+static void begin_event(const answer *a, skv_buf *out)
+{
+    skv_buf_text(out, "data: ");
+    write_head(a, out, a->dialect->chunk_object);
+    skv_buf_text(out, ",\"choices\":[");
+}
+
+static void end_event(const answer *a, skv_buf *out, bool with_timings)
+{
+    skv_job_stats stats;
+    generation_stats(&a->g, &stats);
+    skv_buf_text(out, "]");
+    if (a->params.continuous_usage) {
+        skv_buf_text(out, ",\"usage\":");
+        answer_usage(out, &stats);
+    } else if (a->params.include_usage) {
+        skv_buf_text(out, ",\"usage\":null");
+    }
+    if (with_timings) {
+        skv_buf_text(out, ",\"timings\":");
+        answer_timings(out, &stats);
+    }
+    skv_buf_text(out, "}\n\n");
+}
+
+static void clear_choice(api_choice *c)
+{
+    skv_buf_clear(&c->text);
+    skv_buf_clear(&c->tokens);
+    skv_buf_clear(&c->token_logprobs);
+    skv_buf_clear(&c->top_logprobs);
+    skv_buf_clear(&c->text_offset);
+    c->n_tokens = 0;
+}
+
+/* An event for a choice, if there is anything to tell. */
+static void write_chunk(answer *a, skv_buf *out, size_t i)
+{
+    api_choice *c = &a->choices[i];
+    const bool news = c->text.size > 0 || c->n_tokens > 0 || reply_parts_have_news(&c->parts);
+    if (c->begun && !c->ended && !news) return;
+    begin_event(a, out);
+    a->dialect->write_chunk_choice(a, out, i);
+    end_event(a, out, a->n_ended == a->n_choices);
+    c->begun = true;
+    clear_choice(c);
+}
+
+static void write_usage(const answer *a, skv_buf *out)
+{
+    skv_job_stats stats;
+    generation_stats(&a->g, &stats);
+    begin_event(a, out);
+    skv_buf_text(out, "],\"usage\":");
+    answer_usage(out, &stats);
+    skv_buf_text(out, ",\"timings\":");
+    answer_timings(out, &stats);
+    skv_buf_text(out, "}\n\n");
+}
+
+static void write_failure(answer *a, skv_buf *out, const api_error *error)
+{
+    if (a->dialect->shape) {
+        a->dialect->shape->failed(a, out, error);
+        return;
+    }
+    skv_buf_text(out, "data: ");
+    api_error_write(out, error);
+    skv_buf_text(out, "\n\ndata: [DONE]\n\n");
+}
+
+/* Signs of life while there are no tokens. */
+static void write_quiet(answer *a, skv_buf *out)
+{
+    skv_job_stats stats;
+    generation_stats(&a->g, &stats);
+    if (a->params.return_progress && !a->dialect->shape && stats.prefilled_tokens > a->n_progress) {
+        a->n_progress = stats.prefilled_tokens;
+        begin_event(a, out);
+        skv_buf_text(out, "],\"prompt_progress\":");
+        answer_progress(out, &a->g, &stats);
+        skv_buf_text(out, "}\n\n");
+        return;
+    }
+    const double seconds = (double)(skv_now_ns() - a->written_ns) * 1e-9;
+    if (seconds < a->ex->server->options.ping_seconds) return;
+    if (a->dialect->shape) {
+        a->dialect->shape->quiet(a, out);
+    } else {
+        skv_buf_text(out, ": waiting\n\n");
+    }
+}
+
+static void write_news(answer *a, skv_buf *out, size_t i)
+{
+    if (a->dialect->shape) {
+        a->dialect->shape->news(a, out);
+    } else {
+        write_chunk(a, out, i);
+    }
+}
+
+static void write_end(answer *a, skv_buf *out)
+{
+    if (a->dialect->shape) {
+        a->dialect->shape->done(a, out);
+        return;
+    }
+    if (a->params.include_usage) write_usage(a, out);
+    skv_buf_text(out, "data: [DONE]\n\n");
+}
+
+/* What comes next; false: the end. */
+static bool fill(void *state, skv_buf *out)
+{
+    answer *a = state;
+    skv_output o;
+    size_t i_prompt;
+    api_error error;
+    const double ping = a->ex->server->options.ping_seconds;
+    while (out->size == 0) {
+        const double wait = a->params.return_progress ? PROGRESS_SECONDS : ping;
+        switch (generation_next(&a->g, wait, &i_prompt, &o)) {
+        case GENERATION_OUTPUT:
+            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, &error)) {
+                write_failure(a, out, &error);
+                return false;
+            }
+            const size_t i = collect(a, i_prompt, &o);
+            if (a->ex->refusal.status != 0) {
+                write_failure(a, out, &a->ex->refusal);
+                return false;
+            }
+            if (o.kind != SKV_OUTPUT_PROMPT) write_news(a, out, i);
+            break;
+        case GENERATION_QUIET: write_quiet(a, out); break;
+        case GENERATION_DONE: write_end(a, out); return false;
+        case GENERATION_GONE: out->failed = true; return false;
+        case GENERATION_FAILED: write_failure(a, out, &a->g.failure); return false;
+        }
+    }
+    a->written_ns = skv_now_ns();
+    return true;
+}
+
+void answer_handle(exchange *ex, const answer_dialect *dialect)
+{
+    api_error error;
+    answer *a = calloc(1, sizeof *a);
+    if (!a) {
+        (void)api_fail(&error, 503, NULL, "no memory");
+        exchange_refuse(ex, &error);
+        return;
+    }
+    a->dialect = dialect;
+    a->ex = ex;
+    a->g.event_fd = -1;
+    a->created_s = (int64_t)time(NULL);
+    a->written_ns = skv_now_ns();
+    if (!begin(a, &error)) {
+        free_answer(a);
+        exchange_refuse(ex, &error);
+    } else if (a->params.stream) {
+        event_stream_send(ex, fill, free_answer, a);
+    } else {
+        answer_at_once(a);
+        free_answer(a);
+    }
+}

@@ -1,0 +1,96 @@
+/*
+ * A generating request from its body to its last byte. What the endpoints have in common is here;
+ * a dialect says how its prompt is read and its JSON is written.
+ */
+#ifndef SKV_SERVER_API_ANSWER_H
+#define SKV_SERVER_API_ANSWER_H
+
+#include "generation.h"
+#include "reply_parts.h"
+
+/* What has come of one answer and was not written yet: all of it, or with a stream what came since
+ * the last event. */
+typedef struct api_choice {
+    const struct api_choice *echo; /* borrowed: what stands before its own; NULL: nothing */
+    skv_buf text;
+    skv_buf tokens, token_logprobs, top_logprobs, text_offset; /* insides of JSON arrays */
+    size_t n_tokens;   /* whose log-probabilities are in the arrays */
+    size_t n_chars;    /* of all tokens so far */
+    bool begun, ended; /* begun: something was written */
+    skv_finish finish;
+    skv_buf stopped;   /* the stop text that came */
+    reply_parts parts; /* of a chat, instead of `text` */
+} api_choice;
+
+typedef struct answer {
+    const struct answer_dialect *dialect;
+    exchange *ex;  /* borrowed */
+    json_t *body;  /* owned: as OpenAI's chats and completions say it */
+    json_t *asked; /* owned: what another dialect was asked; NULL: the same as body */
+    tool_request tools;
+    bool has_format; /* the answer follows a response_format or the like */
+    request_params params;
+    prompt_list prompts;
+    generation g;
+    api_choice *choices; /* owned, [n_choices]: a prompt's answers stand together */
+    api_choice *echoes;  /* owned, [prompts.n]: prompts that are wanted back; NULL: they are not */
+    size_t n_choices, n_ended;
+    int64_t created_s;
+    uint64_t written_ns; /* when something was last written */
+    size_t n_progress;   /* prompt tokens that were last told */
+    size_t n_events;     /* of a stream whose events are counted */
+    bool fitted;         /* the answer may be shorter than was asked for, as the context ends */
+} answer;
+
+/* How answers are written that are no list of choices. `done` and `failed` end a stream. */
+typedef struct answer_shape {
+    void (*whole)(answer *a, skv_buf *out);
+    void (*news)(answer *a, skv_buf *out); /* behind every output */
+    void (*quiet)(answer *a, skv_buf *out);
+    void (*done)(answer *a, skv_buf *out);
+    void (*failed)(answer *a, skv_buf *out, const api_error *error);
+} answer_shape;
+
+typedef struct answer_dialect {
+    param_api api;
+    const char *id_prefix;
+    const char *object, *chunk_object;
+    size_t default_tokens; /* of an answer, where the request does not say */
+    bool in_parts;         /* thoughts, texts and calls are told apart */
+    /* The request in OpenAI's words; NULL: it is. */
+    json_t *(*translate)(const json_t *asked, api_error *error);
+    bool fits_context;         /* an answer that is too long for the context ends there */
+    const answer_shape *shape; /* NULL: choices, written by what follows */
+    bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
+                         api_error *error);
+    void (*add_logprob)(answer *a, api_choice *c, const skv_output *token);
+    /* One element of "choices", with what the choice holds. */
+    void (*write_choice)(answer *a, skv_buf *out, size_t i);       /* of the whole response */
+    void (*write_chunk_choice)(answer *a, skv_buf *out, size_t i); /* of an event */
+} answer_dialect;
+
+/** Handles a request of a dialect, stream or not. */
+void answer_handle(exchange *ex, const answer_dialect *dialect);
+/** The echo that has to be written before what the choice has; NULL: none, or it was. */
+const api_choice *answer_echo_of(const api_choice *c);
+/** ,"logprobs":...,"finish_reason":...,"stop_reason":... where the choice has ended. */
+void answer_write_finish(skv_buf *out, const api_choice *c);
+
+/* ---- answer_json.c: pieces that the responses of all generating endpoints have in common ---- */
+
+/** {"prompt_tokens":...,"prompt_tokens_details":{"cached_tokens":...}} */
+void answer_usage(skv_buf *out, const skv_job_stats *stats);
+/** {"prompt_n":...,"prompt_ms":...,"predicted_per_second":...,...} */
+void answer_timings(skv_buf *out, const skv_job_stats *stats);
+/** {"total":...,"cache":...,"processed":...,"time_ms":...} of the prompt. */
+void answer_progress(skv_buf *out, const generation *g, const skv_job_stats *stats);
+/** "stop", "length" */
+const char *answer_finish(skv_finish finish);
+/** A token's text as a JSON string. */
+void answer_token(const exchange *ex, skv_buf *out, int32_t id);
+/** A token of "logprobs":{"content":[...]} as chats have it. */
+void answer_chat_logprob(const exchange *ex, skv_buf *out, const skv_output *token);
+/** Why an answer failed, as an error; true when it did. */
+bool answer_failed(const skv_output *end, api_error *error);
+
+#endif

@@ -1,0 +1,122 @@
+/*
+ * POST /v1/embeddings: a vector for each text, of its final hidden states. Every input is a job of
+ * the scheduler like any other request's prompt, and takes its turn among them.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api_answer.h"
+#include "routes.h"
+
+typedef struct embedding_request {
+    exchange *ex; /* borrowed */
+    json_t *body; /* owned */
+    request_params params;
+    prompt_list inputs;
+    generation g;
+    float *vectors; /* owned, [inputs.n, D] */
+    size_t D;
+} embedding_request;
+
+static bool begin(embedding_request *r, api_error *error)
+{
+    exchange *ex = r->ex;
+    if (!json_body_parse(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
+        !request_params_read(ex, r->body, PARAM_EMBEDDINGS, &r->params, error) ||
+        !prompts_read(ex, r->body, "input", &r->inputs, error)) {
+        return false;
+    }
+    r->D = skv_engine_hidden(ex->server->engine);
+    r->vectors = calloc(r->inputs.n * r->D, sizeof *r->vectors);
+    if (!r->vectors) return api_fail(error, 503, NULL, "no memory");
+    return generation_start(&r->g, ex, &r->inputs, &r->params, 0, error);
+}
+
+/* Waits for all vectors; false: it failed, or nobody waits any more. */
+static bool gather(embedding_request *r, api_error *error)
+{
+    skv_output o;
+    size_t i;
+    for (;;) {
+        switch (generation_next(&r->g, HUGE_VAL, &i, &o)) {
+        case GENERATION_OUTPUT:
+            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, error)) return false;
+            if (o.kind == SKV_OUTPUT_VECTOR) {
+                memcpy(r->vectors + i * r->D, o.vector, r->D * sizeof *o.vector);
+            }
+            break;
+        case GENERATION_QUIET: break;
+        case GENERATION_DONE: return true;
+        case GENERATION_GONE: return generation_gone_error(&r->g, error);
+        case GENERATION_FAILED: *error = r->g.failure; return false;
+        }
+    }
+}
+
+/* The numbers as f32, the lowest byte first, in base64. */
+static void write_base64(skv_buf *out, const float *vector, size_t n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const size_t n_bytes = n * sizeof *vector;
+    unsigned char bytes[3];
+    skv_buf_text(out, "\"");
+    for (size_t at = 0; at < n_bytes; at += 3) {
+        const size_t some = n_bytes - at < 3 ? n_bytes - at : 3;
+        for (size_t i = 0; i < 3; i++) {
+            uint32_t bits = 0;
+            if (i < some) memcpy(&bits, vector + (at + i) / 4, sizeof bits);
+            bytes[i] = (unsigned char)(bits >> 8 * ((at + i) % 4));
+        }
+        const char four[4] = {digits[bytes[0] >> 2], digits[(bytes[0] & 3) << 4 | bytes[1] >> 4],
+                              some > 1 ? digits[(bytes[1] & 15) << 2 | bytes[2] >> 6] : '=',
+                              some > 2 ? digits[bytes[2] & 63] : '='};
+        skv_buf_append(out, four, sizeof four);
+    }
+    skv_buf_text(out, "\"");
+}
+
+static void write_numbers(skv_buf *out, const float *vector, size_t n)
+{
+    skv_buf_text(out, "[");
+    for (size_t i = 0; i < n; i++) skv_buf_printf(out, i > 0 ? ",%.9g" : "%.9g", (double)vector[i]);
+    skv_buf_text(out, "]");
+}
+
+static void write_response(const embedding_request *r, skv_buf *out)
+{
+    skv_job_stats stats;
+    generation_stats(&r->g, &stats);
+    skv_buf_text(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < r->inputs.n; i++) {
+        skv_buf_printf(
+            out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
+        (r->params.i_encoding == 1 ? write_base64 : write_numbers)(out, r->vectors + i * r->D,
+                                                                   r->D);
+        skv_buf_text(out, "}");
+    }
+    skv_buf_text(out, "],\"model\":");
+    out_json_str(out, r->ex->server->name);
+    skv_buf_printf(out,
+                   ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu,"
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}}",
+                   stats.prompt_tokens, stats.prompt_tokens, stats.cached_tokens);
+}
+
+void api_embeddings(exchange *ex)
+{
+    embedding_request r = {.ex = ex, .g = {.event_fd = -1}};
+    api_error error;
+    skv_buf out = exchange_text(ex);
+    if (begin(&r, &error) && gather(&r, &error)) {
+        write_response(&r, &out);
+        exchange_reply_json(ex, 200, &out);
+    } else {
+        exchange_refuse(ex, &error);
+    }
+    generation_release(&r.g);
+    prompts_release(&r.inputs);
+    request_params_release(&r.params);
+    free(r.vectors);
+    json_decref(r.body);
+}

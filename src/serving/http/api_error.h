@@ -1,0 +1,50 @@
+/* Why a request is refused, and how clients are told; strings and numbers of the server's JSON. */
+#ifndef SKV_SERVER_API_ERROR_H
+#define SKV_SERVER_API_ERROR_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "skv/error.h"
+
+/*
+ * Strings and numbers differ from those of common/json_out.h in two points that clients may have
+ * come to rely on: every byte that is not UTF-8 becomes a U+FFFD of its own, and numbers have 9, 13
+ * or 17 digits.
+ */
+
+void out_json(skv_buf *out, const char *text, size_t n);
+/** Without quotes: for a string of several pieces, each of whole characters. */
+void out_json_inside(skv_buf *out, const char *text, size_t n);
+void out_json_str(skv_buf *out, const char *text); /* NULL: null */
+/** Null for NaN and infinities. */
+void out_number(skv_buf *out, double value);
+
+/* How a request is refused: the shape of OpenAI's errors. */
+typedef struct api_error {
+    int status;
+    const char *type; /* "invalid_request_error", ... */
+    const char *code; /* NULL: none */
+    char param[64];   /* the field; empty: none */
+    char message[SKV_ERROR_TEXT_MAX];
+    double retry_after_s; /* 0: not told */
+} api_error;
+
+/** Fills an error. `param` may be NULL. Returns false. */
+bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/** The same from what the library said. */
+bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
+
+/* The static analyser sees one file at a time: it is told that both return false. */
+#if defined(__clang_analyzer__) && !defined(SKV_API_FAIL_HOME)
+#define api_fail(...) ((void)api_fail(__VA_ARGS__), false)
+#define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
+#endif
+
+/** The error as JSON: {"error":{...}}. */
+void api_error_write(skv_buf *out, const api_error *error);
+/** The same as Anthropic's clients read it: {"type":"error","error":{...}}. */
+void api_error_write_messages(skv_buf *out, const api_error *error, const char *request_id);
+
+#endif

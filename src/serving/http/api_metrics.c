@@ -1,0 +1,201 @@
+/* GET /metrics: the text format of Prometheus. docs/guides/serve.md tells what each one means. */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+#include "routes.h"
+
+typedef struct metric_row {
+    const char *name, *type, *help;
+    const char *label; /* "name=\"value\"", NULL: none */
+    size_t offset;     /* of a uint64_t or size_t in skv_scheduler_metrics */
+} metric_row;
+
+#define AT(field) offsetof(skv_scheduler_metrics, field)
+
+/* Rows of one name stand together: the first one has the help text. */
+static const metric_row rows[] = {
+    {"requests_running", "gauge", "Answers that are being computed.", NULL, AT(running)},
+    {"requests_waiting", "gauge", "Answers that wait for pages or their turn.", NULL, AT(waiting)},
+    {"queued_prompt_tokens", "gauge", "Prompt tokens of requests that have not started.", NULL,
+     AT(queued_tokens)},
+    {"kv_pages", "gauge", "Pages of the KV memory.", NULL, AT(kv_pages)},
+    {"kv_pages_used", "gauge", "Pages in use, including cached prompts.", NULL, AT(kv_pages_used)},
+    {"kv_pages_cached", "gauge",
+     "Pages of cached prompts that no request uses; reclaimed when needed.", NULL,
+     AT(kv_pages_cached)},
+    {"steps_total", "counter", "Steps of the engine.", NULL, AT(steps)},
+    {"preemptions_total", "counter", "Answers preempted for lack of pages.", NULL, AT(preemptions)},
+    {"prompt_tokens_total", "counter", "Prompt tokens of requests that started.", NULL,
+     AT(prompt_tokens)},
+    {"prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", NULL,
+     AT(prefix_queries_tokens)},
+    {"prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", NULL,
+     AT(prefix_hits_tokens)},
+    {"prefix_cache_hits_by_kind_total", "counter",
+     "Prompt tokens found in the prefix cache, by source.", "kind=\"memory\"",
+     AT(prefix_memory_tokens)},
+    {"prefix_cache_hits_by_kind_total", NULL, NULL, "kind=\"text\"", AT(prefix_text_tokens)},
+    {"prefix_cache_hits_by_kind_total", NULL, NULL, "kind=\"disk\"", AT(prefix_disk_tokens)},
+    {"cache_disk_bytes", "gauge", "Bytes of the files in --cache-dir.", NULL, AT(disk_bytes)},
+    {"cache_disk_files", "gauge", "Files in --cache-dir.", NULL, AT(disk_files)},
+    {"cache_disk_queue_bytes", "gauge", "Bytes waiting to be written to --cache-dir.", NULL,
+     AT(disk_queue_bytes)},
+    {"cache_disk_written_total", "counter", "Files written to --cache-dir.", NULL,
+     AT(disk_written)},
+    {"cache_disk_read_total", "counter", "Files read from --cache-dir.", NULL, AT(disk_read)},
+    {"cache_disk_dropped_total", "counter", "Blocks not written because the queue was full.", NULL,
+     AT(disk_dropped)},
+    {"cache_disk_failed_total", "counter", "Files that could not be written.", NULL,
+     AT(disk_failed)},
+    {"cache_disk_removed_total", "counter",
+     "Files removed because they were damaged, unfinished or of another model.", NULL,
+     AT(disk_removed)},
+    {"prefill_tokens_total", "counter", "Prompt tokens computed, by method.", "route=\"swiftkv\"",
+     AT(prefill_skipped_tokens)},
+    {"prefill_tokens_total", NULL, NULL, "route=\"full\"", AT(prefill_full_tokens)},
+    {"prefill_tokens_total", NULL, NULL, "route=\"cached\"", AT(prefix_hits_tokens)},
+    {"generation_tokens_total", "counter", "Tokens generated.", NULL, AT(generated_tokens)},
+    {"requests_finished_total", "counter", "Answers that ended, by reason.", "reason=\"stop\"",
+     AT(finished[SKV_FINISH_STOP])},
+    {"requests_finished_total", NULL, NULL, "reason=\"length\"", AT(finished[SKV_FINISH_LENGTH])},
+    {"requests_finished_total", NULL, NULL, "reason=\"cancelled\"",
+     AT(finished[SKV_FINISH_CANCELLED])},
+    {"requests_finished_total", NULL, NULL, "reason=\"failed\"", AT(finished[SKV_FINISH_FAILED])},
+    {"masks_refused_total", "counter",
+     "Answers that failed because their grammar exceeded a limit.", NULL, AT(masks_refused)},
+    {"grammar_memory_bytes", "gauge", "Memory held by grammars and their masks.", NULL,
+     AT(grammar_bytes)},
+    {"requests_cancelled_total", "counter", "Answers cancelled, by phase.", "phase=\"queue\"",
+     AT(cancelled_queued)},
+    {"requests_cancelled_total", NULL, NULL, "phase=\"prefill\"", AT(cancelled_prefill)},
+    {"requests_cancelled_total", NULL, NULL, "phase=\"decode\"", AT(cancelled_decode)},
+    {"requests_rejected_total", "counter", "Requests refused, by reason.", "reason=\"queue_full\"",
+     AT(rejected_full)},
+    {"requests_rejected_total", NULL, NULL, "reason=\"queue_timeout\"", AT(rejected_timeout)},
+};
+
+static const metric_row histograms[] = {
+    {"time_to_first_token_seconds", NULL, "Time from the arrival of a request to its first token.",
+     NULL, AT(ttft)},
+    {"inter_token_latency_seconds", NULL, "Time between two tokens of an answer.", NULL,
+     AT(inter_token)},
+    {"e2e_request_latency_seconds", NULL, "Time from the arrival of a request to its end.", NULL,
+     AT(end_to_end)},
+    {"request_queue_time_seconds", NULL, "Time from the arrival of a request to its first step.",
+     NULL, AT(queue_time)},
+    {"request_prefill_time_seconds", NULL,
+     "Time from the first step of a request to its first token.", NULL, AT(prefill_time)},
+    {"request_decode_time_seconds", NULL, "Time from the first token of a request to its end.",
+     NULL, AT(decode_time)},
+    {"step_time_seconds", NULL, "Time of a step of the engine.", NULL, AT(step_time)},
+    {"mask_time_seconds", NULL, "Time to find the tokens that a grammar allows next.", NULL,
+     AT(mask_time)},
+};
+
+static void add_head(skv_buf *out, const char *name, const char *type, const char *help)
+{
+    skv_buf_printf(out, "# HELP swiftkv_%s %s\n# TYPE swiftkv_%s %s\n", name, help, name, type);
+}
+
+static void add_rows(skv_buf *out, const skv_scheduler_metrics *m)
+{
+    static_assert(sizeof(size_t) == sizeof(uint64_t), "counters are read as 64 bits");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const metric_row *row = &rows[i];
+        const uint64_t *value = (const uint64_t *)(const void *)((const char *)m + row->offset);
+        if (row->help) add_head(out, row->name, row->type, row->help);
+        skv_buf_printf(out, "swiftkv_%s%s%s%s %" PRIu64 "\n", row->name, row->label ? "{" : "",
+                       row->label ? row->label : "", row->label ? "}" : "", *value);
+    }
+}
+
+static void add_histogram(skv_buf *out, const metric_row *row, const skv_histogram *h)
+{
+    uint64_t n = 0;
+    add_head(out, row->name, "histogram", row->help);
+    for (size_t i = 0; i < SKV_HISTOGRAM_BUCKETS; i++) {
+        n += h->counts[i];
+        const double bound = skv_histogram_bounds()[i];
+        if (isinf(bound)) {
+            skv_buf_printf(out, "swiftkv_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", row->name, n);
+        } else {
+            skv_buf_printf(out, "swiftkv_%s_bucket{le=\"%g\"} %" PRIu64 "\n", row->name, bound, n);
+        }
+    }
+    skv_buf_printf(out, "swiftkv_%s_sum %.9g\nswiftkv_%s_count %" PRIu64 "\n", row->name, h->sum,
+                   row->name, n);
+}
+
+static void add_scheduler(skv_buf *out, http_server *server)
+{
+    skv_scheduler_metrics m;
+    skv_scheduler_get_metrics(server->scheduler, &m);
+    add_rows(out, &m);
+    const size_t busy = m.kv_pages_used - m.kv_pages_cached;
+    add_head(out, "kv_cache_usage_ratio", "gauge",
+             "Share of the KV pages that requests use, without cached prompts.");
+    skv_buf_printf(out, "swiftkv_kv_cache_usage_ratio %.9g\n",
+                   m.kv_pages > 0 ? (double)busy / (double)m.kv_pages : 0);
+    for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++) {
+        const void *at = (const char *)&m + histograms[i].offset;
+        add_histogram(out, &histograms[i], at);
+    }
+}
+
+static void add_memory(skv_buf *out, const http_server *server)
+{
+    const skv_account *account = server->account;
+    add_head(out, "memory_used_bytes", "gauge", "Memory held by requests besides the KV memory.");
+    skv_buf_printf(out, "swiftkv_memory_used_bytes %zu\n", skv_account_used(account));
+    add_head(out, "memory_peak_bytes", "gauge", "Peak memory held by requests.");
+    skv_buf_printf(out, "swiftkv_memory_peak_bytes %zu\n", skv_account_peak(account));
+    add_head(out, "memory_limit_bytes", "gauge", "Limit of the memory held by requests: --memory.");
+    skv_buf_printf(out, "swiftkv_memory_limit_bytes %zu\n", skv_account_max(account));
+}
+
+static void add_front(skv_buf *out, http_server *server)
+{
+    uint64_t responses[6], n_refused, n_late, n_peers = 0;
+    pthread_mutex_lock(&server->lock);
+    for (size_t i = 0; i < 6; i++) responses[i] = server->responses[i];
+    n_refused = server->n_refused_peers;
+    n_late = server->n_timed_out_peers;
+    const uint64_t n_requests = server->n_limited_requests, n_tokens = server->n_limited_tokens;
+    for (size_t i = 0; i < server->n_peers; i++) n_peers += server->peers[i].phase != PEER_FREE;
+    const bool ready = server->state == SERVER_READY;
+    pthread_mutex_unlock(&server->lock);
+    add_head(out, "http_responses_total", "counter", "Responses by the class of their status.");
+    for (size_t i = 2; i < 6; i++) {
+        skv_buf_printf(out, "swiftkv_http_responses_total{class=\"%zuxx\"} %" PRIu64 "\n", i,
+                       responses[i]);
+    }
+    add_head(out, "http_connections", "gauge", "Open connections.");
+    skv_buf_printf(out, "swiftkv_http_connections %" PRIu64 "\n", n_peers);
+    add_head(out, "http_connections_cut_total", "counter",
+             "Connections closed for being too slow, or to make room.");
+    skv_buf_printf(out, "swiftkv_http_connections_cut_total %" PRIu64 "\n", n_refused + n_late);
+    add_memory(out, server);
+    add_head(out, "rate_limited_total", "counter",
+             "Requests refused by the rate limits of their key.");
+    skv_buf_printf(out, "swiftkv_rate_limited_total{limit=\"requests\"} %" PRIu64 "\n", n_requests);
+    skv_buf_printf(out, "swiftkv_rate_limited_total{limit=\"tokens\"} %" PRIu64 "\n", n_tokens);
+    add_head(out, "ready", "gauge", "1 if the server accepts requests.");
+    skv_buf_printf(out, "swiftkv_ready %d\n", ready ? 1 : 0);
+    add_head(out, "build_info", "gauge", "The version.");
+    skv_buf_printf(out, "swiftkv_build_info{version=\"%d.%d.%d\"} 1\n", SKV_VERSION_MAJOR,
+                   SKV_VERSION_MINOR, SKV_VERSION_PATCH);
+    add_head(out, "start_time_seconds", "gauge", "Start time of the server.");
+    skv_buf_printf(out, "swiftkv_start_time_seconds %lld\n", (long long)server->started_s);
+}
+
+void api_metrics(exchange *ex)
+{
+    skv_buf out = {.max = LIMIT_TEXT_BYTES};
+    add_front(&out, ex->server);
+    /* It stops without one when the model could not be loaded. */
+    const bool loaded = server_get_state(ex->server) != SERVER_LOADING;
+    if (loaded && ex->server->scheduler) add_scheduler(&out, ex->server);
+    exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}

@@ -1,0 +1,158 @@
+/*
+ * /tokenize, /detokenize, /tokenizer_info and /apply-template, in the shapes of both families of
+ * clients: {"content"} and {"prompt"}.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "request_input.h"
+#include "routes.h"
+
+/* Runs an endpoint that turns a JSON body into JSON. */
+static void answer_body(exchange *ex, bool (*make)(const exchange *ex, const json_t *body,
+                                                   skv_buf *out, api_error *error))
+{
+    json_t *body = NULL;
+    api_error error;
+    skv_buf out = exchange_text(ex);
+    if (json_body_parse(ex, &body, &error) && make(ex, body, &out, &error)) {
+        exchange_reply_json(ex, 200, &out);
+    } else {
+        skv_buf_release(&out);
+        exchange_refuse(ex, &error);
+    }
+    json_decref(body);
+}
+
+/* Either name of a flag. */
+static bool read_flag(const json_t *body, const char *name, const char *other, bool *out,
+                      api_error *error)
+{
+    return json_body_flag(body, name, out, error) && json_body_flag(body, other, out, error);
+}
+
+static void write_ids(const exchange *ex, const int32_t *ids, size_t n, skv_buf *out)
+{
+    skv_buf_text(out, "{\"tokens\":[");
+    for (size_t i = 0; i < n; i++) skv_buf_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
+    skv_buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", n, ex->server->limits.context);
+}
+
+static bool tokenize_text(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    const json_t *content = json_body_get(body, "content");
+    const json_t *text = content ? content : json_body_get(body, "prompt");
+    encode_flags flags = {.add_special = !content, .parse_special = true};
+    if (!json_is_string(text)) return api_fail(error, 400, "prompt", "prompt: not a text");
+    if (!read_flag(body, "add_special", "add_special_tokens", &flags.add_special, error) ||
+        !read_flag(body, "parse_special", "parse_special_tokens", &flags.parse_special, error)) {
+        return false;
+    }
+    int32_t *ids = NULL;
+    size_t n = 0;
+    if (!text_encode(ex, json_string_value(text), json_string_length(text), flags, &ids, &n,
+                     error)) {
+        return false;
+    }
+    write_ids(ex, ids, n, out);
+    skv_text_free(ids);
+    return true;
+}
+
+static bool tokenize(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    if (!json_body_get(body, "messages")) return tokenize_text(ex, body, out, error);
+    prompt_list list;
+    if (!messages_read(ex, body, &list, error)) return false;
+    write_ids(ex, list.at[0].ids, list.at[0].n_ids, out);
+    prompts_release(&list);
+    return true;
+}
+
+static bool detokenize(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    const json_t *tokens = json_body_get(body, "tokens");
+    int32_t *ids = NULL;
+    size_t n_ids = 0, n = 0;
+    char *text = NULL;
+    skv_error err;
+    if (!json_is_array(tokens)) return api_fail(error, 400, "tokens", "tokens: not an array");
+    if (!ex->server->vocab) {
+        return api_fail(error, 400, "tokens", "tokens: the model brings no tokenizer");
+    }
+    const size_t vocab = skv_engine_vocab(ex->server->engine);
+    if (!json_body_ids(tokens, "tokens", vocab, &ids, &n_ids, error)) return false;
+    const skv_status status = skv_vocab_decode(
+        ex->server->vocab, (skv_id_piece){ids, n_ids},
+        (skv_decode_options){.with_special = true, .budget = ex->budget}, &text, &n, &err);
+    free(ids);
+    if (status != SKV_OK) return exchange_fail(ex, status, &err, "tokens", error);
+    skv_buf_text(out, "{\"prompt\":");
+    out_json(out, text, n);
+    skv_buf_text(out, ",\"content\":");
+    out_json(out, text, n);
+    skv_buf_text(out, "}");
+    skv_text_free(text);
+    return true;
+}
+
+static bool apply_template(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    const bool ok = messages_render(ex, body, &text, error);
+    if (ok) {
+        skv_buf_text(out, "{\"prompt\":");
+        out_json(out, text.size > 0 ? text.data : "", text.size);
+        skv_buf_text(out, "}");
+    }
+    skv_buf_release(&text);
+    return ok;
+}
+
+void api_tokenize(exchange *ex)
+{
+    answer_body(ex, tokenize);
+}
+
+void api_detokenize(exchange *ex)
+{
+    answer_body(ex, detokenize);
+}
+
+void api_apply_template(exchange *ex)
+{
+    answer_body(ex, apply_template);
+}
+
+static void add_token(const exchange *ex, skv_buf *out, const char *name, int32_t id)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const bool has =
+        id >= 0 && ex->server->vocab &&
+        skv_vocab_decode(ex->server->vocab, (skv_id_piece){&id, 1},
+                         (skv_decode_options){.with_special = true}, &text, &n, NULL) == SKV_OK;
+    skv_buf_printf(out, "\"%s\":", name);
+    if (has) {
+        out_json(out, text, n);
+    } else {
+        skv_buf_text(out, "null");
+    }
+    skv_buf_text(out, ",");
+    skv_text_free(text);
+}
+
+void api_tokenizer_info(exchange *ex)
+{
+    const http_server *server = ex->server;
+    skv_buf out = exchange_text(ex);
+    skv_buf_text(&out, "{");
+    add_token(ex, &out, "bos_token", server->vocab ? skv_vocab_bos(server->vocab) : -1);
+    add_token(ex, &out, "eos_token", server->vocab ? skv_vocab_eos(server->vocab) : -1);
+    skv_buf_printf(&out, "\"pad_token\":null,\"vocab_size\":%zu,\"model_max_length\":%zu,",
+                   skv_engine_vocab(server->engine), server->limits.context);
+    skv_buf_text(&out, "\"chat_template\":");
+    out_json_str(&out, server->template_text);
+    skv_buf_text(&out, "}");
+    exchange_reply_json(ex, 200, &out);
+}

@@ -1,0 +1,321 @@
+/* Requests and their responses: see exchange.h. */
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "exchange.h"
+
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { LOOK_MS = 10 };
+
+/* ---- what a request may still do ---- */
+
+bool exchange_stopped(void *arg)
+{
+    const exchange *ex = arg;
+    struct pollfd client = {.fd = ex->fd, .events = POLLRDHUP};
+    (void)poll(&client, 1, 0);
+    return client.revents != 0 || server_get_state(ex->server) == SERVER_STOPPING;
+}
+
+void exchange_begin_budget(exchange *ex)
+{
+    const server_options *o = &ex->server->options;
+    const skv_limits limits = {.work = o->request_work,
+                               .bytes = o->request_bytes < o->memory_bytes ? o->request_bytes
+                                                                           : o->memory_bytes,
+                               .depth = LIMIT_REQUEST_DEPTH,
+                               .max_ns = (uint64_t)(o->request_seconds * 1e9)};
+    skv_budget_init(&ex->reading, &limits);
+    ex->reading.account = ex->server->account;
+    ex->reading.stopped = exchange_stopped;
+    ex->reading.user = ex;
+    ex->budget = &ex->reading;
+}
+
+static bool is_alone(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const bool alone = server->n_in_flight == 1;
+    pthread_mutex_unlock(&server->lock);
+    return alone;
+}
+
+static bool never_fits(const exchange *ex, api_error *error)
+{
+    return api_fail(error, 413, NULL, "the request needs more than the %zu MiB of --memory",
+                    skv_account_max(ex->server->account) >> 20);
+}
+
+bool exchange_take(exchange *ex, size_t n_bytes, api_error *error)
+{
+    skv_account *account = ex->server->account;
+    const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
+    const uint64_t end_ns = skv_now_ns() + LIMIT_MEMORY_WAIT_SECONDS * UINT64_C(1000000000);
+    if (n_bytes > skv_account_max(account) - ex->n_held) return never_fits(ex, error);
+    ex->n_held += n_bytes;
+    if (skv_account_take(account, n_bytes)) return true;
+    const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
+    bool taken = false;
+    while (!(taken = skv_account_take(account, n_bytes))) {
+        if (skv_now_ns() > end_ns || exchange_stopped(ex)) {
+            (void)api_fail(error, 503, NULL, "the memory is in use by other requests");
+            error->retry_after_s = LIMIT_MEMORY_RETRY_SECONDS;
+            /* What the request holds elsewhere, its JSON or its jobs, is missing here. */
+            if (is_alone(ex->server)) (void)never_fits(ex, error);
+            break;
+        }
+        (void)nanosleep(&nap, NULL);
+    }
+    (void)peers_set_phase(ex->server, ex->peer, phase);
+    if (!taken) ex->n_held -= n_bytes;
+    return taken;
+}
+
+void exchange_give(exchange *ex, size_t n_bytes)
+{
+    ex->n_held -= n_bytes;
+    skv_account_give(ex->server->account, n_bytes);
+}
+
+static bool take_for_text(void *arg, size_t n_bytes)
+{
+    exchange *ex = arg;
+    return exchange_take(ex, n_bytes, &ex->refusal);
+}
+
+static void give_of_text(void *arg, size_t n_bytes)
+{
+    exchange_give(arg, n_bytes);
+}
+
+skv_buf exchange_text(exchange *ex)
+{
+    return (skv_buf){.max = SIZE_MAX, .memory = {take_for_text, give_of_text, ex}};
+}
+
+/* ---- responses ---- */
+
+static const char *reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {{200, "OK"},
+                   {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {413, "Content Too Large"},
+                   {414, "URI Too Long"},
+                   {417, "Expectation Failed"},
+                   {422, "Unprocessable Content"},
+                   {429, "Too Many Requests"},
+                   {431, "Request Header Fields Too Large"},
+                   {499, "Client Closed Request"},
+                   {500, "Internal Server Error"},
+                   {501, "Not Implemented"},
+                   {503, "Service Unavailable"},
+                   {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        if (reasons[i].status == status) return reasons[i].reason;
+    }
+    return "Unknown";
+}
+
+static void add_date(skv_buf *out)
+{
+    const time_t now = time(NULL);
+    struct tm parts;
+    char text[64];
+    if (!gmtime_r(&now, &parts)) return;
+    if (strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts) == 0) return;
+    skv_buf_printf(out, "Date: %s\r\n", text);
+}
+
+/* The names that clients of OpenAI's interface read. */
+static void add_rate(skv_buf *out, const char *what, const rate_left *left)
+{
+    if (!(left->limit > 0)) return;
+    skv_buf_printf(out, "x-ratelimit-limit-%s: %.0f\r\n", what, left->limit);
+    skv_buf_printf(out, "x-ratelimit-remaining-%s: %.0f\r\n", what, floor(left->left));
+    skv_buf_printf(out, "x-ratelimit-reset-%s: %.3fs\r\n", what, left->full_s);
+}
+
+static void add_rates(skv_buf *out, const exchange *ex)
+{
+    http_server *server = ex->server;
+    if (!ex->rated) return;
+    rate_report report;
+    rates_look(server->rates, ex->tenant, server_limits(server, ex->tenant), skv_now_ns(), &report);
+    add_rate(out, "requests", &report.requests);
+    add_rate(out, "tokens", &report.tokens);
+}
+
+static void add_length(skv_buf *out, exchange *ex, const exchange_response *r)
+{
+    if (!r->in_pieces) {
+        skv_buf_printf(out, "Content-Length: %zu\r\n", r->n);
+    } else if (!ex->head->is_old) {
+        skv_buf_text(out, "Transfer-Encoding: chunked\r\n");
+    } else {
+        ex->closes = true; /* its body ends with the connection */
+    }
+    if (ex->closes) {
+        skv_buf_text(out, "Connection: close\r\n");
+    } else if (ex->head->is_old) {
+        skv_buf_text(out, "Connection: keep-alive\r\n");
+    }
+}
+
+static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
+{
+    const bool named = ex->trace.request_id[0] != 0;
+    skv_buf_printf(out, "HTTP/1.1 %d %s\r\n", r->status, reason_of(r->status));
+    add_date(out);
+    skv_buf_printf(out, "Content-Type: %s\r\n", r->content_type);
+    skv_buf_printf(out, "x-request-id: %s\r\n", named ? ex->trace.request_id : ex->id);
+    add_rates(out, ex);
+    skv_buf_text(out, "Cache-Control: no-store\r\n");
+    skv_buf_append(out, r->fields.data, r->fields.size);
+    add_length(out, ex, r);
+    skv_buf_text(out, "\r\n");
+    out->failed = out->failed || r->fields.failed;
+}
+
+/* The client has taken something: its time to take more begins anew. */
+static void took(void *arg)
+{
+    const exchange *ex = arg;
+    (void)peers_set_phase(ex->server, ex->peer, PEER_WRITING);
+}
+
+static bool send_parts(exchange *ex, struct iovec *parts, size_t n_parts)
+{
+    const peer_phase before = peers_set_phase(ex->server, ex->peer, PEER_WRITING);
+    const bool sent = http_wire_write(ex->fd, parts, n_parts, took, ex);
+    (void)peers_set_phase(ex->server, ex->peer, before);
+    if (!sent) ex->closes = true;
+    return sent;
+}
+
+static struct iovec part_of(const char *data, size_t n)
+{
+    return (struct iovec){(void *)(uintptr_t)data, n};
+}
+
+bool exchange_send(exchange *ex, exchange_response *r)
+{
+    skv_buf head = {.max = LIMIT_TEXT_BYTES};
+    write_head(ex, r, &head);
+    ex->replied = true;
+    ex->status = r->status;
+    pthread_mutex_lock(&ex->server->lock);
+    ex->server->responses[r->status / 100 % 6]++;
+    pthread_mutex_unlock(&ex->server->lock);
+    const bool no_body = strcmp(ex->method, "HEAD") == 0;
+    struct iovec parts[] = {part_of(head.data, head.size), part_of(r->data, no_body ? 0 : r->n)};
+    const bool sent = !head.failed && send_parts(ex, parts, 2);
+    ex->whole = sent && !r->in_pieces;
+    if (!sent) ex->closes = true;
+    skv_buf_release(&head);
+    skv_buf_release(&r->fields);
+    return sent;
+}
+
+bool exchange_write(exchange *ex, const char *data, size_t n)
+{
+    static const char end[] = "\r\n";
+    char size[32];
+    if (n == 0) return true; /* an empty chunk would be the last one */
+    const int n_size = snprintf(size, sizeof size, "%zx\r\n", n);
+    struct iovec chunk[] = {part_of(size, (size_t)n_size), part_of(data, n), part_of(end, 2)};
+    return ex->head->is_old ? send_parts(ex, chunk + 1, 1) : send_parts(ex, chunk, 3);
+}
+
+void exchange_end(exchange *ex)
+{
+    struct iovec part = part_of("0\r\n\r\n", 5);
+    ex->whole = ex->head->is_old || send_parts(ex, &part, 1);
+}
+
+bool exchange_go_on(exchange *ex)
+{
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct iovec part = part_of(text, sizeof text - 1);
+    return send_parts(ex, &part, 1);
+}
+
+void exchange_reply(exchange *ex, int status, const char *content_type, skv_buf *text)
+{
+    static const char no_memory[] = "{\"error\":{\"message\":\"no memory for the response\","
+                                    "\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+    exchange_response response = {status,     content_type, text->data,
+                                  text->size, false,        {.max = LIMIT_TEXT_BYTES}};
+    if (text->failed && ex->refusal.status != 0) {
+        skv_buf_release(text);
+        exchange_refuse(ex, &ex->refusal);
+        return;
+    }
+    if (text->failed) {
+        response =
+            (exchange_response){500,   "application/json",       no_memory, sizeof no_memory - 1,
+                                false, {.max = LIMIT_TEXT_BYTES}};
+    }
+    (void)exchange_send(ex, &response);
+    skv_buf_release(text);
+}
+
+void exchange_reply_json(exchange *ex, int status, skv_buf *text)
+{
+    exchange_reply(ex, status, "application/json", text);
+}
+
+void exchange_refuse(exchange *ex, const api_error *error)
+{
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    if (ex->route && ex->route->messages_errors) {
+        api_error_write_messages(&text, error, ex->id);
+    } else {
+        api_error_write(&text, error);
+    }
+    exchange_response response = {error->status, "application/json",       text.data, text.size,
+                                  false,         {.max = LIMIT_TEXT_BYTES}};
+    if (error->retry_after_s > 0) {
+        skv_buf_printf(&response.fields, "Retry-After: %.0f\r\n", ceil(error->retry_after_s));
+        skv_buf_printf(&response.fields, "retry-after-ms: %.0f\r\n",
+                       ceil(error->retry_after_s * 1e3));
+    }
+    if (error->status == 405) skv_buf_printf(&response.fields, "Allow: %s\r\n", ex->methods);
+    if (error->status == 401) skv_buf_text(&response.fields, "WWW-Authenticate: Bearer\r\n");
+    (void)exchange_send(ex, &response);
+    skv_buf_release(&text);
+}
+
+/* ---- streams ---- */
+
+void event_stream_send(exchange *ex, event_fill_fn *fill, void (*release)(void *state), void *state)
+{
+    skv_buf text = exchange_text(ex);
+    exchange_response response = {.status = 200,
+                                  .content_type = "text/event-stream",
+                                  .in_pieces = true,
+                                  .fields = {.max = LIMIT_TEXT_BYTES}};
+    skv_buf_text(&response.fields, "X-Accel-Buffering: no\r\n");
+    bool goes_on = true, sent = exchange_send(ex, &response);
+    while (goes_on && sent) {
+        skv_buf_clear(&text);
+        goes_on = fill(state, &text);
+        sent = !text.failed && exchange_write(ex, text.data, text.size);
+    }
+    if (sent) {
+        exchange_end(ex);
+    } else {
+        ex->closes = true; /* the client sees that something is missing */
+    }
+    release(state);
+    skv_buf_release(&text);
+}

@@ -1,0 +1,93 @@
+/* One request and its response. */
+#ifndef SKV_SERVER_EXCHANGE_H
+#define SKV_SERVER_EXCHANGE_H
+
+#include "api_error.h"
+#include "http_wire.h"
+#include "server_impl.h"
+
+typedef struct exchange {
+    http_server *server;
+    http_peer *peer;
+    int fd;
+    const http_head *head;            /* borrowed */
+    const struct server_route *route; /* NULL: there is none */
+    char *body;                       /* owned, with a terminating zero */
+    size_t n_body, body_room, body_counted;
+    bool replied;        /* a response was begun, */
+    bool whole;          /* and sent to its end */
+    bool closes;         /* nothing comes behind it on this connection */
+    bool rated;          /* it counts for the rates of its key */
+    uint64_t tenant;     /* the number of its key; 0: none needed */
+    const char *key;     /* borrowed from the head; NULL: none needed */
+    char id[24];         /* of the request, 16 hexadecimal digits */
+    trace_context trace; /* what its headers say */
+    char method[17], path[257];
+    char methods[64]; /* that the path has, where it has not this one: "GET, HEAD" */
+    uint64_t begun_ns;
+    int status;                 /* of the response; 0: none was begun */
+    struct generation *running; /* borrowed: its answers on their way; NULL: none */
+    skv_job_stats used;         /* by its answers, once they are settled */
+    api_error refusal;          /* status 0: none so far */
+    size_t n_held;              /* bytes of the account that exchange_take has taken for it */
+    skv_budget reading;         /* what turning the request's text into something may take */
+    skv_budget *budget;         /* = &reading, for those who only read the exchange */
+} exchange;
+
+typedef struct server_route {
+    const char *method, *path;
+    void (*handle)(exchange *ex);
+    bool open;            /* without a key */
+    bool needs_model;     /* 503 until it is loaded, and once we drain */
+    bool messages_errors; /* errors have the shape of Anthropic's */
+} server_route;
+
+/**
+ * Whether work for this request is to end: its client has left, or the time for requests in flight
+ * is over. `ex` is an exchange: this is skv_budget.stopped, asked every millisecond or so.
+ */
+bool exchange_stopped(void *ex);
+/** Begins the budget of a request whose body is there. */
+void exchange_begin_budget(exchange *ex);
+/** Takes memory from the account that all requests share (server->account), and waits for it while
+ * others hold too much: only the connection's own thread may call it. False: `error` is 413 where
+ * the request alone holds too much, else 503. */
+bool exchange_take(exchange *ex, size_t n_bytes, api_error *error);
+void exchange_give(exchange *ex, size_t n_bytes);
+/** A text whose memory exchange_take counts; `refusal` tells what was missing. */
+skv_buf exchange_text(exchange *ex);
+
+/** All of these wait until the client has taken what is sent, or is gone. This one takes the text
+ * over. */
+void exchange_reply(exchange *ex, int status, const char *content_type, skv_buf *text);
+void exchange_reply_json(exchange *ex, int status, skv_buf *text);
+void exchange_refuse(exchange *ex, const api_error *error);
+
+/* A response beyond what all have. */
+typedef struct exchange_response {
+    int status;
+    const char *content_type;
+    const char *data; /* borrowed, [n]: the body */
+    size_t n;
+    bool in_pieces; /* the body is what exchange_write sends, up to exchange_end */
+    skv_buf fields; /* owned: "Name: value\r\n" and so on */
+} exchange_response;
+
+/** Sends it and releases its fields; false: the client is gone. */
+bool exchange_send(exchange *ex, exchange_response *response);
+/** Sends the next bytes of a body in pieces; false: the client is gone. */
+bool exchange_write(exchange *ex, const char *data, size_t n);
+void exchange_end(exchange *ex);
+/** "100 Continue": the client may send its body; false: it is gone. */
+bool exchange_go_on(exchange *ex);
+
+/* ---- a response that is written while it comes into being: server-sent events ---- */
+
+/* Appends what comes next and may wait for it; false: the end. */
+typedef bool event_fill_fn(void *state, skv_buf *out);
+
+/** Answers with what `fill` writes, and waits until all is over; `release` frees the state then. */
+void event_stream_send(exchange *ex, event_fill_fn *fill, void (*release)(void *state),
+                       void *state);
+
+#endif

@@ -1,0 +1,223 @@
+/* Answers on their way: see generation.h. */
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "generation.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    WINDOW = 16,       /* jobs of one request that are begun at a time */
+    WAIT_MS_MAX = 100, /* after which the server's state, and a full queue, are looked at again */
+};
+
+/* Called by the worker. */
+static void wake(void *user)
+{
+    const generation *g = user;
+    const uint64_t one = 1;
+    (void)!write(g->event_fd, &one, sizeof one);
+}
+
+/* ---- lengths ---- */
+
+static bool check_length(const generation *g, const api_prompt *prompt, size_t *max_tokens,
+                         api_error *error)
+{
+    const size_t context = g->ex->server->limits.context;
+    const size_t room = prompt->n_ids < context ? context - prompt->n_ids : 0;
+    *max_tokens = g->max_tokens >= 0         ? (size_t)g->max_tokens
+                  : room < g->default_tokens ? room
+                                             : g->default_tokens;
+    /* A vector comes of a whole context, an answer needs a place in it. */
+    const bool fits = room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context);
+    if (fits && *max_tokens <= room) {
+        return request_check_min((int64_t)g->job.min_tokens, (int64_t)*max_tokens, error);
+    }
+    (void)api_fail(error, 400, "messages",
+                   "the model's context is %zu tokens, but %zu were asked for: %zu of the prompt "
+                   "and %zu of the answer",
+                   context, prompt->n_ids + *max_tokens, prompt->n_ids, *max_tokens);
+    error->code = "context_length_exceeded";
+    error->param[0] = 0;
+    return false;
+}
+
+/* ---- jobs ---- */
+
+static bool submit(generation *g, size_t i, api_error *error)
+{
+    const api_prompt *prompt = &g->prompts->at[i];
+    skv_job_params job = g->job;
+    skv_error err;
+    if (!check_length(g, prompt, &job.max_tokens, error)) return false;
+    job.ids = prompt->ids;
+    job.n_ids = prompt->n_ids;
+    job.text = prompt->known;
+    job.notify = wake;
+    job.user = g;
+    skv_scheduler *scheduler = g->ex->server->scheduler;
+    const skv_status status = skv_scheduler_submit(scheduler, &job, &g->jobs[i], &err);
+    if (status == SKV_OK) {
+        g->job.constraint = (skv_constraint){0}; /* the job has it now */
+        return true;
+    }
+    (void)api_fail_status(error, status, &err);
+    g->is_full = status == SKV_FULL || status == SKV_MEMORY;
+    if (error->status == 429 || error->status == 503) {
+        const double backlog = skv_scheduler_backlog_seconds(scheduler);
+        error->retry_after_s = backlog < 1 ? 1 : backlog > 120 ? 120 : backlog;
+    }
+    return false;
+}
+
+/* As many jobs as the window and the queue allow. Only the first one has to find room. */
+static bool begin_jobs(generation *g, api_error *error)
+{
+    while (g->n_begun < g->prompts->n && g->n_begun - g->n_done < WINDOW) {
+        if (!submit(g, g->n_begun, error)) return g->is_full && g->n_begun > g->n_done;
+        g->n_begun++;
+    }
+    return true;
+}
+
+/* Tokens of the key; what the answers take is known when they end. */
+static void use_tokens(const exchange *ex, size_t n)
+{
+    http_server *server = ex->server;
+    if (!ex->rated || n == 0) return;
+    rates_use(server->rates, ex->tenant, server_limits(server, ex->tenant), skv_now_ns(), n);
+}
+
+bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
+                      const request_params *params, size_t default_tokens, api_error *error)
+{
+    const skv_constraint constraint = g->job.constraint;
+    *g = (generation){.ex = ex,
+                      .prompts = prompts,
+                      .job = request_params_job(ex, params),
+                      .max_tokens = params->max_tokens,
+                      .default_tokens = default_tokens,
+                      .start_ns = skv_now_ns()};
+    g->job.constraint = constraint;
+    g->jobs = calloc(prompts->n, sizeof(skv_job *));
+    g->stats = calloc(prompts->n, sizeof *g->stats);
+    g->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!g->jobs || !g->stats || g->event_fd < 0) {
+        return api_fail(error, 503, NULL, "no memory or descriptor for the request");
+    }
+    size_t n_tokens = 0;
+    for (size_t i = 0; i < prompts->n; i++) {
+        size_t max_tokens;
+        if (!check_length(g, &prompts->at[i], &max_tokens, error)) return false;
+        n_tokens += prompts->at[i].n_ids;
+    }
+    if (!begin_jobs(g, error)) return false;
+    ex->running = g;
+    use_tokens(ex, n_tokens);
+    return true;
+}
+
+static void finish_job(generation *g, size_t i)
+{
+    skv_job_get_stats(g->jobs[i], &g->stats[i]);
+    skv_job_release(g->jobs[i]);
+    g->jobs[i] = NULL;
+    g->n_done++;
+}
+
+/* Looks through the jobs that were begun, in rotation. */
+static bool find_output(generation *g, size_t *i_prompt, skv_output *out)
+{
+    for (size_t k = 0; k < g->n_begun; k++) {
+        const size_t i = (g->i_next + k) % g->n_begun;
+        if (!g->jobs[i]) continue;
+        if (skv_job_next(g->jobs[i], out)) {
+            *i_prompt = i;
+            g->i_next = i;
+            return true;
+        }
+        if (skv_job_done(g->jobs[i])) finish_job(g, i);
+    }
+    return false;
+}
+
+/* ---- waiting ---- */
+
+static bool is_gone(generation *g, int wait_ms)
+{
+    struct pollfd fds[2] = {{.fd = g->ex->fd, .events = POLLRDHUP},
+                            {.fd = g->event_fd, .events = POLLIN}};
+    (void)poll(fds, 2, wait_ms);
+    if (fds[1].revents != 0) {
+        uint64_t count;
+        (void)!read(g->event_fd, &count, sizeof count);
+    }
+    return exchange_stopped(g->ex);
+}
+
+/* Counts what it has taken, for the key's rate and the log; once. */
+static void settle(generation *g)
+{
+    if (g->settled || !g->ex || g->ex->running != g) return;
+    generation_stats(g, &g->ex->used);
+    use_tokens(g->ex, g->ex->used.completion_tokens);
+    g->ex->running = NULL;
+    g->settled = true;
+}
+
+generation_event generation_next(generation *g, double seconds, size_t *i_prompt, skv_output *out)
+{
+    const uint64_t start = skv_now_ns();
+    for (;;) {
+        if (find_output(g, i_prompt, out)) return GENERATION_OUTPUT;
+        if (g->n_done == g->prompts->n) {
+            settle(g);
+            return GENERATION_DONE;
+        }
+        if (!begin_jobs(g, &g->failure)) return GENERATION_FAILED;
+        const double left = seconds - (double)(skv_now_ns() - start) * 1e-9;
+        if (left <= 0) return GENERATION_QUIET;
+        const int wait_ms = left * 1e3 < WAIT_MS_MAX ? (int)(left * 1e3) + 1 : WAIT_MS_MAX;
+        if (is_gone(g, wait_ms)) return GENERATION_GONE;
+    }
+}
+
+bool generation_gone_error(const generation *g, api_error *error)
+{
+    return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
+                         error);
+}
+
+void generation_stats(const generation *g, skv_job_stats *out)
+{
+    *out = (skv_job_stats){0};
+    for (size_t i = 0; i < g->prompts->n; i++) {
+        skv_job_stats one = g->stats[i];
+        if (g->jobs[i]) skv_job_get_stats(g->jobs[i], &one);
+        out->prompt_tokens += one.prompt_tokens;
+        out->cached_tokens += one.cached_tokens;
+        out->prefilled_tokens += one.prefilled_tokens;
+        out->completion_tokens += one.completion_tokens;
+        out->preemptions += one.preemptions;
+        out->queue_ns += one.queue_ns;
+        out->prefill_ns += one.prefill_ns;
+        out->decode_ns += one.decode_ns;
+    }
+}
+
+void generation_release(generation *g)
+{
+    if (!g->settled) settle(g);
+    for (size_t i = 0; g->jobs && i < g->prompts->n; i++) skv_job_release(g->jobs[i]);
+    free(g->jobs);
+    free(g->stats);
+    if (g->event_fd >= 0) close(g->event_fd);
+    if (g->job.constraint.begin && g->job.constraint.release) {
+        g->job.constraint.release(g->job.constraint.user);
+    }
+    *g = (generation){.event_fd = -1};
+}

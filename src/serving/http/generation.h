@@ -1,0 +1,48 @@
+/*
+ * The answers of one request on their way: a job for each prompt, some of them at a time, and the
+ * client, whose leaving ends them.
+ */
+#ifndef SKV_SERVER_GENERATION_H
+#define SKV_SERVER_GENERATION_H
+
+#include "request_input.h"
+
+typedef struct generation {
+    exchange *ex;               /* borrowed */
+    const prompt_list *prompts; /* borrowed */
+    skv_job_params job;         /* of every prompt but for its ids and max_tokens */
+    int64_t max_tokens;         /* -1: what the context leaves, at most default_tokens */
+    size_t default_tokens;
+    skv_job **jobs;       /* owned, [prompts->n]; NULL: not begun, or done */
+    skv_job_stats *stats; /* owned, [prompts->n]: of those that are done */
+    size_t n_begun, n_done;
+    bool is_full;  /* the last job did not fit: into the queue, or into --memory */
+    size_t i_next; /* whose output is looked for first */
+    int event_fd;  /* written to when there is output */
+    uint64_t start_ns;
+    bool settled; /* what it took was counted */
+    api_error failure;
+} generation;
+
+typedef enum generation_event {
+    GENERATION_OUTPUT,
+    GENERATION_QUIET, /* nothing for as long as was to be waited */
+    GENERATION_DONE,
+    GENERATION_GONE,  /* the client has left, or the server stops */
+    GENERATION_FAILED /* `failure` tells why */
+} generation_event;
+
+/** Begins the first jobs. params and prompts are borrowed until generation_release. */
+bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
+                      const request_params *params, size_t default_tokens, api_error *error);
+/** The next output and its prompt; waits for at most so many seconds. What `out` points to is valid
+ * until the next call. */
+generation_event generation_next(generation *g, double seconds, size_t *i_prompt, skv_output *out);
+/** What GENERATION_GONE means for the response; returns false. */
+bool generation_gone_error(const generation *g, api_error *error);
+/** Sums over all prompts. */
+void generation_stats(const generation *g, skv_job_stats *out);
+/** Cancels what is left. */
+void generation_release(generation *g);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * The bytes of a connection: what was read and not used yet, bodies with a length or in chunks,
+ * and writing. Reading and writing wait; who is too late is cut off by peers.c, which shuts the
+ * socket down.
+ */
+#ifndef SKV_SERVER_HTTP_WIRE_H
+#define SKV_SERVER_HTTP_WIRE_H
+
+#include <sys/uio.h>
+
+#include "http_head.h"
+
+typedef struct http_wire {
+    int fd;
+    size_t begin, end; /* of what was read and not used yet, in data */
+    char data[LIMIT_CONNECTION_BYTES];
+} http_wire;
+
+/** Waits for more bytes; false: there are none to come, or there is no room for them. */
+bool http_wire_fill(http_wire *wire);
+/** Writes all parts, and tells how far it is: `wrote` is called after each piece that was taken. */
+bool http_wire_write(int fd, struct iovec *parts, size_t n_parts, void (*wrote)(void *user),
+                     void *user);
+/** After the last response: reads what the client still sends, for a while, and throws it away.
+ * A socket that is closed before loses the response with it. */
+void http_wire_linger(http_wire *wire);
+
+/* A body on its way in. */
+typedef struct http_body {
+    http_wire *wire; /* borrowed */
+    bool chunked;
+    bool ended;
+    bool begun;        /* a chunk was read: its CR LF is due before the next */
+    uint64_t n_left;   /* of the body, or of its chunk */
+    size_t n_trailers; /* bytes behind the last chunk */
+} http_body;
+
+typedef enum http_piece {
+    HTTP_PIECE,      /* some bytes */
+    HTTP_PIECE_END,  /* the body has ended */
+    HTTP_PIECE_GONE, /* the client has left */
+    HTTP_PIECE_BAD   /* `error` tells why */
+} http_piece;
+
+/** The next bytes of the body, which are valid until the next call. */
+http_piece http_body_next(http_body *body, const char **data, size_t *n, api_error *error);
+
+#endif

@@ -1,0 +1,301 @@
+/* JSON of requests: see json_body.h. */
+#include "json_body.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    WORD_BYTES_MIN = 64,
+    COPY_BYTES = 240, /* of a container of jansson, and of each of its members: see budget_json.c */
+    COPY_MEMBER_BYTES = 160,
+    PATIENCE_MS = 1000, /* for memory that others are about to give back */
+    NAP_MS = 5
+};
+
+/* ---- what reading a request may take ---- */
+
+bool exchange_fail(const exchange *ex, skv_status status, const skv_error *err, const char *param,
+                   api_error *error)
+{
+    (void)api_fail_status(error, status, err);
+    if (param) (void)snprintf(error->param, sizeof error->param, "%s", param);
+    if (status != SKV_CANCELLED) return false;
+    if (server_get_state(ex->server) != SERVER_STOPPING) {
+        return api_fail(error, LIMIT_STATUS_CLIENT_LEFT, NULL, "the client left");
+    }
+    (void)api_fail(error, 503, NULL, "the server is shutting down");
+    error->retry_after_s = LIMIT_ELSEWHERE_RETRY_SECONDS;
+    return false;
+}
+
+/* False, with the limit that was exceeded in `error`: "NAME: needs more than ..." is 400, a full
+ * account 503. param: the field, or NULL. */
+static bool check_budget(const exchange *ex, const char *name, const char *param, api_error *error)
+{
+    skv_error err;
+    const skv_status status = skv_budget_check(ex->budget, name, &err);
+    return status == SKV_OK || exchange_fail(ex, status, &err, param, error);
+}
+
+/* ---- memory ----
+ *
+ * jansson reads a text or a number into a buffer that it doubles, and does not look whether that
+ * worked: without memory it writes beyond the end. So what the longest one takes is asked for
+ * before it reads, and where others took it meanwhile it waits for them.
+ */
+
+static void *allocate_patiently(size_t n)
+{
+    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000L};
+    void *block = malloc(n);
+    for (int i = 0; !block && i < PATIENCE_MS / NAP_MS; i++) {
+        (void)nanosleep(&nap, NULL);
+        block = malloc(n);
+    }
+    return block;
+}
+
+void json_body_start(void)
+{
+    json_set_alloc_funcs(allocate_patiently, free);
+}
+
+static bool is_one_of(const char *set, char c)
+{
+    return c != 0 && strchr(set, c);
+}
+
+static bool has_room(skv_text_piece text)
+{
+    size_t begun = 0, longest = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.n; i++) {
+        if (i - begun > longest) longest = i - begun;
+        if (in_string) {
+            in_string = text.text[i] != '"';
+            i += text.text[i] == '\\';
+        } else if (is_one_of(" \t\r\n\",:[]{}", text.text[i])) {
+            begun = i;
+            in_string = text.text[i] == '"';
+        }
+    }
+    void *block = malloc(4 * (longest + WORD_BYTES_MIN));
+    free(block);
+    return block;
+}
+
+/* ---- reading ---- */
+
+/* A number that no JSON reader can hold: refused by the name before it, and as it is written. */
+static bool fail_number(const json_place *place, const json_error_t *problem, api_error *error)
+{
+    const char *text = place->text.text;
+    size_t begin = 0, n_name = 0, end = (size_t)problem->position;
+    if (end > place->text.n) end = place->text.n;
+    size_t number = end;
+    while (number > 0 && is_one_of("+-.0123456789eE", text[number - 1])) number--;
+    for (size_t i = number; i > 0 && text[i - 1] != '{';) {
+        while (i > 0 && text[i - 1] != '"' && text[i - 1] != '{') i--;
+        const size_t close = i;
+        if (i > 0 && text[i - 1] == '"') i--;
+        while (i > 0 && text[i - 1] != '"') i--;
+        begin = i;
+        n_name = close > i ? close - 1 - i : 0;
+        break;
+    }
+    char name[sizeof error->param] = "";
+    (void)snprintf(name, sizeof name, "%.*s", n_name < 60 ? (int)n_name : 60, text + begin);
+    return api_fail(error, 400, name[0] != 0 ? name : NULL, "%s: %.*s is out of range",
+                    name[0] != 0 ? name : place->name, end - number < 60 ? (int)(end - number) : 60,
+                    text + number);
+}
+
+json_reading json_text_read(const exchange *ex, const json_place *place, json_t **out,
+                            json_error_t *problem, api_error *error)
+{
+    const skv_text_piece text = place->text;
+    if (!skv_budget_json(ex->budget, text.text, text.n, NULL)) {
+        (void)check_budget(ex, place->name, place->param, error);
+        return JSON_READ_REFUSED;
+    }
+    if (!has_room(text)) {
+        (void)api_fail(error, 503, NULL, "no memory");
+        return JSON_READ_REFUSED;
+    }
+    *out = json_loadb(text.text, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, problem);
+    if (*out) return JSON_READ;
+    switch (json_error_code(problem)) {
+    case json_error_out_of_memory: (void)api_fail(error, 503, NULL, "no memory"); break;
+    case json_error_numeric_overflow: (void)fail_number(place, problem, error); break;
+    default: return JSON_READ_BAD;
+    }
+    return JSON_READ_REFUSED;
+}
+
+bool json_body_parse(const exchange *ex, json_t **out, api_error *error)
+{
+    if (ex->n_body == 0) return api_fail(error, 400, NULL, "the body is empty: JSON is expected");
+    json_error_t problem;
+    const json_place place = {.name = "body", .text = {ex->body, ex->n_body}};
+    json_t *json = NULL;
+    switch (json_text_read(ex, &place, &json, &problem, error)) {
+    case JSON_READ: break;
+    case JSON_READ_REFUSED: return false;
+    case JSON_READ_BAD:
+        return api_fail(error, 400, NULL, "the body is not JSON: %s at byte %d", problem.text,
+                        problem.position);
+    }
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return api_fail(error, 400, NULL, "the body is not a JSON object");
+    }
+    *out = json;
+    return true;
+}
+
+char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
+                      api_error *error)
+{
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
+    *n = json_dumpb(value, NULL, 0, flags);
+    if (!skv_budget_work(ex->budget, *n / 4) || !skv_budget_take(ex->budget, *n)) {
+        (void)check_budget(ex, name, name, error);
+        return NULL;
+    }
+    char *text = *n > 0 ? malloc(*n) : NULL;
+    if (text) {
+        *n = json_dumpb(value, text, *n, flags);
+        return text;
+    }
+    skv_budget_give(ex->budget, *n);
+    (void)api_fail(error, 503, NULL, "no memory");
+    return NULL;
+}
+
+void json_text_free(const exchange *ex, char *text, size_t n)
+{
+    if (text) skv_budget_give(ex->budget, n);
+    free(text);
+}
+
+json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error)
+{
+    const size_t n_bytes =
+        COPY_BYTES + COPY_MEMBER_BYTES * (json_object_size(value) + json_array_size(value));
+    if (!skv_budget_take(ex->budget, n_bytes)) {
+        (void)check_budget(ex, name, name, error);
+        return NULL;
+    }
+    json_t *copy = json_copy(value);
+    if (!copy) (void)api_fail(error, 503, NULL, "no memory");
+    return copy;
+}
+
+/* ---- members ---- */
+
+const json_t *json_body_get(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool json_text_is(const json_t *value, const char *word)
+{
+    const size_t n = strlen(word);
+    return json_is_string(value) && json_string_length(value) == n &&
+           memcmp(json_string_value(value), word, n) == 0;
+}
+
+bool json_text_whole(const json_t *value, const char *name, api_error *error)
+{
+    if (json_is_string(value) && !memchr(json_string_value(value), 0, json_string_length(value))) {
+        return true;
+    }
+    return api_fail(error, 400, name, "%s: \"%s\" must be a string without zero bytes", name,
+                    json_show(value).text);
+}
+
+bool json_body_is(const json_t *object, const char *type)
+{
+    const json_t *value = json_object_get(object, "type");
+    return json_is_string(value) ? json_text_is(value, type) : type[0] == 0;
+}
+
+/* Characters stay whole; what is none that can be shown is written as JSON would. */
+static void show_text(const json_t *value, json_shown *out)
+{
+    const char *text = json_string_value(value);
+    const size_t n = json_string_length(value), room = sizeof out->text - 8;
+    size_t at = 0;
+    for (size_t i = 0; i < n && at < room; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        if (c < 0x20) {
+            at += (size_t)snprintf(out->text + at, 7, "\\u%04x", c);
+        } else if ((c & 0xc0) != 0x80 && c >= 0xc0 && at + 4 > room) {
+            break;
+        } else {
+            out->text[at++] = text[i];
+        }
+    }
+    out->text[at] = 0;
+}
+
+json_shown json_show(const json_t *value)
+{
+    json_shown out = {""};
+    if (json_is_string(value)) {
+        show_text(value, &out);
+    } else if (json_is_integer(value)) {
+        (void)snprintf(out.text, sizeof out.text, "%lld", (long long)json_integer_value(value));
+    } else if (json_is_real(value)) {
+        (void)snprintf(out.text, sizeof out.text, "%.15g", json_real_value(value));
+    } else if (value) {
+        const char *what = json_is_object(value)  ? "an object"
+                           : json_is_array(value) ? "an array"
+                           : json_is_null(value)  ? "null"
+                           : json_is_true(value)  ? "true"
+                                                  : "false";
+        (void)snprintf(out.text, sizeof out.text, "%s", what);
+    }
+    return out;
+}
+
+json_shown json_show_member(const json_t *object, const char *name)
+{
+    return json_show(json_object_get(object, name));
+}
+
+bool json_body_flag(const json_t *object, const char *name, bool *out, api_error *error)
+{
+    const json_t *value = json_body_get(object, name);
+    if (!value) return true;
+    if (!json_is_boolean(value)) {
+        return api_fail(error, 400, name, "%s: %s is not true or false", name,
+                        json_show(value).text);
+    }
+    *out = json_is_true(value);
+    return true;
+}
+
+bool json_body_ids(const json_t *array, const char *name, size_t vocab, int32_t **ids, size_t *n,
+                   api_error *error)
+{
+    *n = json_array_size(array);
+    *ids = calloc(*n > 0 ? *n : 1, sizeof **ids);
+    if (!*ids) return api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; i < *n; i++) {
+        const json_t *value = json_array_get(array, i);
+        const json_int_t id = json_integer_value(value);
+        if (json_is_integer(value) && id >= 0 && (uint64_t)id < vocab) {
+            (*ids)[i] = (int32_t)id;
+            continue;
+        }
+        free(*ids);
+        *ids = NULL;
+        return api_fail(error, 400, name, "%s[%zu]: %s is not a token id from 0 to %zu", name, i,
+                        json_show(value).text, vocab - 1);
+    }
+    return true;
+}

@@ -1,0 +1,272 @@
+/* Prompts: see request_input.h. */
+#include "request_input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags flags, int32_t **ids,
+                 size_t *n_ids, api_error *error)
+{
+    skv_error err;
+    if (!ex->server->vocab) {
+        return api_fail(error, 400, "prompt",
+                        "prompt: the model brings no tokenizer: send token ids");
+    }
+    const skv_status status = skv_vocab_encode(
+        ex->server->vocab, (skv_text_piece){text, n},
+        (skv_encode_options){flags.add_special, flags.parse_special, ex->budget}, ids, n_ids, &err);
+    return status == SKV_OK || exchange_fail(ex, status, &err, NULL, error);
+}
+
+void prompts_release(prompt_list *list)
+{
+    for (size_t i = 0; list->at && i < list->n; i++) {
+        free(list->at[i].ids);
+        free(list->at[i].text);
+    }
+    free(list->at);
+    *list = (prompt_list){0};
+}
+
+/* Both copies are the prompt's own. */
+static bool set_text(const exchange *ex, api_prompt *out, const char *text, size_t n,
+                     encode_flags flags, api_error *error)
+{
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    if (!text_encode(ex, text, n, flags, &ids, &n_ids, error)) return false;
+    /* An empty text is the token that begins one. */
+    const int32_t bos = skv_engine_bos(ex->server->engine);
+    const bool begins = n_ids == 0 && bos >= 0;
+    out->n_ids = begins ? 1 : n_ids;
+    out->ids = calloc(out->n_ids + 1, sizeof *out->ids);
+    out->text = malloc(n + 1);
+    const bool ok = out->ids && out->text;
+    if (ok) {
+        if (begins) out->ids[0] = bos;
+        if (n_ids > 0) memcpy(out->ids, ids, n_ids * sizeof *ids);
+        if (n > 0) memcpy(out->text, text, n);
+        out->text[n] = 0;
+        out->n_text = n;
+        out->add_special = flags.add_special;
+    }
+    skv_text_free(ids);
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+static bool read_prompt(const exchange *ex, const json_t *value, const char *name, api_prompt *out,
+                        api_error *error)
+{
+    if (json_is_string(value)) {
+        return set_text(ex, out, json_string_value(value), json_string_length(value),
+                        (encode_flags){true, true}, error);
+    }
+    if (!json_is_array(value)) {
+        return api_fail(error, 400, name, "%s: expected a string, token ids, or an array of them",
+                        name);
+    }
+    return json_body_ids(value, name, skv_engine_vocab(ex->server->engine), &out->ids, &out->n_ids,
+                         error);
+}
+
+static bool check_empty(const prompt_list *list, const char *name, api_error *error)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->at[i].n_ids == 0) {
+            return api_fail(error, 400, name, "%s: number %zu has no tokens", name, i);
+        }
+    }
+    return true;
+}
+
+bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
+                  api_error *error)
+{
+    const json_t *value = json_body_get(body, name);
+    *out = (prompt_list){0};
+    if (!value) return api_fail(error, 400, name, "%s: is missing", name);
+    const bool many = json_is_array(value) && !json_is_number(json_array_get(value, 0));
+    const size_t n = many ? json_array_size(value) : 1;
+    if (n == 0 || n > PROMPTS_MAX) {
+        return api_fail(error, 400, name, "%s: %zu, expected 1 to %d", name, n, PROMPTS_MAX);
+    }
+    out->at = calloc(n, sizeof *out->at);
+    if (!out->at) return api_fail(error, 503, NULL, "no memory");
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        out->n++;
+        ok = read_prompt(ex, many ? json_array_get(value, i) : value, name, &out->at[i], error);
+    }
+    if (ok && check_empty(out, name, error)) return true;
+    prompts_release(out);
+    return false;
+}
+
+/* Without memory, or with nothing known, the prompt stays as the tokenizer gave it. */
+static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
+{
+    const skv_text_piece text = {prompt->text, prompt->n_text};
+    int32_t *ids = NULL;
+    job->ids = prompt->ids;
+    job->n_ids = prompt->n_ids;
+    const skv_status status =
+        skv_scheduler_recall(ex->server->scheduler, job, &text, prompt->add_special, &ids, NULL);
+    int32_t *copy = status == SKV_OK && ids ? calloc(job->n_ids, sizeof *copy) : NULL;
+    if (copy) {
+        memcpy(copy, ids, job->n_ids * sizeof *copy);
+        free(prompt->ids);
+        prompt->ids = copy;
+        prompt->n_ids = job->n_ids;
+    }
+    if (status == SKV_OK && (!ids || copy)) prompt->known = job->text;
+    skv_text_free(ids);
+}
+
+void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->at[i].text) recall(ex, &list->at[i], job);
+    }
+}
+
+/* ---- conversations ---- */
+
+/* The text of a message's content: a text, or parts of which only those of text are served. */
+static bool flatten_content(const json_t *content, size_t i, skv_buf *out, api_error *error)
+{
+    for (size_t j = 0; j < json_array_size(content); j++) {
+        const json_t *part = json_array_get(content, j), *text = json_object_get(part, "text");
+        if (!json_body_is(part, "text") || !json_is_string(text)) {
+            return api_fail(error, 400, "messages",
+                            "messages[%zu].content[%zu]: type \"%.40s\": only text is supported", i,
+                            j, json_show_member(part, "type").text);
+        }
+        skv_buf_append(out, json_string_value(text), json_string_length(text));
+    }
+    return !out->failed || api_fail(error, 503, NULL, "no memory");
+}
+
+/* Parts become one text, since templates expect one. The body itself is changed: nobody else reads
+ * its messages. */
+static bool check_message(json_t *message, size_t i, api_error *error)
+{
+    const json_t *content = json_object_get(message, "content");
+    if (!json_is_string(json_object_get(message, "role"))) {
+        return api_fail(error, 400, "messages", "messages[%zu].role: expected a string", i);
+    }
+    if (!content || json_is_string(content) || json_is_null(content)) return true;
+    if (!json_is_array(content)) {
+        return api_fail(error, 400, "messages",
+                        "messages[%zu].content: expected a string or an array of parts", i);
+    }
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    bool ok = flatten_content(content, i, &text, error);
+    if (ok) {
+        json_t *joined = json_stringn(text.size > 0 ? text.data : "", text.size);
+        ok = joined && json_object_set_new(message, "content", joined) == 0;
+        if (!ok) (void)api_fail(error, 503, NULL, "no memory");
+    }
+    skv_buf_release(&text);
+    return ok;
+}
+
+/* A client may set what a template reads, but not what the server does. */
+static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
+{
+    json_t *kwargs = json_object_get(body, "chat_template_kwargs");
+    if (!kwargs || json_is_null(kwargs)) return true;
+    if (!json_is_object(kwargs)) {
+        return api_fail(error, 400, "chat_template_kwargs",
+                        "chat_template_kwargs: expected an object");
+    }
+    static const char *const own[] = {"messages", "tools", "bos_token", "eos_token",
+                                      "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (!json_object_get(kwargs, own[i])) continue;
+        return api_fail(error, 400, "chat_template_kwargs",
+                        "chat_template_kwargs: %s is set by the server", own[i]);
+    }
+    json_t *copy = json_copy_within(ex, kwargs, "chat_template_kwargs", error);
+    if (!copy) return false;
+    const bool ok = json_object_update(vars, copy) == 0;
+    json_decref(copy);
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
+{
+    const json_t *given = json_body_get(body, "messages");
+    if (!json_is_array(given) || json_array_size(given) == 0) {
+        return api_fail(error, 400, "messages", "messages: expected an array of messages");
+    }
+    json_t *messages = json_object_get(body, "messages");
+    if (json_object_set(vars, "messages", messages) != 0) {
+        return api_fail(error, 503, NULL, "no memory");
+    }
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        if (!check_message(message, i, error) || !tool_message_tidy(ex, message, i, error)) {
+            return false;
+        }
+    }
+    bool begins_answer = true;
+    if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
+    return add_kwargs(ex, body, vars, error) && tool_request_vars(ex, body, vars, error) &&
+           (json_object_set_new(vars, "add_generation_prompt", json_boolean(begins_answer)) == 0 ||
+            api_fail(error, 503, NULL, "no memory"));
+}
+
+static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+{
+    const http_server *server = ex->server;
+    size_t n_json = 0, n = 0;
+    char *text = NULL, *json = json_text_write(ex, vars, "messages", &n_json, error);
+    if (!json) return false;
+    skv_error err;
+    const skv_render_input input = {.template_text = {server->template_text, server->n_template},
+                                    .vars = {json, n_json},
+                                    .vocab = server->vocab,
+                                    .budget = ex->budget};
+    const skv_status status = skv_render(&input, &text, &n, &err);
+    json_text_free(ex, json, n_json);
+    if (status != SKV_OK) {
+        return exchange_fail(ex, status, &err, "messages", error);
+    }
+    skv_buf_append(out, text, n);
+    skv_text_free(text);
+    return !out->failed || api_fail(error, 503, NULL, "no memory");
+}
+
+bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    if (!ex->server->template_text || !ex->server->vocab) {
+        return api_fail(error, 400, "messages",
+                        "messages: the model has no chat template (serve --template FILE)");
+    }
+    json_t *vars = json_object();
+    const bool ok = vars ? make_vars(ex, body, vars, error) && render(ex, vars, out, error)
+                         : api_fail(error, 503, NULL, "no memory");
+    json_decref(vars);
+    return ok;
+}
+
+bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
+{
+    *out = (prompt_list){0};
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    bool ok = messages_render(ex, body, &text, error);
+    if (ok) {
+        out->at = calloc(1, sizeof *out->at);
+        ok = out->at || api_fail(error, 503, NULL, "no memory");
+    }
+    if (ok) {
+        out->n = 1;
+        ok = set_text(ex, &out->at[0], text.size > 0 ? text.data : "", text.size,
+                      (encode_flags){false, true}, error) &&
+             check_empty(out, "messages", error);
+    }
+    skv_buf_release(&text);
+    if (!ok) prompts_release(out);
+    return ok;
+}

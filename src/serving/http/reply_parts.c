@@ -1,0 +1,151 @@
+/* Answers in parts: see reply_parts.h. */
+#include "reply_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static reply_part *last_of(const reply_parts *parts, part_kind kind)
+{
+    reply_part *part = parts->n > 0 ? &parts->at[parts->n - 1] : NULL;
+    return part && part->kind == kind ? part : NULL;
+}
+
+static reply_part *add_part(reply_parts *parts, part_kind kind)
+{
+    if (parts->n == parts->room) {
+        const size_t room = parts->room > 0 ? 2 * parts->room : 4;
+        reply_part *at = realloc(parts->at, room * sizeof *at);
+        if (!at) {
+            parts->failed = true;
+            return NULL;
+        }
+        parts->at = at;
+        parts->room = room;
+    }
+    reply_part *part = &parts->at[parts->n++];
+    *part = (reply_part){
+        .kind = kind, .name = exchange_text(parts->ex), .text = exchange_text(parts->ex)};
+    (void)snprintf(part->id, sizeof part->id, "%016llx",
+                   (unsigned long long)server_draw(parts->ex->server));
+    return part;
+}
+
+static void add_text(reply_parts *parts, part_kind kind, const char *text, size_t n)
+{
+    reply_part *part = last_of(parts, kind);
+    if (!part) part = add_part(parts, kind);
+    if (part) skv_buf_append(&part->text, text, n);
+}
+
+static void release_part(reply_part *part)
+{
+    skv_buf_release(&part->name);
+    skv_buf_release(&part->text);
+}
+
+/* Nobody has seen it yet, so it was text all along; or they have, and the rest of it is. */
+static void end_bad_call(reply_parts *parts, const skv_reply_piece *piece)
+{
+    size_t n = piece->n_rest;
+    if (!parts->streams && last_of(parts, PART_CALL)) {
+        release_part(&parts->at[--parts->n]);
+        n = piece->n;
+    }
+    add_text(parts, PART_TEXT, piece->text + piece->n - n, n);
+}
+
+static void take_piece(void *user, const skv_reply_piece *piece)
+{
+    reply_parts *parts = user;
+    reply_part *part;
+    switch (piece->kind) {
+    case SKV_REPLY_TEXT: add_text(parts, PART_TEXT, piece->text, piece->n); break;
+    case SKV_REPLY_THOUGHT: add_text(parts, PART_THOUGHT, piece->text, piece->n); break;
+    case SKV_REPLY_CALL:
+        part = add_part(parts, PART_CALL);
+        if (part) skv_buf_append(&part->name, piece->text, piece->n);
+        break;
+    case SKV_REPLY_ARGUMENTS:
+        part = last_of(parts, PART_CALL);
+        if (part) skv_buf_append(&part->text, piece->text, piece->n);
+        break;
+    case SKV_REPLY_CALL_END:
+        part = last_of(parts, PART_CALL);
+        if (part) part->whole = true;
+        parts->n_whole++;
+        break;
+    case SKV_REPLY_CALL_BAD: end_bad_call(parts, piece); break;
+    }
+}
+
+bool reply_parts_open(reply_parts *parts, exchange *ex, const skv_reply_options *options,
+                      bool streams)
+{
+    skv_reply_options o = *options;
+    o.tell = take_piece;
+    o.user = parts;
+    *parts = (reply_parts){.ex = ex, .streams = streams};
+    return skv_reply_create(&o, &parts->reader, NULL) == SKV_OK;
+}
+
+void reply_parts_release(reply_parts *parts)
+{
+    for (size_t i = 0; i < parts->n; i++) release_part(&parts->at[i]);
+    free(parts->at);
+    skv_reply_free(parts->reader);
+    *parts = (reply_parts){.n = 0};
+}
+
+void reply_parts_push(reply_parts *parts, const char *text, size_t n, bool last)
+{
+    skv_status status = skv_reply_push(parts->reader, text, n, NULL);
+    if (status == SKV_OK && last) status = skv_reply_finish(parts->reader, NULL);
+    parts->failed = parts->failed || status != SKV_OK;
+}
+
+bool reply_parts_have_news(const reply_parts *parts)
+{
+    for (size_t i = parts->i_told; i < parts->n; i++) {
+        if (!parts->at[i].begun || parts->at[i].n_told < parts->at[i].text.size) return true;
+    }
+    return false;
+}
+
+bool reply_parts_write(reply_parts *parts, part_kind kind, const char *before, skv_buf *out)
+{
+    skv_buf joined = {.max = LIMIT_TEXT_BYTES};
+    bool any = false;
+    for (size_t i = parts->i_told; i < parts->n; i++) {
+        reply_part *part = &parts->at[i];
+        out->failed = out->failed || part->text.failed;
+        if (part->kind != kind || part->n_told == part->text.size) continue;
+        skv_buf_append(&joined, part->text.data + part->n_told, part->text.size - part->n_told);
+        part->n_told = part->text.size;
+        part->begun = any = true;
+    }
+    if (any) {
+        skv_buf_text(out, before);
+        out_json(out, joined.data, joined.size);
+    }
+    out->failed = out->failed || joined.failed || parts->failed;
+    skv_buf_release(&joined);
+    return any;
+}
+
+void reply_parts_tell(reply_parts *parts, bool ended, const part_writer *writer, void *user,
+                      skv_buf *out)
+{
+    for (; parts->i_told < parts->n; parts->i_told++) {
+        const size_t i = parts->i_told;
+        reply_part *part = &parts->at[i];
+        if (!part->begun) writer->begin(user, out, part, i);
+        part->begun = true;
+        if (part->n_told < part->text.size) writer->more(user, out, part, i);
+        part->n_told = part->text.size;
+        out->failed = out->failed || part->text.failed || part->name.failed;
+        if (i + 1 == parts->n && !ended) break;
+        writer->end(user, out, part, i);
+    }
+    out->failed = out->failed || parts->failed;
+}

@@ -1,0 +1,150 @@
+/* What a generating request says: prompts, fields, tools, and what its answer has to look like. */
+#ifndef SKV_SERVER_REQUEST_INPUT_H
+#define SKV_SERVER_REQUEST_INPUT_H
+
+#include "json_body.h"
+
+/* ---- prompt_input.c: from what a request says to token ids ---- */
+
+typedef struct api_prompt {
+    int32_t *ids; /* owned, [n_ids] */
+    size_t n_ids;
+    char *text; /* owned; NULL: it was given as ids */
+    size_t n_text;
+    bool add_special;      /* how the text was encoded */
+    skv_prompt_text known; /* what prompts_recall found out */
+} api_prompt;
+
+typedef struct prompt_list {
+    api_prompt *at; /* owned, [n] */
+    size_t n;
+} prompt_list;
+
+/** The field `name` of a request: a text, token ids, or an array of either. */
+bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
+                  api_error *error);
+void prompts_release(prompt_list *list);
+/** Texts that continue an answer of ours get the ids of that answer back. */
+void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job);
+
+/** The chat template's text for "messages" and what else it reads, on the heap. */
+bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error);
+/** The same as a prompt. */
+bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
+
+typedef struct encode_flags {
+    bool add_special, parse_special;
+} encode_flags;
+
+/** Ids of a text, to be freed with skv_text_free. */
+bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags flags, int32_t **ids,
+                 size_t *n_ids, api_error *error);
+
+/*
+ * ---- request_params.c: what a request may say beside its prompt ----
+ *
+ * One table of fields with their types and ranges. What is outside is refused by name and value;
+ * what is not in the table is ignored.
+ */
+
+typedef enum param_api {
+    PARAM_COMPLETIONS = 1,
+    PARAM_CHAT = 2,
+    PARAM_EMBEDDINGS = 4,
+} param_api;
+
+typedef struct request_params {
+    skv_sampling sampling;
+    int64_t max_tokens; /* -1: not given */
+    int64_t min_tokens, n, best_of, logprobs, top_logprobs;
+    bool seed_given;
+    bool stream, include_usage, continuous_usage, return_progress, echo, ignore_eos;
+    bool special_text;   /* special tokens have text too */
+    bool wants_logprobs; /* with `n_top` of the most likely */
+    size_t n_top;
+    int64_t dimensions;       /* -1: not given */
+    int i_method, i_encoding; /* of "auto|full|teacher", "float|base64" */
+    int i_pooling;            /* of "last|mean" */
+    skv_prefill prefill;
+    skv_eviction eviction; /* where eviction_given */
+    bool eviction_given;
+    skv_pooling pooling;                   /* of an embedding */
+    skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
+    size_t n_stops;
+    int32_t *stop_ids; /* owned, [n_stop_ids] */
+    size_t n_stop_ids;
+    skv_logit_bias *biases; /* owned, [n_biases] */
+    size_t n_biases;
+} request_params;
+
+/** Reads the members of `body`, which must outlive `out`. */
+bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
+                         api_error *error);
+/** Whether an answer of at most max_tokens can have the min_tokens that were asked for. */
+bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error);
+/** Adds a JSON schema for each field of the table to an object; false: no memory. */
+bool request_params_describe(param_api api, json_t *properties);
+void request_params_release(request_params *params);
+/** "model", where a request names one, has to be the one that is served. */
+bool request_check_model(const exchange *ex, const json_t *body, api_error *error);
+/** As a job has them, but for its prompt and max_tokens. */
+skv_job_params request_params_job(const exchange *ex, const request_params *params);
+
+/*
+ * ---- tool_request.c ----
+ *
+ * What "tools" and "tool_choice" of a chat say, what a template and a grammar need of it, and the
+ * calls of earlier turns.
+ */
+
+typedef enum tool_choice {
+    TOOL_CHOICE_AUTO,
+    TOOL_CHOICE_NONE,
+    TOOL_CHOICE_REQUIRED,
+    TOOL_CHOICE_NAMED
+} tool_choice;
+
+typedef struct tool_request {
+    json_t *tools;      /* owned: as templates want them; NULL: none */
+    const char **names; /* owned, [n]: they point into `tools` */
+    size_t n;
+    tool_choice choice;
+    size_t i_named; /* of NAMED */
+    bool parallel;  /* several calls in one answer */
+    bool strict;    /* some function's arguments have to follow its schema */
+} tool_request;
+
+/** Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat's body. */
+bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out, api_error *error);
+void tool_request_release(tool_request *request);
+
+/** Adds `tools` to a template's variables, unless the answer shall call none. */
+bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error);
+/** Makes a message what templates expect: arguments of calls as objects, content as a text. */
+bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error);
+
+/** Whether the answer has to be calls. */
+bool tool_request_forces(const tool_request *request);
+/** Whether calls have to follow a grammar, forced or not. */
+bool tool_request_constrains(const tool_request *request);
+/** The grammar (SKV_GRAMMAR_PARTS) of such an answer, to be freed with skv_text_free. */
+bool tool_request_grammar(const exchange *ex, const tool_request *request, bool in_thought,
+                          char **text, size_t *n, api_error *error);
+
+/* ---- constrain.c: what an answer has to look like (response_format and its kin), as a constraint
+ * on its tokens ---- */
+
+/** Fills *out from the request's fields; out->begin stays NULL when there is none. The job that
+ * it is given to takes it over; without one generation_release frees it. */
+bool constrain_read(exchange *ex, const json_t *body, skv_constraint *out, api_error *error);
+/** The same for an answer that has to call functions, by the grammar that tool_request_grammar
+ * made; `out` is what constrain_read left: an answer follows one of them. */
+bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *out,
+                     api_error *error);
+
+/** What all constraints share: the bytes of the model's tokens. Engine and vocabulary are set. */
+bool constrain_start(http_server *server, char *error);
+/** After the last job is gone. */
+void constrain_stop(http_server *server);
+
+#endif

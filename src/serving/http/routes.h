@@ -1,0 +1,32 @@
+/* The table of endpoints. A family of them is one api_*.c. */
+#ifndef SKV_SERVER_ROUTES_H
+#define SKV_SERVER_ROUTES_H
+
+#include "exchange.h"
+
+/** All of them; the last one has no path. */
+const server_route *routes_all(void);
+/** The route of a path; `other_method`: the path exists for another one. */
+const server_route *route_find(const char *method, const char *path, bool *other_method);
+/** The methods that a path has, "GET, HEAD"; `out` has room for `room` bytes. */
+void route_methods(const char *path, char *out, size_t room);
+
+/* ---- their handlers ---- */
+
+void api_page(exchange *ex);
+void api_models(exchange *ex);
+void api_health(exchange *ex);
+void api_metrics(exchange *ex);
+void api_tokenize(exchange *ex);
+void api_detokenize(exchange *ex);
+void api_tokenizer_info(exchange *ex);
+void api_apply_template(exchange *ex);
+void api_completions(exchange *ex);
+void api_chat(exchange *ex);
+void api_embeddings(exchange *ex);
+void api_openapi(exchange *ex);
+void api_responses(exchange *ex);
+void api_messages(exchange *ex);
+void api_count_tokens(exchange *ex);
+
+#endif

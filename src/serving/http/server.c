@@ -1,0 +1,279 @@
+/* The server's life: loading, ready, draining, stopped. */
+#define _GNU_SOURCE /* getrandom */
+#include "server.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "request_input.h"
+#include "server_impl.h"
+
+server_state server_get_state(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const server_state state = server->state;
+    pthread_mutex_unlock(&server->lock);
+    return state;
+}
+
+static void set_state(http_server *server, server_state state)
+{
+    pthread_mutex_lock(&server->lock);
+    if (state > server->state) server->state = state;
+    (void)pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->lock);
+}
+
+rate_limits server_limits(http_server *server, uint64_t key)
+{
+    rate_limits limits = {server->options.requests_a_minute, server->options.tokens_a_minute};
+    if (server->keys) api_keys_limits(server->keys, key, &limits);
+    return limits;
+}
+
+uint64_t server_draw(http_server *server)
+{
+    uint64_t bits = 0;
+    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == (ssize_t)sizeof bits) return bits;
+    return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
+}
+
+static char *copy_text(const char *text, size_t n)
+{
+    char *copy = malloc(n + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    return copy;
+}
+
+static bool no_memory(char *error)
+{
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no memory");
+    return false;
+}
+
+static bool start_parts(http_server *server, char *error)
+{
+    const server_options *o = &server->options;
+    server->name = copy_text(o->name, strlen(o->name));
+    if (!server->name || skv_account_create(o->memory_bytes, &server->account, NULL) != SKV_OK) {
+        return no_memory(error);
+    }
+    if (o->key_file && !api_keys_open(o->key_file, &server->keys, error)) return false;
+    server->rates = rates_create(API_KEYS_MAX);
+    if (!server->rates) return no_memory(error);
+    if (o->request_log && !request_log_open(o->request_log, &server->log, error)) {
+        return false;
+    }
+    return http_fit_files(server, error) && peers_start(server, error) && http_start(server, error);
+}
+
+bool server_start(const server_options *options, http_server **out, char *error)
+{
+    http_server *server = calloc(1, sizeof *server);
+    if (!server) return no_memory(error);
+    server->options = *options;
+    server->listen_fd = -1;
+    watchdog_open(&server->dog);
+    json_body_start();
+    server->started_s = (int64_t)time(NULL);
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (!start_parts(server, error)) {
+        server_stop(server);
+        return false;
+    }
+    *out = server;
+    return true;
+}
+
+size_t server_port(const http_server *server)
+{
+    return server->port;
+}
+
+static bool set_reply_format(http_server *server, char *error)
+{
+    const server_options *o = &server->options;
+    skv_reply_format *format = &server->reply_format;
+    *format = skv_reply_format_of(server->template_text, server->n_template);
+    if (o->tool_format && !skv_call_syntax_parse(o->tool_format, &format->calls)) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "tool format \"%s\": none, llama3 or hermes",
+                       o->tool_format);
+        return false;
+    }
+    const bool none = o->reasoning_format && strcmp(o->reasoning_format, "none") == 0;
+    const bool think = o->reasoning_format && strcmp(o->reasoning_format, "think") == 0;
+    if (o->reasoning_format && !none && !think) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "reasoning format \"%s\": none or think",
+                       o->reasoning_format);
+        return false;
+    }
+    format->thinks = think || (format->thinks && !none);
+    return true;
+}
+
+static bool is_special(const skv_vocab *vocab, const char *mark)
+{
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t n_ids = 0, n = strlen(mark);
+    const bool known = skv_vocab_encode(vocab, (skv_text_piece){mark, n},
+                                        (skv_encode_options){.parse_special = true}, &ids, &n_ids,
+                                        NULL) == SKV_OK &&
+                       skv_vocab_decode(vocab, (skv_id_piece){ids, n_ids}, (skv_decode_options){0},
+                                        &text, &n, NULL) == SKV_OK;
+    skv_text_free(ids);
+    skv_text_free(text);
+    return known && n < strlen(mark);
+}
+
+static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
+{
+    size_t n = 0;
+    const char *const *marks = skv_reply_marks(format, &n);
+    for (size_t i = 0; vocab && i < n; i++) {
+        if (is_special(vocab, marks[i])) return true;
+    }
+    return false;
+}
+
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "swiftkv: %s\n", line);
+}
+
+/* The cache gets as long as requests had, within bounds. */
+static double flush_seconds(const server_options *o)
+{
+    const double seconds = o->shutdown_seconds;
+    return seconds < 1 ? 1 : seconds > LIMIT_FLUSH_SECONDS ? LIMIT_FLUSH_SECONDS : seconds;
+}
+
+bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
+                  const char *template_text, char *error)
+{
+    skv_error err;
+    skv_scheduler_options options = server->options.scheduler;
+    options.seed = server_draw(server);
+    options.cache_flush_seconds = flush_seconds(&server->options);
+    options.log = log_line;
+    options.account = server->account;
+    if (template_text) {
+        server->n_template = strlen(template_text);
+        server->template_text = copy_text(template_text, server->n_template);
+        if (!server->template_text) return no_memory(error);
+    }
+    if (!set_reply_format(server, error)) return false;
+    server->special_marks = any_is_special(vocab, server->reply_format);
+    if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
+        return false;
+    }
+    skv_engine_get_stats(engine, &server->limits);
+    server->engine = engine;
+    server->vocab = vocab;
+    if (!constrain_start(server, error)) return false;
+    set_state(server, SERVER_READY);
+    return true;
+}
+
+static void read_again(http_server *server)
+{
+    char error[SKV_ERROR_TEXT_MAX];
+    if (server->log && !request_log_reopen(server->log, error)) {
+        fprintf(stderr, "swiftkv: %s\n", error);
+    }
+    if (!server->keys) return;
+    const bool ok = api_keys_reload(server->keys, error);
+    fprintf(stderr, "swiftkv: %s\n", ok ? "the API keys were read again" : error);
+}
+
+bool server_signal(http_server *server, int signal)
+{
+    if (signal == SIGHUP) {
+        read_again(server);
+        return true;
+    }
+    const server_state state = server_get_state(server);
+    if (state == SERVER_LOADING || state == SERVER_STOPPING) return false;
+    const bool again = state == SERVER_DRAINING;
+    fprintf(stderr, "swiftkv: %s\n", again ? "stopping" : "finishing the requests in flight");
+    set_state(server, again ? SERVER_STOPPING : SERVER_DRAINING);
+    return true;
+}
+
+/* Ends the program if it cannot be stopped in an orderly way: a disk that does not answer, say. */
+static void *end_at_last(void *arg)
+{
+    const uintptr_t seconds = (uintptr_t)arg;
+    const struct timespec pause = {.tv_sec = (time_t)seconds};
+    (void)nanosleep(&pause, NULL);
+    fprintf(stderr, "swiftkv: could not stop within %zu s: ending now\n", (size_t)seconds);
+    _exit(EXIT_FAILURE);
+}
+
+static void watch_the_end(const server_options *o)
+{
+    const double flush = o->scheduler.cache_dir ? flush_seconds(o) : 0;
+    const uintptr_t seconds = LIMIT_STOP_SECONDS + (uintptr_t)ceil(flush);
+    pthread_t thread;
+    const int code = pthread_create(&thread, NULL, end_at_last, (void *)seconds);
+    if (code == 0) (void)pthread_detach(thread);
+}
+
+void server_wait(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    while (server->state < SERVER_DRAINING) {
+        (void)pthread_cond_wait(&server->changed, &server->lock);
+    }
+    if (server->scheduler) skv_scheduler_drain(server->scheduler);
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const double seconds = server->options.shutdown_seconds;
+    end.tv_sec += (time_t)seconds;
+    end.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    int code = 0;
+    while (server->state < SERVER_STOPPING && server->n_in_flight > 0 && code == 0) {
+        code = pthread_cond_timedwait(&server->changed, &server->lock, &end);
+    }
+    server->state = SERVER_STOPPING;
+    pthread_mutex_unlock(&server->lock);
+    watch_the_end(&server->options);
+}
+
+void server_stop(http_server *server)
+{
+    if (!server) return;
+    set_state(server, SERVER_STOPPING);
+    http_stop(server);
+    peers_stop(server);
+    skv_scheduler_free(server->scheduler);
+    constrain_stop(server);
+    api_keys_free(server->keys);
+    rates_free(server->rates);
+    request_log_close(server->log);
+    watchdog_close(&server->dog);
+    skv_account_free(server->account);
+    pthread_mutex_destroy(&server->lock);
+    pthread_cond_destroy(&server->changed);
+    free(server->template_text);
+    free(server->name);
+    free(server);
+}

@@ -1,0 +1,64 @@
+/*
+ * The HTTP server: what the command `serve` needs of it.
+ *
+ *     server_start   binds and answers: 503 while the model loads
+ *     server_ready   the model is there
+ *     server_wait    until a signal ends it and the requests in flight are done, or too late
+ *     server_stop    ends every connection and frees all
+ */
+#ifndef SKV_SERVER_SERVER_H
+#define SKV_SERVER_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/serve.h"
+
+typedef struct http_server http_server;
+
+/* All of them are told: the command line has the defaults (cli/option_table.c). */
+typedef struct server_options {
+    const char *name;     /* the model's, as clients call it */
+    const char *host;     /* an address or a name; only loopback without keys or `insecure` */
+    size_t port;          /* 0: any */
+    const char *key_file; /* one key a line; NULL: no keys */
+    bool insecure;        /* bind anywhere without keys */
+    double requests_a_minute, tokens_a_minute; /* of a key whose line says nothing; 0: any number */
+    const char *request_log;                   /* a file, "-": standard error; NULL: none */
+    size_t connections;                        /* at once */
+    size_t connections_per_ip;
+    size_t body_bytes;            /* of one request */
+    size_t memory_bytes;          /* that all requests hold together, beside the KV memory */
+    uint64_t request_work;        /* units that reading one request may take, about 10 ns each */
+    size_t request_bytes;         /* that reading one request may hold */
+    double request_seconds;       /* that reading one request may take */
+    size_t stack_bytes;           /* of a connection's thread */
+    double header_seconds;        /* until a request's header is there */
+    double body_seconds;          /* until its body is */
+    double stall_seconds;         /* a client that takes nothing for so long is cut off */
+    double ping_seconds;          /* between signs of life of a stream without tokens */
+    double shutdown_seconds;      /* for requests in flight, once told to end */
+    double watchdog_seconds;      /* without a step although there is work: not healthy */
+    const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
+    const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
+    skv_scheduler_options scheduler;
+} server_options;
+
+/* On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why, in one line. */
+bool server_start(const server_options *options, http_server **out, char *error);
+/** The port it listens on. */
+size_t server_port(const http_server *server);
+/** engine and vocab (NULL: none) are borrowed until server_stop; template_text (NULL: none) is
+ * copied. */
+bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
+                  const char *template_text, char *error);
+/** From a thread that waits for signals: SIGHUP reads the keys again, the first other one drains,
+ * the next one stops. False: nothing is served yet, or it stops already, and the program may
+ * simply end. */
+bool server_signal(http_server *server, int signal);
+/** Returns when it is time to stop. */
+void server_wait(http_server *server);
+void server_stop(http_server *server);
+
+#endif

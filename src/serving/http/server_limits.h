@@ -1,0 +1,64 @@
+/*
+ * The limits of the server that are numbers in the code, in one place. Those with an option are
+ * in server_options, with their defaults in cli/option_table.c; docs/reference/limits.md explains
+ * all.
+ */
+#ifndef SKV_SERVER_SERVER_LIMITS_H
+#define SKV_SERVER_SERVER_LIMITS_H
+
+enum {
+    /* ---- a connection (http_front.c) ---- */
+    LIMIT_CONNECTION_BYTES = 48 << 10, /* its buffers: a longer header is refused with 431 */
+    LIMIT_COST_BYTES = 16 << 10,   /* what is touched of buffers and stack: counts in --memory */
+    LIMIT_HEADER_BYTES = 32 << 10, /* names and values of a header: 431 */
+    LIMIT_HEADER_FIELDS = 100,     /* 431 */
+    LIMIT_TRAILER_BYTES = 8 << 10, /* behind the last chunk of a body: 400 */
+    LIMIT_BACKLOG = 511,           /* connections that the system holds until we take them */
+    LIMIT_SPARE_FILES = 16, /* descriptors kept for files, when --connections is cut to fit */
+    LIMIT_FILES_EACH = 2,   /* descriptors of a connection: its socket, and what wakes it */
+    LIMIT_QUIET_MS = 1000,  /* who says nothing this long loses its place where all are taken */
+    LIMIT_ACCEPT_PAUSE_MS = 100,     /* after a connection could not be taken */
+    LIMIT_BODY_ROOM_BYTES = 4 << 10, /* of the first piece of a body */
+    LIMIT_LINGER_MS = 1000,          /* reading what a client that was refused still sends */
+
+    /* ---- deadlines without an option (peers.c) ---- */
+    LIMIT_IDLE_SECONDS = 60,          /* between two requests of a connection */
+    LIMIT_BODY_BYTES_A_SECOND = 1024, /* slower bodies are cut off ... */
+    LIMIT_BODY_SLOW_SECONDS = 10,     /* ... after this long */
+
+    /* ---- the end (server.c): --shutdown-timeout is for requests ---- */
+    LIMIT_FLUSH_SECONDS = 20, /* then for writing --cache-dir; not longer than requests had */
+    LIMIT_STOP_SECONDS = 5,   /* then for everything else: who has not ended by then is cut off */
+
+    /* ---- grammars (constrain.c) ---- */
+    LIMIT_GRAMMARS_AT_ONCE = 2,     /* compiled at one time, so that the worker keeps processors */
+    LIMIT_GRAMMAR_WAIT_SECONDS = 5, /* a request waits this long for its turn, then 503 */
+
+    /* ---- what reading one request may take (exchange.c): 400 ---- */
+    LIMIT_REQUEST_DEPTH = 64, /* levels of JSON, grammars and templates: what half of a
+                               * connection's stack can take */
+
+    /* ---- fields of a request (prompt_input.c, tool_request.c, request_params.c): 400 ---- */
+    PROMPTS_MAX = 1024, /* of one request */
+    TOOLS_MAX = 128,
+    TOOL_NAME_MAX = 64,     /* bytes */
+    PARAM_STOPS_MAX = 16,   /* stop texts ... */
+    PARAM_STOP_BYTES = 256, /* ... of at most so many bytes */
+    PARAM_STOP_IDS_MAX = 64,
+    PARAM_BIASES_MAX = 1024, /* members of logit_bias */
+
+    /* ---- answers to nobody ---- */
+    LIMIT_STATUS_CLIENT_LEFT = 499,  /* as proxies count it; only who shut one side down sees it */
+    LIMIT_LOADING_RETRY_SECONDS = 2, /* Retry-After while the model loads */
+    LIMIT_ELSEWHERE_RETRY_SECONDS = 5, /* Retry-After of a server that ends */
+
+    /* ---- memory that requests share (--memory, server.c) ---- */
+    LIMIT_MEMORY_WAIT_SECONDS = 10, /* a request waits this long for room, then 503 ... */
+    LIMIT_TRIM_BYTES =
+        4 << 20, /* a request that held more has free pages given back to the system */
+    LIMIT_WHOLE_BYTES = 1 << 20,   /* larger answers are sent in pieces: "chunked" */
+    LIMIT_TEXT_BYTES = 1 << 30,    /* of a text that is not counted: heads, errors, the log */
+    LIMIT_MEMORY_RETRY_SECONDS = 2 /* ... with this Retry-After */
+};
+
+#endif

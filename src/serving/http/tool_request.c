@@ -1,0 +1,301 @@
+/* Tools in requests: see request_input.h. */
+#include "request_input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "skv/reply.h"
+
+/* ---- tools ---- */
+
+static bool is_name(const json_t *value)
+{
+    const char *name = json_string_value(value);
+    const size_t n = json_string_length(value);
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "_-.";
+    return n > 0 && n <= TOOL_NAME_MAX && strspn(name, letters) == n;
+}
+
+/* Templates look into these without asking whether they are there. */
+static bool complete_function(const exchange *ex, json_t *function, api_error *error)
+{
+    const char *text = ex->server->template_text;
+    bool ok = true;
+    if (json_object_size(json_object_get(function, "parameters")) == 0) {
+        json_t *none = json_pack("{s:s,s:{}}", "type", "object", "properties");
+        ok = json_object_set_new(function, "parameters", none) == 0;
+    }
+    const bool reads = text && strstr(text, ".description");
+    if (ok && reads && !json_body_get(function, "description")) {
+        ok = json_object_set_new(function, "description", json_string("")) == 0;
+    }
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+static bool check_tool(const exchange *ex, json_t *tool, size_t i, api_error *error)
+{
+    if (!json_body_is(tool, "function")) {
+        return api_fail(error, 400, "tools",
+                        "tools[%zu].type: \"%.40s\": only functions are served", i,
+                        json_show_member(tool, "type").text);
+    }
+    json_t *function = json_object_get(tool, "function");
+    if (!is_name(json_object_get(function, "name"))) {
+        return api_fail(error, 400, "tools",
+                        "tools[%zu].function.name: \"%s\" is not 1 to %d letters, digits, _, - "
+                        "and .",
+                        i, json_show_member(function, "name").text, TOOL_NAME_MAX);
+    }
+    const json_t *parameters = json_body_get(function, "parameters");
+    if (parameters && !json_is_object(parameters)) {
+        return api_fail(error, 400, "tools", "tools[%zu].function.parameters: not an object", i);
+    }
+    return complete_function(ex, function, error);
+}
+
+/* A tool whose function may be changed, at the end of `tools`; all that is in it is shared. */
+static json_t *copy_tool(const exchange *ex, json_t *given, json_t *tools, api_error *error)
+{
+    json_t *tool = json_copy_within(ex, given, "tools", error);
+    if (!tool) return NULL;
+    json_t *function = json_object_get(tool, "function");
+    const bool added = json_array_append_new(tools, tool) == 0;
+    if (added && !json_is_object(function)) return tool;
+    function = added ? json_copy_within(ex, function, "tools", error) : NULL;
+    if (!function) return NULL;
+    if (json_object_set_new(tool, "function", function) == 0) return tool;
+    (void)api_fail(error, 503, NULL, "no memory");
+    return NULL;
+}
+
+static bool read_tools(const exchange *ex, const json_t *given, tool_request *out, api_error *error)
+{
+    out->n = json_array_size(given);
+    if (out->n > TOOLS_MAX) {
+        return api_fail(error, 400, "tools", "tools: %zu of them, at most %d", out->n, TOOLS_MAX);
+    }
+    out->tools = json_array();
+    out->names = calloc(out->n, sizeof *out->names);
+    if (!out->tools || !out->names) return api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; i < out->n; i++) {
+        bool strict = false;
+        json_t *tool = copy_tool(ex, json_array_get(given, i), out->tools, error);
+        if (!tool || !check_tool(ex, tool, i, error) ||
+            !json_body_flag(json_object_get(tool, "function"), "strict", &strict, error)) {
+            return false;
+        }
+        out->strict = out->strict || strict;
+        out->names[i] =
+            json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(out->names[i], out->names[j]) != 0) continue;
+            return api_fail(error, 400, "tools", "tools[%zu]: \"%s\" is there twice", i,
+                            out->names[i]);
+        }
+    }
+    return true;
+}
+
+/* ---- tool_choice ---- */
+
+static bool read_named(const json_t *choice, tool_request *out, api_error *error)
+{
+    const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
+    if (!json_body_is(choice, "function") || !json_is_string(name)) {
+        return api_fail(error, 400, "tool_choice",
+                        "tool_choice: none of \"auto\", \"none\", \"required\" and "
+                        "{\"type\":\"function\",\"function\":{\"name\":...}}");
+    }
+    out->choice = TOOL_CHOICE_NAMED;
+    for (out->i_named = 0; out->i_named < out->n; out->i_named++) {
+        if (json_text_is(name, out->names[out->i_named])) return true;
+    }
+    return api_fail(error, 400, "tool_choice", "tool_choice: \"%s\" is none of the tools",
+                    json_show(name).text);
+}
+
+static bool read_choice(const json_t *body, tool_request *out, api_error *error)
+{
+    static const struct {
+        const char *name;
+        tool_choice choice;
+    } words[] = {
+        {"auto", TOOL_CHOICE_AUTO}, {"none", TOOL_CHOICE_NONE}, {"required", TOOL_CHOICE_REQUIRED}};
+    const json_t *choice = json_body_get(body, "tool_choice");
+    if (!choice) return true;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (!json_text_is(choice, words[i].name)) continue;
+        out->choice = words[i].choice;
+        if (out->choice != TOOL_CHOICE_REQUIRED || out->n > 0) return true;
+        return api_fail(error, 400, "tool_choice", "tool_choice: \"required\", but no tools");
+    }
+    return read_named(choice, out, error);
+}
+
+bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out, api_error *error)
+{
+    *out = (tool_request){.parallel = true};
+    const json_t *tools = json_body_get(body, "tools");
+    if (tools && !json_is_array(tools)) {
+        return api_fail(error, 400, "tools", "tools: not an array");
+    }
+    const bool ok = (json_array_size(tools) == 0 || read_tools(ex, tools, out, error)) &&
+                    read_choice(body, out, error) &&
+                    json_body_flag(body, "parallel_tool_calls", &out->parallel, error);
+    const bool wanted = out->n > 0 && out->choice != TOOL_CHOICE_NONE;
+    if (ok && wanted && ex->server->reply_format.calls == SKV_CALLS_NONE) {
+        (void)api_fail(error, 400, "tools",
+                       "tools: the calls of this model's chat template are not known "
+                       "(serve --tool-format NAME)");
+    } else if (ok) {
+        return true;
+    }
+    tool_request_release(out);
+    return false;
+}
+
+void tool_request_release(tool_request *request)
+{
+    json_decref(request->tools);
+    free(request->names);
+    *request = (tool_request){.parallel = true};
+}
+
+bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
+{
+    tool_request request;
+    if (!tool_request_read(ex, body, &request, error)) return false;
+    bool ok = true;
+    if (request.n > 0 && request.choice != TOOL_CHOICE_NONE) {
+        /* That is for us, not for the model. */
+        for (size_t i = 0; i < request.n; i++) {
+            (void)json_object_del(json_object_get(json_array_get(request.tools, i), "function"),
+                                  "strict");
+        }
+        ok = json_object_set(vars, "tools", request.tools) == 0 ||
+             api_fail(error, 503, NULL, "no memory");
+    }
+    tool_request_release(&request);
+    return ok;
+}
+
+/* ---- messages ---- */
+
+/* Clients send the text that they got; templates write an object. What is no JSON stays a text. */
+static bool tidy_call(const exchange *ex, json_t *call, size_t i, size_t k, api_error *error)
+{
+    json_t *function = json_object_get(call, "function");
+    const json_t *arguments = json_object_get(function, "arguments");
+    if (!json_is_string(json_object_get(function, "name"))) {
+        return api_fail(error, 400, "messages",
+                        "messages[%zu].tool_calls: one has no function.name", i);
+    }
+    if (arguments && !json_is_string(arguments)) return true;
+    char name[80];
+    (void)snprintf(name, sizeof name, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
+    json_place place = {.name = name, .param = "messages", .text = {"{}", 2}};
+    if (arguments) {
+        place.text = (skv_text_piece){json_string_value(arguments), json_string_length(arguments)};
+    }
+    json_error_t problem;
+    json_t *object = NULL;
+    const json_reading reading = json_text_read(ex, &place, &object, &problem, error);
+    if (reading != JSON_READ) return reading == JSON_READ_BAD;
+    return json_object_set_new(function, "arguments", object) == 0 ||
+           api_fail(error, 503, NULL, "no memory");
+}
+
+static bool tidy_calls(const exchange *ex, json_t *message, size_t i, api_error *error)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    if (!calls) return true;
+    /* Templates ask whether the member is there. */
+    if (json_is_null(calls) || (json_is_array(calls) && json_array_size(calls) == 0)) {
+        (void)json_object_del(message, "tool_calls");
+        return true;
+    }
+    if (!json_is_array(calls)) {
+        return api_fail(error, 400, "messages", "messages[%zu].tool_calls: expected an array", i);
+    }
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        if (!tidy_call(ex, json_array_get(calls, k), i, k, error)) return false;
+    }
+    return true;
+}
+
+bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error)
+{
+    if (!tidy_calls(ex, message, i, error)) return false;
+    const bool developer = json_text_is(json_object_get(message, "role"), "developer") &&
+                           !strstr(ex->server->template_text, "developer");
+    if (developer && json_object_set_new(message, "role", json_string("system")) != 0) {
+        return api_fail(error, 503, NULL, "no memory");
+    }
+    const bool has_calls = json_object_get(message, "tool_calls");
+    if (!has_calls || json_body_get(message, "content")) return true;
+    return json_object_set_new(message, "content", json_string("")) == 0 ||
+           api_fail(error, 503, NULL, "no memory");
+}
+
+/* ---- grammars ---- */
+
+bool tool_request_forces(const tool_request *request)
+{
+    return request->choice == TOOL_CHOICE_REQUIRED || request->choice == TOOL_CHOICE_NAMED;
+}
+
+bool tool_request_constrains(const tool_request *request)
+{
+    const bool may_call = request->n > 0 && request->choice != TOOL_CHOICE_NONE;
+    return tool_request_forces(request) || (may_call && request->strict);
+}
+
+/* What a function's arguments have to follow: its schema where a call is demanded or the function
+ * is strict. NULL: any object. */
+static json_t *schema_of(const tool_request *request, const json_t *function)
+{
+    const bool follows =
+        tool_request_forces(request) || json_is_true(json_object_get(function, "strict"));
+    return follows ? json_object_get(function, "parameters") : NULL;
+}
+
+static json_t *list_functions(const tool_request *request)
+{
+    json_t *functions = json_array();
+    const bool named = request->choice == TOOL_CHOICE_NAMED;
+    for (size_t i = 0; i < request->n; i++) {
+        if (named && i != request->i_named) continue;
+        const json_t *function = json_object_get(json_array_get(request->tools, i), "function");
+        json_t *one = json_pack("{s:O,s:O*}", "name", json_object_get(function, "name"),
+                                "parameters", schema_of(request, function));
+        if (json_array_append_new(functions, one) == 0) continue;
+        json_decref(functions);
+        return NULL;
+    }
+    return functions;
+}
+
+bool tool_request_grammar(const exchange *ex, const tool_request *request, bool in_thought,
+                          char **text, size_t *n, api_error *error)
+{
+    const bool one = request->choice == TOOL_CHOICE_NAMED || !request->parallel;
+    json_t *functions = list_functions(request);
+    if (!functions) return api_fail(error, 503, NULL, "no memory");
+    size_t n_json = 0;
+    char *json = json_text_write(ex, functions, "tools", &n_json, error);
+    json_decref(functions);
+    if (!json) return false;
+    const skv_reply_rules rules = {.format = ex->server->reply_format,
+                                   .in_thought = in_thought,
+                                   .tools_json = json,
+                                   .n_tools_json = n_json,
+                                   .may_talk = !tool_request_forces(request),
+                                   .max_calls = one ? 1 : SKV_REPLY_CALLS_MAX,
+                                   .budget = ex->budget};
+    skv_error err;
+    const skv_status status = skv_reply_grammar(&rules, text, n, &err);
+    json_text_free(ex, json, n_json);
+    return status == SKV_OK || exchange_fail(ex, status, &err, "tools", error);
+}

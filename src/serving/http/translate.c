@@ -1,0 +1,235 @@
+/* Requests in the words of OpenAI's chats: see translate.h. */
+#include "translate.h"
+
+#include <string.h>
+
+#include "common/sampling_fields.h"
+
+/* What every dialect may say, beside the fields of sampling. */
+static const char *const shared_fields[] = {"model",
+                                            "stream",
+                                            "stream_options",
+                                            "swiftkv",
+                                            "evict",
+                                            "snapkv",
+                                            "logit_bias",
+                                            "min_tokens",
+                                            "ignore_eos",
+                                            "guided_json",
+                                            "guided_regex",
+                                            "guided_choice",
+                                            "guided_grammar",
+                                            "grammar",
+                                            "json_schema",
+                                            "stop_token_ids",
+                                            "chat_template_kwargs",
+                                            "chat_template",
+                                            "structured_outputs"};
+
+static void copy_field(translation *t, const char *name)
+{
+    json_t *value = json_object_get(t->asked, name);
+    if (value) translation_set(t, name, json_incref(value));
+}
+
+bool translation_begin(translation *t, const json_t *asked, api_error *error)
+{
+    *t = (translation){.asked = asked,
+                       .body = json_object(),
+                       .text = {.max = LIMIT_TEXT_BYTES},
+                       .thought = {.max = LIMIT_TEXT_BYTES},
+                       .error = error};
+    for (size_t i = 0; i < sizeof shared_fields / sizeof shared_fields[0]; i++) {
+        copy_field(t, shared_fields[i]);
+    }
+    for (size_t i = 0; skv_sampling_field(i); i++) {
+        copy_field(t, skv_sampling_field(i)->name);
+    }
+    t->messages = json_array();
+    translation_set(t, "messages", t->messages);
+    return !t->failed || api_fail(error, 503, NULL, "no memory");
+}
+
+static void set_in(translation *t, json_t *object, const char *name, json_t *value)
+{
+    if (json_object_set_new(object, name, value) != 0) t->failed = true;
+}
+
+void translation_set(translation *t, const char *name, json_t *value)
+{
+    set_in(t, t->body, name, value);
+}
+
+/* ---- messages ---- */
+
+/* Texts become one only when all are there: a message may have very many. */
+static void close_message(translation *t)
+{
+    if (!t->open) return;
+    t->failed = t->failed || t->text.failed || t->thought.failed;
+    set_in(t, t->open, "content", json_stringn(t->text.size > 0 ? t->text.data : "", t->text.size));
+    if (t->thought.size > 0) {
+        set_in(t, t->open, "reasoning_content", json_stringn(t->thought.data, t->thought.size));
+    }
+    t->open = NULL;
+    skv_buf_clear(&t->text);
+    skv_buf_clear(&t->thought);
+}
+
+json_t *translation_end(translation *t, bool ok)
+{
+    close_message(t);
+    skv_buf_release(&t->text);
+    skv_buf_release(&t->thought);
+    if (ok && t->failed) ok = api_fail(t->error, 503, NULL, "no memory");
+    if (ok) return t->body;
+    json_decref(t->body);
+    return NULL;
+}
+
+void translation_open(translation *t, const char *role, bool joins)
+{
+    const char *now = json_string_value(json_object_get(t->open, "role"));
+    if (joins && now && strcmp(now, role) == 0) return;
+    close_message(t);
+    json_t *message = json_object();
+    set_in(t, message, "role", json_string(role));
+    if (json_array_append_new(t->messages, message) != 0) {
+        t->failed = true;
+    } else {
+        t->open = message;
+    }
+}
+
+static void add_line(skv_buf *out, const json_t *text)
+{
+    if (out->size > 0 && json_string_length(text) > 0) skv_buf_text(out, "\n");
+    skv_buf_append(out, json_string_value(text), json_string_length(text));
+}
+
+void translation_add_text(translation *t, const json_t *text)
+{
+    add_line(&t->text, text);
+}
+
+void translation_add_thought(translation *t, const json_t *text)
+{
+    add_line(&t->thought, text);
+}
+
+/* A value of the request in ours: counted, and not written to. */
+static json_t *share(const json_t *value)
+{
+    return json_incref((json_t *)(uintptr_t)value);
+}
+
+void translation_call(translation *t, const json_t *id, const json_t *name, const json_t *arguments)
+{
+    translation_open(t, "assistant", true);
+    json_t *calls = json_object_get(t->open, "tool_calls");
+    if (!calls) {
+        calls = json_array();
+        set_in(t, t->open, "tool_calls", calls);
+    }
+    if (t->failed) return;
+    json_t *call = json_object(), *function = json_object();
+    if (id) set_in(t, call, "id", share(id));
+    set_in(t, call, "type", json_string("function"));
+    set_in(t, function, "name", share(name));
+    set_in(t, function, "arguments", arguments ? share(arguments) : json_object());
+    set_in(t, call, "function", function);
+    if (json_array_append_new(calls, call) != 0) t->failed = true;
+}
+
+void translation_result(translation *t, const json_t *id)
+{
+    translation_open(t, "tool", false);
+    if (id) set_in(t, t->open, "tool_call_id", share(id));
+}
+
+/* ---- other fields ---- */
+
+void translation_think(translation *t, bool think)
+{
+    const json_t *given = json_object_get(t->body, "chat_template_kwargs");
+    if (json_object_get(given, "enable_thinking")) return;
+    json_t *kwargs = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
+    set_in(t, kwargs, "enable_thinking", json_boolean(think));
+    translation_set(t, "chat_template_kwargs", kwargs);
+}
+
+bool translation_length(translation *t, const char *name, bool is_required)
+{
+    json_t *value = json_object_get(t->asked, name);
+    if (!is_required && (!value || json_is_null(value))) return true;
+    if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+        json_number_value(value) > SKV_ANSWER_TOKENS_MAX) {
+        return api_fail(t->error, 400, name, "%s: %s is not a whole number from 1 to %.15g", name,
+                        json_show(value).text, SKV_ANSWER_TOKENS_MAX);
+    }
+    translation_set(t, "max_tokens", json_incref(value));
+    return true;
+}
+
+bool translation_schema(translation *t, const json_t *format)
+{
+    json_t *schema = json_object_get(format, "schema");
+    if (!json_is_object(schema)) return false;
+    translation_set(
+        t, "response_format",
+        json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
+    return true;
+}
+
+/* {"type":"function","function":{...}} with the values of a tool. */
+static json_t *new_function(const json_t *tool, const char *schema)
+{
+    const char *const names[][2] = {{"name", "name"},
+                                    {"description", "description"},
+                                    {"strict", "strict"},
+                                    {"parameters", schema}};
+    json_t *function = json_object(), *out = json_object();
+    int failed = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const json_t *value = json_body_get(tool, names[i][1]);
+        if (value) failed |= json_object_set_new(function, names[i][0], share(value));
+    }
+    failed |= json_object_set_new(out, "type", json_string("function"));
+    failed |= json_object_set_new(out, "function", function);
+    if (failed == 0) return out;
+    json_decref(out);
+    return NULL;
+}
+
+bool translation_tools(translation *t, const char *schema,
+                       bool (*check)(const translation *t, const json_t *tool, size_t i))
+{
+    const json_t *given = json_body_get(t->asked, "tools");
+    if (!given) return true;
+    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
+    json_t *tools = json_array();
+    translation_set(t, "tools", tools);
+    for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
+        const json_t *tool = json_array_get(given, i);
+        if (!check(t, tool, i)) return false;
+        json_t *one = new_function(tool, schema);
+        if (!one || json_array_append_new(tools, one) != 0) t->failed = true;
+    }
+    return true;
+}
+
+void translation_choose(translation *t, const json_t *choice)
+{
+    json_t *name = json_object_get(choice, "name");
+    name = json_is_string(name) ? json_incref(name) : json_string("");
+    translation_set(t, "tool_choice",
+                    json_pack("{s:s,s:{s:o}}", "type", "function", "function", "name", name));
+}
+
+bool translation_refuse(const translation *t, const char *name, const char *why)
+{
+    const json_t *value = json_body_get(t->asked, name);
+    const bool empty =
+        !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0);
+    return empty || api_fail(t->error, 400, name, "%s: %s", name, why);
+}

@@ -1,0 +1,59 @@
+/*
+ * Requests of other dialects in the words of OpenAI's chats, and what a dialect's own file needs to
+ * put one together. Names and places in errors are those of the client's request.
+ */
+#ifndef SKV_SERVER_TRANSLATE_H
+#define SKV_SERVER_TRANSLATE_H
+
+#include "json_body.h"
+
+/** A request of Responses as a chat's body, owned; NULL: refused. */
+json_t *responses_translate(const json_t *asked, api_error *error);
+/** The same of Messages. `counts`: nothing is generated, max_tokens is not asked for. */
+json_t *messages_translate(const json_t *asked, bool counts, api_error *error);
+
+/* A chat's body on its way. */
+typedef struct translation {
+    const json_t *asked;   /* borrowed */
+    json_t *body;          /* owned */
+    json_t *messages;      /* borrowed from body */
+    json_t *open;          /* borrowed: the last message, which texts are added to */
+    skv_buf text, thought; /* of the open message, so far */
+    api_error *error;
+    bool failed; /* memory ran out */
+} translation;
+
+/** Begins with the fields that both call the same, and no messages. */
+bool translation_begin(translation *t, const json_t *asked, api_error *error);
+/** The body, owned by the caller, or NULL: `ok` is false or memory ran out. */
+json_t *translation_end(translation *t, bool ok);
+/** Sets a member of the body and takes the value over. */
+void translation_set(translation *t, const char *name, json_t *value);
+
+/** A new message at the end; `joins`: the open one will do if it has the same role. */
+void translation_open(translation *t, const char *role, bool joins);
+/** Adds to the open message, in a line of its own. */
+void translation_add_text(translation *t, const json_t *text);
+void translation_add_thought(translation *t, const json_t *text);
+/** A call of an earlier turn, of the open assistant or a new one; the values are shared, and may
+ * be NULL but for the name. */
+void translation_call(translation *t, const json_t *id, const json_t *name,
+                      const json_t *arguments);
+/** Opens the result of a call. */
+void translation_result(translation *t, const json_t *id);
+/** Tells a template whether to think, unless the client has said so itself. */
+void translation_think(translation *t, bool think);
+/** How long the answer may be: a whole number from 1 on. */
+bool translation_length(translation *t, const char *name, bool is_required);
+/** The functions in "tools", which call their parameters `schema`; `check` refuses what is none. */
+bool translation_tools(translation *t, const char *schema,
+                       bool (*check)(const translation *t, const json_t *tool, size_t i));
+/** The answer has to call the function that this tool_choice names. */
+void translation_choose(translation *t, const json_t *choice);
+/** The answer has to follow the schema of a format; false: it has none. */
+bool translation_schema(translation *t, const json_t *format);
+
+/** Refuses a field that is given and not empty. */
+bool translation_refuse(const translation *t, const char *name, const char *why);
+
+#endif

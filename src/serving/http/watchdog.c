@@ -1,0 +1,133 @@
+/* Whether the worker goes on: see server_impl.h. */
+#define _GNU_SOURCE /* backtrace, gettid's kin */
+#include <dirent.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server_impl.h"
+
+enum {
+    FRAMES_MAX = 48,
+    THREADS_MAX = 40, /* whose stacks are written: the worker's and the engine's come early */
+    STACK_MS = 20,    /* for each of them to write it */
+    NOTIFY_MS = 1000,
+    MOMENT_MS = 400 /* the most that counts between two looks */
+};
+
+/* ---- where threads stand ---- */
+
+static int stack_signal(void)
+{
+    return SIGRTMIN + 4;
+}
+
+/* Neither takes memory nor waits for locks once the unwinder is loaded. */
+static void write_stack(int which)
+{
+    void *frames[FRAMES_MAX];
+    (void)which;
+    backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), STDERR_FILENO);
+}
+
+static void prepare_stacks(void)
+{
+    void *frame[1];
+    struct sigaction action = {.sa_handler = write_stack, .sa_flags = SA_RESTART};
+    (void)backtrace(frame, 1); /* loads the unwinder */
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(stack_signal(), &action, NULL);
+}
+
+static void write_stacks(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    const struct dirent *task;
+    const struct timespec pause = {.tv_nsec = STACK_MS * 1000000L};
+    for (int i = 0; tasks && i < THREADS_MAX && (task = readdir(tasks));) {
+        const long id = strtol(task->d_name, NULL, 10);
+        if (id <= 0) continue;
+        i++;
+        fprintf(stderr, "swiftkv: thread %ld\n", id);
+        (void)syscall(SYS_tgkill, (long)getpid(), id, (long)stack_signal());
+        (void)nanosleep(&pause, NULL);
+    }
+    if (tasks) closedir(tasks);
+}
+
+/* ---- systemd ---- */
+
+static int open_notify(void)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const size_t n = path ? strlen(path) : 0;
+    if (n == 0 || n >= sizeof address.sun_path) return -1;
+    memcpy(address.sun_path, path, n);
+    if (path[0] == '@') address.sun_path[0] = 0; /* a name that is in no folder */
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const socklen_t n_address = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, n_address) == 0) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static void notify(watchdog *dog, uint64_t now)
+{
+    static const char alive[] = "WATCHDOG=1";
+    if (dog->notify_fd < 0 || now - dog->told_ns < NOTIFY_MS * UINT64_C(1000000)) return;
+    dog->told_ns = now;
+    (void)!send(dog->notify_fd, alive, sizeof alive - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* ---- looking ---- */
+
+void watchdog_open(watchdog *dog)
+{
+    *dog = (watchdog){.notify_fd = open_notify(), .looked_ns = skv_now_ns()};
+    prepare_stacks();
+}
+
+void watchdog_close(watchdog *dog)
+{
+    if (dog->notify_fd >= 0) close(dog->notify_fd);
+    dog->notify_fd = -1;
+}
+
+static void count_quiet(watchdog *dog, http_server *server, uint64_t now)
+{
+    const server_state state = server_get_state(server);
+    const bool serves = state == SERVER_READY || state == SERVER_DRAINING;
+    const uint64_t ms = serves ? skv_scheduler_stalled_ms(server->scheduler) : 0;
+    const uint64_t moment = MOMENT_MS * UINT64_C(1000000);
+    const uint64_t quiet = ms * UINT64_C(1000000), passed = now - dog->looked_ns;
+    const bool went_on = quiet < passed; /* since the last look */
+    const uint64_t part = went_on ? quiet : passed;
+    dog->quiet_ns = (went_on ? 0 : dog->quiet_ns) + (part < moment ? part : moment);
+    dog->looked_ns = now;
+}
+
+void watchdog_look(watchdog *dog, http_server *server)
+{
+    const uint64_t now = skv_now_ns();
+    const double seconds = server->options.watchdog_seconds;
+    count_quiet(dog, server, now);
+    const bool stalled = (double)dog->quiet_ns > seconds * 1e9, before = atomic_load(&dog->stalled);
+    if (stalled && !before) {
+        fprintf(stderr,
+                "swiftkv: stalled: there is work, and no step for %g s; where threads stand:\n",
+                seconds);
+        write_stacks();
+    } else if (!stalled && before) {
+        fprintf(stderr, "swiftkv: no longer stalled\n");
+    }
+    atomic_store(&dog->stalled, stalled);
+    if (!stalled) notify(dog, now);
+}

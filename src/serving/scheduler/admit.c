@@ -1,0 +1,269 @@
+/*
+ * Pages: a waiting lane begins when its whole prompt fits beside what the running ones are going
+ * to need soon. What was computed for others is taken over first. When pages run out all the same,
+ * the youngest lane waits again: it is continued later with the same tokens.
+ */
+#include "base/size.h"
+#include "base/system.h"
+#include "scheduler/worker.h"
+
+enum { GROWTH_TOKENS = SKV_PAGE_ROWS }; /* room that a running answer is promised */
+
+const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job)
+{
+    bool teacher = job->params.prefill == SKV_PREFILL_TEACHER && s->engine->has_teacher;
+    return teacher ? &s->engine->teacher_plan.layout : &s->engine->plan.layout;
+}
+
+/* How a job's prompt loses rows; method NONE: it does not. */
+static skv_eviction eviction_of(const skv_scheduler *s, const skv_job *job)
+{
+    const skv_job_params *p = &job->params;
+    const skv_eviction *how = p->eviction ? p->eviction : &s->options.eviction;
+    bool answers = p->max_tokens > 0 && p->pooling == SKV_POOLING_NONE;
+    if (!answers || p->n_ids <= how->capacity) return (skv_eviction){.method = SKV_EVICT_NONE};
+    return *how;
+}
+
+/* Ids of a lane that may come from elsewhere: somebody wants the logits of the last one, and those
+ * that vote have to be computed. */
+static size_t matchable(const skv_scheduler *s, const skv_lane *lane)
+{
+    skv_eviction how = eviction_of(s, lane->job);
+    if (how.method == SKV_EVICT_NONE) return lane->n_ids - 1;
+    size_t n_voters = skv_max_size(1, skv_eviction_voters(&how));
+    return lane->n_prompt - skv_min_size(lane->n_prompt, n_voters);
+}
+
+/* A prompt of whose every token something is wanted has to run every token. */
+static bool may_match(const skv_scheduler *s, const skv_lane *lane)
+{
+    const skv_job_params *p = &lane->job->params;
+    bool wants_all =
+        (p->prompt_logprobs && skv_lane_generated(lane) == 0) || p->pooling == SKV_POOLING_MEAN;
+    return s->prefix && !p->no_prefix_cache && !wants_all && matchable(s, lane) > 0;
+}
+
+/* ---- giving back ---- */
+
+void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
+{
+    if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
+    /* What comes behind an eviction has seen fewer rows than a prompt would show it. */
+    if (lane->sequence->cache.dropped) return;
+    skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
+                            &lane->sequence->cache);
+}
+
+/* Room for copies of what stays, when the whole prompt is kept for others; else only for what is
+ * shared as it is. */
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed)
+{
+    const skv_sequence *sequence = lane->sequence;
+    size_t most = skv_eviction_most_rows(sequence, &sequence->eviction, lane->n_prompt);
+    size_t n_copies = skv_kv_layout_pages(sequence->cache.layout, most);
+    if (skv_worker_make_room(s, n_copies + n_needed)) skv_worker_remember(s, lane);
+    if (!skv_worker_make_room(s, skv_sequence_evict_needs(lane->sequence)) ||
+        skv_sequence_evict(lane->sequence, NULL) != SKV_OK) {
+        lane->failure = "the KV memory cannot hold the rows that are kept of the prompt";
+        return false;
+    }
+    return true;
+}
+
+void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
+{
+    if (!lane->sequence) return;
+    skv_worker_remember(s, lane);
+    skv_sequence_free(lane->sequence);
+    lane->sequence = NULL;
+    lane->queue.state = SKV_LANE_WAITING;
+    skv_worker_seek_again(lane);
+    s->n_running--;
+    s->n_waiting++;
+}
+
+bool skv_worker_preempt(skv_scheduler *s)
+{
+    if (s->n_running <= 1) return false;
+    skv_lane *lane = s->youngest;
+    while (!lane->sequence) lane = lane->queue.before;
+    skv_worker_give_back(s, lane);
+    s->tally.preemptions++;
+    pthread_mutex_lock(&lane->job->lock);
+    lane->job->stats.preemptions++;
+    pthread_mutex_unlock(&lane->job->lock);
+    return true;
+}
+
+bool skv_worker_make_room(skv_scheduler *s, size_t n_pages)
+{
+    size_t n_free = skv_kv_store_free_pages(s->engine->store);
+    if (n_free >= n_pages) return true;
+    if (!s->prefix) return false;
+    return skv_prefix_index_evict(s->prefix, n_pages - n_free) >= n_pages - n_free;
+}
+
+/* ---- beginning ---- */
+
+/* Pages that the running lanes are going to take soon. */
+static size_t promised_pages(const skv_scheduler *s)
+{
+    size_t n = 0;
+    for (const skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
+        if (!lane->sequence) continue;
+        size_t n_left = lane->n_prompt + lane->job->params.max_tokens - lane->n_ids;
+        size_t n_rows = lane->n_ids + skv_min_size(n_left, GROWTH_TOKENS);
+        n += skv_kv_cache_needs(&lane->sequence->cache, n_rows);
+    }
+    return n;
+}
+
+/* Blocks of its prompt that nobody uses are counted as needed, and as evictable too. */
+static bool fits(const skv_scheduler *s, const skv_lane *lane)
+{
+    if (s->n_running == 0) return true;
+    size_t n_pages = skv_kv_layout_pages(skv_worker_layout(s, lane->job), lane->n_ids + 1);
+    size_t n_there = skv_kv_store_free_pages(s->engine->store);
+    if (may_match(s, lane)) {
+        n_pages -=
+            skv_prefix_index_in_use(s->prefix, lane->job->domain, lane->ids, matchable(s, lane));
+    }
+    size_t wanted = n_pages + promised_pages(s);
+    if (n_there >= wanted) return true;
+    return s->prefix && n_there + skv_prefix_index_evictable(s->prefix) >= wanted;
+}
+
+/* How many of n tokens lie in [from, to). */
+static size_t count_within(size_t n, size_t from, size_t to)
+{
+    size_t end = skv_min_size(n, to);
+    return end > from ? end - from : 0;
+}
+
+/* What was found in which way; the disk comes before the text. */
+static void count_found(skv_scheduler *s, const skv_lane *lane, size_t n_found)
+{
+    const skv_prompt_text *text = &lane->job->params.text;
+    size_t n_disk = count_within(n_found, lane->disk.n_before, lane->disk.n_restored);
+    size_t n_text = count_within(n_found - n_disk, text->n_plain, text->n_matched);
+    s->tally.prefix_hits_tokens += n_found;
+    s->tally.prefix_disk_tokens += n_disk;
+    s->tally.prefix_text_tokens += n_text;
+    s->tally.prefix_memory_tokens += n_found - n_disk - n_text;
+}
+
+static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool looked)
+{
+    skv_job *job = lane->job;
+    uint64_t now = skv_clock_ns();
+    skv_worker_unqueue(s, job);
+    pthread_mutex_lock(&job->lock);
+    job->begun_ns = now;
+    job->stats.cached_tokens = job->stats.prefilled_tokens = n_found;
+    pthread_mutex_unlock(&job->lock);
+    s->tally.prompt_tokens += lane->n_prompt;
+    if (looked) s->tally.prefix_queries_tokens += lane->n_prompt;
+    count_found(s, lane, n_found);
+    skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
+}
+
+/* Whether a prompt and what stays of it fit side by side, so that it may begin with shared pages;
+ * where they do not, it gets pages of its own, within which rows can be moved. */
+static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, const skv_lane *lane,
+                       const skv_eviction *how)
+{
+    if (how->method == SKV_EVICT_NONE) return true;
+    const skv_kv_layout *layout = sequence->cache.layout;
+    size_t most = skv_eviction_most_rows(sequence, how, lane->n_prompt);
+    return skv_kv_layout_pages(layout, lane->n_prompt) + skv_kv_layout_pages(layout, most) <=
+           skv_kv_store_pages(s->engine->store);
+}
+
+/* The lane gets a sequence that begins with what is known of its ids. */
+static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
+{
+    const skv_job_params *p = &lane->job->params;
+    /* All are made for one length: with longrope keys depend on it, and pages are shared. */
+    skv_sequence *sequence;
+    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, &sequence, err));
+    size_t n_found = 0;
+    skv_eviction how = eviction_of(s, lane->job);
+    bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
+    if (looks) {
+        n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids,
+                                         matchable(s, lane), &sequence->cache);
+        skv_sequence_adopt(sequence, lane->ids, n_found);
+    }
+    skv_status status = skv_sequence_set_eviction(sequence, &how, err);
+    if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
+        status = skv_sequence_expect(sequence, lane->n_prompt - n_found, err);
+    }
+    if (status != SKV_OK) {
+        skv_sequence_free(sequence);
+        return status;
+    }
+    lane->sequence = sequence;
+    lane->queue.state = SKV_LANE_PROMPT;
+    s->n_waiting--;
+    s->n_running++;
+    if (!lane->queue.begun && lane->i_answer == 0) count_begin(s, lane, n_found, looks);
+    lane->queue.begun = true;
+    return SKV_OK;
+}
+
+void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork)
+{
+    fork->queue.begun = true;
+    if (from->failure) return;
+    if (s->n_running >= s->options.max_running) return;
+    skv_status status = skv_sequence_create_as(s->engine, fork->job->params.prefill, s->context,
+                                               &fork->sequence, NULL);
+    if (status != SKV_OK) return;
+    if (skv_sequence_share(fork->sequence, from->sequence, from->n_prompt, NULL) != SKV_OK) {
+        skv_sequence_free(fork->sequence);
+        fork->sequence = NULL;
+        return;
+    }
+    fork->queue.state = SKV_LANE_PROMPT;
+    s->n_waiting--;
+    s->n_running++;
+}
+
+void skv_worker_begin_answer(skv_lane *lane)
+{
+    if (lane->sequence) lane->queue.state = SKV_LANE_DECODE;
+}
+
+/* Whoever was put back goes first, the oldest before others; then tenants take turns, and a
+ * tenant's jobs come in order. */
+static skv_lane *next_waiting(const skv_scheduler *s)
+{
+    skv_lane *best = NULL;
+    uint64_t best_last = 0;
+    for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
+        if (lane->sequence || lane->disk.fetch) continue;
+        if (lane->queue.begun || lane->i_answer > 0) return lane;
+        uint64_t last = s->admitted_last[lane->job->params.tenant % SKV_TENANTS];
+        if (best && last >= best_last) continue;
+        best = lane;
+        best_last = last;
+    }
+    return best;
+}
+
+void skv_worker_admit(skv_scheduler *s)
+{
+    while (s->n_running < s->options.max_running) {
+        skv_lane *lane = next_waiting(s);
+        if (!lane || !fits(s, lane)) return;
+        /* Where nothing runs, what is waited for might never come. */
+        if (!skv_lane_reserve(lane->job, s->vocab_size, s->n_running == 0)) return;
+        if (may_match(s, lane) && skv_worker_seek(s, lane)) continue;
+        skv_error err;
+        s->admitted_last[lane->job->params.tenant % SKV_TENANTS] = ++s->n_admitted;
+        if (begin(s, lane, &err) != SKV_OK) {
+            skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));
+        }
+    }
+}

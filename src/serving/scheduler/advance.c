@@ -1,0 +1,245 @@
+/*
+ * A step and what follows from it: tokens are chosen (choose.c), told (output.c) and appended, and
+ * answers end.
+ */
+#include <assert.h>
+#include <math.h>
+
+#include "base/system.h"
+#include "scheduler/worker.h"
+
+/* One skv_step: the composed spans [first, first + n). */
+typedef struct pass {
+    skv_scheduler *s;
+    size_t first, n;
+} pass;
+
+/* ---- choosing, while the logits are there ---- */
+
+/* The other answers of a job branch off where its prompt ends. */
+static void fork_answers(skv_scheduler *s, skv_lane *lane, const float *logits)
+{
+    skv_job *job = lane->job;
+    if (job->forked || job->params.n_answers == 1) return;
+    job->forked = true;
+    skv_lane *before = lane;
+    for (size_t i = 1; i < job->params.n_answers; i++) {
+        skv_lane *fork = NULL;
+        skv_error err;
+        skv_status status = skv_lane_create(job, i, s->vocab_size, s->vocab, &fork, &err);
+        if (status == SKV_OK) status = skv_lane_constrain(fork, lane, &err);
+        if (status != SKV_OK) {
+            skv_lane_free(fork);
+            skv_text_piece text = skv_text_of(err.text);
+            s->tally.finished[SKV_FINISH_FAILED]++;
+            skv_worker_publish(s);
+            skv_job_end(job, &(skv_output){.kind = SKV_OUTPUT_END,
+                                           .i_answer = i,
+                                           .logprob = (double)NAN,
+                                           .finish = SKV_FINISH_FAILED,
+                                           .status = SKV_MEMORY,
+                                           .text = text.text,
+                                           .n_text = text.n});
+            continue;
+        }
+        skv_worker_insert(s, fork, before);
+        skv_worker_choose(s, fork, logits);
+        before = fork;
+    }
+}
+
+static void take_row(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    const pass *p = user;
+    skv_lane *lane = p->s->span_lanes[p->first + i_span];
+    const skv_job_params *params = &lane->job->params;
+    size_t n_seen = skv_lane_cached(lane) + i_token + 1; /* the step has not counted them yet */
+    if (params->pooling != SKV_POOLING_NONE) {
+        skv_worker_add_hidden(lane, n_seen, logits);
+        return;
+    }
+    if (params->prompt_logprobs && skv_lane_generated(lane) == 0) {
+        skv_worker_tell_prompt(p->s, lane, n_seen, logits);
+    }
+    if (n_seen < lane->n_ids || params->max_tokens == 0) return;
+    skv_worker_choose(p->s, lane, logits);
+    if (lane->i_answer == 0) fork_answers(p->s, lane, logits);
+}
+
+/* ---- appending, after the step ---- */
+
+/* The chosen token becomes one of the lane's ids, or ends it. */
+static void accept_token(skv_scheduler *s, skv_lane *lane)
+{
+    const skv_job_params *p = &lane->job->params;
+    int32_t id = skv_worker_take_choice(lane);
+    if (lane->failure) {
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
+    if (skv_worker_ends_answer(s, lane, id)) {
+        skv_worker_end(s, lane, SKV_FINISH_STOP, skv_worker_last_text(lane));
+        return;
+    }
+    lane->ids[lane->n_ids++] = id;
+    skv_worker_accept_choice(lane, id);
+    skv_error err;
+    if (skv_worker_tell_token(s, lane, id, &err) != SKV_OK) {
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));
+        return;
+    }
+    if (lane->failure) {
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+    } else if (lane->output.stop.stopped) {
+        skv_worker_end(s, lane, SKV_FINISH_STOP, skv_worker_last_text(lane));
+    } else if (skv_lane_generated(lane) == p->max_tokens) {
+        skv_worker_end(s, lane, SKV_FINISH_LENGTH, skv_worker_last_text(lane));
+    } else {
+        skv_worker_begin_answer(lane);
+    }
+}
+
+/* Branches stand behind the lane that they come from; new ones have not begun. */
+static void accept_forks(skv_scheduler *s, const skv_lane *lane)
+{
+    skv_lane *next;
+    for (skv_lane *fork = lane->queue.next; fork && fork->job == lane->job; fork = next) {
+        next = fork->queue.next;
+        if (fork->queue.begun) continue;
+        skv_worker_share_prompt(s, lane, fork);
+        accept_token(s, fork);
+    }
+}
+
+static void finish_prompt(skv_scheduler *s, skv_lane *lane)
+{
+    if (skv_lane_generated(lane) == 0) skv_worker_remember(s, lane);
+    if (lane->choice.pending) return;
+    if (lane->job->params.pooling != SKV_POOLING_NONE) {
+        skv_worker_tell_vector(s, lane);
+        skv_worker_end(s, lane, lane->failure ? SKV_FINISH_FAILED : SKV_FINISH_STOP,
+                       skv_text_of(lane->failure ? lane->failure : ""));
+        return;
+    }
+    skv_worker_end(s, lane, SKV_FINISH_LENGTH, (skv_text_piece){"", 0});
+}
+
+static void count_prompt(skv_scheduler *s, const skv_lane *lane, const skv_span *span)
+{
+    skv_job *job = lane->job;
+    size_t n_cached = skv_lane_cached(lane);
+    pthread_mutex_lock(&job->lock);
+    if (n_cached > lane->n_prompt) n_cached = lane->n_prompt;
+    if (n_cached > job->stats.prefilled_tokens) job->stats.prefilled_tokens = n_cached;
+    pthread_mutex_unlock(&job->lock);
+    bool skips = s->engine->runs_swiftkv && !lane->sequence->unskipped &&
+                 lane->sequence->plan == &s->engine->plan && span->want != SKV_WANT_ALL &&
+                 span->want != SKV_WANT_ALL_HIDDEN;
+    *(skips ? &s->tally.prefill_skipped_tokens : &s->tally.prefill_full_tokens) += span->n;
+}
+
+static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
+{
+    if (lane->queue.state == SKV_LANE_PROMPT) count_prompt(s, lane, span);
+    if (lane->failure) {
+        if (lane->i_answer == 0 && lane->choice.pending) accept_forks(s, lane);
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
+    bool evicts = lane->sequence->votes.votes && skv_lane_cached(lane) == lane->n_prompt;
+    size_t i_next = (size_t)(span - s->spans) + 1;
+    if (evicts && !skv_worker_evict(s, lane, skv_worker_step_needs(s, i_next))) {
+        if (lane->i_answer == 0 && lane->choice.pending) accept_forks(s, lane);
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
+    if (skv_lane_cached(lane) < lane->n_ids) return;
+    bool has_chosen = lane->choice.pending;
+    if (lane->queue.state == SKV_LANE_PROMPT) finish_prompt(s, lane);
+    if (!has_chosen) return;
+    if (lane->i_answer == 0) accept_forks(s, lane);
+    accept_token(s, lane);
+}
+
+/* ---- the step ---- */
+
+static const skv_job *only_job(const pass *p)
+{
+    const skv_job *job = p->s->span_lanes[p->first]->job;
+    for (size_t i = 1; i < p->n; i++) {
+        if (p->s->span_lanes[p->first + i]->job != job) return NULL;
+    }
+    return job;
+}
+
+static void set_stepping(skv_scheduler *s, const skv_job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stepping = job;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
+{
+    const pass *p = user;
+    skv_worker_take_rows(p->s, i_layer, x, n_rows);
+}
+
+static void run_pass(pass *p)
+{
+    skv_scheduler *s = p->s;
+    skv_error err;
+    size_t step_row = 0;
+    bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
+    set_stepping(s, only_job(p));
+    const skv_hook tap = {.user = p, .on_hidden = take_hidden};
+    const skv_step_sink sink = {.on_row = take_row, .user = p, .tap = keeps ? &tap : NULL};
+    skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
+    set_stepping(s, NULL);
+    if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
+    for (size_t i = p->first; i < p->first + p->n; i++) {
+        skv_lane *lane = s->span_lanes[i];
+        if (status == SKV_OK) {
+            if (keeps) skv_worker_keep_rows(s, lane, step_row, s->spans[i].n);
+            step_row += s->spans[i].n;
+            follow_up(s, lane, &s->spans[i]);
+        } else {
+            skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));
+        }
+    }
+}
+
+/* Before the step runs. */
+static skv_step_work prompt_work(const skv_scheduler *s, size_t *n_answers)
+{
+    skv_step_work sum = {0};
+    *n_answers = 0;
+    for (size_t i = 0; i < s->n_spans; i++) {
+        const skv_lane *lane = s->span_lanes[i];
+        bool is_prompt = lane->queue.state == SKV_LANE_PROMPT;
+        *n_answers += !is_prompt;
+        if (!is_prompt) continue;
+        skv_step_work work = skv_step_work_of(s->spans[i].n, skv_lane_cached(lane));
+        sum.n += work.n;
+        sum.n_before += work.n_before;
+    }
+    return sum;
+}
+
+void skv_worker_advance(skv_scheduler *s)
+{
+    size_t n_answers;
+    skv_step_work work = prompt_work(s, &n_answers);
+    uint64_t start = skv_clock_ns();
+    size_t n_own = 0;
+    while (n_own < s->n_spans && s->spans[n_own].sequence->plan == &s->engine->plan) n_own++;
+    pass own = {s, 0, n_own}, teacher = {s, n_own, s->n_spans - n_own};
+    if (own.n > 0) run_pass(&own);
+    if (teacher.n > 0) run_pass(&teacher);
+    uint64_t now = skv_clock_ns();
+    s->tally.steps++;
+    skv_histogram_add(&s->tally.step_time, now - start);
+    skv_step_clock_learn(&s->clock, n_answers, work, now - s->busy_ns - s->masks_ns);
+    s->busy_ns = now;
+    s->masks_ns = 0;
+}

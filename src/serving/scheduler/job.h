@@ -1,0 +1,61 @@
+/*
+ * A job as its reader and the worker share it: what was asked for, and the outputs on their way
+ * out. What the worker alone needs of an answer is a lane (lane.h).
+ */
+#ifndef SKV_SERVE_JOB_H
+#define SKV_SERVE_JOB_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/fail.h"
+#include "skv/serve.h"
+
+/* One output in the queue, its tops and text behind it in the same block. */
+typedef struct skv_output_node {
+    struct skv_output_node *next;
+    size_t n_bytes;
+    skv_output output;
+} skv_output_node;
+
+struct skv_job {
+    skv_scheduler *scheduler; /* borrowed; not looked at once `detached` */
+    skv_eviction eviction;    /* what params.eviction points to */
+    skv_job_params params;    /* its arrays are owned */
+    char *stop_bytes;         /* owned: what params.stops point into */
+    uint64_t number;          /* in order of submission */
+    uint64_t domain;          /* whose pages it shares */
+    uint64_t queued_ns;       /* when it was submitted */
+    skv_account *account;     /* borrowed; NULL: none. Has what follows, and the outputs */
+    size_t own_bytes;         /* of this struct and what params point to */
+    size_t reserved_bytes;    /* for lanes that are not there yet; the worker's */
+    bool forked;              /* the worker's: every answer has its lane */
+    atomic_uint references;
+    atomic_bool cancelled;
+
+    pthread_mutex_t lock; /* guards what follows */
+    void (*notify)(void *user);
+    skv_output_node *first, *last; /* owned, to be read */
+    skv_output_node *reading;      /* owned, the one whose pointers the reader has */
+    skv_output_node *ends;         /* owned, [n_answers]: an answer can always end */
+    size_t n_bytes;                /* of the outputs to be read */
+    size_t n_open;                 /* answers that have not ended */
+    skv_job_stats stats;
+    uint64_t begun_ns, first_token_ns, last_token_ns; /* 0: not yet */
+};
+
+/** Checks what does not depend on the engine, and copies; two references: reader and worker. Its
+ * memory is counted in an account (NULL: none): SKV_FULL when that has no room now. */
+SKV_MUST_CHECK skv_status skv_job_create(const skv_job_params *params, skv_account *account,
+                                         skv_job **out, skv_error *err);
+/** Drops one reference. */
+void skv_job_drop(skv_job *job);
+
+/** Queues a copy; false: no memory, or the reader is too slow. A short queue is never refused for
+ * want of room in the account: others who fill it do not end this job. END outputs are never
+ * refused for slowness. */
+SKV_MUST_CHECK bool skv_job_put(skv_job *job, const skv_output *output, size_t max_bytes);
+/** Queues the END of an answer. Never fails: without memory it is a failure for want of it. */
+void skv_job_end(skv_job *job, const skv_output *output);
+
+#endif

@@ -1,0 +1,308 @@
+/*
+ * The prefix cache on disk, as the worker uses it: blocks are written before they leave memory, and
+ * fetched for a waiting lane while others run. The worker copies pages; it never waits for a file.
+ */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "base/system.h"
+#include "scheduler/worker.h"
+
+enum {
+    TEXT_CONTEXTS = 16, /* ids of remembered texts, in KV memories: 64 bytes a token there */
+    QUEUE_BYTES = 64 << 20,
+    FETCH_BLOCKS_MAX = 1 << 16,
+    AHEAD_BLOCKS = 256, /* looked at for what is not written yet */
+    AHEAD_SHARE = 4     /* written ahead when less than this part of the pages is free */
+};
+
+static const uint64_t SILENCE_NS = 2000000000u; /* a disk that takes longer is not waited for */
+
+/* ---- whose ---- */
+
+/* What a domain is made from. Without a salt, tenants are only known for as long as we run. */
+typedef struct domain_key {
+    uint64_t who, run, teacher;
+} domain_key;
+
+uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *p)
+{
+    domain_key key = {.who = p->salt ? p->salt : p->tenant,
+                      .run = p->salt || !p->tenant ? 0 : s->options.seed | 1,
+                      .teacher = p->prefill == SKV_PREFILL_TEACHER};
+    if (s->spill) return skv_spill_hide(s->spill, "domain", &key, sizeof key);
+    return skv_mix64(skv_mix64(key.who) + key.teacher);
+}
+
+uint64_t skv_scheduler_salt(const skv_scheduler *s, const void *key, size_t n)
+{
+    return s->spill ? skv_spill_hide(s->spill, "key", key, n) | 1 : 0;
+}
+
+/* ---- out ---- */
+
+static void name_block(void *user, uint64_t domain, const uint8_t *parent, const int32_t *ids,
+                       uint8_t *name)
+{
+    const skv_scheduler *s = user;
+    skv_spill_name before, out;
+    if (parent) memcpy(before.bytes, parent, sizeof before);
+    skv_spill_block_name(s->spill, domain, parent ? &before : NULL, ids, SKV_PAGE_ROWS, &out);
+    memcpy(name, out.bytes, sizeof out);
+}
+
+static skv_spill_item *copy_block(skv_scheduler *s, const skv_prefix_block *b)
+{
+    size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
+    skv_spill_item *item = skv_spill_item_create(SKV_PAGE_ROWS, b->n_pages, page_bytes);
+    if (!item) return NULL;
+    item->kind = SKV_SPILL_BLOCK;
+    memcpy(item->name.bytes, b->name, sizeof item->name);
+    if (b->parent) memcpy(item->parent.bytes, b->parent, sizeof item->parent);
+    memcpy(item->ids, b->ids, SKV_PAGE_ROWS * sizeof *b->ids);
+    for (size_t t = 0; t < b->n_pages; t++) {
+        skv_kv_page_read(s->engine->store, b->pages[t], item->pages + t * page_bytes);
+    }
+    return item;
+}
+
+/* Queues a block, or a note of its use where the disk has it; false: the queue is full. */
+static bool write_block(skv_scheduler *s, const skv_prefix_block *b, double wait_seconds)
+{
+    skv_spill_name name;
+    memcpy(name.bytes, b->name, sizeof name);
+    size_t n_bytes =
+        skv_spill_file_bytes(SKV_PAGE_ROWS, b->n_pages, skv_kv_store_page_bytes(s->engine->store));
+    if (skv_spill_has(s->spill, &name)) {
+        skv_spill_note_use(s->spill, &name);
+        return true;
+    }
+    if (!skv_spill_wait_room(s->spill, n_bytes, wait_seconds)) return false;
+    skv_spill_item *item = copy_block(s, b);
+    if (item) skv_spill_put(s->spill, item);
+    return true;
+}
+
+static void give_up_block(void *user, const skv_prefix_block *b)
+{
+    skv_scheduler *s = user;
+    if (!write_block(s, b, 0)) skv_spill_count_drop(s->spill);
+}
+
+/* Once for each block: what the limit of the disk removed again is not written over and over. */
+static bool write_ahead(void *user, const skv_prefix_block *b)
+{
+    if (*b->kept) return true;
+    *b->kept = write_block(user, b, 0);
+    return *b->kept;
+}
+
+void skv_worker_spill_ahead(skv_scheduler *s)
+{
+    size_t n_free = skv_kv_store_free_pages(s->engine->store);
+    if (!s->spill || n_free >= skv_kv_store_pages(s->engine->store) / AHEAD_SHARE) return;
+    skv_prefix_index_show_idle(s->prefix, AHEAD_BLOCKS, write_ahead, s);
+}
+
+typedef struct flush {
+    skv_scheduler *s;
+    uint64_t end_ns;
+} flush;
+
+static double seconds_left(const flush *f)
+{
+    uint64_t now = skv_clock_ns();
+    return now < f->end_ns ? (double)(f->end_ns - now) * 1e-9 : 0;
+}
+
+static bool write_last(void *user, const skv_prefix_block *b)
+{
+    const flush *f = user;
+    double seconds = seconds_left(f);
+    return seconds > 0 && write_block(f->s, b, seconds);
+}
+
+void skv_worker_spill_all(skv_scheduler *s)
+{
+    if (!s->spill) return;
+    flush f = {s, skv_clock_ns() + (uint64_t)(s->options.cache_flush_seconds * 1e9)};
+    skv_prefix_index_show_idle(s->prefix, SIZE_MAX, write_last, &f);
+    s->flush_seconds = seconds_left(&f);
+}
+
+/* ---- and back ---- */
+
+static void wake_worker(void *user)
+{
+    skv_scheduler *s = user;
+    pthread_mutex_lock(&s->lock);
+    s->nudged = true;
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Names of the blocks behind those in memory that the disk has. */
+static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill_name *names,
+                         size_t *n_known)
+{
+    uint64_t domain = lane->job->domain;
+    size_t n_blocks = (lane->n_ids - 1) / SKV_PAGE_ROWS, n = 0;
+    skv_spill_name last;
+    *n_known = skv_prefix_index_known(s->prefix, domain, lane->ids, lane->n_ids - 1, last.bytes);
+    for (size_t i = *n_known; i < n_blocks && n < FETCH_BLOCKS_MAX; i++) {
+        skv_spill_block_name(s->spill, domain, i > 0 ? &last : NULL, lane->ids + i * SKV_PAGE_ROWS,
+                             SKV_PAGE_ROWS, &names[n]);
+        if (!skv_spill_has(s->spill, &names[n])) break;
+        last = names[n++];
+    }
+    return n;
+}
+
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
+{
+    if (!s->spill || lane->disk.sought) return false;
+    lane->disk.sought = true;
+    size_t n_known, n_blocks = (lane->n_ids - 1) / SKV_PAGE_ROWS;
+    skv_spill_name *names = n_blocks > 0 ? skv_alloc(n_blocks, sizeof *names) : NULL;
+    if (!names) return false;
+    size_t n = find_names(s, lane, names, &n_known);
+    if (n > 0) lane->disk.fetch = skv_spill_fetch_begin(s->spill, names, n);
+    skv_free(names);
+    if (!lane->disk.fetch) return false;
+    lane->disk.n_restored = n_known * SKV_PAGE_ROWS;
+    lane->disk.n_before = lane->disk.n_restored;
+    lane->disk.fetched_ns = skv_clock_ns();
+    s->n_fetching++;
+    return true;
+}
+
+void skv_worker_seek_again(skv_lane *lane)
+{
+    lane->disk.sought = false;
+}
+
+/* The content of a file becomes a block of the index; false: it does not fit there. */
+static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item)
+{
+    skv_kv_store *store = s->engine->store;
+    size_t n = lane->disk.n_restored + SKV_PAGE_ROWS;
+    size_t n_pages = skv_kv_layout_pages(skv_worker_layout(s, lane->job), 1);
+    if (!skv_worker_item_fits(s, lane, item) || !skv_worker_make_room(s, n_pages)) return false;
+    void **pages = skv_alloc(n_pages, sizeof *pages);
+    if (!pages) return false;
+    for (size_t t = 0; t < n_pages; t++) pages[t] = skv_kv_page_take(store);
+    skv_worker_fill_pages(s, lane, item, pages);
+    bool kept =
+        skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, n_pages);
+    for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(store, pages[t]);
+    skv_free(pages);
+    if (kept) lane->disk.n_restored = n;
+    return kept;
+}
+
+void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane)
+{
+    if (!lane->disk.fetch) return;
+    skv_spill_fetch_end(lane->disk.fetch);
+    lane->disk.fetch = NULL;
+    s->n_fetching--;
+}
+
+static void collect(skv_scheduler *s, skv_lane *lane, uint64_t until_ns)
+{
+    skv_spill_item *item;
+    bool fits = true, late = false;
+    while (fits && !late && (item = skv_spill_fetch_next(lane->disk.fetch))) {
+        fits = restore(s, lane, item);
+        skv_free(item);
+        lane->disk.fetched_ns = skv_clock_ns();
+        late = lane->disk.fetched_ns > until_ns;
+    }
+    if (fits && late) return;
+    bool silent = skv_clock_ns() - lane->disk.fetched_ns > SILENCE_NS;
+    if (!fits || silent || skv_spill_fetch_done(lane->disk.fetch)) skv_worker_stop_fetch(s, lane);
+}
+
+/* Answers under way are not held up longer than by a step: the rest comes after the next one. */
+void skv_worker_collect(skv_scheduler *s)
+{
+    uint64_t until = skv_clock_ns() + (uint64_t)(s->options.step_ms * 1e6);
+    for (skv_lane *lane = s->oldest; s->n_fetching > 0 && lane; lane = lane->queue.next) {
+        if (!lane->disk.fetch) continue;
+        collect(s, lane, until);
+        if (skv_clock_ns() > until) {
+            wake_worker(s);
+            return;
+        }
+    }
+}
+
+/* ---- opening ---- */
+
+static void keep_text(void *user, uint64_t domain, uint64_t key, const int32_t *ids, size_t n_ids)
+{
+    skv_scheduler *s = user;
+    for (size_t i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || (size_t)ids[i] >= s->vocab_size) return;
+    }
+    skv_text_index_put(s->texts, domain, key, ids, n_ids);
+}
+
+static skv_status open_texts(skv_scheduler *s, skv_error *err)
+{
+    if (!s->vocab || s->options.no_text_match) return SKV_OK;
+    static const char what[] = "texts";
+    uint64_t seed = s->spill ? skv_spill_hide(s->spill, what, what, sizeof what) : s->options.seed;
+    size_t max_ids = TEXT_CONTEXTS * s->engine->options.kv_tokens;
+    SKV_TRY(skv_text_index_create(max_ids, seed, &s->texts, err));
+    if (s->spill) skv_spill_load_texts(s->spill, keep_text, s);
+    return SKV_OK;
+}
+
+static skv_status open_disk(skv_scheduler *s, skv_error *err)
+{
+    skv_scheduler_options *o = &s->options;
+    if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
+    skv_spill_options options = {.folder = o->cache_dir,
+                                 .bytes_max = o->cache_disk_bytes
+                                                  ? o->cache_disk_bytes
+                                                  : (size_t)SKV_CACHE_DISK_GIB_DEFAULT << 30,
+                                 .queue_bytes = QUEUE_BYTES,
+                                 .page_bytes = skv_kv_store_page_bytes(s->engine->store),
+                                 .log = o->log,
+                                 .log_user = o->log_user,
+                                 .wake = wake_worker,
+                                 .wake_user = s};
+    SKV_TRY(skv_rows_print(s->engine, s->context, options.model, err));
+    SKV_TRY(skv_spill_open(&options, &s->spill, err));
+    skv_prefix_keeper keeper = {.user = s, .name = name_block, .give_up = give_up_block};
+    skv_prefix_index_set_keeper(s->prefix, &keeper);
+    SKV_TRY(skv_worker_open_rows(s, err));
+    o->cache_dir = NULL; /* the caller's string is not kept */
+    return SKV_OK;
+}
+
+skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err)
+{
+    if (!s->prefix) return SKV_OK;
+    /* A context shorter than a page has no blocks. */
+    if (s->options.cache_dir && s->context > SKV_PAGE_ROWS) SKV_TRY(open_disk(s, err));
+    return open_texts(s, err);
+}
+
+void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m)
+{
+    if (!s->spill) return;
+    skv_spill_stats stats;
+    skv_spill_get_stats(s->spill, &stats);
+    m->disk_bytes = stats.n_bytes;
+    m->disk_files = stats.n_files;
+    m->disk_queue_bytes = stats.queue_bytes;
+    m->disk_written = stats.n_written;
+    m->disk_read = stats.n_read;
+    m->disk_dropped = stats.n_dropped;
+    m->disk_failed = stats.n_failed;
+    m->disk_removed = stats.n_removed;
+}

@@ -1,0 +1,134 @@
+/*
+ * The smaller form of a block on disk: the K,V below layer l and the rows of boundary l, which the
+ * deep K,V are a product of (engine/boundary_rows.c). Those rows exist only while a step runs, and
+ * keeping them for as long as a block is in memory would cost memory. So a block in this form is
+ * queued for the disk as soon as its last token has been computed, where the other form waits until
+ * the block is about to leave memory. Only the page that is not full yet keeps its rows, by lane.
+ */
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+#include "scheduler/worker.h"
+
+/* Rows stand in an item's last pages. */
+static size_t row_pages(const skv_scheduler *s)
+{
+    size_t n_bytes = SKV_PAGE_ROWS * skv_boundary_row_bytes(s->engine);
+    return skv_ceil_div(n_bytes, skv_kv_store_page_bytes(s->engine->store));
+}
+
+skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err)
+{
+    size_t row_bytes = skv_boundary_row_bytes(s->engine);
+    if (!s->options.cache_disk_rows || row_bytes == 0) return SKV_OK;
+    s->step_rows = skv_alloc(s->step_tokens, row_bytes);
+    SKV_REQUIRE(s->step_rows, err, SKV_MEMORY, "cache-disk-form: no memory for %zu rows of %zu",
+                s->step_tokens, row_bytes);
+    return SKV_OK;
+}
+
+void skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t n_rows)
+{
+    if (i_layer != skv_boundary_layer(s->engine)) return;
+    skv_boundary_take(s->engine, x, n_rows, s->step_rows);
+}
+
+/* ---- out ---- */
+
+/* The name of a lane's block i, and that of the block before. */
+static void name_block(const skv_scheduler *s, skv_lane *lane, size_t i, skv_spill_name *parent)
+{
+    while (lane->rows.n_named <= i) {
+        size_t k = lane->rows.n_named++;
+        *parent = lane->rows.name;
+        skv_spill_block_name(s->spill, lane->job->domain, k > 0 ? parent : NULL,
+                             lane->ids + k * SKV_PAGE_ROWS, SKV_PAGE_ROWS, &lane->rows.name);
+    }
+}
+
+static skv_spill_item *make_item(const skv_scheduler *s, const skv_lane *lane, size_t i)
+{
+    skv_kv_store *store = s->engine->store;
+    const skv_kv_cache *cache = &lane->sequence->cache;
+    size_t page_bytes = skv_kv_store_page_bytes(store), n_tracks = skv_boundary_tracks(s->engine);
+    size_t n_bytes = SKV_PAGE_ROWS * skv_boundary_row_bytes(s->engine), n_row_pages = row_pages(s);
+    skv_spill_item *item = skv_spill_item_create(SKV_PAGE_ROWS, n_tracks + n_row_pages, page_bytes);
+    if (!item) return NULL;
+    item->kind = SKV_SPILL_ROWS;
+    memcpy(item->ids, lane->ids + i * SKV_PAGE_ROWS, SKV_PAGE_ROWS * sizeof *item->ids);
+    for (size_t t = 0; t < n_tracks; t++) {
+        skv_kv_page_read(store, cache->pages[t * cache->max_pages + i],
+                         item->pages + t * page_bytes);
+    }
+    unsigned char *rows = item->pages + n_tracks * page_bytes;
+    memcpy(rows, lane->rows.bytes, n_bytes);
+    memset(rows + n_bytes, 0, n_row_pages * page_bytes - n_bytes);
+    return item;
+}
+
+/* Block i of a lane has all its rows. Where the queue is full it will be written in the other form
+ * when it leaves memory. */
+static void put_block(skv_scheduler *s, skv_lane *lane, size_t i)
+{
+    size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
+    size_t n_pages = skv_boundary_tracks(s->engine) + row_pages(s);
+    skv_spill_name parent = {{0}};
+    if (lane->rows.n_named > i) return; /* it was put back since, and computes this again */
+    name_block(s, lane, i, &parent);
+    if (skv_spill_has(s->spill, &lane->rows.name) ||
+        !skv_spill_wait_room(s->spill, skv_spill_file_bytes(SKV_PAGE_ROWS, n_pages, page_bytes),
+                             0)) {
+        return;
+    }
+    skv_spill_item *item = make_item(s, lane, i);
+    if (!item) return;
+    item->name = lane->rows.name;
+    if (i > 0) item->parent = parent;
+    skv_spill_put(s->spill, item);
+}
+
+void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n)
+{
+    size_t row_bytes = skv_boundary_row_bytes(s->engine), end = skv_lane_cached(lane);
+    if (lane->job->params.no_prefix_cache) return;
+    if (!lane->rows.bytes) lane->rows.bytes = skv_alloc(SKV_PAGE_ROWS, row_bytes);
+    if (!lane->rows.bytes) return;
+    const unsigned char *from = s->step_rows + step_row * row_bytes;
+    for (size_t at = end - n, m; at < end; at += m, from += m * row_bytes) {
+        size_t first = at % SKV_PAGE_ROWS;
+        m = skv_min_size(SKV_PAGE_ROWS - first, end - at);
+        if (first == 0) lane->rows.n = 0;
+        if (lane->rows.n != first) continue; /* the page began in another lane */
+        memcpy(lane->rows.bytes + first * row_bytes, from, m * row_bytes);
+        lane->rows.n += m;
+        if (lane->rows.n == SKV_PAGE_ROWS) put_block(s, lane, at / SKV_PAGE_ROWS);
+    }
+}
+
+/* ---- and back ---- */
+
+bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item)
+{
+    const skv_kv_layout *layout = skv_worker_layout(s, lane->job);
+    if (item->n_ids != SKV_PAGE_ROWS ||
+        memcmp(item->ids, lane->ids + lane->disk.n_restored, sizeof(int32_t) * item->n_ids) != 0) {
+        return false;
+    }
+    if (item->kind == SKV_SPILL_BLOCK) return item->n_pages == skv_kv_layout_tracks(layout);
+    return item->kind == SKV_SPILL_ROWS && layout == &s->engine->plan.layout &&
+           skv_boundary_row_bytes(s->engine) > 0 &&
+           item->n_pages == skv_boundary_tracks(s->engine) + row_pages(s);
+}
+
+void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
+                           void **pages)
+{
+    skv_kv_store *store = s->engine->store;
+    size_t page_bytes = skv_kv_store_page_bytes(store);
+    bool rows = item->kind == SKV_SPILL_ROWS;
+    size_t n = rows ? skv_boundary_tracks(s->engine) : item->n_pages;
+    for (size_t t = 0; t < n; t++) skv_kv_page_write(store, pages[t], item->pages + t * page_bytes);
+    if (!rows) return;
+    skv_boundary_restore(s->engine, item->pages + n * page_bytes, lane->disk.n_restored, s->context,
+                         pages);
+}

@@ -1,0 +1,129 @@
+/*
+ * A lane: one answer as the worker runs it. Its ids are the prompt and what was generated, so a
+ * lane that lost its pages is a longer prompt: it continues with the same tokens.
+ *
+ * Threads: one worker thread owns all model state, and a lock guards the bounded queues. The thread
+ * that submits a job makes its first lane and puts it into the inbox, whose links the scheduler's
+ * lock guards. From then on only the worker reads or writes the lane, so no field needs a lock.
+ * Other threads see an answer through its job, which has its own lock, and the disk's threads see a
+ * lane's fetch, which the lock of the spill guards.
+ *
+ * Each part belongs to one file, which alone writes it (tools/tidy.py checks that). Other files
+ * read it, or ask its owner:
+ *
+ *     queue     scheduler.c (the list) and admit.c (the state): where the lane stands
+ *     disk      keep.c: what is fetched for it
+ *     rows      keep_rows.c: what is written of it, in the smaller form
+ *     mask      masks.c: its constraint, and what may be said next
+ *     choice    choose.c: its sampler and the token that was chosen
+ *     output    output.c: what its reader is sent
+ *
+ * admit.c gives and takes the sequence, and advance.c appends ids. lane.c makes and frees all
+ * parts, and on submission scheduler.c adds what a vector needs.
+ */
+#ifndef SKV_SERVE_LANE_H
+#define SKV_SERVE_LANE_H
+
+#include "common/stop_text.h"
+#include "scheduler/job.h"
+#include "scheduler/spill.h"
+#include "scheduler/told_values.h"
+
+typedef enum skv_lane_state {
+    SKV_LANE_WAITING, /* no sequence, no pages */
+    SKV_LANE_PROMPT,  /* its ids are on their way into the cache */
+    SKV_LANE_DECODE   /* all but the last are there */
+} skv_lane_state;
+
+typedef struct skv_lane_queue {
+    struct skv_lane *next, *before; /* in the inbox (next alone), then in the worker's list */
+    skv_lane_state state;
+    bool begun; /* it had pages once */
+} skv_lane_queue;
+
+typedef struct skv_lane_disk {
+    bool sought;            /* it was looked for on disk */
+    size_t n_restored;      /* ids at the beginning whose rows are in memory since then, */
+    size_t n_before;        /* and of them those that were there before */
+    skv_spill_fetch *fetch; /* owned: they are on their way */
+    uint64_t fetched_ns;    /* when something last arrived */
+} skv_lane_disk;
+
+typedef struct skv_lane_rows {
+    unsigned char *bytes; /* owned, [n]: of boundary l, of a page that is not full yet */
+    size_t n, n_named;    /* n_named blocks at the beginning have names for the disk, */
+    skv_spill_name name;  /* the last of them this one */
+} skv_lane_rows;
+
+typedef struct skv_lane_mask {
+    void *constraint; /* owned; NULL: none */
+    bool ready;
+    uint64_t ns, work;   /* that were spent on it */
+    uint64_t starved_ns; /* since when it waits for memory; 0: it does not */
+    size_t starved_used; /* what the account held then */
+    uint64_t waits_ns;   /* when it had to wait for the first time */
+} skv_lane_mask;
+
+typedef struct skv_lane_choice {
+    skv_sampler *sampler; /* owned; keeps its state when the pages are lost */
+    bool pending;         /* `id` comes after the lane's ids; what follows is told with it */
+    bool may_end;         /* `id` may be an end */
+    int32_t id;
+    double logprob;
+    skv_token_prob top[SKV_JOB_TOP_MAX];
+    size_t n_top;
+} skv_lane_choice;
+
+typedef struct skv_lane_output {
+    skv_text_stream *stream; /* owned; NULL without a vocabulary */
+    skv_stop_text stop;
+    skv_pooled pooled;      /* of a job that wants a vector */
+    size_t n_told;          /* prompt tokens whose log-probability was told */
+    uint64_t last_token_ns; /* 0: none yet */
+} skv_lane_output;
+
+typedef struct skv_lane {
+    skv_job *job;
+    size_t i_answer;
+    size_t own_bytes;       /* counted in the job's account */
+    int32_t *ids;           /* owned, [n_prompt + max_tokens] */
+    size_t n_prompt, n_ids; /* n_ids - n_prompt are generated */
+    skv_sequence *sequence; /* owned; NULL while waiting */
+    uint64_t composed;      /* compose.c's: the last step that has prompt tokens of it */
+
+    const char *failure;       /* why it cannot go on, from whoever found out; NULL: it can */
+    skv_status failure_status; /* SKV_OK: SKV_MEMORY */
+
+    skv_lane_queue queue;
+    skv_lane_disk disk;
+    skv_lane_rows rows;
+    skv_lane_mask mask;
+    skv_lane_choice choice;
+    skv_lane_output output;
+} skv_lane;
+
+/** What a lane of a job takes, whose tokens fit the context. */
+size_t skv_lane_bytes(const skv_job_params *params, size_t vocab_size);
+/** Counts what the other answers of a job will take, once; false: the account has no room now, and
+ * `anyway` is not set. */
+SKV_MUST_CHECK bool skv_lane_reserve(skv_job *job, size_t vocab_size, bool anyway);
+
+/** For an answer of a job, which it borrows: the worker's reference outlives all its lanes.
+ * SKV_FULL: the job's account has no room for it now, and none was reserved. */
+SKV_MUST_CHECK skv_status skv_lane_create(skv_job *job, size_t i_answer, size_t vocab_size,
+                                          const skv_vocab *vocab, skv_lane **out, skv_error *err);
+/** Gives it the state of its job's constraint, if there is one: that of another lane of the job,
+ * with its mask, or (NULL) the first. */
+SKV_MUST_CHECK skv_status skv_lane_constrain(skv_lane *lane, const skv_lane *from, skv_error *err);
+/** Frees it; a lane that has not ended is not reported. */
+void skv_lane_free(skv_lane *lane);
+
+static inline size_t skv_lane_generated(const skv_lane *lane)
+{
+    return lane->n_ids - lane->n_prompt;
+}
+
+/** Ids in the cache. */
+size_t skv_lane_cached(const skv_lane *lane);
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * What the reader of a lane's job is sent: log-probabilities of the prompt, tokens with their text,
+ * a vector. A reader that is too slow fails its lane, and no other.
+ */
+#include <math.h>
+
+#include "base/system.h"
+#include "scheduler/worker.h"
+
+static size_t output_limit(const skv_scheduler *s, const skv_job *job)
+{
+    const skv_job_params *p = &job->params;
+    size_t each = sizeof(skv_output_node) + p->n_top * sizeof(skv_token_prob);
+    size_t vector =
+        p->pooling == SKV_POOLING_NONE ? 0 : each + skv_engine_hidden(s->engine) * sizeof(float);
+    return s->options.output_bytes_max + (p->prompt_logprobs ? p->n_ids * each : 0) + vector;
+}
+
+static void tell(const skv_scheduler *s, skv_lane *lane, const skv_output *output)
+{
+    if (lane->failure || skv_job_put(lane->job, output, output_limit(s, lane->job))) return;
+    lane->failure = "the output was not read in time, or memory ran out";
+}
+
+void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits)
+{
+    const skv_job_params *p = &lane->job->params;
+    skv_output first = {.kind = SKV_OUTPUT_PROMPT, .id = lane->ids[0], .logprob = (double)NAN};
+    if (lane->output.n_told == 0) {
+        tell(s, lane, &first);
+        lane->output.n_told = 1;
+    }
+    if (t >= lane->n_prompt || t < lane->output.n_told) return;
+    skv_token_prob top[SKV_JOB_TOP_MAX];
+    size_t n_top = p->n_top < s->vocab_size ? p->n_top : s->vocab_size;
+    double norm = skv_logits_norm(logits, s->vocab_size);
+    skv_logits_top(logits, s->vocab_size, norm, n_top, top);
+    tell(s, lane,
+         &(skv_output){.kind = SKV_OUTPUT_PROMPT,
+                       .id = lane->ids[t],
+                       .logprob = (double)logits[lane->ids[t]] - norm,
+                       .top = top,
+                       .n_top = n_top});
+    lane->output.n_told = t + 1;
+}
+
+/* ---- tokens ---- */
+
+static void count_token(skv_scheduler *s, skv_lane *lane, uint64_t now)
+{
+    skv_job *job = lane->job;
+    pthread_mutex_lock(&job->lock);
+    bool is_first = job->first_token_ns == 0;
+    if (is_first) job->first_token_ns = now;
+    job->last_token_ns = now;
+    job->stats.completion_tokens++;
+    pthread_mutex_unlock(&job->lock);
+    s->tally.generated_tokens++;
+    if (is_first) {
+        skv_histogram_add(&s->tally.ttft, now - job->queued_ns);
+        skv_histogram_add(&s->tally.prefill_time, now - job->begun_ns);
+    }
+    if (lane->output.last_token_ns)
+        skv_histogram_add(&s->tally.inter_token, now - lane->output.last_token_ns);
+    lane->output.last_token_ns = now;
+}
+
+/* The text that id makes certain, up to a stop text. */
+static skv_status text_of_token(skv_lane *lane, int32_t id, skv_text_piece *out, skv_error *err)
+{
+    skv_text_piece text = {"", 0};
+    *out = text;
+    if (!lane->output.stream) return SKV_OK;
+    SKV_TRY(skv_text_stream_push(lane->output.stream, id, &text.text, &text.n, err));
+    SKV_REQUIRE(skv_stop_text_push(&lane->output.stop, &text, false, out), err, SKV_MEMORY,
+                "answer: no memory for its text");
+    return SKV_OK;
+}
+
+skv_text_piece skv_worker_last_text(skv_lane *lane)
+{
+    skv_text_piece text = {"", 0}, out = {"", 0};
+    if (!lane->output.stream || lane->output.stop.stopped) return out;
+    if (skv_text_stream_finish(lane->output.stream, &text.text, &text.n, NULL) != SKV_OK)
+        text.n = 0;
+    if (!skv_stop_text_push(&lane->output.stop, &text, true, &out)) out.n = 0;
+    return out;
+}
+
+skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id, skv_error *err)
+{
+    const skv_lane_choice *c = &lane->choice;
+    skv_text_piece text;
+    count_token(s, lane, skv_clock_ns());
+    SKV_TRY(text_of_token(lane, id, &text, err));
+    tell(s, lane,
+         &(skv_output){.kind = SKV_OUTPUT_TOKEN,
+                       .i_answer = lane->i_answer,
+                       .id = id,
+                       .logprob = c->logprob,
+                       .top = c->top,
+                       .n_top = c->n_top,
+                       .text = text.text,
+                       .n_text = text.n});
+    return SKV_OK;
+}
+
+/* ---- vectors ---- */
+
+/* With MEAN those come again that a lane had when it was put back. */
+void skv_worker_add_hidden(skv_lane *lane, size_t n_seen, const float *hidden)
+{
+    bool mean = lane->job->params.pooling == SKV_POOLING_MEAN;
+    if (lane->output.pooled.n_rows < (mean ? n_seen : 1))
+        skv_pooled_add(&lane->output.pooled, hidden);
+}
+
+void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane)
+{
+    if (!skv_pooled_finish(&lane->output.pooled)) {
+        lane->failure = "the model's hidden states are not finite";
+    }
+    tell(s, lane,
+         &(skv_output){.kind = SKV_OUTPUT_VECTOR,
+                       .logprob = (double)NAN,
+                       .vector = lane->output.pooled.vector,
+                       .n_vector = lane->output.pooled.n});
+}

@@ -1,0 +1,143 @@
+/*
+ * A fingerprint of everything that the rows of the KV cache are a function of: the model's shape,
+ * what its layers make of a few fixed tokens (weights, their type, the kernels of this processor),
+ * the type of the cache, the files, and the version of this program.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "scheduler/worker.h"
+
+static void add_size(skv_sha256 *sha, size_t value)
+{
+    uint64_t bits = value;
+    skv_sha256_add(sha, &bits, sizeof bits);
+}
+
+static void add_rope(skv_sha256 *sha, const skv_rope *rope, size_t context)
+{
+    const double numbers[] = {rope->theta, rope->factor, rope->low_freq_factor,
+                              rope->high_freq_factor, rope->attention_factor};
+    add_size(sha, (size_t)rope->scaling);
+    add_size(sha, rope->n_rot);
+    add_size(sha, rope->original_context);
+    skv_sha256_add(sha, numbers, sizeof numbers);
+    skv_sha256_add(sha, rope->short_factor, rope->n_factors * sizeof(float));
+    skv_sha256_add(sha, rope->long_factor, rope->n_factors * sizeof(float));
+    /* The length a sequence is made for decides which factors hold. */
+    if (rope->scaling == SKV_ROPE_LONGROPE) add_size(sha, context);
+}
+
+static void add_shape(skv_sha256 *sha, const skv_engine *e, size_t context)
+{
+    const skv_config *c = e->config;
+    skv_sha256_add(sha, c->architecture, strlen(c->architecture) + 1);
+    const size_t sizes[] = {SKV_VERSION_MAJOR,
+                            SKV_VERSION_MINOR,
+                            SKV_VERSION_PATCH,
+                            c->n_layers,
+                            c->hidden,
+                            c->head_dim,
+                            c->vocab,
+                            c->swiftkv ? c->kv_layers : 0,
+                            c->swiftkv ? c->kv_group : 0,
+                            (size_t)e->options.weights,
+                            (size_t)e->options.kv,
+                            (size_t)e->options.prefill,
+                            (size_t)e->level,
+                            (size_t)e->options.random_seed,
+                            skv_kv_store_page_bytes(e->store)};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) add_size(sha, sizes[i]);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        add_size(sha, c->layers[i].n_heads);
+        add_size(sha, c->layers[i].n_kv_heads);
+        add_size(sha, c->layers[i].window);
+        add_size(sha, c->layers[i].i_rope);
+    }
+    add_rope(sha, &c->ropes[0], context);
+    add_rope(sha, &c->ropes[1], context);
+}
+
+/* Sizes and times of the files of a model: rows of tokens that were not tried depend on them. */
+static void add_file(const char *path, const char *name, uint64_t *sum)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return;
+    const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
+                             (int64_t)info.st_mtim.tv_nsec};
+    uint8_t digest[SKV_SHA256_BYTES];
+    uint64_t bits;
+    skv_sha256 sha;
+    skv_sha256_init(&sha);
+    skv_sha256_add(&sha, name, strlen(name) + 1);
+    skv_sha256_add(&sha, facts, sizeof facts);
+    skv_sha256_end(&sha, digest);
+    memcpy(&bits, digest, sizeof bits);
+    *sum += bits; /* in whatever order a folder has them */
+}
+
+static uint64_t sum_files(const char *path)
+{
+    uint64_t sum = 0;
+    DIR *folder = opendir(path);
+    if (!folder) {
+        add_file(path, "", &sum);
+        return sum;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        char *file = skv_path_join(path, entry->d_name);
+        if (file) add_file(file, entry->d_name, &sum);
+        skv_free(file);
+    }
+    (void)closedir(folder);
+    return sum;
+}
+
+/* The rows that one method makes of a page of tokens. */
+static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, unsigned char *page,
+                           skv_error *err)
+{
+    int32_t ids[SKV_PAGE_ROWS];
+    for (size_t i = 0; i < SKV_PAGE_ROWS; i++) {
+        ids[i] = (int32_t)(skv_mix64(i) % e->config->vocab);
+    }
+    SKV_TRY(skv_prompt(e, s, ids, SKV_PAGE_ROWS, NULL, err));
+    for (size_t t = 0; t < skv_kv_layout_tracks(s->cache.layout); t++) {
+        skv_kv_page_read(e->store, s->cache.pages[t * s->cache.max_pages], page);
+        skv_sha256_add(sha, page, skv_kv_store_page_bytes(e->store));
+    }
+    return SKV_OK;
+}
+
+static skv_status add_method(skv_sha256 *sha, skv_engine *e, skv_prefill prefill, size_t context,
+                             skv_error *err)
+{
+    skv_sequence *s;
+    SKV_TRY(skv_sequence_create_as(e, prefill, context, &s, err));
+    unsigned char *page = skv_alloc(1, skv_kv_store_page_bytes(e->store));
+    skv_status status = page ? add_rows(sha, e, s, page, err)
+                             : skv_fail(err, SKV_MEMORY, "cache-dir: no memory for a page");
+    skv_free(page);
+    skv_sequence_free(s);
+    return status;
+}
+
+skv_status skv_rows_print(skv_engine *e, size_t context, uint8_t out[SKV_SHA256_BYTES],
+                          skv_error *err)
+{
+    skv_sha256 sha;
+    skv_sha256_init(&sha);
+    add_shape(&sha, e, context);
+    uint64_t files = e->source ? sum_files(skv_source_path(e->source)) : 0;
+    skv_sha256_add(&sha, &files, sizeof files);
+    SKV_TRY(add_method(&sha, e, SKV_PREFILL_AUTO, context, err));
+    if (e->has_teacher) SKV_TRY(add_method(&sha, e, SKV_PREFILL_TEACHER, context, err));
+    skv_sha256_end(&sha, out);
+    return SKV_OK;
+}

@@ -1,0 +1,474 @@
+/* The scheduler's life, what other threads call, and the worker's loop: see worker.h. */
+#include <math.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "base/system.h"
+#include "scheduler/worker.h"
+
+enum { REST_MS = 20 }; /* while all there is to do is on its way from the disk */
+
+skv_scheduler_options skv_scheduler_options_default(void)
+{
+    return (skv_scheduler_options){0};
+}
+
+/* ---- histograms ---- */
+
+static const double bounds[SKV_HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                                     0.1,   0.25,   0.5,   1,    2.5,   5,
+                                                     10,    25,     60,    120,  300,   HUGE_VAL};
+
+const double *skv_histogram_bounds(void)
+{
+    return bounds;
+}
+
+void skv_histogram_add(skv_histogram *histogram, uint64_t ns)
+{
+    double seconds = (double)ns * 1e-9;
+    size_t i = 0;
+    while (i + 1 < SKV_HISTOGRAM_BUCKETS && seconds > bounds[i]) i++;
+    histogram->counts[i]++;
+    histogram->sum += seconds;
+}
+
+/* ---- lanes ---- */
+
+void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after)
+{
+    lane->queue.before = after;
+    lane->queue.next = after ? after->queue.next : s->oldest;
+    *(lane->queue.next ? &lane->queue.next->queue.before : &s->youngest) = lane;
+    *(after ? &after->queue.next : &s->oldest) = lane;
+    s->n_waiting++;
+}
+
+static void remove_lane(skv_scheduler *s, skv_lane *lane)
+{
+    *(lane->queue.next ? &lane->queue.next->queue.before : &s->youngest) = lane->queue.before;
+    *(lane->queue.before ? &lane->queue.before->queue.next : &s->oldest) = lane->queue.next;
+    s->n_waiting--;
+}
+
+void skv_worker_unqueue(skv_scheduler *s, const skv_job *job)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_queued--;
+    s->n_queued_of[job->params.tenant % SKV_TENANTS]--;
+    s->n_queued_tokens -= job->params.n_ids;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void count_end(skv_scheduler *s, const skv_lane *lane, skv_finish finish)
+{
+    uint64_t now = skv_clock_ns();
+    const skv_job *job = lane->job;
+    s->tally.finished[finish]++;
+    if (finish == SKV_FINISH_CANCELLED) {
+        bool decodes = skv_lane_generated(lane) > 0;
+        s->tally.cancelled_queued += !lane->queue.begun;
+        s->tally.cancelled_prefill += lane->queue.begun && !decodes;
+        s->tally.cancelled_decode += decodes;
+    }
+    if (finish != SKV_FINISH_STOP && finish != SKV_FINISH_LENGTH) return;
+    skv_histogram_add(&s->tally.end_to_end, now - job->queued_ns);
+    if (job->first_token_ns) {
+        skv_histogram_add(&s->tally.decode_time, now - job->first_token_ns);
+    }
+}
+
+void skv_worker_publish(skv_scheduler *s)
+{
+    skv_scheduler_metrics *m = &s->tally;
+    m->running = s->n_running;
+    m->waiting = s->n_waiting;
+    m->grammar_bytes = skv_worker_grammar_bytes(s);
+    m->kv_pages = skv_kv_store_pages(s->engine->store);
+    m->kv_pages_used = m->kv_pages - skv_kv_store_free_pages(s->engine->store);
+    m->kv_pages_cached = s->prefix ? skv_prefix_index_evictable(s->prefix) : 0;
+    pthread_mutex_lock(&s->lock);
+    s->published = *m;
+    s->seconds_a_token = skv_step_clock_seconds(&s->clock, 1);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text)
+{
+    skv_job *job = lane->job;
+    const skv_text_piece *stopped = lane->output.stop.stopped;
+    skv_output end = {.kind = SKV_OUTPUT_END,
+                      .i_answer = lane->i_answer,
+                      .logprob = (double)NAN,
+                      .text = text.text,
+                      .n_text = text.n,
+                      .finish = finish,
+                      .status = finish != SKV_FINISH_FAILED ? SKV_OK
+                                : lane->failure_status      ? lane->failure_status
+                                                            : SKV_MEMORY,
+                      .stopped = stopped ? stopped->text : NULL,
+                      .n_stopped = stopped ? stopped->n : 0};
+    skv_worker_stop_fetch(s, lane);
+    skv_worker_keep_text(s, lane);
+    /* Whoever reads the end finds its pages free and the whole request counted. */
+    skv_worker_give_back(s, lane);
+    if (lane->i_answer == 0 && !lane->queue.begun) skv_worker_unqueue(s, job);
+    count_end(s, lane, finish);
+    remove_lane(s, lane);
+    skv_worker_publish(s);
+    size_t n_answers = lane->i_answer == 0 && !job->forked ? job->params.n_answers : 1;
+    for (size_t i = 0; i < n_answers; i++) {
+        skv_job_end(job, &end);
+        end.i_answer++;
+    }
+    skv_lane_free(lane);
+    pthread_mutex_lock(&job->lock);
+    bool done = job->n_open == 0;
+    pthread_mutex_unlock(&job->lock);
+    if (done) skv_job_drop(job);
+}
+
+/* ---- the worker ---- */
+
+static void end_unwanted(skv_scheduler *s)
+{
+    uint64_t now = skv_clock_ns();
+    skv_lane *next;
+    for (skv_lane *lane = s->oldest; lane; lane = next) {
+        next = lane->queue.next;
+        double waited = (double)(now - lane->job->queued_ns) * 1e-9;
+        if (atomic_load(&lane->job->cancelled)) {
+            skv_worker_end(s, lane, SKV_FINISH_CANCELLED, skv_text_of("cancelled"));
+        } else if (!lane->queue.begun && waited > s->options.queue_seconds_max) {
+            s->tally.rejected_timeout++;
+            skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of("waited too long in the queue"));
+        }
+    }
+}
+
+/* Moves what was submitted into the list of lanes; waits while there is nothing to do. False: the
+ * scheduler stops. */
+static bool take_inbox(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->stopping && !s->inbox && !s->nudged && !s->oldest) {
+        atomic_store(&s->beat_ns, 0);
+        (void)pthread_cond_wait(&s->wake, &s->lock);
+        s->busy_ns = skv_clock_ns();
+    }
+    bool go_on = !s->stopping;
+    s->nudged = false;
+    skv_lane *lane = s->inbox;
+    s->inbox = s->inbox_last = NULL;
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->beat_ns, skv_clock_ns());
+    while (lane) {
+        skv_lane *next = lane->queue.next;
+        skv_worker_insert(s, lane, s->youngest);
+        lane = next;
+    }
+    return go_on;
+}
+
+/* Waits a little for the disk, or for somebody else. */
+static void rest(skv_scheduler *s)
+{
+    struct timespec end;
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += REST_MS * 1000000L;
+    if (end.tv_nsec >= 1000000000L) {
+        end.tv_nsec -= 1000000000L;
+        end.tv_sec++;
+    }
+    pthread_mutex_lock(&s->lock);
+    if (!s->stopping && !s->inbox && !s->nudged) {
+        (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
+    }
+    pthread_mutex_unlock(&s->lock);
+    s->busy_ns = skv_clock_ns();
+}
+
+static void *work(void *arg)
+{
+    skv_scheduler *s = arg;
+    s->busy_ns = skv_clock_ns();
+    while (take_inbox(s)) {
+        end_unwanted(s);
+        skv_worker_collect(s);
+        skv_worker_admit(s);
+        bool more_masks = skv_worker_prepare_masks(s);
+        if (skv_worker_compose(s)) {
+            skv_worker_advance(s);
+        } else if (!more_masks && (s->n_fetching > 0 || s->n_starved > 0)) {
+            rest(s);
+        }
+        skv_worker_spill_ahead(s);
+        skv_worker_publish(s);
+    }
+    while (s->oldest) {
+        skv_worker_end(s, s->oldest, SKV_FINISH_CANCELLED, skv_text_of("the server stops"));
+    }
+    skv_worker_spill_all(s);
+    skv_worker_publish(s);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void resolve_options(skv_scheduler *s, const skv_scheduler_options *given)
+{
+    skv_scheduler_options *o = &s->options;
+    *o = given ? *given : skv_scheduler_options_default();
+    if (o->max_running == 0) o->max_running = SKV_RUNNING_DEFAULT;
+    o->max_running = skv_min_size(o->max_running, s->step_tokens);
+    if (o->max_queued == 0) o->max_queued = SKV_QUEUED_DEFAULT;
+    if (o->max_queued_tokens == 0) o->max_queued_tokens = SKV_QUEUED_CONTEXTS_DEFAULT * s->context;
+    if (!(o->step_ms > 0)) o->step_ms = SKV_STEP_MS_DEFAULT;
+    if (!(o->mask_seconds_max > 0)) o->mask_seconds_max = SKV_MASK_SECONDS_DEFAULT;
+    if (o->mask_work_max == 0) o->mask_work_max = SKV_MASK_WORK_DEFAULT;
+    if (o->output_bytes_max == 0) o->output_bytes_max = (size_t)SKV_OUTPUT_MIB_DEFAULT << 20;
+    if (!(o->queue_seconds_max > 0)) o->queue_seconds_max = SKV_QUEUE_SECONDS_DEFAULT;
+}
+
+static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, skv_error *err)
+{
+    skv_engine_stats stats;
+    skv_engine_get_stats(s->engine, &stats);
+    s->context = skv_min_size(stats.context, s->engine->options.kv_tokens);
+    s->step_tokens = stats.step_tokens;
+    s->vocab_size = skv_engine_vocab(s->engine);
+    resolve_options(s, options);
+    skv_step_clock_init(&s->clock, s->options.step_ms);
+    s->spans = skv_alloc(s->step_tokens, sizeof *s->spans);
+    s->span_lanes = skv_alloc(s->step_tokens, sizeof *s->span_lanes);
+    s->logits = skv_alloc(s->vocab_size, sizeof *s->logits);
+    SKV_REQUIRE(s->spans && s->span_lanes && s->logits, err, SKV_MEMORY, "scheduler: no memory");
+    if (!s->options.no_prefix_cache) {
+        SKV_TRY(skv_prefix_index_create(s->engine->store, stats.kv_pages, s->options.seed,
+                                        &s->prefix, err));
+    }
+    SKV_TRY(skv_worker_open_kept(s, err));
+    skv_worker_publish(s);
+    return SKV_OK;
+}
+
+static void free_parts(skv_scheduler *s)
+{
+    skv_spill_close(s->spill, s->flush_seconds);
+    skv_prefix_index_free(s->prefix);
+    skv_text_index_free(s->texts);
+    skv_free(s->step_rows);
+    skv_free(s->spans);
+    skv_free(s->span_lanes);
+    skv_free(s->logits);
+    (void)pthread_mutex_destroy(&s->lock);
+    (void)pthread_cond_destroy(&s->wake);
+    skv_free(s);
+}
+
+skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
+                                const skv_scheduler_options *options, skv_scheduler **out,
+                                skv_error *err)
+{
+    const skv_prefill method = engine->options.prefill;
+    const skv_eviction *evicts = options ? &options->eviction : NULL;
+    SKV_TRY(skv_engine_check(engine, SKV_WHERE_SERVE, method, evicts, err));
+    skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
+    s->engine = engine;
+    s->vocab = vocab;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->wake, NULL);
+    skv_status status = build(s, options, err);
+    if (status == SKV_OK && pthread_create(&s->thread, NULL, work, s) != 0) {
+        status = skv_fail(err, SKV_MEMORY, "scheduler: cannot start a thread");
+    }
+    if (status != SKV_OK) {
+        free_parts(s);
+        return status;
+    }
+    *out = s;
+    return SKV_OK;
+}
+
+void skv_scheduler_free(skv_scheduler *s)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->draining = s->stopping = true;
+    skv_cancel(s->engine);
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    free_parts(s);
+}
+
+void skv_scheduler_drain(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->draining = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- jobs ---- */
+
+static skv_status check_ids(const skv_scheduler *s, const int32_t *ids, size_t n, const char *name,
+                            skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        SKV_REQUIRE(ids[i] >= 0 && (size_t)ids[i] < s->vocab_size, err, SKV_ARGUMENT,
+                    "%s[%zu]: %d, the vocabulary has %zu", name, i, ids[i], s->vocab_size);
+    }
+    return SKV_OK;
+}
+
+static skv_status check_method(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
+{
+    const skv_engine *e = s->engine;
+    SKV_TRY(skv_engine_check(e, SKV_WHERE_SEQUENCE, p->prefill, NULL, err));
+    if (!p->eviction) return SKV_OK;
+    SKV_TRY(skv_eviction_check(p->eviction, err));
+    return skv_engine_check(e, SKV_WHERE_SERVE, e->options.prefill, p->eviction, err);
+}
+
+/* What can never fit is not let in to wait. */
+static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
+{
+    size_t n_bytes =
+        skv_min_size(p->n_answers, SKV_JOB_ANSWERS_MAX) * skv_lane_bytes(p, s->vocab_size);
+    size_t max = skv_account_max(s->options.account);
+    SKV_REQUIRE(!s->options.account || n_bytes <= max, err, SKV_RANGE,
+                "n: %zu answers of %zu tokens take %zu bytes of memory, at most %zu", p->n_answers,
+                p->max_tokens, n_bytes, max);
+    return SKV_OK;
+}
+
+static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
+{
+    size_t longest = p->pooling == SKV_POOLING_NONE ? s->context - 1 : s->context;
+    SKV_REQUIRE(p->n_ids <= longest && p->max_tokens <= s->context - p->n_ids, err, SKV_RANGE,
+                "prompt: %zu tokens and max_tokens %zu, the context is %zu", p->n_ids,
+                p->max_tokens, s->context);
+    SKV_REQUIRE(s->vocab || p->n_stops == 0, err, SKV_ARGUMENT,
+                "stop: the model brings no tokenizer");
+    SKV_TRY(check_method(s, p, err));
+    SKV_TRY(check_memory(s, p, err));
+    SKV_TRY(check_ids(s, p->ids, p->n_ids, "prompt", err));
+    SKV_TRY(check_ids(s, p->stop_ids, p->n_stop_ids, "stop_token_ids", err));
+    for (size_t i = 0; i < p->n_biases; i++) {
+        SKV_TRY(check_ids(s, &p->biases[i].id, 1, "logit_bias", err));
+    }
+    return SKV_OK;
+}
+
+/* Into the inbox, or why not. */
+static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
+{
+    const skv_job_params *p = &lane->job->params;
+    SKV_REQUIRE(!s->draining, err, SKV_CANCELLED, "the server is shutting down");
+    size_t *n_own = &s->n_queued_of[p->tenant % SKV_TENANTS];
+    bool full = *n_own > 0 && (s->n_queued >= s->options.max_queued ||
+                               s->n_queued_tokens + p->n_ids > s->options.max_queued_tokens);
+    if (full) s->n_rejected++;
+    SKV_REQUIRE(!full, err, SKV_FULL, "queue: %zu requests with %zu prompt tokens are waiting",
+                s->n_queued, s->n_queued_tokens);
+    lane->job->number = s->n_submitted++;
+    s->n_queued++;
+    *n_own += 1;
+    s->n_queued_tokens += p->n_ids;
+    *(s->inbox_last ? &s->inbox_last->queue.next : &s->inbox) = lane;
+    s->inbox_last = lane;
+    (void)pthread_cond_signal(&s->wake);
+    return SKV_OK;
+}
+
+static skv_status create_first_lane(const skv_scheduler *s, skv_job *job, skv_lane **out,
+                                    skv_error *err)
+{
+    SKV_TRY(skv_lane_create(job, 0, s->vocab_size, s->vocab, out, err));
+    skv_status status = skv_lane_constrain(*out, NULL, err);
+    if (status == SKV_OK && job->params.pooling != SKV_POOLING_NONE) {
+        status = skv_pooled_init(&(*out)->output.pooled, skv_engine_hidden(s->engine), err);
+    }
+    if (status != SKV_OK) skv_lane_free(*out);
+    return status;
+}
+
+skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, skv_job **out,
+                                skv_error *err)
+{
+    skv_job *job;
+    skv_lane *lane;
+    SKV_TRY(check_job(s, params, err));
+    SKV_TRY(skv_job_create(params, s->options.account, &job, err));
+    job->scheduler = s;
+    job->domain = skv_worker_domain(s, params);
+    skv_status status = create_first_lane(s, job, &lane, err);
+    if (status == SKV_OK) {
+        pthread_mutex_lock(&s->lock);
+        status = enqueue(s, lane, err);
+        pthread_mutex_unlock(&s->lock);
+        if (status != SKV_OK) skv_lane_free(lane);
+    }
+    if (status != SKV_OK) {
+        job->params.constraint.begin = NULL; /* still the caller's */
+        skv_job_drop(job);
+        skv_job_drop(job);
+        return status;
+    }
+    *out = job;
+    return SKV_OK;
+}
+
+void skv_job_cancel(skv_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    bool open = job->n_open > 0;
+    pthread_mutex_unlock(&job->lock);
+    if (!open) return;
+    skv_scheduler *s = job->scheduler;
+    atomic_store(&job->cancelled, true);
+    pthread_mutex_lock(&s->lock);
+    s->nudged = true;
+    if (s->stepping == job) skv_cancel(s->engine);
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void skv_job_release(skv_job *job)
+{
+    if (!job) return;
+    pthread_mutex_lock(&job->lock);
+    job->notify = NULL;
+    pthread_mutex_unlock(&job->lock);
+    skv_job_cancel(job);
+    skv_job_drop(job);
+}
+
+/* ---- looking in ---- */
+
+double skv_scheduler_backlog_seconds(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    double seconds = (double)s->n_queued_tokens * s->seconds_a_token;
+    pthread_mutex_unlock(&s->lock);
+    return seconds;
+}
+
+uint64_t skv_scheduler_stalled_ms(const skv_scheduler *s)
+{
+    uint64_t beat = atomic_load(&s->beat_ns), now = skv_clock_ns();
+    return beat == 0 || now <= beat ? 0 : (now - beat) / 1000000;
+}
+
+void skv_scheduler_get_metrics(skv_scheduler *s, skv_scheduler_metrics *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->published;
+    out->queued_tokens = s->n_queued_tokens;
+    out->rejected_full = s->n_rejected;
+    out->waiting = s->published.waiting;
+    pthread_mutex_unlock(&s->lock);
+    skv_scheduler_disk_metrics(s, out);
+}

@@ -1,0 +1,441 @@
+/* The queue, the fetches and the thread of the prefix cache on disk: see spill.h. */
+#include "scheduler/spill.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/system.h"
+#include "scheduler/spill_impl.h"
+
+static size_t bytes_of(const skv_spill *s, const skv_spill_item *item)
+{
+    return skv_spill_file_bytes(item->n_ids, item->n_pages, s->place.page_bytes);
+}
+
+/* ---- names ---- */
+
+static void begin_hash(const skv_spill *s, const char *tag, skv_sha256 *sha)
+{
+    skv_sha256_init(sha);
+    skv_sha256_add(sha, s->secret, sizeof s->secret);
+    skv_sha256_add(sha, tag, strlen(tag) + 1);
+}
+
+static void end_name(skv_sha256 *sha, skv_spill_name *name)
+{
+    uint8_t digest[SKV_SHA256_BYTES];
+    skv_sha256_end(sha, digest);
+    memcpy(name->bytes, digest, sizeof *name);
+}
+
+uint64_t skv_spill_hide(const skv_spill *s, const char *tag, const void *data, size_t n)
+{
+    skv_sha256 sha;
+    skv_spill_name name;
+    begin_hash(s, tag, &sha);
+    skv_sha256_add(&sha, data, n);
+    end_name(&sha, &name);
+    uint64_t bits;
+    memcpy(&bits, name.bytes, sizeof bits);
+    return bits;
+}
+
+void skv_spill_block_name(const skv_spill *s, uint64_t domain, const skv_spill_name *parent,
+                          const int32_t *ids, size_t n_ids, skv_spill_name *name)
+{
+    skv_sha256 sha;
+    skv_spill_name none = {{0}};
+    begin_hash(s, "block", &sha);
+    skv_sha256_add(&sha, &s->place.fingerprint, sizeof s->place.fingerprint);
+    skv_sha256_add(&sha, &domain, sizeof domain);
+    skv_sha256_add(&sha, parent ? parent : &none, sizeof none);
+    skv_sha256_add(&sha, ids, n_ids * sizeof *ids);
+    end_name(&sha, name);
+}
+
+/* ---- writing ---- */
+
+bool skv_spill_has(skv_spill *s, const skv_spill_name *name)
+{
+    pthread_mutex_lock(&s->lock);
+    bool has = skv_spill_list_has(&s->list, name);
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
+/* With the lock held: waits until the queue has room, or for too long. */
+static bool wait_for_room(skv_spill *s, size_t n_bytes, double seconds)
+{
+    struct timespec end;
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += (time_t)seconds + 1; /* never less than was asked for */
+    int code = 0;
+    while (s->stats.queue_bytes > 0 && s->stats.queue_bytes + n_bytes > s->options.queue_bytes) {
+        if (!(seconds > 0) || code == ETIMEDOUT) return false;
+        code = pthread_cond_timedwait(&s->moved, &s->lock, &end);
+    }
+    return true;
+}
+
+bool skv_spill_wait_room(skv_spill *s, size_t n_bytes, double seconds)
+{
+    pthread_mutex_lock(&s->lock);
+    bool room = wait_for_room(s, n_bytes, seconds);
+    pthread_mutex_unlock(&s->lock);
+    return room;
+}
+
+void skv_spill_count_drop(skv_spill *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stats.n_dropped++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void skv_spill_put(skv_spill *s, skv_spill_item *item)
+{
+    size_t n_bytes = bytes_of(s, item);
+    item->next = NULL;
+    pthread_mutex_lock(&s->lock);
+    bool is_there = item->kind != SKV_SPILL_NOTE && skv_spill_list_has(&s->list, &item->name);
+    bool fits = !is_there && n_bytes <= s->options.bytes_max && wait_for_room(s, n_bytes, 0);
+    if (fits) {
+        *(s->last ? &s->last->next : &s->first) = item;
+        s->last = item;
+        s->stats.queue_bytes += n_bytes;
+        s->stats.queue_items++;
+        (void)pthread_cond_signal(&s->wake);
+    } else if (!is_there && item->kind != SKV_SPILL_NOTE) {
+        s->stats.n_dropped++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!fits) skv_free(item);
+}
+
+void skv_spill_note_use(skv_spill *s, const skv_spill_name *name)
+{
+    skv_spill_item *item = skv_spill_item_create(0, 0, s->place.page_bytes);
+    if (!item) return;
+    item->kind = SKV_SPILL_NOTE;
+    item->name = *name;
+    skv_spill_put(s, item);
+}
+
+void skv_spill_put_text(skv_spill *s, uint64_t domain, uint64_t key, const int32_t *ids,
+                        size_t n_ids)
+{
+    skv_spill_item *item = skv_spill_item_create(n_ids, 0, s->place.page_bytes);
+    if (!item) return;
+    item->kind = SKV_SPILL_TEXT;
+    memcpy(item->ids, ids, n_ids * sizeof *ids);
+    memcpy(item->parent.bytes, &domain, sizeof domain);
+    memcpy(item->parent.bytes + sizeof domain, &key, sizeof key);
+    skv_sha256 sha;
+    begin_hash(s, "text", &sha);
+    skv_sha256_add(&sha, &item->parent, sizeof item->parent);
+    skv_sha256_add(&sha, ids, n_ids * sizeof *ids);
+    end_name(&sha, &item->name);
+    skv_spill_put(s, item);
+}
+
+/* ---- the thread; its functions are called with the lock held, and let go of it meanwhile ---- */
+
+static bool write_item(skv_spill *s, const skv_spill_item *item, size_t n_bytes, skv_error *err)
+{
+    skv_spill_name old;
+    while (skv_spill_list_make_way(&s->list, n_bytes, &old)) {
+        pthread_mutex_unlock(&s->lock);
+        skv_spill_file_remove(&s->place, &old);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    bool written = skv_spill_file_write(&s->place, item, err) == SKV_OK;
+    pthread_mutex_lock(&s->lock);
+    if (written && !skv_spill_list_add(&s->list, &item->name, n_bytes)) {
+        skv_spill_file_remove(&s->place, &item->name);
+        written = false;
+    }
+    return written;
+}
+
+static void note_use(skv_spill *s, const skv_spill_name *name)
+{
+    skv_spill_list_touch(&s->list, name);
+    pthread_mutex_unlock(&s->lock);
+    skv_spill_file_touch(&s->place, name);
+    pthread_mutex_lock(&s->lock);
+}
+
+static void write_new(skv_spill *s, const skv_spill_item *item, size_t n_bytes)
+{
+    skv_error err = {.text = "no memory"};
+    bool written = write_item(s, item, n_bytes, &err);
+    s->stats.n_written += written;
+    s->stats.n_failed += !written;
+    /* One line when it begins to fail, not one for each block. */
+    if (!written && !s->failing) skv_spill_log(s, "%s", err.text);
+    s->failing = !written;
+}
+
+static void write_next(skv_spill *s)
+{
+    skv_spill_item *item = s->first;
+    size_t n_bytes = bytes_of(s, item);
+    s->first = item->next;
+    if (!s->first) s->last = NULL;
+    if (skv_spill_list_has(&s->list, &item->name)) {
+        note_use(s, &item->name);
+    } else if (item->kind != SKV_SPILL_NOTE) {
+        write_new(s, item, n_bytes);
+    }
+    s->stats.queue_bytes -= n_bytes;
+    s->stats.queue_items--;
+    (void)pthread_cond_broadcast(&s->moved);
+    skv_free(item);
+}
+
+static void free_fetch(skv_spill_fetch *f)
+{
+    while (f->first) {
+        skv_spill_item *item = f->first;
+        f->first = item->next;
+        f->spill->arrived_bytes -= bytes_of(f->spill, item);
+        skv_free(item);
+    }
+    skv_free(f->names);
+    skv_free(f);
+}
+
+static void take_item(skv_spill *s, skv_spill_fetch *f, skv_spill_item *item)
+{
+    item->next = NULL;
+    *(f->last ? &f->last->next : &f->first) = item;
+    f->last = item;
+    f->n_read++;
+    s->arrived_bytes += bytes_of(s, item);
+    s->stats.n_read++;
+}
+
+/* A file that could not be read is no longer known; a bad one is gone. */
+static void forget(skv_spill *s, const skv_spill_name *name, skv_status status, const char *why)
+{
+    char text[SKV_SPILL_FILE_NAME];
+    skv_spill_list_remove(&s->list, name);
+    if (status != SKV_FORMAT) return;
+    s->stats.n_removed++;
+    skv_spill_name_format(name, false, text);
+    skv_spill_log(s, "%s is removed: %s", text, why);
+}
+
+/* Reads block i of a fetch, without the lock. When it is the last, the chain was used: its first
+ * block becomes the newest, as nothing behind it is found without. */
+static skv_status read_block(const skv_spill *s, const skv_spill_fetch *f, size_t i,
+                             skv_spill_item **item, skv_error *err)
+{
+    skv_status status = skv_spill_file_read(&s->place, &f->names[i], item, err);
+    if (status == SKV_FORMAT) skv_spill_file_remove(&s->place, &f->names[i]);
+    if (status == SKV_OK && i + 1 < f->n) return status;
+    for (size_t k = status == SKV_OK ? i + 1 : i; k-- > 0;) {
+        skv_spill_file_touch(&s->place, &f->names[k]);
+    }
+    return status;
+}
+
+static void read_next(skv_spill *s, skv_spill_fetch *f)
+{
+    skv_spill_item *item = NULL;
+    skv_error err;
+    f->reading = true;
+    pthread_mutex_unlock(&s->lock);
+    skv_status status = read_block(s, f, f->n_read, &item, &err);
+    pthread_mutex_lock(&s->lock);
+    f->reading = false;
+    if (status == SKV_OK) {
+        take_item(s, f, item);
+    } else {
+        f->failed = true;
+        if (status != SKV_MEMORY) forget(s, &f->names[f->n_read], status, err.text);
+    }
+    if (f->failed || f->n_read == f->n) {
+        for (size_t i = f->n_read; i-- > 0;) skv_spill_list_touch(&s->list, &f->names[i]);
+    }
+    if (f->ended) {
+        free_fetch(f);
+    } else if (s->options.wake) {
+        pthread_mutex_unlock(&s->lock);
+        s->options.wake(s->options.wake_user);
+        pthread_mutex_lock(&s->lock);
+    }
+}
+
+static skv_spill_fetch *next_fetch(const skv_spill *s)
+{
+    if (s->arrived_bytes >= s->options.queue_bytes) return NULL;
+    skv_spill_fetch *f = s->fetches;
+    while (f && (f->failed || f->n_read == f->n)) f = f->next;
+    return f;
+}
+
+static void *work(void *arg)
+{
+    skv_spill *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        skv_spill_fetch *fetch = next_fetch(s);
+        if (s->stopping && (!s->first || skv_clock_ns() > s->give_up_ns)) break;
+        if (fetch) {
+            read_next(s, fetch);
+        } else if (s->first) {
+            write_next(s);
+        } else {
+            (void)pthread_cond_wait(&s->wake, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- reading ---- */
+
+skv_spill_fetch *skv_spill_fetch_begin(skv_spill *s, const skv_spill_name *names, size_t n)
+{
+    skv_spill_fetch *f = skv_alloc_zero(1, sizeof *f);
+    skv_spill_name *copy = skv_alloc(n, sizeof *names);
+    if (!f || !copy) {
+        skv_free(f);
+        skv_free(copy);
+        return NULL;
+    }
+    memcpy(copy, names, n * sizeof *names);
+    *f = (skv_spill_fetch){.spill = s, .names = copy, .n = n};
+    pthread_mutex_lock(&s->lock);
+    skv_spill_fetch **at = &s->fetches;
+    while (*at) at = &(*at)->next;
+    *at = f;
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return f;
+}
+
+skv_spill_item *skv_spill_fetch_next(skv_spill_fetch *f)
+{
+    skv_spill *s = f->spill;
+    pthread_mutex_lock(&s->lock);
+    skv_spill_item *item = f->first;
+    if (item) {
+        f->first = item->next;
+        if (!f->first) f->last = NULL;
+        s->arrived_bytes -= bytes_of(s, item);
+        (void)pthread_cond_signal(&s->wake);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return item;
+}
+
+bool skv_spill_fetch_done(skv_spill_fetch *f)
+{
+    pthread_mutex_lock(&f->spill->lock);
+    bool done = !f->first && (f->failed || f->n_read == f->n);
+    pthread_mutex_unlock(&f->spill->lock);
+    return done;
+}
+
+void skv_spill_fetch_end(skv_spill_fetch *f)
+{
+    if (!f) return;
+    skv_spill *s = f->spill;
+    pthread_mutex_lock(&s->lock);
+    skv_spill_fetch **at = &s->fetches;
+    while (*at != f) at = &(*at)->next;
+    *at = f->next;
+    f->ended = true;
+    if (!f->reading) free_fetch(f);
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool load_text(skv_spill *s, const skv_spill_name *name, skv_spill_item **item)
+{
+    skv_error err;
+    skv_status status = skv_spill_file_read(&s->place, name, item, &err);
+    bool is_text = status == SKV_OK && (*item)->kind == SKV_SPILL_TEXT;
+    if (status == SKV_FORMAT) {
+        skv_spill_file_remove(&s->place, name);
+        pthread_mutex_lock(&s->lock);
+        forget(s, name, status, err.text);
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (status == SKV_OK && !is_text) skv_free(*item);
+    return is_text;
+}
+
+void skv_spill_load_texts(skv_spill *s,
+                          void (*take)(void *user, uint64_t domain, uint64_t key,
+                                       const int32_t *ids, size_t n_ids),
+                          void *user)
+{
+    for (size_t i = 0; i < s->n_texts; i++) {
+        skv_spill_item *item;
+        uint64_t place[2];
+        if (!load_text(s, &s->texts[i], &item)) continue;
+        memcpy(place, item->parent.bytes, sizeof place);
+        take(user, place[0], place[1], item->ids, item->n_ids);
+        skv_free(item);
+    }
+    skv_free(s->texts);
+    s->texts = NULL;
+    s->n_texts = 0;
+}
+
+void skv_spill_get_stats(skv_spill *s, skv_spill_stats *out)
+{
+    pthread_mutex_lock(&s->lock);
+    *out = s->stats;
+    out->n_bytes = s->list.n_bytes;
+    out->n_files = s->list.entries.n;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- life ---- */
+
+skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv_error *err)
+{
+    skv_spill *s = skv_alloc_zero(1, sizeof *s);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "cache-dir: no memory");
+    skv_status status = skv_spill_prepare(s, options, err);
+    if (status != SKV_OK) {
+        skv_spill_release(s);
+        return status;
+    }
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->wake, NULL);
+    (void)pthread_cond_init(&s->moved, NULL);
+    if (pthread_create(&s->thread, NULL, work, s) != 0) {
+        skv_spill_release(s);
+        return skv_fail(err, SKV_MEMORY, "cache-dir: cannot start a thread");
+    }
+    *out = s;
+    return SKV_OK;
+}
+
+void skv_spill_close(skv_spill *s, double seconds)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    s->give_up_ns = skv_clock_ns() + (uint64_t)(seconds * 1e9);
+    (void)pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    while (s->first) {
+        skv_spill_item *item = s->first;
+        s->first = item->next;
+        skv_free(item);
+    }
+    (void)pthread_mutex_destroy(&s->lock);
+    (void)pthread_cond_destroy(&s->wake);
+    (void)pthread_cond_destroy(&s->moved);
+    skv_spill_release(s);
+}

@@ -1,0 +1,72 @@
+/* What the files behind spill.h share. */
+#ifndef SKV_SERVE_SPILL_IMPL_H
+#define SKV_SERVE_SPILL_IMPL_H
+
+#include <pthread.h>
+
+#include "base/lru.h"
+#include "scheduler/spill.h"
+#include "scheduler/spill_file.h"
+
+/* Which files there are: their names and sizes, in order of use, under a limit of bytes. The lock
+ * of the spill guards it. */
+typedef struct skv_spill_list {
+    size_t bytes_max;
+    size_t n_bytes;
+    skv_lru entries; /* one a file */
+} skv_spill_list;
+
+bool skv_spill_list_has(const skv_spill_list *list, const skv_spill_name *name);
+/** As the newest; false: no memory, or it is there. */
+SKV_MUST_CHECK bool skv_spill_list_add(skv_spill_list *list, const skv_spill_name *name,
+                                       size_t n_bytes);
+void skv_spill_list_touch(skv_spill_list *list, const skv_spill_name *name);
+void skv_spill_list_remove(skv_spill_list *list, const skv_spill_name *name);
+/** Takes the oldest out of the list when n_bytes more do not fit below the limit; false: they do,
+ * or nothing is left. */
+SKV_MUST_CHECK bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes,
+                                            skv_spill_name *removed);
+
+/* ---- the spill ---- */
+
+enum { SKV_SPILL_SECRET_BYTES = 32 };
+
+struct skv_spill_fetch {
+    skv_spill *spill;
+    skv_spill_fetch *next;
+    skv_spill_name *names; /* owned, [n] */
+    size_t n, n_read;
+    skv_spill_item *first, *last; /* owned: arrived */
+    bool reading, failed, ended;  /* reading: the thread is at it, and frees it if it has ended */
+};
+
+struct skv_spill {
+    skv_spill_options options;
+    char *folder; /* owned; for messages */
+    skv_spill_place place;
+    int lock_fd;
+    uint8_t secret[SKV_SPILL_SECRET_BYTES];
+    skv_spill_name *texts; /* owned, [n_texts]: found at the start */
+    size_t n_texts;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;  /* of the thread */
+    pthread_cond_t moved; /* the queue has become shorter */
+    bool stopping, failing;
+    uint64_t give_up_ns; /* while stopping */
+    skv_spill_list list;
+    skv_spill_item *first, *last; /* owned: to be written */
+    skv_spill_fetch *fetches;     /* owned by who began them */
+    size_t arrived_bytes;
+    skv_spill_stats stats;
+};
+
+/** Everything but the thread; what is found in the folder is in the list. */
+SKV_MUST_CHECK skv_status skv_spill_prepare(skv_spill *spill, const skv_spill_options *options,
+                                            skv_error *err);
+void skv_spill_release(skv_spill *spill);
+/** One line for the person who runs it. */
+void skv_spill_log(const skv_spill *spill, const char *format, ...) SKV_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,222 @@
+/*
+ * The scheduler's own state.
+ *
+ * Threads: one worker thread owns all model state, and a lock guards the bounded queues. The worker
+ * alone touches lanes, sequences, pages and steps. Other threads submit and cancel jobs and read
+ * metrics, through the fields that `lock` guards. `texts` and `spill` have locks of their own.
+ *
+ *     scheduler.c   life, submission, the list of lanes, the worker's loop
+ *     admit.c       which waiting lane gets pages, and which running one loses them
+ *     masks.c       what constrained answers may say next
+ *     compose.c     what goes into the next step
+ *     turns.c       whose prompt is read next
+ *     advance.c     runs it: tokens are chosen, told and appended, and answers end
+ *     choose.c      which token a lane goes on with
+ *     output.c      what readers are sent
+ *     keep.c        the prefix cache on disk
+ *     keep_rows.c   its smaller form for SwiftKV
+ *     rows_print.c  what the rows on disk depend on
+ *     recall.c      prompts that continue an answer (called by others)
+ */
+#ifndef SKV_SERVE_WORKER_H
+#define SKV_SERVE_WORKER_H
+
+#include <string.h>
+
+#include "engine/engine.h"
+#include "kv/prefix_index.h"
+#include "scheduler/lane.h"
+#include "scheduler/step_clock.h"
+#include "scheduler/text_index.h"
+#include "scheduler/turns.h"
+
+struct skv_scheduler {
+    /* Set before the worker starts; any thread reads them. */
+    skv_engine *engine;     /* borrowed; its memory is the worker's */
+    const skv_vocab *vocab; /* borrowed, NULL: none */
+    skv_scheduler_options options;
+    size_t context, step_tokens, vocab_size;
+    pthread_t thread;
+    skv_text_index *texts; /* owned, any thread's; NULL: none */
+    skv_spill *spill;      /* owned, any thread's; NULL: none */
+
+    _Atomic uint64_t beat_ns; /* the worker's last sign of life; 0: nothing to do */
+
+    /* The queue of submitted jobs, and what other threads see: `lock` guards all of it. */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    skv_lane *inbox, *inbox_last;     /* owned: submitted, not seen by the worker */
+    size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
+    size_t n_queued_of[SKV_TENANTS];  /* of them, by tenant */
+    bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
+    const skv_job *stepping;          /* the only job of the step that is running */
+    uint64_t n_submitted, n_rejected;
+    double seconds_a_token;
+    skv_scheduler_metrics published;
+
+    /* The worker's own, without a lock: lanes and which of them gets pages, */
+    skv_lane *oldest, *youngest; /* owned: all lanes, in order of age */
+    size_t n_running, n_waiting;
+    uint64_t n_admitted, admitted_last[SKV_TENANTS]; /* by tenant: the n_admitted of its last one */
+    skv_scheduler_metrics tally;
+
+    /* pages that are kept for others, */
+    skv_prefix_index *prefix; /* owned, NULL: none */
+    size_t n_fetching;        /* lanes that wait for the disk */
+    double flush_seconds;     /* left for writing at the end */
+    unsigned char *step_rows; /* owned, of the step's rows at boundary l; NULL: not wanted */
+
+    /* masks, */
+    skv_turns mask_turns; /* of microseconds */
+    uint64_t mask_ns;     /* that masks took before this step, */
+    uint64_t masks_ns;    /* and since the last one */
+    size_t n_starved;     /* lanes whose mask waits for memory */
+
+    /* and the step. */
+    skv_step_clock clock;
+    uint64_t busy_ns; /* since when the worker works without a rest, or the end of the last step */
+    skv_turns turns;  /* of prompt tokens */
+    uint64_t n_composed;   /* steps, and attempts at one */
+    skv_span *spans;       /* owned, [step_tokens] */
+    skv_lane **span_lanes; /* owned, [step_tokens] */
+    size_t n_spans;
+    float *logits; /* owned, [vocab_size] */
+};
+
+static inline skv_text_piece skv_text_of(const char *text)
+{
+    return (skv_text_piece){text, strlen(text)};
+}
+
+/* ---- scheduler.c ---- */
+
+/** Puts a lane behind `after`, or first when that is NULL. */
+void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after);
+/** Tells the end of a lane, keeps its full pages for others, and frees it. */
+void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text);
+/** Lets others see the metrics as they stand. */
+void skv_worker_publish(skv_scheduler *s);
+/** A job has begun, or will not: it no longer counts as queued. */
+void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
+/** Adds to a histogram. */
+void skv_histogram_add(skv_histogram *histogram, uint64_t ns);
+
+/* ---- admit.c ---- */
+
+/** Gives pages to waiting lanes as long as there are enough. */
+void skv_worker_admit(skv_scheduler *s);
+/** Makes n_pages pages free by giving up cached blocks; false when it cannot. */
+bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
+/** The youngest running lane loses its pages; false when at most one is running. */
+bool skv_worker_preempt(skv_scheduler *s);
+/** Keeps what a lane has in the cache for others, and gives its pages back. */
+void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
+/** Behind a prompt that loses rows: keeps all of it for others, unless that takes pages of which
+ * the rest of the step needs n_needed, then evicts; false: there is no room for what stays, and the
+ * lane says why it failed. */
+bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed);
+/** A new branch takes over the pages of the prompt; without room it waits for its own. */
+void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork);
+/** A lane has read its prompt, and its answer has a token; without pages it goes on waiting. */
+void skv_worker_begin_answer(skv_lane *lane);
+const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
+/** Keeps a lane's full pages for others. */
+void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- recall.c ---- */
+
+/** Keeps the ids of a lane's prompt and answer for who sends them back as text. */
+void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- keep.c ---- */
+
+/** Opens cache_dir, where there is one, and the index of texts. */
+SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
+/** Whose pages a job may share: those of its tenant and method. */
+uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
+/** Asks the disk for what memory does not have of a lane's ids; true: the lane waits for it. */
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane);
+/** A lane was put back: the disk may have what memory loses. */
+void skv_worker_seek_again(skv_lane *lane);
+/** A lane no longer waits for the disk, if it did. */
+void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane);
+/** Takes over what has arrived. */
+void skv_worker_collect(skv_scheduler *s);
+/** Before pages become scarce, the oldest are written, so that giving them up costs nothing. */
+void skv_worker_spill_ahead(skv_scheduler *s);
+/** What the disk has and did; from any thread. */
+void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m);
+/** At the end everything is queued; closing the disk waits for the rest. */
+void skv_worker_spill_all(skv_scheduler *s);
+
+/* ---- keep_rows.c ---- */
+
+/** Takes memory for the rows of a step, where blocks are kept in that form. */
+SKV_MUST_CHECK skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err);
+/** The sink of a step's hidden states; needs step_rows. */
+void skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t n_rows);
+/** After a step: n rows of a lane, the first of them row step_row of the step. Blocks that they
+ * complete are queued for the disk. */
+void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n);
+/** Whether an item is the block that comes next in what a lane waits for. */
+bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item);
+/** Writes such an item into pages [n_tracks]. */
+void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
+                           void **pages);
+
+/* ---- rows_print.c ---- */
+
+/** A fingerprint of what the rows of the cache are a function of. Runs a prompt of one page row
+ * through the engine, which must be idle. `context`: the length that sequences are made for. */
+SKV_MUST_CHECK skv_status skv_rows_print(skv_engine *engine, size_t context,
+                                         uint8_t out[SKV_SHA256_BYTES], skv_error *err);
+
+/* ---- masks.c ---- */
+
+/** Works on the masks that the next step needs, as long as it may; true: more of it is left. */
+bool skv_worker_prepare_masks(skv_scheduler *s);
+/** Whether a lane cannot choose a token yet. */
+bool skv_worker_wants_mask(const skv_lane *lane);
+/** A lane's constraint, if there is one, goes on behind a token; the next mask is not ready. */
+void skv_worker_accept_masked(skv_lane *lane, int32_t id);
+/** What the constraints of all lanes hold. */
+size_t skv_worker_grammar_bytes(const skv_scheduler *s);
+
+/* ---- compose.c ---- */
+
+/** Fills spans for the next step: first those of one method, then the rest; false: nothing. */
+bool skv_worker_compose(skv_scheduler *s);
+/** Pages that the step takes from span `first` on, for what of it has not run yet. */
+size_t skv_worker_step_needs(const skv_scheduler *s, size_t first);
+
+/* ---- choose.c ---- */
+
+/** Chooses a lane's next token from logits [V]; the lane fails where its constraint leaves none. */
+void skv_worker_choose(skv_scheduler *s, skv_lane *lane, const float *logits);
+/** The token that was chosen, which is no longer pending. */
+int32_t skv_worker_take_choice(skv_lane *lane);
+/** Whether the token that was chosen ends the answer. */
+bool skv_worker_ends_answer(const skv_scheduler *s, const skv_lane *lane, int32_t id);
+/** The sampler and the constraint go on behind the token that was taken. */
+void skv_worker_accept_choice(skv_lane *lane, int32_t id);
+
+/* ---- output.c ---- */
+
+/** The logits behind prompt token t - 1 tell token t. */
+void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits);
+/** Tells the token that was taken, with its text; the lane fails where nobody reads it in time. */
+SKV_MUST_CHECK skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id,
+                                                skv_error *err);
+/** What is left of the text at the end of an answer. */
+skv_text_piece skv_worker_last_text(skv_lane *lane);
+/** Adds the hidden state of token n_seen - 1 to the vector. */
+void skv_worker_add_hidden(skv_lane *lane, size_t n_seen, const float *hidden);
+/** Tells the vector; the lane fails where it is not finite. */
+void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane);
+
+/* ---- advance.c ---- */
+
+/** Runs the composed step and what follows from it. */
+void skv_worker_advance(skv_scheduler *s);
+
+#endif

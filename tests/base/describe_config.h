@@ -1,0 +1,92 @@
+/* A configuration as one line of text, for tests that compare whole configurations. */
+#ifndef SKV_TESTS_DESCRIBE_CONFIG_H
+#define SKV_TESTS_DESCRIBE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "format/config.h"
+
+static inline void describe_rope(const skv_rope *r, skv_buf *out)
+{
+    static const char *const kinds[] = {"plain", "linear", "llama3", "longrope", "factors"};
+    skv_buf_printf(out, "%s theta=%.9g rot=%zu", kinds[r->scaling], r->theta, r->n_rot);
+    if (r->factor != 1.0) skv_buf_printf(out, " factor=%.9g", r->factor);
+    if (r->scaling == SKV_ROPE_LLAMA3) {
+        skv_buf_printf(out, " low=%.9g high=%.9g", r->low_freq_factor, r->high_freq_factor);
+    }
+    if (r->scaling == SKV_ROPE_LLAMA3 || r->scaling == SKV_ROPE_LONGROPE) {
+        skv_buf_printf(out, " from=%zu", r->original_context);
+    }
+    if (r->attention_factor != 1.0) skv_buf_printf(out, " attention=%.6g", r->attention_factor);
+    for (size_t i = 0; r->scaling == SKV_ROPE_LONGROPE && i < r->n_factors; i++) {
+        skv_buf_printf(out, " %.9g/%.9g", (double)r->short_factor[i], (double)r->long_factor[i]);
+    }
+    for (size_t i = 0; r->scaling == SKV_ROPE_FACTORS && i < r->n_factors; i++) {
+        skv_buf_printf(out, " %.9g", (double)r->long_factor[i]);
+    }
+}
+
+static inline bool same_layer(const skv_layer_shape *a, const skv_layer_shape *b)
+{
+    return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->ffn == b->ffn &&
+           a->window == b->window && a->i_rope == b->i_rope;
+}
+
+static inline void describe_layers(const skv_config *c, skv_buf *out)
+{
+    for (size_t i = 0, n; i < c->n_layers; i += n) {
+        const skv_layer_shape *l = &c->layers[i];
+        for (n = 1; i + n < c->n_layers && same_layer(l, l + n); n++) {}
+        skv_buf_printf(out, " %zux(%zu/%zu %zu", n, l->n_heads, l->n_kv_heads, l->ffn);
+        if (l->window) skv_buf_printf(out, " window=%zu", l->window);
+        if (l->i_rope) skv_buf_text(out, " local");
+        skv_buf_byte(out, ')');
+    }
+}
+
+static inline void describe_choices(const skv_config *c, skv_buf *out)
+{
+    const struct {
+        bool on;
+        const char *text;
+    } flags[] = {{c->norm_offset_one, " norm+1"},
+                 {c->qkv_bias, " qkv_bias"},
+                 {c->o_bias, " o_bias"},
+                 {c->mlp_bias, " mlp_bias"},
+                 {c->qk_norm, " qk_norm"},
+                 {c->post_norms, " post_norms"},
+                 {c->tied, " tied"},
+                 {c->activation == SKV_ACT_GELU_TANH, " gelu"}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (flags[i].on) skv_buf_text(out, flags[i].text);
+    }
+    if (c->attention_softcap > 0) skv_buf_printf(out, " cap=%g", c->attention_softcap);
+    if (c->final_softcap > 0) skv_buf_printf(out, " final_cap=%g", c->final_softcap);
+    if (c->embedding_scale != 1.0) skv_buf_printf(out, " embed*%.9g", c->embedding_scale);
+    if (c->n_shared > 0) skv_buf_printf(out, " shared=%zu", c->n_shared);
+    if (c->swiftkv) skv_buf_printf(out, " swiftkv=%zu/%zu", c->kv_layers, c->kv_group);
+}
+
+/** Every field that does not have its neutral value, in one line. */
+static inline void describe_config(const skv_config *c, skv_buf *out)
+{
+    skv_buf_clear(out);
+    skv_buf_printf(out, "%s D=%zu Dh=%zu V=%zu ctx=%zu eps=%g scale=%.6g", c->architecture,
+                   c->hidden, c->head_dim, c->vocab, c->context, c->norm_eps, c->attention_scale);
+    describe_choices(c, out);
+    describe_layers(c, out);
+    skv_buf_text(out, " rope ");
+    describe_rope(&c->ropes[0], out);
+    bool same = memcmp(&c->ropes[0], &c->ropes[1], sizeof c->ropes[0]) == 0;
+    if (!same) skv_buf_text(out, ", local ");
+    if (!same) describe_rope(&c->ropes[1], out);
+    skv_buf_printf(out, " bos=%d eos=", (int)c->bos);
+    for (size_t i = 0; i < c->n_eos; i++) {
+        skv_buf_printf(out, i ? ",%d" : "%d", (int)c->eos[i]);
+    }
+}
+
+#endif

@@ -1,0 +1,271 @@
+/*
+ * Budgets: every limit is met exactly, the first one that was exceeded is told, accounts add up
+ * over threads, and what JSON is counted for covers what jansson takes.
+ * Labels: threads
+ */
+#include <jansson.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/system.h"
+#include "skv/budget.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SKV_OTHER_HEAP 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SKV_OTHER_HEAP 1
+#endif
+
+static skv_budget small_budget(void)
+{
+    const skv_limits limits = {.work = 100, .bytes = 1000, .depth = 3};
+    skv_budget budget;
+    skv_budget_init(&budget, &limits);
+    return budget;
+}
+
+static void check(const skv_budget *budget, skv_status status, const char *text)
+{
+    skv_error err = {0};
+    assert_int_equal(skv_budget_check(budget, "thing", &err), status);
+    if (status != SKV_OK) assert_string_equal(err.text, text);
+}
+
+static void test_work(void **state)
+{
+    (void)state;
+    skv_budget budget = small_budget();
+    assert_true(skv_budget_work(&budget, 60) && skv_budget_work(&budget, 40));
+    check(&budget, SKV_OK, "");
+    assert_false(skv_budget_work(&budget, 1));
+    assert_false(skv_budget_take(&budget, 1) || skv_budget_enter(&budget));
+    check(&budget, SKV_RANGE, "thing: needs more than 100 units of work");
+    assert_int_equal(budget.work, 101);
+    budget = small_budget();
+    assert_true(skv_budget_work(&budget, 10));
+    assert_false(skv_budget_work(&budget, UINT64_MAX));
+    assert_true(budget.work == UINT64_MAX);
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    skv_budget budget = small_budget();
+    assert_true(skv_budget_take(&budget, 600) && skv_budget_take(&budget, 400));
+    skv_budget_give(&budget, 500);
+    assert_true(skv_budget_take(&budget, 500));
+    assert_false(skv_budget_take(&budget, SIZE_MAX));
+    assert_int_equal(budget.bytes, 1000);
+    check(&budget, SKV_RANGE, "thing: needs more than 1000 bytes of memory");
+}
+
+static void test_depth(void **state)
+{
+    (void)state;
+    skv_budget budget = small_budget();
+    for (int i = 0; i < 3; i++) assert_true(skv_budget_enter(&budget));
+    skv_budget_leave(&budget);
+    assert_true(skv_budget_enter(&budget));
+    assert_false(skv_budget_enter(&budget));
+    check(&budget, SKV_RANGE, "thing: nested more than 3 levels deep");
+}
+
+static bool say_stop(void *user)
+{
+    return *(bool *)user;
+}
+
+static void test_stop_and_time(void **state)
+{
+    (void)state;
+    bool stop = false;
+    skv_budget budget;
+    skv_budget_init(&budget, NULL);
+    budget.stopped = say_stop;
+    budget.user = &stop;
+    assert_true(skv_budget_work(&budget, 1 << 15));
+    stop = true;
+    assert_false(skv_budget_work(&budget, 1 << 15));
+    check(&budget, SKV_CANCELLED, "thing: cancelled");
+
+    const skv_limits limits = {.work = UINT64_MAX, .max_ns = 1};
+    skv_budget_init(&budget, &limits);
+    while (skv_clock_ns() <= budget.deadline_ns) continue;
+    assert_false(skv_budget_work(&budget, 1 << 15));
+    check(&budget, SKV_RANGE, "thing: takes longer than 1e-09 s");
+}
+
+static void test_accounts(void **state)
+{
+    (void)state;
+    skv_account *account = NULL;
+    skv_error err;
+    assert_int_equal(skv_account_create(1000, &account, &err), SKV_OK);
+    skv_budget one = small_budget(), other = small_budget();
+    one.account = other.account = account;
+    assert_true(skv_budget_take(&one, 700));
+    assert_false(skv_budget_take(&other, 301));
+    check(&other, SKV_MEMORY, "thing: other requests hold the memory that it needs");
+    assert_int_equal(skv_account_used(account), 700);
+    skv_budget_release(&other);
+    skv_budget_release(&one);
+    assert_int_equal(skv_account_used(account), 0);
+    assert_int_equal(skv_account_peak(account), 700);
+    assert_false(skv_account_take(account, SIZE_MAX));
+    skv_account_take_anyway(account, 1500);
+    assert_false(skv_account_take(account, 0));
+    skv_account_give(account, 1500);
+    assert_int_equal(skv_account_used(account), 0);
+    skv_account_free(account);
+    assert_true(skv_account_take(NULL, SIZE_MAX));
+}
+
+static void *take_and_give(void *arg)
+{
+    skv_account *account = arg;
+    for (size_t i = 0; i < 20000; i++) {
+        if (skv_account_take(account, i % 7)) skv_account_give(account, i % 7);
+    }
+    return NULL;
+}
+
+static void test_account_of_threads(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    skv_account *account = NULL;
+    pthread_t threads[N];
+    assert_int_equal(skv_account_create(12, &account, NULL), SKV_OK);
+    for (size_t i = 0; i < N; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, account), 0);
+    }
+    for (size_t i = 0; i < N; i++) (void)pthread_join(threads[i], NULL);
+    assert_int_equal(skv_account_used(account), 0);
+    assert_true(skv_account_peak(account) <= 12);
+    skv_account_free(account);
+}
+
+/* ---- JSON ---- */
+
+static char *repeat_json(const char *open, const char *unit, const char *close, size_t n)
+{
+    size_t room = n * (strlen(unit) + 24) + 16, at = 0;
+    char *text = malloc(room);
+    assert_non_null(text);
+    at += (size_t)snprintf(text, room, "%s", open);
+    for (size_t i = 0; i < n; i++) {
+        char numbered[256];
+        const char *hash = strchr(unit, '#');
+        int before = hash ? (int)(hash - unit) : (int)strlen(unit);
+        (void)snprintf(numbered, sizeof numbered, "%.*s", before, unit);
+        if (hash)
+            (void)snprintf(numbered + before, sizeof numbered - (size_t)before, "%zu%s", i,
+                           hash + 1);
+        at += (size_t)snprintf(text + at, room - at, "%s%s", i > 0 ? "," : "", numbered);
+    }
+    (void)snprintf(text + at, room - at, "%s", close);
+    return text;
+}
+
+/* What the values hold when all have been read. */
+static size_t bytes_of_json(const char *text)
+{
+#if defined(SKV_OTHER_HEAP)
+    (void)text;
+    return 0;
+#else
+    struct mallinfo2 before = mallinfo2();
+    json_t *json = json_loads(text, 0, NULL);
+    struct mallinfo2 after = mallinfo2();
+    assert_non_null(json);
+    json_decref(json);
+    return after.uordblks + after.hblkhd - before.uordblks - before.hblkhd;
+#endif
+}
+
+static void test_json_covers_its_memory(void **state)
+{
+    (void)state;
+    static const char *const units[] = {"{}",
+                                        "[]",
+                                        "1",
+                                        "-1.5e3",
+                                        "\"\"",
+                                        "true",
+                                        "{\"a\":1}",
+                                        "[1]",
+                                        "[[[]]]",
+                                        "\"a text of some length, which is copied\"",
+                                        "[1,2,3,4,5,6,7,8,9]",
+                                        "{\"a\":{},\"b\":[],\"c\":\"\",\"d\":{\"e\":1}}",
+                                        "\"\\u0041\\n\\\"\""};
+    for (size_t i = 0; i <= sizeof units / sizeof units[0]; i++) {
+        bool members = i == sizeof units / sizeof units[0];
+        for (size_t n = 1; n <= 3000; n = n * 7 + 1) {
+            char *text =
+                members ? repeat_json("{", "\"k#\":1", "}", n) : repeat_json("[", units[i], "]", n);
+            skv_budget budget;
+            size_t counted = 0;
+            skv_budget_init(&budget, NULL);
+            assert_true(skv_budget_json(&budget, text, strlen(text), &counted));
+            assert_int_equal(counted, budget.bytes);
+            if (counted < bytes_of_json(text))
+                fail_msg("%zu times %s: counted as %zu", n, members ? "a member" : units[i],
+                         counted);
+            free(text);
+        }
+    }
+}
+
+static void test_json_limits(void **state)
+{
+    (void)state;
+    skv_budget budget = small_budget();
+    budget.max.work = 100000;
+    budget.max.bytes = 100000;
+    assert_true(skv_budget_json(&budget, "[[[]]]", 6, NULL));
+    assert_true(skv_budget_json(&budget, "[\"[[[[[[\\\"[[[[\"]", 16, NULL));
+    assert_true(skv_budget_json(&budget, "]]]]\"", 5, NULL)); /* not JSON: no harm */
+    assert_true(skv_budget_json(&budget, "\"\\", 2, NULL));
+    assert_true(skv_budget_enter(&budget));
+    assert_false(skv_budget_json(&budget, "[[[]]]", 6, NULL));
+    assert_int_equal(budget.depth, 1);
+    check(&budget, SKV_RANGE, "thing: nested more than 3 levels deep");
+
+    budget = small_budget();
+    char *text = repeat_json("[", "{}", "]", 100);
+    budget.max.work = 100000;
+    assert_false(skv_budget_json(&budget, text, strlen(text), NULL));
+    check(&budget, SKV_RANGE, "thing: needs more than 1000 bytes of memory");
+    budget = small_budget();
+    assert_false(skv_budget_json(&budget, text, strlen(text), NULL));
+    check(&budget, SKV_RANGE, "thing: needs more than 100 units of work");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_stop_and_time),
+        cmocka_unit_test(test_accounts),
+        cmocka_unit_test(test_account_of_threads),
+        cmocka_unit_test(test_json_covers_its_memory),
+        cmocka_unit_test(test_json_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,492 @@
+#include "check_attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "base/system.h"
+#include "kernels/kernels.h"
+#include "kernels/kv_page.h"
+
+enum { CASES = 300, CANARY = 16 };
+
+static const float CANARY_VALUE = -12345.5f;
+static const char *const TYPE_NAMES[] = {"f32", "bf16", "fp8", "int8"};
+
+/* A way to fill the kernel table. */
+typedef struct way {
+    const char *name;
+    skv_cpu_level level;
+    unsigned without; /* features that are hidden from it */
+} way;
+
+static const way WAYS[] = {
+    {"ref", SKV_CPU_LEVEL_REF, 0},
+    {"avx2", SKV_CPU_LEVEL_AVX2, 0},
+    {"avx512", SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX512_BF16},
+    {"avx512bf16", SKV_CPU_LEVEL_AVX512, 0},
+    {"neon", SKV_CPU_LEVEL_NEON, 0},
+};
+enum { N_WAYS = sizeof WAYS / sizeof WAYS[0] };
+
+/* Fills the table; false when this processor cannot. */
+static bool way_init(const way *w, skv_kernels *k)
+{
+    unsigned features = skv_cpu_detect() & ~w->without;
+    unsigned needed = 0;
+    if (w->level == SKV_CPU_LEVEL_AVX2) needed = SKV_CPU_AVX2;
+    if (w->level == SKV_CPU_LEVEL_AVX512) needed = SKV_CPU_AVX512;
+    if (w->level == SKV_CPU_LEVEL_NEON) needed = SKV_CPU_NEON;
+    if (strcmp(w->name, "avx512bf16") == 0) needed |= SKV_CPU_AVX512_BF16 | SKV_CPU_AVX512_VNNI;
+    if ((features & needed) != needed) return false;
+    skv_kernels_init(k, w->level, features);
+    return true;
+}
+
+/* One random call, with everything it points to. */
+typedef struct fixture {
+    uint64_t seed;
+    int i_case;
+    FILE *out;
+    int n_failed;
+    skv_attention a;
+    size_t n_pages;
+    unsigned char **pages; /* [n_pages] owned, each a block of its own, NULL where none may look */
+    float *k, *v;          /* [n_rows][Dh] as the page holds them */
+    float *q;
+    float *result;     /* out with canaries before and behind */
+    size_t n_result;   /* floats of out */
+    double *want;      /* [n_q][G][Dh] */
+    double *tolerance; /* the same for f32 arithmetic */
+    double *whole;     /* the same for weights that are whole numbers of 15 bits: what is added */
+    size_t i_alone;    /* the token that has a call of its own, and may meet such weights */
+    double *coarse;    /* the same where q, k, v and weights may be bfloat16 */
+} fixture;
+
+static size_t pick(skv_rng *rng, const size_t *from, size_t n)
+{
+    return from[skv_rng_below(rng, n)];
+}
+
+#define PICK(rng, ...)                                                                             \
+    pick((rng), (const size_t[]){__VA_ARGS__},                                                     \
+         sizeof((const size_t[]){__VA_ARGS__}) / sizeof(size_t))
+
+static void choose_shape(fixture *f, skv_rng *rng)
+{
+    skv_attention *a = &f->a;
+    a->n_group = PICK(rng, 1, 2, 3, 4, 5, 7, 8, 4, 1, 71);
+    a->head_dim = PICK(rng, 4, 8, 12, 16, 20, 32, 48, 64, 80, 96, 128, 160, 256, 512);
+    a->n_q = PICK(rng, 1, 1, 2, 3, 7, 33, 65, 130, 200);
+    a->n_past = PICK(rng, 0, 0, 1, 5, 63, 64, 65, 100, 127, 128, 300, 447);
+    a->window = skv_rng_below(rng, 3) ? 0 : PICK(rng, 1, 2, 7, 63, 64, 65, 100, 200, 1000);
+    a->type = (skv_kv_type)skv_rng_below(rng, 4);
+    a->softcap = skv_rng_below(rng, 4) ? 0.0f : 5.0f;
+    a->scale = 1.0f / sqrtf((float)a->head_dim);
+    /* The oracle is slow: large widths get few rows. */
+    while (a->n_q * (a->n_past + a->n_q) * a->head_dim * a->n_group > 2000000) {
+        a->n_q = skv_ceil_div(a->n_q, 2);
+        a->n_past /= 2;
+        if (a->n_q == 1 && a->n_past == 0) a->n_group = 1;
+    }
+    a->ld_q = a->n_group * a->head_dim + skv_rng_below(rng, 9);
+    a->ld_out = a->n_group * a->head_dim + skv_rng_below(rng, 9);
+}
+
+/* Bytes that are NaN in every type of page, with the largest scale. */
+static void spoil(unsigned char *bytes, size_t n)
+{
+    memset(bytes, 0xff, n);
+}
+
+/* Small e4m3 or int8 codes of either sign, as no store would leave them, with a large scale: so
+ * that denormals and the codes next to zero weigh as much as others do. */
+static void fill_codes(unsigned char *page, const skv_attention *a, size_t row, skv_rng *rng)
+{
+    for (size_t which = 0; which < 2; which++) {
+        unsigned char *at = page + skv_page_rows_at(a->type, a->head_dim, which);
+        for (size_t d = 0; d < a->head_dim; d++) {
+            int code = (int)skv_rng_below(rng, 16);
+            bool negative = skv_rng_below(rng, 2) != 0;
+            if (a->type == SKV_KV_TYPE_INT8) code = negative ? -code : code;
+            if (a->type == SKV_KV_TYPE_FP8 && negative) code |= 0x80;
+            at[row * a->head_dim + d] = (unsigned char)code;
+        }
+        page[skv_page_scales_at(a->type, a->head_dim, which) + row] =
+            (unsigned char)(a->type == SKV_KV_TYPE_INT8 ? 176 : 248);
+    }
+}
+
+static void fill_pages(fixture *f, skv_rng *rng, const skv_kernels *ref)
+{
+    const skv_attention *a = &f->a;
+    size_t Dh = a->head_dim;
+    size_t n_rows = a->n_past + a->n_q;
+    size_t end0 = a->n_past + 1;
+    size_t begin = a->window && end0 > a->window ? end0 - a->window : 0;
+    double spread = skv_rng_uniform(rng) < 0.5 ? 1.0 : 3.0;
+    bool by_codes = skv_kv_has_scales(a->type) && skv_rng_below(rng, 3) == 0;
+    float x[2 * SKV_HEAD_DIM_MAX];
+
+    for (size_t i = 0; i < f->n_pages; i++) {
+        if ((i + 1) * SKV_PAGE_ROWS <= begin) continue;
+        size_t n = skv_kv_page_bytes(a->type, Dh);
+        f->pages[i] = skv_alloc(n, 1);
+        spoil(f->pages[i], n);
+    }
+    for (size_t r = begin; r < n_rows; r++) {
+        for (size_t d = 0; d < 2 * Dh; d++) x[d] = (float)(spread * skv_rng_normal(rng));
+        if (skv_rng_below(rng, 20) == 0) memset(x, 0, Dh * sizeof *x);
+        unsigned char *page = f->pages[r / SKV_PAGE_ROWS];
+        ref->kv_store(page, a->type, r % SKV_PAGE_ROWS, x, x + Dh, Dh);
+        if (by_codes) fill_codes(page, a, r % SKV_PAGE_ROWS, rng);
+        ref->kv_load(page, a->type, r % SKV_PAGE_ROWS, f->k + r * Dh, f->v + r * Dh, Dh);
+    }
+}
+
+/* What rounding may do to one score and to one output, by kind of arithmetic. */
+typedef struct rounding {
+    double score; /* times scale * sum |q k| */
+    double value; /* relative, of a weight times a value */
+} rounding;
+
+static rounding rounding_of(const skv_attention *a, bool coarse)
+{
+    const double eps = 0x1p-23;
+    const double bf16 = 0x1p-9;
+    bool is_8bit = skv_kv_has_scales(a->type);
+    rounding r = {((double)a->head_dim + 16.0) * eps, 40.0 * eps};
+    if (coarse && a->type != SKV_KV_TYPE_F32) {
+        r.score += bf16 * (is_8bit ? 2.01 : 1.01);
+        r.value += bf16 * (is_8bit ? 2.01 : 1.01) + 2e-4;
+    }
+    return r;
+}
+
+static double v_scale(const fixture *f, size_t row)
+{
+    const skv_attention *a = &f->a;
+    if (!skv_kv_has_scales(a->type)) return 1.0;
+    const unsigned char *page = f->pages[row / SKV_PAGE_ROWS];
+    return (double)skv_scale_decode(
+        page[skv_page_scales_at(a->type, a->head_dim, 1) + row % SKV_PAGE_ROWS]);
+}
+
+/* Weights times scales are rounded to a 32767th of the largest: half of that for every code. */
+static void bound_whole(fixture *f, const double *s, size_t begin, size_t end, double *bound)
+{
+    size_t Dh = f->a.head_dim;
+    double most = 0.0;
+    for (size_t r = begin; r < end; r++) most = fmax(most, s[r] * v_scale(f, r));
+    for (size_t r = begin; r < end; r++) {
+        double scale = v_scale(f, r);
+        if (!(scale > 0.0)) continue;
+        for (size_t d = 0; d < Dh; d++) {
+            bound[d] += fabs((double)f->v[r * Dh + d]) / scale * most * 1.01 / 65534.0;
+        }
+    }
+}
+
+/* The textbook: all scores, their maximum, exponentials, quotient; and error bounds. */
+static void oracle_row(fixture *f, size_t j, size_t g, double *s, double *size)
+{
+    const skv_attention *a = &f->a;
+    size_t Dh = a->head_dim;
+    const float *q = a->q + j * a->ld_q + g * Dh;
+    size_t end = a->n_past + j + 1;
+    size_t begin = a->window && end > a->window ? end - a->window : 0;
+    double max = -HUGE_VAL;
+    for (size_t r = begin; r < end; r++) {
+        double dot = 0.0;
+        size[r] = 0.0;
+        for (size_t d = 0; d < Dh; d++) {
+            double term = (double)q[d] * (double)f->k[r * Dh + d] * (double)a->scale;
+            dot += term;
+            size[r] += fabs(term);
+        }
+        if (a->softcap > 0.0f) dot = (double)a->softcap * tanh(dot / (double)a->softcap);
+        s[r] = dot;
+        max = fmax(max, dot);
+    }
+    double sum = 0.0;
+    double spread[2] = {0.0, 0.0}; /* of the denominator */
+    const rounding by[2] = {rounding_of(a, false), rounding_of(a, true)};
+    for (size_t r = begin; r < end; r++) sum += s[r] = exp(s[r] - max);
+    for (size_t r = begin; r < end; r++) {
+        s[r] /= sum;
+        for (int c = 0; c < 2; c++) spread[c] += s[r] * expm1(by[c].score * size[r]);
+    }
+    size_t at = (j * a->n_group + g) * Dh;
+    double n_eps = (double)(end - begin) * 0x1p-23;
+    for (size_t r = begin; r < end; r++) {
+        double bound[2];
+        for (int c = 0; c < 2; c++) {
+            bound[c] = expm1(by[c].score * size[r]) + spread[c] + 2.0 * by[c].value + n_eps;
+        }
+        for (size_t d = 0; d < Dh; d++) {
+            double term = s[r] * (double)f->v[r * Dh + d];
+            f->want[at + d] += term;
+            f->tolerance[at + d] += fabs(term) * bound[0];
+            f->coarse[at + d] += fabs(term) * bound[1];
+        }
+    }
+    if (a->type == SKV_KV_TYPE_INT8) bound_whole(f, s, begin, end, f->whole + at);
+}
+
+static void fixture_init(fixture *f, skv_rng *rng, const skv_kernels *ref)
+{
+    skv_attention *a = &f->a;
+    choose_shape(f, rng);
+    size_t n_rows = a->n_past + a->n_q;
+    size_t n_out = a->n_q * a->n_group * a->head_dim;
+    f->n_pages = skv_ceil_div(n_rows, SKV_PAGE_ROWS);
+    f->pages = skv_alloc_zero(f->n_pages, sizeof *f->pages);
+    f->k = skv_alloc_zero(n_rows * a->head_dim, sizeof(float));
+    f->v = skv_alloc_zero(n_rows * a->head_dim, sizeof(float));
+    fill_pages(f, rng, ref);
+    a->pages = (const void *const *)f->pages;
+
+    size_t n_q = (a->n_q - 1) * a->ld_q + a->n_group * a->head_dim;
+    f->q = skv_alloc(n_q, sizeof(float));
+    double size = 0.2 + 2.0 * skv_rng_uniform(rng);
+    for (size_t i = 0; i < n_q; i++) f->q[i] = (float)(size * skv_rng_normal(rng));
+    a->q = f->q;
+    f->n_result = (a->n_q - 1) * a->ld_out + a->n_group * a->head_dim;
+    f->result = skv_alloc(f->n_result + 2 * CANARY, sizeof(float));
+    a->out = f->result + CANARY;
+
+    f->want = skv_alloc_zero(n_out, sizeof(double));
+    f->tolerance = skv_alloc_zero(n_out, sizeof(double));
+    f->whole = skv_alloc_zero(n_out, sizeof(double));
+    f->coarse = skv_alloc_zero(n_out, sizeof(double));
+    double *s = skv_alloc(2 * n_rows, sizeof(double));
+    for (size_t j = 0; j < a->n_q; j++) {
+        for (size_t g = 0; g < a->n_group; g++) oracle_row(f, j, g, s, s + n_rows);
+    }
+    skv_free(s);
+}
+
+static void fixture_release(fixture *f)
+{
+    for (size_t i = 0; i < f->n_pages; i++) skv_free(f->pages[i]);
+    skv_free(f->pages);
+    skv_free(f->k);
+    skv_free(f->v);
+    skv_free(f->q);
+    skv_free(f->result);
+    skv_free(f->want);
+    skv_free(f->tolerance);
+    skv_free(f->whole);
+    skv_free(f->coarse);
+}
+
+static void tell(fixture *f, const char *way_name, const char *what, size_t index, double got,
+                 double want, double tolerance)
+{
+    const skv_attention *a = &f->a;
+    f->n_failed++;
+    fprintf(f->out,
+            "%s %s: seed %llu case %d: %s pages, G %zu, Dh %zu, past %zu, n_q %zu, window %zu, "
+            "softcap %g: [%zu] is %g, not %g (tolerance %g)\n",
+            what, way_name, (unsigned long long)f->seed, f->i_case, TYPE_NAMES[a->type], a->n_group,
+            a->head_dim, a->n_past, a->n_q, a->window, (double)a->softcap, index, got, want,
+            tolerance);
+}
+
+/* Everything of `out` for the first n_q tokens; what lies between rows keeps the canary. */
+static void compare(fixture *f, const char *way_name, const char *what, size_t n_q, bool fine)
+{
+    const skv_attention *a = &f->a;
+    size_t width = a->n_group * a->head_dim;
+    for (size_t i = 0; i < f->n_result + 2 * CANARY; i++) {
+        size_t token = i < CANARY ? n_q : (i - CANARY) / a->ld_out;
+        size_t column = i < CANARY ? 0 : (i - CANARY) % a->ld_out;
+        double got = (double)f->result[i];
+        if (token >= n_q || column >= width) {
+            if (f->result[i] == CANARY_VALUE) continue;
+            tell(f, way_name, "canary", i, got, (double)CANARY_VALUE, 0.0);
+            return;
+        }
+        size_t at = token * width + column;
+        double tolerance = (fine ? f->tolerance : f->coarse)[at] + 1e-30;
+        if (!fine && token == f->i_alone) tolerance += f->whole[at];
+        if (fabs(got - f->want[at]) <= tolerance) continue;
+        tell(f, way_name, what, at, got, f->want[at], tolerance);
+        return;
+    }
+}
+
+static void reset_result(fixture *f)
+{
+    for (size_t i = 0; i < f->n_result + 2 * CANARY; i++) f->result[i] = CANARY_VALUE;
+}
+
+static void check_whole(fixture *f, const skv_kernels *k, const way *w)
+{
+    const skv_attention *a = &f->a;
+    size_t n_most = k->attention_tokens(a->n_group, a->head_dim);
+    size_t n_bytes = k->attention_scratch(a->n_group, a->head_dim);
+    void *scratch = skv_alloc_aligned(n_bytes, 1);
+    spoil(scratch, n_bytes);
+    reset_result(f);
+    f->i_alone = a->n_q % n_most == 1 || n_most == 1 ? a->n_q - 1 : SIZE_MAX;
+    for (size_t j = 0; j < a->n_q; j += n_most) {
+        skv_attention part = *a;
+        part.n_past += j;
+        part.n_q = skv_min_size(n_most, a->n_q - j);
+        part.q += j * a->ld_q;
+        part.out += j * a->ld_out;
+        k->attention(&part, scratch);
+    }
+    bool fine = w->level == SKV_CPU_LEVEL_REF || strcmp(w->name, "avx512bf16") != 0;
+    compare(f, w->name, "attention", a->n_q, fine);
+    skv_free(scratch);
+}
+
+/* Token 0 in random portions, some of them empty or unseen. */
+static void check_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng *rng)
+{
+    skv_attention one = f->a;
+    one.n_q = 1;
+    size_t n_rows = one.n_past + 1;
+    size_t n_parts = 1 + skv_rng_below(rng, 5);
+    size_t per_part = one.n_group * (one.head_dim + 2);
+    float *partials = skv_alloc(n_parts * per_part, sizeof(float));
+    void *scratch = skv_alloc_aligned(k->attention_scratch(one.n_group, one.head_dim), 1);
+    size_t row0 = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        size_t row1 = i + 1 == n_parts ? n_rows : row0 + skv_rng_below(rng, n_rows - row0 + 1);
+        k->attention_part(&one, row0, row1, partials + i * per_part, scratch);
+        row0 = row1;
+    }
+    reset_result(f);
+    f->i_alone = 0;
+    k->attention_join(&one, partials, n_parts);
+    bool fine = w->level == SKV_CPU_LEVEL_REF || strcmp(w->name, "avx512bf16") != 0;
+    compare(f, w->name, "attention in parts", 1, fine);
+    skv_free(partials);
+    skv_free(scratch);
+}
+
+/* A row stored by this level is the reference's row, bit for bit, and so is what is read back. */
+static void check_page(fixture *f, const skv_kernels *k, const skv_kernels *ref, const way *w,
+                       skv_rng *rng)
+{
+    const skv_attention *a = &f->a;
+    size_t Dh = a->head_dim;
+    size_t n = skv_kv_page_bytes(a->type, Dh);
+    size_t row = skv_rng_below(rng, SKV_PAGE_ROWS);
+    unsigned char *page[2] = {skv_alloc(n, 1), skv_alloc(n, 1)};
+    float *x = skv_alloc(2 * Dh, sizeof(float));
+    float *y = skv_alloc(4 * Dh, sizeof(float));
+    double size = exp2(40.0 * skv_rng_uniform(rng) - 22.0);
+    for (size_t d = 0; d < 2 * Dh; d++) x[d] = (float)(size * skv_rng_normal(rng));
+    if (skv_rng_below(rng, 8) == 0) x[skv_rng_below(rng, 2 * Dh)] = HUGE_VALF;
+    if (skv_rng_below(rng, 8) == 0) x[skv_rng_below(rng, 2 * Dh)] = nanf("");
+    if (skv_rng_below(rng, 8) == 0) memset(x, 0, Dh * sizeof *x);
+    spoil(page[0], n);
+    spoil(page[1], n);
+    ref->kv_store(page[0], a->type, row, x, x + Dh, Dh);
+    k->kv_store(page[1], a->type, row, x, x + Dh, Dh);
+    if (memcmp(page[0], page[1], n) != 0) tell(f, w->name, "kv_store", row, 0.0, 0.0, 0.0);
+    for (size_t i = 0; i < SKV_PAGE_ROWS; i++) {
+        /* Another row too: what was never stored may hold any bits, but not cost an exception. */
+        if (i != row && i != 0) continue;
+        ref->kv_load(page[0], a->type, row, y, y + Dh, Dh);
+        k->kv_load(page[0], a->type, row, y + 2 * Dh, y + 3 * Dh, Dh);
+    }
+    for (size_t d = 0; d < 2 * Dh; d++) {
+        bool both_nan = isnan(y[d]) && (isnan(y[2 * Dh + d]) || a->type == SKV_KV_TYPE_FP8);
+        if (both_nan || y[d] == y[2 * Dh + d]) continue;
+        tell(f, w->name, "kv_load", d, (double)y[2 * Dh + d], (double)y[d], 0.0);
+        break;
+    }
+    skv_free(page[0]);
+    skv_free(page[1]);
+    skv_free(x);
+    skv_free(y);
+}
+
+static int fail_number(FILE *out, const char *what, double x, double got)
+{
+    fprintf(out, "%s(%.9g) is %.9g\n", what, x, got);
+    return 1;
+}
+
+/* The 8-bit numbers against their definition, code by code. */
+static int check_numbers(skv_rng *rng, FILE *out)
+{
+    int n_failed = 0;
+    for (int c = 0; c < 256; c++) {
+        int e = c >> 3 & 15;
+        double m = (double)(c & 7);
+        double want = e == 0 ? ldexp(m, -9) : ldexp(8.0 + m, e - 10);
+        if (c & 128) want = -want;
+        float got = skv_fp8_decode((uint8_t)c);
+        if ((c & 127) == 127) {
+            if (!isnan(got)) n_failed += fail_number(out, "skv_fp8_decode", c, (double)got);
+            continue;
+        }
+        if ((double)got != want) n_failed += fail_number(out, "skv_fp8_decode", c, (double)got);
+        if (skv_fp8_encode(got) != c) n_failed += fail_number(out, "skv_fp8_encode", want, c);
+        want = c == 0 ? 0.0 : ldexp(8.0 + (c & 7), (c >> 3) - 28);
+        double scale = (double)skv_scale_decode((uint8_t)c);
+        if (scale != want) n_failed += fail_number(out, "skv_scale_decode", c, scale);
+        int above = skv_scale_encode(nextafterf((float)scale, HUGE_VALF));
+        if (skv_scale_encode((float)scale) != c || above != (c < 255 ? c + 1 : 255)) {
+            n_failed += fail_number(out, "skv_scale_encode", scale, above);
+        }
+    }
+    for (int i = 0; i < 20000; i++) {
+        float x = (float)exp2(20.0 * skv_rng_uniform(rng) - 11.0);
+        double nearest = 448.0;
+        uint8_t code = 0x7e;
+        for (int c = 0; c < 127; c++) { /* even codes win ties */
+            double d = fabs((double)skv_fp8_decode((uint8_t)c) - (double)x);
+            if (d > nearest || (d == nearest && (c & 1))) continue;
+            nearest = d;
+            code = (uint8_t)c;
+        }
+        if ((double)x > 448.0) code = 0x7e;
+        if (skv_fp8_encode(x) != code) n_failed += fail_number(out, "skv_fp8_encode", (double)x, 0);
+        if (skv_fp8_encode(-x) != (code | 128)) {
+            n_failed += fail_number(out, "skv_fp8_encode", -(double)x, 0);
+        }
+        x = (float)exp2(40.0 * skv_rng_uniform(rng) - 30.0);
+        uint8_t s = skv_scale_encode(x);
+        bool high = s == 255 || skv_scale_decode(s) >= x;
+        bool low = s <= 1 || skv_scale_decode((uint8_t)(s - 1)) < x;
+        if (!high || !low) n_failed += fail_number(out, "skv_scale_encode", (double)x, s);
+    }
+    if (skv_scale_encode(0.0f) != 0 || skv_scale_encode(nanf("")) != 0) n_failed++;
+    if (skv_fp8_encode(nanf("")) != 0x7f) n_failed++;
+    return n_failed;
+}
+
+int skv_check_attention(uint64_t seed, bool bench, FILE *out)
+{
+    skv_rng rng;
+    skv_kernels ref;
+    int n_failed = 0;
+    (void)bench; /* bench/bench_attention.c times it against the machine's limits */
+    skv_rng_init(&rng, seed);
+    skv_kernels_init(&ref, SKV_CPU_LEVEL_REF, 0);
+    n_failed += check_numbers(&rng, out);
+    for (int i = 0; i < CASES; i++) {
+        fixture f = {.seed = seed, .i_case = i, .out = out};
+        fixture_init(&f, &rng, &ref);
+        for (size_t n = 0; n < N_WAYS; n++) {
+            skv_kernels k;
+            if (!way_init(&WAYS[n], &k)) continue;
+            check_whole(&f, &k, &WAYS[n]);
+            check_parts(&f, &k, &WAYS[n], &rng);
+            check_page(&f, &k, &ref, &WAYS[n], &rng);
+        }
+        n_failed += f.n_failed;
+        fixture_release(&f);
+    }
+    return n_failed;
+}

@@ -1,0 +1,371 @@
+/*
+ * Checks of the products with quantised weights: every form at every level, random codes and
+ * scales, heap blocks of the exact size, canaries around the result, whole products and products
+ * split along K.
+ *
+ * The oracle multiplies in double: the values of the codes, as skv_quant_row_to_f32 gives them,
+ * with what x is rounded to in groups of 32 (scale amax / 127). That a panel holds these values is
+ * checked bit by bit through skv_quant_unpack.
+ */
+#include "check_quant.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/float16.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "base/system.h"
+#include "format/dtype.h"
+#include "kernels/kernels.h"
+#include "kernels/quant_panel.h"
+
+enum { N_CASES = 120, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 16, BENCH_K = 2048 };
+
+static const float CANARY = 1.0e33f;
+
+struct run {
+    skv_rng rng;
+    FILE *out;
+    const char *level;
+    int n_failed;
+};
+
+struct problem {
+    const skv_matmul *mm;
+    const skv_quant_form *form;
+    const char *name;
+    skv_quant_rows rows; /* [n, K] */
+    size_t m, n, K, ldx, ldc, split;
+    bool add;
+    float *x, *w, *c, *c_old; /* w [n, K]: the values of the codes */
+};
+
+static size_t pick(struct run *run, size_t n)
+{
+    return (size_t)skv_rng_below(&run->rng, n);
+}
+
+static float uniform(struct run *run)
+{
+    return (float)(2.0 * skv_rng_uniform(&run->rng) - 1.0);
+}
+
+static void report(struct run *run, const struct problem *p, const char *what, double got,
+                   double expected)
+{
+    if (run->n_failed++ >= MAX_FAILURES) return;
+    fprintf(run->out, "quant %s %s: m %zu n %zu K %zu split %zu add %d: %s: %.9g, expected %.9g\n",
+            run->level, p->name, p->m, p->n, p->K, p->split, p->add, what, got, expected);
+}
+
+/* ---- random weights ---- */
+
+static void fill_u16(struct run *run, uint16_t *out, size_t n, bool bf16)
+{
+    for (size_t i = 0; i < n; i++) {
+        float value = 0.02f * uniform(run);
+        if (pick(run, 31) == 0) value = pick(run, 2) ? 0.0f : 3.0e-6f;
+        out[i] = bf16 ? skv_bf16_of_float(value) : skv_f16_of_float(value);
+    }
+}
+
+static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_rows *rows)
+{
+    size_t n_spans = rows->n * skv_quant_spans(form, rows->K);
+    size_t n_groups = rows->n * (rows->K / form->group);
+    bool extreme = pick(run, 4) == 0; /* only codes of the largest magnitude */
+    for (size_t i = 0; i < rows->n * rows->K; i++) {
+        unsigned any = (unsigned)pick(run, 256);
+        if (extreme) any = any & 1 ? 0x7f : 0x80;
+        rows->codes[i] = (uint8_t)(form->bits == 4 ? any & 15 : any);
+    }
+    fill_u16(run, rows->scales, n_spans, form->bf16);
+    if (rows->mins) fill_u16(run, rows->mins, n_spans, form->bf16);
+    for (size_t i = 0; rows->fine && i < n_groups; i++) rows->fine[i] = (int8_t)pick(run, 256);
+    for (size_t i = 0; rows->fine_min && i < n_groups; i++) {
+        rows->fine_min[i] = (uint8_t)pick(run, 256);
+    }
+}
+
+/* ---- the oracle ---- */
+
+/* The product of a row of x, as it is rounded, and a row of w; *size is the sum of magnitudes. */
+static double exact(const float *x, const float *w, size_t K, double *size)
+{
+    double value = 0.0;
+    for (size_t k = 0; k < K; k += SKV_QUANT_GROUP) {
+        float amax = 0.0f;
+        for (size_t e = 0; e < SKV_QUANT_GROUP; e++) amax = fmaxf(amax, fabsf(x[k + e]));
+        float scale = amax < 127.0f * FLT_MIN ? 0.0f : amax / 127.0f;
+        float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+        for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
+            double term = (double)rintf(x[k + e] * inverse) * (double)scale * (double)w[k + e];
+            value += term;
+            *size += fabs(term);
+        }
+    }
+    return value;
+}
+
+/* What the minimum's share cancels is lost from sums of its size. */
+static double min_size(const struct problem *p, size_t j)
+{
+    double most = 0.0;
+    for (size_t k = 0; p->form->has_min && k < p->K; k++) {
+        double size = fabs((double)p->w[j * p->K + k]);
+        if (size > most) most = size;
+    }
+    return most;
+}
+
+static void check_entry(struct run *run, const struct problem *p, size_t i, size_t j)
+{
+    double size = 0.0, got = (double)p->c[i * p->ldc + j], x_size = 0.0;
+    double old = p->add ? (double)p->c_old[i * p->ldc + j] : 0.0, value = 0.0;
+    if (j < p->n) value = exact(p->x + i * p->ldx, p->w + j * p->K, p->K, &size);
+    for (size_t k = 0; k < p->K; k++) x_size += fabs((double)p->x[i * p->ldx + k]);
+    /* A level between 0 and 15 and a minimum may be 30 times what they add up to. */
+    double loose = j < p->n ? 64.0 * min_size(p, j) * x_size : 0.0;
+    double tolerance = (double)FLT_EPSILON *
+                       (((double)p->K / 16.0 + 8.0) * (size + loose / 64.0) + fabs(old) + loose);
+    if (!(fabs(got - (old + value)) <= tolerance + 1e-30)) {
+        report(run, p, "value", got, old + value);
+    }
+}
+
+static void check_panel(struct run *run, const struct problem *p, const unsigned char *panel)
+{
+    float *out = skv_alloc(p->K * p->mm->nr, sizeof *out);
+    if (!out) return;
+    skv_quant_unpack(out, panel, p->mm->nr, p->K, 0, p->K);
+    for (size_t k = 0; k < p->K; k++) {
+        for (size_t j = 0; j < p->mm->nr; j++) {
+            float want = j < p->n ? p->w[j * p->K + k] : 0.0f, got = out[k * p->mm->nr + j];
+            if (got != want) report(run, p, "unpacked", (double)got, (double)want);
+        }
+    }
+    skv_free(out);
+}
+
+static bool multiply(struct run *run, const struct problem *p)
+{
+    const skv_matmul *mm = p->mm;
+    size_t w_bytes = skv_quant_panel_bytes(p->form, mm->nr, p->K),
+           x_bytes = mm->x_bytes(p->m, p->K);
+    unsigned char *panel = skv_alloc(w_bytes, 1), *block = skv_alloc(x_bytes, 1);
+    bool ok = panel && block;
+    if (ok) {
+        memset(panel, 0xff, w_bytes);
+        memset(block, 0xff, x_bytes);
+        skv_quant_pack(panel, mm->nr, p->form, &p->rows);
+        check_panel(run, p, panel);
+        mm->pack_x(block, p->x, p->ldx, p->m, p->K);
+        if (p->split) mm->tile(p->c, p->ldc, block, panel, p->m, p->K, 0, p->split, p->add);
+        mm->tile(p->c, p->ldc, block, panel, p->m, p->K, p->split, p->K, p->add || p->split);
+    }
+    skv_free(panel);
+    skv_free(block);
+    return ok;
+}
+
+static void check_result(struct run *run, const struct problem *p)
+{
+    for (size_t i = 0; i < p->m; i++) {
+        for (size_t j = 0; j < p->mm->nr; j++) check_entry(run, p, i, j);
+        for (size_t j = p->mm->nr; j < p->ldc && i + 1 < p->m; j++) {
+            if (p->c[i * p->ldc + j] != CANARY) {
+                report(run, p, "canary", (double)p->c[i * p->ldc + j], (double)CANARY);
+            }
+        }
+    }
+}
+
+static void draw_shape(struct run *run, struct problem *p, size_t i_case)
+{
+    p->m = 1 + i_case % p->mm->mr;
+    p->n = pick(run, 3) ? 1 + pick(run, p->mm->nr) : p->mm->nr;
+    p->K = SKV_QUANT_GROUP * (1 + pick(run, 21));
+    p->ldx = p->K + pick(run, 4);
+    p->ldc = p->mm->nr + pick(run, 4);
+    if (p->K > SKV_I8_GROUP && pick(run, 2)) {
+        p->split = SKV_I8_GROUP * (1 + pick(run, (p->K - 1) / SKV_I8_GROUP));
+    }
+    p->add = pick(run, 2);
+}
+
+static void fill_case(struct run *run, struct problem *p)
+{
+    float size = pick(run, 8) == 0 ? 0.0f : ldexpf(1.0f, (int)pick(run, 20) - 10);
+    fill_rows(run, p->form, &p->rows);
+    for (size_t j = 0; j < p->n; j++) {
+        skv_quant_row_to_f32(&p->rows, p->form, j, p->w + j * p->K);
+    }
+    for (size_t i = 0; i < (p->m - 1) * p->ldx + p->K; i++) p->x[i] = size * uniform(run);
+    for (size_t i = 0; i < (p->m - 1) * p->ldc + p->mm->nr; i++) {
+        p->c[i] = i % p->ldc < p->mm->nr ? uniform(run) : CANARY;
+        p->c_old[i] = p->c[i];
+    }
+}
+
+static void check_case(struct run *run, const skv_matmul *mm, const skv_quant_form *form,
+                       const char *name, size_t i_case)
+{
+    struct problem p = {.mm = mm, .form = form, .name = name};
+    draw_shape(run, &p, i_case);
+    size_t n_c = (p.m - 1) * p.ldc + mm->nr;
+    void *memory = skv_alloc_aligned(skv_quant_rows_bytes(form, p.n, p.K), 1);
+    p.x = skv_alloc((p.m - 1) * p.ldx + p.K, sizeof *p.x);
+    p.w = skv_alloc(p.n * p.K, sizeof *p.w);
+    p.c = skv_alloc(n_c, sizeof *p.c);
+    p.c_old = skv_alloc(n_c, sizeof *p.c);
+    if (memory && p.x && p.w && p.c && p.c_old) {
+        skv_quant_rows_init(&p.rows, form, p.n, p.K, memory);
+        fill_case(run, &p);
+        if (multiply(run, &p)) check_result(run, &p);
+    } else {
+        report(run, &p, "memory", 0, 0);
+    }
+    skv_free(memory);
+    skv_free(p.x);
+    skv_free(p.w);
+    skv_free(p.c);
+    skv_free(p.c_old);
+}
+
+/* ---- types of files ---- */
+
+/* Blocks of random bytes: codes and scales give the very floats that dtype.h gives. */
+static void check_type(struct run *run, skv_dtype type, const skv_quant_form *form)
+{
+    enum { K = 1024 };
+    struct problem p = {.form = form, .name = skv_dtype_name(type), .n = 1, .K = K};
+    unsigned char blocks[K * 2];
+    float want[K], got[K];
+    size_t n_bytes = 0;
+    void *memory = skv_alloc_aligned(skv_quant_rows_bytes(form, 1, K), 1);
+    bool whole = skv_dtype_bytes(type, K, &n_bytes) && n_bytes <= sizeof blocks;
+    if (memory && whole) {
+        for (size_t i = 0; i < n_bytes; i++) blocks[i] = (unsigned char)pick(run, 256);
+        skv_quant_rows_init(&p.rows, form, 1, K, memory);
+        skv_quant_read(&p.rows, 0, type, blocks);
+        skv_quant_row_to_f32(&p.rows, form, 0, got);
+        skv_dtype_to_f32(type, want, blocks, K);
+        for (size_t k = 0; k < K; k++) {
+            bool same = got[k] == want[k] || (isnan(got[k]) && isnan(want[k]));
+            if (!same) report(run, &p, "read", (double)got[k], (double)want[k]);
+        }
+    } else {
+        report(run, &p, "memory", 0, 0);
+    }
+    skv_free(memory);
+}
+
+/* Floats rounded to 4 bits are within half a step of the largest magnitude's scale, but for the
+ * positive end, which has one level less. */
+static void check_round(struct run *run)
+{
+    enum { K = 256 };
+    const skv_quant_form *form = skv_quant_form_int4();
+    struct problem p = {.form = form, .name = "round", .n = 1, .K = K};
+    float x[K], y[K];
+    void *memory = skv_alloc_aligned(skv_quant_rows_bytes(form, 1, K), 1);
+    if (!memory) return;
+    skv_quant_rows_init(&p.rows, form, 1, K, memory);
+    for (size_t k = 0; k < K; k++) x[k] = k < 32 ? 0.0f : uniform(run);
+    skv_quant_round(&p.rows, 0, x);
+    skv_quant_row_to_f32(&p.rows, form, 0, y);
+    for (size_t k = 0; k < K; k++) {
+        float amax = 0.0f;
+        for (size_t e = 0; e < 32; e++) amax = fmaxf(amax, fabsf(x[k / 32 * 32 + e]));
+        if (!(fabsf(x[k] - y[k]) <= amax / 7.0f))
+            report(run, &p, "far", (double)y[k], (double)x[k]);
+    }
+    skv_free(memory);
+}
+
+/* ---- speed ---- */
+
+static double now_ns(void)
+{
+    return (double)skv_clock_ns();
+}
+
+static void bench_form(struct run *run, const skv_matmul *mm, const skv_quant_form *form,
+                       const char *name)
+{
+    float c[MAX_MR * MAX_NR], *x = skv_alloc(MAX_MR * BENCH_K, sizeof *x);
+    unsigned char *panel = skv_alloc_aligned(skv_quant_panel_bytes(form, mm->nr, BENCH_K), 1);
+    unsigned char *block = skv_alloc_aligned(mm->x_bytes(mm->mr, BENCH_K), 1);
+    void *memory = skv_alloc_aligned(skv_quant_rows_bytes(form, mm->nr, BENCH_K), 1);
+    if (x && panel && block && memory) {
+        skv_quant_rows rows;
+        skv_quant_rows_init(&rows, form, mm->nr, BENCH_K, memory);
+        fill_rows(run, form, &rows);
+        for (size_t i = 0; i < mm->mr * BENCH_K; i++) x[i] = uniform(run);
+        skv_quant_pack(panel, mm->nr, form, &rows);
+        for (size_t m = 1; m <= mm->mr; m += mm->mr - 1) {
+            double best = (double)INFINITY;
+            mm->pack_x(block, x, BENCH_K, m, BENCH_K);
+            for (int i = 0; i < 200; i++) {
+                double start = now_ns();
+                mm->tile(c, mm->nr, block, panel, m, BENCH_K, 0, BENCH_K, false);
+                best = fmin(best, now_ns() - start);
+            }
+            fprintf(run->out, "quant %-6s %-7s %zu x %2zu x %d: %9.0f ns %8.1f GOP/s\n", name,
+                    run->level, m, mm->nr, BENCH_K, best,
+                    2.0 * (double)(m * mm->nr * BENCH_K) / best);
+        }
+    }
+    skv_free(x);
+    skv_free(panel);
+    skv_free(block);
+    skv_free(memory);
+}
+
+/* ---- */
+
+static void check_form(struct run *run, const skv_matmul *mm, const skv_quant_form *form,
+                       const char *name, bool bench)
+{
+    for (size_t j = 0; j < N_CASES; j++) check_case(run, mm, form, name, j);
+    if (bench) bench_form(run, mm, form, name);
+}
+
+static void check_level(struct run *run, skv_cpu_level level, unsigned features, bool bench)
+{
+    skv_kernels k;
+    skv_kernels_init(&k, level, features);
+    run->level = skv_cpu_level_name(k.level);
+    for (int t = 0; t < SKV_DTYPE_COUNT; t++) {
+        const skv_quant_form *form = skv_quant_form_of((skv_dtype)t);
+        if (form) check_form(run, &k.q, form, skv_dtype_name((skv_dtype)t), bench);
+    }
+    skv_quant_form wide = *skv_quant_form_int4(); /* as other packages write it */
+    wide.bf16 = true;
+    check_form(run, &k.q, &wide, "bf16", false);
+}
+
+int skv_check_quant(uint64_t seed, bool bench, FILE *out)
+{
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVX512,
+                                    SKV_CPU_LEVEL_NEON};
+    const unsigned extras = SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_NEON_DOT;
+    unsigned features = skv_cpu_detect();
+    struct run run = {.out = out, .level = "types"};
+    skv_rng_init(&run.rng, seed);
+    for (int t = 0; t < SKV_DTYPE_COUNT; t++) {
+        const skv_quant_form *form = skv_quant_form_of((skv_dtype)t);
+        for (size_t i = 0; form && i < 20; i++) check_type(&run, (skv_dtype)t, form);
+    }
+    for (size_t i = 0; i < 20; i++) check_round(&run);
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        if (!skv_cpu_level_runs(levels[i], features)) continue;
+        if (levels[i] == SKV_CPU_LEVEL_NEON)
+            check_level(&run, levels[i], features & ~extras, false);
+        check_level(&run, levels[i], features, bench);
+    }
+    return run.n_failed;
+}

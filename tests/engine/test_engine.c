@@ -1,0 +1,339 @@
+/*
+ * The engine's promises: shared beginnings, cancelling, bounds, memory said before it is taken,
+ * KV memory as allocated, no allocation in a step, and that running out of memory while opening
+ * leaks nothing.
+ * Labels: threads
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "alloc_fail.h"
+#include "engine/engine.h"
+#include "prefill/method.h"
+#include "skv/skv.h"
+#include "skv/tools.h"
+
+#define MODEL SKV_TEST_DATA "/models/llama3-v5"
+#define SWIFTKV_MODEL SKV_TEST_DATA "/models/llama-swiftkv-g2"
+
+enum { N_IDS = 60, VOCAB_MAX = 512 };
+
+static void make_ids(int32_t ids[N_IDS])
+{
+    for (int i = 0; i < N_IDS; i++) ids[i] = (i * 37 + 5) % 90;
+}
+
+static skv_engine_options small_options(void)
+{
+    skv_engine_options options = skv_engine_options_default();
+    options.threads = 2;
+    options.weights = SKV_WEIGHTS_F32;
+    options.context = 64;
+    options.kv_tokens = 4 * 64;
+    options.step_tokens = 16;
+    return options;
+}
+
+static skv_engine *open_or_fail(const char *path, const skv_engine_options *options)
+{
+    skv_engine *engine = NULL;
+    skv_error err;
+    if (skv_engine_open(path, options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    return engine;
+}
+
+static skv_sequence *new_sequence(skv_engine *engine)
+{
+    skv_sequence *sequence = NULL;
+    assert_int_equal(skv_sequence_create(engine, 0, &sequence, NULL), SKV_OK);
+    return sequence;
+}
+
+/* A sequence that shares another's beginning goes on exactly as if it had read it itself, and the
+ * other is not disturbed. */
+static void test_shared_beginning(void **state)
+{
+    (void)state;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    size_t V = skv_engine_vocab(engine);
+    float whole[VOCAB_MAX], forked[VOCAB_MAX], again[VOCAB_MAX];
+    skv_sequence *a = new_sequence(engine), *b = new_sequence(engine);
+    assert_int_equal(skv_prompt(engine, a, ids, 50, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_share(b, a, 33, NULL), SKV_OK);
+    assert_int_equal(
+        skv_prompt(engine, a, ids + 50, 5, &(skv_prompt_options){.logits = whole}, NULL), SKV_OK);
+    assert_int_equal(
+        skv_prompt(engine, b, ids + 33, 22, &(skv_prompt_options){.logits = forked}, NULL), SKV_OK);
+    for (size_t i = 0; i < V; i++) assert_true(fabsf(whole[i] - forked[i]) < 1e-4f);
+    skv_sequence_truncate(a, 40);
+    assert_int_equal(skv_sequence_length(a), 40);
+    assert_int_equal(
+        skv_prompt(engine, a, ids + 40, 15, &(skv_prompt_options){.logits = again}, NULL), SKV_OK);
+    for (size_t i = 0; i < V; i++) assert_true(fabsf(whole[i] - again[i]) < 1e-4f);
+    assert_memory_equal(skv_sequence_ids(a), ids, 55 * sizeof *ids);
+    skv_sequence_free(a);
+    skv_sequence_free(b);
+    skv_engine_stats stats;
+    skv_engine_get_stats(engine, &stats);
+    assert_int_equal(stats.kv_bytes, 0);
+    skv_engine_close(engine);
+}
+
+static void cancel_at_token(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    (void)i_span;
+    (void)i_token;
+    (void)logits;
+    skv_cancel(user);
+}
+
+static void test_cancelled_step_changes_nothing(void **state)
+{
+    (void)state;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(MODEL, &options);
+    skv_sequence *s = new_sequence(engine);
+    skv_span span = {s, ids, 10, SKV_WANT_LAST};
+    assert_int_equal(skv_step(engine, &span, 1, cancel_at_token, engine, NULL), SKV_OK);
+    size_t kv_bytes = skv_sequence_kv_bytes(s);
+    span = (skv_span){s, ids + 10, 10, SKV_WANT_LAST};
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_CANCELLED);
+    assert_int_equal(skv_sequence_length(s), 10);
+    assert_int_equal(skv_sequence_kv_bytes(s), kv_bytes);
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_length(s), 20);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+static void expect_error(skv_status got, skv_status want, const skv_error *err, const char *text)
+{
+    assert_int_equal(got, want);
+    if (!strstr(err->text, text)) fail_msg("%s", err->text);
+}
+
+static void test_bounds(void **state)
+{
+    (void)state;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_error err = {0};
+    skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(MODEL, &options);
+    skv_sequence *s = new_sequence(engine), *t;
+    expect_error(skv_prompt(engine, s, ids, 0, NULL, &err), SKV_ARGUMENT, &err, "prompt: empty");
+    int32_t bad[] = {3, -1};
+    expect_error(skv_prompt(engine, s, bad, 2, NULL, &err), SKV_RANGE, &err,
+                 "ids[1]: -1, the vocabulary has");
+    bad[1] = (int32_t)skv_engine_vocab(engine);
+    expect_error(skv_prompt(engine, s, bad, 2, NULL, &err), SKV_RANGE, &err, "the vocabulary has");
+    assert_int_equal(skv_sequence_length(s), 0);
+    assert_int_equal(skv_prompt(engine, s, ids, 60, NULL, NULL), SKV_OK);
+    expect_error(skv_prompt(engine, s, ids, 5, NULL, &err), SKV_FULL, &err,
+                 "prompt: 5 tokens after 60, this sequence was made for 64");
+    expect_error(skv_sequence_create(engine, 65, &t, &err), SKV_RANGE, &err,
+                 "sequence: 65 tokens, the context is 64");
+    skv_span twice[] = {{s, ids, 1, SKV_WANT_NONE}, {s, ids, 1, SKV_WANT_NONE}};
+    expect_error(skv_step(engine, twice, 2, NULL, NULL, &err), SKV_ARGUMENT, &err,
+                 "spans 0 and 1 are of one sequence");
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+static void test_pool_runs_out_cleanly(void **state)
+{
+    (void)state;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_error err = {0};
+    skv_engine_options options = small_options();
+    options.kv_tokens = 64;
+    skv_engine *engine = open_or_fail(MODEL, &options);
+    skv_sequence *a = new_sequence(engine), *b = new_sequence(engine);
+    assert_int_equal(skv_prompt(engine, a, ids, 10, NULL, NULL), SKV_OK);
+    expect_error(skv_prompt(engine, b, ids, 10, NULL, &err), SKV_FULL, &err,
+                 "pages are needed, 0 of");
+    assert_int_equal(skv_sequence_length(b), 0);
+    skv_sequence_free(a);
+    assert_int_equal(skv_prompt(engine, b, ids, 10, NULL, NULL), SKV_OK);
+    skv_sequence_free(b);
+    skv_engine_close(engine);
+}
+
+static void test_options_are_refused_by_name(void **state)
+{
+    (void)state;
+    skv_error err = {0};
+    skv_engine *engine;
+    skv_engine_options options = small_options();
+    options.prefill = SKV_PREFILL_SWIFTKV;
+    expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_UNSUPPORTED, &err,
+                 "ordinary model, prefill swiftkv: the model has no SwiftKV weights");
+    options = small_options();
+    options.context = (size_t)1 << 30;
+    expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_RANGE, &err,
+                 "context: 1073741824 tokens, at most");
+    options = small_options();
+    options.cpu = "z80";
+    expect_error(skv_engine_open(MODEL, &options, &engine, &err), SKV_ARGUMENT, &err,
+                 "cpu: unknown level \"z80\"");
+    expect_error(skv_engine_open_preset("gpt-9", NULL, &engine, &err), SKV_ARGUMENT, &err,
+                 "preset: unknown name \"gpt-9\"");
+}
+
+static void test_memory_is_said_before_it_is_taken(void **state)
+{
+    (void)state;
+    skv_error err = {0};
+    skv_engine *engine;
+    skv_engine_options options = skv_engine_options_default();
+    options.weights = SKV_WEIGHTS_F32;
+    size_t before = skv_peak_rss();
+    expect_error(skv_engine_open_preset("llama-3.1-405b", &options, &engine, &err), SKV_MEMORY,
+                 &err, "memory: weights 154");
+    assert_true(skv_peak_rss() < before + ((size_t)64 << 20));
+}
+
+/* Bytes of the pages that 1024 tokens take, as the store counts them. */
+static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_type type)
+{
+    enum { N_TOKENS = 1024 };
+    skv_config *config;
+    skv_plan plan;
+    skv_backend *be;
+    skv_kv_store *store;
+    skv_kv_cache cache;
+    assert_int_equal(skv_preset_config(preset, l, g, &config, NULL), SKV_OK);
+    const skv_prefill prefill = l > 0 ? SKV_PREFILL_SWIFTKV : SKV_PREFILL_FULL;
+    assert_int_equal(skv_plan_method(&plan, prefill, config, true, NULL), SKV_OK);
+    size_t n_pages = skv_kv_layout_pages(&plan.layout, N_TOKENS);
+    assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &be, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_create(be, type, config->head_dim, n_pages, &store, NULL),
+                     SKV_OK);
+    assert_int_equal(skv_kv_cache_init(&cache, store, &plan.layout, N_TOKENS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_grow(&cache, N_TOKENS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_free_pages(store), 0);
+    size_t n_bytes = skv_kv_cache_bytes(&cache);
+    skv_kv_cache_release(&cache);
+    skv_kv_store_free(store);
+    skv_plan_release(&plan);
+    be->free(be);
+    skv_preset_free(config);
+    return n_bytes;
+}
+
+/* l = L/2: 25 % less with g = 2, 37.5 % with g = 4, 62 % with g = 2 and 8 bits. */
+static void test_kv_memory_is_saved(void **state)
+{
+    (void)state;
+    const char *name = "llama-3.1-8b";
+    double full = (double)allocated_bytes(name, 0, 0, SKV_KV_TYPE_BF16);
+    assert_true(full == 32.0 * 2 * 8 * 128 * 2 * 1024);
+    assert_true((double)allocated_bytes(name, 16, 2, SKV_KV_TYPE_BF16) == 0.75 * full);
+    assert_true((double)allocated_bytes(name, 16, 4, SKV_KV_TYPE_BF16) == 0.625 * full);
+    assert_true((double)allocated_bytes(name, 16, 2, SKV_KV_TYPE_FP8) <= 0.38 * full);
+    assert_true((double)allocated_bytes(name, 16, 2, SKV_KV_TYPE_INT8) <= 0.38 * full);
+}
+
+static void test_a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    skv_sequence *s = new_sequence(engine);
+    alloc_fail_at(0);
+    skv_span span = {s, ids, 16, SKV_WANT_ALL};
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+    for (size_t i = 16; i < 40; i++) {
+        span = (skv_span){s, ids + i, 1, SKV_WANT_LAST};
+        assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+    }
+    assert_int_equal(alloc_fail_count(), 0);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+static bool open_and_generate(void *arg)
+{
+    skv_engine_options options = small_options();
+    options.threads = 1;
+    skv_engine *engine;
+    skv_sequence *sequence;
+    (void)arg;
+    if (skv_engine_open(SWIFTKV_MODEL, &options, &engine, NULL) != SKV_OK) return false;
+    bool ok = skv_sequence_create(engine, 0, &sequence, NULL) == SKV_OK;
+    if (ok) {
+        int32_t ids[N_IDS];
+        make_ids(ids);
+        ok = skv_prompt(engine, sequence, ids, 20, NULL, NULL) == SKV_OK;
+        skv_sequence_free(sequence);
+    }
+    skv_engine_close(engine);
+    return ok;
+}
+
+static void test_out_of_memory_at_every_allocation(void **state)
+{
+    (void)state;
+    size_t n = alloc_fail_each(open_and_generate, NULL, false);
+    assert_true(n > 50 && n < SIZE_MAX);
+}
+
+/* The published tables count 302, 228, 154 and 153 GFLOPs for Llama-3.1-70B at 128K tokens, with
+ * the vocabulary counted twice and attention in units of 2^30 (skv_model_cost). */
+static void test_cost_is_the_papers(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t l, g;
+        double total, kv, qo, mlp, attention;
+    } table[] = {{80, 1, 302, 2.6, 22, 113, 160},
+                 {60, 1, 228, 2.6, 16, 85, 120},
+                 {40, 1, 154, 2.6, 11, 56, 80},
+                 {40, 4, 153, 1.7, 11, 56, 80}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        skv_cost c;
+        assert_int_equal(
+            skv_model_cost("preset:llama-3.1-70b", table[i].l, table[i].g, 131072, &c, NULL),
+            SKV_OK);
+        double vocabulary = 2 * c.vocabulary * 1e-9, attention = c.attention / 0x1p30;
+        assert_true(fabs(vocabulary - 4.3) < 0.15);
+        assert_true(fabs(c.kv * 1e-9 - table[i].kv) < 0.1);
+        assert_true(fabs((c.q + c.o) * 1e-9 - table[i].qo) < 0.6);
+        assert_true(fabs(c.mlp * 1e-9 - table[i].mlp) < 0.6);
+        assert_true(fabs(attention - table[i].attention) < 0.6);
+        double total = vocabulary + (c.kv + c.q + c.o + c.mlp) * 1e-9 + attention;
+        assert_true(fabs(total - table[i].total) < 1.0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared_beginning),
+        cmocka_unit_test(test_cancelled_step_changes_nothing),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_pool_runs_out_cleanly),
+        cmocka_unit_test(test_options_are_refused_by_name),
+        cmocka_unit_test(test_memory_is_said_before_it_is_taken),
+        cmocka_unit_test(test_kv_memory_is_saved),
+        cmocka_unit_test(test_a_step_allocates_nothing),
+        cmocka_unit_test(test_out_of_memory_at_every_allocation),
+        cmocka_unit_test(test_cost_is_the_papers),
+    };
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}

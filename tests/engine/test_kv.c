@@ -1,0 +1,208 @@
+/* Pages and caches: references, sharing with copy on write, all-or-nothing growth, no leaks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "kv/kv_cache.h"
+
+enum { HEAD_DIM = 8, N_PAGES = 60, MAX_ROWS = 10 * SKV_PAGE_ROWS };
+
+typedef struct fixture {
+    skv_backend *be;
+    skv_kv_store *store;
+    skv_kv_layout layout;
+} fixture;
+
+static int set_up(void **state)
+{
+    static const size_t heads[] = {2, 1}; /* three tracks */
+    fixture *f = test_calloc(1, sizeof *f);
+    assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
+    assert_int_equal(
+        skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N_PAGES, &f->store, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_init(&f->layout, heads, 2, NULL), SKV_OK);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES);
+    skv_kv_store_free(f->store);
+    skv_kv_layout_release(&f->layout);
+    f->be->free(f->be);
+    test_free(f);
+    return 0;
+}
+
+static skv_kv_cache new_cache(const fixture *f)
+{
+    skv_kv_cache cache;
+    assert_int_equal(skv_kv_cache_init(&cache, f->store, &f->layout, MAX_ROWS, NULL), SKV_OK);
+    return cache;
+}
+
+static float *row_of(const skv_kv_cache *cache, size_t track, size_t row)
+{
+    float *page = cache->pages[track * cache->max_pages + row / SKV_PAGE_ROWS];
+    return page + row % SKV_PAGE_ROWS * HEAD_DIM;
+}
+
+static float number_at(const fixture *f, const float *at)
+{
+    float number;
+    f->be->get(f->be, &number, at, sizeof number);
+    return number;
+}
+
+static void test_grow_and_truncate(void **state)
+{
+    const fixture *f = *state;
+    skv_kv_cache cache = new_cache(f);
+    assert_int_equal(skv_kv_cache_needs(&cache, 1), 3);
+    assert_int_equal(skv_kv_cache_grow(&cache, 1, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_needs(&cache, SKV_PAGE_ROWS), 0);
+    assert_int_equal(skv_kv_cache_needs(&cache, SKV_PAGE_ROWS + 1), 3);
+    assert_int_equal(skv_kv_cache_grow(&cache, 3 * SKV_PAGE_ROWS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 9);
+    assert_int_equal(skv_kv_cache_bytes(&cache), 9 * skv_kv_store_page_bytes(f->store));
+    skv_kv_cache_truncate(&cache, SKV_PAGE_ROWS + 1);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 6);
+    assert_ptr_equal(skv_kv_cache_slot(&cache, 1), cache.pages + 2 * cache.max_pages);
+    skv_kv_cache_release(&cache);
+}
+
+static void test_full_changes_nothing(void **state)
+{
+    const fixture *f = *state;
+    skv_error err;
+    skv_kv_cache a = new_cache(f), b = new_cache(f), c = new_cache(f);
+    assert_int_equal(skv_kv_cache_grow(&a, MAX_ROWS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_grow(&a, MAX_ROWS + 1, &err), SKV_FULL);
+    assert_int_equal(a.n_rows, MAX_ROWS);
+    assert_int_equal(skv_kv_cache_grow(&b, 9 * SKV_PAGE_ROWS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_grow(&c, SKV_PAGE_ROWS + 1, &err), SKV_FULL);
+    assert_non_null(strstr(err.text, "6 pages are needed, 3 of 60 are free"));
+    assert_int_equal(c.n_rows, 0);
+    assert_int_equal(skv_kv_store_free_pages(f->store), 3);
+    skv_kv_cache_release(&a);
+    skv_kv_cache_release(&b);
+    skv_kv_cache_release(&c);
+}
+
+/* A sequence that continues another's beginning leaves the shared half page as it was. */
+static void test_share_copies_on_write(void **state)
+{
+    const fixture *f = *state;
+    skv_kv_cache a = new_cache(f), b = new_cache(f);
+    size_t n = SKV_PAGE_ROWS + 10;
+    assert_int_equal(skv_kv_cache_grow(&a, n, NULL), SKV_OK);
+    for (size_t t = 0; t < 3; t++) {
+        const float number = (float)t + 0.5f;
+        f->be->put(f->be, row_of(&a, t, n - 1), &number, sizeof number);
+    }
+    assert_int_equal(skv_kv_cache_share(&b, &a, n, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 6);
+    assert_int_equal(skv_kv_cache_needs(&b, n + 1), 3);
+    assert_int_equal(skv_kv_cache_grow(&b, n + 1, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 9);
+    for (size_t t = 0; t < 3; t++) {
+        assert_ptr_equal(row_of(&a, t, 0), row_of(&b, t, 0));
+        assert_ptr_not_equal(row_of(&a, t, n - 1), row_of(&b, t, n - 1));
+        assert_true(number_at(f, row_of(&b, t, n - 1)) == (float)t + 0.5f);
+    }
+    skv_kv_cache_release(&a);
+    assert_true(number_at(f, row_of(&b, 2, n - 1)) == 2.5f);
+    skv_kv_cache_release(&b);
+}
+
+/* Random growth, truncation and sharing: the store's count is always that of the distinct pages. */
+static void test_random_use(void **state)
+{
+    const fixture *f = *state;
+    enum { N = 4 };
+    skv_kv_cache caches[N];
+    skv_rng rng;
+    skv_rng_init(&rng, 7);
+    for (size_t i = 0; i < N; i++) caches[i] = new_cache(f);
+    for (int step = 0; step < 3000; step++) {
+        skv_kv_cache *cache = &caches[skv_rng_below(&rng, N)];
+        const skv_kv_cache *other = &caches[skv_rng_below(&rng, N)];
+        size_t n = (size_t)skv_rng_below(&rng, MAX_ROWS + 1);
+        if (skv_rng_below(&rng, 2)) {
+            (void)!skv_kv_cache_grow(cache, n, NULL);
+        } else {
+            skv_kv_cache_truncate(cache, n);
+        }
+        if (cache != other && cache->n_rows == 0) {
+            assert_int_equal(skv_kv_cache_share(cache, other,
+                                                (size_t)skv_rng_below(&rng, other->n_rows + 1),
+                                                NULL),
+                             SKV_OK);
+        }
+        size_t n_references = 0, n_shared = 0;
+        for (size_t i = 0; i < N; i++) {
+            n_references += skv_kv_layout_pages(&f->layout, caches[i].n_rows);
+        }
+        n_shared = N_PAGES - skv_kv_store_free_pages(f->store);
+        assert_true(n_shared <= n_references);
+    }
+    for (size_t i = 0; i < N; i++) skv_kv_cache_release(&caches[i]);
+}
+
+/* In whatever order pages become free, they are taken in the order of memory. */
+static void test_first_free_page(void **state)
+{
+    const fixture *f = *state;
+    enum { N = 200 };
+    skv_kv_store *store;
+    unsigned char *pages[N];
+    bool is_free[N] = {false};
+    skv_rng rng;
+    skv_rng_init(&rng, 11);
+    assert_int_equal(skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N, &store, NULL),
+                     SKV_OK);
+    size_t page_bytes = skv_kv_store_page_bytes(store);
+    for (size_t i = 0; i < N; i++) {
+        pages[i] = skv_kv_page_take(store);
+        assert_ptr_equal(pages[i], pages[0] + i * page_bytes);
+    }
+    for (int round = 0; round < 50; round++) {
+        size_t n_drops = 1 + (size_t)skv_rng_below(&rng, N);
+        for (size_t n = 0; n < n_drops; n++) {
+            size_t i = (size_t)skv_rng_below(&rng, N);
+            if (!is_free[i]) skv_kv_page_drop(store, pages[i]);
+            is_free[i] = true;
+        }
+        size_t n_takes = (size_t)skv_rng_below(&rng, skv_kv_store_free_pages(store) + 1);
+        for (size_t i = 0; n_takes > 0; i++) {
+            if (!is_free[i]) continue;
+            assert_ptr_equal(skv_kv_page_take(store), pages[i]);
+            is_free[i] = false;
+            n_takes--;
+        }
+    }
+    for (size_t i = 0; i < N; i++) {
+        if (is_free[i]) assert_ptr_equal(skv_kv_page_take(store), pages[i]);
+    }
+    assert_null(skv_kv_page_take(store));
+    skv_kv_store_free(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_grow_and_truncate, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_full_changes_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_share_copies_on_write, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_random_use, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
+}

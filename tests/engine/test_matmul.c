@@ -1,0 +1,124 @@
+/* The matrix products and the choice of kernels: see check_matmul.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "check_matmul.h"
+#include "kernels/kernels.h"
+#include "kernels/peak.h"
+#include "kernels/train_rows.h"
+
+static void test_products(void **state)
+{
+    (void)state;
+    assert_int_equal(skv_check_matmul(1, false, stderr), 0);
+}
+
+static void test_level_names(void **state)
+{
+    (void)state;
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_BEST, SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2,
+                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        skv_cpu_level parsed;
+        assert_true(skv_cpu_level_parse(skv_cpu_level_name(levels[i]), &parsed));
+        assert_int_equal(parsed, levels[i]);
+    }
+    skv_cpu_level untouched = SKV_CPU_LEVEL_NEON;
+    assert_false(skv_cpu_level_parse("avx3", &untouched));
+    assert_int_equal(untouched, SKV_CPU_LEVEL_NEON);
+}
+
+static void test_levels_are_clamped(void **state)
+{
+    (void)state;
+    skv_kernels k;
+    skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, 0);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_REF);
+    skv_kernels_init(&k, SKV_CPU_LEVEL_AVX512, 0);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_REF);
+    assert_true(skv_cpu_level_runs(SKV_CPU_LEVEL_REF, 0));
+    assert_false(skv_cpu_level_runs(SKV_CPU_LEVEL_AVX2, 0));
+#if defined(__x86_64__)
+    skv_kernels_init(&k, SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX2);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_AVX2);
+    skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX512);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
+#endif
+    skv_kernels_init(&k, SKV_CPU_LEVEL_REF, ~0u);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_REF);
+}
+
+static bool is_product(const skv_matmul *m)
+{
+    return m->nr && m->mr && m->w_bytes && m->x_bytes && m->pack_w && m->pack_x && m->tile;
+}
+
+static bool is_loop(const skv_peak_loop *loop)
+{
+    return loop->run && loop->n_products && loop->n_operands && loop->instructions;
+}
+
+/* A table may be asked for that this processor cannot run: filling it executes no instruction of
+ * the level, and leaves no entry out. */
+static void check_tables(skv_cpu_level level, unsigned features)
+{
+    skv_kernels k;
+    skv_kernels_init(&k, level, features);
+    assert_true(skv_cpu_level_runs(k.level, features));
+    assert_true(is_product(&k.f32) && is_product(&k.wide));
+    assert_true(is_product(&k.bf16) && is_product(&k.i8));
+    assert_true(k.kv_store && k.kv_load && k.attention_tokens && k.attention_scratch);
+    assert_true(k.attention && k.attention_part && k.attention_join);
+    assert_true(k.rmsnorm && k.rope && k.silu_glu && k.gelu_tanh_glu && k.axpy && k.softcap);
+    assert_true(k.logsumexp && k.add_exp && k.from_bf16 && k.to_bf16 && k.dot);
+    skv_train_rows rows;
+    skv_train_rows_init(&rows, level, features);
+    assert_true(rows.max && rows.exp && rows.softmax_back && rows.silu_glu_back);
+    assert_true(rows.rmsnorm_back && rows.kl && rows.adamw && rows.square_sum);
+    skv_peak_loops peak;
+    skv_peak_init(&peak, level, features);
+    assert_true(is_loop(&peak.f32) && is_loop(&peak.bf16) && is_loop(&peak.i8) &&
+                is_loop(&peak.i4));
+    assert_true(peak.read);
+}
+
+static void test_tables_of_other_processors(void **state)
+{
+    (void)state;
+    const unsigned all = SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
+                         SKV_CPU_NEON | SKV_CPU_NEON_DOT;
+    for (unsigned features = 0; features <= all; features++) {
+        check_tables(SKV_CPU_LEVEL_BEST, features);
+        check_tables(SKV_CPU_LEVEL_REF, features);
+        check_tables(SKV_CPU_LEVEL_AVX2, features);
+        check_tables(SKV_CPU_LEVEL_AVX512, features);
+        check_tables(SKV_CPU_LEVEL_NEON, features);
+    }
+}
+
+static void test_cpu_name(void **state)
+{
+    (void)state;
+    char name[128], cut[4];
+    skv_cpu_name(name, sizeof name);
+    assert_true(strlen(name) > 0);
+    skv_cpu_name(cut, sizeof cut);
+    assert_true(strlen(cut) <= 3);
+    assert_memory_equal(cut, name, strlen(cut));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_level_names),
+        cmocka_unit_test(test_levels_are_clamped),
+        cmocka_unit_test(test_tables_of_other_processors),
+        cmocka_unit_test(test_cpu_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/*
+ * Text that a model writes itself: greedy text is what the model scores highest, documents begin
+ * and end where they should, the bytes are the same for any number of threads and after an
+ * interruption, and a student is recovered from it.
+ */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "skv/self_text.h"
+#include "skv/train.h"
+#include "temp_folder.h"
+
+#define MODEL SKV_TEST_DATA "/models/llama-mha"
+
+enum { LENGTH = 48, WAVE = SKV_SELF_LANES * LENGTH, WAVES = 3, BOS = 1 };
+
+static char folder[64];
+
+static int start(void **state)
+{
+    (void)state;
+    memcpy(folder, "/tmp/skv-self-XXXXXX", 21);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int finish(void **state)
+{
+    (void)state;
+    return temp_folder_remove(folder);
+}
+
+static skv_self_options options_of(double temperature)
+{
+    return (skv_self_options){
+        .tokens = WAVE * WAVES - 5, .length = LENGTH, .temperature = temperature, .seed = 7};
+}
+
+static skv_engine *open_engine(const char *model, const skv_self_options *o, size_t threads)
+{
+    skv_engine_options engine = skv_self_engine_options(o, false);
+    skv_engine *out = NULL;
+    skv_error err;
+    engine.threads = threads;
+    engine.weights = SKV_WEIGHTS_F32;
+    if (skv_engine_open(model, &engine, &out, &err) != SKV_OK) fail_msg("%s", err.text);
+    return out;
+}
+
+/* Its path (skv_text_free); the tokens of the file in ids. */
+static char *write_text(const skv_self_options *o, size_t threads, int32_t ids[WAVE * WAVES])
+{
+    skv_engine *engine = open_engine(MODEL, o, threads);
+    char *path, *data;
+    size_t n;
+    skv_error err;
+    if (skv_self_write(engine, NULL, folder, o, &path, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, &err), SKV_OK);
+    assert_int_equal(n, 2 * WAVE * WAVES);
+    for (size_t i = 0; i < WAVE * WAVES; i++) {
+        ids[i] = (unsigned char)data[2 * i] | (unsigned char)data[2 * i + 1] << 8;
+    }
+    skv_free(data);
+    skv_engine_close(engine);
+    return path;
+}
+
+static void test_greedy_is_the_best(void **state)
+{
+    (void)state;
+    const skv_self_options o = options_of(0);
+    int32_t ids[WAVE * WAVES], best[LENGTH];
+    skv_text_free(write_text(&o, 2, ids));
+    skv_engine *engine = open_engine(MODEL, &o, 1);
+    for (size_t i = 0; i < 4; i++) {
+        const int32_t *stream = ids + i * LENGTH;
+        size_t n = 1;
+        while (n < LENGTH && stream[n] != BOS) n++;
+        assert_int_equal(skv_score(engine, stream, n, NULL, best, NULL), SKV_OK);
+        for (size_t t = 0; t + 1 < n; t++) assert_int_equal(best[t], stream[t + 1]);
+    }
+    skv_engine_close(engine);
+}
+
+static void test_documents(void **state)
+{
+    (void)state;
+    const skv_self_options o = options_of(1);
+    int32_t ids[WAVE * WAVES];
+    size_t n_begun = 0;
+    skv_text_free(write_text(&o, 2, ids));
+    skv_engine *engine = open_engine(MODEL, &o, 1);
+    for (size_t i = 0; i < WAVE * WAVES; i++) {
+        assert_true(ids[i] >= 0 && (size_t)ids[i] < skv_engine_vocab(engine));
+        if (i % LENGTH == 0) {
+            assert_int_equal(ids[i], BOS);
+        } else if (skv_engine_is_eos(engine, ids[i - 1])) {
+            assert_int_equal(ids[i], BOS);
+        }
+        n_begun += ids[i] == BOS;
+    }
+    assert_true(n_begun > WAVE * WAVES / LENGTH); /* some ended before their stream */
+    assert_true(memcmp(ids, ids + LENGTH, LENGTH * sizeof ids[0]) != 0);
+    assert_true(memcmp(ids, ids + WAVE, LENGTH * sizeof ids[0]) != 0);
+    skv_engine_close(engine);
+}
+
+/* What is left of an interrupted file, with half a wave at its end, is gone on with. */
+static void test_goes_on(void **state)
+{
+    (void)state;
+    const skv_self_options o = options_of(1);
+    int32_t whole[WAVE * WAVES], again[WAVE * WAVES];
+    char *path = write_text(&o, 1, whole), part[256], *data;
+    size_t n;
+    assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, NULL), SKV_OK);
+    (void)snprintf(part, sizeof part, "%s.part", path);
+    assert_int_equal(skv_file_write(part, data, 2 * WAVE + 100, NULL), SKV_OK);
+    skv_free(data);
+    assert_int_equal(unlink(path), 0);
+    skv_text_free(write_text(&o, 3, again));
+    assert_memory_equal(whole, again, sizeof whole);
+    assert_false(skv_file_exists(part));
+    /* A file that is there is not written again. */
+    assert_int_equal(truncate(path, 10), 0);
+    skv_engine *engine = open_engine(MODEL, &o, 1);
+    char *kept;
+    assert_int_equal(skv_self_write(engine, NULL, folder, &o, &kept, NULL), SKV_OK);
+    assert_string_equal(kept, path);
+    assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, NULL), SKV_OK);
+    assert_int_equal(n, 10);
+    assert_int_equal(unlink(path), 0);
+    skv_self_options other = o;
+    other.seed++;
+    skv_text_free(kept);
+    assert_int_equal(skv_self_write(engine, NULL, folder, &other, &kept, NULL), SKV_OK);
+    assert_string_not_equal(kept, path);
+    skv_engine_close(engine);
+    skv_free(data);
+    skv_text_free(kept);
+    skv_text_free(path);
+}
+
+static bool note(void *user, const skv_train_progress *p)
+{
+    double *loss = user;
+    loss[p->step - 1] = p->loss;
+    return true;
+}
+
+static void test_recovers(void **state)
+{
+    (void)state;
+    const skv_self_options o = options_of(1);
+    int32_t ids[WAVE * WAVES];
+    char *path = write_text(&o, 2, ids), out[96];
+    double loss[40];
+    skv_error err;
+    (void)snprintf(out, sizeof out, "%.60s/out", folder);
+    skv_train_options train = skv_train_options_default(SKV_TRAIN_DISTILL);
+    train.model = MODEL;
+    train.out = out;
+    train.kv_layers = 2;
+    train.on_step = note;
+    train.user = loss;
+    skv_train_stage *stage = &train.stages[0];
+    stage->data[0] = skv_train_data_default(NULL);
+    stage->data[0].self_tokens = o.tokens;
+    stage->n_data = 1;
+    stage->seq = LENGTH;
+    stage->rows = 8;
+    stage->steps = 40;
+    stage->rate = 5e-3;
+    assert_int_equal(skv_train_run(&train, &err), SKV_ARGUMENT); /* nobody has written it */
+    assert_non_null(strstr(err.text, "has not been written"));
+    stage->data[0].file = path;
+    if (skv_train_run(&train, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_true(loss[39] < 0.8 * loss[0]);
+    skv_text_free(path);
+}
+
+/* Documents begin with lines of a file. */
+static void test_beginnings(void **state)
+{
+    (void)state;
+    const char *model = SKV_TEST_ASSETS "/models/stories260k/stories260k-f32.gguf";
+    if (!skv_file_exists(model)) {
+        print_message("skipped: no %s\n", model);
+        return;
+    }
+    static const char lines[] = "Once upon a time\nTim and Sue\n";
+    char begin[96], *path, *data;
+    size_t n, n_begun = 0;
+    skv_error err;
+    skv_vocab *vocab;
+    (void)snprintf(begin, sizeof begin, "%.60s/begin.txt", folder);
+    assert_int_equal(skv_file_write(begin, lines, sizeof lines - 1, NULL), SKV_OK);
+    skv_self_options o = options_of(0.8);
+    o.begin = begin;
+    skv_engine *engine = open_engine(model, &o, 2);
+    assert_int_equal(skv_vocab_open(model, &vocab, NULL), SKV_OK);
+    if (skv_self_write(engine, vocab, folder, &o, &path, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, NULL), SKV_OK);
+    for (size_t i = 0; i < n / 2; i += LENGTH) {
+        int32_t ids[LENGTH];
+        char *text;
+        size_t n_text;
+        for (size_t t = 0; t < LENGTH; t++) {
+            ids[t] = (unsigned char)data[2 * (i + t)] | (unsigned char)data[2 * (i + t) + 1] << 8;
+        }
+        assert_int_equal(skv_vocab_decode(vocab, (skv_id_piece){ids, LENGTH},
+                                          (skv_decode_options){0}, &text, &n_text, NULL),
+                         SKV_OK);
+        const char *at = text + strspn(text, " ");
+        n_begun += strncmp(at, "Once upon a time", 16) == 0 || strncmp(at, "Tim and Sue", 11) == 0;
+        skv_text_free(text);
+    }
+    assert_int_equal(n_begun, n / 2 / LENGTH);
+    skv_free(data);
+    skv_text_free(path);
+    skv_engine_close(engine);
+    skv_vocab_close(vocab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy_is_the_best), cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_goes_on), cmocka_unit_test(test_recovers),
+        cmocka_unit_test(test_beginnings)};
+    return cmocka_run_group_tests(tests, start, finish);
+}

@@ -1,0 +1,532 @@
+/*
+ * Replies: thoughts, text and calls told apart, the same however the text is cut; formats read off
+ * published templates; grammars whose answers the reader reads back.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "alloc_fail.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "skv/grammar.h"
+#include "skv/reply.h"
+#include "skv/text.h"
+#include "text/json_scan.h"
+
+/* Pieces as text: a letter and what it says; equal ones in a row are one. */
+typedef struct story {
+    skv_buf text;
+    int last;
+} story;
+
+static void write_piece(void *user, const skv_reply_piece *piece)
+{
+    static const char letters[] = "TRCAEB";
+    story *s = user;
+    const bool joins = piece->kind == SKV_REPLY_TEXT || piece->kind == SKV_REPLY_THOUGHT ||
+                       piece->kind == SKV_REPLY_ARGUMENTS;
+    if (!joins || s->last != (int)piece->kind) {
+        skv_buf_printf(&s->text, "%s%c:", s->text.size > 0 ? "|" : "", letters[piece->kind]);
+    }
+    s->last = (int)piece->kind;
+    skv_buf_append(&s->text, piece->text, piece->n);
+    if (piece->kind == SKV_REPLY_CALL_BAD) skv_buf_printf(&s->text, " (%zu)", piece->n_rest);
+}
+
+typedef struct how {
+    skv_call_syntax calls;
+    bool thinks, in_thought, one_call;
+} how;
+
+static const char *const functions[] = {"f", "get_weather"};
+
+/* Pushes the text cut at the places where `cut` says so. */
+static void tell_story(const how *h, const char *text, bool (*cut)(size_t i, size_t k), size_t k,
+                       story *out)
+{
+    const skv_reply_options options = {.format = {h->calls, h->thinks},
+                                       .in_thought = h->in_thought,
+                                       .one_call = h->one_call,
+                                       .names = functions,
+                                       .n_names = 2,
+                                       .tell = write_piece,
+                                       .user = out};
+    skv_reply *reply = NULL;
+    const size_t n = strlen(text);
+    out->last = -1;
+    skv_buf_init(&out->text, 1 << 16);
+    assert_int_equal(skv_reply_create(&options, &reply, NULL), SKV_OK);
+    for (size_t from = 0, i = 1; i <= n; i++) {
+        if (i < n && !cut(i, k)) continue;
+        assert_int_equal(skv_reply_push(reply, text + from, i - from, NULL), SKV_OK);
+        from = i;
+    }
+    assert_int_equal(skv_reply_finish(reply, NULL), SKV_OK);
+    skv_buf_byte(&out->text, '\0');
+    skv_reply_free(reply);
+}
+
+static bool cut_nowhere(size_t i, size_t k)
+{
+    (void)i;
+    (void)k;
+    return false;
+}
+
+static bool cut_everywhere(size_t i, size_t k)
+{
+    (void)i;
+    (void)k;
+    return true;
+}
+
+static bool cut_once(size_t i, size_t k)
+{
+    return i == k;
+}
+
+static bool cut_twice(size_t i, size_t k)
+{
+    return i == k / 1000 || i == k % 1000;
+}
+
+static void expect(const how *h, const char *text, bool (*cut)(size_t i, size_t k), size_t k,
+                   const char *want)
+{
+    story got;
+    tell_story(h, text, cut, k, &got);
+    if (strcmp(got.text.data, want) != 0) {
+        fail_msg("\"%s\" cut at %zu: %s, expected %s", text, k, got.text.data, want);
+    }
+    skv_buf_release(&got.text);
+}
+
+static void check(how h, const char *text, const char *want)
+{
+    const size_t n = strlen(text);
+    expect(&h, text, cut_nowhere, 0, want);
+    expect(&h, text, cut_everywhere, 0, want);
+    for (size_t k = 1; k < n; k++) {
+        expect(&h, text, cut_once, k, want);
+        for (size_t j = k + 1; n < 100 && j < n; j++) {
+            expect(&h, text, cut_twice, 1000 * k + j, want);
+        }
+    }
+}
+
+static const how hermes = {.calls = SKV_CALLS_HERMES}, llama3 = {.calls = SKV_CALLS_LLAMA3},
+                 plain = {.calls = SKV_CALLS_NONE},
+                 qwen3 = {.calls = SKV_CALLS_HERMES, .thinks = true},
+                 thinker = {.calls = SKV_CALLS_NONE, .thinks = true};
+
+static void test_text(void **state)
+{
+    (void)state;
+    check(plain, " Hello <tool_call> {\n ", "T: Hello <tool_call> {\n ");
+    check(hermes, " Hello <b>\n\n <tool_cal ", "T: Hello <b>\n\n <tool_cal ");
+    check(hermes, "a <<tool_callx", "T:a <<tool_callx");
+    check(llama3, " Hello {\"name\": \"f\"}", "T: Hello {\"name\": \"f\"}");
+    check(llama3, "  ", "T:  ");
+    check(hermes, "", "");
+}
+
+static void test_calls_of_hermes(void **state)
+{
+    (void)state;
+    check(hermes,
+          "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"}\": \"\\\"}\"}]}}"
+          "\n</tool_call>",
+          "C:f|A:{\"a\": [1, {\"}\": \"\\\"}\"}]}|E:");
+    check(hermes,
+          "Let me see.\n\n<tool_call>{\"name\":\"get_weather\",\"arguments\":{}}</tool_call>"
+          "\n<tool_call>\n{\"arguments\": {\"x\": -1.5e3}, \"name\": \"f\"}\n</tool_call> ok \n",
+          "T:Let me see.|C:get_weather|A:{}|E:|C:f|A:{\"x\": -1.5e3}|E:|T:ok \n");
+    check(hermes, "<tool_call>{\"id\":7,\"name\":\"f\"}</tool_call>", "C:f|A:{}|E:");
+    /* Without its closing mark, with a part of it, and cut off. */
+    check(hermes, "<tool_call>{\"name\":\"f\"}\n</tool_c", "C:f|A:{}|E:");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}", "C:f|A:{\"a\":1}|E:");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "C:f|A:{\"a\":");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"argu", "T:<tool_call>{\"name\":\"f\",\"argu");
+}
+
+static void test_what_is_no_call(void **state)
+{
+    (void)state;
+    check(hermes, "<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>",
+          "T:<tool_call>{\"name\":\"g\",\"arguments\":{}}</tool_call>");
+    check(hermes, "<tool_call>f(1)</tool_call>", "T:<tool_call>f(1)</tool_call>");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1,}} more",
+          "C:f|A:{\"a\":1,|B:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1,} (1)|T:} more");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":[1]}",
+          "T:<tool_call>{\"name\":\"f\",\"arguments\":[1]}");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"name\":\"f\"}",
+          "T:<tool_call>{\"name\":\"f\",\"name\":\"f\"}");
+    check(llama3, "{\"name\": \"Bob\", \"age\": 3}", "T:{\"name\": \"Bob\", \"age\": 3}");
+    check(llama3, "\n{\"answer\": 3}", "T:\n{\"answer\": 3}");
+    check(llama3, "{\"name\": \"f\", \"age\": 3}", "T:{\"name\": \"f\", \"age\": 3}");
+    check(llama3, "<|python_tag|>print(1)", "T:<|python_tag|>print(1)");
+}
+
+static void test_calls_of_llama3(void **state)
+{
+    (void)state;
+    check(llama3, "{\"name\": \"f\", \"parameters\": {\"a\": \"\\u00e4\"}}",
+          "C:f|A:{\"a\": \"\\u00e4\"}|E:");
+    check(llama3,
+          " {\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; "
+          "{\"name\": \"get_weather\", \"parameters\": {\"b\": null}} x",
+          "C:f|A:{}|E:|C:get_weather|A:{\"b\": null}|E:|T:x");
+    check(llama3, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "C:f|A:{}|E:");
+    const how one = {.calls = SKV_CALLS_LLAMA3, .one_call = true};
+    check(one, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {}}",
+          "C:f|A:{}|E:");
+}
+
+static void test_thoughts(void **state)
+{
+    (void)state;
+    check(thinker, "\n<think>\nHm.\n\nSo.\n</think>\n\nYes. ", "R:Hm.\n\nSo.|T:Yes. ");
+    check(thinker, "<think></think>No", "T:No");
+    check(thinker, "<thin", "T:<thin");
+    check(thinker, "Not <think> so", "T:Not <think> so");
+    check(thinker, "<think>cut off </th", "R:cut off </th");
+    const how inside = {.calls = SKV_CALLS_HERMES, .thinks = true, .in_thought = true};
+    check(inside, "\nHm </think> <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
+          "R:Hm|C:f|A:{}|E:");
+    check(qwen3, "<think>a <tool_call></think>\n{}", "R:a <tool_call>|T:{}");
+}
+
+/* Texts made of pieces of marks and JSON: each cut gives what the whole gives. */
+static void test_random_texts(void **state)
+{
+    (void)state;
+    static const char *const bits[] = {"<tool_call>",
+                                       "</tool_call>",
+                                       "<think>",
+                                       "</think>",
+                                       "{\"name\": \"f\", ",
+                                       "\n",
+                                       " ",
+                                       "\"arguments\": {\"a\": 1}}",
+                                       "\"parameters\": {}}",
+                                       "{",
+                                       "}",
+                                       "<",
+                                       "tool",
+                                       "x",
+                                       ";",
+                                       "\""};
+    static const how hows[] = {{.calls = SKV_CALLS_HERMES, .thinks = true},
+                               {.calls = SKV_CALLS_LLAMA3},
+                               {.calls = SKV_CALLS_LLAMA3, .thinks = true, .in_thought = true}};
+    skv_rng rng;
+    skv_rng_init(&rng, 5);
+    for (size_t i = 0; i < 3000; i++) {
+        char text[400];
+        size_t n = 0;
+        for (uint64_t k = skv_rng_next(&rng) % 12; k > 0; k--) {
+            const char *bit = bits[skv_rng_next(&rng) % (sizeof bits / sizeof bits[0])];
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", bit);
+        }
+        text[n] = 0;
+        const how *h = &hows[i % 3];
+        story whole;
+        tell_story(h, text, cut_nowhere, 0, &whole);
+        expect(h, text, cut_everywhere, 0, whole.text.data);
+        for (size_t k = 1; k < n; k++) expect(h, text, cut_once, k, whole.text.data);
+        skv_buf_release(&whole.text);
+    }
+}
+
+static void test_json_scan(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        skv_json_place last;
+    } rows[] = {{"{}", SKV_JSON_ENDED},
+                {" [ ] ", SKV_JSON_BAD},
+                {"[1,2.5,-0,1e+3,0.1E-2]", SKV_JSON_ENDED},
+                {"[01]", SKV_JSON_BAD},
+                {"[1.]", SKV_JSON_BAD},
+                {"[-]", SKV_JSON_BAD},
+                {"[1e]", SKV_JSON_BAD},
+                {"[.5]", SKV_JSON_BAD},
+                {"[true,false,null]", SKV_JSON_ENDED},
+                {"[tru]", SKV_JSON_BAD},
+                {"{\"a\":{\"b\":[]},\"c\":\"\\u12aF\\n\"}", SKV_JSON_ENDED},
+                {"{\"a\" 1}", SKV_JSON_BAD},
+                {"{\"a\":1,}", SKV_JSON_BAD},
+                {"{,}", SKV_JSON_BAD},
+                {"[1,]", SKV_JSON_BAD},
+                {"[}", SKV_JSON_BAD},
+                {"{\"a\":\"\n\"}", SKV_JSON_BAD},
+                {"{\"a\":\"\\x\"}", SKV_JSON_BAD},
+                {"{\"a\":\"\\u12g4\"}", SKV_JSON_BAD},
+                {"1", SKV_JSON_BAD},
+                {"\"a\"", SKV_JSON_BAD}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        skv_json_scan scan;
+        skv_json_scan_init(&scan);
+        for (const char *at = rows[i].text; *at != 0; at++) (void)skv_json_scan_byte(&scan, *at);
+        if (scan.place != rows[i].last) fail_msg("%s: %d", rows[i].text, (int)scan.place);
+    }
+    skv_json_scan scan;
+    skv_json_scan_init(&scan);
+    for (size_t i = 0; i < SKV_JSON_SCAN_DEPTH_MAX; i++) {
+        assert_int_equal(skv_json_scan_byte(&scan, '['), SKV_JSON_FIRST_VALUE);
+    }
+    assert_int_equal(skv_json_scan_byte(&scan, '['), SKV_JSON_BAD);
+}
+
+/* ---- formats ---- */
+
+static void test_formats_of_templates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        skv_call_syntax calls;
+        bool thinks;
+    } rows[] = {{"Qwen-Qwen3-0.6B", SKV_CALLS_HERMES, true},
+                {"Qwen-Qwen2.5-7B-Instruct", SKV_CALLS_HERMES, false},
+                {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", SKV_CALLS_HERMES, false},
+                {"meta-llama-Llama-3.1-8B-Instruct", SKV_CALLS_LLAMA3, false},
+                {"meta-llama-Llama-3.2-3B-Instruct", SKV_CALLS_LLAMA3, false},
+                {"meta-llama-Llama-3.3-70B-Instruct", SKV_CALLS_LLAMA3, false},
+                {"Qwen3-Coder", SKV_CALLS_NONE, false},
+                {"GLM-5.2", SKV_CALLS_NONE, true},
+                {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", SKV_CALLS_NONE, true},
+                {"StepFun3.5-Flash", SKV_CALLS_NONE, true},
+                {"fireworks-ai-llama-3-firefunction-v2", SKV_CALLS_NONE, false},
+                {"Cohere2MoE", SKV_CALLS_NONE, false},
+                {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", SKV_CALLS_NONE, true},
+                {"moonshotai-Kimi-K2", SKV_CALLS_NONE, false},
+                {"google-gemma-2-2b-it", SKV_CALLS_NONE, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[1024], *text = NULL;
+        size_t n = 0;
+        snprintf(path, sizeof path, "%s/templates/%s.jinja", SKV_TEST_ASSETS, rows[i].name);
+        if (skv_file_read(path, 1 << 20, &text, &n, NULL) != SKV_OK) {
+            print_message("templates of other models are absent: %s\n", path);
+            skip();
+        }
+        const skv_reply_format format = skv_reply_format_of(text, n);
+        skv_text_free(text);
+        if (format.calls != rows[i].calls || format.thinks != rows[i].thinks) {
+            fail_msg("%s: %s, %d", rows[i].name, skv_call_syntax_name(format.calls), format.thinks);
+        }
+    }
+}
+
+static void test_names_of_formats(void **state)
+{
+    (void)state;
+    skv_call_syntax syntax = SKV_CALLS_NONE;
+    assert_true(skv_call_syntax_parse("hermes", &syntax));
+    assert_int_equal(syntax, SKV_CALLS_HERMES);
+    assert_true(!skv_call_syntax_parse("pythonic", &syntax));
+    const skv_reply_format none = skv_reply_format_of(NULL, 0);
+    assert_int_equal(none.calls, SKV_CALLS_NONE);
+    assert_true(skv_reply_prompt_thinks("<|assistant|><think>\n", 21));
+    assert_true(!skv_reply_prompt_thinks("<think>\n\n</think>\n\n", 19));
+    assert_true(!skv_reply_prompt_thinks("hink>", 5));
+}
+
+/* ---- grammars ---- */
+
+static const char tools[] =
+    "[{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":"
+    "\"integer\",\"minimum\":1,\"maximum\":3}},\"required\":[\"n\"]}},{\"name\":\"get_weather\"}]";
+
+static bool accepts(const skv_grammar *g, const char *text)
+{
+    skv_matcher *m = NULL;
+    assert_int_equal(skv_matcher_create(g, NULL, NULL, &m, NULL), SKV_OK);
+    const bool ok = skv_matcher_accept_bytes(m, text, strlen(text), NULL) == SKV_OK &&
+                    skv_matcher_is_complete(m);
+    skv_matcher_free(m);
+    return ok;
+}
+
+static skv_grammar *grammar_like(skv_call_syntax calls, bool in_thought, bool may_talk,
+                                 size_t max_calls)
+{
+    const skv_reply_rules rules = {.format = {calls, false},
+                                   .in_thought = in_thought,
+                                   .may_talk = may_talk,
+                                   .tools_json = tools,
+                                   .n_tools_json = sizeof tools - 1,
+                                   .max_calls = max_calls};
+    char *text = NULL;
+    size_t n = 0;
+    skv_grammar *g = NULL;
+    skv_error err = {0};
+    if (skv_reply_grammar(&rules, &text, &n, &err) != SKV_OK) fail_msg("%s", err.text);
+    if (skv_grammar_compile(SKV_GRAMMAR_PARTS, text, n, NULL, &g, &err) != SKV_OK) {
+        fail_msg("%s: %s", text, err.text);
+    }
+    skv_text_free(text);
+    return g;
+}
+
+static skv_grammar *grammar_of(skv_call_syntax calls, bool in_thought, size_t max_calls)
+{
+    return grammar_like(calls, in_thought, false, max_calls);
+}
+
+/* Text is free, but a call that is begun is whole and follows its schema. */
+static void test_grammars_of_talk(void **state)
+{
+    (void)state;
+    static const char call[] =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 2}}\n</tool_call>";
+    char text[400];
+    skv_grammar *g = grammar_like(SKV_CALLS_HERMES, true, true, 2);
+    for (size_t n_calls = 0; n_calls < 4; n_calls++) {
+        size_t n = (size_t)snprintf(text, sizeof text, "<<to \xc3\xa4 <tool_cal\n");
+        for (size_t i = 0; i < n_calls; i++) {
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s and <", call);
+        }
+        assert_int_equal(accepts(g, text), n_calls <= 2);
+    }
+    assert_true(accepts(g, ""));
+    assert_true(accepts(g, call));
+    assert_true(!accepts(g, "<tool_call>"));
+    assert_true(!accepts(g, "x<<tool_call>\n{\"name\": \"g\"}\n</tool_call>"));
+    assert_true(!accepts(g, "<tool_call>{\"name\": \"f\"}</tool_call>"));
+    skv_grammar_free(g);
+    g = grammar_like(SKV_CALLS_LLAMA3, false, true, 1);
+    assert_true(accepts(g, ""));
+    assert_true(accepts(g, "{\"nam"));
+    assert_true(accepts(g, "{\"age\": 3}"));
+    assert_true(accepts(g, "Hello {\"name\": \"g\"}"));
+    assert_true(accepts(g, "{\"name\": \"f\", \"parameters\": {\"n\": 1}}"));
+    assert_true(!accepts(g, "{\"name\": \"g\"}"));
+    assert_true(!accepts(g, "{\"name\": \"f\", \"parameters\": {\"n\": 7}}"));
+    skv_grammar_free(g);
+}
+
+static void test_grammars_of_calls(void **state)
+{
+    (void)state;
+    static const char one[] =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 2}}\n</tool_call>";
+    static const char two[] =
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n"
+        "</tool_call>\n"
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 2}}\n</tool_call>";
+    skv_grammar *g = grammar_of(SKV_CALLS_HERMES, false, 2);
+    assert_true(accepts(g, one));
+    assert_true(accepts(g, two));
+    assert_true(
+        !accepts(g, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 4}}\n</tool_call>"));
+    assert_true(!accepts(g, "Hello"));
+    check(hermes, two, "C:get_weather|A:{}|E:|C:f|A:{\"n\": 2}|E:");
+    skv_grammar_free(g);
+    g = grammar_of(SKV_CALLS_HERMES, true, 1);
+    assert_true(!accepts(g, two));
+    assert_true(!accepts(g, one));
+    assert_true(accepts(g, "</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 3}}\n"
+                           "</tool_call>"));
+    skv_grammar_free(g);
+    g = grammar_of(SKV_CALLS_LLAMA3, false, 16);
+    assert_true(accepts(g, "{\"name\": \"f\", \"parameters\": {\"n\": 1}}"));
+    assert_true(accepts(g, "{\"name\": \"get_weather\", \"parameters\": {\"any\": [1]}}"));
+    assert_true(!accepts(g, "{\"name\": \"get_weather\", \"parameters\": 3}"));
+    skv_grammar_free(g);
+}
+
+static void refuses(const char *text, const char *part)
+{
+    skv_grammar *g = NULL;
+    skv_error err = {0};
+    assert_true(skv_grammar_compile(SKV_GRAMMAR_PARTS, text, strlen(text), NULL, &g, &err) !=
+                SKV_OK);
+    if (!strstr(err.text, part)) fail_msg("%s: %s", text, err.text);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    static const char text[] = "[\"a\",{\"any\":[\"b\",[]]},{\"repeat\":\"c\",\"min\":0,\"max\":3,"
+                               "\"between\":\",\"},{\"repeat\":\"d\",\"min\":2,\"max\":2}]";
+    skv_grammar *g = NULL;
+    assert_int_equal(skv_grammar_compile(SKV_GRAMMAR_PARTS, text, sizeof text - 1, NULL, &g, NULL),
+                     SKV_OK);
+    assert_true(accepts(g, "abc,cdd"));
+    assert_true(accepts(g, "add"));
+    assert_true(accepts(g, "ac,c,cdd"));
+    assert_true(!accepts(g, "ac,c,c,cdd"));
+    assert_true(!accepts(g, "ad"));
+    skv_grammar_free(g);
+    refuses("{}", "any, schema, repeat");
+    refuses("[3]", "neither");
+    refuses("{\"any\":[]}", "any");
+    refuses("{\"any\":3}", "any");
+    refuses("{\"until\":\"\"}", "mark");
+    refuses("{\"without\":\"aba\"}", "mark");
+    refuses("{\"unlike\":\"\xc3\xa4\"}", "mark");
+    refuses("{\"until\":3}", "mark");
+    refuses("{\"repeat\":\"a\",\"min\":1}", "max");
+    refuses("{\"repeat\":\"a\",\"min\":2,\"max\":1}", "min");
+    refuses("[{\"schema\":{\"not\":{}}}]", "not");
+    refuses("[{\"schema\":3}]", "schema");
+    char deep[200];
+    memset(deep, '[', 70);
+    memset(deep + 70, ']', 70);
+    deep[140] = 0;
+    refuses(deep, "nested");
+}
+
+static void test_without_memory(void **state)
+{
+    (void)state;
+    const skv_reply_options options = {
+        .format = {SKV_CALLS_HERMES, true}, .tell = write_piece, .names = functions, .n_names = 2};
+    for (size_t k = 1; k < 40; k++) {
+        story s = {.last = -1};
+        skv_reply_options o = options;
+        skv_reply *reply = NULL;
+        skv_buf_init(&s.text, 1 << 16);
+        o.user = &s;
+        alloc_fail_at(k);
+        skv_status status = skv_reply_create(&o, &reply, NULL);
+        static const char text[] = "<think>a</think>b<tool_call>{\"name\":\"f\",\"arguments\":{}}";
+        for (size_t i = 0; status == SKV_OK && i < sizeof text - 1; i++) {
+            status = skv_reply_push(reply, text + i, 1, NULL);
+        }
+        alloc_fail_at(0);
+        assert_true(status == SKV_OK || status == SKV_MEMORY);
+        skv_reply_free(reply);
+        skv_buf_release(&s.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_calls_of_hermes),
+        cmocka_unit_test(test_what_is_no_call),
+        cmocka_unit_test(test_calls_of_llama3),
+        cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_random_texts),
+        cmocka_unit_test(test_json_scan),
+        cmocka_unit_test(test_formats_of_templates),
+        cmocka_unit_test(test_names_of_formats),
+        cmocka_unit_test(test_grammars_of_calls),
+        cmocka_unit_test(test_grammars_of_talk),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

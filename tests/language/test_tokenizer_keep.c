@@ -1,0 +1,216 @@
+/*
+ * A model from a GGUF file keeps its tokenizer when its weights are written in another form:
+ * transformed and distilled folders give every text the ids of the file they came from, and the
+ * chat template.
+ */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/companions.h"
+#include "format/gguf.h"
+#include "skv/text.h"
+#include "skv/tools.h"
+#include "skv/train.h"
+#include "temp_folder.h"
+
+#define ASSETS SKV_TEST_ASSETS
+#define STORIES ASSETS "/models/stories260k/stories260k-f32.gguf"
+
+static char root[] = "/tmp/skv-keep-XXXXXX";
+
+static int set_up(void **state)
+{
+    (void)state;
+    return !mkdtemp(root);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return temp_folder_remove(root);
+}
+
+static const char *place(char buf[256], const char *name)
+{
+    (void)snprintf(buf, 256, "%s/%s", root, name);
+    return buf;
+}
+
+static skv_vocab *open_vocab(const char *path)
+{
+    skv_vocab *vocab = NULL;
+    skv_error err;
+    if (skv_vocab_open(path, &vocab, &err) != SKV_OK) fail_msg("%s", err.text);
+    return vocab;
+}
+
+static void check_text(const skv_vocab *a, const skv_vocab *b, const char *text, size_t n)
+{
+    for (int special = 0; special < 2; special++) {
+        int32_t *ids[2];
+        size_t n_ids[2];
+        skv_error err;
+        assert_int_equal(
+            skv_vocab_encode(a, (skv_text_piece){text, n},
+                             (skv_encode_options){.add_special = special, .parse_special = special},
+                             &ids[0], &n_ids[0], &err),
+            SKV_OK);
+        assert_int_equal(
+            skv_vocab_encode(b, (skv_text_piece){text, n},
+                             (skv_encode_options){.add_special = special, .parse_special = special},
+                             &ids[1], &n_ids[1], &err),
+            SKV_OK);
+        assert_int_equal(n_ids[0], n_ids[1]);
+        if (n_ids[0] > 0) assert_memory_equal(ids[0], ids[1], n_ids[0] * sizeof *ids[0]);
+        skv_text_free(ids[0]);
+        skv_text_free(ids[1]);
+    }
+}
+
+static void check_same(const char *from, const char *kept)
+{
+    static const char text[] = "Once upon a time <s> \xc3\xa9t\xc3\xa9 \xff\xfe 12345  \n\n"
+                               "\tint main(void) { return 0; } <|im_start|>user \xf0\x9f\x98\x80";
+    skv_vocab *a = open_vocab(from), *b = open_vocab(kept);
+    assert_int_equal(skv_vocab_size(a), skv_vocab_size(b));
+    assert_int_equal(skv_vocab_bos(a), skv_vocab_bos(b));
+    assert_int_equal(skv_vocab_eos(a), skv_vocab_eos(b));
+    const char *template_a = skv_vocab_chat_template(a), *template_b = skv_vocab_chat_template(b);
+    assert_int_equal(!template_a, !template_b);
+    if (template_a) assert_string_equal(template_a, template_b);
+    check_text(a, b, text, sizeof text - 1);
+    skv_vocab_close(a);
+    skv_vocab_close(b);
+}
+
+/* Transformed, and distilled from what was transformed. */
+static void check_model(const char *name, const char *path)
+{
+    char transformed[256], distilled[256], ids[256];
+    skv_error err;
+    place(transformed, name);
+    (void)snprintf(distilled, sizeof distilled, "%.200s/%.40s-2", root, name);
+    assert_int_equal(skv_file_write(place(ids, "ids.json"),
+                                    "[3,4,5,6,7,8,9,8,7,6,3,4,5,6,7,8,9,8,7,6]", 41, &err),
+                     0);
+    if (skv_transform(path, transformed, 1, 1, &err) != SKV_OK) fail_msg("%s", err.text);
+    check_same(path, transformed);
+    skv_train_options o = skv_train_options_default(SKV_TRAIN_DISTILL);
+    o.model = transformed;
+    o.out = distilled;
+    o.stages[0].data[0] = skv_train_data_default(ids);
+    o.stages[0].n_data = 1;
+    o.stages[0].seq = 16;
+    o.stages[0].steps = 1;
+    o.threads = 1;
+    if (skv_train_run(&o, &err) != SKV_OK) fail_msg("%s", err.text);
+    check_same(path, distilled);
+    (void)snprintf(distilled, sizeof distilled, "%.200s/%.40s-3", root, name);
+    o.model = path; /* and straight from the file */
+    o.kv_layers = 1;
+    if (skv_train_run(&o, &err) != SKV_OK) fail_msg("%s", err.text);
+    check_same(path, distilled);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    check_model("llama", SKV_TEST_DATA "/models/llama-gguf/model.gguf");
+}
+
+static void test_without_vocabulary(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    skv_error err;
+    assert_int_equal(skv_transform(SKV_TEST_DATA "/models/qwen2-gguf/model.gguf",
+                                   place(folder, "none"), 1, 1, &err),
+                     SKV_OK);
+    (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, folder);
+    assert_false(skv_file_exists(path));
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    skv_error err = {0};
+    skv_vocab *vocab = NULL;
+    assert_int_equal(skv_folder_create(place(folder, "damaged"), &err), SKV_OK);
+    (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, folder);
+    assert_int_equal(skv_file_write(path, "GGUF\3\0\0\0\0\0", 10, &err), SKV_OK);
+    assert_int_equal(skv_vocab_open(folder, &vocab, &err), SKV_FORMAT);
+    assert_non_null(strstr(err.text, SKV_TOKENIZER_GGUF));
+}
+
+/* ---- with the assets ---- */
+
+static bool has_assets(void)
+{
+    if (skv_file_exists(STORIES)) return true;
+    print_message("skipped: no " STORIES "\n");
+    return false;
+}
+
+static void test_published_vocabularies(void **state)
+{
+    static const char *const names[] = {"llama-spm", "phi-3", "gpt-2", "deepseek-llm", "starcoder"};
+    (void)state;
+    if (!has_assets()) skip();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1024], folder[256];
+        skv_gguf *gguf;
+        skv_error err;
+        (void)snprintf(path, sizeof path, ASSETS "/tokenizers/gguf-vocabs/ggml-vocab-%s.gguf",
+                       names[i]);
+        assert_int_equal(skv_folder_create(place(folder, names[i]), &err), SKV_OK);
+        if (skv_gguf_open(path, &gguf, &err) != SKV_OK) fail_msg("%s", err.text);
+        assert_int_equal(skv_tokenizer_keep(gguf, folder, &err), SKV_OK);
+        skv_gguf_close(gguf);
+        check_same(path, folder);
+    }
+}
+
+static void test_stories(void **state)
+{
+    static const char *const texts[] = {"tinystories-b.txt", "wiki.test.raw", "moby-dick.txt"};
+    (void)state;
+    if (!has_assets()) skip();
+    char folder[256];
+    skv_error err;
+    if (skv_transform(STORIES, place(folder, "stories"), 3, 1, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    check_same(STORIES, folder);
+    skv_vocab *a = open_vocab(STORIES), *b = open_vocab(folder);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char path[1024], *text;
+        size_t n;
+        (void)snprintf(path, sizeof path, ASSETS "/text/%s", texts[i]);
+        assert_int_equal(skv_file_read(path, 1 << 28, &text, &n, &err), SKV_OK);
+        check_text(a, b, text, n < 200000 ? n : 200000);
+        skv_free(text);
+    }
+    skv_vocab_close(a);
+    skv_vocab_close(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),  cmocka_unit_test(test_without_vocabulary),
+        cmocka_unit_test(test_damaged), cmocka_unit_test(test_published_vocabularies),
+        cmocka_unit_test(test_stories),
+    };
+    return cmocka_run_group_tests_name("tokenizer keep", tests, set_up, tear_down);
+}

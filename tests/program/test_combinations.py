@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""docs/reference/methods.md, "What goes with what": the table is the program's, and every cell is run. What
+works has to work, and what is refused has to be refused for the reason of its number."""
+
+import concurrent.futures
+import json
+import random
+import re
+import shutil
+import struct
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+import test_eval_cli  # noqa: E402
+import server_process as base  # noqa: E402
+from prompt_case import run  # noqa: E402
+
+DATA = base.ROOT / "tests/data"
+WINDOWS = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
+CHARACTERS = test_eval_cli.CHARACTERS
+TEXT = "the quick brown fox jumps over the lazy dog and back again"
+PRUNED = {"random": "random:0.5", "static": "static:0.5", "lazy": "lazy:0.75,0.5"}
+EVICTED = {name: f"{name}:20,4" for name in ("snapkv", "pyramidkv", "adakv")}
+EVICTED |= {"h2o": "h2o:20", "streaming": "streaming:4,20"}
+GROUPS = {"by KV head": list(EVICTED), "by query head": [f"{name}:query" for name in EVICTED if name != "streaming"]}
+SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
+# What says itself, and what is an option: the values of every axis.
+VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model",
+                    "model with shared keys and values"],
+          "windows": ["no sliding windows", "sliding windows in some layers"],
+          "KV heads": ["as many KV heads in all layers", "KV heads that differ by layer"],
+          "exit head": ["no exit head", "an exit head"],
+          "--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
+          "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]],
+          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"]}
+TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
+AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
+KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
+PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
+PICKS = 2  # combinations that are run of a cell
+
+
+def section():
+    page = (base.ROOT / "docs/reference/methods.md").read_text()
+    return page.partition("<!-- combinations -->\n")[2].partition("<!-- end of combinations -->")[0]
+
+
+def cells_of(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def values_of(axis, names):
+    out = []
+    for name in names:
+        out += VALUES[axis][1:] if name == "any but none" else GROUPS.get(name, [name])
+    return out
+
+
+def limits_of(cell):
+    """{axis: values} of "SwiftKV model; --prefill full, swiftkv"; what is not named may be anything."""
+    out = dict(VALUES)
+    for part in cell.split("; "):
+        option, _, rest = part.partition(" ") if part.startswith("--") else ("", "", part)
+        names = rest.split(", ")
+        axis = option or AXIS_OF[names[0]]
+        out[axis] = values_of(axis, names)
+    return out
+
+
+def fits(values, limits):
+    return all(values[axis] in limits[axis] for axis in VALUES)
+
+
+class Table:
+    def __init__(self, text):
+        lines = [line for line in text.splitlines() if line.startswith("| ")]
+        self.places = cells_of(lines[0])[1:]
+        self.rows = [(limits_of(cells[0]), dict(zip(self.places, cells[1:]))) for cells in map(cells_of, lines[1:])]
+        rules = re.findall(r"^(\d+)\. (.*?[^:]): (.*)\.$", text, re.M)
+        self.reasons = {number: reason for number, _, reason in rules}
+        named = {number: limits.split("; ") for number, limits, _ in rules}
+        places = {*self.places, *PROGRAMS}
+        self.columnless = {number for number, parts in named.items() if parts[-1] in PROGRAMS}
+        self.of_places = {number for number, parts in named.items() if places & set(parts[-1].split(", "))}
+        self.rules = {number: limits_of("; ".join(parts[:-1] if number in self.of_places else parts))
+                      for number, parts in named.items()}
+
+    def everywhere(self, values):
+        """The number of the rule that refuses a combination wherever it is run, or None."""
+        fitting = (number for number, limits in self.rules.items() if number not in self.of_places and fits(values, limits))
+        return next(fitting, None)
+
+
+def add_exit_head(folder):
+    """An exit that has the weights of the embedding, as it comes of `distill --early-exit yes`."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header, data = json.loads(data[8:8 + n]), data[8 + n:]
+    like = header["model.embed_tokens.weight"]
+    begin, end = like["data_offsets"]
+    header["lm_head_swiftkv.weight"] = {**like, "data_offsets": [len(data), len(data) + end - begin]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data + data[begin:end])
+    config = folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "swiftkv_early_exit": True}))
+
+
+class CombinationsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.keep = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.keep.name)
+        cls.models = {}  # by the values of TRAITS
+        for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
+            cls.make_models(name, windows)
+        cls.make_uneven_models()
+        for name, content in (("ids.json", json.dumps([CHARACTERS.index(c) for c in TEXT])), ("text.txt", TEXT),
+                              ("ask.jsonl", json.dumps({"prompt": TEXT, "answer": "cat"}) + "\n")):
+            (cls.folder / name).write_text(content)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.keep.cleanup()
+
+    @classmethod
+    def model(cls, source, name, **config):
+        folder = cls.folder / name
+        shutil.copytree(source, folder)
+        model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(CHARACTERS)}, "merges": []}
+        (folder / "tokenizer.json").write_text(json.dumps(
+            {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
+             "post_processor": None, "decoder": {"type": "Fuse"}, "model": model}))
+        (folder / "tokenizer_config.json").write_text("{}")
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+        return folder
+
+    @classmethod
+    def make_models(cls, windowed, windows):
+        """One of each kind, all of two or more layers before the first window, with and without an exit head."""
+        word = windowed.split()[0]
+        whole = {"use_sliding_window": False, "sliding_window": None, "layer_types": None}
+        ordinary = cls.model(DATA / "models/qwen2-window", f"ordinary-{word}", **(windows or whole))
+        own = {"layer_types": ["full_attention"] * 2 + ["sliding_attention"] * 2} if windows else {}
+        base_of = cls.model(DATA / "kvpred/qwen3-v5", f"base-{word}", **windows, **own)
+        kinds = {"ordinary model": ordinary,
+                 "SwiftKV model without its teacher":
+                     cls.model(DATA / "models/qwen2-swiftkv-g1", f"student-{word}", **windows),
+                 "KV Prediction model": cls.model(DATA / "kvpred/qwen3-c", f"kvpred-{word}", **windows, **own,
+                                                  swiftkv_base=base_of.name)}
+        kinds["model with shared keys and values"] = cls.model(DATA / "models/qwen2-window", f"shared-{word}",
+                                                               num_kv_shared_layers=1, **(windows or whole))
+        for kind, group in (("SwiftKV model", 1), ("AcrossKV model", 2)):
+            kinds[kind] = cls.folder / f"{kind.split()[0]}-{word}"
+            done = run("transform", ordinary, kinds[kind], "--kv-layers", 2, "--group", group)
+            assert done.returncode == 0, done.stderr
+        even = VALUES["KV heads"][0]
+        cls.models |= {(kind, windowed, even, "no exit head"): folder for kind, folder in kinds.items()}
+        for kind in VALUES["model"][1:4]:
+            folder = Path(f"{kinds[kind]}-exit")
+            shutil.copytree(kinds[kind], folder)
+            add_exit_head(folder)
+            cls.models[kind, windowed, even, "an exit head"] = folder
+
+    @classmethod
+    def make_uneven_models(cls):
+        traits = ("no sliding windows", "KV heads that differ by layer", "no exit head")
+        cls.models["ordinary model", *traits] = cls.model(DATA / "models/openelm", "uneven")
+        cls.models["KV Prediction model", *traits] = cls.model(DATA / "kvpred/openelm-lp", "uneven-kvpred")
+
+    def command(self, place, model, values, words):
+        ids, text, ask = (self.folder / name for name in ("ids.json", "text.txt", "ask.jsonl"))
+        n, other = ("-n", 3), self.models[("ordinary model", "no sliding windows", values["KV heads"], "no exit head")]
+        return {"generate": ("generate", model, "--ids-file", ids, *n, "--json", *words),
+                "chat": ("chat", model, "--raw", *n, *words),
+                "bench": ("bench", model, "--prompt", 40, "--gen", 2, "--repeat", 1, "--json", *words),
+                "compare": ("compare", model, "-p", TEXT, *n, "--json", *words),
+                "eval": ("eval", model, "--task", ask, *n, "--json", *words),
+                "eval --reference MODEL": ("eval", model, "--task", text, "--reference", other, "--json", *words),
+                "eval --reference teacher": ("eval", model, "--task", text, "--reference", "teacher", "--json", *words),
+                "score": ("score", model, "--ids-file", ids, "--json", *words),
+                "similarity": ("similarity", model, "--text", text, "--json", *words),
+                "serve": ("serve", model, "--port", 0, *words)}[place]
+
+    def serves(self, model, words):
+        server = base.Server(model, *words)
+        try:
+            server.complete(prompt=[CHARACTERS.index(c) for c in TEXT], max_tokens=3)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def check(self, i, place, model, values, said, reasons):
+        kv, weights = KINDS[i % len(KINDS)]
+        words = ["--threads", 1, "--kv", kv, "--weights", weights, "--prefill", values["--prefill"]]
+        if values["--prune"] != "none":
+            words += ["--prune", PRUNED[values["--prune"]]]
+        if values["--evict"] != "none":
+            name, _, how = values["--evict"].partition(":")
+            words += ["--evict", EVICTED[name] + (f",{how}" if how else "")]
+        words += ["--ffn-skip", SKIPPED] * (values["--ffn-skip"] == "on")
+        words += ["--early-exit", EXITS] * (values["--early-exit"] == "on")
+        line = (place, values, kv, weights)
+        if place == "serve" and said == "yes":
+            self.serves(model, words)
+            return
+        done = run(*self.command(place, model, values, words), text=TEXT + "\n")
+        if said == "yes":
+            self.assertEqual(done.returncode, 0, (line, done.stderr))
+        else:
+            self.assertIn(done.returncode, (1, 2), (line, done.stderr))
+            self.assertEqual(len(done.stderr.splitlines()), 1, (line, done.stderr))
+            self.assertIn(reasons[said], done.stderr, line)
+
+    def some_of(self, limits, place, wanted=lambda values: True):
+        """A few combinations of a cell, always the same ones."""
+        draw = random.Random(f"{limits} {place}")
+        fitting = [traits for traits in self.models if all(v in limits[axis] for axis, v in zip(TRAITS, traits))]
+        self.assertTrue(fitting, limits)
+        found = []
+        for _ in range(10000):
+            traits = draw.choice(fitting)
+            values = {axis: draw.choice(limits[axis]) for axis in VALUES} | dict(zip(TRAITS, traits))
+            if wanted(values):
+                found.append((self.models[traits], values))
+            if len(found) == PICKS:
+                return found
+        self.fail(f"{limits}: no combination found")
+        return found
+
+    def test_the_table_is_the_programs(self):
+        self.assertEqual(section(), run("help", "--combinations").stdout)
+
+    def test_every_value_is_known_here(self):
+        table = Table(section())
+        met = {axis: set() for axis in VALUES}
+        for limits in [*(limits for limits, _ in table.rows), *table.rules.values()]:
+            for axis, values in limits.items():
+                met[axis] |= set(values)
+        self.assertEqual(met, {axis: set(values) for axis, values in VALUES.items()})
+
+    def test_every_combination_is_told_once(self):
+        """It stands in one row, or a rule refuses it wherever it is run."""
+        table, draw = Table(section()), random.Random(0)
+        for _ in range(20000):
+            values = {axis: draw.choice(VALUES[axis]) for axis in VALUES}
+            rows = [said for limits, said in table.rows if fits(values, limits)]
+            self.assertEqual(len(rows), table.everywhere(values) is None, values)
+
+    def test_every_cell(self):
+        table, jobs = Table(section()), []
+        for limits, said in table.rows:
+            for place in table.places:
+                for model, values in self.some_of(limits, place):
+                    jobs.append((place, model, values, said[place], table.reasons))
+        self.assertEqual({job[3] for job in jobs} - {"yes"}, table.of_places - table.columnless)
+        for number in table.rules.keys() - table.of_places:
+            for place in table.places:
+                for model, values in self.some_of(table.rules[number], place, lambda v, n=number: table.everywhere(v) == n):
+                    jobs.append((place, model, values, number, table.reasons))
+        self.assertEqual({job[3] for job in jobs}, {"yes", *table.rules} - table.columnless)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(self.check, i, *job) for i, job in enumerate(jobs)]:
+                done.result()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-q"])

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""swiftkv distill and train from outside: what a run leaves, a recipe beside options, a disk that is full, and what
+is said of options, recipes and data that cannot be right: one line, and no folder."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
+MODEL = ROOT / "tests/data/models/llama-mha"
+STEPS = 6
+
+
+class TrainingTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.out = self.folder / "out"
+        self.ids = self.write("ids.json", json.dumps([i * i % 97 for i in range(2000)]))
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def run_it(self, *words, **more):
+        return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=1200, **more)
+
+    def words(self, *more, out=None, data=None):
+        return ("distill", MODEL, out or self.out, "--kv-layers", 2, "--data", data or self.ids, "--steps", STEPS,
+                "--seq", 32, "--rows", 2, "--threads", 1, *more)
+
+    def run_ok(self, *words):
+        result = self.run_it(*words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def fails(self, status, words, *parts, **more):
+        result = self.run_it(*words, **more)
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        for part in parts:
+            self.assertIn(str(part), result.stderr)
+
+    def losses(self, out):
+        lines = map(json.loads, (out / "log.jsonl").read_text().splitlines())
+        return {line["step"]: line["loss"] for line in lines}
+
+    # ---- what a run leaves ----
+
+    def test_a_run(self):
+        said = self.run_ok(*self.words())
+        self.assertEqual(said.count("\nstep "), STEPS - 1)
+        self.assertTrue(said.endswith(f"{self.out}: written\n"), said)
+        self.assertEqual(sorted(self.losses(self.out)), list(range(1, STEPS + 1)))
+        self.assertEqual({path.name for path in self.out.iterdir()} - {"tokenizer.json", "tokenizer_config.json"},
+                         {"checkpoint", "config.json", "curves.svg", "log.jsonl", "model.safetensors"})
+        curves = (self.out / "curves.svg").read_text()
+        for word in ("<svg", "loss", "learning rate"):
+            self.assertIn(word, curves)
+        info = json.loads(self.run_ok("info", self.out, "--json"))
+        self.assertEqual(info["swiftkv_layers"], 2)
+
+    def test_a_recipe_is_the_options(self):
+        self.run_ok(*self.words("--lr", "1e-3", "--tau", 3))
+        other = self.folder / "other"
+        recipe = self.write("run.yaml", f"""
+model: {MODEL}
+out: {other}
+kv-layers: 2
+tau: 3
+threads: 2
+data:
+  - {{file: {self.ids}}}
+stages:
+  - {{steps: {STEPS}, seq: 32, rows: 2, lr: 1e-3}}
+""")
+        self.run_ok("distill", "--recipe", recipe)
+        self.assertEqual(self.losses(self.out), self.losses(other))
+        self.assertEqual((self.out / "model.safetensors").read_bytes(), (other / "model.safetensors").read_bytes())
+
+    def test_dry_run(self):
+        said = self.run_ok(*self.words("--dry-run"))
+        rows = {line[:24].strip(): line[24:].split() for line in said.splitlines()}
+        for name in ("parameters", "trained", "weights (f32)", "frozen weights, packed", "gradients", "optimiser",
+                     "teacher's copies", "activations", "working memory", "together", "arithmetic a step",
+                     "tokens of the run", "arithmetic of the run"):
+            self.assertEqual(len(rows[name]), 2, name)
+        self.assertEqual(rows["tokens a step"], ["64"])
+        self.assertFalse(self.out.exists())
+
+    # ---- a disk that is full ----
+
+    def test_no_room_for_the_model(self):
+        """The result does not fit: no part of it stays, and the run goes on from its checkpoint when there is room."""
+        whole = self.folder / "whole"
+        self.run_ok(*self.words("--checkpoint-every", 1, "--f32-weights", out=whole))
+        sizes = [path.stat().st_size for path in whole.glob("checkpoint/*/state.safetensors")]
+        room = (max(sizes) + (whole / "model.safetensors").stat().st_size) // 2
+        self.assertGreater(room, max(sizes))
+
+        def little_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+        words = self.words("--checkpoint-every", 1, "--f32-weights")
+        self.fails(1, words, "model.safetensors", "File too large", preexec_fn=little_room)
+        self.assertEqual({path.name for path in self.out.iterdir()}, {"checkpoint", "curves.svg", "log.jsonl"})
+        self.run_ok(*words, "--resume")
+        for name in ("model.safetensors", "config.json"):
+            self.assertEqual((whole / name).read_bytes(), (self.out / name).read_bytes())
+
+    def test_log_that_cannot_be_written(self):
+        self.fails(1, self.words("--log", "/dev/full"), "/dev/full: cannot be written: No space left")
+        self.run_ok(*self.words("--resume"))
+        shutil.rmtree(self.out)
+        self.fails(1, self.words("--log", self.folder / "no/log"), "no/log: cannot be written: No such file")
+
+    # ---- what cannot be right ----
+
+    def test_options(self):
+        for more, *parts in (
+            (("--steps", 0), "--steps: 0 is not between 1 and"),
+            (("--seq", 1), "--seq: 1 is not between 16 and 1048576"),
+            (("--rows", 1 << 20), "--rows: 1048576 is not between 1 and 65535"),
+            (("--lr", 0), "--lr: 0 is not between"),
+            (("--lr", "nan"), "--lr: 'nan' is not a number"),
+            (("--beta1", 1), "--beta1: 1 is not between 0 and"),
+            (("--eps", 0), "--eps: 0 is not between"),
+            (("--tau", 0), "--tau: 0 is not between 0.001 and 1000"),
+            (("--loss", "mse"), "--loss: 'mse' is not one of kl, lm"),
+            (("--trainable", "head"), "--trainable: 'head' is not one of qkv, deep-layers, all"),
+            (("--threads", 5000), "--threads: 5000 is not between 0 and 1024"),
+        ):
+            self.fails(2, self.words(*more), *parts)
+        for more, *parts in (
+            (("--kv-layers", 4), MODEL, "kv-layers 4, expected 1 to 3"),
+            (("--kv-layers", 50), MODEL, "kv-layers 50, expected 1 to 3"),
+            (("--kv-layers", 0), MODEL, "no kv-layers"),
+            (("--group", 3), "key_value_group_size 3"),
+            (("--cpu", "z80"), 'cpu: unknown name "z80"'),
+            (("--resume",), f"{self.out}: no checkpoint to continue from"),
+            (("--rows", 65535, "--seq", 1048576), "68718428160 tokens a batch"),
+        ):
+            self.fails(1, self.words(*more), *parts)
+        self.assertFalse(self.out.exists())
+
+    def test_data(self):
+        cases = (
+            ("none.json", None, "none.json: cannot open: No such file"),
+            ("notes.txt", "abc", "notes.txt: the model brings no tokenizer"),
+            ("far.json", "[1, 2, 99999]", "far.json: token 2 is 99999, the vocabulary has"),
+            ("no.json", "[1, 2", "no.json:"),
+            ("odd.u16", "abc", "odd.u16: 3 bytes, not a multiple of 2"),
+        )
+        for name, text, *parts in cases:
+            path = self.folder / name if text is None else self.write(name, text)
+            self.fails(1, self.words(data=path), *parts)
+        (self.folder / "a.json").mkdir()
+        self.fails(1, self.words(data=self.folder / "a.json"), "a.json: not a regular file")
+        self.fails(1, self.words(data="generate:lines"), "generated documents: the model brings no tokenizer")
+        self.assertFalse(self.out.exists())
+
+    def test_recipes(self):
+        for text, *parts in (
+            ("step: 1\n", "r.yaml:1: step: unknown key"),
+            ("seed: 1\nseed: 2\n", "r.yaml:2: seed: given twice"),
+            ("stages: [{steps: 1, foo: 2}]\n", "r.yaml:1: foo: unknown key"),
+            ("seed: 1\ndata: [{file: a, generate: b}]\n", "r.yaml:2: data: give one of file, generate, self"),
+            (f"kv-layers: 2\nstages: [{{steps: 1, seq: 32, data: [{{file: {self.ids}}}]}}, "
+             "{steps: 1, seq: 32, data: [{file: none.json}]}]\n", "none.json: cannot open"),
+            ("a: b: c\n", "r.yaml:1: mapping values"),
+            ("early-exit: maybe\n", "r.yaml:1: early-exit: 'maybe' is not one of no, yes"),
+        ):
+            self.fails(1, ("distill", MODEL, self.out, "--recipe", self.write("r.yaml", text)), *parts)
+        self.fails(1, ("distill", "--recipe", self.folder / "none.yaml"), "none.yaml: cannot open")
+        self.fails(2, ("distill",), "distill: MODEL is missing")
+        self.fails(2, ("distill", MODEL), "distill: OUT is missing")
+        self.fails(2, ("distill", MODEL, self.out), "distill: --data FILE is missing")
+        self.assertFalse(self.out.exists())
+
+    def test_never_over_a_model(self):
+        taken = self.folder / "taken"
+        shutil.copytree(MODEL, taken)
+        before = {path.name: path.read_bytes() for path in taken.iterdir()}
+        self.fails(1, self.words(out=taken), f"{taken}: already contains a model")
+        self.assertEqual(before, {path.name: path.read_bytes() for path in taken.iterdir()})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Requests whose text is hostile: nesting, width, zero bytes and numbers, in every interface.
+
+Each one is refused with 400 and a message that names the limit or the field, within seconds, while a neighbour's answer
+stays the same to the byte.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import sanitizer  # noqa: E402
+import server_process as base  # noqa: E402
+
+TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
+{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}
+</tool_call>{% endfor %}{{ m.content }}<|im_end|>
+{% endfor %}{% for t in tools or [] %}{{ t|tojson }}{% endfor %}{{ extra|tojson if extra else "" }}"""
+MACRO = '{% macro f(n) %}{{ [1]|map("upper")|list|join(f(n)) }}{% endmacro %}{{ f(0) }}'
+USER = {"role": "user", "content": "Hello."}
+
+
+def nested(n, opening="[", closing="]", middle=""):
+    return opening * n + middle + closing * n
+
+
+# Texts that are too deep or too wide, as JSON.
+DEEP = [nested(n) for n in (65, 100, 700, 2040, 2048, 5000, 100000)] + [
+    nested(n, '{"a":', "}", "1") for n in (65, 300, 2040, 50000)
+] + [nested(n, '[{"a":', "}]", "1") for n in (40, 1000)] + ["[" * 3000, '{"a":' * 3000]
+WIDE = ["[" + ",".join([one] * n) + "]" for one, n in (("{}", 1000000), ("[]", 1400000), ("[{}]", 600000))]
+
+
+def history(arguments):
+    """A conversation with a call, in each interface: (path, body)."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    chat = {"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [call]}, USER], "max_tokens": 1}
+    yield "/v1/chat/completions", chat
+    yield "/apply-template", chat
+    yield "/tokenize", chat
+    items = [{"type": "function_call", "call_id": "c1", "name": "f", "arguments": arguments}]
+    yield "/v1/responses", {"input": items + [USER], "max_output_tokens": 1}
+
+
+class HostileTest(base.ServerTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        template = pathlib.Path(cls.folder.name) / "template.jinja"
+        template.write_text(TEMPLATE)
+        cls.model = base.STORIES
+        cls.words = ("--template", template, "--max-body", 64, "--connection-stack", 128)
+        super().setUpClass()
+        cls.wanted = cls.neighbour()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    @classmethod
+    def neighbour(cls):
+        return cls.server.complete(prompt="Once upon a time", max_tokens=8, temperature=0)["choices"]
+
+    def refused(self, path, body, *parts):
+        begun = time.monotonic()
+        status, _, answer = self.server.ask("POST", path, body)
+        self.assertEqual(status, 400, (path, str(answer)[:300]))
+        self.assertEqual(answer["error"]["type"], "invalid_request_error", answer)
+        for part in parts:
+            self.assertIn(part, answer["error"]["message"])
+        self.assertLess(time.monotonic() - begun, sanitizer.seconds(30))
+        return answer["error"]
+
+    def tearDown(self):
+        self.assertEqual(self.neighbour(), self.wanted)
+
+    def test_arguments_are_nested(self):
+        for text in DEEP:
+            for path, body in history(text):
+                self.refused(path, body, "function.arguments: nested more than 64 levels deep")
+
+    def test_arguments_are_wide(self):
+        for text in WIDE:
+            for path, body in history(text):
+                self.refused(path, body, "function.arguments: needs more than 268435456 bytes of memory")
+        for path, body in history("[" + ",".join(["{}"] * 10000000) + "]"):
+            self.refused(path, body, "function.arguments: needs more than 50000000 units of work")
+        status = pathlib.Path(f"/proc/{self.server.process.pid}/status").read_text()
+        peak_kib = int(status.split("VmHWM:")[1].split()[0])
+        self.assertLess(peak_kib, sanitizer.resident(1 << 20))
+
+    def test_bodies_are_nested_or_wide(self):
+        paths = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/v1/embeddings")
+        for text in DEEP:
+            for path in paths:
+                self.refused(path, '{"input":' + text + "}", "body: nested more than 64 levels deep")
+        for text in WIDE:
+            for path in paths:
+                self.refused(path, '{"input":' + text + "}", "body: needs more than 268435456 bytes of memory")
+
+    def test_messages_are_nested_or_wide(self):
+        """Every value of /v1/messages that may hold others."""
+        call = '{"type": "tool_use", "id": "c", "name": "f", "input": @}'
+        forms = (
+            '{"messages": @}', '{"messages": [{"role": "user", "content": @}]}',
+            '{"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": @}]}]}',
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [' + call + "]}]}",
+            '{"system": @, "messages": [{"role": "user", "content": "a"}]}',
+            '{"tools": [{"name": "f", "input_schema": @}], "messages": [{"role": "user", "content": "a"}]}',
+            '{"metadata": @, "messages": [{"role": "user", "content": "a"}]}',
+        )
+        for form in forms:
+            body = form.replace("{", '{"max_tokens": 1, ', 1)
+            for text in DEEP:
+                self.refused("/v1/messages", body.replace("@", text), "body: nested more than 64 levels deep")
+            self.refused("/v1/messages/count_tokens", form.replace("@", DEEP[3]), "body: nested more than 64 levels deep")
+            self.refused("/v1/messages", body.replace("@", WIDE[0]), "body: needs more than 268435456 bytes of memory")
+        for n in (10, 40, 57, 58, 59, 60, 61):  # five levels lie above it, and six in the template
+            body = forms[3].replace("@", nested(n, '{"a":', "}", "1"))
+            status, _, answer = self.server.ask("POST", "/v1/messages/count_tokens", body)
+            self.assertEqual(status, 200 if n < 59 else 400, (n, answer))
+            if status == 400:
+                self.assertIn("nested more than 64 levels deep", answer["error"]["message"])
+
+    def test_templates_get_what_they_can_take(self):
+        for n in (10, 40, 55, 61, 62, 63):
+            for where in ("chat_template_kwargs", "tools"):
+                deep = json.loads(nested(n - 10 if n > 10 else 1))
+                body = {"messages": [USER], where: {"extra": deep} if where != "tools" else
+                        [{"type": "function", "function": {"name": "f", "parameters": {"x": deep}}}]}
+                status, _, answer = self.server.ask("POST", "/apply-template", body)
+                self.assertIn(status, (200, 400), answer)
+                if status == 400:
+                    self.assertIn("nested more than 64 levels deep", answer["error"]["message"])
+        for template in (MACRO, "{{ x }}"):
+            error = self.refused("/v1/chat/completions", {"messages": [USER], "chat_template": template})
+            self.assertEqual(error["param"], "chat_template")
+
+    def test_zero_bytes_are_no_end(self):
+        chat = {"messages": [USER], "max_tokens": 1}
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        call = {"function": {"name": "f"}}
+        cases = [
+            ("/v1/chat/completions", dict(chat, evict="snapkv:64\0zzz"), "evict"),
+            ("/v1/completions", {"prompt": "a", "evict": "none\0"}, "evict"),
+            ("/v1/completions", {"prompt": "a", "swiftkv": "full\0x"}, "swiftkv"),
+            ("/v1/completions", {"prompt": "a", "swiftkv": "auto\0"}, "swiftkv"),
+            ("/v1/completions", {"prompt": "a", "snapkv": {"capacity": 64, "window": 8, "kernel": 3,
+                                                           "pooling": "max\0"}}, "snapkv"),
+            ("/v1/embeddings", {"input": "a", "pooling": "mean\0x"}, "pooling"),
+            ("/v1/embeddings", {"input": "a", "encoding_format": "float\0"}, "encoding_format"),
+            ("/v1/chat/completions", dict(chat, response_format={"type": "json_object\0"}), "response_format"),
+            ("/v1/chat/completions", dict(chat, response_format={"type": "text\0x"}), "response_format"),
+            ("/v1/chat/completions", dict(chat, tools=[dict(tool, type="function\0")]), "tools"),
+            ("/v1/chat/completions", dict(chat, tools=[dict(tool, function={"name": "f\0g"})]), "tools"),
+            ("/v1/chat/completions", dict(chat, tools=[tool], tool_choice="none\0"), "tool_choice"),
+            ("/v1/chat/completions", dict(chat, tools=[tool], tool_choice=dict(call, type="function\0")), "tool_choice"),
+            ("/v1/chat/completions", dict(chat, tools=[tool], tool_choice={"type": "function", "function":
+                                                                          {"name": "f\0"}}), "tool_choice"),
+            ("/v1/chat/completions", dict(chat, messages=[{"role": "user", "content": [{"type": "text\0",
+                                                                                       "text": "a"}]}]), "messages"),
+            ("/v1/responses", {"input": [{"role": "user\0", "content": "a"}]}, "input"),
+            ("/v1/responses", {"input": [{"type": "message\0", "role": "user", "content": "a"}]}, "input"),
+            ("/v1/responses", {"input": "a", "reasoning": {"effort": "none\0x"}}, "reasoning.effort"),
+            ("/v1/responses", {"input": "a", "truncation": "disabled\0"}, "truncation"),
+            ("/v1/responses", {"input": "a", "text": {"format": {"type": "text\0"}}}, "text"),
+            ("/v1/responses", {"input": "a", "tools": [{"type": "function\0", "name": "f"}]}, "tools"),
+        ]
+        for path, body, param in cases:
+            error = self.refused(path, body, param)
+            self.assertEqual(error["param"], param, error)
+        self.assertEqual(self.server.ask("POST", "/v1/completions", {"prompt": "a", "model": "x\0"})[0], 404)
+
+    def test_zero_bytes_in_messages(self):
+        def user(block):
+            return {"messages": [{"role": "user", "content": [block]}]}
+
+        def assistant(block):
+            return {"messages": [USER, {"role": "assistant", "content": [block]}]}
+
+        chat, text = {"messages": [USER]}, {"type": "text\0", "text": "a"}
+        tool, schema = {"name": "f", "input_schema": {"type": "object"}}, {"type": "object"}
+        cases = [
+            ({"messages": [{"role": "user\0", "content": "a"}]}, "messages[0].role"),
+            ({"messages": [USER, {"role": "assistant\0x", "content": "a"}]}, "messages[1].role"),
+            (user(text), "messages[0]"), (user({"type": "tool_result\0", "tool_use_id": "c"}), "messages[0]"),
+            (user({"type": "tool_result", "tool_use_id": "c", "content": [text]}), "messages[0]"),
+            (assistant(text), "messages[1]"), (assistant({"type": "thinking\0", "thinking": "a"}), "messages[1]"),
+            (assistant({"type": "redacted_thinking\0", "data": "a"}), "messages[1]"),
+            (assistant({"type": "tool_use\0", "id": "c", "name": "f", "input": {}}), "messages[1]"),
+            (dict(chat, system=[text]), "system"),
+            (dict(chat, thinking={"type": "disabled\0"}), "thinking"),
+            (dict(chat, thinking={"type": "adaptive\0x"}), "thinking"),
+            (dict(chat, tool_choice={"type": "any\0"}), "tool_choice"),
+            (dict(chat, tools=[tool], tool_choice={"type": "auto\0"}), "tool_choice"),
+            (dict(chat, tools=[tool], tool_choice={"type": "tool\0", "name": "f"}), "tool_choice"),
+            (dict(chat, tools=[tool], tool_choice={"type": "tool", "name": "f\0"}), "tool_choice"),
+            (dict(chat, tools=[dict(tool, type="custom\0")]), "tools"),
+            (dict(chat, tools=[dict(tool, name="f\0g")]), "tools"),
+            (dict(chat, output_format={"type": "json_schema\0", "schema": schema}), "output_format"),
+        ]
+        for body, part in cases:
+            self.refused("/v1/messages", dict(body, max_tokens=1), part)
+
+    def test_numbers_beyond(self):
+        whole = ("max_tokens", "min_tokens", "n", "top_k", "logprobs")
+        numbers = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
+        for name in whole + numbers:
+            for value in ("1e400", "-1e400", "1e308", "-1e308", "9223372036854775808", "-9223372036854775809", "1e30"):
+                body = f'{{"prompt": "a", "{name}": {value}, "seed": 1}}'
+                error = self.refused("/v1/completions", body, name)
+                self.assertEqual(error["param"], name, error)
+        for name in whole:
+            for value in ("0.5", "1e-300", '"1"', "[]"):
+                self.refused("/v1/completions", f'{{"prompt": "a", "{name}": {value}}}', name)
+        for name in ("seed", "max_tokens"):
+            self.refused("/v1/chat/completions", f'{{"messages": [], "{name}": 9223372036854775808}}', name)
+        for value in ("1e400", "1e308", "9223372036854775808", "-1", "0"):
+            self.refused("/v1/responses", f'{{"input": "a", "max_output_tokens": {value}}}', "max_output_tokens")
+        ok = self.server.ask("POST", "/v1/completions", '{"prompt": "a", "max_tokens": 1, "temperature": -0.0, "top_k": -0}')
+        self.assertEqual(ok[0], 200, ok[2])
+
+
+class TemplateTest(unittest.TestCase):
+    """Templates that an operator gives: what they take is a 400 of the request."""
+
+    def test_hostile_templates(self):
+        loop = "{% for i in range(99999) %}{% for j in range(9) %}{% if i == j %}{% endif %}{% endfor %}{% endfor %}"
+        for text, part in ((MACRO, "nested more than 64 levels deep"), (loop * 40, "units of work"),
+                           ("{{ 'a' * 1000000000 }}", "bytes of memory")):
+            with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+                file.write(text)
+                file.flush()
+                words = ("--template", file.name, "--connection-stack", 128)
+                server = base.Server(base.STORIES, *words)
+                body = {"messages": [USER], "max_tokens": 1}
+                for path in ("/v1/chat/completions", "/v1/responses", "/apply-template", "/tokenize"):
+                    sent = {"input": "a"} if path == "/v1/responses" else body
+                    status, _, answer = server.ask("POST", path, sent)
+                    self.assertEqual(status, 400, answer)
+                    self.assertIn("chat template: ", answer["error"]["message"])
+                    self.assertIn(part, answer["error"]["message"])
+                self.assertEqual(server.ask("GET", "/health")[0], 200)
+                self.assertEqual(server.stop(), 0)
+
+
+class TokenizerTest(unittest.TestCase):
+    def test_text_does_not_explode(self):
+        step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+        for added in ([], [{"id": 1, "content": "aaaa", "single_word": False, "lstrip": False, "rstrip": False,
+                            "normalized": True, "special": False}]):
+            with tempfile.TemporaryDirectory() as folder:
+                tokenizer = {"version": "1.0", "added_tokens": added, "normalizer":
+                             {"type": "Sequence", "normalizers": [step] * 12}, "pre_tokenizer": None,
+                             "post_processor": None, "decoder": None,
+                             "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+                (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer))
+                done = subprocess.run([base.PROGRAM, "tokenize", folder, "-p", "aaa"], capture_output=True, text=True,
+                                      timeout=20, check=False)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("normalisation: makes more than", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""Rates by API key, the request log, and trace headers, from outside."""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+import server_process as base  # noqa: E402
+from waiting import PATIENCE, wait_until  # noqa: E402
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+
+
+class LifeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, *words):
+        server = base.Server(base.PLAIN, "--ctx", 512, *words)
+        self.addCleanup(server.stop)
+        return server
+
+    def start_with_keys(self, text, *words):
+        self.keys = self.folder / "keys"
+        self.keys.write_text(text)
+        return self.start("--api-key-file", self.keys, *words)
+
+    def read_again(self, server, text):
+        said = "keys were read again"
+        n_before = sum(said in line for line in server.lines)
+        self.keys.write_text(text)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_line(said, n_before + 1)
+
+
+def refusal(*words):
+    """What a server says that does not start."""
+    command = [base.PROGRAM, "serve", base.PLAIN, "--port", "0", *map(str, words)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert result.returncode == 1, result.stderr
+    return result.stderr
+
+
+def ask(server, key=None, n_prompt=1, max_tokens=1, method="POST", path="/v1/completions", **headers):
+    body = {"prompt": base.prompt_of(n_prompt, 5), "max_tokens": max_tokens, "ignore_eos": True}
+    if key:
+        headers["Authorization"] = "Bearer " + key
+    return server.ask(method, path, body if method == "POST" else None, headers)
+
+
+class RateTest(LifeTest):
+    """Buckets fill up while the test asks. What they hold is told as bounds by the clock, or asked again
+    with a fresh key where it took too long."""
+
+    KEYS = [f"key-{i}" for i in range(20)]
+
+    def promptly(self, seconds, ask_with):
+        """What ask_with(key) gives with the first key for which it takes less than so long."""
+        for key in self.KEYS:
+            begun = time.monotonic()
+            given = ask_with(key)
+            if time.monotonic() - begun < seconds:
+                return given
+        self.skipTest("this machine is too busy to use up a rate")
+        return None
+
+    def test_requests_a_minute(self):
+        def lines(rate):
+            return "".join(f"{key}  {rate} # a remark\n" for key in self.KEYS)
+
+        server = self.start_with_keys(lines("rpm=3"))
+
+        def use_up(key):
+            self.read_again(server, lines("rpm=3"))
+            first = [ask(server, key) for _ in range(4)]
+            # Others are not touched, nor is what is no POST.
+            other = ask(server, key, method="GET", path="/v1/models")[0]
+            # The file is read again: what was used stays used.
+            self.read_again(server, lines("rpm=5"))
+            return first, other, [ask(server, key)[0] for _ in range(3)]
+
+        first, other, more = self.promptly(10, use_up)
+        for i, (status, headers, _) in enumerate(first[:3]):
+            self.assertEqual(status, 200)
+            self.assertEqual(headers["x-ratelimit-limit-requests"], "3")
+            self.assertEqual(headers["x-ratelimit-remaining-requests"], str(2 - i))
+            self.assertRegex(headers["x-ratelimit-reset-requests"], r"^\d+\.\d{3}s$")
+            self.assertIsNone(headers["x-ratelimit-limit-tokens"])
+        status, headers, answer = first[3]
+        self.assertEqual(status, 429)
+        self.assertEqual(answer["error"]["type"], "rate_limit_error")
+        self.assertEqual(answer["error"]["code"], "rate_limit_exceeded")
+        self.assertIn("3 a minute", answer["error"]["message"])
+        self.assertIn(int(headers["Retry-After"]), range(10, 21))  # 60 s / 3, less what passed
+        self.assertIn(int(headers["retry-after-ms"]), range(10000, 20001))
+        self.assertEqual(headers["x-ratelimit-remaining-requests"], "0")
+        self.assertEqual((other, more), (200, [200, 200, 429]))
+        text = ask(server, self.KEYS[-1], method="GET", path="/metrics")[2]
+        self.assertRegex(text, r'swiftkv_rate_limited_total\{limit="requests"\} [1-9]')
+
+    def test_each_key_has_its_rate(self):
+        keys = "".join(f"{key}\n" for key in self.KEYS)
+        server = self.start_with_keys(keys + "many rpm=1000\nfree rpm=0\n", "--rpm", 2)
+        # --rpm is for lines that say nothing.
+        self.assertEqual(self.promptly(15, lambda key: [ask(server, key)[0] for _ in range(3)]), [200, 200, 429])
+        for key in ("many", "free"):
+            self.assertEqual({ask(server, key)[0] for _ in range(10)}, {200})
+        self.read_again(server, keys)
+        self.assertEqual(ask(server, "many")[0], 401)
+
+    def test_buckets_fill_up(self):
+        server = self.start_with_keys("k rpm=30\n")
+        self.assertEqual({ask(server, "k", path="/detokenize")[0] for _ in range(29)}, {400})
+        for _ in range(300):
+            status, headers, _ = ask(server, "k")
+            if status != 200:
+                break
+        self.assertEqual(status, 429)
+        self.assertIn(headers["Retry-After"], ("1", "2"))
+        time.sleep(int(headers["retry-after-ms"]) / 1000 + 0.01)
+        self.assertEqual(ask(server, "k")[0], 200)
+
+    def remains(self, headers, tokens, a_second, begun):
+        """So many are left, and what has come since."""
+        left = int(headers["x-ratelimit-remaining-tokens"])
+        self.assertGreaterEqual(left, tokens)
+        self.assertLessEqual(left, tokens + a_second * (time.monotonic() - begun) + 1)
+
+    def test_tokens_a_minute(self):
+        server = self.start_with_keys("k tpm=60\nother\n", "--tpm", 100000)
+        begun = time.monotonic()
+        status, headers, _ = ask(server, "k", n_prompt=20, max_tokens=5)
+        self.assertEqual(status, 200)
+        self.assertEqual(headers["x-ratelimit-limit-tokens"], "60")
+        self.remains(headers, 60 - 25, 1, begun)
+        # A stream's tokens count too, when it has ended; and what goes below zero is waited for.
+        connection = server.connect()
+        body = {"prompt": base.prompt_of(400, 6), "max_tokens": 100, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"X-Api-Key": "k"})
+        response = connection.getresponse()
+        self.assertEqual(response.status, 200)
+        response.read()
+        connection.close()
+        status, headers, answer = wait_until(lambda: (got := ask(server, "k"))[0] == 429 and got)
+        self.assertIn("tokens: 60 a minute", answer["error"]["message"])
+        self.assertEqual(headers["x-ratelimit-remaining-tokens"], "0")
+        passed = time.monotonic() - begun
+        self.assertGreaterEqual(int(headers["Retry-After"]), 500 + 25 - 60 - passed)  # one a second
+        self.assertEqual(ask(server, "other")[1]["x-ratelimit-limit-tokens"], "100000")
+        text = ask(server, "other", method="GET", path="/metrics")[2]
+        self.assertRegex(text, r'swiftkv_rate_limited_total\{limit="tokens"\} [1-9]')
+
+    def test_embeddings_count(self):
+        server = self.start("--tpm", 1000)
+        begun = time.monotonic()
+        _, headers, _ = server.ask("POST", "/v1/embeddings", {"input": [base.prompt_of(150)] * 2})
+        self.remains(headers, 700, 1000 / 60, begun)
+
+    def test_without_keys_there_is_one_rate_for_all(self):
+        def statuses(_):
+            server = self.start("--rpm", 2)
+            return [ask(server)[0] for _ in range(3)]
+
+        self.assertEqual(self.promptly(15, statuses), [200, 200, 429])
+
+    def test_faulty_lines_are_refused(self):
+        for line in ("k rpm=x", "k rpm=-1", "k limit=3", "k rpm=", "two keys", "k rpm=1e99", "k tpm=nan"):
+            keys = self.folder / "bad"
+            keys.write_text("good\n" + line + "\n")
+            self.assertIn("rpm=N", refusal("--api-key-file", keys), line)
+
+
+class LogTest(LifeTest):
+    def lines(self, path, n):
+        wait_until(lambda: path.read_text().count("\n") >= n)
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def test_a_line_a_request(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        # A line may be written after the answer was read: one after the other.
+        ask(server, n_prompt=20, max_tokens=3)
+        self.lines(log, 1)
+        ask(server, method="GET", path="/v1/nothing?key=secret")
+        self.lines(log, 2)
+        ask(server, method="GET", path='/"\\')
+        self.lines(log, 3)
+        server.chunks("/v1/completions", prompt=base.prompt_of(20, 5), max_tokens=4, ignore_eos=True)
+        rows = self.lines(log, 4)
+        first = rows[0]
+        self.assertRegex(first["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+        self.assertEqual((first["method"], first["path"], first["status"]), ("POST", "/v1/completions", 200))
+        self.assertEqual((first["prompt_tokens"], first["completion_tokens"]), (20, 3))
+        self.assertEqual(first["whole"], True)
+        self.assertGreater(first["duration_ms"], 0)
+        self.assertNotIn("trace_id", first)
+        self.assertEqual((rows[1]["path"], rows[1]["status"]), ("/v1/nothing", 404))
+        self.assertEqual((rows[3]["prompt_tokens"], rows[3]["completion_tokens"]), (20, 4))
+        self.assertNotIn("secret", log.read_text())
+        self.assertEqual(log.stat().st_mode & 0o777 & ~0o640, 0)
+
+    def test_a_client_that_leaves(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log, *base.LONG)
+        connection = server.connect()
+        body = {"prompt": [1, 2], "max_tokens": 60000, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        response = connection.getresponse()
+        response.readline()
+        response.close()
+        connection.close()
+        row = self.lines(log, 1)[0]
+        self.assertEqual(row["whole"], False)
+        self.assertEqual(row["prompt_tokens"], 2)
+        self.assertGreater(row["completion_tokens"], 0)
+
+    def test_rotation(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        ask(server)
+        self.lines(log, 1)
+        log.rename(self.folder / "old")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(log.exists)
+        ask(server)
+        self.assertEqual(len(self.lines(log, 1)), 1)
+
+    def test_a_log_that_cannot_be_opened(self):
+        self.assertIn("/nowhere/log", refusal("--request-log", "/nowhere/log"))
+
+    def trace(self, server, log, **headers):
+        """(the answer's headers, the log's line) of a request."""
+        n_before = len(self.lines(log, 0))
+        got = server.ask("GET", "/health", None, headers)[1]
+        return got, self.lines(log, n_before + 1)[-1]
+
+    def test_trace_headers(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        good = f"00-{TRACE}-{PARENT}-01"
+        state = "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7, 1a-_*/@b=x"
+        _, row = self.trace(server, log, traceparent=good, tracestate=state)
+        self.assertEqual((row["trace_id"], row["parent_id"]), (TRACE, PARENT))
+        self.assertEqual((row["sampled"], row["tracestate"]), (True, state))
+        self.assertRegex(row["span_id"], r"^[0-9a-f]{16}$")
+        for text, sampled in ((good[:-2] + "00", False), (good[:-2] + "03", True),
+                              ("cc" + good[2:] + "-what-follows", True), ("01" + good[2:], True)):  # fmt: skip
+            _, row = self.trace(server, log, traceparent=text)
+            self.assertEqual((row["trace_id"], row["sampled"]), (TRACE, sampled), text)
+        for text in (
+            "", "00", good[:-1], good + "0", good + "-more", "ff" + good[2:], good.upper(),
+            good.replace(TRACE, "0" * 32), good.replace(PARENT, "0" * 16), good.replace("-", "_"),
+            "cc" + good[2:] + "x", "0g" + good[2:], good.replace("4bf9", "4bg9"), "x" * 5000,
+        ):  # fmt: skip
+            _, row = self.trace(server, log, traceparent=text, tracestate=state)
+            self.assertNotIn("trace_id", row, text)
+            self.assertNotIn("tracestate", row, text)
+        for text in ("UPPER=1", "a=", "=1", "a", "a=b=c", "a=" + "x" * 300, ",".join(f"k{i}=1" for i in range(33)),
+                     "a=" + "é", "a=\x7f", "x" * 600):  # fmt: skip
+            _, row = self.trace(server, log, traceparent=good, tracestate=text.encode("utf-8"))
+            self.assertEqual(row["trace_id"], TRACE)
+            self.assertNotIn("tracestate", row, text)
+
+    def test_traceparent_twice_is_none(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        connection = server.connect()
+        connection.putrequest("GET", "/health")
+        connection.putheader("traceparent", f"00-{TRACE}-{PARENT}-01")
+        connection.putheader("traceparent", f"00-{TRACE}-{PARENT}-01")
+        connection.endheaders()
+        connection.getresponse().read()
+        connection.close()
+        self.assertNotIn("trace_id", self.lines(log, 1)[0])
+
+    def test_request_ids(self):
+        log = self.folder / "log"
+        server = self.start("--request-log", log)
+        got, row = self.trace(server, log, **{"X-Request-Id": "job-17/a.b:c"})
+        self.assertEqual(got["x-request-id"], "job-17/a.b:c")
+        self.assertEqual(row["request_id"], "job-17/a.b:c")
+        self.assertNotEqual(row["id"], row["request_id"])
+        for text in ("", "a b", 'x"y', "x" * 129, "é".encode(), "<script>"):
+            got, row = self.trace(server, log, **{"X-Request-Id": text})
+            self.assertEqual(got["x-request-id"], row["id"], text)
+            self.assertNotIn("request_id", row)
+
+
+if __name__ == "__main__":
+    if not base.PROGRAM.exists():
+        print("the program is not built")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What other people's tools say of the server: schemathesis of /openapi.json and of the answers to
+what it makes up, promtool of /metrics."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+import server_process as base  # noqa: E402
+from other_tools import find_program  # noqa: E402
+from waiting import PATIENCE  # noqa: E402
+
+SCHEMATHESIS = find_program("schemathesis")
+PROMTOOL = find_program("promtool")
+# Requests that the description allows may be refused for what it cannot tell: a grammar that is
+# none, ids beyond the vocabulary, a prompt that is too long.
+EXCEPT = "positive_data_acceptance"
+
+
+class ToolsTest(unittest.TestCase):
+    def start(self, *words):
+        """A model with text where the assets are, else one that takes ids only."""
+        if base.STORIES.exists():
+            template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+            self.addCleanup(template.close)
+            template.write(base.CHATML)
+            template.flush()
+            server = base.Server(base.STORIES, "--ctx", 64, "--template", template.name, *words)
+        else:
+            server = base.Server(base.PLAIN, "--ctx", 64, *words)
+        self.addCleanup(server.stop)
+        return server
+
+    def check(self, server, *words):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [SCHEMATHESIS, "run", f"http://127.0.0.1:{server.port}/openapi.json"]
+            command += ["--seed", "1", "--no-color"]
+            command += ["--generation-database", "none", *words]
+            environment = os.environ | {"NO_COLOR": "1"}
+            result = subprocess.run(
+                command, capture_output=True, text=True, timeout=PATIENCE, cwd=folder, env=environment
+            )
+        self.assertEqual(result.returncode, 0, result.stdout[-8000:] + result.stderr[-2000:])
+        made = int(re.search(r"(\d+) generated", result.stdout).group(1))
+        self.assertGreater(made, 100, result.stdout)
+        self.assertEqual(server.ask("GET", "/health")[0], 200)
+        return result.stdout
+
+    @unittest.skipUnless(SCHEMATHESIS, "schemathesis is not installed")
+    def test_requests_that_schemathesis_makes(self):
+        self.check(
+            self.start(), "--phases", "coverage,fuzzing", "--max-examples", "20", "--exclude-checks", EXCEPT
+        )
+
+    @unittest.skipUnless(SCHEMATHESIS, "schemathesis is not installed")
+    def test_with_keys(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
+            file.write("one-key\n")
+            file.flush()
+            server = base.Server(base.PLAIN, "--ctx", 64, "--api-key-file", file.name)
+            self.addCleanup(server.stop)
+            words = ["-H", "Authorization: Bearer one-key", "--exclude-checks", EXCEPT]
+            self.check(server, "--phases", "fuzzing", "--max-examples", "15", *words)
+
+    @unittest.skipUnless(PROMTOOL, "promtool (package prometheus) is absent")
+    def test_metrics(self):
+        server = self.start("--rpm", 1000)
+        prompt = base.prompt_of(10)
+        server.complete(prompt=prompt, max_tokens=3)
+        text = server.ask("GET", "/metrics")[2]
+        self.assertGreater(text.count("\n"), 200)
+        command = [PROMTOOL, "check", "metrics"]
+        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+
+
+if __name__ == "__main__":
+    if not base.PROGRAM.exists():
+        print("the program is not built")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""llama.cpp's server from the wheel of xllamacpp, with the few of its options that
+tools/results/bench_serving.py uses. The wheel is built for AVX2; build llama-server for fair figures.
+
+    VENV/bin/python tools/results/llama_wheel_server.py -m FILE --port N -t N -tb N -np N -c N -fa on
+                                                -b N -ub N --cache-ram 0
+"""
+
+import argparse
+import signal
+import threading
+
+import xllamacpp
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-m")
+    for name in ("--port", "-t", "-tb", "-np", "-c", "-b", "-ub", "--cache-ram"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("-fa", choices=["on", "off"])
+    args = parser.parse_args()
+    params = xllamacpp.CommonParams()
+    params.model.path, params.port, params.hostnames = args.m, args.port, ["127.0.0.1"]
+    params.cpuparams.n_threads, params.cpuparams_batch.n_threads = args.t, args.tb
+    params.n_parallel, params.n_ctx, params.n_batch, params.n_ubatch = args.np, args.c, args.b, args.ub
+    params.cache_ram_mib = args.cache_ram
+    params.flash_attn_type = (xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED if args.fa == "on" else
+                              xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    server = xllamacpp.Server(params)
+    ended.wait()
+    del server
+
+
+if __name__ == "__main__":
+    main()
