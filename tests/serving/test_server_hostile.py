@@ -49,6 +49,7 @@ def history(arguments):
     yield "/v1/responses", {"input": items + [USER], "max_output_tokens": 1}
 
 
+@unittest.skipUnless(base.STORIES.exists(), f"{base.STORIES} is absent")
 class HostileTest(base.ServerTest):
     @classmethod
     def setUpClass(cls):
@@ -229,6 +230,7 @@ class HostileTest(base.ServerTest):
         self.assertEqual(ok[0], 200, ok[2])
 
 
+@unittest.skipUnless(base.STORIES.exists(), f"{base.STORIES} is absent")
 class TemplateTest(unittest.TestCase):
     """Templates that an operator gives: what they take is a 400 of the request."""
 

@@ -9,7 +9,7 @@
 #include "base/system.h"
 
 enum { STOPS_MAX = 64, STOP_IDS_MAX = 1024, BIASES_MAX = 1024, STOP_BYTES_MAX = 1 << 16 };
-enum { SHORT_QUEUE_BYTES = 1 << 16 }; /* of outputs, which need no room in the account */
+enum { SHORT_QUEUE_BYTES = 1 << 15 }; /* of outputs: counted when the job begins */
 
 skv_job_params skv_job_params_default(void)
 {
@@ -93,7 +93,7 @@ static void free_nodes(skv_job *job, skv_output_node *node)
     while (node) {
         skv_output_node *next = node->next;
         bool reserved = node >= job->ends && node < job->ends + job->params.n_answers;
-        skv_account_give(job->account, node->n_bytes);
+        skv_account_give(job->account, node->n_counted);
         if (!reserved) skv_free(node);
         node = next;
     }
@@ -116,10 +116,10 @@ static void free_job(skv_job *job)
     skv_free(job);
 }
 
-/* What a job takes without lanes and outputs. The numbers are within their limits. */
-static size_t params_bytes(const skv_job_params *p)
+/* What a job takes without lanes and long queues. The numbers are within their limits. */
+static size_t job_bytes(const skv_job_params *p)
 {
-    size_t n_bytes = sizeof(skv_job) + p->n_ids * sizeof *p->ids +
+    size_t n_bytes = sizeof(skv_job) + SHORT_QUEUE_BYTES + p->n_ids * sizeof *p->ids +
                      p->n_answers * sizeof(skv_output_node) + p->n_stop_ids * sizeof *p->stop_ids +
                      p->n_biases * sizeof *p->biases;
     for (size_t i = 0; i < p->n_stops; i++) n_bytes += sizeof *p->stops + p->stops[i].n;
@@ -130,7 +130,7 @@ skv_status skv_job_create(const skv_job_params *params, skv_account *account, sk
                           skv_error *err)
 {
     SKV_TRY(check_params(params, err));
-    size_t n_bytes = params_bytes(params);
+    size_t n_bytes = job_bytes(params);
     SKV_REQUIRE(skv_account_take(account, n_bytes), err, SKV_MEMORY,
                 "job: the memory for %zu tokens is in use by other requests", params->n_ids);
     skv_job *job = skv_alloc_zero(1, sizeof *job);
@@ -200,10 +200,9 @@ bool skv_job_put(skv_job *job, const skv_output *output, size_t max_bytes)
     if (!node) return false;
     pthread_mutex_lock(&job->lock);
     bool fits = node->n_bytes <= max_bytes && job->n_bytes <= max_bytes - node->n_bytes;
-    if (fits && job->n_bytes + node->n_bytes <= SHORT_QUEUE_BYTES) {
-        skv_account_take_anyway(job->account, node->n_bytes);
-    } else if (fits) {
+    if (fits && job->n_bytes + node->n_bytes > SHORT_QUEUE_BYTES) {
         fits = skv_account_take(job->account, node->n_bytes);
+        node->n_counted = fits ? node->n_bytes : 0;
     }
     if (fits) append(job, node);
     pthread_mutex_unlock(&job->lock);
@@ -226,8 +225,11 @@ void skv_job_end(skv_job *job, const skv_output *output)
                                     .text = no_memory,
                                     .n_text = sizeof no_memory - 1};
     }
-    skv_account_take_anyway(job->account, node->n_bytes);
     pthread_mutex_lock(&job->lock);
+    if (job->n_bytes + node->n_bytes > SHORT_QUEUE_BYTES) {
+        skv_account_take_anyway(job->account, node->n_bytes);
+        node->n_counted = node->n_bytes;
+    }
     job->n_open--;
     append(job, node);
     pthread_mutex_unlock(&job->lock);
@@ -238,13 +240,13 @@ void skv_job_end(skv_job *job, const skv_output *output)
 bool skv_job_next(skv_job *job, skv_output *out)
 {
     pthread_mutex_lock(&job->lock);
+    if (job->reading) job->n_bytes -= job->reading->n_bytes;
     free_nodes(job, job->reading);
     skv_output_node *node = job->first;
     job->reading = node;
     if (node) {
         job->first = node->next;
         if (!job->first) job->last = NULL;
-        job->n_bytes -= node->n_bytes;
         node->next = NULL;
         *out = node->output;
     }

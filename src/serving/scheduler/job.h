@@ -15,6 +15,7 @@
 typedef struct skv_output_node {
     struct skv_output_node *next;
     size_t n_bytes;
+    size_t n_counted; /* in the account, beside the short queue */
     skv_output output;
 } skv_output_node;
 
@@ -27,7 +28,7 @@ struct skv_job {
     uint64_t domain;          /* whose pages it shares */
     uint64_t queued_ns;       /* when it was submitted */
     skv_account *account;     /* borrowed; NULL: none. Has what follows, and the outputs */
-    size_t own_bytes;         /* of this struct and what params point to */
+    size_t own_bytes;         /* of this struct, what params point to and a short queue */
     size_t reserved_bytes;    /* for lanes that are not there yet; the worker's */
     bool forked;              /* the worker's: every answer has its lane */
     atomic_uint references;
@@ -38,7 +39,7 @@ struct skv_job {
     skv_output_node *first, *last; /* owned, to be read */
     skv_output_node *reading;      /* owned, the one whose pointers the reader has */
     skv_output_node *ends;         /* owned, [n_answers]: an answer can always end */
-    size_t n_bytes;                /* of the outputs to be read */
+    size_t n_bytes;                /* of the outputs to be read, and of `reading` */
     size_t n_open;                 /* answers that have not ended */
     skv_job_stats stats;
     uint64_t begun_ns, first_token_ns, last_token_ns; /* 0: not yet */
