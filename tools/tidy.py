@@ -143,6 +143,7 @@ LANE_WRITE = re.compile(
 # The instruction sets that a kernel's file may use, by its suffix (CMakeLists.txt has the flags).
 INSTRUCTION_SETS = {
     "avx2": {"avx2"},
+    "avxvnni": {"avx2", "avxvnni"},
     "avx512": {"avx2", "avx512"},
     "avx512vnni": {"avx2", "avx512", "avx512vnni"},
     "avx512bf16": {"avx2", "avx512", "avx512vnni", "avx512bf16"},
@@ -153,6 +154,7 @@ INSTRUCTION_SETS = {
 INSTRUCTIONS = {
     "elf64-x86-64": (
         ("avx512bf16", re.compile(r"vdpbf16|vcvtne\w*bf16")),
+        ("avxvnni", re.compile(r"\{vex\} vpdp")),
         ("avx512vnni", re.compile(r"vpdp")),
         ("avx512", re.compile(r"k[a-z]+[bwdq] |.*%(zmm|[xy]mm(1[6-9]|2\d|3[01])|k[0-7])")),
         ("avx2", re.compile(r"v[a-z]")),

@@ -114,7 +114,7 @@ static void check_engine(skv_engine *engine, size_t row_bytes)
 
 static const skv_weights weights[] = {SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8};
 static const skv_kv caches[] = {SKV_KV_F32, SKV_KV_BF16, SKV_KV_FP8, SKV_KV_INT8};
-static const char *const levels[] = {"ref", "avx2", "avx512", "best"};
+static const char *const levels[] = {"ref", "avx2", "avxvnni", "avx512", "best"};
 
 static skv_engine_options options_of(size_t i)
 {

@@ -101,8 +101,8 @@ static void check_kl(const skv_train_rows *k, size_t n)
 static void test_levels(void **state)
 {
     (void)state;
-    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVX512,
-                                    SKV_CPU_LEVEL_NEON, SKV_CPU_LEVEL_BEST};
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF,    SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
+                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON, SKV_CPU_LEVEL_BEST};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         skv_train_rows k;
         if (!skv_cpu_level_runs(levels[i], skv_cpu_detect())) continue;

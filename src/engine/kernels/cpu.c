@@ -30,6 +30,7 @@ unsigned skv_cpu_detect(void)
 {
     const unsigned avx2_c1 = bit_FMA | bit_F16C | bit_AVX | bit_OSXSAVE;
     const unsigned avx512_b7 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    const unsigned avx_vnni_a7 = 1u << 4; /* of leaf 7, subleaf 1: older compilers have no name */
     const uint64_t save_ymm = 0x06, save_zmm = 0xe6; /* SSE, AVX; opmask, both halves of ZMM */
     unsigned a, b, c, d, features = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, avx2_c1)) return 0;
@@ -37,14 +38,14 @@ unsigned skv_cpu_detect(void)
     if (!has_bits(saved, save_ymm) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     if (!(b & bit_AVX2)) return 0;
     features |= SKV_CPU_AVX2;
-    if (!has_bits(saved, save_zmm) || !has_bits(b, avx512_b7)) return features;
-    features |= SKV_CPU_AVX512;
-    if (!(c & bit_AVX512VNNI)) return features;
-    features |= SKV_CPU_AVX512_VNNI;
+    const bool avx512 = has_bits(saved, save_zmm) && has_bits(b, avx512_b7);
+    const bool vnni = avx512 && (c & bit_AVX512VNNI);
+    if (avx512) features |= SKV_CPU_AVX512;
+    if (vnni) features |= SKV_CPU_AVX512_VNNI;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return features;
+    if (a & avx_vnni_a7) features |= SKV_CPU_AVX_VNNI;
     /* The files for BF16 are compiled for VNNI too: BF16 alone is not enough. */
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16)) {
-        features |= SKV_CPU_AVX512_BF16;
-    }
+    if (vnni && (a & bit_AVX512BF16)) features |= SKV_CPU_AVX512_BF16;
     return features;
 }
 
@@ -104,6 +105,7 @@ static const struct {
     {SKV_CPU_LEVEL_BEST, "best", 0},
     {SKV_CPU_LEVEL_REF, "ref", 0},
     {SKV_CPU_LEVEL_AVX2, "avx2", SKV_CPU_AVX2},
+    {SKV_CPU_LEVEL_AVXVNNI, "avxvnni", SKV_CPU_AVX2 | SKV_CPU_AVX_VNNI},
     {SKV_CPU_LEVEL_AVX512, "avx512", SKV_CPU_AVX2 | SKV_CPU_AVX512},
     {SKV_CPU_LEVEL_NEON, "neon", SKV_CPU_NEON},
 };
@@ -139,7 +141,8 @@ bool skv_cpu_level_runs(skv_cpu_level level, unsigned features)
 skv_cpu_level skv_cpu_level_clamp(skv_cpu_level level, unsigned features)
 {
 #if defined(__x86_64__)
-    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AVX2};
+    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AVXVNNI,
+                                    SKV_CPU_LEVEL_AVX2};
 #elif defined(__aarch64__)
     const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_NEON};
 #else

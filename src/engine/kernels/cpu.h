@@ -11,13 +11,15 @@ enum {
     SKV_CPU_AVX512_VNNI = 1 << 2, /* VPDPBUSD */
     SKV_CPU_AVX512_BF16 = 1 << 3, /* VDPBF16PS, on a processor that also has VPDPBUSD */
     SKV_CPU_NEON = 1 << 4,        /* AArch64 Advanced SIMD */
-    SKV_CPU_NEON_DOT = 1 << 5     /* SDOT */
+    SKV_CPU_NEON_DOT = 1 << 5,    /* SDOT */
+    SKV_CPU_AVX_VNNI = 1 << 6     /* VPDPBUSD on registers of 256 bits, without AVX-512 */
 };
 
 typedef enum skv_cpu_level {
     SKV_CPU_LEVEL_BEST,
     SKV_CPU_LEVEL_REF,
     SKV_CPU_LEVEL_AVX2,
+    SKV_CPU_LEVEL_AVXVNNI,
     SKV_CPU_LEVEL_AVX512,
     SKV_CPU_LEVEL_NEON
 } skv_cpu_level;
@@ -26,7 +28,7 @@ typedef enum skv_cpu_level {
 unsigned skv_cpu_detect(void);
 /** The processor's name as the system tells it, cut to n - 1 bytes; "unknown" if it does not. */
 void skv_cpu_name(char *out, size_t n);
-/** "best", "ref", "avx2", "avx512", "neon". */
+/** "best", "ref", "avx2", "avxvnni", "avx512", "neon". */
 const char *skv_cpu_level_name(skv_cpu_level level);
 bool skv_cpu_level_parse(const char *name, skv_cpu_level *level);
 /** True when a processor with these features can run the level. */

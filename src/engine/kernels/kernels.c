@@ -24,6 +24,11 @@ static void init_avx2(skv_kernels *k, unsigned features)
     skv_attention_init_avx2(k, features);
 }
 
+static void init_avxvnni(skv_kernels *k, unsigned features)
+{
+    if (features & SKV_CPU_AVX_VNNI) skv_matmul_init_avxvnni(k);
+}
+
 static void init_avx512(skv_kernels *k, unsigned features)
 {
     skv_matmul_init_avx512(k, features);
@@ -50,6 +55,8 @@ void skv_kernels_init(skv_kernels *k, skv_cpu_level level, unsigned features)
 #if defined(__x86_64__)
     init_avx2(k, features);
     if (k->level == SKV_CPU_LEVEL_AVX2) return;
+    init_avxvnni(k, features);
+    if (k->level == SKV_CPU_LEVEL_AVXVNNI) return;
     init_avx512(k, features);
 #elif defined(__aarch64__)
     init_neon(k, features);

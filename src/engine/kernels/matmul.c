@@ -23,12 +23,18 @@ void skv_matmul_init_avx2(skv_kernels *k, unsigned features)
     k->q = skv_matmul_q_avx2;
 }
 
-/* Without VNNI the products of bytes stay those of AVX2. */
+void skv_matmul_init_avxvnni(skv_kernels *k)
+{
+    k->i8 = skv_matmul_i8_avxvnni;
+}
+
+/* Without VNNI the product of quantised codes stays that of the level below. */
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features)
 {
     k->f32 = skv_matmul_f32_avx512;
     k->wide = skv_matmul_wide_avx512;
     k->bf16 = skv_matmul_bf16_avx512;
+    k->i8 = skv_matmul_i8_avx512;
     if (features & SKV_CPU_AVX512_BF16) k->bf16 = skv_matmul_bf16_avx512bf16;
     if (features & SKV_CPU_AVX512_VNNI) {
         k->i8 = skv_matmul_i8_avx512vnni;

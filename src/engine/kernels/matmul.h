@@ -15,7 +15,9 @@ extern const skv_matmul skv_matmul_q_ref, skv_matmul_q_wide_ref;
 /* x86-64 builds only. */
 extern const skv_matmul skv_matmul_f32_avx2, skv_matmul_wide_avx2;
 extern const skv_matmul skv_matmul_bf16_avx2, skv_matmul_i8_avx2, skv_matmul_q_avx2;
+extern const skv_matmul skv_matmul_i8_avxvnni;
 extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_wide_avx512, skv_matmul_bf16_avx512;
+extern const skv_matmul skv_matmul_i8_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
 extern const skv_matmul skv_matmul_q_avx512vnni;
 
@@ -26,6 +28,7 @@ extern const skv_matmul skv_matmul_i8_neon, skv_matmul_i8_neondot, skv_matmul_q_
 void skv_matmul_init_ref(skv_kernels *k);
 /* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */
 void skv_matmul_init_avx2(skv_kernels *k, unsigned features);
+void skv_matmul_init_avxvnni(skv_kernels *k);
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features);
 void skv_matmul_init_neon(skv_kernels *k, unsigned features);
 

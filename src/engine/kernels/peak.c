@@ -16,6 +16,13 @@ static skv_peak_loops avx2_loops(void)
                             skv_peak_i4_avx2, skv_peak_read_avx2};
 }
 
+static skv_peak_loops avxvnni_loops(void)
+{
+    skv_peak_loops peak = avx2_loops();
+    peak.i8 = peak.i4 = skv_peak_i8_avxvnni;
+    return peak;
+}
+
 static skv_peak_loops avx512_loops(unsigned features)
 {
     skv_peak_loops peak = {skv_peak_f32_avx512, skv_peak_f32_avx512, skv_peak_i8_avx512,
@@ -42,6 +49,7 @@ void skv_peak_init(skv_peak_loops *peak, skv_cpu_level level, unsigned features)
     switch (skv_cpu_level_clamp(level, features)) {
 #if defined(__x86_64__)
     case SKV_CPU_LEVEL_AVX2: *peak = avx2_loops(); break;
+    case SKV_CPU_LEVEL_AVXVNNI: *peak = avxvnni_loops(); break;
     case SKV_CPU_LEVEL_AVX512: *peak = avx512_loops(features); break;
 #elif defined(__aarch64__)
     case SKV_CPU_LEVEL_NEON: *peak = neon_loops(features); break;

@@ -1,24 +1,16 @@
 /* Which rows of a training step each level uses: see train_rows.h. */
 #include "kernels/train_rows.h"
 
-static bool takes(skv_cpu_level asked, skv_cpu_level level, unsigned features)
-{
-    bool allowed = asked == SKV_CPU_LEVEL_BEST || asked == level ||
-                   (asked == SKV_CPU_LEVEL_AVX512 && level == SKV_CPU_LEVEL_AVX2);
-    return allowed && skv_cpu_level_runs(level, features);
-}
-
 void skv_train_rows_init(skv_train_rows *k, skv_cpu_level level, unsigned features)
 {
-    *k = skv_train_rows_ref;
+    switch (skv_cpu_level_clamp(level, features)) {
 #if defined(__x86_64__)
-    if (takes(level, SKV_CPU_LEVEL_AVX2, features)) *k = skv_train_rows_avx2;
-    if (takes(level, SKV_CPU_LEVEL_AVX512, features)) *k = skv_train_rows_avx512;
+    case SKV_CPU_LEVEL_AVX2:
+    case SKV_CPU_LEVEL_AVXVNNI: *k = skv_train_rows_avx2; break;
+    case SKV_CPU_LEVEL_AVX512: *k = skv_train_rows_avx512; break;
 #elif defined(__aarch64__)
-    if (takes(level, SKV_CPU_LEVEL_NEON, features)) *k = skv_train_rows_neon;
-#else
-    (void)takes;
-    (void)level;
-    (void)features;
+    case SKV_CPU_LEVEL_NEON: *k = skv_train_rows_neon; break;
 #endif
+    default: *k = skv_train_rows_ref; break;
+    }
 }

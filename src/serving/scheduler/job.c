@@ -18,7 +18,7 @@ skv_job_params skv_job_params_default(void)
 
 /* ---- life ---- */
 
-static skv_status check_params(const skv_job_params *p, skv_error *err)
+skv_status skv_job_check(const skv_job_params *p, skv_error *err)
 {
     SKV_REQUIRE(p->n_ids >= 1 && p->ids, err, SKV_ARGUMENT, "prompt: empty");
     SKV_REQUIRE(p->n_answers >= 1 && p->n_answers <= SKV_JOB_ANSWERS_MAX, err, SKV_RANGE,
@@ -116,8 +116,7 @@ static void free_job(skv_job *job)
     skv_free(job);
 }
 
-/* What a job takes without lanes and long queues. The numbers are within their limits. */
-static size_t job_bytes(const skv_job_params *p)
+size_t skv_job_bytes(const skv_job_params *p)
 {
     size_t n_bytes = sizeof(skv_job) + SHORT_QUEUE_BYTES + p->n_ids * sizeof *p->ids +
                      p->n_answers * sizeof(skv_output_node) + p->n_stop_ids * sizeof *p->stop_ids +
@@ -129,8 +128,7 @@ static size_t job_bytes(const skv_job_params *p)
 skv_status skv_job_create(const skv_job_params *params, skv_account *account, skv_job **out,
                           skv_error *err)
 {
-    SKV_TRY(check_params(params, err));
-    size_t n_bytes = job_bytes(params);
+    size_t n_bytes = skv_job_bytes(params);
     SKV_REQUIRE(skv_account_take(account, n_bytes), err, SKV_MEMORY,
                 "job: the memory for %zu tokens is in use by other requests", params->n_ids);
     skv_job *job = skv_alloc_zero(1, sizeof *job);

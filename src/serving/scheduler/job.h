@@ -45,8 +45,12 @@ struct skv_job {
     uint64_t begun_ns, first_token_ns, last_token_ns; /* 0: not yet */
 };
 
-/** Checks what does not depend on the engine, and copies; two references: reader and worker. Its
- * memory is counted in an account (NULL: none): SKV_FULL when that has no room now. */
+/** Checks what does not depend on the engine. What follows takes params that passed. */
+SKV_MUST_CHECK skv_status skv_job_check(const skv_job_params *params, skv_error *err);
+/** Bytes of a job without its lanes and without outputs beyond a short queue. */
+size_t skv_job_bytes(const skv_job_params *params);
+/** Copies the params; two references: reader and worker. The job's memory is counted in an account
+ * (NULL: none): SKV_MEMORY when that has no room now. */
 SKV_MUST_CHECK skv_status skv_job_create(const skv_job_params *params, skv_account *account,
                                          skv_job **out, skv_error *err);
 /** Drops one reference. */

@@ -335,8 +335,7 @@ static skv_status check_method(const skv_scheduler *s, const skv_job_params *p, 
 /* What can never fit is not let in to wait. */
 static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
-    size_t n_bytes =
-        skv_min_size(p->n_answers, SKV_JOB_ANSWERS_MAX) * skv_lane_bytes(p, s->vocab_size);
+    size_t n_bytes = skv_job_bytes(p) + p->n_answers * skv_lane_bytes(p, s->vocab_size);
     size_t max = skv_account_max(s->options.account);
     SKV_REQUIRE(!s->options.account || n_bytes <= max, err, SKV_RANGE,
                 "n: %zu answers of %zu tokens take %zu bytes of memory, at most %zu", p->n_answers,
@@ -346,6 +345,7 @@ static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, 
 
 static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
+    SKV_TRY(skv_job_check(p, err));
     size_t longest = p->pooling == SKV_POOLING_NONE ? s->context - 1 : s->context;
     SKV_REQUIRE(p->n_ids <= longest && p->max_tokens <= s->context - p->n_ids, err, SKV_RANGE,
                 "prompt: %zu tokens and max_tokens %zu, the context is %zu", p->n_ids,

@@ -8,6 +8,8 @@
  *               [U_group][nr] units                     [m] int32 sums of the codes times -128
  *                                                       [U_group][m] units; 32 bytes unused at
  *                                                       the end
+ *   int8 as     the same with units in halves:          the same with codes of 16 bits in halves:
+ *   pairs       [U_group][2][nr] pairs of codes         [U_group][2][m] pairs
  *
  * K that is no whole number of units is padded with zeros. The unused bytes let the packing
  * store whole vectors. Reading a panel or a block from front to back is one contiguous stream.
@@ -34,12 +36,14 @@ void skv_pack_w_f32_avx2(void *panel, skv_pack_rows w, size_t nr);
 void skv_pack_w_bf16_avx2(void *panel, skv_pack_rows w, size_t nr);
 /* The codes are xored with `flip`: 0 leaves them signed, 0x80 adds 128. */
 void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip);
+void skv_pack_w_i8_pairs_avx2(void *panel, skv_pack_rows w, size_t nr);
 
 void skv_pack_x_f32_avx2(void *block, skv_pack_rows x);
 void skv_pack_x_bf16_avx2(void *block, skv_pack_rows x);
 /* Rounded to bfloat16 but stored as f32, one unit an element. */
 void skv_pack_x_rounded_avx2(void *block, skv_pack_rows x);
-void skv_pack_x_i8_avx2(void *block, skv_pack_rows x);
+/* `code` is the bytes of a code: 1, or 2 for pairs. */
+void skv_pack_x_i8_avx2(void *block, skv_pack_rows x, size_t code);
 /* For quantised weights: the layout is quant_panel.h's. */
 void skv_pack_x_q_avx2(void *block, skv_pack_rows x);
 
@@ -54,10 +58,10 @@ static inline size_t skv_pack_w_i8_bytes(size_t nr, size_t K)
     return n_groups * nr * sizeof(uint16_t) + skv_pack_bytes(nr, skv_ceil_div(K, 4));
 }
 
-static inline size_t skv_pack_x_i8_bytes(size_t m, size_t K)
+static inline size_t skv_pack_x_i8_bytes(size_t m, size_t K, size_t code)
 {
     size_t n_groups = skv_ceil_div(K, skv_i8_group(K));
-    return skv_pack_bytes(m, 2 * n_groups + skv_ceil_div(K, 4)) + SKV_BLOCK_SLACK;
+    return skv_pack_bytes(m, 2 * n_groups + code * skv_ceil_div(K, 4)) + SKV_BLOCK_SLACK;
 }
 
 /* Bytes of one whole int8 group of `length` codes along K. */
@@ -66,9 +70,9 @@ static inline size_t skv_pack_w_i8_group(size_t nr, size_t length)
     return nr * (sizeof(uint16_t) + length);
 }
 
-static inline size_t skv_pack_x_i8_group(size_t m, size_t length)
+static inline size_t skv_pack_x_i8_group(size_t m, size_t length, size_t code)
 {
-    return m * (2 * SKV_UNIT + length);
+    return m * (2 * SKV_UNIT + code * length);
 }
 
 #endif

@@ -13,6 +13,7 @@
 
 enum {
     LANES = 8,
+    NR_MAX = 64,
     ELEMENTS_MAX = 4 * LANES,
     SET = 4 * LANES /* int8 codes of a row in one 8 x 8 set of units */
 };
@@ -51,7 +52,7 @@ static inline __m256i units_bf16(const float *x, float inverse)
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
 
-static inline __m256i code(const float *x, __m256 inverse)
+static inline __m256i round_i8(const float *x, __m256 inverse)
 {
     return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse));
 }
@@ -60,8 +61,8 @@ static inline __m256i units_i8(const float *x, float inverse)
 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     __m256 v = _mm256_set1_ps(inverse);
-    __m256i low = _mm256_packs_epi32(code(x, v), code(x + 8, v));
-    __m256i high = _mm256_packs_epi32(code(x + 16, v), code(x + 24, v));
+    __m256i low = _mm256_packs_epi32(round_i8(x, v), round_i8(x + 8, v));
+    __m256i high = _mm256_packs_epi32(round_i8(x + 16, v), round_i8(x + 24, v));
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
 }
 
@@ -246,6 +247,38 @@ void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip)
     }
 }
 
+/* Units of a group, [nr][4] codes each, become [2][nr][2]; nr is a multiple of 16. */
+static void split_units(unsigned char *units, size_t n_units, size_t nr)
+{
+    const __m256i low = _mm256_set1_epi32(0xffff);
+    uint16_t halves[2 * NR_MAX];
+    for (size_t u = 0; u < n_units; u++, units += nr * SKV_UNIT) {
+        for (size_t j = 0; j < nr; j += 2 * LANES) {
+            const __m256i *from = (const __m256i *)(const void *)(units + j * SKV_UNIT);
+            __m256i a = _mm256_loadu_si256(from), b = _mm256_loadu_si256(from + 1);
+            __m256i first = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+            __m256i last = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+            first = _mm256_permute4x64_epi64(first, 0xd8);
+            last = _mm256_permute4x64_epi64(last, 0xd8);
+            _mm256_storeu_si256((__m256i *)(void *)(halves + j), first);
+            _mm256_storeu_si256((__m256i *)(void *)(halves + nr + j), last);
+        }
+        memcpy(units, halves, nr * SKV_UNIT);
+    }
+}
+
+void skv_pack_w_i8_pairs_avx2(void *panel, skv_pack_rows w, size_t nr)
+{
+    skv_pack_w_i8_avx2(panel, w, nr, 0);
+    unsigned char *group = panel;
+    size_t length = skv_i8_group(w.K), n_units = skv_ceil_div(w.K, SKV_UNIT);
+    for (; n_units; group += skv_pack_w_i8_group(nr, length)) {
+        size_t n = skv_min_size(n_units, length / SKV_UNIT);
+        split_units(group + nr * sizeof(uint16_t), n, nr);
+        n_units -= n;
+    }
+}
+
 static inline int32_t sum_lanes(__m256i v)
 {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -272,7 +305,7 @@ static inline void quantise_row(__m256i (*units)[LANES], size_t n_sets, size_t i
 }
 
 /* The codes of a single row are in order already: no units of other rows lie between them. */
-static void pack_x_i8_row(unsigned char *out, const float *x, size_t K, size_t length)
+static void pack_x_i8_row(unsigned char *out, const float *x, size_t K, size_t length, size_t code)
 {
     const __m256i ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
     float copy[SKV_I8_GROUP];
@@ -286,16 +319,39 @@ static void pack_x_i8_row(unsigned char *out, const float *x, size_t K, size_t l
     *scale = skv_i8_scale(largest(x, length));
     float inverse = skv_i8_inverse(*scale);
     out += 2 * SKV_UNIT;
-    for (size_t k = 0; k < K; k += SET, out += SET) {
-        __m256i codes = units_i8(x + k, inverse);
+    for (size_t k = 0; k < K; k += SET, out += SET * code) {
+        __m256i codes = units_i8(x + k, inverse), *to = (__m256i *)(void *)out;
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(ones8, codes), ones16));
-        _mm256_storeu_si256((__m256i *)(void *)out, codes);
+        if (code == 1) {
+            _mm256_storeu_si256(to, codes);
+            continue;
+        }
+        _mm256_storeu_si256(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(codes)));
+        if (K - k <= SET / 2) continue;
+        _mm256_storeu_si256(to + 1, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(codes, 1)));
     }
     *start = -128 * sum_lanes(sum);
 }
 
+/* A unit of up to 8 rows, m of which count: as they are, or as pairs of 16 bits. */
+static inline unsigned char *store_unit(unsigned char *out, __m256i unit, size_t m, size_t code)
+{
+    if (code == 1) {
+        _mm256_storeu_si256((__m256i *)(void *)out, unit);
+        return out + m * SKV_UNIT;
+    }
+    /* Codes 0 and 1 into the upper bytes of the two words of their lane; 2 and 3 likewise. */
+    const __m128i order = _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13);
+    const __m256i first = _mm256_broadcastsi128_si256(order);
+    __m256i a = _mm256_shuffle_epi8(unit, first);
+    __m256i b = _mm256_shuffle_epi8(_mm256_srli_epi32(unit, 16), first);
+    _mm256_storeu_si256((__m256i *)(void *)out, _mm256_srai_epi16(a, 8));
+    _mm256_storeu_si256((__m256i *)(void *)(out + m * SKV_UNIT), _mm256_srai_epi16(b, 8));
+    return out + 2 * m * SKV_UNIT;
+}
+
 /* `length` is that of the group, a multiple of SET; x.K is shorter in the last one. */
-static void pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length)
+static void pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length, size_t code)
 {
     size_t m = x.n, n_units = skv_ceil_div(x.K, 4), n_sets = length / SET;
     float *scales = (float *)(void *)out;
@@ -314,24 +370,22 @@ static void pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length)
     for (size_t c = 0; c * LANES < n_units; c++) {
         transpose8(units[c]);
         size_t n = skv_min_size(n_units - c * LANES, LANES);
-        for (size_t t = 0; t < n; t++, out += m * SKV_UNIT) {
-            _mm256_storeu_si256((__m256i *)(void *)out, units[c][t]);
-        }
+        for (size_t t = 0; t < n; t++) out = store_unit(out, units[c][t], m, code);
     }
 }
 
-void skv_pack_x_i8_avx2(void *block, skv_pack_rows x)
+void skv_pack_x_i8_avx2(void *block, skv_pack_rows x, size_t code)
 {
     unsigned char *out = block;
     size_t length = skv_i8_group(x.K);
     for (size_t k = 0; k < x.K; k += length) {
         skv_pack_rows group = {x.rows + k, x.ld, x.n, skv_min_size(length, x.K - k)};
         if (x.n == 1) {
-            pack_x_i8_row(out, group.rows, group.K, length);
+            pack_x_i8_row(out, group.rows, group.K, length, code);
         } else {
-            pack_x_i8_group(out, group, length);
+            pack_x_i8_group(out, group, length, code);
         }
-        out += skv_pack_x_i8_group(x.n, length);
+        out += skv_pack_x_i8_group(x.n, length, code);
     }
 }
 
