@@ -267,13 +267,13 @@ static void bench_type(const bench *b, const char *what, skv_kv_type type, size_
     const shape tokens[] = {{.n_heads = 8, .n_past = 511},   {.n_heads = 64, .n_past = 511},
                             {.n_heads = 8, .n_past = 8191},  {.n_heads = 2, .n_past = 8191},
                             {.n_heads = 8, .n_past = 32767}, {.n_heads = 64, .n_past = 8191}};
-    for (size_t i = 0; strcmp(what, "decode") && i < sizeof prompts / sizeof prompts[0]; i++) {
+    for (size_t i = 0; strcmp(what, "decode") != 0 && i < sizeof prompts / sizeof prompts[0]; i++) {
         shape s = prompts[i];
         s.type = type;
         s.head_dim = head_dim;
         bench_prompt(b, s);
     }
-    for (size_t i = 0; strcmp(what, "prompt") && i < sizeof tokens / sizeof tokens[0]; i++) {
+    for (size_t i = 0; strcmp(what, "prompt") != 0 && i < sizeof tokens / sizeof tokens[0]; i++) {
         shape s = tokens[i];
         s.type = type;
         s.head_dim = head_dim;
@@ -285,7 +285,7 @@ static void bench_type(const bench *b, const char *what, skv_kv_type type, size_
 static bool bench_init(bench *b, size_t n_threads, const char *level)
 {
     skv_cpu_level which = SKV_CPU_LEVEL_BEST;
-    *b = (bench){.level = level && strcmp(level, "best") ? level : NULL};
+    *b = (bench){.level = level && strcmp(level, "best") != 0 ? level : NULL};
     if (b->level && !skv_cpu_level_parse(b->level, &which)) return false;
     skv_kernels_init(&b->kernels, which, skv_cpu_detect());
     return skv_pool_create(n_threads, &b->pool, NULL) == SKV_OK &&
