@@ -1,5 +1,5 @@
-/* Quantising a model: see quantize.h and skv/quantize.h. */
-#include "train/quantize.h"
+/* Quantising a model: see quantizer.h and skv/quantize.h. */
+#include "train/quantizer.h"
 
 #include <math.h>
 #include <string.h>

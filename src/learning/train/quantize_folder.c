@@ -1,4 +1,4 @@
-/* A quantised model as a Hugging Face folder: see quantize.h, and format/packed.h for the layout.
+/* A quantised model as a Hugging Face folder: see quantizer.h, and format/packed.h for the layout.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "format/companions.h"
 #include "format/config.h"
-#include "train/quantize.h"
+#include "train/quantizer.h"
 
 enum { NAME_BYTES = 256, CONFIG_BYTES_MAX = 16 << 20, PARTS = 3 };
 

@@ -1,8 +1,8 @@
-/* Rows of floats as codes and scales: see quantize.h. */
+/* Rows of floats as codes and scales: see quantizer.h. */
 #include <math.h>
 
 #include "base/float16.h"
-#include "train/quantize.h"
+#include "train/quantizer.h"
 
 static float rounded_scale(const skv_rounding *r, float scale)
 {

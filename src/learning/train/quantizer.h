@@ -6,8 +6,8 @@
  *     quantize_round.c   a row of floats -> codes and scales
  *     quantize_folder.c  the list as a Hugging Face folder
  */
-#ifndef SKV_TRAIN_QUANTIZE_H
-#define SKV_TRAIN_QUANTIZE_H
+#ifndef SKV_TRAIN_QUANTIZER_H
+#define SKV_TRAIN_QUANTIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>
