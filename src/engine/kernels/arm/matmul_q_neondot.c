@@ -10,7 +10,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { MR = SKV_MR128, NR = SKV_NR128, KC = SKV_KC128, LANES = 4, COLUMNS = NR / LANES };
+enum {
+    MR = SKV_MR128,
+    NR = SKV_NR128,
+    KC = SKV_KC128,
+    LANES = 4,
+    COLUMNS = NR / LANES,
+    STRIP = 12
+};
 
 typedef float32x4_t vec;
 typedef int32x4_t ints;
@@ -111,22 +118,23 @@ INLINE int8x16_t values(const unsigned char *codes, bool high, const code_kind k
     return vqtbl1q_s8(table, high ? vshrq_n_u8(w, 4) : vandq_u8(w, vdupq_n_u8(15)));
 }
 
-INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const code_kind kind)
+INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const size_t nv,
+                 const code_kind kind)
 {
     const int8x16_t table = vld1q_s8(a->h->levels);
     const unsigned char *codes = a->codes;
     const int32_t *x_units = a->x_units;
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < COLUMNS; j++) dot[i][j] = vdupq_n_s32(0);
+        for (size_t j = 0; j < nv; j++) dot[i][j] = vdupq_n_s32(0);
     }
     for (size_t p = 0; p < a->n_units; p += 2, codes += UNIT_BYTES) {
         for (size_t high = 0; high < 2; high++, x_units += m) {
             int8x16_t w[COLUMNS];
             if (high && kind == CODES_BYTES) codes += UNIT_BYTES;
-            for (size_t j = 0; j < COLUMNS; j++) w[j] = values(codes + 16 * j, high, kind, table);
+            for (size_t j = 0; j < nv; j++) w[j] = values(codes + 16 * j, high, kind, table);
             for (size_t i = 0; i < m; i++) {
                 int8x16_t xi = vreinterpretq_s8_s32(vdupq_n_s32(x_units[i]));
-                for (size_t j = 0; j < COLUMNS; j++) dot[i][j] = vdotq_s32(dot[i][j], w[j], xi);
+                for (size_t j = 0; j < nv; j++) dot[i][j] = vdotq_s32(dot[i][j], w[j], xi);
             }
         }
     }

@@ -10,6 +10,8 @@
 #include "kernels/quant_panel.h"
 #include "kernels/x86/matmul_vec_avx2.h"
 
+enum { STRIP = MR * COLUMNS };
+
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
     skv_pack_x_q_avx2(block, (skv_pack_rows){x, ldx, m, K});
@@ -38,8 +40,9 @@ INLINE void dots_even(ints dot[MR][COLUMNS], const part_args *a, const size_t m)
     for (size_t i = 0; i < m; i++) {
         dot[i][0] = dot[i][1] = _mm256_mullo_epi16(ints_set1(a->x_sums[i]), bias);
     }
-#pragma GCC unroll 1
-    for (size_t p = 0; p < a->n_units; p += 2, codes += UNIT_BYTES) {
+#pragma GCC unroll 4
+    for (size_t p = 0; p < 4; p++, codes += UNIT_BYTES) {
+        if (p == 2 && a->n_units == 4) break;
         for (size_t high = 0; high < 2; high++, x_units += m) {
             ints w0 = ints_load_nibbles(codes, high), w1 = ints_load_nibbles(codes + 32, high);
             for (size_t i = 0; i < m; i++) {
@@ -80,8 +83,9 @@ INLINE void dots_signed(ints dot[MR][COLUMNS], const part_args *a, const size_t 
     const unsigned char *codes = a->codes;
     const int32_t *x_units = a->x_units;
     for (size_t i = i0; i < i1; i++) dot[i][0] = dot[i][1] = ints_set1(0);
-#pragma GCC unroll 1
-    for (size_t p = 0; p < a->n_units; p += 2, codes += UNIT_BYTES) {
+#pragma GCC unroll 4
+    for (size_t p = 0; p < 4; p++, codes += UNIT_BYTES) {
+        if (p == 2 && a->n_units == 4) break;
         for (size_t high = 0; high < 2; high++, x_units += m) {
             if (high && kind == CODES_BYTES) codes += UNIT_BYTES;
             ints w0 = values(codes, high, kind, table), aw0 = _mm256_abs_epi8(w0);
@@ -96,9 +100,11 @@ INLINE void dots_signed(ints dot[MR][COLUMNS], const part_args *a, const size_t 
 }
 
 /* More than 4 rows of signed values would not fit the registers. */
-INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const code_kind kind)
+INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const size_t nv,
+                 const code_kind kind)
 {
     const size_t half = m > 4 ? m / 2 : m;
+    (void)nv;
     if (kind == CODES_EVEN) {
         dots_even(dot, a, m);
         return;

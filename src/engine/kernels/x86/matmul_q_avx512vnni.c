@@ -2,6 +2,8 @@
 #include "kernels/quant_panel.h"
 #include "kernels/x86/matmul_vec_avx512.h"
 
+enum { STRIP = 12 };
+
 INLINE ints dot4(ints dot, ints w, ints x)
 {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(dot) : "v"(w), "v"(x));

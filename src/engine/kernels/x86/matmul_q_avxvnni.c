@@ -2,6 +2,8 @@
 #include "kernels/quant_panel.h"
 #include "kernels/x86/matmul_vec_avx2.h"
 
+enum { STRIP = MR * COLUMNS };
+
 INLINE ints dot4(ints dot, ints w, ints x)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(dot) : "x"(w), "x"(x));
