@@ -76,7 +76,7 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
 {
     float sum[MR * NR] = {0}, w[SKV_QUANT_GROUP * NR];
     const unsigned char *x = (const unsigned char *)block + skv_quant_x_offset(m, K, k0);
-    const float *scales = NULL; /* [m] */
+    const float *scales = (const float *)(const void *)x; /* [m] */
     for (; k0 < k1; k0 += SKV_QUANT_GROUP, x += skv_quant_x_group(m)) {
         if (k0 % skv_i8_group(K) == 0) {
             scales = (const float *)(const void *)x;
