@@ -23,7 +23,9 @@
     X(Q4_K, 256, 144)                                                                              \
     X(Q5_K, 256, 176)                                                                              \
     X(Q6_K, 256, 210)                                                                              \
-    X(IQ4_NL, 32, 18)
+    X(IQ4_NL, 32, 18)                                                                              \
+    X(IQ4_XS, 256, 136)                                                                            \
+    X(MXFP4, 32, 17)
 
 typedef enum skv_dtype {
 #define SKV_DTYPE_ENUM(name, n, bytes) SKV_DTYPE_##name,
