@@ -1,10 +1,11 @@
 /*
  * Matrix products on the CPU: packing weights once, and the loops around the kernels' tiles.
  *
- * A panel is nr rows of W. Threads take panels one by one, each for all rows or, where these are
- * many, for the thread's own; within a panel K is cut into pieces of kc columns so that the
- * panel's piece stays in the second-level cache while every block of rows of X passes by. Rows of
- * X are normed and packed beforehand, by all threads.
+ * A panel is nr rows of W. Threads take strips of neighbouring panels one by one, each for all rows
+ * or, where these are many, for the thread's own. Within a strip K is cut into pieces of kc
+ * columns: the strip's piece stays in the second-level cache while every block of rows of X passes
+ * by, and the block's piece in the first while it meets one panel after the other. Rows of X are
+ * normed and packed beforehand, by all threads.
  *
  * Each part starts a new panel, so that any range of parts is a range of panels. Parts of a
  * quantised matrix may have forms of their own, and panels of other sizes. The panels of a paired
@@ -18,14 +19,16 @@
 #include "kernels/quant_panel.h"
 
 enum {
-    PARTS_MAX = 4 * 512,  /* a K and a V for every layer, and to spare */
-    NR_MAX = 64,          /* widest panel of any kernel */
-    MR_MAX = 16,          /* tallest block of any kernel */
-    SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
-    PACK_ROWS = 24,       /* rows of X that one task norms and packs, about */
-    TASKS_A_THREAD = 16,  /* tasks that balance the threads */
-    BLOCKS_A_PART = 8,    /* blocks of rows that a task has at least when it shares a panel */
-    ROWS_A_THREAD = 64    /* rows from which a thread is better off with rows of its own */
+    PARTS_MAX = 4 * 512,   /* a K and a V for every layer, and to spare */
+    NR_MAX = 64,           /* widest panel of any kernel */
+    MR_MAX = 16,           /* tallest block of any kernel */
+    SMALL_WORK = 1 << 17,  /* multiply-adds below which threads are not worth waking */
+    PACK_ROWS = 24,        /* rows of X that one task norms and packs, about */
+    TASKS_A_THREAD = 16,   /* tasks that balance the threads */
+    STRIP_BYTES = 1 << 18, /* of the weights that a strip reads at a time, about */
+    STRIP_MAX = 16,        /* panels of a strip */
+    BLOCKS_A_PART = 8,     /* blocks of rows that a task has at least when it shares a panel */
+    ROWS_A_THREAD = 64     /* rows from which a thread is better off with rows of its own */
 };
 
 typedef struct linear_part {
@@ -270,9 +273,10 @@ typedef struct product {
     size_t blocks_per_task; /* of packing */
     size_t panel0;          /* first panel of the parts asked for */
     size_t column0;
-    size_t n_columns;   /* tasks that the columns make: panels or pairs of them */
-    size_t n_row_parts; /* tasks that share a panel, each with a part of the blocks */
-    bool by_rows;       /* neighbouring tasks have the same rows, not the same panel */
+    size_t n_columns;   /* panels, or pairs of them */
+    size_t n_strips;    /* tasks that they make */
+    size_t n_row_parts; /* tasks that share a strip, each with a part of the blocks */
+    bool by_rows;       /* neighbouring tasks have the same rows, not the same strip */
 } product;
 
 /* Rows are dealt out evenly: 8 rows are blocks of 4 and 4, not of 6 and 2. */
@@ -332,24 +336,6 @@ static void add_bias(const product *p, float *c, size_t ldc, size_t m, size_t co
     }
 }
 
-/* A whole panel straight into y: K in pieces, all blocks of rows for each piece. */
-static void panel_direct(const product *p, block_range blocks, const unsigned char *panel,
-                         size_t column)
-{
-    const skv_linear_args *a = p->args;
-    size_t K = p->w->K;
-    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
-        size_t k1 = skv_min_size(K, k0 + p->mm->kc);
-        bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
-        for (size_t b = blocks.first; b < blocks.last; b++) {
-            size_t m = block_rows(p, b);
-            float *c = a->y + block_row(p, b) * a->ldy + (column - p->column0);
-            p->mm->tile(c, a->ldy, p->be->packed + b * p->block_bytes, panel, m, K, k0, k1, add);
-            if (k1 == K) add_bias(p, c, a->ldy, m, column, p->mm->nr);
-        }
-    }
-}
-
 static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel, size_t m)
 {
     size_t K = p->w->K;
@@ -359,29 +345,81 @@ static void tile_all_k(const product *p, float *c, size_t b, const unsigned char
     }
 }
 
+/* A panel and its columns, which are nr but for the last of a part. */
+typedef struct panel_of_strip {
+    const unsigned char *at;
+    size_t column, n;
+} panel_of_strip;
+
+static panel_of_strip find_panel(const product *p, size_t i_panel)
+{
+    size_t nr = p->mm->nr, row0;
+    const linear_part *part = &p->w->parts[panel_part(p->w, i_panel, nr, &row0)];
+    return (panel_of_strip){p->w->panels + part->offset + row0 / nr * part->panel_bytes,
+                            part->column0 + row0, skv_min_size(nr, part->n_rows - row0)};
+}
+
 /* A panel with fewer than nr columns: by way of a tile in scratch. */
-static void panel_partial(const product *p, block_range blocks, const unsigned char *panel,
-                          size_t column, size_t n, float *tile)
+static void panel_partial(const product *p, block_range blocks, panel_of_strip panel, float *tile)
 {
     const skv_linear_args *a = p->args;
     for (size_t b = blocks.first; b < blocks.last; b++) {
         size_t m = block_rows(p, b);
-        tile_all_k(p, tile, b, panel, m);
-        add_bias(p, tile, p->mm->nr, m, column, n);
+        tile_all_k(p, tile, b, panel.at, m);
+        add_bias(p, tile, p->mm->nr, m, panel.column, panel.n);
         for (size_t i = 0; i < m; i++) {
-            float *y = a->y + (block_row(p, b) + i) * a->ldy + (column - p->column0);
+            float *y = a->y + (block_row(p, b) + i) * a->ldy + (panel.column - p->column0);
             const float *c = tile + i * p->mm->nr;
             if (a->epilogue == SKV_EPILOGUE_ADD) {
-                p->be->kernels.axpy(y, 1.0f, c, n);
+                p->be->kernels.axpy(y, 1.0f, c, panel.n);
             } else {
-                memcpy(y, c, n * sizeof *y);
+                memcpy(y, c, panel.n * sizeof *y);
             }
         }
     }
 }
 
-/* A panel of gate and the panel of up beside it. */
-static void panel_pair(const product *p, block_range blocks, size_t i_pair, float *tiles)
+/* Whole panels straight into y: K in pieces, all blocks of rows for each piece, and all panels for
+ * each block. */
+static void strip_direct(const product *p, block_range blocks, const panel_of_strip *panels,
+                         size_t n_panels)
+{
+    const skv_linear_args *a = p->args;
+    size_t K = p->w->K;
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        size_t k1 = skv_min_size(K, k0 + p->mm->kc);
+        bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
+        for (size_t b = blocks.first; b < blocks.last; b++) {
+            const unsigned char *block = p->be->packed + b * p->block_bytes;
+            size_t m = block_rows(p, b);
+            float *y = a->y + block_row(p, b) * a->ldy;
+            for (size_t i = 0; i < n_panels; i++) {
+                float *c = y + (panels[i].column - p->column0);
+                p->mm->tile(c, a->ldy, block, panels[i].at, m, K, k0, k1, add);
+                if (k1 == K) add_bias(p, c, a->ldy, m, panels[i].column, p->mm->nr);
+            }
+        }
+    }
+}
+
+/* Panels [first, last), of one part or several. */
+static void run_strip(const product *p, block_range blocks, size_t first, size_t last, float *tile)
+{
+    panel_of_strip whole[STRIP_MAX];
+    size_t n_whole = 0;
+    for (size_t i = first; i < last; i++) {
+        panel_of_strip panel = find_panel(p, i);
+        if (panel.n == p->mm->nr) {
+            whole[n_whole++] = panel;
+        } else {
+            panel_partial(p, blocks, panel, tile);
+        }
+    }
+    strip_direct(p, blocks, whole, n_whole);
+}
+
+/* A block times a panel of gate and the panel of up beside it. */
+static void block_pair(const product *p, size_t b, size_t i_pair, float *tiles)
 {
     const skv_linear_args *a = p->args;
     size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
@@ -390,39 +428,46 @@ static void panel_pair(const product *p, block_range blocks, size_t i_pair, floa
     skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
                                                            : p->be->kernels.silu_glu;
     float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
-    for (size_t b = blocks.first; b < blocks.last; b++) {
-        size_t m = block_rows(p, b);
-        tile_all_k(p, gate, b, gate_panel, m);
-        tile_all_k(p, up, b, up_panel, m);
-        add_bias(p, gate, nr, m, column, n);
-        add_bias(p, up, nr, m, p->w->N + column, n);
-        for (size_t i = 0; i < m; i++) {
-            glu(a->y + (block_row(p, b) + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
-        }
+    size_t m = block_rows(p, b);
+    tile_all_k(p, gate, b, gate_panel, m);
+    tile_all_k(p, up, b, up_panel, m);
+    add_bias(p, gate, nr, m, column, n);
+    add_bias(p, up, nr, m, p->w->N + column, n);
+    for (size_t i = 0; i < m; i++) {
+        glu(a->y + (block_row(p, b) + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
     }
 }
 
-static void run_panel(void *arg, size_t i_task, size_t i_thread)
+static void run_task(void *arg, size_t i_task, size_t i_thread)
 {
     const product *p = arg;
-    size_t i_part = p->by_rows ? i_task / p->n_columns : i_task % p->n_row_parts;
-    size_t i_column = p->by_rows ? i_task % p->n_columns : i_task / p->n_row_parts;
+    size_t i_part = p->by_rows ? i_task / p->n_strips : i_task % p->n_row_parts;
+    size_t i_strip = p->by_rows ? i_task % p->n_strips : i_task / p->n_row_parts;
+    size_t first = p->n_columns * i_strip / p->n_strips;
+    size_t last = p->n_columns * (i_strip + 1) / p->n_strips;
     block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
                           p->n_blocks * (i_part + 1) / p->n_row_parts};
     float *tiles = skv_cpu_scratch(p->be, i_thread);
-    if (p->w->paired) {
-        panel_pair(p, blocks, i_column, tiles);
+    if (!p->w->paired) {
+        run_strip(p, blocks, p->panel0 + first, p->panel0 + last, tiles);
         return;
     }
-    size_t i_panel = p->panel0 + i_column, row0;
-    const linear_part *part = &p->w->parts[panel_part(p->w, i_panel, p->mm->nr, &row0)];
-    size_t n = skv_min_size(p->mm->nr, part->n_rows - row0);
-    const unsigned char *panel = panel_at(p->w, i_panel, p->mm->nr);
-    if (n == p->mm->nr) {
-        panel_direct(p, blocks, panel, part->column0 + row0);
-    } else {
-        panel_partial(p, blocks, panel, part->column0 + row0, n, tiles);
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        for (size_t i = first; i < last; i++) block_pair(p, b, i, tiles);
     }
+}
+
+/* Strips that the columns make. With few blocks of rows a strip is a panel: they gain nothing from
+ * a wider one, and many strips balance the threads. */
+static size_t count_strips(const product *p, size_t n_columns)
+{
+    const linear_part *part = &p->w->parts[p->args->part0];
+    /* A pair passes by with all of K. */
+    size_t piece = p->w->paired ? 2 * part->panel_bytes
+                                : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
+    size_t width = skv_max_size(1, skv_min_size(STRIP_BYTES / skv_max_size(piece, 1), STRIP_MAX));
+    if (p->n_blocks < BLOCKS_A_PART) width = 1;
+    return skv_ceil_div(n_columns, width);
 }
 
 /*
@@ -435,9 +480,10 @@ static void deal_out(product *p, size_t n_columns, bool alone)
 {
     const size_t n_threads = skv_pool_threads(p->be->pool);
     p->n_columns = n_columns;
+    p->n_strips = count_strips(p, n_columns);
     p->n_row_parts = 1;
     if (alone) return;
-    size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, n_columns);
+    size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, p->n_strips);
     p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
     p->by_rows = p->args->n_rows >= ROWS_A_THREAD * n_threads;
     if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
@@ -472,5 +518,5 @@ void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
     bool alone = args->n_rows * n_columns * mm->nr * w->K < SMALL_WORK;
     run_tasks(&p, skv_ceil_div(p.n_blocks, p.blocks_per_task), pack_rows, alone);
     deal_out(&p, n_columns, alone);
-    run_tasks(&p, n_columns * p.n_row_parts, run_panel, alone);
+    run_tasks(&p, p.n_strips * p.n_row_parts, run_task, alone);
 }

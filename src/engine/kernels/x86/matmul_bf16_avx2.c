@@ -38,14 +38,22 @@ static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_
     if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
 }
 
+/* sum + x * w. In assembly, because with the intrinsic gcc 12 spills accumulators, and each waits
+ * for memory in between. */
+static inline __m256 add_product(__m256 sum, __m256 x, __m256i w)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
+    return sum;
+}
+
 /* One k of the tile. */
 static inline __attribute__((always_inline)) void
 multiply(__m256 sum[SKV_MR256][2], __m256i w0, __m256i w1, const float *x, const size_t m)
 {
     for (size_t i = 0; i < m; i++) {
         __m256 xi = _mm256_set1_ps(x[i]);
-        sum[i][0] = _mm256_fmadd_ps(xi, _mm256_castsi256_ps(w0), sum[i][0]);
-        sum[i][1] = _mm256_fmadd_ps(xi, _mm256_castsi256_ps(w1), sum[i][1]);
+        sum[i][0] = add_product(sum[i][0], xi, w0);
+        sum[i][1] = add_product(sum[i][1], xi, w1);
     }
 }
 
