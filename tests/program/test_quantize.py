@@ -164,7 +164,8 @@ class QuantizeTest(unittest.TestCase):
         self.run_ok("quantize", model, self.out, "--weights", "int4")
         self.fails(1, ("quantize", model, self.out, "--weights", "int4"), "already contains a model")
         self.fails(1, ("quantize", self.out, self.folder / "b", "--weights", "int8"), "quantised already")
-        self.assertFalse((self.folder / "b").exists())
+        self.fails(1, ("quantize", model, self.folder / "b.gguf", "--weights", "int8"), "b.gguf", "as folders")
+        self.assertFalse((self.folder / "b").exists() or (self.folder / "b.gguf").exists())
 
 
 if __name__ == "__main__":

@@ -240,7 +240,7 @@ static skv_status round_all(skv_quantizer *q, skv_quantize_report *report, skv_e
 static skv_status check_options(const skv_quantize_options *o, skv_error *err)
 {
     SKV_REQUIRE(o->weights == SKV_WEIGHTS_INT4 || o->weights == SKV_WEIGHTS_INT8, err, SKV_ARGUMENT,
-                "weights: %s, expected int4 or int8", skv_weights_name(o->weights));
+                "weights: expected int4 or int8");
     SKV_REQUIRE(o->group == 32 || o->group == 128, err, SKV_RANGE, "group: %zu, expected 32 or 128",
                 o->group);
     return SKV_OK;

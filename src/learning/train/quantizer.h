@@ -31,8 +31,6 @@ typedef struct skv_rounding {
  * counts importance[k] (NULL: 1). */
 void skv_round_scales(const skv_rounding *r, const float *x, const float *importance, size_t K,
                       float *scales);
-/** The code of the nearest multiple of a scale. */
-int skv_round_code(const skv_rounding *r, float x, float scale);
 /** codes [K] = the nearest multiples of the scales. */
 void skv_round_row(const skv_rounding *r, const float *x, const float *scales, size_t K,
                    int8_t *codes);
