@@ -412,8 +412,8 @@ def page(bench):
     picture(chart, measured, "2048", "Prompts of 2048 tokens, Llama-3.2-1B's shape: tokens/s")
     put("peers", f"""# Beside other engines
 
-`bench/peers/peers.py`, {machine(bench)}. The shape of Llama-3.2-1B with the same random weights for every engine; medians of
-{bench.args.rounds} round{"s" if bench.args.rounds > 1 else ""}, one engine after the other. Prompts and decoding in tokens/s of one sequence; "8 at once": 8 prompts of 512 tokens with {ASK_GEN}
+`bench/peers/peers.py`, {machine(bench)}. The shape of Llama-3.2-1B with the same random weights for every engine;
+{f"medians of {bench.args.rounds} rounds" if bench.args.rounds > 1 else "one round"}, one engine after the other. Prompts and decoding in tokens/s of one sequence; "8 at once": 8 prompts of 512 tokens with {ASK_GEN}
 tokens after each, or 32 of 128, in tokens/s in and out; MiB: peak memory of the process that reads 512 tokens. llama.cpp is {LLAMA}, built
 for this processor, with flash attention; ik_llama.cpp repacks its weights when it loads them; openvino-genai has keys and values of 8 bits and one
 activation scale a row (int8) or for 128 inputs (int4). {"Not measured here: " + ", ".join(absent) + "." if absent else ""}
