@@ -20,6 +20,12 @@ void skv_config_set_bos(skv_config *c, int64_t id);
  * "bfloat16", "float16", anything else for none. */
 double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
 
+/** Granite's multipliers, all positive; c->norm_eps is the file's. */
+void skv_config_set_multipliers(skv_config *c, double embedding, double residual, double logits);
+
+/** Whether a model of this type has images too, and its text part stands in `text_config`. */
+bool skv_config_has_text_part(const char *model_type);
+
 /** "kv_prediction" of config.json -> c, whose layers are known; what it names is checked. */
 void skv_config_read_kvp(skv_json_reader *r, skv_config *c);
 
@@ -78,6 +84,7 @@ typedef struct skv_rope_context {
     double theta;            /* default */
     const char *theta_key;   /* transformers 4: "rope_theta" or "rope_local_base_freq" */
     bool yarn_is_longrope;   /* Phi-3's first files */
+    double partial;          /* default partial_rotary_factor, above 0 */
 } skv_rope_context;
 
 /**
@@ -89,5 +96,7 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
 
 /** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */
 double skv_longrope_attention(double factor, size_t original_context);
+/** 0.1 ln(factor) + 1, YaRN's factor on cos and sin (1 for factor <= 1). */
+double skv_yarn_attention(double factor);
 
 #endif

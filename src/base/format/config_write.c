@@ -1,5 +1,5 @@
 /* Writing config.json: see config.h. The keys are those of transformers 4, which 5 reads. */
-#include "format/config.h"
+#include "format/config_build.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +54,8 @@ static const char *class_name(const char *base)
     static const char *const names[][2] = {
         {"llama", "Llama"},        {"mistral", "Mistral"}, {"qwen2", "Qwen2"},
         {"qwen3", "Qwen3"},        {"phi3", "Phi3"},       {"gemma2", "Gemma2"},
-        {"gemma3_text", "Gemma3"}, {"openelm", "OpenELM"},
+        {"gemma3_text", "Gemma3"}, {"openelm", "OpenELM"}, {"smollm3", "SmolLM3"},
+        {"ministral3", "Ministral3"}, {"granite", "Granite"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i][0], base) == 0) return names[i][1];
@@ -100,7 +101,7 @@ static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *er
 static filler text_part(json_t *root)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    if (!type || strcmp(type, "gemma3") != 0) return (filler){json_incref(root), false};
+    if (!type || !skv_config_has_text_part(type)) return (filler){json_incref(root), false};
     json_t *text = json_object_get(root, "text_config"); /* skv_config_parse demands it */
     filler f = {json_incref(text), false};
     static const char *const inherited[] = {"torch_dtype", "dtype", "eos_token_id", "bos_token_id",
@@ -208,6 +209,15 @@ static void put_scaling(filler *f, const skv_rope *rope)
         }
         break;
     }
+    case SKV_ROPE_YARN:
+        put(&s, "rope_type", json_string("yarn"));
+        put(&s, "attention_factor", json_real(rope->attention_factor));
+        put(&s, "beta_fast", json_real(rope->beta_fast));
+        put(&s, "beta_slow", json_real(rope->beta_slow));
+        put_bool(&s, "truncate", !rope->ramp_exact);
+        put_size(&s, "original_max_position_embeddings", rope->original_context);
+        break;
+    case SKV_ROPE_NONE:
     case SKV_ROPE_PLAIN:
     default: break;
     }
@@ -314,7 +324,10 @@ static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_e
         uniform = uniform && l->n_heads == first->n_heads && l->n_kv_heads == first->n_kv_heads &&
                   l->ffn == first->ffn;
     }
-    SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
+    const bool plain = c->layers[0].i_rope_q == 0 && c->residual_scale == 0.0 &&
+                       (c->ropes[1].scaling != SKV_ROPE_NONE);
+    SKV_REQUIRE(*class_name(base) && plain, err, SKV_UNSUPPORTED,
+                "config.json: model_type %s cannot be written", base);
     SKV_REQUIRE(openelm ? c->n_layers != 2 : uniform, err, SKV_UNSUPPORTED,
                 "config.json: %s cannot say these shapes of its layers", base);
     bool bias_fits =

@@ -29,6 +29,7 @@ typedef struct skv_tensor {
      * each head's rows stand in pair order, and reading puts them into the rotate-half form. In a
      * vector (a bias) it is the elements. */
     size_t n_rope_heads;
+    size_t n_rope_dims; /* of a head, the first: the rest stands as it is */
     skv_tensor_scales scales;
 } skv_tensor;
 
