@@ -133,7 +133,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
-    if (swiftkv) out->parameters += c->hidden; /* norm_swiftkv */
+    if (swiftkv && l < c->n_layers) out->parameters += c->hidden; /* norm_swiftkv */
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
         if (!owns_kv(c, i, l, g)) continue;

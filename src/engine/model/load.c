@@ -374,7 +374,7 @@ static skv_status load_vectors(loader *ld, skv_error *err)
     SKV_REQUIRE(model->vectors, err, SKV_MEMORY, "weights: no memory for %zu norm weights", n);
     vector_cursor cursor = {model->vectors, n};
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));
-    if (c->swiftkv && ld->options->student) {
+    if (c->swiftkv && c->kv_layers < c->n_layers && ld->options->student) {
         SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden, &model->stack.norm,
                             err));
     }
