@@ -190,6 +190,7 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_TRY(check_size(&k, SKV_CONFIG_FIELD_CONTEXT, c->context, CONTEXT_MAX));
     SKV_REQUIRE(c->layers, err, SKV_ARGUMENT, "%s: no layers", name);
     SKV_TRY(check_layers(&k));
+    SKV_TRY(skv_config_check_moe(c, name, err));
     SKV_TRY(check_rope(&k, &c->ropes[0]));
     SKV_TRY(check_rope(&k, &c->ropes[1]));
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_EPS, c->norm_eps));
