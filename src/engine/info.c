@@ -100,17 +100,25 @@ static bool layers_differ(const skv_config *c)
     return false;
 }
 
+/* Weights and biases of the feed-forward block of a layer, with n of its experts. */
+static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
+{
+    const skv_layer_shape *s = &c->layers[i];
+    const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, block = 3 * D * F, bias = 2 * F + D;
+    if (E == 0) return block + (c->mlp_bias ? bias : 0);
+    return E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
+}
+
 /* Weights of one layer, norms and biases included. */
 static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t g)
 {
     const skv_layer_shape *s = &c->layers[i];
     uint64_t D = c->hidden, q = s->n_heads * c->head_dim, kv = s->n_kv_heads * c->head_dim;
     const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
-    uint64_t n = 2 * q * D + 3 * D * s->ffn + n_norms * D;
+    uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
     if (c->qkv_bias) n += q;
     if (c->qk_norm) n += c->qk_norm_joined ? q : c->head_dim;
     if (c->o_bias) n += D;
-    if (c->mlp_bias) n += 2 * (uint64_t)s->ffn + D;
     if (!owns_kv(c, i, l, g)) return n;
     if (c->qk_norm) n += c->qk_norm_joined ? kv : c->head_dim;
     return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0);
@@ -135,13 +143,19 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
-    if (swiftkv) out->parameters += c->hidden; /* norm_swiftkv */
+    if (swiftkv && l < c->n_layers) out->parameters += c->hidden; /* norm_swiftkv */
+    uint64_t idle = 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
+        out->experts = skv_max_size(out->experts, c->layers[i].n_experts);
+        idle +=
+            block_parameters(c, i, c->layers[i].n_experts) - block_parameters(c, i, c->n_active);
         if (!owns_kv(c, i, l, g)) continue;
         out->kv_slots++;
         out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * c->head_dim;
     }
+    out->active_experts = out->experts ? c->n_active : 0;
+    out->active_parameters = out->parameters - idle;
 }
 
 static void add_auxiliary(const model_view *view, skv_model_info *out)
@@ -207,7 +221,7 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
     if (i >= l) return;
     out->q += 2 * D * q;
     out->o += 2 * D * q;
-    out->mlp += 2 * 3 * D * (double)s->ffn;
+    out->mlp += 2 * (double)skv_config_block_weights(c, i);
     out->attention += 4 * q * average_visible(s->window, context);
 }
 

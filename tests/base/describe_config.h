@@ -11,8 +11,8 @@
 
 static inline void describe_rope(const skv_rope *r, skv_buf *out)
 {
-    static const char *const kinds[] = {"plain", "linear", "llama3", "longrope", "factors",
-                                        "yarn",  "none"};
+    static const char *const kinds[] = {"plain",   "linear", "llama3", "longrope",
+                                        "factors", "yarn",   "none"};
     skv_buf_printf(out, "%s theta=%.9g rot=%zu", kinds[r->scaling], r->theta, r->n_rot);
     if (r->factor != 1.0) skv_buf_printf(out, " factor=%.9g", r->factor);
     if (r->scaling == SKV_ROPE_LLAMA3) {
@@ -38,8 +38,8 @@ static inline void describe_rope(const skv_rope *r, skv_buf *out)
 static inline bool same_layer(const skv_layer_shape *a, const skv_layer_shape *b)
 {
     return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->ffn == b->ffn &&
-           a->window == b->window && a->i_rope == b->i_rope &&
-           a->i_rope_q == b->i_rope_q;
+           a->window == b->window && a->i_rope == b->i_rope && a->i_rope_q == b->i_rope_q &&
+           a->n_experts == b->n_experts;
 }
 
 static inline void describe_layers(const skv_config *c, skv_buf *out)
@@ -51,6 +51,7 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         if (l->window) skv_buf_printf(out, " window=%zu", l->window);
         if (l->i_rope) skv_buf_text(out, " local");
         if (l->i_rope_q) skv_buf_text(out, " growing");
+        if (l->n_experts) skv_buf_printf(out, " %zu of %zu", c->n_active, l->n_experts);
         skv_buf_byte(out, ')');
     }
 }
@@ -67,6 +68,9 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
                  {c->qk_norm, " qk_norm"},
                  {c->post_norms, " post_norms"},
                  {c->tied, " tied"},
+                 {c->norm_topk, " norm_topk"},
+                 {c->router_bias, " router_bias"},
+                 {c->expert_bias, " expert_bias"},
                  {c->activation == SKV_ACT_GELU_TANH, " gelu"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i].on) skv_buf_text(out, flags[i].text);

@@ -42,6 +42,17 @@ static const config_case accepted[] = {
     {"{\"model_type\":\"qwen3\"}",
      "qwen3 D=4096 Dh=128 V=151936 ctx=32768 eps=1e-06 scale=0.0883883 qk_norm 32x(32/32 22016) "
      "rope plain theta=10000 rot=128 bos=-1 eos="},
+    {"{\"model_type\":\"qwen3_moe\"}",
+     "qwen3_moe D=2048 Dh=64 V=151936 ctx=32768 eps=1e-06 scale=0.125 qk_norm "
+     "24x(32/4 768 8 of 128) rope plain theta=10000 rot=64 bos=-1 eos="},
+    {"{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":6,\"decoder_sparse_step\":2,"
+     "\"mlp_only_layers\":[3],\"head_dim\":128,\"norm_topk_prob\":true,\"num_experts\":16}",
+     "qwen3_moe D=2048 Dh=128 V=151936 ctx=32768 eps=1e-06 scale=0.0883883 qk_norm norm_topk "
+     "1x(32/4 6144) 1x(32/4 768 8 of 16) 3x(32/4 6144) 1x(32/4 768 8 of 16) "
+     "rope plain theta=10000 rot=128 bos=-1 eos="},
+    {"{\"model_type\":\"mixtral\"}",
+     "mixtral D=4096 Dh=128 V=32000 ctx=131072 eps=1e-05 scale=0.0883883 norm_topk "
+     "32x(32/8 14336 2 of 8) rope plain theta=1000000 rot=128 bos=1 eos=2"},
     {"{\"model_type\":\"phi3\"}",
      "phi3 D=3072 Dh=96 V=32064 ctx=4096 eps=1e-05 scale=0.102062 32x(32/32 8192) "
      "rope plain theta=10000 rot=96 bos=1 eos=32000"},
@@ -109,24 +120,27 @@ static const config_case accepted[] = {
      "qwen3" SMALL_LLAMA " qk_norm" SMALL_LAYERS " rope yarn theta=10000 rot=16 factor=4 from=128 "
      "fast=32 slow=1 exact attention=1.13863 bos=-1 eos="},
     /* Ministral 3: a second rope for the queries; SmolLM3: a second one that stands still. */
-    {"{\"model_type\":\"ministral3\"," SMALL ",\"head_dim\":16,\"rope_parameters\":{\"type\":\"yarn\","
+    {"{\"model_type\":\"ministral3\"," SMALL
+     ",\"head_dim\":16,\"rope_parameters\":{\"type\":\"yarn\","
      "\"rope_theta\":1000000,\"factor\":16,\"original_max_position_embeddings\":32,\"mscale\":1,"
      "\"mscale_all_dim\":1,\"llama_4_scaling_beta\":0.1}}",
      "ministral3 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 4x(4/2 96 growing) "
-     "rope yarn theta=1000000 rot=16 factor=16 from=32 fast=32 slow=1 "
-     "rope yarn theta=1000000 rot=16 factor=16 from=32 fast=32 slow=1 growth=0.1 bos=1 eos=2"},
+     "rope yarn theta=1000000 rot=16 factor=16 from=32 fast=32 slow=1, "
+     "local yarn theta=1000000 rot=16 factor=16 from=32 fast=32 slow=1 growth=0.1 bos=1 eos=2"},
     {"{\"model_type\":\"smollm3\"," SMALL "}",
-     "smollm3" SMALL_LLAMA " tied 3x(4/2 96) 1x(4/2 96 local) rope plain theta=2000000 rot=16 "
-     "rope none theta=2000000 rot=16 bos=-1 eos="},
-    {"{\"model_type\":\"granite\"," SMALL ",\"embedding_multiplier\":12,\"residual_multiplier\":0.5,"
+     "smollm3" SMALL_LLAMA " tied 3x(4/2 96) 1x(4/2 96 local) rope plain theta=2000000 rot=16, "
+     "local none theta=2000000 rot=16 bos=-1 eos="},
+    {"{\"model_type\":\"granite\"," SMALL
+     ",\"embedding_multiplier\":12,\"residual_multiplier\":0.5,"
      "\"attention_multiplier\":0.125,\"logits_scaling\":8}",
      "granite D=64 Dh=16 V=100 ctx=512 eps=4e-06 scale=0.125 embed*24" SMALL_LAYERS
      " rope plain theta=10000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"olmo3\"," SMALL ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
      "\"original_max_position_embeddings\":64}}",
      "olmo3 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 qk_norm post_norms "
-     "3x(4/2 96 window=4096 local) 1x(4/2 96) rope yarn theta=500000 rot=16 factor=8 from=64 fast=32 "
-     "slow=1 attention=1.20794 rope plain theta=500000 rot=16 bos=-1 eos="},
+     "3x(4/2 96 window=4096 local) 1x(4/2 96) rope yarn theta=500000 rot=16 factor=8 from=64 "
+     "fast=32 "
+     "slow=1 attention=1.20794, local plain theta=500000 rot=16 bos=-1 eos="},
     {"{\"model_type\":\"glm4\"," SMALL ",\"head_dim\":null}",
      "glm4 D=64 Dh=16 V=100 ctx=512 eps=1.5625e-07 scale=0.25 qkv_bias post_norms" SMALL_LAYERS
      " rope plain theta=10000 rot=8 bos=-1 eos="},
@@ -242,7 +256,16 @@ static const config_case refused[] = {
     {"{}", "model_type: missing"},
     {"{\"model_type\":7}", "model_type: 7, expected text"},
     {"{\"model_type\":\"mamba\"}", "model_type mamba is not supported"},
-    {"{\"model_type\":\"mixtral\"}", "model_type mixtral is not supported"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":0}", "num_experts 0, expected 1 or more"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":2.5}", "num_local_experts: 2.5"},
+    {"{\"model_type\":\"mixtral\",\"num_experts_per_tok\":9}",
+     "num_experts_per_tok 9, expected 1 to the 8 experts"},
+    {"{\"model_type\":\"qwen3_moe\",\"num_experts_per_tok\":0}", "num_experts_per_tok 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"num_experts\":100000}", "num_experts 100000"},
+    {"{\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":0}", "intermediate_size 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", "decoder_sparse_step 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[\"0\"]}", "mlp_only_layers: "},
+    {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", "mlp_only_layers: 3"},
     {"{\"model_type\":\"qwen2_moe\"}", "model_type qwen2_moe is not supported"},
     {"{\"model_type\":\"deepseek_v2_swiftkv\"}", "model_type deepseek_v2_swiftkv"},
     {"{\"model_type\":\"_swiftkv\"}", "model_type _swiftkv is not supported"},
@@ -258,8 +281,7 @@ static const config_case refused[] = {
     {LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
      "rope_theta 1, expected above 1"},
     {"{\"model_type\":\"ministral3\"," SMALL "}", "rope_parameters: missing"},
-    {"{\"model_type\":\"ministral3\"," SMALL
-     ",\"rope_parameters\":{\"llama_4_scaling_beta\":-1}}",
+    {"{\"model_type\":\"ministral3\"," SMALL ",\"rope_parameters\":{\"llama_4_scaling_beta\":-1}}",
      "llama_4_scaling_beta -1, expected a positive number"},
     {"{\"model_type\":\"smollm3\"," SMALL ",\"no_rope_layers\":[1]}",
      "no_rope_layers: an array of 1, expected one entry a layer"},
@@ -267,9 +289,7 @@ static const config_case refused[] = {
     {"{\"model_type\":\"granite\"," SMALL ",\"residual_multiplier\":0}",
      "residual_multiplier: 0, expected a positive number"},
     {"{\"model_type\":\"olmo2_swiftkv\"," SMALL ",\"num_key_value_layers\":2}",
-     "model_type olmo2_swiftkv: SwiftKV needs layers of Llama's form"},
-    {"{\"model_type\":\"glm4_swiftkv\"," SMALL ",\"num_key_value_layers\":2}",
-     "model_type glm4_swiftkv: SwiftKV needs layers of Llama's form"},
+     "model_type olmo2_swiftkv: SwiftKV needs a norm before attention"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}}",
      "rope_type: not supported: dynamic"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling.factor 0"},

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { SPAN_LOGITS_SPANS = 4, SPAN_LOGITS_VOCAB = 512 };
+enum { SPAN_LOGITS_SPANS = 4, SPAN_LOGITS_VOCAB = 3072 };
 
 typedef struct span_logits {
     float rows[SPAN_LOGITS_SPANS][SPAN_LOGITS_VOCAB];

@@ -16,12 +16,15 @@
 
 #include "alloc_fail.h"
 #include "engine/engine.h"
+#include "kernels/cpu.h"
 #include "prefill/method.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
+#include "span_logits.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/llama-swiftkv-g2"
+#define MINI_MODEL SKV_TEST_DATA "/../../models/mini/kv6-g2"
 
 enum { N_IDS = 60, VOCAB_MAX = 512 };
 
@@ -54,6 +57,68 @@ static skv_sequence *new_sequence(skv_engine *engine)
     skv_sequence *sequence = NULL;
     assert_int_equal(skv_sequence_create(engine, 0, &sequence, NULL), SKV_OK);
     return sequence;
+}
+
+/* Logits after ids[0..N_IDS) that were read in steps of these sizes (ended by 0), beside `company`.
+ */
+static void read_in_pieces(skv_engine *engine, const int32_t *ids, const size_t *sizes,
+                           bool company, float *logits)
+{
+    skv_sequence *own = new_sequence(engine), *other = new_sequence(engine);
+    span_logits last = {.vocab = skv_engine_vocab(engine)};
+    skv_error err;
+    for (size_t at = 0; *sizes > 0; at += *sizes++) {
+        skv_span spans[2] = {{own, ids + at, *sizes, SKV_WANT_LAST},
+                             {other, ids, 3, SKV_WANT_LAST}};
+        if (skv_step(engine, spans, company ? 2 : 1, span_logits_take, &last, &err) != SKV_OK) {
+            fail_msg("%s", err.text);
+        }
+    }
+    assert_int_equal(skv_sequence_length(own), N_IDS);
+    memcpy(logits, last.rows[0], last.vocab * sizeof *logits);
+    skv_sequence_free(own);
+    skv_sequence_free(other);
+}
+
+static void expect_invariant(const skv_engine_options *options, const int32_t *ids)
+{
+    static const size_t pieces[][N_IDS + 1] = {
+        {N_IDS}, {N_IDS - 1, 1}, {1, 30, 1, 1, 20, 2, 1, 4}, {7, 16, 9, 28}};
+    static float want[SPAN_LOGITS_VOCAB], got[SPAN_LOGITS_VOCAB];
+    skv_engine *engine = open_or_fail(MINI_MODEL, options);
+    read_in_pieces(engine, ids, pieces[0], false, want);
+    for (size_t j = 1; j < 8; j++) {
+        read_in_pieces(engine, ids, pieces[j / 2], j % 2, got);
+        if (memcmp(got, want, skv_engine_vocab(engine) * sizeof *got) != 0) {
+            fail_msg("%s: weights %d, kv %d, pieces %zu", options->cpu, (int)options->weights,
+                     (int)options->kv, j);
+        }
+    }
+    skv_engine_close(engine);
+}
+
+/* With batch invariance, logits have the same bits whatever a step reads beside a token. */
+static void test_batch_invariance(void **state)
+{
+    (void)state;
+    unsigned features = skv_cpu_detect();
+    static const skv_weights weights[] = {SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8,
+                                          SKV_WEIGHTS_INT4};
+    static const skv_kv kvs[] = {SKV_KV_F32, SKV_KV_BF16, SKV_KV_INT8, SKV_KV_FP8};
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t i = 16 * SKV_CPU_LEVEL_AVX2; i < 16 * (SKV_CPU_LEVEL_NEON + 1); i++) {
+        skv_cpu_level level = (skv_cpu_level)(i / 16);
+        if (!skv_cpu_level_runs(level, features)) continue;
+        skv_engine_options options = small_options();
+        options.step_tokens = options.context = 128;
+        options.kv_tokens = 4 * 128;
+        options.batch_invariant = true;
+        options.cpu = skv_cpu_level_name(level);
+        options.weights = weights[i / 4 % 4];
+        options.kv = kvs[i % 4];
+        expect_invariant(&options, ids);
+    }
 }
 
 /* A sequence that shares another's beginning goes on exactly as if it had read it itself, and the
@@ -325,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared_beginning),
+        cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_cancelled_step_changes_nothing),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_pool_runs_out_cleanly),

@@ -87,10 +87,39 @@ def base_tensors(name, config):
     return {n: tensor_for(name, n, s, gemma) for n, s in shapes.items()}
 
 
+EXPERT_NAMES = {
+    "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
+}
+
+
+def split_experts(tensors, model_type):
+    """A tensor for each expert, as files were written before transformers 5."""
+    block, parts = EXPERT_NAMES[model_type]
+    out = {}
+    for name, t in tensors.items():
+        layer, _, rest = name.partition(".mlp.")
+        if rest == "experts.gate_up_proj":
+            pieces = {(e, part): t[e].chunk(2)[j] for e in range(t.shape[0])
+                      for j, part in enumerate(("gate", "up"))}
+        elif rest == "experts.down_proj":
+            pieces = {(e, "down"): t[e] for e in range(t.shape[0])}
+        elif rest == "gate.weight":
+            out[f"{layer}.{block}.gate.weight"] = t
+            continue
+        else:
+            out[name] = t
+            continue
+        for (e, part), piece in pieces.items():
+            out[f"{layer}.{block}.experts.{e}.{parts[part]}.weight"] = piece
+    return out
+
+
 def load_float64(folder):
     """The published implementation, loaded from the files, all of it in float64."""
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager",
+        output_loading_info=True)
     assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
     model.eval()
     with AllFloat64():
@@ -157,11 +186,15 @@ def add_simscore(result, plain):
 
 def make_ordinary(root, name, spec):
     config, folder = spec["config"], root / name
-    save(folder, config, base_tensors(name, config), spec.get("dtype", "f32"), spec.get("shards", 1))
+    tensors = base_tensors(name, config)
+    if spec.get("experts") == "split":
+        tensors = split_experts(tensors, config["model_type"])
+    save(folder, config, tensors, spec.get("dtype", "f32"), spec.get("shards", 1))
     logits_of = transformers_logits(folder)
     source = f"transformers {transformers.__version__}"
     result = golden(name, config, {None: logits_of}, spec.get("lengths", model_specs.LENGTHS), source)
-    like_llama = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "ministral3", "granite")
+    like_llama = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "smollm3", "ministral3",
+                  "granite")
     if config["model_type"] in like_llama and name not in ("qwen2-window", "qwen3-yarn"):
         weights = read_float64(folder)
         print(f"  plain torch agrees to {check_plain(name, config, weights, logits_of):.1e}")
@@ -253,15 +286,15 @@ def transformed(config, weights, l, g):
     added = {"model.norm_swiftkv.weight": weights[f"model.layers.{l}.input_layernorm.weight"]}
     for i in range(l, n_layers):
         p = f"model.layers.{i}.self_attn."
-        for part in ("weight", "bias"):
-            if p + "q_proj." + part in weights:
-                added[p + "q_proj_swiftkv." + part] = weights[p + "q_proj." + part]
+        for part in ("q_proj{}.weight", "q_proj{}.bias", "q_norm{}.weight"):
+            if p + part.format("") in weights:
+                added[p + part.format("_swiftkv")] = weights[p + part.format("")]
         for kind in ("k", "v") if (i - l) % g == 0 else ():
-            for part in ("weight", "bias"):
-                names = [f"model.layers.{j}.self_attn.{kind}_proj.{part}" for j in range(i, i + g)]
+            for part in (f"{kind}_proj{{}}.weight", f"{kind}_proj{{}}.bias", f"{kind}_norm{{}}.weight"):
+                names = [f"model.layers.{j}.self_attn.{part.format('')}" for j in range(i, i + g)]
                 if names[0] in weights:
                     mean = torch.stack([weights[n] for n in names]).mean(0)
-                    added[f"{p}{kind}_proj_swiftkv.{part}"] = mean
+                    added[p + part.format("_swiftkv")] = mean
     return model_specs.swiftkv(config, n_layers, l, g), added
 
 

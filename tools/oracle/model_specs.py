@@ -101,6 +101,43 @@ def gemma(make, kind, **fields):
     return make(kind, name, **{**base, **fields})
 
 
+def qwen3_moe(make, **fields):
+    base = {
+        "attention_bias": False,
+        "decoder_sparse_step": 1,
+        "head_dim": 12,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 24,
+        "norm_topk_prob": True,
+        "num_attention_heads": 4,
+        "num_experts": 7,
+        "num_experts_per_tok": 3,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "vocab_size": 103,
+    }
+    return make("qwen3_moe", "Qwen3MoeForCausalLM", **{**base, **fields})
+
+
+def mixtral(make, **fields):
+    base = {
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_attention_heads": 4,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "num_local_experts": 5,
+        "sliding_window": None,
+        "vocab_size": 97,
+    }
+    return make("mixtral", "MixtralForCausalLM", **{**base, **fields})
+
+
 LLAMA3_SCALING = {
     "factor": 8.0,
     "high_freq_factor": 4.0,
@@ -170,6 +207,25 @@ def ordinary_specs():
                                "rope_theta": 1000000.0, "rope_type": "default"}),
             "dtype": "bf16",
         },
+        "qwen3-moe-v4": {  # a tensor for each expert, as published; one layer is dense
+            "config": qwen3_moe(v4, mlp_only_layers=[1], torch_dtype="bfloat16", rope_theta=1e6,
+                                rope_scaling=None, use_sliding_window=False, sliding_window=None,
+                                max_window_layers=3),
+            "dtype": "bf16",
+            "experts": "split",
+        },
+        "qwen3-moe-v5": {  # fused; weights that do not add up to 1
+            "config": qwen3_moe(v5, norm_topk_prob=False, decoder_sparse_step=2, num_hidden_layers=4,
+                                tie_word_embeddings=True, num_experts_per_tok=2),
+            "transform": (2, 2),
+        },
+        "mixtral-v4": {
+            "config": mixtral(v4, torch_dtype="bfloat16", rope_theta=1e6, head_dim=12),
+            "dtype": "bf16",
+            "experts": "split",
+            "shards": 2,
+        },
+        "mixtral-v5": {"config": mixtral(v5, sliding_window=8)},
         "phi3": {"config": phi3(v4, sliding_window=8, rope_scaling=None)},
         "phi3-longrope-v4": {
             "config": phi3(v4, original_max_position_embeddings=32, torch_dtype="float16", rope_scaling={
@@ -233,7 +289,7 @@ def recent_specs():
         "smollm3": {
             "config": small(v5, "smollm3", "SmolLM3", no_rope_layer_interval=2, no_rope_layers=[
                 1, 0, 1, 0, 1, 0], num_hidden_layers=6, tie_word_embeddings=True, mlp_bias=False),
-            "transform": (2, 2),
+            "transform": (2, 1),
         },
         "smollm3-window": {
             "config": small(v4, "smollm3", "SmolLM3", no_rope_layers=[1, 1, 0, 1], mlp_bias=False,
@@ -345,6 +401,7 @@ def swiftkv(config, n_layers, kv_layers, group):
     base = config["model_type"]
     architecture = {"llama": "LlamaSwiftKVForCausalLM", "qwen2": "Qwen2SwiftKVForCausalLM",
                     "qwen3": "Qwen3SwiftKVForCausalLM", "smollm3": "SmolLM3SwiftKVForCausalLM",
+                    "qwen3_moe": "Qwen3MoeSwiftKVForCausalLM",
                     "ministral3": "Ministral3SwiftKVForCausalLM",
                     "granite": "GraniteSwiftKVForCausalLM"}[base]
     return config | {
@@ -394,6 +451,9 @@ def swiftkv_specs():
         "qwen2-swiftkv-g2": {
             "config": swiftkv(qwen(v5, "Qwen2", tie_word_embeddings=True, **bf5), 6, 2, 2),
             "dtype": "bf16",
+        },
+        "qwen3-moe-swiftkv-g2": {
+            "config": swiftkv(qwen3_moe(v5), 5, 1, 2),
         },
         "qwen3-swiftkv-g1": {
             "config": swiftkv(qwen(v5, "Qwen3", head_dim=12, attention_bias=False, **bf5), 6, 2, 1),

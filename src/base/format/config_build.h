@@ -25,6 +25,18 @@ void skv_config_set_multipliers(skv_config *c, double embedding, double residual
 
 /** Whether a model of this type has images too, and its text part stands in `text_config`. */
 bool skv_config_has_text_part(const char *model_type);
+/* What a family of mixtures of experts says where its file does not. */
+typedef struct skv_moe_defaults {
+    size_t n_experts, n_active; /* 0 experts: the family has none */
+    size_t ffn;  /* of an expert; 0: intermediate_size, and every layer has experts */
+    bool by_key; /* norm_topk_prob decides about norm_topk; false: it is true */
+} skv_moe_defaults;
+
+/** num_experts and what belongs to it -> c, whose layers are known and dense. */
+void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, skv_config *c);
+/** Ranges of what the mixture of experts of c says. */
+SKV_MUST_CHECK skv_status skv_config_check_moe(const skv_config *c, const char *name,
+                                               skv_error *err);
 
 /** "kv_prediction" of config.json -> c, whose layers are known; what it names is checked. */
 void skv_config_read_kvp(skv_json_reader *r, skv_config *c);
@@ -47,6 +59,8 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(HEADS, "num_attention_heads", "num_query_heads", "attention.head_count")                     \
     X(KV_HEADS, "num_key_value_heads", "num_kv_heads", "attention.head_count_kv")                  \
     X(FFN, "intermediate_size", "ffn_multipliers", "feed_forward_length")                          \
+    X(EXPERTS, "num_experts", "num_experts", "expert_count")                                       \
+    X(ACTIVE, "num_experts_per_tok", "num_experts_per_tok", "expert_used_count")                   \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
     X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \
     X(FACTOR, "rope_scaling.factor", "rope_scaling.factor", "rope.scaling.factor")                 \

@@ -154,10 +154,8 @@ static skv_status check_layers(const checker *k)
 
 static skv_status check_swiftkv(const skv_config *c, const char *name, skv_error *err)
 {
-    SKV_REQUIRE(!c->swiftkv || !(c->no_pre_norms || skv_config_is(c, "glm4")), err, SKV_UNSUPPORTED,
-                "%s: model_type %s: SwiftKV needs layers of Llama's form: one norm before attention, "
-                "rotation by halves",
-                name, c->architecture);
+    SKV_REQUIRE(!c->swiftkv || !c->no_pre_norms, err, SKV_UNSUPPORTED,
+                "%s: model_type %s: SwiftKV needs a norm before attention", name, c->architecture);
     SKV_REQUIRE(!c->early_exit || c->logit_divisor == 0.0, err, SKV_UNSUPPORTED,
                 "%s: swiftkv_early_exit: not supported beside logits_scaling", name);
     SKV_REQUIRE(c->kv_layers >= 1 && c->kv_layers <= c->n_layers, err, SKV_RANGE,
@@ -223,6 +221,7 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_TRY(check_size(&k, SKV_CONFIG_FIELD_CONTEXT, c->context, CONTEXT_MAX));
     SKV_REQUIRE(c->layers, err, SKV_ARGUMENT, "%s: no layers", name);
     SKV_TRY(check_layers(&k));
+    SKV_TRY(skv_config_check_moe(c, name, err));
     SKV_TRY(check_rope(&k, &c->ropes[0]));
     SKV_TRY(check_rope(&k, &c->ropes[1]));
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_EPS, c->norm_eps));

@@ -21,6 +21,7 @@ typedef enum window_rule {
     WINDOW_UPPER,   /* Qwen: layers from max_window_layers on, if use_sliding_window */
     WINDOW_PATTERN, /* Gemma, OLMo 3: all but every window_period-th */
     WINDOW_STILL,   /* SmolLM3: layers without RoPE, if use_sliding_window */
+    WINDOW_SWITCHED /* Qwen3-MoE: all, if use_sliding_window */
 } window_rule;
 
 typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY, BIAS_QKV_BY_KEY } bias_rule;
@@ -50,6 +51,7 @@ typedef struct family {
     bool glm;             /* norms before and behind the blocks */
     bool multipliers;     /* Granite */
     double partial;       /* of a head's dims that turn, 0: 1 */
+    skv_moe_defaults moe;
 } family;
 
 #define FAMILY_SHAPE(V, D, F, L, H, Hk)                                                            \
@@ -87,6 +89,25 @@ static const family families[] = {
      .windows = WINDOW_UPPER,
      .bias = BIAS_BY_KEY,
      .qk_norm = true},
+    {.model_type = "qwen3_moe",
+     FAMILY_SHAPE(151936, 2048, 6144, 24, 32, 4),
+     .context = 32768,
+     .window = 4096,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_SWITCHED,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .moe = {128, 8, 768, true}},
+    {.model_type = "mixtral",
+     FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
+     .context = 131072,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .bos = 1,
+     .eos = 2,
+     .windows = WINDOW_EVERY,
+     .moe = {8, 2, 0, false}},
     {.model_type = "phi3",
      FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
      .context = 4096,
@@ -265,7 +286,8 @@ static bool is_windowed(skv_json_reader *r, const family *f, const skv_config *c
 {
     size_t pattern, upper;
     switch (f->windows) {
-    case WINDOW_EVERY: return true;
+    case WINDOW_EVERY:
+    case WINDOW_SWITCHED: return true;
     case WINDOW_UPPER:
         upper = skv_json_size(r, "max_window_layers", 28, SIZE_MAX / 2);
         return i >= upper;
@@ -299,10 +321,11 @@ static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
 static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
 {
     size_t window = size_or_null(r, "sliding_window", f->window, 0);
-    bool by_switch = f->windows == WINDOW_UPPER || f->windows == WINDOW_STILL;
-    if (by_switch && !skv_json_bool(r, "use_sliding_window", false)) window = 0;
+    bool by_list = f->windows == WINDOW_UPPER || f->windows == WINDOW_STILL;
+    bool switched = by_list || f->windows == WINDOW_SWITCHED;
+    if (switched && !skv_json_bool(r, "use_sliding_window", false)) window = 0;
     const json_t *types = NULL;
-    if (by_switch || f->windows == WINDOW_PATTERN) {
+    if (by_list || f->windows == WINDOW_PATTERN) {
         types = skv_json_get(r, "layer_types");
     }
     if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
@@ -462,6 +485,7 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     read_still_layers(r, f, c);
     read_windows(r, f, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
+    skv_config_read_moe(r, &f->moe, c);
     read_ropes(r, f, c);
     read_bos(r, c, f->bos);
     read_eos(r, c, f->eos);
@@ -508,7 +532,8 @@ static void read_base(skv_json_reader *r, skv_config *c)
     (void)snprintf(c->base, sizeof c->base, "%s", base);
 }
 
-static void refuse_extras(skv_json_reader *r)
+/* `f` is NULL for a family that is not in the table. */
+static void refuse_extras(skv_json_reader *r, const family *f)
 {
     skv_json_reader q = skv_json_child(r, "quantization_config");
     if (r->status == SKV_OK) r->status = q.status;
@@ -523,7 +548,7 @@ static void refuse_extras(skv_json_reader *r)
                              r->name, method, format[0] ? ", format " : "", format);
     }
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+    for (size_t i = 0; i < sizeof experts / sizeof *experts && !(f && f->moe.n_experts); i++) {
         const json_t *value = skv_json_get(r, experts[i]);
         if (json_integer_value(value) > 1 && r->status == SKV_OK) {
             r->status = skv_fail(r->err, SKV_UNSUPPORTED,
@@ -546,7 +571,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     const char *type = skv_json_text(r, "model_type", "");
     skv_json_reader outer = *r;
     if (skv_config_has_text_part(type)) {
-        refuse_extras(r);
+        refuse_extras(r, NULL);
         if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
         const bool is_gemma = strcmp(type, "gemma3") == 0;
@@ -566,7 +591,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
         return;
     }
     (void)snprintf(c->architecture, sizeof c->architecture, "%s", type);
-    refuse_extras(r);
+    refuse_extras(r, f);
     read_dtype(&outer, r, c);
     if (f) {
         read_family(r, f, c);

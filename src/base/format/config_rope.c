@@ -1,6 +1,6 @@
 /*
- * Rotary settings: see config_build.h. LongRoPE is arXiv:2402.13753, YaRN arXiv:2309.00071; "llama3"
- * is the frequency scaling that Llama 3.1 introduced.
+ * Rotary settings: see config_build.h. LongRoPE is arXiv:2402.13753, YaRN arXiv:2309.00071;
+ * "llama3" is the frequency scaling that Llama 3.1 introduced.
  */
 #include "format/config_build.h"
 
@@ -39,7 +39,8 @@ static void read_yarn(skv_json_reader *r, const skv_rope_context *in, skv_rope *
     const double mscale_all = skv_json_double(r, "mscale_all_dim", 0.0);
     double sharpening = skv_yarn_attention(out->factor);
     if (mscale != 0.0 && mscale_all != 0.0) {
-        sharpening = yarn_sharpening(out->factor, mscale) / yarn_sharpening(out->factor, mscale_all);
+        sharpening =
+            yarn_sharpening(out->factor, mscale) / yarn_sharpening(out->factor, mscale_all);
     }
     out->attention_factor = skv_json_double(r, "attention_factor", sharpening);
     out->beta_fast = skv_json_double(r, "beta_fast", 32.0);

@@ -52,10 +52,23 @@ static bool base_type(const char *architecture, char out[64])
 static const char *class_name(const char *base)
 {
     static const char *const names[][2] = {
-        {"llama", "Llama"},        {"mistral", "Mistral"}, {"qwen2", "Qwen2"},
-        {"qwen3", "Qwen3"},        {"phi3", "Phi3"},       {"gemma2", "Gemma2"},
-        {"gemma3_text", "Gemma3"}, {"openelm", "OpenELM"}, {"smollm3", "SmolLM3"},
-        {"ministral3", "Ministral3"}, {"granite", "Granite"},
+        {"llama", "Llama"},
+        {"mistral", "Mistral"},
+        {"qwen2", "Qwen2"},
+        {"qwen3", "Qwen3"},
+        {"phi3", "Phi3"},
+        {"gemma2", "Gemma2"},
+        {"qwen3_moe", "Qwen3Moe"},
+        {"mixtral", "Mixtral"},
+        {"gpt_oss", "GptOss"},
+        {"gemma3_text", "Gemma3"},
+        {"openelm", "OpenELM"},
+        {"smollm3", "SmolLM3"},
+        {"ministral3", "Ministral3"},
+        {"olmo2", "Olmo2"},
+        {"olmo3", "Olmo3"},
+        {"glm4", "Glm4"},
+        {"granite", "Granite"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i][0], base) == 0) return names[i][1];
@@ -181,9 +194,10 @@ static json_t *factor_list(filler *f, const float *factors, size_t n)
     return list;
 }
 
-static void put_scaling(filler *f, const skv_rope *rope)
+/* `growth` is the queries' position_growth. */
+static void put_scaling(filler *f, const skv_rope *rope, double growth)
 {
-    if (rope->scaling == SKV_ROPE_PLAIN) {
+    if (rope->scaling == SKV_ROPE_PLAIN && growth == 0.0) {
         put(f, "rope_scaling", json_null());
         return;
     }
@@ -221,6 +235,10 @@ static void put_scaling(filler *f, const skv_rope *rope)
     case SKV_ROPE_PLAIN:
     default: break;
     }
+    if (growth != 0.0) {
+        put(&s, "llama_4_scaling_beta", json_real(growth));
+        put_size(&s, "original_max_position_embeddings", rope->original_context);
+    }
     put(&s, "factor", json_real(rope->factor));
     f->failed |= s.failed;
     put(f, "rope_scaling", s.object);
@@ -245,9 +263,11 @@ static void put_windows(filler *f, const skv_config *c, const char *base)
         append(f, types, json_string(w ? "sliding_attention" : "full_attention"));
     }
     put(f, "sliding_window", window ? json_integer((json_int_t)window) : json_null());
-    bool by_rule =
-        strcmp(base, "mistral") == 0 || strcmp(base, "phi3") == 0 || strcmp(base, "llama") == 0;
-    if (strncmp(base, "qwen", 4) == 0) put_bool(f, "use_sliding_window", window > 0);
+    bool by_rule = strcmp(base, "mistral") == 0 || strcmp(base, "ministral3") == 0 ||
+                   strcmp(base, "phi3") == 0 || strcmp(base, "llama") == 0 ||
+                   strcmp(base, "mixtral") == 0;
+    if (strncmp(base, "qwen", 4) == 0 || strcmp(base, "smollm3") == 0)
+        put_bool(f, "use_sliding_window", window > 0);
     if (by_rule || (!window && strncmp(base, "gemma", 5) != 0)) {
         json_decref(types);
     } else {
@@ -276,6 +296,51 @@ static void put_openelm(filler *f, const skv_config *c)
     put(f, "rope_freq_constant", json_real(c->ropes[0].theta));
 }
 
+/* The layer that stands for those with experts, or for those without; n_layers: there is none. */
+static size_t first_layer(const skv_config *c, bool experts)
+{
+    size_t i = 0;
+    while (i < c->n_layers && (c->layers[i].n_experts > 0) != experts) i++;
+    return i;
+}
+
+static void put_moe(filler *f, const skv_config *c, const char *base)
+{
+    const size_t first = first_layer(c, true), dense = first_layer(c, false);
+    if (first == c->n_layers) return;
+    const bool listed = strcmp(base, "qwen3_moe") == 0;
+    put_size(f, listed ? "num_experts" : "num_local_experts", c->layers[first].n_experts);
+    put_size(f, "num_experts_per_tok", c->n_active);
+    if (!listed) return;
+    json_t *layers = json_array();
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].n_experts == 0) append(f, layers, json_integer((json_int_t)i));
+    }
+    put(f, "mlp_only_layers", layers);
+    put_size(f, "decoder_sparse_step", 1);
+    put_size(f, "moe_intermediate_size", c->layers[first].ffn);
+    if (dense < c->n_layers) put_size(f, "intermediate_size", c->layers[dense].ffn);
+    put_bool(f, "norm_topk_prob", c->norm_topk);
+}
+
+static void put_still_layers(filler *f, const skv_config *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < c->n_layers; i++) append(f, list, json_integer(!c->layers[i].i_rope));
+    put(f, "no_rope_layers", list);
+}
+
+/* Granite's, and the norms' eps of a residual stream that is not divided. */
+static void put_multipliers(filler *f, const skv_config *c)
+{
+    const double r = c->residual_scale;
+    put(f, "embedding_multiplier", json_real(c->embedding_scale * r));
+    put(f, "residual_multiplier", json_real(r));
+    put(f, "logits_scaling", json_real(c->logit_divisor));
+    put(f, "attention_multiplier", json_real(c->attention_scale));
+    put(f, "rms_norm_eps", json_real(c->norm_eps * r * r));
+}
+
 static void put_family(filler *f, const skv_config *c, const char *base)
 {
     bool gemma = strncmp(base, "gemma", 5) == 0;
@@ -286,17 +351,21 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     put_size(f, "intermediate_size", c->layers[0].ffn);
     put_size(f, "max_position_embeddings", c->context);
     put(f, "rms_norm_eps", json_real(c->norm_eps));
-    put_bool(f, "attention_bias", c->o_bias);
-    if (strcmp(base, "llama") == 0) put_bool(f, "mlp_bias", c->mlp_bias);
+    const bool is_glm = strcmp(base, "glm4") == 0;
+    put_bool(f, "attention_bias", is_glm ? c->qkv_bias : c->o_bias);
+    if (strcmp(base, "llama") == 0 || c->mlp_bias) put_bool(f, "mlp_bias", c->mlp_bias);
     put(f, gemma ? "hidden_activation" : "hidden_act",
         json_string(c->activation == SKV_ACT_SILU ? "silu" : "gelu_pytorch_tanh"));
     put(f, "rope_theta", json_real(c->ropes[0].theta));
-    if (c->ropes[0].n_rot != c->head_dim) {
+    if (c->ropes[0].n_rot != c->head_dim || is_glm) {
         double partial = (double)c->ropes[0].n_rot / (double)c->head_dim;
         put(f, "partial_rotary_factor", json_real(partial));
     }
-    put_scaling(f, &c->ropes[0]);
+    put_scaling(f, &c->ropes[0], c->layers[0].i_rope_q ? c->ropes[1].position_growth : 0.0);
+    if (strcmp(base, "smollm3") == 0) put_still_layers(f, c);
+    if (c->residual_scale != 0.0) put_multipliers(f, c);
     put_windows(f, c, base);
+    put_moe(f, c, base);
     if (c->n_shared > 0) put_size(f, "num_kv_shared_layers", c->n_shared);
     if (!gemma) return;
     put(f, "query_pre_attn_scalar", json_real(query_scalar(c->attention_scale)));
@@ -321,17 +390,21 @@ static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_e
     bool uniform = true;
     for (size_t i = 1; i < c->n_layers; i++) {
         const skv_layer_shape *l = &c->layers[i], *first = &c->layers[0];
-        uniform = uniform && l->n_heads == first->n_heads && l->n_kv_heads == first->n_kv_heads &&
-                  l->ffn == first->ffn;
+        if (strcmp(base, "qwen3_moe") == 0) {
+            first = &c->layers[first_layer(c, l->n_experts > 0)]; /* two widths */
+        }
+        uniform = uniform && l->n_experts == first->n_experts && l->n_heads == first->n_heads &&
+                  l->n_kv_heads == first->n_kv_heads && l->ffn == first->ffn;
     }
-    const bool plain = c->layers[0].i_rope_q == 0 && c->residual_scale == 0.0 &&
-                       (c->ropes[1].scaling != SKV_ROPE_NONE);
-    SKV_REQUIRE(*class_name(base) && plain, err, SKV_UNSUPPORTED,
-                "config.json: model_type %s cannot be written", base);
+    SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
+    const bool one_theta = c->ropes[1].theta == c->ropes[0].theta;
+    SKV_REQUIRE(strcmp(base, "olmo3") != 0 || (one_theta && c->ropes[1].scaling == SKV_ROPE_PLAIN),
+                err, SKV_UNSUPPORTED, "config.json: olmo3 cannot say the ropes of its layers");
     SKV_REQUIRE(openelm ? c->n_layers != 2 : uniform, err, SKV_UNSUPPORTED,
                 "config.json: %s cannot say these shapes of its layers", base);
-    bool bias_fits =
-        strcmp(base, "qwen2") == 0 ? c->qkv_bias && !c->o_bias : c->qkv_bias == c->o_bias;
+    bool bias_fits = c->qkv_bias == c->o_bias;
+    if (strcmp(base, "qwen2") == 0) bias_fits = c->qkv_bias && !c->o_bias;
+    if (strcmp(base, "glm4") == 0) bias_fits = !c->o_bias;
     SKV_REQUIRE(bias_fits, err, SKV_UNSUPPORTED, "config.json: %s has no field for these biases",
                 base);
     return SKV_OK;

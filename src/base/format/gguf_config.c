@@ -16,14 +16,19 @@ typedef struct family {
     double theta;
     bool qk_norm, gemma;
     size_t
-        window_period; /* every n-th layer sees all rows; 0: none does, where there is a window */
+        window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
+    const char *mixture; /* what it is where it has experts; NULL: it has none */
 } family;
 
 static const family families[] = {
-    {"llama", "llama", 1e4, false, false, 0},    {"qwen2", "qwen2", 1e4, false, false, 0},
-    {"qwen3", "qwen3", 1e4, true, false, 0},     {"phi3", "phi3", 1e4, false, false, 0},
-    {"gemma2", "gemma2", 1e4, false, true, 2},   {"gemma3", "gemma3_text", 1e6, true, true, 6},
-    {"openelm", "openelm", 1e4, true, false, 0},
+    {"llama", "llama", 1e4, false, false, 0, "mixtral"},
+    {"qwen2", "qwen2", 1e4, false, false, 0, NULL},
+    {"qwen3", "qwen3", 1e4, true, false, 0, NULL},
+    {"qwen3moe", "qwen3_moe", 1e4, true, false, 0, "qwen3_moe"},
+    {"phi3", "phi3", 1e4, false, false, 0, NULL},
+    {"gemma2", "gemma2", 1e4, false, true, 2, NULL},
+    {"gemma3", "gemma3_text", 1e6, true, true, 6, NULL},
+    {"openelm", "openelm", 1e4, true, false, 0, NULL},
 };
 
 /* Reads "{architecture}.KEY"; keeps the first failure, as skv_json_reader does. */
@@ -194,8 +199,7 @@ static void read_ropes(reader *r, skv_config *c)
     }
     read_scaling(r, c, rope);
     if (strcmp(c->architecture, "gemma3_text") != 0) c->ropes[1] = *rope;
-    if (strcmp(c->architecture, "llama") == 0 && rope->n_rot != c->head_dim &&
-        r->status == SKV_OK) {
+    if (strcmp(r->f->gguf, "llama") == 0 && rope->n_rot != c->head_dim && r->status == SKV_OK) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
                          "%s: llama.rope.dimension_count: %zu, expected the head dimension %zu",
                          skv_gguf_name(r->g), rope->n_rot, c->head_dim));
@@ -226,6 +230,33 @@ static double gemma_embedding_scale(const skv_gguf *g, size_t hidden)
 static bool has_tensor(const skv_gguf *g, const char *name)
 {
     return skv_gguf_tensor_find(g, name);
+}
+
+/* Layers without a router have a dense block. llama.cpp divides the weights of the chosen experts
+ * by their sum, whatever the family. */
+static void read_experts(reader *r, skv_config *c)
+{
+    size_t n_experts = get_size(r, "expert_count", 0);
+    bool is_mixture = r->f->mixture && strcmp(r->f->mixture, r->f->model_type) == 0;
+    if (is_mixture) n_experts = need_size(r, "expert_count");
+    if (r->status != SKV_OK || (n_experts <= 1 && !is_mixture)) return;
+    if (!r->f->mixture || n_experts == 0) {
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.expert_count: %zu is not supported",
+                         skv_gguf_name(r->g), r->f->gguf, n_experts));
+        return;
+    }
+    (void)snprintf(c->architecture, sizeof c->architecture, "%s", r->f->mixture);
+    c->n_active = need_size(r, "expert_used_count");
+    c->norm_topk = true;
+    c->router_bias = has_tensor(r->g, "blk.0.ffn_gate_inp.bias");
+    c->expert_bias = has_tensor(r->g, "blk.0.ffn_gate_exps.bias");
+    for (size_t i = 0; i < c->n_layers; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate.weight", i);
+        if (has_tensor(r->g, name)) continue;
+        c->layers[i].n_experts = n_experts;
+        c->layers[i].ffn = get_size(r, "expert_feed_forward_length", c->layers[i].ffn);
+    }
 }
 
 static void read_choices(reader *r, skv_config *c)
@@ -285,12 +316,7 @@ static void read_sizes(reader *r, skv_config *c)
         keep(r,
              skv_fail(r->err, SKV_FORMAT, "%s: token_embd.weight: missing", skv_gguf_name(r->g)));
     }
-    size_t n_experts = get_size(r, "expert_count", 0);
-    if (n_experts > 1) {
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
-                         "%s: %s.expert_count: %zu: mixtures of experts are not supported",
-                         skv_gguf_name(r->g), r->f->gguf, n_experts));
-    }
+    read_experts(r, c);
 }
 
 /* A model in several files: this one would lack most of its tensors. */

@@ -18,7 +18,7 @@ typedef struct checker {
 } checker;
 
 /* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
-typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM } dim;
+typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM, EXPERTS } dim;
 
 /* What the norms of q and of k are over. */
 static dim q_norm_dim(const skv_config *c)
@@ -32,9 +32,10 @@ static dim k_norm_dim(const skv_config *c)
 }
 
 static const skv_config_field dim_fields[] = {
-    [VOCAB] = SKV_CONFIG_FIELD_VOCAB, [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
-    [Q] = SKV_CONFIG_FIELD_HEADS,     [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-    [FFN] = SKV_CONFIG_FIELD_FFN,     [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM};
+    [VOCAB] = SKV_CONFIG_FIELD_VOCAB,    [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+    [Q] = SKV_CONFIG_FIELD_HEADS,        [KV] = SKV_CONFIG_FIELD_KV_HEADS,
+    [FFN] = SKV_CONFIG_FIELD_FFN,        [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
+    [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
@@ -45,6 +46,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case KV: return c->layers[i].n_kv_heads * c->head_dim;
     case FFN: return c->layers[i].ffn;
     case HEAD_DIM: return c->head_dim;
+    case EXPERTS: return c->layers[i].n_experts;
     case NONE:
     default: return 0;
     }
@@ -145,6 +147,27 @@ static skv_status check_swiftkv(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", k_norm_dim(c)) : SKV_OK;
 }
 
+static skv_status check_block(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    char part[80];
+    if (c->layers[i].n_experts == 0) {
+        SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
+        SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
+        return check_linear(k, i, "mlp.down_proj", HIDDEN, FFN, c->mlp_bias);
+    }
+    SKV_TRY(check_linear(k, i, "mlp.gate", EXPERTS, HIDDEN, c->router_bias));
+    for (size_t e = 0; e < c->layers[i].n_experts; e++) {
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu.gate_proj", e);
+        SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu.up_proj", e);
+        SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu.down_proj", e);
+        SKV_TRY(check_linear(k, i, part, HIDDEN, FFN, c->expert_bias));
+    }
+    return SKV_OK;
+}
+
 static skv_status check_layer(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
@@ -157,9 +180,7 @@ static skv_status check_layer(const checker *k, size_t i)
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
-    SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
-    SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
-    return check_linear(k, i, "mlp.down_proj", HIDDEN, FFN, c->mlp_bias);
+    return check_block(k, i);
 }
 
 /*
@@ -251,7 +272,11 @@ static skv_status read_configs(skv_source *s, skv_error *err)
 
 static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error *err)
 {
-    const skv_name_scheme *scheme = skv_folder_scheme(&s->config);
+    /* GLM-4's names and ours contradict each other; only folders that we wrote have this one. */
+    const bool renamed =
+        skv_config_is(&s->config, "glm4") &&
+        skv_safetensors_find(from, "model.layers.0.pre_feedforward_layernorm.weight");
+    const skv_name_scheme *scheme = skv_folder_scheme(&s->config, renamed);
     bool has_images =
         skv_config_is(&s->config, "gemma3_text") || skv_config_is(&s->config, "ministral3");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {

@@ -218,7 +218,7 @@ static void run_few(const task *t, const skv_tile_page *page, bool values)
 static bool is_few(const task *t)
 {
     const skv_attention *a = t->a;
-    if (!t->tiles->few_scores || (a->invariant && !t->tiles->few_anyway)) return false;
+    if (!t->tiles->few_scores || a->invariant) return false;
     return t->n_rows == a->n_group && a->n_group <= FEW_HEADS;
 }
 

@@ -137,7 +137,7 @@ typedef struct skv_attention {
     size_t window;
     float scale;
     float softcap;
-    bool invariant; /* a token's bits should not depend on n_q */
+    bool invariant; /* a token's bits do not depend on n_q */
 } skv_attention;
 
 enum { SKV_HEAD_DIM_MAX = 512 };

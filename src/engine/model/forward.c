@@ -367,6 +367,12 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
     size_t F = p->c->layers[i].ffn;
+    p->work->mlp += 2 * (double)n * (double)skv_config_block_weights(p->c, i);
+    p->work->mlp_blocks += n;
+    if (layer->experts) {
+        skv_pass_run_experts(p, i, x, n);
+        return;
+    }
     p->be->linear(p->be, &(skv_linear_args){
                              .w = layer->gate_up,
                              .y = p->ws->h,
@@ -380,8 +386,6 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
                          });
     project(p, &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
             layer->post_ffn_norm);
-    p->work->mlp += skv_work_product(n, p->c->hidden, 3 * F);
-    p->work->mlp_blocks += n;
 }
 
 static void feed_forward(skv_pass *p, size_t i)

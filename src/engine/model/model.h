@@ -69,6 +69,11 @@ typedef struct skv_projections {
     const float *k_norm; /* [Dh], joined [Hk Dh], or NULL */
 } skv_projections;
 
+typedef struct skv_expert {
+    skv_linear *gate_up; /* paired [2 F, D] */
+    skv_linear *down;    /* [D, F] */
+} skv_expert;
+
 typedef struct skv_layer {
     const float *attn_norm;      /* [D] or NULL */
     const float *ffn_norm;       /* [D] or NULL */
@@ -77,8 +82,10 @@ typedef struct skv_layer {
     skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *o;               /* [D, H Dh] */
-    skv_linear *gate_up;         /* paired [2 F, D] */
+    skv_linear *gate_up;         /* paired [2 F, D]; NULL where there are experts, as is the next */
     skv_linear *down;            /* [D, F] */
+    skv_linear *router;          /* [E, D] */
+    skv_expert *experts;         /* owned, [E]; NULL: the block is dense */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */

@@ -17,6 +17,9 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
     if (c->attention_softcap > 0 || c->final_softcap > 0) what = "soft capping";
     if (c->embedding_scale < 1 || c->embedding_scale > 1) what = "a scaled embedding";
     if (c->layers[0].i_rope_q > 0) what = "queries that grow with their position";
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].n_experts > 0) what = "mixtures of experts";
+    }
     if (c->n_shared > 0) what = "layers that share keys and values";
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);
     SKV_REQUIRE(c->head_dim <= SKV_HEAD_DIM_MAX, err, SKV_RANGE, "training: head_dim %zu",
