@@ -106,7 +106,8 @@ void skv_rope_angles(const skv_rope_table *table, size_t position, size_t contex
     const float *frequencies = table->frequencies[long_form];
     float amplitude = table->amplitude;
     if (table->growth_context > 0) {
-        amplitude *= (float)(1 + table->growth * log1p((double)(position / table->growth_context)));
+        const size_t n = position / table->growth_context;
+        amplitude *= (float)(1 + table->growth * log1p((double)n));
     }
     for (size_t i = 0; i < table->n; i++) {
         /* f32 product, as the published implementations have it: what models were trained with. */
