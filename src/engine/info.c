@@ -117,6 +117,7 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
     uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
     if (c->qkv_bias) n += q;
+    if (c->sinks) n += s->n_heads;
     if (c->qk_norm) n += c->qk_norm_joined ? q : c->head_dim;
     if (c->o_bias) n += D;
     if (!owns_kv(c, i, l, g)) return n;
