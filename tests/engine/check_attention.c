@@ -381,6 +381,42 @@ static void check_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng 
     skv_free(scratch);
 }
 
+/* All tokens in portions of several of them at once, with rows of q in another order. */
+static void check_shared_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng *rng)
+{
+    skv_attention all = f->a;
+    size_t n = skv_min_size(all.n_q, k->attention_tokens(all.n_group, all.head_dim));
+    size_t n_rows = all.n_past + n, cut = skv_rng_below(rng, n_rows + 1);
+    size_t per_part = all.n_group * (all.head_dim + 2);
+    float *partials = skv_alloc(2 * n * per_part, sizeof(float));
+    float *q = skv_alloc(all.n_q * all.ld_q, sizeof(float));
+    uint32_t *rows = skv_alloc(n, sizeof *rows);
+    void *scratch = skv_alloc_aligned(k->attention_scratch(all.n_group, all.head_dim), 1);
+    for (size_t j = 0; j < n; j++) {
+        rows[j] = (uint32_t)(n - 1 - j);
+        memcpy(q + rows[j] * all.ld_q, f->a.q + j * all.ld_q,
+               all.n_group * all.head_dim * sizeof *q);
+    }
+    all.q = q;
+    all.n_q = n;
+    all.rows = rows;
+    all.ld_out = 2 * per_part;
+    k->attention_part(&all, 0, cut, partials, scratch);
+    k->attention_part(&all, cut, n_rows, partials + per_part, scratch);
+    reset_result(f);
+    f->i_alone = n == 1 ? 0 : SIZE_MAX;
+    for (size_t j = 0; j < n; j++) {
+        all.out = f->a.out + j * f->a.ld_out;
+        k->attention_join(&all, partials + j * 2 * per_part, 2);
+    }
+    bool fine = w->level == SKV_CPU_LEVEL_REF || strcmp(w->name, "avx512bf16") != 0;
+    compare(f, w->name, "attention of several tokens in parts", n, fine);
+    skv_free(partials);
+    skv_free(q);
+    skv_free(rows);
+    skv_free(scratch);
+}
+
 /* A row stored by this level is the reference's row, bit for bit, and so is what is read back. */
 static void check_page(fixture *f, const skv_kernels *k, const skv_kernels *ref, const way *w,
                        skv_rng *rng)
@@ -493,6 +529,7 @@ int skv_check_attention(uint64_t seed, bool bench, FILE *out)
             if (!way_init(&WAYS[n], &k)) continue;
             check_whole(&f, &k, &WAYS[n]);
             check_parts(&f, &k, &WAYS[n], &rng);
+            check_shared_parts(&f, &k, &WAYS[n], &rng);
             check_page(&f, &k, &ref, &WAYS[n], &rng);
         }
         n_failed += f.n_failed;

@@ -79,7 +79,9 @@ static void task_init(task *t, size_t n_tokens, void *scratch)
 
     float scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
     for (size_t i = 0; i < M; i++) {
-        const float *q = a->q + (t->token0 + i / a->n_group) * a->ld_q + i % a->n_group * Dh;
+        size_t token = t->token0 + i / a->n_group;
+        if (a->rows) token = a->rows[token];
+        const float *q = a->q + token * a->ld_q + i % a->n_group * Dh;
         t->tiles->pack_q(t->q + i * t->q_bytes, q, scale, Dh);
         t->max[i] = NOTHING;
     }
@@ -306,13 +308,13 @@ void skv_attention_run_part(const skv_attention *a, const skv_attention_tiles *t
 {
     size_t Dh = a->head_dim;
     task t = {.a = a, .tiles = tiles, .row0 = row0, .row1 = row1};
-    task_init(&t, 1, scratch);
+    task_init(&t, a->n_q, scratch);
     run_pages(&t);
-    for (size_t g = 0; g < a->n_group; g++) {
-        float *part = partial + g * (Dh + 2);
-        float l = sum_of_row(&t, g);
-        memcpy(part, t.o + g * t.ld_v, Dh * sizeof *part);
-        part[Dh] = l > 0.0f ? t.max[g] * LN_2 : -HUGE_VALF;
+    for (size_t i = 0; i < t.n_rows; i++) {
+        float *part = partial + i / a->n_group * a->ld_out + i % a->n_group * (Dh + 2);
+        float l = sum_of_row(&t, i);
+        memcpy(part, t.o + i * t.ld_v, Dh * sizeof *part);
+        part[Dh] = l > 0.0f ? t.max[i] * LN_2 : -HUGE_VALF;
         part[Dh + 1] = l;
     }
 }

@@ -92,7 +92,7 @@ skv_attention_scratch_fn skv_attention_scratch_tiles;
 
 /** All of a->n_q tokens, a task's worth at a time. */
 void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles, void *scratch);
-/** The portion [row0, row1) of one token, as skv_attention_part_fn. */
+/** The portion [row0, row1) of each token, as skv_attention_part_fn. */
 void skv_attention_run_part(const skv_attention *a, const skv_attention_tiles *tiles, size_t row0,
                             size_t row1, float *partial, void *scratch);
 

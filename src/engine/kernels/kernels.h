@@ -140,6 +140,8 @@ typedef struct skv_attention {
     float softcap;
     const float *sinks; /* [G], a logit for each head; NULL: none */
     bool invariant;     /* a token's bits do not depend on n_q */
+    /* [n_q] token j is token rows[j] of q, for attention_part only; NULL: token j. */
+    const uint32_t *rows;
 } skv_attention;
 
 enum { SKV_HEAD_DIM_MAX = 512 };
@@ -151,14 +153,16 @@ typedef size_t skv_attention_scratch_fn(size_t n_group, size_t head_dim);
 typedef void skv_attention_fn(const skv_attention *a, void *scratch);
 
 /*
- * The same for n_q == 1, split along the rows so that several threads can share one long
- * sequence: a portion covers rows [row0, row1) of those that token 0 sees and leaves, for each
- * of the G heads g, o [Dh] = sum_r exp(s_r - m) v_r, m = max s_r and l = sum exp(s_r - m):
- *     partial + g * (head_dim + 2) = { o[0..Dh), m, l }.
+ * The same for at most attention_tokens tokens, split along the rows so that several threads can
+ * share one long sequence, or several sequences the rows of a common prefix. A portion covers rows
+ * [row0, row1) of those that token j sees and leaves, for each of the G heads g,
+ * o [Dh] = sum_r exp(s_r - m) v_r, m = max s_r and l = sum exp(s_r - m):
+ *     partial + j * ld_out + g * (head_dim + 2) = { o[0..Dh), m, l }.
  */
 typedef void skv_attention_part_fn(const skv_attention *a, size_t row0, size_t row1, float *partial,
                                    void *scratch);
-/* Joins n_parts portions [n_parts][G][Dh + 2] into out (a->out). Sinks count here, not before. */
+/* Joins n_parts portions [n_parts][G][Dh + 2] of one token into out. Sinks count here, not before.
+ */
 typedef void skv_attention_join_fn(const skv_attention *a, const float *partials, size_t n_parts);
 
 /* ------------------------------------------------------------------------------------------

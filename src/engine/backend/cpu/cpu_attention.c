@@ -3,29 +3,51 @@
  *
  * A prompt chunk is cut into blocks of query tokens, one task for each block and KV head. A
  * single token's attention is cut along the cached rows when there are too few heads to keep
- * every thread busy; the portions are joined afterwards (flash-decoding).
+ * every thread busy; the portions are joined afterwards (flash-decoding). Rows of a prefix that
+ * several sequences share are portions too, of all their tokens at once, so that they are read
+ * once (Hydragen, arXiv:2402.05099).
  */
+#include <string.h>
+
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_prefix.h"
 #include "base/size.h"
 
 enum {
     PART_ROWS_MIN = 512, /* cached rows below which one token's attention is not cut */
-    PARTS_MAX = 16       /* portions of one token's attention, at most */
+    PARTS_MAX = 16,      /* portions of one token's attention, at most */
+    SHARED_MAX = 8,      /* portions of a shared prefix, at most */
+    OWN_MAX = 6,         /* portions of the rows that follow it, at most */
+    SHARED_TOKENS = 128, /* tokens of a step that share a prefix, about: what partials are for */
+    SHARED_PORTIONS = 3  /* portions of each of them, about */
 };
 
 typedef struct skv_cpu_task {
     const skv_attention_item *item;
-    size_t i_head;         /* KV head */
-    size_t q0, n_q;        /* query tokens of the item, counted from its first */
-    size_t part0, n_parts; /* portions: 0 when the task does all rows */
-    size_t i_part;
+    size_t i_head;        /* KV head */
+    size_t q0, n_q;       /* query tokens of the item, counted from its first */
+    const uint32_t *rows; /* [n_q] rows of q, for tokens of several items; else NULL */
+    float *partial;       /* of the first token; NULL: the task does all rows */
+    size_t ld_partial;    /* floats between tokens */
+    size_t row0, row1;    /* of a portion */
+    size_t n_parts;       /* > 0: as many portions, from `partial` on, are the whole token */
 } skv_cpu_task;
 
+/* Working memory of a step, one after the other in be->tasks. */
 typedef struct attention_job {
     skv_cpu_backend *be;
     const skv_attention_args *args;
     size_t n_group;
     size_t part_floats; /* of one portion: [G][Dh + 2] */
+    size_t n_expected;  /* tasks if no token is cut */
+    skv_cpu_task *tasks;
+    size_t n_tasks;
+    float *partials;    /* what is left of them for tokens that share nothing */
+    float *shared;      /* the same for tokens that share a prefix, */
+    size_t n_shared;    /* floats */
+    uint32_t *rows;     /* what is left of the rows of q of such tokens */
+    uint8_t *prefix_of; /* [n_items] of the head that is looked at */
+    uint8_t *is_shared; /* [n_kv_heads][n_items] the item has tasks already */
 } attention_job;
 
 size_t skv_cpu_attention_task_bytes(void)
@@ -33,11 +55,18 @@ size_t skv_cpu_attention_task_bytes(void)
     return sizeof(skv_cpu_task);
 }
 
+static size_t most_tasks(const skv_backend_limits *limits)
+{
+    /* In the worst case every row is an item of its own and is cut into all its portions. */
+    return limits->max_rows * limits->max_heads * PARTS_MAX;
+}
+
+/* After the tasks: rows [max_rows][max_heads], is_shared [max_rows][max_heads], prefix_of. */
 size_t skv_cpu_attention_tasks(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     (void)be;
-    /* In the worst case every row is an item of its own and is cut into all its portions. */
-    return limits->max_rows * limits->max_heads * PARTS_MAX;
+    size_t n_bytes = limits->max_rows * (limits->max_heads * (sizeof(uint32_t) + 1) + 1);
+    return most_tasks(limits) + skv_ceil_div(n_bytes, sizeof(skv_cpu_task));
 }
 
 /* How many portions one token over n rows is cut into. */
@@ -52,17 +81,23 @@ static size_t count_parts(const skv_cpu_backend *be, size_t n_rows, size_t n_tas
     return skv_max_size(1, skv_min_size(wanted, most));
 }
 
-size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_limits *limits)
+static size_t own_partials(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     /* Cutting happens while there are fewer than 4 tasks a thread. */
     size_t n_tasks = 4 * skv_pool_threads(be->pool);
     return n_tasks * PARTS_MAX * limits->max_group * (limits->head_dim + 2);
 }
 
-/* Rows that a KV head has before the item's first token. */
-static size_t past_rows(const skv_attention_item *item, size_t i_head)
+static size_t shared_partials(const skv_backend_limits *limits)
 {
-    return item->n_past - (item->dropped ? item->dropped[i_head] : 0);
+    if (limits->batch_invariant) return 0;
+    return skv_min_size(limits->max_rows, SHARED_TOKENS) * SHARED_PORTIONS * limits->max_heads *
+           (limits->head_dim + 2);
+}
+
+size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_limits *limits)
+{
+    return own_partials(be, limits) + shared_partials(limits);
 }
 
 static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t)
@@ -79,7 +114,7 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
         .head_dim = a->head_dim,
         .pages = (const void *const *)t->item->table + t->i_head * a->table_stride,
         .type = a->type,
-        .n_past = past_rows(t->item, t->i_head) + t->q0,
+        .n_past = skv_cpu_end_row(t->item, t->i_head) - 1 + t->q0,
         .window = a->window,
         .scale = a->scale,
         .softcap = a->softcap,
@@ -91,86 +126,213 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
 static void run_task(void *arg, size_t i_task, size_t i_thread)
 {
     const attention_job *job = arg;
-    const skv_cpu_task *t = &job->be->tasks[i_task];
+    const skv_cpu_task *t = &job->tasks[i_task];
     void *scratch = skv_cpu_scratch(job->be, i_thread);
     skv_attention a = kernel_args(job, t);
-    if (t->n_parts == 0) {
+    if (!t->partial) {
         job->be->kernels.attention(&a, scratch);
         return;
     }
-    size_t row1 = a.n_past + 1;
-    size_t row0 = a.window && row1 > a.window ? row1 - a.window : 0;
-    size_t n = row1 - row0;
-    job->be->kernels.attention_part(
-        &a, row0 + n * t->i_part / t->n_parts, row0 + n * (t->i_part + 1) / t->n_parts,
-        job->be->partials + (t->part0 + t->i_part) * job->part_floats, scratch);
-}
-
-static void join_parts(const attention_job *job, size_t n_tasks)
-{
-    for (size_t i = 0; i < n_tasks; i++) {
-        const skv_cpu_task *t = &job->be->tasks[i];
-        if (t->n_parts == 0 || t->i_part != 0) continue;
-        skv_attention a = kernel_args(job, t);
-        job->be->kernels.attention_join(&a, job->be->partials + t->part0 * job->part_floats,
-                                        t->n_parts);
+    if (t->rows) { /* every token sees every row of the portion */
+        a.q = job->args->q + t->i_head * job->n_group * a.head_dim;
+        a.rows = t->rows;
+        a.n_past = t->row1;
+        a.window = 0;
     }
+    a.ld_out = t->ld_partial;
+    job->be->kernels.attention_part(&a, t->row0, t->row1, t->partial, scratch);
 }
 
-static size_t visible_rows(const skv_attention_args *a, const skv_attention_item *item,
-                           size_t i_head)
+static void join_task(void *arg, size_t i_task, size_t i_thread)
 {
-    size_t n = past_rows(item, i_head) + 1;
-    return a->window ? skv_min_size(n, a->window) : n;
+    const attention_job *job = arg;
+    const skv_cpu_task *t = &job->tasks[i_task];
+    (void)i_thread;
+    if (t->n_parts == 0) return;
+    skv_attention a = kernel_args(job, t);
+    job->be->kernels.attention_join(&a, t->partial, t->n_parts);
+}
+
+static void add_task(attention_job *job, skv_cpu_task task)
+{
+    job->tasks[job->n_tasks++] = task;
 }
 
 /* Tasks of a prompt chunk, the last (longest) blocks first so that threads end together. */
-static size_t add_chunk_tasks(const attention_job *job, const skv_attention_item *item, size_t n)
+static void add_chunk_tasks(attention_job *job, const skv_attention_item *item)
 {
     const skv_attention_args *a = job->args;
     size_t block = job->be->kernels.attention_tokens(job->n_group, a->head_dim);
     for (size_t b = skv_ceil_div(item->n_q, block); b-- > 0;) {
         for (size_t h = 0; h < a->n_kv_heads; h++) {
-            job->be->tasks[n++] = (skv_cpu_task){.item = item,
-                                                 .i_head = h,
-                                                 .q0 = b * block,
-                                                 .n_q = skv_min_size(block, item->n_q - b * block)};
+            add_task(job, (skv_cpu_task){.item = item,
+                                         .i_head = h,
+                                         .q0 = b * block,
+                                         .n_q = skv_min_size(block, item->n_q - b * block)});
         }
     }
-    return n;
 }
 
-static size_t add_token_tasks(const attention_job *job, const skv_attention_item *item, size_t n,
-                              size_t n_expected, size_t *part0)
+/* The rows [row0, row1) of a token in n portions from `partial` on; the first of them joins
+ * n_parts. */
+static void add_portions(attention_job *job, skv_cpu_task task, size_t n)
+{
+    size_t row0 = task.row0, n_rows = task.row1 - task.row0;
+    for (size_t i = 0; i < n; i++) {
+        task.row0 = row0 + n_rows * i / n;
+        task.row1 = row0 + n_rows * (i + 1) / n;
+        add_task(job, task);
+        task.partial += job->part_floats;
+        task.n_parts = 0;
+    }
+}
+
+static void add_token_tasks(attention_job *job, const skv_attention_item *item)
 {
     const skv_attention_args *a = job->args;
+    size_t i_item = (size_t)(item - a->items);
     for (size_t h = 0; h < a->n_kv_heads; h++) {
-        size_t n_parts = count_parts(job->be, visible_rows(a, item, h), n_expected);
+        if (job->is_shared[h * a->n_items + i_item]) continue;
         skv_cpu_task task = {.item = item, .i_head = h, .n_q = 1};
+        task.row0 = skv_cpu_first_row(a, item, h);
+        task.row1 = skv_cpu_end_row(item, h);
+        size_t n_parts = count_parts(job->be, task.row1 - task.row0, job->n_expected);
         if (n_parts == 1) {
-            job->be->tasks[n++] = task;
+            add_task(job, task);
             continue;
         }
-        task.part0 = *part0;
+        task.partial = job->partials;
         task.n_parts = n_parts;
-        *part0 += n_parts;
-        for (task.i_part = 0; task.i_part < n_parts; task.i_part++) job->be->tasks[n++] = task;
+        job->partials += n_parts * job->part_floats;
+        add_portions(job, task, n_parts);
     }
-    return n;
+}
+
+/* How the tokens of one prefix are cut: portions of each token, its own first. */
+typedef struct shares {
+    size_t n_before; /* rows before the prefix, which only a window makes different: 0 or 1 */
+    size_t n_after, n_prefix;
+    size_t n_parts; /* all of them */
+} shares;
+
+static shares count_shares(const attention_job *job, const skv_cpu_prefix *p, size_t i_head,
+                           size_t n_most)
+{
+    const skv_attention_args *a = job->args;
+    size_t n_tasks = a->n_kv_heads * skv_ceil_div(p->n_items, n_most);
+    shares s = {.n_before = a->window ? 1 : 0};
+    s.n_prefix = skv_min_size(count_parts(job->be, p->row1 - p->row0, n_tasks), SHARED_MAX);
+    size_t n_rows = skv_cpu_end_row(&a->items[p->leader], i_head) - p->row1;
+    s.n_after = skv_min_size(count_parts(job->be, n_rows, job->n_expected), OWN_MAX);
+    s.n_parts = s.n_before + s.n_after + s.n_prefix;
+    return s;
+}
+
+/* Tasks of the prefix's own rows, for all of its tokens: rows is their rows of q, [n_items]. */
+static void add_prefix_rows(attention_job *job, const skv_cpu_prefix *p, size_t i_head,
+                            const shares *s, const uint32_t *rows)
+{
+    size_t n_most = job->be->kernels.attention_tokens(job->n_group, job->args->head_dim);
+    size_t ld = s->n_parts * job->part_floats;
+    for (size_t j = 0; j < p->n_items; j += n_most) {
+        add_portions(
+            job,
+            (skv_cpu_task){
+                .item = &job->args->items[p->leader],
+                .i_head = i_head,
+                .n_q = skv_min_size(n_most, p->n_items - j),
+                .rows = rows + j,
+                .partial = job->shared + j * ld + (s->n_before + s->n_after) * job->part_floats,
+                .ld_partial = ld,
+                .row0 = p->row0,
+                .row1 = p->row1,
+            },
+            s->n_prefix);
+    }
+}
+
+/* Tasks of prefix i of a head; none if there is no room for its portions. */
+static void add_prefix(attention_job *job, const skv_cpu_prefix *p, size_t i, size_t i_head)
+{
+    const skv_attention_args *a = job->args;
+    size_t n_most = job->be->kernels.attention_tokens(job->n_group, a->head_dim);
+    shares s = count_shares(job, p, i_head, n_most);
+    size_t n_floats = p->n_items * s.n_parts * job->part_floats;
+    if (p->n_items < 2 || n_floats > job->n_shared) return;
+    uint32_t *rows = job->rows;
+    for (size_t j = p->leader; j < a->n_items; j++) {
+        if (job->prefix_of[j] == i) *job->rows++ = (uint32_t)a->items[j].row0;
+    }
+    add_prefix_rows(job, p, i_head, &s, rows);
+    float *partial = job->shared;
+    for (size_t j = p->leader; j < a->n_items; j++) {
+        if (job->prefix_of[j] != i) continue;
+        skv_cpu_task task = {.item = &a->items[j], .i_head = i_head, .n_q = 1, .partial = partial};
+        task.n_parts = s.n_parts;
+        task.row0 = p->row1;
+        task.row1 = skv_cpu_end_row(task.item, i_head);
+        add_portions(job, task, s.n_after);
+        task.partial = partial + s.n_after * job->part_floats;
+        task.n_parts = 0;
+        task.row0 = skv_cpu_first_row(a, task.item, i_head);
+        task.row1 = p->row0;
+        add_portions(job, task, s.n_before);
+        job->is_shared[i_head * a->n_items + j] = 1;
+        partial += s.n_parts * job->part_floats;
+    }
+    job->shared += n_floats;
+    job->n_shared -= n_floats;
+}
+
+static void add_prefixes(attention_job *job)
+{
+    const skv_attention_args *a = job->args;
+    memset(job->is_shared, 0, a->n_kv_heads * a->n_items);
+    /* Sums of a token would depend on who shares its rows. */
+    if (job->be->limits.batch_invariant || a->n_items < 2) return;
+    for (size_t h = 0; h < a->n_kv_heads; h++) {
+        skv_cpu_prefix prefixes[SKV_PREFIXES_MAX];
+        size_t n = skv_cpu_find_prefixes(a, h, prefixes, job->prefix_of);
+        for (size_t i = 0; i < n; i++) add_prefix(job, &prefixes[i], i, h);
+    }
+}
+
+static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
+{
+    const skv_backend_limits *limits = &be->limits;
+    size_t n_rows = limits->max_rows * limits->max_heads;
+    attention_job job = {
+        .be = be,
+        .args = args,
+        .n_group = args->n_heads / args->n_kv_heads,
+        .n_expected = args->n_items * args->n_kv_heads,
+        .tasks = be->tasks,
+        .partials = be->partials,
+        .shared = be->partials + own_partials(be, limits),
+        .n_shared = shared_partials(limits),
+        .rows = (uint32_t *)(void *)(be->tasks + most_tasks(limits)),
+    };
+    job.part_floats = job.n_group * (args->head_dim + 2);
+    job.is_shared = (uint8_t *)(job.rows + n_rows);
+    job.prefix_of = job.is_shared + n_rows;
+    return job;
 }
 
 void skv_cpu_attention(skv_backend *base, const skv_attention_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
-    attention_job job = {.be = be, .args = args, .n_group = args->n_heads / args->n_kv_heads};
-    job.part_floats = job.n_group * (args->head_dim + 2);
-    size_t n_expected = args->n_items * args->n_kv_heads; /* tasks if no token is cut */
-    size_t n = 0, part0 = 0;
+    attention_job job = job_of(be, args);
+    add_prefixes(&job);
     for (size_t i = 0; i < args->n_items; i++) {
         const skv_attention_item *item = &args->items[i];
-        n = item->n_q > 1 ? add_chunk_tasks(&job, item, n)
-                          : add_token_tasks(&job, item, n, n_expected, &part0);
+        if (item->n_q > 1) {
+            add_chunk_tasks(&job, item);
+        } else {
+            add_token_tasks(&job, item);
+        }
     }
-    skv_pool_run(be->pool, n, run_task, &job);
-    if (part0 > 0) join_parts(&job, n);
+    skv_pool_run(be->pool, job.n_tasks, run_task, &job);
+    if (job.partials > be->partials || job.n_shared < shared_partials(&be->limits)) {
+        skv_pool_run(be->pool, job.n_tasks, join_task, &job);
+    }
 }

@@ -49,6 +49,7 @@ static void take_row(const skv_attention *a, const float *q, const float *k, con
 static void run_rows(const skv_attention *a, size_t j, size_t row0, size_t row1, void *scratch)
 {
     size_t Dh = a->head_dim;
+    const float *q = a->q + (a->rows ? a->rows[j] : j) * a->ld_q;
     float *k = scratch;
     float *v = k + Dh;
     double *states = (double *)(v + Dh);
@@ -66,7 +67,7 @@ static void run_rows(const skv_attention *a, size_t j, size_t row0, size_t row1,
     for (size_t r = row0; r < row1; r++) {
         skv_kv_load_ref(a->pages[r / SKV_PAGE_ROWS], a->type, r % SKV_PAGE_ROWS, k, v, Dh);
         for (size_t g = 0; g < a->n_group; g++) {
-            take_row(a, a->q + j * a->ld_q + g * Dh, k, v, states + g * (Dh + 2));
+            take_row(a, q + g * Dh, k, v, states + g * (Dh + 2));
         }
     }
 }
@@ -90,8 +91,10 @@ static void attention_part_ref(const skv_attention *a, size_t row0, size_t row1,
                                void *scratch)
 {
     const double *states = (const double *)((const float *)scratch + 2 * a->head_dim);
-    run_rows(a, 0, row0, row1, scratch);
-    for (size_t i = 0; i < a->n_group * (a->head_dim + 2); i++) partial[i] = (float)states[i];
+    for (size_t j = 0; j < a->n_q; j++, partial += a->ld_out) {
+        run_rows(a, j, row0, row1, scratch);
+        for (size_t i = 0; i < a->n_group * (a->head_dim + 2); i++) partial[i] = (float)states[i];
+    }
 }
 
 void skv_attention_join_ref(const skv_attention *a, const float *partials, size_t n_parts)

@@ -1,0 +1,241 @@
+/*
+ * Rows of a prefix that several sequences share are read once for all of their tokens: the result
+ * is that of the same rows in pages of their own. With f32 pages both differ by rounding alone.
+ * Labels: threads
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/cpu_prefix.h"
+#include "base/mem.h"
+#include "base/size.h"
+
+enum { HEADS = 6, KV_HEADS = 2, G = HEADS / KV_HEADS, DH = 48, PAGES = 24, ITEMS = 9 };
+
+static const size_t WIDTH = (size_t)HEADS * DH;
+
+/* Items in the order of the step: what each shares, and how many rows it has. */
+typedef struct tree {
+    size_t n_items;
+    size_t parent[ITEMS];   /* an earlier item, or itself */
+    size_t n_shared[ITEMS]; /* pages that it has in common with its parent */
+    size_t n_past[ITEMS];
+    size_t dropped[ITEMS][KV_HEADS];
+    size_t window;
+    size_t n_q_last; /* tokens of the last item */
+} tree;
+
+typedef struct fixture {
+    skv_backend *be;
+    skv_attention_item items[ITEMS];
+    void *shared[ITEMS][KV_HEADS * PAGES]; /* page tables */
+    void *own[ITEMS][KV_HEADS * PAGES];
+    float *q, *out; /* [rows, WIDTH], the back end's */
+} fixture;
+
+static float noise(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(int32_t)(*state >> 32) * 0x1p-31f;
+}
+
+static size_t page_bytes(void)
+{
+    return skv_kv_page_bytes(SKV_KV_TYPE_F32, DH);
+}
+
+static void make_pages(fixture *f, const tree *t)
+{
+    uint64_t state = 7;
+    for (size_t i = 0; i < t->n_items; i++) {
+        for (size_t p = 0; p < (size_t)KV_HEADS * PAGES; p++) {
+            bool is_shared = t->parent[i] != i && p % PAGES < t->n_shared[i];
+            float *page = f->be->alloc(f->be, page_bytes());
+            assert_non_null(page);
+            f->own[i][p] = page;
+            f->shared[i][p] = is_shared ? f->shared[t->parent[i]][p] : page;
+            for (size_t x = 0; x < page_bytes() / sizeof(float); x++) page[x] = noise(&state);
+            if (is_shared) memcpy(page, f->shared[i][p], page_bytes());
+        }
+    }
+}
+
+static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invariant)
+{
+    const skv_backend_limits limits = {.max_rows = 64,
+                                       .max_K = 64,
+                                       .max_heads = HEADS,
+                                       .head_dim = DH,
+                                       .max_group = G,
+                                       .max_kv_rows = PAGES * SKV_PAGE_ROWS,
+                                       .batch_invariant = invariant};
+    memset(f, 0, sizeof *f);
+    assert_int_equal(skv_backend_cpu_create(n_threads, SKV_CPU_LEVEL_BEST, &f->be, NULL), SKV_OK);
+    assert_int_equal(f->be->reserve(f->be, &limits, NULL), SKV_OK);
+    make_pages(f, t);
+    size_t row = 0;
+    for (size_t i = 0; i < t->n_items; i++) {
+        size_t n_q = i + 1 == t->n_items ? t->n_q_last : 1;
+        f->items[i] = (skv_attention_item){
+            .row0 = row, .n_q = n_q, .n_past = t->n_past[i], .dropped = t->dropped[i]};
+        row += n_q;
+    }
+    f->q = f->be->alloc(f->be, row * WIDTH * sizeof(float));
+    f->out = f->be->alloc(f->be, 2 * row * WIDTH * sizeof(float));
+    assert_true(f->q && f->out);
+    uint64_t state = 3;
+    for (size_t x = 0; x < row * WIDTH; x++) f->q[x] = 3.0f * noise(&state);
+}
+
+static size_t n_rows_of(const fixture *f, const tree *t)
+{
+    return f->items[t->n_items - 1].row0 + t->n_q_last;
+}
+
+static void fixture_release(fixture *f, const tree *t)
+{
+    size_t n = n_rows_of(f, t) * WIDTH * sizeof(float);
+    for (size_t i = 0; i < t->n_items; i++) {
+        for (size_t p = 0; p < (size_t)KV_HEADS * PAGES; p++) {
+            f->be->release(f->be, f->own[i][p], page_bytes());
+        }
+    }
+    f->be->release(f->be, f->q, n);
+    f->be->release(f->be, f->out, 2 * n);
+    f->be->free(f->be);
+}
+
+static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
+{
+    for (size_t i = 0; i < t->n_items; i++) {
+        f->items[i].table = shared ? f->shared[i] : f->own[i];
+    }
+    return (skv_attention_args){
+        .out = f->out + (shared ? n_rows_of(f, t) * WIDTH : 0),
+        .q = f->q,
+        .ld_out = WIDTH,
+        .ld_q = WIDTH,
+        .items = f->items,
+        .n_items = t->n_items,
+        .table_stride = PAGES,
+        .n_heads = HEADS,
+        .n_kv_heads = KV_HEADS,
+        .head_dim = DH,
+        .type = SKV_KV_TYPE_F32,
+        .window = t->window,
+        .scale = 0.2f,
+    };
+}
+
+/* Both ways; n_sharing: how many items share a prefix in head 0. */
+static void check(const tree *t, size_t n_threads, bool invariant, size_t n_sharing)
+{
+    fixture f;
+    fixture_init(&f, t, n_threads, invariant);
+    skv_attention_args own = args_of(&f, t, false);
+    f.be->attention(f.be, &own);
+    skv_attention_args shared = args_of(&f, t, true);
+    f.be->attention(f.be, &shared);
+    double worst = 0.0;
+    for (size_t x = 0; x < n_rows_of(&f, t) * WIDTH; x++) {
+        double apart = fabs((double)own.out[x] - (double)shared.out[x]);
+        if (!(apart <= worst)) worst = apart;
+    }
+    if (invariant) assert_true(worst == 0.0);
+    assert_true(worst <= 1e-5);
+
+    skv_cpu_prefix prefixes[SKV_PREFIXES_MAX];
+    uint8_t of[ITEMS];
+    size_t n = skv_cpu_find_prefixes(&shared, 0, prefixes, of), found = 0;
+    for (size_t i = 0; i < n; i++) found += prefixes[i].n_items > 1 ? prefixes[i].n_items : 0;
+    assert_int_equal(found, n_sharing);
+    fixture_release(&f, t);
+}
+
+static void check_all(const tree *t, size_t n_sharing)
+{
+    check(t, 1, false, n_sharing);
+    check(t, 3, false, n_sharing);
+    check(t, 2, true, n_sharing);
+}
+
+/* Lengths next to the ends of pages; a half-full page is nobody's but its owner's. */
+static void test_one_prefix(void **state)
+{
+    (void)state;
+    check_all(&(tree){.n_items = 5,
+                      .parent = {0, 0, 0, 0, 0},
+                      .n_shared = {0, 8, 8, 8, 8},
+                      .n_past = {512, 575, 576, 513, 1400},
+                      .n_q_last = 1},
+              5);
+}
+
+/* Two prefixes in turns, one of them within the other, one alone, and a chunk that shares. */
+static void test_several_prefixes(void **state)
+{
+    (void)state;
+    check_all(&(tree){.n_items = 9,
+                      .parent = {0, 1, 0, 1, 4, 0, 3, 0, 0},
+                      .n_shared = {0, 0, 12, 5, 0, 12, 5, 4, 12},
+                      .n_past = {800, 400, 790, 321, 700, 1300, 330, 500, 801},
+                      .n_q_last = 3},
+              6);
+}
+
+static void test_few_pages_are_not_shared(void **state)
+{
+    (void)state;
+    check_all(&(tree){.n_items = 3,
+                      .parent = {0, 0, 0},
+                      .n_shared = {0, 3, 3},
+                      .n_past = {300, 300, 191},
+                      .n_q_last = 1},
+              0);
+}
+
+/* Windows begin at different rows, some within a page, one behind the prefix. */
+static void test_windows(void **state)
+{
+    (void)state;
+    for (size_t window = 449; window <= 1379; window += 93) {
+        tree t = {.n_items = 4,
+                  .parent = {0, 0, 0, 0},
+                  .n_shared = {0, 10, 10, 10},
+                  .n_past = {650, 690, 777, 1500},
+                  .window = window,
+                  .n_q_last = 1};
+        /* The last token sees 256 rows of the prefix and more with windows from 1117 on. */
+        check_all(&t, window < 1117 ? 3 : 4);
+    }
+}
+
+/* Heads lack different rows, as after an eviction. */
+static void test_evicted_rows(void **state)
+{
+    (void)state;
+    check_all(&(tree){.n_items = 4,
+                      .parent = {0, 0, 0, 0},
+                      .n_shared = {0, 6, 6, 6},
+                      .n_past = {900, 1000, 1200, 1300},
+                      .dropped = {{490, 10}, {500, 77}, {517, 300}, {800, 1}},
+                      .n_q_last = 1},
+              4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_prefix),
+        cmocka_unit_test(test_several_prefixes),
+        cmocka_unit_test(test_few_pages_are_not_shared),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_evicted_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
