@@ -134,12 +134,12 @@ static skv_load_options load_options(const skv_engine *e)
 
 static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
-    limits->max_K = skv_max_size(limits->max_K, c->hidden);
+    limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *s = &c->layers[i];
         limits->max_K = skv_max_size(limits->max_K, s->ffn);
-        limits->max_K = skv_max_size(limits->max_K, s->n_heads * c->head_dim);
+        limits->max_K = skv_max_size(limits->max_K, skv_config_q_columns(c, i));
         limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
         limits->max_group = skv_max_size(limits->max_group, s->n_heads / s->n_kv_heads);
     }

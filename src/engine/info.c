@@ -93,7 +93,8 @@ static bool layers_differ(const skv_config *c)
     for (size_t i = 1; i < c->n_layers; i++) {
         if (c->layers[i].n_heads != c->layers[0].n_heads ||
             c->layers[i].n_kv_heads != c->layers[0].n_kv_heads ||
-            c->layers[i].ffn != c->layers[0].ffn) {
+            c->layers[i].ffn != c->layers[0].ffn ||
+            skv_config_head_dim(c, i) != skv_config_head_dim(c, 0)) {
             return true;
         }
     }
@@ -104,21 +105,23 @@ static bool layers_differ(const skv_config *c)
 static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t g)
 {
     const skv_layer_shape *s = &c->layers[i];
-    uint64_t D = c->hidden, q = s->n_heads * c->head_dim, kv = s->n_kv_heads * c->head_dim;
+    const uint64_t D = c->hidden, P = c->per_layer, Dh = skv_config_head_dim(c, i);
+    const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
     uint64_t n = 2 * q * D + 3 * D * s->ffn + (c->post_norms ? 4 : 2) * D;
+    if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;
-    if (c->qk_norm) n += c->head_dim;
+    if (c->qk_norm) n += Dh;
     if (c->o_bias) n += D;
     if (c->mlp_bias) n += 2 * (uint64_t)s->ffn + D;
     if (!owns_kv(c, i, l, g)) return n;
-    return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0) + (c->qk_norm ? c->head_dim : 0);
+    return n + kv * D + (c->qkv_bias ? kv : 0) + (c->qk_norm ? Dh : 0);
 }
 
 static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)
 {
     *out = (skv_model_info){.layers = c->n_layers,
                             .hidden = c->hidden,
-                            .head_dim = c->head_dim,
+                            .head_dim = skv_config_head_dim(c, 0),
                             .vocab = c->vocab,
                             .context = c->context,
                             .heads = c->layers[0].n_heads,
@@ -138,7 +141,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
         out->parameters += layer_parameters(c, i, l, g);
         if (!owns_kv(c, i, l, g)) continue;
         out->kv_slots++;
-        out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * c->head_dim;
+        out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     }
 }
 
@@ -199,13 +202,13 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
                            skv_cost *out)
 {
     const skv_layer_shape *s = &c->layers[i];
-    double D = (double)c->hidden, q = (double)(s->n_heads * c->head_dim);
-    double kv = (double)(s->n_kv_heads * c->head_dim);
-    if (owns_kv(c, i, l, g)) out->kv += 2 * 2 * D * kv;
+    double D = (double)c->hidden, q = (double)skv_config_q_columns(c, i);
+    double kv = (double)skv_config_kv_columns(c, i);
+    if (owns_kv(c, i, l, g)) out->kv += 2 * D * kv;
     if (i >= l) return;
     out->q += 2 * D * q;
     out->o += 2 * D * q;
-    out->mlp += 2 * 3 * D * (double)s->ffn;
+    out->mlp += 2 * 3 * D * (double)(s->ffn + c->per_layer);
     out->attention += 4 * q * average_visible(s->window, context);
 }
 

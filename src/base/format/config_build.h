@@ -41,6 +41,8 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(HEADS, "num_attention_heads", "num_query_heads", "attention.head_count")                     \
     X(KV_HEADS, "num_key_value_heads", "num_kv_heads", "attention.head_count_kv")                  \
     X(FFN, "intermediate_size", "ffn_multipliers", "feed_forward_length")                          \
+    X(PER_LAYER, "hidden_size_per_layer_input", "hidden_size_per_layer_input",                     \
+      "embedding_length_per_layer_input")                                                          \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
     X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \
     X(FACTOR, "rope_scaling.factor", "rope_scaling.factor", "rope.scaling.factor")                 \
@@ -78,6 +80,8 @@ typedef struct skv_rope_context {
     double theta;            /* default */
     const char *theta_key;   /* transformers 4: "rope_theta" or "rope_local_base_freq" */
     bool yarn_is_longrope;   /* Phi-3's first files */
+    const char *kind;        /* rope_type's default; NULL: "default" */
+    double partial;          /* partial_rotary_factor's default; 0: 1 */
 } skv_rope_context;
 
 /**

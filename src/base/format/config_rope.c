@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+static const float STILL = 1e30f; /* divisor of frequencies that do not turn */
+
 static void fail(skv_json_reader *r, skv_status status, const char *what, const char *value)
 {
     if (r->status != SKV_OK) return;
@@ -51,11 +53,31 @@ static void read_longrope(skv_json_reader *r, const skv_rope_context *in, skv_ro
     read_factors(r, "long_factor", out->n_factors, out->long_factor);
 }
 
+/* Gemma 4: the frequencies are those of a whole head, and only the first ones turn. Written as GGUF
+ * writes it: the others are divided by so much that no position moves them. */
+static void read_proportional(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
+{
+    const size_t n_turn = out->n_rot / 2;
+    if (in->head_dim / 2 > SKV_ROPE_FACTORS_MAX || in->head_dim % 2) {
+        fail(r, SKV_RANGE, "rope_type:", "proportional: too many frequencies, or an odd head_dim");
+        return;
+    }
+    out->scaling = SKV_ROPE_FACTORS;
+    out->n_rot = in->head_dim;
+    out->n_factors = in->head_dim / 2;
+    const double factor = skv_json_double(r, "factor", 1.0);
+    for (size_t i = 0; i < out->n_factors; i++) {
+        out->long_factor[i] = i < n_turn ? (float)factor : STILL;
+    }
+}
+
 static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
 {
-    const char *kind = skv_json_text(r, "rope_type", skv_json_text(r, "type", "default"));
+    const char *kind = skv_json_text(r, "rope_type", skv_json_text(r, "type", in->kind ? in->kind : "default"));
     if (strcmp(kind, "default") == 0) {
         out->scaling = SKV_ROPE_PLAIN;
+    } else if (strcmp(kind, "proportional") == 0) {
+        read_proportional(r, in, out);
     } else if (strcmp(kind, "linear") == 0) {
         out->scaling = SKV_ROPE_LINEAR;
         out->factor = skv_json_double(r, "factor", 0);
@@ -81,7 +103,8 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
     out->theta =
         skv_json_double(&scaling, "rope_theta", skv_json_double(top, in->theta_key, in->theta));
     double partial = skv_json_double(&scaling, "partial_rotary_factor",
-                                     skv_json_double(top, "partial_rotary_factor", 1.0));
+                                     skv_json_double(top, "partial_rotary_factor",
+                                                     in->partial > 0.0 ? in->partial : 1.0));
     if (!(partial > 0.0 && partial <= 1.0)) {
         if (top->status == SKV_OK) {
             top->status = skv_fail(top->err, SKV_RANGE,

@@ -74,20 +74,27 @@ static const skv_name_rule openelm_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+static const skv_name_rule gemma4_layer[] = {
+    {"layer_scalar", "layer_scalar.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true};
 static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true};
+static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true};
 static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true};
 
 const skv_name_scheme *skv_folder_scheme(const skv_config *c)
 {
     if (skv_config_is(c, "phi3")) return &phi3;
     if (skv_config_is(c, "openelm")) return &openelm;
+    if (skv_config_is(c, "gemma4_text")) return &gemma4;
     return &plain;
 }
 
-const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, size_t size)
+const char *skv_text_part_name(const char *name, bool has_parts, char *buffer, size_t size)
 {
-    if (!is_gemma3) return name;
+    if (!has_parts) return name;
     static const char *const prefixes[][2] = {
         {"model.language_model.", "model."}, /* transformers >= 4.52 */
         {"language_model.", ""},             /* before: language_model.model., .lm_head. */
@@ -98,10 +105,11 @@ const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, s
         int length = snprintf(buffer, size, "%s%s", prefixes[i][1], name + n);
         return length >= 0 && (size_t)length < size ? buffer : NULL;
     }
-    static const char *const others[] = {"vision_tower.", "multi_modal_projector.",
-                                         "model.vision_tower.", "model.multi_modal_projector."};
+    static const char *const others[] = {"vision_tower.", "multi_modal_projector.", "audio_tower.",
+                                         "embed_vision.", "embed_audio."};
+    const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strncmp(name, others[i], strlen(others[i])) == 0) return NULL;
+        if (strncmp(part, others[i], strlen(others[i])) == 0) return NULL;
     }
     return name;
 }

@@ -55,7 +55,7 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c);
  * The published name without what a model with images puts before its text part; NULL for a
  * tensor of another part. `buffer` holds `size` bytes and is used where the name changes.
  */
-const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, size_t size);
+const char *skv_text_part_name(const char *name, bool has_parts, char *buffer, size_t size);
 
 /* What GGUF calls things. */
 

@@ -18,22 +18,38 @@ typedef struct checker {
 } checker;
 
 /* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
-typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM } dim;
+typedef enum dim {
+    NONE,
+    ONE,
+    VOCAB,
+    HIDDEN,
+    Q,
+    KV,
+    FFN,
+    HEAD_DIM,
+    PER_LAYER,
+    ALL_PER_LAYER /* L times as much */
+} dim;
 
 static const skv_config_field dim_fields[] = {
     [VOCAB] = SKV_CONFIG_FIELD_VOCAB, [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
     [Q] = SKV_CONFIG_FIELD_HEADS,     [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-    [FFN] = SKV_CONFIG_FIELD_FFN,     [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM};
+    [FFN] = SKV_CONFIG_FIELD_FFN,     [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
+    [PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER, [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
+    [ONE] = SKV_CONFIG_FIELD_COUNT};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
     switch (d) {
     case VOCAB: return c->vocab;
     case HIDDEN: return c->hidden;
-    case Q: return c->layers[i].n_heads * c->head_dim;
-    case KV: return c->layers[i].n_kv_heads * c->head_dim;
+    case Q: return skv_config_q_columns(c, i);
+    case KV: return c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     case FFN: return c->layers[i].ffn;
-    case HEAD_DIM: return c->head_dim;
+    case HEAD_DIM: return skv_config_head_dim(c, i);
+    case ONE: return 1;
+    case PER_LAYER: return c->per_layer;
+    case ALL_PER_LAYER: return c->n_layers * c->per_layer;
     case NONE:
     default: return 0;
     }
@@ -42,6 +58,10 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
 /* "num_attention_heads * head_dim 4096" */
 static void dim_text(const skv_config *c, dim d, size_t i, char *out, size_t size)
 {
+    if (d == ONE) {
+        (void)snprintf(out, size, "1");
+        return;
+    }
     skv_field_name head_dim = skv_config_field_name(c, SKV_CONFIG_FIELD_HEAD_DIM);
     bool is_heads = d == Q || d == KV;
     (void)snprintf(out, size, "%s%s%s %zu", skv_config_field_name(c, dim_fields[d]).text,
@@ -118,8 +138,22 @@ static skv_status check_teacher(const checker *k, size_t i)
     if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm", HEAD_DIM));
     if (skv_config_donor(c, i) != i) return SKV_OK; /* some files still have k and v: not read */
     SKV_TRY(check_linear(k, i, "self_attn.k_proj", KV, HIDDEN, c->qkv_bias));
-    SKV_TRY(check_linear(k, i, "self_attn.v_proj", KV, HIDDEN, c->qkv_bias));
+    if (!c->layers[i].k_is_v) {
+        SKV_TRY(check_linear(k, i, "self_attn.v_proj", KV, HIDDEN, c->qkv_bias));
+    }
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm", HEAD_DIM) : SKV_OK;
+}
+
+/* What Gemma 4 adds to a layer. GGUF may leave out a scalar, which is 1 then. */
+static skv_status check_gemma4(const checker *k, size_t i)
+{
+    if (k->config->layer_scalar && has(k, i, "layer_scalar")) {
+        SKV_TRY(check_norm(k, i, "layer_scalar", ONE));
+    }
+    if (!k->config->per_layer) return SKV_OK;
+    SKV_TRY(check_linear(k, i, "per_layer_input_gate", PER_LAYER, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "per_layer_projection", HIDDEN, PER_LAYER, false));
+    return check_norm(k, i, "post_per_layer_input_norm", HIDDEN);
 }
 
 /* The projections that SwiftKV adds: q in every layer above, k and v in the first of a group. */
@@ -145,6 +179,7 @@ static skv_status check_layer(const checker *k, size_t i)
     }
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
+    SKV_TRY(check_gemma4(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
     SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
     SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
@@ -166,6 +201,11 @@ static skv_status check_shapes(const skv_source *source, skv_error *err)
     if (c->swiftkv && c->kv_layers < c->n_layers) {
         SKV_TRY(check(&k, "model.norm_swiftkv.weight", 0, HIDDEN, NONE));
         if (c->early_exit) SKV_TRY(check(&k, "lm_head_swiftkv.weight", 0, VOCAB, HIDDEN));
+    }
+    if (c->per_layer) {
+        SKV_TRY(check(&k, "model.embed_tokens_per_layer.weight", 0, VOCAB, ALL_PER_LAYER));
+        SKV_TRY(check(&k, "model.per_layer_model_projection.weight", 0, ALL_PER_LAYER, HIDDEN));
+        SKV_TRY(check(&k, "model.per_layer_projection_norm.weight", 0, PER_LAYER, NONE));
     }
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(check_layer(&k, i));
     return SKV_OK;
@@ -204,6 +244,7 @@ static void settle_embedding_scale(skv_source *s)
                         : embedding->type == SKV_DTYPE_F16 ? "float16"
                                                            : "float32";
     s->config.embedding_scale = skv_gemma_embedding_scale(s->config.hidden, dtype);
+    s->config.per_layer_scale = skv_gemma_embedding_scale(s->config.per_layer, dtype);
 }
 
 typedef skv_status parse_fn(const char *json, size_t n, const char *name, skv_config *c,
@@ -240,11 +281,12 @@ static skv_status read_configs(skv_source *s, skv_error *err)
 static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error *err)
 {
     const skv_name_scheme *scheme = skv_folder_scheme(&s->config);
-    bool is_gemma3 = skv_config_is(&s->config, "gemma3_text");
+    const bool has_parts =
+        skv_config_is(&s->config, "gemma3_text") || skv_config_is(&s->config, "gemma4_text");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
         const skv_tensor *t = skv_safetensors_at(from, i);
         char buffer[256];
-        const char *name = skv_text_part_name(t->name, is_gemma3, buffer, sizeof buffer);
+        const char *name = skv_text_part_name(t->name, has_parts, buffer, sizeof buffer);
         if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, t, err));
     }
     return SKV_OK;
