@@ -100,9 +100,16 @@ static void print_shape(const description *d)
     printf("heads          %zu, %zu for keys and values, of %zu%s\n", m->heads, m->kv_heads,
            m->head_dim, m->per_layer ? " (layer 0; they differ by layer)" : "");
     printf("feed forward   %zu%s\n", m->ffn, m->per_layer ? " (layer 0)" : "");
+    if (m->experts > 0) {
+        printf("experts        %zu, %zu for each token\n", m->experts, m->active_experts);
+    }
     printf("vocabulary     %zu%s\n", m->vocab, m->tied ? ", one matrix for both ends" : "");
     printf("context        %zu\n", m->context);
-    printf("parameters     %.4g million\n", (double)m->parameters * 1e-6);
+    printf("parameters     %.4g million", (double)m->parameters * 1e-6);
+    if (m->experts > 0) {
+        printf(", %.4g million for each token", (double)m->active_parameters * 1e-6);
+    }
+    putchar('\n');
     if (m->kv_prediction) {
         printf(
             "KV Prediction  %zu layers with %.4g million parameters read prompts, a predictor of "
@@ -225,6 +232,11 @@ static void print_json(const description *d)
     skv_json_out_bool(&json, m->tied);
     skv_json_out_put_integer(&json, "context", m->context);
     skv_json_out_put_integer(&json, "parameters", m->parameters);
+    if (m->experts > 0) {
+        skv_json_out_put_integer(&json, "experts", m->experts);
+        skv_json_out_put_integer(&json, "active_experts", m->active_experts);
+        skv_json_out_put_integer(&json, "active_parameters", m->active_parameters);
+    }
     skv_json_out_key(&json, "swiftkv_layers");
     if (m->swiftkv) {
         skv_json_out_integer(&json, (int64_t)m->swiftkv_layers);

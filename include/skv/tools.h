@@ -26,7 +26,11 @@ typedef struct skv_model_info {
     size_t group;          /* g */
     size_t kv_slots;       /* l + (L - l) / g */
     uint64_t parameters;   /* of the model that runs, without those of a teacher */
-    uint64_t kv_elements;  /* elements of K and V per token, over all slots */
+    /* Mixtures of experts: experts of a layer, those that a token meets, and the parameters without
+     * those of the other experts. 0, 0 and all parameters where there are none. */
+    size_t experts, active_experts;
+    uint64_t active_parameters;
+    uint64_t kv_elements; /* elements of K and V per token, over all slots */
     /* KV Prediction: the auxiliary model and the linear maps from its cache. */
     bool kv_prediction;
     size_t auxiliary_layers;

@@ -72,6 +72,8 @@ static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l,
 {
     SKV_REQUIRE(l >= 1 && l <= c->n_layers, err, SKV_RANGE, "%s: kv layers %zu, 1 to %zu", path, l,
                 c->n_layers);
+    SKV_REQUIRE(!c->v_norm || l == c->n_layers, err, SKV_UNSUPPORTED,
+                "%s: kv layers %zu: SwiftKV does not fit %s", path, l, c->architecture);
     SKV_REQUIRE(c->n_shared == 0 || l == c->n_layers, err, SKV_UNSUPPORTED,
                 "%s: kv layers %zu: its last %zu layers share keys and values already", path, l,
                 c->n_shared);
@@ -101,18 +103,26 @@ static bool layers_differ(const skv_config *c)
     return false;
 }
 
+/* Weights and biases of the feed-forward block of a layer, with n of its experts. */
+static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
+{
+    const skv_layer_shape *s = &c->layers[i];
+    const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, block = 3 * D * F, bias = 2 * F + D;
+    if (E == 0) return block + (c->mlp_bias ? bias : 0);
+    return E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
+}
+
 /* Weights of one layer, norms and biases included. */
 static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t g)
 {
     const skv_layer_shape *s = &c->layers[i];
     const uint64_t D = c->hidden, P = c->per_layer, Dh = skv_config_head_dim(c, i);
     const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
-    uint64_t n = 2 * q * D + 3 * D * s->ffn + (c->post_norms ? 4 : 2) * D;
+    uint64_t n = 2 * q * D + (c->post_norms ? 4 : 2) * D + block_parameters(c, i, s->n_experts);
     if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;
     if (c->qk_norm) n += Dh;
     if (c->o_bias) n += D;
-    if (c->mlp_bias) n += 2 * (uint64_t)s->ffn + D;
     if (!owns_kv(c, i, l, g)) return n;
     return n + kv * D + (c->qkv_bias ? kv : 0) + (c->qk_norm ? Dh : 0);
 }
@@ -137,12 +147,19 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
     if (swiftkv && l < c->n_layers) out->parameters += c->hidden; /* norm_swiftkv */
+    if (c->per_layer) out->parameters += (c->vocab * c->n_layers + 1) * (uint64_t)c->per_layer;
+    uint64_t idle = 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
+        out->experts = skv_max_size(out->experts, c->layers[i].n_experts);
+        idle +=
+            block_parameters(c, i, c->layers[i].n_experts) - block_parameters(c, i, c->n_active);
         if (!owns_kv(c, i, l, g)) continue;
         out->kv_slots++;
         out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     }
+    out->active_experts = out->experts ? c->n_active : 0;
+    out->active_parameters = out->parameters - idle;
 }
 
 static void add_auxiliary(const model_view *view, skv_model_info *out)
@@ -208,7 +225,7 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
     if (i >= l) return;
     out->q += 2 * D * q;
     out->o += 2 * D * q;
-    out->mlp += 2 * 3 * D * (double)(s->ffn + c->per_layer);
+    out->mlp += 2 * ((double)skv_config_block_weights(c, i) + 3 * D * (double)c->per_layer);
     out->attention += 4 * q * average_visible(s->window, context);
 }
 

@@ -8,49 +8,86 @@
 #include "format/config_build.h"
 #include "prefill/layer_maps.h"
 
+/* What Gemma 4 adds: the head of full layers is 512, the embeddings' width in a layer 256. */
+typedef struct gemma4_shape {
+    const char *name;
+    size_t period; /* every n-th layer sees all rows */
+    size_t n_shared, window;
+    bool wide; /* the layers that share keys and values have twice the block */
+} gemma4_shape;
+
+static const gemma4_shape gemma4_shapes[] = {{"gemma-4-e2b", 5, 20, 512, true},
+                                             {"gemma-4-e4b", 6, 18, 512, false}};
+
 typedef struct preset {
     const char *name, *architecture;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
     double theta;
     bool tied, qkv_bias, qk_norm;
-    double llama3_factor; /* of Llama 3's RoPE scaling; 0: plain RoPE */
+    double llama3_factor;   /* of Llama 3's RoPE scaling; 0: plain RoPE */
+    size_t experts, active; /* 0: dense; else ffn is the width of an expert */
 } preset;
 
 /* From the models' published configurations. */
 static const preset presets[] = {
     {"llama-3.2-1b", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, true, false, false,
-     32},
+     32, 0, 0},
     {"llama-3.2-3b", "llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, true, false, false,
-     32},
+     32, 0, 0},
     {"llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, false, false, false,
-     8},
+     8, 0, 0},
     {"llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, 131072, 5e5, false, false,
-     false, 8},
+     false, 8, 0, 0},
     {"llama-3.1-405b", "llama", 126, 16384, 128, 8, 128, 53248, 128256, 131072, 5e5, false, false,
-     false, 8},
-    {"llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, false, false, false, 0},
+     false, 8, 0, 0},
+    {"llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, false, false, false, 0,
+     0, 0},
     {"mistral-7b", "mistral", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, false, false, false,
+     0, 0, 0},
+    {"smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, true, false, false, 0, 0,
      0},
-    {"smollm2-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, true, false, false, 0},
-    {"smollm2-360m", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, true, false, false, 0},
-    {"smollm2-1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, true, false, false,
+    {"smollm2-360m", "llama", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, true, false, false, 0, 0,
      0},
-    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, true, true, false, 0},
-    {"qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, true, true, false, 0},
-    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, false, true, false, 0},
-    {"qwen2.5-14b", "qwen2", 48, 5120, 40, 8, 128, 13824, 152064, 32768, 1e6, false, true, false,
+    {"smollm2-1.7b", "llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, true, false, false, 0,
+     0, 0},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, true, true, false, 0, 0,
      0},
-    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true, false, true, 0},
-    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true, 0},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, true, true, false, 0,
+     0, 0},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, 32768, 1e6, false, true, false, 0,
+     0, 0},
+    {"qwen2.5-14b", "qwen2", 48, 5120, 40, 8, 128, 13824, 152064, 32768, 1e6, false, true, false, 0,
+     0, 0},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e6, true, false, true, 0, 0,
+     0},
+    {"qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, 40960, 1e6, false, false, true, 0, 0,
+     0},
+    {"qwen3-30b-a3b", "qwen3_moe", 48, 2048, 32, 4, 128, 768, 151936, 40960, 1e6, false, false,
+     true, 0, 128, 8},
+    /* Of which 8 layers, for machines that do not hold it. */
+    {"qwen3-30b-a3b-8", "qwen3_moe", 8, 2048, 32, 4, 128, 768, 151936, 40960, 1e6, false, false,
+     true, 0, 128, 8},
+    {"qwen3-235b-a22b", "qwen3_moe", 94, 4096, 64, 4, 128, 1536, 151936, 40960, 1e6, false, false,
+     true, 0, 128, 8},
+    {"mixtral-8x7b", "mixtral", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1e6, false, false, false,
+     0, 8, 2},
+    {"gemma-4-e2b", "gemma4_text", 35, 1536, 8, 1, 256, 6144, 262144, 131072, 1e6, true, false,
+     true, 0, 0, 0},
+    {"gemma-4-e4b", "gemma4_text", 42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e6, true, false,
+     true, 0, 0, 0},
     /* recipes/mini. */
-    {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, 0},
+    {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, 0, 0, 0},
     /* Heads and FFN widths of OpenELM grow with depth: those of the last layer. */
-    {"openelm-270m", "openelm", 16, 1280, 20, 5, 64, 5120, 32000, 2048, 1e4, true, false, true, 0},
-    {"openelm-450m", "openelm", 20, 1536, 24, 6, 64, 6144, 32000, 2048, 1e4, true, false, true, 0},
-    {"openelm-1.1b", "openelm", 28, 2048, 32, 8, 64, 8192, 32000, 2048, 1e4, true, false, true, 0},
-    {"openelm-3b", "openelm", 36, 3072, 24, 6, 128, 12288, 32000, 2048, 1e4, true, false, true, 0},
+    {"openelm-270m", "openelm", 16, 1280, 20, 5, 64, 5120, 32000, 2048, 1e4, true, false, true, 0,
+     0, 0},
+    {"openelm-450m", "openelm", 20, 1536, 24, 6, 64, 6144, 32000, 2048, 1e4, true, false, true, 0,
+     0, 0},
+    {"openelm-1.1b", "openelm", 28, 2048, 32, 8, 64, 8192, 32000, 2048, 1e4, true, false, true, 0,
+     0, 0},
+    {"openelm-3b", "openelm", 36, 3072, 24, 6, 128, 12288, 32000, 2048, 1e4, true, false, true, 0,
+     0, 0},
     /* Small enough to read its whole context of 128K tokens in a minute. */
-    {"tiny-128k", "llama", 2, 128, 4, 2, 32, 256, 512, 131072, 5e5, true, false, false, 0},
+    {"tiny-128k", "llama", 2, 128, 4, 2, 32, 256, 512, 131072, 5e5, true, false, false, 0, 0, 0},
 };
 
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -71,6 +108,31 @@ static void fill_rope(skv_rope *rope, const preset *p)
     rope->original_context = 8192;
 }
 
+static void fill_gemma4(skv_config *c, const gemma4_shape *shape)
+{
+    for (size_t i = 0; i < c->n_layers; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        const bool windowed = (i + 1) % shape->period != 0;
+        l->window = windowed ? shape->window : 0;
+        l->i_rope = windowed;
+        l->head_dim = windowed ? 256 : 512;
+        if (shape->wide && i + shape->n_shared >= c->n_layers) l->ffn *= 2;
+    }
+    c->ropes[1].theta = 1e4;
+    c->ropes[0].n_rot = 512;
+    skv_rope_set_proportional(&c->ropes[0], 64, 1);
+    c->head_dim = 512;
+    c->n_shared = shape->n_shared;
+    c->per_layer = 256;
+    c->per_layer_scale = 16;
+    c->embedding_scale = skv_gemma_embedding_scale(c->hidden, "bfloat16");
+    c->attention_scale = 1;
+    c->final_softcap = 30;
+    c->norm_eps = 1e-6;
+    c->activation = SKV_ACT_GELU_TANH;
+    c->post_norms = c->v_norm = c->layer_scalar = true;
+}
+
 static void fill_config(skv_config *c, const preset *p)
 {
     *c = (skv_config){.n_layers = p->layers,
@@ -83,6 +145,8 @@ static void fill_config(skv_config *c, const preset *p)
                       .qkv_bias = p->qkv_bias,
                       .qk_norm = p->qk_norm,
                       .tied = p->tied,
+                      .n_active = p->active,
+                      .norm_topk = true,
                       .attention_scale = 1 / sqrt((double)p->head_dim),
                       .embedding_scale = 1,
                       .kv_layers = p->layers,
@@ -90,8 +154,8 @@ static void fill_config(skv_config *c, const preset *p)
                       .bos = -1};
     memcpy(c->architecture, p->architecture, strlen(p->architecture) + 1);
     for (size_t i = 0; i < p->layers; i++) {
-        c->layers[i] =
-            (skv_layer_shape){.n_heads = p->heads, .n_kv_heads = p->kv_heads, .ffn = p->ffn};
+        c->layers[i] = (skv_layer_shape){
+            .n_heads = p->heads, .n_kv_heads = p->kv_heads, .ffn = p->ffn, .n_experts = p->experts};
     }
     for (size_t i = 0; strcmp(p->architecture, "openelm") == 0 && i < p->layers; i++) {
         c->norm_eps = 1e-6;
@@ -99,6 +163,9 @@ static void fill_config(skv_config *c, const preset *p)
     }
     fill_rope(&c->ropes[0], p);
     c->ropes[1] = c->ropes[0];
+    for (size_t i = 0; i < sizeof gemma4_shapes / sizeof *gemma4_shapes; i++) {
+        if (strcmp(gemma4_shapes[i].name, p->name) == 0) fill_gemma4(c, &gemma4_shapes[i]);
+    }
 }
 
 /* The preset of the first n characters of a name. */

@@ -150,7 +150,10 @@ void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_
         for (size_t t = s->n_seen - n; t < s->n_seen; t++) {
             seen += (double)(shape->window > 0 ? skv_min_size(t + 1, shape->window) : t + 1);
         }
-        sum += tokens * 2 * D * (2 * q + kv + 3 * (double)(shape->ffn + c->per_layer)) + 4 * q * seen;
+        sum += tokens * 2 *
+                   (D * (2 * q + kv + 3 * (double)c->per_layer) +
+                    (double)skv_config_block_weights(c, i)) +
+               4 * q * seen;
     }
     e->work.model += sum;
 }

@@ -32,7 +32,7 @@ static inline void describe_rope(const skv_rope *r, skv_buf *out)
 static inline bool same_layer(const skv_layer_shape *a, const skv_layer_shape *b)
 {
     return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->ffn == b->ffn &&
-           a->window == b->window && a->i_rope == b->i_rope;
+           a->window == b->window && a->i_rope == b->i_rope && a->n_experts == b->n_experts;
 }
 
 static inline void describe_layers(const skv_config *c, skv_buf *out)
@@ -43,6 +43,7 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         skv_buf_printf(out, " %zux(%zu/%zu %zu", n, l->n_heads, l->n_kv_heads, l->ffn);
         if (l->window) skv_buf_printf(out, " window=%zu", l->window);
         if (l->i_rope) skv_buf_text(out, " local");
+        if (l->n_experts) skv_buf_printf(out, " %zu of %zu", c->n_active, l->n_experts);
         skv_buf_byte(out, ')');
     }
 }
@@ -59,6 +60,9 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
                  {c->qk_norm, " qk_norm"},
                  {c->post_norms, " post_norms"},
                  {c->tied, " tied"},
+                 {c->norm_topk, " norm_topk"},
+                 {c->router_bias, " router_bias"},
+                 {c->expert_bias, " expert_bias"},
                  {c->activation == SKV_ACT_GELU_TANH, " gelu"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i].on) skv_buf_text(out, flags[i].text);

@@ -42,6 +42,17 @@ static const config_case accepted[] = {
     {"{\"model_type\":\"qwen3\"}",
      "qwen3 D=4096 Dh=128 V=151936 ctx=32768 eps=1e-06 scale=0.0883883 qk_norm 32x(32/32 22016) "
      "rope plain theta=10000 rot=128 bos=-1 eos="},
+    {"{\"model_type\":\"qwen3_moe\"}",
+     "qwen3_moe D=2048 Dh=64 V=151936 ctx=32768 eps=1e-06 scale=0.125 qk_norm "
+     "24x(32/4 768 8 of 128) rope plain theta=10000 rot=64 bos=-1 eos="},
+    {"{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":6,\"decoder_sparse_step\":2,"
+     "\"mlp_only_layers\":[3],\"head_dim\":128,\"norm_topk_prob\":true,\"num_experts\":16}",
+     "qwen3_moe D=2048 Dh=128 V=151936 ctx=32768 eps=1e-06 scale=0.0883883 qk_norm norm_topk "
+     "1x(32/4 6144) 1x(32/4 768 8 of 16) 3x(32/4 6144) 1x(32/4 768 8 of 16) "
+     "rope plain theta=10000 rot=128 bos=-1 eos="},
+    {"{\"model_type\":\"mixtral\"}",
+     "mixtral D=4096 Dh=128 V=32000 ctx=131072 eps=1e-05 scale=0.0883883 norm_topk "
+     "32x(32/8 14336 2 of 8) rope plain theta=1000000 rot=128 bos=1 eos=2"},
     {"{\"model_type\":\"phi3\"}",
      "phi3 D=3072 Dh=96 V=32064 ctx=4096 eps=1e-05 scale=0.102062 32x(32/32 8192) "
      "rope plain theta=10000 rot=96 bos=1 eos=32000"},
@@ -216,7 +227,16 @@ static const config_case refused[] = {
     {"{}", "model_type: missing"},
     {"{\"model_type\":7}", "model_type: 7, expected text"},
     {"{\"model_type\":\"mamba\"}", "model_type mamba is not supported"},
-    {"{\"model_type\":\"mixtral\"}", "model_type mixtral is not supported"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":0}", "num_experts 0, expected 1 or more"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":2.5}", "num_local_experts: 2.5"},
+    {"{\"model_type\":\"mixtral\",\"num_experts_per_tok\":9}",
+     "num_experts_per_tok 9, expected 1 to the 8 experts"},
+    {"{\"model_type\":\"qwen3_moe\",\"num_experts_per_tok\":0}", "num_experts_per_tok 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"num_experts\":100000}", "num_experts 100000"},
+    {"{\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":0}", "intermediate_size 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", "decoder_sparse_step 0"},
+    {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[\"0\"]}", "mlp_only_layers: "},
+    {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", "mlp_only_layers: 3"},
     {"{\"model_type\":\"qwen2_moe\"}", "model_type qwen2_moe is not supported"},
     {"{\"model_type\":\"deepseek_v2_swiftkv\"}", "model_type deepseek_v2_swiftkv"},
     {"{\"model_type\":\"_swiftkv\"}", "model_type _swiftkv is not supported"},

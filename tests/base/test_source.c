@@ -173,7 +173,7 @@ static void gguf_that_is_no_model(void **state)
         {"r:GGUF 4:3 8:0 8:6 " KEYS, "token_embd.weight: missing"},
         {"r:GGUF 4:3 8:0 8:7 " KEYS "s:split.count 4:2 b:3 b:0", "split.count: 3"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.expert_count 4:4 4:8 " EMBEDDING,
-         "llama.expert_count: 8: mixtures of experts"},
+         "llama.expert_used_count: missing"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.attention.value_length 4:4 4:8 " EMBEDDING,
          "value_length: 8, expected 4"},
         {"r:GGUF 4:3 8:1 8:7 " KEYS

@@ -219,6 +219,56 @@ class FilesTest(BadInputTest):
             self.refused(("generate", model, *IDS), f"{self.folder / path}: ", said)
 
 
+class ExpertsTest(BadInputTest):
+    """Mixtures of experts whose configuration and tensors do not fit one another."""
+
+    def model(self, name, rename=None, drop=None, **changes):
+        """A copy of a model whose configuration, or the name or shape of whose tensors, differs."""
+        path = self.folder / name
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(MODELS / name, path)
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | changes))
+        if rename or drop:
+            file = path / "model.safetensors"
+            data = file.read_bytes()
+            n = struct.unpack("<Q", data[:8])[0]
+            header = json.loads(data[8:8 + n])
+            for old, new in (rename or {}).items():
+                header[new] = header.pop(old)
+            for tensor, shape in (drop or {}).items():
+                header[tensor]["shape"] = shape
+            text = json.dumps(header).encode()
+            file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n:])
+        return path
+
+    def test_configuration(self):
+        for name, changes, *parts in (
+            ("qwen3-moe-v4", {"num_experts": 0}, "num_experts 0"),
+            ("qwen3-moe-v4", {"num_experts_per_tok": 8}, "num_experts_per_tok 8, expected 1 to the 7"),
+            ("qwen3-moe-v4", {"num_experts": 8}, "mlp.gate.weight: shape [7,32]", "num_experts 8"),
+            ("qwen3-moe-v4", {"mlp_only_layers": []}, "model.layers.1.mlp.gate.weight: missing"),
+            ("qwen3-moe-v4", {"mlp_only_layers": [0, 1]}, "model.layers.0.mlp.gate_proj.weight: missing"),
+            ("qwen3-moe-v4", {"moe_intermediate_size": 23},
+             "model.layers.0.mlp.experts.0.gate_proj.weight: shape [24,32]"),
+            ("qwen3-moe-v5", {"num_experts": 6}, "mlp.experts.", "_proj: shape [7,"),
+            ("qwen3-moe-v5", {"moe_intermediate_size": 2 ** 62}, "intermediate_size"),
+            ("mixtral-v5", {"num_local_experts": 4}, "_proj: shape [5,"),
+        ):
+            self.refused(("info", self.model(name, **changes)), *parts)
+
+    def test_tensors(self):
+        expert = "model.layers.2.mlp.experts.6.down_proj.weight"
+        path = self.model("qwen3-moe-v4", {expert: expert.replace(".6.", ".7.")})
+        self.refused(("info", path), f"{expert}: missing")
+        path = self.model("qwen3-moe-v4", drop={expert: [24, 32]})
+        self.refused(("info", path), f"{expert}: shape [24,32], expected [hidden_size 32")
+        fused = "model.layers.1.mlp.experts.gate_up_proj"
+        for shape in ([7, 24, 64], [7, 48 * 32], [336, 32], [1, 7, 48, 32]):
+            path = self.model("qwen3-moe-v5", drop={fused: shape})
+            self.refused(("info", path), "model.layers.1.mlp.experts.", "shape")
+
+
 class KvPredictionTest(BadInputTest):
     """A base, an auxiliary and a predictor that do not fit one another."""
 

@@ -224,6 +224,26 @@ static void guarded_linear(skv_backend *base, const skv_linear_args *args)
     g->cpu->linear(g->cpu, &a);
 }
 
+static void guarded_linear_groups(skv_backend *base, const skv_linear_args *args,
+                                  const skv_linear_group *groups, size_t n_groups)
+{
+    guarded *g = enter(base);
+    skv_linear_args a = *args;
+    a.x = floats(g, a.x);
+    a.y = floats(g, a.y);
+    a.norm = norm_of(g, a.norm);
+    g->cpu->linear_groups(g->cpu, &a, groups, n_groups);
+}
+
+static void guarded_mix(skv_backend *base, const skv_mix_args *args)
+{
+    guarded *g = enter(base);
+    skv_mix_args a = *args;
+    a.x = twin_of(g, a.x, a.n_rows * a.n * sizeof *a.x);
+    a.y = floats(g, a.y);
+    g->cpu->mix(g->cpu, &a);
+}
+
 static void guarded_rotate(skv_backend *base, const skv_rotate_args *args)
 {
     guarded *g = enter(base);
@@ -402,6 +422,8 @@ skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, 
         .linear_create = guarded_linear_create,
         .linear_free = guarded_linear_free,
         .linear = guarded_linear,
+        .linear_groups = guarded_linear_groups,
+        .mix = guarded_mix,
         .rotate = guarded_rotate,
         .store = guarded_store,
         .attention = guarded_attention,

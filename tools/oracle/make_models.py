@@ -83,14 +83,43 @@ def base_tensors(name, config):
     shapes = {n: tuple(t.shape) for n, t in model.state_dict().items()}
     if config.get("tie_word_embeddings"):
         shapes.pop("lm_head.weight")
-    gemma = config["model_type"].startswith("gemma")
+    gemma = config["model_type"] in ("gemma2", "gemma3_text")  # norms there are 1 + weight
     return {n: tensor_for(name, n, s, gemma) for n, s in shapes.items()}
+
+
+EXPERT_NAMES = {
+    "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
+}
+
+
+def split_experts(tensors, model_type):
+    """A tensor for each expert, as files were written before transformers 5."""
+    block, parts = EXPERT_NAMES[model_type]
+    out = {}
+    for name, t in tensors.items():
+        layer, _, rest = name.partition(".mlp.")
+        if rest == "experts.gate_up_proj":
+            pieces = {(e, part): t[e].chunk(2)[j] for e in range(t.shape[0])
+                      for j, part in enumerate(("gate", "up"))}
+        elif rest == "experts.down_proj":
+            pieces = {(e, "down"): t[e] for e in range(t.shape[0])}
+        elif rest == "gate.weight":
+            out[f"{layer}.{block}.gate.weight"] = t
+            continue
+        else:
+            out[name] = t
+            continue
+        for (e, part), piece in pieces.items():
+            out[f"{layer}.{block}.experts.{e}.{parts[part]}.weight"] = piece
+    return out
 
 
 def load_float64(folder):
     """The published implementation, loaded from the files, all of it in float64."""
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float64, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager",
+        output_loading_info=True)
     assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
     model.eval()
     with AllFloat64():
@@ -101,6 +130,9 @@ def load_float64(folder):
         kind = stored.get("dtype", stored.get("torch_dtype"))
         scale = torch.tensor(stored["hidden_size"] ** 0.5).to(getattr(torch, kind))
         embedding.embed_scale.copy_(scale)
+        if stored.get("hidden_size_per_layer_input"):
+            scale = torch.tensor(stored["hidden_size_per_layer_input"] ** 0.5).to(getattr(torch, kind))
+            model.model.embed_tokens_per_layer.embed_scale.copy_(scale)
     return model
 
 
@@ -150,17 +182,42 @@ def add_simscore(result, plain):
             target["simscore"] = [None if s is None else round(s, 9) for s in scores]
 
 
+def save_with_parts(folder, config, tensors, dtype):
+    """The same model as the published files have it: the text part inside one with images, and dead
+    keys and values in the layers that read those of others."""
+    first = config["num_hidden_layers"] - config["num_kv_shared_layers"]
+    out = {"model.vision_tower.patch_embedder.input_proj.weight": torch.ones(4, 3),
+           "model.embed_vision.embedding_projection.weight": torch.ones(4, 3),
+           "model.audio_tower.layers.0.norm_out.weight": torch.ones(4)}
+    for name, tensor in tensors.items():
+        out[name.replace("model.", "model.language_model.", 1)] = tensor
+        part = name.split(".")
+        if part[1] == "layers" and part[-2] in ("k_proj", "v_proj", "k_norm") and int(part[2]) < 2:
+            dead = name.replace(f".{part[2]}.", f".{first + int(part[2])}.", 1)
+            out[dead.replace("model.", "model.language_model.", 1)] = torch.full_like(tensor, 7.0)
+    outer = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
+             "dtype": config["dtype"], "text_config": config, "vision_config": {"hidden_size": 3},
+             "tie_word_embeddings": True}
+    save(folder, outer, out, dtype)
+
+
 def make_ordinary(root, name, spec):
     config, folder = spec["config"], root / name
-    save(folder, config, base_tensors(name, config), spec.get("dtype", "f32"), spec.get("shards", 1))
+    tensors = base_tensors(name, config)
+    if spec.get("experts") == "split":
+        tensors = split_experts(tensors, config["model_type"])
+    save(folder, config, tensors, spec.get("dtype", "f32"), spec.get("shards", 1))
     logits_of = transformers_logits(folder)
     source = f"transformers {transformers.__version__}"
     result = golden(name, config, {None: logits_of}, spec.get("lengths", model_specs.LENGTHS), source)
-    if config["model_type"] in ("llama", "mistral", "qwen2", "qwen3") and name != "qwen2-window":
+    if config["model_type"] in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe",
+                               "mixtral") and name != "qwen2-window":
         weights = read_float64(folder)
         print(f"  plain torch agrees to {check_plain(name, config, weights, logits_of):.1e}")
         if spec.get("simscore"):
             add_simscore(result, plain_models.LlamaFamily(config, weights))
+    if spec.get("parts"):
+        save_with_parts(folder, config, base_tensors(name, config), spec.get("dtype", "f32"))
     golden_cases.write_json(folder / "golden.json", result)
     if "transform" in spec:
         make_transform(folder, config, read_float64(folder), *spec["transform"])
@@ -247,15 +304,15 @@ def transformed(config, weights, l, g):
     added = {"model.norm_swiftkv.weight": weights[f"model.layers.{l}.input_layernorm.weight"]}
     for i in range(l, n_layers):
         p = f"model.layers.{i}.self_attn."
-        for part in ("weight", "bias"):
-            if p + "q_proj." + part in weights:
-                added[p + "q_proj_swiftkv." + part] = weights[p + "q_proj." + part]
+        for part in ("q_proj{}.weight", "q_proj{}.bias", "q_norm{}.weight"):
+            if p + part.format("") in weights:
+                added[p + part.format("_swiftkv")] = weights[p + part.format("")]
         for kind in ("k", "v") if (i - l) % g == 0 else ():
-            for part in ("weight", "bias"):
-                names = [f"model.layers.{j}.self_attn.{kind}_proj.{part}" for j in range(i, i + g)]
+            for part in (f"{kind}_proj{{}}.weight", f"{kind}_proj{{}}.bias", f"{kind}_norm{{}}.weight"):
+                names = [f"model.layers.{j}.self_attn.{part.format('')}" for j in range(i, i + g)]
                 if names[0] in weights:
                     mean = torch.stack([weights[n] for n in names]).mean(0)
-                    added[f"{p}{kind}_proj_swiftkv.{part}"] = mean
+                    added[p + part.format("_swiftkv")] = mean
     return model_specs.swiftkv(config, n_layers, l, g), added
 
 

@@ -101,6 +101,71 @@ def gemma(make, kind, **fields):
     return make(kind, name, **{**base, **fields})
 
 
+def qwen3_moe(make, **fields):
+    base = {
+        "attention_bias": False,
+        "decoder_sparse_step": 1,
+        "head_dim": 12,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 24,
+        "norm_topk_prob": True,
+        "num_attention_heads": 4,
+        "num_experts": 7,
+        "num_experts_per_tok": 3,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "vocab_size": 103,
+    }
+    return make("qwen3_moe", "Qwen3MoeForCausalLM", **{**base, **fields})
+
+
+def mixtral(make, **fields):
+    base = {
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_attention_heads": 4,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "num_local_experts": 5,
+        "sliding_window": None,
+        "vocab_size": 97,
+    }
+    return make("mixtral", "MixtralForCausalLM", **{**base, **fields})
+
+
+def gemma4(kinds, **fields):
+    base = {
+        "attention_k_eq_v": False,
+        "final_logit_softcapping": 30.0,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 32,
+        "hidden_size_per_layer_input": 12,
+        "intermediate_size": 48,
+        "layer_types": [{"s": "sliding_attention", "f": "full_attention"}[k] for k in kinds],
+        "num_attention_heads": 4,
+        "num_hidden_layers": len(kinds),
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0,
+                               "rope_type": "proportional"},
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
+        "sliding_window": 8,
+        "tie_word_embeddings": True,
+        "vocab_size": 107,
+        "vocab_size_per_layer_input": 107,
+    }
+    return v5("gemma4_text", "Gemma4ForCausalLM", **{**base, **fields})
+
+
 LLAMA3_SCALING = {
     "factor": 8.0,
     "high_freq_factor": 4.0,
@@ -170,6 +235,25 @@ def ordinary_specs():
                                "rope_theta": 1000000.0, "rope_type": "default"}),
             "dtype": "bf16",
         },
+        "qwen3-moe-v4": {  # a tensor for each expert, as published; one layer is dense
+            "config": qwen3_moe(v4, mlp_only_layers=[1], torch_dtype="bfloat16", rope_theta=1e6,
+                                rope_scaling=None, use_sliding_window=False, sliding_window=None,
+                                max_window_layers=3),
+            "dtype": "bf16",
+            "experts": "split",
+        },
+        "qwen3-moe-v5": {  # fused; weights that do not add up to 1
+            "config": qwen3_moe(v5, norm_topk_prob=False, decoder_sparse_step=2, num_hidden_layers=4,
+                                tie_word_embeddings=True, num_experts_per_tok=2),
+            "transform": (2, 2),
+        },
+        "mixtral-v4": {
+            "config": mixtral(v4, torch_dtype="bfloat16", rope_theta=1e6, head_dim=12),
+            "dtype": "bf16",
+            "experts": "split",
+            "shards": 2,
+        },
+        "mixtral-v5": {"config": mixtral(v5, sliding_window=8)},
         "phi3": {"config": phi3(v4, sliding_window=8, rope_scaling=None)},
         "phi3-longrope-v4": {
             "config": phi3(v4, original_max_position_embeddings=32, torch_dtype="float16", rope_scaling={
@@ -206,6 +290,21 @@ def ordinary_specs():
                             layer_types=["sliding_attention", "full_attention", "sliding_attention",
                                          "sliding_attention", "full_attention"]),
             "dtype": "bf16",
+        },
+        "gemma4-e2b": {
+            "config": gemma4("ssfsfssf", num_key_value_heads=1, num_kv_shared_layers=3,
+                             use_double_wide_mlp=True, dtype="bfloat16"),
+            "dtype": "bf16",
+            "lengths": (1, 23, 80),  # more than a chunk of 64
+        },
+        "gemma4-e4b": {
+            "config": gemma4("sssfsssf", num_kv_shared_layers=4),
+            "parts": True,
+        },
+        "gemma4-dense": {
+            "config": gemma4("sfssf", num_kv_shared_layers=0, hidden_size_per_layer_input=0,
+                             attention_k_eq_v=True, num_global_key_value_heads=1, head_dim=12,
+                             global_head_dim=24),
         },
     }
 
@@ -268,7 +367,8 @@ def openelm_spec():
 def swiftkv(config, n_layers, kv_layers, group):
     base = config["model_type"]
     architecture = {"llama": "LlamaSwiftKVForCausalLM", "qwen2": "Qwen2SwiftKVForCausalLM",
-                    "qwen3": "Qwen3SwiftKVForCausalLM"}[base]
+                    "qwen3": "Qwen3SwiftKVForCausalLM",
+                    "qwen3_moe": "Qwen3MoeSwiftKVForCausalLM"}[base]
     return config | {
         "architectures": [architecture],
         "key_value_group_size": group,
@@ -316,6 +416,9 @@ def swiftkv_specs():
         "qwen2-swiftkv-g2": {
             "config": swiftkv(qwen(v5, "Qwen2", tie_word_embeddings=True, **bf5), 6, 2, 2),
             "dtype": "bf16",
+        },
+        "qwen3-moe-swiftkv-g2": {
+            "config": swiftkv(qwen3_moe(v5), 5, 1, 2),
         },
         "qwen3-swiftkv-g1": {
             "config": swiftkv(qwen(v5, "Qwen3", head_dim=12, attention_bias=False, **bf5), 6, 2, 1),

@@ -88,7 +88,7 @@ def heads(x, head_dim):
 
 
 class LlamaFamily:
-    """Llama, Mistral, Qwen2, Qwen3 and their `_swiftkv` forms, from config.json and float64 weights."""
+    """Llama, Mistral, Qwen2, Qwen3, Qwen3-MoE, Mixtral and their `_swiftkv` forms, from config.json and float64 weights."""
 
     def __init__(self, config, weights, interleaved=False):
         self.c, self.w, self.interleaved = config, weights, interleaved
@@ -108,7 +108,7 @@ class LlamaFamily:
     def windows_of(self, config):
         """Rows that a token of each layer sees, itself included; 0: all."""
         window = config.get("sliding_window") or 0
-        if config["model_type"] == "mistral":
+        if config["model_type"] in ("mistral", "mixtral"):
             return [window] * self.n_layers
         if not config.get("use_sliding_window") or "layer_types" not in config:
             return [0] * self.n_layers
@@ -134,6 +134,42 @@ class LlamaFamily:
             return None
         return max(j for j in range(first) if self.windows[j] == self.windows[i])
 
+    def expert(self, i, e):
+        """Weights of gate, up and down of an expert, which files hold fused or one by one."""
+        p = f"model.layers.{i}.mlp.experts."
+        fused = self.w.get(p + "gate_up_proj")
+        if fused is not None:
+            return *fused[e].chunk(2), self.w[p + "down_proj"][e]
+        for names in (f"{p}{e}.{{}}_proj.weight".format, lambda part: (
+                f"model.layers.{i}.block_sparse_moe.experts.{e}."
+                f"{dict(gate='w1', up='w3', down='w2')[part]}.weight")):
+            if names("gate") in self.w:
+                return [self.w[names(part)] for part in ("gate", "up", "down")]
+        raise KeyError(f"{p}{e}")
+
+    def mixture(self, i, b):
+        """Every row by the experts that the router chooses, one row after the other."""
+        prefix = f"model.layers.{i}."
+        router = next(self.w[prefix + n] for n in ("mlp.gate.weight", "block_sparse_moe.gate.weight")
+                      if prefix + n in self.w)
+        p = (b @ router.T).softmax(-1)
+        weight, chosen = p.topk(self.c["num_experts_per_tok"], dim=-1)
+        if self.c["model_type"].startswith("mixtral") or self.c.get("norm_topk_prob"):
+            weight = weight / weight.sum(-1, keepdim=True)
+        out = torch.zeros_like(b)
+        for t in range(b.shape[0]):
+            for w, e in zip(weight[t], chosen[t].tolist()):
+                gate, up, down = self.expert(i, e)
+                out[t] += w * (torch.nn.functional.silu(b[t] @ gate.T) * (b[t] @ up.T)) @ down.T
+        return out
+
+    def feed_forward(self, i, b):
+        p = f"model.layers.{i}.mlp."
+        if p + "gate_proj.weight" not in self.w:
+            return self.mixture(i, b)
+        gate = torch.nn.functional.silu(linear(self.w, p + "gate_proj", b))
+        return linear(self.w, p + "down_proj", gate * linear(self.w, p + "up_proj", b))
+
     def layer(self, i, x, q_suffix, shared):
         """One block and the (k, v) before RoPE that it has read: `shared`, or its own for None."""
         p = f"model.layers.{i}."
@@ -143,9 +179,7 @@ class LlamaFamily:
         mixed = attend(self.rope(q), self.rope(k), v, self.windows[i])
         x = x + linear(self.w, p + "self_attn.o_proj", mixed)
         b = rms_norm(x, self.w[p + "post_attention_layernorm.weight"], self.eps)
-        gate = torch.nn.functional.silu(linear(self.w, p + "mlp.gate_proj", b))
-        x = x + linear(self.w, p + "mlp.down_proj", gate * linear(self.w, p + "mlp.up_proj", b))
-        return x, (k, v)
+        return x + self.feed_forward(i, b), (k, v)
 
     def hidden(self, ids, teacher=False, inputs=None):
         """[T, D] after the final norm; `inputs`, a list, receives x_0..x_{L-1}, the inputs of the

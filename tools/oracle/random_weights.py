@@ -25,7 +25,9 @@ def tensor_for(model, name, shape, gemma=False):
     if "norm" in name:
         low, high = (-0.6, 0.6) if gemma else (0.5, 1.6)
         return to_bf16_exact(r.uniform(low, high, shape))
-    if name.endswith(".bias"):
+    if name.endswith("layer_scalar"):
+        return to_bf16_exact(r.uniform(0.6, 1.1, shape))
+    if name.endswith((".bias", "_bias")):
         return to_bf16_exact(0.3 * r.standard_normal(shape))
     if "embed" in name:
         return to_bf16_exact(0.5 * r.standard_normal(shape))
@@ -33,4 +35,8 @@ def tensor_for(model, name, shape, gemma=False):
     gain = 1.6 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.1
     if "lm_head" in name:
         gain = 2.5
+    if name.endswith(("mlp.gate.weight", "router.weight")):  # so that experts differ in weight
+        gain = 2.0
+    if name.endswith("sinks"):
+        return to_bf16_exact(r.standard_normal(shape))
     return to_bf16_exact(gain / np.sqrt(shape[-1]) * r.standard_normal(shape))

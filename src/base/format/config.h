@@ -8,6 +8,7 @@
  *     o  = Wo attention(q, k, v; SCALE, SOFTCAP, WINDOW per layer) [+ bo]
  *     x += [NORM](o)
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
+ *          or, in a LAYER with experts, the weighted sum of those that a router chooses
  *     x += [NORM](m)
  *     x += NORM(Wproj (ACT(Wpig x) * e))                          e: the token's, of this LAYER
  *     x *= s                                                      one number per LAYER
@@ -25,7 +26,11 @@
 
 enum { SKV_LAYERS_MAX = 512, SKV_EOS_MAX = 16, SKV_ROPE_FACTORS_MAX = 256 };
 
-typedef enum skv_activation { SKV_ACT_SILU, SKV_ACT_GELU_TANH } skv_activation;
+typedef enum skv_activation {
+    SKV_ACT_SILU,
+    SKV_ACT_GELU_TANH,
+    SKV_ACT_SWIGLU_CLAMPED /* gpt-oss: see skv_config.swiglu_limit */
+} skv_activation;
 
 typedef enum skv_rope_scaling {
     SKV_ROPE_PLAIN,
@@ -52,7 +57,8 @@ typedef struct skv_rope {
 typedef struct skv_layer_shape {
     size_t n_heads;    /* H */
     size_t n_kv_heads; /* Hk, divides H */
-    size_t ffn;        /* F */
+    size_t ffn;        /* F; where there are experts, of each */
+    size_t n_experts;  /* E; 0: the block is one, and dense */
     size_t window;     /* rows a token sees, itself included; 0: all */
     size_t i_rope;     /* 0 or 1: which skv_rope */
     size_t head_dim;   /* Dh of this layer; 0: the configuration's */
@@ -81,6 +87,8 @@ typedef struct skv_config {
     bool qk_norm;         /* RMSNorm over each head of q and k before RoPE */
     bool post_norms;      /* Gemma 2, 3: norms after attention and after the MLP */
     bool tied;            /* the head is the embedding */
+    bool sinks;           /* a logit for each head that takes part in attention's softmax, without
+                           * keys or values (gpt-oss) */
     skv_activation activation;
     double attention_scale;   /* usually 1 / sqrt(Dh) */
     double attention_softcap; /* 0: none */
@@ -92,6 +100,14 @@ typedef struct skv_config {
     bool layer_scalar;      /* each layer ends with x *= s */
     size_t per_layer;       /* P: width of what each token's own embedding adds in each layer; 0 */
     double per_layer_scale; /* of that embedding: sqrt(P) rounded to the weights' type */
+    /* Mixtures of experts (layers with n_experts > 0): a token's weights are the softmax of its
+     * n_active largest router logits, or those of the softmax of all. */
+    size_t n_active;     /* experts that a token meets, 1..E */
+    bool norm_topk;      /* the first of the two: the weights add up to 1 */
+    bool router_bias;    /* bias on the router */
+    bool expert_bias;    /* biases on gate, up, down of every expert */
+    double swiglu_limit; /* SWIGLU_CLAMPED: g = min(gate, limit), u = up clamped to +-limit, */
+    double swiglu_alpha; /* then (u + 1) g / (1 + exp(-alpha g)) */
 
     /* Models born with shared keys and values (Gemma 3n, Gemma 4): the last n_shared layers have no
      * projections for them. Each reads those of its donor, see skv_config_donor. 0: none shares. */
@@ -140,6 +156,9 @@ static inline size_t skv_config_kv_columns(const skv_config *c, size_t i)
  * layers, the last layer before all of these that is windowed as layer i is. i when there is
  * none, which skv_config_check refuses. */
 size_t skv_config_donor(const skv_config *c, size_t i);
+
+/** Weights of the feed-forward block of layer i that one token meets, without biases. */
+uint64_t skv_config_block_weights(const skv_config *c, size_t i);
 
 /** config.json (`name` is for errors). Tells transformers 4 and 5 spellings alike. */
 SKV_MUST_CHECK skv_status skv_config_parse(const char *json, size_t n, const char *name,

@@ -20,6 +20,19 @@ void skv_config_set_bos(skv_config *c, int64_t id);
  * "bfloat16", "float16", anything else for none. */
 double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
 
+/* What a family of mixtures of experts says where its file does not. */
+typedef struct skv_moe_defaults {
+    size_t n_experts, n_active; /* 0 experts: the family has none */
+    size_t ffn;  /* of an expert; 0: intermediate_size, and every layer has experts */
+    bool by_key; /* norm_topk_prob decides about norm_topk; false: it is true */
+} skv_moe_defaults;
+
+/** num_experts and what belongs to it -> c, whose layers are known and dense. */
+void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, skv_config *c);
+/** Ranges of what the mixture of experts of c says. */
+SKV_MUST_CHECK skv_status skv_config_check_moe(const skv_config *c, const char *name,
+                                               skv_error *err);
+
 /** "kv_prediction" of config.json -> c, whose layers are known; what it names is checked. */
 void skv_config_read_kvp(skv_json_reader *r, skv_config *c);
 
@@ -43,6 +56,8 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(FFN, "intermediate_size", "ffn_multipliers", "feed_forward_length")                          \
     X(PER_LAYER, "hidden_size_per_layer_input", "hidden_size_per_layer_input",                     \
       "embedding_length_per_layer_input")                                                          \
+    X(EXPERTS, "num_experts", "num_experts", "expert_count")                                       \
+    X(ACTIVE, "num_experts_per_tok", "num_experts_per_tok", "expert_used_count")                   \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
     X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \
     X(FACTOR, "rope_scaling.factor", "rope_scaling.factor", "rope.scaling.factor")                 \
@@ -90,6 +105,10 @@ typedef struct skv_rope_context {
  */
 void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
                         skv_rope *out);
+
+/** Gemma 4's: of the frequencies of n_rot only the first n_turn turn, divided by factor. n_rot / 2
+ * is at most SKV_ROPE_FACTORS_MAX. */
+void skv_rope_set_proportional(skv_rope *rope, size_t n_turn, double factor);
 
 /** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */
 double skv_longrope_attention(double factor, size_t original_context);

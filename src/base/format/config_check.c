@@ -172,6 +172,9 @@ static skv_status check_shared(const skv_config *c, const char *name, skv_error 
     SKV_REQUIRE(c->n_shared < c->n_layers, err, SKV_RANGE,
                 "%s: num_kv_shared_layers %zu, expected less than the %zu layers", name,
                 c->n_shared, c->n_layers);
+    SKV_REQUIRE(!c->v_norm || !(c->swiftkv || c->kv_prediction), err, SKV_UNSUPPORTED,
+                "%s: %s cannot take keys and values from SwiftKV or KV Prediction", name,
+                c->architecture);
     SKV_REQUIRE(c->n_shared == 0 || !(c->swiftkv || c->kv_prediction), err, SKV_UNSUPPORTED,
                 "%s: num_kv_shared_layers %zu: layers that share keys and values cannot take them "
                 "from SwiftKV or KV Prediction",
@@ -204,6 +207,7 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_TRY(check_size(&k, SKV_CONFIG_FIELD_CONTEXT, c->context, CONTEXT_MAX));
     SKV_REQUIRE(c->layers, err, SKV_ARGUMENT, "%s: no layers", name);
     SKV_TRY(check_layers(&k));
+    SKV_TRY(skv_config_check_moe(c, name, err));
     SKV_TRY(check_rope(&k, &c->ropes[0]));
     SKV_TRY(check_rope(&k, &c->ropes[1]));
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_EPS, c->norm_eps));

@@ -21,6 +21,7 @@ typedef enum window_rule {
     WINDOW_EVERY,   /* Mistral, Phi-3 */
     WINDOW_UPPER,   /* Qwen: layers from max_window_layers on, if use_sliding_window */
     WINDOW_PATTERN, /* Gemma: all but every n-th */
+    WINDOW_SWITCHED /* Qwen3-MoE: all, if use_sliding_window */
 } window_rule;
 
 typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY } bias_rule;
@@ -41,6 +42,7 @@ typedef struct family {
     bool gemma;
     bool gemma4; /* beside gemma */
     double attention_softcap, final_softcap;
+    skv_moe_defaults moe;
 } family;
 
 #define FAMILY_SHAPE(V, D, F, L, H, Hk)                                                            \
@@ -78,6 +80,25 @@ static const family families[] = {
      .windows = WINDOW_UPPER,
      .bias = BIAS_BY_KEY,
      .qk_norm = true},
+    {.model_type = "qwen3_moe",
+     FAMILY_SHAPE(151936, 2048, 6144, 24, 32, 4),
+     .context = 32768,
+     .window = 4096,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_SWITCHED,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .moe = {128, 8, 768, true}},
+    {.model_type = "mixtral",
+     FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
+     .context = 131072,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .bos = 1,
+     .eos = 2,
+     .windows = WINDOW_EVERY,
+     .moe = {8, 2, 0, false}},
     {.model_type = "phi3",
      FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
      .context = 4096,
@@ -202,7 +223,8 @@ static bool is_windowed(skv_json_reader *r, const family *f, size_t i)
 {
     size_t pattern, upper;
     switch (f->windows) {
-    case WINDOW_EVERY: return true;
+    case WINDOW_EVERY:
+    case WINDOW_SWITCHED: return true;
     case WINDOW_UPPER:
         upper = skv_json_size(r, "max_window_layers", 28, SIZE_MAX / 2);
         return i >= upper;
@@ -233,7 +255,8 @@ static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
 static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
 {
     size_t window = size_or_null(r, "sliding_window", f->window, 0);
-    bool used = f->windows != WINDOW_UPPER || skv_json_bool(r, "use_sliding_window", false);
+    bool switched = f->windows == WINDOW_UPPER || f->windows == WINDOW_SWITCHED;
+    bool used = !switched || skv_json_bool(r, "use_sliding_window", false);
     if (!used) window = 0;
     const json_t *types = NULL;
     if (f->windows == WINDOW_UPPER || f->windows == WINDOW_PATTERN) {
@@ -414,6 +437,7 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     read_windows(r, f, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
     if (f->gemma4) read_gemma4(r, c);
+    skv_config_read_moe(r, &f->moe, c);
     read_ropes(r, f, c);
     read_bos(r, c, f->bos);
     read_eos(r, c, f->eos);
@@ -460,7 +484,8 @@ static void read_base(skv_json_reader *r, skv_config *c)
     (void)snprintf(c->base, sizeof c->base, "%s", base);
 }
 
-static void refuse_extras(skv_json_reader *r)
+/* `f` is NULL for a family that is not in the table. */
+static void refuse_extras(skv_json_reader *r, const family *f)
 {
     skv_json_reader q = skv_json_child(r, "quantization_config");
     if (r->status == SKV_OK) r->status = q.status;
@@ -475,7 +500,7 @@ static void refuse_extras(skv_json_reader *r)
                              r->name, method, format[0] ? ", format " : "", format);
     }
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
+    for (size_t i = 0; i < sizeof experts / sizeof *experts && !(f && f->moe.n_experts); i++) {
         const json_t *value = skv_json_get(r, experts[i]);
         if (json_integer_value(value) > 1 && r->status == SKV_OK) {
             r->status = skv_fail(r->err, SKV_UNSUPPORTED,
@@ -499,7 +524,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     skv_json_reader outer = *r;
     const bool gemma4 = strcmp(type, "gemma4") == 0 || strcmp(type, "gemma4_unified") == 0;
     if (strcmp(type, "gemma3") == 0 || gemma4) { /* with images: the text part stands inside */
-        refuse_extras(r);
+        refuse_extras(r, NULL);
         if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
         type = skv_json_text(&inner, "model_type", gemma4 ? "gemma4_text" : "gemma3_text");
@@ -519,7 +544,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
         return;
     }
     (void)snprintf(c->architecture, sizeof c->architecture, "%s", type);
-    refuse_extras(r);
+    refuse_extras(r, f);
     read_dtype(&outer, r, c);
     if (f) {
         read_family(r, f, c);

@@ -53,8 +53,16 @@ static void read_longrope(skv_json_reader *r, const skv_rope_context *in, skv_ro
     read_factors(r, "long_factor", out->n_factors, out->long_factor);
 }
 
-/* Gemma 4: the frequencies are those of a whole head, and only the first ones turn. Written as GGUF
- * writes it: the others are divided by so much that no position moves them. */
+/* As GGUF writes it: the others are divided by so much that no position moves them. */
+void skv_rope_set_proportional(skv_rope *rope, size_t n_turn, double factor)
+{
+    rope->scaling = SKV_ROPE_FACTORS;
+    rope->n_factors = rope->n_rot / 2;
+    for (size_t i = 0; i < rope->n_factors; i++) {
+        rope->long_factor[i] = i < n_turn ? (float)factor : STILL;
+    }
+}
+
 static void read_proportional(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
 {
     const size_t n_turn = out->n_rot / 2;
@@ -62,18 +70,14 @@ static void read_proportional(skv_json_reader *r, const skv_rope_context *in, sk
         fail(r, SKV_RANGE, "rope_type:", "proportional: too many frequencies, or an odd head_dim");
         return;
     }
-    out->scaling = SKV_ROPE_FACTORS;
     out->n_rot = in->head_dim;
-    out->n_factors = in->head_dim / 2;
-    const double factor = skv_json_double(r, "factor", 1.0);
-    for (size_t i = 0; i < out->n_factors; i++) {
-        out->long_factor[i] = i < n_turn ? (float)factor : STILL;
-    }
+    skv_rope_set_proportional(out, n_turn, skv_json_double(r, "factor", 1.0));
 }
 
 static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
 {
-    const char *kind = skv_json_text(r, "rope_type", skv_json_text(r, "type", in->kind ? in->kind : "default"));
+    const char *kind =
+        skv_json_text(r, "rope_type", skv_json_text(r, "type", in->kind ? in->kind : "default"));
     if (strcmp(kind, "default") == 0) {
         out->scaling = SKV_ROPE_PLAIN;
     } else if (strcmp(kind, "proportional") == 0) {
@@ -102,9 +106,9 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
     scaling.status = top->status;
     out->theta =
         skv_json_double(&scaling, "rope_theta", skv_json_double(top, in->theta_key, in->theta));
-    double partial = skv_json_double(&scaling, "partial_rotary_factor",
-                                     skv_json_double(top, "partial_rotary_factor",
-                                                     in->partial > 0.0 ? in->partial : 1.0));
+    double partial = skv_json_double(
+        &scaling, "partial_rotary_factor",
+        skv_json_double(top, "partial_rotary_factor", in->partial > 0.0 ? in->partial : 1.0));
     if (!(partial > 0.0 && partial <= 1.0)) {
         if (top->status == SKV_OK) {
             top->status = skv_fail(top->err, SKV_RANGE,

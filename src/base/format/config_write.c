@@ -54,6 +54,7 @@ static const char *class_name(const char *base)
     static const char *const names[][2] = {
         {"llama", "Llama"},        {"mistral", "Mistral"}, {"qwen2", "Qwen2"},
         {"qwen3", "Qwen3"},        {"phi3", "Phi3"},       {"gemma2", "Gemma2"},
+        {"qwen3_moe", "Qwen3Moe"}, {"mixtral", "Mixtral"}, {"gpt_oss", "GptOss"},
         {"gemma3_text", "Gemma3"}, {"openelm", "OpenELM"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -235,8 +236,8 @@ static void put_windows(filler *f, const skv_config *c, const char *base)
         append(f, types, json_string(w ? "sliding_attention" : "full_attention"));
     }
     put(f, "sliding_window", window ? json_integer((json_int_t)window) : json_null());
-    bool by_rule =
-        strcmp(base, "mistral") == 0 || strcmp(base, "phi3") == 0 || strcmp(base, "llama") == 0;
+    bool by_rule = strcmp(base, "mistral") == 0 || strcmp(base, "phi3") == 0 ||
+                   strcmp(base, "llama") == 0 || strcmp(base, "mixtral") == 0;
     if (strncmp(base, "qwen", 4) == 0) put_bool(f, "use_sliding_window", window > 0);
     if (by_rule || (!window && strncmp(base, "gemma", 5) != 0)) {
         json_decref(types);
@@ -266,6 +267,33 @@ static void put_openelm(filler *f, const skv_config *c)
     put(f, "rope_freq_constant", json_real(c->ropes[0].theta));
 }
 
+/* The layer that stands for those with experts, or for those without; n_layers: there is none. */
+static size_t first_layer(const skv_config *c, bool experts)
+{
+    size_t i = 0;
+    while (i < c->n_layers && (c->layers[i].n_experts > 0) != experts) i++;
+    return i;
+}
+
+static void put_moe(filler *f, const skv_config *c, const char *base)
+{
+    const size_t first = first_layer(c, true), dense = first_layer(c, false);
+    if (first == c->n_layers) return;
+    const bool listed = strcmp(base, "qwen3_moe") == 0;
+    put_size(f, listed ? "num_experts" : "num_local_experts", c->layers[first].n_experts);
+    put_size(f, "num_experts_per_tok", c->n_active);
+    if (!listed) return;
+    json_t *layers = json_array();
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].n_experts == 0) append(f, layers, json_integer((json_int_t)i));
+    }
+    put(f, "mlp_only_layers", layers);
+    put_size(f, "decoder_sparse_step", 1);
+    put_size(f, "moe_intermediate_size", c->layers[first].ffn);
+    if (dense < c->n_layers) put_size(f, "intermediate_size", c->layers[dense].ffn);
+    put_bool(f, "norm_topk_prob", c->norm_topk);
+}
+
 static void put_family(filler *f, const skv_config *c, const char *base)
 {
     bool gemma = strncmp(base, "gemma", 5) == 0;
@@ -287,6 +315,7 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     }
     put_scaling(f, &c->ropes[0]);
     put_windows(f, c, base);
+    put_moe(f, c, base);
     if (c->n_shared > 0) put_size(f, "num_kv_shared_layers", c->n_shared);
     if (!gemma) return;
     put(f, "query_pre_attn_scalar", json_real(query_scalar(c->attention_scale)));
@@ -311,8 +340,11 @@ static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_e
     bool uniform = true;
     for (size_t i = 1; i < c->n_layers; i++) {
         const skv_layer_shape *l = &c->layers[i], *first = &c->layers[0];
-        uniform = uniform && l->n_heads == first->n_heads && l->n_kv_heads == first->n_kv_heads &&
-                  l->ffn == first->ffn;
+        if (strcmp(base, "qwen3_moe") == 0) {
+            first = &c->layers[first_layer(c, l->n_experts > 0)]; /* two widths */
+        }
+        uniform = uniform && l->n_experts == first->n_experts && l->n_heads == first->n_heads &&
+                  l->n_kv_heads == first->n_kv_heads && l->ffn == first->ffn;
     }
     SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
     SKV_REQUIRE(openelm ? c->n_layers != 2 : uniform, err, SKV_UNSUPPORTED,

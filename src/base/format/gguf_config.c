@@ -16,14 +16,20 @@ typedef struct family {
     double theta;
     bool qk_norm, gemma;
     size_t
-        window_period; /* every n-th layer sees all rows; 0: none does, where there is a window */
+        window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
+    const char *mixture; /* what it is where it has experts; NULL: it has none */
 } family;
 
 static const family families[] = {
-    {"llama", "llama", 1e4, false, false, 0},    {"qwen2", "qwen2", 1e4, false, false, 0},
-    {"qwen3", "qwen3", 1e4, true, false, 0},     {"phi3", "phi3", 1e4, false, false, 0},
-    {"gemma2", "gemma2", 1e4, false, true, 2},   {"gemma3", "gemma3_text", 1e6, true, true, 6},
-    {"openelm", "openelm", 1e4, true, false, 0}, {"gemma4", "gemma4_text", 1e6, true, true, 6},
+    {"llama", "llama", 1e4, false, false, 0, "mixtral"},
+    {"qwen2", "qwen2", 1e4, false, false, 0, NULL},
+    {"qwen3", "qwen3", 1e4, true, false, 0, NULL},
+    {"qwen3moe", "qwen3_moe", 1e4, true, false, 0, "qwen3_moe"},
+    {"phi3", "phi3", 1e4, false, false, 0, NULL},
+    {"gemma2", "gemma2", 1e4, false, true, 2, NULL},
+    {"gemma3", "gemma3_text", 1e6, true, true, 6, NULL},
+    {"openelm", "openelm", 1e4, true, false, 0, NULL},
+    {"gemma4", "gemma4_text", 1e6, true, true, 6, NULL},
 };
 
 /* Reads "{architecture}.KEY"; keeps the first failure, as skv_json_reader does. */
@@ -202,8 +208,7 @@ static void read_ropes(reader *r, skv_config *c)
     }
     read_scaling(r, c, rope);
     if (!two_ropes) c->ropes[1] = *rope;
-    if (strcmp(c->architecture, "llama") == 0 && rope->n_rot != c->head_dim &&
-        r->status == SKV_OK) {
+    if (strcmp(r->f->gguf, "llama") == 0 && rope->n_rot != c->head_dim && r->status == SKV_OK) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
                          "%s: llama.rope.dimension_count: %zu, expected the head dimension %zu",
                          skv_gguf_name(r->g), rope->n_rot, c->head_dim));
@@ -245,8 +250,7 @@ static void read_gemma4(reader *r, skv_config *c)
     c->layer_scalar = true;
     c->n_shared = get_size(r, "attention.shared_kv_layers", 0);
     c->per_layer = get_size(r, "embedding_length_per_layer_input", 0);
-    c->per_layer_scale =
-        gemma_embedding_scale(r->g, "per_layer_token_embd.weight", c->per_layer);
+    c->per_layer_scale = gemma_embedding_scale(r->g, "per_layer_token_embd.weight", c->per_layer);
     const size_t small = get_size(r, "attention.key_length_swa", c->head_dim);
     const size_t value = get_size(r, "attention.value_length_swa", small);
     if ((value != small || small > c->head_dim) && r->status == SKV_OK) {
@@ -260,6 +264,33 @@ static void read_gemma4(reader *r, skv_config *c)
         (void)snprintf(name, sizeof name, "blk.%zu.attn_v.weight", i);
         if (is_windowed(r, i, c->n_layers)) c->layers[i].head_dim = small;
         c->layers[i].k_is_v = i + c->n_shared < c->n_layers && !has_tensor(r->g, name);
+    }
+}
+
+/* Layers without a router have a dense block. llama.cpp divides the weights of the chosen experts
+ * by their sum, whatever the family. */
+static void read_experts(reader *r, skv_config *c)
+{
+    size_t n_experts = get_size(r, "expert_count", 0);
+    bool is_mixture = r->f->mixture && strcmp(r->f->mixture, r->f->model_type) == 0;
+    if (is_mixture) n_experts = need_size(r, "expert_count");
+    if (r->status != SKV_OK || (n_experts <= 1 && !is_mixture)) return;
+    if (!r->f->mixture || n_experts == 0) {
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.expert_count: %zu is not supported",
+                         skv_gguf_name(r->g), r->f->gguf, n_experts));
+        return;
+    }
+    (void)snprintf(c->architecture, sizeof c->architecture, "%s", r->f->mixture);
+    c->n_active = need_size(r, "expert_used_count");
+    c->norm_topk = true;
+    c->router_bias = has_tensor(r->g, "blk.0.ffn_gate_inp.bias");
+    c->expert_bias = has_tensor(r->g, "blk.0.ffn_gate_exps.bias");
+    for (size_t i = 0; i < c->n_layers; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate.weight", i);
+        if (has_tensor(r->g, name)) continue;
+        c->layers[i].n_experts = n_experts;
+        c->layers[i].ffn = get_size(r, "expert_feed_forward_length", c->layers[i].ffn);
     }
 }
 
@@ -321,12 +352,7 @@ static void read_sizes(reader *r, skv_config *c)
         keep(r,
              skv_fail(r->err, SKV_FORMAT, "%s: token_embd.weight: missing", skv_gguf_name(r->g)));
     }
-    size_t n_experts = get_size(r, "expert_count", 0);
-    if (n_experts > 1) {
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
-                         "%s: %s.expert_count: %zu: mixtures of experts are not supported",
-                         skv_gguf_name(r->g), r->f->gguf, n_experts));
-    }
+    read_experts(r, c);
 }
 
 /* A model in several files: this one would lack most of its tensors. */

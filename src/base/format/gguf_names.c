@@ -36,6 +36,21 @@
         "attn_qkv.weight", NULL, SKV_NAME_QKV                                                      \
     }
 #define COMMON_FFN LINEAR("ffn_gate", "mlp.gate_proj"), LINEAR("ffn_down", "mlp.down_proj")
+/* Of older files a tensor for each expert. */
+#define EXPERTS                                                                                    \
+    {"ffn_gate_inp.weight", "mlp.gate.weight", SKV_NAME_KEEP},                                     \
+        {"ffn_gate_inp.bias", "mlp.gate.bias", SKV_NAME_KEEP},                                     \
+        {"ffn_gate_exps.weight", "gate_proj.weight", SKV_NAME_EXPERTS},                            \
+        {"ffn_up_exps.weight", "up_proj.weight", SKV_NAME_EXPERTS},                                \
+        {"ffn_down_exps.weight", "down_proj.weight", SKV_NAME_EXPERTS},                            \
+        {"ffn_gate_exps.bias", "gate_proj.bias", SKV_NAME_EXPERTS},                                \
+        {"ffn_up_exps.bias", "up_proj.bias", SKV_NAME_EXPERTS},                                    \
+        {"ffn_down_exps.bias", "down_proj.bias", SKV_NAME_EXPERTS},                                \
+        {"ffn_gate.#.weight", "mlp.experts.#.gate_proj.weight", SKV_NAME_KEEP},                    \
+        {"ffn_up.#.weight", "mlp.experts.#.up_proj.weight", SKV_NAME_KEEP},                        \
+    {                                                                                              \
+        "ffn_down.#.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP                       \
+    }
 #define PLAIN_QK LINEAR("attn_q", "self_attn.q_proj"), LINEAR("attn_k", "self_attn.k_proj")
 
 static const skv_name_rule global[] = {
@@ -51,17 +66,26 @@ static const skv_name_rule llama_layer[] = {
     COMMON_ATTENTION,
     COMMON_FFN,
     LINEAR("ffn_up", "mlp.up_proj"),
+    EXPERTS,
     NORM("ffn_norm", "post_attention_layernorm"),
     END,
 };
 
 /* Qwen 2 and 3, OpenELM. */
 static const skv_name_rule plain_layer[] = {
+    PLAIN_QK,   COMMON_ATTENTION,
+    COMMON_FFN, LINEAR("ffn_up", "mlp.up_proj"),
+    EXPERTS,    NORM("ffn_norm", "post_attention_layernorm"),
+    END,
+};
+
+static const skv_name_rule gpt_oss_layer[] = {
     PLAIN_QK,
     COMMON_ATTENTION,
-    COMMON_FFN,
-    LINEAR("ffn_up", "mlp.up_proj"),
-    NORM("ffn_norm", "post_attention_layernorm"),
+    EXPERTS,
+    {"attn_sinks.weight", "self_attn.sinks", SKV_NAME_KEEP},
+    NORM("post_attention_norm", "post_attention_layernorm"),
+    NORM("ffn_norm", "post_attention_layernorm"), /* earlier files */
     END,
 };
 
@@ -100,15 +124,17 @@ static const skv_name_rule gemma4_global[] = {
     END,
 };
 
-static const skv_name_scheme llama = {"blk.", llama_layer, global, false};
-static const skv_name_scheme plain = {"blk.", plain_layer, global, false};
-static const skv_name_scheme phi3 = {"blk.", phi3_layer, global, false};
-static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false};
-static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false};
+static const skv_name_scheme llama = {"blk.", llama_layer, global, false, false};
+static const skv_name_scheme plain = {"blk.", plain_layer, global, false, false};
+static const skv_name_scheme phi3 = {"blk.", phi3_layer, global, false, false};
+static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false, false};
+static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false, false};
+static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
 const skv_name_scheme *skv_gguf_scheme(const char *architecture)
 {
-    if (strcmp(architecture, "llama") == 0) return &llama;
+    if (strcmp(architecture, "llama") == 0 || strcmp(architecture, "mixtral") == 0) return &llama;
+    if (strcmp(architecture, "gpt_oss") == 0) return &gpt_oss;
     if (strcmp(architecture, "phi3") == 0) return &phi3;
     if (strcmp(architecture, "gemma4_text") == 0) return &gemma4;
     if (strncmp(architecture, "gemma", 5) == 0) return &gemma;

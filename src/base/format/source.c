@@ -48,6 +48,27 @@ skv_status skv_source_add(skv_source *s, const char *name, const skv_tensor *ten
 
 /* ---- published names -> ours ---- */
 
+/* Fused experts, as transformers 5 holds them; older files have a tensor for each. */
+static const skv_name_rule moe_layer[] = {
+    {"mlp.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"mlp.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"block_sparse_moe.gate.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.experts.#.w1.weight", "mlp.experts.#.gate_proj.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.experts.#.w2.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.experts.#.w3.weight", "mlp.experts.#.up_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule gpt_oss_layer[] = {
+    {"mlp.router.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"mlp.router.bias", "mlp.gate.bias", SKV_NAME_KEEP},
+    {"mlp.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_PAIRS},
+    {"mlp.experts.gate_up_proj_bias", "bias", SKV_NAME_EXPERTS_PAIRS},
+    {"mlp.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"mlp.experts.down_proj_bias", "down_proj.bias", SKV_NAME_EXPERTS},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 static const skv_name_rule nothing[] = {{NULL, NULL, SKV_NAME_KEEP}};
 
 static const skv_name_rule phi3_layer[] = {
@@ -79,16 +100,23 @@ static const skv_name_rule gemma4_layer[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
-static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true};
-static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true};
-static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true};
-static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true};
+static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true, false};
+static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true, false};
+static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true,
+                                        false};
+static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
+static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
+static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
 
 const skv_name_scheme *skv_folder_scheme(const skv_config *c)
 {
     if (skv_config_is(c, "phi3")) return &phi3;
     if (skv_config_is(c, "openelm")) return &openelm;
     if (skv_config_is(c, "gemma4_text")) return &gemma4;
+    if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].n_experts > 0) return &moe;
+    }
     return &plain;
 }
 
@@ -132,12 +160,39 @@ static bool split_layer_name(const char *name, const char *prefix, size_t n_laye
     return true;
 }
 
+/* Whether a name is that of a rule; *number [n_number] becomes what # stands for. */
+static bool is_like(const char *name, const char *from, const char **number, size_t *n_number)
+{
+    const char *hash = strchr(from, '#');
+    if (!hash) return strcmp(name, from) == 0;
+    const size_t n = (size_t)(hash - from);
+    if (strncmp(name, from, n) != 0) return false;
+    *number = name + n;
+    *n_number = strspn(*number, "0123456789");
+    return *n_number > 0 && strcmp(*number + *n_number, hash + 1) == 0;
+}
+
 static const skv_name_rule *find_rule(const skv_name_rule *rules, const char *name)
 {
+    const char *number;
+    size_t n_number;
     for (; rules->from; rules++) {
-        if (strcmp(rules->from, name) == 0) return rules;
+        if (is_like(name, rules->from, &number, &n_number)) return rules;
     }
     return NULL;
+}
+
+/* What a rule calls a name: `to` with the number that # stands for. */
+static void rule_name(const skv_name_rule *rule, const char *name, char *out, size_t size)
+{
+    const char *number = "", *hash = strchr(rule->to, '#');
+    size_t n_number = 0;
+    if (!hash || !is_like(name, rule->from, &number, &n_number)) {
+        (void)snprintf(out, size, "%s", rule->to);
+    } else {
+        (void)snprintf(out, size, "%.*s%.*s%s", (int)(hash - rule->to), rule->to, (int)n_number,
+                       number, hash + 1);
+    }
 }
 
 static skv_status add_in_layer(skv_source *source, size_t i_layer, const char *to,
@@ -148,8 +203,7 @@ static skv_status add_in_layer(skv_source *source, size_t i_layer, const char *t
     return skv_source_add(source, name, tensor, err);
 }
 
-/* Rows [row, row + n) of a matrix. */
-static skv_tensor slice_rows(const skv_tensor *t, size_t row, size_t n)
+skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n)
 {
     size_t row_bytes = t->n_bytes / t->dims[0];
     skv_tensor slice = *t;
@@ -183,7 +237,7 @@ static skv_status add_parts(skv_source *source, size_t i_layer, skv_name_action 
                         skv_source_path(source), name, shape, total, c->hidden);
     }
     for (size_t i = 0; i < n_parts; i++) {
-        skv_tensor part = slice_rows(tensor, at, rows[i]);
+        skv_tensor part = skv_tensor_slice(tensor, at, rows[i]);
         SKV_TRY(add_in_layer(source, i_layer, is_qkv ? qkv[i] : gate_up[i], &part, err));
         at += rows[i];
     }
@@ -217,8 +271,13 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
     size_t n_layers = skv_source_config(source)->n_layers;
     if (split_layer_name(name, scheme->layer_prefix, n_layers, &i_layer, &rest)) {
         rule = find_rule(scheme->layer, rest);
+        char to[80];
         if (rule && rule->action == SKV_NAME_KEEP) {
-            return add_in_layer(source, i_layer, rule->to, tensor, err);
+            rule_name(rule, rest, to, sizeof to);
+            return add_in_layer(source, i_layer, to, tensor, err);
+        }
+        if (rule && rule->action >= SKV_NAME_EXPERTS) {
+            return skv_source_add_experts(source, scheme, i_layer, rule, tensor, err);
         }
         if (rule && rule->action == SKV_NAME_INTERLEAVE) {
             return add_interleaved(source, i_layer, rule->to, tensor, err);

@@ -22,14 +22,19 @@ struct skv_source {
 
 /* What becomes of a tensor of a layer. */
 typedef enum skv_name_action {
-    SKV_NAME_KEEP,      /* the same data under the name `to` */
-    SKV_NAME_QKV,       /* rows [q | k | v], each under its own name */
-    SKV_NAME_GATE_UP,   /* rows [gate | up] */
-    SKV_NAME_INTERLEAVE /* as KEEP; rows of the query or key heads in pair order */
+    SKV_NAME_KEEP,       /* the same data under the name `to` */
+    SKV_NAME_QKV,        /* rows [q | k | v], each under its own name */
+    SKV_NAME_GATE_UP,    /* rows [gate | up] */
+    SKV_NAME_INTERLEAVE, /* as KEEP; rows of the query or key heads in pair order */
+    /* Tensors of a layer's experts, [E, rows, columns] or, of biases, [E, rows]. `to` is the part
+     * of an expert, and what belongs to each becomes mlp.experts.{e}.TO. */
+    SKV_NAME_EXPERTS,
+    SKV_NAME_EXPERTS_GATE_UP, /* an expert's rows are [gate | up] */
+    SKV_NAME_EXPERTS_PAIRS    /* its rows are gate and up by turns */
 } skv_name_action;
 
 typedef struct skv_name_rule {
-    const char *from; /* after the layer prefix */
+    const char *from; /* after the layer prefix; # stands for the number of an expert */
     const char *to;   /* after "model.layers.{i}."; NULL for the fused */
     skv_name_action action;
 } skv_name_rule;
@@ -39,6 +44,7 @@ typedef struct skv_name_scheme {
     const skv_name_rule *layer;  /* ends with from == NULL; first match counts */
     const skv_name_rule *global; /* the same, for whole names */
     bool keep_others;            /* names without a rule stay as they are */
+    bool transposed;             /* matrices of experts: [E, columns, rows], but for codes */
 } skv_name_scheme;
 
 /** Adds a tensor under a name that is copied. */
@@ -48,6 +54,13 @@ SKV_MUST_CHECK skv_status skv_source_add(skv_source *source, const char *name,
 SKV_MUST_CHECK skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *scheme,
                                                  const char *name, const skv_tensor *tensor,
                                                  skv_error *err);
+
+/** Rows [row, row + n) of a matrix of n_rows stored ones, or elements of a vector. */
+skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n);
+/** Adds what each expert of layer i_layer has of a tensor: see skv_name_action. */
+SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_name_scheme *scheme,
+                                                 size_t i_layer, const skv_name_rule *rule,
+                                                 const skv_tensor *tensor, skv_error *err);
 
 /** The scheme of a folder with this configuration. */
 const skv_name_scheme *skv_folder_scheme(const skv_config *c);

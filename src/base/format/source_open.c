@@ -27,16 +27,21 @@ typedef enum dim {
     KV,
     FFN,
     HEAD_DIM,
+    EXPERTS,
     PER_LAYER,
     ALL_PER_LAYER /* L times as much */
 } dim;
 
-static const skv_config_field dim_fields[] = {
-    [VOCAB] = SKV_CONFIG_FIELD_VOCAB, [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
-    [Q] = SKV_CONFIG_FIELD_HEADS,     [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-    [FFN] = SKV_CONFIG_FIELD_FFN,     [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
-    [PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER, [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
-    [ONE] = SKV_CONFIG_FIELD_COUNT};
+static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
+                                              [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+                                              [Q] = SKV_CONFIG_FIELD_HEADS,
+                                              [KV] = SKV_CONFIG_FIELD_KV_HEADS,
+                                              [FFN] = SKV_CONFIG_FIELD_FFN,
+                                              [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
+                                              [PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
+                                              [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
+                                              [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS,
+                                              [ONE] = SKV_CONFIG_FIELD_COUNT};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
@@ -50,6 +55,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case ONE: return 1;
     case PER_LAYER: return c->per_layer;
     case ALL_PER_LAYER: return c->n_layers * c->per_layer;
+    case EXPERTS: return c->layers[i].n_experts;
     case NONE:
     default: return 0;
     }
@@ -168,6 +174,27 @@ static skv_status check_swiftkv(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", HEAD_DIM) : SKV_OK;
 }
 
+static skv_status check_block(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    char part[80];
+    if (c->layers[i].n_experts == 0) {
+        SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
+        SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
+        return check_linear(k, i, "mlp.down_proj", HIDDEN, FFN, c->mlp_bias);
+    }
+    SKV_TRY(check_linear(k, i, "mlp.gate", EXPERTS, HIDDEN, c->router_bias));
+    for (size_t e = 0; e < c->layers[i].n_experts; e++) {
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu.gate_proj", e);
+        SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu.up_proj", e);
+        SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu.down_proj", e);
+        SKV_TRY(check_linear(k, i, part, HIDDEN, FFN, c->expert_bias));
+    }
+    return SKV_OK;
+}
+
 static skv_status check_layer(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
@@ -181,9 +208,7 @@ static skv_status check_layer(const checker *k, size_t i)
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
     SKV_TRY(check_gemma4(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
-    SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
-    SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
-    return check_linear(k, i, "mlp.down_proj", HIDDEN, FFN, c->mlp_bias);
+    return check_block(k, i);
 }
 
 /*

@@ -10,7 +10,10 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { PIECE_BYTES = 4096 }; /* of a row, fetched at a time */
+enum {
+    PIECE_BYTES = 4096, /* of a row, fetched at a time */
+    TRANSPOSED = 128    /* elements of a stored row that are read at a time */
+};
 
 size_t skv_tensor_columns(const skv_tensor *t)
 {
@@ -30,14 +33,26 @@ static size_t head_axis(const skv_tensor *t)
     return t->n_dims == 1 ? t->dims[0] : skv_tensor_rows(t);
 }
 
-/* Row `row` of the rotate-half form in the file. */
-static size_t stored_row(const skv_tensor *t, size_t row)
+/* Row `row` of the rotate-half form among those that the tensor has in the file. */
+static size_t head_row(const skv_tensor *t, size_t row)
 {
     const size_t head_dim = t->n_rope_heads ? head_axis(t) / t->n_rope_heads : 0;
     const size_t half = head_dim / 2;
     if (head_dim == 0) return row;
     size_t at = row % head_dim; /* rotate-half: first halves of all pairs, then second halves */
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+/* Row `row` as the file counts them from the tensor's first on. */
+static size_t stored_row(const skv_tensor *t, size_t row)
+{
+    return head_row(t, row) * skv_max_size(t->row_step, 1);
+}
+
+/* Rows whose neighbours are not those of the file. */
+static bool is_scattered(const skv_tensor *t)
+{
+    return t->n_rope_heads || t->row_step > 1;
 }
 
 /* ---- scales that are a tensor of their own ---- */
@@ -77,13 +92,33 @@ const skv_quant_form *skv_tensor_form(const skv_tensor *t)
     return skv_quant_form_packed(t->type, s->type == SKV_DTYPE_BF16);
 }
 
+/* Rows of a matrix that is stored transposed: a stored row has an element of each of them. */
+static void read_transposed(const skv_tensor *t, size_t row0, size_t n, float *out)
+{
+    const size_t columns = skv_tensor_columns(t), step = skv_max_size(t->row_step, 1);
+    const size_t size = skv_dtype_block_bytes(t->type), n_piece = TRANSPOSED / step;
+    float piece[TRANSPOSED];
+    for (size_t i = 0; i < n; i += n_piece) {
+        const size_t m = skv_min_size(n_piece, n - i);
+        for (size_t k = 0; k < columns; k++) {
+            const unsigned char *from = t->data + (k * t->column_step + (row0 + i) * step) * size;
+            skv_dtype_to_f32(t->type, piece, from, (m - 1) * step + 1);
+            for (size_t r = 0; r < m; r++) out[(i + r) * columns + k] = piece[r * step];
+        }
+    }
+}
+
 void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out)
 {
+    if (t->column_step > 0) {
+        read_transposed(t, row0, n, out);
+        return;
+    }
     size_t columns = skv_tensor_columns(t), row_bytes = 0;
     bool whole = skv_dtype_bytes(t->type, columns, &row_bytes);
     assert(whole && row0 + n <= skv_tensor_rows(t));
     (void)whole;
-    if (!t->n_rope_heads) {
+    if (!is_scattered(t)) {
         skv_dtype_to_f32(t->type, out, t->data + row0 * row_bytes, n * columns);
     } else if (t->n_dims == 1) { /* a bias: its elements are the rows of the matrix */
         size_t size = skv_dtype_block_bytes(t->type);
@@ -140,7 +175,8 @@ skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, f
 
 skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out, skv_error *err)
 {
-    bool shuffled = t->n_rope_heads && t->n_dims == 1; /* a bias, element by element */
+    /* A bias, or a matrix, element by element. */
+    bool shuffled = (is_scattered(t) && t->n_dims == 1) || t->column_step > 0;
     if (!t->file || shuffled || t->scales.data) return skv_tensor_read_checked(t, row, 1, out, err);
     unsigned char piece[PIECE_BYTES];
     size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);

@@ -75,7 +75,8 @@ typedef enum skv_epilogue {
     SKV_EPILOGUE_STORE,    /* y = c + bias */
     SKV_EPILOGUE_ADD,      /* y += c + bias */
     SKV_EPILOGUE_SILU_GLU, /* paired only: y = silu(gate) * up */
-    SKV_EPILOGUE_GELU_GLU  /* paired only: y = gelu_tanh(gate) * up */
+    SKV_EPILOGUE_GELU_GLU, /* paired only: y = gelu_tanh(gate) * up */
+    SKV_EPILOGUE_CLAMPED   /* paired only: skv_config.swiglu_limit says what of gate and up */
 } skv_epilogue;
 
 /* RMSNorm in front of a product or behind a block. weight NULL: none. */
@@ -98,7 +99,24 @@ typedef struct skv_linear_args {
     size_t n_rows;
     skv_norm norm;
     skv_epilogue epilogue;
+    float limit, alpha; /* CLAMPED */
 } skv_linear_args;
+
+/* One of several products that run at once, each with rows of its own. */
+typedef struct skv_linear_group {
+    const skv_linear *w;
+    size_t row0, n_rows;
+} skv_linear_group;
+
+/* x[i, :] += sum_j weights[i, j] * y[places[i, j], :] for i < n_rows, in the order of j. */
+typedef struct skv_mix_args {
+    float *x;       /* [n_rows, n] */
+    const float *y; /* [*, n] */
+    size_t n_rows, n, n_terms;
+    const float *weights;   /* [n_rows, n_terms], the host's */
+    const uint32_t *places; /* [n_rows, n_terms], the host's */
+    bool store;             /* x is the sum, whatever it was */
+} skv_mix_args;
 
 /* Head-wise norm, then rotation, in place: q[i, h, :] for i < n_rows, h < n_heads. */
 typedef struct skv_rotate_args {
@@ -210,8 +228,10 @@ typedef struct skv_backend_limits {
     size_t max_K;     /* longest product */
     size_t max_heads; /* query heads of a layer */
     size_t head_dim;
-    size_t max_group;   /* query heads to a KV head */
-    size_t max_kv_rows; /* longest sequence */
+    size_t max_group;      /* query heads to a KV head */
+    size_t max_kv_rows;    /* longest sequence */
+    size_t max_groups;     /* of linear_groups; 0: it is not called */
+    size_t max_group_rows; /* rows of all of them */
     /* Results of a row do not depend, by one bit, on the rows that are computed beside it. */
     bool batch_invariant;
 } skv_backend_limits;
@@ -247,6 +267,11 @@ struct skv_backend {
     void (*linear_free)(skv_backend *be, skv_linear *w);
     /* Operations. */
     void (*linear)(skv_backend *be, const skv_linear_args *args);
+    /* The products of all groups, which share K and N, all parts: group g has rows [row0, row0 +
+     * n_rows) of args->y and of args->rows or, without these, of args->x. */
+    void (*linear_groups)(skv_backend *be, const skv_linear_args *args,
+                          const skv_linear_group *groups, size_t n_groups);
+    void (*mix)(skv_backend *be, const skv_mix_args *args);
     void (*rotate)(skv_backend *be, const skv_rotate_args *args);
     void (*store)(skv_backend *be, const skv_store_args *args);
     void (*attention)(skv_backend *be, const skv_attention_args *args);

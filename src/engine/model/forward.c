@@ -397,6 +397,12 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
     size_t F = p->c->layers[i].ffn;
+    p->work->mlp += 2 * (double)n * (double)skv_config_block_weights(p->c, i);
+    p->work->mlp_blocks += n;
+    if (layer->experts) {
+        skv_pass_run_experts(p, i, x, n);
+        return;
+    }
     p->be->linear(p->be, &(skv_linear_args){
                              .w = layer->gate_up,
                              .y = p->ws->h,
@@ -410,8 +416,6 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
                          });
     project(p, &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
             layer->post_ffn_norm, p->c->per_layer > 0 ? 1 : layer->scale);
-    p->work->mlp += skv_work_product(n, p->c->hidden, 3 * F);
-    p->work->mlp_blocks += n;
 }
 
 static void feed_forward(skv_pass *p, size_t i)
@@ -456,11 +460,9 @@ static void add_embedding(const skv_pass *p, size_t i)
                                                     .n_rows = p->n_alive,
                                                     .n = P,
                                                     .norm = norm});
-    project(p, &(skv_linear_args){.w = layer->embed_out,
-                                  .y = p->ws->x,
-                                  .x = gate,
-                                  .ldx = P,
-                                  .n_rows = p->n_alive},
+    project(p,
+            &(skv_linear_args){
+                .w = layer->embed_out, .y = p->ws->x, .x = gate, .ldx = P, .n_rows = p->n_alive},
             layer->post_embed_norm, layer->scale);
     p->work->mlp += skv_work_product(p->n_alive, D, 3 * P);
 }

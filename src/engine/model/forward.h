@@ -42,7 +42,9 @@ typedef struct skv_workspace {
     float *embeds;          /* [T, L P]: these, of the rows' tokens */
     float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several layers */
     float *o;               /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
-    float *h;               /* [T, F]; also [T, D] in front of a post-norm */
+    float *h;               /* [T, F]; also [T, D] in front of a post-norm; [T n_active, F] */
+    float *router;          /* [T, E] */
+    float *expert_out;      /* [T n_active, D], sorted by expert */
     float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
     float *vote_norms;      /* [T, H] */
@@ -57,6 +59,10 @@ typedef struct skv_workspace {
     const size_t **dropped;    /* [T] */
     skv_attention_item *items; /* [T] */
     uint32_t *item_spans;      /* [T]: whose they are */
+    uint32_t *chosen;          /* [T, n_active]: experts of a row, then places of what they make */
+    float *expert_weights;     /* [T, n_active] */
+    uint32_t *expert_rows;     /* [T n_active]: rows of x, sorted by expert */
+    skv_linear_group *groups;  /* [E] */
     void *tensors, *lists;     /* owned: what the above lies in */
     size_t tensor_bytes, list_bytes;
 } skv_workspace;

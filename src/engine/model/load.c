@@ -27,6 +27,7 @@ typedef struct load_job {
     load_part *parts;          /* [n_parts] */
     size_t n_parts, K;
     bool paired;
+    bool f32; /* whatever was asked for: a router */
 } load_job;
 
 typedef struct loader {
@@ -36,6 +37,7 @@ typedef struct loader {
     skv_backend *be;
     const skv_load_options *options;
     skv_status (*visit)(struct loader *loader, const load_job *job, skv_error *err);
+    bool loads; /* false: it only counts */
     size_t bytes_done, bytes_all;
 } loader;
 
@@ -84,17 +86,23 @@ static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_er
     return ld->visit(ld, &job, err);
 }
 
-static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+/* gate|up and down of a layer's block, or of one of its experts: `prefix` is "mlp". */
+static skv_status visit_block(loader *ld, size_t i, const char *prefix, bool bias, skv_expert *out,
+                              skv_error *err)
 {
     const skv_config *c = ld->config;
     size_t F = c->layers[i].ffn;
     load_part parts[2];
-    set_part(&parts[0], i, "mlp.gate_proj", F, c->mlp_bias);
-    set_part(&parts[1], i, "mlp.up_proj", F, c->mlp_bias);
-    load_job job = {&layer->gate_up, NULL, parts, 2, c->hidden, true};
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s.gate_proj", prefix);
+    set_part(&parts[0], i, name, F, bias);
+    (void)snprintf(name, sizeof name, "%s.up_proj", prefix);
+    set_part(&parts[1], i, name, F, bias);
+    load_job job = {&out->gate_up, NULL, parts, 2, c->hidden, true, false};
     SKV_TRY(ld->visit(ld, &job, err));
-    set_part(&parts[0], i, "mlp.down_proj", c->hidden, c->mlp_bias);
-    job = (load_job){&layer->down, NULL, parts, 1, F, false};
+    (void)snprintf(name, sizeof name, "%s.down_proj", prefix);
+    set_part(&parts[0], i, name, c->hidden, bias);
+    job = (load_job){&out->down, NULL, parts, 1, F, false, false};
     return ld->visit(ld, &job, err);
 }
 
@@ -126,10 +134,38 @@ static skv_status visit_embed_parts(loader *ld, skv_error *err)
         parts[i].row0 = i * c->per_layer;
         parts[i].n_all = c->n_layers * c->per_layer;
     }
-    load_job job = {&ld->model->embed_part, NULL, parts, c->n_layers, c->hidden, false};
+    load_job job = {&ld->model->embed_part, NULL, parts, c->n_layers, c->hidden, false, false};
     skv_status status = ld->visit(ld, &job, err);
     skv_free(parts);
     return status;
+}
+
+static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    const size_t n_experts = c->layers[i].n_experts;
+    if (n_experts == 0) {
+        skv_expert block = {layer->gate_up, layer->down};
+        skv_status status = visit_block(ld, i, "mlp", c->mlp_bias, &block, err);
+        layer->gate_up = block.gate_up;
+        layer->down = block.down;
+        return status;
+    }
+    load_part part;
+    set_part(&part, i, "mlp.gate", n_experts, c->router_bias);
+    load_job job = {&layer->router, NULL, &part, 1, c->hidden, false, true};
+    SKV_TRY(ld->visit(ld, &job, err));
+    if (ld->loads) layer->experts = skv_alloc_zero(n_experts, sizeof *layer->experts);
+    SKV_REQUIRE(!ld->loads || layer->experts, err, SKV_MEMORY, "weights: no memory for %zu experts",
+                n_experts);
+    for (size_t e = 0; e < n_experts; e++) {
+        char prefix[40];
+        skv_expert counted;
+        (void)snprintf(prefix, sizeof prefix, "mlp.experts.%zu", e);
+        skv_expert *expert = layer->experts ? &layer->experts[e] : &counted;
+        SKV_TRY(visit_block(ld, i, prefix, c->expert_bias, expert, err));
+    }
+    return SKV_OK;
 }
 
 /* SwiftKV equation 2: the keys and values of all layers >= l are one product with x_l. */
@@ -147,7 +183,7 @@ static skv_status visit_stack(loader *ld, skv_error *err)
         set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
     }
     skv_kv_stack *stack = &ld->model->stack;
-    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false};
+    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false, false};
     skv_status status = ld->visit(ld, &job, err);
     skv_free(parts);
     return status;
@@ -166,7 +202,7 @@ static skv_status visit_products(loader *ld, skv_error *err)
     SKV_TRY(visit_embed_parts(ld, err));
     load_part part = {.n_rows = c->vocab};
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
-    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false};
+    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, false};
     SKV_TRY(ld->visit(ld, &job, err));
     if (!ld->options->exit_head) return SKV_OK;
     (void)snprintf(part.name, sizeof part.name, "lm_head_swiftkv");
@@ -198,7 +234,7 @@ static skv_weight_type choose_type(const loader *ld, const load_job *job, skv_ro
         if (sources[i].form) n_forms++;
     }
     if (n_forms == job->n_parts) type = codes;
-    type = skv_weight_type_over(type, job->K);
+    type = job->f32 ? SKV_WEIGHT_F32 : skv_weight_type_over(type, job->K);
     for (size_t i = 0; !skv_weight_is_quant(type) && i < job->n_parts; i++) sources[i].form = NULL;
     return type;
 }
@@ -466,6 +502,7 @@ static skv_status load_all(loader *ld, skv_error *err)
     SKV_TRY(load_vectors(ld, err));
     SKV_TRY(skv_model_bytes(c, ld->source, ld->be, ld->options, &ld->bytes_all, err));
     ld->visit = load_product;
+    ld->loads = true;
     return visit_products(ld, err);
 }
 
@@ -479,7 +516,7 @@ skv_status skv_model_load(skv_model *model, const skv_config *config, const skv_
     return status;
 }
 
-static void release_layer(skv_backend *be, skv_layer *layer)
+static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
 {
     be->linear_free(be, layer->own.w);
     be->linear_free(be, layer->stacked.w);
@@ -488,6 +525,12 @@ static void release_layer(skv_backend *be, skv_layer *layer)
     be->linear_free(be, layer->down);
     be->linear_free(be, layer->embed_gate);
     be->linear_free(be, layer->embed_out);
+    be->linear_free(be, layer->router);
+    for (size_t e = 0; layer->experts && e < n_experts; e++) {
+        be->linear_free(be, layer->experts[e].gate_up);
+        be->linear_free(be, layer->experts[e].down);
+    }
+    skv_free(layer->experts);
 }
 
 void skv_model_release(skv_model *model)
@@ -495,7 +538,7 @@ void skv_model_release(skv_model *model)
     skv_backend *be = model->be;
     if (!be) return;
     for (size_t i = 0; model->layers && i < model->config->n_layers; i++) {
-        release_layer(be, &model->layers[i]);
+        release_layer(be, &model->layers[i], model->config->layers[i].n_experts);
     }
     be->linear_free(be, model->stack.w);
     be->linear_free(be, model->head);

@@ -68,6 +68,11 @@ typedef struct skv_projections {
     const float *k_norm; /* [Dh] or NULL */
 } skv_projections;
 
+typedef struct skv_expert {
+    skv_linear *gate_up; /* paired [2 F, D] */
+    skv_linear *down;    /* [D, F] */
+} skv_expert;
+
 typedef struct skv_layer {
     const float *attn_norm;      /* [D] */
     const float *ffn_norm;       /* [D] */
@@ -76,7 +81,7 @@ typedef struct skv_layer {
     skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *o;               /* [D, H Dh] */
-    skv_linear *gate_up;         /* paired [2 F, D] */
+    skv_linear *gate_up;         /* paired [2 F, D]; NULL where there are experts, as is the next */
     skv_linear *down;            /* [D, F] */
 
     /* Gemma 4: what the token's embedding of this layer adds, and a number times all of x. */
@@ -84,6 +89,8 @@ typedef struct skv_layer {
     skv_linear *embed_gate;       /* [P, D] or NULL */
     skv_linear *embed_out;        /* [D, P] */
     float scale;                  /* 1: none */
+    skv_linear *router;           /* [E, D] */
+    skv_expert *experts;          /* owned, [E]; NULL: the block is dense */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */
@@ -102,11 +109,11 @@ typedef struct skv_model {
     const float *final_norm;  /* [D] */
 
     /* Per-layer embeddings, NULL where there are none. */
-    skv_matrix token_embeds;  /* [V, L P], read row by row from the file */
-    skv_linear *embed_part;   /* L parts [P, D]: of the embedding that enters layer 0 */
-    const float *embed_norm;  /* [P], of a part's result */
-    skv_linear *head;         /* [V, D] */
-    skv_linear *exit_head;    /* [V, D], on what the stack reads; NULL: no early exit */
+    skv_matrix token_embeds; /* [V, L P], read row by row from the file */
+    skv_linear *embed_part;  /* L parts [P, D]: of the embedding that enters layer 0 */
+    const float *embed_norm; /* [P], of a part's result */
+    skv_linear *head;        /* [V, D] */
+    skv_linear *exit_head;   /* [V, D], on what the stack reads; NULL: no early exit */
     skv_rope_table ropes[2];
     size_t n_ropes; /* that layers use: 1 or 2 */
     float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */

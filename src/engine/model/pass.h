@@ -64,8 +64,10 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *n
 
 /* ---- the feed-forward block ---- */
 
-/** The block of layer i for rows x [n, D]. */
+/** The block of layer i for rows x [n, D], n at most the step's. */
 void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n);
+/** The same where it has experts, without counting work: moe.c. */
+void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n);
 
 /* ---- rows that are wanted ---- */
 

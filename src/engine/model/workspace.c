@@ -7,6 +7,7 @@ enum { SWIFTKV_COLUMNS = 8192 }; /* K,V columns of SwiftKV layers to make in one
 
 typedef struct workspace_shape {
     size_t q_columns, qkv_columns, h_columns, rope_columns[2], heads;
+    size_t experts; /* 0: no layer has any */
 } workspace_shape;
 
 static workspace_shape shape_of(const skv_config *c)
@@ -18,7 +19,8 @@ static workspace_shape shape_of(const skv_config *c)
         s.heads = skv_max_size(s.heads, layer->n_heads);
         s.q_columns = skv_max_size(s.q_columns, n_q);
         s.qkv_columns = skv_max_size(s.qkv_columns, n_q + n_kv);
-        s.h_columns = skv_max_size(s.h_columns, layer->ffn);
+        s.h_columns = skv_max_size(s.h_columns, layer->ffn * (layer->n_experts ? c->n_active : 1));
+        s.experts = skv_max_size(s.experts, layer->n_experts);
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, c->per_layer);
@@ -51,6 +53,10 @@ static size_t lay_out_tensors(skv_workspace *ws, const skv_config *c, size_t T, 
     TAKE(ws->qkv, T * s.qkv_columns);
     TAKE(ws->o, T * s.q_columns);
     TAKE(ws->h, T * s.h_columns);
+    if (s.experts > 0) {
+        TAKE(ws->router, T * s.experts);
+        TAKE(ws->expert_out, T * c->n_active * c->hidden);
+    }
     TAKE(ws->logits, skv_min_size(T, SKV_LOGIT_ROWS) * skv_max_size(c->vocab, c->hidden));
     for (size_t r = 0; r < 2; r++) {
         TAKE(ws->cos[r], T * s.rope_columns[r]);
@@ -64,8 +70,9 @@ static size_t lay_out_tensors(skv_workspace *ws, const skv_config *c, size_t T, 
 }
 
 /* The same for the lists. */
-static size_t lay_out_lists(skv_workspace *ws, size_t T, unsigned char *base)
+static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, unsigned char *base)
 {
+    const size_t n_experts = shape_of(c).experts;
     size_t used = 0;
     TAKE(ws->alive, T);
     TAKE(ws->unread, T);
@@ -75,6 +82,11 @@ static size_t lay_out_lists(skv_workspace *ws, size_t T, unsigned char *base)
     TAKE(ws->dropped, T);
     TAKE(ws->items, T);
     TAKE(ws->item_spans, T);
+    if (n_experts == 0) return used;
+    TAKE(ws->chosen, T * c->n_active);
+    TAKE(ws->expert_weights, T * c->n_active);
+    TAKE(ws->expert_rows, T * c->n_active);
+    TAKE(ws->groups, n_experts);
     return used;
 }
 #undef TAKE
@@ -83,7 +95,7 @@ size_t skv_workspace_bytes(const skv_config *config, size_t max_rows)
 {
     skv_workspace counted = {0};
     return lay_out_tensors(&counted, config, max_rows, NULL) +
-           lay_out_lists(&counted, max_rows, NULL);
+           lay_out_lists(&counted, config, max_rows, NULL);
 }
 
 skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_backend *be,
@@ -91,7 +103,7 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
 {
     *ws = (skv_workspace){0};
     const size_t tensor_bytes = lay_out_tensors(ws, config, max_rows, NULL);
-    const size_t list_bytes = lay_out_lists(ws, max_rows, NULL);
+    const size_t list_bytes = lay_out_lists(ws, config, max_rows, NULL);
     ws->tensors = be->alloc(be, tensor_bytes);
     ws->lists = skv_map_zero(list_bytes);
     ws->tensor_bytes = tensor_bytes;
@@ -102,7 +114,7 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
                         tensor_bytes + list_bytes);
     }
     (void)lay_out_tensors(ws, config, max_rows, ws->tensors);
-    (void)lay_out_lists(ws, max_rows, ws->lists);
+    (void)lay_out_lists(ws, config, max_rows, ws->lists);
     return SKV_OK;
 }
 

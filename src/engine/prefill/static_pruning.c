@@ -88,8 +88,7 @@ void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_
     const size_t n_bytes = shape->n_heads * Dh * sizeof *q;
     size_t n = p->n_rows;
     size_t from = shape->window > 0 && n > shape->window ? n - shape->window : 0;
-    p->work->attention +=
-        2 * (double)(shape->n_heads * Dh) * (double)(n - from);
+    p->work->attention += 2 * (double)(shape->n_heads * Dh) * (double)(n - from);
     const float *last = be->map(be, q + (n_rows - 1) * ld, n_bytes, SKV_MAP_READ);
     for (size_t head = 0; head < shape->n_heads; head++) {
         look_with_head(p, i_layer, last + head * Dh, head, from);

@@ -14,6 +14,9 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
     if (c->activation != SKV_ACT_SILU) what = "an activation other than SiLU";
     if (c->attention_softcap > 0 || c->final_softcap > 0) what = "soft capping";
     if (c->embedding_scale < 1 || c->embedding_scale > 1) what = "a scaled embedding";
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].n_experts > 0) what = "mixtures of experts";
+    }
     if (c->n_shared > 0) what = "layers that share keys and values";
     if (c->v_norm || c->per_layer > 0) what = "blocks of Gemma 4";
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);

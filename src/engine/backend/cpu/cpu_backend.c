@@ -82,7 +82,7 @@ static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits
 static size_t cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
-    return skv_cpu_packed_bytes(be, limits->max_rows, limits->max_K) +
+    return skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
            skv_pool_threads(be->pool) * thread_scratch(be, limits) +
            skv_cpu_attention_partials(be, limits) * sizeof(float) +
            skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes();
@@ -94,9 +94,11 @@ static void release_workspace(skv_cpu_backend *be)
     skv_unmap(be->scratch, skv_pool_threads(be->pool) * be->scratch_bytes);
     skv_unmap(be->partials, be->n_partials * sizeof *be->partials);
     skv_unmap(be->tasks, be->n_tasks_max * skv_cpu_attention_task_bytes());
+    skv_unmap(be->products, be->limits.max_groups * skv_cpu_product_bytes());
     be->packed = be->scratch = NULL;
     be->partials = NULL;
     be->tasks = NULL;
+    be->products = NULL;
 }
 
 static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limits, skv_error *err)
@@ -104,7 +106,7 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     release_workspace(be);
     be->limits = *limits;
-    be->packed_bytes = skv_cpu_packed_bytes(be, limits->max_rows, limits->max_K);
+    be->packed_bytes = skv_cpu_packed_bytes(be, limits);
     be->scratch_bytes = thread_scratch(be, limits);
     be->n_partials = skv_cpu_attention_partials(be, limits);
     be->n_tasks_max = skv_cpu_attention_tasks(be, limits);
@@ -112,8 +114,12 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     be->scratch = skv_map_zero(skv_pool_threads(be->pool) * be->scratch_bytes);
     be->partials = skv_map_zero(be->n_partials * sizeof *be->partials);
     be->tasks = skv_map_zero(be->n_tasks_max * skv_cpu_attention_task_bytes());
-    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks, err, SKV_MEMORY,
-                "workspace: no memory for %zu bytes", cpu_reserve_bytes(base, limits));
+    const size_t product_bytes = limits->max_groups * skv_cpu_product_bytes();
+    if (product_bytes > 0) be->products = skv_map_zero(product_bytes);
+    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks &&
+                    (product_bytes == 0 || be->products),
+                err, SKV_MEMORY, "workspace: no memory for %zu bytes",
+                cpu_reserve_bytes(base, limits));
     return SKV_OK;
 }
 
@@ -151,6 +157,8 @@ skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_bac
         .linear_create = skv_cpu_linear_create,
         .linear_free = skv_cpu_linear_free,
         .linear = skv_cpu_linear,
+        .linear_groups = skv_cpu_linear_groups,
+        .mix = skv_cpu_mix,
         .rotate = skv_cpu_rotate,
         .store = skv_cpu_store,
         .attention = skv_cpu_attention,

@@ -10,10 +10,14 @@ skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec,
                                  skv_error *err);
 void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
 void skv_cpu_linear(skv_backend *base, const skv_linear_args *args);
+void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
+                           const skv_linear_group *groups, size_t n_groups);
+/** Bytes of what is kept of each product while it runs. */
+size_t skv_cpu_product_bytes(void);
 /** Bytes of one thread's scratch for products of up to max_K columns. */
 size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K);
-/** Bytes of the packed rows of a product. */
-size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K);
+/** Bytes of the packed rows of a product, or of those of a group of products. */
+size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, const skv_backend_limits *limits);
 
 /* cpu_attention.c */
 void skv_cpu_attention(skv_backend *base, const skv_attention_args *args);
@@ -31,6 +35,7 @@ size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
 /* cpu_rows.c */
 void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);
 void skv_cpu_store(skv_backend *base, const skv_store_args *args);
+void skv_cpu_mix(skv_backend *base, const skv_mix_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args);
 void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows);

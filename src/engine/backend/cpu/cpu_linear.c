@@ -70,14 +70,17 @@ size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
     return rows + tiles;
 }
 
-size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, size_t max_rows, size_t max_K)
+size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     const skv_kernels *k = &be->kernels;
     const skv_matmul *kinds[] = {&k->f32, &k->wide, &k->bf16, &k->i8, &k->q, &k->q_wide};
     size_t most = 0;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        size_t block = skv_round_up(kinds[i]->x_bytes(kinds[i]->mr, max_K), SKV_ALIGN);
-        most = skv_max_size(most, block * skv_ceil_div(max_rows, kinds[i]->mr));
+        size_t mr = kinds[i]->mr, n_blocks = skv_ceil_div(limits->max_rows, mr);
+        size_t block = skv_round_up(kinds[i]->x_bytes(mr, limits->max_K), SKV_ALIGN);
+        /* The last block of each group may be a part of one. */
+        size_t n_groups = limits->max_group_rows / mr + limits->max_groups;
+        most = skv_max_size(most, block * skv_max_size(n_blocks, n_groups));
     }
     return most;
 }
@@ -264,25 +267,58 @@ void skv_cpu_linear_free(skv_backend *base, skv_linear *w)
 
 /* ---- computing ---- */
 
-typedef struct product {
+/* One of those that run at once. */
+typedef struct skv_cpu_product {
     skv_cpu_backend *be;
     const skv_matmul *mm;
-    const skv_linear_args *args;
+    skv_linear_args args;
+    unsigned char *packed; /* its rows, [n_blocks][block_bytes] */
     const skv_linear *w;
     size_t n_blocks, block_bytes;
     size_t blocks_per_task; /* of packing */
     size_t panel0;          /* first panel of the parts asked for */
     size_t column0;
-    size_t n_columns;   /* panels, or pairs of them */
-    size_t n_strips;    /* tasks that they make */
-    size_t n_row_parts; /* tasks that share a strip, each with a part of the blocks */
-    bool by_rows;       /* neighbouring tasks have the same rows, not the same strip */
+    size_t n_columns;          /* panels, or pairs of them */
+    size_t n_strips;           /* tasks that they make */
+    size_t n_row_parts;        /* tasks that share a strip, each with a part of the blocks */
+    bool by_rows;              /* neighbouring tasks have the same rows, not the same strip */
+    size_t pack_end, task_end; /* tasks of packing and of computing, up to its last */
 } product;
+
+typedef struct product_list {
+    const product *items; /* [n] */
+    size_t n;
+} product_list;
+
+size_t skv_cpu_product_bytes(void)
+{
+    return sizeof(product);
+}
+
+/* The product of a task, which becomes the number of the task there. */
+static const product *find_product(const product_list *list, bool packing, size_t *i_task)
+{
+    size_t first = 0, end = list->n; /* it is one of [first, end) */
+    while (end - first > 1) {
+        const size_t middle = first + (end - first) / 2;
+        const product *before = &list->items[middle - 1];
+        if (*i_task < (packing ? before->pack_end : before->task_end)) {
+            end = middle;
+        } else {
+            first = middle;
+        }
+    }
+    if (first > 0) {
+        const product *before = &list->items[first - 1];
+        *i_task -= packing ? before->pack_end : before->task_end;
+    }
+    return &list->items[first];
+}
 
 /* Rows are dealt out evenly: 8 rows are blocks of 4 and 4, not of 6 and 2. */
 static size_t block_row(const product *p, size_t b)
 {
-    return p->n_blocks > 0 ? b * p->args->n_rows / p->n_blocks : 0;
+    return p->n_blocks > 0 ? b * p->args.n_rows / p->n_blocks : 0;
 }
 
 static size_t block_rows(const product *p, size_t b)
@@ -297,7 +333,7 @@ typedef struct block_range {
 
 static const float *normed_rows(const product *p, size_t row0, size_t m, float *scratch, size_t *ld)
 {
-    const skv_linear_args *a = p->args;
+    const skv_linear_args *a = &p->args;
     size_t K = p->w->K;
     if (!a->norm.weight && !a->rows) {
         *ld = a->ldx;
@@ -318,12 +354,12 @@ static const float *normed_rows(const product *p, size_t row0, size_t m, float *
 
 static void pack_rows(void *arg, size_t i_task, size_t i_thread)
 {
-    const product *p = arg;
+    const product *p = find_product(arg, true, &i_task);
     size_t end = skv_min_size((i_task + 1) * p->blocks_per_task, p->n_blocks);
     for (size_t b = i_task * p->blocks_per_task; b < end; b++) {
         size_t row0 = block_row(p, b), m = block_rows(p, b), ld;
         const float *x = normed_rows(p, row0, m, skv_cpu_scratch(p->be, i_thread), &ld);
-        p->mm->pack_x(p->be->packed + b * p->block_bytes, x, ld, m, p->w->K);
+        p->mm->pack_x(p->packed + b * p->block_bytes, x, ld, m, p->w->K);
     }
 }
 
@@ -340,7 +376,7 @@ static void tile_all_k(const product *p, float *c, size_t b, const unsigned char
 {
     size_t K = p->w->K;
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
-        p->mm->tile(c, p->mm->nr, p->be->packed + b * p->block_bytes, panel, m, K, k0,
+        p->mm->tile(c, p->mm->nr, p->packed + b * p->block_bytes, panel, m, K, k0,
                     skv_min_size(K, k0 + p->mm->kc), k0 > 0);
     }
 }
@@ -362,7 +398,7 @@ static panel_of_strip find_panel(const product *p, size_t i_panel)
 /* A panel with fewer than nr columns: by way of a tile in scratch. */
 static void panel_partial(const product *p, block_range blocks, panel_of_strip panel, float *tile)
 {
-    const skv_linear_args *a = p->args;
+    const skv_linear_args *a = &p->args;
     for (size_t b = blocks.first; b < blocks.last; b++) {
         size_t m = block_rows(p, b);
         tile_all_k(p, tile, b, panel.at, m);
@@ -384,13 +420,13 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
 static void strip_direct(const product *p, block_range blocks, const panel_of_strip *panels,
                          size_t n_panels)
 {
-    const skv_linear_args *a = p->args;
+    const skv_linear_args *a = &p->args;
     size_t K = p->w->K;
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
         size_t k1 = skv_min_size(K, k0 + p->mm->kc);
         bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
         for (size_t b = blocks.first; b < blocks.last; b++) {
-            const unsigned char *block = p->be->packed + b * p->block_bytes;
+            const unsigned char *block = p->packed + b * p->block_bytes;
             size_t m = block_rows(p, b);
             float *y = a->y + block_row(p, b) * a->ldy;
             for (size_t i = 0; i < n_panels; i++) {
@@ -418,15 +454,29 @@ static void run_strip(const product *p, block_range blocks, size_t first, size_t
     strip_direct(p, blocks, whole, n_whole);
 }
 
+/* Gate and up become what silu(gate) * up makes gpt-oss's product of: alpha g and (u + 1) / alpha.
+ */
+static void clamp_pair(const skv_linear_args *a, float *gate, float *up, size_t n)
+{
+    const float limit = a->limit, alpha = a->alpha, inverse = 1.0f / alpha;
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i] > limit ? limit : gate[i];
+        float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+        gate[i] = alpha * g;
+        up[i] = (u + 1.0f) * inverse;
+    }
+}
+
 /* A block times a panel of gate and the panel of up beside it. */
 static void block_pair(const product *p, size_t b, size_t i_pair, float *tiles)
 {
-    const skv_linear_args *a = p->args;
+    const skv_linear_args *a = &p->args;
     size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
     const unsigned char *gate_panel = panel_at(p->w, 2 * i_pair, nr);
     const unsigned char *up_panel = panel_at(p->w, 2 * i_pair + 1, nr);
     skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
                                                            : p->be->kernels.silu_glu;
+    bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
     float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
     size_t m = block_rows(p, b);
     tile_all_k(p, gate, b, gate_panel, m);
@@ -434,13 +484,14 @@ static void block_pair(const product *p, size_t b, size_t i_pair, float *tiles)
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
+        if (clamped) clamp_pair(a, gate + i * nr, up + i * nr, n);
         glu(a->y + (block_row(p, b) + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
     }
 }
 
 static void run_task(void *arg, size_t i_task, size_t i_thread)
 {
-    const product *p = arg;
+    const product *p = find_product(arg, false, &i_task);
     size_t i_part = p->by_rows ? i_task / p->n_strips : i_task % p->n_row_parts;
     size_t i_strip = p->by_rows ? i_task % p->n_strips : i_task / p->n_row_parts;
     size_t first = p->n_columns * i_strip / p->n_strips;
@@ -461,7 +512,7 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
  * a wider one, and many strips balance the threads. */
 static size_t count_strips(const product *p, size_t n_columns)
 {
-    const linear_part *part = &p->w->parts[p->args->part0];
+    const linear_part *part = &p->w->parts[p->args.part0];
     /* A pair passes by with all of K. */
     size_t piece = p->w->paired ? 2 * part->panel_bytes
                                 : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
@@ -485,38 +536,87 @@ static void deal_out(product *p, size_t n_columns, bool alone)
     if (alone) return;
     size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, p->n_strips);
     p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
-    p->by_rows = p->args->n_rows >= ROWS_A_THREAD * n_threads;
+    p->by_rows = p->args.n_rows >= ROWS_A_THREAD * n_threads;
     if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
 }
 
-static void run_tasks(const product *p, size_t n_tasks, skv_task_fn *fn, bool alone)
+static void run_tasks(skv_cpu_backend *be, const product_list *list, size_t n_tasks,
+                      skv_task_fn *fn, bool alone)
 {
-    /* The pool only reads the product; its argument type has to be void *. */
-    void *arg = (void *)(uintptr_t)p;
+    /* The pool only reads the products; its argument type has to be void *. */
+    void *arg = (void *)(uintptr_t)list;
     if (alone) {
         for (size_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
     } else {
-        skv_pool_run_stretches(p->be->pool, n_tasks, fn, arg);
+        skv_pool_run_stretches(be->pool, n_tasks, fn, arg);
     }
 }
 
-void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
+/* What args ask for, with packed rows from `packed` on; multiply-adds are added to *work. */
+static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, unsigned char *packed,
+                            size_t *work)
 {
-    skv_cpu_backend *be = (skv_cpu_backend *)base;
     const skv_linear *w = args->w;
     const skv_matmul *mm = matmul_of(be, w->type, w->K);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
-    product p = {.be = be, .mm = mm, .args = args, .w = w};
+    product p = {.be = be, .mm = mm, .args = *args, .w = w, .packed = packed};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
-    if (p.n_blocks == 0) return;
     p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
     p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
     p.panel0 = w->parts[args->part0].panel0;
     p.column0 = w->parts[args->part0].column0;
     size_t panel1 = part1 < w->n_parts ? w->parts[part1].panel0 : w->n_panels;
-    size_t n_columns = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
-    bool alone = args->n_rows * n_columns * mm->nr * w->K < SMALL_WORK;
-    run_tasks(&p, skv_ceil_div(p.n_blocks, p.blocks_per_task), pack_rows, alone);
-    deal_out(&p, n_columns, alone);
-    run_tasks(&p, p.n_strips * p.n_row_parts, run_task, alone);
+    p.n_columns = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
+    *work += args->n_rows * p.n_columns * mm->nr * w->K;
+    return p;
+}
+
+/* Numbers the tasks of all products and runs them: first those that pack rows. */
+static void run_products(skv_cpu_backend *be, product *items, size_t n, bool alone)
+{
+    const product_list list = {items, n};
+    size_t n_pack = 0, n_tasks = 0;
+    for (size_t i = 0; i < n; i++) {
+        deal_out(&items[i], items[i].n_columns, alone);
+        n_pack += skv_ceil_div(items[i].n_blocks, items[i].blocks_per_task);
+        n_tasks += items[i].n_strips * items[i].n_row_parts;
+        items[i].pack_end = n_pack;
+        items[i].task_end = n_tasks;
+    }
+    run_tasks(be, &list, n_pack, pack_rows, alone);
+    run_tasks(be, &list, n_tasks, run_task, alone);
+}
+
+void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    size_t work = 0;
+    if (args->n_rows == 0) return;
+    product p = plan_product(be, args, be->packed, &work);
+    run_products(be, &p, 1, work < SMALL_WORK);
+}
+
+void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
+                           const skv_linear_group *groups, size_t n_groups)
+{
+    skv_cpu_backend *be = (skv_cpu_backend *)base;
+    unsigned char *packed = be->packed;
+    size_t work = 0, n = 0;
+    for (size_t g = 0; g < n_groups; g++) {
+        const size_t row0 = groups[g].row0;
+        skv_linear_args one = *args;
+        if (groups[g].n_rows == 0) continue;
+        one.w = groups[g].w;
+        one.n_rows = groups[g].n_rows;
+        one.y += row0 * args->ldy;
+        if (args->rows) {
+            one.rows += row0;
+        } else {
+            one.x += row0 * args->ldx;
+        }
+        product *p = &be->products[n++];
+        *p = plan_product(be, &one, packed, &work);
+        packed += p->n_blocks * p->block_bytes;
+    }
+    run_products(be, be->products, n, work < SMALL_WORK);
 }

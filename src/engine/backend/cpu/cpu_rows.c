@@ -106,6 +106,21 @@ void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
     for_rows(base, args, args->n_rows, embed_gate_row);
 }
 
+static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_mix_args *a = args;
+    float *x = a->x + i * a->n;
+    if (a->store) memset(x, 0, a->n * sizeof *x);
+    for (size_t j = i * a->n_terms; j < (i + 1) * a->n_terms; j++) {
+        be->kernels.axpy(x, a->weights[j], a->y + a->places[j] * a->n, a->n);
+    }
+}
+
+void skv_cpu_mix(skv_backend *base, const skv_mix_args *args)
+{
+    for_rows(base, args, args->n_rows, mix_row);
+}
+
 void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows)
 {
     (void)base;

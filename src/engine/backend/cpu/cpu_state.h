@@ -26,7 +26,8 @@ typedef struct skv_cpu_backend {
     size_t n_partials;          /* floats */
     struct skv_cpu_task *tasks; /* attention tasks: owned */
     size_t n_tasks_max;
-    skv_cpu_chunk *chunks; /* owned: weights, the newest chunk first */
+    struct skv_cpu_product *products; /* [limits.max_groups], owned: products that run at once */
+    skv_cpu_chunk *chunks;            /* owned: weights, the newest chunk first */
 } skv_cpu_backend;
 
 static inline void *skv_cpu_scratch(const skv_cpu_backend *be, size_t i_thread)

@@ -1,0 +1,150 @@
+/*
+ * Mixtures of experts: the feed-forward block of which a token meets a few parts, chosen by a
+ * router (Shazeer et al., arXiv:1701.06538; the variant without noise or capacity).
+ *
+ *     r = Wr b [+ br]                    b = NORM(x, ffn_norm), r [E]
+ *     p = softmax(r)                     chosen: the n_active largest, the lower number of equals
+ *     x += sum over the chosen, the most likely first, of w_e expert_e(b)
+ *     w_e = p_e, or p_e divided by the sum of the chosen
+ *
+ * Rows are sorted by expert, so that each expert is one product over its rows, and all of them run
+ * at once: one decoded token keeps every thread busy, and only experts that were chosen are read. A
+ * row's sum has an order of its own, so it does not depend on the rows beside it.
+ */
+#include <assert.h>
+#include <math.h>
+
+#include "base/size.h"
+#include "model/pass.h"
+
+typedef struct route_job {
+    const skv_pass *p;
+    const float *logits; /* [n, E], mapped */
+    size_t n_experts;
+} route_job;
+
+/* The n_active largest logits of row i, in falling order: chosen[j] is the expert. */
+static void choose(const float *logits, size_t n_experts, size_t n_active, uint32_t *chosen)
+{
+    size_t n = 0;
+    for (size_t e = 0; e < n_experts; e++) {
+        if (n == n_active && !(logits[e] > logits[chosen[n - 1]])) continue;
+        size_t j = n < n_active ? n++ : n - 1;
+        for (; j > 0 && logits[e] > logits[chosen[j - 1]]; j--) chosen[j] = chosen[j - 1];
+        chosen[j] = (uint32_t)e;
+    }
+}
+
+static void route_row(void *arg, size_t i)
+{
+    const route_job *job = arg;
+    const skv_config *c = job->p->c;
+    const size_t k = c->n_active;
+    const float *logits = job->logits + i * job->n_experts;
+    uint32_t *chosen = job->p->ws->chosen + i * k;
+    float *weights = job->p->ws->expert_weights + i * k;
+    choose(logits, job->n_experts, k, chosen);
+    float sum = 0;
+    for (size_t j = 0; j < k; j++) {
+        weights[j] = expf(logits[chosen[j]] - logits[chosen[0]]);
+        sum += weights[j];
+    }
+    if (!c->norm_topk) {
+        sum = 0;
+        for (size_t e = 0; e < job->n_experts; e++) sum += expf(logits[e] - logits[chosen[0]]);
+    }
+    for (size_t j = 0; j < k; j++) weights[j] /= sum;
+}
+
+/* ws->chosen and ws->expert_weights of rows x [n, D]. */
+static void route(const skv_pass *p, size_t i, const float *x, size_t n)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    const size_t E = p->c->layers[i].n_experts;
+    p->be->linear(p->be, &(skv_linear_args){.w = layer->router,
+                                            .y = p->ws->router,
+                                            .ldy = E,
+                                            .x = x,
+                                            .ldx = p->c->hidden,
+                                            .n_rows = n,
+                                            .norm = skv_pass_norm(p, layer->ffn_norm)});
+    const size_t n_bytes = n * E * sizeof(float);
+    route_job job = {p, p->be->map(p->be, p->ws->router, n_bytes, SKV_MAP_READ), E};
+    p->be->parallel(p->be, n, route_row, &job);
+    p->be->unmap(p->be, job.logits);
+}
+
+/* Sorts the n * n_active pairs of row and expert by expert, then by row: ws->groups and
+ * ws->expert_rows; ws->chosen becomes the place of each pair. Returns the number of groups. */
+static size_t group_rows(const skv_pass *p, const skv_expert *experts, size_t E, size_t n)
+{
+    const size_t k = p->c->n_active;
+    skv_linear_group *groups = p->ws->groups;
+    for (size_t e = 0; e < E; e++) groups[e] = (skv_linear_group){.w = experts[e].gate_up};
+    for (size_t j = 0; j < n * k; j++) groups[p->ws->chosen[j]].n_rows++;
+    size_t row0 = 0;
+    for (size_t e = 0; e < E; e++) {
+        groups[e].row0 = row0;
+        row0 += groups[e].n_rows;
+        groups[e].n_rows = 0;
+    }
+    for (size_t j = 0; j < n * k; j++) {
+        skv_linear_group *group = &groups[p->ws->chosen[j]];
+        const size_t place = group->row0 + group->n_rows++;
+        p->ws->expert_rows[place] = (uint32_t)(j / k);
+        p->ws->chosen[j] = (uint32_t)place;
+    }
+    return E;
+}
+
+static skv_epilogue activation(const skv_config *c)
+{
+    switch (c->activation) {
+    case SKV_ACT_GELU_TANH: return SKV_EPILOGUE_GELU_GLU;
+    case SKV_ACT_SWIGLU_CLAMPED: return SKV_EPILOGUE_CLAMPED;
+    case SKV_ACT_SILU:
+    default: return SKV_EPILOGUE_SILU_GLU;
+    }
+}
+
+void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
+{
+    const skv_config *c = p->c;
+    const skv_layer *layer = &p->m->layers[i];
+    const size_t E = c->layers[i].n_experts, F = c->layers[i].ffn, D = c->hidden;
+    assert(n <= p->ws->max_rows && c->n_active <= E);
+    route(p, i, x, n);
+    const size_t n_groups = group_rows(p, layer->experts, E, n);
+    p->be->linear_groups(p->be,
+                         &(skv_linear_args){.y = p->ws->h,
+                                            .ldy = F,
+                                            .x = x,
+                                            .ldx = D,
+                                            .rows = p->ws->expert_rows,
+                                            .norm = skv_pass_norm(p, layer->ffn_norm),
+                                            .epilogue = activation(c),
+                                            .limit = (float)c->swiglu_limit,
+                                            .alpha = (float)c->swiglu_alpha},
+                         p->ws->groups, n_groups);
+    for (size_t e = 0; e < E; e++) p->ws->groups[e].w = layer->experts[e].down;
+    p->be->linear_groups(
+        p->be, &(skv_linear_args){.y = p->ws->expert_out, .ldy = D, .x = p->ws->h, .ldx = F},
+        p->ws->groups, n_groups);
+    const bool post_norm = layer->post_ffn_norm;
+    p->be->mix(p->be, &(skv_mix_args){.x = post_norm ? p->ws->qkv : x,
+                                      .y = p->ws->expert_out,
+                                      .n_rows = n,
+                                      .n = D,
+                                      .n_terms = c->n_active,
+                                      .weights = p->ws->expert_weights,
+                                      .places = p->ws->chosen,
+                                      .store = post_norm});
+    if (post_norm) {
+        p->be->norm_add(p->be,
+                        &(skv_norm_add_args){.x = x,
+                                             .y = p->ws->qkv,
+                                             .n_rows = n,
+                                             .n = D,
+                                             .norm = skv_pass_norm(p, layer->post_ffn_norm)});
+    }
+}
