@@ -113,7 +113,7 @@ static const skv_refusal rules[] = {
     {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
      "SwiftKV models share keys and values with AcrossKV instead (--group)"},
     {{[SKV_AXIS_KV_HEADS] = ON, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
-     "all layers use one KV slot, so they need the same number and size of KV heads"},
+     "all layers use one KV slot, so they need the same number of KV heads"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_EARLY_EXIT] = ON},
      "only SwiftKV models have an exit head, at the start of their deep layers"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},

@@ -118,13 +118,15 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     const skv_layer_shape *s = &c->layers[i];
     const uint64_t D = c->hidden, P = c->per_layer, Dh = skv_config_head_dim(c, i);
     const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
-    uint64_t n = 2 * q * D + (c->post_norms ? 4 : 2) * D + block_parameters(c, i, s->n_experts);
+    const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
+    uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
     if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;
-    if (c->qk_norm) n += Dh;
+    if (c->qk_norm) n += c->qk_norm_joined ? q : Dh;
     if (c->o_bias) n += D;
     if (!owns_kv(c, i, l, g)) return n;
-    return n + kv * D + (c->qkv_bias ? kv : 0) + (c->qk_norm ? Dh : 0);
+    if (c->qk_norm) n += c->qk_norm_joined ? s->n_kv_heads * Dh : Dh;
+    return n + kv * D + (c->qkv_bias ? kv : 0);
 }
 
 static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)

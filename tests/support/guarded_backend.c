@@ -343,7 +343,7 @@ static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *arg
     skv_embed_gate_args a = *args;
     a.gate = floats(g, a.gate);
     a.part = floats(g, a.part);
-    a.token = floats(g, (float *)a.token);
+    a.token = floats(g, a.token);
     a.norm = norm_of(g, a.norm);
     g->cpu->embed_gate(g->cpu, &a);
 }

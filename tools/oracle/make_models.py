@@ -142,7 +142,12 @@ def transformers_logits(folder):
     @torch.no_grad()
     def logits_of(ids):
         with AllFloat64():
-            return model(torch.tensor([ids]), use_cache=False).logits[0]
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float64)  # of quotients of integers
+            try:
+                return model(torch.tensor([ids]), use_cache=False).logits[0]
+            finally:
+                torch.set_default_dtype(before)
 
     return logits_of
 
@@ -210,8 +215,9 @@ def make_ordinary(root, name, spec):
     logits_of = transformers_logits(folder)
     source = f"transformers {transformers.__version__}"
     result = golden(name, config, {None: logits_of}, spec.get("lengths", model_specs.LENGTHS), source)
-    if config["model_type"] in ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe",
-                               "mixtral") and name != "qwen2-window":
+    like_llama = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "smollm3", "ministral3",
+                  "granite")
+    if config["model_type"] in like_llama and name not in ("qwen2-window", "qwen3-yarn"):
         weights = read_float64(folder)
         print(f"  plain torch agrees to {check_plain(name, config, weights, logits_of):.1e}")
         if spec.get("simscore"):
@@ -365,7 +371,8 @@ def make_openelm(root, name):
 
 
 def jobs(root):
-    ordinary, swift = model_specs.ordinary_specs(), model_specs.swiftkv_specs()
+    ordinary = model_specs.ordinary_specs() | model_specs.recent_specs()
+    swift = model_specs.swiftkv_specs()
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")
     table |= {n: (lambda n=n, s=s: make_swiftkv(root, n, s)) for n, s in swift.items()}

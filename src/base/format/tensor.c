@@ -37,8 +37,8 @@ static size_t head_axis(const skv_tensor *t)
 static size_t head_row(const skv_tensor *t, size_t row)
 {
     const size_t head_dim = t->n_rope_heads ? head_axis(t) / t->n_rope_heads : 0;
-    const size_t half = head_dim / 2;
-    if (head_dim == 0) return row;
+    const size_t half = t->n_rope_dims / 2;
+    if (head_dim == 0 || row % head_dim >= t->n_rope_dims) return row;
     size_t at = row % head_dim; /* rotate-half: first halves of all pairs, then second halves */
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
 }

@@ -84,6 +84,7 @@ typedef struct skv_norm {
     const float *weight; /* [n] */
     float offset;        /* 0, or 1 for Gemma */
     float eps;
+    bool joined; /* of heads: over all of them together, weight [n_heads * head_dim] */
 } skv_norm;
 
 /* y[i, :] = epilogue(norm(x[rows[i], :]) W^T) for i < n_rows; parts [part0, part1) of W, whose
@@ -125,7 +126,7 @@ typedef struct skv_rotate_args {
     size_t n_rows, n_heads, head_dim, n_rot;
     const float *cos, *sin; /* [T, n_rot / 2]: row rows[i] belongs to q's row i */
     const uint32_t *rows;   /* [n_rows] or NULL */
-    skv_norm norm;          /* over head_dim */
+    skv_norm norm;          /* over head_dim, or joined */
 } skv_rotate_args;
 
 /* Norm and rotation of k, then k and v go to the cache. Row i of k belongs to step row i. */
@@ -135,7 +136,7 @@ typedef struct skv_store_args {
     size_t ld;
     size_t n_rows, n_heads, head_dim, n_rot;
     const float *cos, *sin; /* [n_rows, n_rot / 2] */
-    skv_norm norm;          /* of k, over head_dim */
+    skv_norm norm;          /* of k, over head_dim, or joined */
     float v_eps; /* of v's norm over head_dim, which has no weight; 0: none. v may be k then */
     /* Page p of head h of step row i's sequence is tables[i][h * table_stride + p]. */
     void *const *const *tables; /* [n_rows] */
