@@ -122,6 +122,7 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
     if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;
+    if (c->sinks) n += s->n_heads;
     if (c->qk_norm) n += c->qk_norm_joined ? q : Dh;
     if (c->o_bias) n += D;
     if (!owns_kv(c, i, l, g)) return n;

@@ -75,6 +75,10 @@ static const preset presets[] = {
      true, 0, 0, 0},
     {"gemma-4-e4b", "gemma4_text", 42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e6, true, false,
      true, 0, 0, 0},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true, false,
+     0, 32, 4},
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
+     false, 0, 128, 4},
     /* recipes/mini. */
     {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, 0, 0, 0},
     /* Heads and FFN widths of OpenELM grow with depth: those of the last layer. */
@@ -133,6 +137,17 @@ static void fill_gemma4(skv_config *c, const gemma4_shape *shape)
     c->post_norms = c->v_norm = c->layer_scalar = true;
 }
 
+/* What gpt-oss has beside its sizes. */
+static void fill_gpt_oss(skv_config *c)
+{
+    skv_rope_default_yarn(&c->ropes[0]);
+    c->o_bias = c->router_bias = c->expert_bias = c->sinks = true;
+    c->activation = SKV_ACT_SWIGLU_CLAMPED;
+    c->swiglu_limit = 7;
+    c->swiglu_alpha = 1.702;
+    for (size_t i = 0; i < c->n_layers; i += 2) c->layers[i].window = 128;
+}
+
 static void fill_config(skv_config *c, const preset *p)
 {
     *c = (skv_config){.n_layers = p->layers,
@@ -162,6 +177,7 @@ static void fill_config(skv_config *c, const preset *p)
         skv_openelm_shape(c, i, &c->layers[i]);
     }
     fill_rope(&c->ropes[0], p);
+    if (strcmp(p->architecture, "gpt_oss") == 0) fill_gpt_oss(c);
     c->ropes[1] = c->ropes[0];
     for (size_t i = 0; i < sizeof gemma4_shapes / sizeof *gemma4_shapes; i++) {
         if (strcmp(gemma4_shapes[i].name, p->name) == 0) fill_gemma4(c, &gemma4_shapes[i]);

@@ -114,6 +114,8 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
 /** Gemma 4's: of the frequencies of n_rot only the first n_turn turn, divided by factor. n_rot / 2
  * is at most SKV_ROPE_FACTORS_MAX. */
 void skv_rope_set_proportional(skv_rope *rope, size_t n_turn, double factor);
+/** What gpt-oss has where its file says nothing of rotation; theta and n_rot stay. */
+void skv_rope_default_yarn(skv_rope *rope);
 
 /** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */
 double skv_longrope_attention(double factor, size_t original_context);

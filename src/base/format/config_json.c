@@ -39,6 +39,8 @@ typedef struct family {
     window_rule windows;
     bias_rule bias;
     bool mlp_bias; /* by key */
+    bool biased;   /* attention_bias, where the file does not say; routers and experts always */
+    bool sinks;
     bool qk_norm;
     bool gemma;
     bool gemma4; /* beside gemma */
@@ -110,6 +112,21 @@ static const family families[] = {
      .eos = 2,
      .windows = WINDOW_EVERY,
      .moe = {8, 2, 0, false}},
+    {.model_type = "gpt_oss",
+     FAMILY_SHAPE(201088, 2880, 2880, 36, 64, 8),
+     .head_dim = 64,
+     .context = 131072,
+     .window = 128,
+     .norm_eps = 1e-5,
+     .theta = 150000.0,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .window_period = 2,
+     .biased = true,
+     .sinks = true,
+     .moe = {128, 4, 0, false}},
     {.model_type = "phi3",
      FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
      .context = 4096,
@@ -302,6 +319,14 @@ static void read_activation(skv_json_reader *r, const family *f, skv_config *c)
     }
 }
 
+/* gpt-oss: its activation is not what hidden_act says. */
+static void read_clamped(skv_json_reader *r, skv_config *c)
+{
+    c->activation = SKV_ACT_SWIGLU_CLAMPED;
+    c->swiglu_limit = skv_json_double(r, "swiglu_limit", 7.0);
+    c->swiglu_alpha = skv_json_double(r, "swiglu_alpha", 1.702);
+}
+
 static bool is_windowed(skv_json_reader *r, const family *f, const skv_config *c, size_t i)
 {
     size_t pattern, upper;
@@ -421,6 +446,9 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
     }
     if (!f->two_ropes) {
         skv_rope_from_json(r, has_old ? old : new, &in, &c->ropes[0]);
+        const bool has_new = new.object &&json_object_size(new.object) > 0;
+        if (f->sinks && !has_old && !has_new && r->status == SKV_OK)
+            skv_rope_default_yarn(&c->ropes[0]);
         c->ropes[1] = c->ropes[0];
         if (f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
         if (f->growing_queries) read_growth(r, has_old ? old : new, c);
@@ -566,17 +594,20 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     c->attention_scale = 1.0 / sqrt((double)c->head_dim);
     c->embedding_scale = 1.0;
     c->tied = skv_json_bool(r, "tie_word_embeddings", f->tied);
-    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", false);
+    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", f->biased);
     bool qkv_by_key = f->bias == BIAS_QKV_BY_KEY && skv_json_bool(r, "attention_bias", true);
     c->qkv_bias = f->bias == BIAS_QKV || by_key || qkv_by_key;
     c->o_bias = by_key;
     c->mlp_bias = f->mlp_bias && skv_json_bool(r, "mlp_bias", false);
     c->qk_norm = f->qk_norm;
+    c->sinks = f->sinks;
+    c->router_bias = c->expert_bias = f->biased;
     c->qk_norm_joined = c->no_pre_norms = f->olmo;
     c->post_norms = f->olmo || f->glm;
     if (f->gemma) read_gemma(r, f, c);
     if (f->multipliers) read_multipliers(r, c);
     read_activation(r, f, c);
+    if (f->sinks) read_clamped(r, c);
     read_still_layers(r, f, c);
     read_windows(r, f, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
@@ -637,7 +668,8 @@ static void refuse_extras(skv_json_reader *r, const family *f)
     const char *method = skv_json_text(&q, "quant_method", "unnamed");
     const char *format = skv_json_text(&q, "format", "");
     const bool packed =
-        strcmp(method, "compressed-tensors") == 0 && strcmp(format, "pack-quantized") == 0;
+        strcmp(method, "mxfp4") == 0 ||
+        (strcmp(method, "compressed-tensors") == 0 && strcmp(format, "pack-quantized") == 0);
     if (q.object && !packed && r->status == SKV_OK) {
         r->status = skv_fail(r->err, SKV_UNSUPPORTED,
                              "%s: quantization_config: quant_method %.60s%s%.60s is not supported",

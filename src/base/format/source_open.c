@@ -28,6 +28,7 @@ typedef enum dim {
     FFN,
     HEAD_DIM,
     EXPERTS,
+    HEADS,
     PER_LAYER,
     ALL_PER_LAYER /* L times as much */
 } dim;
@@ -52,6 +53,7 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
                                               [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
                                               [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS,
+                                              [HEADS] = SKV_CONFIG_FIELD_HEADS,
                                               [ONE] = SKV_CONFIG_FIELD_COUNT};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
@@ -67,6 +69,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case PER_LAYER: return c->per_layer;
     case ALL_PER_LAYER: return c->n_layers * c->per_layer;
     case EXPERTS: return c->layers[i].n_experts;
+    case HEADS: return c->layers[i].n_heads;
     case NONE:
     default: return 0;
     }
@@ -219,6 +222,11 @@ static skv_status check_layer(const checker *k, size_t i)
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
     SKV_TRY(check_gemma4(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
+    if (c->sinks) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+        SKV_TRY(check(k, name, i, HEADS, NONE));
+    }
     return check_block(k, i);
 }
 
