@@ -42,6 +42,8 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
         const skv_combination c = skv_combination_of(&model, o, where);
         if (is_for[where]) SKV_TRY(skv_combination_check(&c, err));
     }
+    /* Of models born with shared keys and values rows stop early unless somebody says "full". */
+    if (e->config->n_shared > 0 && o->prefill == SKV_PREFILL_FULL) o->no_skip = true;
     o->prefill = skv_prefill_resolve(o->prefill, model.kind);
     /* On a SwiftKV file "full" means: nothing is skipped. */
     if (e->config->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
