@@ -96,6 +96,11 @@ void skv_gguf_put_element_f32(skv_gguf_out *out, float value)
     put_number(&out->entries, bits_of(value), 4);
 }
 
+void skv_gguf_put_element_bool(skv_gguf_out *out, bool value)
+{
+    put_number(&out->entries, value, 1);
+}
+
 /* A value's bytes as they stand in the file, what counts them not included. */
 static size_t bytes_of(const skv_gguf_value *v)
 {

@@ -30,11 +30,12 @@ void skv_gguf_put_bool(skv_gguf_out *out, const char *key, bool value);
 void skv_gguf_put_text(skv_gguf_out *out, const char *key, const char *text);
 /** The entry of another file, byte for byte. */
 void skv_gguf_put_copy(skv_gguf_out *out, const skv_gguf_value *v);
-/** An array, whose elements follow by the three functions below, `count` in all. */
+/** An array, whose elements follow by the functions below, `count` in all. */
 void skv_gguf_put_array(skv_gguf_out *out, const char *key, skv_gguf_type element, size_t count);
 void skv_gguf_put_element_text(skv_gguf_out *out, const char *text, size_t n);
 void skv_gguf_put_element_i32(skv_gguf_out *out, int32_t value);
 void skv_gguf_put_element_f32(skv_gguf_out *out, float value);
+void skv_gguf_put_element_bool(skv_gguf_out *out, bool value);
 
 /** Appends a whole file without tensors. */
 void skv_gguf_print(const skv_gguf_out *out, skv_buf *file);

@@ -6,28 +6,13 @@
 
 #include "base/mem.h"
 
-static const double TWO_PI = 6.283185307179586;
-
-/* Llama 3.1's scaling: frequencies whose wavelength is beyond the original context are divided
- * by factor, those well within it are kept, and the ones between are blended. */
-static double llama3_frequency(const skv_rope *rope, double frequency)
-{
-    double wavelength = TWO_PI / frequency;
-    double context = (double)rope->original_context;
-    if (wavelength < context / rope->high_freq_factor) return frequency;
-    if (wavelength > context / rope->low_freq_factor) return frequency / rope->factor;
-    double smooth = (context / wavelength - rope->low_freq_factor) /
-                    (rope->high_freq_factor - rope->low_freq_factor);
-    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
-}
-
 static float scaled_frequency(const skv_rope *rope, size_t i, bool long_form)
 {
     double frequency = pow(rope->theta, -2.0 * (double)i / (double)rope->n_rot);
     switch (rope->scaling) {
     case SKV_ROPE_PLAIN: break;
     case SKV_ROPE_LINEAR: frequency /= rope->factor; break;
-    case SKV_ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
+    case SKV_ROPE_LLAMA3: frequency = skv_rope_llama3(rope, frequency); break;
     case SKV_ROPE_LONGROPE:
         frequency /= (double)(long_form ? rope->long_factor[i] : rope->short_factor[i]);
         break;

@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "format/gguf.h"
 #include "format/gguf_write.h"
 #include "text/tokenizer_impl.h"
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
-enum { FILE_BYTES_MAX = 1 << 30, PROBED_TOKENS_MAX = 64 };
+enum { FILE_BYTES_MAX = 1 << 30, PROBE_BYTES_MAX = 64 << 20, PROBED_TOKENS_MAX = 64 };
 
 /* Two tokens that become one. */
 typedef struct merge {
@@ -56,9 +57,26 @@ static skv_status list_merges(converter *c, skv_error *err)
     return SKV_OK;
 }
 
+/* Appends a character unless the vocabulary lacks it: what becomes of such ones, GGUF cannot say.
+ */
+static skv_status add_character(converter *c, const char *text, size_t n, skv_error *err)
+{
+    skv_ids ids = {0};
+    bool known = c->t->bpe.byte_level;
+    skv_status status = SKV_OK;
+    if (!known) {
+        status = skv_tokenizer_encode(c->t, text, n, (skv_encode_options){0}, &ids, err);
+        known = true;
+        for (size_t i = 0; i < ids.n; i++) known = known && (uint32_t)ids.data[i] != c->t->bpe.unk;
+        skv_ids_release(&ids);
+    }
+    if (known) (void)skv_buf_append(&c->probe, text, n);
+    return status;
+}
+
 /* Letters with and without case, marks, digits of several scripts, contractions, white space of all
- * kinds, punctuation, and the first added tokens. */
-static skv_status make_probe(converter *c, skv_error *err)
+ * kinds, punctuation. */
+static skv_status add_text(converter *c, skv_error *err)
 {
     static const char text[] =
         "Hello World, it's We'LL they'Ve \n\n \t\r\n  x1 12 123 1234 567890 a1b22c333 3.14e-10 "
@@ -71,14 +89,47 @@ static skv_status make_probe(converter *c, skv_error *err)
         "\xe0\xa4\xb9\xe0\xa4\xbf\xe0\xa4\x82 \xd9\xa3\xd9\xa4\xd9\xa5 \xc2\xbd \xf0\x9f\x98\x80"
         "\xf0\x9f\x91\x8d\xf0\x9f\x8f\xbd \xe2\x80\x9cquoted\xe2\x80\x9d \xc2\xa0nbsp\xe3\x80\x80"
         "wide $5 a+b a^b ~x |y| \r\r end\n ";
+    for (size_t at = 0; at < sizeof text - 1;) {
+        uint32_t character;
+        const size_t n = skv_utf8_decode(text + at, sizeof text - 1 - at, &character);
+        SKV_TRY(add_character(c, text + at, n, err));
+        at += n;
+    }
+    return SKV_OK;
+}
+
+/* The vocabulary itself: a rule that splits a token's text makes other ids of it. */
+static skv_status add_vocabulary(converter *c, skv_error *err)
+{
+    skv_status status = SKV_OK;
+    skv_buf text;
+    skv_buf_init(&text, 1 << 20);
+    for (size_t i = 0; i < c->t->vocab.n_ids && status == SKV_OK; i++) {
+        const int32_t id = (int32_t)i;
+        size_t bad;
+        const unsigned none = SKV_TOKEN_SPECIAL | SKV_TOKEN_LITERAL | SKV_TOKEN_UNKNOWN;
+        if (!skv_vocab_has(&c->t->vocab, (uint32_t)i) || (c->t->vocab.flags[i] & none)) continue;
+        skv_buf_clear(&text);
+        status = skv_tokenizer_decode(c->t, &id, 1, (skv_decode_options){0}, &text, err);
+        if (status != SKV_OK || !skv_utf8_valid(text.data, text.size, &bad)) continue;
+        (void)skv_buf_append(&c->probe, text.data, text.size);
+    }
+    skv_buf_release(&text);
+    return status;
+}
+
+/* A text that tells tokenizers apart. */
+static skv_status make_probe(converter *c, skv_error *err)
+{
     const skv_added *added = &c->t->added;
-    (void)skv_buf_append(&c->probe, text, sizeof text - 1);
+    SKV_TRY(add_text(c, err));
     for (size_t i = 0; i < added->n && i < PROBED_TOKENS_MAX; i++) {
         size_t n;
         const char *token = skv_vocab_text(&c->t->vocab, added->tokens[i].id, &n);
         (void)skv_buf_append(&c->probe, token, n);
         (void)skv_buf_text(&c->probe, "word two");
     }
+    SKV_TRY(add_vocabulary(c, err));
     SKV_REQUIRE(!c->probe.failed, err, SKV_MEMORY, "%s: no memory", c->t->name);
     return SKV_OK;
 }
@@ -230,11 +281,15 @@ static skv_status try_one(const converter *c, const attempt *a, skv_gguf_out *ou
 
 static skv_status try_all(const converter *c, skv_gguf_out *out, skv_error *err)
 {
+    /* Several may do for a small vocabulary: that which splits most often says most. */
+    static const char *const first[] = {"smollm", "gpt-2", "qwen2", "llama-bpe"};
+    enum { N_FIRST = sizeof first / sizeof *first };
     bool same = false;
     if (c->t->bpe.byte_level) {
-        const char *name;
-        for (size_t i = 0; !same && (name = skv_pre_type_name(i)) != NULL; i++) {
+        const char *name = first[0];
+        for (size_t i = 0; !same && name; i++) {
             SKV_TRY(try_one(c, &(attempt){.pre = name}, out, &same, err));
+            name = i + 1 < N_FIRST ? first[i + 1] : skv_pre_type_name(i + 1 - N_FIRST);
         }
     } else {
         for (int prefix = 1; !same && prefix >= 0; prefix--) {
@@ -255,7 +310,7 @@ skv_status skv_tokenizer_to_gguf(const skv_tokenizer *t, size_t n_ids, skv_gguf_
     SKV_REQUIRE(t->vocab.n_ids <= n_ids, err, SKV_FORMAT,
                 "%s: %zu tokens, but the model's embedding has %zu rows", t->name, t->vocab.n_ids,
                 n_ids);
-    skv_buf_init(&c.probe, 1 << 20);
+    skv_buf_init(&c.probe, PROBE_BYTES_MAX);
     skv_status status = make_probe(&c, err);
     if (status == SKV_OK) status = list_merges(&c, err);
     if (status == SKV_OK) status = try_all(&c, out, err);
