@@ -46,7 +46,10 @@ static bool is_gemma(const family *f)
 static const char *unwritable(const skv_config *c, const family *f)
 {
     if (c->n_shared > 0) return "num_kv_shared_layers";
-    if (c->ropes[0].scaling == SKV_ROPE_LONGROPE) return "rope_scaling longrope";
+    const skv_rope_scaling scaling = c->ropes[0].scaling;
+    if (scaling == SKV_ROPE_LONGROPE || scaling == SKV_ROPE_YARN || scaling == SKV_ROPE_NONE) {
+        return "this rope_scaling";
+    }
     if (c->ropes[0].n_rot != c->head_dim) return "partial_rotary_factor";
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *l = &c->layers[i], *first = &c->layers[0];
