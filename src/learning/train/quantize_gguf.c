@@ -137,7 +137,7 @@ static skv_dtype type_of(const skv_quantizer *q, const skv_quantize_item *item)
     const skv_tensor *t = item->tensor;
     if (item->codes) return q->rounding.bits == 4 ? SKV_DTYPE_Q4_0 : SKV_DTYPE_Q8_0;
     if (t->n_dims == 1) return SKV_DTYPE_F32;
-    const bool is_router = strstr(item->name, "_inp.") != NULL;
+    const bool is_router = strstr(item->name, "_inp.");
     const bool whole = !item->is_projection && !is_router && skv_tensor_columns(t) % BLOCK == 0;
     return whole ? SKV_DTYPE_Q8_0 : skv_quantize_written_type(item);
 }
