@@ -36,16 +36,24 @@ static void fetch_next(const float *x, size_t ld, size_t n, size_t i, size_t n_r
     for (size_t d = 0; d < n; d += 16) __builtin_prefetch(x + (i + 1) * ld + d, 1);
 }
 
+/* x [n_heads, head_dim]: one norm a head, or one over all. */
+static void norm_heads(const skv_cpu_backend *be, float *x, size_t n_heads, size_t head_dim,
+                       const skv_norm *norm)
+{
+    const size_t n = norm->joined ? n_heads * head_dim : head_dim;
+    for (size_t at = 0; norm->weight && at < n_heads * head_dim; at += n) {
+        be->kernels.rmsnorm(x + at, x + at, norm->weight, norm->offset, norm->eps, n);
+    }
+}
+
 static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_rotate_args *a = args;
     size_t half = a->n_rot / 2, row = a->rows ? a->rows[i] : i;
     fetch_next(a->q, a->ldq, a->n_heads * a->head_dim, i, a->n_rows);
+    norm_heads(be, a->q + i * a->ldq, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
         float *q = a->q + i * a->ldq + h * a->head_dim;
-        if (a->norm.weight) {
-            be->kernels.rmsnorm(q, q, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
-        }
         be->kernels.rope(q, a->cos + row * half, a->sin + row * half, a->n_rot);
     }
 }
@@ -62,11 +70,9 @@ static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
     size_t half = a->n_rot / 2;
     fetch_next(a->k, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
     fetch_next(a->v, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
+    norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
         float *k = a->k + i * a->ld + h * a->head_dim;
-        if (a->norm.weight) {
-            be->kernels.rmsnorm(k, k, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
-        }
         be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
         const float *v = a->v + i * a->ld + h * a->head_dim;
         for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
