@@ -114,12 +114,15 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
 {
     const skv_layer_shape *s = &c->layers[i];
     uint64_t D = c->hidden, q = s->n_heads * c->head_dim, kv = s->n_kv_heads * c->head_dim;
-    uint64_t n = 2 * q * D + (c->post_norms ? 4 : 2) * D + block_parameters(c, i, s->n_experts);
+    const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
+    uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
     if (c->qkv_bias) n += q;
-    if (c->qk_norm) n += c->head_dim;
+    if (c->sinks) n += s->n_heads;
+    if (c->qk_norm) n += c->qk_norm_joined ? q : c->head_dim;
     if (c->o_bias) n += D;
     if (!owns_kv(c, i, l, g)) return n;
-    return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0) + (c->qk_norm ? c->head_dim : 0);
+    if (c->qk_norm) n += c->qk_norm_joined ? kv : c->head_dim;
+    return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0);
 }
 
 static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)

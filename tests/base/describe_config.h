@@ -11,7 +11,8 @@
 
 static inline void describe_rope(const skv_rope *r, skv_buf *out)
 {
-    static const char *const kinds[] = {"plain", "linear", "llama3", "longrope", "factors"};
+    static const char *const kinds[] = {"plain",   "linear", "llama3", "longrope",
+                                        "factors", "yarn",   "none"};
     skv_buf_printf(out, "%s theta=%.9g rot=%zu", kinds[r->scaling], r->theta, r->n_rot);
     if (r->factor != 1.0) skv_buf_printf(out, " factor=%.9g", r->factor);
     if (r->scaling == SKV_ROPE_LLAMA3) {
@@ -20,6 +21,11 @@ static inline void describe_rope(const skv_rope *r, skv_buf *out)
     if (r->scaling == SKV_ROPE_LLAMA3 || r->scaling == SKV_ROPE_LONGROPE) {
         skv_buf_printf(out, " from=%zu", r->original_context);
     }
+    if (r->scaling == SKV_ROPE_YARN) {
+        skv_buf_printf(out, " from=%zu fast=%.9g slow=%.9g%s", r->original_context, r->beta_fast,
+                       r->beta_slow, r->ramp_exact ? " exact" : "");
+    }
+    if (r->position_growth != 0.0) skv_buf_printf(out, " growth=%.9g", r->position_growth);
     if (r->attention_factor != 1.0) skv_buf_printf(out, " attention=%.6g", r->attention_factor);
     for (size_t i = 0; r->scaling == SKV_ROPE_LONGROPE && i < r->n_factors; i++) {
         skv_buf_printf(out, " %.9g/%.9g", (double)r->short_factor[i], (double)r->long_factor[i]);
@@ -32,7 +38,8 @@ static inline void describe_rope(const skv_rope *r, skv_buf *out)
 static inline bool same_layer(const skv_layer_shape *a, const skv_layer_shape *b)
 {
     return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->ffn == b->ffn &&
-           a->window == b->window && a->i_rope == b->i_rope && a->n_experts == b->n_experts;
+           a->window == b->window && a->i_rope == b->i_rope && a->i_rope_q == b->i_rope_q &&
+           a->n_experts == b->n_experts;
 }
 
 static inline void describe_layers(const skv_config *c, skv_buf *out)
@@ -43,6 +50,7 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         skv_buf_printf(out, " %zux(%zu/%zu %zu", n, l->n_heads, l->n_kv_heads, l->ffn);
         if (l->window) skv_buf_printf(out, " window=%zu", l->window);
         if (l->i_rope) skv_buf_text(out, " local");
+        if (l->i_rope_q) skv_buf_text(out, " growing");
         if (l->n_experts) skv_buf_printf(out, " %zu of %zu", c->n_active, l->n_experts);
         skv_buf_byte(out, ')');
     }

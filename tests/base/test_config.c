@@ -115,6 +115,35 @@ static const config_case accepted[] = {
      "\"full_attention\"],\"head_dim\":16,\"attention_bias\":true}",
      "qwen3" SMALL_LLAMA " qkv_bias o_bias qk_norm 1x(4/2 96) 1x(4/2 96 window=128) 2x(4/2 96) "
      "rope plain theta=10000 rot=16 bos=-1 eos="},
+    {"{\"model_type\":\"qwen3\"," SMALL ",\"head_dim\":16,\"rope_scaling\":{\"rope_type\":\"yarn\","
+     "\"factor\":4,\"original_max_position_embeddings\":128,\"truncate\":false}}",
+     "qwen3" SMALL_LLAMA " qk_norm" SMALL_LAYERS " rope yarn theta=10000 rot=16 factor=4 from=128 "
+     "fast=32 slow=1 exact attention=1.13863 bos=-1 eos="},
+    /* Ministral 3: a second rope for the queries; SmolLM3: a second one that stands still. */
+    {"{\"model_type\":\"ministral3\"," SMALL
+     ",\"head_dim\":16,\"rope_parameters\":{\"type\":\"yarn\","
+     "\"rope_theta\":1000000,\"factor\":16,\"original_max_position_embeddings\":32,\"mscale\":1,"
+     "\"mscale_all_dim\":1,\"llama_4_scaling_beta\":0.1}}",
+     "ministral3 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 4x(4/2 96 growing) "
+     "rope yarn theta=1000000 rot=16 factor=16 from=32 fast=32 slow=1, "
+     "local yarn theta=1000000 rot=16 factor=16 from=32 fast=32 slow=1 growth=0.1 bos=1 eos=2"},
+    {"{\"model_type\":\"smollm3\"," SMALL "}",
+     "smollm3" SMALL_LLAMA " tied 3x(4/2 96) 1x(4/2 96 local) rope plain theta=2000000 rot=16, "
+     "local none theta=2000000 rot=16 bos=-1 eos="},
+    {"{\"model_type\":\"granite\"," SMALL
+     ",\"embedding_multiplier\":12,\"residual_multiplier\":0.5,"
+     "\"attention_multiplier\":0.125,\"logits_scaling\":8}",
+     "granite D=64 Dh=16 V=100 ctx=512 eps=4e-06 scale=0.125 embed*24" SMALL_LAYERS
+     " rope plain theta=10000 rot=16 bos=1 eos=2"},
+    {"{\"model_type\":\"olmo3\"," SMALL ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
+     "\"original_max_position_embeddings\":64}}",
+     "olmo3 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 qk_norm post_norms "
+     "3x(4/2 96 window=4096 local) 1x(4/2 96) rope yarn theta=500000 rot=16 factor=8 from=64 "
+     "fast=32 "
+     "slow=1 attention=1.20794, local plain theta=500000 rot=16 bos=-1 eos="},
+    {"{\"model_type\":\"glm4\"," SMALL ",\"head_dim\":null}",
+     "glm4 D=64 Dh=16 V=100 ctx=512 eps=1.5625e-07 scale=0.25 qkv_bias post_norms" SMALL_LAYERS
+     " rope plain theta=10000 rot=8 bos=-1 eos="},
     /* Phi-3: longrope's factors, su and yarn as its old names, the original context beside it. */
     {"{\"model_type\":\"phi3\"," SMALL ",\"original_max_position_embeddings\":128,"
      "\"partial_rotary_factor\":0.5,\"sliding_window\":300,\"rope_scaling\":{\"type\":\"longrope\","
@@ -247,8 +276,20 @@ static const config_case refused[] = {
     {LLAMA ",\"hidden_act\":\"relu\"}", "hidden_act: relu is not supported"},
     {"{\"model_type\":\"gemma2\",\"hidden_activation\":\"gelu\"}",
      "hidden_activation: gelu is not"},
-    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
-     "rope_scaling: rope_type: not supported: yarn"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"beta_fast\":0.5}}",
+     "beta_fast 0.5, expected beta_slow 1 or more"},
+    {LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
+     "rope_theta 1, expected above 1"},
+    {"{\"model_type\":\"ministral3\"," SMALL "}", "rope_parameters: missing"},
+    {"{\"model_type\":\"ministral3\"," SMALL ",\"rope_parameters\":{\"llama_4_scaling_beta\":-1}}",
+     "llama_4_scaling_beta -1, expected a positive number"},
+    {"{\"model_type\":\"smollm3\"," SMALL ",\"no_rope_layers\":[1]}",
+     "no_rope_layers: an array of 1, expected one entry a layer"},
+    {"{\"model_type\":\"smollm3\"," SMALL ",\"no_rope_layers\":[1,0,2,0]}", "no_rope_layers: 2"},
+    {"{\"model_type\":\"granite\"," SMALL ",\"residual_multiplier\":0}",
+     "residual_multiplier: 0, expected a positive number"},
+    {"{\"model_type\":\"olmo2_swiftkv\"," SMALL ",\"num_key_value_layers\":2}",
+     "model_type olmo2_swiftkv: SwiftKV needs a norm before attention"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}}",
      "rope_type: not supported: dynamic"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling.factor 0"},

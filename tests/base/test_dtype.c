@@ -163,7 +163,8 @@ static void pair_order_is_undone(void **state)
                     .dims = {ROWS, COLUMNS},
                     .data = (const unsigned char *)stored,
                     .n_bytes = sizeof stored,
-                    .n_rope_heads = HEADS};
+                    .n_rope_heads = HEADS,
+                    .n_rope_dims = ROWS / HEADS};
     for (size_t row0 = 0; row0 < ROWS; row0 += 5) {
         size_t n = row0 + 5 <= ROWS ? 5 : ROWS - row0;
         skv_tensor_read_rows(&t, row0, n, out);

@@ -138,6 +138,25 @@ def mixtral(make, **fields):
     return make("mixtral", "MixtralForCausalLM", **{**base, **fields})
 
 
+def gpt_oss(make, **fields):
+    base = {
+        "attention_bias": True,
+        "head_dim": 16,
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_attention_heads": 4,
+        "num_experts_per_tok": 3,
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 2,
+        "num_local_experts": 6,
+        "sliding_window": 8,
+        "swiglu_limit": 1.5,
+        "vocab_size": 103,
+    }
+    return make("gpt_oss", "GptOssForCausalLM", **{**base, **fields})
+
+
 LLAMA3_SCALING = {
     "factor": 8.0,
     "high_freq_factor": 4.0,
@@ -226,6 +245,22 @@ def ordinary_specs():
             "shards": 2,
         },
         "mixtral-v5": {"config": mixtral(v5, sliding_window=8)},
+        "gpt-oss": {  # biases, sinks, windows by turns; experts transposed, gate and up by turns
+            "config": gpt_oss(v5, dtype="bfloat16", layer_types=[
+                "sliding_attention", "full_attention", "full_attention", "sliding_attention"]),
+            "dtype": "bf16",
+        },
+        "gpt-oss-mxfp4": {
+            "config": gpt_oss(v4, num_hidden_layers=3, rope_theta=150000.0, rope_scaling={
+                                  "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                                  "original_max_position_embeddings": 16, "rope_type": "yarn",
+                                  "truncate": False},
+                              torch_dtype="bfloat16", tie_word_embeddings=True, quantization_config={
+                                  "modules_to_not_convert": ["model.layers.*.self_attn"],
+                                  "quant_method": "mxfp4"}),
+            "dtype": "bf16",
+            "experts": "mxfp4",
+        },
         "phi3": {"config": phi3(v4, sliding_window=8, rope_scaling=None)},
         "phi3-longrope-v4": {
             "config": phi3(v4, original_max_position_embeddings=32, torch_dtype="float16", rope_scaling={
@@ -262,6 +297,82 @@ def ordinary_specs():
                             layer_types=["sliding_attention", "full_attention", "sliding_attention",
                                          "sliding_attention", "full_attention"]),
             "dtype": "bf16",
+        },
+    }
+
+
+def small(make, kind, name, **fields):
+    base = {
+        "attention_bias": False,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "vocab_size": 101,
+    }
+    return make(kind, f"{name}ForCausalLM", **{**base, **fields})
+
+
+def recent_specs():
+    """The families of 2025 and 2026; see ordinary_specs. YaRN from 16 positions on: its ramp and
+    Ministral's growing queries both show within a case."""
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 16, "rope_type": "yarn"}
+    default = {"rope_theta": 10000.0, "rope_type": "default"}
+    return {
+        "smollm3": {
+            "config": small(v5, "smollm3", "SmolLM3", no_rope_layer_interval=2, no_rope_layers=[
+                1, 0, 1, 0, 1, 0], num_hidden_layers=6, tie_word_embeddings=True, mlp_bias=False),
+            "transform": (2, 1),
+        },
+        "smollm3-window": {
+            "config": small(v4, "smollm3", "SmolLM3", no_rope_layers=[1, 1, 0, 1], mlp_bias=False,
+                            use_sliding_window=True, sliding_window=8, layer_types=[
+                                "full_attention", "full_attention", "sliding_attention",
+                                "full_attention"]),
+        },
+        "ministral3": {
+            "config": small(v5, "ministral3", "Ministral3", head_dim=12, sliding_window=None,
+                            rope_parameters={
+                                "rope_theta": 10000.0, **yarn, "beta_fast": 4.0, "beta_slow": 0.5,
+                                "llama_4_scaling_beta": 0.5, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                "max_position_embeddings": 128}),
+            "transform": (2, 1),
+        },
+        "olmo2": {
+            "config": small(v5, "olmo2", "Olmo2", rope_parameters={
+                "rope_theta": 500000.0, "rope_type": "default"}),
+        },
+        "olmo3": {
+            "config": small(v5, "olmo3", "Olmo3", num_hidden_layers=5, sliding_window=8, layer_types=[
+                "sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+                "full_attention"], rope_parameters={
+                    "full_attention": {"rope_theta": 10000.0, **yarn, "beta_fast": 32.0,
+                                       "beta_slow": 1.0, "attention_factor": 1.2079441541679836},
+                    "sliding_attention": default}),
+        },
+        "granite": {
+            "config": small(v4, "granite", "Granite", embedding_multiplier=3.0, mlp_bias=False,
+                            attention_multiplier=0.25, residual_multiplier=0.5, logits_scaling=1.5,
+                            tie_word_embeddings=True, rope_scaling=None),
+            "transform": (2, 2),
+        },
+        "glm4": {
+            "config": small(v5, "glm4", "Glm4", attention_bias=True, head_dim=16,
+                            rope_parameters=default | {"partial_rotary_factor": 0.5}),
+        },
+        "phi4-mini": {
+            "config": phi3(v4, hidden_size=64, original_max_position_embeddings=32,
+                           partial_rotary_factor=0.5, tie_word_embeddings=True, rope_scaling={
+                               "type": "longrope", "short_factor": SHORT_FACTOR,
+                               "long_factor": LONG_FACTOR}),
+            "lengths": (1, 20, 56),
+        },
+        "qwen3-yarn": {
+            "config": qwen(v4, "Qwen3", head_dim=16, attention_bias=False, sliding_window=None,
+                           use_sliding_window=False, max_window_layers=4,
+                           rope_scaling={**yarn, "truncate": False}),
         },
     }
 
@@ -324,8 +435,10 @@ def openelm_spec():
 def swiftkv(config, n_layers, kv_layers, group):
     base = config["model_type"]
     architecture = {"llama": "LlamaSwiftKVForCausalLM", "qwen2": "Qwen2SwiftKVForCausalLM",
-                    "qwen3": "Qwen3SwiftKVForCausalLM",
-                    "qwen3_moe": "Qwen3MoeSwiftKVForCausalLM"}[base]
+                    "qwen3": "Qwen3SwiftKVForCausalLM", "smollm3": "SmolLM3SwiftKVForCausalLM",
+                    "qwen3_moe": "Qwen3MoeSwiftKVForCausalLM",
+                    "ministral3": "Ministral3SwiftKVForCausalLM",
+                    "granite": "GraniteSwiftKVForCausalLM"}[base]
     return config | {
         "architectures": [architecture],
         "key_value_group_size": group,

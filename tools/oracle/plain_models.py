@@ -1,7 +1,7 @@
 """Plain torch forward passes, written from the papers and specifications, in float64.
 
-Three families: the Llama block (Llama, Mistral, Qwen2, Qwen3) with SwiftKV and AcrossKV
-(arXiv:2410.03960), and OpenELM. make_models.py holds the Llama block against `transformers`
+Two families: the Llama block (Llama, Mistral, Qwen2, Qwen3, SmolLM3, Ministral 3, Granite) with SwiftKV
+and AcrossKV (arXiv:2410.03960), and OpenELM. make_models.py holds the Llama block against `transformers`
 before it believes its SwiftKV results. No cache, no skipping: every token goes through every layer,
 which is the definition that an engine that skips has to reproduce.
 """
@@ -40,6 +40,8 @@ def inverse_frequencies(theta, n_rot, scaling):
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "linear":
         return frequency / scaling["factor"]
+    if kind == "yarn":
+        return yarn_frequencies(frequency, theta, n_rot, scaling)
     if kind != "llama3":
         raise ValueError(f"the plain model knows no rope scaling {kind}")
     # Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.
@@ -57,6 +59,18 @@ def inverse_frequencies(theta, n_rot, scaling):
     return torch.tensor(out, dtype=F64)
 
 
+def yarn_frequencies(frequency, theta, n_rot, scaling):
+    """YaRN (arXiv:2309.00071), section 3.2, with the ramp's ends in whole dimensions."""
+    def dimension(turns):
+        period = scaling["original_max_position_embeddings"] / (turns * 2 * math.pi)
+        return n_rot * math.log(period) / (2 * math.log(theta))
+
+    low = max(math.floor(dimension(scaling.get("beta_fast", 32.0))), 0)
+    high = min(math.ceil(dimension(scaling.get("beta_slow", 1.0))), n_rot - 1)
+    ramp = ((torch.arange(n_rot // 2, dtype=F64) - low) / (high - low)).clamp(0, 1)
+    return frequency * (1 - ramp) + frequency / scaling["factor"] * ramp
+
+
 def rotate(x, frequency, interleaved=False):
     """x [heads, T, head_dim]; token t stands at position t. Pairs are (j, j + n/2), as Hugging Face
     files have them, or (2j, 2j + 1), as the llama architecture of GGUF has them."""
@@ -69,11 +83,11 @@ def rotate(x, frequency, interleaved=False):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
-def attend(q, k, v, window=0):
+def attend(q, k, v, window=0, scale=None):
     """q [H, T, d], k and v [Hk, T, d] -> [T, H*d]; causal; a token sees `window` rows with itself."""
     group = q.shape[0] // k.shape[0]
     k, v = k.repeat_interleave(group, 0), v.repeat_interleave(group, 0)
-    score = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
+    score = q @ k.transpose(1, 2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     t = torch.arange(q.shape[1])
     back = t[:, None] - t[None, :]
     hidden = back < 0
@@ -88,7 +102,7 @@ def heads(x, head_dim):
 
 
 class LlamaFamily:
-    """Llama, Mistral, Qwen2, Qwen3, Qwen3-MoE, Mixtral and their `_swiftkv` forms, from config.json and float64 weights."""
+    """Llama and its relatives, and their `_swiftkv` forms, from config.json and float64 weights."""
 
     def __init__(self, config, weights, interleaved=False):
         self.c, self.w, self.interleaved = config, weights, interleaved
@@ -104,6 +118,11 @@ class LlamaFamily:
         self.group = config.get("key_value_group_size") or 1
         self.windows = self.windows_of(config)
         self.n_shared = config.get("num_kv_shared_layers", 0)
+        self.turns = config.get("no_rope_layers") or [1] * self.n_layers
+        self.residual = config.get("residual_multiplier", 1.0)
+        scaling = scaling or {}
+        self.beta = scaling.get("llama_4_scaling_beta", 0.0)
+        self.original = scaling.get("original_max_position_embeddings", 1)
 
     def windows_of(self, config):
         """Rows that a token of each layer sees, itself included; 0: all."""
@@ -123,8 +142,13 @@ class LlamaFamily:
         y = heads(linear(self.w, f"model.layers.{layer}.self_attn.{what}_proj{suffix}", x), self.head_dim)
         return y if what == "v" else self.head_norm(layer, f"{what}_norm{suffix}", y)
 
-    def rope(self, x):
-        return rotate(x, self.frequency, self.interleaved)
+    def rope(self, i, x):
+        return rotate(x, self.frequency, self.interleaved) if self.turns[i] else x
+
+    def grown(self, q):
+        """Ministral 3: queries grow with the logarithm of the position."""
+        t = torch.arange(q.shape[1], dtype=F64)
+        return q * (1 + self.beta * torch.log1p(torch.floor(t / self.original)))[:, None]
 
     def donor(self, i):
         """num_kv_shared_layers: the layer whose keys and values layer i of the last ones reads: the
@@ -176,15 +200,17 @@ class LlamaFamily:
         a = rms_norm(x, self.w[p + "input_layernorm.weight"], self.eps)
         q = self.project(i, "q", a, q_suffix)
         k, v = shared or (self.project(i, "k", a), self.project(i, "v", a))
-        mixed = attend(self.rope(q), self.rope(k), v, self.windows[i])
-        x = x + linear(self.w, p + "self_attn.o_proj", mixed)
+        mixed = attend(self.grown(self.rope(i, q)), self.rope(i, k), v, self.windows[i],
+                       self.c.get("attention_multiplier"))
+        x = x + self.residual * linear(self.w, p + "self_attn.o_proj", mixed)
         b = rms_norm(x, self.w[p + "post_attention_layernorm.weight"], self.eps)
-        return x + self.feed_forward(i, b), (k, v)
+        return x + self.residual * self.feed_forward(i, b), (k, v)
 
     def hidden(self, ids, teacher=False, inputs=None):
         """[T, D] after the final norm; `inputs`, a list, receives x_0..x_{L-1}, the inputs of the
         layers. With `teacher` every layer makes keys and values of its own input."""
         x = self.w["model.embed_tokens.weight"][torch.tensor(ids)]
+        x = x * self.c.get("embedding_multiplier", 1.0)
         deep_from = self.kv_layers if self.swiftkv and not teacher else self.n_layers
         shared, made = None, []
         for i in range(self.n_layers):
@@ -207,7 +233,7 @@ class LlamaFamily:
         """Logits [T, V]."""
         x = self.hidden(ids, teacher, inputs)
         head = self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"])
-        return x @ head.T
+        return x @ head.T / self.c.get("logits_scaling", 1.0)
 
 
 class OpenElm:

@@ -35,7 +35,9 @@ typedef enum skv_rope_scaling {
     SKV_ROPE_LINEAR,   /* frequencies / factor */
     SKV_ROPE_LLAMA3,   /* by wavelength: kept, divided by factor, or blended */
     SKV_ROPE_LONGROPE, /* Phi-3: one factor a frequency, a short and a long set */
-    SKV_ROPE_FACTORS   /* GGUF rope_freqs: one divisor a frequency (long_factor) */
+    SKV_ROPE_FACTORS,  /* GGUF rope_freqs: one divisor a frequency (long_factor) */
+    SKV_ROPE_YARN,     /* arXiv:2309.00071: low frequencies / factor, high ones kept, a ramp */
+    SKV_ROPE_NONE      /* nothing turns (SmolLM3's layers without positions) */
 } skv_rope_scaling;
 
 /* How positions become angles. A model has up to two: for full and for windowed layers. */
@@ -45,9 +47,15 @@ typedef struct skv_rope {
     size_t n_rot; /* dims that turn, even, <= head_dim */
     double factor;
     double low_freq_factor, high_freq_factor; /* llama3 */
-    size_t original_context;                  /* llama3, longrope */
-    double attention_factor;                  /* longrope: cos and sin are multiplied by it */
-    size_t n_factors;                         /* n_rot / 2 where used */
+    size_t original_context;                  /* llama3, longrope, yarn; with position_growth */
+    double attention_factor;                  /* longrope, yarn: cos and sin are multiplied by it */
+    double beta_fast, beta_slow;              /* yarn: the ramp's ends, turns in original_context */
+    bool ramp_exact;                          /* yarn: its ends are not rounded to whole dims */
+    /* cos and sin at position p are also multiplied by
+     * 1 + position_growth * ln(1 + floor(p / original_context)): Ministral 3's queries. 0: never.
+     */
+    double position_growth;
+    size_t n_factors; /* n_rot / 2 where used */
     float short_factor[SKV_ROPE_FACTORS_MAX];
     float long_factor[SKV_ROPE_FACTORS_MAX];
 } skv_rope;
@@ -59,6 +67,7 @@ typedef struct skv_layer_shape {
     size_t n_experts;  /* E; 0: the block is one, and dense */
     size_t window;     /* rows a token sees, itself included; 0: all */
     size_t i_rope;     /* 0 or 1: which skv_rope */
+    size_t i_rope_q;   /* queries turn by ropes[i_rope + i_rope_q]: 0 but for Ministral 3 */
 } skv_layer_shape;
 
 typedef struct skv_config {
@@ -81,7 +90,9 @@ typedef struct skv_config {
     bool o_bias;          /* bias on o (Llama with attention_bias) */
     bool mlp_bias;        /* biases on gate, up, down (Llama with mlp_bias) */
     bool qk_norm;         /* RMSNorm over each head of q and k before RoPE */
-    bool post_norms;      /* Gemma 2, 3: norms after attention and after the MLP */
+    bool qk_norm_joined;  /* qk_norm is over all heads together (OLMo 2, 3) */
+    bool post_norms;      /* Gemma 2, 3, OLMo, GLM-4: norms after attention and after the MLP */
+    bool no_pre_norms;    /* OLMo 2, 3: none before attention and the MLP */
     bool tied;            /* the head is the embedding */
     bool sinks;           /* a logit for each head that takes part in attention's softmax, without
                            * keys or values (gpt-oss) */
@@ -90,6 +101,11 @@ typedef struct skv_config {
     double attention_softcap; /* 0: none */
     double final_softcap;     /* 0: none */
     double embedding_scale;   /* 1 but for Gemma: sqrt(D) rounded to the weights' type */
+    double logit_divisor;     /* 0: none. Granite: logits are divided by it */
+    /* Granite adds r times a block's result to x. This engine keeps x / r, to which results are
+     * added as they are: embedding_scale is divided by r, norm_eps by r^2, and nothing else
+     * differs, since what follows x is a norm. 0: 1. */
+    double residual_scale; /* r */
 
     /* Mixtures of experts (layers with n_experts > 0): a token's weights are the softmax of its
      * n_active largest router logits, or those of the softmax of all. */

@@ -57,6 +57,19 @@ double skv_gemma_embedding_scale(size_t hidden, const char *dtype)
     return scale;
 }
 
+void skv_config_set_multipliers(skv_config *c, double embedding, double residual, double logits)
+{
+    c->embedding_scale = embedding / residual;
+    c->norm_eps /= residual * residual;
+    c->residual_scale = residual;
+    c->logit_divisor = logits;
+}
+
+bool skv_config_has_text_part(const char *model_type)
+{
+    return strcmp(model_type, "gemma3") == 0 || strcmp(model_type, "mistral3") == 0;
+}
+
 bool skv_config_is(const skv_config *c, const char *model_type)
 {
     size_t n = strlen(model_type);

@@ -20,6 +20,11 @@ void skv_config_set_bos(skv_config *c, int64_t id);
  * "bfloat16", "float16", anything else for none. */
 double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
 
+/** Granite's multipliers, all positive; c->norm_eps is the file's. */
+void skv_config_set_multipliers(skv_config *c, double embedding, double residual, double logits);
+
+/** Whether a model of this type has images too, and its text part stands in `text_config`. */
+bool skv_config_has_text_part(const char *model_type);
 /* What a family of mixtures of experts says where its file does not. */
 typedef struct skv_moe_defaults {
     size_t n_experts, n_active; /* 0 experts: the family has none */
@@ -93,6 +98,7 @@ typedef struct skv_rope_context {
     double theta;            /* default */
     const char *theta_key;   /* transformers 4: "rope_theta" or "rope_local_base_freq" */
     bool yarn_is_longrope;   /* Phi-3's first files */
+    double partial;          /* default partial_rotary_factor, above 0 */
 } skv_rope_context;
 
 /**
@@ -102,7 +108,12 @@ typedef struct skv_rope_context {
 void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
                         skv_rope *out);
 
+/** What gpt-oss has where its file says nothing of rotation; theta and n_rot stay. */
+void skv_rope_default_yarn(skv_rope *rope);
+
 /** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */
 double skv_longrope_attention(double factor, size_t original_context);
+/** 0.1 ln(factor) + 1, YaRN's factor on cos and sin (1 for factor <= 1). */
+double skv_yarn_attention(double factor);
 
 #endif

@@ -74,6 +74,30 @@ static skv_status check_llama3(const checker *k, const skv_rope *rope)
     return SKV_OK;
 }
 
+static skv_status check_yarn(const checker *k, const skv_rope *rope)
+{
+    SKV_TRY(check_positive(k, "beta_fast", rope->beta_fast));
+    SKV_TRY(check_positive(k, "beta_slow", rope->beta_slow));
+    SKV_REQUIRE(rope->beta_fast >= rope->beta_slow, k->err, SKV_RANGE,
+                "%s: beta_fast %g, expected beta_slow %g or more", k->name, rope->beta_fast,
+                rope->beta_slow);
+    SKV_REQUIRE(rope->theta > 1.0, k->err, SKV_RANGE, "%s: %s %g, expected above 1", k->name,
+                skv_config_field_name(k->c, SKV_CONFIG_FIELD_THETA).text, rope->theta);
+    return SKV_OK;
+}
+
+/* Queries that grow turn by a rope of their own, whose cos and sin carry the growth: all of a head
+ * must turn. */
+static skv_status check_growth(const checker *k, const skv_rope *rope)
+{
+    if (rope->position_growth == 0.0) return SKV_OK;
+    SKV_TRY(check_positive(k, "llama_4_scaling_beta", rope->position_growth));
+    SKV_REQUIRE(rope->n_rot == k->c->head_dim, k->err, SKV_UNSUPPORTED,
+                "%s: llama_4_scaling_beta %g: %zu rotated dimensions of %zu are not supported",
+                k->name, rope->position_growth, rope->n_rot, k->c->head_dim);
+    return SKV_OK;
+}
+
 static skv_status check_rope(const checker *k, const skv_rope *rope)
 {
     size_t head_dim = k->c->head_dim;
@@ -85,7 +109,10 @@ static skv_status check_rope(const checker *k, const skv_rope *rope)
                 k->name, skv_config_field_name(k->c, SKV_CONFIG_FIELD_ROTATED).text, rope->n_rot,
                 head_dim);
     if (rope->scaling == SKV_ROPE_LLAMA3) SKV_TRY(check_llama3(k, rope));
-    if (rope->scaling == SKV_ROPE_LLAMA3 || rope->scaling == SKV_ROPE_LONGROPE) {
+    if (rope->scaling == SKV_ROPE_YARN) SKV_TRY(check_yarn(k, rope));
+    SKV_TRY(check_growth(k, rope));
+    if (rope->scaling == SKV_ROPE_LLAMA3 || rope->scaling == SKV_ROPE_LONGROPE ||
+        rope->scaling == SKV_ROPE_YARN || rope->position_growth != 0.0) {
         SKV_TRY(
             check_size(k, SKV_CONFIG_FIELD_ORIGINAL_CONTEXT, rope->original_context, CONTEXT_MAX));
     }
@@ -119,14 +146,18 @@ static skv_status check_layers(const checker *k)
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_KV_HEADS).text, l->n_kv_heads, i,
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_HEADS).text, l->n_heads);
         SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn, FFN_MAX));
-        SKV_REQUIRE(l->i_rope < 2, k->err, SKV_RANGE, "%s: layer %zu: rope %zu", k->name, i,
-                    l->i_rope);
+        SKV_REQUIRE(l->i_rope < 2 && l->i_rope_q < 2 - l->i_rope, k->err, SKV_RANGE,
+                    "%s: layer %zu: rope %zu", k->name, i, l->i_rope + l->i_rope_q);
     }
     return SKV_OK;
 }
 
 static skv_status check_swiftkv(const skv_config *c, const char *name, skv_error *err)
 {
+    SKV_REQUIRE(!c->swiftkv || !c->no_pre_norms, err, SKV_UNSUPPORTED,
+                "%s: model_type %s: SwiftKV needs a norm before attention", name, c->architecture);
+    SKV_REQUIRE(!c->early_exit || c->logit_divisor == 0.0, err, SKV_UNSUPPORTED,
+                "%s: swiftkv_early_exit: not supported beside logits_scaling", name);
     SKV_REQUIRE(c->kv_layers >= 1 && c->kv_layers <= c->n_layers, err, SKV_RANGE,
                 "%s: num_key_value_layers %zu, expected 1 to %zu", name, c->kv_layers, c->n_layers);
     SKV_REQUIRE(c->kv_group >= 1 && (c->n_layers - c->kv_layers) % c->kv_group == 0, err, SKV_RANGE,
@@ -198,6 +229,10 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_TRY(check_positive(&k, "embedding scale", c->embedding_scale));
     SKV_TRY(check_softcap(&k, SKV_CONFIG_FIELD_ATTENTION_SOFTCAP, c->attention_softcap));
     SKV_TRY(check_softcap(&k, SKV_CONFIG_FIELD_FINAL_SOFTCAP, c->final_softcap));
+    if (c->logit_divisor != 0.0) SKV_TRY(check_positive(&k, "logits_scaling", c->logit_divisor));
+    if (c->residual_scale != 0.0) {
+        SKV_TRY(check_positive(&k, "residual_multiplier", c->residual_scale));
+    }
     SKV_REQUIRE(c->n_eos <= SKV_EOS_MAX && c->bos >= -1 && c->bos < (int32_t)c->vocab, err,
                 SKV_RANGE, "%s: %s %d, expected below %zu", name,
                 skv_config_field_name(c, SKV_CONFIG_FIELD_BOS).text, (int)c->bos, c->vocab);

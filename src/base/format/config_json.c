@@ -19,11 +19,12 @@ typedef enum window_rule {
     WINDOW_NEVER,
     WINDOW_EVERY,   /* Mistral, Phi-3 */
     WINDOW_UPPER,   /* Qwen: layers from max_window_layers on, if use_sliding_window */
-    WINDOW_PATTERN, /* Gemma: all but every n-th */
+    WINDOW_PATTERN, /* Gemma, OLMo 3: all but every window_period-th */
+    WINDOW_STILL,   /* SmolLM3: layers without RoPE, if use_sliding_window */
     WINDOW_SWITCHED /* Qwen3-MoE: all, if use_sliding_window */
 } window_rule;
 
-typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY } bias_rule;
+typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY, BIAS_QKV_BY_KEY } bias_rule;
 
 typedef struct family {
     const char *model_type; /* without _swiftkv */
@@ -37,9 +38,21 @@ typedef struct family {
     window_rule windows;
     bias_rule bias;
     bool mlp_bias; /* by key */
+    bool biased;   /* attention_bias, where the file does not say; routers and experts always */
+    bool sinks;
     bool qk_norm;
     bool gemma;
     double attention_softcap, final_softcap;
+    size_t window_period; /* WINDOW_PATTERN */
+    size_t still_period;  /* every n-th layer has no RoPE; 0: all have it */
+    bool two_ropes;       /* layers with a window have a rope of their own */
+    double local_theta;   /* its theta, 0: as theta */
+    const char *local_theta_key;
+    bool growing_queries; /* Ministral 3 */
+    bool olmo;            /* norms behind the blocks alone, and over whole q and k */
+    bool glm;             /* norms before and behind the blocks */
+    bool multipliers;     /* Granite */
+    double partial;       /* of a head's dims that turn, 0: 1 */
     skv_moe_defaults moe;
 } family;
 
@@ -97,6 +110,21 @@ static const family families[] = {
      .eos = 2,
      .windows = WINDOW_EVERY,
      .moe = {8, 2, 0, false}},
+    {.model_type = "gpt_oss",
+     FAMILY_SHAPE(201088, 2880, 2880, 36, 64, 8),
+     .head_dim = 64,
+     .context = 131072,
+     .window = 128,
+     .norm_eps = 1e-5,
+     .theta = 150000.0,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .window_period = 2,
+     .biased = true,
+     .sinks = true,
+     .moe = {128, 4, 0, false}},
     {.model_type = "phi3",
      FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
      .context = 4096,
@@ -115,6 +143,7 @@ static const family families[] = {
      .windows = WINDOW_PATTERN,
      .bias = BIAS_BY_KEY,
      .gemma = true,
+     .window_period = 2,
      .attention_softcap = 50.0,
      .final_softcap = 30.0},
     {.model_type = "gemma3_text",
@@ -129,7 +158,74 @@ static const family families[] = {
      .windows = WINDOW_PATTERN,
      .bias = BIAS_BY_KEY,
      .qk_norm = true,
-     .gemma = true},
+     .gemma = true,
+     .window_period = 6,
+     .two_ropes = true,
+     .local_theta = 1e4,
+     .local_theta_key = "rope_local_base_freq"},
+    {.model_type = "smollm3",
+     FAMILY_SHAPE(128256, 2048, 11008, 36, 16, 4),
+     .context = 32768,
+     .theta = 2e6,
+     .bos = 128000,
+     .eos = 128001,
+     .tied = true,
+     .windows = WINDOW_STILL,
+     .bias = BIAS_BY_KEY,
+     .mlp_bias = true,
+     .still_period = 4},
+    {.model_type = "ministral3",
+     FAMILY_SHAPE(131072, 4096, 14336, 34, 32, 8),
+     .head_dim = 128,
+     .context = 262144,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .bos = 1,
+     .eos = 2,
+     .windows = WINDOW_EVERY,
+     .growing_queries = true},
+    {.model_type = "olmo2",
+     FAMILY_SHAPE(50304, 4096, 11008, 32, 32, 0),
+     .context = 2048,
+     .norm_eps = 1e-5,
+     .bos = -1,
+     .eos = 50279,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .olmo = true},
+    {.model_type = "olmo3",
+     FAMILY_SHAPE(50304, 4096, 11008, 32, 32, 0),
+     .context = 2048,
+     .window = 4096,
+     .norm_eps = 1e-5,
+     .theta = 5e5,
+     .bos = -1,
+     .eos = 50279,
+     .windows = WINDOW_PATTERN,
+     .window_period = 4,
+     .two_ropes = true,
+     .local_theta_key = "rope_theta",
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .olmo = true},
+    {.model_type = "granite",
+     FAMILY_SHAPE(32000, 4096, 11008, 32, 32, 0),
+     .context = 2048,
+     .bos = 1,
+     .eos = 2,
+     .bias = BIAS_BY_KEY,
+     .mlp_bias = true,
+     .multipliers = true},
+    {.model_type = "glm4",
+     FAMILY_SHAPE(151552, 4096, 13696, 40, 32, 2),
+     .head_dim = 128,
+     .context = 131072,
+     .norm_eps = 0.00000015625,
+     .bos = -1,
+     .eos = 151329,
+     .bias = BIAS_QKV_BY_KEY,
+     .glm = true,
+     .partial = 0.5},
 };
 
 static void fail(skv_json_reader *r, skv_status status, const char *key, const char *what)
@@ -203,7 +299,15 @@ static void read_activation(skv_json_reader *r, const family *f, skv_config *c)
     }
 }
 
-static bool is_windowed(skv_json_reader *r, const family *f, size_t i)
+/* gpt-oss: its activation is not what hidden_act says. */
+static void read_clamped(skv_json_reader *r, skv_config *c)
+{
+    c->activation = SKV_ACT_SWIGLU_CLAMPED;
+    c->swiglu_limit = skv_json_double(r, "swiglu_limit", 7.0);
+    c->swiglu_alpha = skv_json_double(r, "swiglu_alpha", 1.702);
+}
+
+static bool is_windowed(skv_json_reader *r, const family *f, const skv_config *c, size_t i)
 {
     size_t pattern, upper;
     switch (f->windows) {
@@ -213,11 +317,14 @@ static bool is_windowed(skv_json_reader *r, const family *f, size_t i)
         upper = skv_json_size(r, "max_window_layers", 28, SIZE_MAX / 2);
         return i >= upper;
     case WINDOW_PATTERN:
-        if (strcmp(f->model_type, "gemma2") == 0) return i % 2 == 0;
-        pattern = skv_json_size(r, "_sliding_window_pattern", 6, SIZE_MAX / 2);
-        pattern = skv_json_size(r, "sliding_window_pattern", pattern, SIZE_MAX / 2);
+        pattern = f->window_period;
+        if (strcmp(f->model_type, "gemma3_text") == 0) {
+            pattern = skv_json_size(r, "_sliding_window_pattern", pattern, SIZE_MAX / 2);
+            pattern = skv_json_size(r, "sliding_window_pattern", pattern, SIZE_MAX / 2);
+        }
         if (!pattern) fail(r, SKV_RANGE, "sliding_window_pattern", "0, expected 1 or more");
         return pattern && (i + 1) % pattern != 0;
+    case WINDOW_STILL: return c->layers[i].i_rope > 0;
     case WINDOW_NEVER:
     default: return false;
     }
@@ -239,22 +346,54 @@ static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
 static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
 {
     size_t window = size_or_null(r, "sliding_window", f->window, 0);
-    bool switched = f->windows == WINDOW_UPPER || f->windows == WINDOW_SWITCHED;
-    bool used = !switched || skv_json_bool(r, "use_sliding_window", false);
-    if (!used) window = 0;
+    bool by_list = f->windows == WINDOW_UPPER || f->windows == WINDOW_STILL;
+    bool switched = by_list || f->windows == WINDOW_SWITCHED;
+    if (switched && !skv_json_bool(r, "use_sliding_window", false)) window = 0;
     const json_t *types = NULL;
-    if (f->windows == WINDOW_UPPER || f->windows == WINDOW_PATTERN) {
+    if (by_list || f->windows == WINDOW_PATTERN) {
         types = skv_json_get(r, "layer_types");
     }
     if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
         skv_json_refuse(r, "layer_types", types, "one entry a layer");
         return;
     }
-    bool two_ropes = strcmp(f->model_type, "gemma3_text") == 0;
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
-        bool windowed = types ? listed_window(r, types, i) : is_windowed(r, f, i);
+        bool windowed = types ? listed_window(r, types, i) : is_windowed(r, f, c, i);
         c->layers[i].window = windowed ? window : 0;
-        c->layers[i].i_rope = two_ropes && windowed;
+        if (f->two_ropes) c->layers[i].i_rope = windowed;
+    }
+}
+
+/* no_rope_layers: 0 where a layer does not rotate. */
+static void read_still_layers(skv_json_reader *r, const family *f, skv_config *c)
+{
+    if (!f->still_period) return;
+    size_t period = skv_json_size(r, "no_rope_layer_interval", f->still_period, SIZE_MAX / 2);
+    const json_t *list = skv_json_get(r, "no_rope_layers");
+    if (list && (!json_is_array(list) || json_array_size(list) < c->n_layers)) {
+        skv_json_refuse(r, "no_rope_layers", list, "one entry a layer");
+        return;
+    }
+    if (!list && !period) fail(r, SKV_RANGE, "no_rope_layer_interval", "0, expected 1 or more");
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        bool still = list ? !skv_json_size_of(r, json_array_get(list, i), "no_rope_layers", 1)
+                          : (i + 1) % period == 0;
+        c->layers[i].i_rope = still;
+    }
+}
+
+/* Queries turn by a rope of their own, which grows with the position. */
+static void read_growth(skv_json_reader *r, skv_json_reader rope, skv_config *c)
+{
+    if (!rope.object) {
+        fail(r, SKV_FORMAT, "rope_parameters", "missing");
+        return;
+    }
+    rope.status = r->status;
+    c->ropes[1].position_growth = skv_json_double(&rope, "llama_4_scaling_beta", 0.0);
+    r->status = rope.status;
+    for (size_t i = 0; i < c->n_layers && c->ropes[1].position_growth != 0.0; i++) {
+        c->layers[i].i_rope_q = 1;
     }
 }
 
@@ -269,22 +408,28 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
     skv_rope_context in = {.head_dim = c->head_dim,
                            .context = c->context,
                            .theta = f->theta > 0.0 ? f->theta : 1e4,
-                           .theta_key = "rope_theta"};
+                           .theta_key = "rope_theta",
+                           .partial = f->partial > 0.0 ? f->partial : 1.0};
     if (strcmp(f->model_type, "phi3") == 0) {
         in.original_context = 4096;
         in.yarn_is_longrope = true;
     }
-    if (strcmp(f->model_type, "gemma3_text") != 0) {
+    if (!f->two_ropes) {
         skv_rope_from_json(r, has_old ? old : new, &in, &c->ropes[0]);
+        const bool has_new = new.object &&json_object_size(new.object) > 0;
+        if (f->sinks && !has_old && !has_new && r->status == SKV_OK)
+            skv_rope_default_yarn(&c->ropes[0]);
         c->ropes[1] = c->ropes[0];
+        if (f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
+        if (f->growing_queries) read_growth(r, has_old ? old : new, c);
         return;
     }
     skv_json_reader full = skv_json_child(&new, "full_attention");
     skv_json_reader local = skv_json_child(&new, "sliding_attention");
     if (r->status == SKV_OK) r->status = new.status;
     skv_rope_from_json(r, has_old ? old : full, &in, &c->ropes[0]);
-    in.theta = 1e4;
-    in.theta_key = "rope_local_base_freq";
+    if (f->local_theta > 0.0) in.theta = f->local_theta;
+    in.theta_key = f->local_theta_key;
     skv_rope_from_json(r, local, &in, &c->ropes[1]);
 }
 
@@ -305,6 +450,24 @@ static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
     if (skv_json_bool(r, "use_bidirectional_attention", false)) {
         fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention", "true is not supported");
     }
+}
+
+/* A multiplier of Granite's, by which something is divided here. */
+static double positive(skv_json_reader *r, const char *key)
+{
+    double value = skv_json_double(r, key, 1.0);
+    if (!(value > 0.0) && r->status == SKV_OK) {
+        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s: %g, expected a positive number", r->name,
+                             key, value);
+    }
+    return value > 0.0 ? value : 1.0;
+}
+
+static void read_multipliers(skv_json_reader *r, skv_config *c)
+{
+    skv_config_set_multipliers(c, positive(r, "embedding_multiplier"),
+                               positive(r, "residual_multiplier"), positive(r, "logits_scaling"));
+    c->attention_scale = positive(r, "attention_multiplier");
 }
 
 static void read_shape(skv_json_reader *r, const family *f, skv_config *c)
@@ -336,13 +499,21 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     c->attention_scale = 1.0 / sqrt((double)c->head_dim);
     c->embedding_scale = 1.0;
     c->tied = skv_json_bool(r, "tie_word_embeddings", f->tied);
-    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", false);
-    c->qkv_bias = f->bias == BIAS_QKV || by_key;
+    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", f->biased);
+    bool qkv_by_key = f->bias == BIAS_QKV_BY_KEY && skv_json_bool(r, "attention_bias", true);
+    c->qkv_bias = f->bias == BIAS_QKV || by_key || qkv_by_key;
     c->o_bias = by_key;
     c->mlp_bias = f->mlp_bias && skv_json_bool(r, "mlp_bias", false);
     c->qk_norm = f->qk_norm;
+    c->sinks = f->sinks;
+    c->router_bias = c->expert_bias = f->biased;
+    c->qk_norm_joined = c->no_pre_norms = f->olmo;
+    c->post_norms = f->olmo || f->glm;
     if (f->gemma) read_gemma(r, f, c);
+    if (f->multipliers) read_multipliers(r, c);
     read_activation(r, f, c);
+    if (f->sinks) read_clamped(r, c);
+    read_still_layers(r, f, c);
     read_windows(r, f, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
     skv_config_read_moe(r, &f->moe, c);
@@ -401,7 +572,8 @@ static void refuse_extras(skv_json_reader *r, const family *f)
     const char *method = skv_json_text(&q, "quant_method", "unnamed");
     const char *format = skv_json_text(&q, "format", "");
     const bool packed =
-        strcmp(method, "compressed-tensors") == 0 && strcmp(format, "pack-quantized") == 0;
+        strcmp(method, "mxfp4") == 0 ||
+        (strcmp(method, "compressed-tensors") == 0 && strcmp(format, "pack-quantized") == 0);
     if (q.object && !packed && r->status == SKV_OK) {
         r->status = skv_fail(r->err, SKV_UNSUPPORTED,
                              "%s: quantization_config: quant_method %.60s%s%.60s is not supported",
@@ -430,11 +602,12 @@ static void read_config(skv_json_reader *r, skv_config *c)
 {
     const char *type = skv_json_text(r, "model_type", "");
     skv_json_reader outer = *r;
-    if (strcmp(type, "gemma3") == 0) { /* with images: the text part stands inside */
+    if (skv_config_has_text_part(type)) {
         refuse_extras(r, NULL);
         if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
-        type = skv_json_text(&inner, "model_type", "gemma3_text");
+        const bool is_gemma = strcmp(type, "gemma3") == 0;
+        type = skv_json_text(&inner, "model_type", is_gemma ? "gemma3_text" : "mistral");
         if (inner.status == SKV_OK) inner.status = r->status;
         *r = inner;
     }

@@ -1,6 +1,6 @@
 /*
- * Rotary settings: see config_build.h. LongRoPE is arXiv:2402.13753; "llama3" is the frequency
- * scaling that Llama 3.1 introduced.
+ * Rotary settings: see config_build.h. LongRoPE is arXiv:2402.13753, YaRN arXiv:2309.00071;
+ * "llama3" is the frequency scaling that Llama 3.1 introduced.
  */
 #include "format/config_build.h"
 
@@ -17,6 +17,46 @@ double skv_longrope_attention(double factor, size_t original_context)
 {
     if (factor <= 1.0 || original_context < 2) return 1.0;
     return sqrt(1.0 + log(factor) / log((double)original_context));
+}
+
+/* YaRN, section 3.4: attention sharpens with the logarithm of the factor. */
+static double yarn_sharpening(double factor, double mscale)
+{
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+double skv_yarn_attention(double factor)
+{
+    return yarn_sharpening(factor, 1.0);
+}
+
+void skv_rope_default_yarn(skv_rope *rope)
+{
+    rope->scaling = SKV_ROPE_YARN;
+    rope->factor = 32.0;
+    rope->original_context = 4096;
+    rope->attention_factor = skv_yarn_attention(rope->factor);
+    rope->beta_fast = 32.0;
+    rope->beta_slow = 1.0;
+    rope->ramp_exact = true;
+}
+
+static void read_yarn(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
+{
+    out->scaling = SKV_ROPE_YARN;
+    if (!out->original_context) out->original_context = in->context;
+    out->factor = skv_json_double(r, "factor", (double)in->context / (double)out->original_context);
+    const double mscale = skv_json_double(r, "mscale", 0.0);
+    const double mscale_all = skv_json_double(r, "mscale_all_dim", 0.0);
+    double sharpening = skv_yarn_attention(out->factor);
+    if (mscale != 0.0 && mscale_all != 0.0) {
+        sharpening =
+            yarn_sharpening(out->factor, mscale) / yarn_sharpening(out->factor, mscale_all);
+    }
+    out->attention_factor = skv_json_double(r, "attention_factor", sharpening);
+    out->beta_fast = skv_json_double(r, "beta_fast", 32.0);
+    out->beta_slow = skv_json_double(r, "beta_slow", 1.0);
+    out->ramp_exact = !skv_json_bool(r, "truncate", true);
 }
 
 static void read_factors(skv_json_reader *r, const char *key, size_t n, float *out)
@@ -68,6 +108,8 @@ static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *
     } else if (strcmp(kind, "longrope") == 0 || strcmp(kind, "su") == 0 ||
                (in->yarn_is_longrope && strcmp(kind, "yarn") == 0)) {
         read_longrope(r, in, out);
+    } else if (strcmp(kind, "yarn") == 0) {
+        read_yarn(r, in, out);
     } else {
         fail(r, SKV_UNSUPPORTED, "rope_scaling: rope_type: not supported:", kind);
     }
@@ -81,7 +123,7 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
     out->theta =
         skv_json_double(&scaling, "rope_theta", skv_json_double(top, in->theta_key, in->theta));
     double partial = skv_json_double(&scaling, "partial_rotary_factor",
-                                     skv_json_double(top, "partial_rotary_factor", 1.0));
+                                     skv_json_double(top, "partial_rotary_factor", in->partial));
     if (!(partial > 0.0 && partial <= 1.0)) {
         if (top->status == SKV_OK) {
             top->status = skv_fail(top->err, SKV_RANGE,

@@ -1,5 +1,5 @@
 /* Writing config.json: see config.h. The keys are those of transformers 4, which 5 reads. */
-#include "format/config.h"
+#include "format/config_build.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -52,10 +52,23 @@ static bool base_type(const char *architecture, char out[64])
 static const char *class_name(const char *base)
 {
     static const char *const names[][2] = {
-        {"llama", "Llama"},        {"mistral", "Mistral"}, {"qwen2", "Qwen2"},
-        {"qwen3", "Qwen3"},        {"phi3", "Phi3"},       {"gemma2", "Gemma2"},
-        {"qwen3_moe", "Qwen3Moe"}, {"mixtral", "Mixtral"}, {"gpt_oss", "GptOss"},
-        {"gemma3_text", "Gemma3"}, {"openelm", "OpenELM"},
+        {"llama", "Llama"},
+        {"mistral", "Mistral"},
+        {"qwen2", "Qwen2"},
+        {"qwen3", "Qwen3"},
+        {"phi3", "Phi3"},
+        {"gemma2", "Gemma2"},
+        {"qwen3_moe", "Qwen3Moe"},
+        {"mixtral", "Mixtral"},
+        {"gpt_oss", "GptOss"},
+        {"gemma3_text", "Gemma3"},
+        {"openelm", "OpenELM"},
+        {"smollm3", "SmolLM3"},
+        {"ministral3", "Ministral3"},
+        {"olmo2", "Olmo2"},
+        {"olmo3", "Olmo3"},
+        {"glm4", "Glm4"},
+        {"granite", "Granite"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i][0], base) == 0) return names[i][1];
@@ -101,7 +114,7 @@ static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *er
 static filler text_part(json_t *root)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    if (!type || strcmp(type, "gemma3") != 0) return (filler){json_incref(root), false};
+    if (!type || !skv_config_has_text_part(type)) return (filler){json_incref(root), false};
     json_t *text = json_object_get(root, "text_config"); /* skv_config_parse demands it */
     filler f = {json_incref(text), false};
     static const char *const inherited[] = {"torch_dtype", "dtype", "eos_token_id", "bos_token_id",
@@ -181,9 +194,10 @@ static json_t *factor_list(filler *f, const float *factors, size_t n)
     return list;
 }
 
-static void put_scaling(filler *f, const skv_rope *rope)
+/* `growth` is the queries' position_growth. */
+static void put_scaling(filler *f, const skv_rope *rope, double growth)
 {
-    if (rope->scaling == SKV_ROPE_PLAIN) {
+    if (rope->scaling == SKV_ROPE_PLAIN && growth == 0.0) {
         put(f, "rope_scaling", json_null());
         return;
     }
@@ -209,8 +223,21 @@ static void put_scaling(filler *f, const skv_rope *rope)
         }
         break;
     }
+    case SKV_ROPE_YARN:
+        put(&s, "rope_type", json_string("yarn"));
+        put(&s, "attention_factor", json_real(rope->attention_factor));
+        put(&s, "beta_fast", json_real(rope->beta_fast));
+        put(&s, "beta_slow", json_real(rope->beta_slow));
+        put_bool(&s, "truncate", !rope->ramp_exact);
+        put_size(&s, "original_max_position_embeddings", rope->original_context);
+        break;
+    case SKV_ROPE_NONE:
     case SKV_ROPE_PLAIN:
     default: break;
+    }
+    if (growth != 0.0) {
+        put(&s, "llama_4_scaling_beta", json_real(growth));
+        put_size(&s, "original_max_position_embeddings", rope->original_context);
     }
     put(&s, "factor", json_real(rope->factor));
     f->failed |= s.failed;
@@ -236,9 +263,11 @@ static void put_windows(filler *f, const skv_config *c, const char *base)
         append(f, types, json_string(w ? "sliding_attention" : "full_attention"));
     }
     put(f, "sliding_window", window ? json_integer((json_int_t)window) : json_null());
-    bool by_rule = strcmp(base, "mistral") == 0 || strcmp(base, "phi3") == 0 ||
-                   strcmp(base, "llama") == 0 || strcmp(base, "mixtral") == 0;
-    if (strncmp(base, "qwen", 4) == 0) put_bool(f, "use_sliding_window", window > 0);
+    bool by_rule = strcmp(base, "mistral") == 0 || strcmp(base, "ministral3") == 0 ||
+                   strcmp(base, "phi3") == 0 || strcmp(base, "llama") == 0 ||
+                   strcmp(base, "mixtral") == 0;
+    if (strncmp(base, "qwen", 4) == 0 || strcmp(base, "smollm3") == 0)
+        put_bool(f, "use_sliding_window", window > 0);
     if (by_rule || (!window && strncmp(base, "gemma", 5) != 0)) {
         json_decref(types);
     } else {
@@ -294,6 +323,24 @@ static void put_moe(filler *f, const skv_config *c, const char *base)
     put_bool(f, "norm_topk_prob", c->norm_topk);
 }
 
+static void put_still_layers(filler *f, const skv_config *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < c->n_layers; i++) append(f, list, json_integer(!c->layers[i].i_rope));
+    put(f, "no_rope_layers", list);
+}
+
+/* Granite's, and the norms' eps of a residual stream that is not divided. */
+static void put_multipliers(filler *f, const skv_config *c)
+{
+    const double r = c->residual_scale;
+    put(f, "embedding_multiplier", json_real(c->embedding_scale * r));
+    put(f, "residual_multiplier", json_real(r));
+    put(f, "logits_scaling", json_real(c->logit_divisor));
+    put(f, "attention_multiplier", json_real(c->attention_scale));
+    put(f, "rms_norm_eps", json_real(c->norm_eps * r * r));
+}
+
 static void put_family(filler *f, const skv_config *c, const char *base)
 {
     bool gemma = strncmp(base, "gemma", 5) == 0;
@@ -304,18 +351,25 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     put_size(f, "intermediate_size", c->layers[0].ffn);
     put_size(f, "max_position_embeddings", c->context);
     put(f, "rms_norm_eps", json_real(c->norm_eps));
-    put_bool(f, "attention_bias", c->o_bias);
-    if (strcmp(base, "llama") == 0) put_bool(f, "mlp_bias", c->mlp_bias);
+    const bool is_glm = strcmp(base, "glm4") == 0;
+    put_bool(f, "attention_bias", is_glm ? c->qkv_bias : c->o_bias);
+    if (strcmp(base, "llama") == 0 || c->mlp_bias) put_bool(f, "mlp_bias", c->mlp_bias);
     put(f, gemma ? "hidden_activation" : "hidden_act",
-        json_string(c->activation == SKV_ACT_SILU ? "silu" : "gelu_pytorch_tanh"));
+        json_string(c->activation == SKV_ACT_GELU_TANH ? "gelu_pytorch_tanh" : "silu"));
     put(f, "rope_theta", json_real(c->ropes[0].theta));
-    if (c->ropes[0].n_rot != c->head_dim) {
+    if (c->ropes[0].n_rot != c->head_dim || is_glm) {
         double partial = (double)c->ropes[0].n_rot / (double)c->head_dim;
         put(f, "partial_rotary_factor", json_real(partial));
     }
-    put_scaling(f, &c->ropes[0]);
+    put_scaling(f, &c->ropes[0], c->layers[0].i_rope_q ? c->ropes[1].position_growth : 0.0);
+    if (strcmp(base, "smollm3") == 0) put_still_layers(f, c);
+    if (c->residual_scale != 0.0) put_multipliers(f, c);
     put_windows(f, c, base);
     put_moe(f, c, base);
+    if (c->activation == SKV_ACT_SWIGLU_CLAMPED) {
+        put(f, "swiglu_limit", json_real(c->swiglu_limit));
+        put(f, "swiglu_alpha", json_real(c->swiglu_alpha));
+    }
     if (c->n_shared > 0) put_size(f, "num_kv_shared_layers", c->n_shared);
     if (!gemma) return;
     put(f, "query_pre_attn_scalar", json_real(query_scalar(c->attention_scale)));
@@ -347,10 +401,14 @@ static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_e
                   l->n_kv_heads == first->n_kv_heads && l->ffn == first->ffn;
     }
     SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
+    const bool one_theta = c->ropes[1].theta == c->ropes[0].theta;
+    SKV_REQUIRE(strcmp(base, "olmo3") != 0 || (one_theta && c->ropes[1].scaling == SKV_ROPE_PLAIN),
+                err, SKV_UNSUPPORTED, "config.json: olmo3 cannot say the ropes of its layers");
     SKV_REQUIRE(openelm ? c->n_layers != 2 : uniform, err, SKV_UNSUPPORTED,
                 "config.json: %s cannot say these shapes of its layers", base);
-    bool bias_fits =
-        strcmp(base, "qwen2") == 0 ? c->qkv_bias && !c->o_bias : c->qkv_bias == c->o_bias;
+    bool bias_fits = c->qkv_bias == c->o_bias;
+    if (strcmp(base, "qwen2") == 0) bias_fits = c->qkv_bias && !c->o_bias;
+    if (strcmp(base, "glm4") == 0) bias_fits = !c->o_bias;
     SKV_REQUIRE(bias_fits, err, SKV_UNSUPPORTED, "config.json: %s has no field for these biases",
                 base);
     return SKV_OK;

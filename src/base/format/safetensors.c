@@ -70,7 +70,7 @@ static const type_name type_names[] = {
     UNUSABLE("I16", 16),
     UNUSABLE("U16", 16),
     UNUSABLE("I8", 8),
-    UNUSABLE("U8", 8),
+    {"U8", 8, SKV_DTYPE_U8, "element type U8"},
     UNUSABLE("BOOL", 8),
     UNUSABLE("F8_E4M3", 8),
     UNUSABLE("F8_E5M2", 8),
@@ -247,6 +247,29 @@ static record *find_part(const skv_name_index *index, record *const *all, const 
     return i == SIZE_MAX ? NULL : all[i];
 }
 
+/* The same for X of X_blocks and X_scales. */
+static skv_status join_mxfp4(const skv_name_index *index, record *const *all, record *codes,
+                             const char *file, skv_error *err)
+{
+    static const char suffix[] = "_blocks";
+    const size_t n = strlen(codes->tensor.name), n_suffix = sizeof suffix - 1;
+    char name[NAME_BYTES];
+    if (codes->tensor.type != SKV_DTYPE_U8 || n <= n_suffix || n >= NAME_BYTES ||
+        strcmp(codes->tensor.name + n - n_suffix, suffix) != 0) {
+        return SKV_OK;
+    }
+    (void)snprintf(name, sizeof name, "%.*s", (int)(n - n_suffix), codes->tensor.name);
+    record *scales = find_part(index, all, name, "_scales");
+    SKV_REQUIRE(scales, err, SKV_FORMAT, "%s: %s: %s_scales is missing", file, codes->tensor.name,
+                name);
+    skv_status status = skv_mxfp4_join(&codes->tensor, &scales->tensor, err);
+    if (status != SKV_OK) return fail_in(err, file, codes->tensor.name, status);
+    codes->unusable = NULL;
+    codes->name[n - n_suffix] = 0;
+    scales->joined = true;
+    return SKV_OK;
+}
+
 /* Makes X.weight of X.weight_packed and the tensors beside it; other tensors stay as they are. */
 static skv_status join_parts(const skv_name_index *index, record *const *all, record *codes,
                              const char *file, skv_error *err)
@@ -297,6 +320,7 @@ static skv_status join_all(skv_safetensors *s, const char *name, skv_error *err)
     skv_status status = skv_name_index_build(&index, entries, n, name, "tensor", err);
     for (size_t i = 0; i < n && status == SKV_OK; i++) {
         status = join_parts(&index, all, all[i], name, err);
+        if (status == SKV_OK) status = join_mxfp4(&index, all, all[i], name, err);
     }
     skv_name_index_release(&index);
     skv_free(all);

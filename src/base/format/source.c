@@ -95,17 +95,33 @@ static const skv_name_rule openelm_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+/* Fused as Phi-3, with pairs that turn as neighbours, and norms named otherwise. */
+static const skv_name_rule glm4_layer[] = {
+    {"self_attn.q_proj.weight", "self_attn.q_proj.weight", SKV_NAME_INTERLEAVE},
+    {"self_attn.k_proj.weight", "self_attn.k_proj.weight", SKV_NAME_INTERLEAVE},
+    {"self_attn.q_proj.bias", "self_attn.q_proj.bias", SKV_NAME_INTERLEAVE},
+    {"self_attn.k_proj.bias", "self_attn.k_proj.bias", SKV_NAME_INTERLEAVE},
+    {"mlp.gate_up_proj.weight", NULL, SKV_NAME_GATE_UP},
+    {"post_self_attn_layernorm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"post_attention_layernorm.weight", "pre_feedforward_layernorm.weight", SKV_NAME_KEEP},
+    {"post_mlp_layernorm.weight", "post_feedforward_layernorm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true, false};
 static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true, false};
+static const skv_name_scheme glm4 = {"model.layers.", glm4_layer, nothing, true, false};
 static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true,
                                         false};
 static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
 static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
 
-const skv_name_scheme *skv_folder_scheme(const skv_config *c)
+const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
 {
+    if (renamed) return &plain;
     if (skv_config_is(c, "phi3")) return &phi3;
     if (skv_config_is(c, "openelm")) return &openelm;
+    if (skv_config_is(c, "glm4")) return &glm4;
     if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
     for (size_t i = 0; i < c->n_layers; i++) {
         if (c->layers[i].n_experts > 0) return &moe;
@@ -113,9 +129,9 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c)
     return &plain;
 }
 
-const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, size_t size)
+const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size)
 {
-    if (!is_gemma3) return name;
+    if (!has_images) return name;
     static const char *const prefixes[][2] = {
         {"model.language_model.", "model."}, /* transformers >= 4.52 */
         {"language_model.", ""},             /* before: language_model.model., .lm_head. */
@@ -247,7 +263,10 @@ static skv_status add_interleaved(skv_source *source, size_t i_layer, const char
     bool fits = (tensor->n_dims == 1 || tensor->n_dims == 2) &&
                 tensor->dims[0] == n_heads * c->head_dim && c->head_dim % 2 == 0;
     bool by_element = tensor->n_dims != 1 || skv_dtype_block_elements(tensor->type) == 1;
-    if (fits && by_element) marked.n_rope_heads = n_heads;
+    if (fits && by_element) {
+        marked.n_rope_heads = n_heads;
+        marked.n_rope_dims = c->ropes[0].n_rot;
+    }
     SKV_REQUIRE(by_element, err, SKV_UNSUPPORTED, "%s: %s: a bias of type %s is not supported",
                 skv_source_path(source), tensor->name, skv_dtype_name(tensor->type));
     return add_in_layer(source, i_layer, to, &marked, err);

@@ -62,13 +62,14 @@ SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_n
                                                  size_t i_layer, const skv_name_rule *rule,
                                                  const skv_tensor *tensor, skv_error *err);
 
-/** The scheme of a folder with this configuration. */
-const skv_name_scheme *skv_folder_scheme(const skv_config *c);
+/** The scheme of a folder with this configuration; `renamed`: its tensors have our names already.
+ */
+const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed);
 /**
  * The published name without what a model with images puts before its text part; NULL for a
  * tensor of another part. `buffer` holds `size` bytes and is used where the name changes.
  */
-const char *skv_text_part_name(const char *name, bool is_gemma3, char *buffer, size_t size);
+const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size);
 
 /* What GGUF calls things. */
 

@@ -18,13 +18,24 @@ typedef struct checker {
 } checker;
 
 /* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
-typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM, EXPERTS } dim;
+typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM, EXPERTS, HEADS } dim;
+
+/* What the norms of q and of k are over. */
+static dim q_norm_dim(const skv_config *c)
+{
+    return c->qk_norm_joined ? Q : HEAD_DIM;
+}
+
+static dim k_norm_dim(const skv_config *c)
+{
+    return c->qk_norm_joined ? KV : HEAD_DIM;
+}
 
 static const skv_config_field dim_fields[] = {
-    [VOCAB] = SKV_CONFIG_FIELD_VOCAB,    [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
-    [Q] = SKV_CONFIG_FIELD_HEADS,        [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-    [FFN] = SKV_CONFIG_FIELD_FFN,        [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
-    [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS};
+    [VOCAB] = SKV_CONFIG_FIELD_VOCAB,     [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+    [Q] = SKV_CONFIG_FIELD_HEADS,         [KV] = SKV_CONFIG_FIELD_KV_HEADS,
+    [FFN] = SKV_CONFIG_FIELD_FFN,         [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
+    [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS, [HEADS] = SKV_CONFIG_FIELD_HEADS};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
@@ -36,6 +47,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case FFN: return c->layers[i].ffn;
     case HEAD_DIM: return c->head_dim;
     case EXPERTS: return c->layers[i].n_experts;
+    case HEADS: return c->layers[i].n_heads;
     case NONE:
     default: return 0;
     }
@@ -117,11 +129,11 @@ static skv_status check_teacher(const checker *k, size_t i)
         return SKV_OK;
     }
     SKV_TRY(check_linear(k, i, "self_attn.q_proj", Q, HIDDEN, c->qkv_bias));
-    if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm", HEAD_DIM));
+    if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm", q_norm_dim(c)));
     if (skv_config_donor(c, i) != i) return SKV_OK; /* some files still have k and v: not read */
     SKV_TRY(check_linear(k, i, "self_attn.k_proj", KV, HIDDEN, c->qkv_bias));
     SKV_TRY(check_linear(k, i, "self_attn.v_proj", KV, HIDDEN, c->qkv_bias));
-    return c->qk_norm ? check_norm(k, i, "self_attn.k_norm", HEAD_DIM) : SKV_OK;
+    return c->qk_norm ? check_norm(k, i, "self_attn.k_norm", k_norm_dim(c)) : SKV_OK;
 }
 
 /* The projections that SwiftKV adds: q in every layer above, k and v in the first of a group. */
@@ -129,11 +141,11 @@ static skv_status check_swiftkv(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
     SKV_TRY(check_linear(k, i, "self_attn.q_proj_swiftkv", Q, HIDDEN, c->qkv_bias));
-    if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm_swiftkv", HEAD_DIM));
+    if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm_swiftkv", q_norm_dim(c)));
     if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
     SKV_TRY(check_linear(k, i, "self_attn.k_proj_swiftkv", KV, HIDDEN, c->qkv_bias));
     SKV_TRY(check_linear(k, i, "self_attn.v_proj_swiftkv", KV, HIDDEN, c->qkv_bias));
-    return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", HEAD_DIM) : SKV_OK;
+    return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", k_norm_dim(c)) : SKV_OK;
 }
 
 static skv_status check_block(const checker *k, size_t i)
@@ -160,15 +172,20 @@ static skv_status check_block(const checker *k, size_t i)
 static skv_status check_layer(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
-    SKV_TRY(check_norm(k, i, "input_layernorm", HIDDEN));
+    if (!c->no_pre_norms) SKV_TRY(check_norm(k, i, "input_layernorm", HIDDEN));
     SKV_TRY(check_norm(k, i, "post_attention_layernorm", HIDDEN));
     if (c->post_norms) {
-        SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm", HIDDEN));
+        if (!c->no_pre_norms) SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm", HIDDEN));
         SKV_TRY(check_norm(k, i, "post_feedforward_layernorm", HIDDEN));
     }
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
+    if (c->sinks) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+        SKV_TRY(check(k, name, i, HEADS, NONE));
+    }
     return check_block(k, i);
 }
 
@@ -220,7 +237,8 @@ static skv_status settle_head(skv_source *s, skv_error *err)
 static void settle_embedding_scale(skv_source *s)
 {
     const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");
-    if (!embedding || s->config.embedding_scale == 1.0 || s->config.dtype[0]) return;
+    const bool gemma = strncmp(s->config.architecture, "gemma", 5) == 0;
+    if (!embedding || !gemma || s->config.dtype[0]) return;
     const char *dtype = embedding->type == SKV_DTYPE_BF16  ? "bfloat16"
                         : embedding->type == SKV_DTYPE_F16 ? "float16"
                                                            : "float32";
@@ -260,12 +278,17 @@ static skv_status read_configs(skv_source *s, skv_error *err)
 
 static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error *err)
 {
-    const skv_name_scheme *scheme = skv_folder_scheme(&s->config);
-    bool is_gemma3 = skv_config_is(&s->config, "gemma3_text");
+    /* GLM-4's names and ours contradict each other; only folders that we wrote have this one. */
+    const bool renamed =
+        skv_config_is(&s->config, "glm4") &&
+        skv_safetensors_find(from, "model.layers.0.pre_feedforward_layernorm.weight");
+    const skv_name_scheme *scheme = skv_folder_scheme(&s->config, renamed);
+    bool has_images =
+        skv_config_is(&s->config, "gemma3_text") || skv_config_is(&s->config, "ministral3");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
         const skv_tensor *t = skv_safetensors_at(from, i);
         char buffer[256];
-        const char *name = skv_text_part_name(t->name, is_gemma3, buffer, sizeof buffer);
+        const char *name = skv_text_part_name(t->name, has_images, buffer, sizeof buffer);
         if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, t, err));
     }
     return SKV_OK;

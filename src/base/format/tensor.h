@@ -13,7 +13,7 @@ enum { SKV_TENSOR_DIMS_MAX = 4 };
 typedef struct skv_tensor_scales {
     const unsigned char *data; /* [rows, columns / group], borrowed as a tensor's; NULL: none */
     const skv_file_map *file;  /* as a tensor's */
-    skv_dtype type;            /* F32, F16 or BF16 */
+    skv_dtype type;            /* F32, F16, BF16 or, of E2M1, U8 */
     size_t group;
 } skv_tensor_scales;
 
@@ -29,6 +29,7 @@ typedef struct skv_tensor {
      * each head's rows stand in pair order, and reading puts them into the rotate-half form. In a
      * vector (a bias) it is the elements. */
     size_t n_rope_heads;
+    size_t n_rope_dims; /* of a head, the first: the rest stands as it is */
     /* How the rows stand in the file, where that is not one behind the other: */
     size_t row_step;    /* every n-th of the stored ones, from the first on; 0: each */
     size_t column_step; /* stored transposed: elements from one of a row to its next; 0: not */

@@ -84,6 +84,7 @@ typedef struct skv_norm {
     const float *weight; /* [n] */
     float offset;        /* 0, or 1 for Gemma */
     float eps;
+    bool joined; /* of heads: over all of them together, weight [n_heads * head_dim] */
 } skv_norm;
 
 /* y[i, :] = epilogue(norm(x[rows[i], :]) W^T) for i < n_rows; parts [part0, part1) of W, whose
@@ -125,7 +126,7 @@ typedef struct skv_rotate_args {
     size_t n_rows, n_heads, head_dim, n_rot;
     const float *cos, *sin; /* [T, n_rot / 2]: row rows[i] belongs to q's row i */
     const uint32_t *rows;   /* [n_rows] or NULL */
-    skv_norm norm;          /* over head_dim */
+    skv_norm norm;          /* over head_dim, or joined */
 } skv_rotate_args;
 
 /* Norm and rotation of k, then k and v go to the cache. Row i of k belongs to step row i. */
@@ -135,7 +136,7 @@ typedef struct skv_store_args {
     size_t ld;
     size_t n_rows, n_heads, head_dim, n_rot;
     const float *cos, *sin; /* [n_rows, n_rot / 2] */
-    skv_norm norm;          /* of k, over head_dim */
+    skv_norm norm;          /* of k, over head_dim, or joined */
     /* Page p of head h of step row i's sequence is tables[i][h * table_stride + p]. */
     void *const *const *tables; /* [n_rows] */
     size_t table_stride;
@@ -167,6 +168,7 @@ typedef struct skv_attention_args {
     skv_kv_type type;
     size_t window;
     float scale, softcap;
+    const float *sinks; /* [n_heads] or NULL */
 } skv_attention_args;
 
 /*
@@ -184,7 +186,8 @@ typedef struct skv_votes_args {
     size_t n_heads, n_kv_heads, head_dim;
     skv_kv_type type;
     float scale, softcap;
-    float *votes; /* [heads][votes_stride], the host's */
+    const float *sinks; /* [n_heads] or NULL: what they take is nobody's vote */
+    float *votes;       /* [heads][votes_stride], the host's */
     size_t votes_stride;
     bool by_query_head; /* votes are kept for each query head, not for each KV head */
     float *norms;       /* scratch, [n_q][n_heads], the back end's */

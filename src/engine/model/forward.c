@@ -294,6 +294,7 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
                             .type = skv_kv_store_type(span->cache->store),
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
+                            .sinks = p->m->layers[i].sinks,
                             .votes = votes->votes + votes->track0[slot] * votes->stride,
                             .votes_stride = votes->stride,
                             .by_query_head = votes->by_query_head,
@@ -310,17 +311,18 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
     const skv_config *c = p->c;
     const skv_layer_shape *shape = &c->layers[i];
     size_t n_q = shape->n_heads * c->head_dim, slot = p->f->plan->layers[i].slot;
+    size_t i_rope = shape->i_rope + shape->i_rope_q;
     p->be->rotate(p->be, &(skv_rotate_args){
                              .q = p->ws->qkv,
                              .ldq = ld_q,
                              .n_rows = p->n_alive,
                              .n_heads = shape->n_heads,
                              .head_dim = c->head_dim,
-                             .n_rot = 2 * p->m->ropes[shape->i_rope].n,
-                             .cos = p->ws->cos[shape->i_rope],
-                             .sin = p->ws->sin[shape->i_rope],
+                             .n_rot = 2 * p->m->ropes[i_rope].n,
+                             .cos = p->ws->cos[i_rope],
+                             .sin = p->ws->sin[i_rope],
                              .rows = alive_rows(p),
-                             .norm = skv_pass_norm(p, projections_of(p, i)->q_norm),
+                             .norm = skv_pass_head_norm(p, projections_of(p, i)->q_norm),
                          });
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
@@ -349,6 +351,7 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
                                 .window = shape->window,
                                 .scale = (float)c->attention_scale,
                                 .softcap = (float)c->attention_softcap,
+                                .sinks = p->m->layers[i].sinks,
                             });
 }
 

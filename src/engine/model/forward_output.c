@@ -119,7 +119,7 @@ void skv_pass_report(skv_pass *p)
         if (hidden) {
             make_hidden(p, row, n);
         } else {
-            skv_pass_head(p, p->m->head, p->m->final_norm, row, n);
+            skv_pass_head(p, p->m->head, p->m->head_norm, row, n);
         }
         tell_rows(p, at, row, n, hidden ? p->c->hidden : p->c->vocab);
     }

@@ -31,7 +31,7 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, si
                             .n_rot = 2 * p->m->ropes[shape->i_rope].n,
                             .cos = p->ws->cos[shape->i_rope],
                             .sin = p->ws->sin[shape->i_rope],
-                            .norm = skv_pass_norm(p, k_norm),
+                            .norm = skv_pass_head_norm(p, k_norm),
                             .tables = p->ws->tables,
                             .table_stride = p->spans[0].cache->max_pages,
                             .kv_rows = p->ws->kv_rows,

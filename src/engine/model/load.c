@@ -366,19 +366,20 @@ static skv_status load_head_norms(const loader *ld, vector_cursor *cursor, size_
 {
     const skv_config *c = ld->config;
     if (!c->qk_norm) return SKV_OK;
-    size_t n = c->head_dim;
+    const size_t n_q = c->head_dim * (c->qk_norm_joined ? c->layers[i].n_heads : 1);
+    const size_t n_k = c->head_dim * (c->qk_norm_joined ? c->layers[i].n_kv_heads : 1);
     if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
-        SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm", n, &layer->own.q_norm, err));
+        SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm", n_q, &layer->own.q_norm, err));
         if (skv_config_donor(c, i) == i) {
             SKV_TRY(
-                load_layer_vector(ld, cursor, i, "self_attn.k_norm", n, &layer->own.k_norm, err));
+                load_layer_vector(ld, cursor, i, "self_attn.k_norm", n_k, &layer->own.k_norm, err));
         }
     }
     if (!is_swiftkv_layer(ld, i) || !ld->options->student) return SKV_OK;
-    SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm_swiftkv", n, &layer->stacked.q_norm,
-                              err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm_swiftkv", n_q,
+                              &layer->stacked.q_norm, err));
     if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
-    return load_layer_vector(ld, cursor, i, "self_attn.k_norm_swiftkv", n, &layer->stacked.k_norm,
+    return load_layer_vector(ld, cursor, i, "self_attn.k_norm_swiftkv", n_k, &layer->stacked.k_norm,
                              err);
 }
 
@@ -388,23 +389,51 @@ static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size
     const skv_config *c = ld->config;
     skv_layer *layer = &ld->model->layers[i];
     size_t D = c->hidden;
-    SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
+    if (!c->no_pre_norms) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
+    }
     const float **second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
     SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
     if (c->post_norms) {
-        SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm", D, &layer->ffn_norm,
-                                  err));
+        if (!c->no_pre_norms) {
+            SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm", D,
+                                      &layer->ffn_norm, err));
+        }
         SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
                                   &layer->post_ffn_norm, err));
     }
+    if (c->sinks) {
+        char name[NAME_MAX_BYTES];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+        SKV_TRY(load_vector(ld, cursor, name, c->layers[i].n_heads, &layer->sinks, err));
+    }
     return load_head_norms(ld, cursor, i, layer, err);
+}
+
+/* The final norm, divided by what logits are divided by. */
+static skv_status make_head_norm(loader *ld, vector_cursor *cursor, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const size_t n = ld->config->hidden;
+    const float *norm = NULL;
+    SKV_TRY(load_vector(ld, cursor, "model.norm.weight", n, &norm, err));
+    float *host = ld->be->map(ld->be, norm, n * sizeof *host, SKV_MAP_BOTH);
+    for (size_t i = 0; i < n; i++) host[i] = (float)((double)host[i] / ld->config->logit_divisor);
+    ld->be->unmap(ld->be, host);
+    model->head_norm = norm;
+    return SKV_OK;
 }
 
 static skv_status load_vectors(loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
     skv_model *model = ld->model;
-    size_t n = c->n_layers * (4 * c->hidden + 4 * c->head_dim) + 2 * c->hidden;
+    size_t n = 3 * c->hidden;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
+        n += 4 * c->hidden + 4 * n_heads * c->head_dim;
+        if (c->sinks) n += c->layers[i].n_heads;
+    }
     model->vectors_bytes = n * sizeof(float);
     model->vectors = ld->be->alloc(ld->be, model->vectors_bytes);
     SKV_REQUIRE(model->vectors, err, SKV_MEMORY, "weights: no memory for %zu norm weights", n);
@@ -414,7 +443,9 @@ static skv_status load_vectors(loader *ld, skv_error *err)
         SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden, &model->stack.norm,
                             err));
     }
-    return load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err);
+    SKV_TRY(load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err));
+    model->head_norm = model->final_norm;
+    return c->logit_divisor != 0.0 ? make_head_norm(ld, &cursor, err) : SKV_OK;
 }
 
 static skv_status load_all(loader *ld, skv_error *err)
@@ -428,7 +459,8 @@ static skv_status load_all(loader *ld, skv_error *err)
     }
     model->n_ropes = 1;
     for (size_t i = 0; i < c->n_layers; i++) {
-        model->n_ropes = skv_max_size(model->n_ropes, c->layers[i].i_rope + 1);
+        model->n_ropes =
+            skv_max_size(model->n_ropes, c->layers[i].i_rope + c->layers[i].i_rope_q + 1);
     }
     SKV_TRY(
         find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden, &model->embedding, err));

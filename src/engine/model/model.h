@@ -43,6 +43,8 @@ typedef struct skv_rope_table {
     float *frequencies[2]; /* [n] each, owned; radians a position; 0: short, 1: long */
     float amplitude;       /* cos and sin are multiplied by it */
     size_t short_context;  /* sequences made for more positions use the long form; 0: never */
+    size_t growth_context; /* 0: no growth, see skv_rope.position_growth */
+    double growth;
 } skv_rope_table;
 
 SKV_MUST_CHECK skv_status skv_rope_table_init(skv_rope_table *table, const skv_rope *rope,
@@ -63,8 +65,8 @@ enum { SKV_PART_Q, SKV_PART_K, SKV_PART_V, SKV_PART_QKV_END };
 /* What a layer's attention reads its input by. */
 typedef struct skv_projections {
     skv_linear *w;       /* [(H + 2 Hk) Dh, D], or q alone [H Dh, D] */
-    const float *q_norm; /* [Dh] or NULL */
-    const float *k_norm; /* [Dh] or NULL */
+    const float *q_norm; /* [Dh], joined [H Dh], or NULL */
+    const float *k_norm; /* [Dh], joined [Hk Dh], or NULL */
 } skv_projections;
 
 typedef struct skv_expert {
@@ -73,10 +75,11 @@ typedef struct skv_expert {
 } skv_expert;
 
 typedef struct skv_layer {
-    const float *attn_norm;      /* [D] */
-    const float *ffn_norm;       /* [D] */
+    const float *attn_norm;      /* [D] or NULL */
+    const float *ffn_norm;       /* [D] or NULL */
     const float *post_attn_norm; /* [D] or NULL */
     const float *post_ffn_norm;  /* [D] or NULL */
+    const float *sinks;          /* [H] or NULL */
     skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *o;               /* [D, H Dh] */
@@ -100,6 +103,7 @@ typedef struct skv_model {
     skv_layer *layers;        /* owned, [L] */
     skv_kv_stack stack;       /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
     const float *final_norm;  /* [D] */
+    const float *head_norm;   /* [D]: final_norm, divided where logits are */
     skv_linear *head;         /* [V, D] */
     skv_linear *exit_head;    /* [V, D], on what the stack reads; NULL: no early exit */
     skv_rope_table ropes[2];

@@ -24,7 +24,15 @@ struct skv_pass {
 
 static inline skv_norm skv_pass_norm(const skv_pass *p, const float *weight)
 {
-    return (skv_norm){weight, p->c->norm_offset_one ? 1.0f : 0.0f, (float)p->c->norm_eps};
+    return (skv_norm){weight, p->c->norm_offset_one ? 1.0f : 0.0f, (float)p->c->norm_eps, false};
+}
+
+/* The norm of queries or keys. */
+static inline skv_norm skv_pass_head_norm(const skv_pass *p, const float *weight)
+{
+    skv_norm norm = skv_pass_norm(p, weight);
+    norm.joined = p->c->qk_norm_joined;
+    return norm;
 }
 
 /* Operations of a product of n_rows rows. */

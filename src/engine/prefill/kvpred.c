@@ -354,7 +354,7 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
     }
     skv_backend *be = step->base->be;
     skv_norm norm = {step->base->layers[i].own.k_norm, c->norm_offset_one ? 1.0f : 0.0f,
-                     (float)c->norm_eps};
+                     (float)c->norm_eps, c->qk_norm_joined};
     be->store(be, &(skv_store_args){.k = k,
                                     .v = v,
                                     .ld = ld,

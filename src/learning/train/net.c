@@ -11,9 +11,12 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
 {
     const char *what = NULL;
     if (c->norm_offset_one || c->post_norms) what = "norms of Gemma";
+    if (c->no_pre_norms || c->qk_norm_joined) what = "norms of OLMo";
+    if (c->logit_divisor != 0.0) what = "divided logits";
     if (c->activation != SKV_ACT_SILU) what = "an activation other than SiLU";
     if (c->attention_softcap > 0 || c->final_softcap > 0) what = "soft capping";
     if (c->embedding_scale < 1 || c->embedding_scale > 1) what = "a scaled embedding";
+    if (c->layers[0].i_rope_q > 0) what = "queries that grow with their position";
     for (size_t i = 0; i < c->n_layers; i++) {
         if (c->layers[i].n_experts > 0) what = "mixtures of experts";
     }

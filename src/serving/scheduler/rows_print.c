@@ -21,8 +21,15 @@ static void add_size(skv_sha256 *sha, size_t value)
 
 static void add_rope(skv_sha256 *sha, const skv_rope *rope, size_t context)
 {
-    const double numbers[] = {rope->theta, rope->factor, rope->low_freq_factor,
-                              rope->high_freq_factor, rope->attention_factor};
+    const double numbers[] = {rope->theta,
+                              rope->factor,
+                              rope->low_freq_factor,
+                              rope->high_freq_factor,
+                              rope->attention_factor,
+                              rope->beta_fast,
+                              rope->beta_slow,
+                              (double)rope->ramp_exact,
+                              rope->position_growth};
     add_size(sha, (size_t)rope->scaling);
     add_size(sha, rope->n_rot);
     add_size(sha, rope->original_context);
@@ -58,6 +65,7 @@ static void add_shape(skv_sha256 *sha, const skv_engine *e, size_t context)
         add_size(sha, c->layers[i].n_kv_heads);
         add_size(sha, c->layers[i].window);
         add_size(sha, c->layers[i].i_rope);
+        add_size(sha, c->layers[i].i_rope_q);
     }
     add_rope(sha, &c->ropes[0], context);
     add_rope(sha, &c->ropes[1], context);

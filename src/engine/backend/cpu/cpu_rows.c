@@ -29,15 +29,23 @@ static void for_rows(skv_backend *base, const void *args, size_t n_rows,
     skv_pool_run_stretches(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
 }
 
+/* x [n_heads, head_dim]: one norm a head, or one over all. */
+static void norm_heads(const skv_cpu_backend *be, float *x, size_t n_heads, size_t head_dim,
+                       const skv_norm *norm)
+{
+    const size_t n = norm->joined ? n_heads * head_dim : head_dim;
+    for (size_t at = 0; norm->weight && at < n_heads * head_dim; at += n) {
+        be->kernels.rmsnorm(x + at, x + at, norm->weight, norm->offset, norm->eps, n);
+    }
+}
+
 static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_rotate_args *a = args;
     size_t half = a->n_rot / 2, row = a->rows ? a->rows[i] : i;
+    norm_heads(be, a->q + i * a->ldq, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
         float *q = a->q + i * a->ldq + h * a->head_dim;
-        if (a->norm.weight) {
-            be->kernels.rmsnorm(q, q, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
-        }
         be->kernels.rope(q, a->cos + row * half, a->sin + row * half, a->n_rot);
     }
 }
@@ -52,11 +60,9 @@ static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
     const skv_store_args *a = args;
     const size_t *dropped = a->dropped[i];
     size_t half = a->n_rot / 2;
+    norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
         float *k = a->k + i * a->ld + h * a->head_dim;
-        if (a->norm.weight) {
-            be->kernels.rmsnorm(k, k, a->norm.weight, a->norm.offset, a->norm.eps, a->head_dim);
-        }
         be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
         const float *v = a->v + i * a->ld + h * a->head_dim;
         for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
