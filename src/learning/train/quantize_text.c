@@ -39,24 +39,30 @@ static bool find_input(const skv_quantize_item *item, size_t *layer, skv_product
         const char *name;
         skv_product product;
     } parts[] = {
-        {".k_proj_swiftkv.", SKV_PRODUCT_STACK}, {".v_proj_swiftkv.", SKV_PRODUCT_STACK},
-        {".q_proj_swiftkv.", SKV_PRODUCT_QKV},   {".q_proj.", SKV_PRODUCT_QKV},
-        {".k_proj.", SKV_PRODUCT_QKV},           {".v_proj.", SKV_PRODUCT_QKV},
-        {".qkv_proj.", SKV_PRODUCT_QKV},         {".o_proj.", SKV_PRODUCT_O},
-        {".out_proj.", SKV_PRODUCT_O},           {".gate_proj.", SKV_PRODUCT_GATE_UP},
-        {".up_proj.", SKV_PRODUCT_GATE_UP},      {".gate_up_proj.", SKV_PRODUCT_GATE_UP},
-        {".proj_1.", SKV_PRODUCT_GATE_UP},       {".down_proj.", SKV_PRODUCT_DOWN},
-        {".proj_2.", SKV_PRODUCT_DOWN},
+        {".k_proj_swiftkv", SKV_PRODUCT_STACK}, {".v_proj_swiftkv", SKV_PRODUCT_STACK},
+        {".q_proj_swiftkv", SKV_PRODUCT_QKV},   {".q_proj", SKV_PRODUCT_QKV},
+        {".k_proj", SKV_PRODUCT_QKV},           {".v_proj", SKV_PRODUCT_QKV},
+        {".qkv_proj", SKV_PRODUCT_QKV},         {".o_proj", SKV_PRODUCT_O},
+        {".out_proj", SKV_PRODUCT_O},           {".gate_proj", SKV_PRODUCT_GATE_UP},
+        {".up_proj", SKV_PRODUCT_GATE_UP},      {".gate_up_proj", SKV_PRODUCT_GATE_UP},
+        {".proj_1", SKV_PRODUCT_GATE_UP},       {".down_proj", SKV_PRODUCT_DOWN},
+        {".proj_2", SKV_PRODUCT_DOWN},          {".attn_q", SKV_PRODUCT_QKV},
+        {".attn_k", SKV_PRODUCT_QKV},           {".attn_v", SKV_PRODUCT_QKV},
+        {".attn_qkv", SKV_PRODUCT_QKV},         {".attn_output", SKV_PRODUCT_O},
+        {".ffn_gate", SKV_PRODUCT_GATE_UP},     {".ffn_up", SKV_PRODUCT_GATE_UP},
+        {".ffn_down", SKV_PRODUCT_DOWN},
     };
-    const char *number = strstr(item->name, "layers.");
+    const char *number = strstr(item->name, "layers."), *gguf = "blk.";
+    if (!number && strncmp(item->name, gguf, strlen(gguf)) == 0) number = item->name;
     if (!number || strstr(item->name, ".experts.")) return false;
     *layer = 0;
-    for (number += strlen("layers."); *number >= '0' && *number <= '9'; number++) {
+    for (number = strchr(number, '.') + 1; *number >= '0' && *number <= '9'; number++) {
         if (*layer > SKV_LAYERS_MAX) return false;
         *layer = 10 * *layer + (size_t)(*number - '0');
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (!strstr(number, parts[i].name)) continue;
+        const char *part = strstr(number, parts[i].name);
+        if (!part || strcmp(part + strlen(parts[i].name), ".weight") != 0) continue;
         *product = parts[i].product;
         return true;
     }
