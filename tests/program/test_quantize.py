@@ -269,7 +269,8 @@ class QuantizeTest(unittest.TestCase):
             value = value * 1103515245 + 12345 & 0x7FFFFFFF
             many.append((value >> 16) % 89)
         ids.write_text(json.dumps(many))
-        for model in ("llama3-v5", "llama-swiftkv-g2", "phi3", "openelm", "gemma2", "qwen3-moe-v5", "llama3-v5.gguf"):
+        for model in ("llama3-v5", "llama-swiftkv-g2", "phi3", "openelm", "gemma2", "gemma4-e2b", "qwen3-moe-v5",
+                      "llama3-v5.gguf"):
             model, suffix = model.removesuffix(".gguf"), "".join(Path(model).suffixes)
             with self.subTest(model=model, suffix=suffix):
                 want = self.logprobs(MODELS / model, ids)
