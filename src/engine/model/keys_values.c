@@ -27,11 +27,12 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, si
                             .ld = ld,
                             .n_rows = p->n_rows,
                             .n_heads = shape->n_kv_heads,
-                            .head_dim = p->c->head_dim,
+                            .head_dim = skv_config_head_dim(p->c, i),
                             .n_rot = 2 * p->m->ropes[shape->i_rope].n,
                             .cos = p->ws->cos[shape->i_rope],
                             .sin = p->ws->sin[shape->i_rope],
                             .norm = skv_pass_head_norm(p, k_norm),
+                            .v_eps = p->c->v_norm ? (float)p->c->norm_eps : 0,
                             .tables = p->ws->tables,
                             .table_stride = p->spans[0].cache->max_pages,
                             .kv_rows = p->ws->kv_rows,
@@ -43,7 +44,7 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, si
 
 size_t skv_pass_kv_columns(const skv_pass *p, size_t i)
 {
-    return 2 * p->c->layers[i].n_kv_heads * p->c->head_dim;
+    return skv_config_kv_columns(p->c, i);
 }
 
 /* Layers of the stack that are made by one product. */
