@@ -87,6 +87,31 @@ def phi4_mini(r):
     return {**s, "partial_rotary_factor": partial}
 
 
+def two_ropes(partial=None):
+    full = {"rope_type": "default", "rope_theta": 1e6}
+    if partial:
+        full = {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": partial}
+    return {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
+
+
+def gemma4(r, shared):
+    """Of E2B's and E4B's kind (layers that read others' keys and values), or of the dense ones."""
+    n = r.randint(3, 8)
+    types = layer_types(r, n - 1) + ["full_attention"]
+    n_shared = 0
+    if shared:
+        owners = [i for i in range(1, n) if set(types[:i]) >= set(types[i:])]
+        n_shared = n - r.choice(owners) if owners else 0
+    s = shape(r, num_hidden_layers=n, layer_types=types, sliding_window=window(r), tie_word_embeddings=True,
+              rope_parameters=two_ropes(r.choice([0.25, 0.5])), num_kv_shared_layers=n_shared, pad_token_id=0,
+              global_head_dim=r.choice([16, 24, 32]), final_logit_softcapping=r.choice([None, 30.0, 5.0]),
+              use_double_wide_mlp=n_shared > 0 and r.random() < 0.6, attention_k_eq_v=not shared,
+              hidden_size_per_layer_input=r.choice([8, 12]) if shared else 0)
+    if not shared:
+        s["num_global_key_value_heads"] = 1
+    return {**s, "vocab_size_per_layer_input": s["vocab_size"]}
+
+
 def smollm3(r):
     s = square(r, **rope(r), use_sliding_window=False)
     s["no_rope_layers"] = [r.randint(0, 1) for _ in range(s["num_hidden_layers"])]
@@ -100,6 +125,10 @@ ARCHITECTURES = {
     "qwen2": ("Qwen2", lambda r: square(r, **rope(r))),
     "qwen3": ("Qwen3", lambda r: with_types(r, shape(r, **rope(r)), use_sliding_window=True)),
     "gemma2": ("Gemma2", lambda r: with_types(r, shape(r, **rope(r), query_pre_attn_scalar=r.choice([8, 24])))),
+    "gemma3": ("Gemma3", lambda r: with_types(r, shape(r, rope_parameters=two_ropes(),
+                                                       query_pre_attn_scalar=r.choice([8, 24])))),
+    "gemma4-shared": ("Gemma4", lambda r: gemma4(r, True)),
+    "gemma4-dense": ("Gemma4", lambda r: gemma4(r, False)),
     "phi4-mini": ("Phi3", phi4_mini),
     "smollm3": ("SmolLM3", smollm3),
     "ministral3": ("Ministral3", lambda r: shape(r, **yarn(r, llama_4_scaling_beta=r.choice([0.1, 0.3]),
@@ -159,7 +188,9 @@ def run(program, *words):
 def check(program, name, seed, folder):
     kind, draw = ARCHITECTURES[name]
     r = random.Random(f"{name} {seed}")
-    config = getattr(transformers, f"{kind}Config")(**draw(r))
+    made = draw(r)
+    of_text = f"{kind}TextConfig"  # of models with images
+    config = getattr(transformers, of_text if hasattr(transformers, of_text) else f"{kind}Config")(**made)
     config._attn_implementation = config._experts_implementation = "eager"
     model = getattr(transformers, f"{kind}ForCausalLM")(config).float().eval()
     randomize(model, seed)
@@ -172,9 +203,9 @@ def check(program, name, seed, folder):
     worst = max(abs(a - b) for a, b in zip(want, got))
     if worst > TOLERANCE:
         return f"log-probabilities differ by {worst:.3g}"
-    for chunk in (1, 7, 64):
+    for chunk, prefill in ((1, "auto"), (7, "auto"), (64, "auto"), (64, "full")):
         said = json.loads(run(program, "generate", folder, *common, "-n", N_GREEDY, "--temp", 0, "--chunk", chunk,
-                              "--ignore-eos"))["ids"]
+                              "--ignore-eos", "--prefill", prefill))["ids"]
         for i, (a, b) in enumerate(zip(follow, said)):
             if a != b:
                 if gaps[i] < 1e-4:
