@@ -77,6 +77,8 @@ static const preset presets[] = {
      true, 0, 0, 0},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true, false,
      0, 32, 4},
+    {"gpt-oss-20b-8", "gpt_oss", 8, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
+     false, 0, 32, 4},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
      false, 0, 128, 4},
     /* recipes/mini. */
