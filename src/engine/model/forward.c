@@ -73,15 +73,19 @@ static void place_row(const embed_job *job, size_t i)
     p->ws->alive[row] = (uint32_t)row;
 }
 
-/* The token's embeddings of all layers, and x as it enters layer 0. */
+/* The token's embeddings of the layers that it runs, and x as it enters layer 0. */
 static skv_status embed_layers(const embed_job *job, size_t i, skv_error *err)
 {
     const skv_pass *p = job->p;
-    const size_t D = p->c->hidden, n = p->c->n_layers * p->c->per_layer, row = job->row0 + i;
+    const skv_plan *plan = p->f->plan;
+    const bool stops = plan->skip && i < skv_span_kept(job->span);
+    const size_t D = p->c->hidden, P = p->c->per_layer, row = job->row0 + i;
+    const size_t n = (stops ? plan->last_boundary : plan->n_layers) * P;
     if (!job->x0) return SKV_OK;
-    float *embeds = job->embeds + row * n;
+    float *embeds = job->embeds + row * plan->n_layers * P;
     memcpy(job->x0 + row * D, job->x + row * D, D * sizeof *job->x0);
-    SKV_TRY(skv_matrix_fetch_row(&p->m->token_embeds, (size_t)job->span->ids[i], embeds, err));
+    const size_t id = (size_t)job->span->ids[i];
+    SKV_TRY(skv_matrix_fetch_start(&p->m->token_embeds, id, n, embeds, err));
     const float scale = (float)p->c->per_layer_scale;
     for (size_t d = 0; d < n; d++) embeds[d] *= scale;
     return SKV_OK;
@@ -213,6 +217,15 @@ void skv_pass_keep_wanted(skv_pass *p)
 
 /* ---- keys and values ---- */
 
+void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->on_product) hook->on_product(hook->user, i, product, args);
+    }
+    p->be->linear(p->be, args);
+}
+
 static const skv_projections *projections_of(const skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
@@ -223,15 +236,17 @@ static const skv_projections *projections_of(const skv_pass *p, size_t i)
 /* Parts [part0, part1) of a layer's q|k|v from the rows that are alive: y has ldy columns. */
 static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, size_t ldy)
 {
-    p->be->linear(p->be, &(skv_linear_args){.w = projections_of(p, i)->w,
-                                            .part0 = part0,
-                                            .part1 = part1,
-                                            .y = p->ws->qkv,
-                                            .ldy = ldy,
-                                            .x = p->ws->x,
-                                            .ldx = p->c->hidden,
-                                            .n_rows = p->n_alive,
-                                            .norm = skv_pass_norm(p, p->m->layers[i].attn_norm)});
+    const skv_product product = part0 == SKV_PART_Q ? SKV_PRODUCT_QKV : SKV_PRODUCT_KV;
+    skv_pass_linear(p, i, product,
+                    &(skv_linear_args){.w = projections_of(p, i)->w,
+                                       .part0 = part0,
+                                       .part1 = part1,
+                                       .y = p->ws->qkv,
+                                       .ldy = ldy,
+                                       .x = p->ws->x,
+                                       .ldx = p->c->hidden,
+                                       .n_rows = p->n_alive,
+                                       .norm = skv_pass_norm(p, p->m->layers[i].attn_norm)});
     size_t n_q = part0 == SKV_PART_Q ? skv_config_q_columns(p->c, i) : 0;
     p->work->q += skv_work_product(p->n_alive, p->c->hidden, n_q);
     p->work->kv += skv_work_product(p->n_alive, p->c->hidden, ldy - n_q);
@@ -375,19 +390,19 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
 
 /* A block's last product, whose result is added to rows of x, by way of a norm where the
  * architecture has one after the block; such a sum may be multiplied by a number. */
-static void project(const skv_pass *p, const skv_linear_args *product, const float *post_norm,
-                    float scale)
+static void project(const skv_pass *p, size_t i, skv_product which, const skv_linear_args *product,
+                    const float *post_norm, float scale)
 {
     skv_linear_args args = *product;
     args.ldy = p->c->hidden;
     args.epilogue = SKV_EPILOGUE_ADD;
     if (!post_norm) {
-        p->be->linear(p->be, &args);
+        skv_pass_linear(p, i, which, &args);
         return;
     }
     args.y = p->ws->qkv; /* free again: the queries have been used */
     args.epilogue = SKV_EPILOGUE_STORE;
-    p->be->linear(p->be, &args);
+    skv_pass_linear(p, i, which, &args);
     p->be->norm_add(p->be, &(skv_norm_add_args){.x = product->y,
                                                 .y = p->ws->qkv,
                                                 .n_rows = args.n_rows,
@@ -406,18 +421,20 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
         skv_pass_run_experts(p, i, x, n);
         return;
     }
-    p->be->linear(p->be, &(skv_linear_args){
-                             .w = layer->gate_up,
-                             .y = p->ws->h,
-                             .ldy = F,
-                             .x = x,
-                             .ldx = p->c->hidden,
-                             .n_rows = n,
-                             .norm = skv_pass_norm(p, layer->ffn_norm),
-                             .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
-                                                                          : SKV_EPILOGUE_GELU_GLU,
-                         });
-    project(p, &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
+    skv_pass_linear(p, i, SKV_PRODUCT_GATE_UP,
+                    &(skv_linear_args){
+                        .w = layer->gate_up,
+                        .y = p->ws->h,
+                        .ldy = F,
+                        .x = x,
+                        .ldx = p->c->hidden,
+                        .n_rows = n,
+                        .norm = skv_pass_norm(p, layer->ffn_norm),
+                        .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
+                                                                     : SKV_EPILOGUE_GELU_GLU,
+                    });
+    project(p, i, SKV_PRODUCT_DOWN,
+            &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
             layer->post_ffn_norm, p->c->per_layer > 0 ? 1 : layer->scale);
 }
 
@@ -463,7 +480,7 @@ static void add_embedding(const skv_pass *p, size_t i)
                                                     .n_rows = p->n_alive,
                                                     .n = P,
                                                     .norm = norm});
-    project(p,
+    project(p, i, SKV_PRODUCT_EMBED,
             &(skv_linear_args){
                 .w = layer->embed_out, .y = p->ws->x, .x = gate, .ldx = P, .n_rows = p->n_alive},
             layer->post_embed_norm, layer->scale);
@@ -478,7 +495,7 @@ static void run_layer(skv_pass *p, size_t i)
     if (p->n_alive == 0) return;
     attend(p, i, ld_q);
     size_t n_q = skv_config_q_columns(p->c, i);
-    project(p,
+    project(p, i, SKV_PRODUCT_O,
             &(skv_linear_args){
                 .w = layer->o, .y = p->ws->x, .x = p->ws->o, .ldx = n_q, .n_rows = p->n_alive},
             layer->post_attn_norm, 1);

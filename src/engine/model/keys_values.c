@@ -79,18 +79,19 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *n
 {
     const skv_plan *plan = p->f->plan;
     i = skv_plan_next_in_stack(plan, i);
+    skv_linear_args args = {.w = p->m->stack.w,
+                            .y = p->ws->qkv,
+                            .x = p->ws->x,
+                            .ldx = p->c->hidden,
+                            .n_rows = p->n_rows,
+                            .norm = skv_pass_norm(p, norm)};
     while (i < end) {
         const stack_range range = next_range(p, i, end);
         const size_t group = plan->layers[i].group;
-        p->be->linear(p->be, &(skv_linear_args){.w = p->m->stack.w,
-                                                .part0 = 2 * group,
-                                                .part1 = 2 * (group + range.n_groups),
-                                                .y = p->ws->qkv,
-                                                .ldy = range.columns,
-                                                .x = p->ws->x,
-                                                .ldx = p->c->hidden,
-                                                .n_rows = p->n_rows,
-                                                .norm = skv_pass_norm(p, norm)});
+        args.part0 = 2 * group;
+        args.part1 = 2 * (group + range.n_groups);
+        args.ldy = range.columns;
+        skv_pass_linear(p, i, SKV_PRODUCT_STACK, &args);
         p->work->kv += skv_work_product(p->n_rows, p->c->hidden, range.columns);
         float *k = p->ws->qkv;
         for (; i < range.end; i = skv_plan_next_in_stack(plan, i + 1)) {
