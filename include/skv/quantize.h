@@ -12,7 +12,11 @@ SKV_BEGIN
 typedef struct skv_quantize_options {
     skv_weights weights; /* SKV_WEIGHTS_INT4 or SKV_WEIGHTS_INT8 */
     size_t group;        /* elements of a row that share a scale: 32 or 128 */
-    size_t threads;      /* 0: one for each processor allowed */
+    /* Text, .jsonl or token ids, to quantise by: the errors of a matrix on its own inputs are made
+     * small, as far as its input is known (that of experts is not). None: round to nearest. */
+    const char *const *data; /* [n_data] */
+    size_t n_data;
+    size_t threads;                             /* 0: one for each processor allowed */
     void (*progress)(void *user, double share); /* share of the work in 0..1; may be NULL */
     void *user;
 } skv_quantize_options;
@@ -24,6 +28,7 @@ typedef struct skv_quantize_report {
     size_t n_quantized; /* matrices that were quantised */
     size_t n_left;      /* projections whose row length is not a multiple of `group`: left as is */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
+    size_t tokens;              /* of the text that were read */
     double error;               /* of the quantised matrices: |Q - W|^2 / |W|^2 */
 } skv_quantize_report;
 
@@ -33,6 +38,9 @@ typedef struct skv_quantize_report {
  * vLLM, transformers and this library open. Embedding, head, norms and biases stay as they are, and
  * so do tensors and keys of config.json that SwiftKV adds. Tokenizer files are copied. report may
  * be NULL. On failure nothing stays that could be mistaken for a model.
+ *
+ * If `out` ends in .gguf, it becomes a GGUF file with Q4_0 or Q8_0 (group 32), whose embedding and
+ * head have Q8_0. SKV_UNSUPPORTED where GGUF has no place for the model or its tokenizer.
  */
 SKV_CHECKED skv_status skv_quantize(const char *path, const char *out,
                                     const skv_quantize_options *options,

@@ -24,6 +24,7 @@ static void random_row(const skv_matrix *m, size_t row, float *out)
 void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
 {
     const skv_matrix *m = matrix;
+    row0 += m->row0;
     if (m->tensor) {
         skv_tensor_read_rows(m->tensor, row0, n, out);
         return;
@@ -36,7 +37,7 @@ void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_
     const skv_matrix *m = matrix;
     assert(n == out->n);
     (void)n;
-    skv_tensor_read_codes(m->tensor, row0, out);
+    skv_tensor_read_codes(m->tensor, m->row0 + row0, out);
 }
 
 skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv_error *err)
@@ -49,6 +50,16 @@ skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv
 skv_status skv_matrix_check(const skv_matrix *m, skv_error *err)
 {
     return m->tensor ? skv_tensor_check(m->tensor, err) : SKV_OK;
+}
+
+skv_status skv_matrix_fetch_start(const skv_matrix *m, size_t row, size_t n_columns, float *out,
+                                  skv_error *err)
+{
+    if (m->tensor) return skv_tensor_fetch_start(m->tensor, row, n_columns, out, err);
+    skv_matrix start = *m;
+    start.n_columns = n_columns;
+    random_row(&start, row, out);
+    return SKV_OK;
 }
 
 void skv_matrix_forget(const skv_matrix *matrix)

@@ -15,6 +15,12 @@ enum { ROWS = 16 /* of a task */ };
 
 /* ---- which tensors there are, and which are quantised ---- */
 
+/* A layer's matrix in a GGUF file, but for a router of experts. */
+static bool is_gguf_projection(const char *name)
+{
+    return strncmp(name, "blk.", 4) == 0 && !strstr(name, "_inp.");
+}
+
 /* Whether a name is that of a layer's projection, in any of the spellings of published files. */
 static bool is_projection(const char *name)
 {
@@ -32,22 +38,47 @@ static bool is_projection(const char *name)
     return false;
 }
 
-static bool is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
+bool skv_quantize_is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
 {
     return item->is_projection && skv_tensor_columns(item->tensor) % q->rounding.group == 0;
 }
 
-static void add_item(skv_quantizer *q, const skv_tensor *t)
+/* What is added to norm weights: GGUF's of Gemma hold the 1 that published ones leave out. */
+static float norm_offset(const skv_quantizer *q)
 {
     const skv_config *c = skv_source_config(q->source);
-    /* GGUF's norm weights of Gemma hold the 1 that published ones leave out. */
-    const bool holds_one = skv_source_gguf(q->source) && !c->norm_offset_one &&
-                           strncmp(c->architecture, "gemma", 5) == 0;
-    q->items[q->n++] =
-        (skv_quantize_item){.name = t->name,
-                            .tensor = t,
-                            .is_projection = t->n_dims == 2 && is_projection(t->name),
-                            .offset = holds_one && strstr(t->name, "norm") ? -1 : 0};
+    const bool from_gguf = skv_source_gguf(q->source),
+               is_gemma = strncmp(c->architecture, "gemma", 5) == 0;
+    if (from_gguf == q->to_gguf || !is_gemma) return 0;
+    if (q->to_gguf) return c->norm_offset_one ? 1 : 0;
+    return c->norm_offset_one ? 0 : -1;
+}
+
+static void add_item(skv_quantizer *q, const skv_tensor *t)
+{
+    const bool stays_gguf = q->to_gguf && skv_source_gguf(q->source);
+    const bool is_matrix = stays_gguf ? t->n_dims >= 2 && is_gguf_projection(t->name)
+                                      : t->n_dims == 2 && is_projection(t->name);
+    q->items[q->n++] = (skv_quantize_item){.name = t->name,
+                                           .tensor = t,
+                                           .is_projection = is_matrix,
+                                           .offset = strstr(t->name, "norm") ? norm_offset(q) : 0};
+}
+
+/* The tensors under the names that the output wants: those of the files where it has the same
+ * format, else those of the source. */
+static size_t count_tensors(const skv_quantizer *q)
+{
+    const skv_gguf *gguf = q->to_gguf ? skv_source_gguf(q->source) : NULL;
+    if (gguf) return skv_gguf_tensor_count(gguf);
+    return q->files ? skv_safetensors_count(q->files) : skv_source_count(q->source);
+}
+
+static const skv_tensor *tensor_at(const skv_quantizer *q, size_t i)
+{
+    const skv_gguf *gguf = q->to_gguf ? skv_source_gguf(q->source) : NULL;
+    if (gguf) return skv_gguf_tensor_at(gguf, i);
+    return q->files ? skv_safetensors_at(q->files, i) : skv_source_at(q->source, i);
 }
 
 static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
@@ -56,17 +87,36 @@ static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
     SKV_REQUIRE(!c->kv_prediction && !c->base[0], err, SKV_UNSUPPORTED,
                 "%s: %s: it is not supported to quantise a model in several folders", path,
                 c->kv_prediction ? "kv_prediction" : "swiftkv_base");
-    if (!skv_source_gguf(q->source)) SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
-    const size_t n = q->files ? skv_safetensors_count(q->files) : skv_source_count(q->source);
+    if (!skv_source_gguf(q->source) && !q->to_gguf) {
+        SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
+    }
+    const size_t n = count_tensors(q);
     q->items = skv_alloc_zero(n, sizeof *q->items);
     SKV_REQUIRE(q->items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n);
     for (size_t i = 0; i < n; i++) {
-        const skv_tensor *t =
-            q->files ? skv_safetensors_at(q->files, i) : skv_source_at(q->source, i);
+        const skv_tensor *t = tensor_at(q, i);
         SKV_REQUIRE(!t->scales.data, err, SKV_ARGUMENT, "%s: %s: it is quantised already", path,
                     t->name);
         add_item(q, t);
     }
+    return SKV_OK;
+}
+
+/* The codes and scales of all matrices are held until they are written. */
+static skv_status check_memory(const skv_quantizer *q, const char *path, skv_error *err)
+{
+    const skv_rounding *r = &q->rounding;
+    const size_t available = skv_memory_available();
+    uint64_t bytes = 0; /* less than twice what the files hold */
+    for (size_t i = 0; i < q->n; i++) {
+        const skv_tensor *t = q->items[i].tensor;
+        if (!skv_quantize_is_quantized(q, &q->items[i])) continue;
+        const uint64_t n = (uint64_t)skv_tensor_rows(t) * skv_tensor_columns(t);
+        bytes += n * r->bits / 8 + n / r->group * sizeof *q->items->scales;
+    }
+    SKV_REQUIRE(bytes <= available, err, SKV_MEMORY,
+                "%s: memory: the quantised model takes %.0f MiB, %.0f MiB are available", path,
+                (double)bytes / 1048576.0, (double)available / 1048576.0);
     return SKV_OK;
 }
 
@@ -92,11 +142,13 @@ skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t 
 typedef struct round_job {
     skv_quantizer *q;
     skv_quantize_item *item;
-    float *rows;    /* [n_threads][ROWS, K] */
-    float *scales;  /* [n_threads][K / group] */
-    int8_t *codes;  /* [n_threads][K] */
-    double *errors; /* [n_tasks][2] */
-    bool *failed;   /* [n_tasks]: a row could not be read, or is not finite */
+    const skv_compensation *compensation; /* NULL: to the nearest */
+    float *rows;                          /* [n_threads][ROWS, K] */
+    float *missed;                        /* [n_threads][ROWS, K] */
+    float *scales;                        /* [n_threads][ROWS, K / group] */
+    int8_t *codes;                        /* [n_threads][ROWS, K] */
+    double *errors;                       /* [n_tasks][2] */
+    bool *failed;                         /* [n_tasks]: a row could not be read, or is not finite */
 } round_job;
 
 static void pack_codes(const int8_t *codes, unsigned bits, size_t K, uint8_t *out)
@@ -140,24 +192,33 @@ static void round_rows(void *arg, size_t i_task, size_t i_thread)
     const skv_rounding *r = &job->q->rounding;
     const size_t K = skv_tensor_columns(job->item->tensor), row0 = i_task * ROWS;
     const size_t n = skv_min_size(ROWS, skv_tensor_rows(job->item->tensor) - row0);
-    float *rows = job->rows + i_thread * ROWS * K,
-          *scales = job->scales + i_thread * (K / r->group);
-    int8_t *codes = job->codes + i_thread * K;
+    const size_t n_groups = K / r->group;
+    const skv_compensation *c = job->compensation;
+    float *rows = job->rows + i_thread * ROWS * K;
+    float *scales = job->scales + i_thread * ROWS * n_groups;
+    int8_t *codes = job->codes + i_thread * ROWS * K;
     if (skv_quantize_read(job->item, row0, n, rows, NULL) != SKV_OK) {
         job->failed[i_task] = true;
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        skv_round_scales(r, rows + i * K, NULL, K, scales);
-        skv_round_row(r, rows + i * K, scales, K, codes);
-        store_row(job, row0 + i, codes, scales);
-        add_error(job, i_task, rows + i * K, codes, scales);
+        skv_round_scales(r, rows + i * K, c ? c->moments : NULL, K, scales + i * n_groups);
+        if (!c) skv_round_row(r, rows + i * K, scales + i * n_groups, K, codes + i * K);
+    }
+    if (c) {
+        float *missed = job->missed + i_thread * ROWS * K;
+        skv_round_compensated(r, c, rows, scales, n, missed, codes);
+    }
+    for (size_t i = 0; i < n; i++) {
+        store_row(job, row0 + i, codes + i * K, scales + i * n_groups);
+        add_error(job, i_task, rows + i * K, codes + i * K, scales + i * n_groups);
     }
 }
 
 static void release_job(round_job *job)
 {
     skv_free(job->rows);
+    skv_free(job->missed);
     skv_free(job->scales);
     skv_free(job->codes);
     skv_free(job->errors);
@@ -169,13 +230,14 @@ static bool take_memory(round_job *job, size_t N, size_t K)
     const size_t n_threads = skv_pool_threads(job->q->pool), n_tasks = skv_ceil_div(N, ROWS);
     const skv_rounding *r = &job->q->rounding;
     job->rows = skv_alloc(n_threads * ROWS * K, sizeof *job->rows);
-    job->scales = skv_alloc(n_threads * (K / r->group), sizeof *job->scales);
-    job->codes = skv_alloc(n_threads * K, 1);
+    job->missed = skv_alloc(n_threads * ROWS * K, sizeof *job->missed);
+    job->scales = skv_alloc(n_threads * ROWS * (K / r->group), sizeof *job->scales);
+    job->codes = skv_alloc(n_threads * ROWS * K, 1);
     job->errors = skv_alloc_zero(2 * n_tasks, sizeof *job->errors);
     job->failed = skv_alloc_zero(n_tasks, sizeof *job->failed);
     job->item->codes = skv_alloc(N * (K * r->bits / 8), 1);
     job->item->scales = skv_alloc(N * (K / r->group), sizeof *job->item->scales);
-    return job->rows && job->scales && job->codes && job->errors && job->failed &&
+    return job->rows && job->missed && job->scales && job->codes && job->errors && job->failed &&
            job->item->codes && job->item->scales;
 }
 
@@ -195,9 +257,10 @@ static skv_status sum_tasks(const round_job *job, size_t n_tasks, skv_error *err
     return SKV_OK;
 }
 
-static skv_status round_item(skv_quantizer *q, skv_quantize_item *item, skv_error *err)
+skv_status skv_quantize_round_item(skv_quantizer *q, skv_quantize_item *item,
+                                   const skv_compensation *c, skv_error *err)
 {
-    round_job job = {.q = q, .item = item};
+    round_job job = {.q = q, .item = item, .compensation = c};
     const size_t N = skv_tensor_rows(item->tensor), K = skv_tensor_columns(item->tensor);
     const size_t n_tasks = skv_ceil_div(N, ROWS);
     skv_status status = SKV_OK;
@@ -213,18 +276,21 @@ static skv_status round_item(skv_quantizer *q, skv_quantize_item *item, skv_erro
     return status;
 }
 
-static skv_status round_all(skv_quantizer *q, skv_quantize_report *report, skv_error *err)
+static skv_status round_all(skv_quantizer *q, const char *path, skv_quantize_report *report,
+                            skv_error *err)
 {
+    const bool with_text = q->options->n_data > 0;
+    if (with_text) SKV_TRY(skv_quantize_with_text(q, path, &report->tokens, err));
     for (size_t i = 0; i < q->n; i++) {
         skv_quantize_item *item = &q->items[i];
         report->bytes_from += item->tensor->n_bytes;
-        if (is_quantized(q, item)) {
-            SKV_TRY(round_item(q, item, err));
+        if (skv_quantize_is_quantized(q, item)) {
+            if (!item->codes) SKV_TRY(skv_quantize_round_item(q, item, NULL, err));
             report->n_quantized++;
         } else if (item->is_projection) {
             report->n_left++;
         }
-        if (q->options->progress) {
+        if (q->options->progress && !with_text) {
             q->options->progress(q->options->user, (double)(i + 1) / (double)q->n);
         }
     }
@@ -249,6 +315,7 @@ static skv_status check_options(const skv_quantize_options *o, skv_error *err)
 /* Scales have the type of the weights they belong to, where that has 16 bits. */
 static skv_dtype scale_type_of(const skv_quantizer *q)
 {
+    if (q->to_gguf) return SKV_DTYPE_F16;
     const skv_tensor *t = skv_source_find(q->source, "model.layers.0.self_attn.o_proj.weight");
     return t && t->type == SKV_DTYPE_BF16 ? SKV_DTYPE_BF16 : SKV_DTYPE_F16;
 }
@@ -261,10 +328,13 @@ static skv_status run(skv_quantizer *q, const char *path, const char *out,
     q->rounding = (skv_rounding){q->options->weights == SKV_WEIGHTS_INT4 ? 4 : 8, q->options->group,
                                  scale_type_of(q)};
     SKV_TRY(list_items(q, path, err));
-    SKV_TRY(skv_quantize_check_folder(out, err));
+    SKV_TRY(check_memory(q, path, err));
+    SKV_TRY(q->to_gguf ? skv_quantize_begin_gguf(q, out, err)
+                       : skv_quantize_check_folder(out, err));
     SKV_TRY(skv_pool_create(q->options->threads, &q->pool, err));
-    SKV_TRY(round_all(q, report, err));
-    return skv_quantize_write_folder(q, out, &report->bytes, err);
+    SKV_TRY(round_all(q, path, report, err));
+    return q->to_gguf ? skv_quantize_write_gguf(q, out, &report->bytes, err)
+                      : skv_quantize_write_folder(q, out, &report->bytes, err);
 }
 
 skv_quantize_options skv_quantize_options_default(void)
@@ -275,14 +345,16 @@ skv_quantize_options skv_quantize_options_default(void)
 skv_status skv_quantize(const char *path, const char *out, const skv_quantize_options *options,
                         skv_quantize_report *report, skv_error *err)
 {
-    skv_quantizer q = {.options = options};
+    skv_quantizer q = {.options = options, .to_gguf = skv_quantize_is_gguf(out)};
     skv_quantize_report done = {0};
+    skv_gguf_out_init(&q.metadata);
     const skv_status status = run(&q, path, out, &done, err);
     for (size_t i = 0; i < q.n; i++) {
         skv_free(q.items[i].codes);
         skv_free(q.items[i].scales);
     }
     skv_free(q.items);
+    skv_gguf_out_release(&q.metadata);
     skv_pool_free(q.pool);
     skv_safetensors_close(q.files);
     skv_source_close(q.source);

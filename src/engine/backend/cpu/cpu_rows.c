@@ -29,6 +29,13 @@ static void for_rows(skv_backend *base, const void *args, size_t n_rows,
     skv_pool_run_stretches(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
 }
 
+/* The products before left row i + 1 in the third-level cache. */
+static void fetch_next(const float *x, size_t ld, size_t n, size_t i, size_t n_rows)
+{
+    if (i + 1 == n_rows) return;
+    for (size_t d = 0; d < n; d += 16) __builtin_prefetch(x + (i + 1) * ld + d, 1);
+}
+
 /* x [n_heads, head_dim]: one norm a head, or one over all. */
 static void norm_heads(const skv_cpu_backend *be, float *x, size_t n_heads, size_t head_dim,
                        const skv_norm *norm)
@@ -43,6 +50,7 @@ static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_rotate_args *a = args;
     size_t half = a->n_rot / 2, row = a->rows ? a->rows[i] : i;
+    fetch_next(a->q, a->ldq, a->n_heads * a->head_dim, i, a->n_rows);
     norm_heads(be, a->q + i * a->ldq, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
         float *q = a->q + i * a->ldq + h * a->head_dim;
@@ -60,11 +68,18 @@ static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
     const skv_store_args *a = args;
     const size_t *dropped = a->dropped[i];
     size_t half = a->n_rot / 2;
-    norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
+    fetch_next(a->k, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
+    fetch_next(a->v, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
+    if (a->norm.joined) norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
-        float *k = a->k + i * a->ld + h * a->head_dim;
-        be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
+        float *k = a->k + i * a->ld + h * a->head_dim, normed[SKV_HEAD_DIM_MAX];
         const float *v = a->v + i * a->ld + h * a->head_dim;
+        if (a->v_eps > 0) { /* before k changes: v may be k */
+            be->kernels.rmsnorm(normed, v, NULL, 0, a->v_eps, a->head_dim);
+            v = normed;
+        }
+        if (!a->norm.joined) norm_heads(be, k, 1, a->head_dim, &a->norm);
+        be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
         for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
             size_t row = a->kv_rows[i] - (dropped ? dropped[track] : 0);
             void *page = a->tables[i][track * a->table_stride + row / SKV_PAGE_ROWS];
@@ -83,12 +98,31 @@ static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
     const skv_norm_add_args *a = args;
     float *y = a->y + i * a->n;
     be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
-    be->kernels.axpy(a->x + i * a->n, 1.0f, y, a->n);
+    float *x = a->x + i * a->n;
+    be->kernels.axpy(x, 1.0f, y, a->n);
+    const float scale = a->scale;
+    if (scale == 0 || scale == 1) return;
+    for (size_t d = 0; d < a->n; d++) x[d] *= scale;
 }
 
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
     for_rows(base, args, args->n_rows, norm_add_row);
+}
+
+static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_embed_gate_args *a = args;
+    float *gate = a->gate + i * a->n, *e = a->part + i * a->n;
+    const float *token = a->token + (a->rows ? a->rows[i] : i) * a->ld_token;
+    be->kernels.rmsnorm(e, e, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    for (size_t d = 0; d < a->n; d++) e[d] = (e[d] + token[d]) * 0.70710678f;
+    be->kernels.gelu_tanh_glu(gate, gate, e, a->n);
+}
+
+void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
+{
+    for_rows(base, args, args->n_rows, embed_gate_row);
 }
 
 static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
