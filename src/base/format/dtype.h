@@ -11,8 +11,9 @@
 /*
  * name, elements in a block, bytes of a block
  *
- * PACKED: codes of compressed-tensors, whose scales are another tensor (skv_tensor.scales). Their
- * elements as f32 are the codes' values. I32 and I64 are written, and never computed with.
+ * F8_E4M3 and I8 are codes whose scales are another tensor (skv_tensor.coded). PACKED: codes of
+ * compressed-tensors, whose scales are another tensor (skv_tensor.scales). Their elements as f32
+ * are the codes' values. I32 and I64 are written, and never computed with.
  */
 #define SKV_DTYPE_LIST(X)                                                                          \
     X(F32, 1, 4)                                                                                   \
@@ -33,6 +34,8 @@
     X(MXFP4, 32, 17)                                                                               \
     X(PACKED_I4, 8, 4)                                                                             \
     X(PACKED_I8, 4, 4)                                                                             \
+    X(F8_E4M3, 1, 1)                                                                               \
+    X(I8, 1, 1)                                                                                    \
     X(I32, 1, 4)                                                                                   \
     X(I64, 1, 8)
 

@@ -280,10 +280,11 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
     bool has_images =
         skv_config_is(&s->config, "gemma3_text") || skv_config_is(&s->config, "ministral3");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
-        const skv_tensor *t = skv_safetensors_at(from, i);
+        skv_tensor t = *skv_safetensors_at(from, i);
+        SKV_TRY(skv_coded_settle(&t, &s->config.quant, err));
         char buffer[256];
-        const char *name = skv_text_part_name(t->name, has_images, buffer, sizeof buffer);
-        if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, t, err));
+        const char *name = skv_text_part_name(t.name, has_images, buffer, sizeof buffer);
+        if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, &t, err));
     }
     return SKV_OK;
 }
