@@ -1,10 +1,12 @@
 /* What a model is and what a token of it costs, from its configuration alone. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "format/coded.h"
 #include "skv/tools.h"
 
 /* A configuration that is either a file's or a preset's. */
@@ -117,6 +119,7 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
     uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
     if (c->qkv_bias) n += q;
+    if (c->sinks) n += s->n_heads;
     if (c->qk_norm) n += c->qk_norm_joined ? q : c->head_dim;
     if (c->o_bias) n += D;
     if (!owns_kv(c, i, l, g)) return n;
@@ -170,6 +173,21 @@ static void add_auxiliary(const model_view *view, skv_model_info *out)
     out->predictor_parameters = skv_kvpred_parameters(view->config, view->auxiliary);
 }
 
+/* By a matrix that every model has. */
+static void tell_codes(const skv_source *source, skv_model_info *out)
+{
+    const skv_tensor *t =
+        source ? skv_source_find(source, "model.layers.0.self_attn.o_proj.weight") : NULL;
+    char text[100];
+    if (!t || !t->coded.layout) return;
+    skv_coded_text(t, text, sizeof text);
+    const char *held = !skv_tensor_form(t) ? "held as bf16 or int8, which rounds them"
+                       : t->coded.zeros.data
+                           ? "held as published, scale times zero point rounded to f16"
+                           : "held as published";
+    (void)snprintf(out->codes, sizeof out->codes, "%s: %s", text, held);
+}
+
 skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error *err)
 {
     model_view view;
@@ -177,6 +195,7 @@ skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error 
     describe(view.config, view.config->kv_layers, view.config->kv_group, view.config->swiftkv, out);
     out->traits = skv_model_traits_of(view.config, view.source);
     add_auxiliary(&view, out);
+    tell_codes(view.source, out);
     view_close(&view);
     return SKV_OK;
 }

@@ -60,6 +60,10 @@ static const preset presets[] = {
      true, 0, 128, 8},
     {"mixtral-8x7b", "mixtral", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1e6, false, false, false,
      0, 8, 2},
+    {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true, false,
+     0, 32, 4},
+    {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
+     false, 0, 128, 4},
     /* recipes/mini. */
     {"mini", "llama", 12, 192, 6, 3, 32, 640, 3072, 8192, 5e4, true, true, false, 0, 0, 0},
     /* Heads and FFN widths of OpenELM grow with depth: those of the last layer. */
@@ -93,6 +97,17 @@ static void fill_rope(skv_rope *rope, const preset *p)
     rope->original_context = 8192;
 }
 
+/* What gpt-oss has beside its sizes. */
+static void fill_gpt_oss(skv_config *c)
+{
+    skv_rope_default_yarn(&c->ropes[0]);
+    c->o_bias = c->router_bias = c->expert_bias = c->sinks = true;
+    c->activation = SKV_ACT_SWIGLU_CLAMPED;
+    c->swiglu_limit = 7;
+    c->swiglu_alpha = 1.702;
+    for (size_t i = 0; i < c->n_layers; i += 2) c->layers[i].window = 128;
+}
+
 static void fill_config(skv_config *c, const preset *p)
 {
     *c = (skv_config){.n_layers = p->layers,
@@ -122,6 +137,7 @@ static void fill_config(skv_config *c, const preset *p)
         skv_openelm_shape(c, i, &c->layers[i]);
     }
     fill_rope(&c->ropes[0], p);
+    if (strcmp(p->architecture, "gpt_oss") == 0) fill_gpt_oss(c);
     c->ropes[1] = c->ropes[0];
 }
 

@@ -57,6 +57,7 @@ typedef struct fixture {
     unsigned char **pages; /* [n_pages] owned, each a block of its own, NULL where none may look */
     float *k, *v;          /* [n_rows][Dh] as the page holds them */
     float *q;
+    float *sinks;      /* [G], or NULL */
     float *result;     /* out with canaries before and behind */
     size_t n_result;   /* floats of out */
     double *want;      /* [n_q][G][Dh] */
@@ -215,6 +216,7 @@ static void oracle_row(fixture *f, size_t j, size_t g, double *s, double *size)
     double spread[2] = {0.0, 0.0}; /* of the denominator */
     const rounding by[2] = {rounding_of(a, false), rounding_of(a, true)};
     for (size_t r = begin; r < end; r++) sum += s[r] = exp(s[r] - max);
+    if (a->sinks) sum += exp((double)a->sinks[g] - max);
     for (size_t r = begin; r < end; r++) {
         s[r] /= sum;
         for (int c = 0; c < 2; c++) spread[c] += s[r] * expm1(by[c].score * size[r]);
@@ -254,6 +256,13 @@ static void fixture_init(fixture *f, skv_rng *rng, const skv_kernels *ref)
     double size = 0.2 + 2.0 * skv_rng_uniform(rng);
     for (size_t i = 0; i < n_q; i++) f->q[i] = (float)(size * skv_rng_normal(rng));
     a->q = f->q;
+    if (skv_rng_below(rng, 3) == 0) { /* some far above every score, some far below */
+        f->sinks = skv_alloc(a->n_group, sizeof(float));
+        for (size_t g = 0; g < a->n_group; g++) {
+            f->sinks[g] = (float)skv_rng_normal(rng) * (skv_rng_below(rng, 8) ? 4.0f : 90.0f);
+        }
+        a->sinks = f->sinks;
+    }
     f->n_result = (a->n_q - 1) * a->ld_out + a->n_group * a->head_dim;
     f->result = skv_alloc(f->n_result + 2 * CANARY, sizeof(float));
     a->out = f->result + CANARY;
@@ -276,6 +285,7 @@ static void fixture_release(fixture *f)
     skv_free(f->k);
     skv_free(f->v);
     skv_free(f->q);
+    skv_free(f->sinks);
     skv_free(f->result);
     skv_free(f->want);
     skv_free(f->tolerance);
@@ -290,10 +300,10 @@ static void tell(fixture *f, const char *way_name, const char *what, size_t inde
     f->n_failed++;
     fprintf(f->out,
             "%s %s: seed %llu case %d: %s pages, G %zu, Dh %zu, past %zu, n_q %zu, window %zu, "
-            "softcap %g: [%zu] is %g, not %g (tolerance %g)\n",
+            "softcap %g, %s: [%zu] is %g, not %g (tolerance %g)\n",
             what, way_name, (unsigned long long)f->seed, f->i_case, TYPE_NAMES[a->type], a->n_group,
-            a->head_dim, a->n_past, a->n_q, a->window, (double)a->softcap, index, got, want,
-            tolerance);
+            a->head_dim, a->n_past, a->n_q, a->window, (double)a->softcap,
+            a->sinks ? "sinks" : "no sinks", index, got, want, tolerance);
 }
 
 /* Everything of `out` for the first n_q tokens; what lies between rows keeps the canary. */

@@ -298,6 +298,7 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
     a.items = items;
     a.out = floats(g, a.out);
     a.q = floats(g, a.q);
+    a.sinks = floats(g, a.sinks);
     g->cpu->attention(g->cpu, &a);
     for (size_t i = 0; i < a.n_items; i++) free((void *)(uintptr_t)items[i].table);
     free(items);
@@ -311,6 +312,7 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     a.table = table;
     a.q = floats(g, a.q);
     a.norms = floats(g, a.norms);
+    a.sinks = floats(g, a.sinks);
     g->cpu->votes(g->cpu, &a);
     free(table);
 }

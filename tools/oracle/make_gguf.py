@@ -70,13 +70,42 @@ GEMMA2 = {
               "blk.2.ffn_down": "Q4_1", "blk.3.ffn_gate": "Q5_1", "blk.1.attn_output": "F32"},
     "default": "Q8_0",
 }
-SPECS = {"llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2}
+QWEN3_MOE = {
+    "config": model_specs.qwen3_moe(model_specs.v5, hidden_size=64, moe_intermediate_size=32,
+                                    head_dim=16, num_hidden_layers=2, tie_word_embeddings=True),
+    "types": {"token_embd": "F16", "blk.0.ffn_gate_exps": "Q4_0", "blk.0.ffn_up_exps": "Q8_0",
+              "blk.0.ffn_down_exps": "MXFP4", "blk.1.ffn_gate_exps": "BF16",
+              "blk.1.ffn_down_exps": "Q4_1"},
+    "default": "Q8_0",
+    "architecture": "qwen3moe",
+}
+MIXTRAL = {
+    "config": model_specs.mixtral(model_specs.v5, hidden_size=64, intermediate_size=32, head_dim=16,
+                                  num_hidden_layers=2),
+    "types": {"blk.1.ffn_gate_exps": "Q5_1", "blk.0.ffn_down_exps": "Q4_0"},
+    "default": "F16",
+    "architecture": "llama",
+}
+GPT_OSS = {
+    "config": model_specs.gpt_oss(model_specs.v5, swiglu_limit=7.0, num_hidden_layers=2,
+                                  rope_parameters={
+                                      "beta_fast": 32.0, "beta_slow": 1.0, "factor": 4.0,
+                                      "original_max_position_embeddings": 32, "rope_theta": 10000.0,
+                                      "rope_type": "yarn", "truncate": False}),
+    "types": {"blk.0.ffn_gate_exps": "MXFP4", "blk.0.ffn_up_exps": "MXFP4",
+              "blk.0.ffn_down_exps": "MXFP4", "blk.1.ffn_gate_exps": "Q8_0"},
+    "default": "Q8_0",
+    "architecture": "gpt-oss",
+}
+SPECS = {"llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2,
+         "qwen3-moe-gguf": QWEN3_MOE, "mixtral-gguf": MIXTRAL, "gpt-oss-gguf": GPT_OSS}
 
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    "mlp.down_proj": "ffn_down", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
 }
 GEMMA_NAMES = {"post_attention_layernorm": "post_attention_norm",
                "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
@@ -84,6 +113,8 @@ GEMMA_NAMES = {"post_attention_layernorm": "post_attention_norm",
 
 def gguf_name(name, gemma):
     """model.layers.3.self_attn.q_proj.weight -> blk.3.attn_q.weight"""
+    if name.endswith("self_attn.sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
     top = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in top:
@@ -146,6 +177,19 @@ def metadata(writer, config, tokenizer):
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
         writer.add_sliding_window(config["sliding_window"])
+    experts = config.get("num_experts", config.get("num_local_experts"))
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        if config["model_type"] != "mixtral":
+            writer.add_expert_feed_forward_length(
+                config.get("moe_intermediate_size", config["intermediate_size"]))
+    if config["model_type"] == "gpt_oss":
+        rope = config["rope_parameters"]
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     writer.add_tokenizer_model("llama" if tokenizer else "no_vocab")
     if tokenizer:
         letters = [chr(c) for c in range(33, 33 + config["vocab_size"] - 4)]
@@ -169,19 +213,55 @@ def dequantised(data, kind, gemma, name):
     return torch.from_numpy(values - 1 if gemma and "norm" in name else values)
 
 
+def expert_pieces(config, name, t):
+    """What GGUF has of a fused tensor of transformers: [(name in GGUF, array)], and the way back."""
+    layer, part = name.split(".")[2], name.split(".experts.")[1]
+    kind = "bias" if part.endswith("_bias") else "weight"
+    oss = config["model_type"] == "gpt_oss"  # [E, in, out], gate and up by turns
+    swap = (lambda x: x.transpose(1, 2)) if oss and kind == "weight" else (lambda x: x)
+    rows = swap(t)
+    if part.startswith("down_proj"):
+        return [(f"blk.{layer}.ffn_down_exps.{kind}", rows)], lambda down: swap(down)
+    names = [f"blk.{layer}.ffn_{what}_exps.{kind}" for what in ("gate", "up")]
+    if oss:
+        return (list(zip(names, (rows[:, 0::2], rows[:, 1::2]))),
+                lambda gate, up: swap(torch.stack((gate, up), 2).flatten(1, 2)))
+    return list(zip(names, rows.chunk(2, 1))), lambda gate, up: torch.cat((gate, up), 1)
+
+
+def write_experts(writer, name, spec, hf_name, shape):
+    """Writes what an expert tensor of transformers becomes; returns it as it was rounded."""
+    pieces, back = expert_pieces(spec["config"], hf_name, tensor_for(name, hf_name, shape))
+    rounded = []
+    for out_name, piece in pieces:
+        stem, kind = out_name.rsplit(".", 1)
+        type_name = "F32" if kind == "bias" else spec["types"].get(stem, spec["default"])
+        values = np.ascontiguousarray(piece.numpy())
+        data = gguf.quants.quantize(values, TYPE[type_name])
+        writer.add_tensor(out_name, data, raw_dtype=TYPE[type_name])
+        rounded.append(dequantised(data, TYPE[type_name], False, out_name))
+    return back(*rounded).contiguous()
+
+
 def write_gguf(path, name, spec, shapes):
     """Writes the file; returns the float32 weights under Hugging Face's names and order."""
     config, weights = spec["config"], {}
     gemma, llama = (config["model_type"] == kind for kind in ("gemma2", "llama"))
-    writer = gguf.GGUFWriter(path, config["model_type"])
+    llama = llama or config["model_type"] == "mixtral"
+    writer = gguf.GGUFWriter(path, spec.get("architecture", config["model_type"]))
     writer.add_name(name)
-    metadata(writer, config, tokenizer=llama)
-    if llama:
+    metadata(writer, config, tokenizer=config["model_type"] == "llama")
+    if config["model_type"] == "llama":
         writer.add_tensor("rope_freqs.weight", rope_factors(config))
     for hf_name, shape in shapes.items():
+        if ".mlp.experts." in hf_name:
+            weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
+            continue
         out_name = gguf_name(hf_name, gemma)
+        if spec.get("architecture") == "gpt-oss":
+            out_name = out_name.replace("ffn_norm", "post_attention_norm")
         flat = len(shape) == 1
-        kind = "F32" if flat else spec["types"].get(out_name.removesuffix(".weight"), spec["default"])
+        kind = "F32" if flat or "ffn_gate_inp" in out_name else spec["types"].get(out_name.removesuffix(".weight"), spec["default"])
         data, raw = stored(name, hf_name, shape, kind, gemma)
         weights[hf_name] = dequantised(data, raw, gemma, hf_name)
         if llama and ("q_proj" in hf_name or "k_proj" in hf_name):

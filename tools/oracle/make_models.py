@@ -45,7 +45,8 @@ def save(folder, config, tensors, dtype="f32", shards=1):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    stored = {n: t.to(DTYPES[dtype]).contiguous() for n, t in tensors.items()}
+    stored = {n: (t if t.dtype == torch.uint8 else t.to(DTYPES[dtype])).contiguous()
+              for n, t in tensors.items()}
     meta = {"format": "pt"}
     if shards == 1:
         safetensors.torch.save_file(stored, folder / "model.safetensors", metadata=meta)
@@ -113,6 +114,26 @@ def split_experts(tensors, model_type):
         for (e, part), piece in pieces.items():
             out[f"{layer}.{block}.experts.{e}.{parts[part]}.weight"] = piece
     return out
+
+
+def mxfp4_experts(tensors):
+    """Experts in MXFP4, and what transformers reads from them: (stored, dequantised)."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    levels = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    stored, plain = {}, {}
+    for name, t in tensors.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            stored[name] = plain[name] = t
+            continue
+        groups = t.transpose(1, 2).unflatten(-1, (-1, 32)).float()  # [E, rows, groups, 32]
+        exponent = torch.floor(torch.log2(groups.abs().amax(-1) / 6)) + 1
+        codes = (groups / 2**exponent[..., None]).unsqueeze(-1).sub(levels).abs().argmin(-1)
+        codes = codes.to(torch.uint8)
+        stored[name + "_blocks"] = codes[..., 0::2] | codes[..., 1::2] << 4
+        stored[name + "_scales"] = (exponent + 127).to(torch.uint8)
+        plain[name] = convert_moe_packed_tensors(
+            stored[name + "_blocks"], stored[name + "_scales"], dtype=torch.float32)
+    return stored, plain
 
 
 def load_float64(folder):
@@ -189,8 +210,13 @@ def make_ordinary(root, name, spec):
     tensors = base_tensors(name, config)
     if spec.get("experts") == "split":
         tensors = split_experts(tensors, config["model_type"])
+    if spec.get("experts") == "mxfp4":
+        tensors, plain = mxfp4_experts(tensors)
+        save(folder, {k: v for k, v in config.items() if k != "quantization_config"}, plain)
+        logits_of = transformers_logits(folder)
     save(folder, config, tensors, spec.get("dtype", "f32"), spec.get("shards", 1))
-    logits_of = transformers_logits(folder)
+    if spec.get("experts") != "mxfp4":
+        logits_of = transformers_logits(folder)
     source = f"transformers {transformers.__version__}"
     result = golden(name, config, {None: logits_of}, spec.get("lengths", model_specs.LENGTHS), source)
     like_llama = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "smollm3", "ministral3",

@@ -168,7 +168,8 @@ def specs():
                              "weight_block_size": None},
         },
         "int8-row": {
-            "config": qwen(v5, "Qwen2", num_hidden_layers=2), "by": int8_row, "options": {},
+            "config": qwen(v5, "Qwen2", num_hidden_layers=2, intermediate_size=64),
+            "by": int8_row, "options": {},
             "quantization": compressed("int-quantized", 8, "int", "channel"),
         },
         "int4-zeros": {

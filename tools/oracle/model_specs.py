@@ -138,6 +138,25 @@ def mixtral(make, **fields):
     return make("mixtral", "MixtralForCausalLM", **{**base, **fields})
 
 
+def gpt_oss(make, **fields):
+    base = {
+        "attention_bias": True,
+        "head_dim": 16,
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_attention_heads": 4,
+        "num_experts_per_tok": 3,
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 2,
+        "num_local_experts": 6,
+        "sliding_window": 8,
+        "swiglu_limit": 1.5,
+        "vocab_size": 103,
+    }
+    return make("gpt_oss", "GptOssForCausalLM", **{**base, **fields})
+
+
 LLAMA3_SCALING = {
     "factor": 8.0,
     "high_freq_factor": 4.0,
@@ -226,6 +245,22 @@ def ordinary_specs():
             "shards": 2,
         },
         "mixtral-v5": {"config": mixtral(v5, sliding_window=8)},
+        "gpt-oss": {  # biases, sinks, windows by turns; experts transposed, gate and up by turns
+            "config": gpt_oss(v5, dtype="bfloat16", layer_types=[
+                "sliding_attention", "full_attention", "full_attention", "sliding_attention"]),
+            "dtype": "bf16",
+        },
+        "gpt-oss-mxfp4": {
+            "config": gpt_oss(v4, num_hidden_layers=3, rope_theta=150000.0, rope_scaling={
+                                  "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+                                  "original_max_position_embeddings": 16, "rope_type": "yarn",
+                                  "truncate": False},
+                              torch_dtype="bfloat16", tie_word_embeddings=True, quantization_config={
+                                  "modules_to_not_convert": ["model.layers.*.self_attn"],
+                                  "quant_method": "mxfp4"}),
+            "dtype": "bf16",
+            "experts": "mxfp4",
+        },
         "phi3": {"config": phi3(v4, sliding_window=8, rope_scaling=None)},
         "phi3-longrope-v4": {
             "config": phi3(v4, original_max_position_embeddings=32, torch_dtype="float16", rope_scaling={

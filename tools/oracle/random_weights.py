@@ -37,4 +37,6 @@ def tensor_for(model, name, shape, gemma=False):
         gain = 2.0
     if name.endswith("sinks"):
         return to_bf16_exact(r.standard_normal(shape))
-    return to_bf16_exact(gain / np.sqrt(shape[-1]) * r.standard_normal(shape))
+    # gpt-oss holds experts as [E, in, out].
+    n_in = shape[-2] if len(shape) == 3 and "gpt-oss" in model else shape[-1]
+    return to_bf16_exact(gain / np.sqrt(n_in) * r.standard_normal(shape))

@@ -112,8 +112,8 @@ const skv_quant_form *skv_coded_form(const skv_tensor *t)
     if (c->scale_type == SKV_DTYPE_F32) return NULL;
     const bool bf16 = c->scale_type == SKV_DTYPE_BF16;
     if (c->layout == SKV_CODES_I8) return skv_quant_form_packed(SKV_DTYPE_PACKED_I8, bf16);
-    if (!c->zeros.data) return skv_quant_form_packed(SKV_DTYPE_PACKED_I4, bf16);
-    return skv_quant_form_of(SKV_DTYPE_Q4_1);
+    return c->zeros.data ? skv_quant_form_zeros()
+                         : skv_quant_form_packed(SKV_DTYPE_PACKED_I4, bf16);
 }
 
 void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows, size_t i)
@@ -128,7 +128,7 @@ void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows,
         const size_t group = group_at(c, g * SKV_QUANT_GROUP);
         const float scale = scale_at(c, row, group);
         to.scales[g] = form->bf16 ? skv_bf16_of_float(scale) : skv_f16_of_float(scale);
-        if (to.mins) to.mins[g] = skv_f16_of_float(-zero_at(c, row, group) * scale);
+        if (to.mins) to.mins[g] = skv_f16_of_float((8.0F - zero_at(c, row, group)) * scale);
     }
 }
 

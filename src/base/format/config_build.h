@@ -108,6 +108,9 @@ typedef struct skv_rope_context {
 void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
                         skv_rope *out);
 
+/** What gpt-oss has where its file says nothing of rotation; theta and n_rot stay. */
+void skv_rope_default_yarn(skv_rope *rope);
+
 /** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */
 double skv_longrope_attention(double factor, size_t original_context);
 /** 0.1 ln(factor) + 1, YaRN's factor on cos and sin (1 for factor <= 1). */

@@ -38,6 +38,8 @@ typedef struct family {
     window_rule windows;
     bias_rule bias;
     bool mlp_bias; /* by key */
+    bool biased;   /* attention_bias, where the file does not say; routers and experts always */
+    bool sinks;
     bool qk_norm;
     bool gemma;
     double attention_softcap, final_softcap;
@@ -108,6 +110,21 @@ static const family families[] = {
      .eos = 2,
      .windows = WINDOW_EVERY,
      .moe = {8, 2, 0, false}},
+    {.model_type = "gpt_oss",
+     FAMILY_SHAPE(201088, 2880, 2880, 36, 64, 8),
+     .head_dim = 64,
+     .context = 131072,
+     .window = 128,
+     .norm_eps = 1e-5,
+     .theta = 150000.0,
+     .bos = -1,
+     .eos = -1,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .window_period = 2,
+     .biased = true,
+     .sinks = true,
+     .moe = {128, 4, 0, false}},
     {.model_type = "phi3",
      FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
      .context = 4096,
@@ -282,6 +299,14 @@ static void read_activation(skv_json_reader *r, const family *f, skv_config *c)
     }
 }
 
+/* gpt-oss: its activation is not what hidden_act says. */
+static void read_clamped(skv_json_reader *r, skv_config *c)
+{
+    c->activation = SKV_ACT_SWIGLU_CLAMPED;
+    c->swiglu_limit = skv_json_double(r, "swiglu_limit", 7.0);
+    c->swiglu_alpha = skv_json_double(r, "swiglu_alpha", 1.702);
+}
+
 static bool is_windowed(skv_json_reader *r, const family *f, const skv_config *c, size_t i)
 {
     size_t pattern, upper;
@@ -391,6 +416,9 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
     }
     if (!f->two_ropes) {
         skv_rope_from_json(r, has_old ? old : new, &in, &c->ropes[0]);
+        const bool has_new = new.object &&json_object_size(new.object) > 0;
+        if (f->sinks && !has_old && !has_new && r->status == SKV_OK)
+            skv_rope_default_yarn(&c->ropes[0]);
         c->ropes[1] = c->ropes[0];
         if (f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
         if (f->growing_queries) read_growth(r, has_old ? old : new, c);
@@ -471,17 +499,20 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     c->attention_scale = 1.0 / sqrt((double)c->head_dim);
     c->embedding_scale = 1.0;
     c->tied = skv_json_bool(r, "tie_word_embeddings", f->tied);
-    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", false);
+    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", f->biased);
     bool qkv_by_key = f->bias == BIAS_QKV_BY_KEY && skv_json_bool(r, "attention_bias", true);
     c->qkv_bias = f->bias == BIAS_QKV || by_key || qkv_by_key;
     c->o_bias = by_key;
     c->mlp_bias = f->mlp_bias && skv_json_bool(r, "mlp_bias", false);
     c->qk_norm = f->qk_norm;
+    c->sinks = f->sinks;
+    c->router_bias = c->expert_bias = f->biased;
     c->qk_norm_joined = c->no_pre_norms = f->olmo;
     c->post_norms = f->olmo || f->glm;
     if (f->gemma) read_gemma(r, f, c);
     if (f->multipliers) read_multipliers(r, c);
     read_activation(r, f, c);
+    if (f->sinks) read_clamped(r, c);
     read_still_layers(r, f, c);
     read_windows(r, f, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
@@ -587,7 +618,8 @@ static void read_block_size(skv_json_reader *q, skv_config *c)
 /* What the tensors themselves do not tell: format/coded.h. */
 static void read_quantization(skv_json_reader *r, skv_config *c)
 {
-    static const char *const methods[] = {"compressed-tensors", "fp8", "fbgemm_fp8", "awq", "gptq"};
+    static const char *const methods[] = {
+        "compressed-tensors", "fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4"};
     static const char *const formats[] = {"pack-quantized", "float-quantized", "int-quantized",
                                           "naive-quantized", "mixed-precision"};
     skv_json_reader q = skv_json_child(r, "quantization_config");

@@ -30,6 +30,17 @@ double skv_yarn_attention(double factor)
     return yarn_sharpening(factor, 1.0);
 }
 
+void skv_rope_default_yarn(skv_rope *rope)
+{
+    rope->scaling = SKV_ROPE_YARN;
+    rope->factor = 32.0;
+    rope->original_context = 4096;
+    rope->attention_factor = skv_yarn_attention(rope->factor);
+    rope->beta_fast = 32.0;
+    rope->beta_slow = 1.0;
+    rope->ramp_exact = true;
+}
+
 static void read_yarn(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
 {
     out->scaling = SKV_ROPE_YARN;

@@ -355,7 +355,7 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     put_bool(f, "attention_bias", is_glm ? c->qkv_bias : c->o_bias);
     if (strcmp(base, "llama") == 0 || c->mlp_bias) put_bool(f, "mlp_bias", c->mlp_bias);
     put(f, gemma ? "hidden_activation" : "hidden_act",
-        json_string(c->activation == SKV_ACT_SILU ? "silu" : "gelu_pytorch_tanh"));
+        json_string(c->activation == SKV_ACT_GELU_TANH ? "gelu_pytorch_tanh" : "silu"));
     put(f, "rope_theta", json_real(c->ropes[0].theta));
     if (c->ropes[0].n_rot != c->head_dim || is_glm) {
         double partial = (double)c->ropes[0].n_rot / (double)c->head_dim;
@@ -366,6 +366,10 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     if (c->residual_scale != 0.0) put_multipliers(f, c);
     put_windows(f, c, base);
     put_moe(f, c, base);
+    if (c->activation == SKV_ACT_SWIGLU_CLAMPED) {
+        put(f, "swiglu_limit", json_real(c->swiglu_limit));
+        put(f, "swiglu_alpha", json_real(c->swiglu_alpha));
+    }
     if (c->n_shared > 0) put_size(f, "num_kv_shared_layers", c->n_shared);
     if (!gemma) return;
     put(f, "query_pre_attn_scalar", json_real(query_scalar(c->attention_scale)));

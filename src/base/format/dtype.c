@@ -121,6 +121,19 @@ static void packed_i8(float *out, const unsigned char *b)
     for (size_t i = 0; i < 4; i++) out[i] = (float)(b[i] - 128);
 }
 
+/* A byte, low nibble first, of floats of 4 bits. */
+static void packed_e2m1(float *out, const unsigned char *b)
+{
+    static const int8_t levels[SKV_QUANT_LEVELS] = SKV_E2M1_LEVELS;
+    out[0] = 0.5f * (float)levels[b[0] & 15];
+    out[1] = 0.5f * (float)levels[b[0] >> 4];
+}
+
+static void e8m0(float *out, const unsigned char *b)
+{
+    out[0] = 2.0f * skv_float_of_bf16(skv_bf16_of_half_e8m0(b[0]));
+}
+
 /* d, m | 16 bytes, low nibbles first:  x = d q + m */
 static void q4_1(float *out, const unsigned char *b)
 {
@@ -317,6 +330,8 @@ static dequant_block_fn *dequant_block(skv_dtype type)
     case SKV_DTYPE_I8: return i8;
     case SKV_DTYPE_PACKED_I4: return packed_i4;
     case SKV_DTYPE_PACKED_I8: return packed_i8;
+    case SKV_DTYPE_PACKED_E2M1: return packed_e2m1;
+    case SKV_DTYPE_U8: return e8m0;
     default: return NULL;
     }
 }

@@ -11,9 +11,11 @@
 /*
  * name, elements in a block, bytes of a block
  *
- * F8_E4M3 and I8 are codes whose scales are another tensor (skv_tensor.coded). PACKED: codes of
- * compressed-tensors, whose scales are another tensor (skv_tensor.scales). Their elements as f32
- * are the codes' values. I32 and I64 are written, and never computed with.
+ * F8_E4M3 and I8: codes whose scales are another tensor (skv_tensor.coded).
+ * PACKED: codes whose scales are another tensor (skv_tensor.scales), I4 and I8 those of
+ * compressed-tensors, E2M1 those of MXFP4 in safetensors. Their elements as f32 are the codes'
+ * values. U8 as f32 is what it means as a scale of MXFP4 (E8M0): 2^(u - 127). I32 and I64 are
+ * written, and never computed with.
  */
 #define SKV_DTYPE_LIST(X)                                                                          \
     X(F32, 1, 4)                                                                                   \
@@ -36,6 +38,8 @@
     X(PACKED_I8, 4, 4)                                                                             \
     X(F8_E4M3, 1, 1)                                                                               \
     X(I8, 1, 1)                                                                                    \
+    X(PACKED_E2M1, 2, 1)                                                                           \
+    X(U8, 1, 1)                                                                                    \
     X(I32, 1, 4)                                                                                   \
     X(I64, 1, 8)
 

@@ -25,6 +25,7 @@ static const family families[] = {
     {"qwen2", "qwen2", 1e4, false, false, 0, NULL},
     {"qwen3", "qwen3", 1e4, true, false, 0, NULL},
     {"qwen3moe", "qwen3_moe", 1e4, true, false, 0, "qwen3_moe"},
+    {"gpt-oss", "gpt_oss", 150000.0, false, false, 2, "gpt_oss"},
     {"phi3", "phi3", 1e4, false, false, 0, NULL},
     {"gemma2", "gemma2", 1e4, false, true, 2, NULL},
     {"gemma3", "gemma3_text", 1e6, true, true, 6, NULL},
@@ -180,6 +181,14 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
     } else if (!kind ? factor != 1.0 : scaling_is(r, kind, "linear")) {
         rope->scaling = SKV_ROPE_LINEAR;
         rope->factor = factor;
+    } else if (kind && scaling_is(r, kind, "yarn")) {
+        rope->scaling = SKV_ROPE_YARN;
+        rope->factor = factor;
+        rope->attention_factor =
+            skv_yarn_attention(factor) * get_double(r, "rope.scaling.attn_factor", 1.0);
+        rope->beta_fast = get_double(r, "rope.scaling.yarn_beta_fast", 32.0);
+        rope->beta_slow = get_double(r, "rope.scaling.yarn_beta_slow", 1.0);
+        rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file does not say */
     } else if (kind && !scaling_is(r, kind, "none")) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.*s is not supported",
                          skv_gguf_name(r->g), kind->key, (int)(kind->count < 60 ? kind->count : 60),
@@ -270,6 +279,12 @@ static void read_choices(reader *r, skv_config *c)
     c->qk_norm = r->f->qk_norm;
     c->tied = !has_tensor(r->g, "output.weight");
     c->activation = r->f->gemma ? SKV_ACT_GELU_TANH : SKV_ACT_SILU;
+    if (strcmp(c->architecture, "gpt_oss") == 0) {
+        c->sinks = true;
+        c->activation = SKV_ACT_SWIGLU_CLAMPED;
+        c->swiglu_limit = 7.0; /* llama.cpp's: the file does not say */
+        c->swiglu_alpha = 1.702;
+    }
     if (!r->f->gemma) return;
     c->post_norms = true;
     bool capped = strcmp(c->architecture, "gemma2") == 0;

@@ -77,3 +77,19 @@ skv_status skv_packed_join(skv_tensor *codes, const skv_tensor *scales, const sk
     *codes = out;
     return SKV_OK;
 }
+
+skv_status skv_mxfp4_join(skv_tensor *codes, const skv_tensor *scales, skv_error *err)
+{
+    enum { GROUP = 32, BYTES = 16 };
+    const size_t *dims = codes->dims;
+    bool fits = codes->type == SKV_DTYPE_U8 && codes->n_dims == 4 && dims[3] == BYTES;
+    if (!fits) return refuse(codes, "blocks", "[experts, rows, groups, 16] of U8", err);
+    fits = scales->type == SKV_DTYPE_U8 && scales->n_dims == 3;
+    for (size_t i = 0; i < 3; i++) fits = fits && scales->dims[i] == dims[i] && dims[i] > 0;
+    if (!fits) return refuse(scales, "scales", "the blocks' dimensions without the last", err);
+    codes->scales = (skv_tensor_scales){scales->data, scales->file, scales->type, GROUP};
+    codes->type = SKV_DTYPE_PACKED_E2M1;
+    codes->n_dims = 3;
+    codes->dims[2] *= GROUP; /* no more than the bytes of the file, twice */
+    return SKV_OK;
+}

@@ -7,7 +7,12 @@
  *
  *     w[j, k] = code[j, k] * scale[j, k / group]
  *
- * for 4 and 8 bits. The parts tell everything, so config.json is not asked.
+ * for 4 and 8 bits. MXFP4, as gpt-oss has it, is a tensor X [E, N, K] of experts:
+ *
+ *     X_blocks  U8 [E, N, K / 32, 16]  codes in E2M1, low nibbles first
+ *     X_scales  U8 [E, N, K / 32]      2^(scale - 127)
+ *
+ * The parts tell everything, so config.json is not asked.
  */
 #ifndef SKV_FORMAT_PACKED_H
 #define SKV_FORMAT_PACKED_H
@@ -20,5 +25,9 @@
 SKV_MUST_CHECK skv_status skv_packed_join(skv_tensor *codes, const skv_tensor *scales,
                                           const skv_tensor *shape, const char **unusable,
                                           skv_error *err);
+
+/** The same of MXFP4's parts. */
+SKV_MUST_CHECK skv_status skv_mxfp4_join(skv_tensor *codes, const skv_tensor *scales,
+                                         skv_error *err);
 
 #endif

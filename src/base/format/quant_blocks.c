@@ -177,6 +177,12 @@ static void read_packed_i8(skv_quant_row row, const unsigned char *b)
     for (size_t i = 0; i < 4; i++) row.codes[i] = b[i] ^ 0x80;
 }
 
+static void read_packed_e2m1(skv_quant_row row, const unsigned char *b)
+{
+    row.codes[0] = b[0] & 15;
+    row.codes[1] = b[0] >> 4;
+}
+
 #define SIGNED_LEVELS                                                                              \
     {                                                                                              \
         -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7                                     \
@@ -215,6 +221,8 @@ static const quant_type packed_types[] = {
     {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, true, true, SIGNED_LEVELS}},
     {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, false, false, {0}}},
     {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, true, false, {0}}},
+    {SKV_DTYPE_PACKED_E2M1, read_packed_e2m1, {4, 32, false, false, false, false, SKV_E2M1_LEVELS}},
+    {SKV_DTYPE_PACKED_E2M1, read_packed_e2m1, {4, 32, false, false, true, false, SKV_E2M1_LEVELS}},
 };
 
 static const quant_type *find_type(skv_dtype type)

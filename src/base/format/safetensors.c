@@ -73,7 +73,7 @@ static const type_name type_names[] = {
     UNUSABLE("I16", 16),
     UNUSABLE("U16", 16),
     {"I8", 8, SKV_DTYPE_I8, "element type I8 without scales"},
-    UNUSABLE("U8", 8),
+    {"U8", 8, SKV_DTYPE_U8, "element type U8"},
     UNUSABLE("BOOL", 8),
     {"F8_E4M3", 8, SKV_DTYPE_F8_E4M3, "element type F8_E4M3 without scales"},
     UNUSABLE("F8_E5M2", 8),
@@ -320,6 +320,29 @@ static skv_status join_qweight(const skv_name_index *index, record *const *all, 
     return status == SKV_OK ? SKV_OK : fail_in(err, file, name, status);
 }
 
+/* The same for X of X_blocks and X_scales. */
+static skv_status join_mxfp4(const skv_name_index *index, record *const *all, record *codes,
+                             const char *file, skv_error *err)
+{
+    static const char suffix[] = "_blocks";
+    const size_t n = strlen(codes->tensor.name), n_suffix = sizeof suffix - 1;
+    char name[NAME_BYTES];
+    if (codes->tensor.type != SKV_DTYPE_U8 || n <= n_suffix || n >= NAME_BYTES ||
+        strcmp(codes->tensor.name + n - n_suffix, suffix) != 0) {
+        return SKV_OK;
+    }
+    (void)snprintf(name, sizeof name, "%.*s", (int)(n - n_suffix), codes->tensor.name);
+    record *scales = find_part(index, all, name, "_scales");
+    SKV_REQUIRE(scales, err, SKV_FORMAT, "%s: %s: %s_scales is missing", file, codes->tensor.name,
+                name);
+    skv_status status = skv_mxfp4_join(&codes->tensor, &scales->tensor, err);
+    if (status != SKV_OK) return fail_in(err, file, codes->tensor.name, status);
+    codes->unusable = NULL;
+    codes->name[n - n_suffix] = 0;
+    scales->joined = true;
+    return SKV_OK;
+}
+
 /* Makes X.weight of X.weight_packed and the tensors beside it; other tensors stay as they are. */
 static skv_status join_parts(const skv_name_index *index, record *const *all, record *codes,
                              const char *file, skv_error *err)
@@ -373,6 +396,7 @@ static skv_status join_all(skv_safetensors *s, const char *name, skv_error *err)
         status = join_parts(&index, all, all[i], name, err);
         if (status == SKV_OK) status = join_bytes(&index, all, all[i], name, err);
         if (status == SKV_OK) status = join_qweight(&index, all, all[i], name, err);
+        if (status == SKV_OK) status = join_mxfp4(&index, all, all[i], name, err);
     }
     for (size_t i = 0; i < n; i++) {
         if (!all[i]->coded) continue;

@@ -18,7 +18,7 @@ typedef struct checker {
 } checker;
 
 /* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
-typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM, EXPERTS } dim;
+typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM, EXPERTS, HEADS } dim;
 
 /* What the norms of q and of k are over. */
 static dim q_norm_dim(const skv_config *c)
@@ -32,10 +32,10 @@ static dim k_norm_dim(const skv_config *c)
 }
 
 static const skv_config_field dim_fields[] = {
-    [VOCAB] = SKV_CONFIG_FIELD_VOCAB,    [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
-    [Q] = SKV_CONFIG_FIELD_HEADS,        [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-    [FFN] = SKV_CONFIG_FIELD_FFN,        [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
-    [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS};
+    [VOCAB] = SKV_CONFIG_FIELD_VOCAB,     [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+    [Q] = SKV_CONFIG_FIELD_HEADS,         [KV] = SKV_CONFIG_FIELD_KV_HEADS,
+    [FFN] = SKV_CONFIG_FIELD_FFN,         [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
+    [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS, [HEADS] = SKV_CONFIG_FIELD_HEADS};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
@@ -47,6 +47,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case FFN: return c->layers[i].ffn;
     case HEAD_DIM: return c->head_dim;
     case EXPERTS: return c->layers[i].n_experts;
+    case HEADS: return c->layers[i].n_heads;
     case NONE:
     default: return 0;
     }
@@ -180,6 +181,11 @@ static skv_status check_layer(const checker *k, size_t i)
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
+    if (c->sinks) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+        SKV_TRY(check(k, name, i, HEADS, NONE));
+    }
     return check_block(k, i);
 }
 

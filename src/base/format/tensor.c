@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/float16.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "format/coded.h"
@@ -79,7 +80,11 @@ static void apply_scales(const skv_tensor *t, size_t row, float *out)
 static void copy_scales(const skv_tensor *t, size_t row, uint16_t *out)
 {
     const size_t n = scales_a_row(t), n_equal = t->scales.group / SKV_QUANT_GROUP;
-    const unsigned char *from = t->scales.data + row * n * sizeof *out;
+    const unsigned char *from = t->scales.data + row * n * skv_dtype_block_bytes(t->scales.type);
+    if (t->scales.type == SKV_DTYPE_U8) { /* the codes' levels are twice their values */
+        for (size_t g = 0; g < n; g++) out[g] = skv_bf16_of_half_e8m0(from[g]);
+        return;
+    }
     for (size_t g = 0; g < n; g++) {
         for (size_t i = 0; i < n_equal; i++) memcpy(&out[g * n_equal + i], from + 2 * g, 2);
     }
@@ -91,7 +96,7 @@ const skv_quant_form *skv_tensor_form(const skv_tensor *t)
     if (t->coded.layout) return skv_coded_form(t);
     if (!s->data) return skv_quant_form_of(t->type);
     if (s->type == SKV_DTYPE_F32 || s->group % SKV_QUANT_GROUP != 0) return NULL;
-    return skv_quant_form_packed(t->type, s->type == SKV_DTYPE_BF16);
+    return skv_quant_form_packed(t->type, s->type != SKV_DTYPE_F16);
 }
 
 /* Rows of a matrix that is stored transposed: a stored row has an element of each of them. */

@@ -13,7 +13,7 @@ enum { SKV_TENSOR_DIMS_MAX = 4 };
 typedef struct skv_tensor_scales {
     const unsigned char *data; /* [rows, columns / group], borrowed as a tensor's; NULL: none */
     const skv_file_map *file;  /* as a tensor's */
-    skv_dtype type;            /* F32, F16 or BF16 */
+    skv_dtype type;            /* F32, F16, BF16 or, of E2M1, U8 */
     size_t group;
 } skv_tensor_scales;
 

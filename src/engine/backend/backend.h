@@ -168,6 +168,7 @@ typedef struct skv_attention_args {
     skv_kv_type type;
     size_t window;
     float scale, softcap;
+    const float *sinks; /* [n_heads] or NULL */
 } skv_attention_args;
 
 /*
@@ -185,7 +186,8 @@ typedef struct skv_votes_args {
     size_t n_heads, n_kv_heads, head_dim;
     skv_kv_type type;
     float scale, softcap;
-    float *votes; /* [heads][votes_stride], the host's */
+    const float *sinks; /* [n_heads] or NULL: what they take is nobody's vote */
+    float *votes;       /* [heads][votes_stride], the host's */
     size_t votes_stride;
     bool by_query_head; /* votes are kept for each query head, not for each KV head */
     float *norms;       /* scratch, [n_q][n_heads], the back end's */

@@ -292,7 +292,9 @@ void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles,
         run_pages(&t);
         for (size_t i = 0; i < t.n_rows; i++) {
             float *out = a->out + (j + i / G) * a->ld_out + i % G * a->head_dim;
-            float inverse = 1.0f / sum_of_row(&t, i);
+            float sum = sum_of_row(&t, i);
+            if (a->sinks) sum += exp2f(a->sinks[i % G] * LOG2_E - t.max[i]);
+            float inverse = 1.0f / sum;
             const float *o = t.o + i * t.ld_v;
             for (size_t d = 0; d < a->head_dim; d++) out[d] = o[d] * inverse;
         }

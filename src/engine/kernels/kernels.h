@@ -118,6 +118,7 @@ typedef void skv_kv_load_fn(const void *page, skv_kv_type type, size_t row, floa
  * Online softmax: no more than a tile of scores exists at any time.
  *     s[j, r] = scale * q[j] . k[r]            (softcap c > 0: s = c * tanh(s / c))
  *     out[j]  = sum_r softmax_r(s[j, :]) v[r]
+ * With sinks the softmax has one more score, the head's, which has no v.
  * Token j sees the rows r with n_past + j - window < r <= n_past + j (window 0: r <= n_past + j),
  * so n_past + n_q rows must be stored before. Rows are in pages of SKV_PAGE_ROWS:
  * row r is row r % SKV_PAGE_ROWS of pages[r / SKV_PAGE_ROWS].
@@ -137,7 +138,8 @@ typedef struct skv_attention {
     size_t window;
     float scale;
     float softcap;
-    bool invariant; /* a token's bits do not depend on n_q */
+    const float *sinks; /* [G], a logit for each head; NULL: none */
+    bool invariant;     /* a token's bits do not depend on n_q */
 } skv_attention;
 
 enum { SKV_HEAD_DIM_MAX = 512 };
@@ -156,7 +158,7 @@ typedef void skv_attention_fn(const skv_attention *a, void *scratch);
  */
 typedef void skv_attention_part_fn(const skv_attention *a, size_t row0, size_t row1, float *partial,
                                    void *scratch);
-/* Joins n_parts portions [n_parts][G][Dh + 2] into out (a->out). */
+/* Joins n_parts portions [n_parts][G][Dh + 2] into out (a->out). Sinks count here, not before. */
 typedef void skv_attention_join_fn(const skv_attention *a, const float *partials, size_t n_parts);
 
 /* ------------------------------------------------------------------------------------------

@@ -283,6 +283,7 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
                             .type = skv_kv_store_type(span->cache->store),
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
+                            .sinks = p->m->layers[i].sinks,
                             .votes = votes->votes + votes->track0[slot] * votes->stride,
                             .votes_stride = votes->stride,
                             .by_query_head = votes->by_query_head,
@@ -339,6 +340,7 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
                                 .window = shape->window,
                                 .scale = (float)c->attention_scale,
                                 .softcap = (float)c->attention_softcap,
+                                .sinks = p->m->layers[i].sinks,
                             });
 }
 

@@ -402,6 +402,11 @@ static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size
         SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
                                   &layer->post_ffn_norm, err));
     }
+    if (c->sinks) {
+        char name[NAME_MAX_BYTES];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+        SKV_TRY(load_vector(ld, cursor, name, c->layers[i].n_heads, &layer->sinks, err));
+    }
     return load_head_norms(ld, cursor, i, layer, err);
 }
 
@@ -427,6 +432,7 @@ static skv_status load_vectors(loader *ld, skv_error *err)
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
         n += 4 * c->hidden + 4 * n_heads * c->head_dim;
+        if (c->sinks) n += c->layers[i].n_heads;
     }
     model->vectors_bytes = n * sizeof(float);
     model->vectors = ld->be->alloc(ld->be, model->vectors_bytes);

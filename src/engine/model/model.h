@@ -79,6 +79,7 @@ typedef struct skv_layer {
     const float *ffn_norm;       /* [D] or NULL */
     const float *post_attn_norm; /* [D] or NULL */
     const float *post_ffn_norm;  /* [D] or NULL */
+    const float *sinks;          /* [H] or NULL */
     skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *o;               /* [D, H Dh] */

@@ -147,8 +147,13 @@ static void add_to_norm(const votes_job *job, size_t h, size_t i, size_t p, cons
                         size_t n)
 {
     float *norm = norm_of(job, h, i);
+    const float *sinks = job->args->sinks;
     const float own = job->be->kernels.logsumexp(x, n, NULL);
-    *norm = p == 0 ? own : add_logs(*norm, own);
+    if (p > 0) {
+        *norm = add_logs(*norm, own);
+    } else {
+        *norm = sinks ? add_logs(own, sinks[h * job->n_group + i % job->n_group]) : own;
+    }
 }
 
 static void find_norms(void *arg, size_t i_task, size_t i_thread)

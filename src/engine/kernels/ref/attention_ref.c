@@ -80,7 +80,8 @@ static void attention_ref(const skv_attention *a, void *scratch)
         for (size_t g = 0; g < a->n_group; g++) {
             const double *state = states + g * (Dh + 2);
             float *out = a->out + j * a->ld_out + g * Dh;
-            for (size_t i = 0; i < Dh; i++) out[i] = (float)(state[i] / state[Dh + 1]);
+            double l = state[Dh + 1] + (a->sinks ? exp((double)a->sinks[g] - state[Dh]) : 0.0);
+            for (size_t i = 0; i < Dh; i++) out[i] = (float)(state[i] / l);
         }
     }
 }
@@ -103,7 +104,7 @@ void skv_attention_join_ref(const skv_attention *a, const float *partials, size_
         float m = -HUGE_VALF;
         for (size_t i = 0; i < n_parts; i++) m = fmaxf(m, first[i * stride + Dh]);
 
-        double l = 0.0;
+        double l = a->sinks ? exp((double)a->sinks[g] - (double)m) : 0.0;
         for (size_t d = 0; d < Dh; d++) out[d] = 0.0f;
         for (size_t i = 0; i < n_parts; i++) {
             const float *part = first + i * stride;
