@@ -21,8 +21,10 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_QUANTIZE] = {"quantize", "MODEL OUT", 2, 2, cli_run_quantize,
                       "write a model with weights of 4 or 8 bits",
                       "OUT is a new folder with safetensors of compressed-tensors' layout "
-                      "pack-quantized, which vLLM and transformers open too. The projections of "
-                      "all layers are quantised; embedding, head and norms stay as they are."},
+                      "pack-quantized, which vLLM and transformers open too, or, if it ends in "
+                      ".gguf, a GGUF file with Q4_0 or Q8_0. The projections of all layers are "
+                      "quantised; embedding, head and norms stay as they are, but that matrices "
+                      "outside the layers have 8 bits in GGUF files."},
     [CLI_GENERATE] = {"generate", "MODEL (-p TEXT | --file F | --ids-file F)", 1, 1,
                       cli_run_generate, "continue a text",
                       "Prints the generated text, or token ids if the model has no "

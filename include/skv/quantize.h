@@ -33,6 +33,9 @@ typedef struct skv_quantize_report {
  * vLLM, transformers and this library open. Embedding, head, norms and biases stay as they are, and
  * so do tensors and keys of config.json that SwiftKV adds. Tokenizer files are copied. report may
  * be NULL. On failure nothing stays that could be mistaken for a model.
+ *
+ * If `out` ends in .gguf, it becomes a GGUF file with Q4_0 or Q8_0 (group 32), whose embedding and
+ * head have Q8_0. SKV_UNSUPPORTED where GGUF has no place for the model or its tokenizer.
  */
 SKV_CHECKED skv_status skv_quantize(const char *path, const char *out,
                                     const skv_quantize_options *options,

@@ -381,6 +381,40 @@ static void check_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng 
     skv_free(scratch);
 }
 
+/* With skv_attention.invariant a token has the same bits alone and in calls of any size. */
+static void check_invariant(fixture *f, const skv_kernels *k, const way *w, skv_rng *rng)
+{
+    skv_attention a = f->a;
+    size_t n_most = k->attention_tokens(a.n_group, a.head_dim), width = a.n_group * a.head_dim;
+    void *scratch = skv_alloc_aligned(k->attention_scratch(a.n_group, a.head_dim), 1);
+    float *alone = skv_alloc(width, sizeof *alone);
+    a.invariant = true;
+    for (size_t j = 0; j < a.n_q;) {
+        skv_attention part = a, one = a;
+        part.n_q = 1 + skv_rng_below(rng, skv_min_size(n_most, a.n_q - j));
+        part.n_past += j;
+        part.q += j * a.ld_q;
+        part.out += j * a.ld_out;
+        k->attention(&part, scratch);
+        size_t i = skv_rng_below(rng, part.n_q);
+        one.n_q = 1;
+        one.n_past = part.n_past + i;
+        one.q = part.q + i * a.ld_q;
+        one.out = alone;
+        k->attention(&one, scratch);
+        const float *beside = part.out + i * a.ld_out;
+        for (size_t c = 0; c < width; c++) {
+            if (alone[c] == beside[c]) continue;
+            tell(f, w->name, "invariant", (j + i) * width + c, (double)alone[c], (double)beside[c],
+                 0.0);
+            break;
+        }
+        j += part.n_q;
+    }
+    skv_free(alone);
+    skv_free(scratch);
+}
+
 /* A row stored by this level is the reference's row, bit for bit, and so is what is read back. */
 static void check_page(fixture *f, const skv_kernels *k, const skv_kernels *ref, const way *w,
                        skv_rng *rng)
@@ -493,6 +527,7 @@ int skv_check_attention(uint64_t seed, bool bench, FILE *out)
             if (!way_init(&WAYS[n], &k)) continue;
             check_whole(&f, &k, &WAYS[n]);
             check_parts(&f, &k, &WAYS[n], &rng);
+            check_invariant(&f, &k, &WAYS[n], &rng);
             check_page(&f, &k, &ref, &WAYS[n], &rng);
         }
         n_failed += f.n_failed;

@@ -18,10 +18,12 @@
 #include "base/mem.h"
 #include "format/companions.h"
 #include "format/gguf.h"
+#include "format/gguf_write.h"
 #include "skv/text.h"
 #include "skv/tools.h"
 #include "skv/train.h"
 #include "temp_folder.h"
+#include "text/tokenizer.h"
 
 #define ASSETS SKV_TEST_ASSETS
 #define STORIES ASSETS "/models/stories260k/stories260k-f32.gguf"
@@ -153,6 +155,54 @@ static void test_damaged(void **state)
     assert_non_null(strstr(err.text, SKV_TOKENIZER_GGUF));
 }
 
+/* Writes the tokenizer of a folder or file as the entries of a GGUF file into a folder. */
+static void convert(const char *from, const char *to)
+{
+    skv_tokenizer *t = NULL;
+    skv_gguf *gguf = NULL;
+    skv_gguf_out out;
+    skv_error err;
+    char path[300];
+    skv_gguf_out_init(&out);
+    if (skv_file_is_folder(from)) {
+        assert_int_equal(skv_tokenizer_open_folder(from, &t, &err), SKV_OK);
+    } else {
+        assert_int_equal(skv_gguf_open(from, &gguf, &err), SKV_OK);
+        assert_int_equal(skv_tokenizer_open_gguf(gguf, &t, &err), SKV_OK);
+    }
+    if (skv_tokenizer_to_gguf(t, skv_tokenizer_size(t), &out, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(skv_folder_create(to, &err), SKV_OK);
+    (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, to);
+    assert_int_equal(skv_gguf_write(path, &out, NULL, 0, &err), SKV_OK);
+    skv_gguf_out_release(&out);
+    skv_tokenizer_free(t);
+    skv_gguf_close(gguf);
+}
+
+/* Bytes that are no UTF-8 are left out: GGUF's tokenizers replace them in their own way. */
+static void test_as_gguf(void **state)
+{
+    static const char text[] =
+        "Once upon a time <|begin|> \xc3\xa9t\xc3\xa9 12345  \n\n\tint main(void) "
+        "{ return 0; } <|im_start|>user we'Ve 'S \xf0\x9f\x98\x80";
+    static const char *const models[] = {SKV_TEST_DATA "/../../models/mini/base",
+                                         SKV_TEST_DATA "/models/llama-gguf/model.gguf"};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char folder[256];
+        convert(models[i], place(folder, i ? "as-b" : "as-a"));
+        skv_vocab *a = open_vocab(models[i]), *b = open_vocab(folder);
+        assert_int_equal(skv_vocab_size(a), skv_vocab_size(b));
+        assert_int_equal(skv_vocab_bos(a), skv_vocab_bos(b));
+        assert_int_equal(skv_vocab_eos(a), skv_vocab_eos(b));
+        check_text(a, b, text, sizeof text - 1);
+        skv_vocab_close(a);
+        skv_vocab_close(b);
+    }
+}
+
 /* ---- with the assets ---- */
 
 static bool has_assets(void)
@@ -178,6 +228,36 @@ static void test_published_vocabularies(void **state)
         assert_int_equal(skv_tokenizer_keep(gguf, folder, &err), SKV_OK);
         skv_gguf_close(gguf);
         check_same(path, folder);
+    }
+}
+
+/* check_same has what GGUF cannot say of these two: bytes that are no UTF-8 reach them as they are.
+ */
+static void test_published_as_gguf(void **state)
+{
+    static const char *const names[] = {"smollm2", "minimind", "gguf-vocabs/ggml-vocab-gpt-2.gguf",
+                                        "gguf-vocabs/ggml-vocab-llama-spm.gguf",
+                                        "gguf-vocabs/ggml-vocab-starcoder.gguf"};
+    static const char *const texts[] = {"wiki.test.raw", "moby-dick.txt"};
+    (void)state;
+    if (!has_assets()) skip();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1024], folder[256], name[32];
+        (void)snprintf(path, sizeof path, ASSETS "/tokenizers/%s", names[i]);
+        (void)snprintf(name, sizeof name, "as-gguf-%zu", i);
+        convert(path, place(folder, name));
+        skv_vocab *a = open_vocab(path), *b = open_vocab(folder);
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            char *text;
+            size_t n;
+            skv_error err;
+            (void)snprintf(path, sizeof path, ASSETS "/text/%s", texts[k]);
+            assert_int_equal(skv_file_read(path, 1 << 28, &text, &n, &err), SKV_OK);
+            check_text(a, b, text, n < 200000 ? n : 200000);
+            skv_free(text);
+        }
+        skv_vocab_close(a);
+        skv_vocab_close(b);
     }
 }
 
@@ -208,9 +288,13 @@ static void test_stories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),  cmocka_unit_test(test_without_vocabulary),
-        cmocka_unit_test(test_damaged), cmocka_unit_test(test_published_vocabularies),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_without_vocabulary),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_published_vocabularies),
         cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_as_gguf),
+        cmocka_unit_test(test_published_as_gguf),
     };
     return cmocka_run_group_tests_name("tokenizer keep", tests, set_up, tear_down);
 }

@@ -64,6 +64,108 @@ def unpack(tensors, name, bits):
     return values, each_scale, group
 
 
+# Of GGUF files, by the format's description: (elements of a block, bytes of a block).
+GGML_TYPES = {0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 8: ("Q8_0", 32, 34), 30: ("BF16", 1, 2)}
+SIMPLE = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+
+
+class Gguf:
+    """A cursor over a file's bytes."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, form):
+        (value,) = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        return value
+
+    def text(self):
+        n = self.take("<Q")
+        self.at += n
+        return self.data[self.at - n : self.at].decode("utf-8", "surrogateescape")
+
+    def value(self, kind):
+        if kind == 8:
+            return self.text()
+        if kind == 9:
+            element, n = self.take("<I"), self.take("<Q")
+            return [self.value(element) for _ in range(n)]
+        return self.take(SIMPLE[kind])
+
+
+def block_values(kind, data):
+    if kind == "F32":
+        return [x for (x,) in struct.iter_unpack("<f", data)]
+    if kind in ("F16", "BF16"):
+        return [(f16 if kind == "F16" else bf16)(x) for (x,) in struct.iter_unpack("<H", data)]
+    values = []
+    size = 18 if kind == "Q4_0" else 34
+    for at in range(0, len(data), size):
+        scale, codes = f16(int.from_bytes(data[at : at + 2], "little")), data[at + 2 : at + size]
+        if kind == "Q4_0":
+            values += [((c & 15) - 8) * scale for c in codes] + [((c >> 4) - 8) * scale for c in codes]
+        else:
+            values += [(c - 256 if c > 127 else c) * scale for c in codes]
+    return values
+
+
+def read_gguf(path, known=None):
+    """name -> (shape, values); with `known` the tensors of these types alone"""
+    g = Gguf(path.read_bytes())
+    assert g.data[:4] == b"GGUF"
+    g.at = 4
+    assert g.take("<I") in (2, 3)
+    n_tensors, n_entries = g.take("<Q"), g.take("<Q")
+    for _ in range(n_entries):
+        g.text()
+        g.value(g.take("<I"))
+    infos = []
+    for _ in range(n_tensors):
+        name = g.text()
+        shape = [g.take("<Q") for _ in range(g.take("<I"))][::-1]
+        infos.append((name, shape, g.take("<I"), g.take("<Q")))
+    begin, found = (g.at + 31) // 32 * 32, {}
+    for name, shape, number, offset in infos:
+        kind, elements, size = GGML_TYPES.get(number, (None, 1, 0))
+        if known and kind not in known:
+            continue
+        n = size
+        for side in shape:
+            n *= side
+        n //= elements
+        found[name] = (shape, block_values(kind, g.data[begin + offset : begin + offset + n]))
+    return found
+
+
+def published(name, gemma):
+    """GGUF's name -> (Hugging Face's, "q" or "k" for these projections)"""
+    top = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
+           "output.weight": "lm_head.weight"}
+    if name in top:
+        return top[name], ""
+    _, layer, part, kind = name.split(".")
+    parts = {
+        "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+        "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+        "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+        "ffn_down": "mlp.down_proj", "ffn_norm": "post_attention_layernorm",
+    }
+    if gemma:
+        parts |= {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm",
+                  "post_ffw_norm": "post_feedforward_layernorm"}
+    return f"model.layers.{layer}.{parts[part]}.{kind}", part.removeprefix("attn_")
+
+
+def halves(values, heads, shape):
+    """Rows of heads in pair order -> in rotate-half order."""
+    columns = shape[1] if len(shape) > 1 else 1
+    rows = [values[i * columns : (i + 1) * columns] for i in range(shape[0])]
+    size = shape[0] // heads
+    order = [h * size + i for h in range(heads) for i in [*range(0, size, 2), *range(1, size, 2)]]
+    return [v for i in order for v in rows[i]]
+
+
 class QuantizeTest(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp())
@@ -154,6 +256,69 @@ class QuantizeTest(unittest.TestCase):
         self.assertNotIn("quantization_config", json.loads((other / "config.json").read_text()))
         self.nll(other)
 
+    def dequantized(self, model, config):
+        """A folder with the values of a GGUF file under the published names."""
+        out = self.folder / "dequantized"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        config = {**config, "dtype": "float32", "torch_dtype": "float32"}
+        (out / "config.json").write_text(json.dumps(config))
+        heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+        header, data = {}, b""
+        for name, (shape, values) in read_gguf(model).items():
+            if name == "rope_freqs.weight":
+                continue  # the configuration says it
+            name, part = published(name, "gemma" in config["model_type"])
+            if part in heads and config["model_type"] == "llama":
+                values = halves(values, heads[part], shape)
+            if "gemma" in config["model_type"] and "norm" in name:
+                values = [v - 1 for v in values]
+            content = struct.pack(f"<{len(values)}f", *values)
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+            data += content
+        text = json.dumps(header).encode()
+        (out / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return out
+
+    def test_gguf(self):
+        for model, bits in (("llama3-v5", 8), ("llama3-v5", 4), ("qwen2", 8), ("qwen3-v5", 4), ("gemma2", 8),
+                            ("gemma3-v5", 4), ("llama-bias", 8)):
+            out = self.folder / f"{model}-{bits}.gguf"
+            with self.subTest(model=model, bits=bits):
+                if model == "qwen2":  # GGUF has no place for its windows
+                    config = json.loads((MODELS / model / "config.json").read_text())
+                    model = shutil.copytree(MODELS / model, self.folder / model)
+                    config.update(use_sliding_window=False)
+                    config.pop("layer_types", None)
+                    (model / "config.json").write_text(json.dumps(config))
+                self.run_ok("quantize", MODELS / model, out, "--weights", f"int{bits}")
+                config = json.loads((MODELS / model / "config.json").read_text())
+                want = self.dequantized(out, config)
+                self.assertLess(abs(self.nll(out) - self.nll(want)), 1e-4)
+                if bits == 8:  # the weights are random: of 4 bits each little error counts
+                    self.assertLess(abs(self.nll(out) - self.nll(MODELS / model)), 0.1)
+
+    def test_gguf_to_gguf(self):
+        before = read_gguf(MODELS / "llama-gguf/model.gguf", known=("F32", "F16", "Q8_0", "Q4_0"))
+        self.run_ok("quantize", MODELS / "llama-gguf/model.gguf", self.folder / "b.gguf", "--weights", "int8")
+        after = read_gguf(self.folder / "b.gguf", known=("F32", "F16", "Q8_0", "Q4_0"))
+        self.assertLess(abs(self.nll(self.folder / "b.gguf") - self.nll(MODELS / "llama-gguf/model.gguf")), 2e-2)
+        for name, (shape, values) in before.items():
+            self.assertEqual(shape, after[name][0])
+            most = max(abs(v) for v in values)
+            for x, y in zip(values, after[name][1]):
+                self.assertLessEqual(abs(x - y), most / 127)
+        self.assertGreater(len(before), 5)
+
+    def test_gguf_of_a_real_model(self):
+        """A tokenizer goes with it, and text stays what it was."""
+        self.run_ok("quantize", ROOT / "models/mini/base", self.folder / "mini.gguf", "--weights", "int8")
+        said = [
+            self.run_ok("generate", model, "-p", "Once upon a time", "-n", 16, "--weights", "int8")
+            for model in (ROOT / "models/mini/base", self.folder / "mini.gguf")
+        ]
+        self.assertEqual(said[0], said[1])
+
     def test_bad_input(self):
         model = MODELS / "llama3-v5"
         self.fails(2, ("quantize", model, self.out), "--weights")
@@ -164,8 +329,14 @@ class QuantizeTest(unittest.TestCase):
         self.run_ok("quantize", model, self.out, "--weights", "int4")
         self.fails(1, ("quantize", model, self.out, "--weights", "int4"), "already contains a model")
         self.fails(1, ("quantize", self.out, self.folder / "b", "--weights", "int8"), "quantised already")
-        self.fails(1, ("quantize", model, self.folder / "b.gguf", "--weights", "int8"), "b.gguf", "as folders")
+        to_gguf = ("quantize", model, self.folder / "b.gguf", "--weights", "int8")
+        self.fails(1, (*to_gguf, "--group", 128), "group: 128", "groups of 32")
+        self.fails(1, ("quantize", MODELS / "llama-swiftkv-g2", *to_gguf[2:]), "SwiftKV", "no place")
+        self.fails(1, ("quantize", MODELS / "mistral", *to_gguf[2:]), "sliding_window")
+        self.fails(1, ("quantize", MODELS / "phi3", *to_gguf[2:]), "model_type phi3")
         self.assertFalse((self.folder / "b").exists() or (self.folder / "b.gguf").exists())
+        self.run_ok(*to_gguf)
+        self.fails(1, to_gguf, "b.gguf: it exists already")
 
 
 if __name__ == "__main__":

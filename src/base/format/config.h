@@ -61,6 +61,10 @@ typedef struct skv_rope {
     float long_factor[SKV_ROPE_FACTORS_MAX];
 } skv_rope;
 
+/** Llama 3.1's scaling of a frequency: one whose wavelength is beyond the original context is
+ * divided by factor, one well within it is kept, and those between are blended. */
+double skv_rope_llama3(const skv_rope *rope, double frequency);
+
 typedef struct skv_layer_shape {
     size_t n_heads;    /* H */
     size_t n_kv_heads; /* Hk, divides H */

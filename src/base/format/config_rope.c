@@ -143,3 +143,15 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
     read_kind(&scaling, in, out);
     top->status = scaling.status;
 }
+
+double skv_rope_llama3(const skv_rope *rope, double frequency)
+{
+    static const double TWO_PI = 6.283185307179586;
+    double wavelength = TWO_PI / frequency;
+    double context = (double)rope->original_context;
+    if (wavelength < context / rope->high_freq_factor) return frequency;
+    if (wavelength > context / rope->low_freq_factor) return frequency / rope->factor;
+    double smooth = (context / wavelength - rope->low_freq_factor) /
+                    (rope->high_freq_factor - rope->low_freq_factor);
+    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
+}

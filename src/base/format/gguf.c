@@ -186,30 +186,31 @@ static skv_status read_value(cursor *c, skv_gguf *g, skv_gguf_value *v)
 }
 
 /* The element types that we compute with, under ggml's numbers; COUNT for the others. */
+static const struct {
+    uint32_t number;
+    const char *name;
+    skv_dtype type;
+} types[] = {
+    {0, "F32", SKV_DTYPE_F32},        {1, "F16", SKV_DTYPE_F16},
+    {2, "Q4_0", SKV_DTYPE_Q4_0},      {3, "Q4_1", SKV_DTYPE_Q4_1},
+    {6, "Q5_0", SKV_DTYPE_Q5_0},      {7, "Q5_1", SKV_DTYPE_Q5_1},
+    {8, "Q8_0", SKV_DTYPE_Q8_0},      {9, "Q8_1", SKV_DTYPE_COUNT},
+    {10, "Q2_K", SKV_DTYPE_Q2_K},     {11, "Q3_K", SKV_DTYPE_Q3_K},
+    {12, "Q4_K", SKV_DTYPE_Q4_K},     {13, "Q5_K", SKV_DTYPE_Q5_K},
+    {14, "Q6_K", SKV_DTYPE_Q6_K},     {15, "Q8_K", SKV_DTYPE_COUNT},
+    {16, "IQ2_XXS", SKV_DTYPE_COUNT}, {17, "IQ2_XS", SKV_DTYPE_COUNT},
+    {18, "IQ3_XXS", SKV_DTYPE_COUNT}, {19, "IQ1_S", SKV_DTYPE_COUNT},
+    {20, "IQ4_NL", SKV_DTYPE_IQ4_NL}, {21, "IQ3_S", SKV_DTYPE_COUNT},
+    {22, "IQ2_S", SKV_DTYPE_COUNT},   {23, "IQ4_XS", SKV_DTYPE_IQ4_XS},
+    {24, "I8", SKV_DTYPE_COUNT},      {25, "I16", SKV_DTYPE_COUNT},
+    {26, "I32", SKV_DTYPE_COUNT},     {27, "I64", SKV_DTYPE_COUNT},
+    {28, "F64", SKV_DTYPE_COUNT},     {29, "IQ1_M", SKV_DTYPE_COUNT},
+    {30, "BF16", SKV_DTYPE_BF16},     {34, "TQ1_0", SKV_DTYPE_COUNT},
+    {35, "TQ2_0", SKV_DTYPE_COUNT},   {39, "MXFP4", SKV_DTYPE_MXFP4},
+};
+
 static skv_dtype find_dtype(uint32_t number, const char **name)
 {
-    static const struct {
-        uint32_t number;
-        const char *name;
-        skv_dtype type;
-    } types[] = {
-        {0, "F32", SKV_DTYPE_F32},        {1, "F16", SKV_DTYPE_F16},
-        {2, "Q4_0", SKV_DTYPE_Q4_0},      {3, "Q4_1", SKV_DTYPE_Q4_1},
-        {6, "Q5_0", SKV_DTYPE_Q5_0},      {7, "Q5_1", SKV_DTYPE_Q5_1},
-        {8, "Q8_0", SKV_DTYPE_Q8_0},      {9, "Q8_1", SKV_DTYPE_COUNT},
-        {10, "Q2_K", SKV_DTYPE_Q2_K},     {11, "Q3_K", SKV_DTYPE_Q3_K},
-        {12, "Q4_K", SKV_DTYPE_Q4_K},     {13, "Q5_K", SKV_DTYPE_Q5_K},
-        {14, "Q6_K", SKV_DTYPE_Q6_K},     {15, "Q8_K", SKV_DTYPE_COUNT},
-        {16, "IQ2_XXS", SKV_DTYPE_COUNT}, {17, "IQ2_XS", SKV_DTYPE_COUNT},
-        {18, "IQ3_XXS", SKV_DTYPE_COUNT}, {19, "IQ1_S", SKV_DTYPE_COUNT},
-        {20, "IQ4_NL", SKV_DTYPE_IQ4_NL}, {21, "IQ3_S", SKV_DTYPE_COUNT},
-        {22, "IQ2_S", SKV_DTYPE_COUNT},   {23, "IQ4_XS", SKV_DTYPE_IQ4_XS},
-        {24, "I8", SKV_DTYPE_COUNT},      {25, "I16", SKV_DTYPE_COUNT},
-        {26, "I32", SKV_DTYPE_COUNT},     {27, "I64", SKV_DTYPE_COUNT},
-        {28, "F64", SKV_DTYPE_COUNT},     {29, "IQ1_M", SKV_DTYPE_COUNT},
-        {30, "BF16", SKV_DTYPE_BF16},     {34, "TQ1_0", SKV_DTYPE_COUNT},
-        {35, "TQ2_0", SKV_DTYPE_COUNT},   {39, "MXFP4", SKV_DTYPE_MXFP4},
-    };
     *name = "unknown";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (types[i].number != number) continue;
@@ -217,6 +218,16 @@ static skv_dtype find_dtype(uint32_t number, const char **name)
         return types[i].type;
     }
     return SKV_DTYPE_COUNT;
+}
+
+bool skv_gguf_number_of(skv_dtype type, uint32_t *number)
+{
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (types[i].type != type) continue;
+        *number = types[i].number;
+        return true;
+    }
+    return false;
 }
 
 /* Dimensions, outermost first, and the size that they and the type make. */

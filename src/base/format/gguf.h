@@ -42,6 +42,8 @@ typedef enum skv_gguf_type {
         SKV_GGUF_TYPE_COUNT
 } skv_gguf_type;
 
+/** The number of an element type in files; false where they have none. */
+bool skv_gguf_number_of(skv_dtype type, uint32_t *number);
 /** Bytes of one element, 0 where the type fixes none; type < SKV_GGUF_TYPE_COUNT. */
 size_t skv_gguf_type_bytes(skv_gguf_type type);
 

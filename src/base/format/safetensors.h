@@ -14,7 +14,7 @@
 #include <stddef.h>
 
 #include "base/fail.h"
-#include "format/tensor.h"
+#include "format/tensor_out.h"
 
 typedef struct skv_safetensors skv_safetensors;
 
@@ -39,22 +39,8 @@ const char *skv_safetensors_unusable(const skv_safetensors *s, const char *name)
 /*
  * Writing, byte for byte as the reference library does for the same tensors: the header
  * {"__metadata__":{"format":"pt"},...} padded with spaces to 8 bytes, tensors ordered by type
- * (I64, F32, I32, BF16, F16) and name.
+ * (I64, F32, I32, BF16, F16) and name. There are no other types.
  */
-
-/** Writes rows [row0, row0 + n) in the tensor's type to `out`. A vector is one row. */
-typedef skv_status skv_tensor_rows_fn(void *arg, size_t row0, size_t n, unsigned char *out,
-                                      skv_error *err);
-
-typedef struct skv_tensor_out {
-    const char *name; /* borrowed */
-    skv_dtype type;   /* F32, F16, BF16, I32 or I64 */
-    size_t n_dims;
-    size_t dims[SKV_TENSOR_DIMS_MAX]; /* outermost first */
-    const void *data;                 /* all bytes, borrowed; NULL: `rows` makes them */
-    skv_tensor_rows_fn *rows;
-    void *arg; /* borrowed; handed to `rows` */
-} skv_tensor_out;
 
 /** What save_pretrained uses: no file larger than this, unless one tensor alone is. */
 #define SKV_SHARD_BYTES_MAX ((size_t)4000000000u)

@@ -10,39 +10,22 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-enum { CHUNK_BYTES = 1 << 20, HEADER_BYTES_MAX = 100000000, SHARDS_MAX = 99999 };
+enum { HEADER_BYTES_MAX = 100000000, SHARDS_MAX = 99999, TYPES = 5 };
 
 /* A tensor with what follows from its shape. */
 typedef struct item {
     const skv_tensor_out *tensor;
-    size_t rows, row_bytes, n_bytes;
+    skv_tensor_extent extent;
     size_t i_shard; /* from 0 */
 } item;
 
-static skv_status measure(const skv_tensor_out *t, const char *path, item *out, skv_error *err)
-{
-    size_t rows = 1, columns = 1;
-    bool fits = t->n_dims <= SKV_TENSOR_DIMS_MAX;
-    for (size_t i = 0; fits && i < t->n_dims; i++) {
-        size_t *side = i + 1 < t->n_dims ? &rows : &columns;
-        fits = t->dims[i] > 0 && skv_size_mul(*side, t->dims[i], side);
-    }
-    *out = (item){.tensor = t, .rows = rows};
-    fits = fits && skv_dtype_block_elements(t->type) == 1 &&
-           skv_dtype_bytes(t->type, columns, &out->row_bytes) &&
-           skv_size_mul(rows, out->row_bytes, &out->n_bytes);
-    SKV_REQUIRE(fits && (t->data || t->rows), err, SKV_ARGUMENT,
-                "%s: %s: a tensor of this type or shape cannot be written", path, t->name);
-    return SKV_OK;
-}
-
-/* The library's order of types; those that it has no name for come last. */
+/* The library's order of types; TYPES for those that it has no name for. */
 static size_t type_rank(skv_dtype type)
 {
-    static const skv_dtype order[] = {SKV_DTYPE_I64, SKV_DTYPE_F32, SKV_DTYPE_I32, SKV_DTYPE_BF16,
-                                      SKV_DTYPE_F16};
+    static const skv_dtype order[TYPES] = {SKV_DTYPE_I64, SKV_DTYPE_F32, SKV_DTYPE_I32,
+                                           SKV_DTYPE_BF16, SKV_DTYPE_F16};
     size_t i = 0;
-    while (i < sizeof order / sizeof *order && order[i] != type) i++;
+    while (i < TYPES && order[i] != type) i++;
     return i;
 }
 
@@ -80,7 +63,7 @@ static skv_status put_header(skv_writer *w, const item *const *order, size_t n, 
     bool fits = true;
     for (size_t i = 0; i < n && fits; i++) {
         size_t begin = at;
-        fits = skv_size_add(at, order[i]->n_bytes, &at);
+        fits = skv_size_add(at, order[i]->extent.n_bytes, &at);
         put_entry(&header, order[i]->tensor, begin, at);
     }
     skv_buf_byte(&header, '}');
@@ -98,30 +81,11 @@ static skv_status put_header(skv_writer *w, const item *const *order, size_t n, 
     return status;
 }
 
-/* A tensor whose rows are made on the way. */
-static skv_status put_rows(skv_writer *w, const item *it, skv_error *err)
-{
-    size_t n_chunk = skv_max_size(CHUNK_BYTES / it->row_bytes, 1);
-    n_chunk = skv_min_size(n_chunk, it->rows);
-    unsigned char *chunk = skv_alloc(n_chunk, it->row_bytes);
-    SKV_REQUIRE(chunk, err, SKV_MEMORY, "%s: no memory for a row of %s", w->path, it->tensor->name);
-    skv_status status = SKV_OK;
-    for (size_t row = 0; row < it->rows && status == SKV_OK; row += n_chunk) {
-        size_t n = skv_min_size(n_chunk, it->rows - row);
-        status = it->tensor->rows(it->tensor->arg, row, n, chunk, err);
-        if (status == SKV_OK) status = skv_writer_put(w, chunk, n * it->row_bytes, err);
-    }
-    skv_free(chunk);
-    return status;
-}
-
 static skv_status put_file(skv_writer *w, const item *const *order, size_t n, skv_error *err)
 {
     SKV_TRY(put_header(w, order, n, err));
     for (size_t i = 0; i < n; i++) {
-        const item *it = order[i];
-        SKV_TRY(it->tensor->data ? skv_writer_put(w, it->tensor->data, it->n_bytes, err)
-                                 : put_rows(w, it, err));
+        SKV_TRY(skv_tensor_out_put(order[i]->tensor, &order[i]->extent, w, err));
     }
     return SKV_OK;
 }
@@ -162,14 +126,14 @@ static skv_status assign_shards(item *items, size_t n, size_t shard_bytes_max, c
     size_t used = 0, i_shard = 0;
     *total = 0;
     for (size_t i = 0; i < n; i++) {
-        bool fits = used <= shard_bytes_max && items[i].n_bytes <= shard_bytes_max - used;
+        bool fits = used <= shard_bytes_max && items[i].extent.n_bytes <= shard_bytes_max - used;
         if (used && !fits) {
             i_shard++;
             used = 0;
         }
         items[i].i_shard = i_shard;
-        used += items[i].n_bytes;
-        SKV_REQUIRE(skv_size_add(*total, items[i].n_bytes, total), err, SKV_RANGE,
+        used += items[i].extent.n_bytes;
+        SKV_REQUIRE(skv_size_add(*total, items[i].extent.n_bytes, total), err, SKV_RANGE,
                     "%s: the tensors' size does not fit", folder);
     }
     *n_shards = i_shard + 1;
@@ -259,8 +223,13 @@ static skv_status measure_all(const char *path, const skv_tensor_out *tensors, s
     item *items = skv_alloc(n, sizeof *items);
     SKV_REQUIRE(items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n);
     for (size_t i = 0; i < n; i++) {
-        skv_status status = measure(&tensors[i], path, &items[i], err);
-        if (status == SKV_OK) continue;
+        items[i] = (item){.tensor = &tensors[i]};
+        skv_status status = skv_tensor_out_measure(&tensors[i], path, &items[i].extent, err);
+        if (status == SKV_OK && type_rank(tensors[i].type) < TYPES) continue;
+        if (status == SKV_OK) {
+            status = skv_fail(err, SKV_ARGUMENT, "%s: %s: safetensors has no type %s", path,
+                              tensors[i].name, skv_dtype_name(tensors[i].type));
+        }
         skv_free(items);
         return status;
     }

@@ -8,19 +8,6 @@
 
 static const double TWO_PI = 6.283185307179586;
 
-/* Llama 3.1's scaling: frequencies whose wavelength is beyond the original context are divided
- * by factor, those well within it are kept, and the ones between are blended. */
-static double llama3_frequency(const skv_rope *rope, double frequency)
-{
-    double wavelength = TWO_PI / frequency;
-    double context = (double)rope->original_context;
-    if (wavelength < context / rope->high_freq_factor) return frequency;
-    if (wavelength > context / rope->low_freq_factor) return frequency / rope->factor;
-    double smooth = (context / wavelength - rope->low_freq_factor) /
-                    (rope->high_freq_factor - rope->low_freq_factor);
-    return (1 - smooth) * frequency / rope->factor + smooth * frequency;
-}
-
 /* The dimension, of n_rot, whose pair turns so many times within the original context. */
 static double yarn_dimension(const skv_rope *rope, double turns)
 {
@@ -47,7 +34,7 @@ static float scaled_frequency(const skv_rope *rope, size_t i, bool long_form)
     switch (rope->scaling) {
     case SKV_ROPE_PLAIN: break;
     case SKV_ROPE_LINEAR: frequency /= rope->factor; break;
-    case SKV_ROPE_LLAMA3: frequency = llama3_frequency(rope, frequency); break;
+    case SKV_ROPE_LLAMA3: frequency = skv_rope_llama3(rope, frequency); break;
     case SKV_ROPE_LONGROPE:
         frequency /= (double)(long_form ? rope->long_factor[i] : rope->short_factor[i]);
         break;

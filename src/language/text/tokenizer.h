@@ -17,6 +17,7 @@
 #include "skv/text.h"
 
 struct skv_gguf;
+struct skv_gguf_out;
 typedef struct skv_tokenizer skv_tokenizer;
 
 typedef struct skv_ids {
@@ -36,7 +37,15 @@ SKV_MUST_CHECK skv_status skv_tokenizer_open_folder(const char *folder, skv_toke
 /** From the metadata of a GGUF file; *out is NULL when it holds none. */
 SKV_MUST_CHECK skv_status skv_tokenizer_open_gguf(const struct skv_gguf *gguf, skv_tokenizer **out,
                                                   skv_error *err);
-/** The same from memory; `name` is for errors. config may be NULL (tokenizer_config.json). */
+/**
+ * Appends the entries of a GGUF file that describe this tokenizer, for a model with n_ids rows in
+ * its embedding. GGUF names rules instead of spelling them out, so the rules are tried: those are
+ * written with which skv_tokenizer_open_gguf makes the same ids of a text that tells them apart.
+ * SKV_UNSUPPORTED where none does.
+ */
+SKV_MUST_CHECK skv_status skv_tokenizer_to_gguf(const skv_tokenizer *t, size_t n_ids,
+                                                struct skv_gguf_out *out, skv_error *err);
+/** From memory; `name` is for errors. config may be NULL (tokenizer_config.json). */
 SKV_MUST_CHECK skv_status skv_tokenizer_parse_json(const char *json, size_t n, const char *config,
                                                    size_t n_config, const char *name,
                                                    skv_tokenizer **out, skv_error *err);

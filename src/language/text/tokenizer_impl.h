@@ -154,6 +154,8 @@ typedef struct skv_pre_type {
 
 /** What a name stands for; NULL for an unknown one. */
 const skv_pre_type *skv_pre_type_find(const char *name, size_t n);
+/** A name of the i-th of them, NULL past the last. */
+const char *skv_pre_type_name(size_t i);
 
 /* tokenizer_unigram.c */
 void skv_unigram_release(skv_unigram *model);

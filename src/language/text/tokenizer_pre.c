@@ -120,3 +120,11 @@ const skv_pre_type *skv_pre_type_find(const char *name, size_t n)
     }
     return NULL;
 }
+
+const char *skv_pre_type_name(size_t i)
+{
+    if (i >= sizeof types / sizeof types[0]) return NULL;
+    size_t j = 0;
+    while (names[j].type != i) j++;
+    return names[j].name;
+}

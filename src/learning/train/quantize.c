@@ -15,6 +15,12 @@ enum { ROWS = 16 /* of a task */ };
 
 /* ---- which tensors there are, and which are quantised ---- */
 
+/* A layer's matrix in a GGUF file, but for a router of experts. */
+static bool is_gguf_projection(const char *name)
+{
+    return strncmp(name, "blk.", 4) == 0 && !strstr(name, "_inp.");
+}
+
 /* Whether a name is that of a layer's projection, in any of the spellings of published files. */
 static bool is_projection(const char *name)
 {
@@ -37,17 +43,42 @@ static bool is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
     return item->is_projection && skv_tensor_columns(item->tensor) % q->rounding.group == 0;
 }
 
-static void add_item(skv_quantizer *q, const skv_tensor *t)
+/* What is added to norm weights: GGUF's of Gemma hold the 1 that published ones leave out. */
+static float norm_offset(const skv_quantizer *q)
 {
     const skv_config *c = skv_source_config(q->source);
-    /* GGUF's norm weights of Gemma hold the 1 that published ones leave out. */
-    const bool holds_one = skv_source_gguf(q->source) && !c->norm_offset_one &&
-                           strncmp(c->architecture, "gemma", 5) == 0;
-    q->items[q->n++] =
-        (skv_quantize_item){.name = t->name,
-                            .tensor = t,
-                            .is_projection = t->n_dims == 2 && is_projection(t->name),
-                            .offset = holds_one && strstr(t->name, "norm") ? -1 : 0};
+    const bool from_gguf = skv_source_gguf(q->source),
+               is_gemma = strncmp(c->architecture, "gemma", 5) == 0;
+    if (from_gguf == q->to_gguf || !is_gemma) return 0;
+    if (q->to_gguf) return c->norm_offset_one ? 1 : 0;
+    return c->norm_offset_one ? 0 : -1;
+}
+
+static void add_item(skv_quantizer *q, const skv_tensor *t)
+{
+    const bool stays_gguf = q->to_gguf && skv_source_gguf(q->source);
+    const bool is_matrix = stays_gguf ? t->n_dims >= 2 && is_gguf_projection(t->name)
+                                      : t->n_dims == 2 && is_projection(t->name);
+    q->items[q->n++] = (skv_quantize_item){.name = t->name,
+                                           .tensor = t,
+                                           .is_projection = is_matrix,
+                                           .offset = strstr(t->name, "norm") ? norm_offset(q) : 0};
+}
+
+/* The tensors under the names that the output wants: those of the files where it has the same
+ * format, else those of the source. */
+static size_t count_tensors(const skv_quantizer *q)
+{
+    const skv_gguf *gguf = q->to_gguf ? skv_source_gguf(q->source) : NULL;
+    if (gguf) return skv_gguf_tensor_count(gguf);
+    return q->files ? skv_safetensors_count(q->files) : skv_source_count(q->source);
+}
+
+static const skv_tensor *tensor_at(const skv_quantizer *q, size_t i)
+{
+    const skv_gguf *gguf = q->to_gguf ? skv_source_gguf(q->source) : NULL;
+    if (gguf) return skv_gguf_tensor_at(gguf, i);
+    return q->files ? skv_safetensors_at(q->files, i) : skv_source_at(q->source, i);
 }
 
 static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
@@ -56,13 +87,14 @@ static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
     SKV_REQUIRE(!c->kv_prediction && !c->base[0], err, SKV_UNSUPPORTED,
                 "%s: %s: it is not supported to quantise a model in several folders", path,
                 c->kv_prediction ? "kv_prediction" : "swiftkv_base");
-    if (!skv_source_gguf(q->source)) SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
-    const size_t n = q->files ? skv_safetensors_count(q->files) : skv_source_count(q->source);
+    if (!skv_source_gguf(q->source) && !q->to_gguf) {
+        SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
+    }
+    const size_t n = count_tensors(q);
     q->items = skv_alloc_zero(n, sizeof *q->items);
     SKV_REQUIRE(q->items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n);
     for (size_t i = 0; i < n; i++) {
-        const skv_tensor *t =
-            q->files ? skv_safetensors_at(q->files, i) : skv_source_at(q->source, i);
+        const skv_tensor *t = tensor_at(q, i);
         SKV_REQUIRE(!t->scales.data, err, SKV_ARGUMENT, "%s: %s: it is quantised already", path,
                     t->name);
         add_item(q, t);
@@ -249,6 +281,7 @@ static skv_status check_options(const skv_quantize_options *o, skv_error *err)
 /* Scales have the type of the weights they belong to, where that has 16 bits. */
 static skv_dtype scale_type_of(const skv_quantizer *q)
 {
+    if (q->to_gguf) return SKV_DTYPE_F16;
     const skv_tensor *t = skv_source_find(q->source, "model.layers.0.self_attn.o_proj.weight");
     return t && t->type == SKV_DTYPE_BF16 ? SKV_DTYPE_BF16 : SKV_DTYPE_F16;
 }
@@ -261,10 +294,12 @@ static skv_status run(skv_quantizer *q, const char *path, const char *out,
     q->rounding = (skv_rounding){q->options->weights == SKV_WEIGHTS_INT4 ? 4 : 8, q->options->group,
                                  scale_type_of(q)};
     SKV_TRY(list_items(q, path, err));
-    SKV_TRY(skv_quantize_check_folder(out, err));
+    SKV_TRY(q->to_gguf ? skv_quantize_begin_gguf(q, out, err)
+                       : skv_quantize_check_folder(out, err));
     SKV_TRY(skv_pool_create(q->options->threads, &q->pool, err));
     SKV_TRY(round_all(q, report, err));
-    return skv_quantize_write_folder(q, out, &report->bytes, err);
+    return q->to_gguf ? skv_quantize_write_gguf(q, out, &report->bytes, err)
+                      : skv_quantize_write_folder(q, out, &report->bytes, err);
 }
 
 skv_quantize_options skv_quantize_options_default(void)
@@ -275,14 +310,16 @@ skv_quantize_options skv_quantize_options_default(void)
 skv_status skv_quantize(const char *path, const char *out, const skv_quantize_options *options,
                         skv_quantize_report *report, skv_error *err)
 {
-    skv_quantizer q = {.options = options};
+    skv_quantizer q = {.options = options, .to_gguf = skv_quantize_is_gguf(out)};
     skv_quantize_report done = {0};
+    skv_gguf_out_init(&q.metadata);
     const skv_status status = run(&q, path, out, &done, err);
     for (size_t i = 0; i < q.n; i++) {
         skv_free(q.items[i].codes);
         skv_free(q.items[i].scales);
     }
     skv_free(q.items);
+    skv_gguf_out_release(&q.metadata);
     skv_pool_free(q.pool);
     skv_safetensors_close(q.files);
     skv_source_close(q.source);

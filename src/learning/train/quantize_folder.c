@@ -161,9 +161,6 @@ static skv_status write_config(const skv_quantizer *q, const char *out, skv_erro
 
 skv_status skv_quantize_check_folder(const char *out, skv_error *err)
 {
-    const size_t n = strlen(out);
-    SKV_REQUIRE(n < 5 || strcmp(out + n - 5, ".gguf") != 0, err, SKV_UNSUPPORTED,
-                "%s: quantised models are written as folders, not as GGUF files", out);
     char *config = skv_path_join(out, "config.json");
     SKV_REQUIRE(config, err, SKV_MEMORY, "%s: no memory", out);
     const bool taken = skv_file_exists(config);

@@ -5,6 +5,7 @@
  *     quantize.c         the list of tensors, their rounding, and who writes them
  *     quantize_round.c   a row of floats -> codes and scales
  *     quantize_folder.c  the list as a Hugging Face folder
+ *     quantize_gguf.c    the list as a GGUF file
  */
 #ifndef SKV_TRAIN_QUANTIZER_H
 #define SKV_TRAIN_QUANTIZER_H
@@ -14,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/pool.h"
+#include "format/gguf_write.h"
 #include "format/safetensors.h"
 #include "format/source.h"
 #include "skv/quantize.h"
@@ -51,6 +53,8 @@ typedef struct skv_quantizer {
     skv_source *source;                  /* owned */
     skv_safetensors *files;              /* owned: the folder's tensors as published; or NULL */
     const skv_quantize_options *options; /* borrowed */
+    bool to_gguf;                        /* written as a GGUF file, not as a folder */
+    skv_gguf_out metadata;               /* owned; of that file */
     skv_rounding rounding;
     skv_quantize_item *items; /* [n], owned */
     size_t n;
@@ -71,5 +75,16 @@ SKV_MUST_CHECK skv_status skv_quantize_check_folder(const char *out, skv_error *
 /** Writes all items and what belongs beside them into a new folder. */
 SKV_MUST_CHECK skv_status skv_quantize_write_folder(const skv_quantizer *q, const char *out,
                                                     uint64_t *n_bytes, skv_error *err);
+
+/* ---- quantize_gguf.c ---- */
+
+/** Whether OUT is to be a GGUF file: it ends in .gguf. */
+bool skv_quantize_is_gguf(const char *out);
+/** Makes the metadata, and refuses what has no place in the file: what exists already, other
+ * groups, a configuration or a tokenizer that GGUF has no words for. */
+SKV_MUST_CHECK skv_status skv_quantize_begin_gguf(skv_quantizer *q, const char *out,
+                                                  skv_error *err);
+SKV_MUST_CHECK skv_status skv_quantize_write_gguf(const skv_quantizer *q, const char *out,
+                                                  uint64_t *n_bytes, skv_error *err);
 
 #endif

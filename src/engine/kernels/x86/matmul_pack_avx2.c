@@ -15,7 +15,8 @@ enum {
     LANES = 8,
     NR_MAX = 64,
     ELEMENTS_MAX = 4 * LANES,
-    SET = 4 * LANES /* int8 codes of a row in one 8 x 8 set of units */
+    SET = 4 * LANES,   /* int8 codes of a row in one 8 x 8 set of units */
+    FETCH_AHEAD = 512, /* floats of a row that are asked for before they are rounded */
 };
 
 /* Reads as many floats of a row as make 8 units; `inverse` is for int8 only. */
@@ -188,7 +189,7 @@ void skv_pack_x_bf16_avx2(void *block, skv_pack_rows x)
     pack_block(block, x, 2, units_bf16);
 }
 
-static float largest(const float *x, size_t n)
+static inline __attribute__((always_inline)) float largest(const float *x, size_t n)
 {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     __m256 a = _mm256_setzero_ps(), b = a;
@@ -197,10 +198,12 @@ static float largest(const float *x, size_t n)
         a = _mm256_max_ps(a, _mm256_and_ps(_mm256_loadu_ps(x + k), magnitude));
         b = _mm256_max_ps(b, _mm256_and_ps(_mm256_loadu_ps(x + k + 8), magnitude));
     }
-    float copy[16] = {0};
-    memcpy(copy, x + k, (n - k) * sizeof *copy);
-    a = _mm256_max_ps(a, _mm256_and_ps(_mm256_loadu_ps(copy), magnitude));
-    b = _mm256_max_ps(b, _mm256_and_ps(_mm256_loadu_ps(copy + 8), magnitude));
+    if (k < n) {
+        float copy[16] = {0};
+        memcpy(copy, x + k, (n - k) * sizeof *copy);
+        a = _mm256_max_ps(a, _mm256_and_ps(_mm256_loadu_ps(copy), magnitude));
+        b = _mm256_max_ps(b, _mm256_and_ps(_mm256_loadu_ps(copy + 8), magnitude));
+    }
     a = _mm256_max_ps(a, b);
     __m128 v = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     v = _mm_max_ps(v, _mm_movehl_ps(v, v));
@@ -296,6 +299,9 @@ static inline void quantise_row(__m256i (*units)[LANES], size_t n_sets, size_t i
     *scale = skv_i8_scale(largest(x, n_sets * SET));
     float inverse = skv_i8_inverse(*scale);
     for (size_t c = 0; c < n_sets; c++) {
+        /* Rows of a wide product lie in the third-level cache, each in a place of its own. */
+        __builtin_prefetch(x + FETCH_AHEAD + SET * c);
+        __builtin_prefetch(x + FETCH_AHEAD + SET * c + SET / 2);
         __m256i codes = units_i8(x + SET * c, inverse);
         __m256i pairs = _mm256_maddubs_epi16(ones8, codes);
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones16));
@@ -351,14 +357,16 @@ static inline unsigned char *store_unit(unsigned char *out, __m256i unit, size_t
 }
 
 /* `length` is that of the group, a multiple of SET; x.K is shorter in the last one. */
-static void pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length, size_t code)
+static inline __attribute__((always_inline)) void
+pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length, const size_t code)
 {
     size_t m = x.n, n_units = skv_ceil_div(x.K, 4), n_sets = length / SET;
     float *scales = (float *)(void *)out;
     int32_t *starts = (int32_t *)(void *)(out + m * sizeof *scales);
-    float copy[SKV_I8_GROUP] = {0};
+    float copy[SKV_I8_GROUP];
     __m256i units[SKV_I8_GROUP / SET][LANES];
-    for (size_t i = 0; i < LANES; i++) {
+    if (x.K < length) memset(copy, 0, sizeof copy);
+    for (size_t i = m; i < LANES; i++) {
         for (size_t c = 0; c < n_sets; c++) units[c][i] = _mm256_setzero_si256();
     }
     for (size_t i = 0; i < m; i++) {
@@ -382,8 +390,10 @@ void skv_pack_x_i8_avx2(void *block, skv_pack_rows x, size_t code)
         skv_pack_rows group = {x.rows + k, x.ld, x.n, skv_min_size(length, x.K - k)};
         if (x.n == 1) {
             pack_x_i8_row(out, group.rows, group.K, length, code);
+        } else if (code == 1) {
+            pack_x_i8_group(out, group, length, 1);
         } else {
-            pack_x_i8_group(out, group, length, code);
+            pack_x_i8_group(out, group, length, 2);
         }
         out += skv_pack_x_i8_group(x.n, length, code);
     }
