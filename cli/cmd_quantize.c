@@ -12,6 +12,8 @@ int cli_run_quantize(const cli_options *options)
     cli_progress progress;
     quantize.weights = options->weights;
     if (options->group != 0) quantize.group = options->group;
+    quantize.data = options->data.at;
+    quantize.n_data = options->data.n;
     quantize.threads = options->threads;
     cli_progress_begin(&progress, "quantising");
     quantize.progress = cli_progress_share;
@@ -23,6 +25,7 @@ int cli_run_quantize(const cli_options *options)
     printf("%s: %zu matrices of %s in groups of %zu, squared error %.3g %%, %.4g MB of %.4g\n", out,
            report.n_quantized, skv_weights_name(quantize.weights), quantize.group,
            100 * report.error, (double)report.bytes * 1e-6, (double)report.bytes_from * 1e-6);
+    if (report.tokens > 0) printf("calibrated with %zu tokens\n", report.tokens);
     if (report.n_left > 0) {
         printf("%zu matrices stay as they are: their row length is not a multiple of %zu\n",
                report.n_left, quantize.group);

@@ -90,6 +90,9 @@ static const cli_option rows[] = {
            .help = "bits of a weight"),
     OPTION(ON(QUANTIZE), "--group", "32|128", SIZE, group, 1, 1 << 16,
            .help = "weights of a row that share a scale (32)"),
+    OPTION(ON(QUANTIZE), "--text", "FILE", PARSED, data, .parse = cli_parse_texts,
+           .help = "quantise by what the model reads in this text (round to nearest); may be "
+                   "repeated"),
     OPTION(ON(INFO), "--context", "N", SIZE, cost_context, 1, TOKENS_MAX,
            .help = "context length for the cost of attention (the model's)"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,

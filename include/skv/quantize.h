@@ -12,7 +12,11 @@ SKV_BEGIN
 typedef struct skv_quantize_options {
     skv_weights weights; /* SKV_WEIGHTS_INT4 or SKV_WEIGHTS_INT8 */
     size_t group;        /* elements of a row that share a scale: 32 or 128 */
-    size_t threads;      /* 0: one for each processor allowed */
+    /* Text, .jsonl or token ids, to quantise by: the errors of a matrix on its own inputs are made
+     * small, as far as its input is known (that of experts is not). None: round to nearest. */
+    const char *const *data; /* [n_data] */
+    size_t n_data;
+    size_t threads;                             /* 0: one for each processor allowed */
     void (*progress)(void *user, double share); /* share of the work in 0..1; may be NULL */
     void *user;
 } skv_quantize_options;
@@ -24,6 +28,7 @@ typedef struct skv_quantize_report {
     size_t n_quantized; /* matrices that were quantised */
     size_t n_left;      /* projections whose row length is not a multiple of `group`: left as is */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
+    size_t tokens;              /* of the text that were read */
     double error;               /* of the quantised matrices: |Q - W|^2 / |W|^2 */
 } skv_quantize_report;
 

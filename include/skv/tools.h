@@ -97,6 +97,26 @@ typedef void skv_hidden_fn(void *user, size_t i_layer, const float *x, size_t n_
 SKV_CHECKED skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,
                                        skv_hidden_fn *on_hidden, void *user, skv_error *err);
 
+/* The products of a layer that share an input. */
+typedef enum skv_product {
+    SKV_PRODUCT_QKV,   /* queries, with or without keys and values, of the layer's own input */
+    SKV_PRODUCT_KV,    /* keys and values alone, where the queries of fewer rows follow */
+    SKV_PRODUCT_STACK, /* SwiftKV: keys and values of many layers, maybe in several products */
+    SKV_PRODUCT_O,     /* of what attention returns */
+    SKV_PRODUCT_GATE_UP,
+    SKV_PRODUCT_DOWN,
+    SKV_PRODUCT_EMBED /* of a layer's own embedding of the token */
+} skv_product;
+
+/* Receives the input of a product, x [n_rows, n], behind the norm in front of it. Valid during the
+ * call. */
+typedef void skv_product_fn(void *user, size_t i_layer, skv_product product, const float *x,
+                            size_t n_rows, size_t n);
+
+/** The same with the inputs of the layers' products, but for those of experts. */
+SKV_CHECKED skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                                         skv_product_fn *on_product, void *user, skv_error *err);
+
 /* ---- the SwiftKV transform ---- */
 
 /**

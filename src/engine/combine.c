@@ -275,8 +275,9 @@ skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *sour
     skv_model_traits out = {.kind = kind_of(c, source), .exit_head = c->early_exit};
     for (size_t i = 0; i < c->n_layers; i++) {
         out.windows = out.windows || c->layers[i].window > 0;
-        out.kv_heads_differ =
-            out.kv_heads_differ || c->layers[i].n_kv_heads != c->layers[0].n_kv_heads;
+        out.kv_heads_differ = out.kv_heads_differ ||
+                              c->layers[i].n_kv_heads != c->layers[0].n_kv_heads ||
+                              skv_config_head_dim(c, i) != skv_config_head_dim(c, 0);
     }
     return out;
 }

@@ -42,6 +42,8 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
         const skv_combination c = skv_combination_of(&model, o, where);
         if (is_for[where]) SKV_TRY(skv_combination_check(&c, err));
     }
+    /* Of models born with shared keys and values rows stop early unless somebody says "full". */
+    if (e->config->n_shared > 0 && o->prefill == SKV_PREFILL_FULL) o->no_skip = true;
     o->prefill = skv_prefill_resolve(o->prefill, model.kind);
     /* On a SwiftKV file "full" means: nothing is skipped. */
     if (e->config->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
@@ -134,12 +136,12 @@ static skv_load_options load_options(const skv_engine *e)
 
 static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
-    limits->max_K = skv_max_size(limits->max_K, c->hidden);
+    limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *s = &c->layers[i];
         limits->max_K = skv_max_size(limits->max_K, s->ffn);
-        limits->max_K = skv_max_size(limits->max_K, s->n_heads * c->head_dim);
+        limits->max_K = skv_max_size(limits->max_K, skv_config_q_columns(c, i));
         limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
         limits->max_groups = skv_max_size(limits->max_groups, s->n_experts);
         if (s->n_experts > 0) {

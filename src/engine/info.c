@@ -74,6 +74,8 @@ static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l,
 {
     SKV_REQUIRE(l >= 1 && l <= c->n_layers, err, SKV_RANGE, "%s: kv layers %zu, 1 to %zu", path, l,
                 c->n_layers);
+    SKV_REQUIRE(!c->v_norm || l == c->n_layers, err, SKV_UNSUPPORTED,
+                "%s: kv layers %zu: SwiftKV does not fit %s", path, l, c->architecture);
     SKV_REQUIRE(c->n_shared == 0 || l == c->n_layers, err, SKV_UNSUPPORTED,
                 "%s: kv layers %zu: its last %zu layers share keys and values already", path, l,
                 c->n_shared);
@@ -95,7 +97,8 @@ static bool layers_differ(const skv_config *c)
     for (size_t i = 1; i < c->n_layers; i++) {
         if (c->layers[i].n_heads != c->layers[0].n_heads ||
             c->layers[i].n_kv_heads != c->layers[0].n_kv_heads ||
-            c->layers[i].ffn != c->layers[0].ffn) {
+            c->layers[i].ffn != c->layers[0].ffn ||
+            skv_config_head_dim(c, i) != skv_config_head_dim(c, 0)) {
             return true;
         }
     }
@@ -115,23 +118,25 @@ static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
 static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t g)
 {
     const skv_layer_shape *s = &c->layers[i];
-    uint64_t D = c->hidden, q = s->n_heads * c->head_dim, kv = s->n_kv_heads * c->head_dim;
+    const uint64_t D = c->hidden, P = c->per_layer, Dh = skv_config_head_dim(c, i);
+    const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
     const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
     uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
+    if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;
     if (c->sinks) n += s->n_heads;
-    if (c->qk_norm) n += c->qk_norm_joined ? q : c->head_dim;
+    if (c->qk_norm) n += c->qk_norm_joined ? q : Dh;
     if (c->o_bias) n += D;
     if (!owns_kv(c, i, l, g)) return n;
-    if (c->qk_norm) n += c->qk_norm_joined ? kv : c->head_dim;
-    return n + 2 * kv * D + (c->qkv_bias ? 2 * kv : 0);
+    if (c->qk_norm) n += c->qk_norm_joined ? s->n_kv_heads * Dh : Dh;
+    return n + kv * D + (c->qkv_bias ? kv : 0);
 }
 
 static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)
 {
     *out = (skv_model_info){.layers = c->n_layers,
                             .hidden = c->hidden,
-                            .head_dim = c->head_dim,
+                            .head_dim = skv_config_head_dim(c, 0),
                             .vocab = c->vocab,
                             .context = c->context,
                             .heads = c->layers[0].n_heads,
@@ -147,6 +152,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
     if (swiftkv && l < c->n_layers) out->parameters += c->hidden; /* norm_swiftkv */
+    if (c->per_layer) out->parameters += (c->vocab * c->n_layers + 1) * (uint64_t)c->per_layer;
     uint64_t idle = 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
@@ -155,7 +161,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
             block_parameters(c, i, c->layers[i].n_experts) - block_parameters(c, i, c->n_active);
         if (!owns_kv(c, i, l, g)) continue;
         out->kv_slots++;
-        out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * c->head_dim;
+        out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     }
     out->active_experts = out->experts ? c->n_active : 0;
     out->active_parameters = out->parameters - idle;
@@ -234,13 +240,13 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
                            skv_cost *out)
 {
     const skv_layer_shape *s = &c->layers[i];
-    double D = (double)c->hidden, q = (double)(s->n_heads * c->head_dim);
-    double kv = (double)(s->n_kv_heads * c->head_dim);
-    if (owns_kv(c, i, l, g)) out->kv += 2 * 2 * D * kv;
+    double D = (double)c->hidden, q = (double)skv_config_q_columns(c, i);
+    double kv = (double)skv_config_kv_columns(c, i);
+    if (owns_kv(c, i, l, g)) out->kv += 2 * D * kv;
     if (i >= l) return;
     out->q += 2 * D * q;
     out->o += 2 * D * q;
-    out->mlp += 2 * (double)skv_config_block_weights(c, i);
+    out->mlp += 2 * ((double)skv_config_block_weights(c, i) + 3 * D * (double)c->per_layer);
     out->attention += 4 * q * average_visible(s->window, context);
 }
 

@@ -8,6 +8,17 @@
 #include "format/config_build.h"
 #include "prefill/layer_maps.h"
 
+/* What Gemma 4 adds: the head of full layers is 512, the embeddings' width in a layer 256. */
+typedef struct gemma4_shape {
+    const char *name;
+    size_t period; /* every n-th layer sees all rows */
+    size_t n_shared, window;
+    bool wide; /* the layers that share keys and values have twice the block */
+} gemma4_shape;
+
+static const gemma4_shape gemma4_shapes[] = {{"gemma-4-e2b", 5, 20, 512, true},
+                                             {"gemma-4-e4b", 6, 18, 512, false}};
+
 typedef struct preset {
     const char *name, *architecture;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
@@ -60,8 +71,14 @@ static const preset presets[] = {
      true, 0, 128, 8},
     {"mixtral-8x7b", "mixtral", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1e6, false, false, false,
      0, 8, 2},
+    {"gemma-4-e2b", "gemma4_text", 35, 1536, 8, 1, 256, 6144, 262144, 131072, 1e6, true, false,
+     true, 0, 0, 0},
+    {"gemma-4-e4b", "gemma4_text", 42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e6, true, false,
+     true, 0, 0, 0},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true, false,
      0, 32, 4},
+    {"gpt-oss-20b-8", "gpt_oss", 8, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
+     false, 0, 32, 4},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
      false, 0, 128, 4},
     /* recipes/mini. */
@@ -95,6 +112,31 @@ static void fill_rope(skv_rope *rope, const preset *p)
     rope->low_freq_factor = 1;
     rope->high_freq_factor = 4;
     rope->original_context = 8192;
+}
+
+static void fill_gemma4(skv_config *c, const gemma4_shape *shape)
+{
+    for (size_t i = 0; i < c->n_layers; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        const bool windowed = (i + 1) % shape->period != 0;
+        l->window = windowed ? shape->window : 0;
+        l->i_rope = windowed;
+        l->head_dim = windowed ? 256 : 512;
+        if (shape->wide && i + shape->n_shared >= c->n_layers) l->ffn *= 2;
+    }
+    c->ropes[1].theta = 1e4;
+    c->ropes[0].n_rot = 512;
+    skv_rope_set_proportional(&c->ropes[0], 64, 1);
+    c->head_dim = 512;
+    c->n_shared = shape->n_shared;
+    c->per_layer = 256;
+    c->per_layer_scale = 16;
+    c->embedding_scale = skv_gemma_embedding_scale(c->hidden, "bfloat16");
+    c->attention_scale = 1;
+    c->final_softcap = 30;
+    c->norm_eps = 1e-6;
+    c->activation = SKV_ACT_GELU_TANH;
+    c->post_norms = c->v_norm = c->layer_scalar = true;
 }
 
 /* What gpt-oss has beside its sizes. */
@@ -139,6 +181,9 @@ static void fill_config(skv_config *c, const preset *p)
     fill_rope(&c->ropes[0], p);
     if (strcmp(p->architecture, "gpt_oss") == 0) fill_gpt_oss(c);
     c->ropes[1] = c->ropes[0];
+    for (size_t i = 0; i < sizeof gemma4_shapes / sizeof *gemma4_shapes; i++) {
+        if (strcmp(gemma4_shapes[i].name, p->name) == 0) fill_gemma4(c, &gemma4_shapes[i]);
+    }
 }
 
 /* The preset of the first n characters of a name. */

@@ -152,6 +152,55 @@ static void tell_host(void *user, size_t i, const float *x, size_t n_rows)
     be->unmap(be, host);
 }
 
+typedef struct product_tap {
+    const skv_engine *engine;
+    skv_product_fn *on_product;
+    void *user;
+    float *rows, *sum; /* [T, D] each, the back end's; owned */
+    size_t n_bytes;    /* of each */
+} product_tap;
+
+static void tell_product(void *user, size_t i, skv_product product, const skv_linear_args *args)
+{
+    const product_tap *tap = user;
+    skv_backend *be = tap->engine->be;
+    const float *x = args->x;
+    const size_t n_bytes = args->n_rows * args->ldx * sizeof *x;
+    if (args->norm.weight) {
+        assert(n_bytes <= tap->n_bytes);
+        be->copy(be, tap->rows, x, n_bytes);
+        be->norm_add(be, &(skv_norm_add_args){.x = tap->sum,
+                                              .y = tap->rows,
+                                              .n_rows = args->n_rows,
+                                              .n = args->ldx,
+                                              .norm = args->norm});
+        x = tap->rows;
+    }
+    const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
+    tap->on_product(tap->user, i, product, host, args->n_rows, args->ldx);
+    be->unmap(be, host);
+}
+
+skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                             skv_product_fn *on_product, void *user, skv_error *err)
+{
+    SKV_REQUIRE(engine->options.no_skip, err, SKV_ARGUMENT,
+                "products: the engine must run every layer (no_skip)");
+    skv_backend *be = engine->be;
+    product_tap told = {.engine = engine, .on_product = on_product, .user = user};
+    told.n_bytes = engine->ws.max_rows * engine->config->hidden * sizeof *told.rows;
+    told.rows = be->alloc(be, told.n_bytes);
+    told.sum = be->alloc(be, told.n_bytes);
+    const skv_hook tap = {.user = &told, .on_product = tell_product};
+    skv_status status =
+        told.rows && told.sum
+            ? skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err)
+            : skv_fail(err, SKV_MEMORY, "products: no memory for %zu bytes", told.n_bytes);
+    if (told.rows) be->release(be, told.rows, told.n_bytes);
+    if (told.sum) be->release(be, told.sum, told.n_bytes);
+    return status;
+}
+
 skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,
                            skv_hidden_fn *on_hidden, void *user, skv_error *err)
 {

@@ -143,14 +143,16 @@ void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_
         (double)(wants_hidden(want) ? 0 : skv_step_wanted(want, n)) * 2 * D * (double)c->vocab;
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *shape = &c->layers[i];
-        const double q = (double)(shape->n_heads * c->head_dim);
+        const double q = (double)skv_config_q_columns(c, i);
         const bool owns = skv_config_donor(c, i) == i;
-        const double kv = owns ? (double)(shape->n_kv_heads * c->head_dim) : 0;
+        const double kv = owns ? (double)skv_config_kv_columns(c, i) : 0;
         double seen = 0;
         for (size_t t = s->n_seen - n; t < s->n_seen; t++) {
             seen += (double)(shape->window > 0 ? skv_min_size(t + 1, shape->window) : t + 1);
         }
-        sum += tokens * 2 * (D * (2 * q + 2 * kv) + (double)skv_config_block_weights(c, i)) +
+        sum += tokens * 2 *
+                   (D * (2 * q + kv + 3 * (double)c->per_layer) +
+                    (double)skv_config_block_weights(c, i)) +
                4 * q * seen;
     }
     e->work.model += sum;

@@ -25,6 +25,8 @@
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/llama-swiftkv-g2"
 #define MINI_MODEL SKV_TEST_DATA "/../../models/mini/kv6-g2"
+#define MIXTURE SKV_TEST_DATA "/models/qwen3-moe-gguf/model.gguf"
+#define SINKS SKV_TEST_DATA "/models/gpt-oss"
 
 enum { N_IDS = 60, VOCAB_MAX = 512 };
 
@@ -80,18 +82,19 @@ static void read_in_pieces(skv_engine *engine, const int32_t *ids, const size_t 
     skv_sequence_free(other);
 }
 
-static void expect_invariant(const skv_engine_options *options, const int32_t *ids)
+static void expect_invariant(const char *model, const skv_engine_options *options,
+                             const int32_t *ids)
 {
     static const size_t pieces[][N_IDS + 1] = {
         {N_IDS}, {N_IDS - 1, 1}, {1, 30, 1, 1, 20, 2, 1, 4}, {7, 16, 9, 28}};
     static float want[SPAN_LOGITS_VOCAB], got[SPAN_LOGITS_VOCAB];
-    skv_engine *engine = open_or_fail(MINI_MODEL, options);
+    skv_engine *engine = open_or_fail(model, options);
     read_in_pieces(engine, ids, pieces[0], false, want);
     for (size_t j = 1; j < 8; j++) {
         read_in_pieces(engine, ids, pieces[j / 2], j % 2, got);
         if (memcmp(got, want, skv_engine_vocab(engine) * sizeof *got) != 0) {
-            fail_msg("%s: weights %d, kv %d, pieces %zu", options->cpu, (int)options->weights,
-                     (int)options->kv, j);
+            fail_msg("%s, %s: weights %d, kv %d, pieces %zu", model, options->cpu,
+                     (int)options->weights, (int)options->kv, j);
         }
     }
     skv_engine_close(engine);
@@ -117,7 +120,9 @@ static void test_batch_invariance(void **state)
         options.cpu = skv_cpu_level_name(level);
         options.weights = weights[i / 4 % 4];
         options.kv = kvs[i % 4];
-        expect_invariant(&options, ids);
+        expect_invariant(MINI_MODEL, &options, ids);
+        expect_invariant(MIXTURE, &options, ids);
+        expect_invariant(SINKS, &options, ids);
     }
 }
 

@@ -20,12 +20,12 @@ typedef struct fixture {
 
 static int set_up(void **state)
 {
-    static const size_t heads[] = {2, 1}; /* three tracks */
+    static const skv_kv_slot slots[] = {{2, HEAD_DIM}, {1, HEAD_DIM}}; /* three tracks */
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N_PAGES, &f->store, NULL), SKV_OK);
-    assert_int_equal(skv_kv_layout_init(&f->layout, heads, 2, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_init(&f->layout, slots, 2, NULL), SKV_OK);
     *state = f;
     return 0;
 }

@@ -41,12 +41,12 @@ static void note_end(void *user, const skv_prefix_block *b)
 
 static int set_up(void **state)
 {
-    static const size_t heads[] = {N_TRACKS};
+    static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM}};
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N_PAGES, &f->store, NULL), SKV_OK);
-    assert_int_equal(skv_kv_layout_init(&f->layout, heads, 1, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_init(&f->layout, slots, 1, NULL), SKV_OK);
     assert_int_equal(skv_prefix_index_create(f->store, N_PAGES, 5, &f->index, NULL), SKV_OK);
     *state = f;
     return 0;

@@ -256,6 +256,48 @@ class QuantizeTest(unittest.TestCase):
         self.assertNotIn("quantization_config", json.loads((other / "config.json").read_text()))
         self.nll(other)
 
+    def logprobs(self, model, ids):
+        out = self.run_ok("score", model, "--ids-file", ids, "--json", "--weights", "f32", "--kv", "f32")
+        return json.loads(out)["logprobs"]
+
+    def test_calibrated(self):
+        """On the text itself log-probabilities come nearer to the model's than rounding to nearest brings them: every
+        kind of file, since a product that was paired with another's input would come out worse."""
+        ids = self.folder / "ids.json"
+        value, many = 1, []
+        for _ in range(2048):
+            value = value * 1103515245 + 12345 & 0x7FFFFFFF
+            many.append((value >> 16) % 89)
+        ids.write_text(json.dumps(many))
+        for model in ("llama3-v5", "llama-swiftkv-g2", "phi3", "openelm", "gemma2", "gemma4-e2b", "qwen3-moe-v5",
+                      "llama3-v5.gguf"):
+            model, suffix = model.removesuffix(".gguf"), "".join(Path(model).suffixes)
+            with self.subTest(model=model, suffix=suffix):
+                want = self.logprobs(MODELS / model, ids)
+                errors = []
+                for name, more in (("nearest", ()), ("text", ("--text", ids))):
+                    out = self.folder / model / f"{name}{suffix}"
+                    out.parent.mkdir(exist_ok=True)
+                    said = self.run_ok("quantize", MODELS / model, out, "--weights", "int4", *more)
+                    self.assertEqual("calibrated with 2048 tokens" in said, name == "text")
+                    got = self.logprobs(out, ids)
+                    errors.append(sum((x - y) ** 2 for x, y in zip(want, got) if x is not None))
+                self.assertLess(errors[1], 0.9 * errors[0])
+
+    def test_bad_text(self):
+        model, ids = MODELS / "llama3-v5", self.folder / "ids.json"
+        ids.write_text(json.dumps(list(range(80))))
+        self.fails(1, ("quantize", model, self.out, "--weights", "int4", "--text", ids), "80 tokens", "at least 256")
+        ids.write_text("[]")
+        self.fails(1, ("quantize", model, self.out, "--weights", "int4", "--text", ids), "ids.json")
+        ids.write_text(json.dumps([1 << 20] * 300))
+        self.fails(1, ("quantize", model, self.out, "--weights", "int4", "--text", ids), "ids.json")
+        text = self.folder / "text.txt"
+        text.write_text("A text that needs a tokenizer. " * 99)
+        self.fails(1, ("quantize", model, self.out, "--weights", "int4", "--text", text), "tokenizer")
+        self.fails(1, ("quantize", model, self.out, "--weights", "int4", "--text", self.folder / "none"), "none")
+        self.assertFalse(self.out.exists())
+
     def dequantized(self, model, config):
         """A folder with the values of a GGUF file under the published names."""
         out = self.folder / "dequantized"

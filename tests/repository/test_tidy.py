@@ -405,7 +405,7 @@ class TidyTest(unittest.TestCase):
             changes = {path: call % name, "tests/test_y.c": used}
             line = self.assert_links(changes, path, "link", name, folder)
             self.assertEqual(line, 4)
-        changes = {"src/learning/train/moments.c": call % "skv_open", "tests/test_y.c": used}
+        changes = {"src/learning/train/calibrate.c": call % "skv_open", "tests/test_y.c": used}
         self.assertEqual(self.linked(changes), [])  # the one door
         text = "void skv_free(void *p);\nint main(void)\n{\n    skv_free(0);\n    return 0;\n}\n"
         self.assert_links({"cli/main.c": text}, "cli/main.c", "link", "skv_free", "src/base")

@@ -339,6 +339,17 @@ static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
     g->cpu->norm_add(g->cpu, &a);
 }
 
+static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
+{
+    guarded *g = enter(base);
+    skv_embed_gate_args a = *args;
+    a.gate = floats(g, a.gate);
+    a.part = floats(g, a.part);
+    a.token = floats(g, a.token);
+    a.norm = norm_of(g, a.norm);
+    g->cpu->embed_gate(g->cpu, &a);
+}
+
 static void guarded_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows,
                            size_t n_rows)
 {
@@ -421,6 +432,7 @@ skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, 
         .votes = guarded_votes,
         .gather_kv = guarded_gather_kv,
         .norm_add = guarded_norm_add,
+        .embed_gate = guarded_embed_gate,
         .gather = guarded_gather,
         .softcap = guarded_softcap,
         .row_bytes = guarded_row_bytes,

@@ -70,6 +70,16 @@ GEMMA2 = {
               "blk.2.ffn_down": "Q4_1", "blk.3.ffn_gate": "Q5_1", "blk.1.attn_output": "F32"},
     "default": "Q8_0",
 }
+GEMMA4 = {
+    "config": model_specs.gemma4("ssfsfssf", num_kv_shared_layers=3, use_double_wide_mlp=True,
+                                 hidden_size_per_layer_input=32, intermediate_size=64, head_dim=16,
+                                 global_head_dim=32, attention_k_eq_v=True,
+                                 num_global_key_value_heads=1),
+    "types": {"token_embd": "Q8_0", "per_layer_token_embd": "Q8_0", "per_layer_model_proj": "BF16",
+              "blk.0.ffn_up": "Q4_0", "blk.1.attn_q": "Q5_0", "blk.2.inp_gate": "F32",
+              "blk.3.proj": "F16"},
+    "default": "Q8_0",
+}
 QWEN3_MOE = {
     "config": model_specs.qwen3_moe(model_specs.v5, hidden_size=64, moe_intermediate_size=32,
                                     head_dim=16, num_hidden_layers=2, tie_word_embeddings=True),
@@ -97,7 +107,7 @@ GPT_OSS = {
     "default": "Q8_0",
     "architecture": "gpt-oss",
 }
-SPECS = {"llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2,
+SPECS = {"gemma4-gguf": GEMMA4, "llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2,
          "qwen3-moe-gguf": QWEN3_MOE, "mixtral-gguf": MIXTRAL, "gpt-oss-gguf": GPT_OSS}
 
 LAYER_NAMES = {
@@ -108,15 +118,22 @@ LAYER_NAMES = {
     "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
 }
 GEMMA_NAMES = {"post_attention_layernorm": "post_attention_norm",
-               "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+               "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+               "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
+               "post_per_layer_input_norm": "post_norm"}
 
 
 def gguf_name(name, gemma):
     """model.layers.3.self_attn.q_proj.weight -> blk.3.attn_q.weight"""
+    if name.endswith("layer_scalar"):
+        return f"blk.{name.split('.')[2]}.layer_output_scale.weight"
     if name.endswith("self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
-    top = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    top = {"model.embed_tokens_per_layer": "per_layer_token_embd",
+           "model.per_layer_model_projection": "per_layer_model_proj",
+           "model.per_layer_projection_norm": "per_layer_proj_norm",
+           "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     if stem in top:
         return f"{top[stem]}.{kind}"
     _, _, layer, part = stem.split(".", 3)
@@ -159,17 +176,46 @@ def interleave(rows, n_heads):
     return rows.reshape(n_heads, 2, -1, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
 
 
+def metadata_gemma4(writer, config):
+    """What differs by layer, and the keys that only this architecture has."""
+    sliding = [kind == "sliding_attention" for kind in config["layer_types"]]
+    first = len(sliding) - config["num_kv_shared_layers"]
+    small, large = config["head_dim"], config["global_head_dim"]
+    ffn = config["intermediate_size"]
+    writer.add_feed_forward_length([ffn if i < first else 2 * ffn for i in range(len(sliding))])
+    writer.add_head_count_kv([config["num_key_value_heads"] if s
+                              else config["num_global_key_value_heads"] for s in sliding])
+    for kind, size in (("", large), ("_swa", small)):
+        for add in ("add_key_length", "add_value_length", "add_rope_dimension_count"):
+            getattr(writer, add + kind)(size)
+    rope = config["rope_parameters"]
+    writer.add_rope_freq_base(rope["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+    writer.add_shared_kv_layers(config["num_kv_shared_layers"])
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern(sliding)
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    turning = large // 8
+    writer.add_tensor("rope_freqs.weight",
+                      np.array([1.0] * turning + [1e30] * (large // 2 - turning), dtype=np.float32))
+
+
 def metadata(writer, config, tokenizer):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
+    if config["model_type"] != "gemma4_text":
+        writer.add_feed_forward_length(config["intermediate_size"])
+        writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    if config["model_type"] == "gemma4_text":
+        metadata_gemma4(writer, config)
+    else:
+        writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_vocab_size(config["vocab_size"])
-    if "head_dim" in config:
+    if "head_dim" in config and "global_head_dim" not in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
         writer.add_rope_dimension_count(config["head_dim"])
@@ -247,8 +293,10 @@ def write_gguf(path, name, spec, shapes):
     """Writes the file; returns the float32 weights under Hugging Face's names and order."""
     config, weights = spec["config"], {}
     gemma, llama = (config["model_type"] == kind for kind in ("gemma2", "llama"))
+    gemma4 = config["model_type"] == "gemma4_text"
     llama = llama or config["model_type"] == "mixtral"
-    writer = gguf.GGUFWriter(path, spec.get("architecture", config["model_type"]))
+    kind = spec.get("architecture", config["model_type"].removesuffix("_text"))
+    writer = gguf.GGUFWriter(path, kind)
     writer.add_name(name)
     metadata(writer, config, tokenizer=config["model_type"] == "llama")
     if config["model_type"] == "llama":
@@ -257,7 +305,7 @@ def write_gguf(path, name, spec, shapes):
         if ".mlp.experts." in hf_name:
             weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
             continue
-        out_name = gguf_name(hf_name, gemma)
+        out_name = gguf_name(hf_name, gemma or gemma4)
         if spec.get("architecture") == "gpt-oss":
             out_name = out_name.replace("ffn_norm", "post_attention_norm")
         flat = len(shape) == 1

@@ -84,7 +84,7 @@ def base_tensors(name, config):
     shapes = {n: tuple(t.shape) for n, t in model.state_dict().items()}
     if config.get("tie_word_embeddings"):
         shapes.pop("lm_head.weight")
-    gemma = config["model_type"].startswith("gemma")
+    gemma = config["model_type"] in ("gemma2", "gemma3_text")  # norms there are 1 + weight
     return {n: tensor_for(name, n, s, gemma) for n, s in shapes.items()}
 
 
@@ -151,6 +151,9 @@ def load_float64(folder):
         kind = stored.get("dtype", stored.get("torch_dtype"))
         scale = torch.tensor(stored["hidden_size"] ** 0.5).to(getattr(torch, kind))
         embedding.embed_scale.copy_(scale)
+        if stored.get("hidden_size_per_layer_input"):
+            scale = torch.tensor(stored["hidden_size_per_layer_input"] ** 0.5).to(getattr(torch, kind))
+            model.model.embed_tokens_per_layer.embed_scale.copy_(scale)
     return model
 
 
@@ -205,6 +208,25 @@ def add_simscore(result, plain):
             target["simscore"] = [None if s is None else round(s, 9) for s in scores]
 
 
+def save_with_parts(folder, config, tensors, dtype):
+    """The same model as the published files have it: the text part inside one with images, and dead
+    keys and values in the layers that read those of others."""
+    first = config["num_hidden_layers"] - config["num_kv_shared_layers"]
+    out = {"model.vision_tower.patch_embedder.input_proj.weight": torch.ones(4, 3),
+           "model.embed_vision.embedding_projection.weight": torch.ones(4, 3),
+           "model.audio_tower.layers.0.norm_out.weight": torch.ones(4)}
+    for name, tensor in tensors.items():
+        out[name.replace("model.", "model.language_model.", 1)] = tensor
+        part = name.split(".")
+        if part[1] == "layers" and part[-2] in ("k_proj", "v_proj", "k_norm") and int(part[2]) < 2:
+            dead = name.replace(f".{part[2]}.", f".{first + int(part[2])}.", 1)
+            out[dead.replace("model.", "model.language_model.", 1)] = torch.full_like(tensor, 7.0)
+    outer = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4",
+             "dtype": config["dtype"], "text_config": config, "vision_config": {"hidden_size": 3},
+             "tie_word_embeddings": True}
+    save(folder, outer, out, dtype)
+
+
 def make_ordinary(root, name, spec):
     config, folder = spec["config"], root / name
     tensors = base_tensors(name, config)
@@ -226,6 +248,8 @@ def make_ordinary(root, name, spec):
         print(f"  plain torch agrees to {check_plain(name, config, weights, logits_of):.1e}")
         if spec.get("simscore"):
             add_simscore(result, plain_models.LlamaFamily(config, weights))
+    if spec.get("parts"):
+        save_with_parts(folder, config, base_tensors(name, config), spec.get("dtype", "f32"))
     golden_cases.write_json(folder / "golden.json", result)
     if "transform" in spec:
         make_transform(folder, config, read_float64(folder), *spec["transform"])

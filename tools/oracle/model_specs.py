@@ -138,6 +138,34 @@ def mixtral(make, **fields):
     return make("mixtral", "MixtralForCausalLM", **{**base, **fields})
 
 
+def gemma4(kinds, **fields):
+    base = {
+        "attention_k_eq_v": False,
+        "final_logit_softcapping": 30.0,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 32,
+        "hidden_size_per_layer_input": 12,
+        "intermediate_size": 48,
+        "layer_types": [{"s": "sliding_attention", "f": "full_attention"}[k] for k in kinds],
+        "num_attention_heads": 4,
+        "num_hidden_layers": len(kinds),
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0,
+                               "rope_type": "proportional"},
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
+        "sliding_window": 8,
+        "tie_word_embeddings": True,
+        "vocab_size": 107,
+        "vocab_size_per_layer_input": 107,
+    }
+    return v5("gemma4_text", "Gemma4ForCausalLM", **{**base, **fields})
+
+
 def gpt_oss(make, **fields):
     base = {
         "attention_bias": True,
@@ -297,6 +325,21 @@ def ordinary_specs():
                             layer_types=["sliding_attention", "full_attention", "sliding_attention",
                                          "sliding_attention", "full_attention"]),
             "dtype": "bf16",
+        },
+        "gemma4-e2b": {
+            "config": gemma4("ssfsfssf", num_key_value_heads=1, num_kv_shared_layers=3,
+                             use_double_wide_mlp=True, dtype="bfloat16"),
+            "dtype": "bf16",
+            "lengths": (1, 23, 80),  # more than a chunk of 64
+        },
+        "gemma4-e4b": {
+            "config": gemma4("sssfsssf", num_kv_shared_layers=4),
+            "parts": True,
+        },
+        "gemma4-dense": {
+            "config": gemma4("sfssf", num_kv_shared_layers=0, hidden_size_per_layer_input=0,
+                             attention_k_eq_v=True, num_global_key_value_heads=1, head_dim=12,
+                             global_head_dim=24),
         },
     }
 

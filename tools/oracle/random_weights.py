@@ -25,6 +25,8 @@ def tensor_for(model, name, shape, gemma=False):
     if "norm" in name:
         low, high = (-0.6, 0.6) if gemma else (0.5, 1.6)
         return to_bf16_exact(r.uniform(low, high, shape))
+    if name.endswith("layer_scalar"):
+        return to_bf16_exact(r.uniform(0.6, 1.1, shape))
     if name.endswith((".bias", "_bias")):
         return to_bf16_exact(0.3 * r.standard_normal(shape))
     if "embed" in name:

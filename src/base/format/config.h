@@ -10,6 +10,8 @@
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
  *          or, in a LAYER with experts, the weighted sum of those that a router chooses
  *     x += [NORM](m)
+ *     x += NORM(Wproj (ACT(Wpig x) * e))                          e: the token's, of this LAYER
+ *     x *= s                                                      one number per LAYER
  * NORM is RMSNorm with weight w + norm_offset.
  */
 #ifndef SKV_FORMAT_CONFIG_H
@@ -72,6 +74,8 @@ typedef struct skv_layer_shape {
     size_t n_experts;  /* E; 0: the block is one, and dense */
     size_t window;     /* rows a token sees, itself included; 0: all */
     size_t i_rope;     /* 0 or 1: which skv_rope */
+    size_t head_dim;   /* Dh of this layer; 0: the configuration's */
+    bool k_is_v;       /* no projection of its own makes V: it is K before norm and rotation */
     size_t i_rope_q;   /* queries turn by ropes[i_rope + i_rope_q]: 0 but for Ministral 3 */
 } skv_layer_shape;
 
@@ -84,7 +88,7 @@ typedef struct skv_config {
                               * out, or "" (swiftkv_base) */
     size_t n_layers;         /* L */
     size_t hidden;           /* D */
-    size_t head_dim;         /* Dh, the same in every layer */
+    size_t head_dim;         /* Dh, the largest of any layer: see skv_config_head_dim */
     size_t vocab;            /* V: rows of the embedding */
     size_t context;          /* max_position_embeddings */
     skv_layer_shape *layers; /* [n_layers], owned */
@@ -113,6 +117,11 @@ typedef struct skv_config {
      * differs, since what follows x is a norm. 0: 1. */
     double residual_scale; /* r */
 
+    /* Gemma 4. */
+    bool v_norm;            /* RMSNorm without a weight over each head of v */
+    bool layer_scalar;      /* each layer ends with x *= s */
+    size_t per_layer;       /* P: width of what each token's own embedding adds in each layer; 0 */
+    double per_layer_scale; /* of that embedding: sqrt(P) rounded to the weights' type */
     /* Mixtures of experts (layers with n_experts > 0): a token's weights are the softmax of its
      * n_active largest router logits, or those of the softmax of all. */
     size_t n_active;     /* experts that a token meets, 1..E */
@@ -151,6 +160,20 @@ typedef struct skv_config {
 void skv_config_release(skv_config *c);
 /** True when the architecture is `model_type` or its SwiftKV form, model_type_swiftkv. */
 bool skv_config_is(const skv_config *c, const char *model_type);
+/** Dh of layer i. */
+static inline size_t skv_config_head_dim(const skv_config *c, size_t i)
+{
+    return c->layers[i].head_dim ? c->layers[i].head_dim : c->head_dim;
+}
+/** Columns of layer i's products: those of q, and those of k and v together as it makes them. */
+static inline size_t skv_config_q_columns(const skv_config *c, size_t i)
+{
+    return c->layers[i].n_heads * skv_config_head_dim(c, i);
+}
+static inline size_t skv_config_kv_columns(const skv_config *c, size_t i)
+{
+    return (c->layers[i].k_is_v ? 1 : 2) * c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
+}
 /** The layer whose keys and values layer i reads: i itself, or, for one of the last n_shared
  * layers, the last layer before all of these that is windowed as layer i is. i when there is
  * none, which skv_config_check refuses. */

@@ -67,7 +67,11 @@ void skv_config_set_multipliers(skv_config *c, double embedding, double residual
 
 bool skv_config_has_text_part(const char *model_type)
 {
-    return strcmp(model_type, "gemma3") == 0 || strcmp(model_type, "mistral3") == 0;
+    static const char *const types[] = {"gemma3", "mistral3", "gemma4", "gemma4_unified"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i], model_type) == 0) return true;
+    }
+    return false;
 }
 
 bool skv_config_is(const skv_config *c, const char *model_type)

@@ -59,6 +59,8 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(HEADS, "num_attention_heads", "num_query_heads", "attention.head_count")                     \
     X(KV_HEADS, "num_key_value_heads", "num_kv_heads", "attention.head_count_kv")                  \
     X(FFN, "intermediate_size", "ffn_multipliers", "feed_forward_length")                          \
+    X(PER_LAYER, "hidden_size_per_layer_input", "hidden_size_per_layer_input",                     \
+      "embedding_length_per_layer_input")                                                          \
     X(EXPERTS, "num_experts", "num_experts", "expert_count")                                       \
     X(ACTIVE, "num_experts_per_tok", "num_experts_per_tok", "expert_used_count")                   \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
@@ -99,6 +101,7 @@ typedef struct skv_rope_context {
     const char *theta_key;   /* transformers 4: "rope_theta" or "rope_local_base_freq" */
     bool yarn_is_longrope;   /* Phi-3's first files */
     double partial;          /* default partial_rotary_factor, above 0 */
+    const char *kind;        /* rope_type's default; NULL: "default" */
 } skv_rope_context;
 
 /**
@@ -108,6 +111,9 @@ typedef struct skv_rope_context {
 void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
                         skv_rope *out);
 
+/** Gemma 4's: of the frequencies of n_rot only the first n_turn turn, divided by factor. n_rot / 2
+ * is at most SKV_ROPE_FACTORS_MAX. */
+void skv_rope_set_proportional(skv_rope *rope, size_t n_turn, double factor);
 /** What gpt-oss has where its file says nothing of rotation; theta and n_rot stay. */
 void skv_rope_default_yarn(skv_rope *rope);
 

@@ -12,6 +12,7 @@ enum {
     HEAD_DIM_MAX = 1024,
     HEADS_MAX = 1 << 14,
     FFN_MAX = 1 << 24,
+    PER_LAYER_MAX = 1 << 16,
     VOCAB_MAX = 1 << 24,
     CONTEXT_MAX = 1 << 30
 };
@@ -136,6 +137,17 @@ static skv_status check_layer_size(const checker *k, size_t i, skv_config_field 
     return SKV_OK;
 }
 
+static skv_status check_head(const checker *k, size_t i)
+{
+    const skv_config *c = k->c;
+    const size_t head_dim = skv_config_head_dim(c, i), n_rot = c->ropes[c->layers[i].i_rope].n_rot;
+    SKV_REQUIRE(head_dim >= 1 && head_dim <= c->head_dim && n_rot <= head_dim, k->err, SKV_RANGE,
+                "%s: %s %zu (layer %zu), expected %zu to %zu", k->name,
+                skv_config_field_name(c, SKV_CONFIG_FIELD_HEAD_DIM).text, head_dim, i, n_rot,
+                c->head_dim);
+    return SKV_OK;
+}
+
 static skv_status check_layers(const checker *k)
 {
     for (size_t i = 0; i < k->c->n_layers; i++) {
@@ -148,6 +160,7 @@ static skv_status check_layers(const checker *k)
         SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn, FFN_MAX));
         SKV_REQUIRE(l->i_rope < 2 && l->i_rope_q < 2 - l->i_rope, k->err, SKV_RANGE,
                     "%s: layer %zu: rope %zu", k->name, i, l->i_rope + l->i_rope_q);
+        SKV_TRY(check_head(k, i));
     }
     return SKV_OK;
 }
@@ -190,6 +203,9 @@ static skv_status check_shared(const skv_config *c, const char *name, skv_error 
     SKV_REQUIRE(c->n_shared < c->n_layers, err, SKV_RANGE,
                 "%s: num_kv_shared_layers %zu, expected less than the %zu layers", name,
                 c->n_shared, c->n_layers);
+    SKV_REQUIRE(!c->v_norm || !(c->swiftkv || c->kv_prediction), err, SKV_UNSUPPORTED,
+                "%s: %s cannot take keys and values from SwiftKV or KV Prediction", name,
+                c->architecture);
     SKV_REQUIRE(c->n_shared == 0 || !(c->swiftkv || c->kv_prediction), err, SKV_UNSUPPORTED,
                 "%s: num_kv_shared_layers %zu: layers that share keys and values cannot take them "
                 "from SwiftKV or KV Prediction",
@@ -202,7 +218,8 @@ static skv_status check_shared(const skv_config *c, const char *name, skv_error 
                     "does",
                     name, c->n_shared, i, l->window > 0 ? "has a window" : "sees every row");
         SKV_REQUIRE(l->n_heads == donor->n_heads && l->n_kv_heads == donor->n_kv_heads &&
-                        l->window == donor->window && l->i_rope == donor->i_rope,
+                        l->window == donor->window && l->i_rope == donor->i_rope &&
+                        skv_config_head_dim(c, i) == skv_config_head_dim(c, i_donor),
                     err, SKV_RANGE,
                     "%s: num_kv_shared_layers %zu: layer %zu cannot read the keys and values of "
                     "layer %zu",
@@ -227,6 +244,10 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_EPS, c->norm_eps));
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_SCALE, c->attention_scale));
     SKV_TRY(check_positive(&k, "embedding scale", c->embedding_scale));
+    if (c->per_layer > 0) {
+        SKV_TRY(check_size(&k, SKV_CONFIG_FIELD_PER_LAYER, c->per_layer, PER_LAYER_MAX));
+        SKV_TRY(check_positive(&k, "per-layer embedding scale", c->per_layer_scale));
+    }
     SKV_TRY(check_softcap(&k, SKV_CONFIG_FIELD_ATTENTION_SOFTCAP, c->attention_softcap));
     SKV_TRY(check_softcap(&k, SKV_CONFIG_FIELD_FINAL_SOFTCAP, c->final_softcap));
     if (c->logit_divisor != 0.0) SKV_TRY(check_positive(&k, "logits_scaling", c->logit_divisor));

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/size.h"
 #include "format/config_build.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
@@ -42,6 +43,7 @@ typedef struct family {
     bool sinks;
     bool qk_norm;
     bool gemma;
+    bool gemma4; /* beside gemma */
     double attention_softcap, final_softcap;
     size_t window_period; /* WINDOW_PATTERN */
     size_t still_period;  /* every n-th layer has no RoPE; 0: all have it */
@@ -163,6 +165,24 @@ static const family families[] = {
      .two_ropes = true,
      .local_theta = 1e4,
      .local_theta_key = "rope_local_base_freq"},
+    {.model_type = "gemma4_text",
+     FAMILY_SHAPE(262144, 2304, 9216, 30, 8, 4),
+     .head_dim = 256,
+     .context = 131072,
+     .window = 512,
+     .theta = 1e6,
+     .bos = 2,
+     .eos = 1,
+     .tied = true,
+     .windows = WINDOW_PATTERN,
+     .bias = BIAS_BY_KEY,
+     .qk_norm = true,
+     .gemma = true,
+     .gemma4 = true,
+     .window_period = 6,
+     .two_ropes = true,
+     .local_theta = 1e4,
+     .local_theta_key = "rope_theta"},
     {.model_type = "smollm3",
      FAMILY_SHAPE(128256, 2048, 11008, 36, 16, 4),
      .context = 32768,
@@ -359,6 +379,7 @@ static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         bool windowed = types ? listed_window(r, types, i) : is_windowed(r, f, c, i);
+        if (f->gemma4 && i + 1 == c->n_layers) windowed = false; /* whatever the file says */
         c->layers[i].window = windowed ? window : 0;
         if (f->two_ropes) c->layers[i].i_rope = windowed;
     }
@@ -397,6 +418,15 @@ static void read_growth(skv_json_reader *r, skv_json_reader rope, skv_config *c)
     }
 }
 
+/* The head of windowed layers, where there are any. */
+static size_t small_head(const skv_config *c)
+{
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].window > 0) return skv_config_head_dim(c, i);
+    }
+    return c->head_dim;
+}
+
 /* rope_scaling (transformers 4) goes before rope_parameters (5), which may be nested by the kind
  * of layer. */
 static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
@@ -424,13 +454,74 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
         if (f->growing_queries) read_growth(r, has_old ? old : new, c);
         return;
     }
+    if (f->gemma4 && !new.object) {
+        in.kind = "proportional";
+        in.partial = 0.25;
+    }
     skv_json_reader full = skv_json_child(&new, "full_attention");
     skv_json_reader local = skv_json_child(&new, "sliding_attention");
     if (r->status == SKV_OK) r->status = new.status;
     skv_rope_from_json(r, has_old ? old : full, &in, &c->ropes[0]);
     if (f->local_theta > 0.0) in.theta = f->local_theta;
     in.theta_key = f->local_theta_key;
+    if (f->gemma4) in.head_dim = small_head(c);
+    in.kind = NULL;
+    in.partial = f->gemma4 ? 1.0 : in.partial;
     skv_rope_from_json(r, local, &in, &c->ropes[1]);
+}
+
+/* What per_layer_config says of layer i, transformers' newer spelling of the two keys. */
+static void read_layer_override(skv_json_reader *r, size_t i, skv_layer_shape *l)
+{
+    char key[32];
+    (void)snprintf(key, sizeof key, "%zu", i);
+    skv_json_reader all = skv_json_child(r, "per_layer_config");
+    skv_json_reader one = skv_json_child(&all, key);
+    one.status = r->status;
+    l->head_dim = skv_json_size(&one, "head_dim", l->head_dim, SIZE_MAX / 2);
+    l->n_kv_heads = skv_json_size(&one, "num_key_value_heads", l->n_kv_heads, SIZE_MAX / 2);
+    if (one.object) r->status = one.status;
+}
+
+/* Layers without a window have larger heads, and perhaps fewer for K and no V; those that share
+ * keys and values may have a wider block. Before windows are known by size, they are by kind. */
+static void read_gemma4_layers(skv_json_reader *r, skv_config *c)
+{
+    const size_t small = c->head_dim;
+    const bool k_is_v = skv_json_bool(r, "attention_k_eq_v", false);
+    const bool wide = skv_json_bool(r, "use_double_wide_mlp", false);
+    const bool listed = skv_json_get(r, "per_layer_config");
+    const size_t large = listed ? small : size_or_null(r, "global_head_dim", 512, small);
+    const size_t few = k_is_v ? size_or_null(r, "num_global_key_value_heads", 0, 0) : 0;
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        l->head_dim = l->i_rope ? small : large;
+        l->k_is_v = !l->i_rope && k_is_v;
+        if (!l->i_rope && few) l->n_kv_heads = few;
+        if (listed) read_layer_override(r, i, l);
+        if (wide && i + c->n_shared >= c->n_layers && l->ffn < SIZE_MAX / 4) l->ffn *= 2;
+        c->head_dim = i == 0 ? l->head_dim : skv_max_size(c->head_dim, l->head_dim);
+    }
+}
+
+static void read_gemma4(skv_json_reader *r, skv_config *c)
+{
+    c->norm_offset_one = false;
+    c->attention_scale = 1.0;
+    c->v_norm = true;
+    c->layer_scalar = true;
+    read_gemma4_layers(r, c);
+    c->per_layer = size_or_null(r, "hidden_size_per_layer_input", 256, 0);
+    c->per_layer_scale = skv_gemma_embedding_scale(c->per_layer, c->dtype);
+    const size_t vocab = skv_json_size(r, "vocab_size_per_layer_input", 262144, SIZE_MAX / 2);
+    if (c->per_layer && vocab != c->vocab && r->status == SKV_OK) {
+        r->status = skv_fail(r->err, SKV_UNSUPPORTED,
+                             "%s: vocab_size_per_layer_input %zu, expected vocab_size %zu", r->name,
+                             vocab, c->vocab);
+    }
+    if (skv_json_bool(r, "enable_moe_block", false)) {
+        fail(r, SKV_UNSUPPORTED, "enable_moe_block", "true: mixtures of experts are not supported");
+    }
 }
 
 static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
@@ -447,7 +538,11 @@ static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
     }
     c->attention_scale = scalar > 0.0 ? 1.0 / sqrt(scalar) : 0.0;
     c->embedding_scale = skv_gemma_embedding_scale(c->hidden, c->dtype);
-    if (skv_json_bool(r, "use_bidirectional_attention", false)) {
+    if (f->gemma4) { /* "vision" is about images; "all" about every token */
+        if (strcmp(skv_json_text(r, "use_bidirectional_attention", ""), "all") == 0) {
+            fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention", "all is not supported");
+        }
+    } else if (skv_json_bool(r, "use_bidirectional_attention", false)) {
         fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention", "true is not supported");
     }
 }
@@ -516,6 +611,7 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     read_still_layers(r, f, c);
     read_windows(r, f, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
+    if (f->gemma4) read_gemma4(r, c);
     skv_config_read_moe(r, &f->moe, c);
     read_ropes(r, f, c);
     read_bos(r, c, f->bos);
@@ -672,8 +768,13 @@ static void read_config(skv_json_reader *r, skv_config *c)
         refuse_extras(r, NULL, c);
         if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
-        const bool is_gemma = strcmp(type, "gemma3") == 0;
-        type = skv_json_text(&inner, "model_type", is_gemma ? "gemma3_text" : "mistral");
+        const bool is_gemma3 = strcmp(type, "gemma3") == 0;
+        const bool is_gemma4 = strncmp(type, "gemma4", 6) == 0;
+        type = skv_json_text(&inner, "model_type",
+                             is_gemma3   ? "gemma3_text"
+                             : is_gemma4 ? "gemma4_text"
+                                         : "mistral");
+        if (strcmp(type, "gemma4_unified_text") == 0) type = "gemma4_text";
         if (inner.status == SKV_OK) inner.status = r->status;
         *r = inner;
     }

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+static const float STILL = 1e30f; /* divisor of frequencies that do not turn */
+
 static void fail(skv_json_reader *r, skv_status status, const char *what, const char *value)
 {
     if (r->status != SKV_OK) return;
@@ -91,11 +93,35 @@ static void read_longrope(skv_json_reader *r, const skv_rope_context *in, skv_ro
     read_factors(r, "long_factor", out->n_factors, out->long_factor);
 }
 
+/* As GGUF writes it: the others are divided by so much that no position moves them. */
+void skv_rope_set_proportional(skv_rope *rope, size_t n_turn, double factor)
+{
+    rope->scaling = SKV_ROPE_FACTORS;
+    rope->n_factors = rope->n_rot / 2;
+    for (size_t i = 0; i < rope->n_factors; i++) {
+        rope->long_factor[i] = i < n_turn ? (float)factor : STILL;
+    }
+}
+
+static void read_proportional(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
+{
+    const size_t n_turn = out->n_rot / 2;
+    if (in->head_dim / 2 > SKV_ROPE_FACTORS_MAX || in->head_dim % 2) {
+        fail(r, SKV_RANGE, "rope_type:", "proportional: too many frequencies, or an odd head_dim");
+        return;
+    }
+    out->n_rot = in->head_dim;
+    skv_rope_set_proportional(out, n_turn, skv_json_double(r, "factor", 1.0));
+}
+
 static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *out)
 {
-    const char *kind = skv_json_text(r, "rope_type", skv_json_text(r, "type", "default"));
+    const char *kind =
+        skv_json_text(r, "rope_type", skv_json_text(r, "type", in->kind ? in->kind : "default"));
     if (strcmp(kind, "default") == 0) {
         out->scaling = SKV_ROPE_PLAIN;
+    } else if (strcmp(kind, "proportional") == 0) {
+        read_proportional(r, in, out);
     } else if (strcmp(kind, "linear") == 0) {
         out->scaling = SKV_ROPE_LINEAR;
         out->factor = skv_json_double(r, "factor", 0);

@@ -30,6 +30,7 @@ static const family families[] = {
     {"gemma2", "gemma2", 1e4, false, true, 2, NULL},
     {"gemma3", "gemma3_text", 1e6, true, true, 6, NULL},
     {"openelm", "openelm", 1e4, true, false, 0, NULL},
+    {"gemma4", "gemma4_text", 1e6, true, true, 6, NULL},
 };
 
 /* Reads "{architecture}.KEY"; keeps the first failure, as skv_json_reader does. */
@@ -127,10 +128,15 @@ static bool is_windowed(reader *r, size_t i, size_t n_layers)
     return !period || (i + 1) % period != 0;
 }
 
+static bool is_gemma4(const skv_config *c)
+{
+    return strcmp(c->architecture, "gemma4_text") == 0;
+}
+
 static void read_windows(reader *r, skv_config *c)
 {
     size_t window = get_size(r, "attention.sliding_window", r->f->gemma ? 4096 : 0);
-    bool two_ropes = strcmp(c->architecture, "gemma3_text") == 0;
+    bool two_ropes = strcmp(c->architecture, "gemma3_text") == 0 || is_gemma4(c);
     for (size_t i = 0; i < c->n_layers; i++) {
         bool windowed = window && is_windowed(r, i, c->n_layers);
         c->layers[i].window = windowed ? window : 0;
@@ -203,11 +209,14 @@ static void read_ropes(reader *r, skv_config *c)
     rope->theta = get_double(r, "rope.freq_base", r->f->theta);
     rope->n_rot = get_size(r, "rope.dimension_count", c->head_dim);
     c->ropes[1] = *rope;
-    if (strcmp(c->architecture, "gemma3_text") == 0) {
-        c->ropes[1].theta = get_double(r, "rope.freq_base_swa", 1e4);
+    const bool two_ropes = strcmp(c->architecture, "gemma3_text") == 0 || is_gemma4(c);
+    if (two_ropes) c->ropes[1].theta = get_double(r, "rope.freq_base_swa", 1e4);
+    if (is_gemma4(c)) {
+        c->ropes[1].n_rot = get_size(r, "rope.dimension_count_swa",
+                                     get_size(r, "attention.key_length_swa", c->head_dim));
     }
     read_scaling(r, c, rope);
-    if (strcmp(c->architecture, "gemma3_text") != 0) c->ropes[1] = *rope;
+    if (!two_ropes) c->ropes[1] = *rope;
     if (strcmp(r->f->gguf, "llama") == 0 && rope->n_rot != c->head_dim && r->status == SKV_OK) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
                          "%s: llama.rope.dimension_count: %zu, expected the head dimension %zu",
@@ -226,9 +235,9 @@ static double gemma_scale(reader *r, const skv_config *c)
 }
 
 /* As llama.cpp: sqrt(hidden) in f32, unless the embedding itself is a 16-bit float. */
-static double gemma_embedding_scale(const skv_gguf *g, size_t hidden)
+static double gemma_embedding_scale(const skv_gguf *g, const char *name, size_t hidden)
 {
-    const skv_tensor *t = skv_gguf_tensor_find(g, "token_embd.weight");
+    const skv_tensor *t = skv_gguf_tensor_find(g, name);
     const char *dtype = !t                          ? ""
                         : t->type == SKV_DTYPE_BF16 ? "bfloat16"
                         : t->type == SKV_DTYPE_F16  ? "float16"
@@ -239,6 +248,32 @@ static double gemma_embedding_scale(const skv_gguf *g, size_t hidden)
 static bool has_tensor(const skv_gguf *g, const char *name)
 {
     return skv_gguf_tensor_find(g, name);
+}
+
+/* Norms are plain, windowed layers have heads of their own size, and a layer without attn_v
+ * has K for V. */
+static void read_gemma4(reader *r, skv_config *c)
+{
+    c->attention_scale = 1.0;
+    c->v_norm = true;
+    c->layer_scalar = true;
+    c->n_shared = get_size(r, "attention.shared_kv_layers", 0);
+    c->per_layer = get_size(r, "embedding_length_per_layer_input", 0);
+    c->per_layer_scale = gemma_embedding_scale(r->g, "per_layer_token_embd.weight", c->per_layer);
+    const size_t small = get_size(r, "attention.key_length_swa", c->head_dim);
+    const size_t value = get_size(r, "attention.value_length_swa", small);
+    if ((value != small || small > c->head_dim) && r->status == SKV_OK) {
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
+                         "%s: gemma4.attention.key_length_swa %zu, value_length_swa %zu: expected "
+                         "the same, at most key_length %zu",
+                         skv_gguf_name(r->g), small, value, c->head_dim));
+    }
+    for (size_t i = 0; i < c->n_layers; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%zu.attn_v.weight", i);
+        if (is_windowed(r, i, c->n_layers)) c->layers[i].head_dim = small;
+        c->layers[i].k_is_v = i + c->n_shared < c->n_layers && !has_tensor(r->g, name);
+    }
 }
 
 /* Layers without a router have a dense block. llama.cpp divides the weights of the chosen experts
@@ -291,7 +326,8 @@ static void read_choices(reader *r, skv_config *c)
     c->attention_softcap = get_double(r, "attn_logit_softcapping", capped ? 50.0 : 0.0);
     c->final_softcap = get_double(r, "final_logit_softcapping", capped ? 30.0 : 0.0);
     c->attention_scale = gemma_scale(r, c);
-    c->embedding_scale = gemma_embedding_scale(r->g, c->hidden);
+    c->embedding_scale = gemma_embedding_scale(r->g, "token_embd.weight", c->hidden);
+    if (is_gemma4(c)) read_gemma4(r, c);
 }
 
 static void read_ids(reader *r, skv_config *c)

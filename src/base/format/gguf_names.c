@@ -107,6 +107,20 @@ static const skv_name_rule gemma_layer[] = {
     NORM("post_attention_norm", "post_attention_layernorm"),
     NORM("ffn_norm", "pre_feedforward_layernorm"),
     NORM("post_ffw_norm", "post_feedforward_layernorm"),
+    NORM("layer_output_scale", "layer_scalar"),
+    NORM("inp_gate", "per_layer_input_gate"),
+    NORM("proj", "per_layer_projection"),
+    NORM("post_norm", "post_per_layer_input_norm"),
+    END,
+};
+
+static const skv_name_rule gemma4_global[] = {
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight", SKV_NAME_KEEP},
+    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight", SKV_NAME_KEEP},
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight", SKV_NAME_KEEP},
+    {"token_embd.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"output_norm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {"output.weight", "lm_head.weight", SKV_NAME_KEEP},
     END,
 };
 
@@ -114,6 +128,7 @@ static const skv_name_scheme llama = {"blk.", llama_layer, global, false, false}
 static const skv_name_scheme plain = {"blk.", plain_layer, global, false, false};
 static const skv_name_scheme phi3 = {"blk.", phi3_layer, global, false, false};
 static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false, false};
+static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false, false};
 static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
 const skv_name_scheme *skv_gguf_scheme(const char *architecture)
@@ -121,6 +136,7 @@ const skv_name_scheme *skv_gguf_scheme(const char *architecture)
     if (strcmp(architecture, "llama") == 0 || strcmp(architecture, "mixtral") == 0) return &llama;
     if (strcmp(architecture, "gpt_oss") == 0) return &gpt_oss;
     if (strcmp(architecture, "phi3") == 0) return &phi3;
+    if (strcmp(architecture, "gemma4_text") == 0) return &gemma4;
     if (strncmp(architecture, "gemma", 5) == 0) return &gemma;
     return &plain;
 }

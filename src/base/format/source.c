@@ -95,6 +95,11 @@ static const skv_name_rule openelm_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+static const skv_name_rule gemma4_layer[] = {
+    {"layer_scalar", "layer_scalar.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 /* Fused as Phi-3, with pairs that turn as neighbours, and norms named otherwise. */
 static const skv_name_rule glm4_layer[] = {
     {"self_attn.q_proj.weight", "self_attn.q_proj.weight", SKV_NAME_INTERLEAVE},
@@ -115,12 +120,14 @@ static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, op
                                         false};
 static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
 static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
+static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
 
 const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
 {
     if (renamed) return &plain;
     if (skv_config_is(c, "phi3")) return &phi3;
     if (skv_config_is(c, "openelm")) return &openelm;
+    if (skv_config_is(c, "gemma4_text")) return &gemma4;
     if (skv_config_is(c, "glm4")) return &glm4;
     if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
     for (size_t i = 0; i < c->n_layers; i++) {
@@ -142,10 +149,11 @@ const char *skv_text_part_name(const char *name, bool has_images, char *buffer, 
         int length = snprintf(buffer, size, "%s%s", prefixes[i][1], name + n);
         return length >= 0 && (size_t)length < size ? buffer : NULL;
     }
-    static const char *const others[] = {"vision_tower.", "multi_modal_projector.",
-                                         "model.vision_tower.", "model.multi_modal_projector."};
+    static const char *const others[] = {"vision_tower.", "multi_modal_projector.", "audio_tower.",
+                                         "embed_vision.", "embed_audio."};
+    const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strncmp(name, others[i], strlen(others[i])) == 0) return NULL;
+        if (strncmp(part, others[i], strlen(others[i])) == 0) return NULL;
     }
     return name;
 }

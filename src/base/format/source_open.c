@@ -18,7 +18,20 @@ typedef struct checker {
 } checker;
 
 /* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
-typedef enum dim { NONE, VOCAB, HIDDEN, Q, KV, FFN, HEAD_DIM, EXPERTS, HEADS } dim;
+typedef enum dim {
+    NONE,
+    ONE,
+    VOCAB,
+    HIDDEN,
+    Q,
+    KV,
+    FFN,
+    HEAD_DIM,
+    EXPERTS,
+    HEADS,
+    PER_LAYER,
+    ALL_PER_LAYER /* L times as much */
+} dim;
 
 /* What the norms of q and of k are over. */
 static dim q_norm_dim(const skv_config *c)
@@ -31,21 +44,30 @@ static dim k_norm_dim(const skv_config *c)
     return c->qk_norm_joined ? KV : HEAD_DIM;
 }
 
-static const skv_config_field dim_fields[] = {
-    [VOCAB] = SKV_CONFIG_FIELD_VOCAB,     [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
-    [Q] = SKV_CONFIG_FIELD_HEADS,         [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-    [FFN] = SKV_CONFIG_FIELD_FFN,         [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
-    [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS, [HEADS] = SKV_CONFIG_FIELD_HEADS};
+static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
+                                              [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+                                              [Q] = SKV_CONFIG_FIELD_HEADS,
+                                              [KV] = SKV_CONFIG_FIELD_KV_HEADS,
+                                              [FFN] = SKV_CONFIG_FIELD_FFN,
+                                              [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
+                                              [PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
+                                              [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
+                                              [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS,
+                                              [HEADS] = SKV_CONFIG_FIELD_HEADS,
+                                              [ONE] = SKV_CONFIG_FIELD_COUNT};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
     switch (d) {
     case VOCAB: return c->vocab;
     case HIDDEN: return c->hidden;
-    case Q: return c->layers[i].n_heads * c->head_dim;
-    case KV: return c->layers[i].n_kv_heads * c->head_dim;
+    case Q: return skv_config_q_columns(c, i);
+    case KV: return c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     case FFN: return c->layers[i].ffn;
-    case HEAD_DIM: return c->head_dim;
+    case HEAD_DIM: return skv_config_head_dim(c, i);
+    case ONE: return 1;
+    case PER_LAYER: return c->per_layer;
+    case ALL_PER_LAYER: return c->n_layers * c->per_layer;
     case EXPERTS: return c->layers[i].n_experts;
     case HEADS: return c->layers[i].n_heads;
     case NONE:
@@ -56,6 +78,10 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
 /* "num_attention_heads * head_dim 4096" */
 static void dim_text(const skv_config *c, dim d, size_t i, char *out, size_t size)
 {
+    if (d == ONE) {
+        (void)snprintf(out, size, "1");
+        return;
+    }
     skv_field_name head_dim = skv_config_field_name(c, SKV_CONFIG_FIELD_HEAD_DIM);
     bool is_heads = d == Q || d == KV;
     (void)snprintf(out, size, "%s%s%s %zu", skv_config_field_name(c, dim_fields[d]).text,
@@ -132,8 +158,22 @@ static skv_status check_teacher(const checker *k, size_t i)
     if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm", q_norm_dim(c)));
     if (skv_config_donor(c, i) != i) return SKV_OK; /* some files still have k and v: not read */
     SKV_TRY(check_linear(k, i, "self_attn.k_proj", KV, HIDDEN, c->qkv_bias));
-    SKV_TRY(check_linear(k, i, "self_attn.v_proj", KV, HIDDEN, c->qkv_bias));
+    if (!c->layers[i].k_is_v) {
+        SKV_TRY(check_linear(k, i, "self_attn.v_proj", KV, HIDDEN, c->qkv_bias));
+    }
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm", k_norm_dim(c)) : SKV_OK;
+}
+
+/* What Gemma 4 adds to a layer. GGUF may leave out a scalar, which is 1 then. */
+static skv_status check_gemma4(const checker *k, size_t i)
+{
+    if (k->config->layer_scalar && has(k, i, "layer_scalar")) {
+        SKV_TRY(check_norm(k, i, "layer_scalar", ONE));
+    }
+    if (!k->config->per_layer) return SKV_OK;
+    SKV_TRY(check_linear(k, i, "per_layer_input_gate", PER_LAYER, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "per_layer_projection", HIDDEN, PER_LAYER, false));
+    return check_norm(k, i, "post_per_layer_input_norm", HIDDEN);
 }
 
 /* The projections that SwiftKV adds: q in every layer above, k and v in the first of a group. */
@@ -180,6 +220,7 @@ static skv_status check_layer(const checker *k, size_t i)
     }
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
+    SKV_TRY(check_gemma4(k, i));
     SKV_TRY(check_linear(k, i, "self_attn.o_proj", HIDDEN, Q, c->o_bias));
     if (c->sinks) {
         char name[128];
@@ -204,6 +245,11 @@ static skv_status check_shapes(const skv_source *source, skv_error *err)
     if (c->swiftkv && c->kv_layers < c->n_layers) {
         SKV_TRY(check(&k, "model.norm_swiftkv.weight", 0, HIDDEN, NONE));
         if (c->early_exit) SKV_TRY(check(&k, "lm_head_swiftkv.weight", 0, VOCAB, HIDDEN));
+    }
+    if (c->per_layer) {
+        SKV_TRY(check(&k, "model.embed_tokens_per_layer.weight", 0, VOCAB, ALL_PER_LAYER));
+        SKV_TRY(check(&k, "model.per_layer_model_projection.weight", 0, ALL_PER_LAYER, HIDDEN));
+        SKV_TRY(check(&k, "model.per_layer_projection_norm.weight", 0, PER_LAYER, NONE));
     }
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(check_layer(&k, i));
     return SKV_OK;
@@ -243,6 +289,7 @@ static void settle_embedding_scale(skv_source *s)
                         : embedding->type == SKV_DTYPE_F16 ? "float16"
                                                            : "float32";
     s->config.embedding_scale = skv_gemma_embedding_scale(s->config.hidden, dtype);
+    s->config.per_layer_scale = skv_gemma_embedding_scale(s->config.per_layer, dtype);
 }
 
 typedef skv_status parse_fn(const char *json, size_t n, const char *name, skv_config *c,
@@ -283,8 +330,9 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
         skv_config_is(&s->config, "glm4") &&
         skv_safetensors_find(from, "model.layers.0.pre_feedforward_layernorm.weight");
     const skv_name_scheme *scheme = skv_folder_scheme(&s->config, renamed);
-    bool has_images =
-        skv_config_is(&s->config, "gemma3_text") || skv_config_is(&s->config, "ministral3");
+    bool has_images = skv_config_is(&s->config, "gemma3_text") ||
+                      skv_config_is(&s->config, "gemma4_text") ||
+                      skv_config_is(&s->config, "ministral3");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
         skv_tensor t = *skv_safetensors_at(from, i);
         SKV_TRY(skv_coded_settle(&t, &s->config.quant, err));

@@ -137,6 +137,7 @@ typedef struct skv_store_args {
     size_t n_rows, n_heads, head_dim, n_rot;
     const float *cos, *sin; /* [n_rows, n_rot / 2] */
     skv_norm norm;          /* of k, over head_dim, or joined */
+    float v_eps; /* of v's norm over head_dim, which has no weight; 0: none. v may be k then */
     /* Page p of head h of step row i's sequence is tables[i][h * table_stride + p]. */
     void *const *const *tables; /* [n_rows] */
     size_t table_stride;
@@ -203,13 +204,26 @@ typedef struct skv_gather_kv_args {
     size_t head_dim;
 } skv_gather_kv_args;
 
-/* x[i, :] += norm(y[i, :]) for i < n_rows (Gemma's norms behind a block). */
+/* x[i, :] = (x[i, :] + norm(y[i, :])) * scale for i < n_rows (Gemma's norms behind a block). */
 typedef struct skv_norm_add_args {
     float *x; /* [n_rows, n] */
     float *y; /* [n_rows, n]; overwritten by its normed self */
     size_t n_rows, n;
     skv_norm norm;
+    float scale; /* 0: 1 */
 } skv_norm_add_args;
+
+/* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[rows[i], :]) / sqrt(2) for i <
+ * n_rows (Gemma 4's per-layer embeddings). */
+typedef struct skv_embed_gate_args {
+    float *gate;        /* [n_rows, n] */
+    float *part;        /* [n_rows, n]; overwritten */
+    const float *token; /* [*, ld_token] */
+    size_t ld_token;
+    const uint32_t *rows; /* [n_rows] or NULL */
+    size_t n_rows, n;
+    skv_norm norm;
+} skv_embed_gate_args;
 
 /* The largest sizes a back end must be ready for. */
 typedef struct skv_backend_limits {
@@ -267,6 +281,7 @@ struct skv_backend {
     void (*votes)(skv_backend *be, const skv_votes_args *args);
     void (*gather_kv)(skv_backend *be, const skv_gather_kv_args *args);
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
+    void (*embed_gate)(skv_backend *be, const skv_embed_gate_args *args);
     /* x[i, :] = x[rows[i], :] for i < n_rows, rows ascending, in place. */
     void (*gather)(skv_backend *be, float *x, size_t n, const uint32_t *rows, size_t n_rows);
     /* x[i] = cap * tanh(x[i] / cap). */

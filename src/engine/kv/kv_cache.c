@@ -7,20 +7,30 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-skv_status skv_kv_layout_init(skv_kv_layout *layout, const size_t *n_heads, size_t n_slots,
+skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots, size_t n_slots,
                               skv_error *err)
 {
-    layout->n_slots = n_slots;
-    layout->track0 = skv_alloc(n_slots + 1, sizeof *layout->track0);
-    SKV_REQUIRE(layout->track0, err, SKV_MEMORY, "kv cache: no memory for %zu slots", n_slots);
-    layout->track0[0] = 0;
-    for (size_t s = 0; s < n_slots; s++) layout->track0[s + 1] = layout->track0[s] + n_heads[s];
+    size_t n_tracks = 0;
+    for (size_t s = 0; s < n_slots; s++) n_tracks += slots[s].n_heads;
+    *layout = (skv_kv_layout){.n_slots = n_slots};
+    layout->track0 = skv_alloc_zero(n_slots + 1, sizeof *layout->track0);
+    layout->head_dims = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->head_dims);
+    if (!layout->track0 || !layout->head_dims) {
+        skv_kv_layout_release(layout);
+        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu slots", n_slots);
+    }
+    for (size_t s = 0; s < n_slots; s++) {
+        const size_t first = layout->track0[s], end = first + slots[s].n_heads;
+        for (size_t t = first; t < end; t++) layout->head_dims[t] = slots[s].head_dim;
+        layout->track0[s + 1] = end;
+    }
     return SKV_OK;
 }
 
 void skv_kv_layout_release(skv_kv_layout *layout)
 {
     skv_free(layout->track0);
+    skv_free(layout->head_dims);
     *layout = (skv_kv_layout){0};
 }
 
@@ -284,11 +294,11 @@ size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
 }
 
 /* Page p of `to` gets rows [64 p, 64 p + 64) of those that a track keeps. */
-static void gather_page(skv_kv_cache *cache, void *const *from, const uint32_t *rows, size_t n,
-                        size_t p, void *to)
+static void gather_page(skv_kv_cache *cache, size_t track, void *const *from, const uint32_t *rows,
+                        size_t n, size_t p, void *to)
 {
     size_t first = p * SKV_PAGE_ROWS;
-    skv_kv_page_gather(cache->store, to, from, rows + first,
+    skv_kv_page_gather(cache->store, to, from, cache->layout->head_dims[track], rows + first,
                        skv_min_size(n - first, SKV_PAGE_ROWS));
 }
 
@@ -297,7 +307,8 @@ static void gather_page(skv_kv_cache *cache, void *const *from, const uint32_t *
 static void compact_in_place(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n)
 {
     void **pages = cache->pages + track * cache->max_pages;
-    for (size_t p = 0; p < pages_for(n); p++) gather_page(cache, pages, rows, n, p, pages[p]);
+    for (size_t p = 0; p < pages_for(n); p++)
+        gather_page(cache, track, pages, rows, n, p, pages[p]);
     drop_pages(cache, track, pages_for(n), pages_for(skv_kv_cache_track_rows(cache, track)));
 }
 
@@ -310,7 +321,7 @@ static void compact_apart(skv_kv_cache *cache, size_t track, const uint32_t *row
     size_t n_pages = pages_for(skv_kv_cache_track_rows(cache, track)), n_after = pages_for(n);
     size_t page_bytes = skv_kv_store_page_bytes(cache->store), n_own = 0;
     for (size_t p = 0; p < n_after; p++) {
-        gather_page(cache, pages, rows, n, p, scratch + p * page_bytes);
+        gather_page(cache, track, pages, rows, n, p, scratch + p * page_bytes);
     }
     for (size_t p = 0; p < n_pages; p++) {
         if (is_shared(cache, track, p) || n_own == n_after) {
@@ -427,8 +438,8 @@ static void fill_track(skv_kv_cache *cache, size_t t, const skv_kv_cache *from, 
     for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
         void *page = skv_kv_page_take(cache->store);
         assert(page);
-        gather_page(cache, from->pages + track * from->max_pages, choice->rows + t * choice->stride,
-                    choice->n[t], p, page);
+        gather_page(cache, t, from->pages + track * from->max_pages,
+                    choice->rows + t * choice->stride, choice->n[t], p, page);
         cache->pages[t * cache->max_pages + p] = page;
     }
 }
@@ -485,7 +496,7 @@ void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
         const uint32_t *rows = choice->rows + t * choice->stride;
         void **pages = cache->pages + t * cache->max_pages;
         for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
-            gather_page(cache, pages, rows, choice->n[t], p, pages[p]);
+            gather_page(cache, t, pages, rows, choice->n[t], p, pages[p]);
         }
         drop_pages(cache, t, pages_for(choice->n[t]), pages_for(n_rows));
     }

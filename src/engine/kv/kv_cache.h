@@ -13,13 +13,19 @@
 
 #include "kv/kv_store.h"
 
+/* What a slot is. */
+typedef struct skv_kv_slot {
+    size_t n_heads;
+    size_t head_dim;
+} skv_kv_slot;
+
 typedef struct skv_kv_layout {
     size_t n_slots;
-    size_t *track0; /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
+    size_t *track0;    /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
+    size_t *head_dims; /* [n_tracks], owned */
 } skv_kv_layout;
 
-/** n_heads [n_slots]: KV heads of each slot. */
-SKV_MUST_CHECK skv_status skv_kv_layout_init(skv_kv_layout *layout, const size_t *n_heads,
+SKV_MUST_CHECK skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots,
                                              size_t n_slots, skv_error *err);
 void skv_kv_layout_release(skv_kv_layout *layout);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);

@@ -143,15 +143,15 @@ void skv_kv_page_copy(skv_kv_store *store, void *to, const void *from)
     store->be->copy(store->be, to, from, store->page_bytes);
 }
 
-void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, const uint32_t *rows,
-                        size_t n)
+void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, size_t head_dim,
+                        const uint32_t *rows, size_t n)
 {
     store->be->gather_kv(store->be, &(skv_gather_kv_args){.to = to,
                                                           .from = from,
                                                           .rows = rows,
                                                           .n = n,
                                                           .type = store->type,
-                                                          .head_dim = store->head_dim});
+                                                          .head_dim = head_dim});
 }
 
 void *skv_kv_scratch_take(skv_kv_store *store, size_t n_pages)

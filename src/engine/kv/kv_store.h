@@ -32,10 +32,10 @@ size_t skv_kv_store_idle_weight(const skv_kv_store *store);
 /** Copies the content of one page to another. */
 void skv_kv_page_copy(skv_kv_store *store, void *to, const void *from);
 /** Row i of `to` becomes row rows[i] of the pages `from`, i < n <= SKV_PAGE_ROWS: row r is row
- * r % SKV_PAGE_ROWS of from[r / SKV_PAGE_ROWS]. rows ascend; `to` may be one of `from` where no
- * row moves to a later place. */
-void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, const uint32_t *rows,
-                        size_t n);
+ * r % SKV_PAGE_ROWS of from[r / SKV_PAGE_ROWS], all of head_dim. rows ascend; `to` may be one of
+ * `from` where no row moves to a later place. */
+void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, size_t head_dim,
+                        const uint32_t *rows, size_t n);
 /** Memory of n_pages pages that are none of the store's, or NULL; given back with the same n. */
 void *skv_kv_scratch_take(skv_kv_store *store, size_t n_pages);
 void skv_kv_scratch_drop(skv_kv_store *store, void *scratch, size_t n_pages);

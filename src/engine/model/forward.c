@@ -20,6 +20,8 @@ typedef struct embed_job {
     const skv_forward_span *span;
     size_t row0;
     float *x;               /* [T, D], mapped; NULL: the rows of x are there */
+    float *x0;              /* [T, D], mapped; NULL: nobody reads a copy of x */
+    float *embeds;          /* [T, L P], mapped */
     float *cos[2], *sin[2]; /* [T, n_rot / 2], mapped */
 } embed_job;
 
@@ -29,6 +31,11 @@ static embed_job map_rows(const skv_pass *p, size_t n_rows, bool with_x)
     embed_job job = {.p = p};
     if (with_x) {
         job.x = be->map(be, p->ws->x, n_rows * p->c->hidden * sizeof(float), SKV_MAP_WRITE);
+    }
+    if (with_x && p->c->per_layer > 0) {
+        const size_t n_all = p->c->n_layers * p->c->per_layer;
+        job.x0 = be->map(be, p->ws->x0, n_rows * p->c->hidden * sizeof(float), SKV_MAP_WRITE);
+        job.embeds = be->map(be, p->ws->embeds, n_rows * n_all * sizeof(float), SKV_MAP_WRITE);
     }
     for (size_t r = 0; r < p->m->n_ropes; r++) {
         const size_t n_bytes = n_rows * p->m->ropes[r].n * sizeof(float);
@@ -42,6 +49,10 @@ static void unmap_rows(const embed_job *job)
 {
     const skv_pass *p = job->p;
     if (job->x) p->be->unmap(p->be, job->x);
+    if (job->x0) {
+        p->be->unmap(p->be, job->x0);
+        p->be->unmap(p->be, job->embeds);
+    }
     for (size_t r = 0; r < p->m->n_ropes; r++) {
         p->be->unmap(p->be, job->cos[r]);
         p->be->unmap(p->be, job->sin[r]);
@@ -62,6 +73,20 @@ static void place_row(const embed_job *job, size_t i)
     p->ws->alive[row] = (uint32_t)row;
 }
 
+/* The token's embeddings of all layers, and x as it enters layer 0. */
+static skv_status embed_layers(const embed_job *job, size_t i, skv_error *err)
+{
+    const skv_pass *p = job->p;
+    const size_t D = p->c->hidden, n = p->c->n_layers * p->c->per_layer, row = job->row0 + i;
+    if (!job->x0) return SKV_OK;
+    float *embeds = job->embeds + row * n;
+    memcpy(job->x0 + row * D, job->x + row * D, D * sizeof *job->x0);
+    SKV_TRY(skv_matrix_fetch_row(&p->m->token_embeds, (size_t)job->span->ids[i], embeds, err));
+    const float scale = (float)p->c->per_layer_scale;
+    for (size_t d = 0; d < n; d++) embeds[d] *= scale;
+    return SKV_OK;
+}
+
 static void embed_row(void *arg, size_t i)
 {
     const embed_job *job = arg;
@@ -74,6 +99,7 @@ static void embed_row(void *arg, size_t i)
     if (p->c->embedding_scale != 1.0) {
         for (size_t d = 0; d < D; d++) x[d] *= scale;
     }
+    if (embed_layers(job, i, NULL) != SKV_OK) p->ws->unread[row] = true;
     place_row(job, i);
 }
 
@@ -87,6 +113,7 @@ static skv_status embed_span(embed_job *job, skv_error *err)
         if (p->ws->unread[row]) { /* once more: only one thread may fill the error */
             SKV_TRY(skv_matrix_fetch_row(&p->m->embedding, (size_t)span->ids[i],
                                          job->x + row * p->c->hidden, err));
+            SKV_TRY(embed_layers(job, i, err));
             return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
         }
     }
@@ -186,6 +213,15 @@ void skv_pass_keep_wanted(skv_pass *p)
 
 /* ---- keys and values ---- */
 
+void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args)
+{
+    for (size_t h = 0; h < p->f->n_hooks; h++) {
+        const skv_hook *hook = p->f->hooks[h];
+        if (hook->on_product) hook->on_product(hook->user, i, product, args);
+    }
+    p->be->linear(p->be, args);
+}
+
 static const skv_projections *projections_of(const skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
@@ -196,16 +232,18 @@ static const skv_projections *projections_of(const skv_pass *p, size_t i)
 /* Parts [part0, part1) of a layer's q|k|v from the rows that are alive: y has ldy columns. */
 static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, size_t ldy)
 {
-    p->be->linear(p->be, &(skv_linear_args){.w = projections_of(p, i)->w,
-                                            .part0 = part0,
-                                            .part1 = part1,
-                                            .y = p->ws->qkv,
-                                            .ldy = ldy,
-                                            .x = p->ws->x,
-                                            .ldx = p->c->hidden,
-                                            .n_rows = p->n_alive,
-                                            .norm = skv_pass_norm(p, p->m->layers[i].attn_norm)});
-    size_t n_q = part0 == SKV_PART_Q ? p->c->layers[i].n_heads * p->c->head_dim : 0;
+    const skv_product product = part0 == SKV_PART_Q ? SKV_PRODUCT_QKV : SKV_PRODUCT_KV;
+    skv_pass_linear(p, i, product,
+                    &(skv_linear_args){.w = projections_of(p, i)->w,
+                                       .part0 = part0,
+                                       .part1 = part1,
+                                       .y = p->ws->qkv,
+                                       .ldy = ldy,
+                                       .x = p->ws->x,
+                                       .ldx = p->c->hidden,
+                                       .n_rows = p->n_alive,
+                                       .norm = skv_pass_norm(p, p->m->layers[i].attn_norm)});
+    size_t n_q = part0 == SKV_PART_Q ? skv_config_q_columns(p->c, i) : 0;
     p->work->q += skv_work_product(p->n_alive, p->c->hidden, n_q);
     p->work->kv += skv_work_product(p->n_alive, p->c->hidden, ldy - n_q);
 }
@@ -213,7 +251,7 @@ static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, siz
 /* A layer's own keys and values [n_rows, ld], which somebody may want to see as they are now. */
 static void store_own_kv(const skv_pass *p, size_t i, float *k, size_t ld)
 {
-    const float *v = k + skv_pass_kv_columns(p, i) / 2;
+    const float *v = p->c->layers[i].k_is_v ? k : k + skv_pass_kv_columns(p, i) / 2;
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
         if (hook->on_kv) hook->on_kv(hook->user, i, k, v, ld, p->n_rows);
@@ -225,15 +263,16 @@ static void store_own_kv(const skv_pass *p, size_t i, float *k, size_t ld)
  * values of all rows, where this layer makes its own. `wanted_only`: rows drop out here. */
 static size_t make_qkv(skv_pass *p, size_t i, bool wanted_only)
 {
-    const size_t n_q = p->c->layers[i].n_heads * p->c->head_dim, n_kv = skv_pass_kv_columns(p, i);
+    const size_t n_q = skv_config_q_columns(p->c, i), n_kv = skv_pass_kv_columns(p, i);
+    const size_t end = p->c->layers[i].k_is_v ? SKV_PART_V : SKV_PART_QKV_END;
     const bool own = p->f->plan->layers[i].source == SKV_KV_SOURCE_OWN;
     if (own && !wanted_only) {
-        run_qkv(p, i, SKV_PART_Q, SKV_PART_QKV_END, n_q + n_kv);
+        run_qkv(p, i, SKV_PART_Q, end, n_q + n_kv);
         store_own_kv(p, i, p->ws->qkv + n_q, n_q + n_kv);
         return n_q + n_kv;
     }
     if (own) {
-        run_qkv(p, i, SKV_PART_K, SKV_PART_QKV_END, n_kv);
+        run_qkv(p, i, SKV_PART_K, end, n_kv);
         store_own_kv(p, i, p->ws->qkv, n_kv);
     }
     if (wanted_only) skv_pass_keep_wanted(p);
@@ -279,7 +318,7 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
                             .table_stride = span->cache->max_pages,
                             .n_heads = shape->n_heads,
                             .n_kv_heads = skv_pass_tracks(p, i),
-                            .head_dim = p->c->head_dim,
+                            .head_dim = skv_config_head_dim(p->c, i),
                             .type = skv_kv_store_type(span->cache->store),
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
@@ -292,21 +331,22 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
     votes->voted[i] = to;
     const skv_attention_item voters = {
         .n_q = to - from, .n_past = from, .dropped = item->dropped}; /* their scores once more */
-    p->work->attention += 2 * (double)(shape->n_heads * p->c->head_dim) * rows_seen(p, i, &voters);
+    p->work->attention += 2 * (double)skv_config_q_columns(p->c, i) * rows_seen(p, i, &voters);
 }
 
 static void attend(const skv_pass *p, size_t i, size_t ld_q)
 {
     const skv_config *c = p->c;
     const skv_layer_shape *shape = &c->layers[i];
-    size_t n_q = shape->n_heads * c->head_dim, slot = p->f->plan->layers[i].slot;
+    const size_t head_dim = skv_config_head_dim(c, i);
+    size_t n_q = shape->n_heads * head_dim, slot = p->f->plan->layers[i].slot;
     size_t i_rope = shape->i_rope + shape->i_rope_q;
     p->be->rotate(p->be, &(skv_rotate_args){
                              .q = p->ws->qkv,
                              .ldq = ld_q,
                              .n_rows = p->n_alive,
                              .n_heads = shape->n_heads,
-                             .head_dim = c->head_dim,
+                             .head_dim = head_dim,
                              .n_rot = 2 * p->m->ropes[i_rope].n,
                              .cos = p->ws->cos[i_rope],
                              .sin = p->ws->sin[i_rope],
@@ -335,7 +375,7 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
                                 .table_stride = p->spans[0].cache->max_pages,
                                 .n_heads = shape->n_heads,
                                 .n_kv_heads = skv_pass_tracks(p, i),
-                                .head_dim = c->head_dim,
+                                .head_dim = head_dim,
                                 .type = skv_kv_store_type(p->spans[0].cache->store),
                                 .window = shape->window,
                                 .scale = (float)c->attention_scale,
@@ -345,24 +385,26 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
 }
 
 /* A block's last product, whose result is added to rows of x, by way of a norm where the
- * architecture has one after the block. */
-static void project(const skv_pass *p, const skv_linear_args *product, const float *post_norm)
+ * architecture has one after the block; such a sum may be multiplied by a number. */
+static void project(const skv_pass *p, size_t i, skv_product which, const skv_linear_args *product,
+                    const float *post_norm, float scale)
 {
     skv_linear_args args = *product;
     args.ldy = p->c->hidden;
     args.epilogue = SKV_EPILOGUE_ADD;
     if (!post_norm) {
-        p->be->linear(p->be, &args);
+        skv_pass_linear(p, i, which, &args);
         return;
     }
     args.y = p->ws->qkv; /* free again: the queries have been used */
     args.epilogue = SKV_EPILOGUE_STORE;
-    p->be->linear(p->be, &args);
+    skv_pass_linear(p, i, which, &args);
     p->be->norm_add(p->be, &(skv_norm_add_args){.x = product->y,
                                                 .y = p->ws->qkv,
                                                 .n_rows = args.n_rows,
                                                 .n = args.ldy,
-                                                .norm = skv_pass_norm(p, post_norm)});
+                                                .norm = skv_pass_norm(p, post_norm),
+                                                .scale = scale});
 }
 
 void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
@@ -375,19 +417,21 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
         skv_pass_run_experts(p, i, x, n);
         return;
     }
-    p->be->linear(p->be, &(skv_linear_args){
-                             .w = layer->gate_up,
-                             .y = p->ws->h,
-                             .ldy = F,
-                             .x = x,
-                             .ldx = p->c->hidden,
-                             .n_rows = n,
-                             .norm = skv_pass_norm(p, layer->ffn_norm),
-                             .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
-                                                                          : SKV_EPILOGUE_GELU_GLU,
-                         });
-    project(p, &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
-            layer->post_ffn_norm);
+    skv_pass_linear(p, i, SKV_PRODUCT_GATE_UP,
+                    &(skv_linear_args){
+                        .w = layer->gate_up,
+                        .y = p->ws->h,
+                        .ldy = F,
+                        .x = x,
+                        .ldx = p->c->hidden,
+                        .n_rows = n,
+                        .norm = skv_pass_norm(p, layer->ffn_norm),
+                        .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
+                                                                     : SKV_EPILOGUE_GELU_GLU,
+                    });
+    project(p, i, SKV_PRODUCT_DOWN,
+            &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
+            layer->post_ffn_norm, p->c->per_layer > 0 ? 1 : layer->scale);
 }
 
 static void feed_forward(skv_pass *p, size_t i)
@@ -399,6 +443,46 @@ static void feed_forward(skv_pass *p, size_t i)
     skv_pass_run_block(p, i, p->ws->x, p->n_alive);
 }
 
+/*
+ * What the embeddings of the rows' tokens add in layer i (Gemma 4). It is gated by x as it is:
+ *     e = (NORM(Wpart_i x0 / sqrt(D)) + token_i) / sqrt(2),  x += NORM(Wout (gelu(Wgate x) * e))
+ * The rows' x0 and embeddings stay where the step began, whoever has ended since.
+ */
+static void add_embedding(const skv_pass *p, size_t i)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    const size_t D = p->c->hidden, P = p->c->per_layer;
+    float *gate = p->ws->h, *part = p->ws->qkv;
+    skv_norm norm = skv_pass_norm(p, p->m->embed_norm);
+    norm.eps *= (float)D; /* in place of the factor 1 / sqrt(D) before the norm */
+    skv_linear_args product = {
+        .w = p->m->embed_part, .part0 = i, .part1 = i + 1, .y = part, .ldy = P};
+    product.x = p->ws->x0;
+    product.ldx = D;
+    product.rows = alive_rows(p);
+    product.n_rows = p->n_alive;
+    p->be->linear(p->be, &product);
+    p->be->linear(p->be, &(skv_linear_args){.w = layer->embed_gate,
+                                            .y = gate,
+                                            .ldy = P,
+                                            .x = p->ws->x,
+                                            .ldx = D,
+                                            .n_rows = p->n_alive});
+    p->be->embed_gate(p->be, &(skv_embed_gate_args){.gate = gate,
+                                                    .part = part,
+                                                    .token = p->ws->embeds + i * P,
+                                                    .ld_token = p->c->n_layers * P,
+                                                    .rows = alive_rows(p),
+                                                    .n_rows = p->n_alive,
+                                                    .n = P,
+                                                    .norm = norm});
+    project(p, i, SKV_PRODUCT_EMBED,
+            &(skv_linear_args){
+                .w = layer->embed_out, .y = p->ws->x, .x = gate, .ldx = P, .n_rows = p->n_alive},
+            layer->post_embed_norm, layer->scale);
+    p->work->mlp += skv_work_product(p->n_alive, D, 3 * P);
+}
+
 static void run_layer(skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
@@ -406,13 +490,14 @@ static void run_layer(skv_pass *p, size_t i)
     size_t ld_q = make_qkv(p, i, wanted_only);
     if (p->n_alive == 0) return;
     attend(p, i, ld_q);
-    size_t n_q = p->c->layers[i].n_heads * p->c->head_dim;
-    project(p,
+    size_t n_q = skv_config_q_columns(p->c, i);
+    project(p, i, SKV_PRODUCT_O,
             &(skv_linear_args){
                 .w = layer->o, .y = p->ws->x, .x = p->ws->o, .ldx = n_q, .n_rows = p->n_alive},
-            layer->post_attn_norm);
+            layer->post_attn_norm, 1);
     p->work->o += skv_work_product(p->n_alive, n_q, p->c->hidden);
     feed_forward(p, i);
+    if (p->c->per_layer > 0) add_embedding(p, i);
 }
 
 /* ---- the step ---- */

@@ -38,6 +38,8 @@ typedef struct skv_forward_span {
 typedef struct skv_workspace {
     size_t max_rows;
     float *x;               /* [T, D]: the residual stream */
+    float *x0;              /* [T, D]: x as it enters layer 0, for per-layer embeddings */
+    float *embeds;          /* [T, L P]: these, of the rows' tokens */
     float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several layers */
     float *o;               /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
     float *h;               /* [T, F]; also [T, D] in front of a post-norm; [T n_active, F] */

@@ -11,7 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "skv/tools.h"
+
 typedef struct skv_pass skv_pass;
+struct skv_linear_args;
 
 typedef struct skv_hook {
     void *user;
@@ -20,6 +23,10 @@ typedef struct skv_hook {
     /* x [n_rows, D] as it enters layer i; i == L: as it leaves the last. All rows up to the plan's
      * last boundary, and beyond it where nothing is skipped. */
     void (*on_hidden)(void *user, size_t i, const float *x, size_t n_rows);
+    /* The product of layer i that comes next, with its input and the norm in front of it; not those
+     * of experts. The stack's belongs to the first layer that it makes keys and values for. */
+    void (*on_product)(void *user, size_t i, skv_product product,
+                       const struct skv_linear_args *args);
     /* Layer i comes next. Where the stack is made from its input, that has been written. */
     void (*before_layer)(void *user, skv_pass *p, size_t i);
     /* The keys and values that layer i makes of its own input, before norm and rotation: k, v

@@ -27,11 +27,12 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, si
                             .ld = ld,
                             .n_rows = p->n_rows,
                             .n_heads = shape->n_kv_heads,
-                            .head_dim = p->c->head_dim,
+                            .head_dim = skv_config_head_dim(p->c, i),
                             .n_rot = 2 * p->m->ropes[shape->i_rope].n,
                             .cos = p->ws->cos[shape->i_rope],
                             .sin = p->ws->sin[shape->i_rope],
                             .norm = skv_pass_head_norm(p, k_norm),
+                            .v_eps = p->c->v_norm ? (float)p->c->norm_eps : 0,
                             .tables = p->ws->tables,
                             .table_stride = p->spans[0].cache->max_pages,
                             .kv_rows = p->ws->kv_rows,
@@ -43,7 +44,7 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, si
 
 size_t skv_pass_kv_columns(const skv_pass *p, size_t i)
 {
-    return 2 * p->c->layers[i].n_kv_heads * p->c->head_dim;
+    return skv_config_kv_columns(p->c, i);
 }
 
 /* Layers of the stack that are made by one product. */
@@ -78,18 +79,19 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *n
 {
     const skv_plan *plan = p->f->plan;
     i = skv_plan_next_in_stack(plan, i);
+    skv_linear_args args = {.w = p->m->stack.w,
+                            .y = p->ws->qkv,
+                            .x = p->ws->x,
+                            .ldx = p->c->hidden,
+                            .n_rows = p->n_rows,
+                            .norm = skv_pass_norm(p, norm)};
     while (i < end) {
         const stack_range range = next_range(p, i, end);
         const size_t group = plan->layers[i].group;
-        p->be->linear(p->be, &(skv_linear_args){.w = p->m->stack.w,
-                                                .part0 = 2 * group,
-                                                .part1 = 2 * (group + range.n_groups),
-                                                .y = p->ws->qkv,
-                                                .ldy = range.columns,
-                                                .x = p->ws->x,
-                                                .ldx = p->c->hidden,
-                                                .n_rows = p->n_rows,
-                                                .norm = skv_pass_norm(p, norm)});
+        args.part0 = 2 * group;
+        args.part1 = 2 * (group + range.n_groups);
+        args.ldy = range.columns;
+        skv_pass_linear(p, i, SKV_PRODUCT_STACK, &args);
         p->work->kv += skv_work_product(p->n_rows, p->c->hidden, range.columns);
         float *k = p->ws->qkv;
         for (; i < range.end; i = skv_plan_next_in_stack(plan, i + 1)) {

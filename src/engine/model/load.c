@@ -18,6 +18,7 @@ typedef struct load_part {
     char name[NAME_MAX_BYTES];
     size_t n_rows;
     bool bias;
+    size_t row0, n_all; /* its rows begin at row0 of the tensor's n_all; 0, 0: they are all */
 } load_part;
 
 typedef struct load_job {
@@ -47,6 +48,7 @@ static void set_part(load_part *part, size_t i_layer, const char *what, size_t n
     (void)snprintf(part->name, sizeof part->name, "model.layers.%zu.%s", i_layer, what);
     part->n_rows = n_rows;
     part->bias = bias;
+    part->row0 = part->n_all = 0;
 }
 
 static bool is_swiftkv_layer(const loader *ld, size_t i)
@@ -57,7 +59,8 @@ static bool is_swiftkv_layer(const loader *ld, size_t i)
 static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_error *err)
 {
     const skv_config *c = ld->config;
-    size_t n_q = c->layers[i].n_heads * c->head_dim, n_kv = c->layers[i].n_kv_heads * c->head_dim;
+    size_t n_q = skv_config_q_columns(c, i);
+    size_t n_kv = c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     load_part parts[3];
     load_job job = {.parts = parts, .K = c->hidden};
     if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
@@ -65,7 +68,9 @@ static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_er
         set_part(&parts[1], i, "self_attn.k_proj", n_kv, c->qkv_bias);
         set_part(&parts[2], i, "self_attn.v_proj", n_kv, c->qkv_bias);
         job.out = &layer->own.w;
-        job.n_parts = skv_config_donor(c, i) == i ? SKV_PART_QKV_END : SKV_PART_K;
+        job.n_parts = skv_config_donor(c, i) != i ? SKV_PART_K
+                      : c->layers[i].k_is_v       ? SKV_PART_V
+                                                  : SKV_PART_QKV_END;
         SKV_TRY(ld->visit(ld, &job, err));
     }
     if (is_swiftkv_layer(ld, i) && ld->options->student) {
@@ -99,6 +104,40 @@ static skv_status visit_block(loader *ld, size_t i, const char *prefix, bool bia
     set_part(&parts[0], i, name, c->hidden, bias);
     job = (load_job){&out->down, NULL, parts, 1, F, false, false};
     return ld->visit(ld, &job, err);
+}
+
+/* A layer's own part of what its tokens' embeddings add. */
+static skv_status visit_embed(loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (c->per_layer == 0) return SKV_OK;
+    load_part part;
+    set_part(&part, i, "per_layer_input_gate", c->per_layer, false);
+    load_job job = {.out = &layer->embed_gate, .parts = &part, .n_parts = 1, .K = c->hidden};
+    SKV_TRY(ld->visit(ld, &job, err));
+    set_part(&part, i, "per_layer_projection", c->hidden, false);
+    job.out = &layer->embed_out;
+    job.K = c->per_layer;
+    return ld->visit(ld, &job, err);
+}
+
+/* The projection that all layers share: a part for each of them, of one tensor's rows. */
+static skv_status visit_embed_parts(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (c->per_layer == 0) return SKV_OK;
+    load_part *parts = skv_alloc_zero(c->n_layers, sizeof *parts);
+    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        (void)snprintf(parts[i].name, sizeof parts[i].name, "model.per_layer_model_projection");
+        parts[i].n_rows = c->per_layer;
+        parts[i].row0 = i * c->per_layer;
+        parts[i].n_all = c->n_layers * c->per_layer;
+    }
+    load_job job = {&ld->model->embed_part, NULL, parts, c->n_layers, c->hidden, false, false};
+    skv_status status = ld->visit(ld, &job, err);
+    skv_free(parts);
+    return status;
 }
 
 static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *err)
@@ -139,7 +178,7 @@ static skv_status visit_stack(loader *ld, skv_error *err)
     SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu groups", n_groups);
     for (size_t j = 0; j < n_groups; j++) {
         size_t i = c->kv_layers + j * c->kv_group;
-        size_t n_kv = c->layers[i].n_kv_heads * c->head_dim;
+        size_t n_kv = c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
         set_part(&parts[2 * j], i, "self_attn.k_proj_swiftkv", n_kv, c->qkv_bias);
         set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
     }
@@ -157,8 +196,10 @@ static skv_status visit_products(loader *ld, skv_error *err)
         skv_layer *layer = &ld->model->layers[i];
         SKV_TRY(visit_attention(ld, i, layer, err));
         SKV_TRY(visit_mlp(ld, i, layer, err));
+        SKV_TRY(visit_embed(ld, i, layer, err));
     }
     SKV_TRY(visit_stack(ld, err));
+    SKV_TRY(visit_embed_parts(ld, err));
     load_part part = {.n_rows = c->vocab};
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
     load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, false};
@@ -269,7 +310,8 @@ static skv_status open_part(const loader *ld, const load_part *part, size_t K, p
 {
     char name[NAME_MAX_BYTES + 16];
     (void)snprintf(name, sizeof name, "%s.weight", part->name);
-    SKV_TRY(find_matrix(ld, name, part->n_rows, K, &data->matrix, err));
+    SKV_TRY(find_matrix(ld, name, part->n_all ? part->n_all : part->n_rows, K, &data->matrix, err));
+    data->matrix.row0 = part->row0;
     if (!part->bias) return SKV_OK;
     skv_matrix bias;
     (void)snprintf(name, sizeof name, "%s.bias", part->name);
@@ -366,8 +408,9 @@ static skv_status load_head_norms(const loader *ld, vector_cursor *cursor, size_
 {
     const skv_config *c = ld->config;
     if (!c->qk_norm) return SKV_OK;
-    const size_t n_q = c->head_dim * (c->qk_norm_joined ? c->layers[i].n_heads : 1);
-    const size_t n_k = c->head_dim * (c->qk_norm_joined ? c->layers[i].n_kv_heads : 1);
+    const size_t n_q = skv_config_head_dim(c, i) * (c->qk_norm_joined ? c->layers[i].n_heads : 1);
+    const size_t n_k =
+        skv_config_head_dim(c, i) * (c->qk_norm_joined ? c->layers[i].n_kv_heads : 1);
     if (!is_swiftkv_layer(ld, i) || ld->options->teacher) {
         SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm", n_q, &layer->own.q_norm, err));
         if (skv_config_donor(c, i) == i) {
@@ -381,6 +424,17 @@ static skv_status load_head_norms(const loader *ld, vector_cursor *cursor, size_
     if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
     return load_layer_vector(ld, cursor, i, "self_attn.k_norm_swiftkv", n_k, &layer->stacked.k_norm,
                              err);
+}
+
+/* The number that a layer ends with; GGUF may leave it out. */
+static skv_status load_scalar(const loader *ld, size_t i, float *out, skv_error *err)
+{
+    char name[NAME_MAX_BYTES];
+    skv_matrix matrix;
+    (void)snprintf(name, sizeof name, "model.layers.%zu.layer_scalar.weight", i);
+    if (!ld->source || !skv_source_find(ld->source, name)) return SKV_OK;
+    SKV_TRY(find_matrix(ld, name, 1, 1, &matrix, err));
+    return skv_matrix_fetch_row(&matrix, 0, out, err);
 }
 
 static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size_t i,
@@ -401,6 +455,12 @@ static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size
         }
         SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
                                   &layer->post_ffn_norm, err));
+    }
+    layer->scale = 1;
+    if (c->layer_scalar) SKV_TRY(load_scalar(ld, i, &layer->scale, err));
+    if (c->per_layer > 0) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "post_per_layer_input_norm", D,
+                                  &layer->post_embed_norm, err));
     }
     if (c->sinks) {
         char name[NAME_MAX_BYTES];
@@ -428,10 +488,10 @@ static skv_status load_vectors(loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
     skv_model *model = ld->model;
-    size_t n = 3 * c->hidden;
+    size_t n = 3 * c->hidden + c->per_layer;
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
-        n += 4 * c->hidden + 4 * n_heads * c->head_dim;
+        n += 5 * c->hidden + 4 * n_heads * c->head_dim;
         if (c->sinks) n += c->layers[i].n_heads;
     }
     model->vectors_bytes = n * sizeof(float);
@@ -442,6 +502,10 @@ static skv_status load_vectors(loader *ld, skv_error *err)
     if (c->swiftkv && c->kv_layers < c->n_layers && ld->options->student) {
         SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden, &model->stack.norm,
                             err));
+    }
+    if (c->per_layer > 0) {
+        SKV_TRY(load_vector(ld, &cursor, "model.per_layer_projection_norm.weight", c->per_layer,
+                            &model->embed_norm, err));
     }
     SKV_TRY(load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err));
     model->head_norm = model->final_norm;
@@ -464,6 +528,10 @@ static skv_status load_all(loader *ld, skv_error *err)
     }
     SKV_TRY(
         find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden, &model->embedding, err));
+    if (c->per_layer > 0) {
+        SKV_TRY(find_matrix(ld, "model.embed_tokens_per_layer.weight", c->vocab,
+                            c->n_layers * c->per_layer, &model->token_embeds, err));
+    }
     SKV_TRY(load_vectors(ld, err));
     SKV_TRY(skv_model_bytes(c, ld->source, ld->be, ld->options, &ld->bytes_all, err));
     ld->visit = load_product;
@@ -488,6 +556,8 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     be->linear_free(be, layer->o);
     be->linear_free(be, layer->gate_up);
     be->linear_free(be, layer->down);
+    be->linear_free(be, layer->embed_gate);
+    be->linear_free(be, layer->embed_out);
     be->linear_free(be, layer->router);
     for (size_t e = 0; layer->experts && e < n_experts; e++) {
         be->linear_free(be, layer->experts[e].gate_up);
@@ -506,6 +576,7 @@ void skv_model_release(skv_model *model)
     be->linear_free(be, model->stack.w);
     be->linear_free(be, model->head);
     be->linear_free(be, model->exit_head);
+    be->linear_free(be, model->embed_part);
     if (model->vectors) be->release(be, model->vectors, model->vectors_bytes);
     skv_rope_table_release(&model->ropes[0]);
     skv_rope_table_release(&model->ropes[1]);

@@ -24,6 +24,7 @@ static void random_row(const skv_matrix *m, size_t row, float *out)
 void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
 {
     const skv_matrix *m = matrix;
+    row0 += m->row0;
     if (m->tensor) {
         skv_tensor_read_rows(m->tensor, row0, n, out);
         return;
@@ -36,7 +37,7 @@ void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_
     const skv_matrix *m = matrix;
     assert(n == out->n);
     (void)n;
-    skv_tensor_read_codes(m->tensor, row0, out);
+    skv_tensor_read_codes(m->tensor, m->row0 + row0, out);
 }
 
 skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv_error *err)

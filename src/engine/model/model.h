@@ -21,6 +21,7 @@ typedef struct skv_matrix {
     float scale;              /* random: uniform in (-scale, scale) around `center` */
     float center;
     size_t n_rows, n_columns;
+    size_t row0; /* row 0 of what is read is this one */
 } skv_matrix;
 
 /** out [n, n_columns] = rows [row0, row0 + n); `matrix` is a const skv_matrix *. */
@@ -85,8 +86,14 @@ typedef struct skv_layer {
     skv_linear *o;               /* [D, H Dh] */
     skv_linear *gate_up;         /* paired [2 F, D]; NULL where there are experts, as is the next */
     skv_linear *down;            /* [D, F] */
-    skv_linear *router;          /* [E, D] */
-    skv_expert *experts;         /* owned, [E]; NULL: the block is dense */
+
+    /* Gemma 4: what the token's embedding of this layer adds, and a number times all of x. */
+    const float *post_embed_norm; /* [D] or NULL */
+    skv_linear *embed_gate;       /* [P, D] or NULL */
+    skv_linear *embed_out;        /* [D, P] */
+    float scale;                  /* 1: none */
+    skv_linear *router;           /* [E, D] */
+    skv_expert *experts;          /* owned, [E]; NULL: the block is dense */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */
@@ -103,9 +110,14 @@ typedef struct skv_model {
     skv_layer *layers;        /* owned, [L] */
     skv_kv_stack stack;       /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
     const float *final_norm;  /* [D] */
-    const float *head_norm;   /* [D]: final_norm, divided where logits are */
-    skv_linear *head;         /* [V, D] */
-    skv_linear *exit_head;    /* [V, D], on what the stack reads; NULL: no early exit */
+
+    /* Per-layer embeddings, NULL where there are none. */
+    skv_matrix token_embeds; /* [V, L P], read row by row from the file */
+    skv_linear *embed_part;  /* L parts [P, D]: of the embedding that enters layer 0 */
+    const float *embed_norm; /* [P], of a part's result */
+    const float *head_norm;  /* [D]: final_norm, divided where logits are */
+    skv_linear *head;        /* [V, D] */
+    skv_linear *exit_head;   /* [V, D], on what the stack reads; NULL: no early exit */
     skv_rope_table ropes[2];
     size_t n_ropes; /* that layers use: 1 or 2 */
     float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */

@@ -41,6 +41,9 @@ static inline double skv_work_product(size_t n_rows, size_t n_in, size_t n_out)
     return 2 * (double)n_rows * (double)n_in * (double)n_out;
 }
 
+/** A product of layer i, which hooks see before it runs. */
+void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args);
+
 /* ---- which rows go on ---- */
 
 /** First of the span's rows that is wanted: its end when none is. */

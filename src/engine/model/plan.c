@@ -33,14 +33,16 @@ static skv_status lay_out_slots(skv_plan *plan, const skv_config *config, skv_er
     for (size_t i = 0; i < plan->n_layers; i++) {
         n_slots = skv_max_size(n_slots, plan->layers[i].slot + 1);
     }
-    size_t *n_heads = skv_alloc_zero(n_slots, sizeof *n_heads);
-    SKV_REQUIRE(n_heads, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
+    skv_kv_slot *slots = skv_alloc_zero(n_slots, sizeof *slots);
+    SKV_REQUIRE(slots, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_layer_shape *shape = &config->layers[i];
-        n_heads[plan->layers[i].slot] = plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+        slots[plan->layers[i].slot] =
+            (skv_kv_slot){.n_heads = plan->by_query_head ? shape->n_heads : shape->n_kv_heads,
+                          .head_dim = skv_config_head_dim(config, i)};
     }
-    skv_status status = skv_kv_layout_init(&plan->layout, n_heads, n_slots, err);
-    skv_free(n_heads);
+    skv_status status = skv_kv_layout_init(&plan->layout, slots, n_slots, err);
+    skv_free(slots);
     return status;
 }
 

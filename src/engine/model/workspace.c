@@ -15,14 +15,16 @@ static workspace_shape shape_of(const skv_config *c)
     workspace_shape s = {0};
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *layer = &c->layers[i];
-        size_t n_q = layer->n_heads * c->head_dim, n_kv = layer->n_kv_heads * c->head_dim;
+        size_t n_q = skv_config_q_columns(c, i), n_kv = skv_config_kv_columns(c, i);
         s.heads = skv_max_size(s.heads, layer->n_heads);
         s.q_columns = skv_max_size(s.q_columns, n_q);
-        s.qkv_columns = skv_max_size(s.qkv_columns, n_q + 2 * n_kv);
+        s.qkv_columns = skv_max_size(s.qkv_columns, n_q + n_kv);
         s.h_columns = skv_max_size(s.h_columns, layer->ffn * (layer->n_experts ? c->n_active : 1));
         s.experts = skv_max_size(s.experts, layer->n_experts);
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
+    s.qkv_columns = skv_max_size(s.qkv_columns, c->per_layer);
+    s.h_columns = skv_max_size(s.h_columns, c->per_layer);
     if (c->post_norms) s.qkv_columns = skv_max_size(s.qkv_columns, c->hidden);
     if (c->swiftkv) {
         size_t all = 2 * (c->n_layers - c->kv_layers) * c->layers[0].n_kv_heads * c->head_dim;
@@ -44,6 +46,10 @@ static size_t lay_out_tensors(skv_workspace *ws, const skv_config *c, size_t T, 
     workspace_shape s = shape_of(c);
     size_t used = 0;
     TAKE(ws->x, T * c->hidden);
+    if (c->per_layer > 0) {
+        TAKE(ws->x0, T * c->hidden);
+        TAKE(ws->embeds, T * c->n_layers * c->per_layer);
+    }
     TAKE(ws->qkv, T * s.qkv_columns);
     TAKE(ws->o, T * s.q_columns);
     TAKE(ws->h, T * s.h_columns);

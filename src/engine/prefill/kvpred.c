@@ -15,7 +15,7 @@ static const float RANDOM_SCALE = 0.05f; /* of presets' weights */
 
 static size_t kv_width(const skv_config *c, size_t i)
 {
-    return c->layers[i].n_kv_heads * c->head_dim;
+    return c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
 }
 
 void skv_fill_predicted(const skv_config *config, skv_plan_layer *layers)
@@ -360,7 +360,7 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
                                     .ld = ld,
                                     .n_rows = step->n_rows,
                                     .n_heads = shape->n_kv_heads,
-                                    .head_dim = c->head_dim,
+                                    .head_dim = skv_config_head_dim(c, i),
                                     .n_rot = 2 * step->base->ropes[shape->i_rope].n,
                                     .cos = step->cos[shape->i_rope],
                                     .sin = step->sin[shape->i_rope],

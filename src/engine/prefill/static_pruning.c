@@ -58,15 +58,16 @@ static void look_with_head(skv_prune_probe *p, size_t i_layer, const float *q, s
     size_t kv_head = head / (shape->n_heads / shape->n_kv_heads), n_rows = p->n_rows;
     void *const *pages =
         skv_kv_cache_slot(cache, p->plan->layers[i_layer].slot) + kv_head * cache->max_pages;
+    const size_t Dh = skv_config_head_dim(c, i_layer);
     float k[SKV_HEAD_DIM_MAX];
     double most = -HUGE_VAL, sum = 0;
     for (size_t t = from; t < n_rows; t++) {
         if (t == from || t % SKV_PAGE_ROWS == 0) {
             skv_kv_page_read(cache->store, pages[t / SKV_PAGE_ROWS], p->page);
         }
-        skv_kv_load_ref(p->page, type, t % SKV_PAGE_ROWS, k, NULL, c->head_dim);
+        skv_kv_load_ref(p->page, type, t % SKV_PAGE_ROWS, k, NULL, Dh);
         double dot = 0;
-        for (size_t d = 0; d < c->head_dim; d++) dot += (double)q[d] * (double)k[d];
+        for (size_t d = 0; d < Dh; d++) dot += (double)q[d] * (double)k[d];
         dot *= c->attention_scale;
         if (c->attention_softcap > 0) dot = c->attention_softcap * tanh(dot / c->attention_softcap);
         p->weights[t] = dot;
@@ -83,14 +84,14 @@ void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_
     skv_prune_probe *p = user;
     const skv_layer_shape *shape = &p->model->config->layers[i_layer];
     skv_backend *be = p->model->be;
-    const size_t n_bytes = shape->n_heads * p->model->config->head_dim * sizeof *q;
+    const size_t Dh = skv_config_head_dim(p->model->config, i_layer);
+    const size_t n_bytes = shape->n_heads * Dh * sizeof *q;
     size_t n = p->n_rows;
     size_t from = shape->window > 0 && n > shape->window ? n - shape->window : 0;
-    p->work->attention +=
-        2 * (double)(shape->n_heads * p->model->config->head_dim) * (double)(n - from);
+    p->work->attention += 2 * (double)(shape->n_heads * Dh) * (double)(n - from);
     const float *last = be->map(be, q + (n_rows - 1) * ld, n_bytes, SKV_MAP_READ);
     for (size_t head = 0; head < shape->n_heads; head++) {
-        look_with_head(p, i_layer, last + head * p->model->config->head_dim, head, from);
+        look_with_head(p, i_layer, last + head * Dh, head, from);
     }
     be->unmap(be, last);
 }

@@ -8,101 +8,22 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
-#include "data/data.h"
 #include "kernels/kernels.h"
+#include "train/calibrate.h"
 
 enum {
-    DOCUMENTS_MAX = 16,      /* of a step: each may leave a page of its KV cache half empty */
-    NORM_ROWS = 16,          /* rows of a task */
-    COLUMNS = 64,            /* columns of a task */
-    SEQ_DEFAULT = 1024,      /* where the model's context is not shorter */
-    TOKENS_A_COLUMN = 32,    /* by default so many tokens for each column of x, */
-    TOKENS_MIN = 1 << 15,    /* at least these */
-    TOKENS_DEFAULT = 1 << 17 /* and at most these */
+    NORM_ROWS = 16, /* rows of a task */
+    COLUMNS = 64    /* columns of a task */
 };
 
 typedef struct gatherer {
     skv_moments *m;
     const skv_source *source;
     const skv_moments_tools *tools;
-    skv_engine *engine;                     /* owned */
-    skv_sequence *sequences[DOCUMENTS_MAX]; /* owned */
-    float *norms;                           /* [n_deep, D], owned */
-    float *x, *n;                           /* [seq, D], owned: of the step */
-    float *tile;                            /* [D, D], owned: of the step */
+    float *norms; /* [n_deep, D], owned */
+    float *x, *n; /* [seq, D], owned: of the step */
+    float *tile;  /* [D, D], owned: of the step */
 } gatherer;
-
-/*
- * ---- the text, in batches of one row, once from beginning to end ----
- *
- * The files that training takes, in the order that training would read them in.
- */
-
-typedef struct calibration_text {
-    skv_tokenizer *tokenizer; /* owned; NULL: the model brings none */
-    skv_data *data;           /* owned */
-    skv_batch_source source;
-    size_t seq, n_tokens; /* of a row; wanted in all */
-} calibration_text;
-
-static void text_close(calibration_text *t)
-{
-    skv_data_close(t->data);
-    skv_tokenizer_free(t->tokenizer);
-    *t = (calibration_text){0};
-}
-
-static skv_status open_tokenizer(calibration_text *t, const char *path, const skv_source *source,
-                                 skv_error *err)
-{
-    const struct skv_gguf *gguf = skv_source_gguf(source);
-    if (gguf) return skv_tokenizer_open_gguf(gguf, &t->tokenizer, err);
-    return skv_tokenizer_open_folder(path, &t->tokenizer, err);
-}
-
-static skv_status open_text(calibration_text *t, const char *path, const skv_source *source,
-                            const skv_transform_options *o, skv_error *err)
-{
-    skv_train_data files[SKV_TRAIN_DATA_MAX] = {{.weight = 1}};
-    SKV_REQUIRE(o->n_data > 0, err, SKV_ARGUMENT, "calibration: no text given");
-    SKV_REQUIRE(o->n_data <= SKV_TRAIN_DATA_MAX, err, SKV_RANGE,
-                "calibration: %zu files, at most %d", o->n_data, SKV_TRAIN_DATA_MAX);
-    for (size_t i = 0; i < o->n_data; i++) files[i] = skv_train_data_default(o->data[i]);
-    SKV_TRY(open_tokenizer(t, path, source, err));
-    const skv_data_options data = {.tokenizer = t->tokenizer,
-                                   .vocab = skv_source_config(source)->vocab,
-                                   .sources = files,
-                                   .n_sources = o->n_data,
-                                   .rows = 1,
-                                   .row_tokens = t->seq,
-                                   .seed = o->seed,
-                                   .once = true};
-    SKV_TRY(skv_data_open(&data, &t->data, err));
-    t->source = skv_data_source(t->data);
-    return SKV_OK;
-}
-
-static skv_status text_open(const char *path, const skv_source *source,
-                            const skv_transform_options *options, calibration_text *out,
-                            skv_error *err)
-{
-    const skv_config *c = skv_source_config(source);
-    size_t wanted = skv_max_size(TOKENS_MIN, c->hidden * TOKENS_A_COLUMN);
-    *out = (calibration_text){.seq = options->seq, .n_tokens = options->tokens};
-    if (out->seq == 0) out->seq = skv_min_size(c->context, SEQ_DEFAULT);
-    if (out->n_tokens == 0) out->n_tokens = skv_min_size(TOKENS_DEFAULT, wanted);
-    skv_status status = open_text(out, path, source, options, err);
-    if (status != SKV_OK) text_close(out);
-    return status;
-}
-
-/* The next batch; *more is false, and the batch untouched, when the whole text has been given out.
- */
-static skv_status text_next(calibration_text *t, skv_train_batch *batch, bool *more, skv_error *err)
-{
-    *more = !skv_data_done(t->data);
-    return *more ? t->source.next(t->source.ctx, batch, err) : SKV_OK;
-}
 
 /* ---- memory ---- */
 
@@ -164,8 +85,6 @@ void skv_moments_release(skv_moments *m)
 
 static void release_gatherer(gatherer *g)
 {
-    for (size_t i = 0; i < DOCUMENTS_MAX; i++) skv_sequence_free(g->sequences[i]);
-    skv_engine_close(g->engine);
     skv_free(g->norms);
     skv_free(g->x);
     skv_free(g->n);
@@ -260,51 +179,6 @@ static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_row
     add_product(g, n, n_rows, i == 0 ? m->gram : m->cross[i]);
 }
 
-/* ---- the text through the model ---- */
-
-/* Documents of the batch from token *at on, at most `left` tokens of them, in one step. */
-static skv_status run_step(gatherer *g, const skv_train_batch *b, size_t *at, size_t left,
-                           skv_error *err)
-{
-    skv_span spans[DOCUMENTS_MAX];
-    size_t n_spans = 0, n_tokens = 0, t = *at;
-    while (t < b->n_tokens && n_spans < DOCUMENTS_MAX && n_tokens < left) {
-        size_t end = t + 1;
-        while (end < b->n_tokens && b->doc_start[end] == b->doc_start[t]) end++;
-        size_t n = skv_min_size(end - t, left - n_tokens);
-        if (n > 1) { /* a single token is padding, or tells nothing */
-            spans[n_spans] = (skv_span){g->sequences[n_spans], b->ids + t, n, SKV_WANT_NONE};
-            n_spans++;
-        }
-        n_tokens += n > 1 ? n : 0;
-        t = end;
-    }
-    *at = t;
-    if (n_spans == 0) return SKV_OK;
-    SKV_TRY(skv_step_hidden(g->engine, spans, n_spans, take_hidden, g, err));
-    for (size_t i = 0; i < n_spans; i++) skv_sequence_truncate(g->sequences[i], 0);
-    g->m->n_rows += n_tokens;
-    return SKV_OK;
-}
-
-static skv_status run_text(gatherer *g, calibration_text *text, const skv_transform_options *o,
-                           skv_error *err)
-{
-    skv_train_batch batch;
-    size_t n_wanted = text->n_tokens;
-    while (g->m->n_rows + 1 < n_wanted) {
-        bool more = false;
-        SKV_TRY(text_next(text, &batch, &more, err));
-        if (!more) break;
-        for (size_t at = 0; at < batch.n_tokens && g->m->n_rows + 1 < n_wanted;) {
-            SKV_TRY(run_step(g, &batch, &at, n_wanted - g->m->n_rows, err));
-        }
-        if (o->progress) o->progress(o->user, (double)g->m->n_rows / (double)n_wanted);
-    }
-    SKV_REQUIRE(g->m->n_rows > 0, err, SKV_ARGUMENT, "%s: no text to calibrate with", o->data[0]);
-    return SKV_OK;
-}
-
 static skv_status check_finite(const skv_moments *m, skv_error *err)
 {
     for (size_t i = 0; i < m->n_deep; i++) {
@@ -332,35 +206,26 @@ static skv_status read_norms(gatherer *g, skv_error *err)
     return SKV_OK;
 }
 
-static skv_status start_engine(gatherer *g, const char *path, const skv_transform_options *o,
-                               size_t seq, skv_error *err)
-{
-    skv_engine_options engine = skv_engine_options_default();
-    engine.threads = o->threads;
-    engine.weights = o->weights;
-    engine.cpu = o->cpu;
-    engine.context = seq;
-    engine.step_tokens = seq;
-    engine.kv_tokens = seq + DOCUMENTS_MAX * SKV_PAGE_ROWS;
-    engine.no_skip = true;
-    SKV_TRY(skv_engine_open(path, &engine, &g->engine, err));
-    for (size_t i = 0; i < DOCUMENTS_MAX; i++) {
-        SKV_TRY(skv_sequence_create(g->engine, seq, &g->sequences[i], err));
-    }
-    return SKV_OK;
-}
-
 static skv_status gather(gatherer *g, const char *path, const skv_transform_options *o,
                          skv_error *err)
 {
-    calibration_text text;
-    SKV_TRY(text_open(path, g->source, o, &text, err));
-    skv_status status = start_engine(g, path, o, text.seq, err);
-    if (status == SKV_OK) status = take_memory(g, text.seq, err);
+    const skv_calibration_options options = {.data = o->data,
+                                             .n_data = o->n_data,
+                                             .tokens = o->tokens,
+                                             .seq = o->seq,
+                                             .seed = o->seed,
+                                             .threads = o->threads,
+                                             .cpu = o->cpu,
+                                             .weights = o->weights};
+    const skv_calibration_sink sink = {
+        .on_hidden = take_hidden, .user = g, .progress = o->progress, .progress_user = o->user};
+    skv_calibration *text = NULL;
+    SKV_TRY(skv_calibration_open(path, g->source, &options, &text, err));
+    skv_status status = take_memory(g, skv_calibration_seq(text), err);
     if (status == SKV_OK) status = read_norms(g, err);
-    if (status == SKV_OK) status = run_text(g, &text, o, err);
+    if (status == SKV_OK) status = skv_calibration_run(text, &sink, &g->m->n_rows, err);
     if (status == SKV_OK) status = check_finite(g->m, err);
-    text_close(&text);
+    skv_calibration_close(text);
     return status;
 }
 

@@ -38,7 +38,7 @@ static bool is_projection(const char *name)
     return false;
 }
 
-static bool is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
+bool skv_quantize_is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
 {
     return item->is_projection && skv_tensor_columns(item->tensor) % q->rounding.group == 0;
 }
@@ -102,6 +102,24 @@ static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
     return SKV_OK;
 }
 
+/* The codes and scales of all matrices are held until they are written. */
+static skv_status check_memory(const skv_quantizer *q, const char *path, skv_error *err)
+{
+    const skv_rounding *r = &q->rounding;
+    const size_t available = skv_memory_available();
+    uint64_t bytes = 0; /* less than twice what the files hold */
+    for (size_t i = 0; i < q->n; i++) {
+        const skv_tensor *t = q->items[i].tensor;
+        if (!skv_quantize_is_quantized(q, &q->items[i])) continue;
+        const uint64_t n = (uint64_t)skv_tensor_rows(t) * skv_tensor_columns(t);
+        bytes += n * r->bits / 8 + n / r->group * sizeof *q->items->scales;
+    }
+    SKV_REQUIRE(bytes <= available, err, SKV_MEMORY,
+                "%s: memory: the quantised model takes %.0f MiB, %.0f MiB are available", path,
+                (double)bytes / 1048576.0, (double)available / 1048576.0);
+    return SKV_OK;
+}
+
 /* ---- reading ---- */
 
 skv_dtype skv_quantize_written_type(const skv_quantize_item *item)
@@ -124,11 +142,13 @@ skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t 
 typedef struct round_job {
     skv_quantizer *q;
     skv_quantize_item *item;
-    float *rows;    /* [n_threads][ROWS, K] */
-    float *scales;  /* [n_threads][K / group] */
-    int8_t *codes;  /* [n_threads][K] */
-    double *errors; /* [n_tasks][2] */
-    bool *failed;   /* [n_tasks]: a row could not be read, or is not finite */
+    const skv_compensation *compensation; /* NULL: to the nearest */
+    float *rows;                          /* [n_threads][ROWS, K] */
+    float *missed;                        /* [n_threads][ROWS, K] */
+    float *scales;                        /* [n_threads][ROWS, K / group] */
+    int8_t *codes;                        /* [n_threads][ROWS, K] */
+    double *errors;                       /* [n_tasks][2] */
+    bool *failed;                         /* [n_tasks]: a row could not be read, or is not finite */
 } round_job;
 
 static void pack_codes(const int8_t *codes, unsigned bits, size_t K, uint8_t *out)
@@ -172,24 +192,33 @@ static void round_rows(void *arg, size_t i_task, size_t i_thread)
     const skv_rounding *r = &job->q->rounding;
     const size_t K = skv_tensor_columns(job->item->tensor), row0 = i_task * ROWS;
     const size_t n = skv_min_size(ROWS, skv_tensor_rows(job->item->tensor) - row0);
-    float *rows = job->rows + i_thread * ROWS * K,
-          *scales = job->scales + i_thread * (K / r->group);
-    int8_t *codes = job->codes + i_thread * K;
+    const size_t n_groups = K / r->group;
+    const skv_compensation *c = job->compensation;
+    float *rows = job->rows + i_thread * ROWS * K;
+    float *scales = job->scales + i_thread * ROWS * n_groups;
+    int8_t *codes = job->codes + i_thread * ROWS * K;
     if (skv_quantize_read(job->item, row0, n, rows, NULL) != SKV_OK) {
         job->failed[i_task] = true;
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        skv_round_scales(r, rows + i * K, NULL, K, scales);
-        skv_round_row(r, rows + i * K, scales, K, codes);
-        store_row(job, row0 + i, codes, scales);
-        add_error(job, i_task, rows + i * K, codes, scales);
+        skv_round_scales(r, rows + i * K, c ? c->moments : NULL, K, scales + i * n_groups);
+        if (!c) skv_round_row(r, rows + i * K, scales + i * n_groups, K, codes + i * K);
+    }
+    if (c) {
+        float *missed = job->missed + i_thread * ROWS * K;
+        skv_round_compensated(r, c, rows, scales, n, missed, codes);
+    }
+    for (size_t i = 0; i < n; i++) {
+        store_row(job, row0 + i, codes + i * K, scales + i * n_groups);
+        add_error(job, i_task, rows + i * K, codes + i * K, scales + i * n_groups);
     }
 }
 
 static void release_job(round_job *job)
 {
     skv_free(job->rows);
+    skv_free(job->missed);
     skv_free(job->scales);
     skv_free(job->codes);
     skv_free(job->errors);
@@ -201,13 +230,14 @@ static bool take_memory(round_job *job, size_t N, size_t K)
     const size_t n_threads = skv_pool_threads(job->q->pool), n_tasks = skv_ceil_div(N, ROWS);
     const skv_rounding *r = &job->q->rounding;
     job->rows = skv_alloc(n_threads * ROWS * K, sizeof *job->rows);
-    job->scales = skv_alloc(n_threads * (K / r->group), sizeof *job->scales);
-    job->codes = skv_alloc(n_threads * K, 1);
+    job->missed = skv_alloc(n_threads * ROWS * K, sizeof *job->missed);
+    job->scales = skv_alloc(n_threads * ROWS * (K / r->group), sizeof *job->scales);
+    job->codes = skv_alloc(n_threads * ROWS * K, 1);
     job->errors = skv_alloc_zero(2 * n_tasks, sizeof *job->errors);
     job->failed = skv_alloc_zero(n_tasks, sizeof *job->failed);
     job->item->codes = skv_alloc(N * (K * r->bits / 8), 1);
     job->item->scales = skv_alloc(N * (K / r->group), sizeof *job->item->scales);
-    return job->rows && job->scales && job->codes && job->errors && job->failed &&
+    return job->rows && job->missed && job->scales && job->codes && job->errors && job->failed &&
            job->item->codes && job->item->scales;
 }
 
@@ -227,9 +257,10 @@ static skv_status sum_tasks(const round_job *job, size_t n_tasks, skv_error *err
     return SKV_OK;
 }
 
-static skv_status round_item(skv_quantizer *q, skv_quantize_item *item, skv_error *err)
+skv_status skv_quantize_round_item(skv_quantizer *q, skv_quantize_item *item,
+                                   const skv_compensation *c, skv_error *err)
 {
-    round_job job = {.q = q, .item = item};
+    round_job job = {.q = q, .item = item, .compensation = c};
     const size_t N = skv_tensor_rows(item->tensor), K = skv_tensor_columns(item->tensor);
     const size_t n_tasks = skv_ceil_div(N, ROWS);
     skv_status status = SKV_OK;
@@ -245,18 +276,21 @@ static skv_status round_item(skv_quantizer *q, skv_quantize_item *item, skv_erro
     return status;
 }
 
-static skv_status round_all(skv_quantizer *q, skv_quantize_report *report, skv_error *err)
+static skv_status round_all(skv_quantizer *q, const char *path, skv_quantize_report *report,
+                            skv_error *err)
 {
+    const bool with_text = q->options->n_data > 0;
+    if (with_text) SKV_TRY(skv_quantize_with_text(q, path, &report->tokens, err));
     for (size_t i = 0; i < q->n; i++) {
         skv_quantize_item *item = &q->items[i];
         report->bytes_from += item->tensor->n_bytes;
-        if (is_quantized(q, item)) {
-            SKV_TRY(round_item(q, item, err));
+        if (skv_quantize_is_quantized(q, item)) {
+            if (!item->codes) SKV_TRY(skv_quantize_round_item(q, item, NULL, err));
             report->n_quantized++;
         } else if (item->is_projection) {
             report->n_left++;
         }
-        if (q->options->progress) {
+        if (q->options->progress && !with_text) {
             q->options->progress(q->options->user, (double)(i + 1) / (double)q->n);
         }
     }
@@ -294,10 +328,11 @@ static skv_status run(skv_quantizer *q, const char *path, const char *out,
     q->rounding = (skv_rounding){q->options->weights == SKV_WEIGHTS_INT4 ? 4 : 8, q->options->group,
                                  scale_type_of(q)};
     SKV_TRY(list_items(q, path, err));
+    SKV_TRY(check_memory(q, path, err));
     SKV_TRY(q->to_gguf ? skv_quantize_begin_gguf(q, out, err)
                        : skv_quantize_check_folder(out, err));
     SKV_TRY(skv_pool_create(q->options->threads, &q->pool, err));
-    SKV_TRY(round_all(q, report, err));
+    SKV_TRY(round_all(q, path, report, err));
     return q->to_gguf ? skv_quantize_write_gguf(q, out, &report->bytes, err)
                       : skv_quantize_write_folder(q, out, &report->bytes, err);
 }

@@ -10,7 +10,7 @@ static float rounded_scale(const skv_rounding *r, float scale)
                                            : skv_float_of_f16(skv_f16_of_float(scale));
 }
 
-static int round_code(const skv_rounding *r, float x, float scale)
+int skv_round_code(const skv_rounding *r, float x, float scale)
 {
     const float most = (float)(1 << (r->bits - 1));
     if (scale == 0.0F) return 0;
@@ -23,7 +23,7 @@ static float group_error(const skv_rounding *r, const float *x, const float *imp
 {
     float error = 0.0F;
     for (size_t k = 0; k < n; k++) {
-        const float miss = (float)round_code(r, x[k], scale) * scale - x[k];
+        const float miss = (float)skv_round_code(r, x[k], scale) * scale - x[k];
         error += miss * miss * (importance ? importance[k] : 1.0F);
     }
     return error;
@@ -70,6 +70,6 @@ void skv_round_row(const skv_rounding *r, const float *x, const float *scales, s
                    int8_t *codes)
 {
     for (size_t k = 0; k < K; k++) {
-        codes[k] = (int8_t)round_code(r, x[k], scales[k / r->group]);
+        codes[k] = (int8_t)skv_round_code(r, x[k], scales[k / r->group]);
     }
 }

@@ -337,6 +337,8 @@ static skv_status set_pruned(transform *t, const char *path, const char *layers,
                 "%s: keep layers: its deep layers read what layer %zu's input gives: take the "
                 "layers from the model that it was made from",
                 path, from.kv_layers);
+    SKV_REQUIRE(!from.v_norm, err, SKV_UNSUPPORTED, "%s: keep layers: not of a %s", path,
+                from.architecture);
     SKV_REQUIRE(from.n_shared == 0, err, SKV_UNSUPPORTED,
                 "%s: keep layers: its last %zu layers read the keys and values of others", path,
                 from.n_shared);

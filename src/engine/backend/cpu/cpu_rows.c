@@ -70,11 +70,16 @@ static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
     size_t half = a->n_rot / 2;
     fetch_next(a->k, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
     fetch_next(a->v, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
-    norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
+    if (a->norm.joined) norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
-        float *k = a->k + i * a->ld + h * a->head_dim;
-        be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
+        float *k = a->k + i * a->ld + h * a->head_dim, normed[SKV_HEAD_DIM_MAX];
         const float *v = a->v + i * a->ld + h * a->head_dim;
+        if (a->v_eps > 0) { /* before k changes: v may be k */
+            be->kernels.rmsnorm(normed, v, NULL, 0, a->v_eps, a->head_dim);
+            v = normed;
+        }
+        if (!a->norm.joined) norm_heads(be, k, 1, a->head_dim, &a->norm);
+        be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
         for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
             size_t row = a->kv_rows[i] - (dropped ? dropped[track] : 0);
             void *page = a->tables[i][track * a->table_stride + row / SKV_PAGE_ROWS];
@@ -93,12 +98,29 @@ static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
     const skv_norm_add_args *a = args;
     float *y = a->y + i * a->n;
     be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
-    be->kernels.axpy(a->x + i * a->n, 1.0f, y, a->n);
+    float *x = a->x + i * a->n;
+    be->kernels.axpy(x, 1.0f, y, a->n);
+    for (size_t d = 0; a->scale != 0 && a->scale != 1 && d < a->n; d++) x[d] *= a->scale;
 }
 
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
     for_rows(base, args, args->n_rows, norm_add_row);
+}
+
+static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_embed_gate_args *a = args;
+    float *gate = a->gate + i * a->n, *e = a->part + i * a->n;
+    const float *token = a->token + (a->rows ? a->rows[i] : i) * a->ld_token;
+    be->kernels.rmsnorm(e, e, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    for (size_t d = 0; d < a->n; d++) e[d] = (e[d] + token[d]) * 0.70710678f;
+    be->kernels.gelu_tanh_glu(gate, gate, e, a->n);
+}
+
+void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
+{
+    for_rows(base, args, args->n_rows, embed_gate_row);
 }
 
 static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
