@@ -9,7 +9,7 @@
 /* Far beyond any published model, and small enough that products of two never overflow. */
 enum {
     HIDDEN_MAX = 1 << 20,
-    HEAD_DIM_MAX = 1024,
+    HEAD_DIM_MAX = 512, /* as the kernels have it */
     HEADS_MAX = 1 << 14,
     FFN_MAX = 1 << 24,
     PER_LAYER_MAX = 1 << 16,

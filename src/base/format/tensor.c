@@ -180,13 +180,20 @@ skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, f
 
 skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out, skv_error *err)
 {
+    return skv_tensor_fetch_start(t, row, skv_tensor_columns(t), out, err);
+}
+
+skv_status skv_tensor_fetch_start(const skv_tensor *t, size_t row, size_t n_columns, float *out,
+                                  skv_error *err)
+{
     /* A bias, or a matrix, element by element. */
     bool shuffled = (is_scattered(t) && t->n_dims == 1) || t->column_step > 0;
     if (!t->file || shuffled || t->scales.data) return skv_tensor_read_checked(t, row, 1, out, err);
     unsigned char piece[PIECE_BYTES];
     size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);
-    size_t n_blocks = skv_tensor_columns(t) / block;
-    const unsigned char *from = t->data + stored_row(t, row) * n_blocks * block_bytes;
+    size_t n_blocks = skv_ceil_div(n_columns, block);
+    const unsigned char *from =
+        t->data + stored_row(t, row) * (skv_tensor_columns(t) / block) * block_bytes;
     for (size_t i = 0, n; i < n_blocks; i += n) {
         n = skv_min_size(n_blocks - i, sizeof piece / block_bytes);
         SKV_TRY(skv_file_map_fetch(t->file, from + i * block_bytes, n * block_bytes, piece, err));

@@ -58,6 +58,9 @@ SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
  * permuted bias and PACKED codes, which are read as above). */
 SKV_MUST_CHECK skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out,
                                                skv_error *err);
+/** The same, but only the first n_columns are sure to be read; out has room for the whole row. */
+SKV_MUST_CHECK skv_status skv_tensor_fetch_start(const skv_tensor *t, size_t row, size_t n_columns,
+                                                 float *out, skv_error *err);
 
 /*
  * Names -> numbers, for the keys and tensors of a file. Sorted, so that no choice of names makes

@@ -73,15 +73,19 @@ static void place_row(const embed_job *job, size_t i)
     p->ws->alive[row] = (uint32_t)row;
 }
 
-/* The token's embeddings of all layers, and x as it enters layer 0. */
+/* The token's embeddings of the layers that it runs, and x as it enters layer 0. */
 static skv_status embed_layers(const embed_job *job, size_t i, skv_error *err)
 {
     const skv_pass *p = job->p;
-    const size_t D = p->c->hidden, n = p->c->n_layers * p->c->per_layer, row = job->row0 + i;
+    const skv_plan *plan = p->f->plan;
+    const bool stops = plan->skip && i < skv_span_kept(job->span);
+    const size_t D = p->c->hidden, P = p->c->per_layer, row = job->row0 + i;
+    const size_t n = (stops ? plan->last_boundary : plan->n_layers) * P;
     if (!job->x0) return SKV_OK;
-    float *embeds = job->embeds + row * n;
+    float *embeds = job->embeds + row * plan->n_layers * P;
     memcpy(job->x0 + row * D, job->x + row * D, D * sizeof *job->x0);
-    SKV_TRY(skv_matrix_fetch_row(&p->m->token_embeds, (size_t)job->span->ids[i], embeds, err));
+    const size_t id = (size_t)job->span->ids[i];
+    SKV_TRY(skv_matrix_fetch_start(&p->m->token_embeds, id, n, embeds, err));
     const float scale = (float)p->c->per_layer_scale;
     for (size_t d = 0; d < n; d++) embeds[d] *= scale;
     return SKV_OK;

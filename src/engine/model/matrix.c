@@ -52,6 +52,16 @@ skv_status skv_matrix_check(const skv_matrix *m, skv_error *err)
     return m->tensor ? skv_tensor_check(m->tensor, err) : SKV_OK;
 }
 
+skv_status skv_matrix_fetch_start(const skv_matrix *m, size_t row, size_t n_columns, float *out,
+                                  skv_error *err)
+{
+    if (m->tensor) return skv_tensor_fetch_start(m->tensor, row, n_columns, out, err);
+    skv_matrix start = *m;
+    start.n_columns = n_columns;
+    random_row(&start, row, out);
+    return SKV_OK;
+}
+
 void skv_matrix_forget(const skv_matrix *matrix)
 {
     if (matrix->tensor) skv_tensor_forget(matrix->tensor);

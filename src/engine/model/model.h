@@ -31,6 +31,9 @@ void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_
 /** out [n_columns] = one row, fetched from its file: for rows that are read while a model runs. */
 SKV_MUST_CHECK skv_status skv_matrix_fetch_row(const skv_matrix *matrix, size_t row, float *out,
                                                skv_error *err);
+/** The same, but only the first n_columns are sure to be read; out has room for the whole row. */
+SKV_MUST_CHECK skv_status skv_matrix_fetch_start(const skv_matrix *matrix, size_t row,
+                                                 size_t n_columns, float *out, skv_error *err);
 /** Whether the file behind it is still whole; skv_matrix_read is for between two of these. */
 SKV_MUST_CHECK skv_status skv_matrix_check(const skv_matrix *matrix, skv_error *err);
 /** Lets the system drop the file's pages behind it: they have been packed. */

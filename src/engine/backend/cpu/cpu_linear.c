@@ -479,13 +479,18 @@ static void block_pair(const product *p, size_t b, size_t i_pair, float *tiles)
     bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
     float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
     size_t m = block_rows(p, b);
+    float *y = a->y + block_row(p, b) * a->ldy + column;
+    /* The lines to write come from far away: they are asked for while the tiles are computed. */
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * a->ldy + j, 1);
+    }
     tile_all_k(p, gate, b, gate_panel, m);
     tile_all_k(p, up, b, up_panel, m);
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
         if (clamped) clamp_pair(a, gate + i * nr, up + i * nr, n);
-        glu(a->y + (block_row(p, b) + i) * a->ldy + column, gate + i * nr, up + i * nr, n);
+        glu(y + i * a->ldy, gate + i * nr, up + i * nr, n);
     }
 }
 

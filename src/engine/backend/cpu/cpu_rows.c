@@ -100,7 +100,9 @@ static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
     be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
     float *x = a->x + i * a->n;
     be->kernels.axpy(x, 1.0f, y, a->n);
-    for (size_t d = 0; a->scale != 0 && a->scale != 1 && d < a->n; d++) x[d] *= a->scale;
+    const float scale = a->scale;
+    if (scale == 0 || scale == 1) return;
+    for (size_t d = 0; d < a->n; d++) x[d] *= scale;
 }
 
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args)

@@ -292,12 +292,10 @@ static inline int32_t sum_lanes(__m256i v)
 
 /* One row of a group, x [32 * n_sets], becomes row i of each of n_sets 8 x 8 sets of units. */
 static inline void quantise_row(__m256i (*units)[LANES], size_t n_sets, size_t i, const float *x,
-                                float *scale, int32_t *start)
+                                float inverse, int32_t *start)
 {
     const __m256i ones8 = _mm256_set1_epi8(1), ones16 = _mm256_set1_epi16(1);
     __m256i sum = _mm256_setzero_si256();
-    *scale = skv_i8_scale(largest(x, n_sets * SET));
-    float inverse = skv_i8_inverse(*scale);
     for (size_t c = 0; c < n_sets; c++) {
         /* Rows of a wide product lie in the third-level cache, each in a place of its own. */
         __builtin_prefetch(x + FETCH_AHEAD + SET * c);
@@ -369,10 +367,11 @@ pack_x_i8_group(unsigned char *out, skv_pack_rows x, size_t length, const size_t
     for (size_t i = m; i < LANES; i++) {
         for (size_t c = 0; c < n_sets; c++) units[c][i] = _mm256_setzero_si256();
     }
+    for (size_t i = 0; i < m; i++) scales[i] = skv_i8_scale(largest(x.rows + i * x.ld, x.K));
     for (size_t i = 0; i < m; i++) {
         const float *row = x.rows + i * x.ld;
         if (x.K < length) row = memcpy(copy, row, x.K * sizeof *copy);
-        quantise_row(units, n_sets, i, row, scales + i, starts + i);
+        quantise_row(units, n_sets, i, row, skv_i8_inverse(scales[i]), starts + i);
     }
     out += 2 * m * SKV_UNIT;
     for (size_t c = 0; c * LANES < n_units; c++) {

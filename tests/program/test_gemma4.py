@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Gemma 4 through the program: parameter counts, rows that stop early, and what is refused.
+
+    tests/program/test_gemma4.py          SKV_BUILD names the build folder
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
+MODELS = ROOT / "tests/data/models"
+NAMES = ("gemma4-e2b", "gemma4-e4b", "gemma4-dense", "gemma4-gguf/model.gguf")
+
+# Of the text part, as transformers counts them.
+PUBLISHED = {"gemma-4-e2b": 4628569344, "gemma-4-e4b": 7463013376}
+
+
+def run(*words, data=None):
+    return subprocess.run([PROGRAM, *map(str, words)], input=data, capture_output=True, text=True,
+                          timeout=300)
+
+
+class Gemma4Test(unittest.TestCase):
+    def test_counts(self):
+        for name, parameters in PUBLISHED.items():
+            info = json.loads(run("info", f"preset:{name}", "--json").stdout)
+            self.assertEqual(info["parameters"], parameters, name)
+
+    def test_full_gives_the_same(self):
+        """--prefill full, chunks of any size, every type of keys and values and an eviction run."""
+        ids = json.dumps([1 + 7 * i % 90 for i in range(70)])
+        for name in NAMES:
+            words = ("generate", MODELS / name, "--ids-file", "-", "-n", "8", "--threads", "1")
+            exact = (*words, "--weights", "f32")
+            own = run(*exact, data=ids)
+            self.assertEqual(own.returncode, 0, own.stderr)
+            for more in (("--prefill", "full"), ("--chunk", "7"), ("--chunk", "1")):
+                self.assertEqual(run(*exact, *more, data=ids).stdout, own.stdout, (name, more))
+            for more in (("--weights", "int8", "--kv", "int8"), ("--weights", "int4"),
+                         ("--snapkv", "40,8"), ("--evict", "streaming:4,40")):
+                done = run(*words, *more, data=ids)
+                self.assertEqual(done.returncode, 0, (name, more, done.stderr))
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print(f"{PROGRAM} was not built: skipped")
+        sys.exit(77)
+    unittest.main()
