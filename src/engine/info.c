@@ -9,10 +9,10 @@
 #include "format/coded.h"
 #include "skv/tools.h"
 
-/* A configuration that is either a file's or a preset's. */
+/* A configuration, with the files that it describes where there are any. */
 typedef struct model_view {
     skv_source *source; /* owned or NULL */
-    skv_config *preset; /* owned or NULL */
+    skv_config *bare;   /* owned or NULL: of a preset, or of a folder without weights */
     const skv_config *config;
     skv_source *auxiliary_source; /* owned or NULL, and so is the next */
     skv_config *auxiliary_preset;
@@ -24,7 +24,7 @@ static const char PRESET_PREFIX[] = "preset:";
 static skv_status open_auxiliary(const char *path, model_view *view, skv_error *err)
 {
     if (!view->config->kv_prediction) return SKV_OK;
-    if (view->preset) {
+    if (view->bare) {
         const char *name = path + sizeof PRESET_PREFIX - 1;
         SKV_TRY(skv_preset_auxiliary(name, view->config, &view->auxiliary_preset, err));
         view->auxiliary = view->auxiliary_preset;
@@ -39,14 +39,31 @@ static skv_status open_auxiliary(const char *path, model_view *view, skv_error *
     return skv_kvpred_check(view->config, view->auxiliary, path, err);
 }
 
+/* A folder that has config.json and no weights, unless it is a part of a model in several. */
+static skv_status read_bare(const char *path, model_view *view, skv_error *err)
+{
+    view->bare = skv_alloc_zero(1, sizeof *view->bare);
+    SKV_REQUIRE(view->bare, err, SKV_MEMORY, "%s: no memory", path);
+    SKV_TRY(skv_config_read(path, view->bare, err));
+    view->config = view->bare;
+    if (!view->config->kv_prediction && !view->config->base[0]) return SKV_OK;
+    skv_preset_free(view->bare);
+    view->bare = NULL;
+    return SKV_OK;
+}
+
 static skv_status view_model(const char *path, model_view *view, skv_error *err)
 {
     *view = (model_view){0};
     size_t n = sizeof PRESET_PREFIX - 1;
     if (strncmp(path, PRESET_PREFIX, n) == 0) {
-        SKV_TRY(skv_preset_config(path + n, 0, 0, &view->preset, err));
-        view->config = view->preset;
+        SKV_TRY(skv_preset_config(path + n, 0, 0, &view->bare, err));
+        view->config = view->bare;
         return SKV_OK;
+    }
+    if (skv_file_is_folder(path) && !skv_safetensors_are_in(path)) {
+        SKV_TRY(read_bare(path, view, err));
+        if (view->bare) return SKV_OK;
     }
     SKV_TRY(skv_source_open(path, &view->source, err));
     view->config = skv_source_config(view->source);
@@ -56,7 +73,7 @@ static skv_status view_model(const char *path, model_view *view, skv_error *err)
 static void view_close(model_view *view)
 {
     skv_source_close(view->source);
-    skv_preset_free(view->preset);
+    skv_preset_free(view->bare);
     skv_source_close(view->auxiliary_source);
     skv_preset_free(view->auxiliary_preset);
 }

@@ -617,6 +617,18 @@ static skv_status open_index(const char *folder, const char *path, skv_safetenso
     return status;
 }
 
+bool skv_safetensors_are_in(const char *folder)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
+        char *path = skv_path_join(folder, names[i]);
+        found = path && skv_file_exists(path);
+        skv_free(path);
+    }
+    return found;
+}
+
 skv_status skv_safetensors_open_folder(const char *folder, skv_safetensors **out, skv_error *err)
 {
     char *single = skv_path_join(folder, "model.safetensors");

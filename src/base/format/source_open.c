@@ -306,17 +306,18 @@ static skv_status read_json(const char *path, parse_fn *parse, skv_config *c, sk
 }
 
 /* generation_config.json may be absent. */
-static skv_status read_configs(skv_source *s, skv_error *err)
+skv_status skv_config_read(const char *folder, skv_config *out, skv_error *err)
 {
-    char *config = skv_path_join(s->path, "config.json");
-    char *generation = skv_path_join(s->path, "generation_config.json");
+    char *config = skv_path_join(folder, "config.json");
+    char *generation = skv_path_join(folder, "generation_config.json");
     skv_status status = SKV_OK;
     if (!config || !generation) {
-        status = skv_fail(err, SKV_MEMORY, "%s: no memory", s->path);
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory", folder);
     }
-    if (status == SKV_OK) status = read_json(config, skv_config_parse, &s->config, err);
+    if (status == SKV_OK) status = read_json(config, skv_config_parse, out, err);
     if (status == SKV_OK && skv_file_exists(generation)) {
-        status = read_json(generation, skv_config_parse_generation, &s->config, err);
+        status = read_json(generation, skv_config_parse_generation, out, err);
+        if (status != SKV_OK) skv_config_release(out);
     }
     skv_free(config);
     skv_free(generation);
@@ -359,7 +360,7 @@ static skv_status open_base(skv_source *s, skv_error *err)
 
 static skv_status open_folder(skv_source *s, skv_error *err)
 {
-    SKV_TRY(read_configs(s, err));
+    SKV_TRY(skv_config_read(s->path, &s->config, err));
     const bool elsewhere = s->config.kv_prediction && s->config.base[0];
     if (!elsewhere) {
         SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
