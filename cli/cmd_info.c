@@ -110,6 +110,7 @@ static void print_shape(const description *d)
         printf(", %.4g million for each token", (double)m->active_parameters * 1e-6);
     }
     putchar('\n');
+    if (m->codes[0]) printf("weights        %s\n", m->codes);
     if (m->kv_prediction) {
         printf(
             "KV Prediction  %zu layers with %.4g million parameters read prompts, a predictor of "
@@ -232,6 +233,7 @@ static void print_json(const description *d)
     skv_json_out_bool(&json, m->tied);
     skv_json_out_put_integer(&json, "context", m->context);
     skv_json_out_put_integer(&json, "parameters", m->parameters);
+    if (m->codes[0]) skv_json_out_put_text(&json, "codes", m->codes);
     if (m->experts > 0) {
         skv_json_out_put_integer(&json, "experts", m->experts);
         skv_json_out_put_integer(&json, "active_experts", m->active_experts);

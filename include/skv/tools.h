@@ -30,6 +30,9 @@ typedef struct skv_model_info {
      * those of the other experts. 0, 0 and all parameters where there are none. */
     size_t experts, active_experts;
     uint64_t active_parameters;
+    /* How the file holds its matrices, where that is in 8 or 4 bits with scales beside them, and
+     * what holding them loses; "" for others. */
+    char codes[160];
     uint64_t kv_elements; /* elements of K and V per token, over all slots */
     /* KV Prediction: the auxiliary model and the linear maps from its cache. */
     bool kv_prediction;

@@ -14,6 +14,13 @@ const skv_quant_form *skv_quant_form_int4(void)
     return &form;
 }
 
+const skv_quant_form *skv_quant_form_zeros(void)
+{
+    static const skv_quant_form form = {
+        4, 32, false, true, false, true, {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+    return &form;
+}
+
 typedef struct row_sizes {
     size_t codes, scales, fine; /* elements of a row */
 } row_sizes;

@@ -46,6 +46,10 @@ typedef struct skv_quant_rows {
 /** The form in which floats are rounded to 4 bits: 16 even levels from -8, one scale for 32. */
 const skv_quant_form *skv_quant_form_int4(void);
 
+/** Codes with a zero point of 4 bits: 16 even levels from -8, and (8 - zero) * scale as the min,
+ * which has at most three bits more than the scale. */
+const skv_quant_form *skv_quant_form_zeros(void);
+
 /* One row of them; what the form does not have is NULL. */
 typedef struct skv_quant_row {
     uint8_t *codes;

@@ -1,16 +1,18 @@
 /* What a model is and what a token of it costs, from its configuration alone. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "format/coded.h"
 #include "skv/tools.h"
 
-/* A configuration that is either a file's or a preset's. */
+/* A configuration, with the files that it describes where there are any. */
 typedef struct model_view {
     skv_source *source; /* owned or NULL */
-    skv_config *preset; /* owned or NULL */
+    skv_config *bare;   /* owned or NULL: of a preset, or of a folder without weights */
     const skv_config *config;
     skv_source *auxiliary_source; /* owned or NULL, and so is the next */
     skv_config *auxiliary_preset;
@@ -22,7 +24,7 @@ static const char PRESET_PREFIX[] = "preset:";
 static skv_status open_auxiliary(const char *path, model_view *view, skv_error *err)
 {
     if (!view->config->kv_prediction) return SKV_OK;
-    if (view->preset) {
+    if (view->bare) {
         const char *name = path + sizeof PRESET_PREFIX - 1;
         SKV_TRY(skv_preset_auxiliary(name, view->config, &view->auxiliary_preset, err));
         view->auxiliary = view->auxiliary_preset;
@@ -37,14 +39,31 @@ static skv_status open_auxiliary(const char *path, model_view *view, skv_error *
     return skv_kvpred_check(view->config, view->auxiliary, path, err);
 }
 
+/* A folder that has config.json and no weights, unless it is a part of a model in several. */
+static skv_status read_bare(const char *path, model_view *view, skv_error *err)
+{
+    view->bare = skv_alloc_zero(1, sizeof *view->bare);
+    SKV_REQUIRE(view->bare, err, SKV_MEMORY, "%s: no memory", path);
+    SKV_TRY(skv_config_read(path, view->bare, err));
+    view->config = view->bare;
+    if (!view->config->kv_prediction && !view->config->base[0]) return SKV_OK;
+    skv_preset_free(view->bare);
+    view->bare = NULL;
+    return SKV_OK;
+}
+
 static skv_status view_model(const char *path, model_view *view, skv_error *err)
 {
     *view = (model_view){0};
     size_t n = sizeof PRESET_PREFIX - 1;
     if (strncmp(path, PRESET_PREFIX, n) == 0) {
-        SKV_TRY(skv_preset_config(path + n, 0, 0, &view->preset, err));
-        view->config = view->preset;
+        SKV_TRY(skv_preset_config(path + n, 0, 0, &view->bare, err));
+        view->config = view->bare;
         return SKV_OK;
+    }
+    if (skv_file_is_folder(path) && !skv_safetensors_are_in(path)) {
+        SKV_TRY(read_bare(path, view, err));
+        if (view->bare) return SKV_OK;
     }
     SKV_TRY(skv_source_open(path, &view->source, err));
     view->config = skv_source_config(view->source);
@@ -54,7 +73,7 @@ static skv_status view_model(const char *path, model_view *view, skv_error *err)
 static void view_close(model_view *view)
 {
     skv_source_close(view->source);
-    skv_preset_free(view->preset);
+    skv_preset_free(view->bare);
     skv_source_close(view->auxiliary_source);
     skv_preset_free(view->auxiliary_preset);
 }
@@ -177,6 +196,21 @@ static void add_auxiliary(const model_view *view, skv_model_info *out)
     out->predictor_parameters = skv_kvpred_parameters(view->config, view->auxiliary);
 }
 
+/* By a matrix that every model has. */
+static void tell_codes(const skv_source *source, skv_model_info *out)
+{
+    const skv_tensor *t =
+        source ? skv_source_find(source, "model.layers.0.self_attn.o_proj.weight") : NULL;
+    char text[100];
+    if (!t || !t->coded.layout) return;
+    skv_coded_text(t, text, sizeof text);
+    const char *held = !skv_tensor_form(t) ? "held as bf16 or int8, which rounds them"
+                       : t->coded.zeros.data
+                           ? "held as published, scale times zero point rounded to f16"
+                           : "held as published";
+    (void)snprintf(out->codes, sizeof out->codes, "%s: %s", text, held);
+}
+
 skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error *err)
 {
     model_view view;
@@ -184,6 +218,7 @@ skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error 
     describe(view.config, view.config->kv_layers, view.config->kv_group, view.config->swiftkv, out);
     out->traits = skv_model_traits_of(view.config, view.source);
     add_auxiliary(&view, out);
+    tell_codes(view.source, out);
     view_close(&view);
     return SKV_OK;
 }

@@ -135,6 +135,47 @@ static void refuses_malformed_lengths(void **state)
     }
 }
 
+/* Parts of matrices of 8 and 4 bits that do not go together. A row of 8 zero bytes each. */
+static void refuses_parts_that_do_not_fit(void **state)
+{
+    (void)state;
+    static const header_case cases[] = {
+        {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") "}", 32, "m.scales is missing"},
+        {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") ",\"m.scales\":" T("\"F16\"", "[1,8]",
+                                                                              "[32,48]") "}",
+         48, "expected zero points, I32 [groups, rows / 8]"},
+        {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") ",\"m.scales\":" T("\"F16\"", "[1,9]",
+                                                                              "[32,50]") "}",
+         50, "m.qweight: shape [1,8] of I32, expected as many columns as its scales"},
+        {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") ",\"m.scales\":" T("\"F16\"", "[3,8]",
+                                                                              "[32,80]") "}",
+         80, "m.scales: shape [3,8] of F16, expected groups that divide the columns"},
+        {"{\"m.qweight\":" T("\"I32\"", "[0,8]", "[0,0]") ",\"m.scales\":" T("\"F16\"", "[1,8]",
+                                                                             "[0,16]") "}",
+         16, "m.qweight: shape [0,8] of I32, expected two dimensions"},
+        {"{\"m.weight\":" T("\"F8_E4M3\"", "[4,8]",
+                            "[0,32]") ",\"m.weight_scale\":" T("\"F32\"", "[3,3]", "[32,68]") "}",
+         68, "m.weight_scale: shape [3,3] of F32, expected one a block of the weight"},
+        {"{\"m.weight\":" T("\"F8_E4M3\"", "[4,8]",
+                            "[0,32]") ",\"m.weight_scale\":" T("\"I32\"", "[1]", "[32,36]") "}",
+         36, "m.weight_scale: shape [1] of I32, expected F32, F16 or BF16"},
+        {"{\"m.weight\":" T("\"F8_E4M3\"", "[4,8]", "[0,32]") ",\"m.weight_scale\":" T(
+             "\"F32\"", "[1]", "[32,36]") ",\"m.weight_scale_inv\":" T("\"F32\"", "[1]",
+                                                                       "[36,40]") "}",
+         40, "both _scale and _scale_inv"},
+        {"{\"m.weight\":" T("\"I8\"", "[4,8]", "[0,32]") ",\"m.weight_scale\":" T(
+             "\"F32\"", "[1]", "[32,36]") ",\"m.weight_zero_point\":" T("\"I8\"", "[4]",
+                                                                        "[36,40]") "}",
+         40, "m.weight_zero_point: not supported beside codes of 8 bits"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        skv_buf b;
+        build(&b, cases[i].header, cases[i].n_data);
+        refuse(&b, cases[i].header, cases[i].expected);
+        skv_buf_release(&b);
+    }
+}
+
 static void lists_what_it_cannot_use(void **state)
 {
     (void)state;
@@ -153,7 +194,7 @@ static void lists_what_it_cannot_use(void **state)
     assert_int_equal(skv_safetensors_count(s), 2);
     assert_null(skv_safetensors_find(s, "a"));
     assert_string_equal(skv_safetensors_unusable(s, "a"), "element type I64");
-    assert_string_equal(skv_safetensors_unusable(s, "c"), "element type F8_E4M3");
+    assert_string_equal(skv_safetensors_unusable(s, "c"), "element type F8_E4M3 without scales");
     assert_string_equal(skv_safetensors_unusable(s, "d"), "more than four dimensions");
     assert_null(skv_safetensors_unusable(s, "b"));
     assert_int_equal(skv_safetensors_find(s, "b")->n_dims, 0);
@@ -414,6 +455,7 @@ int main(void)
         cmocka_unit_test(reads_the_library),
         cmocka_unit_test(refuses_malformed_headers),
         cmocka_unit_test(refuses_malformed_lengths),
+        cmocka_unit_test(refuses_parts_that_do_not_fit),
         cmocka_unit_test(lists_what_it_cannot_use),
         cmocka_unit_test(every_truncation_and_bit_is_safe),
         cmocka_unit_test_setup_teardown(writes_the_library_s_bytes, make_folder, temp_folder_drop),

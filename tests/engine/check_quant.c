@@ -347,6 +347,7 @@ static void check_level(struct run *run, skv_cpu_level level, unsigned features,
     skv_quant_form wide = *skv_quant_form_int4(); /* as other packages write it */
     wide.bf16 = true;
     check_form(run, &k.q, &wide, "bf16", false);
+    check_form(run, &k.q, skv_quant_form_zeros(), "zeros", bench);
 }
 
 int skv_check_quant(uint64_t seed, bool bench, FILE *out)

@@ -149,6 +149,15 @@ static void test_every_teacher(void **state)
     assert_true(n > 0);
 }
 
+static const golden *find_golden(const char *name)
+{
+    for (size_t i = 0; i < n_all; i++) {
+        if (strcmp(all[i].name, name) == 0) return &all[i];
+    }
+    fail_msg("%s is not there", name);
+    return NULL;
+}
+
 /* ---- quantised files ---- */
 
 /* The mean distance of the log-probabilities from the oracle's. */
@@ -169,6 +178,60 @@ static double mean_distance(const golden *g, const skv_engine_options *options)
     return sum / (double)n;
 }
 
+/* Scores and greedy text with the file's codes and f32 activations. */
+static void check_codes(const golden *g, const skv_engine_options *options)
+{
+    skv_engine *engine = open_with(g, options);
+    for (size_t j = 0; j < g->n_cases; j++) {
+        check_scores(g, engine, &g->cases[j], &g->cases[j].own);
+        check_greedy(g, engine, &g->cases[j], &g->cases[j].own);
+    }
+    skv_engine_close(engine);
+}
+
+/* Codes with scales of their own: of 8 bits, and of 4 with zero points. Beside scales of f16 the
+ * product of zero point and scale is rounded to f16, so the last two are near the oracle alone. */
+static void test_codes_of_folders(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"int8-row", "int4-zeros", "awq", "gptq"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const golden *g = find_golden(names[i]);
+        skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
+        options.weights = SKV_WEIGHTS_FILE;
+        options.kv = SKV_KV_F32;
+        options.f32_activations = true;
+        if (i < 2) check_codes(g, &options);
+        assert_true(mean_distance(g, &options) < 1e-3);
+    }
+}
+
+/* What `info` says of the weights in a file. */
+static void test_codes_are_told(void **state)
+{
+    (void)state;
+    static const char *const expected[][2] = {
+        {"fp8-tensor", "fp8, one scale a matrix: held as bf16 or int8, which rounds them"},
+        {"fp8-row-swiftkv", "fp8, one scale a row: held as bf16 or int8, which rounds them"},
+        {"fp8-block", "fp8 in blocks of 16x16: held as bf16 or int8, which rounds them"},
+        {"int8-row", "int8, one scale a row: held as published"},
+        {"int4-zeros", "int4 in groups of 32 with zero points: held as published, scale times zero "
+                       "point rounded to f16"},
+        {"awq", "AWQ int4 in groups of 32 with zero points: held as published, scale times zero "
+                "point rounded to f16"},
+        {"gptq-order-swiftkv", "GPTQ int4 in groups of 32 with zero points, columns in another "
+                               "order: held as bf16 or int8, which rounds them"},
+        {"llama-mha", ""},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        skv_model_info info;
+        skv_error err;
+        const golden *g = find_golden(expected[i][0]);
+        assert_int_equal(skv_model_info_read(g->path, &info, &err), SKV_OK);
+        assert_string_equal(info.codes, expected[i][1]);
+    }
+}
+
 /* The oracle dequantises the file and runs in double precision. With f32 activations codes give
  * the same, so none was lost. With activations in int8, the default, the distance is below that of
  * weights rounded again. */
@@ -186,12 +249,7 @@ static void test_codes_of_files(void **state)
         options.weights = SKV_WEIGHTS_FILE;
         options.kv = SKV_KV_F32;
         options.f32_activations = true;
-        skv_engine *engine = open_with(g, &options);
-        for (size_t j = 0; j < g->n_cases; j++) {
-            check_scores(g, engine, &g->cases[j], &g->cases[j].own);
-            check_greedy(g, engine, &g->cases[j], &g->cases[j].own);
-        }
-        skv_engine_close(engine);
+        check_codes(g, &options);
         options.f32_activations = false;
         double kept = mean_distance(g, &options);
         options.weights = SKV_WEIGHTS_INT8;
@@ -331,15 +389,6 @@ static void test_skip_equals_no_skip(void **state)
 
 /* ---- layers that read a donor's keys and values ---- */
 
-static const golden *find_golden(const char *name)
-{
-    for (size_t i = 0; i < n_all; i++) {
-        if (strcmp(all[i].name, name) == 0) return &all[i];
-    }
-    fail_msg("%s is not there", name);
-    return NULL;
-}
-
 /* Prompt rows whose logits nobody wants run the layers before the last one that owns keys and
  * values, and there leave only these; the others take no memory and no product for them. */
 static void check_donors(const char *name, size_t n_layers, size_t n_own)
@@ -388,6 +437,8 @@ int main(void)
         cmocka_unit_test(test_every_model),
         cmocka_unit_test(test_every_teacher),
         cmocka_unit_test(test_codes_of_files),
+        cmocka_unit_test(test_codes_of_folders),
+        cmocka_unit_test(test_codes_are_told),
         cmocka_unit_test(test_skip_equals_no_skip),
         cmocka_unit_test(test_rows_stop_at_the_last_donor),
     };

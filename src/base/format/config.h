@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "format/coded.h"
 
 enum { SKV_LAYERS_MAX = 512, SKV_EOS_MAX = 16, SKV_ROPE_FACTORS_MAX = 256 };
 
@@ -82,6 +83,7 @@ typedef struct skv_config {
     char architecture[64];   /* model_type: "llama", "qwen2_swiftkv", "gemma3_text", ... */
     const char *gguf;        /* constant: GGUF's name of it, where that was read; else NULL */
     char dtype[16];          /* the weights' type as config.json says it, or "" */
+    skv_quant_config quant;  /* of weights in 8 or 4 bits, as config.json says it */
     char base[64];           /* the folder beside this one that holds the weights this one leaves
                               * out, or "" (swiftkv_base) */
     size_t n_layers;         /* L */

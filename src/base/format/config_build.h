@@ -32,6 +32,9 @@ typedef struct skv_moe_defaults {
     bool by_key; /* norm_topk_prob decides about norm_topk; false: it is true */
 } skv_moe_defaults;
 
+/** quantization_config -> c, as far as the tensors do not tell it: format/coded.h. */
+void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
+
 /** num_experts and what belongs to it -> c, whose layers are known and dense. */
 void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, skv_config *c);
 /** Ranges of what the mixture of experts of c says. */

@@ -660,21 +660,9 @@ static void read_base(skv_json_reader *r, skv_config *c)
 }
 
 /* `f` is NULL for a family that is not in the table. */
-static void refuse_extras(skv_json_reader *r, const family *f)
+static void refuse_extras(skv_json_reader *r, const family *f, skv_config *c)
 {
-    skv_json_reader q = skv_json_child(r, "quantization_config");
-    if (r->status == SKV_OK) r->status = q.status;
-    /* The tensors of packed codes tell the rest themselves: format/packed.h. */
-    const char *method = skv_json_text(&q, "quant_method", "unnamed");
-    const char *format = skv_json_text(&q, "format", "");
-    const bool packed =
-        strcmp(method, "mxfp4") == 0 ||
-        (strcmp(method, "compressed-tensors") == 0 && strcmp(format, "pack-quantized") == 0);
-    if (q.object && !packed && r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_UNSUPPORTED,
-                             "%s: quantization_config: quant_method %.60s%s%.60s is not supported",
-                             r->name, method, format[0] ? ", format " : "", format);
-    }
+    skv_config_read_quantization(r, c);
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     for (size_t i = 0; i < sizeof experts / sizeof *experts && !(f && f->moe.n_experts); i++) {
         const json_t *value = skv_json_get(r, experts[i]);
@@ -699,7 +687,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     const char *type = skv_json_text(r, "model_type", "");
     skv_json_reader outer = *r;
     if (skv_config_has_text_part(type)) {
-        refuse_extras(r, NULL);
+        refuse_extras(r, NULL, c);
         if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
         const bool is_gemma3 = strcmp(type, "gemma3") == 0;
@@ -724,7 +712,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
         return;
     }
     (void)snprintf(c->architecture, sizeof c->architecture, "%s", type);
-    refuse_extras(r, f);
+    refuse_extras(r, f, c);
     read_dtype(&outer, r, c);
     if (f) {
         read_family(r, f, c);

@@ -94,6 +94,21 @@ static void q4_0(float *out, const unsigned char *b)
     }
 }
 
+/* Four bits of exponent, bias 7, three of mantissa; no infinities, and all ones are no number. */
+static void f8_e4m3(float *out, const unsigned char *b)
+{
+    const uint32_t sign = (uint32_t)(*b & 0x80) << 24, exponent = *b >> 3 & 15, mantissa = *b & 7;
+    uint32_t bits = sign | (exponent + 120) << 23 | mantissa << 20;
+    if ((*b & 0x7f) == 0x7f) bits = sign | 0x7fc00000;
+    memcpy(out, &bits, sizeof *out);
+    if (exponent == 0) *out = (sign ? -0x1p-9F : 0x1p-9F) * (float)mantissa;
+}
+
+static void i8(float *out, const unsigned char *b)
+{
+    *out = (float)load_i8(*b);
+}
+
 /* An int32, lowest nibble first, stored + 8; the scale stands elsewhere:  x = q - 8 */
 static void packed_i4(float *out, const unsigned char *b)
 {
@@ -311,6 +326,8 @@ static dequant_block_fn *dequant_block(skv_dtype type)
     case SKV_DTYPE_IQ4_NL: return iq4_nl;
     case SKV_DTYPE_IQ4_XS: return iq4_xs;
     case SKV_DTYPE_MXFP4: return mxfp4;
+    case SKV_DTYPE_F8_E4M3: return f8_e4m3;
+    case SKV_DTYPE_I8: return i8;
     case SKV_DTYPE_PACKED_I4: return packed_i4;
     case SKV_DTYPE_PACKED_I8: return packed_i8;
     case SKV_DTYPE_PACKED_E2M1: return packed_e2m1;

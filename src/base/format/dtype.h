@@ -11,6 +11,7 @@
 /*
  * name, elements in a block, bytes of a block
  *
+ * F8_E4M3 and I8: codes whose scales are another tensor (skv_tensor.coded).
  * PACKED: codes whose scales are another tensor (skv_tensor.scales), I4 and I8 those of
  * compressed-tensors, E2M1 those of MXFP4 in safetensors. Their elements as f32 are the codes'
  * values. U8 as f32 is what it means as a scale of MXFP4 (E8M0): 2^(u - 127). I32 and I64 are
@@ -35,6 +36,8 @@
     X(MXFP4, 32, 17)                                                                               \
     X(PACKED_I4, 8, 4)                                                                             \
     X(PACKED_I8, 4, 4)                                                                             \
+    X(F8_E4M3, 1, 1)                                                                               \
+    X(I8, 1, 1)                                                                                    \
     X(PACKED_E2M1, 2, 1)                                                                           \
     X(U8, 1, 1)                                                                                    \
     X(I32, 1, 4)                                                                                   \

@@ -2,12 +2,14 @@
 #include "format/safetensors.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "format/coded.h"
 #include "format/json_doc.h"
 #include "format/packed.h"
 #include "format/tensor.h"
@@ -26,6 +28,7 @@ typedef struct record {
     const char *unusable; /* why, or NULL */
     size_t begin, end;    /* bytes within the data */
     bool joined;          /* a part of another tensor: not listed */
+    bool coded;           /* X.qweight that has become X.weight */
 } record;
 
 /* One file: its map (when it owns one) and what its header lists. */
@@ -69,10 +72,10 @@ static const type_name type_names[] = {
     UNUSABLE("U32", 32),
     UNUSABLE("I16", 16),
     UNUSABLE("U16", 16),
-    UNUSABLE("I8", 8),
+    {"I8", 8, SKV_DTYPE_I8, "element type I8 without scales"},
     {"U8", 8, SKV_DTYPE_U8, "element type U8"},
     UNUSABLE("BOOL", 8),
-    UNUSABLE("F8_E4M3", 8),
+    {"F8_E4M3", 8, SKV_DTYPE_F8_E4M3, "element type F8_E4M3 without scales"},
     UNUSABLE("F8_E5M2", 8),
     UNUSABLE("F8_E8M0", 8),
     UNUSABLE("F8_E4M3FNUZ", 8),
@@ -247,6 +250,76 @@ static record *find_part(const skv_name_index *index, record *const *all, const 
     return i == SIZE_MAX ? NULL : all[i];
 }
 
+static skv_status join_coded(record *codes, record *scales, record *zeros, record *order,
+                             skv_error *err)
+{
+    const skv_coded_parts parts = {&scales->tensor, zeros ? &zeros->tensor : NULL,
+                                   order ? &order->tensor : NULL};
+    if (codes->tensor.type == SKV_DTYPE_PACKED_I8) {
+        codes->unusable = "a packed matrix of 8 bits with zero points or columns in another order";
+        return SKV_OK;
+    }
+    SKV_TRY(skv_coded_join(&codes->tensor, &parts, err));
+    codes->unusable = NULL;
+    scales->joined = true;
+    if (zeros) zeros->joined = true;
+    if (order) order->joined = true;
+    return SKV_OK;
+}
+
+/* Whether `name` ends in `suffix`; *n is its length without it. */
+static bool ends_in(const char *name, const char *suffix, size_t *n)
+{
+    const size_t n_name = strlen(name), n_suffix = strlen(suffix);
+    *n = n_name > n_suffix ? n_name - n_suffix : 0;
+    return *n > 0 && n_name < NAME_BYTES && strcmp(name + *n, suffix) == 0;
+}
+
+/* Codes of 8 bits, X.weight, and the scales beside them; how activations were quantised elsewhere
+ * is left out. */
+static skv_status join_bytes(const skv_name_index *index, record *const *all, record *codes,
+                             const char *file, skv_error *err)
+{
+    const char *name = codes->tensor.name;
+    char module[NAME_BYTES];
+    size_t n;
+    const bool is_code =
+        codes->tensor.type == SKV_DTYPE_F8_E4M3 || codes->tensor.type == SKV_DTYPE_I8;
+    if (!is_code || !ends_in(name, ".weight", &n)) return SKV_OK;
+    record *scales = find_part(index, all, name, "_scale");
+    record *inverse = find_part(index, all, name, "_scale_inv");
+    SKV_REQUIRE(!scales || !inverse, err, SKV_FORMAT, "%s: %s: both _scale and _scale_inv", file,
+                name);
+    if (!scales) scales = inverse;
+    if (!scales) return SKV_OK; /* unusable */
+    (void)snprintf(module, sizeof module, "%.*s", (int)n, name);
+    static const char *const others[] = {".input_scale", ".activation_scale"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        record *other = find_part(index, all, module, others[i]);
+        if (other) other->joined = true;
+    }
+    skv_status status =
+        join_coded(codes, scales, find_part(index, all, name, "_zero_point"), NULL, err);
+    return status == SKV_OK ? SKV_OK : fail_in(err, file, name, status);
+}
+
+/* X.qweight of GPTQ and AWQ, which becomes X.weight when all are joined. */
+static skv_status join_qweight(const skv_name_index *index, record *const *all, record *codes,
+                               const char *file, skv_error *err)
+{
+    const char *name = codes->tensor.name;
+    char module[NAME_BYTES];
+    size_t n;
+    if (codes->tensor.type != SKV_DTYPE_I32 || !ends_in(name, ".qweight", &n)) return SKV_OK;
+    (void)snprintf(module, sizeof module, "%.*s", (int)n, name);
+    record *scales = find_part(index, all, module, ".scales");
+    SKV_REQUIRE(scales, err, SKV_FORMAT, "%s: %s: %s.scales is missing", file, name, module);
+    skv_status status = join_coded(codes, scales, find_part(index, all, module, ".qzeros"),
+                                   find_part(index, all, module, ".g_idx"), err);
+    codes->coded = true;
+    return status == SKV_OK ? SKV_OK : fail_in(err, file, name, status);
+}
+
 /* The same for X of X_blocks and X_scales. */
 static skv_status join_mxfp4(const skv_name_index *index, record *const *all, record *codes,
                              const char *file, skv_error *err)
@@ -286,13 +359,14 @@ static skv_status join_parts(const skv_name_index *index, record *const *all, re
     record *shape = find_part(index, all, weight, "_shape");
     SKV_REQUIRE(scales && shape, err, SKV_FORMAT, "%s: %s: %s%s is missing", file,
                 codes->tensor.name, weight, scales ? "_shape" : "_scale");
-    const bool zeros = find_part(index, all, weight, "_zero_point");
-    const bool order = find_part(index, all, weight, "_g_idx");
+    record *zeros = find_part(index, all, weight, "_zero_point");
+    record *order = find_part(index, all, weight, "_g_idx");
     skv_status status =
         skv_packed_join(&codes->tensor, &scales->tensor, &shape->tensor, &codes->unusable, err);
+    if (status == SKV_OK && !codes->unusable && (zeros || order)) {
+        status = join_coded(codes, scales, zeros, order, err);
+    }
     if (status != SKV_OK) return fail_in(err, file, codes->tensor.name, status);
-    if (zeros) codes->unusable = "a packed matrix with zero points";
-    if (order) codes->unusable = "a packed matrix with columns in another order";
     codes->name[n - n_suffix] = 0;
     scales->joined = shape->joined = true;
     return SKV_OK;
@@ -320,7 +394,14 @@ static skv_status join_all(skv_safetensors *s, const char *name, skv_error *err)
     skv_status status = skv_name_index_build(&index, entries, n, name, "tensor", err);
     for (size_t i = 0; i < n && status == SKV_OK; i++) {
         status = join_parts(&index, all, all[i], name, err);
+        if (status == SKV_OK) status = join_bytes(&index, all, all[i], name, err);
+        if (status == SKV_OK) status = join_qweight(&index, all, all[i], name, err);
         if (status == SKV_OK) status = join_mxfp4(&index, all, all[i], name, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!all[i]->coded) continue;
+        char *end = all[i]->name + strlen(all[i]->name) - strlen("qweight");
+        memcpy(end, "weight", sizeof "weight");
     }
     skv_name_index_release(&index);
     skv_free(all);
@@ -534,6 +615,18 @@ static skv_status open_index(const char *folder, const char *path, skv_safetenso
     if (status == SKV_OK) status = open_indexed(folder, path, index, out, err);
     json_decref(index);
     return status;
+}
+
+bool skv_safetensors_are_in(const char *folder)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
+        char *path = skv_path_join(folder, names[i]);
+        found = path && skv_file_exists(path);
+        skv_free(path);
+    }
+    return found;
 }
 
 skv_status skv_safetensors_open_folder(const char *folder, skv_safetensors **out, skv_error *err)

@@ -11,6 +11,7 @@
 #ifndef SKV_FORMAT_SAFETENSORS_H
 #define SKV_FORMAT_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/fail.h"
@@ -27,6 +28,8 @@ SKV_MUST_CHECK skv_status skv_safetensors_open(const char *path, skv_safetensors
 /** The folder's model.safetensors, or the shards that model.safetensors.index.json names. */
 SKV_MUST_CHECK skv_status skv_safetensors_open_folder(const char *folder, skv_safetensors **out,
                                                       skv_error *err);
+/** Whether there is one of them. */
+bool skv_safetensors_are_in(const char *folder);
 /** NULL is fine. */
 void skv_safetensors_close(skv_safetensors *s);
 

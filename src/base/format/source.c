@@ -224,6 +224,10 @@ skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n)
     size_t row_bytes = t->n_bytes / t->dims[0];
     skv_tensor slice = *t;
     slice.dims[0] = n;
+    if (t->coded.layout) {
+        slice.coded.row0 += row;
+        return slice;
+    }
     slice.data = t->data + row * row_bytes;
     slice.n_bytes = n * row_bytes;
     if (t->scales.data) {

@@ -25,6 +25,8 @@ struct skv_gguf;
  * path is a folder with config.json or a .gguf file. Every tensor that the configuration calls for
  * is there then, of the right shape. */
 SKV_MUST_CHECK skv_status skv_source_open(const char *path, skv_source **out, skv_error *err);
+/** The configuration of a folder alone, its weights absent or not. */
+SKV_MUST_CHECK skv_status skv_config_read(const char *folder, skv_config *out, skv_error *err);
 /** A GGUF file in memory, which must outlive the result; `name` is for errors. */
 SKV_MUST_CHECK skv_status skv_source_parse_gguf(const void *data, size_t n, const char *name,
                                                 skv_source **out, skv_error *err);

@@ -306,17 +306,18 @@ static skv_status read_json(const char *path, parse_fn *parse, skv_config *c, sk
 }
 
 /* generation_config.json may be absent. */
-static skv_status read_configs(skv_source *s, skv_error *err)
+skv_status skv_config_read(const char *folder, skv_config *out, skv_error *err)
 {
-    char *config = skv_path_join(s->path, "config.json");
-    char *generation = skv_path_join(s->path, "generation_config.json");
+    char *config = skv_path_join(folder, "config.json");
+    char *generation = skv_path_join(folder, "generation_config.json");
     skv_status status = SKV_OK;
     if (!config || !generation) {
-        status = skv_fail(err, SKV_MEMORY, "%s: no memory", s->path);
+        status = skv_fail(err, SKV_MEMORY, "%s: no memory", folder);
     }
-    if (status == SKV_OK) status = read_json(config, skv_config_parse, &s->config, err);
+    if (status == SKV_OK) status = read_json(config, skv_config_parse, out, err);
     if (status == SKV_OK && skv_file_exists(generation)) {
-        status = read_json(generation, skv_config_parse_generation, &s->config, err);
+        status = read_json(generation, skv_config_parse_generation, out, err);
+        if (status != SKV_OK) skv_config_release(out);
     }
     skv_free(config);
     skv_free(generation);
@@ -334,10 +335,11 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
                       skv_config_is(&s->config, "gemma4_text") ||
                       skv_config_is(&s->config, "ministral3");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
-        const skv_tensor *t = skv_safetensors_at(from, i);
+        skv_tensor t = *skv_safetensors_at(from, i);
+        SKV_TRY(skv_coded_settle(&t, &s->config.quant, err));
         char buffer[256];
-        const char *name = skv_text_part_name(t->name, has_images, buffer, sizeof buffer);
-        if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, t, err));
+        const char *name = skv_text_part_name(t.name, has_images, buffer, sizeof buffer);
+        if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, &t, err));
     }
     return SKV_OK;
 }
@@ -358,7 +360,7 @@ static skv_status open_base(skv_source *s, skv_error *err)
 
 static skv_status open_folder(skv_source *s, skv_error *err)
 {
-    SKV_TRY(read_configs(s, err));
+    SKV_TRY(skv_config_read(s->path, &s->config, err));
     const bool elsewhere = s->config.kv_prediction && s->config.base[0];
     if (!elsewhere) {
         SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));

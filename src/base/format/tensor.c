@@ -10,6 +10,7 @@
 #include "base/float16.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "format/coded.h"
 
 enum {
     PIECE_BYTES = 4096, /* of a row, fetched at a time */
@@ -92,6 +93,7 @@ static void copy_scales(const skv_tensor *t, size_t row, uint16_t *out)
 const skv_quant_form *skv_tensor_form(const skv_tensor *t)
 {
     const skv_tensor_scales *s = &t->scales;
+    if (t->coded.layout) return skv_coded_form(t);
     if (!s->data) return skv_quant_form_of(t->type);
     if (s->type == SKV_DTYPE_F32 || s->group % SKV_QUANT_GROUP != 0) return NULL;
     return skv_quant_form_packed(t->type, s->type != SKV_DTYPE_F16);
@@ -119,6 +121,11 @@ void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out
         read_transposed(t, row0, n, out);
         return;
     }
+    for (size_t i = 0; t->coded.layout && i < n; i++) {
+        const size_t row = t->coded.row0 + stored_row(t, row0 + i);
+        skv_coded_read_row(t, row, out + i * skv_tensor_columns(t));
+    }
+    if (t->coded.layout) return;
     size_t columns = skv_tensor_columns(t), row_bytes = 0;
     bool whole = skv_dtype_bytes(t->type, columns, &row_bytes);
     assert(whole && row0 + n <= skv_tensor_rows(t));
@@ -149,6 +156,10 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *row
     (void)whole;
     for (size_t i = 0; i < rows->n; i++) {
         const size_t row = stored_row(t, row0 + i);
+        if (t->coded.layout) {
+            skv_coded_read_codes(t, t->coded.row0 + row, rows, i);
+            continue;
+        }
         skv_quant_read(rows, i, t->type, t->data + row * row_bytes);
         if (t->scales.data) {
             copy_scales(t, row, skv_quant_row_at(rows, skv_tensor_form(t), i).scales);
@@ -167,6 +178,7 @@ void skv_tensor_forget(const skv_tensor *t)
 skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)
 {
     if (t->file) SKV_TRY(skv_file_map_check(t->file, err));
+    if (t->coded.layout) return skv_coded_check(t, err);
     return t->scales.file ? skv_file_map_check(t->scales.file, err) : SKV_OK;
 }
 
@@ -187,7 +199,7 @@ skv_status skv_tensor_fetch_start(const skv_tensor *t, size_t row, size_t n_colu
                                   skv_error *err)
 {
     /* A bias, or a matrix, element by element. */
-    bool shuffled = (is_scattered(t) && t->n_dims == 1) || t->column_step > 0;
+    bool shuffled = (is_scattered(t) && t->n_dims == 1) || t->column_step > 0 || t->coded.layout;
     if (!t->file || shuffled || t->scales.data) return skv_tensor_read_checked(t, row, 1, out, err);
     unsigned char piece[PIECE_BYTES];
     size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);

@@ -17,6 +17,36 @@ typedef struct skv_tensor_scales {
     size_t group;
 } skv_tensor_scales;
 
+/* How codes stand whose scales have other forms: coded.h. */
+typedef enum skv_code_layout {
+    SKV_CODES_NONE,
+    SKV_CODES_FP8,
+    SKV_CODES_I8,
+    SKV_CODES_PACKED,
+    SKV_CODES_GPTQ,
+    SKV_CODES_AWQ
+} skv_code_layout;
+
+typedef struct skv_tensor_part {
+    const unsigned char *data; /* borrowed as a tensor's; NULL: none */
+    const skv_file_map *file;  /* as a tensor's */
+} skv_tensor_part;
+
+/* The rest of a coded matrix, which slices of it share: their `data` is its first row's. */
+typedef struct skv_tensor_coded {
+    skv_code_layout layout;
+    size_t row0;                       /* the tensor's first row among */
+    size_t n_rows;                     /* those of the whole matrix */
+    size_t n_groups;                   /* scales of a row */
+    skv_tensor_part scales;            /* of (row, group), at */
+    size_t scale_row_step, scale_step; /* row / block_rows * row_step + group * step */
+    skv_dtype scale_type;              /* F32, F16 or BF16 */
+    size_t block_rows, block_columns;  /* that share a scale */
+    skv_tensor_part zeros;             /* 4 bits, as the codes */
+    unsigned zero_offset;              /* is added to them */
+    skv_tensor_part groups;            /* I32 [K]: of each column; none: column / block_columns */
+} skv_tensor_coded;
+
 typedef struct skv_tensor {
     const char *name; /* borrowed from the file it was found in */
     skv_dtype type;
@@ -34,6 +64,7 @@ typedef struct skv_tensor {
     size_t row_step;    /* every n-th of the stored ones, from the first on; 0: each */
     size_t column_step; /* stored transposed: elements from one of a row to its next; 0: not */
     skv_tensor_scales scales;
+    skv_tensor_coded coded;
 } skv_tensor;
 
 /** The number of rows (all dims but the last, multiplied) and their length. */

@@ -1,0 +1,55 @@
+/*
+ * Matrices W [N, K] of 8 and 4 bits whose scales are tensors of their own, as people publish them:
+ *
+ *     layout   codes                                                scales          from
+ *     FP8      X.weight F8_E4M3 [N, K]                              see below compressed-tensors,
+ *     I8       X.weight I8 [N, K]                                                   fp8, fbgemm_fp8
+ *     PACKED   X.weight_packed I32 [N, K / 8], lowest nibble first  [N, K / group]
+ * compressed-tensors GPTQ     X.qweight I32 [K / 8, N], row 8 r + i at bits 4 i    [K / group, N]
+ * GPTQ AWQ      X.qweight I32 [K, N / 8], columns in AWQ's order     [K / group, N]  AWQ
+ *
+ *     w[n, k] = (code[n, k] - zero[n, g]) * scale[n, g],   g = k / group, or g_idx[k]
+ *
+ * X.weight_scale or X.weight_scale_inv (which multiplies, too) is one number, [N, 1], [N, K /
+ * group] or one number a block of rows and columns. Zero points have 4 bits and stand as the codes
+ * do, along N: X.weight_zero_point [N / 8, K / group], X.qzeros [K / group, N / 8]. The symmetric
+ * PACKED layout, without an order of columns, is packed.h's.
+ */
+#ifndef SKV_FORMAT_CODED_H
+#define SKV_FORMAT_CODED_H
+
+#include "base/fail.h"
+#include "format/tensor.h"
+
+/* What config.json's quantization_config says that the tensors do not. */
+typedef struct skv_quant_config {
+    char method[24];      /* quant_method, "": none */
+    size_t block[2];      /* weight_block_size, 0: not said */
+    size_t group;         /* group_size of GPTQ and AWQ, 0: not said or all */
+    bool zeros_minus_one; /* GPTQ's first format */
+} skv_quant_config;
+
+/* The tensors beside the codes; NULL where there is none. */
+typedef struct skv_coded_parts {
+    const skv_tensor *scales, *zeros, *groups;
+} skv_coded_parts;
+
+/** Makes the matrix of its parts, in place of `codes`. Errors name the part. */
+SKV_MUST_CHECK skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts,
+                                         skv_error *err);
+/** Adds what config.json says, which must not contradict the tensors. */
+SKV_MUST_CHECK skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config,
+                                           skv_error *err);
+
+/** out [K] = row `row` of the whole matrix that t lies in. */
+void skv_coded_read_row(const skv_tensor *t, size_t row, float *out);
+/** Row i of `rows` = the same row as codes: for tensors that have a form. */
+void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows, size_t i);
+/** As skv_tensor_form. */
+const skv_quant_form *skv_coded_form(const skv_tensor *t);
+/** Whether the files behind the parts are whole. */
+SKV_MUST_CHECK skv_status skv_coded_check(const skv_tensor *t, skv_error *err);
+/** "fp8 in blocks of 128x128", cut to size - 1 characters. */
+void skv_coded_text(const skv_tensor *t, char *out, size_t size);
+
+#endif

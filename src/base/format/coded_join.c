@@ -1,0 +1,207 @@
+/* Coded matrices of their tensors: see coded.h. Shapes tell the layout; all of them are checked. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "format/coded.h"
+
+enum { CODES = 8 }; /* of 4 bits in an int32 */
+
+static skv_status refuse(const skv_tensor *t, const char *expected, skv_error *err)
+{
+    char shape[96];
+    (void)skv_tensor_shape_text(t->dims, t->n_dims, shape, sizeof shape);
+    return skv_fail(err, SKV_FORMAT, "%s: shape %s of %s, expected %s", t->name, shape,
+                    t->type < SKV_DTYPE_COUNT ? skv_dtype_name(t->type) : "another type", expected);
+}
+
+static bool is_float(skv_dtype type)
+{
+    return type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 || type == SKV_DTYPE_BF16;
+}
+
+static bool is_matrix(const skv_tensor *t, skv_dtype type, size_t rows, size_t columns)
+{
+    return t->type == type && t->n_dims == 2 && t->dims[0] == rows && t->dims[1] == columns;
+}
+
+static skv_tensor_part part_of(const skv_tensor *t)
+{
+    return (skv_tensor_part){t->data, t->file};
+}
+
+static size_t n_elements(const skv_tensor *t)
+{
+    return t->n_dims == 0 ? 1 : skv_tensor_rows(t) * skv_tensor_columns(t);
+}
+
+/* Blocks that divide n into n_blocks, where that can be told; 0: no usual size does. */
+static size_t guess_block(size_t n, size_t n_blocks)
+{
+    static const size_t usual[] = {128, 64, 32, 16, 256, 512};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        if (skv_ceil_div(n, usual[i]) == n_blocks) return usual[i];
+    }
+    return 0;
+}
+
+/* Scales of codes [N, K]: one, one a row, one a group of a row, or one a block. */
+static skv_status set_row_scales(const skv_tensor *scales, skv_tensor *t, skv_error *err)
+{
+    const size_t N = t->dims[0], K = t->dims[1];
+    skv_tensor_coded *c = &t->coded;
+    if (!is_float(scales->type)) return refuse(scales, "F32, F16 or BF16", err);
+    c->scales = part_of(scales);
+    c->scale_type = scales->type;
+    c->scale_step = 1;
+    c->block_rows = 1;
+    c->block_columns = K;
+    c->scale_row_step = c->n_groups = 1;
+    const bool vector = scales->n_dims == 1 && scales->dims[0] == N;
+    const bool matrix = scales->n_dims == 2 && scales->dims[0] > 0 && scales->dims[1] > 0;
+    if (n_elements(scales) == 1) {
+        c->block_rows = skv_max_size(N, 2); /* more than one tells it from one a row */
+        return SKV_OK;
+    }
+    if (vector) return SKV_OK;
+    if (!matrix) return refuse(scales, "one, one a row, or one a block", err);
+    c->scale_row_step = c->n_groups = scales->dims[1];
+    if (scales->dims[0] == N && K % scales->dims[1] == 0) {
+        c->block_columns = K / scales->dims[1];
+        return SKV_OK;
+    }
+    c->block_rows = guess_block(N, scales->dims[0]);
+    c->block_columns = guess_block(K, scales->dims[1]);
+    if (!c->block_rows || !c->block_columns)
+        return refuse(scales, "one a block of the weight", err);
+    return SKV_OK;
+}
+
+/* An order of columns that is no order is left out: each group in turn, or -1 everywhere. */
+static skv_status set_groups(const skv_tensor *groups, skv_tensor *t, skv_error *err)
+{
+    const size_t K = t->dims[1];
+    skv_tensor_coded *c = &t->coded;
+    if (groups->type != SKV_DTYPE_I32 || groups->n_dims != 1 || groups->dims[0] != K) {
+        return refuse(groups, "I32, one a column", err);
+    }
+    bool in_turn = true, unset = true;
+    for (size_t k = 0; k < K; k++) {
+        const unsigned char *p = groups->data + 4 * k;
+        const uint32_t g =
+            (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        unset = unset && g == UINT32_MAX;
+        in_turn = in_turn && g == k / c->block_columns;
+        SKV_REQUIRE(unset || g < c->n_groups, err, SKV_RANGE, "%s[%zu]: %lld, expected 0 to %zu",
+                    groups->name, k, (long long)(int32_t)g, c->n_groups - 1);
+    }
+    if (!in_turn && !unset) c->groups = part_of(groups);
+    return SKV_OK;
+}
+
+/* X.qweight of GPTQ and AWQ, which the shape of the scales [G, N] tells apart. */
+static skv_status join_columns(skv_tensor *t, const skv_coded_parts *parts, skv_error *err)
+{
+    const skv_tensor *scales = parts->scales;
+    skv_tensor_coded *c = &t->coded;
+    if (t->n_dims != 2 || !t->dims[0] || !t->dims[1] || t->dims[0] > SIZE_MAX / CODES) {
+        return refuse(t, "two dimensions", err);
+    }
+    if (!is_float(scales->type) || scales->n_dims != 2 || !scales->dims[0] || !scales->dims[1]) {
+        return refuse(scales, "[groups, rows] of F16, BF16 or F32", err);
+    }
+    const size_t N = scales->dims[1], G = scales->dims[0];
+    const bool awq = N % CODES == 0 && t->dims[1] == N / CODES;
+    if (!awq && t->dims[1] != N)
+        return refuse(t, "as many columns as its scales, or an eighth", err);
+    const size_t K = awq ? t->dims[0] : t->dims[0] * CODES;
+    SKV_REQUIRE(K % CODES == 0, err, SKV_UNSUPPORTED, "%s: %zu columns, expected a multiple of 8",
+                t->name, K);
+    if (K % G != 0) return refuse(scales, "groups that divide the columns", err);
+    *c = (skv_tensor_coded){.layout = awq ? SKV_CODES_AWQ : SKV_CODES_GPTQ,
+                            .n_rows = N,
+                            .n_groups = G,
+                            .scales = part_of(scales),
+                            .scale_type = scales->type,
+                            .block_rows = 1,
+                            .block_columns = K / G,
+                            .scale_row_step = 1,
+                            .scale_step = N};
+    t->dims[0] = N;
+    t->dims[1] = K;
+    if (!parts->zeros || !is_matrix(parts->zeros, SKV_DTYPE_I32, G, skv_ceil_div(N, CODES))) {
+        return refuse(parts->zeros ? parts->zeros : t, "zero points, I32 [groups, rows / 8]", err);
+    }
+    c->zeros = part_of(parts->zeros);
+    return SKV_OK;
+}
+
+/* X.weight_packed, whose dims are those of the matrix already. */
+static skv_status join_packed(skv_tensor *t, const skv_coded_parts *parts, skv_error *err)
+{
+    const size_t N = t->dims[0];
+    t->coded = (skv_tensor_coded){.layout = SKV_CODES_PACKED, .n_rows = N};
+    SKV_TRY(set_row_scales(parts->scales, t, err));
+    if (t->coded.block_rows > 1) return refuse(parts->scales, "[rows, groups of a row]", err);
+    if (!parts->zeros) return SKV_OK;
+    if (!is_matrix(parts->zeros, SKV_DTYPE_I32, skv_ceil_div(N, CODES), t->coded.n_groups)) {
+        return refuse(parts->zeros, "I32 [rows / 8, groups]", err);
+    }
+    t->coded.zeros = part_of(parts->zeros);
+    return SKV_OK;
+}
+
+skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts, skv_error *err)
+{
+    skv_tensor t = *codes;
+    if (t.type == SKV_DTYPE_I32) {
+        SKV_TRY(join_columns(&t, parts, err));
+        t.type = SKV_DTYPE_PACKED_I4;
+    } else if (t.type == SKV_DTYPE_PACKED_I4) {
+        SKV_TRY(join_packed(&t, parts, err));
+    } else {
+        const bool fp8 = t.type == SKV_DTYPE_F8_E4M3;
+        if (t.n_dims != 2 || !t.dims[0] || !t.dims[1]) return refuse(&t, "two dimensions", err);
+        SKV_REQUIRE(!parts->zeros, err, SKV_UNSUPPORTED, "%s: not supported beside codes of 8 bits",
+                    parts->zeros ? parts->zeros->name : "");
+        t.coded =
+            (skv_tensor_coded){.layout = fp8 ? SKV_CODES_FP8 : SKV_CODES_I8, .n_rows = t.dims[0]};
+        SKV_TRY(set_row_scales(parts->scales, &t, err));
+    }
+    if (parts->groups) SKV_TRY(set_groups(parts->groups, &t, err));
+    t.scales = (skv_tensor_scales){0};
+    *codes = t;
+    return SKV_OK;
+}
+
+static skv_status settle_blocks(skv_tensor *t, const size_t block[2], skv_error *err)
+{
+    skv_tensor_coded *c = &t->coded;
+    const size_t K = t->dims[1], n_row_blocks = skv_ceil_div(c->n_rows, c->block_rows);
+    if (!block[0]) return SKV_OK;
+    const bool fits = skv_ceil_div(c->n_rows, block[0]) == n_row_blocks &&
+                      skv_ceil_div(K, block[1]) == c->n_groups;
+    SKV_REQUIRE(fits, err, SKV_FORMAT,
+                "%s: %zux%zu scales, expected one a block of weight_block_size [%zu, %zu]", t->name,
+                n_row_blocks, c->n_groups, block[0], block[1]);
+    c->block_rows = block[0];
+    c->block_columns = block[1];
+    return SKV_OK;
+}
+
+skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config, skv_error *err)
+{
+    skv_tensor_coded *c = &t->coded;
+    if (c->layout == SKV_CODES_NONE) return SKV_OK;
+    if (c->layout == SKV_CODES_FP8) return settle_blocks(t, config->block, err);
+    if (c->layout != SKV_CODES_GPTQ && c->layout != SKV_CODES_AWQ) return SKV_OK;
+    const char *expected = c->layout == SKV_CODES_AWQ ? "awq" : "gptq";
+    SKV_REQUIRE(strcmp(config->method, expected) == 0, err, SKV_FORMAT,
+                "%s: stands as %s has it, quantization_config: quant_method is \"%s\"", t->name,
+                expected, config->method);
+    SKV_REQUIRE(!config->group || config->group == c->block_columns, err, SKV_FORMAT,
+                "%s: groups of %zu, quantization_config: group_size is %zu", t->name,
+                c->block_columns, config->group);
+    c->zero_offset = c->layout == SKV_CODES_GPTQ && config->zeros_minus_one;
+    return SKV_OK;
+}
