@@ -44,13 +44,14 @@ void skv_boundary_take(skv_engine *e, const float *x, size_t n, unsigned char *r
     for (size_t i = 0; i < n; i += most) {
         size_t m = skv_min_size(most, n - i);
         e->be->copy(e->be, y, x + i * D, m * D * sizeof *y);
-        e->be->norm_add(e->be, &(skv_norm_add_args){.x = sum,
-                                                    .y = y,
-                                                    .n_rows = m,
-                                                    .n = D,
-                                                    .norm = {e->model.stack.norm,
-                                                             c->norm_offset_one ? 1.0f : 0.0f,
-                                                             (float)c->norm_eps}});
+        e->be->norm_add(e->be,
+                        &(skv_norm_add_args){.x = sum,
+                                             .y = y,
+                                             .n_rows = m,
+                                             .n = D,
+                                             .norm = {.weight = e->model.stack.norm,
+                                                      .offset = c->norm_offset_one ? 1.0f : 0.0f,
+                                                      .eps = (float)c->norm_eps}});
         e->be->save_rows(e->be, weight_type(e), rows + i * n_bytes, y, m, D);
     }
 }
