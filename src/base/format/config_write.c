@@ -133,6 +133,9 @@ skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *n
 {
     char base[64];
     json_t *root = NULL;
+    skv_config form = *c;
+    form.swiftkv = true;
+    SKV_TRY(skv_config_check(&form, name, err)); /* some families have no such form */
     SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
     if (!json_is_object(root) || !base_type(c->architecture, base)) {
         json_decref(root);
