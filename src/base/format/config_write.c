@@ -198,10 +198,11 @@ static json_t *factor_list(filler *f, const float *factors, size_t n)
 }
 
 /* `growth` is the queries' position_growth. */
+/* Some families make something else of a file without it. */
 static void put_scaling(filler *f, const skv_rope *rope, double growth)
 {
     if (rope->scaling == SKV_ROPE_PLAIN && growth == 0.0) {
-        put(f, "rope_scaling", json_null());
+        put(f, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
         return;
     }
     filler s = {json_object(), false};
