@@ -25,6 +25,7 @@
 #include "describe_config.h"
 #include "format/safetensors.h"
 #include "format/source.h"
+#include "format/source_impl.h"
 #include "temp_folder.h"
 
 enum { ELEMENTS_MAX = 4096, TENSORS_MAX = 64 };
@@ -153,10 +154,11 @@ static void gguf_of_every_architecture(void **state)
     skv_buf_release(&text);
 }
 
-#define KEYS                                                                                       \
-    "s:general.architecture 4:8 s:llama s:llama.embedding_length 4:4 4:8 "                         \
-    "s:llama.context_length 4:4 4:64 s:llama.attention.head_count 4:4 4:2 "                        \
-    "s:llama.feed_forward_length 4:4 4:8 s:llama.block_count 4:4 4:1 "
+#define KEYS_OF(a)                                                                                 \
+    "s:general.architecture 4:8 s:" a " s:" a ".embedding_length 4:4 4:8 s:" a                     \
+    ".context_length 4:4 4:64 s:" a ".attention.head_count 4:4 4:2 s:" a                           \
+    ".feed_forward_length 4:4 4:8 s:" a ".block_count 4:4 4:1 "
+#define KEYS KEYS_OF("llama")
 #define EMBEDDING "s:token_embd.weight 4:2 8:8 8:4 4:0 8:0 p:32 z:128"
 
 static void gguf_that_is_no_model(void **state)
@@ -200,6 +202,28 @@ static void gguf_that_is_no_model(void **state)
          "llama.embedding_length 8]"},
         {"r:GGUF 4:3 8:1 8:6 " KEYS EMBEDDING,
          "model.norm.weight: missing, llama.block_count is 1"},
+        /* What would change the answer. */
+        {"r:GGUF 4:3 8:1 8:7 " KEYS "s:llama.nextn_predict_layers 4:4 4:1 " EMBEDDING,
+         "llama.nextn_predict_layers: layers that predict further tokens: not supported"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS
+         "s:llama.rope.dimension_sections 4:9 4:5 8:4 4:1 4:1 4:0 4:0 " EMBEDDING,
+         "llama.rope.dimension_sections: rotation by several positions: not supported"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS /* sections that are none */
+         "s:llama.rope.dimension_sections 4:9 4:5 8:4 4:0 4:0 4:0 4:0 " EMBEDDING,
+         "model.norm.weight: missing"},
+        {"r:GGUF 4:3 8:1 8:6 " KEYS_OF("granite") EMBEDDING, "granite.logit_scale: missing"},
+        {"r:GGUF 4:3 8:1 8:7 " KEYS_OF("granite") "s:granite.logit_scale 4:6 4:0 " EMBEDDING,
+         "granite.logit_scale: 0, expected a positive number"},
+        {"r:GGUF 4:3 8:1 8:8 " KEYS_OF(
+             "granite") "s:granite.logit_scale 4:6 4:0x3f800000 "
+                        "s:granite.rope.scaling.finetuned 4:7 b:0 " EMBEDDING,
+         "granite.rope.scaling.finetuned: false (no rotation): not supported"},
+        {"r:GGUF 4:3 8:2 8:6 " KEYS "s:token_embd.weight 4:2 8:8 8:4 4:0 8:0 "
+         "s:blk.0.attn_qkv.bias 4:1 8:23 4:0 8:128 p:32 z:256",
+         "blk.0.attn_qkv.bias: shape [23], expected [24]"},
+        {"r:GGUF 4:3 8:2 8:6 " KEYS "s:token_embd.weight 4:2 8:8 8:4 4:0 8:0 "
+         "s:blk.0.attn_qkv.weight 4:1 8:24 4:0 8:128 p:32 z:256",
+         "blk.0.attn_qkv.weight: shape [24], expected [24,8]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         skv_buf b;
@@ -212,6 +236,43 @@ static void gguf_that_is_no_model(void **state)
         if (strncmp(err.text, "x.gguf: ", 8) != 0 || !strstr(err.text, cases[i].expected)) {
             fail_msg("%s\n  says %s\n  expected %s", cases[i].script, err.text, cases[i].expected);
         }
+        skv_buf_release(&b);
+    }
+}
+
+/* llama.cpp multiplies YaRN's own factor by attn_factor; its converter writes the published
+ * attention_factor as yarn_attn_factor alone. */
+static void gguf_yarn_attention(void **state)
+{
+    (void)state;
+#define YARN(n)                                                                                    \
+    "r:GGUF 4:3 8:1 8:" n " " KEYS "s:llama.rope.scaling.type 4:8 s:yarn "                         \
+    "s:llama.rope.scaling.factor 4:6 4:0x40800000 "
+#define ATTN "s:llama.rope.scaling.attn_factor 4:6 4:0x3f000000 "
+#define YARN_ATTN "s:llama.rope.scaling.yarn_attn_factor 4:6 4:0x40000000 "
+    static const struct {
+        const char *script;
+        double expected;
+    } cases[] = {
+        {YARN("8") EMBEDDING, 1.1386294361119891}, /* 0.1 ln 4 + 1 */
+        {YARN("9") ATTN EMBEDDING, 0.5 * 1.1386294361119891},
+        {YARN("9") YARN_ATTN EMBEDDING, 2.0},
+        {YARN("10") ATTN YARN_ATTN EMBEDDING, 0.5 * 1.1386294361119891},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        skv_buf b;
+        skv_buf_init(&b, 1 << 12);
+        bytes_script(&b, cases[i].script);
+        skv_gguf *g = NULL;
+        skv_config c = {0};
+        skv_error err = {0};
+        if (skv_gguf_parse(b.data, b.size, "x.gguf", &g, &err) != SKV_OK ||
+            skv_config_from_gguf(g, &c, &err) != SKV_OK) {
+            fail_msg("%s", err.text);
+        }
+        assert_float_equal(c.ropes[0].attention_factor, cases[i].expected, 1e-12);
+        skv_config_release(&c);
+        skv_gguf_close(g);
         skv_buf_release(&b);
     }
 }
@@ -646,6 +707,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gguf_of_every_architecture),
         cmocka_unit_test(gguf_that_is_no_model),
+        cmocka_unit_test(gguf_yarn_attention),
         cmocka_unit_test_setup_teardown(a_folder_in_shards, make_folder, temp_folder_drop),
         cmocka_unit_test_setup_teardown(heads_that_are_tied, make_folder, temp_folder_drop),
         cmocka_unit_test_setup_teardown(phi3_is_cut_into_its_parts, make_folder, temp_folder_drop),

@@ -127,6 +127,8 @@ SPECS |= {
     "olmo2-gguf": recent("olmo2", "olmo2"),
     "olmo3-gguf": recent("olmo3", "olmo2"),
     "granite-gguf": recent("granite", "granite"),
+    # As --fuse-qkv of llama.cpp's converter has it.
+    "granite-fused-gguf": recent("granite", "granite", attention_bias=True, attention_multiplier=0.4) | {"fused": True},
     "glm4-gguf": recent("glm4", "glm4"),
 }
 
@@ -203,7 +205,7 @@ def stored(model, name, shape, type_name, gemma):
 
 def interleave(rows, n_heads):
     """The row order of the llama architecture's q and k in GGUF: (j, j + d/2) become neighbours."""
-    return rows.reshape(n_heads, 2, -1, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
+    return rows.reshape(n_heads, 2, rows.shape[0] // n_heads // 2, -1).swapaxes(1, 2).reshape(rows.shape)
 
 
 def metadata_gemma4(writer, config):
@@ -358,6 +360,7 @@ def write_gguf(path, name, spec, shapes):
     metadata(writer, config, tokenizer=config["model_type"] == "llama")
     if config["model_type"] == "llama":
         writer.add_tensor("rope_freqs.weight", rope_factors(config))
+    fused = {}  # name of the fused tensor -> rows of q, k, v
     for hf_name, shape in shapes.items():
         if ".mlp.experts." in hf_name:
             weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
@@ -372,6 +375,12 @@ def write_gguf(path, name, spec, shapes):
         if paired and ("q_proj" in hf_name or "k_proj" in hf_name):
             key = "num_attention_heads" if "q_proj" in hf_name else "num_key_value_heads"
             data = interleave(data, config[key])
+        if spec.get("fused") and any(f"{part}_proj" in hf_name for part in "qkv"):
+            whole = fused.setdefault(out_name.replace(out_name.split(".")[2], "attn_qkv"), {})
+            whole[hf_name.split(".")[-2][0]] = data
+            if len(whole) < 3:
+                continue
+            out_name, data = next(n for n, w in fused.items() if w is whole), np.concatenate([whole[p] for p in "qkv"])
         writer.add_tensor(out_name, np.ascontiguousarray(data), raw_dtype=raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

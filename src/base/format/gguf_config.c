@@ -232,9 +232,14 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
     } else if (kind && scaling_is(r, kind, "yarn")) {
         rope->scaling = SKV_ROPE_YARN;
         rope->factor = factor;
+        /* yarn_attn_factor is the published attention_factor, unless llama.cpp itself has saved the
+         * file: it then writes both keys, and multiplies by attn_factor alone. */
         rope->attention_factor =
-            get_double(r, "rope.scaling.yarn_attn_factor",
-                       skv_yarn_attention(factor) * get_double(r, "rope.scaling.attn_factor", 1.0));
+            skv_yarn_attention(factor) * get_double(r, "rope.scaling.attn_factor", 1.0);
+        if (!get(r, "rope.scaling.attn_factor")) {
+            rope->attention_factor =
+                get_double(r, "rope.scaling.yarn_attn_factor", rope->attention_factor);
+        }
         rope->beta_fast = get_double(r, "rope.scaling.yarn_beta_fast", 32.0);
         rope->beta_slow = get_double(r, "rope.scaling.yarn_beta_slow", 1.0);
         rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file does not say */
@@ -377,8 +382,32 @@ static double positive(reader *r, const char *key)
 
 static void read_multipliers(reader *r, skv_config *c)
 {
+    if (r->status == SKV_OK && !get(r, "logit_scale")) {
+        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s.logit_scale: missing", skv_gguf_name(r->g),
+                         r->f->gguf));
+    }
     skv_config_set_multipliers(c, positive(r, "embedding_scale"), positive(r, "residual_scale"),
                                positive(r, "logit_scale"));
+}
+
+/* What a file says of its model and this library does not do. */
+static void refuse_others(reader *r)
+{
+    const skv_gguf_value *turns = r->f->multipliers ? get(r, "rope.scaling.finetuned") : NULL;
+    const skv_gguf_value *sections = get(r, "rope.dimension_sections");
+    bool does_turn = true;
+    if (turns && r->status == SKV_OK) keep(r, skv_gguf_bool(turns, &does_turn, r->err));
+    const bool is_mrope = sections && is_integer_array(sections) && sections->count >= 2 &&
+                          skv_gguf_integer_at(sections, 0) > 0 &&
+                          skv_gguf_integer_at(sections, 1) > 0;
+    const size_t n_extra = get_size(r, "nextn_predict_layers", 0);
+    const char *key = !does_turn ? "rope.scaling.finetuned: false (no rotation)"
+                      : is_mrope ? "rope.dimension_sections: rotation by several positions"
+                      : n_extra  ? "nextn_predict_layers: layers that predict further tokens"
+                                 : NULL;
+    if (!key || r->status != SKV_OK) return;
+    keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.%s: not supported", skv_gguf_name(r->g),
+                     r->f->gguf, key));
 }
 
 static void read_choices(reader *r, skv_config *c)
@@ -386,7 +415,7 @@ static void read_choices(reader *r, skv_config *c)
     c->norm_eps = get_double(r, "attention.layer_norm_rms_epsilon", 1e-6);
     c->attention_scale = get_double(r, "attention.scale", 1.0 / sqrt((double)c->head_dim));
     c->embedding_scale = 1.0;
-    c->qkv_bias = has_tensor(r->g, "blk.0.attn_q.bias");
+    c->qkv_bias = has_tensor(r->g, "blk.0.attn_q.bias") || has_tensor(r->g, "blk.0.attn_qkv.bias");
     c->o_bias = has_tensor(r->g, "blk.0.attn_output.bias");
     c->mlp_bias = has_tensor(r->g, "blk.0.ffn_gate.bias");
     c->qk_norm = r->f->qk_norm;
@@ -487,6 +516,7 @@ skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *e
     (void)snprintf(c.architecture, sizeof c.architecture, "%s", r.f->model_type);
     read_sizes(&r, &c);
     if (r.status == SKV_OK) {
+        refuse_others(&r);
         read_choices(&r, &c);
         read_windows(&r, &c);
         read_ropes(&r, &c);

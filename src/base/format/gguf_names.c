@@ -31,9 +31,9 @@
 #define COMMON_ATTENTION                                                                           \
     LINEAR("attn_v", "self_attn.v_proj"), LINEAR("attn_output", "self_attn.o_proj"),               \
         NORM("attn_norm", "input_layernorm"), NORM("attn_q_norm", "self_attn.q_norm"),             \
-        NORM("attn_k_norm", "self_attn.k_norm"),                                                   \
+        NORM("attn_k_norm", "self_attn.k_norm"), {"attn_qkv.weight", NULL, SKV_NAME_QKV},          \
     {                                                                                              \
-        "attn_qkv.weight", NULL, SKV_NAME_QKV                                                      \
+        "attn_qkv.bias", NULL, SKV_NAME_QKV_BIAS                                                   \
     }
 #define COMMON_FFN LINEAR("ffn_gate", "mlp.gate_proj"), LINEAR("ffn_down", "mlp.down_proj")
 /* Of older files a tensor for each expert. */

@@ -237,33 +237,6 @@ skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n)
     return slice;
 }
 
-static skv_status add_parts(skv_source *source, size_t i_layer, skv_name_action action,
-                            const char *name, const skv_tensor *tensor, skv_error *err)
-{
-    static const char *const qkv[] = {"self_attn.q_proj.weight", "self_attn.k_proj.weight",
-                                      "self_attn.v_proj.weight"};
-    static const char *const gate_up[] = {"mlp.gate_proj.weight", "mlp.up_proj.weight"};
-    const skv_config *c = skv_source_config(source);
-    const skv_layer_shape *l = &c->layers[i_layer];
-    bool is_qkv = action == SKV_NAME_QKV;
-    size_t kv = l->n_kv_heads * c->head_dim;
-    size_t rows[3] = {is_qkv ? l->n_heads * c->head_dim : l->ffn, is_qkv ? kv : l->ffn, kv};
-    size_t n_parts = is_qkv ? 3 : 2, total = 0, at = 0;
-    for (size_t i = 0; i < n_parts; i++) total += rows[i];
-    if (tensor->n_dims != 2 || tensor->dims[0] != total || tensor->dims[1] != c->hidden) {
-        char shape[80];
-        (void)skv_tensor_shape_text(tensor->dims, tensor->n_dims, shape, sizeof shape);
-        return skv_fail(err, SKV_FORMAT, "%s: %s: shape %s, expected [%zu,%zu]",
-                        skv_source_path(source), name, shape, total, c->hidden);
-    }
-    for (size_t i = 0; i < n_parts; i++) {
-        skv_tensor part = skv_tensor_slice(tensor, at, rows[i]);
-        SKV_TRY(add_in_layer(source, i_layer, is_qkv ? qkv[i] : gate_up[i], &part, err));
-        at += rows[i];
-    }
-    return SKV_OK;
-}
-
 /* Marks the rows of q or k as stored in pair order; whether they fit is for the shape check. */
 static skv_status add_interleaved(skv_source *source, size_t i_layer, const char *to,
                                   const skv_tensor *tensor, skv_error *err)
@@ -282,6 +255,61 @@ static skv_status add_interleaved(skv_source *source, size_t i_layer, const char
     SKV_REQUIRE(by_element, err, SKV_UNSUPPORTED, "%s: %s: a bias of type %s is not supported",
                 skv_source_path(source), tensor->name, skv_dtype_name(tensor->type));
     return add_in_layer(source, i_layer, to, &marked, err);
+}
+
+/* A part of fused rows, in the order in which the scheme has them where they are not fused. */
+static skv_status add_part(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
+                           const char *to, const skv_tensor *part, skv_error *err)
+{
+    for (const skv_name_rule *rule = scheme->layer; rule->from; rule++) {
+        if (rule->action == SKV_NAME_INTERLEAVE && strcmp(rule->to, to) == 0) {
+            return add_interleaved(source, i_layer, to, part, err);
+        }
+    }
+    return add_in_layer(source, i_layer, to, part, err);
+}
+
+/* Fused rows of a matrix, or of a bias: n_columns is 0. */
+static skv_status check_fused(const skv_source *source, const skv_tensor *t, size_t n_rows,
+                              size_t n_columns, skv_error *err)
+{
+    const size_t expected[] = {n_rows, n_columns}, n_dims = n_columns ? 2 : 1;
+    char shape[80], wanted[80];
+    (void)skv_tensor_shape_text(t->dims, t->n_dims, shape, sizeof shape);
+    (void)skv_tensor_shape_text(expected, n_dims, wanted, sizeof wanted);
+    SKV_REQUIRE(t->n_dims == n_dims && memcmp(t->dims, expected, n_dims * sizeof *expected) == 0,
+                err, SKV_FORMAT, "%s: %s: shape %s, expected %s", skv_source_path(source), t->name,
+                shape, wanted);
+    SKV_REQUIRE(n_columns || skv_dtype_block_elements(t->type) == 1, err, SKV_UNSUPPORTED,
+                "%s: %s: a bias of type %s is not supported", skv_source_path(source), t->name,
+                skv_dtype_name(t->type));
+    return SKV_OK;
+}
+
+static skv_status add_parts(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
+                            const skv_name_rule *rule, const skv_tensor *tensor, skv_error *err)
+{
+    static const char *const weights[2][3] = {
+        {"mlp.gate_proj.weight", "mlp.up_proj.weight", NULL},
+        {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}};
+    static const char *const biases[] = {"self_attn.q_proj.bias", "self_attn.k_proj.bias",
+                                         "self_attn.v_proj.bias"};
+    const skv_config *c = skv_source_config(source);
+    const skv_layer_shape *l = &c->layers[i_layer];
+    const bool is_bias = rule->action == SKV_NAME_QKV_BIAS;
+    const bool is_qkv = rule->action == SKV_NAME_QKV || is_bias;
+    size_t kv = l->n_kv_heads * c->head_dim;
+    size_t rows[3] = {is_qkv ? l->n_heads * c->head_dim : l->ffn, is_qkv ? kv : l->ffn, kv};
+    size_t n_parts = is_qkv ? 3 : 2, total = 0, at = 0;
+    for (size_t i = 0; i < n_parts; i++) total += rows[i];
+    SKV_TRY(check_fused(source, tensor, total, is_bias ? 0 : c->hidden, err));
+    for (size_t i = 0; i < n_parts; i++) {
+        skv_tensor part = skv_tensor_slice(tensor, at, rows[i]);
+        SKV_TRY(add_part(source, scheme, i_layer, is_bias ? biases[i] : weights[is_qkv][i], &part,
+                         err));
+        at += rows[i];
+    }
+    return SKV_OK;
 }
 
 skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *scheme,
@@ -305,7 +333,7 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
         if (rule && rule->action == SKV_NAME_INTERLEAVE) {
             return add_interleaved(source, i_layer, rule->to, tensor, err);
         }
-        if (rule) return add_parts(source, i_layer, rule->action, name, tensor, err);
+        if (rule) return add_parts(source, scheme, i_layer, rule, tensor, err);
     }
     return scheme->keep_others ? skv_source_add(source, name, tensor, err) : SKV_OK;
 }
