@@ -268,6 +268,18 @@ static void back_products(const skv_net_pass *p, size_t i, const skv_net_kept *a
     }
 }
 
+static bool trains_experts(const skv_net_layer *layer)
+{
+    for (size_t e = 0; e < layer->n_experts; e++) {
+        const skv_net_expert *expert = &layer->experts[e];
+        if (skv_net_linear_trained(&expert->gate) || skv_net_linear_trained(&expert->up) ||
+            skv_net_linear_trained(&expert->down)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void skv_net_back_experts(const skv_net_pass *p, size_t i)
 {
     skv_net *net = p->net;
@@ -281,10 +293,13 @@ void skv_net_back_experts(const skv_net_pass *p, size_t i)
     back_products(p, i, a, true);
     skv_net_silu_glu(net, net->h, a->gate, a->up, n_inner);
     run(&j, weigh_rows);
-    grad_down(p, i, r);
+    const bool trains = trains_experts(layer);
+    if (trains) grad_down(p, i, r);
     skv_net_silu_glu_back(net, a->gate, a->up, net->dh, n_inner);
-    skv_net_norm(net, net->normed, a->mid, layer->ffn_norm->w, T, D);
-    grad_gate_up(p, i, a);
+    if (trains || skv_net_linear_trained(&layer->router)) {
+        skv_net_norm(net, net->normed, a->mid, layer->ffn_norm->w, T, D);
+    }
+    if (trains) grad_gate_up(p, i, a);
     back_products(p, i, a, false);
     j.y = net->da;
     run(&j, sum_rows);
