@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,13 +129,12 @@ static void test_batch_invariance(void **state)
 
 /* A sequence that shares another's beginning goes on exactly as if it had read it itself, and the
  * other is not disturbed. */
-static void test_shared_beginning(void **state)
+static void expect_shared_beginning(const char *model)
 {
-    (void)state;
     int32_t ids[N_IDS];
     make_ids(ids);
     skv_engine_options options = small_options();
-    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    skv_engine *engine = open_or_fail(model, &options);
     size_t V = skv_engine_vocab(engine);
     float whole[VOCAB_MAX], forked[VOCAB_MAX], again[VOCAB_MAX];
     skv_sequence *a = new_sequence(engine), *b = new_sequence(engine);
@@ -157,6 +157,19 @@ static void test_shared_beginning(void **state)
     skv_engine_get_stats(engine, &stats);
     assert_int_equal(stats.kv_bytes, 0);
     skv_engine_close(engine);
+}
+
+static void test_shared_beginning(void **state)
+{
+    static const char *const models[] = {"llama-swiftkv-g2", "gemma4-e2b", "gemma4-dense",
+                                         "gpt-oss",          "ministral3", "qwen3-moe-swiftkv-g2",
+                                         "smollm3"};
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char path[512];
+        (void)snprintf(path, sizeof path, "%s/models/%s", SKV_TEST_DATA, models[i]);
+        expect_shared_beginning(path);
+    }
 }
 
 static void cancel_at_token(void *user, size_t i_span, size_t i_token, const float *logits)

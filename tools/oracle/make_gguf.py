@@ -110,6 +110,26 @@ GPT_OSS = {
 SPECS = {"gemma4-gguf": GEMMA4, "llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2,
          "qwen3-moe-gguf": QWEN3_MOE, "mixtral-gguf": MIXTRAL, "gpt-oss-gguf": GPT_OSS}
 
+
+
+def recent(name, architecture, **fields):
+    """A family of 2025 or 2026, as make_models.py has it; all in Q8_0, rows of 32."""
+    config = {**model_specs.recent_specs()[name]["config"], "hidden_size": 32, "intermediate_size": 64,
+              "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, **fields}
+    return {"config": config, "types": {}, "default": "Q8_0", "architecture": architecture}
+
+
+SPECS |= {
+    # The file does not say which layers turn: every fourth does not.
+    "smollm3-gguf": recent("smollm3", "smollm3", no_rope_layer_interval=4, no_rope_layers=[1, 1, 1, 0, 1],
+                           num_hidden_layers=5),
+    "ministral3-gguf": recent("ministral3", "mistral3"),
+    "olmo2-gguf": recent("olmo2", "olmo2"),
+    "olmo3-gguf": recent("olmo3", "olmo2"),
+    "granite-gguf": recent("granite", "granite"),
+    "glm4-gguf": recent("glm4", "glm4"),
+}
+
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -122,8 +142,16 @@ GEMMA_NAMES = {"post_attention_layernorm": "post_attention_norm",
                "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
                "post_per_layer_input_norm": "post_norm"}
 
+OLMO_NAMES = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+GLM_NAMES = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm",
+             "post_mlp_layernorm": "post_ffw_norm", "mlp.gate_up_proj": "ffn_up"}
+# What differs from LAYER_NAMES, by the beginning of the model type.
+FAMILY_NAMES = {"gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES}
+# The families whose q and k rows llama.cpp's converter puts in pair order.
+PAIRED = ("llama", "mixtral", "smollm3", "ministral3", "granite")
 
-def gguf_name(name, gemma):
+
+def gguf_name(name, model_type):
     """model.layers.3.self_attn.q_proj.weight -> blk.3.attn_q.weight"""
     if name.endswith("layer_scalar"):
         return f"blk.{name.split('.')[2]}.layer_output_scale.weight"
@@ -137,7 +165,9 @@ def gguf_name(name, gemma):
     if stem in top:
         return f"{top[stem]}.{kind}"
     _, _, layer, part = stem.split(".", 3)
-    names = LAYER_NAMES | (GEMMA_NAMES if gemma else {})
+    names = LAYER_NAMES
+    for begin, others in FAMILY_NAMES.items():
+        names = names | (others if model_type.startswith(begin) else {})
     return f"blk.{layer}.{names[part]}.{kind}"
 
 
@@ -201,6 +231,29 @@ def metadata_gemma4(writer, config):
                       np.array([1.0] * turning + [1e30] * (large // 2 - turning), dtype=np.float32))
 
 
+def metadata_rope(writer, config):
+    """Rotation, and the windows of OLMo 3, as llama.cpp's converter writes them."""
+    rope = config.get("rope_parameters") or {"rope_theta": config["rope_theta"]}
+    if "full_attention" in rope:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_sliding_window_pattern([t == "sliding_attention" for t in config["layer_types"]])
+        rope = rope["full_attention"]
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if config["model_type"] == "gpt_oss" or rope.get("rope_type") != "yarn":
+        return
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if "attention_factor" in rope:
+        writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
+    if "mscale_all_dim" in rope:
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
 def metadata(writer, config, tokenizer):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -213,12 +266,18 @@ def metadata(writer, config, tokenizer):
     if config["model_type"] == "gemma4_text":
         metadata_gemma4(writer, config)
     else:
-        writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+        metadata_rope(writer, config)
+    if config["model_type"] == "granite":
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
     writer.add_vocab_size(config["vocab_size"])
     if "head_dim" in config and "global_head_dim" not in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
-        writer.add_rope_dimension_count(config["head_dim"])
+        partial = (config.get("rope_parameters") or {}).get("partial_rotary_factor", 1)
+        writer.add_rope_dimension_count(int(config["head_dim"] * partial))
     if config["model_type"] == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
@@ -292,9 +351,7 @@ def write_experts(writer, name, spec, hf_name, shape):
 def write_gguf(path, name, spec, shapes):
     """Writes the file; returns the float32 weights under Hugging Face's names and order."""
     config, weights = spec["config"], {}
-    gemma, llama = (config["model_type"] == kind for kind in ("gemma2", "llama"))
-    gemma4 = config["model_type"] == "gemma4_text"
-    llama = llama or config["model_type"] == "mixtral"
+    gemma, paired = config["model_type"] == "gemma2", config["model_type"] in PAIRED
     kind = spec.get("architecture", config["model_type"].removesuffix("_text"))
     writer = gguf.GGUFWriter(path, kind)
     writer.add_name(name)
@@ -305,14 +362,14 @@ def write_gguf(path, name, spec, shapes):
         if ".mlp.experts." in hf_name:
             weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
             continue
-        out_name = gguf_name(hf_name, gemma or gemma4)
+        out_name = gguf_name(hf_name, config["model_type"])
         if spec.get("architecture") == "gpt-oss":
             out_name = out_name.replace("ffn_norm", "post_attention_norm")
         flat = len(shape) == 1
         kind = "F32" if flat or "ffn_gate_inp" in out_name else spec["types"].get(out_name.removesuffix(".weight"), spec["default"])
         data, raw = stored(name, hf_name, shape, kind, gemma)
         weights[hf_name] = dequantised(data, raw, gemma, hf_name)
-        if llama and ("q_proj" in hf_name or "k_proj" in hf_name):
+        if paired and ("q_proj" in hf_name or "k_proj" in hf_name):
             key = "num_attention_heads" if "q_proj" in hf_name else "num_key_value_heads"
             data = interleave(data, config[key])
         writer.add_tensor(out_name, np.ascontiguousarray(data), raw_dtype=raw)
@@ -331,7 +388,7 @@ def check_file(path, name, config, weights, logits_of):
     """Reads the llama file back and runs it with neighbouring pairs, as GGUF means it."""
     by_gguf = {t.name: torch.tensor(gguf.quants.dequantize(t.data, t.tensor_type), dtype=torch.float64)
                for t in gguf.GGUFReader(path).tensors}
-    read = {n: by_gguf[gguf_name(n, False)] for n in weights}
+    read = {n: by_gguf[gguf_name(n, "llama")] for n in weights}
     plain = plain_models.LlamaFamily(config, read, interleaved=True)
     ids = [1] + [(7 * i) % 90 + 3 for i in range(60)]
     difference = logits_of(ids).log_softmax(-1) - plain.forward(ids).log_softmax(-1)

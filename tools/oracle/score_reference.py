@@ -82,7 +82,7 @@ class Stories260k:
         self.context = self.config["max_position_embeddings"]
         by_name = {t.name: torch.from_numpy(np.array(t.data)).double() for t in reader.tensors}
         shapes = make_models.base_tensors("stories260k", self.config)
-        self.as_stored = {n: by_name[make_gguf.gguf_name(n, False)] for n in shapes}
+        self.as_stored = {n: by_name[make_gguf.gguf_name(n, "llama")] for n in shapes}
         self.weights = {n: self.unpermuted(n, t) for n, t in self.as_stored.items()}
         model_bytes = (folder / "tok512.model").read_bytes()
         self.pieces = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)

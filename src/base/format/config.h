@@ -197,7 +197,8 @@ SKV_MUST_CHECK skv_status skv_config_check(const skv_config *c, const char *name
  * Appends the config.json of a SwiftKV checkpoint: the original's JSON with model_type,
  * architectures, swiftkv, num_key_value_layers and key_value_group_size as the published layout
  * has them, and tie_word_embeddings; kv_layers, kv_group, tied and dtype (where not "") are c's.
- * Of a model with images the text part is written. `name` is for errors.
+ * Of a model with images the text part is written. Fails where the family has no SwiftKV form.
+ * `name` is for errors.
  */
 SKV_MUST_CHECK skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *name,
                                                       const skv_config *c, skv_buf *out,

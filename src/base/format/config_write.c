@@ -133,6 +133,9 @@ skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *n
 {
     char base[64];
     json_t *root = NULL;
+    skv_config form = *c;
+    form.swiftkv = true;
+    SKV_TRY(skv_config_check(&form, name, err)); /* some families have no such form */
     SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
     if (!json_is_object(root) || !base_type(c->architecture, base)) {
         json_decref(root);
@@ -195,10 +198,11 @@ static json_t *factor_list(filler *f, const float *factors, size_t n)
 }
 
 /* `growth` is the queries' position_growth. */
+/* Some families make something else of a file without it. */
 static void put_scaling(filler *f, const skv_rope *rope, double growth)
 {
     if (rope->scaling == SKV_ROPE_PLAIN && growth == 0.0) {
-        put(f, "rope_scaling", json_null());
+        put(f, "rope_scaling", json_pack("{s:s}", "rope_type", "default"));
         return;
     }
     filler s = {json_object(), false};

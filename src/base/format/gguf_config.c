@@ -18,19 +18,53 @@ typedef struct family {
     size_t
         window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
     const char *mixture; /* what it is where it has experts; NULL: it has none */
+    size_t still_period; /* every n-th layer does not rotate; 0: all do */
+    bool olmo;           /* norms behind the blocks alone, and over whole q and k */
+    bool glm;            /* norms before and behind the blocks */
+    bool multipliers;    /* Granite's */
+    bool growing;        /* queries turn by a rope that grows with the position */
 } family;
 
 static const family families[] = {
-    {"llama", "llama", 1e4, false, false, 0, "mixtral"},
-    {"qwen2", "qwen2", 1e4, false, false, 0, NULL},
-    {"qwen3", "qwen3", 1e4, true, false, 0, NULL},
-    {"qwen3moe", "qwen3_moe", 1e4, true, false, 0, "qwen3_moe"},
-    {"gpt-oss", "gpt_oss", 150000.0, false, false, 2, "gpt_oss"},
-    {"phi3", "phi3", 1e4, false, false, 0, NULL},
-    {"gemma2", "gemma2", 1e4, false, true, 2, NULL},
-    {"gemma3", "gemma3_text", 1e6, true, true, 6, NULL},
-    {"openelm", "openelm", 1e4, true, false, 0, NULL},
-    {"gemma4", "gemma4_text", 1e6, true, true, 6, NULL},
+    {.gguf = "llama", .model_type = "llama", .theta = 1e4, .mixture = "mixtral"},
+    {.gguf = "qwen2", .model_type = "qwen2", .theta = 1e4},
+    {.gguf = "qwen3", .model_type = "qwen3", .theta = 1e4, .qk_norm = true},
+    {.gguf = "qwen3moe",
+     .model_type = "qwen3_moe",
+     .theta = 1e4,
+     .qk_norm = true,
+     .mixture = "qwen3_moe"},
+    {.gguf = "gpt-oss",
+     .model_type = "gpt_oss",
+     .theta = 150000.0,
+     .window_period = 2,
+     .mixture = "gpt_oss"},
+    {.gguf = "phi3", .model_type = "phi3", .theta = 1e4},
+    {.gguf = "gemma2", .model_type = "gemma2", .theta = 1e4, .gemma = true, .window_period = 2},
+    {.gguf = "gemma3",
+     .model_type = "gemma3_text",
+     .theta = 1e6,
+     .qk_norm = true,
+     .gemma = true,
+     .window_period = 6},
+    {.gguf = "openelm", .model_type = "openelm", .theta = 1e4, .qk_norm = true},
+    {.gguf = "gemma4",
+     .model_type = "gemma4_text",
+     .theta = 1e6,
+     .qk_norm = true,
+     .gemma = true,
+     .window_period = 6},
+    {.gguf = "smollm3", .model_type = "smollm3", .theta = 1e4, .still_period = 4},
+    {.gguf = "mistral3", .model_type = "ministral3", .theta = 1e4, .growing = true},
+    /* OLMo 3 as well, which has windows. */
+    {.gguf = "olmo2",
+     .model_type = "olmo2",
+     .theta = 1e4,
+     .qk_norm = true,
+     .window_period = 4,
+     .olmo = true},
+    {.gguf = "granite", .model_type = "granite", .theta = 1e4, .multipliers = true},
+    {.gguf = "glm4", .model_type = "glm4", .theta = 1e4, .glm = true},
 };
 
 /* Reads "{architecture}.KEY"; keeps the first failure, as skv_json_reader does. */
@@ -133,15 +167,23 @@ static bool is_gemma4(const skv_config *c)
     return strcmp(c->architecture, "gemma4_text") == 0;
 }
 
+/* Windowed layers have a rope of their own. */
+static bool has_two_ropes(const reader *r, const skv_config *c)
+{
+    return strcmp(c->architecture, "gemma3_text") == 0 || is_gemma4(c) || r->f->olmo;
+}
+
 static void read_windows(reader *r, skv_config *c)
 {
     size_t window = get_size(r, "attention.sliding_window", r->f->gemma ? 4096 : 0);
-    bool two_ropes = strcmp(c->architecture, "gemma3_text") == 0 || is_gemma4(c);
+    bool two_ropes = has_two_ropes(r, c);
+    const size_t still = r->f->still_period;
     for (size_t i = 0; i < c->n_layers; i++) {
         bool windowed = window && is_windowed(r, i, c->n_layers);
         c->layers[i].window = windowed ? window : 0;
-        c->layers[i].i_rope = two_ropes && windowed;
+        c->layers[i].i_rope = (two_ropes && windowed) || (still && (i + 1) % still == 0);
     }
+    if (r->f->olmo && window) (void)snprintf(c->architecture, sizeof c->architecture, "olmo3");
 }
 
 /* A vector of n_rot / 2 positive numbers, stored as f32. */
@@ -191,7 +233,8 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
         rope->scaling = SKV_ROPE_YARN;
         rope->factor = factor;
         rope->attention_factor =
-            skv_yarn_attention(factor) * get_double(r, "rope.scaling.attn_factor", 1.0);
+            get_double(r, "rope.scaling.yarn_attn_factor",
+                       skv_yarn_attention(factor) * get_double(r, "rope.scaling.attn_factor", 1.0));
         rope->beta_fast = get_double(r, "rope.scaling.yarn_beta_fast", 32.0);
         rope->beta_slow = get_double(r, "rope.scaling.yarn_beta_slow", 1.0);
         rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file does not say */
@@ -202,6 +245,20 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
     }
 }
 
+/* Ministral 3. Its mscale, which files leave out, is 1, as its mscale_all_dim in published ones. */
+static void read_growth(reader *r, skv_config *c)
+{
+    const double all = get_double(r, "rope.scaling.yarn_log_multiplier", 0.0);
+    if (c->ropes[0].scaling == SKV_ROPE_YARN && all != 0.0) {
+        c->ropes[0].attention_factor /= 1.0 + 0.1 * all * log(c->ropes[0].factor);
+    }
+    c->ropes[1] = c->ropes[0];
+    c->ropes[1].position_growth = get_double(r, "attention.temperature_scale", 0.0);
+    for (size_t i = 0; i < c->n_layers && c->ropes[1].position_growth != 0.0; i++) {
+        c->layers[i].i_rope_q = 1;
+    }
+}
+
 static void read_ropes(reader *r, skv_config *c)
 {
     skv_rope *rope = &c->ropes[0];
@@ -209,14 +266,18 @@ static void read_ropes(reader *r, skv_config *c)
     rope->theta = get_double(r, "rope.freq_base", r->f->theta);
     rope->n_rot = get_size(r, "rope.dimension_count", c->head_dim);
     c->ropes[1] = *rope;
-    const bool two_ropes = strcmp(c->architecture, "gemma3_text") == 0 || is_gemma4(c);
-    if (two_ropes) c->ropes[1].theta = get_double(r, "rope.freq_base_swa", 1e4);
+    const bool two_ropes = has_two_ropes(r, c);
+    if (two_ropes) {
+        c->ropes[1].theta = get_double(r, "rope.freq_base_swa", r->f->olmo ? rope->theta : 1e4);
+    }
     if (is_gemma4(c)) {
         c->ropes[1].n_rot = get_size(r, "rope.dimension_count_swa",
                                      get_size(r, "attention.key_length_swa", c->head_dim));
     }
     read_scaling(r, c, rope);
     if (!two_ropes) c->ropes[1] = *rope;
+    if (r->f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
+    if (r->f->growing) read_growth(r, c);
     if (strcmp(r->f->gguf, "llama") == 0 && rope->n_rot != c->head_dim && r->status == SKV_OK) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
                          "%s: llama.rope.dimension_count: %zu, expected the head dimension %zu",
@@ -303,6 +364,23 @@ static void read_experts(reader *r, skv_config *c)
     }
 }
 
+/* Something is divided by each of them here. */
+static double positive(reader *r, const char *key)
+{
+    const double value = get_double(r, key, 1.0);
+    if (!(value > 0.0)) {
+        keep(r, skv_fail(r->err, SKV_RANGE, "%s: %s.%s: %g, expected a positive number",
+                         skv_gguf_name(r->g), r->f->gguf, key, value));
+    }
+    return value > 0.0 ? value : 1.0;
+}
+
+static void read_multipliers(reader *r, skv_config *c)
+{
+    skv_config_set_multipliers(c, positive(r, "embedding_scale"), positive(r, "residual_scale"),
+                               positive(r, "logit_scale"));
+}
+
 static void read_choices(reader *r, skv_config *c)
 {
     c->norm_eps = get_double(r, "attention.layer_norm_rms_epsilon", 1e-6);
@@ -314,6 +392,9 @@ static void read_choices(reader *r, skv_config *c)
     c->qk_norm = r->f->qk_norm;
     c->tied = !has_tensor(r->g, "output.weight");
     c->activation = r->f->gemma ? SKV_ACT_GELU_TANH : SKV_ACT_SILU;
+    c->qk_norm_joined = c->no_pre_norms = r->f->olmo;
+    c->post_norms = r->f->olmo || r->f->glm || r->f->gemma;
+    if (r->f->multipliers) read_multipliers(r, c);
     if (strcmp(c->architecture, "gpt_oss") == 0) {
         c->sinks = true;
         c->activation = SKV_ACT_SWIGLU_CLAMPED;
@@ -321,7 +402,6 @@ static void read_choices(reader *r, skv_config *c)
         c->swiglu_alpha = 1.702;
     }
     if (!r->f->gemma) return;
-    c->post_norms = true;
     bool capped = strcmp(c->architecture, "gemma2") == 0;
     c->attention_softcap = get_double(r, "attn_logit_softcapping", capped ? 50.0 : 0.0);
     c->final_softcap = get_double(r, "final_logit_softcapping", capped ? 30.0 : 0.0);

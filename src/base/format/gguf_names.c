@@ -99,6 +99,29 @@ static const skv_name_rule phi3_layer[] = {
     END,
 };
 
+static const skv_name_rule olmo_layer[] = {
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    NORM("post_attention_norm", "post_attention_layernorm"),
+    NORM("post_ffw_norm", "post_feedforward_layernorm"),
+    END,
+};
+
+/* Pairs turn as neighbours, and ffn_up holds gate and up. */
+static const skv_name_rule glm4_layer[] = {
+    INTERLEAVED("attn_q", "self_attn.q_proj"),
+    INTERLEAVED("attn_k", "self_attn.k_proj"),
+    COMMON_ATTENTION,
+    {"ffn_up.weight", NULL, SKV_NAME_GATE_UP},
+    LINEAR("ffn_down", "mlp.down_proj"),
+    NORM("post_attention_norm", "post_attention_layernorm"),
+    NORM("ffn_norm", "pre_feedforward_layernorm"),
+    NORM("post_ffw_norm", "post_feedforward_layernorm"),
+    END,
+};
+
 static const skv_name_rule gemma_layer[] = {
     PLAIN_QK,
     COMMON_ATTENTION,
@@ -129,14 +152,21 @@ static const skv_name_scheme plain = {"blk.", plain_layer, global, false, false}
 static const skv_name_scheme phi3 = {"blk.", phi3_layer, global, false, false};
 static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false, false};
 static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false, false};
+static const skv_name_scheme olmo = {"blk.", olmo_layer, global, false, false};
+static const skv_name_scheme glm4 = {"blk.", glm4_layer, global, false, false};
 static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
 const skv_name_scheme *skv_gguf_scheme(const char *architecture)
 {
-    if (strcmp(architecture, "llama") == 0 || strcmp(architecture, "mixtral") == 0) return &llama;
-    if (strcmp(architecture, "gpt_oss") == 0) return &gpt_oss;
-    if (strcmp(architecture, "phi3") == 0) return &phi3;
-    if (strcmp(architecture, "gemma4_text") == 0) return &gemma4;
-    if (strncmp(architecture, "gemma", 5) == 0) return &gemma;
-    return &plain;
+    static const struct {
+        const char *architecture;
+        const skv_name_scheme *scheme;
+    } schemes[] = {{"llama", &llama},      {"mixtral", &llama},      {"smollm3", &llama},
+                   {"ministral3", &llama}, {"granite", &llama},      {"gpt_oss", &gpt_oss},
+                   {"phi3", &phi3},        {"gemma4_text", &gemma4}, {"olmo2", &olmo},
+                   {"olmo3", &olmo},       {"glm4", &glm4}};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (strcmp(schemes[i].architecture, architecture) == 0) return schemes[i].scheme;
+    }
+    return strncmp(architecture, "gemma", 5) == 0 ? &gemma : &plain;
 }

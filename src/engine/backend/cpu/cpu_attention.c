@@ -27,7 +27,7 @@ typedef struct skv_cpu_task {
     size_t i_head;        /* KV head */
     size_t q0, n_q;       /* query tokens of the item, counted from its first */
     const uint32_t *rows; /* [n_q] rows of q, for tokens of several items; else NULL */
-    float *partial;       /* of the first token; NULL: the task does all rows */
+    float *partial;       /* [G][Dh + 2] of the first token; NULL: the task does all rows */
     size_t ld_partial;    /* floats between tokens */
     size_t row0, row1;    /* of a portion */
     size_t n_parts;       /* > 0: as many portions, from `partial` on, are the whole token */
@@ -42,9 +42,9 @@ typedef struct attention_job {
     size_t n_expected;  /* tasks if no token is cut */
     skv_cpu_task *tasks;
     size_t n_tasks;
-    float *partials;    /* what is left of them for tokens that share nothing */
-    float *shared;      /* the same for tokens that share a prefix, */
-    size_t n_shared;    /* floats */
+    float *partials; /* [..][G][Dh + 2] left for portions of tokens that share nothing, */
+    float *shared;   /* [n_shared] floats left for those that share a prefix */
+    size_t n_shared;
     uint32_t *rows;     /* what is left of the rows of q of such tokens */
     uint8_t *prefix_of; /* [n_items] of the head that is looked at */
     uint8_t *is_shared; /* [n_kv_heads][n_items] the item has tasks already */
