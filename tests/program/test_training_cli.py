@@ -15,7 +15,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
 MODEL = ROOT / "tests/data/models/llama-mha"
+MIXTURE = ROOT / "tests/data/models/qwen3-moe-v4"
 STEPS = 6
+
+
+def tensors(path):
+    """The bytes of every tensor of a safetensors file."""
+    data = path.read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    return {name: data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+            for name, t in header.items() if name != "__metadata__"}
 
 
 class TrainingTest(unittest.TestCase):
@@ -67,6 +77,18 @@ class TrainingTest(unittest.TestCase):
             self.assertIn(word, curves)
         info = json.loads(self.run_ok("info", self.out, "--json"))
         self.assertEqual(info["swiftkv_layers"], 2)
+
+    def test_a_mixture(self):
+        """Its experts and routers come out as they went in, and the loss falls."""
+        self.run_ok("distill", MIXTURE, self.out, "--kv-layers", 1, "--data", self.ids, "--steps", 30, "--seq", 32,
+                    "--rows", 2, "--lr", "1e-2", "--threads", 1)
+        losses = self.losses(self.out)
+        self.assertLess(losses[30], losses[1] / 2)
+        before, after = tensors(MIXTURE / "model.safetensors"), tensors(self.out / "model.safetensors")
+        self.assertEqual([name for name in before if after[name] != before[name]], [])
+        self.assertIn("model.layers.2.mlp.experts.6.down_proj.weight", before)
+        self.assertIn("model.layers.1.self_attn.k_proj_swiftkv.weight", after)
+        self.run_ok("score", self.out, "--ids-file", self.ids, "--ctx", 64)
 
     def test_a_recipe_is_the_options(self):
         self.run_ok(*self.words("--lr", "1e-3", "--tau", 3))

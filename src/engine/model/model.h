@@ -61,6 +61,13 @@ bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b);
 void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,
                      float *sin_out);
 
+/* ---- moe.c ---- */
+
+/** The n_active experts of a row by logits [n_experts]: chosen [n_active], the most likely first,
+ * and what each counts, weights [n_active]. */
+void skv_experts_choose(const skv_config *c, const float *logits, size_t n_experts,
+                        uint32_t *chosen, float *weights);
+
 /* ---- load.c ---- */
 
 /* Parts of skv_projections.w. */

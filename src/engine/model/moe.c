@@ -23,7 +23,7 @@ typedef struct route_job {
     size_t n_experts;
 } route_job;
 
-/* The n_active largest logits of row i, in falling order: chosen[j] is the expert. */
+/* The n_active largest logits of a row, in falling order: chosen[j] is the expert. */
 static void choose(const float *logits, size_t n_experts, size_t n_active, uint32_t *chosen)
 {
     size_t n = 0;
@@ -35,25 +35,29 @@ static void choose(const float *logits, size_t n_experts, size_t n_active, uint3
     }
 }
 
-static void route_row(void *arg, size_t i)
+void skv_experts_choose(const skv_config *c, const float *logits, size_t n_experts,
+                        uint32_t *chosen, float *weights)
 {
-    const route_job *job = arg;
-    const skv_config *c = job->p->c;
     const size_t k = c->n_active;
-    const float *logits = job->logits + i * job->n_experts;
-    uint32_t *chosen = job->p->ws->chosen + i * k;
-    float *weights = job->p->ws->expert_weights + i * k;
-    choose(logits, job->n_experts, k, chosen);
     float sum = 0;
+    choose(logits, n_experts, k, chosen);
     for (size_t j = 0; j < k; j++) {
         weights[j] = expf(logits[chosen[j]] - logits[chosen[0]]);
         sum += weights[j];
     }
     if (!c->norm_topk) {
         sum = 0;
-        for (size_t e = 0; e < job->n_experts; e++) sum += expf(logits[e] - logits[chosen[0]]);
+        for (size_t e = 0; e < n_experts; e++) sum += expf(logits[e] - logits[chosen[0]]);
     }
     for (size_t j = 0; j < k; j++) weights[j] /= sum;
+}
+
+static void route_row(void *arg, size_t i)
+{
+    const route_job *job = arg;
+    const size_t k = job->p->c->n_active;
+    skv_experts_choose(job->p->c, job->logits + i * job->n_experts, job->n_experts,
+                       job->p->ws->chosen + i * k, job->p->ws->expert_weights + i * k);
 }
 
 /* ws->chosen and ws->expert_weights of rows x [n, D]. */

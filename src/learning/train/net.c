@@ -17,9 +17,6 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
     if (c->attention_softcap > 0 || c->final_softcap > 0) what = "soft capping";
     if (c->embedding_scale < 1 || c->embedding_scale > 1) what = "a scaled embedding";
     if (c->layers[0].i_rope_q > 0) what = "queries that grow with their position";
-    for (size_t i = 0; i < c->n_layers; i++) {
-        if (c->layers[i].n_experts > 0) what = "mixtures of experts";
-    }
     if (c->n_shared > 0) what = "layers that share keys and values";
     if (c->v_norm || c->per_layer > 0) what = "blocks of Gemma 4";
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);
@@ -71,6 +68,9 @@ static void leave_on_file(skv_net *net, const skv_source *source)
         skv_param *p = &net->params.at[i];
         if (!p->trainable && !p->vector) p->file = skv_source_find(source, p->name);
     }
+    for (size_t i = 0; i < net->config->n_layers; i++) { /* routers are not packed */
+        if (net->layers[i].experts) net->layers[i].router.w->file = NULL;
+    }
 }
 
 static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
@@ -82,6 +82,9 @@ static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
     if (!net->pool) SKV_TRY(skv_pool_create(net->options.threads, &net->pool, err));
     const skv_matmul *mm = net->options.bf16 ? &net->kernels.bf16 : &net->kernels.f32;
     SKV_TRY(skv_gemm_create(net->pool, mm, &net->gemm, err));
+    if (net->options.bf16 && net->config->n_active > 0) {
+        SKV_TRY(skv_gemm_create(net->pool, &net->kernels.f32, &net->exact, err));
+    }
     for (size_t i = 0; i < 2; i++) {
         SKV_TRY(skv_rope_table_init(&net->ropes[i], &net->config->ropes[i], err));
     }
@@ -126,9 +129,11 @@ void skv_net_free(skv_net *net)
     skv_net_unpack(net);
     skv_params_release(&net->params);
     skv_free(net->layers);
+    skv_free(net->experts);
     skv_rope_table_release(&net->ropes[0]);
     skv_rope_table_release(&net->ropes[1]);
     skv_gemm_free(net->gemm);
+    skv_gemm_free(net->exact);
     if (!net->options.pool) skv_pool_free(net->pool);
     skv_free(net);
 }
@@ -146,6 +151,7 @@ skv_pool *skv_net_pool(skv_net *net)
 skv_net_bytes skv_net_count_bytes(const skv_net *net)
 {
     size_t scratch = (net->n_memory - net->n_kept) * sizeof(float) + skv_net_predict_bytes(net);
+    if (net->exact) scratch += skv_gemm_bytes(net->exact);
     return (skv_net_bytes){.kept = net->n_kept * sizeof(float),
                            .packed = net->packed_bytes,
                            .scratch = scratch + skv_gemm_bytes(net->gemm)};
@@ -185,6 +191,18 @@ static double linear_flops(const skv_net_linear *l)
     return l->w ? 2.0 * (double)skv_param_size(l->w) : 0.0;
 }
 
+/* One token through layer i's feed-forward block, and the experts that it meets there. */
+static double block_flops(const skv_net *net, const skv_net_layer *layer)
+{
+    if (!layer->experts) {
+        return linear_flops(&layer->gate) + linear_flops(&layer->up) + linear_flops(&layer->down);
+    }
+    const skv_net_expert *one = &layer->experts[0];
+    return linear_flops(&layer->router) +
+           (double)net->config->n_active *
+               (linear_flops(&one->gate) + linear_flops(&one->up) + linear_flops(&one->down));
+}
+
 /* One token through layer i; attention over half of n tokens. */
 static double layer_flops(const skv_net *net, size_t i, bool deep, double n)
 {
@@ -192,8 +210,7 @@ static double layer_flops(const skv_net *net, size_t i, bool deep, double n)
     const skv_net_projections *from = deep ? &layer->swiftkv : &layer->own;
     double attention = 2.0 * n * (double)(net->config->layers[i].n_heads * net->config->head_dim);
     return linear_flops(&from->q) + linear_flops(&from->k) + linear_flops(&from->v) +
-           linear_flops(&layer->o) + linear_flops(&layer->gate) + linear_flops(&layer->up) +
-           linear_flops(&layer->down) + attention;
+           linear_flops(&layer->o) + block_flops(net, layer) + attention;
 }
 
 double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)

@@ -12,8 +12,8 @@ static bool trained(const skv_param *p)
     return p && p->grad;
 }
 
-/* dx += the gradient through the MLP; gate and up of the layer are used up. */
-static void back_mlp(const skv_net_pass *p, size_t i)
+/* da = the gradient of the MLP's normed input; gate and up of the layer are used up. */
+static void back_dense(const skv_net_pass *p, size_t i)
 {
     skv_net *net = p->net;
     const skv_net_layer *layer = &net->layers[i];
@@ -32,7 +32,20 @@ static void back_mlp(const skv_net_pass *p, size_t i)
     }
     skv_net_mul_back(p, net->da, a->gate, &layer->gate, false);
     skv_net_mul_back(p, net->da, a->up, &layer->up, true);
-    skv_net_norm_back(net, net->dx, net->da, a->mid, layer->ffn_norm, T, D);
+}
+
+/* dx += the gradient through the feed-forward block. */
+static void back_mlp(const skv_net_pass *p, size_t i)
+{
+    skv_net *net = p->net;
+    const skv_net_layer *layer = &net->layers[i];
+    if (layer->experts) {
+        skv_net_back_experts(p, i);
+    } else {
+        back_dense(p, i);
+    }
+    skv_net_norm_back(net, net->dx, net->da, layer->kept.mid, layer->ffn_norm, p->batch->n_tokens,
+                      net->config->hidden);
 }
 
 /* The gradient behind rotation and norm becomes that of the projection's output; the result lies

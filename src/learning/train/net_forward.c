@@ -115,6 +115,10 @@ static void run_mlp(const skv_net_pass *p, size_t i, skv_net_kept *a, float *out
     const skv_net_layer *layer = &net->layers[i];
     size_t T = p->batch->n_tokens, D = net->config->hidden, F = net->config->layers[i].ffn;
     skv_net_norm(net, net->normed, a->mid, values(p, layer->ffn_norm), T, D);
+    if (layer->experts) {
+        skv_net_run_experts(p, i, a, out);
+        return;
+    }
     skv_net_mul_all(p, (float *const[3]){a->gate, a->up}, net->normed,
                     (const skv_net_linear *const[3]){&layer->gate, &layer->up});
     skv_net_silu_glu(net, net->h, a->gate, a->up, T * F);

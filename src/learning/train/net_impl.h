@@ -13,7 +13,24 @@ typedef struct skv_net_linear {
     skv_param *w;                  /* [N, K] */
     skv_param *bias;               /* [N] or NULL */
     skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W where it is needed */
+    bool exact;                    /* f32 products, whatever the others are: a router's */
 } skv_net_linear;
+
+typedef struct skv_net_expert {
+    skv_net_linear gate, up; /* [F, D] */
+    skv_net_linear down;     /* [D, F] */
+} skv_net_expert;
+
+/* The experts that rows meet: k = n_active pairs of row and expert a row, sorted by expert, then
+ * by row. */
+typedef struct skv_net_routes {
+    float *logits;    /* [T, E]; in the backward pass their gradient */
+    float *weights;   /* [T, k] */
+    uint32_t *chosen; /* [T, k]: experts, the most likely first */
+    uint32_t *place;  /* [T, k]: where a pair stands among the sorted ones */
+    uint32_t *row;    /* [T k]: the row of a sorted pair */
+    uint32_t *first;  /* [E + 1]: where the pairs of an expert begin */
+} skv_net_routes;
 
 /* q, k, v with the norms of the heads: a layer's own, or its *_swiftkv ones. */
 typedef struct skv_net_projections {
@@ -24,19 +41,23 @@ typedef struct skv_net_projections {
 /* What a layer leaves for its backward pass. Without head norms q_raw is q and k_raw is k. In an
  * AcrossKV group k, k_raw and v are the first layer's. */
 typedef struct skv_net_kept {
-    float *x;             /* [T, D]: its input */
-    float *q, *q_raw;     /* [T, H Dh]: rotated; before norm and rotation */
-    float *k, *k_raw, *v; /* [T, Hk Dh] */
-    float *o;             /* [T, H Dh]: out of attention */
-    float *lse;           /* [T, H]: log sum exp of the scores */
-    float *mid;           /* [T, D]: after attention */
-    float *gate, *up;     /* [T, F] */
+    float *x;              /* [T, D]: its input */
+    float *q, *q_raw;      /* [T, H Dh]: rotated; before norm and rotation */
+    float *k, *k_raw, *v;  /* [T, Hk Dh] */
+    float *o;              /* [T, H Dh]: out of attention */
+    float *lse;            /* [T, H]: log sum exp of the scores */
+    float *mid;            /* [T, D]: after attention */
+    float *gate, *up;      /* [T, F]; of a mixture [T k, F], in the order of its sorted pairs */
+    skv_net_routes routes; /* of a mixture */
 } skv_net_kept;
 
 typedef struct skv_net_layer {
     skv_param *attn_norm, *ffn_norm; /* [D] */
     skv_net_projections own, swiftkv;
-    skv_net_linear o, gate, up, down;
+    skv_net_linear o, gate, up, down; /* of a mixture o alone, and the next two */
+    skv_net_linear router;            /* [E, D] */
+    skv_net_expert *experts;          /* borrowed, [n_experts]; NULL: the block is dense */
+    size_t n_experts;
     bool keep; /* it has a backward pass */
     skv_net_kept kept;
 } skv_net_layer;
@@ -50,13 +71,15 @@ struct skv_net {
     skv_net_predict *predict; /* owned; of an auxiliary model, NULL otherwise */
     skv_kernels kernels;
     skv_train_rows rows;
-    skv_gemm *gemm; /* owned */
+    skv_gemm *gemm;  /* owned */
+    skv_gemm *exact; /* owned, in f32; NULL where gemm is that too, or there is no router */
     skv_params params;
-    skv_net_layer *layers; /* owned, [L] */
-    skv_param *embedding;  /* [V, D] */
-    skv_param *final_norm; /* [D] */
-    skv_net_linear head;   /* [V, D]: the embedding when tied */
-    skv_net_linear exit;   /* [V, D]: of norm_swiftkv(x_l); absent (w NULL) in most models */
+    skv_net_layer *layers;   /* owned, [L] */
+    skv_net_expert *experts; /* owned, those of all layers; NULL: none has any */
+    skv_param *embedding;    /* [V, D] */
+    skv_param *final_norm;   /* [D] */
+    skv_net_linear head;     /* [V, D]: the embedding when tied */
+    skv_net_linear exit;     /* [V, D]: of norm_swiftkv(x_l); absent (w NULL) in most models */
     skv_param *norm_swiftkv;
     skv_rope_table ropes[2];
     size_t teacher_from; /* teacher and student agree on the layers before */
@@ -64,18 +87,21 @@ struct skv_net {
 
     /* Memory of a step: one mapped block. */
     float *memory;
-    size_t n_memory, n_kept; /* floats */
-    size_t packed_bytes;     /* of frozen weights */
-    size_t max_heads, max_kv_heads, max_ffn;
-    size_t loss_rows;           /* rows of a tile of logits */
-    skv_net_kept scratch;       /* what a layer that keeps nothing writes */
-    float *x_last;              /* [T, D]: x_L */
+    size_t n_memory, n_kept;                 /* floats */
+    size_t packed_bytes;                     /* of frozen weights */
+    size_t max_heads, max_kv_heads, max_ffn; /* max_ffn: of skv_net_inner */
+    size_t max_experts;                      /* 0: no layer has any */
+    size_t loss_rows;                        /* rows of a tile of logits */
+    skv_net_kept scratch;                    /* what a layer that keeps nothing writes */
+    float *x_last;                           /* [T, D]: x_L */
     float *x_shared;            /* [T, D]: x_l, where the teacher's pass met the student's */
     float *swift;               /* [T, D]: norm_swiftkv(x_l) */
     float *normed;              /* [T, D] */
     float *final, *final_t;     /* [T, D]: norm(x_L), of the student and of the teacher */
     float *hidden_t;            /* [T, D]: the teacher's x_{L-1} */
-    float *h, *dh;              /* [T, F] */
+    float *h, *dh;              /* [T, F]; of a mixture [T k, F] */
+    float *expert_x, *expert_y; /* [T k, D]: of sorted pairs, in and out of their experts */
+    float *dweights;            /* [T k]: of sorted pairs */
     float *dx, *da, *dswift;    /* [T, D] */
     float *dq, *d_o;            /* [T, H Dh] */
     float *dk, *dv;             /* [T, Hk Dh]: summed over a group */
@@ -205,6 +231,14 @@ void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const s
 void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
                       const skv_net_linear *l);
 bool skv_net_linear_trained(const skv_net_linear *l);
+
+/* ---- net_experts.c: mixtures of experts ---- */
+/* Floats a row of what the block's activation makes: F, or k F. */
+size_t skv_net_inner(const skv_net *net, size_t i);
+/* out [T, D] = mid + the block's output; net->normed holds the norm of mid. */
+void skv_net_run_experts(const skv_net_pass *p, size_t i, const skv_net_kept *a, float *out);
+/* From dx: net->da [T, D] is set to the gradient of the block's normed input. */
+void skv_net_back_experts(const skv_net_pass *p, size_t i);
 
 /* ---- net_attention.c ---- */
 void skv_net_segments(skv_net *net, const skv_train_batch *batch);

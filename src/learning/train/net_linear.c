@@ -12,6 +12,11 @@ bool skv_net_linear_trained(const skv_net_linear *l)
     return l->w && (l->w->grad || (l->bias && l->bias->grad));
 }
 
+static skv_gemm *products_of(const skv_net *net, const skv_net_linear *l)
+{
+    return l->exact && net->exact ? net->exact : net->gemm;
+}
+
 typedef struct bias_job {
     const skv_net_pass *p;
     float *y;
@@ -59,7 +64,7 @@ static void finish(const skv_net_pass *p, float *y, const skv_net_linear *l)
 void skv_net_mul(const skv_net_pass *p, float *y, const float *x, const skv_net_linear *l, bool add)
 {
     const skv_gemm_args args = product(p, y, x, l, add);
-    skv_gemm_run(p->net->gemm, &args);
+    skv_gemm_run(products_of(p->net, l), &args);
     finish(p, y, l);
 }
 
@@ -81,17 +86,18 @@ void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const s
                       bool add)
 {
     size_t N = l->w->n_rows, K = l->w->n_columns;
-    skv_gemm_run(p->net->gemm, &(skv_gemm_args){.c = dx,
-                                                .ldc = K,
-                                                .a = dy,
-                                                .lda = N,
-                                                .b = l->w->w,
-                                                .ldb = K,
-                                                .M = p->batch->n_tokens,
-                                                .N = K,
-                                                .K = N,
-                                                .add = add,
-                                                .packed = l->back.panels ? &l->back : NULL});
+    const skv_gemm_args args = {.c = dx,
+                                .ldc = K,
+                                .a = dy,
+                                .lda = N,
+                                .b = l->w->w,
+                                .ldb = K,
+                                .M = p->batch->n_tokens,
+                                .N = K,
+                                .K = N,
+                                .add = add,
+                                .packed = l->back.panels ? &l->back : NULL};
+    skv_gemm_run(products_of(p->net, l), &args);
 }
 
 void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
@@ -99,17 +105,18 @@ void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
 {
     size_t T = p->batch->n_tokens, N = l->w->n_rows, K = l->w->n_columns;
     if (l->w->grad) {
-        skv_gemm_run(p->net->gemm, &(skv_gemm_args){.c = l->w->grad,
-                                                    .ldc = K,
-                                                    .a = dy,
-                                                    .lda = N,
-                                                    .b = x,
-                                                    .ldb = K,
-                                                    .M = N,
-                                                    .N = K,
-                                                    .K = T,
-                                                    .a_t = true,
-                                                    .add = true});
+        const skv_gemm_args args = {.c = l->w->grad,
+                                    .ldc = K,
+                                    .a = dy,
+                                    .lda = N,
+                                    .b = x,
+                                    .ldb = K,
+                                    .M = N,
+                                    .N = K,
+                                    .K = T,
+                                    .a_t = true,
+                                    .add = true};
+        skv_gemm_run(products_of(p->net, l), &args);
     }
     if (l->bias && l->bias->grad) skv_net_bias_back(p->net, l->bias, dy, T);
 }
@@ -143,7 +150,7 @@ static skv_status pack_file(skv_net *net, skv_net_linear *l, bool back, skv_erro
 
 static skv_status pack_linear(skv_net *net, skv_net_linear *l, bool back, skv_error *err)
 {
-    if (!l->w || l->w->trainable) return SKV_OK;
+    if (!l->w || l->w->trainable || l->exact) return SKV_OK;
     size_t N = l->w->n_rows, K = l->w->n_columns;
     if (net->options.plan) {
         net->packed_bytes += skv_gemm_packed_bytes(net->gemm, N, K);
@@ -171,6 +178,23 @@ static size_t list_linears(const skv_net *net, skv_net_layer *layer, skv_net_lin
     return 10;
 }
 
+static skv_status pack_experts(skv_net *net, const skv_net_layer *layer, skv_error *err)
+{
+    for (size_t e = 0; e < layer->n_experts; e++) {
+        skv_net_expert *expert = &layer->experts[e];
+        SKV_TRY(pack_linear(net, &expert->gate, layer->keep, err));
+        SKV_TRY(pack_linear(net, &expert->up, layer->keep, err));
+        SKV_TRY(pack_linear(net, &expert->down, layer->keep, err));
+    }
+    return SKV_OK;
+}
+
+static void unpack_linear(skv_net_linear *l)
+{
+    skv_gemm_packed_release(&l->forward);
+    skv_gemm_packed_release(&l->back);
+}
+
 skv_status skv_net_pack(skv_net *net, skv_error *err)
 {
     skv_net_linear *all[10];
@@ -180,6 +204,7 @@ skv_status skv_net_pack(skv_net *net, skv_error *err)
         for (size_t j = 0; j < n; j++) {
             SKV_TRY(pack_linear(net, all[j], net->layers[i].keep && j >= n_teacher, err));
         }
+        SKV_TRY(pack_experts(net, &net->layers[i], err));
     }
     if (net->options.early_exit) SKV_TRY(pack_linear(net, &net->exit, true, err));
     return pack_linear(net, &net->head, true, err);
@@ -190,13 +215,13 @@ void skv_net_unpack(skv_net *net)
     skv_net_linear *all[10];
     for (size_t i = 0; net->layers && i < net->config->n_layers; i++) {
         size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
-        for (size_t j = 0; j < n; j++) {
-            skv_gemm_packed_release(&all[j]->forward);
-            skv_gemm_packed_release(&all[j]->back);
+        for (size_t j = 0; j < n; j++) unpack_linear(all[j]);
+        for (size_t e = 0; e < net->layers[i].n_experts; e++) {
+            unpack_linear(&net->layers[i].experts[e].gate);
+            unpack_linear(&net->layers[i].experts[e].up);
+            unpack_linear(&net->layers[i].experts[e].down);
         }
     }
-    skv_gemm_packed_release(&net->exit.forward);
-    skv_gemm_packed_release(&net->exit.back);
-    skv_gemm_packed_release(&net->head.forward);
-    skv_gemm_packed_release(&net->head.back);
+    unpack_linear(&net->exit);
+    unpack_linear(&net->head);
 }

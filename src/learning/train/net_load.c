@@ -12,7 +12,7 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
-enum { PARAMS_A_LAYER = 32, PARAMS_OUTSIDE = 5, PART_NAME_MAX = 64 };
+enum { PARAMS_A_LAYER = 32, PARAMS_AN_EXPERT = 6, PARAMS_OUTSIDE = 5, PART_NAME_MAX = 64 };
 #define EXIT_HEAD "lm_head_swiftkv.weight"
 
 /* ---- which there are ---- */
@@ -71,11 +71,40 @@ static skv_net_projections add_projections(skv_net *net, size_t i, const char *s
     return out;
 }
 
-static void describe_layer(skv_net *net, size_t i)
+/* The feed-forward block; experts come from *experts on. */
+static void describe_block(skv_net *net, size_t i, skv_net_expert **experts)
 {
     const skv_config *c = net->config;
     skv_net_layer *layer = &net->layers[i];
-    size_t D = c->hidden, F = c->layers[i].ffn, n_q = c->layers[i].n_heads * c->head_dim;
+    size_t D = c->hidden, F = c->layers[i].ffn, E = c->layers[i].n_experts;
+    if (E == 0) {
+        layer->gate = add_linear(net, i, "mlp.gate_proj", F, D, c->mlp_bias);
+        layer->up = add_linear(net, i, "mlp.up_proj", F, D, c->mlp_bias);
+        layer->down = add_linear(net, i, "mlp.down_proj", D, F, c->mlp_bias);
+        return;
+    }
+    layer->experts = *experts;
+    layer->n_experts = E;
+    *experts += E;
+    layer->router = add_linear(net, i, "mlp.gate", E, D, c->router_bias);
+    layer->router.exact = true;
+    for (size_t e = 0; e < E; e++) {
+        skv_net_expert *expert = &layer->experts[e];
+        char name[PART_NAME_MAX - 8];
+        (void)snprintf(name, sizeof name, "mlp.experts.%zu.gate_proj", e);
+        expert->gate = add_linear(net, i, name, F, D, c->expert_bias);
+        (void)snprintf(name, sizeof name, "mlp.experts.%zu.up_proj", e);
+        expert->up = add_linear(net, i, name, F, D, c->expert_bias);
+        (void)snprintf(name, sizeof name, "mlp.experts.%zu.down_proj", e);
+        expert->down = add_linear(net, i, name, D, F, c->expert_bias);
+    }
+}
+
+static void describe_layer(skv_net *net, size_t i, skv_net_expert **experts)
+{
+    const skv_config *c = net->config;
+    skv_net_layer *layer = &net->layers[i];
+    size_t D = c->hidden, n_q = c->layers[i].n_heads * c->head_dim;
     layer->attn_norm = add_in_layer(net, i, "input_layernorm.weight", 0, D);
     layer->own = add_projections(net, i, "", true);
     if (c->swiftkv && i >= c->kv_layers) {
@@ -84,22 +113,25 @@ static void describe_layer(skv_net *net, size_t i)
     }
     layer->o = add_linear(net, i, "self_attn.o_proj", D, n_q, c->o_bias);
     layer->ffn_norm = add_in_layer(net, i, "post_attention_layernorm.weight", 0, D);
-    layer->gate = add_linear(net, i, "mlp.gate_proj", F, D, c->mlp_bias);
-    layer->up = add_linear(net, i, "mlp.up_proj", F, D, c->mlp_bias);
-    layer->down = add_linear(net, i, "mlp.down_proj", D, F, c->mlp_bias);
+    describe_block(net, i, experts);
 }
 
 skv_status skv_net_describe(skv_net *net, skv_error *err)
 {
     const skv_config *c = net->config;
-    size_t L = c->n_layers;
+    size_t L = c->n_layers, n_experts = 0;
+    for (size_t i = 0; i < L; i++) n_experts += c->layers[i].n_experts;
     net->layers = skv_alloc_zero(L, sizeof *net->layers);
-    SKV_REQUIRE(net->layers, err, SKV_MEMORY, "training: no memory for %zu layers", L);
+    if (n_experts > 0) net->experts = skv_alloc_zero(n_experts, sizeof *net->experts);
+    SKV_REQUIRE(net->layers && (net->experts || n_experts == 0), err, SKV_MEMORY,
+                "training: no memory for %zu layers and %zu experts", L, n_experts);
     size_t n_more =
         net->options.prediction ? skv_net_predict_parameters(net->options.prediction) : 0;
-    SKV_TRY(skv_params_init(&net->params, L * PARAMS_A_LAYER + PARAMS_OUTSIDE + n_more, err));
+    n_more += L * PARAMS_A_LAYER + n_experts * PARAMS_AN_EXPERT + PARAMS_OUTSIDE;
+    SKV_TRY(skv_params_init(&net->params, n_more, err));
+    skv_net_expert *experts = net->experts;
     net->embedding = add(net, 0, "model.embed_tokens.weight", c->vocab, c->hidden);
-    for (size_t i = 0; i < L; i++) describe_layer(net, i);
+    for (size_t i = 0; i < L; i++) describe_layer(net, i, &experts);
     if (c->swiftkv && c->kv_layers < L) {
         net->norm_swiftkv = add(net, c->kv_layers, "model.norm_swiftkv.weight", 0, c->hidden);
     }

@@ -18,7 +18,25 @@ static bool keeps_raw_keys(const skv_net *net)
     return net->config->qk_norm || net->predict;
 }
 
-/* Room for what one layer writes; an AcrossKV reader shares the first layer's keys and values. */
+static uint32_t *take_numbers(skv_net *net, size_t n)
+{
+    return (uint32_t *)(void *)take(net, n);
+}
+
+static void lay_out_routes(skv_net *net, skv_net_routes *r, size_t n_experts)
+{
+    size_t T = net->options.max_tokens, k = net->config->n_active;
+    if (n_experts == 0) return;
+    r->logits = take(net, T * n_experts);
+    r->weights = take(net, T * k);
+    r->chosen = take_numbers(net, T * k);
+    r->place = take_numbers(net, T * k);
+    r->row = take_numbers(net, T * k);
+    r->first = take_numbers(net, n_experts + 1);
+}
+
+/* Room for what one layer writes; shape.ffn is that of skv_net_inner. An AcrossKV reader shares the
+ * first layer's keys and values. */
 static void lay_out_layer(skv_net *net, skv_net_kept *a, skv_layer_shape shape,
                           const skv_net_kept *kv)
 {
@@ -33,6 +51,7 @@ static void lay_out_layer(skv_net *net, skv_net_kept *a, skv_layer_shape shape,
     a->mid = take(net, T * D);
     a->gate = take(net, T * shape.ffn);
     a->up = take(net, T * shape.ffn);
+    lay_out_routes(net, &a->routes, shape.n_experts);
     if (kv) {
         a->k = kv->k;
         a->k_raw = kv->k_raw;
@@ -51,7 +70,9 @@ static void lay_out_kept(skv_net *net)
         skv_net_layer *layer = &net->layers[i];
         if (!layer->keep) continue;
         bool reads = i >= net->kv_from && !layer->swiftkv.k.w;
-        lay_out_layer(net, &layer->kept, net->config->layers[i], reads ? kv : NULL);
+        skv_layer_shape shape = net->config->layers[i];
+        shape.ffn = skv_net_inner(net, i);
+        lay_out_layer(net, &layer->kept, shape, reads ? kv : NULL);
         if (!reads) kv = &layer->kept;
     }
 }
@@ -89,17 +110,20 @@ static void lay_out_loss(skv_net *net)
     net->row_loss = (double *)(void *)take(net, 2 * T);
     bool exits = net->options.early_exit;
     net->exit_loss = exits ? (double *)(void *)take(net, 2 * T) : NULL;
-    net->top = exits ? (uint32_t *)(void *)take(net, T) : NULL;
-    net->exit_seen = exits ? (uint32_t *)(void *)take(net, T) : NULL;
-    net->loss_list = (uint32_t *)(void *)take(net, T);
-    net->segments = (uint32_t *)(void *)take(net, T + 1);
+    net->top = exits ? take_numbers(net, T) : NULL;
+    net->exit_seen = exits ? take_numbers(net, T) : NULL;
+    net->loss_list = take_numbers(net, T);
+    net->segments = take_numbers(net, T + 1);
 }
 
 static void lay_out(skv_net *net)
 {
     size_t T = net->options.max_tokens, D = net->config->hidden;
-    skv_layer_shape largest = {
-        .n_heads = net->max_heads, .n_kv_heads = net->max_kv_heads, .ffn = net->max_ffn};
+    size_t n_pairs = net->max_experts > 0 ? T * net->config->n_active : 0;
+    skv_layer_shape largest = {.n_heads = net->max_heads,
+                               .n_kv_heads = net->max_kv_heads,
+                               .ffn = net->max_ffn,
+                               .n_experts = net->max_experts};
     net->n_memory = 0;
     lay_out_kept(net);
     net->n_kept = net->n_memory;
@@ -109,6 +133,9 @@ static void lay_out(skv_net *net)
     net->swift = take(net, T * D);
     net->normed = take(net, T * D);
     net->h = take(net, T * net->max_ffn);
+    net->expert_x = take(net, n_pairs * D);
+    net->expert_y = take(net, n_pairs * D);
+    net->dweights = take(net, n_pairs);
     net->attention_tiles = take(net, skv_pool_threads(net->pool) * skv_net_attention_tile_floats());
     for (size_t i = 0; i < 2; i++) {
         net->cos[i] = take(net, T * net->ropes[i].n);
@@ -124,7 +151,8 @@ skv_status skv_net_memory_take(skv_net *net, skv_error *err)
         const skv_layer_shape *shape = &net->config->layers[i];
         net->max_heads = skv_max_size(net->max_heads, shape->n_heads);
         net->max_kv_heads = skv_max_size(net->max_kv_heads, shape->n_kv_heads);
-        net->max_ffn = skv_max_size(net->max_ffn, shape->ffn);
+        net->max_ffn = skv_max_size(net->max_ffn, skv_net_inner(net, i));
+        net->max_experts = skv_max_size(net->max_experts, shape->n_experts);
     }
     lay_out(net);
     if (net->options.plan) return SKV_OK;
