@@ -140,7 +140,7 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *s = &c->layers[i];
-        limits->max_K = skv_max_size(limits->max_K, s->ffn);
+        limits->max_K = skv_max_size(limits->max_K, skv_max_size(s->ffn, s->ffn_beside));
         limits->max_K = skv_max_size(limits->max_K, skv_config_q_columns(c, i));
         limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
         limits->max_groups = skv_max_size(limits->max_groups, s->n_experts);

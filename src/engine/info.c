@@ -128,7 +128,9 @@ static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
     const skv_layer_shape *s = &c->layers[i];
     const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, block = 3 * D * F, bias = 2 * F + D;
     if (E == 0) return block + (c->mlp_bias ? bias : 0);
-    return E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
+    /* beside a dense block: its weights, three norms, the router's norm and the experts' scales */
+    const uint64_t beside = s->ffn_beside > 0 ? 3 * D * s->ffn_beside + 4 * D + E : 0;
+    return beside + E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
 }
 
 /* Weights of one layer, norms and biases included. */
