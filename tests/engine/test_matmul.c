@@ -97,7 +97,8 @@ static void test_tables_of_other_processors(void **state)
 {
     (void)state;
     const unsigned all = SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
-                         SKV_CPU_NEON | SKV_CPU_NEON_DOT | SKV_CPU_AVX_VNNI;
+                         SKV_CPU_NEON | SKV_CPU_NEON_DOT | SKV_CPU_AVX_VNNI | SKV_CPU_NEON_I8MM |
+                         SKV_CPU_NEON_BF16;
     for (unsigned features = 0; features <= all; features++) {
         check_tables(SKV_CPU_LEVEL_BEST, features);
         check_tables(SKV_CPU_LEVEL_REF, features);
