@@ -18,6 +18,11 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                        "OUT is a new folder. The SwiftKV weights are initialised from the model's "
                        "own, as copies or (--init ridge) fitted to a text in closed form; "
                        "distillation then recovers its quality."},
+    [CLI_QUANTIZE] = {"quantize", "MODEL OUT", 2, 2, cli_run_quantize,
+                      "write a model with weights of 4 or 8 bits",
+                      "OUT is a new folder with safetensors of compressed-tensors' layout "
+                      "pack-quantized, which vLLM and transformers open too. The projections of "
+                      "all layers are quantised; embedding, head and norms stay as they are."},
     [CLI_GENERATE] = {"generate", "MODEL (-p TEXT | --file F | --ids-file F)", 1, 1,
                       cli_run_generate, "continue a text",
                       "Prints the generated text, or token ids if the model has no "

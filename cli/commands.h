@@ -10,6 +10,7 @@ typedef enum cli_command {
     CLI_INFO,
     CLI_SIMILARITY,
     CLI_TRANSFORM,
+    CLI_QUANTIZE,
     CLI_GENERATE,
     CLI_CHAT,
     CLI_SCORE,
@@ -47,6 +48,7 @@ cli_command cli_command_find(const char *name);
 int cli_run_info(const cli_options *options);
 int cli_run_similarity(const cli_options *options);
 int cli_run_transform(const cli_options *options);
+int cli_run_quantize(const cli_options *options);
 int cli_run_generate(const cli_options *options);
 int cli_run_chat(const cli_options *options);
 int cli_run_score(const cli_options *options);

@@ -86,6 +86,10 @@ static const cli_option rows[] = {
                    "short text)"),
     OPTION(ON(TRANSFORM), "--ridge-to", "copy|zero", WORD, ridge_to,
            .help = "ridge: penalise the distance to these weights (copy)"),
+    OPTION(ON(QUANTIZE), "--weights", "int4|int8", PARSED, weights, .parse = cli_parse_weights,
+           .help = "bits of a weight"),
+    OPTION(ON(QUANTIZE), "--group", "32|128", SIZE, group, 1, 1 << 16,
+           .help = "weights of a row that share a scale (32)"),
     OPTION(ON(INFO), "--context", "N", SIZE, cost_context, 1, TOKENS_MAX,
            .help = "context length for the cost of attention (the model's)"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
@@ -368,8 +372,8 @@ static const cli_option rows[] = {
            .help = "write the results as JSON; an array if there are several runs"),
 
     /* How a model runs. */
-    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--threads", "N", SIZE, threads, 1, THREADS_MAX,
-           .help = "threads (one for each processor allowed)"),
+    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM) | ON(QUANTIZE), "--threads", "N", SIZE, threads, 1,
+           THREADS_MAX, .help = "threads (one for each processor allowed)"),
     OPTION(
         RUNS |
             ON(TUNE) | ON(TRANSFORM),

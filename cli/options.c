@@ -98,6 +98,12 @@ static int check_transform(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_quantize(const cli_options *o)
+{
+    const bool given = o->weights != SKV_WEIGHTS_AUTO;
+    return given ? CLI_DONE : cli_usage("quantize: --weights is missing: int4 or int8");
+}
+
 static int check_eval(const cli_options *o)
 {
     if (!o->tasks) return cli_usage("eval: --task NAME|FILE,... is required");
@@ -143,6 +149,7 @@ static int check_command(const cli_options *o)
     case CLI_SIMILARITY:
         return o->text_file ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM: return check_transform(o);
+    case CLI_QUANTIZE: return check_quantize(o);
     case CLI_LOAD: return check_load(o);
     case CLI_RENDER:
         return o->messages_file ? CLI_DONE : cli_usage("render: --messages F is missing");

@@ -9,6 +9,7 @@ _swiftkv_options() {
         --chunk --evict --snapkv --svg --json --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
         --threads --weights --cpu --help' ;;
+    quantize) echo '--weights --group --threads --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --seed --stop --ignore-eos --json-object --json-schema --regex
         --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu

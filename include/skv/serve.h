@@ -30,7 +30,7 @@ typedef struct skv_job skv_job;
 #define SKV_RUNNING_DEFAULT 32
 #define SKV_QUEUED_DEFAULT 64
 #define SKV_QUEUED_CONTEXTS_DEFAULT 16 /* of max_queued_tokens */
-#define SKV_STEP_MS_DEFAULT 100
+#define SKV_STEP_MS_DEFAULT 200
 #define SKV_OUTPUT_MIB_DEFAULT 4
 #define SKV_QUEUE_SECONDS_DEFAULT 600
 #define SKV_MASK_SECONDS_DEFAULT 1

@@ -26,7 +26,7 @@ static skv_weights weights_of_file(const skv_engine *e)
 {
     if (!e->source) return SKV_WEIGHTS_BF16;
     const skv_tensor *t = skv_source_find(e->source, "model.layers.0.self_attn.o_proj.weight");
-    if (t && skv_quant_form_of(t->type)) return SKV_WEIGHTS_FILE;
+    if (t && skv_tensor_form(t)) return SKV_WEIGHTS_FILE;
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 

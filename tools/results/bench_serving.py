@@ -10,9 +10,10 @@
     models   what is served: the preset's shape with random weights, and the SwiftKV forms
     azure    Azure's conversation trace, SwiftKV and its teacher: rates, latencies, throughput
     peers    prompts of 2048 tokens, 64 tokens out, 8 clients: ours, llama.cpp, openvino-genai
+    steps    the same load on our engine alone, by `--step-ms`: time to first token against gaps
     page     text and pictures from what was measured
 
-Without a stage: models, azure, peers, page. Everything measured is kept in WORK/said by what was
+Without a stage: models, azure, peers, steps, page. Everything measured is kept in WORK/said by what was
 asked, so that a run that was stopped goes on; --again measures anew. Servers listen on loopback.
 Nothing else should run meanwhile. --quick takes about a third of the time and is rougher.
 """
@@ -36,7 +37,7 @@ import time
 import urllib.request
 
 from results_lab import put, table
-from serving_models import SHAPE
+from serving_models import SHAPES
 from svg_chart import Panel, draw
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -266,7 +267,7 @@ def peer_files(bench):
 
 def models(bench):
     served(bench)
-    half(bench, "smollm2", preset(bench), SHAPE["num_hidden_layers"])
+    half(bench, "smollm2", preset(bench), SHAPES["smollm2-135m"]["num_hidden_layers"])
     if bench.peer_python():
         peer_files(bench)
 
@@ -396,7 +397,7 @@ def requests_of(bench):
 
 def closed_loop(bench, url):
     return load(bench, url, "--prompt", PROMPT, "--gen", GEN, "--clients", CLIENTS, "--requests", requests_of(bench), "--warmup", 1,
-                "--vocab", SHAPE["vocab_size"])
+                "--vocab", SHAPES["smollm2-135m"]["vocab_size"])
 
 
 def ours(bench, model, weights, *options):
@@ -443,7 +444,7 @@ LONG_STEPS = ("--step-ms", 250)  # streams that stop as long as those of openvin
 
 def our_engines(bench):
     plain = preset(bench)
-    swift = half(bench, "smollm2", plain, SHAPE["num_hidden_layers"])
+    swift = half(bench, "smollm2", plain, SHAPES["smollm2-135m"]["num_hidden_layers"])
     out = []
     for form, weights, kv, turns in (("int8", "int8", "auto", ROUNDS), (ALL_8_BIT, "int8", "int8", ROUNDS), ("bf16", "bf16", "auto", 1)):
         for name, model in (("unmodified", plain), ("SwiftKV 50 %", swift)):
@@ -495,6 +496,49 @@ def measure_peers(bench):
 def peers(bench):
     machine(bench)
     measure_peers(bench)
+
+
+# ---- the length of a step ----
+
+STEPS = (50, 100, 150, 200, 250, 400)
+
+
+def measure_steps(bench):
+    """{(method, ms): what was said}, the median of three rounds by the time to first token."""
+    plain, found = preset(bench), {}
+    models = {"teacher": plain, "auto": half(bench, "smollm2", plain, SHAPES["smollm2-135m"]["num_hidden_layers"])}
+    for turn in range(1 if bench.args.quick else ROUNDS):
+        for step_ms in STEPS:
+            for method, model in models.items():
+                key = ["steps", method, step_ms, requests_of(bench), turn]
+                measure = lambda m=model, ms=step_ms: ours(bench, m, "int8", "--kv", "int8", "--step-ms", ms)
+                found.setdefault((method, step_ms), []).append(bench.ask(key, measure))
+    return {key: sorted(said, key=lambda one: one["median_ttft_ms"])[len(said) // 2] for key, said in found.items()}
+
+
+def steps(bench):
+    machine(bench)
+    measure_steps(bench)
+
+
+def steps_text(bench):
+    measured = measure_steps(bench)
+    picture = PICTURES / "serving-steps.svg"
+    panels = [Panel(title, "--step-ms", label, [(NAMES[m], [(ms, said[key] / scale) for (name, ms), said in measured.items() if name == m])
+                                                for m in NAMES])
+              for title, label, key, scale in (("time to first token", "median, s", "median_ttft_ms", 1e3), ("gap between tokens", "p99, ms", "p99_itl_ms", 1),
+                                               ("throughput", "tokens/s, in and out", "total_token_throughput", 1))]
+    draw(picture, "What --step-ms trades", panels)
+    rows = [[str(ms), NAMES[method], f"{said['total_token_throughput']:.0f}", f"{said['median_ttft_ms']:.0f}", f"{said['p99_ttft_ms']:.0f}",
+             f"{said['mean_tpot_ms']:.1f}", f"{said['p99_itl_ms']:.0f}", f"{said['mean_e2el_ms']:.0f}"] for (method, ms), said in measured.items()]
+    return f"""## What `--step-ms` trades
+
+`{command(bench)} steps page`, {machine(bench)}. The load of the section above, weights, keys and values in int8. A longer step reads more of a prompt
+between two tokens of the answers that run beside it: first tokens come sooner and the rest of an answer later, while the whole takes about as long.
+
+![Time to first token, gaps and throughput against --step-ms]({picture.name})
+
+{table(["`--step-ms`", "", "tokens/s, in and out", "TTFT p50, ms", "p99", "TPOT, ms", "ITL p99, ms", "E2EL, ms"], rows)}"""
 
 
 # ---- the page ----
@@ -611,7 +655,7 @@ throughput is better above 1, TTFT below. llama.cpp ({LLAMA}, built for this pro
 as its server fills them, and flash attention; the wheel: its server; openvino-genai: continuous batching in the process, without HTTP, int8
 weights, 8-bit keys and values (its default).
 Clients that never rest share the engine's throughput: the mean time of a whole answer (E2EL) is {CLIENTS} requests over its rate, so an
-engine that shortens the time to the first token lengthens the rest of the answer, unless it does more work per second. `--step-ms` (100 by
+engine that shortens the time to the first token lengthens the rest of the answer, unless it does more work per second. `--step-ms` (200 by
 default) sets the balance.
 {"One round, one engine after the other: on a shared machine that drifts meanwhile ratios are right to about a fifth." if bench.args.quick else
 "Medians of three rounds of all engines in turns; llama.cpp, bf16, long steps, Q4_0, "
@@ -649,10 +693,12 @@ last answers may take as long as the mean.""")
             put(f"serving {model.name}", azure_text(bench, model))
     with contextlib.suppress(Missing):
         put("serving peers", peers_text(bench))
+    with contextlib.suppress(Missing):
+        put("serving steps", steps_text(bench))
     bench.measuring = True
 
 
-STAGES = {"setup": setup, "models": models, "azure": azure, "peers": peers, "page": page}
+STAGES = {"setup": setup, "models": models, "azure": azure, "peers": peers, "steps": steps, "page": page}
 
 
 def main():
@@ -672,7 +718,7 @@ def main():
     args.build, args.work, args.model = args.build.resolve(), args.work.resolve(), args.model.resolve()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     bench = Bench(args)
-    for name in args.stages or ("models", "azure", "peers", "page"):
+    for name in args.stages or ("models", "azure", "peers", "steps", "page"):
         STAGES[name](bench)
 
 

@@ -138,6 +138,20 @@ SKV_MUST_CHECK skv_status skv_config_json_for_swiftkv(const char *json, size_t n
                                                       const skv_config *c, skv_buf *out,
                                                       skv_error *err);
 
+/* How the projections of a model are quantised, as compressed-tensors says it. */
+typedef struct skv_quantization {
+    unsigned bits;
+    size_t group;
+    const char **ignored; /* [n_ignored], owned: "X.weight" of modules X that are not */
+    size_t n_ignored;
+} skv_quantization;
+
+/** Appends the model's JSON with a quantization_config of the layout pack-quantized. `name` is for
+ * errors. */
+SKV_MUST_CHECK skv_status skv_config_json_quantized(const char *json, size_t n, const char *name,
+                                                    const skv_quantization *form, skv_buf *out,
+                                                    skv_error *err);
+
 /** Appends the base model's JSON with what c says of KV Prediction: auxiliary, kvp_layers, and the
  * folder of the base where c->base is not "". */
 SKV_MUST_CHECK skv_status skv_config_json_for_kvp(const char *json, size_t n, const char *name,

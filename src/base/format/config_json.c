@@ -372,11 +372,15 @@ static void refuse_extras(skv_json_reader *r)
 {
     skv_json_reader q = skv_json_child(r, "quantization_config");
     if (r->status == SKV_OK) r->status = q.status;
-    if (q.object && r->status == SKV_OK) {
-        const char *method = skv_json_text(&q, "quant_method", "unnamed");
+    /* The tensors of packed codes tell the rest themselves: format/packed.h. */
+    const char *method = skv_json_text(&q, "quant_method", "unnamed");
+    const char *format = skv_json_text(&q, "format", "");
+    const bool packed =
+        strcmp(method, "compressed-tensors") == 0 && strcmp(format, "pack-quantized") == 0;
+    if (q.object && !packed && r->status == SKV_OK) {
         r->status = skv_fail(r->err, SKV_UNSUPPORTED,
-                             "%s: quantization_config: quant_method %.60s is not supported",
-                             r->name, method);
+                             "%s: quantization_config: quant_method %.60s%s%.60s is not supported",
+                             r->name, method, format[0] ? ", format " : "", format);
     }
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {

@@ -79,6 +79,8 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
     }
     (void)json_object_del(f->object, "swiftkv_base");
     if (c->base[0]) put(f, "swiftkv_base", json_string(c->base));
+    /* Whoever writes weights from here writes floats, whatever they were. */
+    (void)json_object_del(f->object, "quantization_config");
     if (!swiftkv) return;
     (void)json_object_del(f->object, "kv_prediction"); /* of the model that this one was */
     put_bool(f, "swiftkv", true);
@@ -126,6 +128,47 @@ skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *n
     put_identity(&f, c, base, true);
     skv_status status = print(&f, out, name, err);
     json_decref(f.object);
+    json_decref(root);
+    return status;
+}
+
+/* ---- quantised weights ---- */
+
+static json_t *ignored_list(filler *f, const skv_quantization *form)
+{
+    json_t *list = json_array();
+    bool has_head = false;
+    for (size_t i = 0; i < form->n_ignored; i++) {
+        const char *name = form->ignored[i];
+        const size_t n = strlen(name), n_suffix = strlen(".weight");
+        const bool is_weight = n > n_suffix && strcmp(name + n - n_suffix, ".weight") == 0;
+        has_head = has_head || strcmp(name, "lm_head.weight") == 0;
+        append(f, list, json_stringn(name, is_weight ? n - n_suffix : n));
+    }
+    if (!has_head) append(f, list, json_string("lm_head")); /* tied: it is a module all the same */
+    return list;
+}
+
+skv_status skv_config_json_quantized(const char *json, size_t n, const char *name,
+                                     const skv_quantization *form, skv_buf *out, skv_error *err)
+{
+    json_t *root = NULL;
+    SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
+    filler f = {root, !json_is_object(root)};
+    json_t *group =
+        json_pack("{s:[s], s:n, s:n, s:{s:I, s:s, s:b, s:s, s:I, s:b, s:n, s:n, s:s, s:{}}}",
+                  "targets", "Linear", "input_activations", "output_activations", "weights",
+                  "num_bits", (json_int_t)form->bits, "type", "int", "symmetric", 1, "strategy",
+                  "group", "group_size", (json_int_t)form->group, "dynamic", 0, "actorder",
+                  "block_structure", "observer", "minmax", "observer_kwargs");
+    if (!f.failed) {
+        put(&f, "quantization_config",
+            json_pack("{s:s, s:s, s:s, s:n, s:n, s:{s:o}, s:o}", "quant_method",
+                      "compressed-tensors", "format", "pack-quantized", "quantization_status",
+                      "compressed", "global_compression_ratio", "kv_cache_scheme", "config_groups",
+                      "group_0", group, "ignore", ignored_list(&f, form)));
+    }
+    skv_status status = print(&f, out, name, err);
     json_decref(root);
     return status;
 }

@@ -93,6 +93,18 @@ static void q4_0(float *out, const unsigned char *b)
     }
 }
 
+/* An int32, lowest nibble first, stored + 8; the scale stands elsewhere:  x = q - 8 */
+static void packed_i4(float *out, const unsigned char *b)
+{
+    for (size_t i = 0; i < 8; i++) out[i] = (float)((b[i / 2] >> (i % 2 * 4) & 15) - 8);
+}
+
+/* An int32, lowest byte first, stored + 128:  x = q - 128 */
+static void packed_i8(float *out, const unsigned char *b)
+{
+    for (size_t i = 0; i < 4; i++) out[i] = (float)(b[i] - 128);
+}
+
 /* d, m | 16 bytes, low nibbles first:  x = d q + m */
 static void q4_1(float *out, const unsigned char *b)
 {
@@ -260,6 +272,8 @@ static dequant_block_fn *dequant_block(skv_dtype type)
     case SKV_DTYPE_Q5_K: return q5_k;
     case SKV_DTYPE_Q6_K: return q6_k;
     case SKV_DTYPE_IQ4_NL: return iq4_nl;
+    case SKV_DTYPE_PACKED_I4: return packed_i4;
+    case SKV_DTYPE_PACKED_I8: return packed_i8;
     default: return NULL;
     }
 }
@@ -290,7 +304,7 @@ void skv_dtype_to_f32(skv_dtype type, float *out, const void *data, size_t n)
 void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n)
 {
     unsigned char *bytes = out;
-    assert(skv_dtype_block_elements(type) == 1);
+    assert(type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 || type == SKV_DTYPE_BF16);
     if (type == SKV_DTYPE_F32) {
         if (n) memcpy(bytes, in, n * sizeof *in);
         return;

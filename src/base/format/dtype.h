@@ -8,7 +8,12 @@
 
 #include "base/quant.h"
 
-/* name, elements in a block, bytes of a block */
+/*
+ * name, elements in a block, bytes of a block
+ *
+ * PACKED: codes of compressed-tensors, whose scales are another tensor (skv_tensor.scales). Their
+ * elements as f32 are the codes' values. I32 and I64 are written, and never computed with.
+ */
 #define SKV_DTYPE_LIST(X)                                                                          \
     X(F32, 1, 4)                                                                                   \
     X(F16, 1, 2)                                                                                   \
@@ -23,7 +28,11 @@
     X(Q4_K, 256, 144)                                                                              \
     X(Q5_K, 256, 176)                                                                              \
     X(Q6_K, 256, 210)                                                                              \
-    X(IQ4_NL, 32, 18)
+    X(IQ4_NL, 32, 18)                                                                              \
+    X(PACKED_I4, 8, 4)                                                                             \
+    X(PACKED_I8, 4, 4)                                                                             \
+    X(I32, 1, 4)                                                                                   \
+    X(I64, 1, 8)
 
 typedef enum skv_dtype {
 #define SKV_DTYPE_ENUM(name, n, bytes) SKV_DTYPE_##name,
@@ -46,7 +55,10 @@ void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n);
 
 /** The form of a block-quantised type; NULL for types that hold floats. */
 const skv_quant_form *skv_quant_form_of(skv_dtype type);
-/** Row i of `rows` = the K elements at data, blocks of a type that has a form. */
+/** The form of a PACKED type with scales of bfloat16 or f16, NULL for any other type. */
+const skv_quant_form *skv_quant_form_packed(skv_dtype type, bool bf16);
+/** Row i of `rows` = the K elements at data, blocks of a type that has a form. Of a PACKED type the
+ * codes alone. */
 void skv_quant_read(skv_quant_rows *rows, size_t i, skv_dtype type, const void *data);
 
 #endif

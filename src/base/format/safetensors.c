@@ -9,19 +9,23 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "format/json_doc.h"
+#include "format/packed.h"
 #include "format/tensor.h"
 
 enum {
     HEADER_BYTES_MAX = 100000000, /* the library's own limit */
     INDEX_BYTES_MAX = 100000000,
-    SHARDS_MAX = 4096
+    SHARDS_MAX = 4096,
+    NAME_BYTES = 256 /* of a tensor in parts */
 };
 
 /* One tensor of a header, usable or not. */
 typedef struct record {
     skv_tensor tensor;
+    char *name;           /* borrowed from the shard: the tensor's */
     const char *unusable; /* why, or NULL */
     size_t begin, end;    /* bytes within the data */
+    bool joined;          /* a part of another tensor: not listed */
 } record;
 
 /* One file: its map (when it owns one) and what its header lists. */
@@ -58,10 +62,10 @@ static const type_name type_names[] = {
     {"F16", 16, SKV_DTYPE_F16, NULL},
     {"BF16", 16, SKV_DTYPE_BF16, NULL},
     UNUSABLE("F64", 64),
-    UNUSABLE("I64", 64),
+    {"I64", 64, SKV_DTYPE_I64, "element type I64"},
     UNUSABLE("U64", 64),
     UNUSABLE("C64", 64),
-    UNUSABLE("I32", 32),
+    {"I32", 32, SKV_DTYPE_I32, "element type I32"},
     UNUSABLE("U32", 32),
     UNUSABLE("I16", 16),
     UNUSABLE("U16", 16),
@@ -200,7 +204,7 @@ static skv_status read_entries(json_t *header, const unsigned char *data, size_t
         record *rec = &out->records[out->n];
         size_t n = strlen(key) + 1;
         memcpy(at, key, n);
-        rec->tensor.name = at;
+        rec->tensor.name = rec->name = at;
         at += n;
         skv_status status = read_record(entry, n_data, rec, err);
         if (status != SKV_OK) return fail_in(err, file, key, status);
@@ -232,9 +236,77 @@ static skv_status parse_shard(const unsigned char *data, size_t n, const char *f
     return status;
 }
 
+/* ---- tensors in parts: packed codes, see safetensors.h ---- */
+
+static record *find_part(const skv_name_index *index, record *const *all, const char *weight,
+                         const char *suffix)
+{
+    char name[NAME_BYTES];
+    if (snprintf(name, sizeof name, "%s%s", weight, suffix) >= (int)sizeof name) return NULL;
+    const size_t i = skv_name_index_find(index, name);
+    return i == SIZE_MAX ? NULL : all[i];
+}
+
+/* Makes X.weight of X.weight_packed and the tensors beside it; other tensors stay as they are. */
+static skv_status join_parts(const skv_name_index *index, record *const *all, record *codes,
+                             const char *file, skv_error *err)
+{
+    static const char suffix[] = "_packed";
+    const size_t n = strlen(codes->tensor.name), n_suffix = sizeof suffix - 1;
+    char weight[NAME_BYTES];
+    if (codes->tensor.type != SKV_DTYPE_I32 || n <= n_suffix || n >= NAME_BYTES ||
+        strcmp(codes->tensor.name + n - n_suffix, suffix) != 0) {
+        return SKV_OK;
+    }
+    (void)snprintf(weight, sizeof weight, "%.*s", (int)(n - n_suffix), codes->tensor.name);
+    record *scales = find_part(index, all, weight, "_scale");
+    record *shape = find_part(index, all, weight, "_shape");
+    SKV_REQUIRE(scales && shape, err, SKV_FORMAT, "%s: %s: %s%s is missing", file,
+                codes->tensor.name, weight, scales ? "_shape" : "_scale");
+    const bool zeros = find_part(index, all, weight, "_zero_point");
+    const bool order = find_part(index, all, weight, "_g_idx");
+    skv_status status =
+        skv_packed_join(&codes->tensor, &scales->tensor, &shape->tensor, &codes->unusable, err);
+    if (status != SKV_OK) return fail_in(err, file, codes->tensor.name, status);
+    if (zeros) codes->unusable = "a packed matrix with zero points";
+    if (order) codes->unusable = "a packed matrix with columns in another order";
+    codes->name[n - n_suffix] = 0;
+    scales->joined = shape->joined = true;
+    return SKV_OK;
+}
+
+static skv_status join_all(skv_safetensors *s, const char *name, skv_error *err)
+{
+    size_t n_all = 0;
+    for (size_t i = 0; i < s->n_shards; i++) n_all += s->shards[i].n;
+    record **all = skv_alloc(n_all, sizeof(record *));
+    skv_name_entry *entries = skv_alloc(n_all, sizeof *entries);
+    if (!all || !entries) {
+        skv_free(all);
+        skv_free(entries);
+        return skv_fail(err, SKV_MEMORY, "%s: no memory for %zu tensors", name, n_all);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_shards; i++) {
+        for (size_t j = 0; j < s->shards[i].n; j++, n++) {
+            all[n] = &s->shards[i].records[j];
+            entries[n] = (skv_name_entry){all[n]->tensor.name, n};
+        }
+    }
+    skv_name_index index;
+    skv_status status = skv_name_index_build(&index, entries, n, name, "tensor", err);
+    for (size_t i = 0; i < n && status == SKV_OK; i++) {
+        status = join_parts(&index, all, all[i], name, err);
+    }
+    skv_name_index_release(&index);
+    skv_free(all);
+    return status;
+}
+
 /* Lists the tensors of all shards and indexes their names. */
 static skv_status build_lists(skv_safetensors *s, const char *name, skv_error *err)
 {
+    SKV_TRY(join_all(s, name, err));
     size_t n_all = 0, n_unusable = 0;
     for (size_t i = 0; i < s->n_shards; i++) n_all += s->shards[i].n;
     s->tensors = skv_alloc(n_all, sizeof *s->tensors);
@@ -249,6 +321,7 @@ static skv_status build_lists(skv_safetensors *s, const char *name, skv_error *e
     for (size_t i = 0; i < s->n_shards; i++) {
         for (size_t j = 0; j < s->shards[i].n; j++) {
             const record *rec = &s->shards[i].records[j];
+            if (rec->joined) continue;
             if (rec->unusable) {
                 s->reasons[n_unusable] = rec->unusable;
                 unusable[n_unusable] = (skv_name_entry){rec->tensor.name, n_unusable};

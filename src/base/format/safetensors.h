@@ -5,7 +5,8 @@
  *
  * Tensors of the types that models compute with (F32, F16, BF16) are listed; others (position
  * tables, FP8 weights, more than four dimensions) are known by name only, so that a model that
- * needs one fails with a reason and a model that does not still opens.
+ * needs one fails with a reason and a model that does not still opens. The tensors that
+ * compressed-tensors makes of a matrix X.weight are listed as X.weight, of a PACKED type: packed.h.
  */
 #ifndef SKV_FORMAT_SAFETENSORS_H
 #define SKV_FORMAT_SAFETENSORS_H
@@ -38,7 +39,7 @@ const char *skv_safetensors_unusable(const skv_safetensors *s, const char *name)
 /*
  * Writing, byte for byte as the reference library does for the same tensors: the header
  * {"__metadata__":{"format":"pt"},...} padded with spaces to 8 bytes, tensors ordered by type
- * (F32, BF16, F16) and name.
+ * (I64, F32, I32, BF16, F16) and name.
  */
 
 /** Writes rows [row0, row0 + n) in the tensor's type to `out`. A vector is one row. */
@@ -47,7 +48,7 @@ typedef skv_status skv_tensor_rows_fn(void *arg, size_t row0, size_t n, unsigned
 
 typedef struct skv_tensor_out {
     const char *name; /* borrowed */
-    skv_dtype type;   /* F32, F16 or BF16 */
+    skv_dtype type;   /* F32, F16, BF16, I32 or I64 */
     size_t n_dims;
     size_t dims[SKV_TENSOR_DIMS_MAX]; /* outermost first */
     const void *data;                 /* all bytes, borrowed; NULL: `rows` makes them */

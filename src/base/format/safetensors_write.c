@@ -36,17 +36,22 @@ static skv_status measure(const skv_tensor_out *t, const char *path, item *out, 
     return SKV_OK;
 }
 
-/* The library's order of types. */
-static int type_rank(skv_dtype type)
+/* The library's order of types; those that it has no name for come last. */
+static size_t type_rank(skv_dtype type)
 {
-    return type == SKV_DTYPE_F32 ? 0 : type == SKV_DTYPE_BF16 ? 1 : 2;
+    static const skv_dtype order[] = {SKV_DTYPE_I64, SKV_DTYPE_F32, SKV_DTYPE_I32, SKV_DTYPE_BF16,
+                                      SKV_DTYPE_F16};
+    size_t i = 0;
+    while (i < sizeof order / sizeof *order && order[i] != type) i++;
+    return i;
 }
 
 static int by_type_and_name(const void *a, const void *b)
 {
     const item *x = *(const item *const *)a, *y = *(const item *const *)b;
-    int difference = type_rank(x->tensor->type) - type_rank(y->tensor->type);
-    return difference ? difference : strcmp(x->tensor->name, y->tensor->name);
+    const size_t a_rank = type_rank(x->tensor->type), b_rank = type_rank(y->tensor->type);
+    if (a_rank != b_rank) return a_rank < b_rank ? -1 : 1;
+    return strcmp(x->tensor->name, y->tensor->name);
 }
 
 static void put_json_name(skv_buf *out, const char *name)

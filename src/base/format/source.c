@@ -148,6 +148,10 @@ static skv_tensor slice_rows(const skv_tensor *t, size_t row, size_t n)
     slice.dims[0] = n;
     slice.data = t->data + row * row_bytes;
     slice.n_bytes = n * row_bytes;
+    if (t->scales.data) {
+        const size_t size = skv_dtype_block_bytes(t->scales.type);
+        slice.scales.data += row * (skv_tensor_columns(t) / t->scales.group) * size;
+    }
     return slice;
 }
 

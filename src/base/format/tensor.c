@@ -33,10 +33,48 @@ static size_t head_axis(const skv_tensor *t)
 /* Row `row` of the rotate-half form in the file. */
 static size_t stored_row(const skv_tensor *t, size_t row)
 {
-    if (!t->n_rope_heads) return row;
-    size_t head_dim = head_axis(t) / t->n_rope_heads, half = head_dim / 2;
+    const size_t head_dim = t->n_rope_heads ? head_axis(t) / t->n_rope_heads : 0;
+    const size_t half = head_dim / 2;
+    if (head_dim == 0) return row;
     size_t at = row % head_dim; /* rotate-half: first halves of all pairs, then second halves */
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+/* ---- scales that are a tensor of their own ---- */
+
+static size_t scales_a_row(const skv_tensor *t)
+{
+    return t->scales.group > 0 ? skv_tensor_columns(t) / t->scales.group : 0;
+}
+
+/* out[0..columns) *= the scales of a row as it is stored. */
+static void apply_scales(const skv_tensor *t, size_t row, float *out)
+{
+    const size_t n = scales_a_row(t), size = skv_dtype_block_bytes(t->scales.type);
+    const unsigned char *from = t->scales.data + row * n * size;
+    for (size_t g = 0; g < n; g++) {
+        float scale;
+        skv_dtype_to_f32(t->scales.type, &scale, from + g * size, 1);
+        for (size_t k = 0; k < t->scales.group; k++) out[g * t->scales.group + k] *= scale;
+    }
+}
+
+/* The scales of a row as they are, each for all of the form's groups that it covers. */
+static void copy_scales(const skv_tensor *t, size_t row, uint16_t *out)
+{
+    const size_t n = scales_a_row(t), n_equal = t->scales.group / SKV_QUANT_GROUP;
+    const unsigned char *from = t->scales.data + row * n * sizeof *out;
+    for (size_t g = 0; g < n; g++) {
+        for (size_t i = 0; i < n_equal; i++) memcpy(&out[g * n_equal + i], from + 2 * g, 2);
+    }
+}
+
+const skv_quant_form *skv_tensor_form(const skv_tensor *t)
+{
+    const skv_tensor_scales *s = &t->scales;
+    if (!s->data) return skv_quant_form_of(t->type);
+    if (s->type == SKV_DTYPE_F32 || s->group % SKV_QUANT_GROUP != 0) return NULL;
+    return skv_quant_form_packed(t->type, s->type == SKV_DTYPE_BF16);
 }
 
 void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out)
@@ -58,6 +96,9 @@ void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out
             skv_dtype_to_f32(t->type, out + i * columns, t->data + row * row_bytes, columns);
         }
     }
+    for (size_t i = 0; t->scales.data && i < n; i++) {
+        apply_scales(t, stored_row(t, row0 + i), out + i * columns);
+    }
 }
 
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows)
@@ -67,13 +108,26 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *row
     assert(whole && rows->K == skv_tensor_columns(t) && row0 + rows->n <= skv_tensor_rows(t));
     (void)whole;
     for (size_t i = 0; i < rows->n; i++) {
-        skv_quant_read(rows, i, t->type, t->data + stored_row(t, row0 + i) * row_bytes);
+        const size_t row = stored_row(t, row0 + i);
+        skv_quant_read(rows, i, t->type, t->data + row * row_bytes);
+        if (t->scales.data) {
+            copy_scales(t, row, skv_quant_row_at(rows, skv_tensor_form(t), i).scales);
+        }
     }
+}
+
+void skv_tensor_forget(const skv_tensor *t)
+{
+    skv_file_map_forget(t->data, t->n_bytes);
+    if (!t->scales.data) return;
+    const size_t n = skv_tensor_rows(t) * scales_a_row(t);
+    skv_file_map_forget(t->scales.data, n * skv_dtype_block_bytes(t->scales.type));
 }
 
 skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)
 {
-    return t->file ? skv_file_map_check(t->file, err) : SKV_OK;
+    if (t->file) SKV_TRY(skv_file_map_check(t->file, err));
+    return t->scales.file ? skv_file_map_check(t->scales.file, err) : SKV_OK;
 }
 
 skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, float *out,
@@ -87,7 +141,7 @@ skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, f
 skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out, skv_error *err)
 {
     bool shuffled = t->n_rope_heads && t->n_dims == 1; /* a bias, element by element */
-    if (!t->file || shuffled) return skv_tensor_read_checked(t, row, 1, out, err);
+    if (!t->file || shuffled || t->scales.data) return skv_tensor_read_checked(t, row, 1, out, err);
     unsigned char piece[PIECE_BYTES];
     size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);
     size_t n_blocks = skv_tensor_columns(t) / block;

@@ -9,6 +9,14 @@
 
 enum { SKV_TENSOR_DIMS_MAX = 4 };
 
+/* What multiplies the codes of a PACKED type: one number for each `group` elements of a row. */
+typedef struct skv_tensor_scales {
+    const unsigned char *data; /* [rows, columns / group], borrowed as a tensor's; NULL: none */
+    const skv_file_map *file;  /* as a tensor's */
+    skv_dtype type;            /* F32, F16 or BF16 */
+    size_t group;
+} skv_tensor_scales;
+
 typedef struct skv_tensor {
     const char *name; /* borrowed from the file it was found in */
     skv_dtype type;
@@ -21,6 +29,7 @@ typedef struct skv_tensor {
      * each head's rows stand in pair order, and reading puts them into the rotate-half form. In a
      * vector (a bias) it is the elements. */
     size_t n_rope_heads;
+    skv_tensor_scales scales;
 } skv_tensor;
 
 /** The number of rows (all dims but the last, multiplied) and their length. */
@@ -33,12 +42,16 @@ void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out
 /** The same between two checks. */
 SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n,
                                                   float *out, skv_error *err);
-/** The same rows, rows->n of them, as codes: for types that have a form (quant.h). */
+/** The form of its codes (quant.h); NULL where it holds floats, or scales that no form has. */
+const skv_quant_form *skv_tensor_form(const skv_tensor *t);
+/** The same rows, rows->n of them, as codes: for tensors that have a form. */
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows);
+/** Lets go of the pages of the file that it lies in. */
+void skv_tensor_forget(const skv_tensor *t);
 /** Whether its file is still whole; whoever reads rows asks before and after. */
 SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
 /** out [columns] = a row as f32, fetched from the file: safe whatever has become of it (but a
- * permuted bias, which is read as above). */
+ * permuted bias and PACKED codes, which are read as above). */
 SKV_MUST_CHECK skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out,
                                                skv_error *err);
 

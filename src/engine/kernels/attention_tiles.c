@@ -8,9 +8,10 @@
 #include "kernels/kv_page.h"
 
 enum {
-    TASK_ROWS = 192, /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
-    FEW_HEADS = 8,   /* query heads of one token for which panels do not pay */
-    FEW_ROWS = 16    /* with so few the cache is read faster than it is used: fetch ahead */
+    TASK_ROWS = 192,    /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
+    FEW_HEADS = 8,      /* query heads of one token for which panels do not pay */
+    FEW_ROWS = 16,      /* with so few the cache is read faster than it is used: fetch ahead */
+    FETCH_BYTES = 32768 /* what is fetched ahead of the page in use, about: whole pages */
 };
 
 static const float NOTHING = -1e30f; /* a maximum below every score, from which one may subtract */
@@ -220,6 +221,22 @@ static void decode_scales(const task *t, const unsigned char *page)
     for (size_t i = 0; i < 2 * SKV_PAGE_ROWS; i++) t->scales[i] = skv_scale_decode(bytes[i]);
 }
 
+/*
+ * Asks for the pages before row `last` up to some way ahead of page i; the first that were not
+ * asked for yet is *next. A page is asked for at once and in order: the same hints spread over the
+ * loops that use the page before it brought nothing.
+ */
+static void fetch_pages(const skv_attention *a, size_t i, size_t last, size_t *next)
+{
+    size_t n_bytes = skv_kv_page_bytes(a->type, a->head_dim);
+    size_t end = skv_min_size(skv_ceil_div(last, SKV_PAGE_ROWS),
+                              i + 1 + skv_max_size(1, FETCH_BYTES / n_bytes));
+    for (; *next < end; ++*next) {
+        const char *page = a->pages[*next];
+        for (size_t at = 0; at < n_bytes; at += SKV_ALIGN) __builtin_prefetch(page + at);
+    }
+}
+
 /* Every page that any row of the task sees. */
 static void run_pages(const task *t)
 {
@@ -229,12 +246,13 @@ static void run_pages(const task *t)
     begin = a->window != 0 && begin > a->window ? begin - a->window : 0;
     begin = skv_max_size(begin, t->row0);
 
-    for (size_t i = begin / SKV_PAGE_ROWS; i * SKV_PAGE_ROWS < last; i++) {
+    size_t next = begin / SKV_PAGE_ROWS; /* page to be fetched */
+    for (size_t i = next; i * SKV_PAGE_ROWS < last; i++) {
         size_t first = i * SKV_PAGE_ROWS;
         span seen = span_of_rows(t, 0, t->n_rows, first);
         if (seen.lo >= seen.hi) continue;
-        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v, NULL};
-        if (t->n_rows <= FEW_ROWS && first + SKV_PAGE_ROWS < last) page.ahead = a->pages[i + 1];
+        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v};
+        if (t->n_rows <= FEW_ROWS) fetch_pages(a, i, last, &next);
         if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
         if (t->tiles->few_scores && t->n_rows == a->n_group && a->n_group <= FEW_HEADS) {
             run_few(t, &page, false);

@@ -33,8 +33,7 @@ typedef struct skv_tile_page {
     skv_kv_type type;
     size_t head_dim;
     size_t row0, row1;
-    size_t ld_v;                /* columns of a V panel */
-    const unsigned char *ahead; /* the page after it, to be fetched meanwhile, or NULL */
+    size_t ld_v; /* columns of a V panel */
 } skv_tile_page;
 
 /* c [m, n] = (or, with add, +=) a [m, k] * b [k, n]. */

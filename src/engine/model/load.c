@@ -142,7 +142,7 @@ static const skv_quant_form *part_form(const loader *ld, const load_part *part)
     if (!ld->source || !ld->options->keep_codes) return NULL;
     (void)snprintf(name, sizeof name, "%s.weight", part->name);
     const skv_tensor *t = skv_source_find(ld->source, name);
-    return t ? skv_quant_form_of(t->type) : NULL;
+    return t ? skv_tensor_form(t) : NULL;
 }
 
 /* Sets the forms of a product's parts. A product has one type: codes are kept where all its parts

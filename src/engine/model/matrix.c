@@ -53,5 +53,5 @@ skv_status skv_matrix_check(const skv_matrix *m, skv_error *err)
 
 void skv_matrix_forget(const skv_matrix *matrix)
 {
-    if (matrix->tensor) skv_file_map_forget(matrix->tensor->data, matrix->tensor->n_bytes);
+    if (matrix->tensor) skv_tensor_forget(matrix->tensor);
 }

@@ -15,8 +15,8 @@ static const double NEW_SLOPE_SHARE = 0.05;
 static const double SLOPE_MAX = 1.0 / 64;
 static const double SPREAD_MIN = 64; /* tokens before theirs have to differ by this much */
 /* Of the steps that were planned to take all of the time so many may be late. */
-static const double LATE_SHARE = 0.01;
-static const double AIM_FIRST = 0.9, AIM_MIN = 0.7, AIM_MOVE = 0.02;
+static const double LATE_SHARE = 0.005;
+static const double AIM_FIRST = 0.85, AIM_MIN = 0.7, AIM_MOVE = 0.02;
 static const double FULL = 0.9; /* planned to take this part of the aim: with all of the time */
 
 void skv_step_clock_init(skv_step_clock *clock, double step_ms)

@@ -13,7 +13,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 4, BLOCK_VECTORS = 4 };
+enum { LANES = 4, BLOCK_VECTORS = 4, FEW_VECTORS = 16 };
 
 typedef float32x4_t vec;
 
@@ -105,13 +105,15 @@ INLINE void vec_transpose(vec x[LANES])
     skv_transpose4_neon(x);
 }
 
-INLINE void fetch_ahead(const unsigned char *bytes, size_t n)
+INLINE vec vec_sums(const vec x[LANES])
 {
-    (void)bytes;
-    (void)n;
+    return vpaddq_f32(vpaddq_f32(x[0], x[1]), vpaddq_f32(x[2], x[3]));
 }
 
 #include "kernels/attention_f32.inc"
+#include "kernels/attention_few_f32.inc"
+#define FEW_SCORES few_scores
+#define FEW_VALUES few_values
 #include "kernels/attention_level.inc"
 
 const skv_attention_kernels skv_attention_kernels_neon = {

@@ -13,7 +13,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 8, BLOCK_VECTORS = 2 };
+enum { LANES = 8, BLOCK_VECTORS = 2, FEW_VECTORS = 8 };
 
 typedef __m256 vec;
 
@@ -105,13 +105,19 @@ INLINE void vec_transpose(vec x[LANES])
     skv_transpose8_avx2(x);
 }
 
-INLINE void fetch_ahead(const unsigned char *bytes, size_t n)
+INLINE vec vec_sums(const vec x[LANES])
 {
-    (void)bytes;
-    (void)n;
+    vec y[4];
+    for (size_t i = 0; i < 4; i++) y[i] = _mm256_hadd_ps(x[2 * i], x[2 * i + 1]);
+    vec low = _mm256_hadd_ps(y[0], y[1]), high = _mm256_hadd_ps(y[2], y[3]);
+    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
+                         _mm256_permute2f128_ps(low, high, 0x31));
 }
 
 #include "kernels/attention_f32.inc"
+#include "kernels/attention_few_f32.inc"
+#define FEW_SCORES few_scores
+#define FEW_VALUES few_values
 #include "kernels/attention_level.inc"
 
 const skv_attention_kernels skv_attention_kernels_avx2 = {

@@ -60,7 +60,6 @@ INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
     for (size_t r0 = 0; r0 < SKV_PAGE_ROWS; r0 += 16) {
         const unsigned char *rows = p->page + r0 * row_bytes;
         unsigned char *to = panel + r0 * 4;
-        if (p->ahead) skv_fetch_avx512(p->ahead + r0 * row_bytes, 16 * row_bytes);
         if (whole) {
             skv_columns16_avx512(to, SKV_PAGE_ROWS, rows, row_bytes, Dh / 2);
             continue;
@@ -96,7 +95,6 @@ INLINE void pack_v_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
         unsigned char *to = panel + r / 2 * p->ld_v * 4;
         bool seen0 = r >= p->row0;
         bool seen1 = r + 1 >= p->row0 && r + 1 < p->row1;
-        if (p->ahead) skv_fetch_avx512(p->ahead + begin + r * row_bytes, 2 * row_bytes);
         for (size_t d = 0; d < Dh; d += 32) {
             __m512i x = _mm512_setzero_si512();
             __m512i y = _mm512_setzero_si512();

@@ -115,7 +115,6 @@ INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
     __m512 steps = _mm512_permutexvar_ps(by_four, _mm512_castps128_ps512(_mm_loadu_ps(step)));
     for (size_t r = p->row0 / KEYS * KEYS; r < p->row1; r += KEYS) {
         const unsigned char *rows = p->page + r * row_bytes;
-        if (p->ahead) skv_fetch_avx512(p->ahead + r * row_bytes, KEYS * row_bytes);
         __m512i sum[FEW][KEYS];
         for (size_t i = 0; i < FEW; i++) {
             for (size_t j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_si512();
@@ -174,7 +173,6 @@ INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_typ
         const unsigned char *row = p->page + begin + r * row_bytes;
         bool seen0 = r >= p->row0, seen1 = r + 1 < p->row1;
         __m512i pairs[4];
-        if (p->ahead && d == 0) skv_fetch_avx512(p->ahead + begin + r * row_bytes, 2 * row_bytes);
         for (size_t h = 0; h < halves; h++) {
             __m512i x = _mm512_setzero_si512(), y = x;
             if (seen0) x = load32(row, type, d + 32 * h, Dh);

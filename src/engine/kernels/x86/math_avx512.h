@@ -159,10 +159,4 @@ static inline void skv_columns16_avx512(unsigned char *to, size_t ld, const unsi
     }
 }
 
-/* Asks for n bytes to be brought near. */
-static inline void skv_fetch_avx512(const unsigned char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i += 64) _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
-}
-
 #endif

@@ -1,0 +1,43 @@
+/** Quantising a model's weights to 4 or 8 bits. */
+#ifndef SKV_QUANTIZE_H
+#define SKV_QUANTIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/skv.h"
+
+SKV_BEGIN
+
+typedef struct skv_quantize_options {
+    skv_weights weights; /* SKV_WEIGHTS_INT4 or SKV_WEIGHTS_INT8 */
+    size_t group;        /* elements of a row that share a scale: 32 or 128 */
+    size_t threads;      /* 0: one for each processor allowed */
+    void (*progress)(void *user, double share); /* share of the work in 0..1; may be NULL */
+    void *user;
+} skv_quantize_options;
+
+/** 4 bits, groups of 32. */
+SKV_API skv_quantize_options skv_quantize_options_default(void);
+
+typedef struct skv_quantize_report {
+    size_t n_quantized;         /* matrices that were quantised */
+    size_t n_left;              /* projections whose rows are no whole groups: left as they are */
+    uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
+    double error;               /* of the quantised matrices: |Q - W|^2 / |W|^2 */
+} skv_quantize_report;
+
+/**
+ * Writes the model at `path`, a Hugging Face folder or a GGUF file, with its projections quantised
+ * to the new folder `out`: safetensors in the layout `pack-quantized` of compressed-tensors, which
+ * vLLM, transformers and this library open. Embedding, head, norms and biases stay as they are, and
+ * so do tensors and keys of config.json that SwiftKV adds. Tokenizer files are copied. report may
+ * be NULL. On failure nothing stays that could be mistaken for a model.
+ */
+SKV_CHECKED skv_status skv_quantize(const char *path, const char *out,
+                                    const skv_quantize_options *options,
+                                    skv_quantize_report *report, skv_error *err);
+
+SKV_END
+
+#endif

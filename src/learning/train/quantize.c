@@ -1,0 +1,291 @@
+/* Quantising a model: see quantizer.h and skv/quantize.h. */
+#include "train/quantizer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/float16.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "base/system.h"
+#include "format/source_impl.h"
+
+enum { ROWS = 16 /* of a task */ };
+
+/* ---- which tensors there are, and which are quantised ---- */
+
+/* Whether a name is that of a layer's projection, in any of the spellings of published files. */
+static bool is_projection(const char *name)
+{
+    static const char *const ends[] = {"_proj.weight", "_proj_swiftkv.weight", "ffn.proj_1.weight",
+                                       "ffn.proj_2.weight"};
+    const size_t n = strlen(name);
+    char buffer[256];
+    if (!strstr(name, "layers.") || !skv_text_part_name(name, true, buffer, sizeof buffer)) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        const size_t n_end = strlen(ends[i]);
+        if (n > n_end && strcmp(name + n - n_end, ends[i]) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
+{
+    return item->is_projection && skv_tensor_columns(item->tensor) % q->rounding.group == 0;
+}
+
+static void add_item(skv_quantizer *q, const skv_tensor *t)
+{
+    const skv_config *c = skv_source_config(q->source);
+    /* GGUF's norm weights of Gemma hold the 1 that published ones leave out. */
+    const bool holds_one = skv_source_gguf(q->source) && !c->norm_offset_one &&
+                           strncmp(c->architecture, "gemma", 5) == 0;
+    q->items[q->n++] =
+        (skv_quantize_item){.name = t->name,
+                            .tensor = t,
+                            .is_projection = t->n_dims == 2 && is_projection(t->name),
+                            .offset = holds_one && strstr(t->name, "norm") ? -1 : 0};
+}
+
+static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
+{
+    const skv_config *c = skv_source_config(q->source);
+    SKV_REQUIRE(!c->kv_prediction && !c->base[0], err, SKV_UNSUPPORTED,
+                "%s: %s: it is not supported to quantise a model in several folders", path,
+                c->kv_prediction ? "kv_prediction" : "swiftkv_base");
+    if (!skv_source_gguf(q->source)) SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
+    const size_t n = q->files ? skv_safetensors_count(q->files) : skv_source_count(q->source);
+    q->items = skv_alloc_zero(n, sizeof *q->items);
+    SKV_REQUIRE(q->items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n);
+    for (size_t i = 0; i < n; i++) {
+        const skv_tensor *t =
+            q->files ? skv_safetensors_at(q->files, i) : skv_source_at(q->source, i);
+        SKV_REQUIRE(!t->scales.data, err, SKV_ARGUMENT, "%s: %s: it is quantised already", path,
+                    t->name);
+        add_item(q, t);
+    }
+    return SKV_OK;
+}
+
+/* ---- reading ---- */
+
+skv_dtype skv_quantize_written_type(const skv_quantize_item *item)
+{
+    const skv_dtype type = item->tensor->type;
+    return type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 ? type : SKV_DTYPE_BF16;
+}
+
+skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t n, float *out,
+                             skv_error *err)
+{
+    SKV_TRY(skv_tensor_read_checked(item->tensor, row0, n, out, err));
+    const size_t n_elements = n * skv_tensor_columns(item->tensor);
+    for (size_t k = 0; item->offset != 0 && k < n_elements; k++) out[k] += item->offset;
+    return SKV_OK;
+}
+
+/* ---- rounding ---- */
+
+typedef struct round_job {
+    skv_quantizer *q;
+    skv_quantize_item *item;
+    float *rows;    /* [n_threads][ROWS, K] */
+    float *scales;  /* [n_threads][K / group] */
+    int8_t *codes;  /* [n_threads][K] */
+    double *errors; /* [n_tasks][2] */
+    bool *failed;   /* [n_tasks]: a row could not be read, or is not finite */
+} round_job;
+
+static void pack_codes(const int8_t *codes, unsigned bits, size_t K, uint8_t *out)
+{
+    for (size_t k = 0; bits == 8 && k < K; k++) out[k] = (uint8_t)(codes[k] + 128);
+    for (size_t k = 0; bits == 4 && k < K; k += 2) {
+        out[k / 2] = (uint8_t)((codes[k] + 8) | (codes[k + 1] + 8) << 4);
+    }
+}
+
+static void store_row(const round_job *job, size_t row, const int8_t *codes, const float *scales)
+{
+    const skv_rounding *r = &job->q->rounding;
+    const size_t K = skv_tensor_columns(job->item->tensor), n_groups = K / r->group;
+    pack_codes(codes, r->bits, K, job->item->codes + row * (K * r->bits / 8));
+    for (size_t g = 0; g < n_groups; g++) {
+        job->item->scales[row * n_groups + g] = r->scale_type == SKV_DTYPE_BF16
+                                                    ? skv_bf16_of_float(scales[g])
+                                                    : skv_f16_of_float(scales[g]);
+    }
+}
+
+static void add_error(const round_job *job, size_t i_task, const float *x, const int8_t *codes,
+                      const float *scales)
+{
+    const size_t K = skv_tensor_columns(job->item->tensor), group = job->q->rounding.group;
+    double error = 0, whole = 0;
+    for (size_t k = 0; k < K; k++) {
+        const double miss = (double)codes[k] * (double)scales[k / group] - (double)x[k];
+        error += miss * miss;
+        whole += (double)x[k] * (double)x[k];
+    }
+    job->errors[2 * i_task] += error;
+    job->errors[2 * i_task + 1] += whole;
+    if (!isfinite(error)) job->failed[i_task] = true;
+}
+
+static void round_rows(void *arg, size_t i_task, size_t i_thread)
+{
+    const round_job *job = arg;
+    const skv_rounding *r = &job->q->rounding;
+    const size_t K = skv_tensor_columns(job->item->tensor), row0 = i_task * ROWS;
+    const size_t n = skv_min_size(ROWS, skv_tensor_rows(job->item->tensor) - row0);
+    float *rows = job->rows + i_thread * ROWS * K,
+          *scales = job->scales + i_thread * (K / r->group);
+    int8_t *codes = job->codes + i_thread * K;
+    if (skv_quantize_read(job->item, row0, n, rows, NULL) != SKV_OK) {
+        job->failed[i_task] = true;
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        skv_round_scales(r, rows + i * K, NULL, K, scales);
+        skv_round_row(r, rows + i * K, scales, K, codes);
+        store_row(job, row0 + i, codes, scales);
+        add_error(job, i_task, rows + i * K, codes, scales);
+    }
+}
+
+static void release_job(round_job *job)
+{
+    skv_free(job->rows);
+    skv_free(job->scales);
+    skv_free(job->codes);
+    skv_free(job->errors);
+    skv_free(job->failed);
+}
+
+static bool take_memory(round_job *job, size_t N, size_t K)
+{
+    const size_t n_threads = skv_pool_threads(job->q->pool), n_tasks = skv_ceil_div(N, ROWS);
+    const skv_rounding *r = &job->q->rounding;
+    job->rows = skv_alloc(n_threads * ROWS * K, sizeof *job->rows);
+    job->scales = skv_alloc(n_threads * (K / r->group), sizeof *job->scales);
+    job->codes = skv_alloc(n_threads * K, 1);
+    job->errors = skv_alloc_zero(2 * n_tasks, sizeof *job->errors);
+    job->failed = skv_alloc_zero(n_tasks, sizeof *job->failed);
+    job->item->codes = skv_alloc(N * (K * r->bits / 8), 1);
+    job->item->scales = skv_alloc(N * (K / r->group), sizeof *job->item->scales);
+    return job->rows && job->scales && job->codes && job->errors && job->failed &&
+           job->item->codes && job->item->scales;
+}
+
+/* Adds up what the tasks found, in their order. */
+static skv_status sum_tasks(const round_job *job, size_t n_tasks, skv_error *err)
+{
+    for (size_t i = 0; i < n_tasks; i++) {
+        if (job->failed[i]) {
+            SKV_TRY(skv_tensor_check(job->item->tensor, err));
+            return skv_fail(err, SKV_RANGE,
+                            "%s: a weight is not finite, or too large for a scale of f16",
+                            job->item->name);
+        }
+        job->q->error += job->errors[2 * i];
+        job->q->whole += job->errors[2 * i + 1];
+    }
+    return SKV_OK;
+}
+
+static skv_status round_item(skv_quantizer *q, skv_quantize_item *item, skv_error *err)
+{
+    round_job job = {.q = q, .item = item};
+    const size_t N = skv_tensor_rows(item->tensor), K = skv_tensor_columns(item->tensor);
+    const size_t n_tasks = skv_ceil_div(N, ROWS);
+    skv_status status = SKV_OK;
+    if (take_memory(&job, N, K)) {
+        skv_pool_run(q->pool, n_tasks, round_rows, &job);
+        status = sum_tasks(&job, n_tasks, err);
+    } else {
+        status =
+            skv_fail(err, SKV_MEMORY, "%s: no memory to quantise [%zu, %zu]", item->name, N, K);
+    }
+    release_job(&job);
+    skv_tensor_forget(item->tensor);
+    return status;
+}
+
+static skv_status round_all(skv_quantizer *q, skv_quantize_report *report, skv_error *err)
+{
+    for (size_t i = 0; i < q->n; i++) {
+        skv_quantize_item *item = &q->items[i];
+        report->bytes_from += item->tensor->n_bytes;
+        if (is_quantized(q, item)) {
+            SKV_TRY(round_item(q, item, err));
+            report->n_quantized++;
+        } else if (item->is_projection) {
+            report->n_left++;
+        }
+        if (q->options->progress) {
+            q->options->progress(q->options->user, (double)(i + 1) / (double)q->n);
+        }
+    }
+    SKV_REQUIRE(report->n_quantized > 0, err, SKV_UNSUPPORTED,
+                "%s: no projection has rows of whole groups of %zu", skv_source_path(q->source),
+                q->rounding.group);
+    report->error = q->whole > 0 ? q->error / q->whole : 0;
+    return SKV_OK;
+}
+
+/* ---- the whole ---- */
+
+static skv_status check_options(const skv_quantize_options *o, skv_error *err)
+{
+    SKV_REQUIRE(o->weights == SKV_WEIGHTS_INT4 || o->weights == SKV_WEIGHTS_INT8, err, SKV_ARGUMENT,
+                "weights: expected int4 or int8");
+    SKV_REQUIRE(o->group == 32 || o->group == 128, err, SKV_RANGE, "group: %zu, expected 32 or 128",
+                o->group);
+    return SKV_OK;
+}
+
+/* Scales have the type of the weights they belong to, where that has 16 bits. */
+static skv_dtype scale_type_of(const skv_quantizer *q)
+{
+    const skv_tensor *t = skv_source_find(q->source, "model.layers.0.self_attn.o_proj.weight");
+    return t && t->type == SKV_DTYPE_BF16 ? SKV_DTYPE_BF16 : SKV_DTYPE_F16;
+}
+
+static skv_status run(skv_quantizer *q, const char *path, const char *out,
+                      skv_quantize_report *report, skv_error *err)
+{
+    SKV_TRY(check_options(q->options, err));
+    SKV_TRY(skv_source_open(path, &q->source, err));
+    q->rounding = (skv_rounding){q->options->weights == SKV_WEIGHTS_INT4 ? 4 : 8, q->options->group,
+                                 scale_type_of(q)};
+    SKV_TRY(list_items(q, path, err));
+    SKV_TRY(skv_quantize_check_folder(out, err));
+    SKV_TRY(skv_pool_create(q->options->threads, &q->pool, err));
+    SKV_TRY(round_all(q, report, err));
+    return skv_quantize_write_folder(q, out, &report->bytes, err);
+}
+
+skv_quantize_options skv_quantize_options_default(void)
+{
+    return (skv_quantize_options){.weights = SKV_WEIGHTS_INT4, .group = 32};
+}
+
+skv_status skv_quantize(const char *path, const char *out, const skv_quantize_options *options,
+                        skv_quantize_report *report, skv_error *err)
+{
+    skv_quantizer q = {.options = options};
+    skv_quantize_report done = {0};
+    const skv_status status = run(&q, path, out, &done, err);
+    for (size_t i = 0; i < q.n; i++) {
+        skv_free(q.items[i].codes);
+        skv_free(q.items[i].scales);
+    }
+    skv_free(q.items);
+    skv_pool_free(q.pool);
+    skv_safetensors_close(q.files);
+    skv_source_close(q.source);
+    if (status == SKV_OK && report) *report = done;
+    return status;
+}
