@@ -94,7 +94,7 @@ static void compare_preset(const cli_options *o, bench_variant *variants, size_t
     variants[0].options.kv_layers = 0;
     variants[0].options.group = 0;
     const bool small = o->group == 0 && o->kv == SKV_KV_AUTO && (L - l) % 2 == 0 && l < L;
-    if (small) variants[2].options.kv = SKV_KV_FP8;
+    if (small) variants[2].options.kv = SKV_KV_INT8;
     *n = small ? 3 : 2;
 }
 

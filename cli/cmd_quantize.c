@@ -24,7 +24,7 @@ int cli_run_quantize(const cli_options *options)
            report.n_quantized, skv_weights_name(quantize.weights), quantize.group,
            100 * report.error, (double)report.bytes * 1e-6, (double)report.bytes_from * 1e-6);
     if (report.n_left > 0) {
-        printf("%zu matrices stay as they are: their rows are no whole groups of %zu\n",
+        printf("%zu matrices stay as they are: their row length is not a multiple of %zu\n",
                report.n_left, quantize.group);
     }
     return CLI_DONE;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """This engine beside others: the same shape, weights and threads, one engine after the other, in rounds.
 
-    bench/peers/peers.py [--work DIR] [--ik FOLDER] [--rounds N] [--quick] [--only TEXT] [STAGE ...]
+    bench/peers/peers.py [--work DIR] [--ik FOLDER] [--rounds N] [--columns LIST] [--only TEXT] [STAGE ...]
 
     setup    the other engines: a virtual environment with openvino-genai, and llama.cpp built from the
              sources of a package; with --ik the sources of ik_llama.cpp in FOLDER are built too;
@@ -13,7 +13,7 @@
 
 Without a stage: models, run, page. An engine that is not there is left out, and the page says so.
 Everything measured is kept in WORK/said, so that a run that was stopped goes on; --again measures anew.
-Nothing else should run on the machine meanwhile. --quick leaves out 8192 tokens and 32 sequences.
+Nothing else should run on the machine meanwhile. --columns "512,2048,decode 512" measures only those.
 """
 
 import argparse
@@ -50,7 +50,11 @@ COLUMNS = (*PROMPTS, *DECODES, *BATCHES, "MiB")
 
 
 def columns(args):
-    return [c for c in COLUMNS if not (args.quick and (c.endswith("8192") or c.startswith("32")))]
+    """Those asked for, and the memory."""
+    wanted = [c.strip() for c in args.columns.split(",")] if args.columns else COLUMNS
+    if unknown := set(wanted) - set(COLUMNS):
+        sys.exit(f"--columns: {', '.join(unknown)}: expected some of {', '.join(COLUMNS)}")
+    return [c for c in COLUMNS if c in wanted or c == "MiB"]
 
 
 def run(words):
@@ -101,7 +105,9 @@ class Swiftkv:
 
     def ask(self, *words):
         model = self.bench.half() if self.swift else self.bench.hf()
-        out, mib = measured_run([self.bench.program, "bench", model, "--weights", self.weights, "--threads",
+        if self.bits == 4 and not self.swift:  # the file that the others read
+            model = self.bench.gguf("Q4_0")
+        out, mib = measured_run([self.bench.program, "bench", model, "--weights", "auto" if model.suffix == ".gguf" else self.weights, "--threads",
                                  self.bench.args.threads, "--repeat", 1, "--ctx", 16384, "--json", *words])
         return lines_of(out)[0], mib
 
@@ -154,8 +160,7 @@ class Llama:
 
 
 class IkLlama(Llama):
-    """Its bench has no depth: prompt and answer are measured together, and the prompt's time is taken off. Weights are
-    repacked while they are loaded."""
+    """Weights are repacked while they are loaded. -gp times the answer behind a prompt, without the prompt."""
 
     def __init__(self, bench, folder, weights):
         super().__init__(bench, "ik_llama.cpp", folder, weights, ("-rtr", 1))
@@ -407,9 +412,9 @@ def page(bench):
     picture(chart, measured, "2048", "Prompts of 2048 tokens, Llama-3.2-1B's shape: tokens/s")
     put("peers", f"""# Beside other engines
 
-`bench/peers/peers.py`, {machine(bench)}. The shape of Llama-3.2-1B with the same random weights for every engine; medians of
-{bench.args.rounds} rounds, one engine after the other. Prompts and decoding in tokens/s of one sequence; "8 at once": 8 prompts of 512 tokens with {ASK_GEN}
-tokens after each{"" if bench.args.quick else ", 32 of 128,"} in tokens/s in and out; MiB: peak memory of the process that reads 512 tokens. llama.cpp is {LLAMA}, built
+`bench/peers/peers.py`, {machine(bench)}. The shape of Llama-3.2-1B with the same random weights for every engine;
+{f"medians of {bench.args.rounds} rounds" if bench.args.rounds > 1 else "one round"}, one engine after the other. Prompts and decoding in tokens/s of one sequence; "8 at once": 8 prompts of 512 tokens with {ASK_GEN}
+tokens after each, or 32 of 128, in tokens/s in and out; MiB: peak memory of the process that reads 512 tokens. llama.cpp is {LLAMA}, built
 for this processor, with flash attention; ik_llama.cpp repacks its weights when it loads them; openvino-genai has keys and values of 8 bits and one
 activation scale a row (int8) or for 128 inputs (int4). {"Not measured here: " + ", ".join(absent) + "." if absent else ""}
 
@@ -434,7 +439,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="engines with this in their name and weights")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--columns", default="", help="columns to measure, parted by commas")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES])
     args = parser.parse_args()

@@ -21,8 +21,8 @@ typedef struct skv_quantize_options {
 SKV_API skv_quantize_options skv_quantize_options_default(void);
 
 typedef struct skv_quantize_report {
-    size_t n_quantized;         /* matrices that were quantised */
-    size_t n_left;              /* projections whose rows are no whole groups: left as they are */
+    size_t n_quantized; /* matrices that were quantised */
+    size_t n_left;      /* projections whose row length is not a multiple of `group`: left as is */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
     double error;               /* of the quantised matrices: |Q - W|^2 / |W|^2 */
 } skv_quantize_report;

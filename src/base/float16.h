@@ -32,6 +32,13 @@ static inline float skv_float_of_f16(uint16_t h)
     return skv_float_of_bits(bits | sign);
 }
 
+/* The bfloat16 2^(e - 128), half of what e means as an exponent of its own (E8M0): the two least
+ * are subnormal, all are exact. */
+static inline uint16_t skv_bf16_of_half_e8m0(uint8_t e)
+{
+    return (uint16_t)(e < 2 ? 0x20u << e : (e - 1u) << 7);
+}
+
 static inline uint32_t skv_bits_of_float(float value)
 {
     uint32_t bits;

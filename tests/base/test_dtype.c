@@ -88,6 +88,22 @@ static void every_half_widens_and_narrows(void **state)
     }
 }
 
+/* Scales of MXFP4 from 2^-128, whose two least have no normal form, to 2^127: the levels are twice
+ * the values. */
+static void every_exponent_is_a_power_of_two(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 256; e++) {
+        unsigned char block[17] = {(unsigned char)e, 0x71, 0x9f};
+        float values[32];
+        assert_true(skv_float_of_bf16(skv_bf16_of_half_e8m0((uint8_t)e)) == ldexpf(1, e - 128));
+        skv_dtype_to_f32(SKV_DTYPE_MXFP4, values, block, 32);
+        assert_true(values[0] == ldexpf(0.5F, e - 127) && values[16] == ldexpf(6, e - 127));
+        assert_true(values[1] == ldexpf(-6, e - 127) && values[17] == ldexpf(-0.5F, e - 127));
+        assert_true(values[2] == 0 && values[18] == 0);
+    }
+}
+
 /* The nearest half: no other half is nearer, and of two equally near the even one. */
 static void rounds_to_the_nearest_half(void **state)
 {
@@ -180,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dequantises_as_the_gguf_package),
         cmocka_unit_test(every_half_widens_and_narrows),
+        cmocka_unit_test(every_exponent_is_a_power_of_two),
         cmocka_unit_test(rounds_to_the_nearest_half),
         cmocka_unit_test(sizes_are_whole_blocks),
         cmocka_unit_test(pair_order_is_undone),

@@ -73,14 +73,18 @@ static void parts_that_do_not_fit(void **state)
 {
     (void)state;
     static const bad_case cases[] = {
-        {{2, 8}, {2, 2}, {3, 64}, "weight_shape: [3, 64], weight_packed has 2 rows", true},
+        {{2, 8},
+         {2, 2},
+         {3, 64},
+         "weight_shape: [3, 64], expected [2, 1 to 288230376151711743]",
+         true},
         {{2, 8}, {2, 2}, {2, 0}, "weight_shape", true},
         {{2, 8}, {2, 2}, {2, UINT64_MAX}, "weight_shape", true},
         {{2, 8}, {1, 2}, {2, 64}, "weight_scale: shape [1,2]", true},
         {{2, 8}, {2, 3}, {2, 64}, "weight_scale: shape [2,3]", true},
         {{2, 8}, {2, 0}, {2, 64}, "weight_scale: shape [2,0]", true},
         {{2, 8}, {2, 1}, {2, 200}, "neither of 4 nor of 8 bits", false},
-        {{2, 8}, {2, 1}, {2, 63}, "no whole int32s", false},
+        {{2, 8}, {2, 1}, {2, 63}, "end inside an int32", false},
     };
     static const unsigned char data[4096];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

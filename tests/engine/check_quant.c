@@ -4,8 +4,8 @@
  * split along K.
  *
  * The oracle multiplies in double: the values of the codes, as skv_quant_row_to_f32 gives them,
- * with what x is rounded to in groups of 32 (scale amax / 127). That a panel holds these values is
- * checked bit by bit through skv_quant_unpack.
+ * with what x is rounded to in groups of skv_i8_group (scale amax / 127). That a panel holds these
+ * values is checked bit by bit through skv_quant_unpack.
  */
 #include "check_quant.h"
 
@@ -96,12 +96,13 @@ static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_row
 static double exact(const float *x, const float *w, size_t K, double *size)
 {
     double value = 0.0;
-    for (size_t k = 0; k < K; k += SKV_QUANT_GROUP) {
+    for (size_t k = 0; k < K; k += skv_i8_group(K)) {
+        size_t n = skv_min_size(skv_i8_group(K), K - k);
         float amax = 0.0f;
-        for (size_t e = 0; e < SKV_QUANT_GROUP; e++) amax = fmaxf(amax, fabsf(x[k + e]));
+        for (size_t e = 0; e < n; e++) amax = fmaxf(amax, fabsf(x[k + e]));
         float scale = amax < 127.0f * FLT_MIN ? 0.0f : amax / 127.0f;
         float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-        for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
+        for (size_t e = 0; e < n; e++) {
             double term = (double)rintf(x[k + e] * inverse) * (double)scale * (double)w[k + e];
             value += term;
             *size += fabs(term);

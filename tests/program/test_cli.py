@@ -502,7 +502,7 @@ class BenchTest(CliTest):
         lines = self.json_of("bench", "--preset", PRESET, "--prompt", 128, "--gen", 2, "--repeat", 1,
                              "--kv-layers", 16, "--compare", "--json")
         self.assertEqual([(line["group"], line["kv"]) for line in lines],
-                         [(1, "bf16"), (1, "bf16"), (2, "fp8")])
+                         [(1, "bf16"), (1, "bf16"), (2, "int8")])
         slots = [30, 30, 23]
         bytes_of = [line["kv_bytes"] for line in lines]
         self.assertEqual(bytes_of[0], bytes_of[1])

@@ -3,7 +3,7 @@
     python tools/oracle/make_gguf.py [--out tests/data/models] [NAME ...]
 
 The bytes are dequantised by the `gguf` package and the model run by `transformers` in float64. The
-package quantises the simple types only; blocks of the K types and IQ4_NL are random bytes with
+package quantises the simple types only; blocks of the K types and of IQ4 are random bytes with
 scales that give the weights the wanted spread, which no quantiser would restrict.
 """
 
@@ -33,6 +33,7 @@ RANDOM_BLOCKS = {
     "Q5_K": (0, 2, 15.5),
     "Q6_K": (208, None, 0),
     "IQ4_NL": (0, None, 0),
+    "IQ4_XS": (0, None, 0),
 }
 
 LLAMA = {
@@ -46,8 +47,8 @@ LLAMA = {
         "blk.0.attn_q": "Q2_K", "blk.0.attn_k": "Q4_K", "blk.0.attn_v": "Q6_K",
         "blk.0.attn_output": "Q5_0", "blk.0.ffn_gate": "Q3_K", "blk.0.ffn_up": "Q5_K",
         "blk.0.ffn_down": "Q8_0",
-        "blk.1.attn_q": "Q5_K", "blk.1.attn_k": "Q3_K", "blk.1.attn_v": "IQ4_NL",
-        "blk.1.attn_output": "Q4_1", "blk.1.ffn_gate": "Q6_K", "blk.1.ffn_up": "Q2_K",
+        "blk.1.attn_q": "Q5_K", "blk.1.attn_k": "IQ4_XS", "blk.1.attn_v": "IQ4_NL",
+        "blk.1.attn_output": "Q4_1", "blk.1.ffn_gate": "MXFP4", "blk.1.ffn_up": "Q2_K",
         "blk.1.ffn_down": "Q5_1",
     },
     "default": "Q4_0",

@@ -6,6 +6,7 @@
 
 #include "base/float16.h"
 #include "base/size.h"
+#include "format/quant_levels.h"
 
 typedef struct dtype_facts {
     const char *name;
@@ -245,16 +246,39 @@ static void q6_k(float *out, const unsigned char *b)
     }
 }
 
-/* d | 16 bytes, low nibbles first, that index a table of 16 uneven levels. */
+/* 32 elements from 16 bytes, low nibbles first, that index a table of 16 uneven levels. */
+static void from_table(float *out, const unsigned char *q, float d, const int8_t *levels)
+{
+    for (size_t i = 0; i < 16; i++) {
+        out[i] = d * (float)levels[q[i] & 15];
+        out[i + 16] = d * (float)levels[q[i] >> 4];
+    }
+}
+
+static const int8_t iq4_levels[SKV_QUANT_LEVELS] = SKV_IQ4_LEVELS;
+
+/* d | 16 bytes of nibbles */
 static void iq4_nl(float *out, const unsigned char *b)
 {
-    static const int levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                   1,    13,   25,  38,  53,  69,  89,  113};
+    from_table(out, b + 2, load_f16(b), iq4_levels);
+}
+
+/* d | u16 of 2 high bits for each scale | 4 bytes of scales' nibbles | 128 bytes of nibbles
+ * Group j of 32:  x = d (scale_j - 32) level */
+static void iq4_xs(float *out, const unsigned char *b)
+{
     float d = load_f16(b);
-    for (size_t i = 0; i < 16; i++) {
-        out[i] = d * (float)levels[b[2 + i] & 15];
-        out[i + 16] = d * (float)levels[b[2 + i] >> 4];
+    for (size_t j = 0; j < 8; j++) {
+        int scale = skv_iq4_xs_scale(b, j);
+        from_table(out + 32 * j, b + 8 + 16 * j, d * (float)scale, iq4_levels);
     }
+}
+
+/* e8m0 | 16 bytes of nibbles in E2M1:  x = 2^(e - 127) value, here half of it times twice that */
+static void mxfp4(float *out, const unsigned char *b)
+{
+    static const int8_t levels[SKV_QUANT_LEVELS] = SKV_E2M1_LEVELS;
+    from_table(out, b + 1, skv_float_of_bf16(skv_bf16_of_half_e8m0(b[0])), levels);
 }
 
 /* The function of a block-quantised type, NULL for F32, F16, BF16. */
@@ -272,6 +296,8 @@ static dequant_block_fn *dequant_block(skv_dtype type)
     case SKV_DTYPE_Q5_K: return q5_k;
     case SKV_DTYPE_Q6_K: return q6_k;
     case SKV_DTYPE_IQ4_NL: return iq4_nl;
+    case SKV_DTYPE_IQ4_XS: return iq4_xs;
+    case SKV_DTYPE_MXFP4: return mxfp4;
     case SKV_DTYPE_PACKED_I4: return packed_i4;
     case SKV_DTYPE_PACKED_I8: return packed_i8;
     default: return NULL;

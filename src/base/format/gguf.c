@@ -203,12 +203,12 @@ static skv_dtype find_dtype(uint32_t number, const char **name)
         {16, "IQ2_XXS", SKV_DTYPE_COUNT}, {17, "IQ2_XS", SKV_DTYPE_COUNT},
         {18, "IQ3_XXS", SKV_DTYPE_COUNT}, {19, "IQ1_S", SKV_DTYPE_COUNT},
         {20, "IQ4_NL", SKV_DTYPE_IQ4_NL}, {21, "IQ3_S", SKV_DTYPE_COUNT},
-        {22, "IQ2_S", SKV_DTYPE_COUNT},   {23, "IQ4_XS", SKV_DTYPE_COUNT},
+        {22, "IQ2_S", SKV_DTYPE_COUNT},   {23, "IQ4_XS", SKV_DTYPE_IQ4_XS},
         {24, "I8", SKV_DTYPE_COUNT},      {25, "I16", SKV_DTYPE_COUNT},
         {26, "I32", SKV_DTYPE_COUNT},     {27, "I64", SKV_DTYPE_COUNT},
         {28, "F64", SKV_DTYPE_COUNT},     {29, "IQ1_M", SKV_DTYPE_COUNT},
         {30, "BF16", SKV_DTYPE_BF16},     {34, "TQ1_0", SKV_DTYPE_COUNT},
-        {35, "TQ2_0", SKV_DTYPE_COUNT},   {39, "MXFP4", SKV_DTYPE_COUNT},
+        {35, "TQ2_0", SKV_DTYPE_COUNT},   {39, "MXFP4", SKV_DTYPE_MXFP4},
     };
     *name = "unknown";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

@@ -33,8 +33,8 @@ static skv_status read_shape(const skv_tensor *shape, const skv_tensor *codes, s
     const size_t n_bytes = skv_dtype_block_bytes(shape->type);
     const uint64_t N = load_int(shape->data, n_bytes), K = load_int(shape->data + n_bytes, n_bytes);
     SKV_REQUIRE(N == codes->dims[0] && N > 0 && K > 0 && K <= SIZE_MAX / 64, err, SKV_FORMAT,
-                "weight_shape: [%llu, %llu], weight_packed has %zu rows", (unsigned long long)N,
-                (unsigned long long)K, codes->dims[0]);
+                "weight_shape: [%llu, %llu], expected [%zu, 1 to %zu]", (unsigned long long)N,
+                (unsigned long long)K, codes->dims[0], SIZE_MAX / 64);
     dims[0] = (size_t)N;
     dims[1] = (size_t)K;
     return SKV_OK;
@@ -47,7 +47,7 @@ static skv_status set_scales(const skv_tensor *scales, const size_t dims[2], skv
                           scales->type == SKV_DTYPE_BF16;
     if (!is_float || scales->n_dims != 2 || scales->dims[0] != dims[0] || !scales->dims[1] ||
         dims[1] % scales->dims[1] != 0) {
-        return refuse(scales, "weight_scale", "a row of whole groups for each row of codes", err);
+        return refuse(scales, "weight_scale", "[rows, groups of a row]", err);
     }
     *out = (skv_tensor_scales){scales->data, scales->file, scales->type, dims[1] / scales->dims[1]};
     return SKV_OK;
@@ -69,7 +69,7 @@ skv_status skv_packed_join(skv_tensor *codes, const skv_tensor *scales, const sk
     if (out.type == SKV_DTYPE_COUNT) {
         *unusable = "a packed matrix that is neither of 4 nor of 8 bits";
     } else if (dims[1] % skv_dtype_block_elements(out.type) != 0) {
-        *unusable = "a packed matrix whose rows are no whole int32s";
+        *unusable = "a packed matrix whose rows end inside an int32";
     } else {
         *unusable = NULL;
     }

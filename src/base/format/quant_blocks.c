@@ -5,7 +5,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/float16.h"
 #include "format/dtype.h"
+#include "format/quant_levels.h"
 
 /* Adds a block of a type to the row whose arrays begin with it. */
 typedef void read_block_fn(skv_quant_row row, const unsigned char *block);
@@ -149,6 +151,21 @@ static void read_q6_k(skv_quant_row row, const unsigned char *b)
     }
 }
 
+static void read_iq4_xs(skv_quant_row row, const unsigned char *b)
+{
+    row.scales[0] = load_u16(b);
+    for (size_t j = 0; j < 8; j++) {
+        row.fine[j] = (int8_t)skv_iq4_xs_scale(b, j);
+        split_nibbles(row.codes + 32 * j, b + 8 + 16 * j);
+    }
+}
+
+static void read_mxfp4(skv_quant_row row, const unsigned char *b)
+{
+    row.scales[0] = skv_bf16_of_half_e8m0(b[0]);
+    split_nibbles(row.codes, b + 1);
+}
+
 /* An int32 of codes, whose values are code - 8; and code - 128, which are bytes here. */
 static void read_packed_i4(skv_quant_row row, const unsigned char *b)
 {
@@ -168,10 +185,6 @@ static void read_packed_i8(skv_quant_row row, const unsigned char *b)
     {                                                                                              \
         0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15                                       \
     }
-#define IQ4_LEVELS                                                                                 \
-    {                                                                                              \
-        -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113                   \
-    }
 
 typedef struct quant_type {
     skv_dtype type;
@@ -184,7 +197,9 @@ static const quant_type types[] = {
     {SKV_DTYPE_Q4_0, read_q4_0, {4, 32, false, false, false, true, SIGNED_LEVELS}},
     {SKV_DTYPE_Q4_1, read_q4_1, {4, 32, false, true, false, true, UNSIGNED_LEVELS}},
     {SKV_DTYPE_Q4_K, read_q4_k, {4, 32, true, true, false, true, UNSIGNED_LEVELS}},
-    {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, IQ4_LEVELS}},
+    {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, SKV_IQ4_LEVELS}},
+    {SKV_DTYPE_IQ4_XS, read_iq4_xs, {4, 32, true, false, false, false, SKV_IQ4_LEVELS}},
+    {SKV_DTYPE_MXFP4, read_mxfp4, {4, 32, false, false, true, false, SKV_E2M1_LEVELS}},
     {SKV_DTYPE_Q5_0, read_q5_0, {8, 32, false, false, false, false, {0}}},
     {SKV_DTYPE_Q5_1, read_q5_1, {8, 32, false, true, false, false, {0}}},
     {SKV_DTYPE_Q8_0, read_q8_0, {8, 32, false, false, false, false, {0}}},

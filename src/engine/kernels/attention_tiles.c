@@ -215,6 +215,13 @@ static void run_few(const task *t, const skv_tile_page *page, bool values)
     }
 }
 
+static bool is_few(const task *t)
+{
+    const skv_attention *a = t->a;
+    if (!t->tiles->few_scores || (a->invariant && !t->tiles->few_anyway)) return false;
+    return t->n_rows == a->n_group && a->n_group <= FEW_HEADS;
+}
+
 static void decode_scales(const task *t, const unsigned char *page)
 {
     const unsigned char *bytes = page + skv_page_scales_at(t->a->type, t->a->head_dim, 0);
@@ -254,7 +261,7 @@ static void run_pages(const task *t)
         skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v};
         if (t->n_rows <= FEW_ROWS) fetch_pages(a, i, last, &next);
         if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
-        if (t->tiles->few_scores && t->n_rows == a->n_group && a->n_group <= FEW_HEADS) {
+        if (is_few(t)) {
             run_few(t, &page, false);
             run_softmax(t, first);
             run_few(t, &page, true);

@@ -81,9 +81,10 @@ typedef struct skv_attention_tiles {
     /* Multiplies the sums by shrink itself; true when any shrink is not 1. */
     bool (*softmax)(const skv_tile_softmax *t);
     /* For a single token, straight from the page: S = Q K^T, and O += P V. NULL: by way of
-     * panels, as all else. */
+     * panels, as all else. They add up in another order than panels do. */
     void (*few_scores)(const skv_tile_few *f, const skv_tile_page *page);
     void (*few_values)(const skv_tile_few *f, const skv_tile_page *page);
+    bool few_anyway; /* also where skv_attention.invariant asks for the order of panels */
 } skv_attention_tiles;
 
 skv_attention_tokens_fn skv_attention_tokens_tiles;

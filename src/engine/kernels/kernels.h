@@ -32,8 +32,8 @@
  *   bf16   the same                            bfloat16                           f32 sums
  *   i8     int8, one bfloat16 scale for each   int8 = round(x / scale),           int32 in a group,
  *          row of W and group along K          one f32 scale a row and group      f32 across groups
- *   q      4 or 8 bits with the scales and     the same in groups of 32           the same
- *          minimums of a quantised file
+ *   q      4 or 8 bits with the scales and     the same                           int32 where both
+ *          minimums of a quantised file                                           have a scale, f32
  *   q_wide the same                            float                              f32
  *
  * Panels of `q` and `q_wide` come from skv_quant_pack (quant_panel.h), which keeps the codes it is
@@ -137,6 +137,7 @@ typedef struct skv_attention {
     size_t window;
     float scale;
     float softcap;
+    bool invariant; /* a token's bits should not depend on n_q */
 } skv_attention;
 
 enum { SKV_HEAD_DIM_MAX = 512 };

@@ -26,6 +26,7 @@ void skv_matmul_init_avx2(skv_kernels *k, unsigned features)
 void skv_matmul_init_avxvnni(skv_kernels *k)
 {
     k->i8 = skv_matmul_i8_avxvnni;
+    k->q = skv_matmul_q_avxvnni;
 }
 
 /* Without VNNI the product of quantised codes stays that of the level below. */

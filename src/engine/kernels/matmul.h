@@ -15,7 +15,7 @@ extern const skv_matmul skv_matmul_q_ref, skv_matmul_q_wide_ref;
 /* x86-64 builds only. */
 extern const skv_matmul skv_matmul_f32_avx2, skv_matmul_wide_avx2;
 extern const skv_matmul skv_matmul_bf16_avx2, skv_matmul_i8_avx2, skv_matmul_q_avx2;
-extern const skv_matmul skv_matmul_i8_avxvnni;
+extern const skv_matmul skv_matmul_i8_avxvnni, skv_matmul_q_avxvnni;
 extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_wide_avx512, skv_matmul_bf16_avx512;
 extern const skv_matmul skv_matmul_i8_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;

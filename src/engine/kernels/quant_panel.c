@@ -15,7 +15,6 @@ static skv_quant_header make_header(const skv_quant_form *form)
         .fine = form->fine,
         .has_min = form->has_min,
         .bf16 = form->bf16,
-        .even = form->even,
         .n_parts = (uint8_t)(SKV_QUANT_GROUP / form->group),
         .bias = BIAS_OF_BYTES,
     };
@@ -25,6 +24,7 @@ static skv_quant_header make_header(const skv_quant_form *form)
         if (form->levels[i] < least) least = form->levels[i];
     }
     h.bias = -least;
+    h.even = form->even && least <= 0 && least >= -SKV_QUANT_EVEN;
     for (size_t i = 0; i < SKV_QUANT_LEVELS; i++) {
         h.levels[i] = form->levels[i];
         h.biased[i] = (uint8_t)(form->levels[i] - least);

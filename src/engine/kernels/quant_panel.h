@@ -12,23 +12,32 @@
  *
  * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8.
  *
- * The rows that meet them, packed for blocks of m, per SKV_QUANT_GROUP of K:
- *     scale [m] f32 | sums [2][m] int32 | codes [SKV_QUANT_GROUP / 4][m][4] int8
- * with scale = amax / 127 (skv_i8_scale) and the sums of the codes' first and second half; after
- * the last one SKV_QUANT_SLACK bytes that packing may overwrite.
+ * The rows that meet them, packed for blocks of m, per skv_i8_group(K) of K:
+ *   scale [m] f32, amax / 127 (skv_i8_scale)
+ *   per SKV_QUANT_GROUP:  sums [3][m] int32, of the codes, of their first and of their second half
+ *                         codes [SKV_QUANT_GROUP / 4][m][4] int8
+ * and after the last one SKV_QUANT_SLACK bytes that packing may overwrite.
  */
 #ifndef SKV_KERNELS_QUANT_PANEL_H
 #define SKV_KERNELS_QUANT_PANEL_H
 
 #include "base/quant.h"
+#include "kernels/kernels.h"
 
-enum { SKV_QUANT_HEADER = 64, SKV_QUANT_SLACK = 32 };
+enum {
+    SKV_QUANT_HEADER = 64,
+    SKV_QUANT_SLACK = 32,
+    /* Most bias of even levels: with codes of at most 127 half of a group's products and
+     * -bias times the sum of all its codes fit 16 bits together. */
+    SKV_QUANT_EVEN = 8
+};
 
 typedef struct skv_quant_header {
     uint8_t bits, group;
-    bool fine, has_min, bf16, even; /* as in skv_quant_form */
-    uint8_t n_parts;                /* SKV_QUANT_GROUP / group */
-    int32_t bias;                   /* makes every value unsigned: 128 for 8 bits, */
+    bool fine, has_min, bf16; /* as in skv_quant_form */
+    bool even;                /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
+    uint8_t n_parts;          /* SKV_QUANT_GROUP / group */
+    int32_t bias;             /* makes every value unsigned: 128 for 8 bits, */
     int8_t levels[SKV_QUANT_LEVELS];
     uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias for 4 */
 } skv_quant_header;
@@ -76,15 +85,23 @@ static inline const uint16_t *skv_quant_span(const skv_quant_header *h, size_t n
     return (const uint16_t *)(const void *)(spans + i * skv_quant_span_bytes(h, nr));
 }
 
-/** Bytes of a packed block of m rows, and of one of its groups. */
+/** Bytes of SKV_QUANT_GROUP of K of m packed rows. */
 static inline size_t skv_quant_x_group(size_t m)
 {
-    return m * (3 * sizeof(float) + SKV_QUANT_GROUP);
+    return m * (3 * sizeof(int32_t) + SKV_QUANT_GROUP);
 }
 
+/** Bytes of them up to k, which is where a scale begins, or K. */
+static inline size_t skv_quant_x_offset(size_t m, size_t K, size_t k)
+{
+    return skv_ceil_div(k, skv_i8_group(K)) * m * sizeof(float) +
+           k / SKV_QUANT_GROUP * skv_quant_x_group(m);
+}
+
+/** Bytes of a packed block of m rows. */
 static inline size_t skv_quant_x_bytes(size_t m, size_t K)
 {
-    return skv_ceil_div(K, SKV_QUANT_GROUP) * skv_quant_x_group(m) + SKV_QUANT_SLACK;
+    return skv_quant_x_offset(m, K, K) + SKV_QUANT_SLACK;
 }
 
 #endif

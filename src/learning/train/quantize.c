@@ -229,8 +229,8 @@ static skv_status round_all(skv_quantizer *q, skv_quantize_report *report, skv_e
         }
     }
     SKV_REQUIRE(report->n_quantized > 0, err, SKV_UNSUPPORTED,
-                "%s: no projection has rows of whole groups of %zu", skv_source_path(q->source),
-                q->rounding.group);
+                "%s: no projection has a row length that is a multiple of %zu",
+                skv_source_path(q->source), q->rounding.group);
     report->error = q->whole > 0 ? q->error / q->whole : 0;
     return SKV_OK;
 }

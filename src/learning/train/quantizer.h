@@ -41,7 +41,7 @@ void skv_round_row(const skv_rounding *r, const float *x, const float *scales, s
 typedef struct skv_quantize_item {
     const char *name;         /* borrowed */
     const skv_tensor *tensor; /* borrowed */
-    bool is_projection;       /* a matrix of a layer; quantised where its rows are whole groups */
+    bool is_projection;       /* a matrix of a layer; quantised where groups fill its rows */
     float offset;   /* added to every element as it is written: -1 for Gemma's norms of GGUF */
     uint8_t *codes; /* owned, [N, K * bits / 8]: lowest bits first, + 2^(bits - 1); NULL: floats */
     uint16_t *scales; /* owned, [N, K / group], bits of the scales' type */

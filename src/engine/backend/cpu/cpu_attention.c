@@ -83,6 +83,7 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
         .window = a->window,
         .scale = a->scale,
         .softcap = a->softcap,
+        .invariant = job->be->limits.batch_invariant,
     };
 }
 

@@ -114,6 +114,7 @@ INLINE vec vec_sums(const vec x[LANES])
 #include "kernels/attention_few_f32.inc"
 #define FEW_SCORES few_scores
 #define FEW_VALUES few_values
+#define FEW_ANYWAY false
 #include "kernels/attention_level.inc"
 
 const skv_attention_kernels skv_attention_kernels_neon = {

@@ -10,10 +10,22 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { MR = SKV_MR128, NR = SKV_NR128, LANES = 4 };
+enum {
+    MR = SKV_MR128,
+    NR = SKV_NR128,
+    KC = SKV_KC128,
+    LANES = 4,
+    COLUMNS = NR / LANES,
+    STRIP = 12
+};
 
 typedef float32x4_t vec;
 typedef int32x4_t ints;
+
+INLINE ints ints_set1(int32_t x)
+{
+    return vdupq_n_s32(x);
+}
 
 INLINE vec vec_zero(void)
 {
@@ -60,30 +72,39 @@ INLINE vec vec_of_ints(ints x)
     return vcvtq_f32_s32(x);
 }
 
-INLINE vec vec_of_16(const uint16_t *from, bool bf16)
+INLINE vec vec_load_f16(const uint16_t *x)
 {
-    uint16x4_t bits = vld1_u16(from);
-    if (!bf16) return vcvt_f32_f16(vreinterpret_f16_u16(bits));
-    return vreinterpretq_f32_u32(vshll_n_u16(bits, 16));
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));
 }
 
-INLINE vec vec_of_i8(const unsigned char *from)
+INLINE vec vec_load_bf16(const uint16_t *x)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16));
+}
+
+INLINE vec vec_load_i8(const unsigned char *x)
 {
     float values[4];
-    for (size_t i = 0; i < 4; i++) values[i] = (float)(int8_t)from[i];
+    for (size_t i = 0; i < 4; i++) values[i] = (float)(int8_t)x[i];
     return vld1q_f32(values);
 }
 
-INLINE vec vec_of_u8(const unsigned char *from)
+INLINE vec vec_load_u8(const unsigned char *x)
 {
     float values[4];
-    for (size_t i = 0; i < 4; i++) values[i] = (float)from[i];
+    for (size_t i = 0; i < 4; i++) values[i] = (float)x[i];
     return vld1q_f32(values);
 }
 
-INLINE void fetch(const float *c)
+/* A row of c is one line, which comes from far away. */
+INLINE void vec_fetch(const float *c)
 {
-    (void)c;
+    __asm__ volatile("prfm pstl1keep, %0" : : "Q"(*c));
+}
+
+static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
+{
+    skv_matmul_q_ref.pack_x(block, x, ldx, m, K);
 }
 
 #include "kernels/matmul_q_level.inc"
@@ -97,37 +118,26 @@ INLINE int8x16_t values(const unsigned char *codes, bool high, const code_kind k
     return vqtbl1q_s8(table, high ? vshrq_n_u8(w, 4) : vandq_u8(w, vdupq_n_u8(15)));
 }
 
-INLINE void dots(ints dot[MR][VECTORS], const part_args *a, const size_t m, const code_kind kind)
+INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const size_t nv,
+                 const code_kind kind)
 {
     const int8x16_t table = vld1q_s8(a->h->levels);
     const unsigned char *codes = a->codes;
     const int32_t *x_units = a->x_units;
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < VECTORS; j++) dot[i][j] = vdupq_n_s32(0);
+        for (size_t j = 0; j < nv; j++) dot[i][j] = vdupq_n_s32(0);
     }
     for (size_t p = 0; p < a->n_units; p += 2, codes += UNIT_BYTES) {
         for (size_t high = 0; high < 2; high++, x_units += m) {
-            int8x16_t w[VECTORS];
+            int8x16_t w[COLUMNS];
             if (high && kind == CODES_BYTES) codes += UNIT_BYTES;
-            for (size_t j = 0; j < VECTORS; j++) w[j] = values(codes + 16 * j, high, kind, table);
+            for (size_t j = 0; j < nv; j++) w[j] = values(codes + 16 * j, high, kind, table);
             for (size_t i = 0; i < m; i++) {
                 int8x16_t xi = vreinterpretq_s8_s32(vdupq_n_s32(x_units[i]));
-                for (size_t j = 0; j < VECTORS; j++) dot[i][j] = vdotq_s32(dot[i][j], w[j], xi);
+                for (size_t j = 0; j < nv; j++) dot[i][j] = vdotq_s32(dot[i][j], w[j], xi);
             }
         }
     }
 }
 
-static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    skv_matmul_q_ref.pack_x(block, x, ldx, m, K);
-}
-
-const skv_matmul skv_matmul_q_neondot = {
-    .nr = NR,
-    .mr = MR,
-    .kc = SKV_KC128,
-    .x_bytes = x_bytes,
-    .pack_x = pack_x,
-    .tile = tile,
-};
+const skv_matmul skv_matmul_q_neondot = MATMUL_Q;

@@ -24,22 +24,32 @@ static size_t x_bytes(size_t m, size_t K)
     return skv_quant_x_bytes(m, K);
 }
 
+/* 32 elements of row i. */
+static void pack_group(unsigned char *group, const float *x, float inverse, size_t m, size_t i)
+{
+    int32_t *sums = (int32_t *)(void *)group; /* [3][m] */
+    int8_t *codes = (int8_t *)(sums + 3 * m);
+    for (size_t s = 0; s < 3; s++) sums[s * m + i] = 0;
+    for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
+        int8_t code = (int8_t)lrintf(x[e] * inverse);
+        codes[(e / 4 * m + i) * 4 + e % 4] = code;
+        sums[i] += code;
+        sums[(1 + e / (SKV_QUANT_GROUP / 2)) * m + i] += code;
+    }
+}
+
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
-    unsigned char *group = block;
-    for (size_t k = 0; k < K; k += SKV_QUANT_GROUP, group += skv_quant_x_group(m)) {
-        float *scales = (float *)(void *)group;
-        int32_t *sums = (int32_t *)(void *)(scales + m); /* [2][m] */
-        int8_t *codes = (int8_t *)(sums + 2 * m);
-        memset(sums, 0, 2 * m * sizeof *sums);
-        for (size_t i = 0; i < m; i++) {
-            const float *row = x + i * ldx + k;
-            scales[i] = skv_i8_scale(largest(row, SKV_QUANT_GROUP));
-            float inverse = skv_i8_inverse(scales[i]);
-            for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
-                int8_t code = (int8_t)lrintf(row[e] * inverse);
-                codes[(e / 4 * m + i) * 4 + e % 4] = code;
-                sums[e / (SKV_QUANT_GROUP / 2) * m + i] += code;
+    size_t length = skv_i8_group(K);
+    for (size_t k = 0; k < K; k += length) {
+        unsigned char *to = (unsigned char *)block + skv_quant_x_offset(m, K, k);
+        float *scales = (float *)(void *)to;
+        size_t n = skv_min_size(length, K - k);
+        to += m * sizeof *scales;
+        for (size_t i = 0; i < m; i++) scales[i] = skv_i8_scale(largest(x + i * ldx + k, n));
+        for (size_t e = 0; e < n; e += SKV_QUANT_GROUP, to += skv_quant_x_group(m)) {
+            for (size_t i = 0; i < m; i++) {
+                pack_group(to, x + i * ldx + k + e, skv_i8_inverse(scales[i]), m, i);
             }
         }
     }
@@ -48,29 +58,32 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 /* sum [NR] += row i of one group of X times one group of W, whose unpacked floats are w [32][NR]:
  * within a group a value is a small integer times the scale, so its products are exact in f32 but
  * for the minimum's. */
-static void add_group(float *sum, const unsigned char *x, size_t m, size_t i, const float *w)
+static void add_group(float *sum, const unsigned char *x, float scale, size_t m, size_t i,
+                      const float *w)
 {
-    const float *scales = (const float *)(const void *)x;
-    const int8_t *codes = (const int8_t *)(x + 3 * m * sizeof(float));
+    const int8_t *codes = (const int8_t *)(x + 3 * m * sizeof(int32_t));
     float dot[NR] = {0};
     for (size_t e = 0; e < SKV_QUANT_GROUP; e++) {
         size_t unit = e / 4 * m + i;
         float code = codes[4 * unit + e % 4];
         for (size_t j = 0; j < NR; j++) dot[j] += code * w[e * NR + j];
     }
-    for (size_t j = 0; j < NR; j++) sum[j] += scales[i] * dot[j];
+    for (size_t j = 0; j < NR; j++) sum[j] += scale * dot[j];
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, bool add)
 {
-    float sum[MR * NR] = {0};
-    for (; k0 < k1; k0 += SKV_QUANT_GROUP) {
-        float w[SKV_QUANT_GROUP * NR];
-        const unsigned char *x =
-            (const unsigned char *)block + k0 / SKV_QUANT_GROUP * skv_quant_x_group(m);
+    float sum[MR * NR] = {0}, w[SKV_QUANT_GROUP * NR];
+    const unsigned char *x = (const unsigned char *)block + skv_quant_x_offset(m, K, k0);
+    const float *scales = (const float *)(const void *)x; /* [m] */
+    for (; k0 < k1; k0 += SKV_QUANT_GROUP, x += skv_quant_x_group(m)) {
+        if (k0 % skv_i8_group(K) == 0) {
+            scales = (const float *)(const void *)x;
+            x += m * sizeof *scales;
+        }
         skv_quant_unpack(w, panel, NR, K, k0, SKV_QUANT_GROUP);
-        for (size_t i = 0; i < m; i++) add_group(sum + i * NR, x, m, i, w);
+        for (size_t i = 0; i < m; i++) add_group(sum + i * NR, x, scales[i], m, i, w);
     }
     for (size_t i = 0; i < m; i++) {
         float *row = c + i * ldc;

@@ -49,6 +49,7 @@ enum { FEW_VECTORS = 16 };
 #include "kernels/attention_few_f32.inc"
 #define FEW_SCORES few_scores
 #define FEW_VALUES few_values
+#define FEW_ANYWAY false
 
 /* panel [Dh][64]: sixteen rows of K become sixteen columns. */
 INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type type)

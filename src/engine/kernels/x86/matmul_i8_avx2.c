@@ -1,5 +1,5 @@
 /* The int8 matrix product with AVX2: see matmul_i8_widened.inc. */
-#include "kernels/x86/matmul_i8_avx2.h"
+#include "kernels/x86/matmul_vec_avx2.h"
 
 /* dot += two int16 of w times two of x in every lane. In assembly, because the sixteen registers
  * suffice for a tile only if each product is added at once. */

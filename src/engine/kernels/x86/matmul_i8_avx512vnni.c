@@ -1,5 +1,5 @@
 /* The int8 matrix product with AVX-512 VNNI: see matmul_i8_vnni.inc. */
-#include "kernels/x86/matmul_i8_avx512.h"
+#include "kernels/x86/matmul_vec_avx512.h"
 
 INLINE ints dot4(ints dot, ints w, ints x)
 {

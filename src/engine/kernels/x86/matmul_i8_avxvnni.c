@@ -1,5 +1,5 @@
 /* The int8 matrix product with AVX-VNNI, on processors without AVX-512: see matmul_i8_vnni.inc. */
-#include "kernels/x86/matmul_i8_avx2.h"
+#include "kernels/x86/matmul_vec_avx2.h"
 
 /* Without the prefix the assembler would take the instruction of AVX-512. */
 INLINE ints dot4(ints dot, ints w, ints x)

@@ -389,29 +389,28 @@ void skv_pack_x_i8_avx2(void *block, skv_pack_rows x, size_t code)
     }
 }
 
-/* Sums of the codes of the two halves of a group. */
-static inline void sum_halves(__m256i codes, int32_t *first, int32_t *second)
+/* Sums of the codes, of the first and of the second half of a group. */
+static inline void sum_halves(__m256i codes, int32_t *sums, size_t step)
 {
     __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
     __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
     __m256i eights = _mm256_hadd_epi32(fours, fours);
     __m256i halves = _mm256_hadd_epi32(eights, eights);
-    *first = _mm256_extract_epi32(halves, 0);
-    *second = _mm256_extract_epi32(halves, 4);
+    sums[step] = _mm256_extract_epi32(halves, 0);
+    sums[2 * step] = _mm256_extract_epi32(halves, 4);
+    sums[0] = sums[step] + sums[2 * step];
 }
 
 /* One group of m rows. */
-static inline void pack_x_q_group(unsigned char *out, const float *x, size_t ldx, size_t m)
+static inline void pack_x_q_group(unsigned char *out, const float *x, size_t ldx, size_t m,
+                                  const float inverse[LANES])
 {
-    float *scales = (float *)(void *)out;
-    int32_t *sums = (int32_t *)(void *)(scales + m);
+    int32_t *sums = (int32_t *)(void *)out;
     __m256i units[LANES];
     for (size_t i = 0; i < LANES; i++) units[i] = _mm256_setzero_si256();
     for (size_t i = 0; i < m; i++) {
-        const float *row = x + i * ldx;
-        scales[i] = skv_i8_scale(largest(row, SET));
-        units[i] = units_i8(row, skv_i8_inverse(scales[i]));
-        sum_halves(units[i], sums + i, sums + m + i);
+        units[i] = units_i8(x + i * ldx, inverse[i]);
+        sum_halves(units[i], sums + i, m);
     }
     out += 3 * m * SKV_UNIT;
     if (m == 1) { /* in order already */
@@ -427,7 +426,17 @@ static inline void pack_x_q_group(unsigned char *out, const float *x, size_t ldx
 void skv_pack_x_q_avx2(void *block, skv_pack_rows x)
 {
     unsigned char *out = block;
-    for (size_t k = 0; k < x.K; k += SKV_QUANT_GROUP, out += skv_quant_x_group(x.n)) {
-        pack_x_q_group(out, x.rows + k, x.ld, x.n);
+    size_t length = skv_i8_group(x.K);
+    for (size_t k = 0; k < x.K; k += length) {
+        float *scales = (float *)(void *)out, inverse[LANES];
+        size_t n = skv_min_size(length, x.K - k);
+        out += x.n * sizeof *scales;
+        for (size_t i = 0; i < x.n; i++) {
+            scales[i] = skv_i8_scale(largest(x.rows + i * x.ld + k, n));
+            inverse[i] = skv_i8_inverse(scales[i]);
+        }
+        for (size_t e = 0; e < n; e += SET, out += skv_quant_x_group(x.n)) {
+            pack_x_q_group(out, x.rows + k + e, x.ld, x.n, inverse);
+        }
     }
 }

@@ -19,16 +19,14 @@ typedef struct skv_tile512 {
     bool add;       /* onto c */
 } skv_tile512;
 
-/* Fetches the lines of a row of c to write while the tile is computed: they come from far away.
- * Assembly, because gcc 12 takes a function of mere prefetches for one without effect. */
-static inline __attribute__((always_inline)) void skv_fetch512(const float *c)
-{
-    for (size_t j = 0; j < 4; j++) __asm__ volatile("prefetchw %0" : : "m"(c[16 * j]));
-}
-
+/* Fetches the lines of c to write while the tile is computed: they come from far away. Assembly,
+ * because gcc 12 takes a function of mere prefetches for one without effect. */
 static inline __attribute__((always_inline)) void skv_tile512_fetch(skv_tile512 t, size_t m)
 {
-    for (size_t i = 0; i < m; i++) skv_fetch512(t.c + i * t.ldc);
+    for (size_t i = 0; i < m; i++) {
+        float *c = t.c + i * t.ldc;
+        for (size_t j = 0; j < 4; j++) __asm__ volatile("prefetchw %0" : : "m"(c[16 * j]));
+    }
 }
 
 static inline void skv_tile512_store(skv_tile512 t, size_t i, const __m512 sum[4])
