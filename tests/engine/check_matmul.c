@@ -13,13 +13,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/system.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
-#include "verify.h"
 
 enum { N_CASES = 400, MAX_TABLES = 32, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 16 };
 

@@ -6,12 +6,12 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "check_matmul.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
 #include "kernels/train_rows.h"
-#include "verify.h"
 
 static void test_products(void **state)
 {
