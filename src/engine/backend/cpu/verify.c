@@ -52,11 +52,13 @@ static void fill(int16_t *ints, float *floats, size_t first, size_t n, size_t K)
 static void multiply_ints(const exact_check *t)
 {
     const size_t nr = t->mm->nr, K = t->K;
-    for (size_t i = 0; i < t->mm->mr * nr; i++) {
-        const int16_t *x = t->x_ints + i / nr * K, *w = t->w_ints + i % nr * K;
-        int sum = 0;
-        for (size_t k = 0; i % nr + 1 < nr && k < K; k++) sum += x[k] * w[k];
-        t->expected[i] = (float)sum;
+    for (size_t i = 0; i < t->mm->mr; i++) {
+        for (size_t j = 0; j < nr; j++) {
+            const int16_t *x = t->x_ints + i * K, *w = t->w_ints + j * K;
+            int sum = 0;
+            for (size_t k = 0; j + 1 < nr && k < K; k++) sum += x[k] * w[k];
+            t->expected[i * nr + j] = (float)sum;
+        }
     }
 }
 
@@ -112,8 +114,9 @@ bool skv_matmul_is_exact(const skv_matmul *mm)
     return exact;
 }
 
-unsigned skv_cpu_verify(unsigned features)
+unsigned skv_cpu_verified(void)
 {
+    unsigned features = skv_cpu_detect();
     const unsigned of_i8 = features & SKV_CPU_NEON_I8MM, of_bf16 = features & SKV_CPU_NEON_BF16;
     if (!(of_i8 | of_bf16)) return features;
     skv_kernels k;
@@ -121,9 +124,4 @@ unsigned skv_cpu_verify(unsigned features)
     if (of_i8 && !skv_matmul_is_exact(&k.i8)) features &= ~of_i8;
     if (of_bf16 && !skv_matmul_is_exact(&k.bf16)) features &= ~of_bf16;
     return features;
-}
-
-unsigned skv_cpu_verified(void)
-{
-    return skv_cpu_verify(skv_cpu_detect());
 }

@@ -10,8 +10,6 @@
 /** skv_cpu_detect without those of I8MM and BF16 of ARM whose product is wrong on this processor,
  * or for whose comparison there was no memory. Takes less than a millisecond or two. */
 unsigned skv_cpu_verified(void);
-/** The same of given features. */
-unsigned skv_cpu_verify(unsigned features);
 /** True when a product of any kind but `q` computes what an integer dot product does, bit for bit.
  * False also without memory. */
 bool skv_matmul_is_exact(const skv_matmul *mm);
