@@ -359,8 +359,8 @@ int skv_check_quant(uint64_t seed, bool bench, FILE *out)
 {
     const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
                                     SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
-    const unsigned extras =
-        SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_NEON_DOT;
+    const unsigned extras = SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
+                            SKV_CPU_NEON_DOT | SKV_CPU_NEON_I8MM | SKV_CPU_NEON_BF16;
     unsigned features = skv_cpu_detect();
     struct run run = {.out = out, .level = "types"};
     skv_rng_init(&run.rng, seed);
