@@ -16,4 +16,4 @@ cp recipes/moe/shape.json $work/base/config.json
 run $work/1-copy train --recipe recipes/mini/1-copy.yaml --model $work/base
 run $work/2-lookup train --recipe recipes/mini/2-lookup.yaml --model $work/1-copy
 run $work/model train --recipe recipes/mini/3-lookup.yaml --model $work/2-lookup --stages \
-    "[{steps: 200, seq: 256, rows: 8, schedule: constant}, {steps: 200, seq: 512, rows: 4, schedule: linear, final-lr: 10%}]"
+    "[{steps: 100, seq: 256, rows: 8, schedule: constant}, {steps: 100, seq: 512, rows: 4, schedule: linear, final-lr: 10%}]"
