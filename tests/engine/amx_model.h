@@ -4,8 +4,8 @@
  * machine. What the processor would refuse (shapes that do not fit, a tile that is not configured)
  * ends the test.
  */
-#ifndef AMX_MODEL_H
-#define AMX_MODEL_H
+#ifndef SKV_TESTS_AMX_MODEL_H
+#define SKV_TESTS_AMX_MODEL_H
 
 #include <assert.h>
 #include <math.h>
