@@ -7,7 +7,6 @@
 #ifndef SKV_TESTS_AMX_MODEL_H
 #define SKV_TESTS_AMX_MODEL_H
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

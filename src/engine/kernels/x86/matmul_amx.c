@@ -2,8 +2,6 @@
  * The matrix products with AMX: see matmul_amx.inc. The instructions are assembly with memory
  * clobbers, because the compiler's intrinsics do not say that a load reads memory.
  */
-#include <assert.h>
-
 #include "kernels/matmul.h"
 #include "kernels/x86/matmul_pack.h"
 
