@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "common/field.h"
+#include "hub.h"
 #include "interrupt.h"
 #include "report.h"
 #include "skv/skv.h"
@@ -38,11 +39,16 @@ typedef struct cli_settings {
     const char *key[CLI_SETTINGS_MAX], *value[CLI_SETTINGS_MAX]; /* keys are the library's */
 } cli_settings;
 
+enum { CLI_SAMPLING_FIELDS = 8 }; /* of skv_sampling */
+
 /* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
 struct cli_options {
     cli_command command;
     size_t n_operands;
     const char *operands[CLI_OPERANDS_MAX];
+    const char *model_name;            /* the first operand as it was given */
+    char model_path[CLI_HUB_PATH_MAX]; /* where it is, if that was a name */
+    char reference_path[CLI_HUB_PATH_MAX];
     bool help, json;
     cli_interrupt *interrupt; /* borrowed from main */
 
@@ -115,7 +121,11 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *key_file, *served_name, *request_log, *cache_dir; /* NULL: not given */
+    /* NULL: not given */
+    const char
+        *sampling_texts[CLI_SAMPLING_FIELDS]; /* of request defaults, by skv_sampling_field */
+    bool no_generation_config;
+    const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,

@@ -94,7 +94,7 @@ typedef struct skv_engine_options {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill;
-    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: best */
+    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best */
     /* The most tokens of a sequence; 0: the model's context, at most SKV_CONTEXT_DEFAULT. A
      * value above the model's own context is accepted, because some files state less than the model
      * can do. */
@@ -290,7 +290,7 @@ SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t 
 typedef struct skv_sampling {
     double temperature; /* 0: greedy */
     size_t top_k;       /* 0: all */
-    double top_p;       /* in (0, 1]; 1: all */
+    double top_p;       /* in [0, 1]; 1: all, 0: the most likely token */
     double min_p; /* in [0, 1): smallest probability, relative to that of the most likely token */
     double repetition_penalty; /* > 0; 1: none. Positive logits are divided by it, negative ones
                                   multiplied */

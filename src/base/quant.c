@@ -1,24 +1,29 @@
 /* Rows of codes: see quant.h. */
 #include "base/quant.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/float16.h"
 
 enum { ALIGN = 64 };
 
+#define LEVELS                                                                                     \
+    {                                                                                              \
+        -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7                                     \
+    }
+
 const skv_quant_form *skv_quant_form_int4(void)
 {
-    static const skv_quant_form form = {
-        4, 32, false, false, false, true, {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+    static const skv_quant_form form = {4, 32, false, false, false, true, LEVELS, false};
     return &form;
 }
 
-const skv_quant_form *skv_quant_form_zeros(void)
+const skv_quant_form *skv_quant_form_zeros(bool bf16)
 {
-    static const skv_quant_form form = {
-        4, 32, false, true, false, true, {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
-    return &form;
+    static const skv_quant_form forms[] = {{4, 32, false, true, false, true, LEVELS, true},
+                                           {4, 32, false, true, true, true, LEVELS, true}};
+    return &forms[bf16];
 }
 
 typedef struct row_sizes {
@@ -75,9 +80,34 @@ void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form
         float scale = widen(row.scales[s]) * (row.fine ? (float)row.fine[g] : 1.0F);
         float min = row.mins ? widen(row.mins[s]) : 0.0F;
         if (row.fine_min) min *= -(float)row.fine_min[g];
+        if (form->zeros) min *= scale;
         int value = form->bits == 4 ? form->levels[row.codes[k]] : (int8_t)row.codes[k];
         out[k] = scale * (float)value + min;
     }
+}
+
+/* ---- files that hold no numbers ---- */
+
+float skv_quant_row_fault(const skv_quant_rows *rows, const skv_quant_form *form, size_t i)
+{
+    const skv_quant_row row = skv_quant_row_at(rows, form, i);
+    float (*widen)(uint16_t) = form->bf16 ? skv_float_of_bf16 : skv_float_of_f16;
+    for (size_t s = 0; s < skv_quant_spans(form, rows->K); s++) {
+        const float scale = widen(row.scales[s]), min = row.mins ? widen(row.mins[s]) : 0.0F;
+        if (!isfinite(scale)) return scale;
+        if (!isfinite(min)) return min;
+    }
+    return 0.0F;
+}
+
+float skv_quant_fault(const float *x, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) found |= !(fabsf(x[i]) <= FLT_MAX);
+    for (size_t i = 0; found && i < n; i++) {
+        if (!isfinite(x[i])) return x[i];
+    }
+    return 0.0F;
 }
 
 /* ---- rounding floats to 4 bits ---- */
