@@ -243,7 +243,7 @@ static int open_template(chat *c)
 {
     const cli_options *o = c->options;
     if (o->raw) return CLI_DONE;
-    if (o->template_file) return cli_read_file(o->template_file, &c->template_text);
+    if (o->template_file) return cli_read_template(o->template_file, &c->template_text);
     const char *text = skv_vocab_chat_template(c->model.vocab);
     if (!text) {
         return cli_fail("%s: the model has no chat template: give --template FILE, or --raw to "

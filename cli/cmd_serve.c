@@ -5,6 +5,7 @@
 #include <malloc.h>
 #endif
 
+#include "common/sampling_fields.h"
 #include "runtime.h"
 #include "server.h"
 
@@ -45,9 +46,51 @@ static skv_scheduler_options scheduler_options(const cli_options *o)
     return out;
 }
 
-static server_options make_options(const cli_options *o, const char *name)
+static bool is_given(const cli_options *o, const char *name)
 {
-    return (server_options){.name = o->served_name ? o->served_name : name,
+    bool given = false;
+    for (size_t i = 0; skv_sampling_field(i) && i < CLI_SAMPLING_FIELDS; i++) {
+        given |= o->sampling_texts[i] && strcmp(skv_sampling_field(i)->name, name) == 0;
+    }
+    return given;
+}
+
+/* How tokens of requests are drawn that do not say: as OpenAI's, then as the model's makers say,
+ * then as the command line says. */
+static skv_sampling request_sampling(const cli_options *o, const skv_model_info *info)
+{
+    const bool by_model = info->has_sampling && !o->no_generation_config;
+    skv_sampling out = by_model ? info->sampling : skv_sampling_default();
+    if (!by_model) out.temperature = 1;
+    for (size_t i = 0; skv_sampling_field(i) && i < CLI_SAMPLING_FIELDS; i++) {
+        const char *text = o->sampling_texts[i]; /* parsed once, so it is a value */
+        if (text && skv_field_parse(skv_sampling_field(i), text, &out, NULL) != SKV_OK) break;
+    }
+    return out;
+}
+
+static void tell_sampling(const cli_options *o, const skv_model_info *info)
+{
+    const skv_sampling s = request_sampling(o, info);
+    bool given = false;
+    for (size_t i = 0; i < CLI_SAMPLING_FIELDS; i++) given |= !!o->sampling_texts[i];
+    const bool by_model = info->has_sampling && !o->no_generation_config;
+    if (!given && !by_model) return;
+    fprintf(stderr,
+            "swiftkv: requests that do not say draw with temperature %g, top_k %zu, top_p %g, "
+            "min_p %g, repetition_penalty %g (%s%s%s)\n",
+            s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty,
+            by_model ? "generation_config.json" : "", by_model && given ? ", " : "",
+            given ? "options" : "");
+}
+
+static server_options make_options(const cli_options *o, const skv_model_info *info,
+                                   const char *name)
+{
+    return (server_options){.names = o->served_name ? o->served_name : name,
+                            .origins = o->cors_origins,
+                            .sampling = request_sampling(o, info),
+                            .seed_given = is_given(o, "seed"),
                             .host = o->host,
                             .port = o->port,
                             .key_file = o->key_file,
@@ -100,15 +143,24 @@ static int load(cli_model *model, const cli_options *options)
 }
 
 static int read_template(const cli_options *options, const cli_model *model, cli_bytes *file,
-                         const char **text)
+                         server_template *out)
 {
-    *text = NULL;
+    const char **text = &out->text;
+    *out = (server_template){0};
     if (options->template_file) {
-        const int status = cli_read_file(options->template_file, file);
+        const int status = cli_read_template(options->template_file, file);
         *text = file->data;
         return status;
     }
-    if (model->vocab) *text = skv_vocab_chat_template(model->vocab);
+    if (!model->vocab) return CLI_DONE;
+    *text = skv_vocab_chat_template(model->vocab);
+    if (*text) return CLI_DONE;
+    *text = cli_template_text("chatml");
+    out->is_guess = true;
+    fprintf(stderr,
+            "swiftkv: warning: %s has no chat template: chats use ChatML, which the model "
+            "may not know (--template FILE|NAME)\n",
+            model->path);
     return CLI_DONE;
 }
 
@@ -117,15 +169,15 @@ static int serve(cli_model *model, const cli_options *options, http_server *serv
 {
     char error[SKV_ERROR_TEXT_MAX];
     cli_bytes file = {0};
-    const char *template_text = NULL;
-    int status = read_template(options, model, &file, &template_text);
+    server_template template;
+    int status = read_template(options, model, &file, &template);
     if (status == CLI_DONE) status = load(model, options);
-    if (status == CLI_DONE &&
-        !server_ready(server, model->engine, model->vocab, template_text, error)) {
+    if (status == CLI_DONE && !server_ready(server, model->engine, model->vocab, template, error)) {
         status = cli_fail("%s", error);
     }
     cli_bytes_release(&file);
     if (status != CLI_DONE) return status;
+    tell_sampling(options, &model->info);
     fprintf(stderr, "swiftkv: ready on http://%s:%zu\n", host, server_port(server));
     server_wait(server);
     return CLI_DONE;
@@ -149,7 +201,7 @@ int cli_run_serve(const cli_options *options)
     http_server *server = NULL;
     int status = cli_model_describe(&model, options);
     name_of_path(options->operands[0], name, sizeof name);
-    const server_options wanted = make_options(options, name);
+    const server_options wanted = make_options(options, &model.info, name);
     signal_target target;
     atomic_init(&target.server, NULL);
     if (status == CLI_DONE) status = cli_interrupt_handle(options->interrupt, on_signal, &target);

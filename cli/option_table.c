@@ -49,8 +49,10 @@ static const cli_option rows[] = {
     OPTION(ON(RENDER), "--add-generation-prompt", NULL, FLAG, add_generation_prompt,
            .help = "end with the beginning of the assistant's answer"),
     OPTION(ON(CHAT), "--system", "TEXT", TEXT, system, .help = "the system prompt"),
-    OPTION(ON(CHAT) | ON(SERVE), "--template", "FILE", TEXT, template_file,
-           .help = "a chat template instead of the model's own"),
+    OPTION(ON(CHAT) | ON(SERVE), "--template", "FILE|NAME", TEXT, template_file,
+           .help =
+               "a chat template instead of the model's own: a file, or chatml, llama3, mistral, "
+               "gemma, phi3, zephyr, vicuna"),
     OPTION(ON(CHAT), "--raw", NULL, FLAG, raw,
            .help = "use no chat template: continue the plain text"),
 
@@ -235,8 +237,14 @@ static const cli_option rows[] = {
            .help = "write one line of JSON per request; -: standard error"),
     OPTION(ON(SERVE), "--insecure", NULL, FLAG, insecure,
            .help = "allow other addresses without API keys"),
-    OPTION(ON(SERVE), "--name", "NAME", TEXT, served_name,
-           .help = "the model's name in the API (the last part of its path)"),
+    OPTION(ON(SERVE), "--name", "NAME[,NAME...]", TEXT, served_name,
+           .help = "the model's names in the API, responses carry the first; *: any other name too "
+                   "(the last part of its path)"),
+    {ON(SERVE), {.name = NULL}}, /* the same, as defaults of requests */
+    OPTION(ON(SERVE), "--no-generation-config", NULL, FLAG, no_generation_config,
+           .help = "do not draw tokens as the model's generation_config.json says"),
+    OPTION(ON(SERVE), "--cors-origin", "ORIGIN[,...]", TEXT, cors_origins,
+           .help = "pages of these origins may call the API from a browser (CORS); *: all pages"),
     OPTION(ON(SERVE), "--tool-format", "auto|none|llama3|hermes", WORD, tool_format,
            .initial = "auto",
            .help = "how the model writes function calls; auto: detect from its chat template"),
@@ -448,6 +456,7 @@ static const cli_option rows[] = {
 static cli_option sampling_option(uint32_t commands, const skv_field *field)
 {
     cli_option out = {commands, *field};
+    if (commands == ON(SERVE)) out.field.initial = NULL; /* the model's */
     out.field.name = field->option;
     out.field.offset += FIELD(sampling);
     return out;

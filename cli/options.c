@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/sampling_fields.h"
 #include "skv/recipe.h"
 
 static bool takes(const cli_option *row, cli_command command)
@@ -202,6 +203,15 @@ static int add_setting(const skv_recipe_key *key, const char *value, cli_setting
     return CLI_DONE;
 }
 
+/* Which fields of sampling are given, for a command whose defaults are the model's. */
+static void keep_sampling(const cli_option *row, const char *value, cli_options *out)
+{
+    for (size_t i = 0; skv_sampling_field(i) && i < CLI_SAMPLING_FIELDS; i++) {
+        if (strcmp(row->field.name, skv_sampling_field(i)->option) != 0) continue;
+        out->sampling_texts[i] = value;
+    }
+}
+
 /* The option at argv[*i] with its value: "--name value", "--name=value", "-n value". */
 static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
 {
@@ -227,7 +237,10 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
         }
         value = argv[++*i];
     }
-    return is_option ? set_option(&row, value, out) : add_setting(&key, value, &out->settings);
+    if (!is_option) return add_setting(&key, value, &out->settings);
+    const int status = set_option(&row, value, out);
+    if (status == CLI_DONE) keep_sampling(&row, value, out);
+    return status;
 }
 
 /* What is not in the table, or is no value of the option: "not given" in the words of options.h. */

@@ -38,6 +38,8 @@ typedef struct cli_settings {
     const char *key[CLI_SETTINGS_MAX], *value[CLI_SETTINGS_MAX]; /* keys are the library's */
 } cli_settings;
 
+enum { CLI_SAMPLING_FIELDS = 8 }; /* of skv_sampling */
+
 /* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
 struct cli_options {
     cli_command command;
@@ -116,7 +118,11 @@ struct cli_options {
     bool no_template;
 
     /* Serving. */
-    const char *key_file, *served_name, *request_log, *cache_dir; /* NULL: not given */
+    /* NULL: not given */
+    const char
+        *sampling_texts[CLI_SAMPLING_FIELDS]; /* of request defaults, by skv_sampling_field */
+    bool no_generation_config;
+    const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,

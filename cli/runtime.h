@@ -43,6 +43,11 @@ CLI_CHECKED int cli_encode(const cli_model *model, const cli_bytes *text, bool a
 /** The text of -p or --file. */
 CLI_CHECKED int cli_input_text(const cli_options *options, cli_bytes *out);
 
+/** A chat template by its name ("chatml"), or of a file. */
+CLI_CHECKED int cli_read_template(const char *name_or_file, cli_bytes *out);
+/** NULL: there is none of that name. */
+const char *cli_template_text(const char *name);
+
 /** `template_text` with these variables; `vocab` (may be NULL) adds its special tokens. */
 CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
                            const skv_vocab *vocab, cli_bytes *out);

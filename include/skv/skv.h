@@ -313,7 +313,7 @@ SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t 
 typedef struct skv_sampling {
     double temperature; /* 0: greedy */
     size_t top_k;       /* 0: all */
-    double top_p;       /* in (0, 1]; 1: all */
+    double top_p;       /* in [0, 1]; 1: all, 0: the most likely token */
     double min_p; /* in [0, 1): smallest probability, relative to that of the most likely token */
     double repetition_penalty; /* > 0; 1: none. Positive logits are divided by it, negative ones
                                   multiplied */

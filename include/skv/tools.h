@@ -34,6 +34,10 @@ typedef struct skv_model_info {
      * what holding them loses; "" for others. */
     char codes[160];
     uint64_t kv_elements; /* elements of K and V per token, over all slots */
+    /* How the model's makers draw tokens (generation_config.json); the library's default where
+     * `has_sampling` is false. */
+    bool has_sampling;
+    skv_sampling sampling;
     /* KV Prediction: the auxiliary model and the linear maps from its cache. */
     bool kv_prediction;
     size_t auxiliary_layers;

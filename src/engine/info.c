@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "common/sampling_fields.h"
 #include "engine/engine.h"
 #include "format/coded.h"
 #include "skv/tools.h"
@@ -149,6 +150,20 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     return n + kv * D + (c->qkv_bias ? kv : 0);
 }
 
+/* Values that no sampler takes are as good as absent. */
+static void describe_sampling(const skv_config *c, skv_model_info *out)
+{
+    out->sampling = skv_sampling_default();
+    if (!c->has_sampling) return;
+    skv_sampling own = out->sampling;
+    own.temperature = c->temperature;
+    own.top_k = c->top_k;
+    own.top_p = c->top_p;
+    own.repetition_penalty = c->repetition_penalty;
+    out->has_sampling = skv_sampling_check(&own, NULL) == SKV_OK;
+    if (out->has_sampling) out->sampling = own;
+}
+
 static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)
 {
     *out = (skv_model_info){.layers = c->n_layers,
@@ -165,6 +180,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
                             .swiftkv = swiftkv,
                             .swiftkv_layers = l,
                             .group = g};
+    describe_sampling(c, out);
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;

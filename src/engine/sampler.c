@@ -179,7 +179,7 @@ static int32_t sample(skv_sampler *sampler, const float *logits)
 int32_t skv_sampler_choose(skv_sampler *sampler, float *logits)
 {
     apply_penalties(sampler, logits);
-    if (sampler->s.temperature == 0 || sampler->s.top_k == 1) {
+    if (sampler->s.temperature == 0 || sampler->s.top_k == 1 || sampler->s.top_p == 0) {
         return (int32_t)skv_logits_best(logits, sampler->vocab);
     }
     return sample(sampler, logits);

@@ -419,10 +419,10 @@ static void reads_generation_config(void **state)
         double temperature, top_p, penalty;
         size_t top_k, n_eos;
     } cases[] = {
-        {"{}", false, 1, 1, 1, 50, 1},
+        {"{}", false, 1, 1, 1, 0, 1},
         {"{\"eos_token_id\":[2,3],\"do_sample\":true,\"temperature\":0.6,\"top_p\":0.9}", true, 0.6,
-         0.9, 1, 50, 2},
-        {"{\"do_sample\":false,\"temperature\":0.6}", false, 0.6, 1, 1, 50, 1},
+         0.9, 1, 0, 2},
+        {"{\"do_sample\":false,\"temperature\":0.6}", false, 0.6, 1, 1, 0, 1},
         {"{\"top_k\":20,\"repetition_penalty\":1.05,\"eos_token_id\":5}", true, 1, 1, 1.05, 20, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

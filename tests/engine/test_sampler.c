@@ -134,9 +134,9 @@ static void test_bad_values_are_named(void **state)
     skv_error err;
     skv_sampler *sampler;
     skv_sampling s = skv_sampling_default();
-    s.top_p = 0;
+    s.top_p = -0.5;
     assert_int_equal(skv_sampler_create(&s, V, &sampler, &err), SKV_RANGE);
-    assert_string_equal(err.text, "top_p: 0 is not above 0 and at most 1");
+    assert_string_equal(err.text, "top_p: -0.5 is not between 0 and 1");
     s = skv_sampling_default();
     s.temperature = (double)NAN;
     assert_int_equal(skv_sampler_create(&s, V, &sampler, &err), SKV_RANGE);

@@ -97,7 +97,7 @@ class CommandLineTest(CliTest):
             (("generate", m, "-p", "x", "--temp", "nan"), ("--temp", "nan")),
             (("generate", m, "-p", "x", "--temp", "-1"), ("--temp: -1 is not between 0 and 100",)),
             (("generate", m, "-p", "x", "--presence-penalty", "3"), ("--presence-penalty: 3 is not between -2 and 2",)),
-            (("generate", m, "-p", "x", "--top-p", "0"), ("--top-p",)),
+            (("generate", m, "-p", "x", "--top-p", "-0.5"), ("--top-p",)),
             (("generate", m, "-p", "x", "--top-p", "1.1"), ("--top-p", "1.1")),
             (("generate", m, "-p", "x", "--min-p", "1"), ("--min-p",)),
             (("generate", m, "-p", "x", "--repeat-penalty", "0"), ("--repeat-penalty",)),

@@ -158,7 +158,7 @@ class CompletionTest(ServerTest):
         for field, value, *parts in [
             ("temperature", -1, "-1"),
             ("temperature", "hot"),
-            ("top_p", 0, "0"),
+            ("top_p", -0.1, "-0.1"),
             ("top_p", 1.5, "1.5"),
             ("min_p", 1, "1"),
             ("top_k", -2, "-2"),
@@ -200,10 +200,13 @@ class CompletionTest(ServerTest):
         self.server.complete(prompt=[1, 2], max_tokens=1, user="me", store=True, nonsense={"a": 1})
 
     def test_length_is_never_cut_silently(self):
-        for n, more in ((600, 1), (512, 1), (500, 20)):
-            body = {"prompt": [1] * n, "max_tokens": more}
-            error = self.refuses(400, "/v1/completions", body, "512", str(n + more))
+        for n in (600, 512):
+            body = {"prompt": [1] * n, "max_tokens": 1}
+            error = self.refuses(400, "/v1/completions", body, "512", str(n))
             self.assertEqual(error["code"], "context_length_exceeded")
+        answer = self.server.complete(prompt=[1] * 500, max_tokens=20, ignore_eos=True)
+        self.assertEqual(answer["usage"]["completion_tokens"], 12)
+        self.assertEqual(answer["choices"][0]["finish_reason"], "length")
         answer = self.server.complete(prompt=[1] * 508, ignore_eos=True)
         self.assertEqual(answer["usage"]["completion_tokens"], 4)  # 16 where there is room
 

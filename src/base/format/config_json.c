@@ -770,7 +770,7 @@ skv_status skv_config_parse_generation(const char *json, size_t n, const char *n
     copy.has_sampling = skv_json_bool(&r, "do_sample", named);
     copy.temperature = skv_json_double(&r, "temperature", 1.0);
     copy.top_p = skv_json_double(&r, "top_p", 1.0);
-    copy.top_k = skv_json_size(&r, "top_k", 50, SIZE_MAX / 2);
+    copy.top_k = skv_json_size(&r, "top_k", 0, SIZE_MAX / 2);
     copy.repetition_penalty = skv_json_double(&r, "repetition_penalty", 1.0);
     json_decref(root);
     if (r.status == SKV_OK) *c = copy;

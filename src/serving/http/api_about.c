@@ -1,6 +1,8 @@
 /* What the server tells about itself: the page, /openapi.json, the model and its health. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/sampling_fields.h"
 #include "request_input.h"
@@ -18,7 +20,6 @@ extern const char page_policy[];
 void api_page(exchange *ex)
 {
     static const char *const headers[][2] = {{"Content-Security-Policy", page_policy},
-                                             {"X-Content-Type-Options", "nosniff"},
                                              {"Referrer-Policy", "no-referrer"}};
     exchange_response response = {
         200,   "text/html; charset=utf-8", (const char *)page_html, page_html_bytes,
@@ -29,22 +30,94 @@ void api_page(exchange *ex)
     (void)exchange_send(ex, &response);
 }
 
-/* GET /v1/models: the one model that is served. */
+/* The model under one of its names, in OpenAI's words and Anthropic's. */
+static void write_model(const http_server *server, skv_text_piece name, skv_buf *out)
+{
+    const time_t started = (time_t)server->started_s;
+    struct tm parts = {.tm_mday = 1};
+    char when[32] = "";
+    (void)gmtime_r(&started, &parts);
+    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    skv_buf_text(out, "{\"id\":");
+    out_json(out, name.text, name.n);
+    skv_buf_text(out, ",\"display_name\":");
+    out_json(out, name.text, name.n);
+    skv_buf_printf(out,
+                   ",\"object\":\"model\",\"type\":\"model\",\"created\":%lld,\"created_at\":"
+                   "\"%s\",\"owned_by\":\"swiftkv\",\"root\":",
+                   (long long)server->started_s, when);
+    out_json_str(out, server->name);
+    skv_buf_printf(out,
+                   ",\"parent\":null,\"max_model_len\":%zu,\"swiftkv\":{\"active\":%s,"
+                   "\"teacher\":%s}}",
+                   server->limits.context, server->limits.swiftkv ? "true" : "false",
+                   server->limits.has_teacher ? "true" : "false");
+}
+
+/* GET /v1/models: the one model that is served, once for each of its names. */
 void api_models(exchange *ex)
 {
     const http_server *server = ex->server;
+    skv_text_piece name = {server->options.names, 0}, last = name;
     skv_buf out = exchange_text(ex);
-    skv_buf_text(&out, "{\"object\":\"list\",\"data\":[{\"id\":");
+    skv_buf_text(&out, "{\"object\":\"list\",\"data\":[");
+    for (const char *at = server->options.names; *at; at = name.text + name.n) {
+        at += *at == ',';
+        name = (skv_text_piece){at, strcspn(at, ",")};
+        if (name.n == 0 || (name.n == 1 && *at == '*')) continue;
+        if (last.n > 0) skv_buf_text(&out, ",");
+        write_model(server, name, &out);
+        last = name;
+    }
+    skv_buf_text(&out, "],\"has_more\":false,\"first_id\":");
     out_json_str(&out, server->name);
-    skv_buf_printf(&out,
-                   ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"swiftkv\",\"root\":",
-                   (long long)server->started_s);
-    out_json_str(&out, server->name);
-    skv_buf_printf(&out,
-                   ",\"parent\":null,\"max_model_len\":%zu,\"swiftkv\":{\"active\":%s,"
-                   "\"teacher\":%s}}]}",
-                   server->limits.context, server->limits.swiftkv ? "true" : "false",
-                   server->limits.has_teacher ? "true" : "false");
+    skv_buf_text(&out, ",\"last_id\":");
+    out_json(&out, last.text, last.n);
+    skv_buf_text(&out, "}");
+    exchange_reply_json(ex, 200, &out);
+}
+
+/* Of a hexadecimal digit; -1: it is none. */
+static int digit_of(char c)
+{
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    const char *at = c != 0 ? strchr(digits, c) : NULL;
+    return at ? (int)((at - digits) % 16) : -1;
+}
+
+/* %2F and its kin of a path, in place. */
+static size_t decode_path(char *text)
+{
+    size_t n = 0;
+    for (const char *at = text; *at; n++) {
+        const int high = *at == '%' ? digit_of(at[1]) : -1;
+        const int low = high >= 0 ? digit_of(at[2]) : -1;
+        const bool coded = high >= 0 && low >= 0 && high + low > 0;
+        text[n] = coded ? (char)(high * 16 + low) : *at;
+        at += coded ? 3 : 1;
+    }
+    text[n] = 0;
+    return n;
+}
+
+/* GET /v1/models/{model} */
+void api_model(exchange *ex)
+{
+    static const char before[] = "/models/";
+    char name[sizeof ex->path];
+    (void)snprintf(name, sizeof name, "%s", strstr(ex->path, before) + sizeof before - 1);
+    const size_t n = decode_path(name);
+    if (!server_list_has(ex->server->options.names, (skv_text_piece){name, n})) {
+        api_error error;
+        (void)api_fail(&error, 404, "model",
+                       "model: \"%.100s\" is not available, only \"%.100s\" is", name,
+                       ex->server->name);
+        error.code = "model_not_found";
+        exchange_refuse(ex, &error);
+        return;
+    }
+    skv_buf out = exchange_text(ex);
+    write_model(ex->server, (skv_text_piece){name, n}, &out);
     exchange_reply_json(ex, 200, &out);
 }
 
@@ -138,11 +211,11 @@ static bool is_wanted(const json_t *only, const char *name)
     return !only;
 }
 
-static bool add_rows(json_t *schema, param_api api)
+static bool add_rows(const http_server *server, json_t *schema, param_api api)
 {
     json_t *rows = json_object(), *row;
     const char *name;
-    bool ok = request_params_describe(api, rows);
+    bool ok = request_params_describe(&server->options.sampling, api, rows);
     json_object_foreach(rows, name, row)
     {
         if (!is_wanted(member(schema, "x-only"), name)) continue;
@@ -152,13 +225,13 @@ static bool add_rows(json_t *schema, param_api api)
     return ok;
 }
 
-static bool add_fields(json_t *schema)
+static bool add_fields(const http_server *server, json_t *schema)
 {
     const char *name = json_string_value(member(schema, "x-fields"));
     if (!name) return true;
     for (size_t i = 0; i < sizeof field_sets / sizeof field_sets[0]; i++) {
         if (strcmp(field_sets[i].name, name) != 0) continue;
-        if (!add_rows(schema, field_sets[i].api)) return false;
+        if (!add_rows(server, schema, field_sets[i].api)) return false;
     }
     (void)json_object_del(schema, "x-only");
     return json_object_del(schema, "x-fields") == 0;
@@ -177,10 +250,13 @@ static bool complete(const http_server *server, json_t *doc)
     const char *name;
     json_object_foreach(schemas, name, schema)
     {
-        ok = ok && add_fields(schema);
+        ok = ok && add_fields(server, schema);
     }
-    json_t *names = json_pack("[s, n]", server->name);
-    ok = ok && json_object_set_new(member(schemas, "Model"), "enum", names) == 0;
+    /* Other names are a 404, which a schema has to say; "": as if it were absent. */
+    const bool any = server_list_has(server->options.names, (skv_text_piece){"", 0});
+    json_t *names = json_pack("[s, s, n]", server->name, "");
+    ok = ok && (any ? (json_decref(names), true)
+                    : json_object_set_new(member(schemas, "Model"), "enum", names) == 0);
     if (!server->keys) return ok;
     json_t *either = json_pack("[{s:[]}, {s:[]}]", "bearer", "key");
     return ok && json_object_set_new(doc, "security", either) == 0;

@@ -73,7 +73,8 @@ static bool open_parts(answer *a, reply_parts *parts)
     if (a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE) {
         options.format.calls = SKV_CALLS_NONE;
     }
-    options.in_thought = !a->has_format && begins_in_thought(a);
+    if (a->params.keep_thoughts) options.format.thinks = false;
+    options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);
     return reply_parts_open(parts, a->ex, &options, a->params.stream);
 }
 
@@ -132,16 +133,6 @@ static bool constrain_to_calls(answer *a, api_error *error)
     return ok;
 }
 
-/* Clients that have to name a length without knowing the context name a large one. */
-static void fit_context(answer *a)
-{
-    const size_t context = a->ex->server->limits.context, n = a->prompts.at[0].n_ids;
-    if (n >= context || a->params.max_tokens <= (int64_t)(context - n)) return;
-    a->params.max_tokens = (int64_t)(context - n);
-    if (a->params.min_tokens > a->params.max_tokens) a->params.min_tokens = a->params.max_tokens;
-    a->fitted = true;
-}
-
 static bool read_chat(answer *a, api_error *error)
 {
     return !a->dialect->in_parts ||
@@ -173,7 +164,8 @@ static bool begin(answer *a, api_error *error)
     prompts_recall(ex, &a->prompts, &job);
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin;
     if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
-    if (d->fits_context) fit_context(a);
+    a->fitted = a->params.max_tokens > 0 &&
+                (size_t)a->params.max_tokens + a->prompts.at[0].n_ids > ex->server->limits.context;
     a->params.special_text = d->in_parts && ex->server->special_marks;
     return make_choices(a, error) &&
            generation_start(&a->g, ex, &a->prompts, &a->params, d->default_tokens, error);
@@ -237,6 +229,8 @@ static void write_head(const answer *a, skv_buf *out, const char *object)
     skv_buf_printf(out, "{\"id\":\"%s%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
                    a->dialect->id_prefix, a->ex->id, object, (long long)a->created_s);
     out_json_str(out, a->ex->server->name);
+    skv_buf_printf(out, ",\"system_fingerprint\":\"swiftkv-%d.%d.%d\"", SKV_VERSION_MAJOR,
+                   SKV_VERSION_MINOR, SKV_VERSION_PATCH);
 }
 
 /* ---- the whole response ---- */

@@ -59,7 +59,6 @@ typedef struct answer_dialect {
     bool in_parts;         /* thoughts, texts and calls are told apart */
     /* The request in OpenAI's words; NULL: it is. */
     json_t *(*translate)(const json_t *asked, api_error *error);
-    bool fits_context;         /* an answer that is too long for the context ends there */
     const answer_shape *shape; /* NULL: choices, written by what follows */
     bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);

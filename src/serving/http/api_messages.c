@@ -1,6 +1,6 @@
 /*
- * POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages, for clients and coding
- * agents that speak it. An answer is content blocks: thinking, text and tool_use.
+ * POST /v1/messages: Anthropic's Messages, for clients and coding agents that speak it. An answer
+ * is content blocks: thinking, text and tool_use.
  */
 #include "api_answer.h"
 #include "routes.h"
@@ -188,29 +188,8 @@ void api_messages(exchange *ex)
                                            .id_prefix = "msg_",
                                            .default_tokens = SIZE_MAX,
                                            .in_parts = true,
-                                           .fits_context = true,
                                            .translate = translate,
                                            .shape = &shape,
                                            .read_prompts = messages_read};
     answer_handle(ex, &dialect);
-}
-
-void api_count_tokens(exchange *ex)
-{
-    json_t *asked = NULL, *body = NULL;
-    prompt_list prompts;
-    api_error error;
-    skv_buf out = exchange_text(ex);
-    bool ok = json_body_parse(ex, &asked, &error);
-    if (ok) body = messages_translate(asked, true, &error);
-    ok = ok && body && messages_read(ex, body, &prompts, &error);
-    if (ok) {
-        skv_buf_printf(&out, "{\"input_tokens\":%zu}", prompts.at[0].n_ids);
-        prompts_release(&prompts);
-        exchange_reply_json(ex, 200, &out);
-    } else {
-        exchange_refuse(ex, &error);
-    }
-    json_decref(body);
-    json_decref(asked);
 }

@@ -1,12 +1,13 @@
 /*
  * /tokenize, /detokenize, /tokenizer_info and /apply-template, in the shapes of both families of
- * clients: {"content"} and {"prompt"}.
+ * clients: {"content"} and {"prompt"}; and the tokens that a prompt of Messages or Responses has.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "request_input.h"
 #include "routes.h"
+#include "translate.h"
 
 /* Runs an endpoint that turns a JSON body into JSON. */
 static void answer_body(exchange *ex, bool (*make)(const exchange *ex, const json_t *body,
@@ -124,6 +125,41 @@ void api_apply_template(exchange *ex)
     answer_body(ex, apply_template);
 }
 
+/* ---- counting ---- */
+
+static bool write_count(const exchange *ex, json_t *chat, const char *before, skv_buf *out,
+                        api_error *error)
+{
+    prompt_list prompts;
+    const bool ok = chat && messages_read(ex, chat, &prompts, error);
+    json_decref(chat);
+    if (!ok) return false;
+    skv_buf_printf(out, "{%s\"input_tokens\":%zu}", before, prompts.at[0].n_ids);
+    prompts_release(&prompts);
+    return true;
+}
+
+static bool count_messages(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    return write_count(ex, messages_translate(body, true, error), "", out, error);
+}
+
+static bool count_responses(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    return write_count(ex, responses_translate(body, error),
+                       "\"object\":\"response.input_tokens\",", out, error);
+}
+
+void api_count_messages(exchange *ex)
+{
+    answer_body(ex, count_messages);
+}
+
+void api_count_responses(exchange *ex)
+{
+    answer_body(ex, count_responses);
+}
+
 static void add_token(const exchange *ex, skv_buf *out, const char *name, int32_t id)
 {
     char *text = NULL;
@@ -152,7 +188,7 @@ void api_tokenizer_info(exchange *ex)
     skv_buf_printf(&out, "\"pad_token\":null,\"vocab_size\":%zu,\"model_max_length\":%zu,",
                    skv_engine_vocab(server->engine), server->limits.context);
     skv_buf_text(&out, "\"chat_template\":");
-    out_json_str(&out, server->template_text);
+    out_json_str(&out, server->guesses_template ? NULL : server->template_text);
     skv_buf_text(&out, "}");
     exchange_reply_json(ex, 200, &out);
 }

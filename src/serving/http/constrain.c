@@ -52,17 +52,21 @@ static bool read_format(const json_t *body, wish *out, api_error *error)
     const json_t *format = json_body_get(body, name);
     if (!format) return true;
     if (json_body_is(format, "text")) return true;
-    if (json_body_is(format, "json_object")) {
+    const bool any_object = json_body_is(format, "json_object");
+    if (any_object && !json_body_get(format, "schema")) {
         return add_wish(out, name, SKV_GRAMMAR_JSON_OBJECT, NULL, error);
     }
-    if (!json_body_is(format, "json_schema")) {
+    if (!any_object && !json_body_is(format, "json_schema")) {
         return api_fail(error, 400, name,
                         "%s: type \"%.40s\" is not text, json_object or json_schema", name,
                         json_show_member(format, "type").text);
     }
-    const json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    /* llama.cpp's json_object may bring a schema too. */
+    const json_t *holder = any_object ? format : json_object_get(format, "json_schema");
+    const json_t *schema = json_object_get(holder, "schema");
     if (!json_is_object(schema)) {
-        return api_fail(error, 400, name, "%s: json_schema.schema: missing or no object", name);
+        return api_fail(error, 400, name, "%s: %sschema: missing or no object", name,
+                        any_object ? "" : "json_schema.");
     }
     return add_wish(out, name, SKV_GRAMMAR_JSON_SCHEMA, schema, error);
 }
@@ -87,7 +91,7 @@ static bool read_wish(const json_t *body, wish *out, api_error *error)
     if (!read_format(body, out, error) || !read_structured(body, out, error)) return false;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const json_t *value = json_body_get(body, fields[i].name);
-        if (!value) continue;
+        if (!value || json_text_is(value, "")) continue; /* "" is llama.cpp's default */
         if (!add_wish(out, fields[i].name, fields[i].kind, value, error)) return false;
     }
     return true;

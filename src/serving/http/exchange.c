@@ -111,6 +111,7 @@ static const char *reason_of(int status)
                    {405, "Method Not Allowed"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
+                   {415, "Unsupported Media Type"},
                    {417, "Expectation Failed"},
                    {422, "Unprocessable Content"},
                    {429, "Too Many Requests"},
@@ -155,6 +156,14 @@ static void add_rates(skv_buf *out, const exchange *ex)
     add_rate(out, "tokens", &report.tokens);
 }
 
+/* What lets pages of the origin read it. No credentials: keys are sent by the page itself. */
+static void add_origin(skv_buf *out, const exchange *ex)
+{
+    if (!ex->origin) return;
+    skv_buf_printf(out, "Access-Control-Allow-Origin: %s\r\n", ex->origin);
+    skv_buf_text(out, "Access-Control-Expose-Headers: *\r\nVary: Origin\r\n");
+}
+
 static void add_length(skv_buf *out, exchange *ex, const exchange_response *r)
 {
     if (!r->in_pieces) {
@@ -179,7 +188,8 @@ static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
     skv_buf_printf(out, "Content-Type: %s\r\n", r->content_type);
     skv_buf_printf(out, "x-request-id: %s\r\n", named ? ex->trace.request_id : ex->id);
     add_rates(out, ex);
-    skv_buf_text(out, "Cache-Control: no-store\r\n");
+    skv_buf_text(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
+    add_origin(out, ex);
     skv_buf_append(out, r->fields.data, r->fields.size);
     add_length(out, ex, r);
     skv_buf_text(out, "\r\n");

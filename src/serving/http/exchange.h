@@ -18,6 +18,7 @@ typedef struct exchange {
     bool whole;          /* and sent to its end */
     bool closes;         /* nothing comes behind it on this connection */
     bool rated;          /* it counts for the rates of its key */
+    const char *origin;  /* borrowed from the head: of the page that may read it; NULL: none */
     uint64_t tenant;     /* the number of its key; 0: none needed */
     const char *key;     /* borrowed from the head; NULL: none needed */
     char id[24];         /* of the request, 16 hexadecimal digits */

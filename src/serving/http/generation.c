@@ -24,23 +24,23 @@ static void wake(void *user)
 
 /* ---- lengths ---- */
 
+/* Clients that do not know the context ask for a large answer: it ends with the context. */
 static bool check_length(const generation *g, const api_prompt *prompt, size_t *max_tokens,
                          api_error *error)
 {
     const size_t context = g->ex->server->limits.context;
     const size_t room = prompt->n_ids < context ? context - prompt->n_ids : 0;
-    *max_tokens = g->max_tokens >= 0         ? (size_t)g->max_tokens
-                  : room < g->default_tokens ? room
-                                             : g->default_tokens;
-    /* A vector comes of a whole context, an answer needs a place in it. */
-    const bool fits = room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context);
-    if (fits && *max_tokens <= room) {
-        return request_check_min((int64_t)g->job.min_tokens, (int64_t)*max_tokens, error);
+    const size_t wanted = g->max_tokens >= 0 ? (size_t)g->max_tokens : g->default_tokens;
+    if (g->job.min_tokens > wanted) {
+        return request_check_min((int64_t)g->job.min_tokens, (int64_t)wanted, error);
     }
+    *max_tokens = wanted < room ? wanted : room;
+    /* A vector comes of a whole context, an answer needs a place in it. */
+    if (room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context)) return true;
     (void)api_fail(error, 400, "messages",
-                   "the model's context is %zu tokens, but %zu were asked for: %zu of the prompt "
-                   "and %zu of the answer",
-                   context, prompt->n_ids + *max_tokens, prompt->n_ids, *max_tokens);
+                   "the model's context is %zu tokens, the prompt has %zu and leaves no room for "
+                   "an answer",
+                   context, prompt->n_ids);
     error->code = "context_length_exceeded";
     error->param[0] = 0;
     return false;
@@ -54,6 +54,7 @@ static bool submit(generation *g, size_t i, api_error *error)
     skv_job_params job = g->job;
     skv_error err;
     if (!check_length(g, prompt, &job.max_tokens, error)) return false;
+    if (job.min_tokens > job.max_tokens) job.min_tokens = job.max_tokens;
     job.ids = prompt->ids;
     job.n_ids = prompt->n_ids;
     job.text = prompt->known;

@@ -75,6 +75,14 @@ static bool check_length(exchange *ex)
                     (unsigned long long)ex->head->n_body, most);
 }
 
+static bool check_coding(exchange *ex)
+{
+    const char *coding = http_head_find(ex->head, "Content-Encoding");
+    if (!coding || strcasecmp(coding, "identity") == 0) return true;
+    return api_fail(&ex->refusal, 415, NULL, "Content-Encoding: \"%.40s\" is not supported",
+                    coding);
+}
+
 /* Every POST is a request for the rates of its key. */
 static bool check_rate(exchange *ex)
 {
@@ -111,7 +119,32 @@ static bool admit(exchange *ex)
                                        method, path)
                             : api_fail(&ex->refusal, 404, NULL, "there is no %.200s", path);
     }
-    return check_state(ex) && check_length(ex) && check_rate(ex);
+    return check_state(ex) && check_coding(ex) && check_length(ex) && check_rate(ex);
+}
+
+/* The origin of a page that --cors-origin allows. */
+static void find_origin(exchange *ex)
+{
+    const char *list = ex->server->options.origins, *origin = http_head_find(ex->head, "Origin");
+    if (!list || !origin) return;
+    if (server_list_has(list, (skv_text_piece){origin, strlen(origin)})) ex->origin = origin;
+}
+
+/* A browser asks, without a key, what a page of another origin may send. */
+static bool is_preflight(const exchange *ex)
+{
+    return ex->origin && strcmp(ex->method, "OPTIONS") == 0 &&
+           http_head_find(ex->head, "Access-Control-Request-Method");
+}
+
+static void answer_preflight(exchange *ex)
+{
+    exchange_response response = {
+        .status = 200, .content_type = "text/plain", .fields = {.max = LIMIT_TEXT_BYTES}};
+    skv_buf_text(&response.fields, "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"
+                                   "Access-Control-Allow-Headers: Authorization, *\r\n"
+                                   "Access-Control-Max-Age: 600\r\n");
+    (void)exchange_send(ex, &response);
 }
 
 /* ---- bodies ---- */
@@ -231,14 +264,17 @@ static void answer_request(exchange *ex, connection *c, char *text, size_t n)
         (void)snprintf(ex->method, sizeof ex->method, "%.16s", c->head.method);
         (void)snprintf(ex->path, sizeof ex->path, "%.256s", c->head.path);
         trace_context_read(ex->head, &ex->trace);
-        ok = admit(ex);
+        find_origin(ex);
+        ok = is_preflight(ex) || admit(ex);
         if (c->head.chunked || c->head.n_body > 0) {
             ok = ok && read_body(ex, c);
         }
         const bool is_read = ok || (!c->head.chunked && c->head.n_body == 0);
         ex->closes = !c->head.keeps || !is_read || server_get_state(ex->server) > SERVER_READY;
     }
-    if (ok) {
+    if (ok && !ex->route) {
+        answer_preflight(ex);
+    } else if (ok) {
         run_route(ex);
     } else if (ex->refusal.status != 0) {
         exchange_refuse(ex, &ex->refusal);

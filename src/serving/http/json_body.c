@@ -124,7 +124,7 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
         (void)api_fail(error, 503, NULL, "no memory");
         return JSON_READ_REFUSED;
     }
-    *out = json_loadb(text.text, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, problem);
+    *out = json_loadb(text.text, text.n, JSON_ALLOW_NUL, problem);
     if (*out) return JSON_READ;
     switch (json_error_code(problem)) {
     case json_error_out_of_memory: (void)api_fail(error, 503, NULL, "no memory"); break;
@@ -137,8 +137,10 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
 bool json_body_parse(const exchange *ex, json_t **out, api_error *error)
 {
     if (ex->n_body == 0) return api_fail(error, 400, NULL, "the body is empty: JSON is expected");
+    static const char mark[] = "\xef\xbb\xbf"; /* some editors begin UTF-8 with it */
+    const size_t n_mark = strncmp(ex->body, mark, 3) == 0 ? 3 : 0;
     json_error_t problem;
-    const json_place place = {.name = "body", .text = {ex->body, ex->n_body}};
+    const json_place place = {.name = "body", .text = {ex->body + n_mark, ex->n_body - n_mark}};
     json_t *json = NULL;
     switch (json_text_read(ex, &place, &json, &problem, error)) {
     case JSON_READ: break;

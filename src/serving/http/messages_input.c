@@ -110,6 +110,7 @@ static bool add_messages(translation *t)
     for (size_t i = 0; i < json_array_size(messages); i++) {
         if (!add_message(t, json_array_get(messages, i), i)) return false;
     }
+    translation_continue(t);
     return true;
 }
 

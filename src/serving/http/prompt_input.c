@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags flags, int32_t **ids,
                  size_t *n_ids, api_error *error)
@@ -132,7 +133,7 @@ void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
 
 /* ---- conversations ---- */
 
-/* The text of a message's content: a text, or parts of which only those of text are served. */
+/* The text of a message's parts, each on a line of its own. Only those of text are served. */
 static bool flatten_content(const json_t *content, size_t i, skv_buf *out, api_error *error)
 {
     for (size_t j = 0; j < json_array_size(content); j++) {
@@ -142,6 +143,7 @@ static bool flatten_content(const json_t *content, size_t i, skv_buf *out, api_e
                             "messages[%zu].content[%zu]: type \"%.40s\": only text is supported", i,
                             j, json_show_member(part, "type").text);
         }
+        if (j > 0) skv_buf_text(out, "\n");
         skv_buf_append(out, json_string_value(text), json_string_length(text));
     }
     return !out->failed || api_fail(error, 503, NULL, "no memory");
@@ -194,7 +196,82 @@ static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
-static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
+static bool set_new(json_t *object, const char *name, json_t *value, api_error *error)
+{
+    return json_object_set_new(object, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
+}
+
+/* What templates read that is neither in the conversation nor in chat_template_kwargs, which may
+ * say otherwise: the day, and how much the model shall think. */
+static bool add_defaults(const json_t *body, json_t *vars, api_error *error)
+{
+    const time_t now = time(NULL);
+    struct tm parts = {.tm_mday = 1};
+    char day[32] = "";
+    (void)gmtime_r(&now, &parts);
+    (void)strftime(day, sizeof day, "%d %b %Y", &parts);
+    if (!set_new(vars, "date_string", json_string(day), error) ||
+        !set_new(vars, "datetime", json_string(day), error)) {
+        return false;
+    }
+    const json_t *effort = json_body_get(body, "reasoning_effort");
+    if (!effort || json_text_is(effort, "")) return true;
+    if (!json_text_whole(effort, "reasoning_effort", error)) return false;
+    const bool thinks = !json_text_is(effort, "none");
+    return set_new(vars, "enable_thinking", json_boolean(thinks), error) &&
+           (!thinks ||
+            set_new(vars, "reasoning_effort", json_string(json_string_value(effort)), error));
+}
+
+/* Behind the last message where the answer goes on with it; the prompt ends in front of it. */
+static const char continue_mark[] = "<|swiftkv_continues_here|>";
+
+/* Whether the answer goes on with the last message: continue_final_message of vLLM and
+ * transformers, or "prefix" of the message, as DeepSeek and Mistral say it. */
+static bool mark_last(const json_t *body, json_t *messages, bool *continues, api_error *error)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    if (!json_body_flag(last, "prefix", continues, error) ||
+        !json_body_flag(body, "continue_final_message", continues, error)) {
+        return false;
+    }
+    (void)json_object_del(last, "prefix");
+    if (!*continues) return true;
+    const json_t *content = json_object_get(last, "content");
+    if (!json_text_is(json_object_get(last, "role"), "assistant") || !json_is_string(content) ||
+        json_object_get(last, "tool_calls")) {
+        return api_fail(error, 400, "continue_final_message",
+                        "continue_final_message: the last message is no text of the assistant");
+    }
+    if (json_is_true(json_object_get(body, "add_generation_prompt"))) {
+        return api_fail(error, 400, "continue_final_message",
+                        "continue_final_message: excludes add_generation_prompt");
+    }
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    skv_buf_append(&text, json_string_value(content), json_string_length(content));
+    skv_buf_text(&text, continue_mark);
+    const bool ok = !text.failed &&
+                    json_object_set_new(last, "content", json_stringn(text.data, text.size)) == 0;
+    skv_buf_release(&text);
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+/* Ends the prompt in front of the mark. */
+static bool cut_at_mark(skv_buf *text, api_error *error)
+{
+    const size_t n = sizeof continue_mark - 1;
+    for (size_t i = text->size; i-- > 0;) {
+        if (text->size - i < n || memcmp(text->data + i, continue_mark, n) != 0) continue;
+        text->size = i;
+        text->data[i] = 0;
+        return true;
+    }
+    return api_fail(error, 400, "continue_final_message",
+                    "continue_final_message: the chat template does not write the last message");
+}
+
+static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool *continues,
+                      api_error *error)
 {
     const json_t *given = json_body_get(body, "messages");
     if (!json_is_array(given) || json_array_size(given) == 0) {
@@ -210,11 +287,12 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, api_
             return false;
         }
     }
-    bool begins_answer = true;
+    if (!mark_last(body, messages, continues, error)) return false;
+    bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
-    return add_kwargs(ex, body, vars, error) && tool_request_vars(ex, body, vars, error) &&
-           (json_object_set_new(vars, "add_generation_prompt", json_boolean(begins_answer)) == 0 ||
-            api_fail(error, 503, NULL, "no memory"));
+    return add_defaults(body, vars, error) && add_kwargs(ex, body, vars, error) &&
+           tool_request_vars(ex, body, vars, error) &&
+           set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
 
 static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
@@ -238,15 +316,43 @@ static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_err
     return !out->failed || api_fail(error, 503, NULL, "no memory");
 }
 
+/* Templates that know no system message refuse it: its text goes before the first one of the user.
+ * False: there is none. */
+static bool fold_system(json_t *messages)
+{
+    const json_t *system = json_object_get(json_array_get(messages, 0), "content");
+    json_t *user = json_array_get(messages, 1);
+    const json_t *content = json_object_get(user, "content");
+    if (!json_text_is(json_object_get(json_array_get(messages, 0), "role"), "system") ||
+        !json_text_is(json_object_get(user, "role"), "user") || !json_is_string(system) ||
+        !json_is_string(content)) {
+        return false;
+    }
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    skv_buf_append(&text, json_string_value(system), json_string_length(system));
+    skv_buf_text(&text, "\n\n");
+    skv_buf_append(&text, json_string_value(content), json_string_length(content));
+    const bool ok = !text.failed &&
+                    json_object_set_new(user, "content", json_stringn(text.data, text.size)) == 0 &&
+                    json_array_remove(messages, 0) == 0;
+    skv_buf_release(&text);
+    return ok;
+}
+
 bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     if (!ex->server->template_text || !ex->server->vocab) {
         return api_fail(error, 400, "messages",
                         "messages: the model has no chat template (serve --template FILE)");
     }
+    bool continues = false;
     json_t *vars = json_object();
-    const bool ok = vars ? make_vars(ex, body, vars, error) && render(ex, vars, out, error)
-                         : api_fail(error, 503, NULL, "no memory");
+    if (!vars) return api_fail(error, 503, NULL, "no memory");
+    const bool ok = make_vars(ex, body, vars, &continues, error) &&
+                    (render(ex, vars, out, error) ||
+                     (error->status == 400 && fold_system(json_object_get(vars, "messages")) &&
+                      render(ex, vars, out, error))) &&
+                    (!continues || cut_at_mark(out, error));
     json_decref(vars);
     return ok;
 }

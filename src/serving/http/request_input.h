@@ -59,12 +59,14 @@ typedef struct request_params {
     int64_t min_tokens, n, best_of, logprobs, top_logprobs;
     bool seed_given;
     bool stream, include_usage, continuous_usage, return_progress, echo, ignore_eos;
+    bool keep_thoughts;  /* thoughts are part of the text */
     bool special_text;   /* special tokens have text too */
     bool wants_logprobs; /* with `n_top` of the most likely */
     size_t n_top;
     int64_t dimensions;       /* -1: not given */
     int i_method, i_encoding; /* of "auto|full|teacher", "float|base64" */
     int i_pooling;            /* of "last|mean" */
+    int i_reasoning;          /* of "auto|deepseek|none" */
     skv_prefill prefill;
     skv_eviction eviction; /* where eviction_given */
     bool eviction_given;
@@ -82,10 +84,11 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
                          api_error *error);
 /** Whether an answer of at most max_tokens can have the min_tokens that were asked for. */
 bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error);
-/** Adds a JSON schema for each field of the table to an object; false: no memory. */
-bool request_params_describe(param_api api, json_t *properties);
+/** Adds a JSON schema for each field of the table to an object, with the server's defaults; false:
+ * no memory. */
+bool request_params_describe(const skv_sampling *sampling, param_api api, json_t *properties);
 void request_params_release(request_params *params);
-/** "model", where a request names one, has to be the one that is served. */
+/** "model", where a request names one, has to be a name of the one that is served. */
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error);
 /** As a job has them, but for its prompt and max_tokens. */
 skv_job_params request_params_job(const exchange *ex, const request_params *params);

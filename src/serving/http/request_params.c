@@ -21,6 +21,8 @@ typedef struct param_row {
 #define AT(field) offsetof(request_params, field)
 #define TOKENS_MAX SKV_ANSWER_TOKENS_MAX
 
+enum { TOKENS_UNSAID = -2 };
+
 #define PARAM(apis, name, argument, kind, member, ...)                                             \
     {                                                                                              \
         apis,                                                                                      \
@@ -31,10 +33,16 @@ typedef struct param_row {
 
 /* Beside those of skv_sampling. */
 static const param_row rows[] = {
-    PARAM(BOTH, "max_tokens", "N", INTEGER, max_tokens, 0, TOKENS_MAX,
-          .help = "longest answer in tokens; prompt and answer together have at most the context"),
-    PARAM(PARAM_CHAT, "max_completion_tokens", "N", INTEGER, max_tokens, 0, TOKENS_MAX,
+    PARAM(BOTH, "max_tokens", "N", INTEGER, max_tokens, -1, TOKENS_MAX,
+          .help = "longest answer in tokens; it ends with the context in any case, -1: only there"),
+    PARAM(PARAM_CHAT, "max_completion_tokens", "N", INTEGER, max_tokens, -1, TOKENS_MAX,
           .help = "the newer name of max_tokens"),
+    PARAM(BOTH, "n_predict", "N", INTEGER, max_tokens, -1, TOKENS_MAX,
+          .help = "llama.cpp's name of max_tokens"),
+    PARAM(BOTH, "repeat_penalty", "X", NUMBER, sampling.repetition_penalty, 0, 10, .open_min = true,
+          .help = "llama.cpp's name of repetition_penalty"),
+    PARAM(PARAM_CHAT, "reasoning_format", "auto|deepseek|none", CHOICE, i_reasoning,
+          .initial = "auto", .help = "none: thoughts stay in the text, with their marks"),
     PARAM(
         BOTH, "min_tokens", "N", INTEGER, min_tokens, 0, TOKENS_MAX, .initial = "0",
         .help =
@@ -68,19 +76,33 @@ static const param_row rows[] = {
 };
 
 /* Fields that would change the answer, and that nobody serves here. */
-static const struct {
+typedef struct refused_row {
     const char *name;
     unsigned apis;
     const char *why;
-} refused[] = {
-    {"suffix", BOTH, "text is only continued at its end"},
-    {"tools", PARAM_COMPLETIONS, "only chats have tools"},
-    {"functions", BOTH, "the older name is not served: send tools"},
-    {"function_call", BOTH, "the older name is not served: send tool_choice"},
-    {"audio", BOTH, "only text is supported"},
-    {"prompt_embeds", BOTH, "only text and token ids are supported"},
-    {"use_beam_search", BOTH, "there is no beam search"},
-    {"chat_template", BOTH, "chat templates cannot be sent with a request"},
+    const double *neutral; /* the number that changes nothing; NULL: no number does */
+} refused_row;
+
+static const double neutral_0 = 0, neutral_1 = 1, neutral_below = -1;
+
+static const refused_row refused[] = {
+    {"typical_p", BOTH, "typical sampling is not supported", &neutral_1},
+    {"tfs_z", BOTH, "tail-free sampling is not supported", &neutral_1},
+    {"mirostat", BOTH, "Mirostat is not supported", &neutral_0},
+    {"dynatemp_range", BOTH, "dynamic temperature is not supported", &neutral_0},
+    {"xtc_probability", BOTH, "XTC is not supported", &neutral_0},
+    {"dry_multiplier", BOTH, "DRY is not supported", &neutral_0},
+    {"top_n_sigma", BOTH, "top-n-sigma sampling is not supported", &neutral_below},
+    {"samplers", BOTH, "the order of samplers is fixed: top_k, min_p, top_p", NULL},
+    {"lora", BOTH, "LoRA adapters are not supported", NULL},
+    {"suffix", BOTH, "text is only continued at its end", NULL},
+    {"tools", PARAM_COMPLETIONS, "only chats have tools", NULL},
+    {"functions", BOTH, "the older name is not served: send tools", NULL},
+    {"function_call", BOTH, "the older name is not served: send tool_choice", NULL},
+    {"audio", BOTH, "only text is supported", NULL},
+    {"prompt_embeds", BOTH, "only text and token ids are supported", NULL},
+    {"use_beam_search", BOTH, "there is no beam search", NULL},
+    {"chat_template", BOTH, "chat templates cannot be sent with a request", NULL},
 };
 
 /* The i-th field of requests to the endpoint, beginning with those of sampling; false at the end.
@@ -91,8 +113,7 @@ static bool field_at(param_api api, size_t i, skv_field *out)
     for (size_t k = 0; samples && skv_sampling_field(k); k++) {
         *out = *skv_sampling_field(k);
         out->offset += AT(sampling);
-        if (out->offset == AT(sampling.temperature)) out->initial = "1"; /* as OpenAI's */
-        if (out->offset == AT(sampling.seed)) out->initial = NULL;       /* drawn */
+        out->initial = NULL; /* the server's */
         if (i-- == 0) return true;
     }
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
@@ -127,7 +148,8 @@ static skv_status read_value(const skv_field *field, const json_t *value, void *
     return skv_field_set(field, json_number_value(value), out, err);
 }
 
-static bool read_fields(const json_t *body, param_api api, request_params *out, api_error *error)
+static bool read_fields(const exchange *ex, const json_t *body, param_api api, request_params *out,
+                        api_error *error)
 {
     skv_field field;
     skv_error err = {0};
@@ -141,19 +163,24 @@ static bool read_fields(const json_t *body, param_api api, request_params *out, 
         }
         if (status != SKV_OK) return api_fail(error, 400, field.name, "%s", err.text);
     }
-    out->seed_given = json_body_get(body, "seed");
+    out->seed_given = ex->server->options.seed_given || json_body_get(body, "seed");
     return true;
 }
 
-/* Empty ones are as good as absent. */
+/* Whether a value is as good as absent. */
+static bool changes_nothing(const refused_row *row, const json_t *value)
+{
+    if (row->neutral && json_is_number(value)) return json_number_value(value) == *row->neutral;
+    return !value || json_is_false(value) ||
+           (json_is_string(value) && json_string_length(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0);
+}
+
 static bool check_refused(const json_t *body, param_api api, api_error *error)
 {
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         const json_t *value = json_body_get(body, refused[i].name);
-        const bool empty = !value || json_is_false(value) ||
-                           (json_is_string(value) && json_string_length(value) == 0) ||
-                           (json_is_array(value) && json_array_size(value) == 0);
-        if (empty || (refused[i].apis & (unsigned)api) == 0) continue;
+        if ((refused[i].apis & (unsigned)api) == 0 || changes_nothing(&refused[i], value)) continue;
         return api_fail(error, 400, refused[i].name, "%s: %s", refused[i].name, refused[i].why);
     }
     return true;
@@ -331,6 +358,7 @@ bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error)
 static bool check_together(param_api api, request_params *out, api_error *error)
 {
     const int64_t most = out->max_tokens;
+    out->keep_thoughts = out->i_reasoning == 2; /* "none" */
     if (most >= 0 && !request_check_min(out->min_tokens, most, error)) return false;
     if (api == PARAM_COMPLETIONS && out->logprobs >= 0) {
         out->wants_logprobs = true;
@@ -361,13 +389,18 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error)
 {
-    *out = (request_params){.sampling = skv_sampling_default(),
+    *out = (request_params){.sampling = ex->server->options.sampling,
                             .n = 1,
-                            .max_tokens = -1,
+                            .max_tokens = TOKENS_UNSAID,
                             .logprobs = -1,
                             .top_logprobs = -1,
                             .dimensions = -1};
-    if (!read_fields(body, api, out, error) || !resolve_method(ex, out, error)) return false;
+    if (!read_fields(ex, body, api, out, error) || !resolve_method(ex, out, error)) return false;
+    if (out->max_tokens == TOKENS_UNSAID) {
+        out->max_tokens = -1;
+    } else if (out->max_tokens < 0) {
+        out->max_tokens = TOKENS_MAX;
+    }
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
     return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
@@ -413,7 +446,7 @@ static json_t *initial_value(const skv_field *field)
 }
 
 /* null is as good as absent everywhere. */
-static json_t *describe_field(const skv_field *field)
+static json_t *describe_field(const skv_field *field, const request_params *initial)
 {
     json_t *out = field->kind == SKV_FIELD_CHOICE ? describe_choices(field->argument)
                   : field->kind == SKV_FIELD_FLAG
@@ -421,6 +454,18 @@ static json_t *describe_field(const skv_field *field)
                       : describe_number(field);
     if (field->help) (void)json_object_set_new(out, "description", json_string(field->help));
     if (field->initial) (void)json_object_set_new(out, "default", initial_value(field));
+    const unsigned char *at = (const unsigned char *)initial + field->offset;
+    double number;
+    size_t size;
+    if (field->offset < AT(sampling) + sizeof initial->sampling && !field->initial) {
+        memcpy(&number, at, sizeof number);
+        memcpy(&size, at, sizeof size);
+        if (field->kind == SKV_FIELD_NUMBER) {
+            (void)json_object_set_new(out, "default", json_real(number));
+        } else if (field->kind == SKV_FIELD_SIZE) {
+            (void)json_object_set_new(out, "default", json_integer((json_int_t)size));
+        }
+    }
     return out;
 }
 
@@ -440,17 +485,23 @@ static bool describe_eviction(json_t *properties)
            json_object_set_new(properties, "snapkv", object) == 0;
 }
 
-bool request_params_describe(param_api api, json_t *properties)
+bool request_params_describe(const skv_sampling *sampling, param_api api, json_t *properties)
 {
+    const request_params initial = {.sampling = *sampling};
     if (api != PARAM_EMBEDDINGS && !describe_eviction(properties)) return false;
     skv_field field;
     for (size_t i = 0; field_at(api, i, &field); i++) {
-        if (json_object_set_new(properties, field.name, describe_field(&field)) != 0) return false;
+        if (json_object_set_new(properties, field.name, describe_field(&field, &initial)) != 0)
+            return false;
     }
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         if ((refused[i].apis & (unsigned)api) == 0) continue;
         json_t *empty =
             json_pack("{s:s, s:[n,b,s,[]]}", "description", refused[i].why, "enum", 0, "");
+        if (refused[i].neutral) {
+            (void)json_array_append_new(json_object_get(empty, "enum"),
+                                        json_real(*refused[i].neutral));
+        }
         if (json_object_set_new(properties, refused[i].name, empty) != 0) return false;
     }
     return true;
@@ -459,14 +510,12 @@ bool request_params_describe(param_api api, json_t *properties)
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error)
 {
     const json_t *model = json_body_get(body, "model");
-    const char *name = ex->server->name;
     if (!model) return true;
     if (!json_is_string(model)) return api_fail(error, 400, "model", "model: expected a string");
-    const char *asked = json_string_value(model);
-    const size_t n = strlen(name);
-    if (json_string_length(model) == n && memcmp(asked, name, n) == 0) return true;
+    const skv_text_piece asked = {json_string_value(model), json_string_length(model)};
+    if (asked.n == 0 || server_list_has(ex->server->options.names, asked)) return true;
     (void)api_fail(error, 404, "model", "model: \"%s\" is not available, only \"%.100s\" is",
-                   json_show(model).text, name);
+                   json_show(model).text, ex->server->name);
     error->code = "model_not_found";
     return false;
 }

@@ -179,7 +179,7 @@ static bool set_reasoning(translation *t)
     const json_t *effort = json_body_get(reasoning, "effort");
     if (!effort || json_text_is(effort, "")) return true;
     if (!json_text_whole(effort, "reasoning.effort", t->error)) return false;
-    translation_think(t, !json_text_is(effort, "none"));
+    translation_set(t, "reasoning_effort", json_copy((json_t *)(uintptr_t)effort));
     return true;
 }
 

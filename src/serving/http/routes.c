@@ -11,6 +11,7 @@ static const server_route routes[] = {
     {"GET", "/metrics", api_metrics, .open = false},
     {"GET", "/openapi.json", api_openapi, .open = false},
     {"GET", "/v1/models", api_models, .needs_model = true},
+    {"GET", "/v1/models/{model}", api_model, .needs_model = true},
     {"GET", "/tokenizer_info", api_tokenizer_info, .needs_model = true},
     {"POST", "/tokenize", api_tokenize, .needs_model = true},
     {"POST", "/detokenize", api_detokenize, .needs_model = true},
@@ -19,16 +20,32 @@ static const server_route routes[] = {
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
     {"POST", "/v1/embeddings", api_embeddings, .needs_model = true},
     {"POST", "/v1/responses", api_responses, .needs_model = true},
+    {"POST", "/v1/responses/input_tokens", api_count_responses, .needs_model = true},
     {"POST", "/v1/messages", api_messages, .needs_model = true, .messages_errors = true},
-    {"POST", "/v1/messages/count_tokens", api_count_tokens, .needs_model = true,
+    {"POST", "/v1/messages/count_tokens", api_count_messages, .needs_model = true,
      .messages_errors = true},
     {NULL, NULL, NULL, .open = false},
 };
 
+/* Clients whose base address has the version, and others, find everything. */
+static const char *without_version(const char *path)
+{
+    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+}
+
+/* "{model}" at the end of a route's path is whatever stands there. */
+static bool matches(const server_route *route, const char *path)
+{
+    const char *pattern = without_version(route->path);
+    path = without_version(path);
+    const size_t n = strcspn(pattern, "{");
+    return strncmp(pattern, path, n) == 0 && (pattern[n] != 0) == (path[n] != 0);
+}
+
 const server_route *route_find(const char *method, const char *path, bool *other_method)
 {
     for (size_t i = 0; routes[i].path; i++) {
-        if (strcmp(routes[i].path, path) != 0) continue;
+        if (!matches(&routes[i], path)) continue;
         const bool head = strcmp(method, "HEAD") == 0 && strcmp(routes[i].method, "GET") == 0;
         if (head || strcmp(routes[i].method, method) == 0) return &routes[i];
         *other_method = true;
@@ -41,7 +58,7 @@ void route_methods(const char *path, char *out, size_t room)
     size_t n = 0;
     out[0] = 0;
     for (size_t i = 0; routes[i].path && n < room; i++) {
-        if (strcmp(routes[i].path, path) != 0) continue;
+        if (!matches(&routes[i], path)) continue;
         const bool get = strcmp(routes[i].method, "GET") == 0;
         const int n_more = snprintf(out + n, room - n, "%s%s%s", n > 0 ? ", " : "",
                                     routes[i].method, get ? ", HEAD" : "");

@@ -6,7 +6,8 @@
 
 /** All of them; the last one has no path. */
 const server_route *routes_all(void);
-/** The route of a path; `other_method`: the path exists for another one. */
+/** The route of a path, with "/v1" in front or without; `other_method`: the path exists for another
+ * one. */
 const server_route *route_find(const char *method, const char *path, bool *other_method);
 /** The methods that a path has, "GET, HEAD"; `out` has room for `room` bytes. */
 void route_methods(const char *path, char *out, size_t room);
@@ -15,6 +16,7 @@ void route_methods(const char *path, char *out, size_t room);
 
 void api_page(exchange *ex);
 void api_models(exchange *ex);
+void api_model(exchange *ex);
 void api_health(exchange *ex);
 void api_metrics(exchange *ex);
 void api_tokenize(exchange *ex);
@@ -27,6 +29,7 @@ void api_embeddings(exchange *ex);
 void api_openapi(exchange *ex);
 void api_responses(exchange *ex);
 void api_messages(exchange *ex);
-void api_count_tokens(exchange *ex);
+void api_count_messages(exchange *ex);
+void api_count_responses(exchange *ex);
 
 #endif

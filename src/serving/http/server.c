@@ -60,10 +60,27 @@ static bool no_memory(char *error)
     return false;
 }
 
+bool server_list_has(const char *list, skv_text_piece word)
+{
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        if (at > list) at++;
+        const size_t n = strcspn(at, ",");
+        if (n == 1 && *at == '*') return true;
+        if (n == word.n && memcmp(at, word.text, n) == 0) return true;
+    }
+    return false;
+}
+
 static bool start_parts(http_server *server, char *error)
 {
     const server_options *o = &server->options;
-    server->name = copy_text(o->name, strlen(o->name));
+    const size_t n_name = strcspn(o->names, ",");
+    if (n_name == 0 || (n_name == 1 && o->names[0] == '*')) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX,
+                       "--name %s: begins with no name for responses to carry", o->names);
+        return false;
+    }
+    server->name = copy_text(o->names, n_name);
     if (!server->name || skv_account_create(o->memory_bytes, &server->account, NULL) != SKV_OK) {
         return no_memory(error);
     }
@@ -164,7 +181,7 @@ static double flush_seconds(const server_options *o)
 }
 
 bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
-                  const char *template_text, char *error)
+                  server_template template, char *error)
 {
     skv_error err;
     skv_scheduler_options options = server->options.scheduler;
@@ -172,9 +189,10 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
     options.cache_flush_seconds = flush_seconds(&server->options);
     options.log = log_line;
     options.account = server->account;
-    if (template_text) {
-        server->n_template = strlen(template_text);
-        server->template_text = copy_text(template_text, server->n_template);
+    server->guesses_template = template.is_guess;
+    if (template.text) {
+        server->n_template = strlen(template.text);
+        server->template_text = copy_text(template.text, server->n_template);
         if (!server->template_text) return no_memory(error);
     }
     if (!set_reply_format(server, error)) return false;

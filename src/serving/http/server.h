@@ -14,12 +14,14 @@
 #include <stdint.h>
 
 #include "skv/serve.h"
+#include "skv/skv.h"
 
 typedef struct http_server http_server;
 
 /* All of them are told: the command line has the defaults (cli/option_table.c). */
 typedef struct server_options {
-    const char *name;     /* the model's, as clients call it */
+    const char *names;    /* the model's, "one,other", as clients may call it; "*": any */
+    const char *origins;  /* whose pages may read responses (CORS), as `names`; NULL: none */
     const char *host;     /* an address or a name; only loopback without keys or `insecure` */
     size_t port;          /* 0: any */
     const char *key_file; /* one key a line; NULL: no keys */
@@ -42,6 +44,8 @@ typedef struct server_options {
     double watchdog_seconds;      /* without a step although there is work: not healthy */
     const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
+    skv_sampling sampling;        /* of requests that do not say */
+    bool seed_given;              /* it has a seed for all of them; else each draws its own */
     skv_scheduler_options scheduler;
 } server_options;
 
@@ -49,10 +53,14 @@ typedef struct server_options {
 bool server_start(const server_options *options, http_server **out, char *error);
 /** The port it listens on. */
 size_t server_port(const http_server *server);
-/** engine and vocab (NULL: none) are borrowed until server_stop; template_text (NULL: none) is
- * copied. */
+typedef struct server_template {
+    const char *text; /* NULL: none */
+    bool is_guess;    /* the model brings none, and may not know this one */
+} server_template;
+
+/** engine and vocab (NULL: none) are borrowed until server_stop; the template is copied. */
 bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
-                  const char *template_text, char *error);
+                  server_template template, char *error);
 /** From a thread that waits for signals: SIGHUP reads the keys again, the first other one drains,
  * the next one stops. False: nothing is served yet, or it stops already, and the program may
  * simply end. */

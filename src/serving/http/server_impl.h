@@ -55,7 +55,7 @@ typedef struct http_peer {
 
 struct http_server {
     server_options options;
-    char *name; /* owned */
+    char *name; /* owned: the first of options.names, which responses carry */
     int listen_fd;
     pthread_t acceptor;
     bool accepts;
@@ -90,7 +90,8 @@ struct http_server {
     skv_scheduler *scheduler;       /* owned */
     struct skv_token_table *tokens; /* owned: for constraints; NULL without a vocabulary */
     skv_engine_stats limits;
-    char *template_text; /* owned; NULL: none */
+    char *template_text;   /* owned; NULL: none */
+    bool guesses_template; /* it is not the model's own */
     size_t n_template;
     skv_reply_format reply_format; /* of the answers to it */
     bool special_marks;            /* some of its marks are special tokens */
@@ -99,6 +100,8 @@ struct http_server {
 server_state server_get_state(http_server *server);
 /** The rates of a key: its own, or those of all. */
 rate_limits server_limits(http_server *server, uint64_t key);
+/** Whether `word` is an item of a list "one,other", or the list has the item "*". */
+bool server_list_has(const char *list, skv_text_piece word);
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
 

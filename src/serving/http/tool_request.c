@@ -116,6 +116,41 @@ static bool read_named(const json_t *choice, tool_request *out, api_error *error
                     json_show(name).text);
 }
 
+/* {"type":"allowed_tools","allowed_tools":{"mode":...,"tools":[...]}}: the mode, and of the tools
+ * those that are named. */
+static bool read_allowed(const json_t *choice, tool_request *out, const json_t **mode,
+                         api_error *error)
+{
+    const json_t *allowed = json_object_get(choice, "allowed_tools");
+    const json_t *wanted = json_object_get(allowed, "tools");
+    *mode = json_object_get(allowed, "mode");
+    if (!json_is_array(wanted) || json_array_size(wanted) == 0) {
+        return api_fail(error, 400, "tool_choice",
+                        "tool_choice: allowed_tools.tools is not an array of tools");
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < out->n; i++) {
+        bool keeps = false;
+        for (size_t k = 0; !keeps && k < json_array_size(wanted); k++) {
+            const json_t *one = json_array_get(wanted, k);
+            keeps = json_text_is(json_object_get(json_object_get(one, "function"), "name"),
+                                 out->names[i]);
+        }
+        if (keeps) {
+            out->names[n] = out->names[i];
+            if (json_array_set(out->tools, n++, json_array_get(out->tools, i)) != 0) {
+                return api_fail(error, 503, NULL, "no memory");
+            }
+        }
+    }
+    while (json_array_size(out->tools) > n) (void)json_array_remove(out->tools, n);
+    out->n = n;
+    if (n == json_array_size(wanted)) return true;
+    return api_fail(error, 400, "tool_choice",
+                    "tool_choice: allowed_tools.tools: %zu named, of which %zu are among the tools",
+                    json_array_size(wanted), n);
+}
+
 static bool read_choice(const json_t *body, tool_request *out, api_error *error)
 {
     static const struct {
@@ -125,6 +160,9 @@ static bool read_choice(const json_t *body, tool_request *out, api_error *error)
         {"auto", TOOL_CHOICE_AUTO}, {"none", TOOL_CHOICE_NONE}, {"required", TOOL_CHOICE_REQUIRED}};
     const json_t *choice = json_body_get(body, "tool_choice");
     if (!choice) return true;
+    if (json_body_is(choice, "allowed_tools") && !read_allowed(choice, out, &choice, error)) {
+        return false;
+    }
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (!json_text_is(choice, words[i].name)) continue;
         out->choice = words[i].choice;
@@ -176,6 +214,16 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
         }
         ok = json_object_set(vars, "tools", request.tools) == 0 ||
              api_fail(error, 503, NULL, "no memory");
+    }
+    /* Firefunction's templates want the tools as a text. */
+    if (ok && strstr(ex->server->template_text, "+ functions")) {
+        size_t n = 0;
+        const json_t *tools = json_object_get(vars, "tools");
+        char *text = tools ? json_text_write(ex, tools, "tools", &n, error) : NULL;
+        ok = (!tools || text) &&
+             (json_object_set_new(vars, "functions", json_stringn(text ? text : "", n)) == 0 ||
+              api_fail(error, 503, NULL, "no memory"));
+        json_text_free(ex, text, n);
     }
     tool_request_release(&request);
     return ok;
@@ -233,8 +281,8 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
     if (developer && json_object_set_new(message, "role", json_string("system")) != 0) {
         return api_fail(error, 503, NULL, "no memory");
     }
-    const bool has_calls = json_object_get(message, "tool_calls");
-    if (!has_calls || json_body_get(message, "content")) return true;
+    /* Templates expect a text, also where there is none. */
+    if (json_body_get(message, "content")) return true;
     return json_object_set_new(message, "content", json_string("")) == 0 ||
            api_fail(error, 503, NULL, "no memory");
 }

@@ -149,6 +149,14 @@ void translation_result(translation *t, const json_t *id)
 
 /* ---- other fields ---- */
 
+void translation_continue(translation *t)
+{
+    if (t->open && !json_object_get(t->open, "tool_calls") &&
+        json_text_is(json_object_get(t->open, "role"), "assistant")) {
+        translation_set(t, "continue_final_message", json_true());
+    }
+}
+
 void translation_think(translation *t, bool think)
 {
     const json_t *given = json_object_get(t->body, "chat_template_kwargs");

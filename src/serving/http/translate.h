@@ -41,6 +41,8 @@ void translation_call(translation *t, const json_t *id, const json_t *name,
                       const json_t *arguments);
 /** Opens the result of a call. */
 void translation_result(translation *t, const json_t *id);
+/** The answer goes on with the last message, if that is a text of the assistant. */
+void translation_continue(translation *t);
 /** Tells a template whether to think, unless the client has said so itself. */
 void translation_think(translation *t, bool think);
 /** How long the answer may be: a whole number from 1 on. */
