@@ -323,13 +323,13 @@ static void test_distribution(void **state)
 {
     (void)state;
     enum { N = 4000 };
-    const double temperature = 1.5;
+    const double temperature = 4;
     skv_engine_options options = small_options();
     skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
     const size_t V = skv_engine_vocab(engine);
     int32_t ids[N_PROMPT];
-    /* Whatever comes first has followed the last token before. */
-    for (size_t i = 0; i < N_PROMPT; i++) ids[i] = i % 2 == 1 ? 7 : (int32_t)(i / 2 + 10);
+    /* Most of what may come first has followed the last token before, and was followed by it. */
+    for (size_t i = 0; i < N_PROMPT; i++) ids[i] = i % 2 == 1 ? 7 : (int32_t)(i / 2 * 2 + 10);
     double *p = calloc(V, sizeof *p);
     size_t *counts = calloc(V, sizeof *counts), freedom;
     assert_true(p && counts);
@@ -356,8 +356,9 @@ static void test_distribution(void **state)
         skv_sampler_free(sampler);
     }
     const double x = chi_squared(p, counts, V, N, &freedom);
-    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).accepted > 20);
-    assert_true(freedom > 20);
+    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).drafted > N / 10);
+    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).accepted > 5);
+    assert_true(freedom > 3);
     assert_true(x < (double)freedom + 3 * sqrt(2 * (double)freedom));
     skv_sequence_free(s);
     skv_engine_close(engine);

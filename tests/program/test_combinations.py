@@ -206,7 +206,7 @@ class CombinationsTest(unittest.TestCase):
             words += ["--evict", EVICTED[name] + (f",{how}" if how else "")]
         words += ["--ffn-skip", SKIPPED] * (values["--ffn-skip"] == "on")
         words += ["--early-exit", EXITS] * (values["--early-exit"] == "on")
-        if values["--speculate"] != "none" and place not in ("score", "similarity", "serve"):
+        if values["--speculate"] != "none" and place not in ("score", "similarity"):  # they generate nothing
             words += ["--speculate", DRAFTED[values["--speculate"]]]
         line = (place, values, kv, weights)
         if place == "serve" and said == "yes":
