@@ -99,8 +99,15 @@ void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_
 
 /* ---- of a sequence ---- */
 
-skv_status skv_drafter_create(const skv_speculation *how, size_t max_tokens, skv_drafter **out,
-                              skv_error *err)
+void skv_drafter_free(skv_drafter *d)
+{
+    if (!d) return;
+    d->method->free(d->state);
+    skv_free(d);
+}
+
+static skv_status create_drafter(const skv_speculation *how, size_t max_tokens, skv_drafter **out,
+                                 skv_error *err)
 {
     skv_drafter *d = skv_alloc_zero(1, sizeof *d);
     SKV_REQUIRE(d, err, SKV_MEMORY, "drafts: no memory");
@@ -116,20 +123,13 @@ skv_status skv_drafter_create(const skv_speculation *how, size_t max_tokens, skv
     return SKV_OK;
 }
 
-void skv_drafter_free(skv_drafter *d)
-{
-    if (!d) return;
-    d->method->free(d->state);
-    skv_free(d);
-}
-
 skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *how, skv_error *err)
 {
     skv_drafter *drafter = NULL;
     SKV_TRY(skv_speculation_check(how, err));
     if (how->source != SKV_DRAFT_NONE) {
         SKV_TRY(skv_engine_check_speculation(s, how, err));
-        SKV_TRY(skv_drafter_create(how, s->max_tokens, &drafter, err));
+        SKV_TRY(create_drafter(how, s->max_tokens, &drafter, err));
     }
     skv_drafter_free(s->drafter);
     s->drafter = drafter;

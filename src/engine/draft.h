@@ -3,9 +3,9 @@
  * its source. A source knows nothing of sampling: it proposes ids, and whoever runs the step judges
  * them (generate.c, the scheduler's advance.c).
  *
- * A step over the next token and K drafted ones is a span that wants SKV_WANT_DRAFTED: its rows give the bits
- * that single steps would give (skv_attention_item.follows), and the sequence is truncated behind
- * the last token that was right. So a draft never takes back more than K rows.
+ * A step over the next token and K drafted ones is a span that wants SKV_WANT_DRAFTED: its rows
+ * give the bits that single steps would give (skv_attention_item.follows), and the sequence is
+ * truncated behind the last token that was right. So a draft never takes back more than K rows.
  */
 #ifndef SKV_ENGINE_DRAFT_H
 #define SKV_ENGINE_DRAFT_H
@@ -36,8 +36,6 @@ typedef struct skv_drafter {
     skv_draft_counts counts;
 } skv_drafter;
 
-SKV_MUST_CHECK skv_status skv_drafter_create(const skv_speculation *how, size_t max_tokens,
-                                             skv_drafter **out, skv_error *err);
 void skv_drafter_free(skv_drafter *drafter);
 
 #endif

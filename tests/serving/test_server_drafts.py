@@ -32,7 +32,7 @@ class DraftsTest(ServerTest):
     model, words = MINI, ("--ctx", 2048, "--kv-tokens", 2304)  # little enough for preemption
 
     def answer(self, name, how):
-        got = self.server.complete(prompt=LOG, speculate=how, **ASKS[name])
+        got = self.server.complete(prompt=f"{name}.\n{LOG}", speculate=how, **ASKS[name])
         return [(c["text"], c["finish_reason"], c.get("logprobs")) for c in got["choices"]], got["usage"]
 
     def test_alone(self):

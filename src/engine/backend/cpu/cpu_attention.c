@@ -341,6 +341,7 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
     for (size_t i = 0; i < args->n_items; i++) {
         if (!args->items[i].follows) job.n_expected += args->n_kv_heads;
     }
+    job.n_expected = skv_max_size(1, job.n_expected);
     job.is_shared = (uint8_t *)(job.rows + n_rows);
     job.prefix_of = job.is_shared + n_rows;
     return job;
