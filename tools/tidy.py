@@ -149,6 +149,8 @@ INSTRUCTION_SETS = {
     "avx512vnni": {"avx2", "avx512", "avx512vnni"},
     "avx512bf16": {"avx2", "avx512", "avx512vnni", "avx512bf16"},
     "neondot": {"neondot"},
+    "neoni8mm": {"neoni8mm"},
+    "neonbf16": {"neonbf16"},
 }
 # How an instruction of each set looks to objdump, the most special one first. What begins with v is
 # encoded with VEX or EVEX, whatever the width of its registers.
@@ -160,7 +162,11 @@ INSTRUCTIONS = {
         ("avx512", re.compile(r"k[a-z]+[bwdq] |.*%(zmm|[xy]mm(1[6-9]|2\d|3[01])|k[0-7])")),
         ("avx2", re.compile(r"v[a-z]")),
     ),
-    "elf64-littleaarch64": (("neondot", re.compile(r"[su]dot\b")),),
+    "elf64-littleaarch64": (
+        ("neonbf16", re.compile(r"bf(mmla|dot|mlal|cvt)")),
+        ("neoni8mm", re.compile(r"(us?|s)mmla|usdot|sudot")),
+        ("neondot", re.compile(r"[su]dot\b")),
+    ),
 }
 
 

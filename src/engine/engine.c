@@ -171,7 +171,7 @@ static size_t store_pages(const skv_engine *e)
     const skv_engine_options *o = &e->options;
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
     size_t n_pages = skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
-                     (n_sequences - 1) * skv_kv_layout_tracks(&e->plan.layout);
+                     (n_sequences - 1) * e->plan.layout.n_bundles;
     if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
         n_pages += skv_kv_layout_pages(&e->spread_plans[0].layout, o->kv_tokens);
     }
@@ -196,7 +196,7 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
                                            e->be->reserve_bytes(e->be, &limits) +
                                            eviction_bytes(e)};
     SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, &bytes.weights, err));
-    size_t page = skv_kv_page_bytes(kv_type(e->options.kv), e->config->head_dim), total;
+    size_t page = skv_plan_page_bytes(e->config, kv_type(e->options.kv)), total;
     bool fits = skv_size_mul(n_pages, page, &bytes.kv);
     if (e->kvpred.on && fits) {
         SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &bytes, err));
@@ -248,7 +248,8 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     skv_backend_limits limits = backend_limits(e);
     SKV_TRY(e->be->reserve(e->be, &limits, err));
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
-    SKV_TRY(skv_kv_store_create(e->be, kv_type(e->options.kv), e->config->head_dim, n_pages,
+    const skv_kv_type type = kv_type(e->options.kv);
+    SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(e->config, type), n_pages,
                                 &e->store, err));
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");

@@ -61,8 +61,7 @@ static size_t count_pages(const skv_engine *e)
     const skv_engine_options *o = &e->options;
     const skv_kv_layout *layout = &e->kvpred.plan.layout;
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
-    return skv_kv_layout_pages(layout, o->kv_tokens) +
-           (n_sequences - 1) * skv_kv_layout_tracks(layout);
+    return skv_kv_layout_pages(layout, o->kv_tokens) + (n_sequences - 1) * layout->n_bundles;
 }
 
 skv_status skv_engine_kvpred_count(const skv_engine *e, const skv_load_options *load,
@@ -80,7 +79,7 @@ skv_status skv_engine_kvpred_count(const skv_engine *e, const skv_load_options *
     bytes->weights += n_bytes + maps;
     bytes->workspace += skv_workspace_bytes(k->config, step_tokens) - maps +
                         skv_kvpred_bytes(e->config, k->config, e->be, load->type, step_tokens);
-    size_t page = skv_kv_page_bytes(type, k->config->head_dim), store;
+    size_t page = skv_plan_page_bytes(k->config, type), store;
     SKV_REQUIRE(
         skv_size_mul(count_pages(e), page, &store) && skv_size_add(bytes->kv, store, &bytes->kv),
         err, SKV_RANGE, "kv cache: %zu pages of %zu bytes do not fit", count_pages(e), page);
@@ -113,7 +112,8 @@ skv_status skv_engine_kvpred_load(skv_engine *e, const skv_load_options *load, s
                                           .max_rows = e->options.step_tokens,
                                           .seed = load->seed};
     SKV_TRY(skv_workspace_init(&k->ws, k->config, e->be, e->options.step_tokens, err));
-    SKV_TRY(skv_kv_store_create(e->be, kv, k->config->head_dim, count_pages(e), &k->store, err));
+    SKV_TRY(skv_kv_store_create(e->be, kv, skv_plan_page_bytes(k->config, kv), count_pages(e),
+                                &k->store, err));
     SKV_TRY(take_spans(e, err));
     SKV_TRY(skv_model_load(&k->model, k->config, k->source, e->be, &own, err));
     skv_status status =

@@ -59,7 +59,8 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
     const skv_engine_options *o = &s->engine->options;
     if (o->ffn_skip.on || o->early_exit > 0) return false; /* what a row left out is not kept */
     if (!s->votes.votes || s->n_seen > 0 || s->reader || s->pruned) return false;
-    if (s->votes.by_query_head || plan->by_query_head || !slots_ascend(plan)) return false;
+    if (s->votes.by_query_head || plan->by_query_head) return false;
+    if (!slots_ascend(plan) || !skv_kv_layout_slots_apart(&plan->layout)) return false;
     return skv_kv_cache_needs(&s->cache, n) > skv_kv_store_free_pages(s->cache.store);
 }
 

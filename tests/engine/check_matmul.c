@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
@@ -346,6 +347,10 @@ static void check_level(struct run *run, struct seen *seen, skv_cpu_level level,
     for (size_t i = 0; i < N_KINDS; i++) {
         if (!is_new(seen, tables[i])) continue;
         for (size_t j = 0; j < N_CASES; j++) check_case(run, tables[i], (matmul_kind)i, j);
+        if (!skv_matmul_is_exact(tables[i])) {
+            fprintf(run->out, "%s: differs from an integer product\n", kind_names[i]);
+            run->n_failed++;
+        }
         if (bench) bench_table(run, tables[i], (matmul_kind)i, skv_cpu_level_name(k.level));
     }
 }
@@ -354,8 +359,8 @@ int skv_check_matmul(uint64_t seed, bool bench, FILE *out)
 {
     const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
                                     SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
-    const unsigned extras =
-        SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_NEON_DOT;
+    const unsigned extras = SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
+                            SKV_CPU_NEON_DOT | SKV_CPU_NEON_I8MM | SKV_CPU_NEON_BF16;
     unsigned features = skv_cpu_detect();
     struct run run = {.seed = seed, .out = out};
     struct seen seen = {0};

@@ -91,8 +91,8 @@ int skv_check_peak(uint64_t seed, FILE *out)
 {
     const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
                                     SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
-    const unsigned extras =
-        SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_NEON_DOT;
+    const unsigned extras = SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
+                            SKV_CPU_NEON_DOT | SKV_CPU_NEON_I8MM | SKV_CPU_NEON_BF16;
     const unsigned features = skv_cpu_detect();
     skv_rng rng;
     skv_rng_init(&rng, seed);

@@ -155,7 +155,9 @@ static void pages_are_out_of_reach(void **state)
 {
     skv_backend *be = *state;
     skv_kv_store *store;
-    assert_int_equal(skv_kv_store_create(be, SKV_KV_TYPE_F32, 8, 4, &store, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_create(be, SKV_KV_TYPE_F32, skv_kv_page_bytes(SKV_KV_TYPE_F32, 8),
+                                         4, &store, NULL),
+                     SKV_OK);
     const size_t n_bytes = skv_kv_store_page_bytes(store);
     unsigned char *host = malloc(n_bytes);
     assert_non_null(host);

@@ -303,8 +303,9 @@ static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_typ
     assert_int_equal(skv_plan_method(&plan, prefill, config, true, NULL), SKV_OK);
     size_t n_pages = skv_kv_layout_pages(&plan.layout, N_TOKENS);
     assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &be, NULL), SKV_OK);
-    assert_int_equal(skv_kv_store_create(be, type, config->head_dim, n_pages, &store, NULL),
-                     SKV_OK);
+    assert_int_equal(
+        skv_kv_store_create(be, type, skv_plan_page_bytes(config, type), n_pages, &store, NULL),
+        SKV_OK);
     assert_int_equal(skv_kv_cache_init(&cache, store, &plan.layout, N_TOKENS, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_grow(&cache, N_TOKENS, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_free_pages(store), 0);

@@ -10,7 +10,12 @@
 #include "base/rng.h"
 #include "kv/kv_cache.h"
 
-enum { HEAD_DIM = 8, N_PAGES = 60, MAX_ROWS = 10 * SKV_PAGE_ROWS };
+enum {
+    HEAD_DIM = 8,
+    PAGE_BYTES = 2 * SKV_PAGE_ROWS * HEAD_DIM * 4,
+    N_PAGES = 60,
+    MAX_ROWS = 10 * SKV_PAGE_ROWS
+};
 
 typedef struct fixture {
     skv_backend *be;
@@ -18,15 +23,29 @@ typedef struct fixture {
     skv_kv_layout layout;
 } fixture;
 
-static int set_up(void **state)
+static void set_up_slots(void **state, const skv_kv_slot *slots, size_t n_slots)
 {
-    static const skv_kv_slot slots[] = {{2, HEAD_DIM}, {1, HEAD_DIM}}; /* three tracks */
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
     assert_int_equal(
-        skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N_PAGES, &f->store, NULL), SKV_OK);
-    assert_int_equal(skv_kv_layout_init(&f->layout, slots, 2, NULL), SKV_OK);
+        skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_init(&f->layout, slots, n_slots, NULL), SKV_OK);
     *state = f;
+}
+
+static int set_up(void **state)
+{
+    static const skv_kv_slot slots[] = {{2, HEAD_DIM, 0}, {1, HEAD_DIM, 0}}; /* three tracks */
+    set_up_slots(state, slots, 2);
+    return 0;
+}
+
+/* Seven tracks in five bundles: one of the larger heads each, or up to two of the smaller. */
+static int set_up_mixed(void **state)
+{
+    static const skv_kv_slot slots[] = {
+        {1, HEAD_DIM, 0}, {3, HEAD_DIM / 2, 0}, {1, HEAD_DIM, 0}, {2, HEAD_DIM / 2, 0}};
+    set_up_slots(state, slots, 4);
     return 0;
 }
 
@@ -51,7 +70,7 @@ static skv_kv_cache new_cache(const fixture *f)
 static float *row_of(const skv_kv_cache *cache, size_t track, size_t row)
 {
     float *page = cache->pages[track * cache->max_pages + row / SKV_PAGE_ROWS];
-    return page + row % SKV_PAGE_ROWS * HEAD_DIM;
+    return page + row % SKV_PAGE_ROWS * cache->layout->tracks[track].head_dim;
 }
 
 static float number_at(const fixture *f, const float *at)
@@ -156,6 +175,107 @@ static void test_random_use(void **state)
     for (size_t i = 0; i < N; i++) skv_kv_cache_release(&caches[i]);
 }
 
+/* ---- heads of two sizes ---- */
+
+/* K of a row as its first number, V as its last one. */
+static void put_row(const fixture *f, const skv_kv_cache *cache, size_t track, size_t row,
+                    size_t position)
+{
+    const size_t n = cache->layout->tracks[track].head_dim;
+    float *k = row_of(cache, track, row), *v = k + SKV_PAGE_ROWS * n + n - 1;
+    const float number = (float)(1000 * track + position);
+    f->be->put(f->be, k, &number, sizeof number);
+    f->be->put(f->be, v, &number, sizeof number);
+}
+
+static void check_row(const fixture *f, const skv_kv_cache *cache, size_t track, size_t row,
+                      size_t position)
+{
+    const size_t n = cache->layout->tracks[track].head_dim;
+    const float *k = row_of(cache, track, row);
+    assert_true(number_at(f, k) == (float)(1000 * track + position));
+    assert_true(number_at(f, k + SKV_PAGE_ROWS * n + n - 1) == (float)(1000 * track + position));
+}
+
+/* All tracks hold the rows that they should. */
+static void check_rows(const fixture *f, const skv_kv_cache *cache)
+{
+    for (size_t t = 0; t < skv_kv_layout_tracks(&f->layout); t++) {
+        for (size_t i = 0; i < skv_kv_cache_track_rows(cache, t); i++) {
+            check_row(f, cache, t, i, skv_kv_cache_position(cache, t, i));
+        }
+    }
+}
+
+static void grow(const fixture *f, skv_kv_cache *cache, size_t n)
+{
+    const size_t before = cache->n_rows, needs = skv_kv_cache_needs(cache, n);
+    const size_t n_free = skv_kv_store_free_pages(f->store);
+    assert_int_equal(skv_kv_cache_grow(cache, n, NULL), SKV_OK);
+    assert_int_equal(skv_kv_store_free_pages(f->store), n_free - needs);
+    for (size_t t = 0; t < skv_kv_layout_tracks(&f->layout); t++) {
+        const size_t n_rows = skv_kv_cache_track_rows(cache, t);
+        for (size_t i = n - before; i > 0; i--) put_row(f, cache, t, n_rows - i, n - i);
+    }
+}
+
+static void test_bundles(void **state)
+{
+    const fixture *f = *state;
+    skv_kv_cache a = new_cache(f), b = new_cache(f);
+    assert_int_equal(f->layout.n_bundles, 5);
+    assert_false(skv_kv_layout_slots_apart(&f->layout));
+    grow(f, &a, SKV_PAGE_ROWS + 10);
+    assert_int_equal(skv_kv_cache_bytes(&a), 10 * skv_kv_store_page_bytes(f->store));
+    assert_int_equal(skv_kv_cache_share(&b, &a, SKV_PAGE_ROWS + 5, NULL), SKV_OK);
+    grow(f, &b, SKV_PAGE_ROWS + 20);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 15);
+    check_rows(f, &a);
+    check_rows(f, &b);
+    skv_kv_cache_truncate(&a, 7);
+    assert_int_equal(skv_kv_cache_bytes(&a), 5 * skv_kv_store_page_bytes(f->store));
+    check_rows(f, &a);
+    check_rows(f, &b);
+    skv_kv_cache_release(&a);
+    skv_kv_cache_release(&b);
+}
+
+/* Tracks of one bundle keep different rows; a page stays as long as one of them needs it. */
+static void test_bundles_evict(void **state)
+{
+    const fixture *f = *state;
+    enum { N_TRACKS = 7, N_ROWS = 3 * SKV_PAGE_ROWS + 5 };
+    skv_kv_cache a = new_cache(f), b = new_cache(f);
+    size_t n[N_TRACKS];
+    uint32_t rows[N_TRACKS * N_ROWS];
+    const skv_kv_choice choice = {.n = n, .rows = rows, .stride = N_ROWS};
+    for (size_t t = 0; t < N_TRACKS; t++) {
+        n[t] = 10 + 30 * t;
+        for (size_t i = 0; i < n[t]; i++) rows[t * N_ROWS + i] = (uint32_t)(i * N_ROWS / n[t]);
+    }
+    for (int shared = 0; shared < 2; shared++) {
+        grow(f, &a, N_ROWS);
+        if (shared) assert_int_equal(skv_kv_cache_share(&b, &a, N_ROWS, NULL), SKV_OK);
+        assert_int_equal(skv_kv_cache_evict(&a, &choice, NULL), SKV_OK);
+        /* Tracks 1 and 2 are a bundle, 3 and 5, and 0, 4, 6 have one each. */
+        assert_int_equal(skv_kv_cache_bytes(&a),
+                         (1 + 2 + 3 + 3 + 3) * skv_kv_store_page_bytes(f->store));
+        check_rows(f, &a);
+        if (shared) check_rows(f, &b);
+        skv_kv_cache_truncate(&b, 0);
+        grow(f, &a, N_ROWS + 9);
+        assert_int_equal(skv_kv_cache_share(&b, &a, N_ROWS + 2, NULL), SKV_OK);
+        grow(f, &b, N_ROWS + SKV_PAGE_ROWS);
+        check_rows(f, &a);
+        check_rows(f, &b);
+        skv_kv_cache_truncate(&a, 0);
+        check_rows(f, &b);
+        skv_kv_cache_truncate(&b, 0);
+    }
+    skv_kv_cache_release(&a);
+    skv_kv_cache_release(&b);
+}
+
 /* In whatever order pages become free, they are taken in the order of memory. */
 static void test_first_free_page(void **state)
 {
@@ -166,7 +286,7 @@ static void test_first_free_page(void **state)
     bool is_free[N] = {false};
     skv_rng rng;
     skv_rng_init(&rng, 11);
-    assert_int_equal(skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N, &store, NULL),
+    assert_int_equal(skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N, &store, NULL),
                      SKV_OK);
     size_t page_bytes = skv_kv_store_page_bytes(store);
     for (size_t i = 0; i < N; i++) {
@@ -202,6 +322,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full_changes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_share_copies_on_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_use, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_random_use, set_up_mixed, tear_down),
+        cmocka_unit_test_setup_teardown(test_bundles, set_up_mixed, tear_down),
+        cmocka_unit_test_setup_teardown(test_bundles_evict, set_up_mixed, tear_down),
         cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);

@@ -10,7 +10,14 @@
 #include "base/rng.h"
 #include "kv/prefix_index.h"
 
-enum { HEAD_DIM = 8, N_TRACKS = 2, N_PAGES = 24, N_BLOCKS = 6, ROWS = SKV_PAGE_ROWS };
+enum {
+    HEAD_DIM = 8,
+    PAGE_BYTES = 2 * SKV_PAGE_ROWS * HEAD_DIM * 4,
+    N_TRACKS = 2,
+    N_PAGES = 24,
+    N_BLOCKS = 6,
+    ROWS = SKV_PAGE_ROWS
+};
 
 typedef struct fixture {
     skv_backend *be;
@@ -41,11 +48,11 @@ static void note_end(void *user, const skv_prefix_block *b)
 
 static int set_up(void **state)
 {
-    static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM}};
+    static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM, 0}};
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
     assert_int_equal(
-        skv_kv_store_create(f->be, SKV_KV_TYPE_F32, HEAD_DIM, N_PAGES, &f->store, NULL), SKV_OK);
+        skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, slots, 1, NULL), SKV_OK);
     assert_int_equal(skv_prefix_index_create(f->store, N_PAGES, 5, &f->index, NULL), SKV_OK);
     *state = f;

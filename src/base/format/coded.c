@@ -112,7 +112,7 @@ const skv_quant_form *skv_coded_form(const skv_tensor *t)
     if (c->scale_type == SKV_DTYPE_F32) return NULL;
     const bool bf16 = c->scale_type == SKV_DTYPE_BF16;
     if (c->layout == SKV_CODES_I8) return skv_quant_form_packed(SKV_DTYPE_PACKED_I8, bf16);
-    return c->zeros.data ? skv_quant_form_zeros()
+    return c->zeros.data ? skv_quant_form_zeros(bf16)
                          : skv_quant_form_packed(SKV_DTYPE_PACKED_I4, bf16);
 }
 
@@ -128,7 +128,8 @@ void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows,
         const size_t group = group_at(c, g * SKV_QUANT_GROUP);
         const float scale = scale_at(c, row, group);
         to.scales[g] = form->bf16 ? skv_bf16_of_float(scale) : skv_f16_of_float(scale);
-        if (to.mins) to.mins[g] = skv_f16_of_float((8.0F - zero_at(c, row, group)) * scale);
+        const float zero = 8.0F - zero_at(c, row, group); /* 4 bits: in either type exact */
+        if (to.mins) to.mins[g] = form->bf16 ? skv_bf16_of_float(zero) : skv_f16_of_float(zero);
     }
 }
 

@@ -198,31 +198,35 @@ typedef struct quant_type {
     skv_quant_form form;
 } quant_type;
 
-/* type, reader, {bits, group, fine, has_min, bf16, even, levels} */
+/* type, reader, {bits, group, fine, has_min, bf16, even, levels, zeros} */
 static const quant_type types[] = {
-    {SKV_DTYPE_Q4_0, read_q4_0, {4, 32, false, false, false, true, SIGNED_LEVELS}},
-    {SKV_DTYPE_Q4_1, read_q4_1, {4, 32, false, true, false, true, UNSIGNED_LEVELS}},
-    {SKV_DTYPE_Q4_K, read_q4_k, {4, 32, true, true, false, true, UNSIGNED_LEVELS}},
-    {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, SKV_IQ4_LEVELS}},
-    {SKV_DTYPE_IQ4_XS, read_iq4_xs, {4, 32, true, false, false, false, SKV_IQ4_LEVELS}},
-    {SKV_DTYPE_MXFP4, read_mxfp4, {4, 32, false, false, true, false, SKV_E2M1_LEVELS}},
-    {SKV_DTYPE_Q5_0, read_q5_0, {8, 32, false, false, false, false, {0}}},
-    {SKV_DTYPE_Q5_1, read_q5_1, {8, 32, false, true, false, false, {0}}},
-    {SKV_DTYPE_Q8_0, read_q8_0, {8, 32, false, false, false, false, {0}}},
-    {SKV_DTYPE_Q2_K, read_q2_k, {8, 16, true, true, false, false, {0}}},
-    {SKV_DTYPE_Q3_K, read_q3_k, {8, 16, true, false, false, false, {0}}},
-    {SKV_DTYPE_Q5_K, read_q5_k, {8, 32, true, true, false, false, {0}}},
-    {SKV_DTYPE_Q6_K, read_q6_k, {8, 16, true, false, false, false, {0}}},
+    {SKV_DTYPE_Q4_0, read_q4_0, {4, 32, false, false, false, true, SIGNED_LEVELS, false}},
+    {SKV_DTYPE_Q4_1, read_q4_1, {4, 32, false, true, false, true, UNSIGNED_LEVELS, false}},
+    {SKV_DTYPE_Q4_K, read_q4_k, {4, 32, true, true, false, true, UNSIGNED_LEVELS, false}},
+    {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, SKV_IQ4_LEVELS, false}},
+    {SKV_DTYPE_IQ4_XS, read_iq4_xs, {4, 32, true, false, false, false, SKV_IQ4_LEVELS, false}},
+    {SKV_DTYPE_MXFP4, read_mxfp4, {4, 32, false, false, true, false, SKV_E2M1_LEVELS, false}},
+    {SKV_DTYPE_Q5_0, read_q5_0, {8, 32, false, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q5_1, read_q5_1, {8, 32, false, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q8_0, read_q8_0, {8, 32, false, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q2_K, read_q2_k, {8, 16, true, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q3_K, read_q3_k, {8, 16, true, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q5_K, read_q5_k, {8, 32, true, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q6_K, read_q6_k, {8, 16, true, false, false, false, {0}, false}},
 };
 
 /* The same where the scales are another tensor, of f16 and of bfloat16. */
 static const quant_type packed_types[] = {
-    {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, false, true, SIGNED_LEVELS}},
-    {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, true, true, SIGNED_LEVELS}},
-    {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, false, false, {0}}},
-    {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, true, false, {0}}},
-    {SKV_DTYPE_PACKED_E2M1, read_packed_e2m1, {4, 32, false, false, false, false, SKV_E2M1_LEVELS}},
-    {SKV_DTYPE_PACKED_E2M1, read_packed_e2m1, {4, 32, false, false, true, false, SKV_E2M1_LEVELS}},
+    {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, false, true, SIGNED_LEVELS, false}},
+    {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, true, true, SIGNED_LEVELS, false}},
+    {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, false, false, {0}, false}},
+    {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, true, false, {0}, false}},
+    {SKV_DTYPE_PACKED_E2M1,
+     read_packed_e2m1,
+     {4, 32, false, false, false, false, SKV_E2M1_LEVELS, false}},
+    {SKV_DTYPE_PACKED_E2M1,
+     read_packed_e2m1,
+     {4, 32, false, false, true, false, SKV_E2M1_LEVELS, false}},
 };
 
 static const quant_type *find_type(skv_dtype type)

@@ -14,7 +14,8 @@
 
 enum {
     PIECE_BYTES = 4096, /* of a row, fetched at a time */
-    TRANSPOSED = 128    /* elements of a stored row that are read at a time */
+    TRANSPOSED = 128,   /* elements of a stored row that are read at a time */
+    FORGET_BYTES_MIN = 1 << 15
 };
 
 size_t skv_tensor_columns(const skv_tensor *t)
@@ -173,6 +174,16 @@ void skv_tensor_forget(const skv_tensor *t)
     if (!t->scales.data) return;
     const size_t n = skv_tensor_rows(t) * scales_a_row(t);
     skv_file_map_forget(t->scales.data, n * skv_dtype_block_bytes(t->scales.type));
+}
+
+void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n)
+{
+    size_t row_bytes = 0;
+    const bool in_a_row = t->file && !t->coded.layout && t->column_step == 0 && !is_scattered(t);
+    if (!in_a_row || !skv_dtype_bytes(t->type, skv_tensor_columns(t), &row_bytes)) return;
+    if (n * row_bytes >= FORGET_BYTES_MIN) {
+        skv_file_map_forget(t->data + row0 * row_bytes, n * row_bytes);
+    }
 }
 
 skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)

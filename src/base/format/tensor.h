@@ -83,6 +83,8 @@ const skv_quant_form *skv_tensor_form(const skv_tensor *t);
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows);
 /** Lets go of the pages of the file that it lies in. */
 void skv_tensor_forget(const skv_tensor *t);
+/** The same for rows that were just read, where that is worth a call of the system. */
+void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n);
 /** Whether its file is still whole; whoever reads rows asks before and after. */
 SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
 /** out [columns] = a row as f32, fetched from the file: safe whatever has become of it (but a

@@ -54,10 +54,13 @@ unsigned skv_cpu_detect(void)
 unsigned skv_cpu_detect(void)
 {
     const unsigned long asimd = 1ul << 1, asimddp = 1ul << 20; /* HWCAP_ASIMD, HWCAP_ASIMDDP */
-    unsigned long hwcap = getauxval(AT_HWCAP);
+    const unsigned long i8mm = 1ul << 13, bf16 = 1ul << 14;    /* HWCAP2_I8MM, HWCAP2_BF16 */
+    unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
     unsigned features = 0;
     if (hwcap & asimd) features |= SKV_CPU_NEON;
     if ((hwcap & asimd) && (hwcap & asimddp)) features |= SKV_CPU_NEON_DOT;
+    if ((hwcap & asimd) && (hwcap2 & i8mm)) features |= SKV_CPU_NEON_I8MM;
+    if ((hwcap & asimd) && (hwcap2 & bf16)) features |= SKV_CPU_NEON_BF16;
     return features;
 }
 

@@ -12,6 +12,8 @@ enum {
     SKV_CPU_AVX512_BF16 = 1 << 3, /* VDPBF16PS, on a processor that also has VPDPBUSD */
     SKV_CPU_NEON = 1 << 4,        /* AArch64 Advanced SIMD */
     SKV_CPU_NEON_DOT = 1 << 5,    /* SDOT */
+    SKV_CPU_NEON_I8MM = 1 << 7,   /* SMMLA */
+    SKV_CPU_NEON_BF16 = 1 << 8,   /* BFMMLA */
     SKV_CPU_AVX_VNNI = 1 << 6     /* VPDPBUSD on registers of 256 bits, without AVX-512 */
 };
 

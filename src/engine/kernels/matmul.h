@@ -24,6 +24,7 @@ extern const skv_matmul skv_matmul_q_avx512vnni;
 /* AArch64 builds only. */
 extern const skv_matmul skv_matmul_f32_neon, skv_matmul_wide_neon, skv_matmul_bf16_neon;
 extern const skv_matmul skv_matmul_i8_neon, skv_matmul_i8_neondot, skv_matmul_q_neondot;
+extern const skv_matmul skv_matmul_i8_neoni8mm, skv_matmul_bf16_neonbf16;
 
 void skv_matmul_init_ref(skv_kernels *k);
 /* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */

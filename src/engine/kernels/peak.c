@@ -39,6 +39,8 @@ static skv_peak_loops neon_loops(unsigned features)
     skv_peak_loops peak = {skv_peak_f32_neon, skv_peak_f32_neon, skv_peak_i8_neon, skv_peak_i4_neon,
                            skv_peak_read_neon};
     if (features & SKV_CPU_NEON_DOT) peak.i8 = peak.i4 = skv_peak_i8_neondot;
+    if (features & SKV_CPU_NEON_I8MM) peak.i8 = skv_peak_i8_neoni8mm;
+    if (features & SKV_CPU_NEON_BF16) peak.bf16 = skv_peak_bf16_neonbf16;
     return peak;
 }
 

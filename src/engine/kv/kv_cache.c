@@ -7,6 +7,49 @@
 #include "base/mem.h"
 #include "base/size.h"
 
+/* ---- layouts ---- */
+
+static bool alike(const skv_kv_track *a, const skv_kv_track *b)
+{
+    return a->head_dim == b->head_dim && a->windowed == b->windowed;
+}
+
+/* Gives track t a place in the bundle of the last track that is alike, where a page has room for
+ * it, else in a new bundle. */
+static void place_track(skv_kv_layout *layout, size_t t, size_t widest)
+{
+    skv_kv_track *track = &layout->tracks[t];
+    size_t before = t;
+    while (before > 0 && !alike(&layout->tracks[before - 1], track)) before--;
+    if (before > 0) {
+        skv_kv_track *last = &layout->tracks[before - 1];
+        if ((last->place + 2) * track->head_dim <= widest) {
+            track->bundle = last->bundle;
+            track->place = last->place + 1;
+            last->next = t;
+            return;
+        }
+    }
+    track->bundle = layout->n_bundles;
+    layout->first[layout->n_bundles++] = t;
+}
+
+static void lay_out(skv_kv_layout *layout, const skv_kv_slot *slots)
+{
+    size_t widest = 0;
+    for (size_t s = 0; s < layout->n_slots; s++) widest = skv_max_size(widest, slots[s].head_dim);
+    for (size_t s = 0; s < layout->n_slots; s++) {
+        const size_t first = layout->track0[s];
+        layout->track0[s + 1] = first + slots[s].n_heads;
+        for (size_t t = first; t < layout->track0[s + 1]; t++) {
+            layout->tracks[t] = (skv_kv_track){.head_dim = slots[s].head_dim,
+                                               .windowed = slots[s].window > 0,
+                                               .next = SKV_KV_NO_TRACK};
+            place_track(layout, t, widest);
+        }
+    }
+}
+
 skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots, size_t n_slots,
                               skv_error *err)
 {
@@ -14,29 +57,38 @@ skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots, s
     for (size_t s = 0; s < n_slots; s++) n_tracks += slots[s].n_heads;
     *layout = (skv_kv_layout){.n_slots = n_slots};
     layout->track0 = skv_alloc_zero(n_slots + 1, sizeof *layout->track0);
-    layout->head_dims = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->head_dims);
-    if (!layout->track0 || !layout->head_dims) {
+    layout->tracks = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->tracks);
+    layout->first = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->first);
+    if (!layout->track0 || !layout->tracks || !layout->first) {
         skv_kv_layout_release(layout);
         return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu slots", n_slots);
     }
-    for (size_t s = 0; s < n_slots; s++) {
-        const size_t first = layout->track0[s], end = first + slots[s].n_heads;
-        for (size_t t = first; t < end; t++) layout->head_dims[t] = slots[s].head_dim;
-        layout->track0[s + 1] = end;
-    }
+    lay_out(layout, slots);
     return SKV_OK;
 }
 
 void skv_kv_layout_release(skv_kv_layout *layout)
 {
     skv_free(layout->track0);
-    skv_free(layout->head_dims);
+    skv_free(layout->tracks);
+    skv_free(layout->first);
     *layout = (skv_kv_layout){0};
 }
 
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout)
 {
     return layout->track0[layout->n_slots];
+}
+
+bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
+{
+    for (size_t s = 0; s < layout->n_slots; s++) {
+        for (size_t t = layout->track0[s]; t < layout->track0[s + 1]; t++) {
+            const size_t next = layout->tracks[t].next;
+            if (next != SKV_KV_NO_TRACK && next >= layout->track0[s + 1]) return false;
+        }
+    }
+    return true;
 }
 
 static size_t pages_for(size_t n_rows)
@@ -46,7 +98,7 @@ static size_t pages_for(size_t n_rows)
 
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows)
 {
-    return skv_kv_layout_tracks(layout) * pages_for(n_rows);
+    return layout->n_bundles * pages_for(n_rows);
 }
 
 static size_t table_bytes(const skv_kv_cache *cache)
@@ -94,6 +146,74 @@ size_t skv_kv_cache_most_rows(const skv_kv_cache *cache)
     return most;
 }
 
+/* Rows of the track of a bundle that has most of them, and of the one that has least: only where
+ * rows were evicted they differ. */
+typedef struct bundle_rows {
+    size_t most, least;
+} bundle_rows;
+
+static bundle_rows rows_of(const skv_kv_cache *cache, size_t bundle)
+{
+    bundle_rows n = {0, SIZE_MAX};
+    for (size_t t = cache->layout->first[bundle]; t != SKV_KV_NO_TRACK;
+         t = cache->layout->tracks[t].next) {
+        const size_t n_rows = skv_kv_cache_track_rows(cache, t);
+        n.most = skv_max_size(n.most, n_rows);
+        n.least = skv_min_size(n.least, n_rows);
+    }
+    return n;
+}
+
+/* The largest of a number that the tracks of a bundle have. */
+static size_t most_of(const skv_kv_layout *layout, size_t bundle, const size_t *of_tracks)
+{
+    size_t most = 0;
+    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+        most = skv_max_size(most, of_tracks[t]);
+    }
+    return most;
+}
+
+/* Where the rows of a track begin in a page, in bytes. */
+static size_t offset_of(const skv_kv_cache *cache, size_t track)
+{
+    const skv_kv_track *t = &cache->layout->tracks[track];
+    return t->place * skv_kv_page_bytes(skv_kv_store_type(cache->store), t->head_dim);
+}
+
+void *skv_kv_cache_page(const skv_kv_cache *cache, size_t bundle, size_t i)
+{
+    return cache->pages[cache->layout->first[bundle] * cache->max_pages + i];
+}
+
+static void set_page(skv_kv_cache *cache, size_t bundle, size_t p, void *page)
+{
+    const skv_kv_layout *layout = cache->layout;
+    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+        cache->pages[t * cache->max_pages + p] = (unsigned char *)page + offset_of(cache, t);
+    }
+}
+
+static void take_page(skv_kv_cache *cache, size_t bundle, size_t p)
+{
+    void *page = skv_kv_page_take(cache->store);
+    assert(page);
+    set_page(cache, bundle, p, page);
+}
+
+static bool is_shared(const skv_kv_cache *cache, size_t bundle, size_t p)
+{
+    return skv_kv_page_references(cache->store, skv_kv_cache_page(cache, bundle, p)) > 1;
+}
+
+/* Pages [first, end) of a bundle that others use too. */
+static size_t shared_pages(const skv_kv_cache *cache, size_t bundle, size_t first, size_t end)
+{
+    size_t n_shared = 0;
+    for (size_t p = first; p < end; p++) n_shared += is_shared(cache, bundle, p);
+    return n_shared;
+}
+
 /* Rows that are left to a track of those that were there when some were evicted. */
 static size_t rows_left(const skv_kv_cache *cache, size_t track)
 {
@@ -118,51 +238,43 @@ static void forget_evictions(skv_kv_cache *cache)
 
 /* ---- growing and shrinking ---- */
 
-/* True when the page that a track's next row will be written to is half full and shared. */
-static bool last_page_is_shared(const skv_kv_cache *cache, size_t track)
+/* Pages that a bundle takes when the cache grows by n rows. A page that rows will be written to
+ * and that others use too is replaced by a copy. */
+static size_t bundle_needs(const skv_kv_cache *cache, size_t bundle, size_t n)
 {
-    size_t n = skv_kv_cache_track_rows(cache, track);
-    if (n % SKV_PAGE_ROWS == 0) return false;
-    void *page = cache->pages[track * cache->max_pages + n / SKV_PAGE_ROWS];
-    return skv_kv_page_references(cache->store, page) > 1;
-}
-
-/* Pages that a track takes when the cache grows by n rows. */
-static size_t track_needs(const skv_kv_cache *cache, size_t track, size_t n)
-{
-    size_t have = skv_kv_cache_track_rows(cache, track);
-    return pages_for(have + n) - pages_for(have) + (n > 0 && last_page_is_shared(cache, track));
+    const bundle_rows have = rows_of(cache, bundle);
+    const size_t n_pages = pages_for(have.most);
+    return pages_for(have.most + n) - n_pages +
+           shared_pages(cache, bundle, have.least / SKV_PAGE_ROWS, n_pages);
 }
 
 size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows)
 {
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
+    size_t needs = 0;
     if (n_rows <= cache->n_rows) return 0;
-    size_t more = n_rows - cache->n_rows, needs = 0;
-    /* Tracks are alike until rows are evicted. */
-    if (!cache->dropped) return n_tracks * track_needs(cache, 0, more);
-    for (size_t t = 0; t < n_tracks; t++) needs += track_needs(cache, t, more);
+    size_t more = n_rows - cache->n_rows;
+    /* Bundles are alike until rows are evicted. */
+    if (!cache->dropped) return cache->layout->n_bundles * bundle_needs(cache, 0, more);
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) needs += bundle_needs(cache, b, more);
     return needs;
 }
 
-static void unshare_last_page(skv_kv_cache *cache, size_t track)
+static void unshare_page(skv_kv_cache *cache, size_t bundle, size_t p)
 {
-    size_t p = skv_kv_cache_track_rows(cache, track) / SKV_PAGE_ROWS;
-    void **entry = &cache->pages[track * cache->max_pages + p];
-    void *copy = skv_kv_page_take(cache->store);
-    assert(copy);
-    skv_kv_page_copy(cache->store, copy, *entry);
-    skv_kv_page_drop(cache->store, *entry);
-    *entry = copy;
+    void *page = skv_kv_cache_page(cache, bundle, p);
+    take_page(cache, bundle, p);
+    skv_kv_page_copy(cache->store, skv_kv_cache_page(cache, bundle, p), page);
+    skv_kv_page_drop(cache->store, page);
 }
 
-static void grow_track(skv_kv_cache *cache, size_t track, size_t more)
+static void grow_bundle(skv_kv_cache *cache, size_t bundle, size_t more)
 {
-    size_t have = skv_kv_cache_track_rows(cache, track);
-    if (last_page_is_shared(cache, track)) unshare_last_page(cache, track);
-    for (size_t p = pages_for(have); p < pages_for(have + more); p++) {
-        cache->pages[track * cache->max_pages + p] = skv_kv_page_take(cache->store);
+    const bundle_rows have = rows_of(cache, bundle);
+    const size_t n_pages = pages_for(have.most);
+    for (size_t p = have.least / SKV_PAGE_ROWS; p < n_pages; p++) {
+        if (is_shared(cache, bundle, p)) unshare_page(cache, bundle, p);
     }
+    for (size_t p = n_pages; p < pages_for(have.most + more); p++) take_page(cache, bundle, p);
 }
 
 skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err)
@@ -176,15 +288,15 @@ skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err)
     SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
                 "kv cache: %zu pages are needed, %zu of %zu are free", needs,
                 skv_kv_store_free_pages(cache->store), skv_kv_store_pages(cache->store));
-    for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) grow_track(cache, t, more);
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) grow_bundle(cache, b, more);
     cache->n_rows = n_rows;
     return SKV_OK;
 }
 
-static void drop_pages(skv_kv_cache *cache, size_t track, size_t first, size_t end)
+static void drop_pages(skv_kv_cache *cache, size_t bundle, size_t first, size_t end)
 {
     for (size_t p = first; p < end; p++) {
-        skv_kv_page_drop(cache->store, cache->pages[track * cache->max_pages + p]);
+        skv_kv_page_drop(cache->store, skv_kv_cache_page(cache, bundle, p));
     }
 }
 
@@ -206,13 +318,26 @@ static size_t rows_before(const skv_kv_cache *cache, size_t track, size_t n)
     return low;
 }
 
+/* Of a bundle's rows, how many are among the sequence's first n, in the track that has most. */
+static size_t most_before(const skv_kv_cache *cache, size_t bundle, size_t n)
+{
+    const skv_kv_layout *layout = cache->layout;
+    size_t most = 0;
+    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+        most = skv_max_size(most, rows_before(cache, t, n));
+    }
+    return most;
+}
+
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows)
 {
     if (n_rows >= cache->n_rows) return;
-    for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
-        size_t left = rows_before(cache, t, n_rows);
-        drop_pages(cache, t, pages_for(left), pages_for(skv_kv_cache_track_rows(cache, t)));
-        if (cache->dropped) cache->dropped[t] = n_rows - left;
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        drop_pages(cache, b, pages_for(most_before(cache, b, n_rows)),
+                   pages_for(rows_of(cache, b).most));
+    }
+    for (size_t t = 0; cache->dropped && t < skv_kv_layout_tracks(cache->layout); t++) {
+        cache->dropped[t] = n_rows - rows_before(cache, t, n_rows);
     }
     cache->n_from = skv_min_size(cache->n_from, n_rows);
     cache->n_rows = n_rows;
@@ -245,14 +370,15 @@ skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, siz
     assert(pages_for(n_rows) <= cache->max_pages || from->dropped);
     if (n_rows == 0) return SKV_OK;
     SKV_TRY(copy_evictions(cache, from, err));
-    for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
-        size_t left = rows_before(from, t, n_rows);
-        for (size_t p = 0; p < pages_for(left); p++) {
-            void *page = from->pages[t * from->max_pages + p];
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        for (size_t p = 0; p < pages_for(most_before(from, b, n_rows)); p++) {
+            void *page = skv_kv_cache_page(from, b, p);
             skv_kv_page_share(cache->store, page);
-            cache->pages[t * cache->max_pages + p] = page;
+            set_page(cache, b, p, page);
         }
-        if (cache->dropped) cache->dropped[t] = n_rows - left;
+    }
+    for (size_t t = 0; cache->dropped && t < skv_kv_layout_tracks(cache->layout); t++) {
+        cache->dropped[t] = n_rows - rows_before(from, t, n_rows);
     }
     cache->n_from = skv_min_size(cache->n_from, n_rows);
     cache->n_rows = n_rows;
@@ -261,91 +387,95 @@ skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, siz
 
 /* ---- evicting ---- */
 
-static bool is_shared(const skv_kv_cache *cache, size_t track, size_t p)
-{
-    return skv_kv_page_references(cache->store, cache->pages[track * cache->max_pages + p]) > 1;
-}
-
-/* Pages of a track's first `end` ones that others use too. */
-static size_t shared_pages(const skv_kv_cache *cache, size_t track, size_t end)
-{
-    size_t n_shared = 0;
-    for (size_t p = 0; p < end; p++) n_shared += is_shared(cache, track, p);
-    return n_shared;
-}
-
-/* Pages that a track takes to keep n rows: where rows would have to move within a page that others
+/* Pages that a bundle takes to keep n rows: where rows would have to move within a page that others
  * use, any page of its own serves instead. */
-static size_t track_evict_needs(const skv_kv_cache *cache, size_t track, size_t n)
+static size_t bundle_evict_needs(const skv_kv_cache *cache, size_t bundle, size_t n)
 {
-    size_t n_pages = pages_for(skv_kv_cache_track_rows(cache, track)), n_after = pages_for(n);
-    if (shared_pages(cache, track, n_after) == 0) return 0;
-    size_t n_own = n_pages - shared_pages(cache, track, n_pages);
+    size_t n_pages = pages_for(rows_of(cache, bundle).most), n_after = pages_for(n);
+    if (shared_pages(cache, bundle, 0, n_after) == 0) return 0;
+    size_t n_own = n_pages - shared_pages(cache, bundle, 0, n_pages);
     return n_after > n_own ? n_after - n_own : 0;
 }
 
 size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
 {
     size_t needs = 0;
-    for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
-        needs += track_evict_needs(cache, t, skv_min_size(n, skv_kv_cache_track_rows(cache, t)));
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        needs += bundle_evict_needs(cache, b, skv_min_size(n, rows_of(cache, b).most));
     }
     return needs;
 }
 
-/* Page p of `to` gets rows [64 p, 64 p + 64) of those that a track keeps. */
-static void gather_page(skv_kv_cache *cache, size_t track, void *const *from, const uint32_t *rows,
-                        size_t n, size_t p, void *to)
+/* Page p of `to` gets rows [64 p, 64 p + 64) of those that a track keeps; `to` is where the rows of
+ * the track begin. */
+static void gather_page(skv_kv_cache *cache, size_t track, void *const *from,
+                        const skv_kv_choice *choice, size_t p, void *to)
 {
+    const uint32_t *rows = choice->rows + track * choice->stride;
     size_t first = p * SKV_PAGE_ROWS;
-    skv_kv_page_gather(cache->store, to, from, cache->layout->head_dims[track], rows + first,
-                       skv_min_size(n - first, SKV_PAGE_ROWS));
+    skv_kv_page_gather(cache->store, to, from, cache->layout->tracks[track].head_dim, rows + first,
+                       skv_min_size(choice->n[track] - first, SKV_PAGE_ROWS));
 }
 
 /* Page by page: rows ascend, so what page p gets comes from p or later pages, which are still as
  * they were. */
-static void compact_in_place(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n)
+static void compact_in_place(skv_kv_cache *cache, size_t bundle, const skv_kv_choice *choice)
 {
-    void **pages = cache->pages + track * cache->max_pages;
-    for (size_t p = 0; p < pages_for(n); p++)
-        gather_page(cache, track, pages, rows, n, p, pages[p]);
-    drop_pages(cache, track, pages_for(n), pages_for(skv_kv_cache_track_rows(cache, track)));
+    const skv_kv_layout *layout = cache->layout;
+    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+        void **pages = cache->pages + t * cache->max_pages;
+        for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
+            gather_page(cache, t, pages, choice, p, pages[p]);
+        }
+    }
+}
+
+/* What a bundle keeps, in `scratch`. */
+static void gather_bundle(skv_kv_cache *cache, size_t bundle, const skv_kv_choice *choice,
+                          unsigned char *scratch)
+{
+    const skv_kv_layout *layout = cache->layout;
+    const size_t page_bytes = skv_kv_store_page_bytes(cache->store);
+    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+        for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
+            gather_page(cache, t, cache->pages + t * cache->max_pages, choice, p,
+                        scratch + p * page_bytes + offset_of(cache, t));
+        }
+    }
 }
 
 /* By way of `scratch`: then into pages of its own, and new ones where these are too few. What is
  * shared is left to the others. */
-static void compact_apart(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n,
-                          unsigned char *scratch)
+static void compact_apart(skv_kv_cache *cache, size_t bundle, size_t n_after,
+                          const unsigned char *scratch)
 {
-    void **pages = cache->pages + track * cache->max_pages;
-    size_t n_pages = pages_for(skv_kv_cache_track_rows(cache, track)), n_after = pages_for(n);
-    size_t page_bytes = skv_kv_store_page_bytes(cache->store), n_own = 0;
-    for (size_t p = 0; p < n_after; p++) {
-        gather_page(cache, track, pages, rows, n, p, scratch + p * page_bytes);
-    }
+    const size_t page_bytes = skv_kv_store_page_bytes(cache->store);
+    size_t n_pages = pages_for(rows_of(cache, bundle).most), n_own = 0;
     for (size_t p = 0; p < n_pages; p++) {
-        if (is_shared(cache, track, p) || n_own == n_after) {
-            skv_kv_page_drop(cache->store, pages[p]);
+        void *page = skv_kv_cache_page(cache, bundle, p);
+        if (is_shared(cache, bundle, p) || n_own == n_after) {
+            skv_kv_page_drop(cache->store, page);
         } else {
-            pages[n_own++] = pages[p];
+            set_page(cache, bundle, n_own++, page);
         }
     }
-    for (; n_own < n_after; n_own++) {
-        pages[n_own] = skv_kv_page_take(cache->store);
-        assert(pages[n_own]);
-    }
+    for (; n_own < n_after; n_own++) take_page(cache, bundle, n_own);
     for (size_t p = 0; p < n_after; p++) {
-        skv_kv_page_copy(cache->store, pages[p], scratch + p * page_bytes);
+        skv_kv_page_copy(cache->store, skv_kv_cache_page(cache, bundle, p),
+                         scratch + p * page_bytes);
     }
 }
 
-static void compact_track(skv_kv_cache *cache, size_t track, const uint32_t *rows, size_t n,
-                          unsigned char *scratch)
+static void compact_bundle(skv_kv_cache *cache, size_t bundle, const skv_kv_choice *choice,
+                           unsigned char *scratch)
 {
-    if (shared_pages(cache, track, pages_for(n)) == 0) {
-        compact_in_place(cache, track, rows, n);
+    const size_t n_after = pages_for(most_of(cache->layout, bundle, choice->n));
+    if (shared_pages(cache, bundle, 0, n_after) > 0) {
+        gather_bundle(cache, bundle, choice, scratch);
+        compact_apart(cache, bundle, n_after, scratch);
     } else {
-        compact_apart(cache, track, rows, n, scratch);
+        compact_in_place(cache, bundle, choice);
+        drop_pages(cache, bundle, n_after, pages_for(rows_of(cache, bundle).most));
     }
 }
 
@@ -408,9 +538,11 @@ static void take_lists(skv_kv_cache *cache, const new_lists *lists)
 
 skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, skv_error *err)
 {
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout), needs = 0;
+    size_t n_bundles = cache->layout->n_bundles, needs = 0;
     if (keeps_all(cache, choice)) return SKV_OK;
-    for (size_t t = 0; t < n_tracks; t++) needs += track_evict_needs(cache, t, choice->n[t]);
+    for (size_t b = 0; b < n_bundles; b++) {
+        needs += bundle_evict_needs(cache, b, most_of(cache->layout, b, choice->n));
+    }
     SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
                 "kv cache: %zu pages are needed to keep rows apart from others', %zu are free",
                 needs, skv_kv_store_free_pages(cache->store));
@@ -422,25 +554,28 @@ skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, 
         drop_lists(&lists);
         return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu pages", n_scratch);
     }
-    for (size_t t = 0; t < n_tracks; t++) {
-        note_kept(&lists, t, cache, t, choice);
-        compact_track(cache, t, choice->rows + t * choice->stride, choice->n[t], scratch);
-    }
+    for (size_t t = 0; t < lists.n_tracks; t++) note_kept(&lists, t, cache, t, choice);
+    for (size_t b = 0; b < n_bundles; b++) compact_bundle(cache, b, choice, scratch);
     skv_kv_scratch_drop(cache->store, scratch, n_scratch);
     take_lists(cache, &lists);
     return SKV_OK;
 }
 
-/* Pages of its own for a track, with what it keeps of another cache's track. */
+/* A track's pages get what it keeps of another cache's track. */
 static void fill_track(skv_kv_cache *cache, size_t t, const skv_kv_cache *from, size_t track,
                        const skv_kv_choice *choice)
 {
     for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
-        void *page = skv_kv_page_take(cache->store);
-        assert(page);
-        gather_page(cache, t, from->pages + track * from->max_pages,
-                    choice->rows + t * choice->stride, choice->n[t], p, page);
-        cache->pages[t * cache->max_pages + p] = page;
+        gather_page(cache, t, from->pages + track * from->max_pages, choice, p,
+                    cache->pages[t * cache->max_pages + p]);
+    }
+}
+
+static void take_bundles(skv_kv_cache *cache, const skv_kv_choice *choice)
+{
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        const size_t n_pages = pages_for(most_of(cache->layout, b, choice->n));
+        for (size_t p = 0; p < n_pages; p++) take_page(cache, b, p);
     }
 }
 
@@ -448,14 +583,17 @@ skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, co
                                const skv_kv_choice *choice, skv_error *err)
 {
     const skv_kv_layout *layout = from->layout;
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout), needs = 0, t = 0;
+    size_t needs = 0, t = 0;
     assert(cache->n_rows == 0 && cache->max_pages == from->max_pages);
-    for (size_t i = 0; i < n_tracks; i++) needs += pages_for(choice->n[i]);
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        needs += pages_for(most_of(cache->layout, b, choice->n));
+    }
     SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
                 "kv cache: %zu pages are needed for rows of each query head, %zu are free", needs,
                 skv_kv_store_free_pages(cache->store));
     new_lists lists;
     SKV_TRY(make_lists(&lists, cache->layout, choice, err));
+    take_bundles(cache, choice);
     for (size_t s = 0; s < layout->n_slots; s++) {
         for (size_t track = layout->track0[s]; track < layout->track0[s + 1]; track++) {
             for (size_t i = 0; i < times[s]; i++, t++) {
@@ -464,7 +602,7 @@ skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, co
             }
         }
     }
-    assert(t == n_tracks);
+    assert(t == lists.n_tracks);
     cache->n_rows = from->n_rows;
     take_lists(cache, &lists);
     return SKV_OK;
@@ -472,19 +610,30 @@ skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, co
 
 /* ---- slot by slot ---- */
 
+/* The bundles of slots [first, end) are [first, end) of what this returns. */
+typedef struct bundle_range {
+    size_t first, end;
+} bundle_range;
+
+static bundle_range bundles_of(const skv_kv_layout *layout, size_t first, size_t end)
+{
+    const size_t t0 = layout->track0[first], t1 = layout->track0[end];
+    return (bundle_range){t0 == t1 ? 0 : layout->tracks[t0].bundle,
+                          t0 == t1 ? 0 : layout->tracks[t1 - 1].bundle + 1};
+}
+
 skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows, skv_error *err)
 {
-    size_t track0 = cache->layout->track0[slot], end = cache->layout->track0[slot + 1];
-    size_t needs = (end - track0) * pages_for(n_rows);
+    const bundle_range r = bundles_of(cache->layout, slot, slot + 1);
+    size_t needs = (r.end - r.first) * pages_for(n_rows);
+    assert(skv_kv_layout_slots_apart(cache->layout));
     assert(cache->n_rows == 0 && pages_for(n_rows) <= cache->max_pages);
     SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
                 "kv cache: %zu pages are needed for %zu rows of one layer, %zu of %zu are free",
                 needs, n_rows, skv_kv_store_free_pages(cache->store),
                 skv_kv_store_pages(cache->store));
-    for (size_t t = track0; t < end; t++) {
-        for (size_t p = 0; p < pages_for(n_rows); p++) {
-            cache->pages[t * cache->max_pages + p] = skv_kv_page_take(cache->store);
-        }
+    for (size_t b = r.first; b < r.end; b++) {
+        for (size_t p = 0; p < pages_for(n_rows); p++) take_page(cache, b, p);
     }
     return SKV_OK;
 }
@@ -492,13 +641,10 @@ skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_row
 void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
                              const skv_kv_choice *choice)
 {
-    for (size_t t = cache->layout->track0[slot]; t < cache->layout->track0[slot + 1]; t++) {
-        const uint32_t *rows = choice->rows + t * choice->stride;
-        void **pages = cache->pages + t * cache->max_pages;
-        for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
-            gather_page(cache, t, pages, rows, choice->n[t], p, pages[p]);
-        }
-        drop_pages(cache, t, pages_for(choice->n[t]), pages_for(n_rows));
+    const bundle_range r = bundles_of(cache->layout, slot, slot + 1);
+    for (size_t b = r.first; b < r.end; b++) {
+        compact_in_place(cache, b, choice);
+        drop_pages(cache, b, pages_for(most_of(cache->layout, b, choice->n)), pages_for(n_rows));
     }
 }
 
@@ -506,13 +652,13 @@ void skv_kv_cache_drop_slots(skv_kv_cache *cache, size_t n_closed, size_t n_open
                              const skv_kv_choice *choice)
 {
     const skv_kv_layout *layout = cache->layout;
-    for (size_t t = 0; t < layout->track0[n_closed]; t++) {
-        drop_pages(cache, t, 0, pages_for(choice->n[t]));
+    bundle_range r = bundles_of(layout, 0, n_closed);
+    for (size_t b = r.first; b < r.end; b++) {
+        drop_pages(cache, b, 0, pages_for(most_of(layout, b, choice->n)));
     }
     if (n_closed == layout->n_slots) return;
-    for (size_t t = layout->track0[n_closed]; t < layout->track0[n_closed + 1]; t++) {
-        drop_pages(cache, t, 0, pages_for(n_open_rows));
-    }
+    r = bundles_of(layout, n_closed, n_closed + 1);
+    for (size_t b = r.first; b < r.end; b++) drop_pages(cache, b, 0, pages_for(n_open_rows));
 }
 
 skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_rows, const skv_kv_choice *choice,
@@ -539,11 +685,10 @@ const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot)
 
 void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages)
 {
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
     assert(cache->n_rows == 0 && i < cache->max_pages);
-    for (size_t t = 0; t < n_tracks; t++) {
-        skv_kv_page_share(cache->store, pages[t]);
-        cache->pages[t * cache->max_pages + i] = pages[t];
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        skv_kv_page_share(cache->store, pages[b]);
+        set_page(cache, b, i, pages[b]);
     }
 }
 
@@ -561,8 +706,8 @@ void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot)
 size_t skv_kv_cache_bytes(const skv_kv_cache *cache)
 {
     size_t n_pages = 0;
-    for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
-        n_pages += pages_for(skv_kv_cache_track_rows(cache, t));
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        n_pages += pages_for(rows_of(cache, b).most);
     }
     return n_pages * skv_kv_store_page_bytes(cache->store);
 }

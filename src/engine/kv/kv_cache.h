@@ -5,6 +5,12 @@
  * one slot, so a model has l + (L - l) / g slots, and that much memory is really taken. A head of
  * a slot is a `track`: tracks are numbered slot by slot.
  *
+ * All pages have one size. Where heads have different sizes (Gemma 4), a page holds 64 rows of one
+ * of the largest heads or of several smaller ones, side by side. The tracks of such a page are a
+ * `bundle`, whose pages come and go together:
+ *
+ *     | K, V of the first track | K, V of the next | .. |
+ *
  * Tracks hold the same rows until some are evicted; then each has rows of its own, in order and
  * without gaps. Row r of the sequence is row r - dropped[t] of track t from there on.
  */
@@ -17,18 +23,33 @@
 typedef struct skv_kv_slot {
     size_t n_heads;
     size_t head_dim;
+    size_t window; /* rows that a query sees, its own included; 0: all */
 } skv_kv_slot;
 
+/* What a track is. */
+typedef struct skv_kv_track {
+    size_t head_dim;
+    bool windowed;
+    size_t bundle;
+    size_t place; /* tracks before it in a page */
+    size_t next;  /* of its bundle; SKV_KV_NO_TRACK: it is the last */
+} skv_kv_track;
+
+#define SKV_KV_NO_TRACK SIZE_MAX
+
 typedef struct skv_kv_layout {
-    size_t n_slots;
-    size_t *track0;    /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
-    size_t *head_dims; /* [n_tracks], owned */
+    size_t n_slots, n_bundles;
+    size_t *track0;       /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
+    skv_kv_track *tracks; /* [n_tracks], owned */
+    size_t *first;        /* [n_bundles], owned: the first track of each */
 } skv_kv_layout;
 
 SKV_MUST_CHECK skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots,
                                              size_t n_slots, skv_error *err);
 void skv_kv_layout_release(skv_kv_layout *layout);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
+/** No bundle has tracks of two slots. */
+bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
 /** Pages that n_rows rows take in all tracks. */
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows);
 
@@ -37,7 +58,8 @@ typedef struct skv_kv_cache {
     const skv_kv_layout *layout; /* borrowed */
     size_t max_pages;            /* of one track */
     size_t n_rows;               /* rows that it was given, evicted ones included */
-    void **pages; /* [n_tracks][max_pages], owned; page p of track t is pages[t * max_pages + p] */
+    void **pages;    /* [n_tracks][max_pages], owned: pages[t * max_pages + p] is where the rows of
+                      * track t begin in its page p */
     size_t *dropped; /* [n_tracks], owned: rows evicted from each; NULL: none were */
     size_t n_from;   /* of the first n_from rows some were evicted, of the others none */
     uint32_t *kept;  /* [n_tracks][kept_stride], owned: those of the first n_from that are left */
@@ -69,7 +91,9 @@ void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
  * rows were evicted it takes memory: SKV_MEMORY, and it is still empty. */
 SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from,
                                              size_t n_rows, skv_error *err);
-/** Page i of every track of an empty cache becomes pages[track], shared; skv_kv_cache_adopt says
+/** Page i of a bundle. */
+void *skv_kv_cache_page(const skv_kv_cache *cache, size_t bundle, size_t i);
+/** Page i of every bundle of an empty cache becomes pages[bundle], shared; skv_kv_cache_adopt says
  * when all are there. */
 void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages);
 /** An empty cache has the n_rows rows of the pages that were put into it: full pages, from 0 on. */
@@ -94,10 +118,10 @@ SKV_MUST_CHECK skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_
                                               const size_t *times, const skv_kv_choice *choice,
                                               skv_error *err);
 /*
- * An empty cache may be filled slot by slot, each one with n_rows rows of which `choice` then says
- * what stays, so that the rows of one slot alone are there whole. Until skv_kv_cache_end_slots the
- * cache is empty to everybody else; skv_kv_cache_drop_slots gives up, when n_closed slots were
- * closed and the next one is open or not.
+ * An empty cache whose slots are apart may be filled slot by slot, each one with n_rows rows of
+ * which `choice` then says what stays, so that the rows of one slot alone are there whole. Until
+ * skv_kv_cache_end_slots the cache is empty to everybody else; skv_kv_cache_drop_slots gives up,
+ * when n_closed slots were closed and the next one is open or not.
  */
 /** Pages for n_rows rows of a slot; SKV_FULL and unchanged when the store has too few. */
 SKV_MUST_CHECK skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,

@@ -16,7 +16,7 @@
 struct skv_kv_store {
     skv_backend *be; /* borrowed */
     skv_kv_type type;
-    size_t head_dim, page_bytes, n_pages;
+    size_t page_bytes, n_pages;
     unsigned char *memory; /* owned by the back end, [n_pages][page_bytes] */
     uint32_t *references;  /* owned, [n_pages] */
     uint32_t *weights;     /* owned, [n_pages]: of a watched page, else 0 */
@@ -34,16 +34,15 @@ static size_t words_bytes(size_t n_pages)
     return skv_ceil_div(n_pages, WORD_BITS) * sizeof(uint64_t);
 }
 
-skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t head_dim, size_t n_pages,
+skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t page_bytes, size_t n_pages,
                                skv_kv_store **out, skv_error *err)
 {
-    size_t page_bytes = skv_kv_page_bytes(type, head_dim), n_bytes;
+    size_t n_bytes;
     SKV_REQUIRE(n_pages < UINT32_MAX && skv_size_mul(n_pages, page_bytes, &n_bytes), err, SKV_RANGE,
                 "kv cache: %zu pages of %zu bytes do not fit", n_pages, page_bytes);
     skv_kv_store *store = skv_alloc_zero(1, sizeof *store);
     SKV_REQUIRE(store, err, SKV_MEMORY, "kv cache: no memory");
-    *store = (skv_kv_store){
-        .be = be, .type = type, .head_dim = head_dim, .page_bytes = page_bytes, .n_pages = n_pages};
+    *store = (skv_kv_store){.be = be, .type = type, .page_bytes = page_bytes, .n_pages = n_pages};
     store->memory = be->alloc(be, n_bytes);
     store->references = skv_map_zero(n_pages * sizeof *store->references);
     store->weights = skv_map_zero(n_pages * sizeof *store->weights);
@@ -167,6 +166,11 @@ void skv_kv_scratch_drop(skv_kv_store *store, void *scratch, size_t n_pages)
 void skv_kv_page_read(skv_kv_store *store, const void *page, void *host)
 {
     store->be->get(store->be, host, page, store->page_bytes);
+}
+
+void skv_kv_page_read_head(skv_kv_store *store, const void *rows, size_t head_dim, void *host)
+{
+    store->be->get(store->be, host, rows, skv_kv_page_bytes(store->type, head_dim));
 }
 
 void skv_kv_page_write(skv_kv_store *store, void *page, const void *host)

@@ -1,8 +1,9 @@
 /*
  * The page store: all KV memory of an engine, in pages of one size.
  *
- * A page holds SKV_PAGE_ROWS rows of one KV head of one KV slot (kernels.h has its layout), so
- * slots with different head counts, and later heads with different row counts, share one memory.
+ * A page holds SKV_PAGE_ROWS rows of one KV head of one KV slot (kernels.h has its layout), or of
+ * several smaller heads (kv_cache.h), so slots with different heads, and later heads with different
+ * row counts, share one memory.
  * Pages are reference counted: sequences with a common beginning share its full pages. Memory is
  * reserved at once and becomes resident when a page is first used.
  */
@@ -13,7 +14,7 @@
 
 typedef struct skv_kv_store skv_kv_store;
 
-SKV_MUST_CHECK skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t head_dim,
+SKV_MUST_CHECK skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t page_bytes,
                                               size_t n_pages, skv_kv_store **out, skv_error *err);
 void skv_kv_store_free(skv_kv_store *store);
 
@@ -41,6 +42,8 @@ void *skv_kv_scratch_take(skv_kv_store *store, size_t n_pages);
 void skv_kv_scratch_drop(skv_kv_store *store, void *scratch, size_t n_pages);
 /** Copies the content of a page out of, or into, the back end's memory; page_bytes bytes. */
 void skv_kv_page_read(skv_kv_store *store, const void *page, void *host);
+/** The part of a page that begins at `rows` and holds the rows of one head. */
+void skv_kv_page_read_head(skv_kv_store *store, const void *rows, size_t head_dim, void *host);
 void skv_kv_page_write(skv_kv_store *store, void *page, const void *host);
 
 skv_kv_type skv_kv_store_type(const skv_kv_store *store);

@@ -16,9 +16,9 @@ typedef struct block {
     uint64_t domain;
     uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
     bool kept;                          /* the keeper's mark */
-    size_t n_tracks;
+    size_t n_pages;
     int32_t ids[SKV_PAGE_ROWS];
-    void *pages[]; /* [n_tracks], one reference each */
+    void *pages[]; /* [n_pages], one reference each */
 } block;
 
 struct skv_prefix_index {
@@ -105,7 +105,7 @@ static block *find_longest(const skv_prefix_index *index, uint64_t domain, const
  * these nobody else uses. */
 static void watch(const skv_prefix_index *index, const block *b)
 {
-    skv_kv_page_watch(index->store, b->pages[0], b->n_tracks);
+    skv_kv_page_watch(index->store, b->pages[0], b->n_pages);
 }
 
 static bool is_idle(const skv_prefix_index *index, const block *b)
@@ -118,7 +118,7 @@ size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, c
 {
     size_t n_blocks, n_pages = 0;
     const block *b = find_longest(index, domain, ids, n, &n_blocks);
-    for (; b; b = b->parent) n_pages += is_idle(index, b) ? 0 : b->n_tracks;
+    for (; b; b = b->parent) n_pages += is_idle(index, b) ? 0 : b->n_pages;
     return n_pages;
 }
 
@@ -128,7 +128,7 @@ size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const in
     size_t n_blocks;
     block *last = find_longest(index, domain, ids, n, &n_blocks);
     if (!last) return 0;
-    assert(last->n_tracks == skv_kv_layout_tracks(cache->layout));
+    assert(last->n_pages == cache->layout->n_bundles);
     touch(index, last);
     size_t i = n_blocks;
     for (block *b = last; b; b = b->parent) skv_kv_cache_put_page(cache, --i, b->pages);
@@ -139,13 +139,13 @@ size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const in
 /* ---- remembering ---- */
 
 /* A new block behind `parent`; its pages are filled in by the caller. */
-static block *add_block(skv_prefix_index *index, block *parent, const block *key, size_t n_tracks)
+static block *add_block(skv_prefix_index *index, block *parent, const block *key, size_t n_pages)
 {
-    block *b = skv_alloc(1, sizeof *b + n_tracks * sizeof *b->pages);
+    block *b = skv_alloc(1, sizeof *b + n_pages * sizeof *b->pages);
     if (!b) return NULL;
     *b = *key;
     b->parent = parent;
-    b->n_tracks = n_tracks;
+    b->n_pages = n_pages;
     if (index->keeper.name) {
         index->keeper.name(index->keeper.user, b->domain, parent ? parent->name : NULL, b->ids,
                            b->name);
@@ -158,9 +158,9 @@ static block *add_block(skv_prefix_index *index, block *parent, const block *key
 /* The i-th page row of a cache becomes a block's pages. */
 static void share_pages(skv_prefix_index *index, block *b, const skv_kv_cache *cache, size_t i)
 {
-    for (size_t t = 0; t < b->n_tracks; t++) {
-        b->pages[t] = cache->pages[t * cache->max_pages + i];
-        skv_kv_page_share(index->store, b->pages[t]);
+    for (size_t p = 0; p < b->n_pages; p++) {
+        b->pages[p] = skv_kv_cache_page(cache, p, i);
+        skv_kv_page_share(index->store, b->pages[p]);
     }
     watch(index, b);
 }
@@ -177,7 +177,7 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
         block *b = find_block(index, key.node.hash, domain, last, at);
         if (!b && index->blocks.n < index->max_blocks) {
             memcpy(key.ids, at, sizeof key.ids);
-            b = add_block(index, last, &key, skv_kv_layout_tracks(cache->layout));
+            b = add_block(index, last, &key, cache->layout->n_bundles);
             if (b) share_pages(index, b, cache, i);
         }
         if (!b) break;
@@ -187,7 +187,7 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
 }
 
 bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                              size_t n, void *const *pages, size_t n_tracks)
+                              size_t n, void *const *pages, size_t n_pages)
 {
     assert(n >= SKV_PAGE_ROWS && n % SKV_PAGE_ROWS == 0);
     size_t n_before = n / SKV_PAGE_ROWS - 1, n_known;
@@ -197,9 +197,9 @@ bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const in
     const int32_t *at = ids + n_before * SKV_PAGE_ROWS;
     key.node.hash = hash_block(index, parent ? parent->node.hash : 0, domain, at);
     memcpy(key.ids, at, sizeof key.ids);
-    block *b = add_block(index, parent, &key, n_tracks);
+    block *b = add_block(index, parent, &key, n_pages);
     if (!b) return false;
-    memcpy(b->pages, pages, n_tracks * sizeof *pages);
+    memcpy(b->pages, pages, n_pages * sizeof *pages);
     watch(index, b);
     touch(index, b);
     return true;
@@ -219,7 +219,7 @@ static skv_prefix_block show_block(block *b)
                               .parent = b->parent ? b->parent->name : NULL,
                               .ids = b->ids,
                               .pages = b->pages,
-                              .n_pages = b->n_tracks,
+                              .n_pages = b->n_pages,
                               .kept = &b->kept};
 }
 
@@ -252,7 +252,7 @@ static void remove_block(skv_prefix_index *index, block *b)
     skv_lru_remove(&index->blocks, &b->node);
     if (b->parent) b->parent->n_children--;
     skv_kv_page_watch(index->store, b->pages[0], 0);
-    for (size_t t = 0; t < b->n_tracks; t++) skv_kv_page_drop(index->store, b->pages[t]);
+    for (size_t p = 0; p < b->n_pages; p++) skv_kv_page_drop(index->store, b->pages[p]);
     skv_free(b);
 }
 
@@ -273,7 +273,7 @@ size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
                 skv_prefix_block shown = show_block(b);
                 index->keeper.give_up(index->keeper.user, &shown);
             }
-            n_freed += b->n_tracks;
+            n_freed += b->n_pages;
             remove_block(index, b);
         }
         b = next;

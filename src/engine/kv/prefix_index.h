@@ -2,12 +2,13 @@
  * The prefix index: full pages of the cache that a later sequence with the same beginning takes
  * over instead of computing them again.
  *
- * A block is SKV_PAGE_ROWS consecutive tokens and their pages in all tracks. Blocks form trees: a
- * block is found by the hash of its tokens and of its parent, and a hit counts only when domain,
- * parent and all tokens agree, so a collision can never hand out foreign pages. A domain is who
- * may share with whom (an API key) and what the rows mean (the method that made them). Pages are
- * reference counted: the index holds one reference, every sequence that uses them another. Blocks
- * that no sequence uses are given up, least recently used first, leaves before their parents.
+ * A block is SKV_PAGE_ROWS consecutive tokens and their pages, one of each bundle of tracks. Blocks
+ * form trees: a block is found by the hash of its tokens and of its parent, and a hit counts only
+ * when domain, parent and all tokens agree, so a collision can never hand out foreign pages. A
+ * domain is who may share with whom (an API key) and what the rows mean (the method that made
+ * them). Pages are reference counted: the index holds one reference, every sequence that uses them
+ * another. Blocks that no sequence uses are given up, least recently used first, leaves before
+ * their parents.
  */
 #ifndef SKV_KV_PREFIX_INDEX_H
 #define SKV_KV_PREFIX_INDEX_H
@@ -62,11 +63,11 @@ void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keepe
 size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES]);
 /** Adds the block that ends ids[0..n), n a whole number of blocks, whose rows are in pages
- * [n_tracks]: one reference each, which the index takes over. False, and the pages stay the
+ * [n_pages]: one reference each, which the index takes over. False, and the pages stay the
  * caller's: the block before is not known, this one is, or there is no room for it. */
 SKV_MUST_CHECK bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain,
                                              const int32_t *ids, size_t n, void *const *pages,
-                                             size_t n_tracks);
+                                             size_t n_pages);
 /** Shows blocks that no sequence uses, the least recently used first, until `show` returns false
  * or n_max were shown. */
 void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,

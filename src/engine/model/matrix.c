@@ -27,6 +27,7 @@ void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
     row0 += m->row0;
     if (m->tensor) {
         skv_tensor_read_rows(m->tensor, row0, n, out);
+        skv_tensor_forget_rows(m->tensor, row0, n);
         return;
     }
     for (size_t i = 0; i < n; i++) random_row(m, row0 + i, out + i * m->n_columns);
@@ -36,8 +37,8 @@ void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_
 {
     const skv_matrix *m = matrix;
     assert(n == out->n);
-    (void)n;
     skv_tensor_read_codes(m->tensor, m->row0 + row0, out);
+    skv_tensor_forget_rows(m->tensor, m->row0 + row0, n);
 }
 
 skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv_error *err)

@@ -37,9 +37,12 @@ static skv_status lay_out_slots(skv_plan *plan, const skv_config *config, skv_er
     SKV_REQUIRE(slots, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_layer_shape *shape = &config->layers[i];
-        slots[plan->layers[i].slot] =
-            (skv_kv_slot){.n_heads = plan->by_query_head ? shape->n_heads : shape->n_kv_heads,
-                          .head_dim = skv_config_head_dim(config, i)};
+        skv_kv_slot *slot = &slots[plan->layers[i].slot];
+        /* Of the layers that read a slot, the one that sees furthest. */
+        const bool all = shape->window == 0 || (slot->n_heads > 0 && slot->window == 0);
+        *slot = (skv_kv_slot){.n_heads = plan->by_query_head ? shape->n_heads : shape->n_kv_heads,
+                              .head_dim = skv_config_head_dim(config, i),
+                              .window = all ? 0 : skv_max_size(slot->window, shape->window)};
     }
     skv_status status = skv_kv_layout_init(&plan->layout, slots, n_slots, err);
     skv_free(slots);
@@ -87,6 +90,17 @@ void skv_plan_release(skv_plan *plan)
     skv_free(plan->layers);
     skv_kv_layout_release(&plan->layout);
     *plan = (skv_plan){0};
+}
+
+size_t skv_plan_page_bytes(const skv_config *config, skv_kv_type type)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < config->n_layers; i++) {
+        const size_t head_dim = skv_config_head_dim(config, i);
+        const size_t n_beside = config->head_dim / head_dim;
+        most = skv_max_size(most, n_beside * skv_kv_page_bytes(type, head_dim));
+    }
+    return skv_max_size(most, skv_kv_page_bytes(type, config->head_dim));
 }
 
 size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i)

@@ -54,6 +54,9 @@ SKV_MUST_CHECK skv_status skv_plan_init(skv_plan *plan, const skv_config *config
 SKV_MUST_CHECK skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from,
                                           const skv_config *config, skv_error *err);
 void skv_plan_release(skv_plan *plan);
+/** Bytes of a page for the plans of a model: rows of its largest heads, or of as many smaller ones
+ * as a layout puts beside each other. */
+size_t skv_plan_page_bytes(const skv_config *config, skv_kv_type type);
 /** The first layer from i on that writes its part of the stack; n_layers: there is none. */
 size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i);
 

@@ -63,7 +63,7 @@ static void look_with_head(skv_prune_probe *p, size_t i_layer, const float *q, s
     double most = -HUGE_VAL, sum = 0;
     for (size_t t = from; t < n_rows; t++) {
         if (t == from || t % SKV_PAGE_ROWS == 0) {
-            skv_kv_page_read(cache->store, pages[t / SKV_PAGE_ROWS], p->page);
+            skv_kv_page_read_head(cache->store, pages[t / SKV_PAGE_ROWS], Dh, p->page);
         }
         skv_kv_load_ref(p->page, type, t % SKV_PAGE_ROWS, k, NULL, Dh);
         double dot = 0;

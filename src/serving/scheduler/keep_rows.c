@@ -57,8 +57,7 @@ static skv_spill_item *make_item(const skv_scheduler *s, const skv_lane *lane, s
     item->kind = SKV_SPILL_ROWS;
     memcpy(item->ids, lane->ids + i * SKV_PAGE_ROWS, SKV_PAGE_ROWS * sizeof *item->ids);
     for (size_t t = 0; t < n_tracks; t++) {
-        skv_kv_page_read(store, cache->pages[t * cache->max_pages + i],
-                         item->pages + t * page_bytes);
+        skv_kv_page_read(store, skv_kv_cache_page(cache, t, i), item->pages + t * page_bytes);
     }
     unsigned char *rows = item->pages + n_tracks * page_bytes;
     memcpy(rows, lane->rows.bytes, n_bytes);
@@ -114,7 +113,7 @@ bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const sk
         memcmp(item->ids, lane->ids + lane->disk.n_restored, sizeof(int32_t) * item->n_ids) != 0) {
         return false;
     }
-    if (item->kind == SKV_SPILL_BLOCK) return item->n_pages == skv_kv_layout_tracks(layout);
+    if (item->kind == SKV_SPILL_BLOCK) return item->n_pages == layout->n_bundles;
     return item->kind == SKV_SPILL_ROWS && layout == &s->engine->plan.layout &&
            skv_boundary_row_bytes(s->engine) > 0 &&
            item->n_pages == skv_boundary_tracks(s->engine) + row_pages(s);

@@ -116,8 +116,8 @@ static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, unsi
         ids[i] = (int32_t)(skv_mix64(i) % e->config->vocab);
     }
     SKV_TRY(skv_prompt(e, s, ids, SKV_PAGE_ROWS, NULL, err));
-    for (size_t t = 0; t < skv_kv_layout_tracks(s->cache.layout); t++) {
-        skv_kv_page_read(e->store, s->cache.pages[t * s->cache.max_pages], page);
+    for (size_t b = 0; b < s->cache.layout->n_bundles; b++) {
+        skv_kv_page_read(e->store, skv_kv_cache_page(&s->cache, b, 0), page);
         skv_sha256_add(sha, page, skv_kv_store_page_bytes(e->store));
     }
     return SKV_OK;
