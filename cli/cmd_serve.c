@@ -139,7 +139,7 @@ static int load(cli_model *model, const cli_options *options)
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
     engine.with_teacher = !options->no_teacher;
     engine.batch_invariant = true;
-    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE}; /* the scheduler's business */
+    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
     return cli_model_start(model, &engine);
 }
