@@ -87,6 +87,11 @@ INLINE float to_whole(void *y, const void *x, size_t n)
     return top < HUGE_VALF ? top / WHOLE_MAX : NAN;
 }
 
+float skv_few_q_avx512bf16(void *q, size_t n, skv_kv_type type)
+{
+    return type == SKV_KV_TYPE_INT8 ? to_whole(q, q, n) : 1.0f;
+}
+
 /* Lane 4 i + j of the result is the sum of x[i][j]. */
 INLINE __m512i sums_of(skv_kv_type type, __m512i x[FEW][KEYS])
 {
@@ -123,14 +128,8 @@ INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
                       const size_t m)
 {
     size_t Dh = p->head_dim, row_bytes = Dh * skv_kv_size(type), q_bytes = f->q_bytes;
-    const unsigned char *q = f->q;
-    int16_t whole[FEW][SKV_HEAD_DIM_MAX];
     float step[FEW] = {0};
-    if (type == SKV_KV_TYPE_INT8) {
-        for (size_t i = 0; i < m; i++) step[i] = to_whole(whole[i], q + i * q_bytes, Dh);
-        q = (const unsigned char *)whole;
-        q_bytes = sizeof *whole;
-    }
+    memcpy(step, f->q_steps, m * sizeof *step);
     const __m512i by_four = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
     __m512 steps = _mm512_permutexvar_ps(by_four, _mm512_castps128_ps512(_mm_loadu_ps(step)));
     for (size_t r = p->row0 / KEYS * KEYS; r < p->row1; r += KEYS) {
@@ -142,8 +141,8 @@ INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
             for (size_t j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_si512();
         }
         for (; d + 32 <= Dh; d += 32)
-            add_scores(sum, q, q_bytes, rows, row_bytes, type, d, d + 32, m);
-        if (d < Dh) add_scores(sum, q, q_bytes, rows, row_bytes, type, d, Dh, m);
+            add_scores(sum, f->q, q_bytes, rows, row_bytes, type, d, d + 32, m);
+        if (d < Dh) add_scores(sum, f->q, q_bytes, rows, row_bytes, type, d, Dh, m);
         float all[FEW * KEYS];
         _mm512_storeu_ps(all, to_floats(type, sums_of(type, sum), steps));
         for (size_t i = 0; i < m; i++) {
