@@ -29,7 +29,7 @@ typedef struct tree {
     size_t window;
     float softcap;
     const float *sinks; /* [HEADS] or NULL */
-    size_t n_q_last; /* tokens of the last item */
+    size_t n_q_last;    /* tokens of the last item */
 } tree;
 
 typedef struct fixture {
