@@ -21,6 +21,7 @@
 enum { FEW = SKV_TILE_FEW, KEYS = 4 /* rows of K whose sums are added up together */ };
 
 static const float WHOLE_MAX = 32767.0f;
+static const unsigned char UNSEEN[2 * SKV_HEAD_DIM_MAX] = {0}; /* a row that nobody sees */
 
 /* Sums as they are added up: f32, or whole numbers of 32 bits for int8 pages. */
 INLINE __m512i add(skv_kv_type type, __m512i x, __m512i y)
@@ -176,7 +177,6 @@ INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_typ
                        const float step[FEW], size_t d, size_t n, const size_t m,
                        const size_t halves)
 {
-    static const unsigned char unseen[2 * SKV_HEAD_DIM_MAX]; /* a row that nobody sees */
     size_t size = skv_kv_size(type), row_bytes = p->head_dim * size;
     size_t begin = skv_page_rows_at(type, p->head_dim, 1);
     __m512i sum[FEW][4];
@@ -185,8 +185,8 @@ INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_typ
     }
     for (size_t r = p->row0 / 2 * 2; r < p->row1; r += 2) {
         const unsigned char *rows = p->page + begin + r * row_bytes;
-        const unsigned char *row0 = r >= p->row0 ? rows : unseen;
-        const unsigned char *row1 = r + 1 < p->row1 ? rows + row_bytes : unseen;
+        const unsigned char *row0 = r >= p->row0 ? rows : UNSEEN;
+        const unsigned char *row1 = r + 1 < p->row1 ? rows + row_bytes : UNSEEN;
         __m512i pairs[4];
         skv_tile_fetch(f, r * row_bytes + d * size, 32 * halves * size);
         skv_tile_fetch(f, (r + 1) * row_bytes + d * size, 32 * halves * size);
