@@ -18,10 +18,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { FEW = SKV_TILE_FEW, KEYS = 4 /* rows of K whose sums are added up together */ };
+enum {
+    FEW = SKV_TILE_FEW,
+    KEYS = 4,                        /* rows of K whose sums are added up together */
+    ROW_BYTES = 2 * SKV_HEAD_DIM_MAX /* of a cached row, at most */
+};
 
 static const float WHOLE_MAX = 32767.0f;
-static const unsigned char UNSEEN[2 * SKV_HEAD_DIM_MAX] = {0}; /* a row that nobody sees */
+static const unsigned char UNSEEN[ROW_BYTES] = {0}; /* a row that nobody sees */
 
 /* Sums as they are added up: f32, or whole numbers of 32 bits for int8 pages. */
 INLINE __m512i add(skv_kv_type type, __m512i x, __m512i y)
