@@ -147,6 +147,7 @@ INSTRUCTION_SETS = {
     "avx512": {"avx2", "avx512"},
     "avx512vnni": {"avx2", "avx512", "avx512vnni"},
     "avx512bf16": {"avx2", "avx512", "avx512vnni", "avx512bf16"},
+    "amx": {"avx2", "avx512", "avx512vnni", "avx512bf16", "amx"},
     "neondot": {"neondot"},
     "neoni8mm": {"neoni8mm"},
     "neonbf16": {"neonbf16"},
@@ -155,6 +156,7 @@ INSTRUCTION_SETS = {
 # encoded with VEX or EVEX, whatever the width of its registers.
 INSTRUCTIONS = {
     "elf64-x86-64": (
+        ("amx", re.compile(r"(ld|st)tilecfg|tile(load|store|zero|release)|tdp")),
         ("avx512bf16", re.compile(r"vdpbf16|vcvtne\w*bf16")),
         ("avxvnni", re.compile(r"\{vex\} vpdp")),
         ("avx512vnni", re.compile(r"vpdp")),
