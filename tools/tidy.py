@@ -132,6 +132,7 @@ LANE_OWNERS = {
     "rows": {"keep_rows.c"},
     "mask": {"masks.c"},
     "choice": {"choose.c"},
+    "draft": {"drafts.c"},
     "output": {"output.c"},
 }
 LANE_WRITE = re.compile(
