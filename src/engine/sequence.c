@@ -140,7 +140,7 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
     SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "prompt: empty");
     size_t start = sequence->n_seen, done = 0;
     SKV_REQUIRE(n <= sequence->max_tokens - start, err, SKV_FULL,
-                "prompt: %zu tokens after %zu, this sequence was made for %zu", n, start,
+                "prompt: %zu tokens after %zu, but the context is %zu", n, start,
                 sequence->max_tokens);
     keep_logits keep = {o.logits, engine->config->vocab};
     skv_status status = skv_sequence_expect(sequence, n, err);
