@@ -52,6 +52,8 @@ typedef struct skv_row_source {
     const void *ctx;   /* borrowed while the matrix is being prepared */
     size_t n_rows;     /* N of this part */
     const float *bias; /* [n_rows] or NULL; copied */
+    /* The name of quantised weights, which are refused unless all are finite; NULL: of others. */
+    const char *quantised;
     /* Rows that are quantised already, or NULL: then `read` is not called where weights are QUANT.
      */
     const skv_quant_form *form;
