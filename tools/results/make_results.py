@@ -309,6 +309,7 @@ def mixture(lab):
         print("mixture: build/moe/model is absent (tools/train_mixture.sh), skipped", file=sys.stderr)
         return
     teacher, longest = lab.nll(base, HELD_OUT, "auto"), 0
+    (lab.work / "moe").mkdir(parents=True, exist_ok=True)
     rows = [["teacher", "", f"{teacher:.4f}", f"{math.exp(teacher):.2f}", ""]]
 
     def add(form, what, nats, before):
