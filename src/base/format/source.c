@@ -211,6 +211,27 @@ static void rule_name(const skv_name_rule *rule, const char *name, char *out, si
     }
 }
 
+bool skv_source_written_name(const skv_config *c, const char *name, char *out, size_t size)
+{
+    size_t i_layer;
+    const char *rest = "";
+    char from[80];
+    int n = snprintf(out, size, "%s", name);
+    const bool in_layer = split_layer_name(name, moe.layer_prefix, c->n_layers, &i_layer, &rest);
+    for (const skv_name_rule *rule = moe_layer; in_layer && rule->from; rule++) {
+        const skv_name_rule back = {rule->to, rule->from, SKV_NAME_KEEP};
+        const char *number;
+        size_t n_number;
+        if (!skv_config_is(c, "mixtral") || rule->action != SKV_NAME_KEEP ||
+            !is_like(rest, back.from, &number, &n_number)) {
+            continue;
+        }
+        rule_name(&back, rest, from, sizeof from);
+        n = snprintf(out, size, "%.*s%s", (int)(rest - name), name, from);
+    }
+    return n >= 0 && (size_t)n < size;
+}
+
 static skv_status add_in_layer(skv_source *source, size_t i_layer, const char *to,
                                const skv_tensor *tensor, skv_error *err)
 {
