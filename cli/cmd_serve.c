@@ -200,7 +200,12 @@ int cli_run_serve(const cli_options *options)
     cli_model model;
     http_server *server = NULL;
     int status = cli_model_describe(&model, options);
-    name_of_path(options->operands[0], name, sizeof name);
+    if (options->operands[0] == options->model_path) { /* it has a name already */
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(options->model_name, "@:"),
+                       options->model_name);
+    } else {
+        name_of_path(options->operands[0], name, sizeof name);
+    }
     const server_options wanted = make_options(options, &model.info, name);
     signal_target target;
     atomic_init(&target.server, NULL);

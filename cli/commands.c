@@ -6,7 +6,9 @@
 static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_INFO] =
         {"info", "MODEL", 1, 1, cli_run_info, "shape, memory, arithmetic per prompt token",
-         "MODEL is a Hugging Face folder, a GGUF file, or preset:NAME. The weights are not "
+         "MODEL is a Hugging Face folder, a GGUF file, preset:NAME, or the name of a model in "
+         "the Hugging Face cache: org/name, org/name@revision, org/name:Q4_K_M. The weights are "
+         "not "
          "read. With --kv-layers the model is shown in its SwiftKV form too."},
     [CLI_SIMILARITY] = {"similarity", "MODEL", 1, 1, cli_run_similarity,
                         "how similar the inputs of the layers are (SimScore)",

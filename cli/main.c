@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hub.h"
 #include "interrupt.h"
 #include "options.h"
 
@@ -16,6 +17,27 @@ static int finish_output(int status)
     const bool failed = fflush(stdout) != 0 || ferror(stdout) != 0;
     if (!failed || status != CLI_DONE) return status;
     return cli_fail("standard output: %s", strerror(errno));
+}
+
+/* A model by its name becomes the path that it has in the cache of this machine. */
+static int find_model(const char **model, char path[CLI_HUB_PATH_MAX])
+{
+    if (!*model || !cli_hub_is_name(*model)) return CLI_DONE;
+    const int status = cli_hub_find(*model, path);
+    *model = path;
+    return status;
+}
+
+static int find_models(cli_options *o)
+{
+    const char *operands = cli_command_at(o->command)->operands;
+    const size_t n_before = strcspn(operands, "M"); /* "[MODEL OUT]" */
+    o->model_name = o->operands[0];
+    int status = CLI_DONE;
+    if (strncmp(operands + n_before, "MODEL", 5) == 0) {
+        status = find_model(&o->operands[0], o->model_path);
+    }
+    return status == CLI_DONE ? find_model(&o->reference, o->reference_path) : status;
 }
 
 int main(int argc, char **argv)
@@ -32,6 +54,8 @@ int main(int argc, char **argv)
         }
         return finish_output(CLI_DONE);
     }
+    status = find_models(&options);
+    if (status != CLI_DONE) return status;
     status = cli_interrupt_start(&options.interrupt);
     if (status != CLI_DONE) return status;
     status = cli_command_at(options.command)->run(&options);

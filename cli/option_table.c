@@ -414,8 +414,8 @@ static const cli_option rows[] = {
     OPTION(RUNS | ON(TUNE), "--ctx", "N", SIZE, context, 1, TOKENS_MAX,
            .help = "most tokens of a sequence "
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
-    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu", "best|ref|avx2|avxvnni|avx512|neon", WORD, cpu,
-           .help = "instruction set"),
+    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu", "best|ref|avx2|avxvnni|avx512|amx|neon", WORD,
+           cpu, .help = "instruction set"),
     OPTION(RUNS | ON(TUNE), "--chunk", "N", SIZE, step_tokens, 1, 1 << 20,
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,

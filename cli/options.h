@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "common/field.h"
+#include "hub.h"
 #include "interrupt.h"
 #include "report.h"
 #include "skv/skv.h"
@@ -45,6 +46,9 @@ struct cli_options {
     cli_command command;
     size_t n_operands;
     const char *operands[CLI_OPERANDS_MAX];
+    const char *model_name;            /* the first operand as it was given */
+    char model_path[CLI_HUB_PATH_MAX]; /* where it is, if that was a name */
+    char reference_path[CLI_HUB_PATH_MAX];
     bool help, json;
     cli_interrupt *interrupt; /* borrowed from main */
 

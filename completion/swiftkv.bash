@@ -78,7 +78,7 @@ _swiftkv() {
         --keep-layers) values='lp-0.25 lp-0.50 lp-0.75' ;;
         --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
         --evict) values='none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
-        --cpu) values='best ref avx2 avx512 neon' ;;
+        --cpu) values='best ref avx2 avxvnni avx512 amx neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
         --cache-disk-form) values='kv rows' ;;

@@ -147,19 +147,27 @@ INSTRUCTION_SETS = {
     "avx512": {"avx2", "avx512"},
     "avx512vnni": {"avx2", "avx512", "avx512vnni"},
     "avx512bf16": {"avx2", "avx512", "avx512vnni", "avx512bf16"},
+    "amx": {"avx2", "avx512", "avx512vnni", "avx512bf16", "amx"},
     "neondot": {"neondot"},
+    "neoni8mm": {"neoni8mm"},
+    "neonbf16": {"neonbf16"},
 }
 # How an instruction of each set looks to objdump, the most special one first. What begins with v is
 # encoded with VEX or EVEX, whatever the width of its registers.
 INSTRUCTIONS = {
     "elf64-x86-64": (
+        ("amx", re.compile(r"(ld|st)tilecfg|tile(load|store|zero|release)|tdp")),
         ("avx512bf16", re.compile(r"vdpbf16|vcvtne\w*bf16")),
         ("avxvnni", re.compile(r"\{vex\} vpdp")),
         ("avx512vnni", re.compile(r"vpdp")),
         ("avx512", re.compile(r"k[a-z]+[bwdq] |.*%(zmm|[xy]mm(1[6-9]|2\d|3[01])|k[0-7])")),
         ("avx2", re.compile(r"v[a-z]")),
     ),
-    "elf64-littleaarch64": (("neondot", re.compile(r"[su]dot\b")),),
+    "elf64-littleaarch64": (
+        ("neonbf16", re.compile(r"bf(mmla|dot|mlal|cvt)")),
+        ("neoni8mm", re.compile(r"(us?|s)mmla|usdot|sudot")),
+        ("neondot", re.compile(r"[su]dot\b")),
+    ),
 }
 
 

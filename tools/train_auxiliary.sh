@@ -3,36 +3,23 @@
 # build/mini: the first recipes of recipes/mini with the shape recipes/mini/auxiliary.json, then
 # kvpred-small.yaml. What is done already is not done again, and a recipe that was stopped goes on.
 #     tools/train_auxiliary.sh [SWIFTKV]
-# RANKS and MPIRUN_OPTIONS: as for train_mini.sh.
+# RANKS and MPIRUN_OPTIONS: see train_run.sh.
 set -eu
 cd "$(dirname "$0")/.."
 swiftkv=${1:-build/swiftkv}
-ranks=${RANKS:-1}
 work=build/mini/small
 
-# run OUT WORD...: train, unless OUT is there
-run() {
-    out=$1
-    shift
-    [ -f "$out/config.json" ] && return
-    [ -f "$out/checkpoint/latest.json" ] && set -- "$@" --resume
-    if [ "$ranks" -gt 1 ]; then
-        # shellcheck disable=SC2086 # one word an option
-        mpirun ${MPIRUN_OPTIONS:-} --bind-to none --oversubscribe -np "$ranks" "$swiftkv" train "$@" --out "$out" --threads 1
-    else
-        "$swiftkv" train "$@" --out "$out"
-    fi
-}
+. tools/train_run.sh
 
 mkdir -p $work/shape
 cp models/mini/base/tokenizer.json models/mini/base/tokenizer_config.json $work/shape
 cp recipes/mini/auxiliary.json $work/shape/config.json
 model=$work/shape
 for name in 1-copy 2-lookup 3-lookup 4-tasks; do
-    run $work/$name --recipe recipes/mini/$name.yaml --model $model
+    run $work/$name train --recipe recipes/mini/$name.yaml --model $model
     model=$work/$name
 done
 # To 1024 tokens: beyond them the auxiliary is trained together with the predictor.
-run $work/5-length --recipe recipes/mini/5-length.yaml --model $model --stages \
+run $work/5-length train --recipe recipes/mini/5-length.yaml --model $model --stages \
     "[{steps: 1100, seq: 512, rows: 4, schedule: constant}, {steps: 500, seq: 1024, rows: 4, schedule: cosine, final-lr: 20%}]"
-run build/mini/kvpred-small --recipe recipes/mini/kvpred-small.yaml
+run build/mini/kvpred-small train --recipe recipes/mini/kvpred-small.yaml

@@ -94,7 +94,7 @@ typedef struct skv_engine_options {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill;
-    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: best */
+    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best */
     /* The most tokens of a sequence; 0: the model's context, at most SKV_CONTEXT_DEFAULT. A
      * value above the model's own context is accepted, because some files state less than the model
      * can do. */

@@ -7,18 +7,22 @@
 
 enum { ALIGN = 64 };
 
+#define LEVELS                                                                                     \
+    {                                                                                              \
+        -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7                                     \
+    }
+
 const skv_quant_form *skv_quant_form_int4(void)
 {
-    static const skv_quant_form form = {
-        4, 32, false, false, false, true, {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+    static const skv_quant_form form = {4, 32, false, false, false, true, LEVELS, false};
     return &form;
 }
 
-const skv_quant_form *skv_quant_form_zeros(void)
+const skv_quant_form *skv_quant_form_zeros(bool bf16)
 {
-    static const skv_quant_form form = {
-        4, 32, false, true, false, true, {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
-    return &form;
+    static const skv_quant_form forms[] = {{4, 32, false, true, false, true, LEVELS, true},
+                                           {4, 32, false, true, true, true, LEVELS, true}};
+    return &forms[bf16];
 }
 
 typedef struct row_sizes {
@@ -75,6 +79,7 @@ void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form
         float scale = widen(row.scales[s]) * (row.fine ? (float)row.fine[g] : 1.0F);
         float min = row.mins ? widen(row.mins[s]) : 0.0F;
         if (row.fine_min) min *= -(float)row.fine_min[g];
+        if (form->zeros) min *= scale;
         int value = form->bits == 4 ? form->levels[row.codes[k]] : (int8_t)row.codes[k];
         out[k] = scale * (float)value + min;
     }

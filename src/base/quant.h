@@ -30,6 +30,7 @@ typedef struct skv_quant_form {
     bool bf16;     /* scales and mins are bfloat16; false: f16 */
     bool even;     /* 4 bits: levels[c] == levels[0] + c */
     int8_t levels[SKV_QUANT_LEVELS];
+    bool zeros; /* mins are multiples of the scale, whose product with it is the min */
 } skv_quant_form;
 
 /* Rows [n, K] of a matrix. G = K / group, S = without fine scales G, with them the number of spans,
@@ -38,7 +39,7 @@ typedef struct skv_quant_rows {
     size_t n, K;
     uint8_t *codes;    /* [n, K] */
     uint16_t *scales;  /* [n, S] bits of f16 or bfloat16: the scale, or d */
-    uint16_t *mins;    /* [n, S] the min, or dmin */
+    uint16_t *mins;    /* [n, S] the min, its multiple of the scale, or dmin */
     int8_t *fine;      /* [n, G] */
     uint8_t *fine_min; /* [n, G] */
 } skv_quant_rows;
@@ -46,9 +47,9 @@ typedef struct skv_quant_rows {
 /** The form in which floats are rounded to 4 bits: 16 even levels from -8, one scale for 32. */
 const skv_quant_form *skv_quant_form_int4(void);
 
-/** Codes with a zero point of 4 bits: 16 even levels from -8, and (8 - zero) * scale as the min,
- * which has at most three bits more than the scale. */
-const skv_quant_form *skv_quant_form_zeros(void);
+/** Codes with a zero point of 4 bits: 16 even levels from -8, and 8 - zero as the multiple of the
+ * scale that is the min, so that nothing is rounded. Scales of bfloat16 or f16. */
+const skv_quant_form *skv_quant_form_zeros(bool bf16);
 
 /* One row of them; what the form does not have is NULL. */
 typedef struct skv_quant_row {

@@ -220,10 +220,8 @@ static void tell_codes(const skv_source *source, skv_model_info *out)
     char text[100];
     if (!t || !t->coded.layout) return;
     skv_coded_text(t, text, sizeof text);
-    const char *held = !skv_tensor_form(t) ? "held as bf16 or int8, which rounds them"
-                       : t->coded.zeros.data
-                           ? "held as published, scale times zero point rounded to f16"
-                           : "held as published";
+    const char *held =
+        !skv_tensor_form(t) ? "held as bf16 or int8, which rounds them" : "held as published";
     (void)snprintf(out->codes, sizeof out->codes, "%s: %s", text, held);
 }
 

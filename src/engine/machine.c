@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
@@ -119,7 +120,7 @@ skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out, skv_
     skv_cpu_level level = SKV_CPU_LEVEL_BEST;
     SKV_REQUIRE(!cpu || skv_cpu_level_parse(cpu, &level), err, SKV_ARGUMENT,
                 "cpu: unknown level \"%s\"", cpu);
-    unsigned features = skv_cpu_detect();
+    unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", cpu);
     skv_pool *pool;
@@ -151,7 +152,7 @@ skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err)
     skv_pool *pool;
     SKV_TRY(skv_pool_create(threads, &pool, err));
     skv_peak_loops loops;
-    skv_peak_init(&loops, SKV_CPU_LEVEL_BEST, skv_cpu_detect());
+    skv_peak_init(&loops, SKV_CPU_LEVEL_BEST, skv_cpu_verified());
     peak_job job = {.read = loops.read};
     skv_status status = take_memory(&job, skv_pool_threads(pool), err);
     if (status == SKV_OK) *gbs = measure_read(pool, &job);

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "format/packed.h"
+#include "format/coded.h"
 #include "format/safetensors.h"
 
 static const char *const names[] = {"a", "b", "c", "d"};
@@ -89,17 +89,21 @@ static void parts_that_do_not_fit(void **state)
     static const unsigned char data[4096];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const bad_case *c = &cases[i];
-        skv_tensor codes = {.type = SKV_DTYPE_I32, .n_dims = 2, .data = data};
-        skv_tensor scales = {.type = SKV_DTYPE_F16, .n_dims = 2, .data = data};
-        const skv_tensor shape = {.type = SKV_DTYPE_I64,
+        skv_tensor codes = {
+            .name = "weight_packed", .type = SKV_DTYPE_I32, .n_dims = 2, .data = data};
+        skv_tensor scales = {
+            .name = "weight_scale", .type = SKV_DTYPE_F16, .n_dims = 2, .data = data};
+        const skv_tensor shape = {.name = "weight_shape",
+                                  .type = SKV_DTYPE_I64,
                                   .n_dims = 1,
                                   .dims = {2},
                                   .data = (const unsigned char *)c->shape};
         memcpy(codes.dims, c->codes, sizeof c->codes);
         memcpy(scales.dims, c->scales, sizeof c->scales);
+        const skv_coded_parts parts = {.scales = &scales, .shape = &shape};
         const char *unusable = "";
         skv_error err = {0};
-        const skv_status status = skv_packed_join(&codes, &scales, &shape, &unusable, &err);
+        const skv_status status = skv_coded_join(&codes, &parts, &unusable, &err);
         assert_int_equal(status, c->is_error ? SKV_FORMAT : SKV_OK);
         const char *said = c->is_error ? err.text : unusable;
         if (!strstr(said, c->want)) fail_msg("%zu: \"%s\", expected \"%s\"", i, said, c->want);

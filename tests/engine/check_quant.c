@@ -84,6 +84,10 @@ static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_row
     }
     fill_u16(run, rows->scales, n_spans, form->bf16);
     if (rows->mins) fill_u16(run, rows->mins, n_spans, form->bf16);
+    for (size_t i = 0; form->zeros && i < n_spans; i++) {
+        const float multiple = 8.0f - (float)pick(run, 17); /* GPTQ's zero points reach 16 */
+        rows->mins[i] = form->bf16 ? skv_bf16_of_float(multiple) : skv_f16_of_float(multiple);
+    }
     for (size_t i = 0; rows->fine && i < n_groups; i++) rows->fine[i] = (int8_t)pick(run, 256);
     for (size_t i = 0; rows->fine_min && i < n_groups; i++) {
         rows->fine_min[i] = (uint8_t)pick(run, 256);
@@ -347,15 +351,16 @@ static void check_level(struct run *run, skv_cpu_level level, unsigned features,
     skv_quant_form wide = *skv_quant_form_int4(); /* as other packages write it */
     wide.bf16 = true;
     check_form(run, &k.q, &wide, "bf16", false);
-    check_form(run, &k.q, skv_quant_form_zeros(), "zeros", bench);
+    check_form(run, &k.q, skv_quant_form_zeros(false), "zeros", bench);
+    check_form(run, &k.q, skv_quant_form_zeros(true), "bf16 zeros", false);
 }
 
 int skv_check_quant(uint64_t seed, bool bench, FILE *out)
 {
     const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
                                     SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
-    const unsigned extras =
-        SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_NEON_DOT;
+    const unsigned extras = SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
+                            SKV_CPU_NEON_DOT | SKV_CPU_NEON_I8MM | SKV_CPU_NEON_BF16;
     unsigned features = skv_cpu_detect();
     struct run run = {.out = out, .level = "types"};
     skv_rng_init(&run.rng, seed);

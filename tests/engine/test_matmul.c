@@ -6,8 +6,10 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "check_matmul.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul.h"
 #include "kernels/peak.h"
 #include "kernels/train_rows.h"
 
@@ -20,9 +22,9 @@ static void test_products(void **state)
 static void test_level_names(void **state)
 {
     (void)state;
-    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_BEST,   SKV_CPU_LEVEL_REF,
-                                    SKV_CPU_LEVEL_AVX2,   SKV_CPU_LEVEL_AVXVNNI,
-                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_BEST,    SKV_CPU_LEVEL_REF,    SKV_CPU_LEVEL_AVX2,
+                                    SKV_CPU_LEVEL_AVXVNNI, SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AMX,
+                                    SKV_CPU_LEVEL_NEON};
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
         skv_cpu_level parsed;
         assert_true(skv_cpu_level_parse(skv_cpu_level_name(levels[i]), &parsed));
@@ -53,6 +55,8 @@ static void test_levels_are_clamped(void **state)
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX_VNNI | SKV_CPU_AVX512);
     assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX512);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
+    skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AMX);
     assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
 #endif
     skv_kernels_init(&k, SKV_CPU_LEVEL_REF, ~0u);
@@ -97,7 +101,8 @@ static void test_tables_of_other_processors(void **state)
 {
     (void)state;
     const unsigned all = SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
-                         SKV_CPU_NEON | SKV_CPU_NEON_DOT | SKV_CPU_AVX_VNNI;
+                         SKV_CPU_NEON | SKV_CPU_NEON_DOT | SKV_CPU_AVX_VNNI | SKV_CPU_NEON_I8MM |
+                         SKV_CPU_NEON_BF16 | SKV_CPU_AMX;
     for (unsigned features = 0; features <= all; features++) {
         check_tables(SKV_CPU_LEVEL_BEST, features);
         check_tables(SKV_CPU_LEVEL_REF, features);
@@ -106,6 +111,23 @@ static void test_tables_of_other_processors(void **state)
         check_tables(SKV_CPU_LEVEL_AVX512, features);
         check_tables(SKV_CPU_LEVEL_NEON, features);
     }
+}
+
+static void tile_off_by_one(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                            size_t K, size_t k0, size_t k1, bool add)
+{
+    skv_matmul_i8_ref.tile(c, ldc, block, panel, m, K, k0, k1, add);
+    if (k1 == K) c[(m - 1) * ldc + skv_matmul_i8_ref.nr - 2] += 1.0f;
+}
+
+static void test_wrong_products_are_refused(void **state)
+{
+    (void)state;
+    assert_true(skv_matmul_is_exact(&skv_matmul_i8_ref));
+    assert_true(skv_matmul_is_exact(&skv_matmul_bf16_ref));
+    skv_matmul wrong = skv_matmul_i8_ref;
+    wrong.tile = tile_off_by_one;
+    assert_false(skv_matmul_is_exact(&wrong));
 }
 
 static void test_cpu_name(void **state)
@@ -126,6 +148,7 @@ int main(void)
         cmocka_unit_test(test_level_names),
         cmocka_unit_test(test_levels_are_clamped),
         cmocka_unit_test(test_tables_of_other_processors),
+        cmocka_unit_test(test_wrong_products_are_refused),
         cmocka_unit_test(test_cpu_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 import transformers
 from compressed_tensors.compressors import ModelCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.compressors.pack_quantized import unpack_from_int32
 from compressed_tensors.quantization import (
     QuantizationConfig,
@@ -30,7 +31,7 @@ from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMES = ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8", "FP8_DYNAMIC", "FP8_BLOCK")
+SCHEMES = ("W8A16", "W4A16", "W4A16_ASYM", "W8A8", "FP8", "FP8_DYNAMIC", "FP8_BLOCK", "MXFP4A16")
 IDS = [(i * 37 + 11) % 250 + 3 for i in range(50)]
 TOLERANCE = 1e-3
 
@@ -79,12 +80,19 @@ def compress(model, scheme, folder):
     compressor.update_config(folder)
 
 
+def mxfp4_weight(packed, scale, shape):
+    codes = unpack_fp4_from_uint8(packed, *shape, dtype=torch.float32)
+    return codes * torch.exp2(scale.float() - 127).repeat_interleave(32, 1)
+
+
 def weight(tensors, name, shape, bits):
     """[N, K] in f32, or None where the file has it uncompressed."""
     scale = tensors.get(name + ".weight_scale")
     if scale is None:
         return None
     n, k = shape
+    if scale.dtype == torch.uint8:
+        return mxfp4_weight(tensors[name + ".weight_packed"], scale, shape)
     scale = scale.float()
     if scale.dim() < 2:
         scale = scale.view(1, 1)

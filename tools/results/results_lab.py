@@ -16,7 +16,7 @@ FINDINGS = RESULTS / "README.md"
 SPEED = ROOT / "docs" / "speed.md"
 # The page of each family of sections.
 PAGES = {"family": "own-model.md", "others": "other-models.md", "pareto": "quality-and-cost.md", "comparators": "comparators.md",
-         "snapkv": "eviction.md", "kvpred": "kv-prediction.md", "serving": "serving.md", "peers": "peers.md"}
+         "snapkv": "eviction.md", "kvpred": "kv-prediction.md", "serving": "serving.md", "peers": "peers.md", "mixture": "mixture.md"}
 COLUMNS = 118
 
 

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/float16.h"
 #include "base/size.h"
+#include "format/quant_levels.h"
 
 enum { PIECE = 256, CODES = 8 }; /* codes unpacked at a time; of 4 bits in an int32 */
 
@@ -22,52 +24,73 @@ static unsigned awq_place(size_t i)
     return places[i % CODES];
 }
 
-/* Codes [k0, k0 + n) of a row, n <= PIECE; k0 is a multiple of 8. */
+/* Codes [k0, k0 + n) of a row, n <= PIECE; k0 is a multiple of 8. Those of 8 bits are signed. */
 static void unpack(const skv_tensor *t, size_t row, size_t k0, size_t n, uint8_t *out)
 {
     const skv_tensor_coded *c = &t->coded;
-    const size_t K = skv_tensor_columns(t), n_words = skv_ceil_div(c->n_rows, CODES);
-    if (c->layout == SKV_CODES_FP8 || c->layout == SKV_CODES_I8) {
-        memcpy(out, t->data + row * K + k0, n);
-        return;
+    const size_t at = row * skv_tensor_columns(t) + k0, n_words = skv_ceil_div(c->n_rows, CODES);
+    switch (c->layout) {
+    case SKV_CODES_FP8:
+    case SKV_CODES_I8: memcpy(out, t->data + at, n); break;
+    case SKV_CODES_BYTES:
+        for (size_t i = 0; i < n; i++) out[i] = t->data[at + i] ^ 0x80;
+        break;
+    case SKV_CODES_PACKED:
+    case SKV_CODES_E2M1:
+        for (size_t i = 0; i < n; i++) out[i] = t->data[at / 2 + i / 2] >> i % 2 * 4 & 15;
+        break;
+    case SKV_CODES_GPTQ:
+        for (size_t i = 0; i < n; i++) {
+            const size_t word_at = (k0 + i) / CODES * c->n_rows + row;
+            out[i] = load_u32(t->data + 4 * word_at) >> (k0 + i) % CODES * 4 & 15;
+        }
+        break;
+    case SKV_CODES_AWQ:
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t word = load_u32(t->data + 4 * ((k0 + i) * n_words + row / CODES));
+            out[i] = word >> 4 * awq_place(row) & 15;
+        }
+        break;
+    case SKV_CODES_NONE: break;
     }
-    for (size_t i = 0; c->layout == SKV_CODES_AWQ && i < n; i++) {
-        const uint32_t word = load_u32(t->data + 4 * ((k0 + i) * n_words + row / CODES));
-        out[i] = word >> 4 * awq_place(row) & 15;
-    }
-    for (size_t i = 0; c->layout != SKV_CODES_AWQ && i < n; i += CODES) {
-        const size_t at = (k0 + i) / CODES;
-        const bool by_row = c->layout == SKV_CODES_PACKED;
-        const size_t word_at = by_row ? row * (K / CODES) + at : at * c->n_rows + row;
-        const uint32_t word = load_u32(t->data + 4 * word_at);
-        for (size_t j = 0; j < CODES; j++) out[i + j] = word >> 4 * j & 15;
-    }
+}
+
+static bool has_nibbles(const skv_tensor_coded *c)
+{
+    return c->layout >= SKV_CODES_PACKED;
 }
 
 /* A code's value before the zero point. */
 static float value_of(skv_code_layout layout, uint8_t code)
 {
+    static const int8_t twice[SKV_QUANT_LEVELS] = SKV_E2M1_LEVELS;
     float value;
-    if (layout == SKV_CODES_FP8) {
-        skv_dtype_to_f32(SKV_DTYPE_F8_E4M3, &value, &code, 1);
-        return value;
+    switch (layout) {
+    case SKV_CODES_FP8: skv_dtype_to_f32(SKV_DTYPE_F8_E4M3, &value, &code, 1); return value;
+    case SKV_CODES_I8:
+    case SKV_CODES_BYTES: return (float)(int8_t)code;
+    case SKV_CODES_E2M1: return 0.5F * (float)twice[code];
+    default: return (float)code;
     }
-    return layout == SKV_CODES_I8 ? (float)(int8_t)code : (float)code;
+}
+
+/* The bytes of a scale. */
+static const unsigned char *scale_data(const skv_tensor_coded *c, size_t row, size_t group)
+{
+    const size_t at = row / c->block_rows * c->scale_row_step + group * c->scale_step;
+    return c->scales.data + at * skv_dtype_block_bytes(c->scale_type);
 }
 
 static float scale_at(const skv_tensor_coded *c, size_t row, size_t group)
 {
     float scale;
-    const size_t at = row / c->block_rows * c->scale_row_step + group * c->scale_step;
-    skv_dtype_to_f32(c->scale_type, &scale,
-                     c->scales.data + at * skv_dtype_block_bytes(c->scale_type), 1);
+    skv_dtype_to_f32(c->scale_type, &scale, scale_data(c, row, group), 1);
     return scale;
 }
 
 static float zero_at(const skv_tensor_coded *c, size_t row, size_t group)
 {
-    const bool nibbles = c->layout != SKV_CODES_FP8 && c->layout != SKV_CODES_I8;
-    if (!c->zeros.data) return nibbles ? 8.0F : 0.0F;
+    if (!c->zeros.data) return has_nibbles(c) && c->layout != SKV_CODES_E2M1 ? 8.0F : 0.0F;
     const bool by_row = c->layout == SKV_CODES_PACKED;
     const size_t word = row / CODES, n_words = skv_ceil_div(c->n_rows, CODES);
     const size_t at = by_row ? word * c->n_groups + group : group * n_words + word;
@@ -110,10 +133,21 @@ const skv_quant_form *skv_coded_form(const skv_tensor *t)
     const bool whole = c->block_columns % SKV_QUANT_GROUP == 0;
     if (c->layout == SKV_CODES_FP8 || c->groups.data || !whole) return NULL;
     if (c->scale_type == SKV_DTYPE_F32) return NULL;
-    const bool bf16 = c->scale_type == SKV_DTYPE_BF16;
-    if (c->layout == SKV_CODES_I8) return skv_quant_form_packed(SKV_DTYPE_PACKED_I8, bf16);
-    return c->zeros.data ? skv_quant_form_zeros()
-                         : skv_quant_form_packed(SKV_DTYPE_PACKED_I4, bf16);
+    const bool bf16 = c->scale_type != SKV_DTYPE_F16;
+    if (c->zeros.data) return skv_quant_form_zeros(bf16);
+    const skv_dtype type = c->layout == SKV_CODES_E2M1 ? SKV_DTYPE_PACKED_E2M1
+                           : has_nibbles(c)            ? SKV_DTYPE_PACKED_I4
+                                                       : SKV_DTYPE_PACKED_I8;
+    return skv_quant_form_packed(type, bf16);
+}
+
+/* A scale in the type of the form. */
+static uint16_t scale_bits(const skv_tensor_coded *c, size_t row, size_t group)
+{
+    const unsigned char *from = scale_data(c, row, group);
+    /* The codes' levels are twice their values. */
+    if (c->layout == SKV_CODES_E2M1) return skv_bf16_of_half_e8m0(*from);
+    return (uint16_t)(from[0] | from[1] << 8);
 }
 
 void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows, size_t i)
@@ -126,10 +160,31 @@ void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows,
     }
     for (size_t g = 0; g < rows->K / SKV_QUANT_GROUP; g++) {
         const size_t group = group_at(c, g * SKV_QUANT_GROUP);
-        const float scale = scale_at(c, row, group);
-        to.scales[g] = form->bf16 ? skv_bf16_of_float(scale) : skv_f16_of_float(scale);
-        if (to.mins) to.mins[g] = skv_f16_of_float((8.0F - zero_at(c, row, group)) * scale);
+        to.scales[g] = scale_bits(c, row, group);
+        const float zero = 8.0F - zero_at(c, row, group); /* 4 bits: in either type exact */
+        if (to.mins) to.mins[g] = form->bf16 ? skv_bf16_of_float(zero) : skv_f16_of_float(zero);
     }
+}
+
+bool skv_coded_is_by_column(const skv_tensor *t)
+{
+    return t->coded.layout == SKV_CODES_GPTQ || t->coded.layout == SKV_CODES_AWQ;
+}
+
+void skv_coded_forget(const skv_tensor *t)
+{
+    const skv_tensor_coded *c = &t->coded;
+    const size_t row_bytes = t->n_bytes / c->n_rows;
+    const size_t n = skv_tensor_rows(t) * skv_max_size(t->row_step, 1);
+    if (skv_coded_is_by_column(
+            t)) { /* of all rows: the other parts of the matrix read them again */
+        skv_file_map_forget(t->data, t->n_bytes);
+        return;
+    }
+    skv_file_map_forget(t->data + c->row0 * row_bytes, n * row_bytes);
+    if (c->block_rows > 1) return;
+    skv_file_map_forget(scale_data(c, c->row0, 0),
+                        n * c->n_groups * skv_dtype_block_bytes(c->scale_type));
 }
 
 static skv_status check_part(const skv_tensor_part *part, skv_error *err)
@@ -146,7 +201,8 @@ skv_status skv_coded_check(const skv_tensor *t, skv_error *err)
 
 void skv_coded_text(const skv_tensor *t, char *out, size_t size)
 {
-    static const char *const names[] = {"", "fp8", "int8", "int4", "GPTQ int4", "AWQ int4"};
+    static const char *const names[] = {"",     "fp8",   "int8",      "int8",
+                                        "int4", "MXFP4", "GPTQ int4", "AWQ int4"};
     const skv_tensor_coded *c = &t->coded;
     const char *name = names[c->layout];
     const size_t K = skv_tensor_columns(t);

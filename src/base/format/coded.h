@@ -1,19 +1,22 @@
 /*
  * Matrices W [N, K] of 8 and 4 bits whose scales are tensors of their own, as people publish them:
  *
- *     layout   codes                                                scales          from
- *     FP8      X.weight F8_E4M3 [N, K]                              see below compressed-tensors,
- *     I8       X.weight I8 [N, K]                                                   fp8, fbgemm_fp8
- *     PACKED   X.weight_packed I32 [N, K / 8], lowest nibble first  [N, K / group]
- * compressed-tensors GPTQ     X.qweight I32 [K / 8, N], row 8 r + i at bits 4 i    [K / group, N]
- * GPTQ AWQ      X.qweight I32 [K, N / 8], columns in AWQ's order     [K / group, N]  AWQ
+ *     layout  codes                                                   scales
+ *     FP8     X.weight F8_E4M3 [N, K]                                 see below
+ *     I8      X.weight I8 [N, K]
+ *     BYTES   X.weight_packed I32 [N, K / 4], lowest bits first, + 128
+ *     PACKED  X.weight_packed I32 [N, K / 8], lowest nibble first     [N, K / group]
+ *     E2M1    X.weight_packed U8 [N, K / 2], low nibble first         U8 [N, K / 32]: 2^(s - 127)
+ *     E2M1    X_blocks U8 [E, N, K / 32, 16], of experts              X_scales U8 [E, N, K / 32]
+ *     GPTQ    X.qweight I32 [K / 8, N], row 8 r + i at bits 4 i       [K / group, N]
+ *     AWQ     X.qweight I32 [K, N / 8], columns in AWQ's order        [K / group, N]
  *
  *     w[n, k] = (code[n, k] - zero[n, g]) * scale[n, g],   g = k / group, or g_idx[k]
  *
  * X.weight_scale or X.weight_scale_inv (which multiplies, too) is one number, [N, 1], [N, K /
  * group] or one number a block of rows and columns. Zero points have 4 bits and stand as the codes
- * do, along N: X.weight_zero_point [N / 8, K / group], X.qzeros [K / group, N / 8]. The symmetric
- * PACKED layout, without an order of columns, is packed.h's.
+ * do, along N: X.weight_zero_point [N / 8, K / group], X.qzeros [K / group, N / 8]; without them
+ * codes of 4 bits have 8. X.weight_shape [2] of I64 or I32 is N and K of packed codes.
  */
 #ifndef SKV_FORMAT_CODED_H
 #define SKV_FORMAT_CODED_H
@@ -31,12 +34,13 @@ typedef struct skv_quant_config {
 
 /* The tensors beside the codes; NULL where there is none. */
 typedef struct skv_coded_parts {
-    const skv_tensor *scales, *zeros, *groups;
+    const skv_tensor *scales, *zeros, *groups, *shape;
 } skv_coded_parts;
 
-/** Makes the matrix of its parts, in place of `codes`. Errors name the part. */
+/** Makes the matrix of its parts, in place of `codes`. *unusable: why its codes cannot be used, or
+ * NULL. Errors name the part. */
 SKV_MUST_CHECK skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts,
-                                         skv_error *err);
+                                         const char **unusable, skv_error *err);
 /** Adds what config.json says, which must not contradict the tensors. */
 SKV_MUST_CHECK skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config,
                                            skv_error *err);
@@ -47,6 +51,10 @@ void skv_coded_read_row(const skv_tensor *t, size_t row, float *out);
 void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows, size_t i);
 /** As skv_tensor_form. */
 const skv_quant_form *skv_coded_form(const skv_tensor *t);
+/** Whether the elements of a row do not stand together. */
+bool skv_coded_is_by_column(const skv_tensor *t);
+/** As skv_tensor_forget. */
+void skv_coded_forget(const skv_tensor *t);
 /** Whether the files behind the parts are whole. */
 SKV_MUST_CHECK skv_status skv_coded_check(const skv_tensor *t, skv_error *err);
 /** "fp8 in blocks of 128x128", cut to size - 1 characters. */

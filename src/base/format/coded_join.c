@@ -60,7 +60,7 @@ static skv_status set_row_scales(const skv_tensor *scales, skv_tensor *t, skv_er
     const bool vector = scales->n_dims == 1 && scales->dims[0] == N;
     const bool matrix = scales->n_dims == 2 && scales->dims[0] > 0 && scales->dims[1] > 0;
     if (n_elements(scales) == 1) {
-        c->block_rows = skv_max_size(N, 2); /* more than one tells it from one a row */
+        c->block_rows = N;
         return SKV_OK;
     }
     if (vector) return SKV_OK;
@@ -136,13 +136,50 @@ static skv_status join_columns(skv_tensor *t, const skv_coded_parts *parts, skv_
     return SKV_OK;
 }
 
-/* X.weight_packed, whose dims are those of the matrix already. */
-static skv_status join_packed(skv_tensor *t, const skv_coded_parts *parts, skv_error *err)
+static uint64_t load_int(const unsigned char *p, size_t n)
 {
-    const size_t N = t->dims[0];
-    t->coded = (skv_tensor_coded){.layout = SKV_CODES_PACKED, .n_rows = N};
+    uint64_t value = 0;
+    for (size_t i = 0; i < n; i++) value |= (uint64_t)p[i] << 8 * i;
+    return value;
+}
+
+/* N and K of X.weight_packed [N, ...]. */
+static skv_status read_shape(const skv_tensor *shape, skv_tensor *t, skv_error *err)
+{
+    const bool is_int = shape->type == SKV_DTYPE_I64 || shape->type == SKV_DTYPE_I32;
+    if (!is_int || shape->n_dims != 1 || shape->dims[0] != 2) {
+        return refuse(shape, "[2] of I64 or I32", err);
+    }
+    if (t->n_dims != 2) return refuse(t, "two dimensions", err);
+    const size_t n_bytes = skv_dtype_block_bytes(shape->type);
+    const uint64_t N = load_int(shape->data, n_bytes), K = load_int(shape->data + n_bytes, n_bytes);
+    SKV_REQUIRE(N == t->dims[0] && N > 0 && K > 0 && K <= SIZE_MAX / 64, err, SKV_FORMAT,
+                "%s: [%llu, %llu], expected [%zu, 1 to %zu]", shape->name, (unsigned long long)N,
+                (unsigned long long)K, t->dims[0], SIZE_MAX / 64);
+    t->dims[1] = (size_t)K;
+    return SKV_OK;
+}
+
+/* X.weight_packed of int32: 4 or 8 bits, as its shape tells. */
+static skv_status join_packed(skv_tensor *t, const skv_coded_parts *parts, const char **unusable,
+                              skv_error *err)
+{
+    const size_t n_words = t->dims[1];
+    SKV_TRY(read_shape(parts->shape, t, err));
+    const size_t N = t->dims[0], K = t->dims[1];
+    const bool nibbles = skv_ceil_div(K, CODES) == n_words;
+    t->type = nibbles ? SKV_DTYPE_PACKED_I4 : SKV_DTYPE_PACKED_I8;
+    t->coded =
+        (skv_tensor_coded){.layout = nibbles ? SKV_CODES_PACKED : SKV_CODES_BYTES, .n_rows = N};
     SKV_TRY(set_row_scales(parts->scales, t, err));
     if (t->coded.block_rows > 1) return refuse(parts->scales, "[rows, groups of a row]", err);
+    if (!nibbles && skv_ceil_div(K, CODES / 2) != n_words) {
+        *unusable = "a packed matrix that is neither of 4 nor of 8 bits";
+    } else if (K % (nibbles ? CODES : CODES / 2) != 0) {
+        *unusable = "a packed matrix whose rows end inside an int32";
+    } else if (!nibbles && (parts->zeros || parts->groups)) {
+        *unusable = "a packed matrix of 8 bits with zero points or columns in another order";
+    }
     if (!parts->zeros) return SKV_OK;
     if (!is_matrix(parts->zeros, SKV_DTYPE_I32, skv_ceil_div(N, CODES), t->coded.n_groups)) {
         return refuse(parts->zeros, "I32 [rows / 8, groups]", err);
@@ -151,25 +188,64 @@ static skv_status join_packed(skv_tensor *t, const skv_coded_parts *parts, skv_e
     return SKV_OK;
 }
 
-skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts, skv_error *err)
+/* Floats of 4 bits: X_blocks [E, N, K / 32, 16] or X.weight_packed [N, K / 2]. */
+static skv_status join_mxfp4(skv_tensor *t, const skv_tensor *scales, skv_error *err)
+{
+    const bool blocks = t->n_dims == 4;
+    const size_t n_dims = blocks ? 3 : 2, n_bytes = blocks ? t->dims[3] : SKV_QUANT_GROUP / 2;
+    bool fits = (blocks || t->n_dims == 2) && n_bytes == SKV_QUANT_GROUP / 2;
+    if (!blocks) fits = fits && t->dims[1] % n_bytes == 0;
+    if (!fits) return refuse(t, "U8 [experts, rows, groups, 16] or [rows, 16 * groups]", err);
+    if (!blocks) t->dims[1] /= n_bytes;
+    fits = scales->type == SKV_DTYPE_U8 && scales->n_dims == n_dims;
+    for (size_t i = 0; i < n_dims; i++) {
+        fits = fits && scales->dims[i] == t->dims[i] && t->dims[i] > 0;
+    }
+    if (!fits) return refuse(scales, "U8, one for 32 columns", err);
+    const size_t G = t->dims[n_dims - 1];
+    t->type = SKV_DTYPE_PACKED_E2M1;
+    t->n_dims = n_dims;
+    t->dims[n_dims - 1] *= SKV_QUANT_GROUP; /* no more than the bytes of the file, twice */
+    t->coded = (skv_tensor_coded){.layout = SKV_CODES_E2M1,
+                                  .n_rows = skv_tensor_rows(t),
+                                  .n_groups = G,
+                                  .scales = part_of(scales),
+                                  .scale_type = scales->type,
+                                  .block_rows = 1,
+                                  .block_columns = SKV_QUANT_GROUP,
+                                  .scale_row_step = G,
+                                  .scale_step = 1};
+    return SKV_OK;
+}
+
+/* X.weight of FP8 or int8. */
+static skv_status join_bytes(skv_tensor *t, const skv_coded_parts *parts, skv_error *err)
+{
+    const bool fp8 = t->type == SKV_DTYPE_F8_E4M3;
+    if (t->n_dims != 2 || !t->dims[0] || !t->dims[1]) return refuse(t, "two dimensions", err);
+    SKV_REQUIRE(!parts->zeros, err, SKV_UNSUPPORTED, "%s: not supported beside codes of 8 bits",
+                parts->zeros ? parts->zeros->name : "");
+    t->coded =
+        (skv_tensor_coded){.layout = fp8 ? SKV_CODES_FP8 : SKV_CODES_I8, .n_rows = t->dims[0]};
+    return set_row_scales(parts->scales, t, err);
+}
+
+skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts, const char **unusable,
+                          skv_error *err)
 {
     skv_tensor t = *codes;
-    if (t.type == SKV_DTYPE_I32) {
+    *unusable = NULL;
+    if (t.type == SKV_DTYPE_U8) {
+        SKV_TRY(join_mxfp4(&t, parts->scales, err));
+    } else if (t.type != SKV_DTYPE_I32) {
+        SKV_TRY(join_bytes(&t, parts, err));
+    } else if (parts->shape) {
+        SKV_TRY(join_packed(&t, parts, unusable, err));
+    } else {
         SKV_TRY(join_columns(&t, parts, err));
         t.type = SKV_DTYPE_PACKED_I4;
-    } else if (t.type == SKV_DTYPE_PACKED_I4) {
-        SKV_TRY(join_packed(&t, parts, err));
-    } else {
-        const bool fp8 = t.type == SKV_DTYPE_F8_E4M3;
-        if (t.n_dims != 2 || !t.dims[0] || !t.dims[1]) return refuse(&t, "two dimensions", err);
-        SKV_REQUIRE(!parts->zeros, err, SKV_UNSUPPORTED, "%s: not supported beside codes of 8 bits",
-                    parts->zeros ? parts->zeros->name : "");
-        t.coded =
-            (skv_tensor_coded){.layout = fp8 ? SKV_CODES_FP8 : SKV_CODES_I8, .n_rows = t.dims[0]};
-        SKV_TRY(set_row_scales(parts->scales, &t, err));
     }
-    if (parts->groups) SKV_TRY(set_groups(parts->groups, &t, err));
-    t.scales = (skv_tensor_scales){0};
+    if (parts->groups && !*unusable) SKV_TRY(set_groups(parts->groups, &t, err));
     *codes = t;
     return SKV_OK;
 }

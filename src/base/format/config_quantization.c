@@ -61,8 +61,9 @@ void skv_config_read_quantization(skv_json_reader *r, skv_config *c)
 {
     static const char *const methods[] = {
         "compressed-tensors", "fp8", "fbgemm_fp8", "awq", "gptq", "mxfp4"};
-    static const char *const formats[] = {"pack-quantized", "float-quantized", "int-quantized",
-                                          "naive-quantized", "mixed-precision"};
+    static const char *const formats[] = {"pack-quantized",  "float-quantized",
+                                          "int-quantized",   "naive-quantized",
+                                          "mixed-precision", "mxfp4-pack-quantized"};
     skv_json_reader q = skv_json_child(r, "quantization_config");
     if (r->status == SKV_OK) r->status = q.status;
     const char *method = skv_json_text(&q, "quant_method", "unnamed");

@@ -109,26 +109,6 @@ static void i8(float *out, const unsigned char *b)
     *out = (float)load_i8(*b);
 }
 
-/* An int32, lowest nibble first, stored + 8; the scale stands elsewhere:  x = q - 8 */
-static void packed_i4(float *out, const unsigned char *b)
-{
-    for (size_t i = 0; i < 8; i++) out[i] = (float)((b[i / 2] >> (i % 2 * 4) & 15) - 8);
-}
-
-/* An int32, lowest byte first, stored + 128:  x = q - 128 */
-static void packed_i8(float *out, const unsigned char *b)
-{
-    for (size_t i = 0; i < 4; i++) out[i] = (float)(b[i] - 128);
-}
-
-/* A byte, low nibble first, of floats of 4 bits. */
-static void packed_e2m1(float *out, const unsigned char *b)
-{
-    static const int8_t levels[SKV_QUANT_LEVELS] = SKV_E2M1_LEVELS;
-    out[0] = 0.5f * (float)levels[b[0] & 15];
-    out[1] = 0.5f * (float)levels[b[0] >> 4];
-}
-
 static void e8m0(float *out, const unsigned char *b)
 {
     out[0] = 2.0f * skv_float_of_bf16(skv_bf16_of_half_e8m0(b[0]));
@@ -328,9 +308,6 @@ static dequant_block_fn *dequant_block(skv_dtype type)
     case SKV_DTYPE_MXFP4: return mxfp4;
     case SKV_DTYPE_F8_E4M3: return f8_e4m3;
     case SKV_DTYPE_I8: return i8;
-    case SKV_DTYPE_PACKED_I4: return packed_i4;
-    case SKV_DTYPE_PACKED_I8: return packed_i8;
-    case SKV_DTYPE_PACKED_E2M1: return packed_e2m1;
     case SKV_DTYPE_U8: return e8m0;
     default: return NULL;
     }

@@ -11,11 +11,9 @@
 /*
  * name, elements in a block, bytes of a block
  *
- * F8_E4M3 and I8: codes whose scales are another tensor (skv_tensor.coded).
- * PACKED: codes whose scales are another tensor (skv_tensor.scales), I4 and I8 those of
- * compressed-tensors, E2M1 those of MXFP4 in safetensors. Their elements as f32 are the codes'
- * values. U8 as f32 is what it means as a scale of MXFP4 (E8M0): 2^(u - 127). I32 and I64 are
- * written, and never computed with.
+ * F8_E4M3, I8 and PACKED: codes whose scales are another tensor (skv_tensor.coded), which alone
+ * reads the packed ones. U8 as f32 is what it means as a scale of MXFP4 (E8M0): 2^(u - 127). I32
+ * and I64 are written, and never computed with.
  */
 #define SKV_DTYPE_LIST(X)                                                                          \
     X(F32, 1, 4)                                                                                   \
@@ -66,8 +64,7 @@ void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n);
 const skv_quant_form *skv_quant_form_of(skv_dtype type);
 /** The form of a PACKED type with scales of bfloat16 or f16, NULL for any other type. */
 const skv_quant_form *skv_quant_form_packed(skv_dtype type, bool bf16);
-/** Row i of `rows` = the K elements at data, blocks of a type that has a form. Of a PACKED type the
- * codes alone. */
+/** Row i of `rows` = the K elements at data, blocks of a type that skv_quant_form_of knows. */
 void skv_quant_read(skv_quant_rows *rows, size_t i, skv_dtype type, const void *data);
 
 #endif

@@ -166,23 +166,6 @@ static void read_mxfp4(skv_quant_row row, const unsigned char *b)
     split_nibbles(row.codes, b + 1);
 }
 
-/* An int32 of codes, whose values are code - 8; and code - 128, which are bytes here. */
-static void read_packed_i4(skv_quant_row row, const unsigned char *b)
-{
-    for (size_t i = 0; i < 8; i++) row.codes[i] = b[i / 2] >> (i % 2 * 4) & 15;
-}
-
-static void read_packed_i8(skv_quant_row row, const unsigned char *b)
-{
-    for (size_t i = 0; i < 4; i++) row.codes[i] = b[i] ^ 0x80;
-}
-
-static void read_packed_e2m1(skv_quant_row row, const unsigned char *b)
-{
-    row.codes[0] = b[0] & 15;
-    row.codes[1] = b[0] >> 4;
-}
-
 #define SIGNED_LEVELS                                                                              \
     {                                                                                              \
         -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7                                     \
@@ -198,32 +181,30 @@ typedef struct quant_type {
     skv_quant_form form;
 } quant_type;
 
-/* type, reader, {bits, group, fine, has_min, bf16, even, levels} */
+/* type, reader, {bits, group, fine, has_min, bf16, even, levels, zeros} */
 static const quant_type types[] = {
-    {SKV_DTYPE_Q4_0, read_q4_0, {4, 32, false, false, false, true, SIGNED_LEVELS}},
-    {SKV_DTYPE_Q4_1, read_q4_1, {4, 32, false, true, false, true, UNSIGNED_LEVELS}},
-    {SKV_DTYPE_Q4_K, read_q4_k, {4, 32, true, true, false, true, UNSIGNED_LEVELS}},
-    {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, SKV_IQ4_LEVELS}},
-    {SKV_DTYPE_IQ4_XS, read_iq4_xs, {4, 32, true, false, false, false, SKV_IQ4_LEVELS}},
-    {SKV_DTYPE_MXFP4, read_mxfp4, {4, 32, false, false, true, false, SKV_E2M1_LEVELS}},
-    {SKV_DTYPE_Q5_0, read_q5_0, {8, 32, false, false, false, false, {0}}},
-    {SKV_DTYPE_Q5_1, read_q5_1, {8, 32, false, true, false, false, {0}}},
-    {SKV_DTYPE_Q8_0, read_q8_0, {8, 32, false, false, false, false, {0}}},
-    {SKV_DTYPE_Q2_K, read_q2_k, {8, 16, true, true, false, false, {0}}},
-    {SKV_DTYPE_Q3_K, read_q3_k, {8, 16, true, false, false, false, {0}}},
-    {SKV_DTYPE_Q5_K, read_q5_k, {8, 32, true, true, false, false, {0}}},
-    {SKV_DTYPE_Q6_K, read_q6_k, {8, 16, true, false, false, false, {0}}},
+    {SKV_DTYPE_Q4_0, read_q4_0, {4, 32, false, false, false, true, SIGNED_LEVELS, false}},
+    {SKV_DTYPE_Q4_1, read_q4_1, {4, 32, false, true, false, true, UNSIGNED_LEVELS, false}},
+    {SKV_DTYPE_Q4_K, read_q4_k, {4, 32, true, true, false, true, UNSIGNED_LEVELS, false}},
+    {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, SKV_IQ4_LEVELS, false}},
+    {SKV_DTYPE_IQ4_XS, read_iq4_xs, {4, 32, true, false, false, false, SKV_IQ4_LEVELS, false}},
+    {SKV_DTYPE_MXFP4, read_mxfp4, {4, 32, false, false, true, false, SKV_E2M1_LEVELS, false}},
+    {SKV_DTYPE_Q5_0, read_q5_0, {8, 32, false, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q5_1, read_q5_1, {8, 32, false, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q8_0, read_q8_0, {8, 32, false, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q2_K, read_q2_k, {8, 16, true, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q3_K, read_q3_k, {8, 16, true, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q5_K, read_q5_k, {8, 32, true, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q6_K, read_q6_k, {8, 16, true, false, false, false, {0}, false}},
 };
 
-/* The same where the scales are another tensor, of f16 and of bfloat16. */
-static const quant_type packed_types[] = {
-    {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, false, true, SIGNED_LEVELS}},
-    {SKV_DTYPE_PACKED_I4, read_packed_i4, {4, 32, false, false, true, true, SIGNED_LEVELS}},
-    {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, false, false, {0}}},
-    {SKV_DTYPE_PACKED_I8, read_packed_i8, {8, 32, false, false, true, false, {0}}},
-    {SKV_DTYPE_PACKED_E2M1, read_packed_e2m1, {4, 32, false, false, false, false, SKV_E2M1_LEVELS}},
-    {SKV_DTYPE_PACKED_E2M1, read_packed_e2m1, {4, 32, false, false, true, false, SKV_E2M1_LEVELS}},
-};
+/* Where the scales are another tensor, of f16 and of bfloat16. */
+static const skv_quant_form packed_i4[] = {{4, 32, false, false, false, true, SIGNED_LEVELS, false},
+                                           {4, 32, false, false, true, true, SIGNED_LEVELS, false}};
+static const skv_quant_form packed_i8[] = {{8, 32, false, false, false, false, {0}, false},
+                                           {8, 32, false, false, true, false, {0}, false}};
+static const skv_quant_form packed_e2m1 = {4,    32,    false,           false,
+                                           true, false, SKV_E2M1_LEVELS, false};
 
 static const quant_type *find_type(skv_dtype type)
 {
@@ -233,19 +214,14 @@ static const quant_type *find_type(skv_dtype type)
     return NULL;
 }
 
-static const quant_type *find_packed(skv_dtype type, bool bf16)
-{
-    for (size_t i = 0; i < sizeof packed_types / sizeof packed_types[0]; i++) {
-        const quant_type *t = &packed_types[i];
-        if (t->type == type && t->form.bf16 == bf16) return t;
-    }
-    return NULL;
-}
-
 const skv_quant_form *skv_quant_form_packed(skv_dtype type, bool bf16)
 {
-    const quant_type *found = find_packed(type, bf16);
-    return found ? &found->form : NULL;
+    switch (type) {
+    case SKV_DTYPE_PACKED_I4: return &packed_i4[bf16];
+    case SKV_DTYPE_PACKED_I8: return &packed_i8[bf16];
+    case SKV_DTYPE_PACKED_E2M1: return bf16 ? &packed_e2m1 : NULL;
+    default: return NULL;
+    }
 }
 
 const skv_quant_form *skv_quant_form_of(skv_dtype type)
@@ -256,8 +232,7 @@ const skv_quant_form *skv_quant_form_of(skv_dtype type)
 
 void skv_quant_read(skv_quant_rows *rows, size_t i, skv_dtype type, const void *data)
 {
-    const quant_type *t = find_packed(type, false);
-    if (!t) t = find_type(type);
+    const quant_type *t = find_type(type);
     assert(t);
     skv_quant_row row = skv_quant_row_at(rows, &t->form, i);
     size_t length = skv_dtype_block_elements(type), n_bytes = skv_dtype_block_bytes(type);

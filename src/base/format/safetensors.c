@@ -11,7 +11,6 @@
 #include "base/size.h"
 #include "format/coded.h"
 #include "format/json_doc.h"
-#include "format/packed.h"
 #include "format/tensor.h"
 
 enum {
@@ -24,11 +23,11 @@ enum {
 /* One tensor of a header, usable or not. */
 typedef struct record {
     skv_tensor tensor;
-    char *name;           /* borrowed from the shard: the tensor's */
-    const char *unusable; /* why, or NULL */
-    size_t begin, end;    /* bytes within the data */
-    bool joined;          /* a part of another tensor: not listed */
-    bool coded;           /* X.qweight that has become X.weight */
+    char *name;                   /* borrowed from the shard: the tensor's */
+    const char *unusable;         /* why, or NULL */
+    size_t begin, end;            /* bytes within the data */
+    bool joined;                  /* a part of another tensor: not listed */
+    const struct join_rule *rule; /* of codes that have become a matrix, or NULL */
 } record;
 
 /* One file: its map (when it owns one) and what its header lists. */
@@ -239,33 +238,32 @@ static skv_status parse_shard(const unsigned char *data, size_t n, const char *f
     return status;
 }
 
-/* ---- tensors in parts: packed codes, see safetensors.h ---- */
+/* ---- tensors in parts: codes and their scales, see coded.h ---- */
 
-static record *find_part(const skv_name_index *index, record *const *all, const char *weight,
-                         const char *suffix)
-{
-    char name[NAME_BYTES];
-    if (snprintf(name, sizeof name, "%s%s", weight, suffix) >= (int)sizeof name) return NULL;
-    const size_t i = skv_name_index_find(index, name);
-    return i == SIZE_MAX ? NULL : all[i];
-}
+/* The names of a matrix's parts, by what they end in after the same beginning; NULL: none. */
+typedef struct join_rule {
+    const char *codes;
+    skv_dtype type; /* of the codes */
+    const char *scales[2], *zeros, *groups, *shape;
+    const char *matrix; /* what the matrix is called, no longer than the codes */
+    bool optional;      /* without scales it is none */
+} join_rule;
 
-static skv_status join_coded(record *codes, record *scales, record *zeros, record *order,
-                             skv_error *err)
-{
-    const skv_coded_parts parts = {&scales->tensor, zeros ? &zeros->tensor : NULL,
-                                   order ? &order->tensor : NULL};
-    if (codes->tensor.type == SKV_DTYPE_PACKED_I8) {
-        codes->unusable = "a packed matrix of 8 bits with zero points or columns in another order";
-        return SKV_OK;
-    }
-    SKV_TRY(skv_coded_join(&codes->tensor, &parts, err));
-    codes->unusable = NULL;
-    scales->joined = true;
-    if (zeros) zeros->joined = true;
-    if (order) order->joined = true;
-    return SKV_OK;
-}
+static const join_rule join_rules[] = {
+    {"_packed", SKV_DTYPE_I32, {"_scale"}, "_zero_point", "_g_idx", "_shape", "", false},
+    {"_packed", SKV_DTYPE_U8, {"_scale"}, NULL, NULL, NULL, "", false},
+    {"_blocks", SKV_DTYPE_U8, {"_scales"}, NULL, NULL, NULL, "", false},
+    {".qweight", SKV_DTYPE_I32, {".scales"}, ".qzeros", ".g_idx", NULL, ".weight", false},
+    {".weight",
+     SKV_DTYPE_F8_E4M3,
+     {".weight_scale", ".weight_scale_inv"},
+     ".weight_zero_point",
+     NULL,
+     NULL,
+     ".weight",
+     true},
+    {".weight", SKV_DTYPE_I8, {".weight_scale"}, ".weight_zero_point", NULL, NULL, ".weight", true},
+};
 
 /* Whether `name` ends in `suffix`; *n is its length without it. */
 static bool ends_in(const char *name, const char *suffix, size_t *n)
@@ -275,100 +273,65 @@ static bool ends_in(const char *name, const char *suffix, size_t *n)
     return *n > 0 && n_name < NAME_BYTES && strcmp(name + *n, suffix) == 0;
 }
 
-/* Codes of 8 bits, X.weight, and the scales beside them; how activations were quantised elsewhere
- * is left out. */
-static skv_status join_bytes(const skv_name_index *index, record *const *all, record *codes,
-                             const char *file, skv_error *err)
+static const join_rule *find_join_rule(const skv_tensor *t, size_t *n)
 {
-    const char *name = codes->tensor.name;
-    char module[NAME_BYTES];
-    size_t n;
-    const bool is_code =
-        codes->tensor.type == SKV_DTYPE_F8_E4M3 || codes->tensor.type == SKV_DTYPE_I8;
-    if (!is_code || !ends_in(name, ".weight", &n)) return SKV_OK;
-    record *scales = find_part(index, all, name, "_scale");
-    record *inverse = find_part(index, all, name, "_scale_inv");
-    SKV_REQUIRE(!scales || !inverse, err, SKV_FORMAT, "%s: %s: both _scale and _scale_inv", file,
-                name);
-    if (!scales) scales = inverse;
-    if (!scales) return SKV_OK; /* unusable */
-    (void)snprintf(module, sizeof module, "%.*s", (int)n, name);
-    static const char *const others[] = {".input_scale", ".activation_scale"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        record *other = find_part(index, all, module, others[i]);
-        if (other) other->joined = true;
+    for (size_t i = 0; i < sizeof join_rules / sizeof *join_rules; i++) {
+        const join_rule *rule = &join_rules[i];
+        if (t->type == rule->type && ends_in(t->name, rule->codes, n)) return rule;
     }
-    skv_status status =
-        join_coded(codes, scales, find_part(index, all, name, "_zero_point"), NULL, err);
-    return status == SKV_OK ? SKV_OK : fail_in(err, file, name, status);
+    return NULL;
 }
 
-/* X.qweight of GPTQ and AWQ, which becomes X.weight when all are joined. */
-static skv_status join_qweight(const skv_name_index *index, record *const *all, record *codes,
-                               const char *file, skv_error *err)
+static record *find_part(const skv_name_index *index, record *const *all, const char *stem,
+                         const char *suffix)
 {
-    const char *name = codes->tensor.name;
-    char module[NAME_BYTES];
-    size_t n;
-    if (codes->tensor.type != SKV_DTYPE_I32 || !ends_in(name, ".qweight", &n)) return SKV_OK;
-    (void)snprintf(module, sizeof module, "%.*s", (int)n, name);
-    record *scales = find_part(index, all, module, ".scales");
-    SKV_REQUIRE(scales, err, SKV_FORMAT, "%s: %s: %s.scales is missing", file, name, module);
-    skv_status status = join_coded(codes, scales, find_part(index, all, module, ".qzeros"),
-                                   find_part(index, all, module, ".g_idx"), err);
-    codes->coded = true;
-    return status == SKV_OK ? SKV_OK : fail_in(err, file, name, status);
-}
-
-/* The same for X of X_blocks and X_scales. */
-static skv_status join_mxfp4(const skv_name_index *index, record *const *all, record *codes,
-                             const char *file, skv_error *err)
-{
-    static const char suffix[] = "_blocks";
-    const size_t n = strlen(codes->tensor.name), n_suffix = sizeof suffix - 1;
     char name[NAME_BYTES];
-    if (codes->tensor.type != SKV_DTYPE_U8 || n <= n_suffix || n >= NAME_BYTES ||
-        strcmp(codes->tensor.name + n - n_suffix, suffix) != 0) {
-        return SKV_OK;
+    if (!suffix || snprintf(name, sizeof name, "%s%s", stem, suffix) >= (int)sizeof name) {
+        return NULL;
     }
-    (void)snprintf(name, sizeof name, "%.*s", (int)(n - n_suffix), codes->tensor.name);
-    record *scales = find_part(index, all, name, "_scales");
-    SKV_REQUIRE(scales, err, SKV_FORMAT, "%s: %s: %s_scales is missing", file, codes->tensor.name,
-                name);
-    skv_status status = skv_mxfp4_join(&codes->tensor, &scales->tensor, err);
-    if (status != SKV_OK) return fail_in(err, file, codes->tensor.name, status);
-    codes->unusable = NULL;
-    codes->name[n - n_suffix] = 0;
-    scales->joined = true;
-    return SKV_OK;
+    const size_t i = skv_name_index_find(index, name);
+    return i == SIZE_MAX ? NULL : all[i];
 }
 
-/* Makes X.weight of X.weight_packed and the tensors beside it; other tensors stay as they are. */
-static skv_status join_parts(const skv_name_index *index, record *const *all, record *codes,
-                             const char *file, skv_error *err)
+static skv_status fail_missing(skv_error *err, const char *file, const record *codes,
+                               const char *stem, const char *suffix)
 {
-    static const char suffix[] = "_packed";
-    const size_t n = strlen(codes->tensor.name), n_suffix = sizeof suffix - 1;
-    char weight[NAME_BYTES];
-    if (codes->tensor.type != SKV_DTYPE_I32 || n <= n_suffix || n >= NAME_BYTES ||
-        strcmp(codes->tensor.name + n - n_suffix, suffix) != 0) {
-        return SKV_OK;
-    }
-    (void)snprintf(weight, sizeof weight, "%.*s", (int)(n - n_suffix), codes->tensor.name);
-    record *scales = find_part(index, all, weight, "_scale");
-    record *shape = find_part(index, all, weight, "_shape");
-    SKV_REQUIRE(scales && shape, err, SKV_FORMAT, "%s: %s: %s%s is missing", file,
-                codes->tensor.name, weight, scales ? "_shape" : "_scale");
-    record *zeros = find_part(index, all, weight, "_zero_point");
-    record *order = find_part(index, all, weight, "_g_idx");
-    skv_status status =
-        skv_packed_join(&codes->tensor, &scales->tensor, &shape->tensor, &codes->unusable, err);
-    if (status == SKV_OK && !codes->unusable && (zeros || order)) {
-        status = join_coded(codes, scales, zeros, order, err);
-    }
+    return skv_fail(err, SKV_FORMAT, "%s: %s: %s%s is missing", file, codes->tensor.name, stem,
+                    suffix);
+}
+
+/* Makes a matrix of codes and of the tensors beside them; other tensors stay as they are. How
+ * activations were quantised elsewhere is left out. */
+static skv_status join(const skv_name_index *index, record *const *all, record *codes,
+                       const char *file, skv_error *err)
+{
+    size_t n = 0;
+    const join_rule *rule = find_join_rule(&codes->tensor, &n);
+    char stem[NAME_BYTES];
+    if (!rule) return SKV_OK;
+    (void)snprintf(stem, sizeof stem, "%.*s", (int)n, codes->tensor.name);
+    record *scales = find_part(index, all, stem, rule->scales[0]);
+    record *inverse = find_part(index, all, stem, rule->scales[1]);
+    SKV_REQUIRE(!scales || !inverse, err, SKV_FORMAT, "%s: %s: both _scale and _scale_inv", file,
+                codes->tensor.name);
+    if (!scales) scales = inverse;
+    if (!scales && rule->optional) return SKV_OK; /* unusable */
+    if (!scales) return fail_missing(err, file, codes, stem, rule->scales[0]);
+    record *rest[] = {
+        find_part(index, all, stem, rule->zeros), find_part(index, all, stem, rule->groups),
+        find_part(index, all, stem, rule->shape), find_part(index, all, stem, ".input_scale"),
+        find_part(index, all, stem, ".activation_scale")};
+    if (rule->shape && !rest[2]) return fail_missing(err, file, codes, stem, rule->shape);
+    const skv_coded_parts parts = {&scales->tensor, rest[0] ? &rest[0]->tensor : NULL,
+                                   rest[1] ? &rest[1]->tensor : NULL,
+                                   rest[2] ? &rest[2]->tensor : NULL};
+    skv_status status = skv_coded_join(&codes->tensor, &parts, &codes->unusable, err);
     if (status != SKV_OK) return fail_in(err, file, codes->tensor.name, status);
-    codes->name[n - n_suffix] = 0;
-    scales->joined = shape->joined = true;
+    codes->rule = rule;
+    scales->joined = true;
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
+        if (rest[i]) rest[i]->joined = true;
+    }
     return SKV_OK;
 }
 
@@ -393,15 +356,13 @@ static skv_status join_all(skv_safetensors *s, const char *name, skv_error *err)
     skv_name_index index;
     skv_status status = skv_name_index_build(&index, entries, n, name, "tensor", err);
     for (size_t i = 0; i < n && status == SKV_OK; i++) {
-        status = join_parts(&index, all, all[i], name, err);
-        if (status == SKV_OK) status = join_bytes(&index, all, all[i], name, err);
-        if (status == SKV_OK) status = join_qweight(&index, all, all[i], name, err);
-        if (status == SKV_OK) status = join_mxfp4(&index, all, all[i], name, err);
+        status = join(&index, all, all[i], name, err);
     }
-    for (size_t i = 0; i < n; i++) {
-        if (!all[i]->coded) continue;
-        char *end = all[i]->name + strlen(all[i]->name) - strlen("qweight");
-        memcpy(end, "weight", sizeof "weight");
+    for (size_t i = 0; i < n; i++) { /* the names of the index stay until all are joined */
+        const join_rule *rule = all[i]->rule;
+        if (!rule) continue;
+        char *end = all[i]->name + strlen(all[i]->name) - strlen(rule->codes);
+        memcpy(end, rule->matrix, strlen(rule->matrix) + 1);
     }
     skv_name_index_release(&index);
     skv_free(all);

@@ -5,8 +5,8 @@
  *
  * Tensors of the types that models compute with (F32, F16, BF16) are listed; others (position
  * tables, FP8 weights, more than four dimensions) are known by name only, so that a model that
- * needs one fails with a reason and a model that does not still opens. The tensors that
- * compressed-tensors makes of a matrix X.weight are listed as X.weight, of a PACKED type: packed.h.
+ * needs one fails with a reason and a model that does not still opens. Codes and their scales are
+ * listed as one matrix: coded.h.
  */
 #ifndef SKV_FORMAT_SAFETENSORS_H
 #define SKV_FORMAT_SAFETENSORS_H

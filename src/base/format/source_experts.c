@@ -74,7 +74,7 @@ skv_status skv_source_add_experts(skv_source *source, const skv_name_scheme *sch
     fused f = {.name = t->name, .flat = *t, .n_experts = n_experts, .bias = t->n_dims == 2};
     const bool whole = skv_dtype_block_elements(t->type) == 1;
     const size_t last = t->n_dims >= 2 ? t->dims[t->n_dims - 1] : 0;
-    f.transposed = scheme->transposed && !f.bias && !t->scales.data && !t->coded.layout && whole;
+    f.transposed = scheme->transposed && !f.bias && !t->coded.layout && whole;
     f.n_rows = f.bias || f.transposed ? last : t->dims[1];
     const bool pairs = rule->action != SKV_NAME_EXPERTS;
     if ((t->n_dims != 2 && t->n_dims != 3) || t->dims[0] != n_experts || f.n_rows == 0 ||

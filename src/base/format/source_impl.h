@@ -56,8 +56,6 @@ SKV_MUST_CHECK skv_status skv_source_add_renamed(skv_source *source, const skv_n
                                                  const char *name, const skv_tensor *tensor,
                                                  skv_error *err);
 
-/** Rows [row, row + n) of a matrix of n_rows stored ones, or elements of a vector. */
-skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n);
 /** Adds what each expert of layer i_layer has of a tensor: see skv_name_action. */
 SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_name_scheme *scheme,
                                                  size_t i_layer, const skv_name_rule *rule,

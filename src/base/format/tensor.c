@@ -18,16 +18,18 @@ enum {
     FORGET_BYTES_MIN = 1 << 15
 };
 
-size_t skv_tensor_columns(const skv_tensor *t)
+skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n)
 {
-    return t->n_dims ? t->dims[t->n_dims - 1] : 1;
-}
-
-size_t skv_tensor_rows(const skv_tensor *t)
-{
-    size_t rows = 1; /* cannot overflow: the parser checked the product of all dims */
-    for (size_t i = 0; i + 1 < t->n_dims; i++) rows *= t->dims[i];
-    return rows;
+    size_t row_bytes = t->n_bytes / t->dims[0];
+    skv_tensor slice = *t;
+    slice.dims[0] = n;
+    if (t->coded.layout) {
+        slice.coded.row0 += row;
+        return slice;
+    }
+    slice.data = t->data + row * row_bytes;
+    slice.n_bytes = n * row_bytes;
+    return slice;
 }
 
 /* The length of the axis that the heads lie on: rows of a matrix, elements of a bias. */
@@ -58,46 +60,9 @@ static bool is_scattered(const skv_tensor *t)
     return t->n_rope_heads || t->row_step > 1;
 }
 
-/* ---- scales that are a tensor of their own ---- */
-
-static size_t scales_a_row(const skv_tensor *t)
-{
-    return t->scales.group > 0 ? skv_tensor_columns(t) / t->scales.group : 0;
-}
-
-/* out[0..columns) *= the scales of a row as it is stored. */
-static void apply_scales(const skv_tensor *t, size_t row, float *out)
-{
-    const size_t n = scales_a_row(t), size = skv_dtype_block_bytes(t->scales.type);
-    const unsigned char *from = t->scales.data + row * n * size;
-    for (size_t g = 0; g < n; g++) {
-        float scale;
-        skv_dtype_to_f32(t->scales.type, &scale, from + g * size, 1);
-        for (size_t k = 0; k < t->scales.group; k++) out[g * t->scales.group + k] *= scale;
-    }
-}
-
-/* The scales of a row as they are, each for all of the form's groups that it covers. */
-static void copy_scales(const skv_tensor *t, size_t row, uint16_t *out)
-{
-    const size_t n = scales_a_row(t), n_equal = t->scales.group / SKV_QUANT_GROUP;
-    const unsigned char *from = t->scales.data + row * n * skv_dtype_block_bytes(t->scales.type);
-    if (t->scales.type == SKV_DTYPE_U8) { /* the codes' levels are twice their values */
-        for (size_t g = 0; g < n; g++) out[g] = skv_bf16_of_half_e8m0(from[g]);
-        return;
-    }
-    for (size_t g = 0; g < n; g++) {
-        for (size_t i = 0; i < n_equal; i++) memcpy(&out[g * n_equal + i], from + 2 * g, 2);
-    }
-}
-
 const skv_quant_form *skv_tensor_form(const skv_tensor *t)
 {
-    const skv_tensor_scales *s = &t->scales;
-    if (t->coded.layout) return skv_coded_form(t);
-    if (!s->data) return skv_quant_form_of(t->type);
-    if (s->type == SKV_DTYPE_F32 || s->group % SKV_QUANT_GROUP != 0) return NULL;
-    return skv_quant_form_packed(t->type, s->type != SKV_DTYPE_F16);
+    return t->coded.layout ? skv_coded_form(t) : skv_quant_form_of(t->type);
 }
 
 /* Rows of a matrix that is stored transposed: a stored row has an element of each of them. */
@@ -144,9 +109,6 @@ void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out
             skv_dtype_to_f32(t->type, out + i * columns, t->data + row * row_bytes, columns);
         }
     }
-    for (size_t i = 0; t->scales.data && i < n; i++) {
-        apply_scales(t, stored_row(t, row0 + i), out + i * columns);
-    }
 }
 
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows)
@@ -159,27 +121,27 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *row
         const size_t row = stored_row(t, row0 + i);
         if (t->coded.layout) {
             skv_coded_read_codes(t, t->coded.row0 + row, rows, i);
-            continue;
-        }
-        skv_quant_read(rows, i, t->type, t->data + row * row_bytes);
-        if (t->scales.data) {
-            copy_scales(t, row, skv_quant_row_at(rows, skv_tensor_form(t), i).scales);
+        } else {
+            skv_quant_read(rows, i, t->type, t->data + row * row_bytes);
         }
     }
 }
 
 void skv_tensor_forget(const skv_tensor *t)
 {
-    skv_file_map_forget(t->data, t->n_bytes);
-    if (!t->scales.data) return;
-    const size_t n = skv_tensor_rows(t) * scales_a_row(t);
-    skv_file_map_forget(t->scales.data, n * skv_dtype_block_bytes(t->scales.type));
+    if (t->coded.layout) {
+        skv_coded_forget(t);
+    } else {
+        skv_file_map_forget(t->data, t->n_bytes);
+    }
 }
 
 void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n)
 {
     size_t row_bytes = 0;
-    const bool in_a_row = t->file && !t->coded.layout && t->column_step == 0 && !is_scattered(t);
+    const bool by_column = t->column_step > 0 || skv_coded_is_by_column(t);
+    const bool in_a_row = t->file && !by_column && !is_scattered(t);
+    row0 += t->coded.row0;
     if (!in_a_row || !skv_dtype_bytes(t->type, skv_tensor_columns(t), &row_bytes)) return;
     if (n * row_bytes >= FORGET_BYTES_MIN) {
         skv_file_map_forget(t->data + row0 * row_bytes, n * row_bytes);
@@ -189,8 +151,7 @@ void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n)
 skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)
 {
     if (t->file) SKV_TRY(skv_file_map_check(t->file, err));
-    if (t->coded.layout) return skv_coded_check(t, err);
-    return t->scales.file ? skv_file_map_check(t->scales.file, err) : SKV_OK;
+    return t->coded.layout ? skv_coded_check(t, err) : SKV_OK;
 }
 
 skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, float *out,
@@ -211,7 +172,7 @@ skv_status skv_tensor_fetch_start(const skv_tensor *t, size_t row, size_t n_colu
 {
     /* A bias, or a matrix, element by element. */
     bool shuffled = (is_scattered(t) && t->n_dims == 1) || t->column_step > 0 || t->coded.layout;
-    if (!t->file || shuffled || t->scales.data) return skv_tensor_read_checked(t, row, 1, out, err);
+    if (!t->file || shuffled) return skv_tensor_read_checked(t, row, 1, out, err);
     unsigned char piece[PIECE_BYTES];
     size_t block_bytes = skv_dtype_block_bytes(t->type), block = skv_dtype_block_elements(t->type);
     size_t n_blocks = skv_ceil_div(n_columns, block);

@@ -9,20 +9,14 @@
 
 enum { SKV_TENSOR_DIMS_MAX = 4 };
 
-/* What multiplies the codes of a PACKED type: one number for each `group` elements of a row. */
-typedef struct skv_tensor_scales {
-    const unsigned char *data; /* [rows, columns / group], borrowed as a tensor's; NULL: none */
-    const skv_file_map *file;  /* as a tensor's */
-    skv_dtype type;            /* F32, F16, BF16 or, of E2M1, U8 */
-    size_t group;
-} skv_tensor_scales;
-
-/* How codes stand whose scales have other forms: coded.h. */
+/* How codes stand whose scales are tensors of their own: coded.h. */
 typedef enum skv_code_layout {
     SKV_CODES_NONE,
     SKV_CODES_FP8,
     SKV_CODES_I8,
+    SKV_CODES_BYTES,
     SKV_CODES_PACKED,
+    SKV_CODES_E2M1,
     SKV_CODES_GPTQ,
     SKV_CODES_AWQ
 } skv_code_layout;
@@ -40,7 +34,7 @@ typedef struct skv_tensor_coded {
     size_t n_groups;                   /* scales of a row */
     skv_tensor_part scales;            /* of (row, group), at */
     size_t scale_row_step, scale_step; /* row / block_rows * row_step + group * step */
-    skv_dtype scale_type;              /* F32, F16 or BF16 */
+    skv_dtype scale_type;              /* F32, F16 or BF16; of E2M1 U8 */
     size_t block_rows, block_columns;  /* that share a scale */
     skv_tensor_part zeros;             /* 4 bits, as the codes */
     unsigned zero_offset;              /* is added to them */
@@ -63,13 +57,25 @@ typedef struct skv_tensor {
     /* How the rows stand in the file, where that is not one behind the other: */
     size_t row_step;    /* every n-th of the stored ones, from the first on; 0: each */
     size_t column_step; /* stored transposed: elements from one of a row to its next; 0: not */
-    skv_tensor_scales scales;
     skv_tensor_coded coded;
 } skv_tensor;
 
-/** The number of rows (all dims but the last, multiplied) and their length. */
-size_t skv_tensor_rows(const skv_tensor *t);
-size_t skv_tensor_columns(const skv_tensor *t);
+/** The length of its rows. */
+static inline size_t skv_tensor_columns(const skv_tensor *t)
+{
+    return t->n_dims ? t->dims[t->n_dims - 1] : 1;
+}
+
+/** Their number: all dims but the last, multiplied. */
+static inline size_t skv_tensor_rows(const skv_tensor *t)
+{
+    size_t rows = 1; /* cannot overflow: the parser checked the product of all dims */
+    for (size_t i = 0; i + 1 < t->n_dims; i++) rows *= t->dims[i];
+    return rows;
+}
+
+/** Rows [row, row + n) of a matrix as they are stored, or elements of a vector. */
+skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n);
 /** Writes "[4096,1024]", cut to size - 1 characters; returns the uncut length. */
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
 /** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order; see skv_tensor_check. */
@@ -88,7 +94,7 @@ void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n);
 /** Whether its file is still whole; whoever reads rows asks before and after. */
 SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
 /** out [columns] = a row as f32, fetched from the file: safe whatever has become of it (but a
- * permuted bias and PACKED codes, which are read as above). */
+ * permuted bias and coded matrices, which are read as above). */
 SKV_MUST_CHECK skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out,
                                                skv_error *err);
 /** The same, but only the first n_columns are sure to be read; out has room for the whole row. */

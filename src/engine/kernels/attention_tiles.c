@@ -10,7 +10,7 @@
 enum {
     TASK_ROWS = 192,    /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
     FEW_HEADS = 8,      /* query heads of one token for which panels do not pay */
-    FEW_ROWS = 16,      /* with so few the cache is read faster than it is used: fetch ahead */
+    FEW_ROWS = 16,      /* with so few the cache is read faster than panels are made: fetch ahead */
     FETCH_BYTES = 32768 /* what is fetched ahead of the page in use, about: whole pages */
 };
 
@@ -198,8 +198,10 @@ static void run_values(const task *t, size_t first)
     }
 }
 
-/* Scores (or, with `values`, sums) of a single token's rows, straight from the page. */
-static void run_few(const task *t, const skv_tile_page *page, bool values)
+/* Scores (or, with `values`, sums) of a single token's rows, straight from the page. It asks for
+ * the rows at `ahead`, as many as it reads, on the way. */
+static void run_few(const task *t, const skv_tile_page *page, const unsigned char *ahead,
+                    bool values)
 {
     for (size_t i = 0; i < t->n_rows; i += SKV_TILE_FEW) {
         skv_tile_few f = {
@@ -208,6 +210,7 @@ static void run_few(const task *t, const skv_tile_page *page, bool values)
             .q = t->q + i * t->q_bytes,
             .q_bytes = t->q_bytes,
             .m = skv_min_size(SKV_TILE_FEW, t->n_rows - i),
+            .ahead = i == 0 ? ahead : NULL,
         };
         if (values) {
             t->tiles->few_values(&f, page);
@@ -215,6 +218,18 @@ static void run_few(const task *t, const skv_tile_page *page, bool values)
             t->tiles->few_scores(&f, page);
         }
     }
+}
+
+/* Half a page ahead: V while K is read, then K and the scales of the next page, if there is one. */
+static void run_few_page(const task *t, const skv_tile_page *page, size_t first,
+                         const unsigned char *next)
+{
+    size_t half = skv_page_rows_at(page->type, page->head_dim, 1);
+    size_t n_bytes = skv_kv_page_bytes(page->type, page->head_dim);
+    run_few(t, page, page->page + half, false);
+    run_softmax(t, first);
+    for (size_t at = 2 * half; next && at < n_bytes; at += SKV_ALIGN) __builtin_prefetch(next + at);
+    run_few(t, page, next, true);
 }
 
 static bool is_few(const task *t)
@@ -232,8 +247,7 @@ static void decode_scales(const task *t, const unsigned char *page)
 
 /*
  * Asks for the pages before row `last` up to some way ahead of page i; the first that were not
- * asked for yet is *next. A page is asked for at once and in order: the same hints spread over the
- * loops that use the page before it brought nothing.
+ * asked for yet is *next. Panels are made in bursts, so a page is asked for at once and in order.
  */
 static void fetch_pages(const skv_attention *a, size_t i, size_t last, size_t *next)
 {
@@ -261,14 +275,12 @@ static void run_pages(const task *t)
         span seen = span_of_rows(t, 0, t->n_rows, first);
         if (seen.lo >= seen.hi) continue;
         skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v};
-        if (t->n_rows <= FEW_ROWS) fetch_pages(a, i, last, &next);
         if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
         if (is_few(t)) {
-            run_few(t, &page, false);
-            run_softmax(t, first);
-            run_few(t, &page, true);
+            run_few_page(t, &page, first, first + SKV_PAGE_ROWS < last ? a->pages[i + 1] : NULL);
             continue;
         }
+        if (t->n_rows <= FEW_ROWS) fetch_pages(a, i, last, &next);
         t->tiles->pack_k(t->k, &page);
         run_scores(t, first);
         run_softmax(t, first);

@@ -20,16 +20,19 @@ extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_wide_avx512, skv_matmu
 extern const skv_matmul skv_matmul_i8_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
 extern const skv_matmul skv_matmul_q_avx512vnni;
+extern const skv_matmul skv_matmul_bf16_amx, skv_matmul_i8_amx;
 
 /* AArch64 builds only. */
 extern const skv_matmul skv_matmul_f32_neon, skv_matmul_wide_neon, skv_matmul_bf16_neon;
 extern const skv_matmul skv_matmul_i8_neon, skv_matmul_i8_neondot, skv_matmul_q_neondot;
+extern const skv_matmul skv_matmul_i8_neoni8mm, skv_matmul_bf16_neonbf16;
 
 void skv_matmul_init_ref(skv_kernels *k);
 /* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */
 void skv_matmul_init_avx2(skv_kernels *k, unsigned features);
 void skv_matmul_init_avxvnni(skv_kernels *k);
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features);
+void skv_matmul_init_amx(skv_kernels *k);
 void skv_matmul_init_neon(skv_kernels *k, unsigned features);
 
 /* A group along K whose largest magnitude is below this counts as zero: its scale would be

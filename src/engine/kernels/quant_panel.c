@@ -15,6 +15,7 @@ static skv_quant_header make_header(const skv_quant_form *form)
         .fine = form->fine,
         .has_min = form->has_min,
         .bf16 = form->bf16,
+        .zeros = form->zeros,
         .n_parts = (uint8_t)(SKV_QUANT_GROUP / form->group),
         .bias = BIAS_OF_BYTES,
     };
@@ -126,7 +127,7 @@ static void load_scale(const skv_quant_header *h, size_t nr, size_t i_group, siz
     *min = 0.0F;
     if (!h->fine) {
         *scale = load_16(h, at, j);
-        if (h->has_min) *min = load_16(h, at, nr + j);
+        if (h->has_min) *min = load_16(h, at, nr + j) * (h->zeros ? *scale : 1.0F);
         return;
     }
     const unsigned char *span = (const unsigned char *)skv_quant_span(h, nr, i_group);

@@ -34,10 +34,10 @@ enum {
 
 typedef struct skv_quant_header {
     uint8_t bits, group;
-    bool fine, has_min, bf16; /* as in skv_quant_form */
-    bool even;                /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
-    uint8_t n_parts;          /* SKV_QUANT_GROUP / group */
-    int32_t bias;             /* makes every value unsigned: 128 for 8 bits, */
+    bool fine, has_min, bf16, zeros; /* as in skv_quant_form */
+    bool even;                       /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
+    uint8_t n_parts;                 /* SKV_QUANT_GROUP / group */
+    int32_t bias;                    /* makes every value unsigned: 128 for 8 bits, */
     int8_t levels[SKV_QUANT_LEVELS];
     uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias for 4 */
 } skv_quant_header;

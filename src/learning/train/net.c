@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "train/net_impl.h"
@@ -75,7 +76,7 @@ static void leave_on_file(skv_net *net, const skv_source *source)
 
 static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
 {
-    unsigned features = skv_cpu_detect();
+    unsigned features = skv_cpu_verified();
     skv_kernels_init(&net->kernels, net->options.cpu, features);
     skv_train_rows_init(&net->rows, net->options.cpu, features);
     net->pool = net->options.pool;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 
@@ -50,7 +51,7 @@ skv_status skv_adamw_init(skv_adamw *opt, const skv_adamw_options *options, skv_
                           skv_pool *pool, skv_error *err)
 {
     *opt = (skv_adamw){.options = *options, .params = params, .pool = pool};
-    skv_train_rows_init(&opt->rows, options->cpu, skv_cpu_detect());
+    skv_train_rows_init(&opt->rows, options->cpu, skv_cpu_verified());
     size_t n = params->n_trainable;
     SKV_REQUIRE(n > 0, err, SKV_ARGUMENT, "training: no parameter is trained");
     opt->n_chunks = count_chunks(params);

@@ -95,8 +95,8 @@ static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
     SKV_REQUIRE(q->items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n);
     for (size_t i = 0; i < n; i++) {
         const skv_tensor *t = tensor_at(q, i);
-        SKV_REQUIRE(!t->scales.data && !t->coded.layout, err, SKV_ARGUMENT,
-                    "%s: %s: it is quantised already", path, t->name);
+        SKV_REQUIRE(!t->coded.layout, err, SKV_ARGUMENT, "%s: %s: it is quantised already", path,
+                    t->name);
         add_item(q, t);
     }
     return SKV_OK;

@@ -1,4 +1,4 @@
-/* A quantised model as a Hugging Face folder: see quantizer.h, and format/packed.h for the layout.
+/* A quantised model as a Hugging Face folder: see quantizer.h, and format/coded.h for the layout.
  */
 #include <stdio.h>
 #include <string.h>

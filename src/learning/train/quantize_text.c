@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
@@ -224,7 +225,7 @@ static skv_status run(gram_list *list, const char *path, size_t *n_tokens, skv_e
     list->grams = skv_alloc_zero(q->n, sizeof *list->grams);
     SKV_REQUIRE(list->grams, err, SKV_MEMORY, "quantize: no memory for %zu moments", q->n);
     list_grams(list);
-    skv_kernels_init(&list->kernels, SKV_CPU_LEVEL_BEST, skv_cpu_detect());
+    skv_kernels_init(&list->kernels, SKV_CPU_LEVEL_BEST, skv_cpu_verified());
     SKV_TRY(skv_gemm_create(q->pool, &list->kernels.f32, &list->gemm, err));
     SKV_TRY(skv_calibration_open(path, q->source, &options, &list->text, err));
     while (list->first < list->n) SKV_TRY(run_pass(list, n_tokens, err));

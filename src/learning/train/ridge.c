@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
@@ -230,7 +231,7 @@ static skv_status prepare(skv_ridge *r, const skv_source *source, const skv_tran
     SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, &level), err, SKV_ARGUMENT,
                 "cpu: unknown name \"%s\"", o->cpu);
     *r = (skv_ridge){.D = c->hidden, .first = o->kv_layers, .n_deep = c->n_layers - o->kv_layers};
-    skv_kernels_init(&r->kernels, level, skv_cpu_detect());
+    skv_kernels_init(&r->kernels, level, skv_cpu_verified());
     SKV_TRY(skv_pool_create(o->threads, &r->pool, err));
     SKV_TRY(skv_gemm_create(r->pool, &r->kernels.f32, &r->gemm, err));
     r->delta = skv_alloc_zero(r->n_deep + 1, sizeof *r->delta);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -88,7 +89,7 @@ static skv_status parse_cpu(const skv_train_options *o, skv_cpu_level *level, sk
     *level = SKV_CPU_LEVEL_BEST;
     SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, level), err, SKV_ARGUMENT,
                 "cpu: unknown name \"%s\"", o->cpu);
-    SKV_REQUIRE(skv_cpu_level_runs(*level, skv_cpu_detect()), err, SKV_UNSUPPORTED,
+    SKV_REQUIRE(skv_cpu_level_runs(*level, skv_cpu_verified()), err, SKV_UNSUPPORTED,
                 "cpu: this processor has no %s", o->cpu);
     return SKV_OK;
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 
@@ -136,7 +137,7 @@ static void cpu_free(skv_backend *base)
 skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_backend **out,
                                   skv_error *err)
 {
-    unsigned features = skv_cpu_detect();
+    unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);

@@ -1,6 +1,6 @@
 /*
  * Packing for the NEON int8 matrix products, with 16 rows of W to a panel. A unit is four codes
- * of one row along K; K that is no multiple of 4 is padded with zeros.
+ * (eight for SMMLA: `_neoni8mm`) of one row along K, the last one padded with zeros.
  *
  *   panel: per group along K (skv_i8_group)      block: per group
  *     [16] bfloat16 scales                         [m] f32 scales
@@ -21,6 +21,10 @@ size_t skv_pack_w_i8_bytes_neon(size_t K);
 size_t skv_pack_x_i8_bytes_neon(size_t m, size_t K);
 void skv_pack_w_i8_neon(void *panel, const float *w, size_t ldw, size_t n, size_t K);
 void skv_pack_x_i8_neon(void *block, const float *x, size_t ldx, size_t m, size_t K);
+size_t skv_pack_w_i8_bytes_neoni8mm(size_t K);
+size_t skv_pack_x_i8_bytes_neoni8mm(size_t m, size_t K);
+void skv_pack_w_i8_neoni8mm(void *panel, const float *w, size_t ldw, size_t n, size_t K);
+void skv_pack_x_i8_neoni8mm(void *block, const float *x, size_t ldx, size_t m, size_t K);
 
 /* Bytes of one whole group of `length` codes along K. */
 static inline size_t skv_pack_w_i8_group_neon(size_t length)

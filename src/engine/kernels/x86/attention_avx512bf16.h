@@ -41,9 +41,14 @@ static inline __attribute__((always_inline)) __m512i skv_fp8_to_bf16_avx512(__m5
 static inline __attribute__((always_inline)) __m512i
 skv_load32_avx512(const unsigned char *row, skv_kv_type type, size_t d, size_t n)
 {
-    __mmask32 lanes = n - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (n - d)) - 1;
-    if (type == SKV_KV_TYPE_BF16) return _mm512_maskz_loadu_epi16(lanes, row + 2 * d);
-    __m256i codes = _mm256_maskz_loadu_epi8(lanes, row + d);
+    bool all = n - d >= 32;
+    __mmask32 lanes = all ? 0 : ((__mmask32)1 << (n - d)) - 1;
+    if (type == SKV_KV_TYPE_BF16) {
+        const void *at = row + 2 * d;
+        return all ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi16(lanes, at);
+    }
+    const void *at = row + d;
+    __m256i codes = all ? _mm256_loadu_si256(at) : _mm256_maskz_loadu_epi8(lanes, at);
     if (type == SKV_KV_TYPE_FP8) return skv_fp8_to_bf16_avx512(_mm512_cvtepu8_epi16(codes));
     __m512i low = _mm512_cvtepi8_epi32(_mm256_castsi256_si128(codes));
     __m512i high = _mm512_cvtepi8_epi32(_mm256_extracti128_si256(codes, 1));

@@ -29,10 +29,15 @@ INLINE __m512i add(skv_kv_type type, __m512i x, __m512i y)
     return _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y)));
 }
 
+/* In assembly, since gcc 12 copies the sums of the intrinsics to and fro. */
 INLINE __m512i add_product(skv_kv_type type, __m512i sum, __m512i x, __m512i y)
 {
-    if (type == SKV_KV_TYPE_INT8) return _mm512_dpwssd_epi32(sum, x, y);
-    return _mm512_castps_si512(skv_dot_pairs_avx512(_mm512_castsi512_ps(sum), x, y));
+    if (type == SKV_KV_TYPE_INT8) {
+        __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
+    } else {
+        __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
+    }
+    return sum;
 }
 
 INLINE __m512 to_floats(skv_kv_type type, __m512i sum, __m512 step)
@@ -45,8 +50,10 @@ INLINE __m512 to_floats(skv_kv_type type, __m512i sum, __m512 step)
 INLINE __m512i load32(const unsigned char *row, skv_kv_type type, size_t d, size_t n)
 {
     if (type != SKV_KV_TYPE_INT8) return skv_load32_avx512(row, type, d, n);
-    __mmask32 lanes = n - d >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << (n - d)) - 1;
-    return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(lanes, row + d));
+    const void *codes = row + d;
+    if (n - d >= 32) return _mm512_cvtepi8_epi16(_mm256_loadu_si256(codes));
+    __mmask32 lanes = ((__mmask32)1 << (n - d)) - 1;
+    return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(lanes, codes));
 }
 
 INLINE __m512 from_bf16(const unsigned char *x, __mmask16 lanes)
@@ -98,6 +105,19 @@ INLINE __m512i sums_of(skv_kv_type type, __m512i x[FEW][KEYS])
     return add(type, _mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
+/* Elements d .. d + 31, those before n, of KEYS rows and m query rows. */
+INLINE void add_scores(__m512i sum[FEW][KEYS], const unsigned char *q, size_t q_bytes,
+                       const unsigned char *rows, size_t row_bytes, skv_kv_type type, size_t d,
+                       size_t n, const size_t m)
+{
+    __m512i k[KEYS];
+    for (size_t j = 0; j < KEYS; j++) k[j] = load32(rows + j * row_bytes, type, d, n);
+    for (size_t i = 0; i < m; i++) {
+        __m512i x = skv_load32_avx512(q + i * q_bytes, SKV_KV_TYPE_BF16, d, n);
+        for (size_t j = 0; j < KEYS; j++) sum[i][j] = add_product(type, sum[i][j], x, k[j]);
+    }
+}
+
 /* Rows that nobody sees are read with their neighbours; the softmax leaves them out. */
 INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type type,
                       const size_t m)
@@ -116,21 +136,14 @@ INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
     for (size_t r = p->row0 / KEYS * KEYS; r < p->row1; r += KEYS) {
         const unsigned char *rows = p->page + r * row_bytes;
         __m512i sum[FEW][KEYS];
+        size_t d = 0;
+        skv_tile_fetch(f, r * row_bytes, KEYS * row_bytes);
         for (size_t i = 0; i < FEW; i++) {
             for (size_t j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_si512();
         }
-        for (size_t d = 0; d < Dh; d += 32) {
-            __m512i k[KEYS];
-            for (size_t j = 0; j < KEYS; j++) {
-                k[j] = load32(rows + j * row_bytes, type, d, Dh);
-            }
-            for (size_t i = 0; i < m; i++) {
-                __m512i x = skv_load32_avx512(q + i * q_bytes, SKV_KV_TYPE_BF16, d, Dh);
-                for (size_t j = 0; j < KEYS; j++) {
-                    sum[i][j] = add_product(type, sum[i][j], x, k[j]);
-                }
-            }
-        }
+        for (; d + 32 <= Dh; d += 32)
+            add_scores(sum, q, q_bytes, rows, row_bytes, type, d, d + 32, m);
+        if (d < Dh) add_scores(sum, q, q_bytes, rows, row_bytes, type, d, Dh, m);
         float all[FEW * KEYS];
         _mm512_storeu_ps(all, to_floats(type, sums_of(type, sum), steps));
         for (size_t i = 0; i < m; i++) {
@@ -159,24 +172,27 @@ void skv_few_scores_avx512bf16(const skv_tile_few *f, const skv_tile_page *page)
     }
 }
 
-/* Columns [d, d + 32 halves) of O. step: of the weights of an int8 page. */
+/* Columns [d, d + 32 halves) of O; V has n of them. step: of the weights of an int8 page. */
 INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type type,
-                       const float step[FEW], size_t d, const size_t m, const size_t halves)
+                       const float step[FEW], size_t d, size_t n, const size_t m,
+                       const size_t halves)
 {
-    size_t Dh = p->head_dim, row_bytes = Dh * skv_kv_size(type);
-    size_t begin = skv_page_rows_at(type, Dh, 1);
+    static const unsigned char unseen[2 * SKV_HEAD_DIM_MAX]; /* a row that nobody sees */
+    size_t size = skv_kv_size(type), row_bytes = p->head_dim * size;
+    size_t begin = skv_page_rows_at(type, p->head_dim, 1);
     __m512i sum[FEW][4];
     for (size_t i = 0; i < m; i++) {
-        for (size_t v = 0; v < 4; v++) sum[i][v] = _mm512_setzero_si512();
+        for (size_t v = 0; v < 2 * halves; v++) sum[i][v] = _mm512_setzero_si512();
     }
     for (size_t r = p->row0 / 2 * 2; r < p->row1; r += 2) {
-        const unsigned char *row = p->page + begin + r * row_bytes;
-        bool seen0 = r >= p->row0, seen1 = r + 1 < p->row1;
+        const unsigned char *rows = p->page + begin + r * row_bytes;
+        const unsigned char *row0 = r >= p->row0 ? rows : unseen;
+        const unsigned char *row1 = r + 1 < p->row1 ? rows + row_bytes : unseen;
         __m512i pairs[4];
+        skv_tile_fetch(f, r * row_bytes + d * size, 32 * halves * size);
+        skv_tile_fetch(f, (r + 1) * row_bytes + d * size, 32 * halves * size);
         for (size_t h = 0; h < halves; h++) {
-            __m512i x = _mm512_setzero_si512(), y = x;
-            if (seen0) x = load32(row, type, d + 32 * h, Dh);
-            if (seen1) y = load32(row + row_bytes, type, d + 32 * h, Dh);
+            __m512i x = load32(row0, type, d + 32 * h, n), y = load32(row1, type, d + 32 * h, n);
             pairs[2 * h] = skv_pairs_low_avx512(x, y);
             pairs[2 * h + 1] = skv_pairs_high_avx512(x, y);
         }
@@ -207,9 +223,10 @@ INLINE void values_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
         float *weights = f->s + i * SKV_PAGE_ROWS;
         step[i] = to_whole(weights, weights, SKV_PAGE_ROWS);
     }
-    size_t d = 0;
-    for (; d + 32 < p->head_dim; d += 64) columns_of(f, p, type, step, d, m, 2);
-    if (d < p->head_dim) columns_of(f, p, type, step, d, m, 1);
+    size_t d = 0, Dh = p->head_dim;
+    for (; d + 64 <= Dh; d += 64) columns_of(f, p, type, step, d, d + 64, m, 2);
+    for (; d + 32 <= Dh; d += 32) columns_of(f, p, type, step, d, d + 32, m, 1);
+    if (d < Dh) columns_of(f, p, type, step, d, Dh, m, 1);
 }
 
 INLINE void values_by_type(const skv_tile_few *f, const skv_tile_page *p, const size_t m)

@@ -1,0 +1,29 @@
+/**
+ * Models by name: "org/name", "org/name@revision" and "org/name:Q4_K_M" in the Hugging Face cache
+ * of this machine, where Python's tools and other engines put what they download. Nothing is
+ * fetched.
+ *
+ *     CACHE/models--org--name/refs/REVISION        the commit that a branch or tag stood for
+ *     CACHE/models--org--name/snapshots/COMMIT/    the files of that commit
+ */
+#ifndef SKV_CLI_HUB_H
+#define SKV_CLI_HUB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "report.h"
+
+enum { CLI_HUB_PATH_MAX = 4096 };
+
+/** Whether a text has the form of a name, and no file or folder is called so. */
+bool cli_hub_is_name(const char *text);
+/**
+ * The folder of a name, or its GGUF file where it asks for one or the folder has nothing else.
+ *
+ * The cache is HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+ * ~/.cache/huggingface/hub. Prints what is missing.
+ */
+CLI_CHECKED int cli_hub_find(const char *name, char path[CLI_HUB_PATH_MAX]);
+
+#endif

@@ -1,0 +1,314 @@
+/*
+ * Published names -> ours: see skv_name_scheme.
+ *
+ * Fused matrices are cut into their parts by rows: the same mapped bytes, an offset further on.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "format/dtype.h"
+#include "format/source_impl.h"
+
+/* Fused experts, as transformers 5 holds them; older files have a tensor for each. */
+static const skv_name_rule moe_layer[] = {
+    {"mlp.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"mlp.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"block_sparse_moe.gate.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.experts.#.w1.weight", "mlp.experts.#.gate_proj.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.experts.#.w2.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.experts.#.w3.weight", "mlp.experts.#.up_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule gpt_oss_layer[] = {
+    {"mlp.router.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"mlp.router.bias", "mlp.gate.bias", SKV_NAME_KEEP},
+    {"mlp.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_PAIRS},
+    {"mlp.experts.gate_up_proj_bias", "bias", SKV_NAME_EXPERTS_PAIRS},
+    {"mlp.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"mlp.experts.down_proj_bias", "down_proj.bias", SKV_NAME_EXPERTS},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule nothing[] = {{NULL, NULL, SKV_NAME_KEEP}};
+
+static const skv_name_rule phi3_layer[] = {
+    {"self_attn.qkv_proj.weight", NULL, SKV_NAME_QKV},
+    {"mlp.gate_up_proj.weight", NULL, SKV_NAME_GATE_UP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule openelm_layer[] = {
+    {"attn.qkv_proj.weight", NULL, SKV_NAME_QKV},
+    {"attn.out_proj.weight", "self_attn.o_proj.weight", SKV_NAME_KEEP},
+    {"attn.q_norm.weight", "self_attn.q_norm.weight", SKV_NAME_KEEP},
+    {"attn.k_norm.weight", "self_attn.k_norm.weight", SKV_NAME_KEEP},
+    {"attn_norm.weight", "input_layernorm.weight", SKV_NAME_KEEP},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"ffn.proj_1.weight", NULL, SKV_NAME_GATE_UP},
+    {"ffn.proj_2.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule openelm_global[] = {
+    {"transformer.token_embeddings.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"transformer.norm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule gemma4_layer[] = {
+    {"layer_scalar", "layer_scalar.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+/* Fused as Phi-3, with pairs that turn as neighbours, and norms named otherwise. */
+static const skv_name_rule glm4_layer[] = {
+    {"self_attn.q_proj.weight", "self_attn.q_proj.weight", SKV_NAME_INTERLEAVE},
+    {"self_attn.k_proj.weight", "self_attn.k_proj.weight", SKV_NAME_INTERLEAVE},
+    {"self_attn.q_proj.bias", "self_attn.q_proj.bias", SKV_NAME_INTERLEAVE},
+    {"self_attn.k_proj.bias", "self_attn.k_proj.bias", SKV_NAME_INTERLEAVE},
+    {"mlp.gate_up_proj.weight", NULL, SKV_NAME_GATE_UP},
+    {"post_self_attn_layernorm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"post_attention_layernorm.weight", "pre_feedforward_layernorm.weight", SKV_NAME_KEEP},
+    {"post_mlp_layernorm.weight", "post_feedforward_layernorm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true, false};
+static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true, false};
+static const skv_name_scheme glm4 = {"model.layers.", glm4_layer, nothing, true, false};
+static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true,
+                                        false};
+static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
+static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
+static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
+
+const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
+{
+    if (renamed) return &plain;
+    if (skv_config_is(c, "phi3")) return &phi3;
+    if (skv_config_is(c, "openelm")) return &openelm;
+    if (skv_config_is(c, "gemma4_text")) return &gemma4;
+    if (skv_config_is(c, "glm4")) return &glm4;
+    if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (c->layers[i].n_experts > 0) return &moe;
+    }
+    return &plain;
+}
+
+const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size)
+{
+    if (!has_images) return name;
+    static const char *const prefixes[][2] = {
+        {"model.language_model.", "model."}, /* transformers >= 4.52 */
+        {"language_model.", ""},             /* before: language_model.model., .lm_head. */
+    };
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t n = strlen(prefixes[i][0]);
+        if (strncmp(name, prefixes[i][0], n) != 0) continue;
+        int length = snprintf(buffer, size, "%s%s", prefixes[i][1], name + n);
+        return length >= 0 && (size_t)length < size ? buffer : NULL;
+    }
+    static const char *const others[] = {"vision_tower.", "multi_modal_projector.", "audio_tower.",
+                                         "embed_vision.", "embed_audio."};
+    const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strncmp(part, others[i], strlen(others[i])) == 0) return NULL;
+    }
+    return name;
+}
+
+/* Splits "PREFIX{i}.REST"; false when the name has another form or i is no layer. */
+static bool split_layer_name(const char *name, const char *prefix, size_t n_layers, size_t *i_layer,
+                             const char **rest)
+{
+    size_t n = strlen(prefix), i = 0;
+    if (strncmp(name, prefix, n) != 0) return false;
+    const char *at = name + n;
+    if (*at < '0' || *at > '9' || (*at == '0' && at[1] != '.')) return false;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        i = i * 10 + (size_t)(*at - '0');
+        if (i >= n_layers) return false;
+    }
+    if (*at != '.') return false;
+    *i_layer = i;
+    *rest = at + 1;
+    return true;
+}
+
+/* Whether a name is that of a rule; *number [n_number] becomes what # stands for. */
+static bool is_like(const char *name, const char *from, const char **number, size_t *n_number)
+{
+    const char *hash = strchr(from, '#');
+    if (!hash) return strcmp(name, from) == 0;
+    const size_t n = (size_t)(hash - from);
+    if (strncmp(name, from, n) != 0) return false;
+    *number = name + n;
+    *n_number = strspn(*number, "0123456789");
+    return *n_number > 0 && strcmp(*number + *n_number, hash + 1) == 0;
+}
+
+static const skv_name_rule *find_rule(const skv_name_rule *rules, const char *name)
+{
+    const char *number;
+    size_t n_number;
+    for (; rules->from; rules++) {
+        if (is_like(name, rules->from, &number, &n_number)) return rules;
+    }
+    return NULL;
+}
+
+/* What a rule calls a name: `to` with the number that # stands for. */
+static void rule_name(const skv_name_rule *rule, const char *name, char *out, size_t size)
+{
+    const char *number = "", *hash = strchr(rule->to, '#');
+    size_t n_number = 0;
+    if (!hash || !is_like(name, rule->from, &number, &n_number)) {
+        (void)snprintf(out, size, "%s", rule->to);
+    } else {
+        (void)snprintf(out, size, "%.*s%.*s%s", (int)(hash - rule->to), rule->to, (int)n_number,
+                       number, hash + 1);
+    }
+}
+
+static skv_status add_in_layer(skv_source *source, size_t i_layer, const char *to,
+                               const skv_tensor *tensor, skv_error *err)
+{
+    char name[128];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s", i_layer, to);
+    return skv_source_add(source, name, tensor, err);
+}
+
+/* Marks the rows of q or k as stored in pair order; whether they fit is for the shape check. */
+static skv_status add_interleaved(skv_source *source, size_t i_layer, const char *to,
+                                  const skv_tensor *tensor, skv_error *err)
+{
+    const skv_config *c = skv_source_config(source);
+    const skv_layer_shape *l = &c->layers[i_layer];
+    skv_tensor marked = *tensor;
+    size_t n_heads = strncmp(to, "self_attn.q", 11) == 0 ? l->n_heads : l->n_kv_heads;
+    bool fits = (tensor->n_dims == 1 || tensor->n_dims == 2) &&
+                tensor->dims[0] == n_heads * c->head_dim && c->head_dim % 2 == 0;
+    bool by_element = tensor->n_dims != 1 || skv_dtype_block_elements(tensor->type) == 1;
+    if (fits && by_element) {
+        marked.n_rope_heads = n_heads;
+        marked.n_rope_dims = c->ropes[0].n_rot;
+    }
+    SKV_REQUIRE(by_element, err, SKV_UNSUPPORTED, "%s: %s: a bias of type %s is not supported",
+                skv_source_path(source), tensor->name, skv_dtype_name(tensor->type));
+    return add_in_layer(source, i_layer, to, &marked, err);
+}
+
+/* A part of fused rows, in the order in which the scheme has them where they are not fused. */
+static skv_status add_part(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
+                           const char *to, const skv_tensor *part, skv_error *err)
+{
+    for (const skv_name_rule *rule = scheme->layer; rule->from; rule++) {
+        if (rule->action == SKV_NAME_INTERLEAVE && strcmp(rule->to, to) == 0) {
+            return add_interleaved(source, i_layer, to, part, err);
+        }
+    }
+    return add_in_layer(source, i_layer, to, part, err);
+}
+
+/* Fused rows of a matrix, or of a bias: n_columns is 0. */
+static skv_status check_fused(const skv_source *source, const skv_tensor *t, size_t n_rows,
+                              size_t n_columns, skv_error *err)
+{
+    const size_t expected[] = {n_rows, n_columns}, n_dims = n_columns ? 2 : 1;
+    char shape[80], wanted[80];
+    (void)skv_tensor_shape_text(t->dims, t->n_dims, shape, sizeof shape);
+    (void)skv_tensor_shape_text(expected, n_dims, wanted, sizeof wanted);
+    SKV_REQUIRE(t->n_dims == n_dims && memcmp(t->dims, expected, n_dims * sizeof *expected) == 0,
+                err, SKV_FORMAT, "%s: %s: shape %s, expected %s", skv_source_path(source), t->name,
+                shape, wanted);
+    SKV_REQUIRE(n_columns || skv_dtype_block_elements(t->type) == 1, err, SKV_UNSUPPORTED,
+                "%s: %s: a bias of type %s is not supported", skv_source_path(source), t->name,
+                skv_dtype_name(t->type));
+    return SKV_OK;
+}
+
+static skv_status add_parts(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
+                            const skv_name_rule *rule, const skv_tensor *tensor, skv_error *err)
+{
+    static const char *const weights[2][3] = {
+        {"mlp.gate_proj.weight", "mlp.up_proj.weight", NULL},
+        {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}};
+    static const char *const biases[] = {"self_attn.q_proj.bias", "self_attn.k_proj.bias",
+                                         "self_attn.v_proj.bias"};
+    const skv_config *c = skv_source_config(source);
+    const skv_layer_shape *l = &c->layers[i_layer];
+    const bool is_bias = rule->action == SKV_NAME_QKV_BIAS;
+    const bool is_qkv = rule->action == SKV_NAME_QKV || is_bias;
+    size_t kv = l->n_kv_heads * c->head_dim;
+    size_t rows[3] = {is_qkv ? l->n_heads * c->head_dim : l->ffn, is_qkv ? kv : l->ffn, kv};
+    size_t n_parts = is_qkv ? 3 : 2, total = 0, at = 0;
+    for (size_t i = 0; i < n_parts; i++) total += rows[i];
+    SKV_TRY(check_fused(source, tensor, total, is_bias ? 0 : c->hidden, err));
+    for (size_t i = 0; i < n_parts; i++) {
+        skv_tensor part = skv_tensor_slice(tensor, at, rows[i]);
+        SKV_TRY(add_part(source, scheme, i_layer, is_bias ? biases[i] : weights[is_qkv][i], &part,
+                         err));
+        at += rows[i];
+    }
+    return SKV_OK;
+}
+
+skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *scheme,
+                                  const char *name, const skv_tensor *tensor, skv_error *err)
+{
+    size_t i_layer;
+    const char *rest;
+    const skv_name_rule *rule = find_rule(scheme->global, name);
+    if (rule) return skv_source_add(source, rule->to, tensor, err);
+    size_t n_layers = skv_source_config(source)->n_layers;
+    if (split_layer_name(name, scheme->layer_prefix, n_layers, &i_layer, &rest)) {
+        rule = find_rule(scheme->layer, rest);
+        char to[80];
+        if (rule && rule->action == SKV_NAME_KEEP) {
+            rule_name(rule, rest, to, sizeof to);
+            return add_in_layer(source, i_layer, to, tensor, err);
+        }
+        if (rule && rule->action >= SKV_NAME_EXPERTS) {
+            return skv_source_add_experts(source, scheme, i_layer, rule, tensor, err);
+        }
+        if (rule && rule->action == SKV_NAME_INTERLEAVE) {
+            return add_interleaved(source, i_layer, rule->to, tensor, err);
+        }
+        if (rule) return add_parts(source, scheme, i_layer, rule, tensor, err);
+    }
+    return scheme->keep_others ? skv_source_add(source, name, tensor, err) : SKV_OK;
+}
+
+/* ---- our names -> published ones ---- */
+
+/* Of a Mixtral; NULL where the name stays. */
+static const skv_name_rule *find_written(const skv_config *c, const char *rest)
+{
+    const char *number;
+    size_t n_number;
+    if (!skv_config_is(c, "mixtral")) return NULL;
+    for (const skv_name_rule *rule = moe_layer; rule->from; rule++) {
+        const bool one = rule->action == SKV_NAME_KEEP;
+        if (one && is_like(rest, rule->to, &number, &n_number)) return rule;
+    }
+    return NULL;
+}
+
+bool skv_source_written_name(const skv_config *c, const char *name, char *out, size_t size)
+{
+    size_t i_layer;
+    const char *rest;
+    char part[80];
+    int n = snprintf(out, size, "%s", name);
+    if (split_layer_name(name, moe.layer_prefix, c->n_layers, &i_layer, &rest)) {
+        const skv_name_rule *rule = find_written(c, rest);
+        if (rule) {
+            const skv_name_rule back = {rule->to, rule->from, SKV_NAME_KEEP};
+            rule_name(&back, rest, part, sizeof part);
+            n = snprintf(out, size, "%.*s%s", (int)(rest - name), name, part);
+        }
+    }
+    return n >= 0 && (size_t)n < size;
+}

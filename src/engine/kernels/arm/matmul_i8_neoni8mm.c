@@ -1,0 +1,130 @@
+/*
+ * The int8 matrix product with SMMLA: two rows by two columns and eight codes along K to an
+ * instruction, a tile of up to 6 rows by 16 columns. The last row of an odd number is its own
+ * partner. After each group along K the int32 accumulators are scaled and added to f32 sums.
+ * Layouts: matmul_pack_neon.h. The limit of the instruction is at the end.
+ */
+#include <arm_neon.h>
+
+#include "kernels/arm/matmul_pack_neon.h"
+#include "kernels/arm/matmul_tile_neon.h"
+#include "kernels/matmul.h"
+#include "kernels/peak.h"
+
+enum { PEAK_CHAINS = 16 };
+
+static inline float32x4_t load_scales(const uint16_t *scales)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(scales), 16));
+}
+
+/* Row i of four columns, from the dot products of its pair with two columns each. */
+static inline int32x4_t row_of(int32x4_t left, int32x4_t right, size_t i)
+{
+    if (i % 2 == 0) return vcombine_s32(vget_low_s32(left), vget_low_s32(right));
+    return vcombine_s32(vget_high_s32(left), vget_high_s32(right));
+}
+
+/* One group of n_units. Inlined once for every constant m, so that the accumulators are
+ * registers. sum is [m][16]. */
+static inline __attribute__((always_inline)) void
+group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_units, const size_t m)
+{
+    const float *x_scales = (const float *)(const void *)x;
+    const int8_t *x_units = (const int8_t *)(x_scales + m);
+    const uint16_t *w_scales = (const uint16_t *)(const void *)w;
+    const int8_t *w_units = (const int8_t *)(w_scales + SKV_NR128);
+    int32x4_t dot[SKV_MR128 / 2][8];
+    for (size_t p = 0; p < (m + 1) / 2; p++) {
+        for (size_t j = 0; j < 8; j++) dot[p][j] = vdupq_n_s32(0);
+    }
+    for (size_t u = 0; u < n_units; u++, x_units += 8 * m, w_units += 8 * SKV_NR128) {
+        int8x16_t pair[SKV_MR128 / 2];
+        for (size_t p = 0; p < (m + 1) / 2; p++) {
+            size_t last = skv_min_size(2 * p + 1, m - 1);
+            pair[p] = vcombine_s8(vld1_s8(x_units + 16 * p), vld1_s8(x_units + 8 * last));
+        }
+        for (size_t j = 0; j < 8; j++) {
+            int8x16_t columns = vld1q_s8(w_units + 16 * j);
+            for (size_t p = 0; p < (m + 1) / 2; p++) {
+                dot[p][j] = vmmlaq_s32(dot[p][j], pair[p], columns);
+            }
+        }
+    }
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < 4; j++, sum += 4) {
+            int32x4_t row = row_of(dot[i / 2][2 * j], dot[i / 2][2 * j + 1], i);
+            float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(row), load_scales(w_scales + 4 * j));
+            vst1q_f32(sum, vfmaq_n_f32(vld1q_f32(sum), scaled, x_scales[i]));
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void
+tile_m(skv_tile128 t, const unsigned char *x, const unsigned char *w, size_t length, const size_t m)
+{
+    float sum[SKV_MR128 * SKV_NR128] = {0};
+    for (size_t left = t.n_k; left;) {
+        size_t n = skv_min_size(left, length / 8);
+        group_m(sum, x, w, n, m);
+        x += skv_pack_x_i8_group_neon(m, length);
+        w += skv_pack_w_i8_group_neon(length);
+        left -= n;
+    }
+    for (size_t i = 0; i < m; i++) {
+        float32x4_t row[4];
+        for (size_t j = 0; j < 4; j++) row[j] = vld1q_f32(sum + i * SKV_NR128 + 4 * j);
+        skv_tile128_store(t, i, row);
+    }
+}
+
+static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
+                 size_t k0, size_t k1, bool add)
+{
+    size_t length = skv_i8_group(K), i_group = k0 / length;
+    const unsigned char *x =
+        (const unsigned char *)block + i_group * skv_pack_x_i8_group_neon(m, length);
+    const unsigned char *w =
+        (const unsigned char *)panel + i_group * skv_pack_w_i8_group_neon(length);
+    skv_tile128 t = {c, ldc, skv_ceil_div(k1 - k0, 8), add};
+    switch (m) {
+    case 1: tile_m(t, x, w, length, 1); break;
+    case 2: tile_m(t, x, w, length, 2); break;
+    case 3: tile_m(t, x, w, length, 3); break;
+    case 4: tile_m(t, x, w, length, 4); break;
+    case 5: tile_m(t, x, w, length, 5); break;
+    default: tile_m(t, x, w, length, 6); break;
+    }
+}
+
+const skv_matmul skv_matmul_i8_neoni8mm = {
+    .nr = SKV_NR128,
+    .mr = SKV_MR128,
+    .kc = SKV_KC128,
+    .w_bytes = skv_pack_w_i8_bytes_neoni8mm,
+    .x_bytes = skv_pack_x_i8_bytes_neoni8mm,
+    .pack_w = skv_pack_w_i8_neoni8mm,
+    .pack_x = skv_pack_x_i8_neoni8mm,
+    .tile = tile,
+};
+
+/* Both rows of each operand are the same eight codes. */
+static double run_peak(const void *a, const void *b, size_t n_rounds)
+{
+    int8x8_t a8 = vld1_s8(a), b8 = vld1_s8(b);
+    int8x16_t x = vcombine_s8(a8, a8), y = vcombine_s8(b8, b8);
+    int32x4_t sum[PEAK_CHAINS];
+    for (size_t i = 0; i < PEAK_CHAINS; i++) {
+        sum[i] = vdupq_n_s32(0);
+        /* Not known for equal, or the compiler might keep one sum for all. */
+        __asm__ volatile("" : "+w"(sum[i]));
+    }
+    for (size_t r = 0; r < n_rounds; r++) {
+        for (size_t i = 0; i < PEAK_CHAINS; i++) sum[i] = vmmlaq_s32(sum[i], x, y);
+    }
+    int32_t sums[4 * PEAK_CHAINS];
+    for (size_t i = 0; i < PEAK_CHAINS; i++) vst1q_s32(sums + 4 * i, sum[i]);
+    return skv_peak_total_i32(sums, 4 * PEAK_CHAINS);
+}
+
+const skv_peak_loop skv_peak_i8_neoni8mm = {run_peak, 32 * PEAK_CHAINS, 8, "SMMLA"};
