@@ -132,6 +132,7 @@ LANE_OWNERS = {
     "rows": {"keep_rows.c"},
     "mask": {"masks.c"},
     "choice": {"choose.c"},
+    "draft": {"drafts.c"},
     "output": {"output.c"},
 }
 LANE_WRITE = re.compile(
@@ -796,6 +797,7 @@ def is_mutable_object(text):
     text = " ".join(text.split())
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)|_Alignas\s*\([^)]*\)", "", text)
     text = re.sub(r"^\s*(SKV_[A-Z_]+\s+)+", "", text)  # SKV_BEGIN, SKV_API, ...
+    text = re.sub(r"\[[^][]*\]", "[]", text)  # a product in a size is no pointer
     declaration, end = text[:-1].strip(), text[-1]
     if end == "{" or re.match(
         r"(typedef|extern|_Static_assert|static_assert|_Pragma)\b", declaration
