@@ -143,6 +143,7 @@ static void write_log(FILE *log, const skv_train_progress *p)
         skv_json_out_put_number(&json, "auxiliary_loss", p->auxiliary);
         skv_json_out_put_number(&json, "consistency_loss", p->consistency);
     }
+    if (p->balance > 0) skv_json_out_put_number(&json, "balance_loss", p->balance);
     skv_json_out_put_number(&json, "lr", p->rate);
     skv_json_out_put_number(&json, "grad_norm", p->norm);
     skv_json_out_put_integer(&json, "tokens", p->tokens);
@@ -164,6 +165,7 @@ static void print_step(FILE *stream, const skv_train_progress *p)
     if (p->exit > 0) {
         fprintf(stream, ", exit %.4f agrees %.0f %%", p->exit, 100 * count_exit(p).agreed);
     }
+    if (p->balance > 0) fprintf(stream, ", balance %.3f", p->balance);
     fprintf(stream, ", lr %.3g, %.0f tokens/s, %.0f s left", p->rate, p->tokens_s, p->eta);
 }
 

@@ -53,6 +53,7 @@ typedef struct skv_train_progress {
     double eta;                    /* seconds left */
     bool checkpoint;               /* a checkpoint was written after the step */
     double auxiliary, consistency; /* KV Prediction; `loss` is that of the base */
+    double balance;                /* of a mixture's trained routers; k: experts are used evenly */
     /* Early exit: its loss, and a calibration histogram over a sample of positions. Bin b holds the
      * positions whose most likely token had a probability in [b, b + 1) / 20: their number, and how
      * many agreed with the full model. */
@@ -116,6 +117,8 @@ typedef struct skv_train_options {
     skv_train_loss loss;
     skv_train_part part;
     double tau, hidden_mult;
+    double router_loss; /* weight of the loss that balances experts; negative: the model's
+                           router_aux_loss_coef */
     bool all_positions; /* count masked positions in the denominator of the KL loss */
     bool early_exit;    /* also train a head on norm_swiftkv(x_l) (B.4) */
 

@@ -25,7 +25,7 @@ typedef struct train_case {
     json_t *json;
     const char *model, *train, *file;
     bool kl, all, exit;
-    double hidden_mult, loss, hidden, exit_loss;
+    double hidden_mult, loss, hidden, exit_loss, balance, balance_loss;
     int32_t ids[TOKENS_MAX], targets[TOKENS_MAX];
     uint32_t positions[TOKENS_MAX], doc_start[TOKENS_MAX];
     size_t n;
@@ -63,6 +63,8 @@ static train_case read_case(size_t i)
                     .all = json_is_true(json_object_get(o, "all")),
                     .exit = json_object_get(o, "exit"),
                     .exit_loss = json_number_value(json_object_get(o, "exit")),
+                    .balance = json_number_value(json_object_get(o, "balance")),
+                    .balance_loss = json_number_value(json_object_get(o, "balance_loss")),
                     .hidden_mult = json_number_value(json_object_get(o, "hidden_mult")),
                     .loss = json_number_value(json_object_get(o, "loss")),
                     .hidden = json_number_value(json_object_get(o, "hidden"))};
@@ -114,6 +116,7 @@ static opened open_case(const train_case *c, size_t threads, bool bf16)
                                .loss = c->kl ? SKV_LOSS_KL : SKV_LOSS_LM,
                                .tau = 2,
                                .hidden_mult = c->hidden_mult,
+                               .router_loss = c->balance,
                                .all_positions = c->all,
                                .trainable = is_trained,
                                .user = (void *)(uintptr_t)c->train};
@@ -152,6 +155,7 @@ static skv_net_sums run_case(const train_case *c, skv_net *net)
     sums.loss /= scale.positions;
     sums.hidden /= scale.hidden;
     sums.exit /= scale.positions;
+    sums.balance /= scale.tokens;
     return sums;
 }
 
@@ -213,6 +217,9 @@ static void test_gradients(void **state)
             fail_msg("%s: loss %.9g hidden %.9g exit %.9g, expected %.9g %.9g %.9g", c.file,
                      sums.loss, sums.hidden, sums.exit, c.loss, c.hidden, c.exit_loss);
         }
+        if (!(fabs(sums.balance - c.balance_loss) <= 1e-5 * c.balance_loss)) {
+            fail_msg("%s: balance %.9g, expected %.9g", c.file, sums.balance, c.balance_loss);
+        }
         check_gradients(&c, o.net);
         close_case(&o);
     }
@@ -226,7 +233,8 @@ static void test_threads_change_nothing(void **state)
             train_case c = read_case(i);
             opened one = open_case(&c, 1, bf16), three = open_case(&c, 3, bf16);
             skv_net_sums a = run_case(&c, one.net), b = run_case(&c, three.net);
-            assert_true(a.loss == b.loss && a.hidden == b.hidden && a.exit == b.exit);
+            assert_true(a.loss == b.loss && a.hidden == b.hidden && a.exit == b.exit &&
+                        a.balance == b.balance);
             assert_memory_equal(a.exit_agreed, b.exit_agreed, sizeof a.exit_agreed);
             const skv_params *p = skv_net_params(one.net), *q = skv_net_params(three.net);
             assert_memory_equal(p->grads, q->grads, p->n_trainable * sizeof(float));

@@ -33,6 +33,14 @@ def run(*words, data=None):
     return result.stdout
 
 
+def tensor_names(folder):
+    names = set()
+    for path in folder.glob("*.safetensors"):
+        with open(path, "rb") as f:
+            names |= set(json.loads(f.read(int.from_bytes(f.read(8), "little"))))
+    return names - {"__metadata__"}
+
+
 class ExpertsTest(unittest.TestCase):
     def test_counts(self):
         for name, (parameters, active) in PUBLISHED.items():
@@ -40,6 +48,29 @@ class ExpertsTest(unittest.TestCase):
             self.assertEqual(info["parameters"], parameters, name)
             if active:
                 self.assertEqual(info["active_parameters"], active, name)
+
+    def test_published_names(self):
+        """Mixtral's experts are written under the names that transformers gives them, from fused ones and GGUF too."""
+        published = tensor_names(MODELS / "mixtral-v4")
+        self.assertIn("model.layers.0.block_sparse_moe.experts.0.w1.weight", published)
+        ids = [1 + 7 * i % 90 for i in range(40)]
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder, "ids.json")
+            data.write_text(json.dumps(ids * 4))
+            words = ("--ids-file", "-", "-n", "8", "--threads", "1", "--weights", "f32")
+            for name in ("mixtral-v4", "mixtral-v5", "mixtral-gguf/model.gguf"):
+                out, trained = Path(folder, name.split("/")[0]), Path(folder, "trained-" + name.split("/")[0])
+                layers = json.loads(run("info", MODELS / name, "--json"))["layers"]
+                run("transform", MODELS / name, out, "--keep-layers", ",".join(map(str, range(layers))))
+                expected = {n for n in published if int(n.split(".")[2] if ".layers." in n else 0) < layers}
+                self.assertEqual(tensor_names(out), expected, name)
+                own = run("generate", MODELS / name, *words, data=json.dumps(ids))
+                self.assertEqual(run("generate", out, *words, data=json.dumps(ids)), own, name)
+                if name.endswith(".gguf"):
+                    continue  # no tokenizer
+                run("train", "--model", MODELS / name, "--out", trained, "--data", data, "--steps", 1, "--seq", 16,
+                    "--threads", 1, "--router-loss", "0.1")
+                self.assertEqual(tensor_names(trained), expected, name)
 
     def test_swiftkv(self):
         """Any mixture in SwiftKV form runs; with every layer's own K and V it is the model itself."""

@@ -17,6 +17,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+
 import plain_models
 
 DOCS = (23, 1, 17, 9)
@@ -110,7 +112,19 @@ def losses(config, weights, docs, targets, case):
     n = n_all if case.get("all") else n_loss
     loss, exit_loss = total / n, exit_total / n
     hidden_loss = square / n_elements if n_elements else torch.tensor(0.0)
-    return loss + case.get("hidden", 0.0) * hidden_loss + exit_loss, loss, hidden_loss, exit_loss
+    total = loss + case.get("hidden", 0.0) * hidden_loss + exit_loss
+    if case.get("balance"):
+        case["balance_loss"] = balance(model, case)
+        total = total + case["balance"] * case["balance_loss"]
+    return total, loss, hidden_loss, exit_loss
+
+
+def balance(model, case):
+    """transformers' own loss, over the layers whose routers are trained."""
+    first = int(case["train"].removeprefix("deep-")) if case["train"].startswith("deep-") else 0
+    logits = tuple(torch.cat(of) for i, of in sorted(model.router_logits.items()) if i >= first)
+    n_experts = logits[0].shape[-1]
+    return load_balancing_loss_func(logits, n_experts, model.c["num_experts_per_tok"])
 
 
 def trainable(case, names):
@@ -166,8 +180,8 @@ CASES = {
     "qwen3-swiftkv-g2": [{"train": "swiftkv", "loss": "lm", "exit": True}],
     "qwen3-moe-swiftkv-g2": [{"train": "swiftkv", "loss": "kl", "hidden": 0.5, "steps": True},
                              {"train": "all", "loss": "lm"}],
-    "qwen3-moe-v4": [{"train": "deep-1", "loss": "lm"}],
-    "qwen3-moe-v5": [{"train": "all", "loss": "lm"}],
+    "qwen3-moe-v4": [{"train": "deep-1", "loss": "lm", "balance": 0.5}],
+    "qwen3-moe-v5": [{"train": "all", "loss": "lm", "balance": 0.5}],
     "mixtral-v5": [{"train": "all", "loss": "lm"}],
 }
 
@@ -191,6 +205,8 @@ def make_case(folder, case, seed):
            "docs": docs, "targets": targets, "loss": part.item(), "hidden": square.item()}
     if case.get("exit"):
         out["exit"] = exits.item()
+    if case.get("balance"):
+        out |= {"balance": case["balance"], "balance_loss": case["balance_loss"].item()}
     if case.get("steps"):
         out["steps"] = run_steps(config, weights, names, docs, targets, case)
     return out, grads

@@ -117,6 +117,7 @@ class LlamaFamily:
         self.kv_layers = config.get("num_key_value_layers") or self.n_layers
         self.group = config.get("key_value_group_size") or 1
         self.windows = self.windows_of(config)
+        self.router_logits = {}  # of each layer with experts: those of every document
         self.n_shared = config.get("num_kv_shared_layers", 0)
         self.turns = config.get("no_rope_layers") or [1] * self.n_layers
         self.residual = config.get("residual_multiplier", 1.0)
@@ -176,7 +177,9 @@ class LlamaFamily:
         prefix = f"model.layers.{i}."
         router = next(self.w[prefix + n] for n in ("mlp.gate.weight", "block_sparse_moe.gate.weight")
                       if prefix + n in self.w)
-        p = (b @ router.T).softmax(-1)
+        logits = b @ router.T
+        self.router_logits.setdefault(i, []).append(logits)
+        p = logits.softmax(-1)
         weight, chosen = p.topk(self.c["num_experts_per_tok"], dim=-1)
         if self.c["model_type"].startswith("mixtral") or self.c.get("norm_topk_prob"):
             weight = weight / weight.sum(-1, keepdim=True)

@@ -128,6 +128,7 @@ typedef struct skv_config {
      * n_active largest router logits, or those of the softmax of all. */
     size_t n_active;     /* experts that a token meets, 1..E */
     bool norm_topk;      /* the first of the two: the weights add up to 1 */
+    double router_loss;  /* router_aux_loss_coef: in training, of the loss that balances experts */
     bool router_bias;    /* bias on the router */
     bool expert_bias;    /* biases on gate, up, down of every expert */
     double swiglu_limit; /* SWIGLU_CLAMPED: g = min(gate, limit), u = up clamped to +-limit, */

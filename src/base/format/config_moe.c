@@ -3,7 +3,7 @@
 
 #include "format/config_build.h"
 
-enum { EXPERTS_MAX = 4096 };
+enum { EXPERTS_MAX = 4096, ROUTER_LOSS_MAX = 1000 };
 
 uint64_t skv_config_block_weights(const skv_config *c, size_t i)
 {
@@ -29,17 +29,18 @@ void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, s
 {
     const size_t most = SIZE_MAX / 2;
     if (defaults->n_experts == 0) return;
-    size_t n_experts = skv_json_size(r, "num_local_experts", defaults->n_experts, most);
-    n_experts = skv_json_size(r, "num_experts", n_experts, most);
+    const char *named = skv_json_get(r, "num_experts") ? "num_experts" : "num_local_experts";
+    const size_t n_experts = skv_json_size(r, named, defaults->n_experts, most);
     c->n_active = skv_json_size(r, "num_experts_per_tok", defaults->n_active, most);
     c->norm_topk = !defaults->by_key || skv_json_bool(r, "norm_topk_prob", false);
+    c->router_loss = skv_json_double(r, "router_aux_loss_coef", 0.0);
     const size_t step = defaults->ffn ? skv_json_size(r, "decoder_sparse_step", 1, most) : 1;
     const size_t ffn = skv_json_size(r, "moe_intermediate_size", defaults->ffn, most);
     const json_t *dense = defaults->ffn ? skv_json_get(r, "mlp_only_layers") : NULL;
     if (dense && !json_is_array(dense)) skv_json_refuse(r, "mlp_only_layers", dense, "a list");
     if (r->status == SKV_OK && (step == 0 || n_experts == 0)) {
         r->status = skv_fail(r->err, SKV_RANGE, "%s: %s 0, expected 1 or more", r->name,
-                             step == 0 ? "decoder_sparse_step" : "num_experts");
+                             step == 0 ? "decoder_sparse_step" : named);
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         if ((i + 1) % step != 0 || is_listed(r, dense, i)) continue;
@@ -60,6 +61,9 @@ skv_status skv_config_check_moe(const skv_config *c, const char *name, skv_error
                     "%s: %s %zu, expected 1 to the %zu experts of layer %zu", name,
                     skv_config_field_name(c, SKV_CONFIG_FIELD_ACTIVE).text, c->n_active, n, i);
     }
+    SKV_REQUIRE(c->router_loss >= 0.0 && c->router_loss <= ROUTER_LOSS_MAX, err, SKV_RANGE,
+                "%s: router_aux_loss_coef %g, expected 0 to %d", name, c->router_loss,
+                ROUTER_LOSS_MAX);
     if (c->activation != SKV_ACT_SWIGLU_CLAMPED) return SKV_OK;
     SKV_REQUIRE(isfinite(c->swiglu_limit) && c->swiglu_limit > 0.0, err, SKV_RANGE,
                 "%s: swiglu_limit %g, expected a positive number", name, c->swiglu_limit);

@@ -315,6 +315,7 @@ static void put_moe(filler *f, const skv_config *c, const char *base)
     const bool listed = strcmp(base, "qwen3_moe") == 0;
     put_size(f, listed ? "num_experts" : "num_local_experts", c->layers[first].n_experts);
     put_size(f, "num_experts_per_tok", c->n_active);
+    if (c->router_loss > 0) put(f, "router_aux_loss_coef", json_real(c->router_loss));
     if (!listed) return;
     json_t *layers = json_array();
     for (size_t i = 0; i < c->n_layers; i++) {

@@ -38,6 +38,9 @@ const skv_config *skv_source_config(const skv_source *source);
 const skv_tensor *skv_source_find(const skv_source *source, const char *name);
 size_t skv_source_count(const skv_source *source);
 const skv_tensor *skv_source_at(const skv_source *source, size_t i);
+/** The name under which a folder of this configuration is written: a Mixtral's experts have names
+ * of their own, so that other programs open it. False when it does not fit into out [size]. */
+bool skv_source_written_name(const skv_config *c, const char *name, char *out, size_t size);
 /** Why a tensor that the files hold is not among them ("element type I64"), or NULL. */
 const char *skv_source_unusable(const skv_source *source, const char *name);
 /** The GGUF file behind it, for the tokenizer inside; NULL for a folder. */

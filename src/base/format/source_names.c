@@ -288,3 +288,35 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
     }
     return scheme->keep_others ? skv_source_add(source, name, tensor, err) : SKV_OK;
 }
+
+/* ---- our names -> published ones ---- */
+
+/* Of a Mixtral; NULL where the name stays. */
+static const skv_name_rule *find_written(const skv_config *c, const char *rest)
+{
+    const char *number;
+    size_t n_number;
+    if (!skv_config_is(c, "mixtral")) return NULL;
+    for (const skv_name_rule *rule = moe_layer; rule->from; rule++) {
+        const bool one = rule->action == SKV_NAME_KEEP;
+        if (one && is_like(rest, rule->to, &number, &n_number)) return rule;
+    }
+    return NULL;
+}
+
+bool skv_source_written_name(const skv_config *c, const char *name, char *out, size_t size)
+{
+    size_t i_layer;
+    const char *rest;
+    char part[80];
+    int n = snprintf(out, size, "%s", name);
+    if (split_layer_name(name, moe.layer_prefix, c->n_layers, &i_layer, &rest)) {
+        const skv_name_rule *rule = find_written(c, rest);
+        if (rule) {
+            const skv_name_rule back = {rule->to, rule->from, SKV_NAME_KEEP};
+            rule_name(&back, rest, part, sizeof part);
+            n = snprintf(out, size, "%.*s%s", (int)(rest - name), name, part);
+        }
+    }
+    return n >= 0 && (size_t)n < size;
+}

@@ -172,6 +172,7 @@ void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from)
     to->exit += from->exit;
     to->auxiliary += from->auxiliary;
     to->consistency += from->consistency;
+    to->balance += from->balance;
     to->n_loss += from->n_loss;
     for (size_t i = 0; i < SKV_TRAIN_EXIT_BINS; i++) {
         to->exit_seen[i] += from->exit_seen[i];
@@ -214,6 +215,13 @@ static double layer_flops(const skv_net *net, size_t i, bool deep, double n)
            linear_flops(&layer->o) + block_flops(net, layer) + attention;
 }
 
+/* Rows of a product with the gradient of a matrix, a token: an expert sees k of E tokens. */
+static double met_by(const skv_net *net, const skv_param *p)
+{
+    if (!strstr(p->name, ".experts.")) return 1.0;
+    return (double)net->config->n_active / (double)net->layers[p->layer].n_experts;
+}
+
 double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
 {
     size_t L = net->config->n_layers;
@@ -228,7 +236,7 @@ double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
     for (size_t i = 0; i < net->params.n; i++) {
         const skv_param *p = &net->params.at[i];
         if (p->trainable && !p->vector && p != net->head.w && p != net->exit.w)
-            grads += 2.0 * (double)skv_param_size(p);
+            grads += 2.0 * (double)skv_param_size(p) * met_by(net, p);
     }
     if (net->predict) sum += skv_net_predict_flops(net, n_tokens, n_loss) / n;
     double head = 2.0 * (double)skv_param_size(net->head.w);
@@ -311,6 +319,7 @@ skv_status skv_net_run(skv_net *net, const skv_train_batch *batch, const skv_net
     skv_net_forward(&p, first, net->config->n_layers);
     skv_net_norm(net, net->final, net->x_last, net->final_norm->w, batch->n_tokens, D);
     skv_net_loss(&p, scale, backward, sums);
+    skv_net_balance(&p, scale, sums);
     if (backward) skv_net_backward(&p, scale);
     return SKV_OK;
 }

@@ -53,6 +53,7 @@ typedef struct skv_net_options {
     skv_loss_kind loss;
     double tau;         /* temperature of the KL loss */
     double hidden_mult; /* of the MSE on the input of the last layer; 0: none */
+    double router_loss; /* weight of the loss that balances experts; 0: none */
     bool all_positions; /* the KL loss counts masked positions in its denominator */
     bool early_exit;    /* the exit head that the configuration has is trained too */
     bool (*trainable)(void *user, const char *name);
@@ -67,9 +68,10 @@ typedef struct skv_net_options {
 
 /* Sums of one batch; divided by the denominators they are the losses. */
 typedef struct skv_net_sums {
-    double loss;   /* sum over positions of CE, or of tau^2 KL */
-    double hidden; /* sum over elements of the squared difference */
-    size_t n_loss; /* positions that `loss` has terms of */
+    double loss;    /* sum over positions of CE, or of tau^2 KL */
+    double hidden;  /* sum over elements of the squared difference */
+    double balance; /* of the router logits, times tokens: see net_balance.c */
+    size_t n_loss;  /* positions that `loss` has terms of */
     /* With a prediction, `loss` is the base's: cross-entropy of the auxiliary, and the distance of
      * keys and of values, summed over layers, over tokens, as a mean over a row's elements. */
     double auxiliary, consistency;
@@ -86,7 +88,7 @@ void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from);
 typedef struct skv_net_scale {
     double positions; /* of the loss */
     double hidden;    /* elements of the hidden loss */
-    double tokens;    /* of the consistency loss: all there are */
+    double tokens;    /* of the consistency and the balancing loss: all there are */
 } skv_net_scale;
 
 /**

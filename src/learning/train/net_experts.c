@@ -27,6 +27,7 @@ typedef struct job {
     const float *x;
     float *y;
     size_t n_rows, n_experts, F;
+    float balance_scale; /* of skv_net; 0 where the router is frozen */
 } job;
 
 static void run(const job *j, skv_task_fn *fn)
@@ -193,6 +194,21 @@ static void weigh_rows(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
+/* Where softmax(r) of all counts: logits [E] become -mean p_e + the balancing loss's gradient. */
+static void back_softmax(const job *j, float *logits, float largest, float mean)
+{
+    const float *balance = j->p->net->balance; /* [E] */
+    float sum = 0, even = 0;
+    for (size_t e = 0; e < j->n_experts; e++) {
+        logits[e] = expf(logits[e] - largest);
+        sum += logits[e];
+        even += logits[e] * balance[e];
+    }
+    for (size_t e = 0; e < j->n_experts; e++) {
+        logits[e] *= (j->balance_scale * (balance[e] - even / sum) - mean) / sum;
+    }
+}
+
 /* Logits become their gradient. */
 static void back_route_rows(void *arg, size_t i_task, size_t i_thread)
 {
@@ -206,13 +222,12 @@ static void back_route_rows(void *arg, size_t i_task, size_t i_thread)
         const uint32_t *place = j->r->place + t * k;    /* [k] */
         float *logits = j->r->logits + t * E, mean = 0; /* [E] */
         for (size_t i = 0; i < k; i++) mean += w[i] * net->dweights[place[i]];
-        /* p_e = exp(r_e - r_first) p_first, and p_first is the first weight. */
-        const float first = logits[chosen[0]];
-        for (size_t e = 0; e < E; e++) {
-            const bool counts = !net->config->norm_topk;
-            logits[e] = counts ? -mean * w[0] * expf(logits[e] - first) : 0.0f;
-        }
         const float rest = net->config->norm_topk ? mean : 0.0f;
+        if (!net->config->norm_topk || j->balance_scale > 0) {
+            back_softmax(j, logits, logits[chosen[0]], mean - rest);
+        } else {
+            memset(logits, 0, E * sizeof *logits);
+        }
         for (size_t i = 0; i < k; i++) {
             logits[chosen[i]] += w[i] * (net->dweights[place[i]] - rest);
         }
@@ -294,6 +309,7 @@ void skv_net_back_experts(const skv_net_pass *p, size_t i)
     skv_net_silu_glu(net, net->h, a->gate, a->up, n_inner);
     run(&j, weigh_rows);
     const bool trains = trains_experts(layer);
+    if (skv_net_linear_trained(&layer->router)) j.balance_scale = net->balance_scale;
     if (trains) grad_down(p, i, r);
     skv_net_silu_glu_back(net, a->gate, a->up, net->dh, n_inner);
     if (trains || skv_net_linear_trained(&layer->router)) {

@@ -102,6 +102,8 @@ struct skv_net {
     float *h, *dh;              /* [T, F]; of a mixture [T k, F] */
     float *expert_x, *expert_y; /* [T k, D]: of sorted pairs, in and out of their experts */
     float *dweights;            /* [T k]: of sorted pairs */
+    float *balance;             /* [E]: pairs of an expert / rows, over all trained routers */
+    float balance_scale;        /* of the balancing loss's gradient by logits; 0: there is none */
     float *dx, *da, *dswift;    /* [T, D] */
     float *dq, *d_o;            /* [T, H Dh] */
     float *dk, *dv;             /* [T, Hk Dh]: summed over a group */
@@ -239,6 +241,10 @@ size_t skv_net_inner(const skv_net *net, size_t i);
 void skv_net_run_experts(const skv_net_pass *p, size_t i, const skv_net_kept *a, float *out);
 /* From dx: net->da [T, D] is set to the gradient of the block's normed input. */
 void skv_net_back_experts(const skv_net_pass *p, size_t i);
+
+/* ---- net_balance.c ---- */
+/* After the forward pass: the balancing loss, and what its gradient needs. */
+void skv_net_balance(const skv_net_pass *p, const skv_net_scale *scale, skv_net_sums *sums);
 
 /* ---- net_attention.c ---- */
 void skv_net_segments(skv_net *net, const skv_train_batch *batch);

@@ -136,6 +136,7 @@ static void lay_out(skv_net *net)
     net->expert_x = take(net, n_pairs * D);
     net->expert_y = take(net, n_pairs * D);
     net->dweights = take(net, n_pairs);
+    net->balance = take(net, net->max_experts);
     net->attention_tiles = take(net, skv_pool_threads(net->pool) * skv_net_attention_tile_floats());
     for (size_t i = 0; i < 2; i++) {
         net->cos[i] = take(net, T * net->ropes[i].n);

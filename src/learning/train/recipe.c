@@ -54,6 +54,8 @@ static const key_row rows[] = {
     ROW("tau", "T", RUN(tau), NUMBER, 1e-3, 1e3, "temperature of the distillation"),
     ROW("hidden-loss-mult", "X", RUN(hidden_mult), NUMBER, 0, 1e6,
         "weight of the error of the last layer's input"),
+    ROW("router-loss", "X", RUN(router_loss), NUMBER, 0, 1e3,
+        "weight of the loss that balances experts (the model's router_aux_loss_coef)"),
     ROW("loss-denominator", "unmasked|all", RUN(all_positions), EITHER, 0, 0,
         "positions that the loss is averaged over"),
     ROW("early-exit", "no|yes", RUN(early_exit), FLAG, 0, 0,

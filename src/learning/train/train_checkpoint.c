@@ -122,6 +122,7 @@ json_t *skv_checkpoint_options(const skv_trainer *t)
     put(object, "trainable", integer(o->part));
     put(object, "tau", json_real(o->tau));
     put(object, "hidden-loss-mult", json_real(o->hidden_mult));
+    if (o->router_loss >= 0) put(object, "router-loss", json_real(o->router_loss));
     put(object, "loss-denominator", json_string(o->all_positions ? "all" : "unmasked"));
     if (o->early_exit) put(object, "early-exit", json_true());
     if (o->task == SKV_TRAIN_KVPRED) {

@@ -32,6 +32,7 @@ typedef struct export_set {
 typedef struct row_writer {
     const skv_param *param;
     skv_dtype type;
+    char name[SKV_PARAM_NAME_MAX];
 } row_writer;
 
 /* A vector is one row, and so is a matrix's row. Frozen matrices may lie in their file alone. */
@@ -74,8 +75,12 @@ static skv_status write_params(const skv_trainer *t, const export_set *set, cons
     for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
         const skv_param *p = &params->at[i];
         if (!set->wants(t, p)) continue;
-        writers[n] = (row_writer){p, type_of(t, set->source, p)};
-        outs[n] = (skv_tensor_out){.name = p->name,
+        writers[n] = (row_writer){.param = p, .type = type_of(t, set->source, p)};
+        if (!skv_source_written_name(&t->config, p->name, writers[n].name, SKV_PARAM_NAME_MAX)) {
+            status = skv_fail(err, SKV_RANGE, "tensor name %s is too long", p->name);
+            break;
+        }
+        outs[n] = (skv_tensor_out){.name = writers[n].name,
                                    .type = writers[n].type,
                                    .n_dims = p->vector ? 1 : 2,
                                    .dims = {p->n_rows, p->n_columns},

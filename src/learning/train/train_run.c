@@ -16,6 +16,7 @@ skv_train_options skv_train_options_default(skv_train_task task)
                            .part = distill ? SKV_TRAIN_QKV : SKV_TRAIN_ALL,
                            .tau = 2,
                            .hidden_mult = 0,
+                           .router_loss = -1,
                            .beta1 = 0.9,
                            .beta2 = distill ? 0.999 : 0.95,
                            .eps = 1e-8,

@@ -157,6 +157,8 @@ static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
                            .loss = distill && o->loss == SKV_TRAIN_KL ? SKV_LOSS_KL : SKV_LOSS_LM,
                            .tau = o->tau,
                            .hidden_mult = distill ? o->hidden_mult : 0,
+                           .router_loss =
+                               o->router_loss < 0 ? t->config.router_loss : o->router_loss,
                            .all_positions = o->all_positions,
                            .early_exit = o->early_exit,
                            .trainable = is_trained,
@@ -335,7 +337,8 @@ static skv_status run_batches(skv_trainer *t, step_work *w, skv_error *err)
         skv_net_sums sums;
         if (t->copies[i].batch.n_tokens == 0) continue;
         SKV_TRY(skv_net_run(t->net, &t->copies[i].batch, &w->scale, true, &sums, err));
-        const double all = sums.loss + sums.hidden + sums.exit + sums.auxiliary + sums.consistency;
+        const double all =
+            sums.loss + sums.hidden + sums.exit + sums.auxiliary + sums.consistency + sums.balance;
         if (!isfinite(all)) return fail_loss(t, i, "the loss", all, err);
         skv_net_sums_add(&w->sums, &sums);
     }
@@ -356,6 +359,7 @@ static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *er
     p->exit = w.sums.exit / w.scale.positions;
     p->auxiliary = w.sums.auxiliary / w.scale.positions;
     p->consistency = w.sums.consistency / w.scale.tokens;
+    p->balance = w.sums.balance / w.scale.tokens;
     memcpy(p->exit_seen, w.sums.exit_seen, sizeof p->exit_seen);
     memcpy(p->exit_agreed, w.sums.exit_agreed, sizeof p->exit_agreed);
     p->rate = skv_schedule_rate(&t->schedule, t->step - t->stage_start);

@@ -166,9 +166,10 @@ skv_status skv_trainer_add_up(skv_trainer *t, skv_net_sums *sums, uint64_t data,
     if (skv_team_size(team) == 1) return SKV_OK;
     SKV_TRY(skv_team_same(team, data, "read other data", err));
     enum { BINS = SKV_TRAIN_EXIT_BINS };
-    enum { FEW = 6 };
-    double x[FEW + 2 * BINS] = {sums->loss, sums->hidden,    (double)sums->n_loss,
-                                sums->exit, sums->auxiliary, sums->consistency};
+    enum { FEW = 7 };
+    double x[FEW + 2 * BINS] = {sums->loss,   sums->hidden,    (double)sums->n_loss,
+                                sums->exit,   sums->auxiliary, sums->consistency,
+                                sums->balance};
     memcpy(x + FEW, sums->exit_seen, sizeof sums->exit_seen);
     memcpy(x + FEW + BINS, sums->exit_agreed, sizeof sums->exit_agreed);
     SKV_TRY(skv_team_sum_doubles(team, x, sizeof x / sizeof x[0], err));
@@ -177,7 +178,8 @@ skv_status skv_trainer_add_up(skv_trainer *t, skv_net_sums *sums, uint64_t data,
                            .n_loss = (size_t)x[2],
                            .exit = x[3],
                            .auxiliary = x[4],
-                           .consistency = x[5]};
+                           .consistency = x[5],
+                           .balance = x[6]};
     memcpy(sums->exit_seen, x + FEW, sizeof sums->exit_seen);
     memcpy(sums->exit_agreed, x + FEW + BINS, sizeof sums->exit_agreed);
     skv_params *params = skv_net_params(t->net);

@@ -113,14 +113,14 @@ static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out
 static skv_status add_tensor(transform *t, const char *name, const skv_tensor *const *from,
                              size_t n_from, float offset, skv_error *err)
 {
-    SKV_REQUIRE(strlen(name) < NAME_BYTES, err, SKV_RANGE, "tensor name %s is too long", name);
     mean_tensor *m = &t->tensors[t->n];
+    SKV_REQUIRE(skv_source_written_name(&t->config, name, m->name, sizeof m->name), err, SKV_RANGE,
+                "tensor name %s is too long", name);
     m->from = skv_alloc(n_from, sizeof(const skv_tensor *));
     SKV_REQUIRE(m->from, err, SKV_MEMORY, "transform: no memory for %s", name);
     memcpy(m->from, from, n_from * sizeof *from);
     m->n_from = n_from;
     m->offset = offset;
-    (void)snprintf(m->name, sizeof m->name, "%s", name);
     skv_tensor_out *out = &t->outs[t->n++];
     *out = (skv_tensor_out){.name = m->name,
                             .type = written_type(from[0]),
