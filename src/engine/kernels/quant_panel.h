@@ -16,7 +16,7 @@
  *
  *   header                                            the panel's, but for `first` and `unpacked`
  *   per SKV_QUANT_GROUP of K from group `first` on:
- *     per `group` of it:                              scale [nr] f32 | min [nr] f32 if there are any
+ *     per `group` of it:                              scale [nr] f32 | min [nr] f32 if it has any
  *     per 4 of K                                      [nr][4] values + bias, unsigned
  *
  * The rows that meet them, packed for blocks of m, per skv_i8_group(K) of K:
