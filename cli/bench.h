@@ -21,10 +21,12 @@ typedef struct bench_load {
 
 typedef struct bench_times {
     double ttft_s;   /* until every sequence has its first token */
-    double decode_s; /* of the gen - 1 tokens after it */
+    double decode_s; /* of the gen - 1 tokens after it, */
+    size_t n_steps;  /* which took so many steps of each sequence */
     double read_gbs; /* the machine's at best, around decoding; NaN when not measured */
     size_t kv_bytes; /* of all sequences at the end */
     skv_work work;   /* of the prompts */
+    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* by source */
 } bench_times;
 
 /** Runs the load once. */
@@ -46,7 +48,8 @@ typedef struct bench_result {
     double decode_gbs;                   /* weights and cache read a second, in 10^9 bytes */
     double prefill_share, decode_share;  /* of the machine's peak; NaN: not measured */
     size_t kv_bytes, peak_rss_bytes;
-    skv_work work; /* of the prompts */
+    skv_work work;                            /* of the prompts */
+    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* of a run */
 } bench_result;
 
 /** One line of JSON. */

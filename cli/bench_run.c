@@ -7,10 +7,13 @@
 /* ---- running ---- */
 
 typedef struct lane {
-    skv_sequence *sequence; /* owned */
-    int32_t *ids;           /* [prompt], owned */
-    size_t n_done;          /* tokens of the prompt that were read */
-    int32_t next;           /* the token chosen last */
+    skv_sequence *sequence;            /* owned */
+    int32_t *ids;                      /* [prompt], owned */
+    size_t n_done;                     /* tokens of the prompt that were read */
+    int32_t next;                      /* the token chosen last */
+    size_t n_left;                     /* tokens to generate behind it */
+    int32_t tokens[1 + SKV_DRAFT_MAX]; /* of a step: `next` and a draft */
+    size_t n_drafted, n_right;
 } lane;
 
 typedef struct run {
@@ -25,12 +28,14 @@ typedef struct run {
 static void choose(void *user, size_t i_span, size_t i_token, const float *logits)
 {
     run *r = user;
-    (void)i_token;
+    lane *l = r->span_lane[i_span];
+    if (i_token > l->n_right && l->n_drafted > 0) return; /* the draft has ended */
     size_t best = 0;
     for (size_t i = 1; i < r->vocab; i++) {
         if (logits[i] > logits[best]) best = i;
     }
-    r->span_lane[i_span]->next = (int32_t)best;
+    l->next = (int32_t)best;
+    if (i_token < l->n_drafted && l->next == l->tokens[1 + i_token]) l->n_right++;
 }
 
 /* As much of the prompts as one step takes, in order; 0 when all are read. */
@@ -69,19 +74,44 @@ static skv_status read_prompts(run *r, skv_error *err)
     return status;
 }
 
-/* One more token for every sequence; more sequences than a step takes are several steps. */
-static skv_status decode_token(run *r, skv_error *err)
+/* The next token of a lane and a draft, as far as a step has room; returns how many that is. */
+static size_t add_tokens(run *r, lane *l, size_t n_spans, size_t room)
 {
-    const size_t most = r->variant->limits.step_tokens;
+    const size_t most = l->n_left < room ? l->n_left : room;
+    l->tokens[0] = l->next;
+    l->n_right = 0;
+    l->n_drafted = skv_sequence_draft(l->sequence, l->next, l->tokens + 1,
+                                      most <= SKV_DRAFT_MAX ? most - 1 : SKV_DRAFT_MAX);
+    r->spans[n_spans] = (skv_span){l->sequence, l->tokens, 1 + l->n_drafted, SKV_WANT_DRAFTED};
+    r->span_lane[n_spans] = l;
+    return 1 + l->n_drafted;
+}
+
+static void end_step(run *r, size_t n_spans)
+{
+    for (size_t i = 0; i < n_spans; i++) {
+        lane *l = r->span_lane[i];
+        l->n_left -= 1 + l->n_right;
+        if (l->n_drafted > 0) skv_sequence_settle(l->sequence, l->n_drafted, l->n_right);
+        l->n_drafted = 0;
+    }
+}
+
+/* One more token for every sequence that is not done, and what is drafted behind it; more than a
+ * step takes are several steps. */
+static skv_status decode_tokens(run *r, bool *done, skv_error *err)
+{
     skv_status status = SKV_OK;
-    for (size_t at = 0; status == SKV_OK && at < r->load->batch; at += most) {
-        size_t n = 0;
-        for (size_t i = at; i < r->load->batch && n < most; i++, n++) {
-            lane *l = &r->lanes[i];
-            r->spans[n] = (skv_span){l->sequence, &l->next, 1, SKV_WANT_LAST};
-            r->span_lane[n] = l;
+    *done = true;
+    for (size_t i = 0; status == SKV_OK && i < r->load->batch;) {
+        size_t n = 0, room = r->variant->limits.step_tokens;
+        for (; i < r->load->batch && room > 0; i++) {
+            if (r->lanes[i].n_left > 0) room -= add_tokens(r, &r->lanes[i], n++, room);
         }
+        if (n == 0) break;
+        *done = false;
         status = skv_step(r->variant->model.engine, r->spans, n, choose, r, err);
+        if (status == SKV_OK) end_step(r, n);
     }
     return status;
 }
@@ -105,6 +135,7 @@ static skv_status make_lanes(run *r, skv_error *err)
     skv_status status = SKV_OK;
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         r->lanes[i].ids = cli_alloc(load->prompt, sizeof(int32_t));
+        r->lanes[i].n_left = load->gen - 1;
         fill_ids(r, &r->lanes[i], i);
         status = skv_sequence_create(r->variant->model.engine, load->prompt + load->gen,
                                      &r->lanes[i].sequence, err);
@@ -144,15 +175,26 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     double before = 0, after = 0;
     if (status == SKV_OK) status = read_bandwidth(&r, &before, &err);
     const uint64_t second = skv_now_ns();
-    for (size_t i = 1; i < load->gen && status == SKV_OK; i++) status = decode_token(&r, &err);
+    size_t n_steps = 0;
+    for (bool done = false; !done && status == SKV_OK;) {
+        status = decode_tokens(&r, &done, &err);
+        n_steps += !done;
+    }
     const uint64_t end = skv_now_ns();
     if (status == SKV_OK) status = read_bandwidth(&r, &after, &err);
     *out = (bench_times){.ttft_s = (double)(first - start) * 1e-9,
                          .decode_s = (double)(end - second) * 1e-9,
+                         .n_steps = n_steps,
                          .read_gbs = fmax(before, after),
                          .work = skv_work_since(&now, &before_work)};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         out->kv_bytes += skv_sequence_kv_bytes(r.lanes[i].sequence);
+        for (size_t d = 0; d < SKV_DRAFT_COUNT; d++) {
+            const skv_draft_counts counts =
+                skv_sequence_drafts(r.lanes[i].sequence, (skv_drafting)d);
+            out->drafts[d].drafted += counts.drafted;
+            out->drafts[d].accepted += counts.accepted;
+        }
     }
     free_lanes(&r);
     return cli_check(status, &err);

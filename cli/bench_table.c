@@ -32,6 +32,7 @@ void bench_print_json(const bench_variant *v, const bench_result *r)
     skv_json_out_put_number(&json, "prefill_gflops", r->prefill_gflops);
     skv_json_out_put_number(&json, "model_gflops", r->model_gflops);
     cli_json_put_work(&json, "work", &r->work);
+    cli_json_put_drafts(&json, r->drafts);
     skv_json_out_put_number(&json, "decode_gbs", r->decode_gbs);
     if (!isnan(r->prefill_share)) {
         skv_json_out_put_number(&json, "prefill_peak_share", r->prefill_share);

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench.h"
 #include "report.h"
@@ -100,7 +101,8 @@ static void summarise(const bench_variant *v, const bench_load *load, const benc
     const double ttft_s = bench_median(values, n_times);
     for (size_t i = 0; i < n_times; i++) values[i] = times[i].decode_s;
     const double decode_s = bench_median(values, n_times);
-    const double steps = load->gen > 1 ? (double)(load->gen - 1) : (double)NAN;
+    const double n_tokens = load->gen > 1 ? (double)(load->gen - 1) : (double)NAN;
+    const double steps = load->gen > 1 ? (double)times[0].n_steps : (double)NAN;
     const double bytes = (double)v->limits.weight_bytes + (double)times[0].kv_bytes;
     for (size_t i = 0; i < n_times; i++) {
         values[i] = bytes * steps / times[i].decode_s * 1e-9 / times[i].read_gbs;
@@ -111,12 +113,13 @@ static void summarise(const bench_variant *v, const bench_load *load, const benc
     *out = (bench_result){.load = *load,
                           .ttft_ms = ttft_s * 1e3,
                           .prefill_tok_s = (double)load->prompt * batch / ttft_s,
-                          .decode_tok_s = steps * batch / decode_s,
+                          .decode_tok_s = n_tokens * batch / decode_s,
                           .prefill_gflops = work->total / ttft_s * 1e-9,
                           .model_gflops = work->model / ttft_s * 1e-9,
                           .work = *work,
                           .kv_bytes = times[0].kv_bytes,
                           .peak_rss_bytes = skv_peak_rss()};
+    memcpy(out->drafts, times[0].drafts, sizeof out->drafts);
     out->decode_gbs = bytes * steps / decode_s * 1e-9;
     /* Above 1 the caches were read and not memory, which then is not the limit. */
     out->decode_share = decode_share > 1 ? (double)NAN : decode_share;

@@ -234,6 +234,7 @@ static void print_json(const generation *g)
     skv_json_out_put_number(&json, "decode_tok_s", per_second(decode_steps(g), s->decode_ns));
     skv_json_out_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
     skv_json_out_put_text(&json, "finish", finish_of(g));
+    cli_json_put_drafts(&json, s->drafts);
     cli_json_put_work(&json, "prompt_work", &s->prompt_work);
     cli_json_put_work(&json, "work", &s->work);
     skv_json_out_close(&json, '}');

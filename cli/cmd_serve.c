@@ -38,6 +38,7 @@ static skv_scheduler_options scheduler_options(const cli_options *o)
     out.mask_seconds_max = o->mask_seconds;
     out.queue_seconds_max = o->queue_seconds;
     out.eviction = o->eviction;
+    out.speculation = o->speculation;
     out.no_prefix_cache = o->no_prefix_cache;
     out.no_text_match = o->no_text_match;
     out.cache_dir = o->cache_dir;
@@ -138,7 +139,8 @@ static int load(cli_model *model, const cli_options *options)
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
     engine.with_teacher = !options->no_teacher;
     engine.batch_invariant = true;
-    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE}; /* the scheduler's business */
+    engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
+    engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
     return cli_model_start(model, &engine);
 }
 

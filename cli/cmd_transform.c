@@ -61,6 +61,10 @@ int cli_run_transform(const cli_options *options)
                before.layers, (double)after.parameters * 1e-6, (double)before.parameters * 1e-6);
         return CLI_DONE;
     }
+    if (after.swiftkv_layers == after.layers) {
+        fprintf(stderr, "swiftkv: warning: --kv-layers %zu of %zu skips no layer\n",
+                after.swiftkv_layers, after.layers);
+    }
     printf("%s: %zu layers, keys and values of %zu and later from layer %zu's output, groups of "
            "%zu: %zu KV slots for %zu\n",
            out, after.layers, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,

@@ -9,6 +9,8 @@
 #define RUNS                                                                                       \
     (ON(SIMILARITY) | ON(GENERATE) | ON(CHAT) | ON(SCORE) | ON(BENCH) | ON(EVAL) | ON(SERVE) |     \
      ON(COMPARE))
+/* Those that generate. */
+#define DRAFTS (ON(GENERATE) | ON(CHAT) | ON(BENCH) | ON(COMPARE) | ON(EVAL) | ON(SERVE))
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
@@ -414,12 +416,16 @@ static const cli_option rows[] = {
     OPTION(RUNS | ON(TUNE), "--ctx", "N", SIZE, context, 1, TOKENS_MAX,
            .help = "most tokens of a sequence "
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
-    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu", "best|ref|avx2|avxvnni|avx512|neon", WORD, cpu,
-           .help = "instruction set"),
+    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu", "best|ref|avx2|avxvnni|avx512|amx|neon", WORD,
+           cpu, .help = "instruction set"),
     OPTION(RUNS | ON(TUNE), "--chunk", "N", SIZE, step_tokens, 1, 1 << 20,
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
+    OPTION(DRAFTS, "--speculate", "none|text[:K]", PARSED, speculation,
+           .parse = cli_parse_speculation,
+           .help = "draft up to K tokens (12) and check them in one step (none): the answer stays "
+                   "the same"),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,

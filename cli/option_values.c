@@ -134,6 +134,13 @@ skv_status cli_parse_eviction(const skv_field *field, const char *text, void *ou
     return skv_fail_within(err, SKV_ARGUMENT, field->name);
 }
 
+skv_status cli_parse_speculation(const skv_field *field, const char *text, void *out,
+                                 skv_error *err)
+{
+    if (skv_speculation_parse(text, out, err) == SKV_OK) return SKV_OK;
+    return skv_fail_within(err, SKV_ARGUMENT, field->name);
+}
+
 skv_status cli_parse_snapkv(const skv_field *field, const char *text, void *out, skv_error *err)
 {
     char whole[2 * SKV_EVICTION_TEXT];

@@ -5,6 +5,7 @@
 
 #include "common/sampling_fields.h"
 #include "skv/recipe.h"
+#include "suggest.h"
 
 static bool takes(const cli_option *row, cli_command command)
 {
@@ -212,18 +213,53 @@ static void keep_sampling(const cli_option *row, const char *value, cli_options 
     }
 }
 
+/* Words that other programs have. */
+static const char *const other_names[][2] = {{"--max-tokens", "-n"},
+                                             {"--n-predict", "-n"},
+                                             {"--context", "--ctx"},
+                                             {"--ctx-size", "--ctx"},
+                                             {"--max-model-len", "--ctx"},
+                                             {"--prompt", "-p"},
+                                             {"--served-model-name", "--name"},
+                                             {"--alias", "--name"},
+                                             {"--chat-template", "--template"}};
+
+static int fail_option(cli_command command, const char *given, size_t n)
+{
+    cli_option row;
+    cli_suggestion s = cli_suggest(given, n);
+    const char *name = cli_command_at(command)->name, *other = "";
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0]; i++) {
+        const bool same =
+            strlen(other_names[i][0]) == n && memcmp(other_names[i][0], given, n) == 0;
+        if (same) other = other_names[i][1];
+    }
+    for (size_t i = 0; cli_option_at(i, &row); i++) {
+        if (!takes(&row, command) || !row.field.help) continue;
+        if (strcmp(row.field.name, other) == 0) {
+            s.best = row.field.name;
+            break;
+        }
+        cli_suggest_try(&s, row.field.name);
+    }
+    if (!s.best) {
+        return cli_usage("%s: no option '%.*s' (swiftkv help %s)", name, (int)n, given, name);
+    }
+    return cli_usage("%s: no option '%.*s': did you mean %s? (swiftkv help %s)", name, (int)n,
+                     given, s.best, name);
+}
+
 /* The option at argv[*i] with its value: "--name value", "--name=value", "-n value". */
 static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
 {
     const char *arg = argv[*i];
-    const char *name = cli_command_at(out->command)->name;
     const char *equals = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
     const size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     cli_option row;
     skv_recipe_key key = {.flag = false};
     const bool is_option = find_option(out->command, arg, n, &row);
     if (!is_option && !find_setting(out->command, arg, n, &key)) {
-        return cli_usage("%s: no option '%.*s' (swiftkv help %s)", name, (int)n, arg, name);
+        return fail_option(out->command, arg, n);
     }
     const char *argument = is_option ? row.field.argument : key.argument;
     const bool is_flag = is_option ? !argument : key.flag;
@@ -269,12 +305,15 @@ static int find_command(const char *name, cli_command *out)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
     *out = cli_command_find(name);
     if (*out != CLI_COMMAND_COUNT) return CLI_DONE;
+    cli_suggestion s = cli_suggest(name, strlen(name));
     char list[256] = "";
     size_t n = 0;
     for (size_t i = 0; cli_command_at(i) && n < sizeof list; i++) {
+        cli_suggest_try(&s, cli_command_at(i)->name);
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i > 0 ? ", " : "",
                               cli_command_at(i)->name);
     }
+    if (s.best) return cli_usage("no command '%s': did you mean %s?", name, s.best);
     return cli_usage("no command '%s': it is one of %s", name, list);
 }
 

@@ -69,6 +69,7 @@ struct cli_options {
     skv_ffn_skip ffn_skip;
     double early_exit; /* 0: none */
     skv_eviction eviction;
+    skv_speculation speculation;
     const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
 
@@ -186,6 +187,8 @@ skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out
 skv_status cli_parse_pruning(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_ffn_skip(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_eviction(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_speculation(const skv_field *field, const char *text, void *out,
+                                 skv_error *err);
 /* An eviction with "snapkv:" before it. */
 skv_status cli_parse_snapkv(const skv_field *field, const char *text, void *out, skv_error *err);
 

@@ -86,6 +86,7 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.context = options->context;
     out.step_tokens = options->step_tokens;
     out.eviction = options->eviction;
+    out.speculation = options->speculation;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
     return out;
@@ -166,6 +167,34 @@ int cli_render(const cli_bytes *template_text, const json_t *vars, const skv_voc
     out->n = n;
     skv_text_free(text);
     return CLI_DONE;
+}
+
+static void put_counts(skv_json_out *json, const skv_draft_counts *counts)
+{
+    skv_json_out_put_integer(json, "drafted", counts->drafted);
+    skv_json_out_put_integer(json, "accepted", counts->accepted);
+}
+
+void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_COUNT])
+{
+    skv_draft_counts sum = {0};
+    for (size_t i = 0; i < SKV_DRAFT_COUNT; i++) {
+        sum.drafted += drafts[i].drafted;
+        sum.accepted += drafts[i].accepted;
+    }
+    skv_json_out_key(json, "speculation");
+    skv_json_out_open(json, '{');
+    put_counts(json, &sum);
+    skv_json_out_key(json, "by");
+    skv_json_out_open(json, '{');
+    for (size_t i = 1; i < SKV_DRAFT_COUNT; i++) {
+        skv_json_out_key(json, skv_drafting_name((skv_drafting)i));
+        skv_json_out_open(json, '{');
+        put_counts(json, &drafts[i]);
+        skv_json_out_close(json, '}');
+    }
+    skv_json_out_close(json, '}');
+    skv_json_out_close(json, '}');
 }
 
 void cli_json_put_work(skv_json_out *json, const char *key, const skv_work *w)

@@ -13,10 +13,10 @@ _swiftkv_options() {
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --seed --stop --ignore-eos --json-object --json-schema --regex
         --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu
-        --chunk --evict --snapkv --dump-kept --json --help' ;;
+        --chunk --evict --speculate --snapkv --dump-kept --json --help' ;;
     chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --seed --stop --threads --weights --kv --prefill --prune
-        --ffn-skip --early-exit --ctx --cpu --chunk --evict --snapkv --help' ;;
+        --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
         --cpu --chunk --evict --snapkv --json --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --help' ;;
@@ -29,18 +29,18 @@ _swiftkv_options() {
         --connections-per-ip --max-body --memory --request-memory --request-work --request-seconds
         --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout
         --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk
-        --evict --snapkv --help' ;;
+        --evict --speculate --snapkv --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
     bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --threads
-        --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --snapkv --json
-        --help' ;;
+        --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate
+        --snapkv --json --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
-        --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --snapkv --json --help' ;;
+        --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --json --help' ;;
     eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
         --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
-        --cpu --chunk --evict --snapkv --svg --json --help' ;;
+        --cpu --chunk --evict --speculate --snapkv --svg --json --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --cpu
         --chunk --json --help' ;;
@@ -78,7 +78,7 @@ _swiftkv() {
         --keep-layers) values='lp-0.25 lp-0.50 lp-0.75' ;;
         --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
         --evict) values='none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
-        --cpu) values='best ref avx2 avx512 neon' ;;
+        --cpu) values='best ref avx2 avxvnni avx512 amx neon' ;;
         --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
         --cache-disk-form) values='kv rows' ;;

@@ -132,6 +132,7 @@ LANE_OWNERS = {
     "rows": {"keep_rows.c"},
     "mask": {"masks.c"},
     "choice": {"choose.c"},
+    "draft": {"drafts.c"},
     "output": {"output.c"},
 }
 LANE_WRITE = re.compile(
@@ -147,6 +148,7 @@ INSTRUCTION_SETS = {
     "avx512": {"avx2", "avx512"},
     "avx512vnni": {"avx2", "avx512", "avx512vnni"},
     "avx512bf16": {"avx2", "avx512", "avx512vnni", "avx512bf16"},
+    "amx": {"avx2", "avx512", "avx512vnni", "avx512bf16", "amx"},
     "neondot": {"neondot"},
     "neoni8mm": {"neoni8mm"},
     "neonbf16": {"neonbf16"},
@@ -155,6 +157,7 @@ INSTRUCTION_SETS = {
 # encoded with VEX or EVEX, whatever the width of its registers.
 INSTRUCTIONS = {
     "elf64-x86-64": (
+        ("amx", re.compile(r"(ld|st)tilecfg|tile(load|store|zero|release)|tdp")),
         ("avx512bf16", re.compile(r"vdpbf16|vcvtne\w*bf16")),
         ("avxvnni", re.compile(r"\{vex\} vpdp")),
         ("avx512vnni", re.compile(r"vpdp")),
@@ -794,6 +797,7 @@ def is_mutable_object(text):
     text = " ".join(text.split())
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)|_Alignas\s*\([^)]*\)", "", text)
     text = re.sub(r"^\s*(SKV_[A-Z_]+\s+)+", "", text)  # SKV_BEGIN, SKV_API, ...
+    text = re.sub(r"\[[^][]*\]", "[]", text)  # a product in a size is no pointer
     declaration, end = text[:-1].strip(), text[-1]
     if end == "{" or re.match(
         r"(typedef|extern|_Static_assert|static_assert|_Pragma)\b", declaration

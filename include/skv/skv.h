@@ -22,6 +22,7 @@
 #include "skv/eviction.h"
 #include "skv/grammar.h"
 #include "skv/skipping.h"
+#include "skv/speculation.h"
 #include "skv/version.h"
 #include "skv/work.h"
 
@@ -94,7 +95,7 @@ typedef struct skv_engine_options {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill;
-    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "neon"; NULL: best */
+    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best */
     /* The most tokens of a sequence; 0: the model's context, at most SKV_CONTEXT_DEFAULT. A
      * value above the model's own context is accepted, because some files state less than the model
      * can do. */
@@ -108,7 +109,8 @@ typedef struct skv_engine_options {
     /* Makes a sequence's logits bit-identical for every chunking and every batch. Slower when a few
      * long sequences decode on many threads. */
     bool batch_invariant;
-    skv_eviction eviction; /* for new sequences: see skv_sequence_set_eviction */
+    skv_eviction eviction;       /* for new sequences: see skv_sequence_set_eviction */
+    skv_speculation speculation; /* for new sequences: see skv_sequence_set_speculation */
     bool with_teacher;     /* SwiftKV files: also load the teacher, for sequences that run it */
     skv_pruning pruning;   /* with FULL */
     skv_ffn_skip ffn_skip; /* FFN-SkipLLM; FULL and TEACHER sequences skip nothing */
@@ -228,6 +230,24 @@ SKV_CHECKED skv_status skv_sequence_evict(skv_sequence *sequence, skv_error *err
 SKV_API size_t skv_sequence_kept(const skv_sequence *sequence, size_t i_layer, size_t i_head,
                                  size_t *out, size_t max);
 
+/* ---- speculation (skv/speculation.h has the sources) ---- */
+
+/**
+ * Sets who drafts tokens for the sequence. skv_generate needs nothing else. Callers that run steps
+ * themselves ask skv_sequence_draft before a step, put the draft behind the next token in a span
+ * that wants DRAFTED, and call skv_sequence_settle after it. Fails with SKV_UNSUPPORTED if the
+ * engine's methods do not support speculation.
+ */
+SKV_CHECKED skv_status skv_sequence_set_speculation(skv_sequence *sequence,
+                                                    const skv_speculation *how, skv_error *err);
+/** Writes tokens that may follow `next`, which follows the sequence's tokens, to out [most].
+ * Returns how many: 0 without a source. */
+SKV_API size_t skv_sequence_draft(skv_sequence *sequence, int32_t next, int32_t *out, size_t most);
+/** After the step: the first n_right of n_drafted tokens stay, and the others are removed. */
+SKV_API void skv_sequence_settle(skv_sequence *sequence, size_t n_drafted, size_t n_right);
+/** Returns what the sequence has drafted. */
+SKV_API skv_draft_counts skv_sequence_drafts(const skv_sequence *sequence, skv_drafting source);
+
 /* ---- steps ---- */
 
 typedef enum skv_want {
@@ -236,7 +256,10 @@ typedef enum skv_want {
     SKV_WANT_ALL,  /* logits after every token, which therefore run every layer */
     /* As above with the hidden state [D] after the final norm instead of the logits. */
     SKV_WANT_LAST_HIDDEN,
-    SKV_WANT_ALL_HIDDEN
+    SKV_WANT_ALL_HIDDEN,
+    /* As ALL, for a token and drafts behind it: attention takes each token as if it came in a step
+     * of its own, so the logits are those of single steps to the bit. */
+    SKV_WANT_DRAFTED
 } skv_want;
 
 /* New tokens of one sequence. A sequence may appear only once in a step. */
@@ -317,6 +340,7 @@ typedef struct skv_generation_stats {
     uint64_t decode_ns;         /* time from the first token to the last */
     bool ended;                 /* an end-of-sequence id ended it, not max_tokens or the callback */
     skv_work prompt_work, work; /* up to the first token, and in total */
+    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* by source */
 } skv_generation_stats;
 
 typedef struct skv_generation {

@@ -1,6 +1,7 @@
 /* Rows of codes: see quant.h. */
 #include "base/quant.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/float16.h"
@@ -83,6 +84,30 @@ void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form
         int value = form->bits == 4 ? form->levels[row.codes[k]] : (int8_t)row.codes[k];
         out[k] = scale * (float)value + min;
     }
+}
+
+/* ---- files that hold no numbers ---- */
+
+float skv_quant_row_fault(const skv_quant_rows *rows, const skv_quant_form *form, size_t i)
+{
+    const skv_quant_row row = skv_quant_row_at(rows, form, i);
+    float (*widen)(uint16_t) = form->bf16 ? skv_float_of_bf16 : skv_float_of_f16;
+    for (size_t s = 0; s < skv_quant_spans(form, rows->K); s++) {
+        const float scale = widen(row.scales[s]), min = row.mins ? widen(row.mins[s]) : 0.0F;
+        if (!isfinite(scale)) return scale;
+        if (!isfinite(min)) return min;
+    }
+    return 0.0F;
+}
+
+float skv_quant_fault(const float *x, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) found |= !(fabsf(x[i]) <= FLT_MAX);
+    for (size_t i = 0; found && i < n; i++) {
+        if (!isfinite(x[i])) return x[i];
+    }
+    return 0.0F;
 }
 
 /* ---- rounding floats to 4 bits ---- */

@@ -74,6 +74,11 @@ void skv_quant_round(skv_quant_rows *rows, size_t i, const float *x);
 void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form, size_t i,
                           float *out);
 
+/** The first scale or min of row i that is NaN or infinite; 0 where all are finite. */
+float skv_quant_row_fault(const skv_quant_rows *rows, const skv_quant_form *form, size_t i);
+/** The first of x [n] that is NaN or infinite; 0 where all are finite. */
+float skv_quant_fault(const float *x, size_t n);
+
 /** S above. */
 static inline size_t skv_quant_spans(const skv_quant_form *form, size_t K)
 {

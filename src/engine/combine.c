@@ -26,6 +26,7 @@ static const char *const kv_heads[] = {"as many KV heads in all layers",
 static const char *const exit_heads[] = {"no exit head", "an exit head"};
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
+static const char *const drafts[] = {"none", "text"}; /* in the order of skv_drafting */
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -57,6 +58,7 @@ static const struct {
     [SKV_AXIS_EVICT] = {"--evict", evicts, COUNT(evicts)},
     [SKV_AXIS_FFN_SKIP] = {"--ffn-skip", switches, COUNT(switches)},
     [SKV_AXIS_EARLY_EXIT] = {"--early-exit", switches, COUNT(switches)},
+    [SKV_AXIS_SPECULATE] = {"--speculate", drafts, COUNT(drafts)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
     [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FILE + 1},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
@@ -96,6 +98,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define NOT_FULL                                                                                   \
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
      BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
+#define DRAFTED (BIT(SKV_DRAFT_COUNT) - 1 - BIT(SKV_DRAFT_NONE))
 #define OFF BIT(0)
 #define ON BIT(1)
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
@@ -131,6 +134,12 @@ static const skv_refusal rules[] = {
      "eviction needs every prompt row, and pruning has removed some"},
     {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
      "LazyLLM would remove tokens inside the sliding window"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_SPECULATE] = DRAFTED},
+     "the rows a token attends to would depend on what was drafted beside it"},
+    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_SPECULATE] = DRAFTED},
+     "each step prunes for one token, not for a draft"},
+    {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_SPECULATE] = DRAFTED},
+     "drafts are judged in order, and early exits finish first"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
      "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
@@ -253,6 +262,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
          [SKV_AXIS_EVICT] = (unsigned)skv_min_size(evict_value(&o->eviction), n_evicts),
          [SKV_AXIS_FFN_SKIP] = o->ffn_skip.on,
          [SKV_AXIS_EARLY_EXIT] = o->early_exit > 0,
+         [SKV_AXIS_SPECULATE] = o->speculation.source,
          [SKV_AXIS_KV] = o->kv,
          [SKV_AXIS_WEIGHTS] = o->weights,
          [SKV_AXIS_WHERE] = where}};
@@ -307,5 +317,17 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
     model.kind = kind_of_engine(e);
     const skv_combination c = skv_combination_of(&model, &options, where);
+    return skv_combination_check(&c, err);
+}
+
+skv_status skv_engine_check_speculation(const skv_sequence *s, const skv_speculation *how,
+                                        skv_error *err)
+{
+    const skv_engine *e = s->engine;
+    skv_engine_options options = e->options;
+    options.speculation = *how;
+    skv_model_traits model = skv_model_traits_of(e->config, NULL);
+    model.kind = kind_of_engine(e);
+    const skv_combination c = skv_combination_of(&model, &options, SKV_WHERE_GENERATE);
     return skv_combination_check(&c, err);
 }

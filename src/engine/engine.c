@@ -74,6 +74,7 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     skv_engine_options *o = &e->options;
     const skv_config *c = e->config;
     SKV_TRY(skv_eviction_check(&o->eviction, err));
+    SKV_TRY(skv_speculation_check(&o->speculation, err));
     SKV_TRY(check_pruning(&o->pruning, err));
     SKV_TRY(check_early_exit(o->early_exit, err));
     SKV_TRY(resolve_prefill(e, err));

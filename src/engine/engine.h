@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "engine/draft.h"
 #include "engine/engine_kvpred.h"
 #include "engine/engine_prune.h"
 #include "engine/step.h"
@@ -52,6 +53,7 @@ struct skv_sequence {
     skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
     skv_pruned *pruned; /* owned; NULL: nothing is pruned */
     skv_reader *reader; /* owned; NULL: no auxiliary model reads its prompts */
+    skv_drafter *drafter; /* owned; NULL: nobody drafts */
 };
 
 /** What a model's files hold; source NULL: a preset, which has all of it. */
@@ -83,6 +85,10 @@ size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 /** What a slot keeps of the n rows that an empty sequence's prompt has in it. */
 SKV_MUST_CHECK skv_status skv_sequence_choose_slot(skv_sequence *sequence, size_t slot, size_t n,
                                                    skv_kv_choice *out, skv_error *err);
+
+/** Whether a sequence may have a source of drafts. */
+SKV_MUST_CHECK skv_status skv_engine_check_speculation(const skv_sequence *sequence,
+                                                       const skv_speculation *how, skv_error *err);
 
 /** What a sampler takes, in bytes. */
 size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab);

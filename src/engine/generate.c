@@ -1,5 +1,6 @@
-/* Generation: the prompt, then one step a token. */
+/* Generation: the prompt, then one step for a token and what is drafted behind it. */
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/system.h"
 #include "engine/engine.h"
 
@@ -10,14 +11,6 @@ typedef struct chooser {
     skv_matcher *matcher; /* borrowed; NULL: every token may come */
     uint32_t *bits;       /* owned, a bit for each token that the matcher allows */
 } chooser;
-
-static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
-{
-    chooser *c = user;
-    (void)i_span;
-    (void)i_token;
-    for (size_t i = 0; i < c->vocab; i++) c->logits[i] = logits[i];
-}
 
 static bool any_bit(const uint32_t *bits, size_t n_bits)
 {
@@ -55,27 +48,76 @@ typedef struct generating {
     chooser *c;
     const skv_generation *g;
     skv_generation_stats *stats;
+    /* The span of a step: the token chosen last, and what is drafted behind it. */
+    int32_t ids[1 + SKV_DRAFT_MAX];
+    size_t n_drafted, n_right; /* the first n_right of them are what was chosen */
+    int32_t next;              /* the token chosen last */
+    bool judged;               /* the draft has ended */
+    bool over;                 /* the answer has ended */
+    skv_status status;         /* of choosing, while the step runs */
+    skv_error *err;
 } generating;
 
-static skv_status decode(const generating *r, skv_error *err)
+/* Chooses a token from c->logits and takes it, unless the answer ends there. */
+static skv_status take_token(generating *r, skv_error *err)
 {
-    for (;;) {
-        int32_t id;
-        SKV_TRY(choose(r->c, &id, err));
-        if (ends(r->engine, r->c, r->g, id)) {
-            r->stats->ended = true;
-            return SKV_OK;
-        }
-        skv_sampler_accept(r->c->sampler, id, true);
-        r->stats->completion_tokens++;
-        bool go_on = !r->g->on_token || r->g->on_token(r->g->user, id);
-        if (!go_on || r->stats->completion_tokens == r->g->max_tokens) return SKV_OK;
-        skv_span span = {r->sequence, &id, 1, SKV_WANT_LAST};
-        SKV_TRY(skv_step(r->engine, &span, 1, take_logits, r->c, err));
+    SKV_TRY(choose(r->c, &r->next, err));
+    if (ends(r->engine, r->c, r->g, r->next)) {
+        r->stats->ended = r->over = true;
+        return SKV_OK;
     }
+    skv_sampler_accept(r->c->sampler, r->next, true);
+    r->stats->completion_tokens++;
+    const bool go_on = !r->g->on_token || r->g->on_token(r->g->user, r->next);
+    r->over = !go_on || r->stats->completion_tokens == r->g->max_tokens;
+    return SKV_OK;
 }
 
-static skv_status run(const generating *r, const int32_t *ids, size_t n, skv_error *err)
+/* What is chosen behind a row is the next token. The draft goes on as long as it is the same. */
+static void judge(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    generating *r = user;
+    (void)i_span;
+    if (r->judged) return;
+    for (size_t i = 0; i < r->c->vocab; i++) r->c->logits[i] = logits[i];
+    r->status = take_token(r, r->err);
+    r->judged =
+        r->status != SKV_OK || r->over || i_token == r->n_drafted || r->next != r->ids[1 + i_token];
+    if (!r->judged) r->n_right++;
+}
+
+/* Runs the token chosen last and a draft, or that token alone where pages are short. */
+static skv_status step(generating *r, skv_error *err)
+{
+    const size_t n_left = r->g->max_tokens - r->stats->completion_tokens;
+    r->ids[0] = r->next;
+    r->n_drafted = skv_sequence_draft(r->sequence, r->next, r->ids + 1,
+                                      skv_min_size(n_left - 1, SKV_DRAFT_MAX));
+    r->n_right = 0;
+    r->judged = false;
+    r->err = err;
+    skv_span span = {
+        .sequence = r->sequence, .ids = r->ids, .n = 1 + r->n_drafted, .want = SKV_WANT_DRAFTED};
+    skv_status status = skv_step(r->engine, &span, 1, judge, r, err);
+    if (status == SKV_FULL && r->n_drafted > 0) {
+        span.n = 1;
+        r->n_drafted = 0;
+        status = skv_step(r->engine, &span, 1, judge, r, err);
+    }
+    if (status == SKV_OK && r->n_drafted > 0) {
+        skv_sequence_settle(r->sequence, r->n_drafted, r->n_right);
+    }
+    return status == SKV_OK ? r->status : status;
+}
+
+static skv_status decode(generating *r, skv_error *err)
+{
+    SKV_TRY(take_token(r, err));
+    while (!r->over) SKV_TRY(step(r, err));
+    return SKV_OK;
+}
+
+static skv_status run(generating *r, const int32_t *ids, size_t n, skv_error *err)
 {
     skv_generation_stats *stats = r->stats;
     uint64_t start = skv_clock_ns();
@@ -90,10 +132,18 @@ static skv_status run(const generating *r, const int32_t *ids, size_t n, skv_err
     skv_work now = skv_engine_get_work(r->engine);
     stats->prompt_work = stats->work = skv_work_since(&now, &before);
     if (r->g->max_tokens == 0) return SKV_OK;
+    for (size_t i = 0; i < SKV_DRAFT_COUNT; i++) {
+        stats->drafts[i] = skv_sequence_drafts(r->sequence, (skv_drafting)i);
+    }
     skv_status status = decode(r, err);
     now = skv_engine_get_work(r->engine);
     stats->work = skv_work_since(&now, &before);
     stats->decode_ns = skv_clock_ns() - first;
+    for (size_t i = 0; i < SKV_DRAFT_COUNT; i++) {
+        const skv_draft_counts end = skv_sequence_drafts(r->sequence, (skv_drafting)i);
+        stats->drafts[i].drafted = end.drafted - stats->drafts[i].drafted;
+        stats->drafts[i].accepted = end.accepted - stats->drafts[i].accepted;
+    }
     return status;
 }
 
@@ -109,7 +159,12 @@ skv_status skv_generate(skv_engine *engine, skv_sequence *sequence, const int32_
     c.bits = skv_alloc_zero(c.vocab / 32 + 1, sizeof *c.bits);
     skv_status status =
         c.logits && c.bits
-            ? run(&(generating){engine, sequence, &c, generation, stats}, ids, n, err)
+            ? run(&(generating){.engine = engine,
+                                .sequence = sequence,
+                                .c = &c,
+                                .g = generation,
+                                .stats = stats},
+                  ids, n, err)
             : skv_fail(err, SKV_MEMORY, "generate: no memory for %zu logits", c.vocab);
     skv_free(c.logits);
     skv_free(c.bits);

@@ -38,11 +38,14 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
         status = skv_pruned_create(s, err);
     }
     if (status == SKV_OK && predicts) status = skv_reader_create(s, err);
+    s->eviction = engine->options.eviction;
+    if (status == SKV_OK) {
+        status = skv_sequence_set_speculation(s, &engine->options.speculation, err);
+    }
     if (status != SKV_OK) {
         skv_sequence_free(s);
         return status;
     }
-    s->eviction = engine->options.eviction;
     *out = s;
     return SKV_OK;
 }
@@ -55,6 +58,7 @@ void skv_sequence_free(skv_sequence *s)
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
     skv_pruned_free(s->pruned, s->max_tokens);
     skv_reader_free(s->reader);
+    skv_drafter_free(s->drafter);
     skv_free(s);
 }
 
@@ -136,7 +140,7 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
     SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "prompt: empty");
     size_t start = sequence->n_seen, done = 0;
     SKV_REQUIRE(n <= sequence->max_tokens - start, err, SKV_FULL,
-                "prompt: %zu tokens after %zu, this sequence was made for %zu", n, start,
+                "prompt: %zu tokens after %zu, but the context is %zu", n, start,
                 sequence->max_tokens);
     keep_logits keep = {o.logits, engine->config->vocab};
     skv_status status = skv_sequence_expect(sequence, n, err);

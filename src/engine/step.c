@@ -19,7 +19,7 @@ static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t 
                     "step: spans %zu and %zu are of one sequence", j, i);
     }
     SKV_REQUIRE(span->n <= s->max_tokens - s->n_seen, err, SKV_FULL,
-                "step: %zu tokens and %zu new ones, this sequence was made for %zu", s->n_seen,
+                "step: %zu tokens and %zu new ones, but the context is %zu", s->n_seen,
                 span->n, s->max_tokens);
     return skv_engine_check_ids(e, span->ids, span->n, err);
 }
@@ -49,6 +49,8 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         e->spans[i] = skv_step_span(s, ids, spans[i].n, s->n_seen);
         e->spans[i].deep_from = skv_sequence_deep_from(s, spans[i].n);
         skv_step_want(&e->spans[i], spans[i].want, i);
+        /* Batch invariance gives these bits to any chunk. */
+        e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && !e->options.batch_invariant;
         if (s->pruned) skv_pruned_mark(s);
         if (s->reader) s->reader->mark = s->reader->cache.n_rows;
     }

@@ -75,7 +75,8 @@ size_t skv_step_wanted(skv_want want, size_t n)
     case SKV_WANT_LAST:
     case SKV_WANT_LAST_HIDDEN: return 1;
     case SKV_WANT_ALL:
-    case SKV_WANT_ALL_HIDDEN: break;
+    case SKV_WANT_ALL_HIDDEN:
+    case SKV_WANT_DRAFTED: break;
     }
     return n;
 }
@@ -87,11 +88,10 @@ static bool wants_hidden(skv_want want)
 
 void skv_step_want(skv_forward_span *span, skv_want want, size_t i_span)
 {
-    static const skv_rows_wanted rows[] = {[SKV_WANT_NONE] = SKV_ROWS_NONE,
-                                           [SKV_WANT_LAST] = SKV_ROWS_LAST,
-                                           [SKV_WANT_ALL] = SKV_ROWS_ALL,
-                                           [SKV_WANT_LAST_HIDDEN] = SKV_ROWS_LAST,
-                                           [SKV_WANT_ALL_HIDDEN] = SKV_ROWS_ALL};
+    static const skv_rows_wanted rows[] = {
+        [SKV_WANT_NONE] = SKV_ROWS_NONE,      [SKV_WANT_LAST] = SKV_ROWS_LAST,
+        [SKV_WANT_ALL] = SKV_ROWS_ALL,        [SKV_WANT_LAST_HIDDEN] = SKV_ROWS_LAST,
+        [SKV_WANT_ALL_HIDDEN] = SKV_ROWS_ALL, [SKV_WANT_DRAFTED] = SKV_ROWS_ALL};
     span->wanted = rows[want];
     span->hidden = wants_hidden(want);
     span->told_span = i_span;

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "amx_model.h"
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -338,6 +339,15 @@ static bool is_new(struct seen *seen, const skv_matmul *mm)
     return true;
 }
 
+/* 400 random cases, and one without any rounding. */
+static void check_table(struct run *run, const skv_matmul *mm, matmul_kind kind)
+{
+    for (size_t i = 0; i < N_CASES; i++) check_case(run, mm, kind, i);
+    if (skv_matmul_is_exact(mm)) return;
+    fprintf(run->out, "%s: differs from an integer product\n", kind_names[kind]);
+    run->n_failed++;
+}
+
 static void check_level(struct run *run, struct seen *seen, skv_cpu_level level, unsigned features,
                         bool bench)
 {
@@ -346,19 +356,15 @@ static void check_level(struct run *run, struct seen *seen, skv_cpu_level level,
     const skv_matmul *tables[N_KINDS] = {&k.f32, &k.wide, &k.bf16, &k.i8};
     for (size_t i = 0; i < N_KINDS; i++) {
         if (!is_new(seen, tables[i])) continue;
-        for (size_t j = 0; j < N_CASES; j++) check_case(run, tables[i], (matmul_kind)i, j);
-        if (!skv_matmul_is_exact(tables[i])) {
-            fprintf(run->out, "%s: differs from an integer product\n", kind_names[i]);
-            run->n_failed++;
-        }
+        check_table(run, tables[i], (matmul_kind)i);
         if (bench) bench_table(run, tables[i], (matmul_kind)i, skv_cpu_level_name(k.level));
     }
 }
 
 int skv_check_matmul(uint64_t seed, bool bench, FILE *out)
 {
-    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
-                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF,    SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
+                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AMX,  SKV_CPU_LEVEL_NEON};
     const unsigned extras = SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
                             SKV_CPU_NEON_DOT | SKV_CPU_NEON_I8MM | SKV_CPU_NEON_BF16;
     unsigned features = skv_cpu_detect();
@@ -370,5 +376,8 @@ int skv_check_matmul(uint64_t seed, bool bench, FILE *out)
         check_level(&run, &seen, levels[i], features & ~extras, bench);
         check_level(&run, &seen, levels[i], features, bench);
     }
+    const skv_matmul amx_bf16 = AMX_MATMUL(bf16), amx_i8 = AMX_MATMUL(i8);
+    check_table(&run, &amx_bf16, KIND_BF16);
+    check_table(&run, &amx_i8, KIND_I8);
     return run.n_failed;
 }

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "amx_model.h"
 #include "base/rng.h"
 #include "kernels/bf16.h"
 #include "kernels/peak.h"
@@ -87,16 +88,29 @@ static int check_level(skv_rng *rng, skv_cpu_level level, unsigned features, FIL
     return n_failed;
 }
 
+/* The model of AMX is slow: a few rounds. */
+static int check_amx_model(skv_rng *rng, FILE *out)
+{
+    const skv_peak_loop bf16 = AMX_PEAK(bf16, 32, "model of TDPBF16PS");
+    const skv_peak_loop i8 = AMX_PEAK(i8, 64, "model of TDPBSSD");
+    int n_failed = 0;
+    for (size_t n_rounds = 0; n_rounds < 4; n_rounds++) {
+        n_failed += check_call(rng, &bf16, ELEMENT_BF16, (filling){-8, 8, -8, 8}, n_rounds, out) +
+                    check_call(rng, &i8, ELEMENT_I8, (filling){0, 127, -127, 127}, n_rounds, out);
+    }
+    return n_failed;
+}
+
 int skv_check_peak(uint64_t seed, FILE *out)
 {
-    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF, SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
-                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF,    SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
+                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AMX,  SKV_CPU_LEVEL_NEON};
     const unsigned extras = SKV_CPU_AVX_VNNI | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
                             SKV_CPU_NEON_DOT | SKV_CPU_NEON_I8MM | SKV_CPU_NEON_BF16;
     const unsigned features = skv_cpu_detect();
     skv_rng rng;
     skv_rng_init(&rng, seed);
-    int n_failed = 0;
+    int n_failed = check_amx_model(&rng, out);
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
         if (!skv_cpu_level_runs(levels[i], features)) continue;
         n_failed += check_level(&rng, levels[i], features & ~extras, out);

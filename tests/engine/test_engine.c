@@ -225,7 +225,7 @@ static void test_bounds(void **state)
     assert_int_equal(skv_sequence_length(s), 0);
     assert_int_equal(skv_prompt(engine, s, ids, 60, NULL, NULL), SKV_OK);
     expect_error(skv_prompt(engine, s, ids, 5, NULL, &err), SKV_FULL, &err,
-                 "prompt: 5 tokens after 60, this sequence was made for 64");
+                 "prompt: 5 tokens after 60, but the context is 64");
     expect_error(skv_sequence_create(engine, 65, &t, &err), SKV_RANGE, &err,
                  "sequence: 65 tokens, the context is 64");
     skv_span twice[] = {{s, ids, 1, SKV_WANT_NONE}, {s, ids, 1, SKV_WANT_NONE}};

@@ -22,9 +22,9 @@ static void test_products(void **state)
 static void test_level_names(void **state)
 {
     (void)state;
-    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_BEST,   SKV_CPU_LEVEL_REF,
-                                    SKV_CPU_LEVEL_AVX2,   SKV_CPU_LEVEL_AVXVNNI,
-                                    SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_NEON};
+    const skv_cpu_level levels[] = {SKV_CPU_LEVEL_BEST,    SKV_CPU_LEVEL_REF,    SKV_CPU_LEVEL_AVX2,
+                                    SKV_CPU_LEVEL_AVXVNNI, SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AMX,
+                                    SKV_CPU_LEVEL_NEON};
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
         skv_cpu_level parsed;
         assert_true(skv_cpu_level_parse(skv_cpu_level_name(levels[i]), &parsed));
@@ -55,6 +55,8 @@ static void test_levels_are_clamped(void **state)
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX_VNNI | SKV_CPU_AVX512);
     assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX512);
+    assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
+    skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AMX);
     assert_int_equal(k.level, SKV_CPU_LEVEL_AVX512);
 #endif
     skv_kernels_init(&k, SKV_CPU_LEVEL_REF, ~0u);
@@ -100,7 +102,7 @@ static void test_tables_of_other_processors(void **state)
     (void)state;
     const unsigned all = SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 |
                          SKV_CPU_NEON | SKV_CPU_NEON_DOT | SKV_CPU_AVX_VNNI | SKV_CPU_NEON_I8MM |
-                         SKV_CPU_NEON_BF16;
+                         SKV_CPU_NEON_BF16 | SKV_CPU_AMX;
     for (unsigned features = 0; features <= all; features++) {
         check_tables(SKV_CPU_LEVEL_BEST, features);
         check_tables(SKV_CPU_LEVEL_REF, features);

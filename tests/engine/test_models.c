@@ -193,7 +193,8 @@ static void check_codes(const golden *g, const skv_engine_options *options)
 static void test_codes_of_folders(void **state)
 {
     (void)state;
-    static const char *const names[] = {"int8-row", "int4-zeros", "awq", "gptq"};
+    static const char *const names[] = {"int8-row", "int4-zeros",     "awq",
+                                        "gptq",     "qwen3-moe-gptq", "mixtral-int4"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const golden *g = find_golden(names[i]);
         skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);

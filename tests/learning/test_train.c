@@ -159,11 +159,16 @@ static skv_net_sums run_case(const train_case *c, skv_net *net)
 static void check_gradient(const train_case *c, const skv_param *p, const skv_tensor *want)
 {
     size_t n = skv_param_size(p);
+    const float *have = p->grad;
+    if (!have) {
+        fail_msg("%s: %s has no gradient", c->file, p->name);
+        return;
+    }
     float *g = malloc(n * sizeof *g);
     double distance = 0.0, size = 0.0;
     skv_tensor_read_rows(want, 0, skv_tensor_rows(want), g);
     for (size_t i = 0; i < n; i++) {
-        double d = (double)p->grad[i] - (double)g[i];
+        double d = (double)have[i] - (double)g[i];
         distance += d * d;
         size += (double)g[i] * (double)g[i];
     }

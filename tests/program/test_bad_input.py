@@ -219,6 +219,34 @@ class FilesTest(BadInputTest):
             self.refused(("generate", model, *IDS), f"{self.folder / path}: ", said)
 
 
+class CodesTest(BadInputTest):
+    """Quantised weights with a scale that is no number, whatever holds them."""
+
+    def broken(self, name, tensor, bits, i=0):
+        model = self.copy(name)
+        path = model / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        n = int.from_bytes(data[:8], "little")
+        begin = 8 + n + json.loads(data[8 : 8 + n])[tensor]["data_offsets"][0] + i * len(bits)
+        data[begin : begin + len(bits)] = bits
+        path.write_bytes(data)
+        return model
+
+    def test_scales(self):
+        mlp = "model.layers.1.mlp."
+        for name, tensor, bits, i, said in (
+            ("awq", mlp + "down_proj.scales", b"\x00\x7e", 5, ": row 5: nan"),
+            ("gptq", mlp + "down_proj.scales", b"\x00\x7c", 2, ": row 2: inf"),
+            ("fp8-block", mlp + "down_proj.weight_scale_inv", struct.pack("<f", float("-inf")), 0, ": row 0: "),
+            ("fp8-tensor", mlp + "down_proj.weight", b"\x7f", 0, ": row 0: nan"),
+            ("mixtral-int4", "model.layers.1.block_sparse_moe.experts.3.w2.weight_scale", b"\xc0\x7f", 1, "nan"),
+        ):
+            model = self.broken(name, tensor, bits, i)
+            where = mlp + ("experts.3." if "experts" in tensor else "") + "down_proj.weight"
+            for weights in ("auto", "int8", "f32"):
+                self.refused(("generate", model, *IDS, "--weights", weights), str(model), where, said)
+
+
 class ExpertsTest(BadInputTest):
     """Mixtures of experts whose configuration and tensors do not fit one another."""
 

@@ -27,6 +27,7 @@ PRUNED = {"random": "random:0.5", "static": "static:0.5", "lazy": "lazy:0.75,0.5
 EVICTED = {name: f"{name}:20,4" for name in ("snapkv", "pyramidkv", "adakv")}
 EVICTED |= {"h2o": "h2o:20", "streaming": "streaming:4,20"}
 GROUPS = {"by KV head": list(EVICTED), "by query head": [f"{name}:query" for name in EVICTED if name != "streaming"]}
+DRAFTED = {"text": "text:5"}
 SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
 # What says itself, and what is an option: the values of every axis.
 VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model",
@@ -36,11 +37,12 @@ VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftK
           "exit head": ["no exit head", "an exit head"],
           "--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
           "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]],
-          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"]}
+          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"], "--speculate": ["none", *DRAFTED]}
 TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
 AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
 PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
+UNDRAFTED = ("score", "similarity")  # they generate nothing, and do not take --speculate
 PICKS = 2  # combinations that are run of a cell
 
 
@@ -205,6 +207,8 @@ class CombinationsTest(unittest.TestCase):
             words += ["--evict", EVICTED[name] + (f",{how}" if how else "")]
         words += ["--ffn-skip", SKIPPED] * (values["--ffn-skip"] == "on")
         words += ["--early-exit", EXITS] * (values["--early-exit"] == "on")
+        if values["--speculate"] != "none" and place not in UNDRAFTED:
+            words += ["--speculate", DRAFTED[values["--speculate"]]]
         line = (place, values, kv, weights)
         if place == "serve" and said == "yes":
             self.serves(model, words)
@@ -260,7 +264,8 @@ class CombinationsTest(unittest.TestCase):
                     jobs.append((place, model, values, said[place], table.reasons))
         self.assertEqual({job[3] for job in jobs} - {"yes"}, table.of_places - table.columnless)
         for number in table.rules.keys() - table.of_places:
-            for place in table.places:
+            drafts = "none" not in table.rules[number]["--speculate"]
+            for place in (place for place in table.places if not (drafts and place in UNDRAFTED)):
                 for model, values in self.some_of(table.rules[number], place, lambda v, n=number: table.everywhere(v) == n):
                     jobs.append((place, model, values, number, table.reasons))
         self.assertEqual({job[3] for job in jobs}, {"yes", *table.rules} - table.columnless)

@@ -456,6 +456,7 @@ class TidyTest(unittest.TestCase):
             ("{vex} vpdpbusd %ymm1,%ymm2,%ymm3", "avxvnni"),
             ("vpdpbusd %zmm1,%zmm2,%zmm3", "avx512vnni"),
             ("vdpbf16ps %zmm1,%zmm2,%zmm3", "avx512bf16"),
+            ("tdpbssd %tmm5,%tmm4,%tmm0", "amx"),
         ):
             self.assertEqual(
                 faults(outside=text), [(outer, f"skv_put has {text}, which needs {needed}")]

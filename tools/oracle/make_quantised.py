@@ -134,6 +134,7 @@ def specs():
     llama, qwen, phi3 = model_specs.llama, model_specs.qwen, model_specs.phi3
     v4, v5, swiftkv = model_specs.v4, model_specs.v5, model_specs.swiftkv
     wide = {"hidden_size": 64, "intermediate_size": 96}
+    experts = {"hidden_size": 64, "head_dim": 16, "num_hidden_layers": 2, "num_experts": 5}
     half = {"torch_dtype": "bfloat16"}
     return {
         "fp8-tensor": {
@@ -206,6 +207,22 @@ def specs():
             "options": {"group": 32, "order": True, "v2": True},
             "quantization": gptq_config(32, desc_act=True, checkpoint_format="gptq_v2"),
         },
+        "qwen3-moe-fp8-block": {  # as published: a tensor and its blocks for each expert
+            "config": model_specs.qwen3_moe(v5, num_hidden_layers=2), "by": fp8_block,
+            "options": {"block": 16}, "split": True,
+            "quantization": {"quant_method": "fp8", "weight_block_size": [16, 16],
+                             "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]},
+        },
+        "qwen3-moe-gptq": {
+            "config": model_specs.qwen3_moe(v5, moe_intermediate_size=32, **experts), "by": gptq,
+            "options": {"group": 32}, "split": True, "quantization": gptq_config(32),
+        },
+        "mixtral-int4": {
+            "config": model_specs.mixtral(v4, hidden_size=64, intermediate_size=32, head_dim=16,
+                                          num_hidden_layers=2),
+            "by": packed, "options": {"group": 32, "scales": torch.bfloat16}, "split": True,
+            "quantization": compressed("pack-quantized", 4, "int", "group", group_size=32),
+        },
     }
 
 
@@ -216,12 +233,15 @@ def scalar(parts, value):
 
 
 def is_linear(name):
-    return name.endswith(("_proj.weight", "_proj_swiftkv.weight"))
+    of_expert = ".experts." in name and name.endswith((".w1.weight", ".w2.weight", ".w3.weight"))
+    return of_expert or name.endswith(("_proj.weight", "_proj_swiftkv.weight"))
 
 
 def make(root, name, spec):
     config, folder = spec["config"], root / name
     tensors = make_models.base_tensors(name, config)
+    if spec.get("split"):
+        tensors = make_models.split_experts(tensors, config["model_type"])
     is_swiftkv = config["model_type"].endswith("_swiftkv")
     if is_swiftkv:
         tensors |= make_models.swiftkv_tensors(name, config, tensors)

@@ -365,8 +365,8 @@ static skv_status read_file(cursor *c, skv_gguf *g)
     size_t n_tensors = 0, n_values = 0;
     SKV_TRY(take(c, 4, "magic", &magic));
     SKV_REQUIRE(memcmp(magic, "GGUF", 4) == 0, c->err, SKV_FORMAT,
-                "%s: byte 0: magic: %02x %02x %02x %02x, not a GGUF file", c->name, magic[0],
-                magic[1], magic[2], magic[3]);
+                "%s: byte 0: %02x %02x %02x %02x: not a GGUF file; for safetensors give the folder",
+                c->name, magic[0], magic[1], magic[2], magic[3]);
     SKV_TRY(take_u32(c, "version", &version));
     SKV_REQUIRE(version == 2 || version == 3, c->err, SKV_UNSUPPORTED,
                 "%s: GGUF version %u, expected 2 or 3, little endian", c->name, (unsigned)version);

@@ -154,12 +154,30 @@ skv_status skv_tensor_check(const skv_tensor *t, skv_error *err)
     return t->coded.layout ? skv_coded_check(t, err) : SKV_OK;
 }
 
+bool skv_tensor_is_quantised(const skv_tensor *t)
+{
+    return t->coded.layout || skv_quant_form_of(t->type);
+}
+
+/* Refuses rows [row0, row0 + n) of codes whose scales are no numbers. */
+static skv_status check_finite(const skv_tensor *t, size_t row0, size_t n, size_t n_columns,
+                               const float *rows, skv_error *err)
+{
+    for (size_t i = 0; skv_tensor_is_quantised(t) && i < n; i++) {
+        const float fault = skv_quant_fault(rows + i * skv_tensor_columns(t), n_columns);
+        SKV_REQUIRE(fault == 0.0F, err, SKV_FORMAT, "%s: %s: row %zu: %g, expected finite weights",
+                    t->file ? t->file->path : "memory", t->name, row0 + i, (double)fault);
+    }
+    return SKV_OK;
+}
+
 skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n, float *out,
                                    skv_error *err)
 {
     SKV_TRY(skv_tensor_check(t, err));
     skv_tensor_read_rows(t, row0, n, out);
-    return skv_tensor_check(t, err);
+    SKV_TRY(skv_tensor_check(t, err));
+    return check_finite(t, row0, n, skv_tensor_columns(t), out, err);
 }
 
 skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out, skv_error *err)
@@ -183,7 +201,7 @@ skv_status skv_tensor_fetch_start(const skv_tensor *t, size_t row, size_t n_colu
         SKV_TRY(skv_file_map_fetch(t->file, from + i * block_bytes, n * block_bytes, piece, err));
         skv_dtype_to_f32(t->type, out + i * block, piece, n * block);
     }
-    return SKV_OK;
+    return check_finite(t, row, 1, n_columns, out, err);
 }
 
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size)

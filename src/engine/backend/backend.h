@@ -52,6 +52,8 @@ typedef struct skv_row_source {
     const void *ctx;   /* borrowed while the matrix is being prepared */
     size_t n_rows;     /* N of this part */
     const float *bias; /* [n_rows] or NULL; copied */
+    /* The name of quantised weights, which are refused unless all are finite; NULL: of others. */
+    const char *quantised;
     /* Rows that are quantised already, or NULL: then `read` is not called where weights are QUANT.
      */
     const skv_quant_form *form;
@@ -156,6 +158,8 @@ typedef struct skv_attention_item {
     size_t n_past;         /* rows before the first of them, */
     const size_t *dropped; /* of which head h lacks dropped[h]; NULL: none */
     void *const *table;    /* page p of head h: table[h * table_stride + p] */
+    bool follows; /* the next token of the item before; both have n_q = 1 and are computed as if
+                   * each were the only one of its sequence, so a draft changes no bit */
 } skv_attention_item;
 
 typedef struct skv_attention_args {

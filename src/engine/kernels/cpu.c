@@ -1,4 +1,5 @@
 /* Processor features: see cpu.h. */
+#define _GNU_SOURCE /* syscall */
 #include "kernels/cpu.h"
 
 #include <stdio.h>
@@ -7,6 +8,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -24,6 +27,22 @@ static uint64_t saved_registers(void)
 static int has_bits(uint64_t value, uint64_t bits)
 {
     return (value & bits) == bits;
+}
+
+/* AMX-TILE, AMX-INT8 and AMX-BF16, if the system saves tiles and lets this process use them. */
+static bool has_amx(uint64_t saved)
+{
+    const unsigned amx_d7 = 1u << 22 | 1u << 24 | 1u << 25; /* of leaf 7, subleaf 0 */
+    const uint64_t save_tiles = 3ull << 17;                 /* their shapes and their data */
+    unsigned a, b, c, d;
+    if (!has_bits(saved, save_tiles) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!has_bits(d, amx_d7)) return false;
+#if defined(__linux__)
+    const long request = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+    return false;
+#endif
 }
 
 unsigned skv_cpu_detect(void)
@@ -46,6 +65,7 @@ unsigned skv_cpu_detect(void)
     if (a & avx_vnni_a7) features |= SKV_CPU_AVX_VNNI;
     /* The files for BF16 are compiled for VNNI too: BF16 alone is not enough. */
     if (vnni && (a & bit_AVX512BF16)) features |= SKV_CPU_AVX512_BF16;
+    if ((features & SKV_CPU_AVX512_BF16) && has_amx(saved)) features |= SKV_CPU_AMX;
     return features;
 }
 
@@ -110,6 +130,8 @@ static const struct {
     {SKV_CPU_LEVEL_AVX2, "avx2", SKV_CPU_AVX2},
     {SKV_CPU_LEVEL_AVXVNNI, "avxvnni", SKV_CPU_AVX2 | SKV_CPU_AVX_VNNI},
     {SKV_CPU_LEVEL_AVX512, "avx512", SKV_CPU_AVX2 | SKV_CPU_AVX512},
+    {SKV_CPU_LEVEL_AMX, "amx",
+     SKV_CPU_AVX2 | SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_AMX},
     {SKV_CPU_LEVEL_NEON, "neon", SKV_CPU_NEON},
 };
 
@@ -144,7 +166,7 @@ bool skv_cpu_level_runs(skv_cpu_level level, unsigned features)
 skv_cpu_level skv_cpu_level_clamp(skv_cpu_level level, unsigned features)
 {
 #if defined(__x86_64__)
-    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AVXVNNI,
+    const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_AMX, SKV_CPU_LEVEL_AVX512, SKV_CPU_LEVEL_AVXVNNI,
                                     SKV_CPU_LEVEL_AVX2};
 #elif defined(__aarch64__)
     const skv_cpu_level ladder[] = {SKV_CPU_LEVEL_NEON};

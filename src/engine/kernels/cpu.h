@@ -14,7 +14,8 @@ enum {
     SKV_CPU_NEON_DOT = 1 << 5,    /* SDOT */
     SKV_CPU_NEON_I8MM = 1 << 7,   /* SMMLA */
     SKV_CPU_NEON_BF16 = 1 << 8,   /* BFMMLA */
-    SKV_CPU_AVX_VNNI = 1 << 6     /* VPDPBUSD on registers of 256 bits, without AVX-512 */
+    SKV_CPU_AVX_VNNI = 1 << 6,    /* VPDPBUSD on registers of 256 bits, without AVX-512 */
+    SKV_CPU_AMX = 1 << 9          /* AMX-INT8 and AMX-BF16, with the system's leave to use tiles */
 };
 
 typedef enum skv_cpu_level {
@@ -23,14 +24,16 @@ typedef enum skv_cpu_level {
     SKV_CPU_LEVEL_AVX2,
     SKV_CPU_LEVEL_AVXVNNI,
     SKV_CPU_LEVEL_AVX512,
+    SKV_CPU_LEVEL_AMX,
     SKV_CPU_LEVEL_NEON
 } skv_cpu_level;
 
-/** The features of the processor this runs on. */
+/** The features of the processor this runs on. Linux gives a process tiles only if it asks for
+ * them: this asks. */
 unsigned skv_cpu_detect(void);
 /** The processor's name as the system tells it, cut to n - 1 bytes; "unknown" if it does not. */
 void skv_cpu_name(char *out, size_t n);
-/** "best", "ref", "avx2", "avxvnni", "avx512", "neon". */
+/** "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon". */
 const char *skv_cpu_level_name(skv_cpu_level level);
 bool skv_cpu_level_parse(const char *name, skv_cpu_level *level);
 /** True when a processor with these features can run the level. */

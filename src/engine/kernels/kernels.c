@@ -58,6 +58,7 @@ void skv_kernels_init(skv_kernels *k, skv_cpu_level level, unsigned features)
     init_avxvnni(k, features);
     if (k->level == SKV_CPU_LEVEL_AVXVNNI) return;
     init_avx512(k, features);
+    if (k->level == SKV_CPU_LEVEL_AMX) skv_matmul_init_amx(k);
 #elif defined(__aarch64__)
     init_neon(k, features);
 #endif

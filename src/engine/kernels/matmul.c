@@ -43,6 +43,12 @@ void skv_matmul_init_avx512(skv_kernels *k, unsigned features)
     }
 }
 
+void skv_matmul_init_amx(skv_kernels *k)
+{
+    k->bf16 = skv_matmul_bf16_amx;
+    k->i8 = skv_matmul_i8_amx;
+}
+
 #elif defined(__aarch64__)
 
 void skv_matmul_init_neon(skv_kernels *k, unsigned features)

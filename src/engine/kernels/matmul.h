@@ -20,6 +20,7 @@ extern const skv_matmul skv_matmul_f32_avx512, skv_matmul_wide_avx512, skv_matmu
 extern const skv_matmul skv_matmul_i8_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
 extern const skv_matmul skv_matmul_q_avx512vnni;
+extern const skv_matmul skv_matmul_bf16_amx, skv_matmul_i8_amx;
 
 /* AArch64 builds only. */
 extern const skv_matmul skv_matmul_f32_neon, skv_matmul_wide_neon, skv_matmul_bf16_neon;
@@ -31,6 +32,7 @@ void skv_matmul_init_ref(skv_kernels *k);
 void skv_matmul_init_avx2(skv_kernels *k, unsigned features);
 void skv_matmul_init_avxvnni(skv_kernels *k);
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features);
+void skv_matmul_init_amx(skv_kernels *k);
 void skv_matmul_init_neon(skv_kernels *k, unsigned features);
 
 /* A group along K whose largest magnitude is below this counts as zero: its scale would be

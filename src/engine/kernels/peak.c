@@ -32,6 +32,14 @@ static skv_peak_loops avx512_loops(unsigned features)
     return peak;
 }
 
+static skv_peak_loops amx_loops(unsigned features)
+{
+    skv_peak_loops peak = avx512_loops(features);
+    peak.bf16 = skv_peak_bf16_amx;
+    peak.i8 = skv_peak_i8_amx;
+    return peak;
+}
+
 #elif defined(__aarch64__)
 
 static skv_peak_loops neon_loops(unsigned features)
@@ -53,6 +61,7 @@ void skv_peak_init(skv_peak_loops *peak, skv_cpu_level level, unsigned features)
     case SKV_CPU_LEVEL_AVX2: *peak = avx2_loops(); break;
     case SKV_CPU_LEVEL_AVXVNNI: *peak = avxvnni_loops(); break;
     case SKV_CPU_LEVEL_AVX512: *peak = avx512_loops(features); break;
+    case SKV_CPU_LEVEL_AMX: *peak = amx_loops(features); break;
 #elif defined(__aarch64__)
     case SKV_CPU_LEVEL_NEON: *peak = neon_loops(features); break;
 #endif

@@ -74,6 +74,7 @@ extern const skv_peak_loop skv_peak_f32_avx2, skv_peak_i8_avx2, skv_peak_i4_avx2
 extern const skv_peak_loop skv_peak_i8_avxvnni;
 extern const skv_peak_loop skv_peak_f32_avx512, skv_peak_i8_avx512, skv_peak_i4_avx512;
 extern const skv_peak_loop skv_peak_bf16_avx512bf16, skv_peak_i8_avx512vnni;
+extern const skv_peak_loop skv_peak_bf16_amx, skv_peak_i8_amx;
 skv_peak_read_fn skv_peak_read_avx2, skv_peak_read_avx512;
 /* AArch64 builds only. */
 extern const skv_peak_loop skv_peak_f32_neon, skv_peak_i8_neon, skv_peak_i4_neon;

@@ -161,7 +161,8 @@ static void resume_rows(skv_pass *p)
     p->all_alive = true;
 }
 
-/* Attention items: a run of consecutive alive rows of a span each. The table is set by layer. */
+/* Attention items: a run of consecutive alive rows of a span each, or each row of a span that is
+ * taken singly. The table is set by layer. */
 void skv_pass_describe(skv_pass *p)
 {
     const uint32_t *alive = p->ws->alive;
@@ -172,10 +173,18 @@ void skv_pass_describe(skv_pass *p)
         size_t end = row0 + span->n;
         while (row < p->n_alive && alive[row] < end) {
             size_t first = row++;
-            while (row < p->n_alive && alive[row] < end && alive[row] == alive[row - 1] + 1) row++;
+            const bool follows = span->singly && first > 0 && alive[first - 1] >= row0 &&
+                                 alive[first] == alive[first - 1] + 1;
+            while (!span->singly && row < p->n_alive && alive[row] < end &&
+                   alive[row] == alive[row - 1] + 1) {
+                row++;
+            }
             p->ws->item_spans[p->n_items] = (uint32_t)s;
-            p->ws->items[p->n_items++] = (skv_attention_item){
-                .row0 = first, .n_q = row - first, .n_past = span->n_past + alive[first] - row0};
+            p->ws->items[p->n_items++] =
+                (skv_attention_item){.row0 = first,
+                                     .n_q = row - first,
+                                     .n_past = span->n_past + alive[first] - row0,
+                                     .follows = follows};
         }
         row0 = end;
     }

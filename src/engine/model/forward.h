@@ -30,6 +30,7 @@ typedef struct skv_forward_span {
     size_t told_span, told_row; /* as whose row the first wanted one is told; the others follow */
     bool hidden;                /* wanted as hidden states, not as logits */
     bool unskipped;             /* its rows run every layer, whoever wants them */
+    bool singly;                /* attention takes each row as if it came in a step of its own */
     skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
     size_t deep_from;           /* rows from here on run every layer, since they vote; n: none */
 } skv_forward_span;

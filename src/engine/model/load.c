@@ -349,6 +349,8 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
                                       .n_rows = job->parts[i].n_rows,
                                       .bias = data[i].bias,
                                       .read_codes = skv_matrix_read_codes};
+        const skv_tensor *t = data[i].matrix.tensor;
+        if (t && skv_tensor_is_quantised(t)) sources[i].quantised = t->name;
     }
     if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
     if (status == SKV_OK) {
@@ -356,6 +358,8 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
         skv_linear_spec spec = {type, sources, job->n_parts, job->K, job->paired};
         if (job->type_out) *job->type_out = type;
         status = ld->be->linear_create(ld->be, &spec, job->out, err);
+        if (status == SKV_FORMAT)
+            status = skv_fail_within(err, status, skv_source_path(ld->source));
         if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
         size_t n_bytes = ld->be->linear_bytes(ld->be, &spec);
         ld->model->weight_bytes += n_bytes;

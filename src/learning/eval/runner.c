@@ -21,7 +21,8 @@ typedef struct job {
     size_t wanted;             /* logits are wanted after tokens wanted..n-1 */
     skv_eval_request *request; /* borrowed; NULL: nobody wants any */
     int32_t next;              /* of a generation: the most likely token */
-    int32_t chosen;            /* the one before it, while a step reads it */
+    int32_t chosen[1 + SKV_DRAFT_MAX]; /* of a step: the one before it, and a draft */
+    size_t n_drafted, n_right;
 } job;
 
 /* An example under way. */
@@ -163,7 +164,9 @@ static void take_logits(void *user, size_t i_span, size_t i_token, const float *
     skv_eval_request *q = j->request;
     if (!q) return;
     if (q->max_new > 0) {
+        if (i_token > j->n_right && j->n_drafted > 0) return; /* the draft has ended */
         j->next = (int32_t)skv_logits_best(logits, r->n_vocab);
+        if (i_token < j->n_drafted && j->next == j->chosen[1 + i_token]) j->n_right++;
         return;
     }
     const size_t next = r->span_starts[i_span] + i_token + 1;
@@ -256,7 +259,32 @@ static skv_status take_token(const skv_eval_runner *r, job *j, bool *go_on, skv_
     return SKV_OK;
 }
 
-/* One token a step for every job that goes on; their logits are those after the prompt. */
+/* The same for what was drafted right, and then for the token behind it. */
+static skv_status take_tokens(const skv_eval_runner *r, job *j, bool *go_on, skv_error *err)
+{
+    const int32_t last = j->next;
+    *go_on = true;
+    for (size_t i = 0; i < j->n_right && *go_on; i++) {
+        j->next = j->chosen[1 + i];
+        SKV_TRY(take_token(r, j, go_on, err));
+    }
+    j->next = last;
+    return *go_on ? take_token(r, j, go_on, err) : SKV_OK;
+}
+
+/* The token that a job chose and a draft of at most `most` tokens, as the step's next span. */
+static skv_span draft(job *j, size_t most)
+{
+    const skv_eval_request *q = j->request;
+    j->chosen[0] = j->next;
+    j->n_right = 0;
+    most = skv_min_size(most, skv_min_size(q->max_new - q->answer.n - 1, SKV_DRAFT_MAX));
+    j->n_drafted = skv_sequence_draft(j->sequence, j->next, j->chosen + 1, most);
+    return (skv_span){j->sequence, j->chosen, 1 + j->n_drafted, SKV_WANT_DRAFTED};
+}
+
+/* One token a step for every job that goes on, and a draft; their logits are those after the
+ * prompt. */
 static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err)
 {
     for (;;) {
@@ -265,7 +293,7 @@ static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err
             job *j = &jobs[i];
             if (!j->request || j->request->max_new == 0 || !j->sequence) continue;
             bool go_on;
-            SKV_TRY(take_token(r, j, &go_on, err));
+            SKV_TRY(take_tokens(r, j, &go_on, err));
             if (!go_on) {
                 skv_sequence_free(j->sequence);
                 j->sequence = NULL;
@@ -273,12 +301,16 @@ static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err
             }
             assert(n_live < r->step_tokens);
             r->span_jobs[n_live] = i;
-            j->chosen = j->next;
-            r->spans[n_live++] = (skv_span){j->sequence, &j->chosen, 1, SKV_WANT_LAST};
+            r->spans[n_live++] = draft(j, (r->step_tokens - n) / n);
         }
         if (n_live == 0) return SKV_OK;
         feeding f = {r, jobs};
         SKV_TRY(skv_step(r->engine, r->spans, n_live, take_logits, &f, err));
+        for (size_t i = 0; i < n_live; i++) {
+            job *j = &jobs[r->span_jobs[i]];
+            if (j->n_drafted > 0) skv_sequence_settle(j->sequence, j->n_drafted, j->n_right);
+            j->n_drafted = 0;
+        }
     }
 }
 

@@ -7,9 +7,16 @@ void answer_usage(skv_buf *out, const skv_job_stats *stats)
 {
     skv_buf_printf(out,
                    "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
-                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}",
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}",
                    stats->prompt_tokens, stats->completion_tokens,
                    stats->prompt_tokens + stats->completion_tokens, stats->cached_tokens);
+    if (stats->drafted > 0) {
+        skv_buf_printf(out,
+                       ",\"completion_tokens_details\":{\"accepted_prediction_tokens\":%zu,"
+                       "\"rejected_prediction_tokens\":%zu}",
+                       stats->drafts_accepted, stats->drafted - stats->drafts_accepted);
+    }
+    skv_buf_text(out, "}");
 }
 
 static void add_rate(skv_buf *out, const char *name, size_t n, uint64_t ns)

@@ -203,6 +203,8 @@ void generation_stats(const generation *g, skv_job_stats *out)
         out->cached_tokens += one.cached_tokens;
         out->prefilled_tokens += one.prefilled_tokens;
         out->completion_tokens += one.completion_tokens;
+        out->drafted += one.drafted;
+        out->drafts_accepted += one.drafts_accepted;
         out->preemptions += one.preemptions;
         out->queue_ns += one.queue_ns;
         out->prefill_ns += one.prefill_ns;

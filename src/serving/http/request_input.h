@@ -70,6 +70,8 @@ typedef struct request_params {
     skv_prefill prefill;
     skv_eviction eviction; /* where eviction_given */
     bool eviction_given;
+    skv_speculation speculation; /* where speculation_given */
+    bool speculation_given;
     skv_pooling pooling;                   /* of an embedding */
     skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
     size_t n_stops;

@@ -373,6 +373,21 @@ static bool check_together(param_api api, request_params *out, api_error *error)
     return true;
 }
 
+/* "speculate": who drafts, as text. */
+static bool read_speculation(const json_t *body, request_params *out, api_error *error)
+{
+    skv_error err;
+    const json_t *how = json_body_get(body, "speculate");
+    if (!how) return true;
+    if (!json_is_string(how)) return api_fail(error, 400, "speculate", "speculate: not a text");
+    if (!json_text_whole(how, "speculate", error)) return false;
+    if (skv_speculation_parse(json_string_value(how), &out->speculation, &err) != SKV_OK) {
+        return api_fail(error, 400, "speculate", "speculate: %s", err.text);
+    }
+    out->speculation_given = true;
+    return true;
+}
+
 /* Vectors are not made to be cut: a shorter one would mean something else. */
 static bool resolve_embedding(const exchange *ex, request_params *out, api_error *error)
 {
@@ -404,8 +419,8 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
     return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
-           read_eviction(ex, body, out, error) && read_stream_options(body, out, error) &&
-           check_together(api, out, error);
+           read_eviction(ex, body, out, error) && read_speculation(body, out, error) &&
+           read_stream_options(body, out, error) && check_together(api, out, error);
 }
 
 /* ["one","other",null] */
@@ -469,9 +484,11 @@ static json_t *describe_field(const skv_field *field, const request_params *init
     return out;
 }
 
-/* The two fields that say which rows of the prompt stay. */
-static bool describe_eviction(json_t *properties)
+/* The two fields that say which rows of the prompt stay, and the one that says who drafts. */
+static bool describe_methods(json_t *properties)
 {
+    json_t *drafts = json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
+                               "Who drafts tokens of the answer: \"text[:K]\" or \"none\".");
     json_t *text =
         json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
                   "How to evict keys and values after the prompt: \"METHOD:C,...\" or \"none\".");
@@ -481,14 +498,15 @@ static bool describe_eviction(json_t *properties)
                                 "kernel", whole, "pooling", pooling);
     json_t *object = json_pack("{s:[s,s], s:[s], s:b, s:o}", "type", "object", "null", "required",
                                "capacity", "additionalProperties", 0, "properties", members);
-    return json_object_set_new(properties, "evict", text) == 0 &&
+    return json_object_set_new(properties, "speculate", drafts) == 0 &&
+           json_object_set_new(properties, "evict", text) == 0 &&
            json_object_set_new(properties, "snapkv", object) == 0;
 }
 
 bool request_params_describe(const skv_sampling *sampling, param_api api, json_t *properties)
 {
     const request_params initial = {.sampling = *sampling};
-    if (api != PARAM_EMBEDDINGS && !describe_eviction(properties)) return false;
+    if (api != PARAM_EMBEDDINGS && !describe_methods(properties)) return false;
     skv_field field;
     for (size_t i = 0; field_at(api, i, &field); i++) {
         if (json_object_set_new(properties, field.name, describe_field(&field, &initial)) != 0)
@@ -548,6 +566,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
     if (params->eviction_given) job.eviction = &params->eviction;
+    if (params->speculation_given) job.speculation = &params->speculation;
     job.pooling = params->pooling;
     job.tenant = ex->tenant;
     if (ex->key) {

@@ -180,6 +180,15 @@ static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, con
            skv_kv_store_pages(s->engine->store);
 }
 
+/* Nobody drafts where nothing is answered. */
+static const skv_speculation *speculation_of(const skv_scheduler *s, const skv_job *job)
+{
+    static const skv_speculation none = {.source = SKV_DRAFT_NONE};
+    const skv_job_params *p = &job->params;
+    if (p->max_tokens < 2) return &none;
+    return p->speculation ? p->speculation : &s->options.speculation;
+}
+
 /* The lane gets a sequence that begins with what is known of its ids. */
 static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
@@ -198,6 +207,9 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     skv_status status = skv_sequence_set_eviction(sequence, &how, err);
     if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
         status = skv_sequence_expect(sequence, lane->n_prompt - n_found, err);
+    }
+    if (status == SKV_OK) {
+        status = skv_sequence_set_speculation(sequence, speculation_of(s, lane->job), err);
     }
     if (status != SKV_OK) {
         skv_sequence_free(sequence);
@@ -220,7 +232,9 @@ void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *f
     skv_status status = skv_sequence_create_as(s->engine, fork->job->params.prefill, s->context,
                                                &fork->sequence, NULL);
     if (status != SKV_OK) return;
-    if (skv_sequence_share(fork->sequence, from->sequence, from->n_prompt, NULL) != SKV_OK) {
+    if (skv_sequence_share(fork->sequence, from->sequence, from->n_prompt, NULL) != SKV_OK ||
+        skv_sequence_set_speculation(fork->sequence, speculation_of(s, fork->job), NULL) !=
+            SKV_OK) {
         skv_sequence_free(fork->sequence);
         fork->sequence = NULL;
         return;

@@ -48,6 +48,28 @@ static void fork_answers(skv_scheduler *s, skv_lane *lane, const float *logits)
     }
 }
 
+/* A token that was chosen becomes one of the lane's ids, and its reader gets it. */
+static void append_token(skv_scheduler *s, skv_lane *lane, int32_t id)
+{
+    skv_error err;
+    lane->ids[lane->n_ids++] = id;
+    skv_worker_accept_choice(lane, id);
+    if (skv_worker_tell_token(s, lane, id, &err) == SKV_OK || lane->failure) return;
+    lane->failure = "no memory for the text of the answer";
+}
+
+/* A drafted token that is the one that was chosen is taken at once: the next row of the step goes
+ * on behind it, where its mask is ready. */
+static void take_drafted(skv_scheduler *s, skv_lane *lane)
+{
+    const int32_t id = lane->choice.id;
+    if (lane->failure || !skv_worker_drafted(lane, id) || skv_worker_ends_answer(s, lane, id)) {
+        return;
+    }
+    append_token(s, lane, skv_worker_take_choice(lane));
+    skv_worker_right(lane);
+}
+
 static void take_row(void *user, size_t i_span, size_t i_token, const float *logits)
 {
     const pass *p = user;
@@ -61,33 +83,21 @@ static void take_row(void *user, size_t i_span, size_t i_token, const float *log
     if (params->prompt_logprobs && skv_lane_generated(lane) == 0) {
         skv_worker_tell_prompt(p->s, lane, n_seen, logits);
     }
-    if (n_seen < lane->n_ids || params->max_tokens == 0) return;
+    /* Rows behind the last id are those of a draft that has ended. */
+    if (n_seen != lane->n_ids || params->max_tokens == 0) return;
+    if (lane->failure || lane->output.stop.stopped) return;
+    if (i_token > 0 && lane->draft.n > 0 && !skv_worker_mask_draft(p->s, lane)) return;
     skv_worker_choose(p->s, lane, logits);
+    take_drafted(p->s, lane);
     if (lane->i_answer == 0) fork_answers(p->s, lane, logits);
 }
 
 /* ---- appending, after the step ---- */
 
-/* The chosen token becomes one of the lane's ids, or ends it. */
-static void accept_token(skv_scheduler *s, skv_lane *lane)
+/* After a token: the answer ends, or its next one is wanted. */
+static void go_on(skv_scheduler *s, skv_lane *lane)
 {
     const skv_job_params *p = &lane->job->params;
-    int32_t id = skv_worker_take_choice(lane);
-    if (lane->failure) {
-        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
-        return;
-    }
-    if (skv_worker_ends_answer(s, lane, id)) {
-        skv_worker_end(s, lane, SKV_FINISH_STOP, skv_worker_last_text(lane));
-        return;
-    }
-    lane->ids[lane->n_ids++] = id;
-    skv_worker_accept_choice(lane, id);
-    skv_error err;
-    if (skv_worker_tell_token(s, lane, id, &err) != SKV_OK) {
-        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(err.text));
-        return;
-    }
     if (lane->failure) {
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
     } else if (lane->output.stop.stopped) {
@@ -97,6 +107,22 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
     } else {
         skv_worker_begin_answer(lane);
     }
+}
+
+/* The chosen token becomes one of the lane's ids, or ends it. */
+static void accept_token(skv_scheduler *s, skv_lane *lane)
+{
+    int32_t id = skv_worker_take_choice(lane);
+    if (lane->failure) {
+        skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
+        return;
+    }
+    if (skv_worker_ends_answer(s, lane, id)) {
+        skv_worker_end(s, lane, SKV_FINISH_STOP, skv_worker_last_text(lane));
+        return;
+    }
+    append_token(s, lane, id);
+    go_on(s, lane);
 }
 
 /* Branches stand behind the lane that they come from; new ones have not begun. */
@@ -153,6 +179,10 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of(lane->failure));
         return;
     }
+    if (lane->output.stop.stopped) { /* within a draft */
+        go_on(s, lane);
+        return;
+    }
     if (skv_lane_cached(lane) < lane->n_ids) return;
     bool has_chosen = lane->choice.pending;
     if (lane->queue.state == SKV_LANE_PROMPT) finish_prompt(s, lane);
@@ -200,7 +230,11 @@ static void run_pass(pass *p)
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];
         if (status == SKV_OK) {
-            if (keeps) skv_worker_keep_rows(s, lane, step_row, s->spans[i].n);
+            skv_worker_settle(s, lane);
+            /* Rows that were taken back are not kept. */
+            size_t n_before = (size_t)(s->spans[i].ids - lane->ids);
+            size_t n_stay = skv_lane_cached(lane) - n_before;
+            if (keeps) skv_worker_keep_rows(s, lane, step_row, n_stay);
             step_row += s->spans[i].n;
             follow_up(s, lane, &s->spans[i]);
         } else {
@@ -217,7 +251,7 @@ static skv_step_work prompt_work(const skv_scheduler *s, size_t *n_answers)
     for (size_t i = 0; i < s->n_spans; i++) {
         const skv_lane *lane = s->span_lanes[i];
         bool is_prompt = lane->queue.state == SKV_LANE_PROMPT;
-        *n_answers += !is_prompt;
+        *n_answers += is_prompt ? 0 : s->spans[i].n; /* drafts as well */
         if (!is_prompt) continue;
         skv_step_work work = skv_step_work_of(s->spans[i].n, skv_lane_cached(lane));
         sum.n += work.n;

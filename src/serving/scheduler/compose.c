@@ -1,6 +1,6 @@
 /*
- * What goes into a step: one token of every answer that is under way, and as many prompt tokens as
- * the time allows, of one prompt after the other (turns.h).
+ * What goes into a step: one token of every answer that is under way, drafts, and as many prompt
+ * tokens as the time allows, of one prompt after the other (turns.h).
  */
 #include <assert.h>
 #include <math.h>
@@ -16,6 +16,7 @@ enum {
 static skv_want want_of(const skv_lane *lane, size_t n)
 {
     const skv_job_params *p = &lane->job->params;
+    if (lane->draft.n > 0) return SKV_WANT_DRAFTED;
     bool last = skv_lane_cached(lane) + n == lane->n_ids;
     if (p->pooling == SKV_POOLING_MEAN) return SKV_WANT_ALL_HIDDEN;
     if (p->pooling == SKV_POOLING_LAST) return last ? SKV_WANT_LAST_HIDDEN : SKV_WANT_NONE;
@@ -33,12 +34,26 @@ static void add_span(skv_scheduler *s, skv_lane *lane, size_t n)
     s->span_lanes[s->n_spans++] = lane;
 }
 
-static void add_answers(skv_scheduler *s)
+static bool is_answering(const skv_lane *lane)
 {
-    for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
-        if (lane->queue.state != SKV_LANE_DECODE || skv_worker_wants_mask(lane)) continue;
-        add_span(s, lane, 1);
+    return lane->queue.state == SKV_LANE_DECODE && !skv_worker_wants_mask(lane);
+}
+
+/* One token of each, and drafts where the step has room for them; returns how many rows. */
+static size_t add_answers(skv_scheduler *s, bool drafts)
+{
+    size_t n_rows = 0;
+    for (const skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
+        n_rows += is_answering(lane);
     }
+    for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
+        skv_worker_undraft(lane);
+        if (!is_answering(lane)) continue;
+        if (drafts) skv_worker_draft(s, lane, n_rows);
+        n_rows += lane->draft.n;
+        add_span(s, lane, 1 + lane->draft.n);
+    }
+    return n_rows;
 }
 
 /* How far a lane's ids may go into a step: rows are evicted right behind the prompt. */
@@ -85,10 +100,10 @@ static skv_lane *next_prompt(const skv_scheduler *s)
 
 /* What a prompt leaves goes to the next one. A small part of a long one is left for another step:
  * in attention and products it costs more than it brings. */
-static void add_prompts(skv_scheduler *s)
+static void add_prompts(skv_scheduler *s, size_t n_rows)
 {
-    size_t n_free = s->step_tokens - s->n_spans;
-    double ns = skv_step_clock_room(&s->clock, s->n_spans, (double)s->mask_ns);
+    size_t n_free = s->step_tokens - n_rows;
+    double ns = skv_step_clock_room(&s->clock, n_rows, (double)s->mask_ns);
     s->n_composed++;
     for (bool first = true; n_free > 0; first = false) {
         skv_lane *lane = next_prompt(s);
@@ -145,12 +160,12 @@ static void order_by_method(skv_scheduler *s)
 bool skv_worker_compose(skv_scheduler *s)
 {
     look_at_prompts(s);
-    for (;;) {
+    for (bool drafts = true;; drafts = false) {
         s->n_spans = 0;
-        add_answers(s);
-        add_prompts(s);
+        add_prompts(s, add_answers(s, drafts));
         if (s->n_spans == 0) return false;
         if (skv_worker_make_room(s, skv_worker_step_needs(s, 0))) break;
+        if (drafts) continue;
         if (skv_worker_preempt(s)) continue;
         skv_worker_end(s, s->span_lanes[0], SKV_FINISH_FAILED,
                        skv_text_of("the KV memory cannot hold this request"));

@@ -73,6 +73,10 @@ static bool copy_params(skv_job *job, const skv_job_params *p)
 {
     void *ids, *stop_ids, *biases;
     job->params = *p;
+    if (p->speculation) {
+        job->speculation = *p->speculation;
+        job->params.speculation = &job->speculation;
+    }
     if (p->eviction) {
         job->eviction = *p->eviction;
         job->params.eviction = &job->eviction;

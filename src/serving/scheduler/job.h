@@ -20,17 +20,18 @@ typedef struct skv_output_node {
 } skv_output_node;
 
 struct skv_job {
-    skv_scheduler *scheduler; /* borrowed; not looked at once `detached` */
-    skv_eviction eviction;    /* what params.eviction points to */
-    skv_job_params params;    /* its arrays are owned */
-    char *stop_bytes;         /* owned: what params.stops point into */
-    uint64_t number;          /* in order of submission */
-    uint64_t domain;          /* whose pages it shares */
-    uint64_t queued_ns;       /* when it was submitted */
-    skv_account *account;     /* borrowed; NULL: none. Has what follows, and the outputs */
-    size_t own_bytes;         /* of this struct, what params point to and a short queue */
-    size_t reserved_bytes;    /* for lanes that are not there yet; the worker's */
-    bool forked;              /* the worker's: every answer has its lane */
+    skv_scheduler *scheduler;    /* borrowed; not looked at once `detached` */
+    skv_eviction eviction;       /* what params.eviction points to */
+    skv_speculation speculation; /* what params.speculation points to */
+    skv_job_params params;       /* its arrays are owned */
+    char *stop_bytes;            /* owned: what params.stops point into */
+    uint64_t number;             /* in order of submission */
+    uint64_t domain;             /* whose pages it shares */
+    uint64_t queued_ns;          /* when it was submitted */
+    skv_account *account;        /* borrowed; NULL: none. Has what follows, and the outputs */
+    size_t own_bytes;            /* of this struct, what params point to and a short queue */
+    size_t reserved_bytes;       /* for lanes that are not there yet; the worker's */
+    bool forked;                 /* the worker's: every answer has its lane */
     atomic_uint references;
     atomic_bool cancelled;
 

@@ -16,6 +16,7 @@
  *     rows      keep_rows.c: what is written of it, in the smaller form
  *     mask      masks.c: its constraint, and what may be said next
  *     choice    choose.c: its sampler and the token that was chosen
+ *     draft     drafts.c: what a step checks beside it
  *     output    output.c: what its reader is sent
  *
  * admit.c gives and takes the sequence, and advance.c appends ids. lane.c makes and frees all
@@ -74,6 +75,11 @@ typedef struct skv_lane_choice {
     size_t n_top;
 } skv_lane_choice;
 
+typedef struct skv_lane_draft {
+    size_t n;       /* ids of the step that are drafted, behind the lane's own; 0: none */
+    size_t n_right; /* of them, that became the lane's own */
+} skv_lane_draft;
+
 typedef struct skv_lane_output {
     skv_text_stream *stream; /* owned; NULL without a vocabulary */
     skv_stop_text stop;
@@ -99,6 +105,7 @@ typedef struct skv_lane {
     skv_lane_rows rows;
     skv_lane_mask mask;
     skv_lane_choice choice;
+    skv_lane_draft draft;
     skv_lane_output output;
 } skv_lane;
 

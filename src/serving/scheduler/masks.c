@@ -234,6 +234,20 @@ void skv_worker_accept_masked(skv_lane *lane, int32_t id)
     lane->mask.ready = false;
 }
 
+bool skv_worker_mask_draft(skv_scheduler *s, skv_lane *lane)
+{
+    if (!skv_worker_wants_mask(lane)) return true;
+    const skv_limits limits = {.work = s->options.mask_work_max, .max_ns = PIECE_NS_MIN};
+    skv_budget budget;
+    skv_error err;
+    skv_budget_init(&budget, &limits);
+    const uint64_t start = skv_clock_ns();
+    if (prepare(s, lane, &budget, &err) != SKV_OK) lane->mask.ready = false;
+    count(s, lane, skv_clock_ns() - start, budget.work);
+    if (lane->mask.ready) finish(s, lane);
+    return lane->mask.ready;
+}
+
 bool skv_worker_prepare_masks(skv_scheduler *s)
 {
     uint64_t slice = (uint64_t)(s->options.step_ms * 1e6) / STEP_SHARE;

@@ -12,6 +12,7 @@
  *     turns.c       whose prompt is read next
  *     advance.c     runs it: tokens are chosen, told and appended, and answers end
  *     choose.c      which token a lane goes on with
+ *     drafts.c      tokens that are checked beside it
  *     output.c      what readers are sent
  *     keep.c        the prefix cache on disk
  *     keep_rows.c   its smaller form for SwiftKV
@@ -177,6 +178,8 @@ SKV_MUST_CHECK skv_status skv_rows_print(skv_engine *engine, size_t context,
 bool skv_worker_prepare_masks(skv_scheduler *s);
 /** Whether a lane cannot choose a token yet. */
 bool skv_worker_wants_mask(const skv_lane *lane);
+/** Works on the mask behind a drafted token, while its step runs; false: it is not ready. */
+bool skv_worker_mask_draft(skv_scheduler *s, skv_lane *lane);
 /** A lane's constraint, if there is one, goes on behind a token; the next mask is not ready. */
 void skv_worker_accept_masked(skv_lane *lane, int32_t id);
 /** What the constraints of all lanes hold. */
@@ -199,6 +202,19 @@ int32_t skv_worker_take_choice(skv_lane *lane);
 bool skv_worker_ends_answer(const skv_scheduler *s, const skv_lane *lane, int32_t id);
 /** The sampler and the constraint go on behind the token that was taken. */
 void skv_worker_accept_choice(skv_lane *lane, int32_t id);
+
+/* ---- drafts.c ---- */
+
+/** Drafts tokens behind a lane's ids, for a step that has n_rows rows of answers so far. */
+void skv_worker_draft(const skv_scheduler *s, skv_lane *lane, size_t n_rows);
+/** The step has no room for a lane's draft. */
+void skv_worker_undraft(skv_lane *lane);
+/** Whether the token that was chosen is the next one of the draft, and the step has its row. */
+bool skv_worker_drafted(const skv_lane *lane, int32_t id);
+/** It is, and has become one of the lane's ids. */
+void skv_worker_right(skv_lane *lane);
+/** After a step: what was wrong leaves the sequence. */
+void skv_worker_settle(skv_scheduler *s, skv_lane *lane);
 
 /* ---- output.c ---- */
 

@@ -39,7 +39,7 @@ typedef struct attention_job {
     const skv_attention_args *args;
     size_t n_group;
     size_t part_floats; /* of one portion: [G][Dh + 2] */
-    size_t n_expected;  /* tasks if no token is cut */
+    size_t n_expected;  /* tasks if no token is cut and nothing is drafted */
     skv_cpu_task *tasks;
     size_t n_tasks;
     float *partials; /* [..][G][Dh + 2] left for portions of tokens that share nothing, */
@@ -187,24 +187,49 @@ static void add_portions(attention_job *job, skv_cpu_task task, size_t n)
     }
 }
 
-static void add_token_tasks(attention_job *job, const skv_attention_item *item)
+static void run_tasks(attention_job *job)
+{
+    skv_cpu_backend *be = job->be;
+    skv_pool_run(be->pool, job->n_tasks, run_task, job);
+    if (job->partials > be->partials || job->n_shared < shared_partials(&be->limits)) {
+        skv_pool_run(be->pool, job->n_tasks, join_task, job);
+    }
+}
+
+/* What is listed runs now, so that its portions make room for others. */
+static void make_room(attention_job *job, size_t n_floats)
+{
+    const skv_cpu_backend *be = job->be;
+    if (job->partials + n_floats <= be->partials + own_partials(be, &be->limits)) return;
+    run_tasks(job);
+    job->n_tasks = 0;
+    job->partials = be->partials;
+}
+
+static void add_token_task(attention_job *job, const skv_attention_item *item, size_t i_head)
 {
     const skv_attention_args *a = job->args;
-    size_t i_item = (size_t)(item - a->items);
-    for (size_t h = 0; h < a->n_kv_heads; h++) {
-        if (job->is_shared[h * a->n_items + i_item]) continue;
-        skv_cpu_task task = {.item = item, .i_head = h, .n_q = 1};
-        task.row0 = skv_cpu_first_row(a, item, h);
-        task.row1 = skv_cpu_end_row(item, h);
-        size_t n_parts = count_parts(job->be, task.row1 - task.row0, job->n_expected);
-        if (n_parts == 1) {
-            add_task(job, task);
-            continue;
-        }
-        task.partial = job->partials;
-        task.n_parts = n_parts;
-        job->partials += n_parts * job->part_floats;
-        add_portions(job, task, n_parts);
+    if (job->is_shared[i_head * a->n_items + (size_t)(item - a->items)]) return;
+    skv_cpu_task task = {.item = item, .i_head = i_head, .n_q = 1};
+    task.row0 = skv_cpu_first_row(a, item, i_head);
+    task.row1 = skv_cpu_end_row(item, i_head);
+    size_t n_parts = count_parts(job->be, task.row1 - task.row0, job->n_expected);
+    if (n_parts == 1) {
+        add_task(job, task);
+        return;
+    }
+    make_room(job, n_parts * job->part_floats);
+    task.partial = job->partials;
+    task.n_parts = n_parts;
+    job->partials += n_parts * job->part_floats;
+    add_portions(job, task, n_parts);
+}
+
+/* Tokens of one sequence, head by head: what one of them reads, the next finds in a cache. */
+static void add_token_tasks(attention_job *job, const skv_attention_item *items, size_t n)
+{
+    for (size_t h = 0; h < job->args->n_kv_heads; h++) {
+        for (size_t i = 0; i < n; i++) add_token_task(job, &items[i], h);
     }
 }
 
@@ -305,7 +330,6 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
         .be = be,
         .args = args,
         .n_group = args->n_heads / args->n_kv_heads,
-        .n_expected = args->n_items * args->n_kv_heads,
         .tasks = be->tasks,
         .partials = be->partials,
         .shared = be->partials + own_partials(be, limits),
@@ -313,6 +337,11 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
         .rows = (uint32_t *)(void *)(be->tasks + most_tasks(limits)),
     };
     job.part_floats = job.n_group * (args->head_dim + 2);
+    /* Tokens that follow in a draft do not count: plain steps do not have them. */
+    for (size_t i = 0; i < args->n_items; i++) {
+        if (!args->items[i].follows) job.n_expected += args->n_kv_heads;
+    }
+    job.n_expected = skv_max_size(1, job.n_expected);
     job.is_shared = (uint8_t *)(job.rows + n_rows);
     job.prefix_of = job.is_shared + n_rows;
     return job;
@@ -323,16 +352,14 @@ void skv_cpu_attention(skv_backend *base, const skv_attention_args *args)
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     attention_job job = job_of(be, args);
     add_prefixes(&job);
-    for (size_t i = 0; i < args->n_items; i++) {
+    for (size_t i = 0, n; i < args->n_items; i += n) {
         const skv_attention_item *item = &args->items[i];
+        for (n = 1; i + n < args->n_items && item[n].follows; n++) {}
         if (item->n_q > 1) {
             add_chunk_tasks(&job, item);
         } else {
-            add_token_tasks(&job, item);
+            add_token_tasks(&job, item, n);
         }
     }
-    skv_pool_run(be->pool, job.n_tasks, run_task, &job);
-    if (job.partials > be->partials || job.n_shared < shared_partials(&be->limits)) {
-        skv_pool_run(be->pool, job.n_tasks, join_task, &job);
-    }
+    run_tasks(&job);
 }

@@ -112,6 +112,12 @@ size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec
     return n_bytes;
 }
 
+/* A scale, or a weight, that is no number: the first that a thread met. */
+typedef struct pack_fault {
+    size_t i_part, row;
+    float value; /* 0: none */
+} pack_fault;
+
 typedef struct pack_job {
     skv_cpu_backend *be;
     const skv_matmul *mm;
@@ -119,6 +125,7 @@ typedef struct pack_job {
     skv_linear *w;
     unsigned char *scratch;            /* [n_threads][scratch_bytes] */
     size_t scratch_bytes, float_bytes; /* rows as floats [nr, K], then as codes */
+    pack_fault *faults;                /* [n_threads] */
 } pack_job;
 
 /* Which part and which rows of it stand in a panel. */
@@ -141,10 +148,26 @@ static unsigned char *panel_at(const skv_linear *w, size_t i_panel, size_t nr)
     return w->panels + part->offset + row0 / nr * part->panel_bytes;
 }
 
-/* Rows [row0, row0 + n) of a source as codes: the file's, or rounded here. */
-static void pack_codes(const pack_job *job, void *panel, const skv_row_source *source, size_t row0,
-                       size_t n, unsigned char *scratch)
+/* out [n, K] = rows [row0, row0 + n) of a source. Returns the first weight of a quantised one that
+ * is no number, in row *row, or 0. */
+static float read_floats(const skv_row_source *source, size_t row0, size_t n, size_t K, float *out,
+                         size_t *row)
 {
+    source->read(source->ctx, row0, n, out);
+    for (size_t i = 0; source->quantised && i < n; i++) {
+        const float fault = skv_quant_fault(out + i * K, K);
+        *row = row0 + i;
+        if (fault != 0.0F) return fault;
+    }
+    return 0.0F;
+}
+
+/* Rows [row0, row0 + n) of a source as codes: the file's, or rounded here. Returns the first scale
+ * of the file that is no number, as *row says, or 0. */
+static float pack_codes(const pack_job *job, void *panel, const skv_row_source *source, size_t row0,
+                        size_t n, unsigned char *scratch, size_t *row)
+{
+    float fault = 0.0F;
     const skv_quant_form *form = form_of(source);
     size_t K = job->w->K;
     float *floats = (float *)(void *)scratch;
@@ -152,11 +175,16 @@ static void pack_codes(const pack_job *job, void *panel, const skv_row_source *s
     skv_quant_rows_init(&rows, form, n, K, scratch + job->float_bytes);
     if (source->form) {
         source->read_codes(source->ctx, row0, n, &rows);
+        for (size_t i = 0; source->quantised && i < n && fault == 0.0F; i++) {
+            fault = skv_quant_row_fault(&rows, form, i);
+            *row = row0 + i;
+        }
     } else {
-        source->read(source->ctx, row0, n, floats);
+        fault = read_floats(source, row0, n, K, floats, row);
         for (size_t i = 0; i < n; i++) skv_quant_round(&rows, i, floats + i * K);
     }
     skv_quant_pack(panel, job->mm->nr, form, &rows);
+    return fault;
 }
 
 static void pack_panel(void *arg, size_t i_panel, size_t i_thread)
@@ -168,13 +196,15 @@ static void pack_panel(void *arg, size_t i_panel, size_t i_thread)
     size_t n = skv_min_size(nr, source->n_rows - row0);
     unsigned char *scratch = job->scratch + i_thread * job->scratch_bytes;
     unsigned char *panel = panel_at(job->w, i_panel, nr);
+    pack_fault *known = &job->faults[i_thread], fault = {.i_part = i_part, .row = row0};
     if (skv_weight_is_quant(job->spec->type)) {
-        pack_codes(job, panel, source, row0, n, scratch);
-        return;
+        fault.value = pack_codes(job, panel, source, row0, n, scratch, &fault.row);
+    } else {
+        float *rows = (float *)(void *)scratch;
+        fault.value = read_floats(source, row0, n, K, rows, &fault.row);
+        job->mm->pack_w(panel, rows, K, n, K);
     }
-    float *rows = (float *)(void *)scratch;
-    source->read(source->ctx, row0, n, rows);
-    job->mm->pack_w(panel, rows, K, n, K);
+    if (fault.value != 0.0F && known->value == 0.0F) *known = fault;
 }
 
 /* Lays out parts and columns, copies biases. */
@@ -215,20 +245,37 @@ static void count_scratch(pack_job *job)
     job->scratch_bytes = job->float_bytes + codes;
 }
 
+static skv_status check_faults(const pack_job *job, skv_error *err)
+{
+    for (size_t i = 0; i < skv_pool_threads(job->be->pool); i++) {
+        const pack_fault *f = &job->faults[i];
+        SKV_REQUIRE(f->value == 0.0F, err, SKV_FORMAT, "%s: row %zu: %g, expected finite weights",
+                    job->spec->parts[f->i_part].quantised, f->row, (double)f->value);
+    }
+    return SKV_OK;
+}
+
 static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_linear_spec *spec,
                               skv_error *err)
 {
-    pack_job job = {be, matmul_of(be, spec->type, spec->K), spec, w, NULL, 0, 0};
+    pack_job job = {.be = be, .mm = matmul_of(be, spec->type, spec->K), .spec = spec, .w = w};
     size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec);
     w->panels = skv_cpu_take_weights(be, n_bytes);
     SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels, %zu bytes",
                 w->n_panels, n_bytes);
     count_scratch(&job);
     job.scratch = skv_alloc_aligned(skv_pool_threads(be->pool), job.scratch_bytes);
-    SKV_REQUIRE(job.scratch, err, SKV_MEMORY, "weights: no memory to pack rows of %zu", w->K);
-    skv_pool_run(be->pool, w->n_panels, pack_panel, &job);
+    job.faults = skv_alloc_zero(skv_pool_threads(be->pool), sizeof *job.faults);
+    skv_status status = SKV_OK;
+    if (job.scratch && job.faults) {
+        skv_pool_run(be->pool, w->n_panels, pack_panel, &job);
+        status = check_faults(&job, err);
+    } else {
+        status = skv_fail(err, SKV_MEMORY, "weights: no memory to pack rows of %zu", w->K);
+    }
     skv_free(job.scratch);
-    return SKV_OK;
+    skv_free(job.faults);
+    return status;
 }
 
 skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,

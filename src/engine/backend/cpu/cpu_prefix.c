@@ -60,7 +60,7 @@ size_t skv_cpu_find_prefixes(const skv_attention_args *a, size_t i_head,
     size_t n = 0;
     for (size_t i = 0; i < a->n_items; i++) {
         of[i] = SKV_PREFIX_NONE;
-        if (a->items[i].n_q != 1) continue;
+        if (a->items[i].n_q != 1 || a->items[i].follows) continue;
         size_t best = 0;
         skv_cpu_prefix found = best_fit(a, i_head, prefixes, n, i, &best);
         if (best < n) {

@@ -117,7 +117,8 @@ bool skv_matmul_is_exact(const skv_matmul *mm)
 unsigned skv_cpu_verified(void)
 {
     unsigned features = skv_cpu_detect();
-    const unsigned of_i8 = features & SKV_CPU_NEON_I8MM, of_bf16 = features & SKV_CPU_NEON_BF16;
+    const unsigned of_i8 = features & (SKV_CPU_AMX | SKV_CPU_NEON_I8MM);
+    const unsigned of_bf16 = features & (SKV_CPU_AMX | SKV_CPU_NEON_BF16);
     if (!(of_i8 | of_bf16)) return features;
     skv_kernels k;
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, features);

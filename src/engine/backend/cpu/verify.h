@@ -7,8 +7,9 @@
 
 #include "kernels/kernels.h"
 
-/** skv_cpu_detect without those of I8MM and BF16 of ARM whose product is wrong on this processor,
- * or for whose comparison there was no memory. Takes less than a millisecond or two. */
+/** skv_cpu_detect without those of AMX, I8MM and BF16 of ARM whose product is wrong here,
+ * or for whose comparison there was no memory. Takes about a millisecond where there is something
+ * to compare. */
 unsigned skv_cpu_verified(void);
 /** True when a product of any kind but `q` computes what an integer dot product does, bit for bit.
  * False also without memory. */

@@ -1,0 +1,51 @@
+/* Near words: see suggest.h. */
+#include "suggest.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { WORD_MAX = 40, STEM_MIN = 6 /* letters that two words share from their beginning */ };
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters to add, leave out, change or swap with their neighbours (optimal string alignment). */
+static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+    size_t rows[3][WORD_MAX + 1]; /* of the last two letters of a and of this one */
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+    for (size_t j = 0; j <= n_b; j++) last[j] = before[j] = j;
+    for (size_t i = 1; i <= n_a; i++) {
+        now[0] = i;
+        for (size_t j = 1; j <= n_b; j++) {
+            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
+            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped) now[j] = least(now[j], before[j - 2] + 1);
+        }
+        size_t *free_row = before;
+        before = last;
+        last = now;
+        now = free_row;
+    }
+    return last[n_b];
+}
+
+cli_suggestion cli_suggest(const char *given, size_t n)
+{
+    return (cli_suggestion){.given = given, .n = n};
+}
+
+void cli_suggest_try(cli_suggestion *s, const char *word)
+{
+    const size_t n = strlen(word);
+    if (s->n > WORD_MAX || n > WORD_MAX) return;
+    /* "--temperature" means "--temp". */
+    const size_t shorter = least(n, s->n);
+    const bool begins = shorter >= STEM_MIN && memcmp(word, s->given, shorter) == 0;
+    const size_t d = begins ? 1 : distance(s->given, s->n, word, n);
+    if (d > 1 + s->n / 6 || (s->best && d >= s->distance)) return;
+    s->best = word;
+    s->distance = d;
+}

@@ -1,0 +1,19 @@
+/** What somebody meant who wrote a word that does not exist. */
+#ifndef SKV_CLI_SUGGEST_H
+#define SKV_CLI_SUGGEST_H
+
+#include <stddef.h>
+
+/* The word that is nearest so far. */
+typedef struct cli_suggestion {
+    const char *given; /* borrowed, [n] */
+    size_t n;
+    const char *best; /* borrowed; NULL: none is near */
+    size_t distance;  /* of `best` */
+} cli_suggestion;
+
+cli_suggestion cli_suggest(const char *given, size_t n);
+/** `word` is one that exists. */
+void cli_suggest_try(cli_suggestion *suggestion, const char *word);
+
+#endif

@@ -1,0 +1,60 @@
+/**
+ * Speculation: a source drafts the tokens that may come next, and one step checks all of them. A
+ * step reads every weight once, however few tokens it runs, so drafts that are right are nearly
+ * free while arithmetic is not what binds.
+ *
+ * Answers do not change. Each drafted token is compared with the one that is chosen from the logits
+ * before it, by the same sampler, constraint and random numbers as without drafts. The first that
+ * differs ends the draft, and the sequence is truncated behind it.
+ */
+#ifndef SKV_SPECULATION_H
+#define SKV_SPECULATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/api.h"
+#include "skv/error.h"
+
+SKV_BEGIN
+
+typedef enum skv_drafting {
+    SKV_DRAFT_NONE,
+    SKV_DRAFT_TEXT, /* what followed the last tokens when they came before */
+    SKV_DRAFT_COUNT
+} skv_drafting;
+
+enum {
+    SKV_DRAFT_MAX = 31, /* most tokens of a draft */
+    SKV_SPECULATION_TEXT = 48
+};
+
+typedef struct skv_speculation {
+    skv_drafting source;
+    size_t most; /* K: tokens of a draft; 1..SKV_DRAFT_MAX */
+} skv_speculation;
+
+/* Tokens of one source that were checked, and that were right. */
+typedef struct skv_draft_counts {
+    uint64_t drafted, accepted;
+} skv_draft_counts;
+
+/** Parses "SOURCE[:K]" in the form of skv_speculation_form, or "none". Fails with SKV_ARGUMENT; the
+ * message names the faulty part. */
+SKV_CHECKED skv_status skv_speculation_parse(const char *text, skv_speculation *out,
+                                             skv_error *err);
+/** Checks options that did not come from skv_speculation_parse. */
+SKV_CHECKED skv_status skv_speculation_check(const skv_speculation *how, skv_error *err);
+/** Writes all options in the form that skv_speculation_parse reads. */
+SKV_API void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_TEXT]);
+/** Describes the i-th source: its name ("text"), its form ("[K]") and one line of help. Returns
+ * false after the last. */
+SKV_API bool skv_speculation_form(size_t i, const char **name, const char **form,
+                                  const char **about);
+/** Returns a source's name, or NULL for NONE and values out of range. */
+SKV_API const char *skv_drafting_name(skv_drafting source);
+
+SKV_END
+
+#endif

@@ -1,0 +1,168 @@
+/* The table of draft sources, sources as text ("text:8"), and the drafts of a sequence: see draft.h
+ * and skv/speculation.h. */
+#include "engine/draft.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+
+static const skv_draft_method *const methods[] = {&skv_draft_text};
+
+enum { N_METHODS = sizeof methods / sizeof methods[0] };
+
+static const skv_draft_method *method_of(skv_drafting id)
+{
+    for (size_t i = 0; i < N_METHODS; i++) {
+        if (methods[i]->id == id) return methods[i];
+    }
+    return NULL;
+}
+
+bool skv_speculation_form(size_t i, const char **name, const char **form, const char **about)
+{
+    if (i >= N_METHODS) return false;
+    *name = methods[i]->name;
+    *form = methods[i]->form;
+    *about = methods[i]->about;
+    return true;
+}
+
+const char *skv_drafting_name(skv_drafting source)
+{
+    const skv_draft_method *method = method_of(source);
+    return method ? method->name : NULL;
+}
+
+/* ---- as text ---- */
+
+static const skv_draft_method *find_method(const char *name, size_t n)
+{
+    for (size_t i = 0; i < N_METHODS; i++) {
+        if (strlen(methods[i]->name) == n && memcmp(methods[i]->name, name, n) == 0) {
+            return methods[i];
+        }
+    }
+    return NULL;
+}
+
+skv_status skv_speculation_parse(const char *text, skv_speculation *out, skv_error *err)
+{
+    const size_t n = strcspn(text, ":");
+    const skv_draft_method *method = find_method(text, n);
+    if (strcmp(text, "none") == 0) {
+        *out = (skv_speculation){.source = SKV_DRAFT_NONE};
+        return SKV_OK;
+    }
+    SKV_REQUIRE(method, err, SKV_ARGUMENT, "speculation: '%.40s' is neither none nor text[:K]",
+                text);
+    skv_speculation how = {method->id, method->most};
+    if (text[n] == ':') {
+        char *end = NULL;
+        const char *number = text + n + 1;
+        errno = 0;
+        const unsigned long long most = strtoull(number, &end, 10);
+        const bool ok = *number >= '0' && *number <= '9' && *end == 0 && errno == 0;
+        SKV_REQUIRE(ok && most <= SKV_DRAFT_MAX, err, SKV_ARGUMENT,
+                    "speculation: K '%.40s' is not from 1 to %d", number, SKV_DRAFT_MAX);
+        how.most = (size_t)most;
+    }
+    SKV_TRY(skv_speculation_check(&how, err));
+    *out = how;
+    return SKV_OK;
+}
+
+skv_status skv_speculation_check(const skv_speculation *how, skv_error *err)
+{
+    if (how->source == SKV_DRAFT_NONE) return SKV_OK;
+    SKV_REQUIRE(method_of(how->source), err, SKV_ARGUMENT, "speculation: no source %d",
+                (int)how->source);
+    SKV_REQUIRE(how->most >= 1 && how->most <= SKV_DRAFT_MAX, err, SKV_ARGUMENT,
+                "speculation: K '%zu' is not from 1 to %d", how->most, SKV_DRAFT_MAX);
+    return SKV_OK;
+}
+
+void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_TEXT])
+{
+    const char *name = skv_drafting_name(how->source);
+    if (name) {
+        (void)snprintf(out, SKV_SPECULATION_TEXT, "%s:%zu", name, how->most);
+    } else {
+        (void)snprintf(out, SKV_SPECULATION_TEXT, "none");
+    }
+}
+
+/* ---- of a sequence ---- */
+
+void skv_drafter_free(skv_drafter *d)
+{
+    if (!d) return;
+    d->method->free(d->state);
+    skv_free(d);
+}
+
+static skv_status create_drafter(const skv_speculation *how, size_t max_tokens, skv_drafter **out,
+                                 skv_error *err)
+{
+    skv_drafter *d = skv_alloc_zero(1, sizeof *d);
+    SKV_REQUIRE(d, err, SKV_MEMORY, "drafts: no memory");
+    d->method = method_of(how->source);
+    d->most = how->most;
+    d->reach = how->most;
+    const skv_status status = d->method->create(max_tokens, &d->state, err);
+    if (status != SKV_OK) {
+        skv_drafter_free(d);
+        return status;
+    }
+    *out = d;
+    return SKV_OK;
+}
+
+skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *how, skv_error *err)
+{
+    skv_drafter *drafter = NULL;
+    SKV_TRY(skv_speculation_check(how, err));
+    if (how->source != SKV_DRAFT_NONE) {
+        SKV_TRY(skv_engine_check_speculation(s, how, err));
+        SKV_TRY(create_drafter(how, s->max_tokens, &drafter, err));
+    }
+    skv_drafter_free(s->drafter);
+    s->drafter = drafter;
+    return SKV_OK;
+}
+
+size_t skv_sequence_draft(skv_sequence *s, int32_t next, int32_t *out, size_t most)
+{
+    skv_drafter *d = s->drafter;
+    /* A step has the next token and the draft, and the sequence has room for both. */
+    const size_t room = skv_min_size(s->max_tokens - s->n_seen, s->engine->options.step_tokens);
+    if (!d || room < 2) return 0;
+    s->ids[s->n_seen] = next;
+    most = skv_min_size(skv_min_size(most, room - 1), d->reach);
+    return most > 0 ? d->method->propose(d->state, s->ids, s->n_seen + 1, out, most) : 0;
+}
+
+void skv_sequence_settle(skv_sequence *s, size_t n_drafted, size_t n_right)
+{
+    skv_drafter *d = s->drafter;
+    assert(d && n_right <= n_drafted && n_drafted < s->n_seen);
+    skv_sequence_truncate(s, s->n_seen - (n_drafted - n_right));
+    d->counts.drafted += n_drafted;
+    d->counts.accepted += n_right;
+    if (n_right == n_drafted) {
+        d->reach = skv_min_size(d->most, 2 * d->reach);
+    } else {
+        d->reach = skv_max_size(1, (d->reach + n_right) / 2);
+    }
+}
+
+skv_draft_counts skv_sequence_drafts(const skv_sequence *s, skv_drafting source)
+{
+    const skv_drafter *d = s->drafter;
+    return d && d->method->id == source ? d->counts : (skv_draft_counts){0};
+}

@@ -1,0 +1,440 @@
+/*
+ * Speculation: rows of a draft have the bits of single steps on every model of the suite, drafts
+ * are taken back exactly, answers are the same with and without, and what the text source proposes
+ * is the longest match.
+ * Labels: threads
+ */
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "skv/skv.h"
+
+#define MODELS SKV_TEST_DATA "/models"
+#define SWIFTKV_MODEL MODELS "/qwen2-swiftkv-g2"
+#define MIXTURE MODELS "/qwen3-moe-v5"
+#define KVPRED_MODEL SKV_TEST_DATA "/../../models/mini/kvpred"
+
+enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
+
+/* Repeats itself, with a change here and there, so that there is something to draft. */
+static void make_ids(int32_t *ids, size_t n, size_t vocab)
+{
+    const size_t m = vocab < 90 ? vocab : 90;
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)((i % 23 * 37 + (i % 41 == 0) + 5) % m);
+}
+
+static skv_engine_options small_options(void)
+{
+    skv_engine_options options = skv_engine_options_default();
+    options.threads = 2;
+    options.context = 256;
+    options.kv_tokens = 4 * 256;
+    options.step_tokens = 128;
+    return options;
+}
+
+static skv_engine *open_or_fail(const char *path, const skv_engine_options *options)
+{
+    skv_engine *engine = NULL;
+    skv_error err;
+    if (skv_engine_open(path, options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    return engine;
+}
+
+static skv_sequence *new_sequence(skv_engine *engine)
+{
+    skv_sequence *s = NULL;
+    assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
+    return s;
+}
+
+/* ---- the bits of rows ---- */
+
+typedef struct rows {
+    float *at; /* [n][V] */
+    size_t vocab;
+} rows;
+
+static void take_row(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    const rows *r = user;
+    (void)i_span;
+    memcpy(r->at + i_token * r->vocab, logits, r->vocab * sizeof *logits);
+}
+
+static void step_or_fail(skv_engine *engine, skv_span span, const rows *into)
+{
+    skv_error err;
+    if (skv_step(engine, &span, 1, take_row, (void *)(uintptr_t)into, &err) != SKV_OK)
+        fail_msg("%s", err.text);
+}
+
+/* A draft behind ids [n_past], of which the last tokens are wrong: its rows and what follows it are
+ * those of single steps. */
+static void expect_single_bits(skv_engine *engine, const int32_t *ids, size_t n_past, size_t n)
+{
+    const size_t V = skv_engine_vocab(engine), n_right = n / 3;
+    assert_true(n <= N_DRAFT);
+    rows one = {calloc(n + 1, V * sizeof(float)), V}, all = {calloc(n + 1, V * sizeof(float)), V};
+    skv_sequence *a = new_sequence(engine), *b = new_sequence(engine);
+    assert_non_null(one.at);
+    assert_non_null(all.at);
+    assert_int_equal(skv_prompt(engine, a, ids, n_past, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, b, ids, n_past, NULL, NULL), SKV_OK);
+    for (size_t i = 0; i < n; i++) {
+        const rows row = {one.at + i * V, V};
+        step_or_fail(engine, (skv_span){a, ids + n_past + i, 1, SKV_WANT_LAST}, &row);
+    }
+    step_or_fail(engine, (skv_span){b, ids + n_past, n, SKV_WANT_DRAFTED}, &all);
+    assert_memory_equal(one.at, all.at, n * V * sizeof(float));
+    skv_sequence_truncate(b, n_past + n_right);
+    step_or_fail(engine, (skv_span){b, ids + n_past + n_right, 1, SKV_WANT_LAST}, &all);
+    assert_memory_equal(one.at + n_right * V, all.at, V * sizeof(float));
+    skv_sequence_free(a);
+    skv_sequence_free(b);
+    free(one.at);
+    free(all.at);
+}
+
+static void try_model(const char *path, const skv_engine_options *options, size_t n_past, size_t n)
+{
+    int32_t ids[N_LONG + N_DRAFT];
+    skv_engine *engine = open_or_fail(path, options);
+    make_ids(ids, n_past + n, skv_engine_vocab(engine));
+    expect_single_bits(engine, ids, n_past, n);
+    skv_engine_close(engine);
+}
+
+/* The i-th model of the suite, a folder or a GGUF file in one; false for other entries. */
+static bool model_path(const char *name, char *out, size_t room)
+{
+    struct stat found;
+    if (name[0] == '.') return false;
+    (void)snprintf(out, room, "%s/%s/model.gguf", MODELS, name);
+    if (stat(out, &found) == 0) return true;
+    (void)snprintf(out, room, "%s/%s/config.json", MODELS, name);
+    if (stat(out, &found) != 0) return false;
+    (void)snprintf(out, room, "%s/%s", MODELS, name);
+    return true;
+}
+
+static void test_rows_of_every_model(void **state)
+{
+    (void)state;
+    static const skv_weights weights[] = {SKV_WEIGHTS_AUTO, SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8,
+                                          SKV_WEIGHTS_F32, SKV_WEIGHTS_INT4};
+    static const skv_kv kvs[] = {SKV_KV_AUTO, SKV_KV_INT8, SKV_KV_BF16, SKV_KV_FP8};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5", "adakv:40,8,5,query"};
+    DIR *folder = opendir(MODELS);
+    assert_non_null(folder);
+    size_t n = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        char path[512];
+        if (!model_path(entry->d_name, path, sizeof path)) continue;
+        for (size_t i = 0; i < 6; i++, n++) {
+            skv_engine_options options = small_options();
+            options.weights = weights[n % 5];
+            options.kv = kvs[n % 4];
+            options.batch_invariant = n % 7 == 0;
+            options.context = 512; /* by query head a cache is there twice for a while */
+            options.kv_tokens = 4 * 512;
+            assert_int_equal(skv_eviction_parse(evicts[i % 3], &options.eviction, NULL), SKV_OK);
+            try_model(path, &options, N_PROMPT, 2 + n % 12);
+        }
+    }
+    (void)closedir(folder);
+    assert_true(n > 300);
+}
+
+/* Rows that are cut into portions, more of them than there is room for at once. */
+static void test_rows_behind_long_prompts(void **state)
+{
+    (void)state;
+    static const char *const models[] = {SWIFTKV_MODEL, MODELS "/gemma4-e2b", MODELS "/gpt-oss",
+                                         MIXTURE};
+    for (size_t i = 0; i < 4 * 3; i++) {
+        skv_engine_options options = small_options();
+        options.threads = 1 + i % 4;
+        options.context = options.kv_tokens = 0;
+        options.context = N_LONG + N_DRAFT;
+        options.kv_tokens = 2 * (N_LONG + 64);
+        options.kv = i % 3 == 0 ? SKV_KV_BF16 : i % 3 == 1 ? SKV_KV_INT8 : SKV_KV_F32;
+        try_model(models[i / 3], &options, N_LONG, N_DRAFT);
+    }
+}
+
+/* ---- answers ---- */
+
+typedef struct answer {
+    int32_t ids[N_ANSWER];
+    size_t n;
+    skv_draft_counts drafts;
+} answer;
+
+static bool on_token(void *user, int32_t id)
+{
+    answer *a = user;
+    a->ids[a->n++] = id;
+    return true;
+}
+
+static answer answer_of(skv_engine *engine, const int32_t *ids, const skv_sampling *sampling,
+                        const char *how)
+{
+    answer out = {.n = 0};
+    skv_error err;
+    skv_speculation speculation;
+    skv_sampler *sampler = NULL;
+    skv_generation_stats stats;
+    skv_sequence *s = new_sequence(engine);
+    assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
+    assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, NULL),
+                     SKV_OK);
+    const skv_generation g = {.max_tokens = N_ANSWER,
+                              .sampler = sampler,
+                              .ignore_eos = true,
+                              .on_token = on_token,
+                              .user = &out,
+                              .stats = &stats};
+    if (skv_generate(engine, s, ids, N_PROMPT, &g, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(out.n, N_ANSWER);
+    assert_int_equal(skv_sequence_length(s), N_PROMPT + N_ANSWER - 1);
+    assert_memory_equal(skv_sequence_ids(s) + N_PROMPT, out.ids, (N_ANSWER - 1) * sizeof *out.ids);
+    out.drafts = stats.drafts[SKV_DRAFT_TEXT];
+    skv_sampler_free(sampler);
+    skv_sequence_free(s);
+    return out;
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    static const char *const models[] = {SWIFTKV_MODEL,        MIXTURE,
+                                         MODELS "/gemma4-e4b", MODELS "/qwen2-window",
+                                         MODELS "/gpt-oss",    KVPRED_MODEL};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
+    const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.3, .top_p = 1, .repetition_penalty = 1, .seed = 5},
+        {.temperature = 0.9, .top_k = 20, .top_p = 0.9, .repetition_penalty = 1, .seed = 6},
+        {.temperature = 0.7,
+         .top_p = 1,
+         .min_p = 0.05,
+         .repetition_penalty = 1.1,
+         .presence_penalty = 0.2,
+         .frequency_penalty = 0.1,
+         .seed = 7}};
+    int32_t ids[N_PROMPT];
+    skv_draft_counts sum = {0};
+    for (size_t i = 0; i < sizeof models / sizeof *models * 2; i++) {
+        skv_engine_options options = small_options();
+        options.kv = i % 3 == 0 ? SKV_KV_INT8 : SKV_KV_AUTO;
+        assert_int_equal(skv_eviction_parse(evicts[i % 2], &options.eviction, NULL), SKV_OK);
+        skv_engine *engine = open_or_fail(models[i / 2], &options);
+        make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+        for (size_t j = 0; j < 4; j++) {
+            const answer plain = answer_of(engine, ids, &samplings[j], "none");
+            static const char *const hows[] = {"text:1", "text", "text:31"};
+            assert_int_equal(plain.drafts.drafted, 0);
+            for (size_t k = 0; k < 3; k++) {
+                const answer drafted = answer_of(engine, ids, &samplings[j], hows[k]);
+                assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
+                assert_true(drafted.drafts.accepted <= drafted.drafts.drafted);
+                sum.drafted += drafted.drafts.drafted;
+                sum.accepted += drafted.drafts.accepted;
+            }
+        }
+        skv_engine_close(engine);
+    }
+    assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* ---- sampling ---- */
+
+static void softmax(double *p, const float *logits, size_t n, double temperature)
+{
+    double sum = 0;
+    size_t best = skv_logits_best(logits, n);
+    for (size_t i = 0; i < n; i++) {
+        p[i] = exp(((double)logits[i] - (double)logits[best]) / temperature);
+        sum += p[i];
+    }
+    for (size_t i = 0; i < n; i++) p[i] /= sum;
+}
+
+/* Probabilities of the second token of an answer, over all first ones: [V]. */
+static void second_tokens(skv_engine *engine, const int32_t *ids, double temperature, double *out)
+{
+    const size_t V = skv_engine_vocab(engine);
+    float *logits = calloc(V, sizeof *logits);
+    double *first = calloc(V, sizeof *first), *second = calloc(V, sizeof *second);
+    skv_sequence *s = new_sequence(engine);
+    assert_true(logits && first && second);
+    assert_int_equal(
+        skv_prompt(engine, s, ids, N_PROMPT, &(skv_prompt_options){.logits = logits}, NULL),
+        SKV_OK);
+    softmax(first, logits, V, temperature);
+    for (size_t i = 0; i < V; i++) {
+        const int32_t id = (int32_t)i;
+        const rows row = {logits, V};
+        step_or_fail(engine, (skv_span){s, &id, 1, SKV_WANT_LAST}, &row);
+        skv_sequence_truncate(s, N_PROMPT);
+        softmax(second, logits, V, temperature);
+        for (size_t j = 0; j < V; j++) out[j] += first[i] * second[j];
+    }
+    skv_sequence_free(s);
+    free(logits);
+    free(first);
+    free(second);
+}
+
+/* Tokens that come fewer than five times in n are one bin. */
+static double chi_squared(const double *p, const size_t *counts, size_t n_bins, size_t n,
+                          size_t *freedom)
+{
+    double sum = 0, rare = 0, rare_found = 0;
+    *freedom = 0;
+    for (size_t i = 0; i < n_bins; i++) {
+        const double expected = p[i] * (double)n, found = (double)counts[i];
+        if (expected < 5) {
+            rare += expected;
+            rare_found += found;
+            continue;
+        }
+        sum += (found - expected) * (found - expected) / expected;
+        ++*freedom;
+    }
+    return rare >= 5 ? sum + (rare_found - rare) * (rare_found - rare) / rare : sum;
+}
+
+static void test_distribution(void **state)
+{
+    (void)state;
+    enum { N = 4000 };
+    const double temperature = 4;
+    skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    const size_t V = skv_engine_vocab(engine);
+    int32_t ids[N_PROMPT];
+    /* Most of what may come first has followed the last token before, and was followed by it. */
+    for (size_t i = 0; i < N_PROMPT; i++) ids[i] = i % 2 == 1 ? 7 : (int32_t)(i / 2 * 2 + 10);
+    double *p = calloc(V, sizeof *p);
+    size_t *counts = calloc(V, sizeof *counts), freedom;
+    assert_true(p && counts);
+    second_tokens(engine, ids, temperature, p);
+    skv_speculation how;
+    skv_sequence *s = new_sequence(engine);
+    assert_int_equal(skv_speculation_parse("text:4", &how, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    for (size_t i = 0; i < N; i++) {
+        answer a = {.n = 0};
+        skv_sampler *sampler = NULL;
+        const skv_sampling sampling = {
+            .temperature = temperature, .top_p = 1, .repetition_penalty = 1, .seed = i};
+        assert_int_equal(skv_sampler_create(&sampling, V, &sampler, NULL), SKV_OK);
+        const skv_generation g = {.max_tokens = 3,
+                                  .sampler = sampler,
+                                  .ignore_eos = true,
+                                  .on_token = on_token,
+                                  .user = &a};
+        skv_sequence_truncate(s, N_PROMPT - 1);
+        const size_t at = skv_sequence_length(s);
+        assert_int_equal(skv_generate(engine, s, ids + at, N_PROMPT - at, &g, NULL), SKV_OK);
+        counts[a.ids[1]]++;
+        skv_sampler_free(sampler);
+    }
+    const double x = chi_squared(p, counts, V, N, &freedom);
+    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).drafted > N / 10);
+    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).accepted > 5);
+    assert_true(freedom > 3);
+    assert_true(x < (double)freedom + 3 * sqrt(2 * (double)freedom));
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+    free(p);
+    free(counts);
+}
+
+/* ---- the text source ---- */
+
+static void expect_longest_match(void *index, const int32_t *ids, size_t n)
+{
+    int32_t out[N_DRAFT];
+    const size_t n_out = skv_draft_text.propose(index, ids, n, out, N_DRAFT);
+    size_t best = 0, at = 0;
+    for (size_t i = 1; i < n; i++) {
+        size_t m = 0;
+        while (m < i && m < 32 && ids[i - 1 - m] == ids[n - 1 - m]) m++;
+        if (m < best || m < 2) continue;
+        best = m;
+        at = i;
+    }
+    assert_int_equal(n_out > 0, best >= 2);
+    for (size_t i = 0; i < n_out; i++) {
+        assert_int_equal(out[i], at + i < n ? ids[at + i] : out[at + i - n]);
+    }
+}
+
+static void test_text_is_the_longest_match(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    int32_t ids[N];
+    uint32_t draw = 1;
+    for (int32_t alphabet = 8; alphabet < 60; alphabet += 17) {
+        void *index = NULL;
+        assert_int_equal(skv_draft_text.create(N, &index, NULL), SKV_OK);
+        for (size_t n = 0; n < N; n++) {
+            draw = draw * 1664525 + 1013904223;
+            ids[n] = (int32_t)(draw >> 16) % alphabet;
+            expect_longest_match(index, ids, n + 1);
+            if (n % 97 != 96) continue;
+            ids[n - 40] = alphabet; /* as when a conversation goes on from an earlier point */
+            expect_longest_match(index, ids, n - 20);
+        }
+        skv_draft_text.free(index);
+    }
+}
+
+static void test_forms(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"",       "text:",   "text:0", "text:32", "text:-1",
+                                        "text:x", "text:1,", "txt",    "none:1"};
+    char text[SKV_SPECULATION_TEXT];
+    skv_speculation how;
+    skv_error err;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(skv_speculation_parse(wrong[i], &how, &err), SKV_ARGUMENT);
+    }
+    assert_int_equal(skv_speculation_parse("text:7", &how, &err), SKV_OK);
+    skv_speculation_print(&how, text);
+    assert_string_equal(text, "text:7");
+    assert_int_equal(skv_speculation_parse("none", &how, &err), SKV_OK);
+    skv_speculation_print(&how, text);
+    assert_string_equal(text, "none");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_text_is_the_longest_match),
+        cmocka_unit_test(test_rows_of_every_model),
+        cmocka_unit_test(test_rows_behind_long_prompts),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_distribution),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

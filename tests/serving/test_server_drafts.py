@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Speculation in the server: every answer is the one without drafts, alone and beside others."""
+
+import concurrent.futures
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from server_process import ROOT, ServerTest  # noqa: E402
+
+MINI = ROOT / "models/mini/kv6"
+LOG = "".join(f"12:0{i % 10} job {i % 7} started on node {i % 3}, took {i % 4} seconds.\n" for i in range(40))
+SCHEMA = {"type": "object", "properties": {"node": {"type": "string", "maxLength": 20}, "jobs": {"type": "array", "items": {"type": "integer"}, "maxItems": 8}},
+          "required": ["node", "jobs"], "additionalProperties": False}
+ASKS = {
+    "greedy": {"max_tokens": 80, "ignore_eos": True},
+    "sampled": {"max_tokens": 60, "temperature": 0.4, "seed": 3, "n": 3},
+    "shaped": {"max_tokens": 60, "temperature": 0.7, "top_p": 0.9, "seed": 4, "repetition_penalty": 1.05, "frequency_penalty": 0.1,
+               "logit_bias": {"100": 2, "101": -3}},
+    "logprobs": {"max_tokens": 40, "logprobs": 3},
+    "stop": {"max_tokens": 80, "stop": ["node 1", " took 3"], "ignore_eos": True},
+    "grammar": {"max_tokens": 60, "guided_json": SCHEMA},
+    "regex": {"max_tokens": 60, "temperature": 0.5, "seed": 5, "guided_regex": "(12:0[0-9] job [0-9] started\\n){2,4}"},
+    "evicted": {"max_tokens": 80, "evict": "snapkv:128,16,5", "ignore_eos": True},
+    "minimum": {"max_tokens": 70, "min_tokens": 50},
+}
+
+
+class DraftsTest(ServerTest):
+    model, words = MINI, ("--ctx", 2048, "--kv-tokens", 2304)  # little enough for preemption
+
+    def answer(self, name, how):
+        got = self.server.complete(prompt=f"{name}.\n{LOG}", speculate=how, **ASKS[name])
+        return [(c["text"], c["finish_reason"], c.get("logprobs")) for c in got["choices"]], got["usage"]
+
+    def test_alone(self):
+        n = 0
+        for name in ASKS:
+            plain, usage = self.answer(name, "none")
+            self.assertNotIn("completion_tokens_details", usage)
+            for how in ("text", "text:2", "text:31"):
+                with self.subTest(ask=name, how=how):
+                    drafted, usage = self.answer(name, how)
+                    self.assertEqual(drafted, plain)
+                    n += usage.get("completion_tokens_details", {}).get("accepted_prediction_tokens", 0)
+        self.assertGreater(n, 100)
+        metrics = self.server.metrics()
+        self.assertEqual(metrics["accepted_drafts_total"], n)
+        self.assertGreater(metrics["drafted_tokens_total"], n)
+
+    def test_beside_others(self):
+        plain = {name: self.answer(name, "none")[0] for name in ASKS}
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            jobs = [(name, how, pool.submit(self.answer, name, how)) for how in ("text", "none", "text:4") for name in ASKS]
+            for name, how, job in jobs:
+                with self.subTest(ask=name, how=how):
+                    self.assertEqual(job.result()[0], plain[name])
+        self.assertGreater(self.server.metrics()["preemptions_total"], 0)
+
+    def test_what_is_refused(self):
+        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("self", "neither none nor text"), (3, "not a text")):
+            status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": how})
+            self.assertEqual((status, answer["error"]["param"]), (400, "speculate"))
+            self.assertIn(words, answer["error"]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-q"])
