@@ -4,8 +4,8 @@
  * The order of tune's search. A model's forms first (SwiftKV, KV Prediction, further folders),
  * since they change most and each is one setting. Then, for the cheapest forms that keep the floor,
  * what can be added to them, one thing after the other, each kept if the floor is kept and the cost
- * falls: 8-bit weights, 8-bit keys and values, SnapKV. Fewer rows never do better, so the smallest
- * capacity that keeps the floor is found by bisection.
+ * falls: 8-bit weights, 4-bit weights, 8-bit keys and values, SnapKV. Fewer rows never do better,
+ * so the smallest capacity that keeps the floor is found by bisection.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -171,9 +171,12 @@ static int refine(tune *t, const tune_point *form)
     const cli_options *o = t->options;
     bool keeps;
     int status = CLI_DONE;
-    if (o->weights == SKV_WEIGHTS_AUTO && t->cost != TUNE_COST_KV_BYTES) {
+    /* The form itself has those of its file. */
+    static const skv_weights narrower[] = {SKV_WEIGHTS_INT8, SKV_WEIGHTS_INT4};
+    const bool by_time = o->weights == SKV_WEIGHTS_AUTO && t->cost != TUNE_COST_KV_BYTES;
+    for (size_t i = 0; by_time && i < 2 && status == CLI_DONE; i++) {
         tune_setting how = current->how;
-        how.weights = SKV_WEIGHTS_INT8;
+        how.weights = narrower[i];
         status = try_change(t, &how, &current, &keeps);
     }
     if (t->cost == TUNE_COST_TTFT) return status; /* what follows begins behind the first token */

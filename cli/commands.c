@@ -102,7 +102,7 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_TUNE] = {"tune", "MODEL --floor X (--text F | --task NAME|FILE,...)", 1, 1, cli_run_tune,
                   "find the cheapest setting that keeps a model's quality",
                   "Tries the methods on your own data: the forms that the model's "
-                  "files hold and those of --also, 8-bit weights, 8-bit keys and "
+                  "files hold and those of --also, 8-bit and 4-bit weights, 8-bit keys and "
                   "values, and SnapKV. Each is scored as by eval and timed as by "
                   "bench. The cheapest that keeps --floor of the unmodified model's "
                   "score is printed with its command line. Types given by --weights "

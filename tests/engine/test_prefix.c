@@ -27,7 +27,9 @@ typedef struct tree {
     size_t n_past[ITEMS];
     size_t dropped[ITEMS][KV_HEADS];
     size_t window;
-    size_t n_q_last; /* tokens of the last item */
+    float softcap;
+    const float *sinks; /* [HEADS] or NULL */
+    size_t n_q_last;    /* tokens of the last item */
 } tree;
 
 typedef struct fixture {
@@ -129,6 +131,8 @@ static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
         .type = SKV_KV_TYPE_F32,
         .window = t->window,
         .scale = 0.2f,
+        .softcap = t->softcap,
+        .sinks = t->sinks,
     };
 }
 
@@ -228,6 +232,26 @@ static void test_evicted_rows(void **state)
               4);
 }
 
+/* What changes scores, and what the weights are divided by, is the same in every portion. */
+static void test_sinks_and_caps(void **state)
+{
+    (void)state;
+    static const float sinks[HEADS] = {0.5f, -2.0f, 4.0f, 0.0f, -HUGE_VALF, 9.0f};
+    tree t = {.n_items = 4,
+              .parent = {0, 0, 0, 0},
+              .n_shared = {0, 8, 8, 8},
+              .n_past = {530, 640, 777, 1400},
+              .n_q_last = 1};
+    t.sinks = sinks;
+    check_all(&t, 4);
+    t.softcap = 1.5f;
+    check_all(&t, 4);
+    t.sinks = NULL;
+    check_all(&t, 4);
+    t.window = 600;
+    check_all(&t, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_few_pages_are_not_shared),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_evicted_rows),
+        cmocka_unit_test(test_sinks_and_caps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

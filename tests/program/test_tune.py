@@ -200,6 +200,7 @@ class TuneTest(unittest.TestCase):
         for setting in out["settings"]:
             self.assertAlmostEqual(setting["score"], self.eval_says(setting, "perplexity"), places=9)
         self.assertTrue(any(s["weights"] == "int8" and s["keeps"] for s in out["settings"]))
+        self.assertTrue(any(s["weights"] == "int4" for s in out["settings"]))
 
     def test_forms_are_made(self):
         work = self.folder / "forms"

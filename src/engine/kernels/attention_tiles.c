@@ -29,6 +29,7 @@ typedef struct task {
     size_t ld_v;       /* Dh rounded up */
     size_t q_bytes;    /* of a row of q */
     float slack;
+    float q_steps[FEW_HEADS]; /* of a single token's rows of q: see few_q */
     unsigned char *q, *k, *v; /* packed: [M][Dh], panel, panel */
     float *s;                 /* [M][64] scores, then weights */
     float *o;                 /* [M][ld_v] */
@@ -58,6 +59,13 @@ size_t skv_attention_scratch_tiles(size_t n_group, size_t head_dim)
     return floats * sizeof(float);
 }
 
+static bool is_few(const task *t)
+{
+    const skv_attention *a = t->a;
+    if (!t->tiles->few_scores || a->invariant) return false;
+    return t->n_rows == a->n_group && a->n_group <= FEW_HEADS;
+}
+
 static void task_init(task *t, size_t n_tokens, void *scratch)
 {
     const skv_attention *a = t->a;
@@ -84,6 +92,8 @@ static void task_init(task *t, size_t n_tokens, void *scratch)
         const float *q = a->q + token * a->ld_q + i % a->n_group * Dh;
         t->tiles->pack_q(t->q + i * t->q_bytes, q, scale, Dh);
         t->max[i] = NOTHING;
+        if (!is_few(t) || !t->tiles->few_q) continue;
+        t->q_steps[i] = t->tiles->few_q(t->q + i * t->q_bytes, Dh, a->type);
     }
     memset(t->o, 0, M * t->ld_v * sizeof *t->o);
     memset(t->sums, 0, M * SKV_TILE_SUMS * sizeof *t->sums);
@@ -209,6 +219,7 @@ static void run_few(const task *t, const skv_tile_page *page, const unsigned cha
             .o = t->o + i * t->ld_v,
             .q = t->q + i * t->q_bytes,
             .q_bytes = t->q_bytes,
+            .q_steps = t->q_steps + i,
             .m = skv_min_size(SKV_TILE_FEW, t->n_rows - i),
             .ahead = i == 0 ? ahead : NULL,
         };
@@ -218,6 +229,15 @@ static void run_few(const task *t, const skv_tile_page *page, const unsigned cha
             t->tiles->few_scores(&f, page);
         }
     }
+}
+
+/* What a page's K and, if there are any, the scales lie in. */
+static void fetch_k(const skv_attention *a, const unsigned char *page)
+{
+    size_t half = skv_page_rows_at(a->type, a->head_dim, 1);
+    size_t end = skv_kv_page_bytes(a->type, a->head_dim);
+    for (size_t at = 0; at < half; at += SKV_ALIGN) __builtin_prefetch(page + at, 0, 0);
+    for (size_t at = 2 * half; at < end; at += SKV_ALIGN) __builtin_prefetch(page + at);
 }
 
 /* Half a page ahead: V while K is read, then K and the scales of the next page, if there is one. */
@@ -230,13 +250,6 @@ static void run_few_page(const task *t, const skv_tile_page *page, size_t first,
     run_softmax(t, first);
     for (size_t at = 2 * half; next && at < n_bytes; at += SKV_ALIGN) __builtin_prefetch(next + at);
     run_few(t, page, next, true);
-}
-
-static bool is_few(const task *t)
-{
-    const skv_attention *a = t->a;
-    if (!t->tiles->few_scores || a->invariant) return false;
-    return t->n_rows == a->n_group && a->n_group <= FEW_HEADS;
 }
 
 static void decode_scales(const task *t, const unsigned char *page)
@@ -270,6 +283,7 @@ static void run_pages(const task *t)
     begin = skv_max_size(begin, t->row0);
 
     size_t next = begin / SKV_PAGE_ROWS; /* page to be fetched */
+    if (is_few(t) && begin < last) fetch_k(a, a->pages[next]);
     for (size_t i = next; i * SKV_PAGE_ROWS < last; i++) {
         size_t first = i * SKV_PAGE_ROWS;
         span seen = span_of_rows(t, 0, t->n_rows, first);

@@ -69,6 +69,7 @@ typedef struct skv_tile_few {
     float *o;               /* [m][ld_v] */
     const unsigned char *q; /* [m] packed rows */
     size_t q_bytes;         /* between rows of q */
+    const float *q_steps;   /* [m] what few_q returned, if there is one */
     size_t m;
     const unsigned char *ahead; /* rows to ask for while those of the page are read; or NULL */
 } skv_tile_few;
@@ -92,6 +93,9 @@ typedef struct skv_attention_tiles {
     void (*product)(const skv_tile_product *p);
     /* Multiplies the sums by shrink itself; true when any shrink is not 1. */
     bool (*softmax)(const skv_tile_softmax *t);
+    /* Once for each packed row of a single token's q, if the level has it: makes whole numbers of
+     * it where few_scores takes those for pages of the type, and returns the step between them. */
+    float (*few_q)(void *q, size_t n, skv_kv_type type);
     /* For a single token, straight from the page: S = Q K^T, and O += P V. NULL: by way of
      * panels, as all else. They add up in another order than panels do, so they are not used where
      * skv_attention.invariant is set. */

@@ -52,9 +52,11 @@ INLINE vec vec_mul(vec x, vec y)
     return _mm256_mul_ps(x, y);
 }
 
+/* In assembly, since gcc 12 keeps sums of the intrinsic on the stack. */
 INLINE vec vec_fma(vec x, vec y, vec z)
 {
-    return _mm256_fmadd_ps(x, y, z);
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(z) : "x"(x), "x"(y));
+    return z;
 }
 
 INLINE vec vec_max(vec x, vec y)

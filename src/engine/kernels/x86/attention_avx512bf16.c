@@ -121,6 +121,7 @@ INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
     _mm512_storeu_si512(s + 16, skv_round_pair_avx512(x[2], x[3]));
 }
 
+#define FEW_Q skv_few_q_avx512bf16
 #define FEW_SCORES skv_few_scores_avx512bf16
 #define FEW_VALUES skv_few_values_avx512bf16
 #include "kernels/attention_level.inc"

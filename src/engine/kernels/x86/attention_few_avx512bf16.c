@@ -18,9 +18,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { FEW = SKV_TILE_FEW, KEYS = 4 /* rows of K whose sums are added up together */ };
+enum {
+    FEW = SKV_TILE_FEW,
+    KEYS = 4,                        /* rows of K whose sums are added up together */
+    ROW_BYTES = 2 * SKV_HEAD_DIM_MAX /* of a cached row, at most */
+};
 
 static const float WHOLE_MAX = 32767.0f;
+static const unsigned char UNSEEN[ROW_BYTES] = {0}; /* a row that nobody sees */
 
 /* Sums as they are added up: f32, or whole numbers of 32 bits for int8 pages. */
 INLINE __m512i add(skv_kv_type type, __m512i x, __m512i y)
@@ -87,6 +92,11 @@ INLINE float to_whole(void *y, const void *x, size_t n)
     return top < HUGE_VALF ? top / WHOLE_MAX : NAN;
 }
 
+float skv_few_q_avx512bf16(void *q, size_t n, skv_kv_type type)
+{
+    return type == SKV_KV_TYPE_INT8 ? to_whole(q, q, n) : 1.0f;
+}
+
 /* Lane 4 i + j of the result is the sum of x[i][j]. */
 INLINE __m512i sums_of(skv_kv_type type, __m512i x[FEW][KEYS])
 {
@@ -123,14 +133,8 @@ INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
                       const size_t m)
 {
     size_t Dh = p->head_dim, row_bytes = Dh * skv_kv_size(type), q_bytes = f->q_bytes;
-    const unsigned char *q = f->q;
-    int16_t whole[FEW][SKV_HEAD_DIM_MAX];
     float step[FEW] = {0};
-    if (type == SKV_KV_TYPE_INT8) {
-        for (size_t i = 0; i < m; i++) step[i] = to_whole(whole[i], q + i * q_bytes, Dh);
-        q = (const unsigned char *)whole;
-        q_bytes = sizeof *whole;
-    }
+    memcpy(step, f->q_steps, m * sizeof *step);
     const __m512i by_four = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
     __m512 steps = _mm512_permutexvar_ps(by_four, _mm512_castps128_ps512(_mm_loadu_ps(step)));
     for (size_t r = p->row0 / KEYS * KEYS; r < p->row1; r += KEYS) {
@@ -142,8 +146,8 @@ INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type
             for (size_t j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_si512();
         }
         for (; d + 32 <= Dh; d += 32)
-            add_scores(sum, q, q_bytes, rows, row_bytes, type, d, d + 32, m);
-        if (d < Dh) add_scores(sum, q, q_bytes, rows, row_bytes, type, d, Dh, m);
+            add_scores(sum, f->q, q_bytes, rows, row_bytes, type, d, d + 32, m);
+        if (d < Dh) add_scores(sum, f->q, q_bytes, rows, row_bytes, type, d, Dh, m);
         float all[FEW * KEYS];
         _mm512_storeu_ps(all, to_floats(type, sums_of(type, sum), steps));
         for (size_t i = 0; i < m; i++) {
@@ -177,7 +181,6 @@ INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_typ
                        const float step[FEW], size_t d, size_t n, const size_t m,
                        const size_t halves)
 {
-    static const unsigned char unseen[2 * SKV_HEAD_DIM_MAX]; /* a row that nobody sees */
     size_t size = skv_kv_size(type), row_bytes = p->head_dim * size;
     size_t begin = skv_page_rows_at(type, p->head_dim, 1);
     __m512i sum[FEW][4];
@@ -186,8 +189,8 @@ INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_typ
     }
     for (size_t r = p->row0 / 2 * 2; r < p->row1; r += 2) {
         const unsigned char *rows = p->page + begin + r * row_bytes;
-        const unsigned char *row0 = r >= p->row0 ? rows : unseen;
-        const unsigned char *row1 = r + 1 < p->row1 ? rows + row_bytes : unseen;
+        const unsigned char *row0 = r >= p->row0 ? rows : UNSEEN;
+        const unsigned char *row1 = r + 1 < p->row1 ? rows + row_bytes : UNSEEN;
         __m512i pairs[4];
         skv_tile_fetch(f, r * row_bytes + d * size, 32 * halves * size);
         skv_tile_fetch(f, (r + 1) * row_bytes + d * size, 32 * halves * size);

@@ -148,9 +148,8 @@ static inline __m256 skv_kv8_avx2(const unsigned char *row, skv_kv_type type, si
         __m128i x = all ? _mm_loadu_si128(at) : _mm_loadl_epi64(at);
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
     }
-    int64_t codes = 0;
-    memcpy(&codes, row + i, all ? 8 : 4);
-    __m128i x = _mm_cvtsi64_si128(codes);
+    const void *at = row + i;
+    __m128i x = all ? _mm_loadl_epi64(at) : _mm_loadu_si32(at);
     return type == SKV_KV_TYPE_FP8 ? skv_fp8_to_f32_avx2(_mm256_cvtepu8_epi32(x))
                                    : _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
 }
