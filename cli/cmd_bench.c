@@ -44,6 +44,7 @@ static skv_status open_variant(const bench *b, bench_variant *v, skv_error *err)
     skv_engine_options options = cli_engine_options(&v->options);
     if (options.context == 0) options.context = tokens;
     options.kv_tokens = tokens * o->batch;
+    options.kv_sequences = o->batch;
     const skv_status status = cli_model_try(&v->model, &options, err);
     if (status == SKV_OK) skv_engine_get_stats(v->model.engine, &v->limits);
     return status;

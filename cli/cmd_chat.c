@@ -85,8 +85,7 @@ static size_t keep_common(chat *c, const cli_ids *ids)
     const size_t n = skv_sequence_length(c->sequence);
     size_t common = 0;
     while (common < n && common + 1 < ids->n && cached[common] == ids->at[common]) common++;
-    skv_sequence_truncate(c->sequence, common);
-    return common;
+    return skv_sequence_truncate(c->sequence, common);
 }
 
 /* ---- an answer ---- */
@@ -262,7 +261,8 @@ int cli_run_chat(const cli_options *options)
     int status = cli_model_describe_text(&c.model, options);
     if (status == CLI_DONE) status = open_template(&c);
     if (status == CLI_DONE) {
-        const skv_engine_options engine = cli_engine_options(options);
+        skv_engine_options engine = cli_engine_options(options);
+        engine.kv_sequences = 1;
         status = cli_model_start(&c.model, &engine);
     }
     if (status == CLI_DONE) {

@@ -137,6 +137,7 @@ static int start(generation *g)
     skv_engine_options options = cli_engine_options(o);
     const size_t needed = g->prompt.n + g->n_tokens;
     options.kv_tokens = o->kv_tokens != 0 ? o->kv_tokens : needed;
+    options.kv_sequences = 1;
     if (options.context == 0) options.context = needed;
     const int status = cli_model_start(&g->model, &options);
     if (status != CLI_DONE) return status;

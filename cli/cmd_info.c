@@ -36,6 +36,8 @@ static skv_model_info unmodified(const skv_model_info *info)
     out.kv_elements = info->kv_slots > 0 && !info->per_layer
                           ? info->kv_elements / info->kv_slots * info->layers
                           : info->kv_elements;
+    out.kv_window_elements =
+        info->kv_elements > 0 ? info->kv_window_elements * out.kv_elements / info->kv_elements : 0;
     return out;
 }
 
@@ -142,7 +144,8 @@ static void print_memory(const description *d)
         printf("  %-6s", skv_kv_name(kv));
         for (size_t i = 0; i < d->n_forms; i++) {
             const size_t bytes = skv_model_kv_bytes_per_token(&d->forms[i].info, kv);
-            printf(" %11zu (%10.1f)", bytes, (double)bytes * (double)d->context / 1048576);
+            const size_t all = skv_model_kv_bytes(&d->forms[i].info, kv, d->context);
+            printf(" %11zu (%10.1f)", bytes, (double)all / 1048576);
         }
         printf("\n");
     }
@@ -257,6 +260,13 @@ static void print_json(const description *d)
     skv_json_out_put_text(&json, "kv", skv_kv_name(d->kv));
     skv_json_out_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));
     print_kv_json(&json, m);
+    if (m->kv_window > 0) {
+        const size_t far = m->kv_window + 1;
+        skv_json_out_put_integer(&json, "kv_window", m->kv_window);
+        skv_json_out_put_integer(&json, "kv_bytes_per_token_beyond_window",
+                                 skv_model_kv_bytes(m, d->kv, far) -
+                                     skv_model_kv_bytes(m, d->kv, m->kv_window));
+    }
     skv_json_out_put_integer(&json, "cost_context", d->context);
     print_cost_json(&json, d);
     skv_json_out_close(&json, '}');

@@ -100,7 +100,10 @@ typedef struct skv_engine_options {
      * value above the model's own context is accepted, because some files state less than the model
      * can do. */
     size_t context;
-    size_t kv_tokens;   /* KV memory for all sequences together, in tokens; 0: `context` */
+    size_t kv_tokens; /* KV memory for all sequences together, in tokens; 0: `context` */
+    /* The most sequences at once; 0: any number. In models with sliding windows each sequence
+     * needs only the rows that its windows and a step reach, so less memory is reserved for few. */
+    size_t kv_sequences;
     size_t step_tokens; /* the most tokens of one step; 0: SKV_STEP_TOKENS_DEFAULT */
     /* INT4 and FILE: codes are multiplied with f32 activations, which are rounded to int8
      * otherwise. Slow: for measuring what that rounding costs. */
@@ -196,10 +199,16 @@ SKV_API void skv_sequence_free(skv_sequence *sequence);
 /** Returns the number of tokens, which is the position of the next one. */
 SKV_API size_t skv_sequence_length(const skv_sequence *sequence);
 SKV_API const int32_t *skv_sequence_ids(const skv_sequence *sequence); /* [length] */
-/** Removes token n and all later ones; n <= length. */
-SKV_API void skv_sequence_truncate(skv_sequence *sequence, size_t n);
+/**
+ * Removes token n and all later ones; n <= length. Returns the new length: n, or 0. In models with
+ * sliding windows rows that no later token can attend to are freed as a sequence grows. Going back
+ * by up to 64 tokens is always possible; where token n would attend to freed rows, all tokens are
+ * removed.
+ */
+SKV_API size_t skv_sequence_truncate(skv_sequence *sequence, size_t n);
 /** Makes an empty sequence a copy of the first n tokens of another of the same engine. Full pages
- * of the cache are shared, not copied. */
+ * of the cache are shared, not copied. The sequence stays empty where skv_sequence_truncate would
+ * remove all tokens. */
 SKV_CHECKED skv_status skv_sequence_share(skv_sequence *sequence, const skv_sequence *from,
                                           size_t n, skv_error *err);
 /** Returns the bytes of the KV pages that the sequence refers to. */
@@ -292,7 +301,8 @@ typedef struct skv_prompt_options {
     void *user;
 } skv_prompt_options;
 
-/** Appends a whole prompt, ids [n], n >= 1, in chunks of step_tokens. options may be NULL. */
+/** Appends a whole prompt, ids [n], n >= 1, in chunks of step_tokens. options may be NULL. On
+ * failure the prompt's tokens are removed as by skv_sequence_truncate. */
 SKV_CHECKED skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t *ids,
                                   size_t n, const skv_prompt_options *options, skv_error *err);
 

@@ -33,7 +33,9 @@ typedef struct skv_model_info {
     /* How the file holds its matrices, where that is in 8 or 4 bits with scales beside them, and
      * what holding them loses; "" for others. */
     char codes[160];
-    uint64_t kv_elements; /* elements of K and V per token, over all slots */
+    uint64_t kv_elements;        /* elements of K and V per token, over all slots */
+    uint64_t kv_window_elements; /* those of them that only layers with sliding windows read, */
+    size_t kv_window;            /* which keep this many tokens; 0: there are none */
     /* How the model's makers draw tokens (generation_config.json); the library's default where
      * `has_sampling` is false. */
     bool has_sampling;
@@ -53,6 +55,10 @@ SKV_CHECKED skv_status skv_model_info_swiftkv(const char *path, size_t l, size_t
 
 /** Returns the bytes of KV cache per token, including the scales of 8-bit rows. */
 SKV_API size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv);
+/** Returns the bytes of KV cache that a sequence of n_tokens needs: layers with sliding windows
+ * keep the rows of one window. Memory is taken in pages of 64 rows, with up to 128 rows more, and
+ * those of a step, in front of a window. */
+SKV_API size_t skv_model_kv_bytes(const skv_model_info *info, skv_kv kv, size_t n_tokens);
 
 /*
  * Floating-point operations of the average token of a prompt of `context` tokens, by part; a

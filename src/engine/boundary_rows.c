@@ -23,8 +23,8 @@ size_t skv_boundary_row_bytes(const skv_engine *e)
 {
     const skv_kv_layout *layout = &e->plan.layout;
     if (e->plan.stack_boundary == e->plan.n_layers || e->ws.max_rows < 2) return 0;
-    /* A page may not hold rows of both sides of the boundary. */
-    if (layout->n_bundles < skv_kv_layout_tracks(layout)) return 0;
+    /* Bundles have to stand in the order of slots. */
+    if (layout->n_bundles < skv_kv_layout_tracks(layout) || layout->window > 0) return 0;
     return e->be->row_bytes(e->be, weight_type(e), e->config->hidden);
 }
 

@@ -141,7 +141,7 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *s = &c->layers[i];
-        limits->max_K = skv_max_size(limits->max_K, s->ffn);
+        limits->max_K = skv_max_size(limits->max_K, skv_max_size(s->ffn, s->ffn_beside));
         limits->max_K = skv_max_size(limits->max_K, skv_config_q_columns(c, i));
         limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
         limits->max_groups = skv_max_size(limits->max_groups, s->n_experts);
@@ -169,11 +169,12 @@ static skv_backend_limits backend_limits(const skv_engine *e)
 static size_t store_pages(const skv_engine *e)
 {
     const skv_engine_options *o = &e->options;
+    const size_t n_caches = skv_min_size(o->kv_sequences, o->kv_tokens);
     size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
-    size_t n_pages = skv_kv_layout_pages(&e->plan.layout, o->kv_tokens) +
+    size_t n_pages = skv_kv_layout_all_pages(&e->plan.layout, o->kv_tokens, n_caches) +
                      (n_sequences - 1) * e->plan.layout.n_bundles;
     if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
-        n_pages += skv_kv_layout_pages(&e->spread_plans[0].layout, o->kv_tokens);
+        n_pages += skv_kv_layout_all_pages(&e->spread_plans[0].layout, o->kv_tokens, 0);
     }
     if (!e->has_teacher) return n_pages;
     size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
@@ -230,6 +231,14 @@ static skv_status make_teacher_plan(skv_engine *e, skv_error *err)
                            err);
 }
 
+/* Rows in front of sliding windows go back, but where rows are not those of a step's tokens. */
+static void let_windows_go(skv_engine *e)
+{
+    if (e->kvpred.on || e->options.pruning.kind != SKV_PRUNE_NONE) return;
+    e->plan.layout.step_rows = e->options.step_tokens;
+    e->teacher_plan.layout.step_rows = e->options.step_tokens;
+}
+
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
@@ -240,6 +249,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     }
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
+    let_windows_go(e);
     if (e->options.eviction.by_query_head) {
         SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
     }

@@ -24,7 +24,7 @@ skv_status skv_sequence_set_eviction(skv_sequence *s, const skv_eviction *evicti
     SKV_TRY(skv_eviction_check(eviction, err));
     const skv_prefill how = s->reader ? SKV_PREFILL_KVPRED : SKV_PREFILL_FULL;
     SKV_TRY(skv_engine_check(s->engine, SKV_WHERE_GENERATE, how, eviction, err));
-    bool evicted = s->cache.dropped;
+    bool evicted = s->cache.kept;
     SKV_REQUIRE(!evicted || eviction->by_query_head == s->plan->by_query_head, err, SKV_UNSUPPORTED,
                 "eviction: rows were evicted by %s head, which the sequence cannot change",
                 s->plan->by_query_head ? "query" : "KV");

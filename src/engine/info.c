@@ -110,6 +110,16 @@ static bool owns_kv(const skv_config *c, size_t i, size_t l, size_t g)
     return (i - l) % g == 0;
 }
 
+/* How far back the layers see that read the slot of layer i; 0: all the way. */
+static size_t slot_window(const skv_config *c, size_t i, size_t l, size_t g)
+{
+    size_t window = c->layers[i].window;
+    for (size_t j = i + 1; window > 0 && i >= l && j < i + g; j++) {
+        window = c->layers[j].window > 0 ? skv_max_size(window, c->layers[j].window) : 0;
+    }
+    return window;
+}
+
 static bool layers_differ(const skv_config *c)
 {
     for (size_t i = 1; i < c->n_layers; i++) {
@@ -129,7 +139,9 @@ static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
     const skv_layer_shape *s = &c->layers[i];
     const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, block = 3 * D * F, bias = 2 * F + D;
     if (E == 0) return block + (c->mlp_bias ? bias : 0);
-    return E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
+    /* beside a dense block: its weights, three norms, the router's norm and the experts' scales */
+    const uint64_t beside = s->ffn_beside > 0 ? 3 * D * s->ffn_beside + 4 * D + E : 0;
+    return beside + E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
 }
 
 /* Weights of one layer, norms and biases included. */
@@ -194,7 +206,11 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
             block_parameters(c, i, c->layers[i].n_experts) - block_parameters(c, i, c->n_active);
         if (!owns_kv(c, i, l, g)) continue;
         out->kv_slots++;
-        out->kv_elements += 2 * (uint64_t)c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
+        const uint64_t n = 2 * (uint64_t)c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
+        const size_t window = slot_window(c, i, l, g);
+        out->kv_elements += n;
+        out->kv_window_elements += window > 0 ? n : 0;
+        out->kv_window = skv_max_size(out->kv_window, window);
     }
     out->active_experts = out->experts ? c->n_active : 0;
     out->active_parameters = out->parameters - idle;
@@ -248,15 +264,27 @@ skv_status skv_model_info_swiftkv(const char *path, size_t l, size_t g, skv_mode
     return status;
 }
 
-size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv)
+/* Bytes of n elements of K and V. */
+static size_t kv_bytes(const skv_model_info *info, skv_kv kv, size_t n)
 {
-    size_t n = (size_t)info->kv_elements;
     switch (kv) {
     case SKV_KV_F32: return n * 4;
     case SKV_KV_FP8:
     case SKV_KV_INT8: return n + n / info->head_dim; /* a byte of scale for each row of a head */
     default: return n * 2;
     }
+}
+
+size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv)
+{
+    return kv_bytes(info, kv, (size_t)info->kv_elements);
+}
+
+size_t skv_model_kv_bytes(const skv_model_info *info, skv_kv kv, size_t n_tokens)
+{
+    const size_t n_windowed = (size_t)info->kv_window_elements;
+    return n_tokens * kv_bytes(info, kv, (size_t)info->kv_elements - n_windowed) +
+           skv_min_size(n_tokens, info->kv_window) * kv_bytes(info, kv, n_windowed);
 }
 
 /* Rows that the average token of a prompt of T tokens sees. */

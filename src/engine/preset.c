@@ -8,16 +8,23 @@
 #include "format/config_build.h"
 #include "prefill/layer_maps.h"
 
-/* What Gemma 4 adds: the head of full layers is 512, the embeddings' width in a layer 256. */
+/* What Gemma 4 adds: the head of full layers is 512. */
 typedef struct gemma4_shape {
     const char *name;
     size_t period; /* every n-th layer sees all rows */
     size_t n_shared, window;
-    bool wide; /* the layers that share keys and values have twice the block */
+    bool wide;         /* the layers that share keys and values have twice the block */
+    size_t per_layer;  /* the embeddings' width in a layer */
+    size_t full_heads; /* KV heads of full layers, whose V is K; 0: as the others */
+    size_t beside;     /* F of the dense block beside the experts */
 } gemma4_shape;
 
-static const gemma4_shape gemma4_shapes[] = {{"gemma-4-e2b", 5, 20, 512, true},
-                                             {"gemma-4-e4b", 6, 18, 512, false}};
+static const gemma4_shape gemma4_shapes[] = {{"gemma-4-e2b", 5, 20, 512, true, 256, 0, 0},
+                                             {"gemma-4-e4b", 6, 18, 512, false, 256, 0, 0},
+                                             {"gemma-4-12b", 6, 0, 1024, false, 0, 1, 0},
+                                             {"gemma-4-31b", 6, 0, 1024, false, 0, 4, 0},
+                                             {"gemma-4-26b-a4b", 6, 0, 1024, false, 0, 2, 2112},
+                                             {"gemma-4-26b-a4b-6", 6, 0, 1024, false, 0, 2, 2112}};
 
 typedef struct preset {
     const char *name, *architecture;
@@ -75,6 +82,14 @@ static const preset presets[] = {
      true, 0, 0, 0},
     {"gemma-4-e4b", "gemma4_text", 42, 2560, 8, 2, 256, 10240, 262144, 131072, 1e6, true, false,
      true, 0, 0, 0},
+    {"gemma-4-12b", "gemma4_text", 48, 3840, 16, 8, 256, 15360, 262144, 262144, 1e6, true, false,
+     true, 0, 0, 0},
+    {"gemma-4-31b", "gemma4_text", 60, 5376, 32, 16, 256, 21504, 262144, 262144, 1e6, true, false,
+     true, 0, 0, 0},
+    {"gemma-4-26b-a4b", "gemma4_text", 30, 2816, 16, 8, 256, 704, 262144, 262144, 1e6, true, false,
+     true, 0, 128, 8},
+    {"gemma-4-26b-a4b-6", "gemma4_text", 6, 2816, 16, 8, 256, 704, 262144, 262144, 1e6, true, false,
+     true, 0, 128, 8},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true, false,
      0, 32, 4},
     {"gpt-oss-20b-8", "gpt_oss", 8, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, false, true,
@@ -123,13 +138,16 @@ static void fill_gemma4(skv_config *c, const gemma4_shape *shape)
         l->i_rope = windowed;
         l->head_dim = windowed ? 256 : 512;
         if (shape->wide && i + shape->n_shared >= c->n_layers) l->ffn *= 2;
+        l->ffn_beside = shape->beside;
+        l->k_is_v = !windowed && shape->full_heads > 0;
+        if (l->k_is_v) l->n_kv_heads = shape->full_heads;
     }
     c->ropes[1].theta = 1e4;
     c->ropes[0].n_rot = 512;
     skv_rope_set_proportional(&c->ropes[0], 64, 1);
     c->head_dim = 512;
     c->n_shared = shape->n_shared;
-    c->per_layer = 256;
+    c->per_layer = shape->per_layer;
     c->per_layer_scale = 16;
     c->embedding_scale = skv_gemma_embedding_scale(c->hidden, "bfloat16");
     c->attention_scale = 1;

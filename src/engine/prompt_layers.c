@@ -61,7 +61,7 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
     if (!s->votes.votes || s->n_seen > 0 || s->reader || s->pruned) return false;
     if (s->votes.by_query_head || plan->by_query_head) return false;
     if (!slots_ascend(plan) || !skv_kv_layout_slots_apart(&plan->layout)) return false;
-    return skv_kv_cache_needs(&s->cache, n) > skv_kv_store_free_pages(s->cache.store);
+    return skv_kv_layout_pages(&plan->layout, n) > skv_kv_store_free_pages(s->cache.store);
 }
 
 /* Tokens of `span` through layer i alone; x: their residual stream. */

@@ -72,10 +72,11 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
     return s->ids;
 }
 
-void skv_sequence_truncate(skv_sequence *s, size_t n)
+size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     skv_kv_votes_release(&s->votes);
-    if (n >= s->n_seen) return;
+    if (n >= s->n_seen) return s->n_seen;
+    if (!s->pruned) n = skv_kv_cache_reach(&s->cache, n);
     if (s->pruned) {
         skv_pruned_truncate(s, n);
     } else {
@@ -83,6 +84,7 @@ void skv_sequence_truncate(skv_sequence *s, size_t n)
     }
     if (s->reader) skv_kv_cache_truncate(&s->reader->cache, n);
     s->n_seen = n;
+    return n;
 }
 
 skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
@@ -94,6 +96,7 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
                 "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
                 from->n_seen, s->max_tokens);
+    if (!s->pruned) n = skv_kv_cache_reach(&from->cache, n);
     size_t n_rows = s->pruned ? skv_pruned_share(s, from, n) : n;
     SKV_TRY(skv_kv_cache_share(&s->cache, &from->cache, n_rows, err));
     if (s->reader && from->reader) {
@@ -159,6 +162,6 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
         if (o.progress && status == SKV_OK) o.progress(o.user, done, n);
     }
     if (status == SKV_OK) status = skv_sequence_evict(sequence, err);
-    if (status != SKV_OK) skv_sequence_truncate(sequence, start);
+    if (status != SKV_OK) (void)skv_sequence_truncate(sequence, start);
     return status;
 }

@@ -49,6 +49,16 @@ static int set_up_mixed(void **state)
     return 0;
 }
 
+/* As before, and the smaller heads see 70 rows. */
+static int set_up_windowed(void **state)
+{
+    static const skv_kv_slot slots[] = {
+        {1, HEAD_DIM, 0}, {3, HEAD_DIM / 2, 70}, {1, HEAD_DIM, 0}, {2, HEAD_DIM / 2, 60}};
+    set_up_slots(state, slots, 4);
+    ((fixture *)*state)->layout.step_rows = MAX_ROWS;
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     fixture *f = *state;
@@ -160,10 +170,8 @@ static void test_random_use(void **state)
             skv_kv_cache_truncate(cache, n);
         }
         if (cache != other && cache->n_rows == 0) {
-            assert_int_equal(skv_kv_cache_share(cache, other,
-                                                (size_t)skv_rng_below(&rng, other->n_rows + 1),
-                                                NULL),
-                             SKV_OK);
+            n = skv_kv_cache_reach(other, (size_t)skv_rng_below(&rng, other->n_rows + 1));
+            assert_int_equal(skv_kv_cache_share(cache, other, n, NULL), SKV_OK);
         }
         size_t n_references = 0, n_shared = 0;
         for (size_t i = 0; i < N; i++) {
@@ -276,6 +284,51 @@ static void test_bundles_evict(void **state)
     skv_kv_cache_release(&b);
 }
 
+/* Windowed tracks lose the pages that neither the next row nor one up to SKV_KV_SLACK before it
+ * sees; what is there can be continued from. */
+static void test_windows(void **state)
+{
+    const fixture *f = *state;
+    enum { STEP = 40, WINDOW = 70 };
+    skv_kv_cache a = new_cache(f), b = new_cache(f);
+    assert_int_equal(f->layout.n_full, 2);
+    assert_int_equal(f->layout.n_bundles, 5);
+    assert_int_equal(f->layout.window, WINDOW);
+    for (size_t n = STEP; n <= MAX_ROWS; n += STEP) {
+        const size_t most = n - STEP > SKV_KV_SLACK ? n - STEP - SKV_KV_SLACK : 0;
+        const size_t first = most >= WINDOW ? (most - WINDOW + 1) / SKV_PAGE_ROWS : 0;
+        const size_t n_free = skv_kv_store_free_pages(f->store), needs = skv_kv_cache_needs(&a, n);
+        assert_int_equal(skv_kv_cache_grow(&a, n, NULL), SKV_OK);
+        assert_true(skv_kv_store_free_pages(f->store) + needs >= n_free);
+        assert_int_equal(a.front, first * SKV_PAGE_ROWS);
+        assert_int_equal(skv_kv_store_free_pages(f->store),
+                         N_PAGES - 5 * ((n + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS) + 3 * first);
+        for (size_t t = 0; t < skv_kv_layout_tracks(&f->layout); t++) {
+            const size_t n_rows = skv_kv_cache_track_rows(&a, t);
+            for (size_t i = STEP; i > 0; i--) put_row(f, &a, t, n_rows - i, n - i);
+        }
+        check_rows(f, &a);
+    }
+    assert_int_equal(skv_kv_cache_reach(&a, MAX_ROWS - STEP - SKV_KV_SLACK),
+                     MAX_ROWS - STEP - SKV_KV_SLACK);
+    assert_int_equal(skv_kv_cache_reach(&a, a.front + WINDOW - 1), a.front + WINDOW - 1);
+    assert_int_equal(skv_kv_cache_reach(&a, a.front + WINDOW - 2), 0);
+    assert_int_equal(skv_kv_cache_share(&b, &a, MAX_ROWS - 50, NULL), SKV_OK);
+    check_rows(f, &b);
+    grow(f, &b, MAX_ROWS - 40);
+    check_rows(f, &a);
+    check_rows(f, &b);
+    skv_kv_cache_truncate(&a, a.front);
+    assert_int_equal(a.n_rows, 0);
+    assert_int_equal(a.front, 0);
+    skv_kv_cache_truncate(&b, 0);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES);
+    grow(f, &a, 100);
+    check_rows(f, &a);
+    skv_kv_cache_release(&a);
+    skv_kv_cache_release(&b);
+}
+
 /* In whatever order pages become free, they are taken in the order of memory. */
 static void test_first_free_page(void **state)
 {
@@ -323,6 +376,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_share_copies_on_write, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_use, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_use, set_up_mixed, tear_down),
+        cmocka_unit_test_setup_teardown(test_random_use, set_up_windowed, tear_down),
+        cmocka_unit_test_setup_teardown(test_windows, set_up_windowed, tear_down),
         cmocka_unit_test_setup_teardown(test_bundles, set_up_mixed, tear_down),
         cmocka_unit_test_setup_teardown(test_bundles_evict, set_up_mixed, tear_down),
         cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),

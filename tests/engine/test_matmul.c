@@ -95,6 +95,9 @@ static void check_tables(skv_cpu_level level, unsigned features)
     assert_true(is_loop(&peak.f32) && is_loop(&peak.bf16) && is_loop(&peak.i8) &&
                 is_loop(&peak.i4));
     assert_true(peak.read);
+    if (k.level == SKV_CPU_LEVEL_REF) return;
+    /* No family falls back to the reference at a level that it does not know. */
+    assert_true(rows.adamw != skv_train_rows_ref.adamw && peak.f32.run != skv_peak_f32_ref.run);
 }
 
 static void test_tables_of_other_processors(void **state)
@@ -109,6 +112,7 @@ static void test_tables_of_other_processors(void **state)
         check_tables(SKV_CPU_LEVEL_AVX2, features);
         check_tables(SKV_CPU_LEVEL_AVXVNNI, features);
         check_tables(SKV_CPU_LEVEL_AVX512, features);
+        check_tables(SKV_CPU_LEVEL_AMX, features);
         check_tables(SKV_CPU_LEVEL_NEON, features);
     }
 }

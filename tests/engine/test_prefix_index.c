@@ -213,12 +213,12 @@ static void test_restore(void **state)
     make_ids(3, ids, 4);
     assert_true(take_pages(f, pages, 1));
     /* Nothing stands in the air. */
-    assert_false(skv_prefix_index_restore(f->index, 1, ids, 2 * ROWS, pages, N_TRACKS));
-    assert_true(skv_prefix_index_restore(f->index, 1, ids, ROWS, pages, N_TRACKS));
+    assert_false(skv_prefix_index_restore(f->index, 1, ids, 2 * ROWS, pages, &f->layout));
+    assert_true(skv_prefix_index_restore(f->index, 1, ids, ROWS, pages, &f->layout));
     assert_true(take_pages(f, pages, 2));
-    assert_false(skv_prefix_index_restore(f->index, 1, ids, ROWS, pages, N_TRACKS));
-    assert_false(skv_prefix_index_restore(f->index, 2, ids, 2 * ROWS, pages, N_TRACKS));
-    assert_true(skv_prefix_index_restore(f->index, 1, ids, 2 * ROWS, pages, N_TRACKS));
+    assert_false(skv_prefix_index_restore(f->index, 1, ids, ROWS, pages, &f->layout));
+    assert_false(skv_prefix_index_restore(f->index, 2, ids, 2 * ROWS, pages, &f->layout));
+    assert_true(skv_prefix_index_restore(f->index, 1, ids, 2 * ROWS, pages, &f->layout));
     skv_kv_cache cache = new_cache(f, 0);
     assert_int_equal(skv_prefix_index_match(f->index, 1, ids, 4 * ROWS, &cache), 2 * ROWS);
     float got[2 * ROWS * HEAD_DIM];
@@ -287,7 +287,7 @@ static void test_random_use(void **state)
             if (skv_kv_store_free_pages(f->store) < N_TRACKS) break;
             assert_true(take_pages(f, pages, 1));
             if (!skv_prefix_index_restore(f->index, domain, ids, n_blocks * ROWS, pages,
-                                          N_TRACKS)) {
+                                          &f->layout)) {
                 drop_pages(f, pages);
             }
             break;

@@ -14,10 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
 MODELS = ROOT / "tests/data/models"
-NAMES = ("gemma4-e2b", "gemma4-e4b", "gemma4-dense", "gemma4-gguf/model.gguf")
+NAMES = ("gemma4-e2b", "gemma4-e4b", "gemma4-dense", "gemma4-moe", "gemma4-gguf/model.gguf",
+         "gemma4-moe-gguf/model.gguf")
 
 # Of the text part, as transformers counts them.
-PUBLISHED = {"gemma-4-e2b": 4628569344, "gemma-4-e4b": 7463013376}
+PUBLISHED = {"gemma-4-e2b": 4628569344, "gemma-4-e4b": 7463013376, "gemma-4-12b": 11907350272,
+             "gemma-4-31b": 30697345280, "gemma-4-26b-a4b": 25233141760}
 
 
 def run(*words, data=None):

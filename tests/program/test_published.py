@@ -38,6 +38,14 @@ def gemma4(*shape, pattern, **more):
     return {"model_type": "gemma4", "text_config": text}
 
 
+def gemma4_large(*shape, full, **more):
+    """Those without embeddings in every layer, whose full layers have K for V."""
+    config = gemma4(*shape, pattern=6, num_kv_shared_layers=0, attention_k_eq_v=True, **more)
+    config["text_config"] |= {"num_global_key_value_heads": full, "sliding_window": 1024,
+                              "hidden_size_per_layer_input": 0}
+    return config
+
+
 # name -> (its published shape, parameters, those that a token meets)
 MODELS = {
     "Llama-3.2-1B": (of("llama", 16, 2048, 8192, 32, 8, 128256, True, head_dim=64), 1235814400, None),
@@ -52,6 +60,10 @@ MODELS = {
     "Gemma-4-E2B, text": (gemma4(35, 1536, 6144, 8, 1, pattern=5, num_kv_shared_layers=20, use_double_wide_mlp=True),
                           4628569344, None),
     "Gemma-4-E4B, text": (gemma4(42, 2560, 10240, 8, 2, pattern=6, num_kv_shared_layers=18), 7463013376, None),
+    "Gemma-4-12B, text": (gemma4_large(48, 3840, 15360, 16, 8, full=1), 11907350272, None),
+    "Gemma-4-31B, text": (gemma4_large(60, 5376, 21504, 32, 16, full=4), 30697345280, None),
+    "Gemma-4-26B-A4B, text": (gemma4_large(30, 2816, 2112, 16, 8, full=2, enable_moe_block=True, num_experts=128,
+                                           top_k_experts=8, moe_intermediate_size=704), 25233141760, 3822530560),
     "SmolLM3-3B": (of("smollm3", 36, 2048, 11008, 16, 4, 128256, True, no_rope_layer_interval=4), 3075098624, None),
     "OLMo-2-7B": (of("olmo2", 32, 4096, 11008, 32, 32, 100352), 7298617344, None),
     "Mixtral-8x7B": (of("mixtral", 32, 4096, 14336, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2),

@@ -112,6 +112,13 @@ def gemma4(r, shared):
     return {**s, "vocab_size_per_layer_input": s["vocab_size"]}
 
 
+def gemma4_moe(r):
+    """Of 26B-A4B's kind; also with what it does not have: layers that read others' keys and values."""
+    s = moe(r)
+    s["top_k_experts"] = s.pop("num_experts_per_tok")
+    return {**gemma4(r, r.random() < 0.3), **s, "enable_moe_block": True, "moe_intermediate_size": r.choice([24, 32])}
+
+
 def smollm3(r):
     s = square(r, **rope(r), use_sliding_window=False)
     s["no_rope_layers"] = [r.randint(0, 1) for _ in range(s["num_hidden_layers"])]
@@ -129,6 +136,7 @@ ARCHITECTURES = {
                                                        query_pre_attn_scalar=r.choice([8, 24])))),
     "gemma4-shared": ("Gemma4", lambda r: gemma4(r, True)),
     "gemma4-dense": ("Gemma4", lambda r: gemma4(r, False)),
+    "gemma4-moe": ("Gemma4", gemma4_moe),
     "phi4-mini": ("Phi3", phi4_mini),
     "smollm3": ("SmolLM3", smollm3),
     "ministral3": ("Ministral3", lambda r: shape(r, **yarn(r, llama_4_scaling_beta=r.choice([0.1, 0.3]),
@@ -156,8 +164,10 @@ def randomize(model, seed):
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=g, dtype=torch.float32)
-            if "norm" in name and p.dim() == 1:
+            if ("norm" in name or name.endswith("scale")) and p.dim() == 1:
                 p.copy_(p + 0.2 * noise)
+            elif name.endswith("router.proj.weight"):  # of an input that is divided by sqrt(hidden)
+                p.copy_(1.2 * noise)
             elif p.dim() == 1:
                 p.copy_(0.3 * noise)
             else:

@@ -80,6 +80,16 @@ GEMMA4 = {
               "blk.3.proj": "F16"},
     "default": "Q8_0",
 }
+GEMMA4_MOE = {
+    "config": model_specs.gemma4("sfsf", num_kv_shared_layers=0, hidden_size_per_layer_input=0,
+                                 intermediate_size=64, head_dim=16, global_head_dim=32,
+                                 attention_k_eq_v=True, num_global_key_value_heads=1,
+                                 enable_moe_block=True, num_experts=6, top_k_experts=2,
+                                 moe_intermediate_size=32),
+    "types": {"token_embd": "Q8_0", "blk.0.ffn_gate_up_exps": "Q4_0", "blk.1.ffn_gate_exps": "BF16",
+              "blk.1.ffn_down_exps": "Q5_1", "blk.2.ffn_up": "F16"},
+    "default": "Q8_0",
+}
 QWEN3_MOE = {
     "config": model_specs.qwen3_moe(model_specs.v5, hidden_size=64, moe_intermediate_size=32,
                                     head_dim=16, num_hidden_layers=2, tie_word_embeddings=True),
@@ -107,7 +117,7 @@ GPT_OSS = {
     "default": "Q8_0",
     "architecture": "gpt-oss",
 }
-SPECS = {"gemma4-gguf": GEMMA4, "llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2,
+SPECS = {"gemma4-gguf": GEMMA4, "gemma4-moe-gguf": GEMMA4_MOE, "llama-gguf": LLAMA, "qwen2-gguf": QWEN2, "gemma2-gguf": GEMMA2,
          "qwen3-moe-gguf": QWEN3_MOE, "mixtral-gguf": MIXTRAL, "gpt-oss-gguf": GPT_OSS}
 
 
@@ -142,7 +152,10 @@ LAYER_NAMES = {
 GEMMA_NAMES = {"post_attention_layernorm": "post_attention_norm",
                "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
                "per_layer_input_gate": "inp_gate", "per_layer_projection": "proj",
-               "post_per_layer_input_norm": "post_norm"}
+               "post_per_layer_input_norm": "post_norm", "router.proj": "ffn_gate_inp",
+               "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+               "post_feedforward_layernorm_1": "post_ffw_norm_1",
+               "post_feedforward_layernorm_2": "post_ffw_norm_2"}
 
 OLMO_NAMES = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 GLM_NAMES = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm",
@@ -157,6 +170,10 @@ def gguf_name(name, model_type):
     """model.layers.3.self_attn.q_proj.weight -> blk.3.attn_q.weight"""
     if name.endswith("layer_scalar"):
         return f"blk.{name.split('.')[2]}.layer_output_scale.weight"
+    if name.endswith("router.scale"):
+        return f"blk.{name.split('.')[2]}.ffn_gate_inp.scale"
+    if name.endswith("router.per_expert_scale"):
+        return f"blk.{name.split('.')[2]}.ffn_down_exps.scale"
     if name.endswith("self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
@@ -287,7 +304,7 @@ def metadata(writer, config, tokenizer):
     experts = config.get("num_experts", config.get("num_local_experts"))
     if experts:
         writer.add_expert_count(experts)
-        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_used_count(config.get("top_k_experts") or config["num_experts_per_tok"])
         if config["model_type"] != "mixtral":
             writer.add_expert_feed_forward_length(
                 config.get("moe_intermediate_size", config["intermediate_size"]))
@@ -329,6 +346,8 @@ def expert_pieces(config, name, t):
     rows = swap(t)
     if part.startswith("down_proj"):
         return [(f"blk.{layer}.ffn_down_exps.{kind}", rows)], lambda down: swap(down)
+    if config["model_type"] == "gemma4_text" and int(layer) % 2 == 0:  # as converters write it
+        return [(f"blk.{layer}.ffn_gate_up_exps.{kind}", t)], lambda both: both
     names = [f"blk.{layer}.ffn_{what}_exps.{kind}" for what in ("gate", "up")]
     if oss:
         return (list(zip(names, (rows[:, 0::2], rows[:, 1::2]))),
@@ -362,7 +381,7 @@ def write_gguf(path, name, spec, shapes):
         writer.add_tensor("rope_freqs.weight", rope_factors(config))
     fused = {}  # name of the fused tensor -> rows of q, k, v
     for hf_name, shape in shapes.items():
-        if ".mlp.experts." in hf_name:
+        if ".experts." in hf_name:
             weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
             continue
         out_name = gguf_name(hf_name, config["model_type"])

@@ -341,6 +341,14 @@ def ordinary_specs():
                              attention_k_eq_v=True, num_global_key_value_heads=1, head_dim=12,
                              global_head_dim=24),
         },
+        "gemma4-moe": {  # experts beside the dense block
+            "config": gemma4("sfssf", num_kv_shared_layers=0, hidden_size_per_layer_input=0,
+                             attention_k_eq_v=True, num_global_key_value_heads=1, dtype="bfloat16",
+                             enable_moe_block=True, num_experts=7, top_k_experts=3,
+                             moe_intermediate_size=24),
+            "dtype": "bf16",
+            "lengths": (1, 23, 80),
+        },
     }
 
 

@@ -27,6 +27,10 @@ def tensor_for(model, name, shape, gemma=False):
         return to_bf16_exact(r.uniform(low, high, shape))
     if name.endswith("layer_scalar"):
         return to_bf16_exact(r.uniform(0.6, 1.1, shape))
+    if name.endswith(("router.scale", "per_expert_scale")):
+        return to_bf16_exact(r.uniform(0.5, 1.6, shape))
+    if name.endswith("router.proj.weight"):  # its input is divided by sqrt(hidden)
+        return to_bf16_exact(2.0 * r.standard_normal(shape))
     if name.endswith((".bias", "_bias")):
         return to_bf16_exact(0.3 * r.standard_normal(shape))
     if "embed" in name:

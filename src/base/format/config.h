@@ -8,7 +8,8 @@
  *     o  = Wo attention(q, k, v; SCALE, SOFTCAP, WINDOW per layer) [+ bo]
  *     x += [NORM](o)
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
- *          or, in a LAYER with experts, the weighted sum of those that a router chooses
+ *          or, in a LAYER with experts, the weighted sum of those that a router chooses,
+ *          or, in one with both, NORM(m) of the first + NORM(m) of the second
  *     x += [NORM](m)
  *     x += NORM(Wproj (ACT(Wpig x) * e))                          e: the token's, of this LAYER
  *     x *= s                                                      one number per LAYER
@@ -72,6 +73,7 @@ typedef struct skv_layer_shape {
     size_t n_kv_heads; /* Hk, divides H */
     size_t ffn;        /* F; where there are experts, of each */
     size_t n_experts;  /* E; 0: the block is one, and dense */
+    size_t ffn_beside; /* F of a dense block beside the experts (Gemma 4); 0: there is none */
     size_t window;     /* rows a token sees, itself included; 0: all */
     size_t i_rope;     /* 0 or 1: which skv_rope */
     size_t head_dim;   /* Dh of this layer; 0: the configuration's */
@@ -164,6 +166,11 @@ bool skv_config_is(const skv_config *c, const char *model_type);
 static inline size_t skv_config_head_dim(const skv_config *c, size_t i)
 {
     return c->layers[i].head_dim ? c->layers[i].head_dim : c->head_dim;
+}
+/** Whether layer i has a dense block, and F of it: alone, or beside experts. */
+static inline size_t skv_config_dense_ffn(const skv_config *c, size_t i)
+{
+    return c->layers[i].n_experts ? c->layers[i].ffn_beside : c->layers[i].ffn;
 }
 /** Columns of layer i's products: those of q, and those of k and v together as it makes them. */
 static inline size_t skv_config_q_columns(const skv_config *c, size_t i)

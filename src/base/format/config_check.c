@@ -158,6 +158,9 @@ static skv_status check_layers(const checker *k)
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_KV_HEADS).text, l->n_kv_heads, i,
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_HEADS).text, l->n_heads);
         SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn, FFN_MAX));
+        if (l->ffn_beside > 0) {
+            SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn_beside, FFN_MAX));
+        }
         SKV_REQUIRE(l->i_rope < 2 && l->i_rope_q < 2 - l->i_rope, k->err, SKV_RANGE,
                     "%s: layer %zu: rope %zu", k->name, i, l->i_rope + l->i_rope_q);
         SKV_TRY(check_head(k, i));

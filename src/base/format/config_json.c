@@ -504,6 +504,26 @@ static void read_gemma4_layers(skv_json_reader *r, skv_config *c)
     }
 }
 
+/* Experts beside the dense block, in every layer; nothing of theirs has a default. */
+static void read_gemma4_experts(skv_json_reader *r, skv_config *c)
+{
+    const size_t n_experts = size_or_null(r, "num_experts", 0, 0);
+    const size_t ffn = size_or_null(r, "moe_intermediate_size", 0, 0);
+    c->n_active = size_or_null(r, "top_k_experts", 0, 0);
+    c->norm_topk = true;
+    const char *zero = !n_experts ? "num_experts" : !ffn ? "moe_intermediate_size" : NULL;
+    if (zero) fail(r, SKV_RANGE, zero, "0, expected 1 or more");
+    if (c->n_active - 1 >= n_experts) {
+        fail(r, SKV_RANGE, "top_k_experts", "expected 1 to num_experts");
+    }
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        l->ffn_beside = l->ffn;
+        l->ffn = ffn;
+        l->n_experts = n_experts;
+    }
+}
+
 static void read_gemma4(skv_json_reader *r, skv_config *c)
 {
     c->norm_offset_one = false;
@@ -519,9 +539,7 @@ static void read_gemma4(skv_json_reader *r, skv_config *c)
                              "%s: vocab_size_per_layer_input %zu, expected vocab_size %zu", r->name,
                              vocab, c->vocab);
     }
-    if (skv_json_bool(r, "enable_moe_block", false)) {
-        fail(r, SKV_UNSUPPORTED, "enable_moe_block", "true: mixtures of experts are not supported");
-    }
+    if (skv_json_bool(r, "enable_moe_block", false)) read_gemma4_experts(r, c);
 }
 
 static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
@@ -664,7 +682,8 @@ static void refuse_extras(skv_json_reader *r, const family *f, skv_config *c)
 {
     skv_config_read_quantization(r, c);
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    for (size_t i = 0; i < sizeof experts / sizeof *experts && !(f && f->moe.n_experts); i++) {
+    if (f && (f->moe.n_experts || f->gemma4)) return; /* they are read, or are switched off */
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         const json_t *value = skv_json_get(r, experts[i]);
         if (json_integer_value(value) > 1 && r->status == SKV_OK) {
             r->status = skv_fail(r->err, SKV_UNSUPPORTED,

@@ -9,7 +9,8 @@ uint64_t skv_config_block_weights(const skv_config *c, size_t i)
 {
     const skv_layer_shape *l = &c->layers[i];
     const uint64_t D = c->hidden, block = 3 * D * l->ffn;
-    return l->n_experts ? D * l->n_experts + c->n_active * block : block;
+    if (l->n_experts == 0) return block;
+    return D * l->n_experts + c->n_active * block + 3 * D * l->ffn_beside;
 }
 
 /* Layers that mlp_only_layers lists have a dense block. */

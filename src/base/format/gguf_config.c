@@ -18,6 +18,7 @@ typedef struct family {
     size_t
         window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
     const char *mixture; /* what it is where it has experts; NULL: it has none */
+    bool dense_too;      /* `mixture` is model_type, and yet files without experts are of it */
     size_t still_period; /* every n-th layer does not rotate; 0: all do */
     bool olmo;           /* norms behind the blocks alone, and over whole q and k */
     bool glm;            /* norms before and behind the blocks */
@@ -53,7 +54,9 @@ static const family families[] = {
      .theta = 1e6,
      .qk_norm = true,
      .gemma = true,
-     .window_period = 6},
+     .window_period = 6,
+     .mixture = "gemma4_text",
+     .dense_too = true},
     {.gguf = "smollm3", .model_type = "smollm3", .theta = 1e4, .still_period = 4},
     {.gguf = "mistral3", .model_type = "ministral3", .theta = 1e4, .growing = true},
     /* OLMo 3 as well, which has windows. */
@@ -342,12 +345,13 @@ static void read_gemma4(reader *r, skv_config *c)
     }
 }
 
-/* Layers without a router have a dense block. llama.cpp divides the weights of the chosen experts
- * by their sum, whatever the family. */
+/* Layers without a router have a dense block, and those of Gemma 4 have one beside the experts.
+ * llama.cpp divides the weights of the chosen experts by their sum, whatever the family. */
 static void read_experts(reader *r, skv_config *c)
 {
     size_t n_experts = get_size(r, "expert_count", 0);
-    bool is_mixture = r->f->mixture && strcmp(r->f->mixture, r->f->model_type) == 0;
+    bool is_mixture =
+        r->f->mixture && !r->f->dense_too && strcmp(r->f->mixture, r->f->model_type) == 0;
     if (is_mixture) n_experts = need_size(r, "expert_count");
     if (r->status != SKV_OK || (n_experts <= 1 && !is_mixture)) return;
     if (!r->f->mixture || n_experts == 0) {
@@ -362,8 +366,10 @@ static void read_experts(reader *r, skv_config *c)
     c->expert_bias = has_tensor(r->g, "blk.0.ffn_gate_exps.bias");
     for (size_t i = 0; i < c->n_layers; i++) {
         char name[64];
-        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate.weight", i);
-        if (has_tensor(r->g, name)) continue;
+        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate%s.weight", i,
+                       r->f->dense_too ? "_inp" : "");
+        if (has_tensor(r->g, name) != r->f->dense_too) continue;
+        if (r->f->dense_too) c->layers[i].ffn_beside = c->layers[i].ffn;
         c->layers[i].n_experts = n_experts;
         c->layers[i].ffn = get_size(r, "expert_feed_forward_length", c->layers[i].ffn);
     }

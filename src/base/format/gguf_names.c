@@ -134,6 +134,13 @@ static const skv_name_rule gemma_layer[] = {
     NORM("inp_gate", "per_layer_input_gate"),
     NORM("proj", "per_layer_projection"),
     NORM("post_norm", "post_per_layer_input_norm"),
+    EXPERTS,
+    {"ffn_gate_up_exps.weight", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"ffn_gate_inp.scale", "router.norm.weight", SKV_NAME_KEEP},
+    {"ffn_down_exps.scale", "router.expert_scale.weight", SKV_NAME_KEEP},
+    NORM("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
+    NORM("post_ffw_norm_1", "post_feedforward_layernorm_1"),
+    NORM("post_ffw_norm_2", "post_feedforward_layernorm_2"),
     END,
 };
 

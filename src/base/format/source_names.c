@@ -58,6 +58,14 @@ static const skv_name_rule openelm_global[] = {
 
 static const skv_name_rule gemma4_layer[] = {
     {"layer_scalar", "layer_scalar.weight", SKV_NAME_KEEP},
+    {"router.proj.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"router.scale", "router.norm.weight", SKV_NAME_KEEP},
+    {"router.per_expert_scale", "router.expert_scale.weight", SKV_NAME_KEEP},
+    {"experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"experts.#.gate_proj.weight", "mlp.experts.#.gate_proj.weight", SKV_NAME_KEEP},
+    {"experts.#.up_proj.weight", "mlp.experts.#.up_proj.weight", SKV_NAME_KEEP},
+    {"experts.#.down_proj.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP},
     {NULL, NULL, SKV_NAME_KEEP},
 };
 

@@ -30,7 +30,8 @@ typedef enum dim {
     EXPERTS,
     HEADS,
     PER_LAYER,
-    ALL_PER_LAYER /* L times as much */
+    ALL_PER_LAYER, /* L times as much */
+    DENSE_FFN      /* of the block that is dense */
 } dim;
 
 /* What the norms of q and of k are over. */
@@ -54,6 +55,7 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
                                               [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS,
                                               [HEADS] = SKV_CONFIG_FIELD_HEADS,
+                                              [DENSE_FFN] = SKV_CONFIG_FIELD_FFN,
                                               [ONE] = SKV_CONFIG_FIELD_COUNT};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
@@ -64,6 +66,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case Q: return skv_config_q_columns(c, i);
     case KV: return c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     case FFN: return c->layers[i].ffn;
+    case DENSE_FFN: return skv_config_dense_ffn(c, i);
     case HEAD_DIM: return skv_config_head_dim(c, i);
     case ONE: return 1;
     case PER_LAYER: return c->per_layer;
@@ -170,6 +173,13 @@ static skv_status check_gemma4(const checker *k, size_t i)
     if (k->config->layer_scalar && has(k, i, "layer_scalar")) {
         SKV_TRY(check_norm(k, i, "layer_scalar", ONE));
     }
+    if (k->config->layers[i].ffn_beside > 0) {
+        SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm_2", HIDDEN));
+        SKV_TRY(check_norm(k, i, "post_feedforward_layernorm_1", HIDDEN));
+        SKV_TRY(check_norm(k, i, "post_feedforward_layernorm_2", HIDDEN));
+        SKV_TRY(check_norm(k, i, "router.norm", HIDDEN));
+        SKV_TRY(check_norm(k, i, "router.expert_scale", EXPERTS));
+    }
     if (!k->config->per_layer) return SKV_OK;
     SKV_TRY(check_linear(k, i, "per_layer_input_gate", PER_LAYER, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "per_layer_projection", HIDDEN, PER_LAYER, false));
@@ -192,11 +202,12 @@ static skv_status check_block(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
     char part[80];
-    if (c->layers[i].n_experts == 0) {
-        SKV_TRY(check_linear(k, i, "mlp.gate_proj", FFN, HIDDEN, c->mlp_bias));
-        SKV_TRY(check_linear(k, i, "mlp.up_proj", FFN, HIDDEN, c->mlp_bias));
-        return check_linear(k, i, "mlp.down_proj", HIDDEN, FFN, c->mlp_bias);
+    if (skv_config_dense_ffn(c, i) > 0) {
+        SKV_TRY(check_linear(k, i, "mlp.gate_proj", DENSE_FFN, HIDDEN, c->mlp_bias));
+        SKV_TRY(check_linear(k, i, "mlp.up_proj", DENSE_FFN, HIDDEN, c->mlp_bias));
+        SKV_TRY(check_linear(k, i, "mlp.down_proj", HIDDEN, DENSE_FFN, c->mlp_bias));
     }
+    if (c->layers[i].n_experts == 0) return SKV_OK;
     SKV_TRY(check_linear(k, i, "mlp.gate", EXPERTS, HIDDEN, c->router_bias));
     for (size_t e = 0; e < c->layers[i].n_experts; e++) {
         (void)snprintf(part, sizeof part, "mlp.experts.%zu.gate_proj", e);

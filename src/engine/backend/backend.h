@@ -215,6 +215,7 @@ typedef struct skv_norm_add_args {
     size_t n_rows, n;
     skv_norm norm;
     float scale; /* 0: 1 */
+    bool store;  /* x is what is added, whatever it was */
 } skv_norm_add_args;
 
 /* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[rows[i], :]) / sqrt(2) for i <

@@ -7,7 +7,8 @@ void skv_train_rows_init(skv_train_rows *k, skv_cpu_level level, unsigned featur
 #if defined(__x86_64__)
     case SKV_CPU_LEVEL_AVX2:
     case SKV_CPU_LEVEL_AVXVNNI: *k = skv_train_rows_avx2; break;
-    case SKV_CPU_LEVEL_AVX512: *k = skv_train_rows_avx512; break;
+    case SKV_CPU_LEVEL_AVX512:
+    case SKV_CPU_LEVEL_AMX: *k = skv_train_rows_avx512; break;
 #elif defined(__aarch64__)
     case SKV_CPU_LEVEL_NEON: *k = skv_train_rows_neon; break;
 #endif

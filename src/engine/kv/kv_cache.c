@@ -7,98 +7,9 @@
 #include "base/mem.h"
 #include "base/size.h"
 
-/* ---- layouts ---- */
-
-static bool alike(const skv_kv_track *a, const skv_kv_track *b)
-{
-    return a->head_dim == b->head_dim && a->windowed == b->windowed;
-}
-
-/* Gives track t a place in the bundle of the last track that is alike, where a page has room for
- * it, else in a new bundle. */
-static void place_track(skv_kv_layout *layout, size_t t, size_t widest)
-{
-    skv_kv_track *track = &layout->tracks[t];
-    size_t before = t;
-    while (before > 0 && !alike(&layout->tracks[before - 1], track)) before--;
-    if (before > 0) {
-        skv_kv_track *last = &layout->tracks[before - 1];
-        if ((last->place + 2) * track->head_dim <= widest) {
-            track->bundle = last->bundle;
-            track->place = last->place + 1;
-            last->next = t;
-            return;
-        }
-    }
-    track->bundle = layout->n_bundles;
-    layout->first[layout->n_bundles++] = t;
-}
-
-static void lay_out(skv_kv_layout *layout, const skv_kv_slot *slots)
-{
-    size_t widest = 0;
-    for (size_t s = 0; s < layout->n_slots; s++) widest = skv_max_size(widest, slots[s].head_dim);
-    for (size_t s = 0; s < layout->n_slots; s++) {
-        const size_t first = layout->track0[s];
-        layout->track0[s + 1] = first + slots[s].n_heads;
-        for (size_t t = first; t < layout->track0[s + 1]; t++) {
-            layout->tracks[t] = (skv_kv_track){.head_dim = slots[s].head_dim,
-                                               .windowed = slots[s].window > 0,
-                                               .next = SKV_KV_NO_TRACK};
-            place_track(layout, t, widest);
-        }
-    }
-}
-
-skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots, size_t n_slots,
-                              skv_error *err)
-{
-    size_t n_tracks = 0;
-    for (size_t s = 0; s < n_slots; s++) n_tracks += slots[s].n_heads;
-    *layout = (skv_kv_layout){.n_slots = n_slots};
-    layout->track0 = skv_alloc_zero(n_slots + 1, sizeof *layout->track0);
-    layout->tracks = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->tracks);
-    layout->first = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->first);
-    if (!layout->track0 || !layout->tracks || !layout->first) {
-        skv_kv_layout_release(layout);
-        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu slots", n_slots);
-    }
-    lay_out(layout, slots);
-    return SKV_OK;
-}
-
-void skv_kv_layout_release(skv_kv_layout *layout)
-{
-    skv_free(layout->track0);
-    skv_free(layout->tracks);
-    skv_free(layout->first);
-    *layout = (skv_kv_layout){0};
-}
-
-size_t skv_kv_layout_tracks(const skv_kv_layout *layout)
-{
-    return layout->track0[layout->n_slots];
-}
-
-bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
-{
-    for (size_t s = 0; s < layout->n_slots; s++) {
-        for (size_t t = layout->track0[s]; t < layout->track0[s + 1]; t++) {
-            const size_t next = layout->tracks[t].next;
-            if (next != SKV_KV_NO_TRACK && next >= layout->track0[s + 1]) return false;
-        }
-    }
-    return true;
-}
-
 static size_t pages_for(size_t n_rows)
 {
     return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
-}
-
-size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows)
-{
-    return layout->n_bundles * pages_for(n_rows);
 }
 
 static size_t table_bytes(const skv_kv_cache *cache)
@@ -116,16 +27,19 @@ skv_status skv_kv_cache_init(skv_kv_cache *cache, skv_kv_store *store, const skv
                 err, SKV_RANGE, "kv cache: %zu rows are too many", max_rows);
     *cache = (skv_kv_cache){.store = store, .layout = layout, .max_pages = max_pages};
     cache->pages = skv_map_zero(table_bytes(cache));
-    SKV_REQUIRE(cache->pages, err, SKV_MEMORY, "kv cache: no memory for %zu page entries",
-                n_entries);
-    return SKV_OK;
+    cache->dropped = skv_alloc_zero(skv_max_size(1, n_tracks), sizeof *cache->dropped);
+    if (cache->pages && cache->dropped) return SKV_OK;
+    skv_kv_cache_release(cache);
+    return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu page entries", n_entries);
 }
 
 void skv_kv_cache_release(skv_kv_cache *cache)
 {
-    if (!cache->pages) return;
-    skv_kv_cache_truncate(cache, 0);
-    skv_unmap(cache->pages, table_bytes(cache));
+    if (cache->pages) {
+        skv_kv_cache_truncate(cache, 0);
+        skv_unmap(cache->pages, table_bytes(cache));
+    }
+    skv_free(cache->dropped);
     *cache = (skv_kv_cache){0};
 }
 
@@ -138,7 +52,7 @@ size_t skv_kv_cache_track_rows(const skv_kv_cache *cache, size_t track)
 
 size_t skv_kv_cache_most_rows(const skv_kv_cache *cache)
 {
-    if (!cache->dropped) return cache->n_rows;
+    if (!cache->kept) return cache->n_rows;
     size_t most = 0;
     for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
         most = skv_max_size(most, skv_kv_cache_track_rows(cache, t));
@@ -181,7 +95,8 @@ static size_t offset_of(const skv_kv_cache *cache, size_t track)
     return t->place * skv_kv_page_bytes(skv_kv_store_type(cache->store), t->head_dim);
 }
 
-void *skv_kv_cache_page(const skv_kv_cache *cache, size_t bundle, size_t i)
+/* Page i of those that a bundle has. */
+static void *page_at(const skv_kv_cache *cache, size_t bundle, size_t i)
 {
     return cache->pages[cache->layout->first[bundle] * cache->max_pages + i];
 }
@@ -203,7 +118,7 @@ static void take_page(skv_kv_cache *cache, size_t bundle, size_t p)
 
 static bool is_shared(const skv_kv_cache *cache, size_t bundle, size_t p)
 {
-    return skv_kv_page_references(cache->store, skv_kv_cache_page(cache, bundle, p)) > 1;
+    return skv_kv_page_references(cache->store, page_at(cache, bundle, p)) > 1;
 }
 
 /* Pages [first, end) of a bundle that others use too. */
@@ -217,7 +132,7 @@ static size_t shared_pages(const skv_kv_cache *cache, size_t bundle, size_t firs
 /* Rows that are left to a track of those that were there when some were evicted. */
 static size_t rows_left(const skv_kv_cache *cache, size_t track)
 {
-    return cache->n_from - cache->dropped[track];
+    return cache->n_from - skv_min_size(cache->n_from, cache->dropped[track]);
 }
 
 size_t skv_kv_cache_position(const skv_kv_cache *cache, size_t track, size_t i)
@@ -229,14 +144,45 @@ size_t skv_kv_cache_position(const skv_kv_cache *cache, size_t track, size_t i)
 
 static void forget_evictions(skv_kv_cache *cache)
 {
-    skv_free(cache->dropped);
     skv_free(cache->kept);
-    cache->dropped = NULL;
     cache->kept = NULL;
     cache->n_from = cache->kept_stride = 0;
 }
 
+/* An empty cache has lost nothing. */
+static void forget_losses(skv_kv_cache *cache)
+{
+    const size_t n_tracks = skv_kv_layout_tracks(cache->layout);
+    forget_evictions(cache);
+    if (cache->dropped) memset(cache->dropped, 0, n_tracks * sizeof *cache->dropped);
+    cache->front = 0;
+}
+
 /* ---- growing and shrinking ---- */
+
+/* The first of n_rows rows that the one behind them sees through the windows. */
+static size_t first_seen(const skv_kv_layout *layout, size_t n_rows)
+{
+    return n_rows >= layout->window ? n_rows - layout->window + 1 : 0;
+}
+
+size_t skv_kv_layout_first_seen(const skv_kv_layout *layout, size_t n_rows)
+{
+    if (layout->window == 0 || layout->step_rows == 0) return 0;
+    return first_seen(layout, n_rows) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+}
+
+/* Pages at the front of a bundle that go back before the next rows are written. The row i of an
+ * evicted track is not behind row i + dropped of the sequence, so it is never in too early. */
+static size_t front_pages(const skv_kv_cache *cache, size_t bundle)
+{
+    const skv_kv_layout *layout = cache->layout;
+    if (bundle < layout->n_full || layout->step_rows == 0) return 0;
+    const size_t shortest = cache->n_rows - skv_min_size(cache->n_rows, SKV_KV_SLACK);
+    const size_t gone = most_of(layout, bundle, cache->dropped);
+    const size_t first = first_seen(layout, shortest);
+    return first > gone ? (first - gone) / SKV_PAGE_ROWS : 0;
+}
 
 /* Pages that a bundle takes when the cache grows by n rows. A page that rows will be written to
  * and that others use too is replaced by a copy. */
@@ -250,20 +196,62 @@ static size_t bundle_needs(const skv_kv_cache *cache, size_t bundle, size_t n)
 
 size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows)
 {
-    size_t needs = 0;
+    const skv_kv_layout *layout = cache->layout;
+    size_t needs = 0, n_back = 0;
     if (n_rows <= cache->n_rows) return 0;
     size_t more = n_rows - cache->n_rows;
     /* Bundles are alike until rows are evicted. */
-    if (!cache->dropped) return cache->layout->n_bundles * bundle_needs(cache, 0, more);
-    for (size_t b = 0; b < cache->layout->n_bundles; b++) needs += bundle_needs(cache, b, more);
-    return needs;
+    if (!cache->kept && layout->window == 0) {
+        return layout->n_bundles * bundle_needs(cache, 0, more);
+    }
+    for (size_t b = 0; b < layout->n_bundles; b++) {
+        const size_t n_front = front_pages(cache, b);
+        needs += bundle_needs(cache, b, more);
+        n_back += n_front - shared_pages(cache, b, 0, n_front);
+    }
+    return needs - skv_min_size(needs, n_back);
+}
+
+static void drop_pages(skv_kv_cache *cache, size_t bundle, size_t first, size_t end)
+{
+    for (size_t p = first; p < end; p++) {
+        skv_kv_page_drop(cache->store, page_at(cache, bundle, p));
+    }
+}
+
+/* A track loses its first n pages. */
+static void shift_track(skv_kv_cache *cache, size_t track, size_t n, size_t n_pages)
+{
+    const size_t n_rows = n * SKV_PAGE_ROWS;
+    const size_t n_left = rows_left(cache, track);
+    void **pages = cache->pages + track * cache->max_pages;
+    memmove(pages, pages + n, (n_pages - n) * sizeof *pages);
+    if (n_left > n_rows) {
+        uint32_t *kept = cache->kept + track * cache->kept_stride;
+        memmove(kept, kept + n_rows, (n_left - n_rows) * sizeof *kept);
+    }
+    cache->dropped[track] += n_rows;
+    cache->front = skv_max_size(cache->front, cache->dropped[track]);
+}
+
+static void drop_front(skv_kv_cache *cache)
+{
+    const skv_kv_layout *layout = cache->layout;
+    for (size_t b = layout->n_full; b < layout->n_bundles; b++) {
+        const size_t n = front_pages(cache, b), n_pages = pages_for(rows_of(cache, b).most);
+        if (n == 0) continue;
+        drop_pages(cache, b, 0, n);
+        for (size_t t = layout->first[b]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+            shift_track(cache, t, n, n_pages);
+        }
+    }
 }
 
 static void unshare_page(skv_kv_cache *cache, size_t bundle, size_t p)
 {
-    void *page = skv_kv_cache_page(cache, bundle, p);
+    void *page = page_at(cache, bundle, p);
     take_page(cache, bundle, p);
-    skv_kv_page_copy(cache->store, skv_kv_cache_page(cache, bundle, p), page);
+    skv_kv_page_copy(cache->store, page_at(cache, bundle, p), page);
     skv_kv_page_drop(cache->store, page);
 }
 
@@ -288,23 +276,17 @@ skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err)
     SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
                 "kv cache: %zu pages are needed, %zu of %zu are free", needs,
                 skv_kv_store_free_pages(cache->store), skv_kv_store_pages(cache->store));
+    drop_front(cache);
     for (size_t b = 0; b < cache->layout->n_bundles; b++) grow_bundle(cache, b, more);
     cache->n_rows = n_rows;
     return SKV_OK;
-}
-
-static void drop_pages(skv_kv_cache *cache, size_t bundle, size_t first, size_t end)
-{
-    for (size_t p = first; p < end; p++) {
-        skv_kv_page_drop(cache->store, skv_kv_cache_page(cache, bundle, p));
-    }
 }
 
 /* How many rows of a track are among the sequence's first n. */
 static size_t rows_before(const skv_kv_cache *cache, size_t track, size_t n)
 {
     if (!cache->dropped) return n;
-    if (n >= cache->n_from) return n - cache->dropped[track];
+    if (n >= cache->n_from) return n - skv_min_size(n, cache->dropped[track]);
     const uint32_t *kept = cache->kept + track * cache->kept_stride;
     size_t low = 0, high = rows_left(cache, track);
     while (low < high) {
@@ -329,9 +311,15 @@ static size_t most_before(const skv_kv_cache *cache, size_t bundle, size_t n)
     return most;
 }
 
+size_t skv_kv_cache_reach(const skv_kv_cache *cache, size_t n_rows)
+{
+    return cache->front <= first_seen(cache->layout, n_rows) ? n_rows : 0;
+}
+
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows)
 {
     if (n_rows >= cache->n_rows) return;
+    n_rows = skv_kv_cache_reach(cache, n_rows);
     for (size_t b = 0; b < cache->layout->n_bundles; b++) {
         drop_pages(cache, b, pages_for(most_before(cache, b, n_rows)),
                    pages_for(rows_of(cache, b).most));
@@ -341,22 +329,16 @@ void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows)
     }
     cache->n_from = skv_min_size(cache->n_from, n_rows);
     cache->n_rows = n_rows;
-    if (n_rows == 0) forget_evictions(cache);
+    if (n_rows == 0) forget_losses(cache);
 }
 
 /* The other's evictions, for a cache that takes over its pages. */
 static skv_status copy_evictions(skv_kv_cache *cache, const skv_kv_cache *from, skv_error *err)
 {
-    if (!from->dropped) return SKV_OK;
-    size_t n_tracks = skv_kv_layout_tracks(cache->layout);
-    size_t n_kept = n_tracks * from->kept_stride;
-    cache->dropped = skv_alloc(n_tracks, sizeof *cache->dropped);
+    if (!from->kept) return SKV_OK;
+    size_t n_kept = skv_kv_layout_tracks(cache->layout) * from->kept_stride;
     cache->kept = skv_alloc(n_kept, sizeof *cache->kept);
-    if (!cache->dropped || !cache->kept) {
-        forget_evictions(cache);
-        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu rows", n_kept);
-    }
-    memcpy(cache->dropped, from->dropped, n_tracks * sizeof *cache->dropped);
+    SKV_REQUIRE(cache->kept, err, SKV_MEMORY, "kv cache: no memory for %zu rows", n_kept);
     memcpy(cache->kept, from->kept, n_kept * sizeof *cache->kept);
     cache->n_from = from->n_from;
     cache->kept_stride = from->kept_stride;
@@ -367,19 +349,21 @@ skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, siz
                               skv_error *err)
 {
     assert(cache->n_rows == 0 && cache->layout == from->layout && n_rows <= from->n_rows);
-    assert(pages_for(n_rows) <= cache->max_pages || from->dropped);
+    assert(pages_for(n_rows) <= cache->max_pages || from->kept);
+    assert(skv_kv_cache_reach(from, n_rows) == n_rows);
     if (n_rows == 0) return SKV_OK;
     SKV_TRY(copy_evictions(cache, from, err));
     for (size_t b = 0; b < cache->layout->n_bundles; b++) {
         for (size_t p = 0; p < pages_for(most_before(from, b, n_rows)); p++) {
-            void *page = skv_kv_cache_page(from, b, p);
+            void *page = page_at(from, b, p);
             skv_kv_page_share(cache->store, page);
             set_page(cache, b, p, page);
         }
     }
-    for (size_t t = 0; cache->dropped && t < skv_kv_layout_tracks(cache->layout); t++) {
+    for (size_t t = 0; t < skv_kv_layout_tracks(cache->layout); t++) {
         cache->dropped[t] = n_rows - rows_before(from, t, n_rows);
     }
+    cache->front = from->front;
     cache->n_from = skv_min_size(cache->n_from, n_rows);
     cache->n_rows = n_rows;
     return SKV_OK;
@@ -452,7 +436,7 @@ static void compact_apart(skv_kv_cache *cache, size_t bundle, size_t n_after,
     const size_t page_bytes = skv_kv_store_page_bytes(cache->store);
     size_t n_pages = pages_for(rows_of(cache, bundle).most), n_own = 0;
     for (size_t p = 0; p < n_pages; p++) {
-        void *page = skv_kv_cache_page(cache, bundle, p);
+        void *page = page_at(cache, bundle, p);
         if (is_shared(cache, bundle, p) || n_own == n_after) {
             skv_kv_page_drop(cache->store, page);
         } else {
@@ -461,8 +445,7 @@ static void compact_apart(skv_kv_cache *cache, size_t bundle, size_t n_after,
     }
     for (; n_own < n_after; n_own++) take_page(cache, bundle, n_own);
     for (size_t p = 0; p < n_after; p++) {
-        skv_kv_page_copy(cache->store, skv_kv_cache_page(cache, bundle, p),
-                         scratch + p * page_bytes);
+        skv_kv_page_copy(cache->store, page_at(cache, bundle, p), scratch + p * page_bytes);
     }
 }
 
@@ -530,7 +513,8 @@ static void note_kept(new_lists *lists, size_t t, const skv_kv_cache *from, size
 static void take_lists(skv_kv_cache *cache, const new_lists *lists)
 {
     forget_evictions(cache);
-    cache->dropped = lists->dropped;
+    memcpy(cache->dropped, lists->dropped, lists->n_tracks * sizeof *cache->dropped);
+    skv_free(lists->dropped);
     cache->kept = lists->kept;
     cache->kept_stride = lists->stride;
     cache->n_from = cache->n_rows;
@@ -604,27 +588,28 @@ skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, co
     }
     assert(t == lists.n_tracks);
     cache->n_rows = from->n_rows;
+    cache->front = from->front;
     take_lists(cache, &lists);
     return SKV_OK;
 }
 
 /* ---- slot by slot ---- */
 
-/* The bundles of slots [first, end) are [first, end) of what this returns. */
+/* The bundles of a slot are [first, end). */
 typedef struct bundle_range {
     size_t first, end;
 } bundle_range;
 
-static bundle_range bundles_of(const skv_kv_layout *layout, size_t first, size_t end)
+static bundle_range bundles_of(const skv_kv_layout *layout, size_t slot)
 {
-    const size_t t0 = layout->track0[first], t1 = layout->track0[end];
+    const size_t t0 = layout->track0[slot], t1 = layout->track0[slot + 1];
     return (bundle_range){t0 == t1 ? 0 : layout->tracks[t0].bundle,
                           t0 == t1 ? 0 : layout->tracks[t1 - 1].bundle + 1};
 }
 
 skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows, skv_error *err)
 {
-    const bundle_range r = bundles_of(cache->layout, slot, slot + 1);
+    const bundle_range r = bundles_of(cache->layout, slot);
     size_t needs = (r.end - r.first) * pages_for(n_rows);
     assert(skv_kv_layout_slots_apart(cache->layout));
     assert(cache->n_rows == 0 && pages_for(n_rows) <= cache->max_pages);
@@ -641,7 +626,7 @@ skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_row
 void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
                              const skv_kv_choice *choice)
 {
-    const bundle_range r = bundles_of(cache->layout, slot, slot + 1);
+    const bundle_range r = bundles_of(cache->layout, slot);
     for (size_t b = r.first; b < r.end; b++) {
         compact_in_place(cache, b, choice);
         drop_pages(cache, b, pages_for(most_of(cache->layout, b, choice->n)), pages_for(n_rows));
@@ -652,12 +637,14 @@ void skv_kv_cache_drop_slots(skv_kv_cache *cache, size_t n_closed, size_t n_open
                              const skv_kv_choice *choice)
 {
     const skv_kv_layout *layout = cache->layout;
-    bundle_range r = bundles_of(layout, 0, n_closed);
-    for (size_t b = r.first; b < r.end; b++) {
-        drop_pages(cache, b, 0, pages_for(most_of(layout, b, choice->n)));
+    for (size_t s = 0; s < n_closed; s++) {
+        const bundle_range r = bundles_of(layout, s);
+        for (size_t b = r.first; b < r.end; b++) {
+            drop_pages(cache, b, 0, pages_for(most_of(layout, b, choice->n)));
+        }
     }
     if (n_closed == layout->n_slots) return;
-    r = bundles_of(layout, n_closed, n_closed + 1);
+    const bundle_range r = bundles_of(layout, n_closed);
     for (size_t b = r.first; b < r.end; b++) drop_pages(cache, b, 0, pages_for(n_open_rows));
 }
 
@@ -678,24 +665,40 @@ skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_rows, const skv_
 
 const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot)
 {
-    return cache->dropped ? cache->dropped + cache->layout->track0[slot] : NULL;
+    const size_t first = cache->layout->track0[slot];
+    /* The heads of a slot have lost the same until rows are evicted. */
+    if (!cache->kept && (!cache->dropped || cache->dropped[first] == 0)) return NULL;
+    return cache->dropped + first;
 }
 
 /* ---- pages of others ---- */
 
-void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages)
+void *skv_kv_cache_block(const skv_kv_cache *cache, size_t bundle, size_t i)
 {
-    assert(cache->n_rows == 0 && i < cache->max_pages);
-    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
-        skv_kv_page_share(cache->store, pages[b]);
-        set_page(cache, b, i, pages[b]);
-    }
+    const size_t first = cache->dropped[cache->layout->first[bundle]] / SKV_PAGE_ROWS;
+    assert(!cache->kept);
+    return i < first ? NULL : page_at(cache, bundle, i - first);
 }
 
 void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows)
 {
+    const skv_kv_layout *layout = cache->layout;
     assert(cache->n_rows == 0 && n_rows % SKV_PAGE_ROWS == 0);
+    cache->front = skv_kv_layout_first_seen(layout, n_rows);
+    for (size_t t = 0; t < skv_kv_layout_tracks(layout); t++) {
+        if (layout->tracks[t].windowed) cache->dropped[t] = cache->front;
+    }
     cache->n_rows = n_rows;
+}
+
+void skv_kv_cache_put_block(skv_kv_cache *cache, size_t i, void *const *pages)
+{
+    for (size_t b = 0; b < cache->layout->n_bundles; b++) {
+        const size_t first = cache->dropped[cache->layout->first[b]] / SKV_PAGE_ROWS;
+        if (i < first) continue;
+        skv_kv_page_share(cache->store, pages[b]);
+        set_page(cache, b, i - first, pages[b]);
+    }
 }
 
 void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot)

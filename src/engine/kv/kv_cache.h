@@ -13,6 +13,10 @@
  *
  * Tracks hold the same rows until some are evicted; then each has rows of its own, in order and
  * without gaps. Row r of the sequence is row r - dropped[t] of track t from there on.
+ *
+ * Tracks that only windowed layers read lose their first pages as the sequence grows: before a step
+ * writes rows, pages go back that neither these rows nor those of a sequence that is up to
+ * SKV_KV_SLACK rows shorter can see.
  */
 #ifndef SKV_KV_CACHE_H
 #define SKV_KV_CACHE_H
@@ -37,9 +41,14 @@ typedef struct skv_kv_track {
 
 #define SKV_KV_NO_TRACK SIZE_MAX
 
+enum { SKV_KV_SLACK = SKV_PAGE_ROWS };
+
 typedef struct skv_kv_layout {
     size_t n_slots, n_bundles;
-    size_t *track0;       /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
+    size_t n_full;    /* the first bundles, whose rows all stay; the others are windowed */
+    size_t window;    /* the longest of the windowed slots; 0: there are none */
+    size_t step_rows; /* most that a cache grows by at once; 0: windowed tracks keep their rows */
+    size_t *track0;   /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
     skv_kv_track *tracks; /* [n_tracks], owned */
     size_t *first;        /* [n_bundles], owned: the first track of each */
 } skv_kv_layout;
@@ -50,8 +59,10 @@ void skv_kv_layout_release(skv_kv_layout *layout);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
 /** No bundle has tracks of two slots. */
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
-/** Pages that n_rows rows take in all tracks. */
+/** Pages that a cache takes for n_rows rows, at most. */
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows);
+/** The same for n_rows rows of at most n_caches caches together; 0: of any number. */
+size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches);
 
 typedef struct skv_kv_cache {
     skv_kv_store *store;         /* borrowed */
@@ -60,9 +71,11 @@ typedef struct skv_kv_cache {
     size_t n_rows;               /* rows that it was given, evicted ones included */
     void **pages;    /* [n_tracks][max_pages], owned: pages[t * max_pages + p] is where the rows of
                       * track t begin in its page p */
-    size_t *dropped; /* [n_tracks], owned: rows evicted from each; NULL: none were */
+    size_t *dropped; /* [n_tracks], owned: rows that each has lost; NULL: none can have */
+    size_t front;    /* windowed tracks may have lost all rows before this one, and no others */
     size_t n_from;   /* of the first n_from rows some were evicted, of the others none */
-    uint32_t *kept;  /* [n_tracks][kept_stride], owned: those of the first n_from that are left */
+    uint32_t *kept;  /* [n_tracks][kept_stride], owned: those of the first n_from that are left;
+                      * NULL: none were evicted */
     size_t kept_stride; /* the longest list of them */
 } skv_kv_cache;
 
@@ -85,19 +98,27 @@ size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows);
 /** Grows to n_rows rows; SKV_FULL and unchanged when the store has too few pages. A last page
  * that is shared is replaced by a copy first, since rows will be written to it. */
 SKV_MUST_CHECK skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err);
-/** Forgets the rows from n_rows on; their pages go back. What was evicted before stays away. */
+/** How many of the first n_rows rows can be continued from: all or, where windowed tracks have lost
+ * rows that the next one would see, 0. */
+size_t skv_kv_cache_reach(const skv_kv_cache *cache, size_t n_rows);
+/** Forgets the rows from n_rows on, or all that it has where these cannot be continued from; pages
+ * go back. What was evicted before stays away. */
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
-/** Makes an empty cache begin with the first n_rows rows of another, sharing its pages. Only where
- * rows were evicted it takes memory: SKV_MEMORY, and it is still empty. */
+/** Makes an empty cache begin with the first n_rows rows of another, which can be continued from,
+ * sharing its pages. Only where rows were evicted it takes memory: SKV_MEMORY, and it is still
+ * empty. */
 SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from,
                                              size_t n_rows, skv_error *err);
-/** Page i of a bundle. */
-void *skv_kv_cache_page(const skv_kv_cache *cache, size_t bundle, size_t i);
-/** Page i of every bundle of an empty cache becomes pages[bundle], shared; skv_kv_cache_adopt says
- * when all are there. */
-void skv_kv_cache_put_page(skv_kv_cache *cache, size_t i, void *const *pages);
-/** An empty cache has the n_rows rows of the pages that were put into it: full pages, from 0 on. */
+/** The page of a bundle with the rows [64 i, 64 i + 64) of a cache that nothing was evicted from;
+ * NULL: they are in front of the windows and gone. */
+void *skv_kv_cache_block(const skv_kv_cache *cache, size_t bundle, size_t i);
+/** The first of n_rows rows that the one behind them sees in windowed tracks, in whole pages. */
+size_t skv_kv_layout_first_seen(const skv_kv_layout *layout, size_t n_rows);
+/** An empty cache has n_rows rows, full pages, of which skv_kv_cache_put_block then gives it every
+ * one; what stands before skv_kv_layout_first_seen is not given in windowed bundles. */
 void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows);
+/** The rows [64 i, 64 i + 64) of each bundle are in pages[bundle], shared. */
+void skv_kv_cache_put_block(skv_kv_cache *cache, size_t i, void *const *pages);
 /** Rows of a track. */
 size_t skv_kv_cache_track_rows(const skv_kv_cache *cache, size_t track);
 /** Rows of the track that has most. */
@@ -133,7 +154,7 @@ void skv_kv_cache_drop_slots(skv_kv_cache *cache, size_t n_closed, size_t n_open
 /** All slots are closed: SKV_MEMORY, and nothing has changed. */
 SKV_MUST_CHECK skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_rows,
                                                  const skv_kv_choice *choice, skv_error *err);
-/** Rows evicted from each head of a slot; NULL: none. */
+/** Rows that each head of a slot has lost; NULL: none. */
 const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot);
 /** The pages of a slot's first head; head h's begin max_pages further each. */
 void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot);

@@ -16,10 +16,16 @@ typedef struct block {
     uint64_t domain;
     uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
     bool kept;                          /* the keeper's mark */
-    size_t n_pages;
+    const skv_kv_layout *layout;        /* borrowed */
     int32_t ids[SKV_PAGE_ROWS];
-    void *pages[]; /* [n_pages], one reference each */
+    void
+        *pages[]; /* [n_bundles], one reference each; NULL: a windowed bundle's that is not there */
 } block;
+
+/* The pages of a block that are used together: of the bundles [first, end). */
+typedef struct part {
+    size_t first, end;
+} part;
 
 struct skv_prefix_index {
     skv_kv_store *store; /* borrowed */
@@ -101,24 +107,91 @@ static block *find_longest(const skv_prefix_index *index, uint64_t domain, const
     return last;
 }
 
-/* The pages of a block are used together: one of them tells for all, and the store counts which of
- * these nobody else uses. */
-static void watch(const skv_prefix_index *index, const block *b)
+/* ---- what a block has ---- */
+
+static part full_part(const block *b)
 {
-    skv_kv_page_watch(index->store, b->pages[0], b->n_pages);
+    return (part){0, b->layout->n_full};
+}
+
+static part windowed_part(const block *b)
+{
+    return (part){b->layout->n_full, b->layout->n_bundles};
+}
+
+/* Pages of a part that are there: all or none. */
+static size_t pages_of(const block *b, part p)
+{
+    return p.first < p.end && b->pages[p.first] ? p.end - p.first : 0;
+}
+
+static bool is_whole(const block *b)
+{
+    return pages_of(b, full_part(b)) + pages_of(b, windowed_part(b)) == b->layout->n_bundles;
+}
+
+/* One page of a part tells for all, and the store counts which of these nobody else uses. */
+static void watch(const skv_prefix_index *index, const block *b, part p)
+{
+    const size_t n_pages = pages_of(b, p);
+    if (n_pages > 0) skv_kv_page_watch(index->store, b->pages[p.first], n_pages);
+}
+
+static size_t used_pages(const skv_prefix_index *index, const block *b, part p)
+{
+    const size_t n_pages = pages_of(b, p);
+    if (n_pages == 0 || skv_kv_page_references(index->store, b->pages[p.first]) == 1) return 0;
+    return n_pages;
 }
 
 static bool is_idle(const skv_prefix_index *index, const block *b)
 {
-    return skv_kv_page_references(index->store, b->pages[0]) == 1;
+    return used_pages(index, b, full_part(b)) + used_pages(index, b, windowed_part(b)) == 0;
+}
+
+static size_t drop_part(skv_prefix_index *index, block *b, part p)
+{
+    const size_t n_pages = pages_of(b, p);
+    if (n_pages > 0) skv_kv_page_watch(index->store, b->pages[p.first], 0);
+    for (size_t i = p.first; i < p.first + n_pages; i++) {
+        skv_kv_page_drop(index->store, b->pages[i]);
+        b->pages[i] = NULL;
+    }
+    return n_pages;
+}
+
+/* ---- what can be continued ---- */
+
+/* The first block that the token behind n_blocks of them sees through the windows. */
+static size_t first_seen(const block *last, size_t n_blocks)
+{
+    return skv_kv_layout_first_seen(last->layout, n_blocks * SKV_PAGE_ROWS) / SKV_PAGE_ROWS;
+}
+
+/* The last block of the longest known beginning that can be continued, NULL for none. */
+static block *find_usable(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                          size_t n, size_t *n_blocks)
+{
+    block *last = find_longest(index, domain, ids, n, n_blocks);
+    size_t i = *n_blocks; /* of the block that is looked at, counted from 1 */
+    for (block *b = last; b && i > first_seen(last, *n_blocks); b = b->parent, i--) {
+        if (pages_of(b, windowed_part(b)) == b->layout->n_bundles - b->layout->n_full) continue;
+        last = b->parent;
+        *n_blocks = i - 1;
+    }
+    return last;
 }
 
 size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                size_t n)
 {
     size_t n_blocks, n_pages = 0;
-    const block *b = find_longest(index, domain, ids, n, &n_blocks);
-    for (; b; b = b->parent) n_pages += is_idle(index, b) ? 0 : b->n_pages;
+    const block *last = find_usable(index, domain, ids, n, &n_blocks);
+    size_t i = n_blocks;
+    for (const block *b = last; b; b = b->parent) {
+        n_pages += used_pages(index, b, full_part(b));
+        if (--i >= first_seen(last, n_blocks)) n_pages += used_pages(index, b, windowed_part(b));
+    }
     return n_pages;
 }
 
@@ -126,26 +199,25 @@ size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const in
                               size_t n, skv_kv_cache *cache)
 {
     size_t n_blocks;
-    block *last = find_longest(index, domain, ids, n, &n_blocks);
+    block *last = find_usable(index, domain, ids, n, &n_blocks);
     if (!last) return 0;
-    assert(last->n_pages == cache->layout->n_bundles);
+    assert(last->layout == cache->layout);
     touch(index, last);
     size_t i = n_blocks;
-    for (block *b = last; b; b = b->parent) skv_kv_cache_put_page(cache, --i, b->pages);
     skv_kv_cache_adopt(cache, n_blocks * SKV_PAGE_ROWS);
+    for (block *b = last; b; b = b->parent) skv_kv_cache_put_block(cache, --i, b->pages);
     return n_blocks * SKV_PAGE_ROWS;
 }
 
 /* ---- remembering ---- */
 
 /* A new block behind `parent`; its pages are filled in by the caller. */
-static block *add_block(skv_prefix_index *index, block *parent, const block *key, size_t n_pages)
+static block *add_block(skv_prefix_index *index, block *parent, const block *key)
 {
-    block *b = skv_alloc(1, sizeof *b + n_pages * sizeof *b->pages);
+    block *b = skv_alloc_zero(1, sizeof *b + key->layout->n_bundles * sizeof *b->pages);
     if (!b) return NULL;
     *b = *key;
     b->parent = parent;
-    b->n_pages = n_pages;
     if (index->keeper.name) {
         index->keeper.name(index->keeper.user, b->domain, parent ? parent->name : NULL, b->ids,
                            b->name);
@@ -155,14 +227,16 @@ static block *add_block(skv_prefix_index *index, block *parent, const block *key
     return b;
 }
 
-/* The i-th page row of a cache becomes a block's pages. */
-static void share_pages(skv_prefix_index *index, block *b, const skv_kv_cache *cache, size_t i)
+/* Block i of a cache gives a block the pages of a part that it lacks. */
+static void share_pages(skv_prefix_index *index, block *b, part p, const skv_kv_cache *cache,
+                        size_t i)
 {
-    for (size_t p = 0; p < b->n_pages; p++) {
-        b->pages[p] = skv_kv_cache_page(cache, p, i);
-        skv_kv_page_share(index->store, b->pages[p]);
+    if (p.first == p.end || b->pages[p.first] || !skv_kv_cache_block(cache, p.first, i)) return;
+    for (size_t j = p.first; j < p.end; j++) {
+        b->pages[j] = skv_kv_cache_block(cache, j, i);
+        skv_kv_page_share(index->store, b->pages[j]);
     }
-    watch(index, b);
+    watch(index, b, p);
 }
 
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
@@ -170,37 +244,52 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
 {
     assert(n <= cache->n_rows);
     block *last = NULL;
-    block key = {.domain = domain};
+    block key = {.domain = domain, .layout = cache->layout};
     for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= n; i++) {
         const int32_t *at = ids + i * SKV_PAGE_ROWS;
         key.node.hash = hash_block(index, key.node.hash, domain, at);
         block *b = find_block(index, key.node.hash, domain, last, at);
         if (!b && index->blocks.n < index->max_blocks) {
             memcpy(key.ids, at, sizeof key.ids);
-            b = add_block(index, last, &key, cache->layout->n_bundles);
-            if (b) share_pages(index, b, cache, i);
+            b = add_block(index, last, &key);
         }
         if (!b) break;
+        share_pages(index, b, full_part(b), cache, i);
+        share_pages(index, b, windowed_part(b), cache, i);
         last = b;
     }
     touch(index, last);
 }
 
+/* A block gets the pages of its windowed bundles again; it has the others. */
+static bool restore_windowed(skv_prefix_index *index, block *b, void *const *pages)
+{
+    const part p = windowed_part(b);
+    if (p.first == p.end || b->pages[p.first]) return false;
+    for (size_t i = 0; i < p.first; i++) skv_kv_page_drop(index->store, pages[i]);
+    memcpy(b->pages + p.first, pages + p.first, (p.end - p.first) * sizeof *pages);
+    watch(index, b, p);
+    touch(index, b);
+    return true;
+}
+
 bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                              size_t n, void *const *pages, size_t n_pages)
+                              size_t n, void *const *pages, const skv_kv_layout *layout)
 {
     assert(n >= SKV_PAGE_ROWS && n % SKV_PAGE_ROWS == 0);
     size_t n_before = n / SKV_PAGE_ROWS - 1, n_known;
     block *parent = find_longest(index, domain, ids, n, &n_known);
+    if (n_known > n_before) return restore_windowed(index, parent, pages);
     if (n_known != n_before || index->blocks.n >= index->max_blocks) return false;
-    block key = {.domain = domain};
+    block key = {.domain = domain, .layout = layout};
     const int32_t *at = ids + n_before * SKV_PAGE_ROWS;
     key.node.hash = hash_block(index, parent ? parent->node.hash : 0, domain, at);
     memcpy(key.ids, at, sizeof key.ids);
-    block *b = add_block(index, parent, &key, n_pages);
+    block *b = add_block(index, parent, &key);
     if (!b) return false;
-    memcpy(b->pages, pages, n_pages * sizeof *pages);
-    watch(index, b);
+    memcpy(b->pages, pages, layout->n_bundles * sizeof *pages);
+    watch(index, b, full_part(b));
+    watch(index, b, windowed_part(b));
     touch(index, b);
     return true;
 }
@@ -219,7 +308,7 @@ static skv_prefix_block show_block(block *b)
                               .parent = b->parent ? b->parent->name : NULL,
                               .ids = b->ids,
                               .pages = b->pages,
-                              .n_pages = b->n_pages,
+                              .n_pages = b->layout->n_bundles,
                               .kept = &b->kept};
 }
 
@@ -227,7 +316,7 @@ size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, co
                               size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES])
 {
     size_t n_blocks;
-    const block *last = find_longest(index, domain, ids, n, &n_blocks);
+    const block *last = find_usable(index, domain, ids, n, &n_blocks);
     if (last) memcpy(name, last->name, sizeof last->name);
     return n_blocks;
 }
@@ -237,7 +326,7 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
 {
     size_t n_shown = 0;
     for (block *b = oldest(index); b && n_shown < n_max; b = newer(b)) {
-        if (!is_idle(index, b)) continue;
+        if (!is_idle(index, b) || !is_whole(b)) continue;
         skv_prefix_block shown = show_block(b);
         if (!show(user, &shown)) return;
         n_shown++;
@@ -246,14 +335,15 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
 
 /* ---- giving up ---- */
 
-static void remove_block(skv_prefix_index *index, block *b)
+static size_t remove_block(skv_prefix_index *index, block *b)
 {
     assert(b->n_children == 0);
     skv_lru_remove(&index->blocks, &b->node);
     if (b->parent) b->parent->n_children--;
-    skv_kv_page_watch(index->store, b->pages[0], 0);
-    for (size_t p = 0; p < b->n_pages; p++) skv_kv_page_drop(index->store, b->pages[p]);
+    const size_t n_pages =
+        drop_part(index, b, full_part(b)) + drop_part(index, b, windowed_part(b));
     skv_free(b);
+    return n_pages;
 }
 
 size_t skv_prefix_index_evictable(const skv_prefix_index *index)
@@ -261,21 +351,33 @@ size_t skv_prefix_index_evictable(const skv_prefix_index *index)
     return skv_kv_store_idle_weight(index->store);
 }
 
+/* Whoever keeps blocks elsewhere sees a block for the last time that it is whole. */
+static void tell_keeper(const skv_prefix_index *index, block *b)
+{
+    if (!index->keeper.give_up || !is_whole(b)) return;
+    skv_prefix_block shown = show_block(b);
+    index->keeper.give_up(index->keeper.user, &shown);
+}
+
+/* What of a block no sequence uses; returns how many pages. */
+static size_t give_up(skv_prefix_index *index, block *b)
+{
+    const bool goes = b->n_children == 0 && is_idle(index, b);
+    if (!goes && (pages_of(b, windowed_part(b)) == 0 || used_pages(index, b, windowed_part(b)))) {
+        return 0;
+    }
+    tell_keeper(index, b);
+    return goes ? remove_block(index, b) : drop_part(index, b, windowed_part(b));
+}
+
 size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
 {
     size_t n_freed = 0;
     block *b = oldest(index);
     while (b && n_freed < n_pages) {
+        /* Its parent may be a leaf afterwards, and stands among the newer ones. */
         block *next = newer(b);
-        if (b->n_children == 0 && is_idle(index, b)) {
-            /* Its parent may be a leaf now, and stands among the newer ones. */
-            if (index->keeper.give_up) {
-                skv_prefix_block shown = show_block(b);
-                index->keeper.give_up(index->keeper.user, &shown);
-            }
-            n_freed += b->n_pages;
-            remove_block(index, b);
-        }
+        n_freed += give_up(index, b);
         b = next;
     }
     return n_freed;
@@ -292,7 +394,7 @@ void skv_prefix_index_free(skv_prefix_index *index)
     while (index->blocks.oldest) {
         block *b = oldest(index);
         while (b->n_children > 0) b = newer(b);
-        remove_block(index, b);
+        (void)remove_block(index, b);
     }
     skv_lru_release(&index->blocks);
     skv_free(index);

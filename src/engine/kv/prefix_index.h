@@ -9,6 +9,11 @@
  * them). Pages are reference counted: the index holds one reference, every sequence that uses them
  * another. Blocks that no sequence uses are given up, least recently used first, leaves before
  * their parents.
+ *
+ * Windowed tracks have pages for the end of a sequence only, so a block may lack those pages. A
+ * beginning can be continued where the blocks that its next token sees through the windows have
+ * them. A block gives them up alone when sequences use its other pages and not these, and gets them
+ * again from the next sequence that computes them.
  */
 #ifndef SKV_KV_PREFIX_INDEX_H
 #define SKV_KV_PREFIX_INDEX_H
@@ -49,7 +54,7 @@ void skv_prefix_index_free(skv_prefix_index *index);
  * length in tokens. */
 size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, skv_kv_cache *cache);
-/** Pages of what skv_prefix_index_match would find that sequences are using. */
+/** Pages that skv_prefix_index_match would share and that sequences are using. */
 size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                size_t n);
 /** Remembers the full blocks of a cache whose rows are those of ids[0..n). Without memory for it
@@ -63,11 +68,11 @@ void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keepe
 size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES]);
 /** Adds the block that ends ids[0..n), n a whole number of blocks, whose rows are in pages
- * [n_pages]: one reference each, which the index takes over. False, and the pages stay the
+ * [n_bundles]: one reference each, which the index takes over. False, and the pages stay the
  * caller's: the block before is not known, this one is, or there is no room for it. */
 SKV_MUST_CHECK bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain,
                                              const int32_t *ids, size_t n, void *const *pages,
-                                             size_t n_pages);
+                                             const skv_kv_layout *layout);
 /** Shows blocks that no sequence uses, the least recently used first, until `show` returns false
  * or n_max were shown. */
 void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,

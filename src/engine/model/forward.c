@@ -420,16 +420,17 @@ static void project(const skv_pass *p, size_t i, skv_product which, const skv_li
                                                 .scale = scale});
 }
 
-void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
+/* What a layer's sum ends with here: embeddings that still come have the scale behind them. */
+static float block_scale(const skv_pass *p, size_t i)
+{
+    return p->c->per_layer > 0 ? 1 : p->m->layers[i].scale;
+}
+
+/* The dense block of rows x [n, D], added to `sum` [n, D]: x, or what stands beside it. */
+static void run_dense(const skv_pass *p, size_t i, const float *x, size_t n, float *sum)
 {
     const skv_layer *layer = &p->m->layers[i];
-    size_t F = p->c->layers[i].ffn;
-    p->work->mlp += 2 * (double)n * (double)skv_config_block_weights(p->c, i);
-    p->work->mlp_blocks += n;
-    if (layer->experts) {
-        skv_pass_run_experts(p, i, x, n);
-        return;
-    }
+    const size_t F = skv_config_dense_ffn(p->c, i);
     skv_pass_linear(p, i, SKV_PRODUCT_GATE_UP,
                     &(skv_linear_args){
                         .w = layer->gate_up,
@@ -443,8 +444,25 @@ void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
                                                                      : SKV_EPILOGUE_GELU_GLU,
                     });
     project(p, i, SKV_PRODUCT_DOWN,
-            &(skv_linear_args){.w = layer->down, .y = x, .x = p->ws->h, .ldx = F, .n_rows = n},
-            layer->post_ffn_norm, p->c->per_layer > 0 ? 1 : layer->scale);
+            &(skv_linear_args){.w = layer->down, .y = sum, .x = p->ws->h, .ldx = F, .n_rows = n},
+            layer->experts ? layer->post_dense_norm : layer->post_ffn_norm,
+            layer->experts ? 1 : block_scale(p, i));
+}
+
+void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    p->work->mlp += 2 * (double)n * (double)skv_config_block_weights(p->c, i);
+    p->work->mlp_blocks += n;
+    if (layer->experts) skv_pass_run_experts(p, i, x, n);
+    if (layer->gate_up) run_dense(p, i, x, n, layer->experts ? p->ws->ffn_sum : x);
+    if (!layer->experts || !layer->gate_up) return;
+    p->be->norm_add(p->be, &(skv_norm_add_args){.x = x,
+                                                .y = p->ws->ffn_sum,
+                                                .n_rows = n,
+                                                .n = p->c->hidden,
+                                                .norm = skv_pass_norm(p, layer->post_ffn_norm),
+                                                .scale = block_scale(p, i)});
 }
 
 static void feed_forward(skv_pass *p, size_t i)

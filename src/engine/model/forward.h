@@ -46,6 +46,7 @@ typedef struct skv_workspace {
     float *h;               /* [T, F]; also [T, D] in front of a post-norm; [T n_active, F] */
     float *router;          /* [T, E] */
     float *expert_out;      /* [T n_active, D], sorted by expert */
+    float *ffn_sum;         /* [T, D]: of experts and the dense block beside them */
     float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
     float *vote_norms;      /* [T, H] */

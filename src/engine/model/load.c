@@ -3,6 +3,7 @@
  * their bytes and for loading them), and the small vectors.
  */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,11 +88,11 @@ static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_er
 }
 
 /* gate|up and down of a layer's block, or of one of its experts: `prefix` is "mlp". */
-static skv_status visit_block(loader *ld, size_t i, const char *prefix, bool bias, skv_expert *out,
+static skv_status visit_block(loader *ld, size_t i, const char *prefix, size_t F, skv_expert *out,
                               skv_error *err)
 {
     const skv_config *c = ld->config;
-    size_t F = c->layers[i].ffn;
+    const bool bias = c->layers[i].n_experts ? c->expert_bias : c->mlp_bias;
     load_part parts[2];
     char name[64];
     (void)snprintf(name, sizeof name, "%s.gate_proj", prefix);
@@ -144,13 +145,15 @@ static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *e
 {
     const skv_config *c = ld->config;
     const size_t n_experts = c->layers[i].n_experts;
-    if (n_experts == 0) {
+    const size_t F = skv_config_dense_ffn(c, i);
+    if (F > 0) {
         skv_expert block = {layer->gate_up, layer->down};
-        skv_status status = visit_block(ld, i, "mlp", c->mlp_bias, &block, err);
+        skv_status status = visit_block(ld, i, "mlp", F, &block, err);
         layer->gate_up = block.gate_up;
         layer->down = block.down;
-        return status;
+        SKV_TRY(status);
     }
+    if (n_experts == 0) return SKV_OK;
     load_part part;
     set_part(&part, i, "mlp.gate", n_experts, c->router_bias);
     load_job job = {&layer->router, NULL, &part, 1, c->hidden, false, true};
@@ -163,7 +166,7 @@ static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *e
         skv_expert counted;
         (void)snprintf(prefix, sizeof prefix, "mlp.experts.%zu", e);
         skv_expert *expert = layer->experts ? &layer->experts[e] : &counted;
-        SKV_TRY(visit_block(ld, i, prefix, c->expert_bias, expert, err));
+        SKV_TRY(visit_block(ld, i, prefix, c->layers[i].ffn, expert, err));
     }
     return SKV_OK;
 }
@@ -282,7 +285,7 @@ static skv_status find_matrix(const loader *ld, const char *name, size_t n_rows,
 {
     *out = (skv_matrix){.n_rows = n_rows, .n_columns = n_columns};
     if (!ld->source) {
-        bool is_norm = strstr(name, "norm");
+        bool is_norm = strstr(name, "norm") || strstr(name, "scale");
         out->seed = hash_name(name, ld->options->seed);
         out->center = is_norm && !ld->config->norm_offset_one ? 1 : 0;
         out->scale = is_norm ? 0.1f : 0.035f;
@@ -399,6 +402,14 @@ static skv_status load_vector(const loader *ld, vector_cursor *cursor, const cha
     return SKV_OK;
 }
 
+/* A vector that was loaded. */
+static void divide_vector(const loader *ld, const float *vector, size_t n, double divisor)
+{
+    float *host = ld->be->map(ld->be, vector, n * sizeof *host, SKV_MAP_BOTH);
+    for (size_t i = 0; i < n; i++) host[i] = (float)((double)host[i] / divisor);
+    ld->be->unmap(ld->be, host);
+}
+
 static skv_status load_layer_vector(const loader *ld, vector_cursor *cursor, size_t i,
                                     const char *what, size_t n, const float **out, skv_error *err)
 {
@@ -441,6 +452,32 @@ static skv_status load_scalar(const loader *ld, size_t i, float *out, skv_error 
     return skv_matrix_fetch_row(&matrix, 0, out, err);
 }
 
+/* What stands around the experts: nothing but in Gemma 4. Its router's input is normed without a
+ * weight, then multiplied by a vector and by 1 / sqrt(D): one norm. */
+static skv_status load_expert_norms(const loader *ld, vector_cursor *cursor, size_t i,
+                                    skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    const size_t D = c->hidden, E = c->layers[i].n_experts;
+    layer->router_norm = layer->expert_norm = layer->ffn_norm;
+    if (c->layers[i].ffn_beside == 0) return SKV_OK;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm_2", D, &layer->expert_norm,
+                              err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm_1", D,
+                              &layer->post_dense_norm, err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm_2", D,
+                              &layer->post_expert_norm, err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "router.norm", D, &layer->router_norm, err));
+    divide_vector(ld, layer->router_norm, D, sqrt((double)D));
+    char name[NAME_MAX_BYTES];
+    skv_matrix matrix;
+    (void)snprintf(name, sizeof name, "model.layers.%zu.router.expert_scale.weight", i);
+    SKV_TRY(find_matrix(ld, name, 1, E, &matrix, err));
+    layer->expert_scale = skv_alloc(E, sizeof *layer->expert_scale);
+    SKV_REQUIRE(layer->expert_scale, err, SKV_MEMORY, "weights: no memory for %s", name);
+    return skv_matrix_fetch_row(&matrix, 0, layer->expert_scale, err);
+}
+
 static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size_t i,
                                    skv_error *err)
 {
@@ -460,6 +497,7 @@ static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size
         SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
                                   &layer->post_ffn_norm, err));
     }
+    SKV_TRY(load_expert_norms(ld, cursor, i, layer, err));
     layer->scale = 1;
     if (c->layer_scalar) SKV_TRY(load_scalar(ld, i, &layer->scale, err));
     if (c->per_layer > 0) {
@@ -481,9 +519,7 @@ static skv_status make_head_norm(loader *ld, vector_cursor *cursor, skv_error *e
     const size_t n = ld->config->hidden;
     const float *norm = NULL;
     SKV_TRY(load_vector(ld, cursor, "model.norm.weight", n, &norm, err));
-    float *host = ld->be->map(ld->be, norm, n * sizeof *host, SKV_MAP_BOTH);
-    for (size_t i = 0; i < n; i++) host[i] = (float)((double)host[i] / ld->config->logit_divisor);
-    ld->be->unmap(ld->be, host);
+    divide_vector(ld, norm, n, ld->config->logit_divisor);
     model->head_norm = norm;
     return SKV_OK;
 }
@@ -495,7 +531,7 @@ static skv_status load_vectors(loader *ld, skv_error *err)
     size_t n = 3 * c->hidden + c->per_layer;
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
-        n += 5 * c->hidden + 4 * n_heads * c->head_dim;
+        n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
         if (c->sinks) n += c->layers[i].n_heads;
     }
     model->vectors_bytes = n * sizeof(float);
@@ -568,6 +604,7 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
         be->linear_free(be, layer->experts[e].down);
     }
     skv_free(layer->experts);
+    skv_free(layer->expert_scale);
 }
 
 void skv_model_release(skv_model *model)

@@ -94,7 +94,7 @@ typedef struct skv_layer {
     skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *o;               /* [D, H Dh] */
-    skv_linear *gate_up;         /* paired [2 F, D]; NULL where there are experts, as is the next */
+    skv_linear *gate_up;         /* paired [2 F, D]; NULL where experts stand alone, as the next */
     skv_linear *down;            /* [D, F] */
 
     /* Gemma 4: what the token's embedding of this layer adds, and a number times all of x. */
@@ -102,8 +102,16 @@ typedef struct skv_layer {
     skv_linear *embed_gate;       /* [P, D] or NULL */
     skv_linear *embed_out;        /* [D, P] */
     float scale;                  /* 1: none */
-    skv_linear *router;           /* [E, D] */
-    skv_expert *experts;          /* owned, [E]; NULL: the block is dense */
+
+    /* Mixtures of experts. Where a dense block stands beside them, both end in norms of their own,
+     * and their sum in post_ffn_norm. */
+    skv_linear *router;            /* [E, D] */
+    skv_expert *experts;           /* owned, [E]; NULL: the block is dense */
+    const float *router_norm;      /* [D], before the router: ffn_norm where it has none */
+    const float *expert_norm;      /* [D], before the experts: the same */
+    const float *post_expert_norm; /* [D] or NULL */
+    const float *post_dense_norm;  /* [D] or NULL */
+    float *expert_scale;           /* owned, the host's, [E]: of each expert's result; or NULL */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */

@@ -2,10 +2,13 @@
  * Mixtures of experts: the feed-forward block of which a token meets a few parts, chosen by a
  * router (Shazeer et al., arXiv:1701.06538; the variant without noise or capacity).
  *
- *     r = Wr b [+ br]                    b = NORM(x, ffn_norm), r [E]
+ *     r = Wr NORM(x, router_norm) [+ br]       r [E]; b = NORM(x, expert_norm)
  *     p = softmax(r)                     chosen: the n_active largest, the lower number of equals
  *     x += sum over the chosen, the most likely first, of w_e expert_e(b)
- *     w_e = p_e, or p_e divided by the sum of the chosen
+ *     w_e = p_e, or p_e divided by the sum of the chosen [* s_e]
+ *
+ * Both norms are ffn_norm, but in Gemma 4, whose dense block goes beside the experts:
+ *     x += NORM(NORM(dense) + NORM(sum over the chosen))
  *
  * Rows are sorted by expert, so that each expert is one product over its rows, and all of them run
  * at once: one decoded token keeps every thread busy, and only experts that were chosen are read. A
@@ -21,6 +24,7 @@ typedef struct route_job {
     const skv_pass *p;
     const float *logits; /* [n, E], mapped */
     size_t n_experts;
+    const float *scale; /* [E] or NULL */
 } route_job;
 
 /* The n_active largest logits of a row, in falling order: chosen[j] is the expert. */
@@ -56,8 +60,11 @@ static void route_row(void *arg, size_t i)
 {
     const route_job *job = arg;
     const size_t k = job->p->c->n_active;
+    const uint32_t *chosen = job->p->ws->chosen + i * k;
+    float *weights = job->p->ws->expert_weights + i * k;
     skv_experts_choose(job->p->c, job->logits + i * job->n_experts, job->n_experts,
-                       job->p->ws->chosen + i * k, job->p->ws->expert_weights + i * k);
+                       job->p->ws->chosen + i * k, weights);
+    for (size_t j = 0; job->scale && j < k; j++) weights[j] *= job->scale[chosen[j]];
 }
 
 /* ws->chosen and ws->expert_weights of rows x [n, D]. */
@@ -71,9 +78,10 @@ static void route(const skv_pass *p, size_t i, const float *x, size_t n)
                                             .x = x,
                                             .ldx = p->c->hidden,
                                             .n_rows = n,
-                                            .norm = skv_pass_norm(p, layer->ffn_norm)});
+                                            .norm = skv_pass_norm(p, layer->router_norm)});
     const size_t n_bytes = n * E * sizeof(float);
-    route_job job = {p, p->be->map(p->be, p->ws->router, n_bytes, SKV_MAP_READ), E};
+    const float *logits = p->be->map(p->be, p->ws->router, n_bytes, SKV_MAP_READ);
+    route_job job = {p, logits, E, layer->expert_scale};
     p->be->parallel(p->be, n, route_row, &job);
     p->be->unmap(p->be, job.logits);
 }
@@ -125,7 +133,7 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
                                             .x = x,
                                             .ldx = D,
                                             .rows = p->ws->expert_rows,
-                                            .norm = skv_pass_norm(p, layer->ffn_norm),
+                                            .norm = skv_pass_norm(p, layer->expert_norm),
                                             .epilogue = activation(c),
                                             .limit = (float)c->swiglu_limit,
                                             .alpha = (float)c->swiglu_alpha},
@@ -134,7 +142,7 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
     p->be->linear_groups(
         p->be, &(skv_linear_args){.y = p->ws->expert_out, .ldy = D, .x = p->ws->h, .ldx = F},
         p->ws->groups, n_groups);
-    const bool post_norm = layer->post_ffn_norm;
+    const float *post_norm = layer->gate_up ? layer->post_expert_norm : layer->post_ffn_norm;
     p->be->mix(p->be, &(skv_mix_args){.x = post_norm ? p->ws->qkv : x,
                                       .y = p->ws->expert_out,
                                       .n_rows = n,
@@ -144,11 +152,11 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
                                       .places = p->ws->chosen,
                                       .store = post_norm});
     if (post_norm) {
-        p->be->norm_add(p->be,
-                        &(skv_norm_add_args){.x = x,
-                                             .y = p->ws->qkv,
-                                             .n_rows = n,
-                                             .n = D,
-                                             .norm = skv_pass_norm(p, layer->post_ffn_norm)});
+        p->be->norm_add(p->be, &(skv_norm_add_args){.x = layer->gate_up ? p->ws->ffn_sum : x,
+                                                    .y = p->ws->qkv,
+                                                    .n_rows = n,
+                                                    .n = D,
+                                                    .norm = skv_pass_norm(p, post_norm),
+                                                    .store = layer->gate_up});
     }
 }

@@ -77,7 +77,8 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *n
 
 /** The block of layer i for rows x [n, D], n at most the step's. */
 void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n);
-/** The same where it has experts, without counting work: moe.c. */
+/** Its experts, without counting work: moe.c. Where a dense block stands beside them, the result is
+ * ws->ffn_sum instead of being added to x. */
 void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n);
 
 /* ---- rows that are wanted ---- */

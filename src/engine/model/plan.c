@@ -82,7 +82,9 @@ skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from, const skv_confi
     memcpy(plan->layers, from->layers, from->n_layers * sizeof *plan->layers);
     plan->by_query_head = true;
     find_boundaries(plan);
-    return lay_out_slots(plan, config, err);
+    SKV_TRY(lay_out_slots(plan, config, err));
+    plan->layout.step_rows = from->layout.step_rows;
+    return SKV_OK;
 }
 
 void skv_plan_release(skv_plan *plan)

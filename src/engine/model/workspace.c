@@ -8,6 +8,7 @@ enum { SWIFTKV_COLUMNS = 8192 }; /* K,V columns of SwiftKV layers to make in one
 typedef struct workspace_shape {
     size_t q_columns, qkv_columns, h_columns, rope_columns[2], heads;
     size_t experts; /* 0: no layer has any */
+    bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
 static workspace_shape shape_of(const skv_config *c)
@@ -20,7 +21,9 @@ static workspace_shape shape_of(const skv_config *c)
         s.q_columns = skv_max_size(s.q_columns, n_q);
         s.qkv_columns = skv_max_size(s.qkv_columns, n_q + n_kv);
         s.h_columns = skv_max_size(s.h_columns, layer->ffn * (layer->n_experts ? c->n_active : 1));
+        s.h_columns = skv_max_size(s.h_columns, layer->ffn_beside);
         s.experts = skv_max_size(s.experts, layer->n_experts);
+        s.beside = s.beside || layer->ffn_beside > 0;
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, c->per_layer);
@@ -56,6 +59,7 @@ static size_t lay_out_tensors(skv_workspace *ws, const skv_config *c, size_t T, 
     if (s.experts > 0) {
         TAKE(ws->router, T * s.experts);
         TAKE(ws->expert_out, T * c->n_active * c->hidden);
+        if (s.beside) TAKE(ws->ffn_sum, T * c->hidden);
     }
     TAKE(ws->logits, skv_min_size(T, SKV_LOGIT_ROWS) * skv_max_size(c->vocab, c->hidden));
     for (size_t r = 0; r < 2; r++) {

@@ -50,7 +50,7 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
 {
     if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
     /* What comes behind an eviction has seen fewer rows than a prompt would show it. */
-    if (lane->sequence->cache.dropped) return;
+    if (lane->sequence->cache.kept) return;
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
 }

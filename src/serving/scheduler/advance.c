@@ -183,7 +183,12 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         go_on(s, lane);
         return;
     }
-    if (skv_lane_cached(lane) < lane->n_ids) return;
+    if (skv_lane_cached(lane) < lane->n_ids) {
+        /* Rows in front of the windows are gone when the prompt ends. */
+        const bool loses = lane->sequence->cache.layout->window > 0;
+        if (loses && !lane->sequence->votes.votes) skv_worker_remember(s, lane);
+        return;
+    }
     bool has_chosen = lane->choice.pending;
     if (lane->queue.state == SKV_LANE_PROMPT) finish_prompt(s, lane);
     if (!has_chosen) return;

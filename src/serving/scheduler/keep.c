@@ -188,14 +188,14 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
 {
     skv_kv_store *store = s->engine->store;
     size_t n = lane->disk.n_restored + SKV_PAGE_ROWS;
-    size_t n_pages = skv_kv_layout_pages(skv_worker_layout(s, lane->job), 1);
+    const skv_kv_layout *layout = skv_worker_layout(s, lane->job);
+    size_t n_pages = layout->n_bundles;
     if (!skv_worker_item_fits(s, lane, item) || !skv_worker_make_room(s, n_pages)) return false;
     void **pages = skv_alloc(n_pages, sizeof *pages);
     if (!pages) return false;
     for (size_t t = 0; t < n_pages; t++) pages[t] = skv_kv_page_take(store);
     skv_worker_fill_pages(s, lane, item, pages);
-    bool kept =
-        skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, n_pages);
+    bool kept = skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, layout);
     for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(store, pages[t]);
     skv_free(pages);
     if (kept) lane->disk.n_restored = n;

@@ -57,7 +57,7 @@ static skv_spill_item *make_item(const skv_scheduler *s, const skv_lane *lane, s
     item->kind = SKV_SPILL_ROWS;
     memcpy(item->ids, lane->ids + i * SKV_PAGE_ROWS, SKV_PAGE_ROWS * sizeof *item->ids);
     for (size_t t = 0; t < n_tracks; t++) {
-        skv_kv_page_read(store, skv_kv_cache_page(cache, t, i), item->pages + t * page_bytes);
+        skv_kv_page_read(store, skv_kv_cache_block(cache, t, i), item->pages + t * page_bytes);
     }
     unsigned char *rows = item->pages + n_tracks * page_bytes;
     memcpy(rows, lane->rows.bytes, n_bytes);

@@ -117,7 +117,7 @@ static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, unsi
     }
     SKV_TRY(skv_prompt(e, s, ids, SKV_PAGE_ROWS, NULL, err));
     for (size_t b = 0; b < s->cache.layout->n_bundles; b++) {
-        skv_kv_page_read(e->store, skv_kv_cache_page(&s->cache, b, 0), page);
+        skv_kv_page_read(e->store, skv_kv_cache_block(&s->cache, b, 0), page);
         skv_sha256_add(sha, page, skv_kv_store_page_bytes(e->store));
     }
     return SKV_OK;

@@ -97,9 +97,9 @@ static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_norm_add_args *a = args;
     float *y = a->y + i * a->n;
-    be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
     float *x = a->x + i * a->n;
-    be->kernels.axpy(x, 1.0f, y, a->n);
+    be->kernels.rmsnorm(a->store ? x : y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    if (!a->store) be->kernels.axpy(x, 1.0f, y, a->n);
     const float scale = a->scale;
     if (scale == 0 || scale == 1) return;
     for (size_t d = 0; d < a->n; d++) x[d] *= scale;

@@ -1,0 +1,117 @@
+/* What slots and tracks there are, and which of them share pages: see kv_cache.h. */
+#include "base/mem.h"
+#include "base/size.h"
+#include "kv/kv_cache.h"
+
+static bool alike(const skv_kv_track *a, const skv_kv_track *b)
+{
+    return a->head_dim == b->head_dim && a->windowed == b->windowed;
+}
+
+/* Gives track t a place in the bundle of the last track that is alike, where a page has room for
+ * it, else in a new bundle. */
+static void place_track(skv_kv_layout *layout, size_t t, size_t widest)
+{
+    skv_kv_track *track = &layout->tracks[t];
+    size_t before = t;
+    while (before > 0 && !alike(&layout->tracks[before - 1], track)) before--;
+    if (before > 0) {
+        skv_kv_track *last = &layout->tracks[before - 1];
+        if ((last->place + 2) * track->head_dim <= widest) {
+            track->bundle = last->bundle;
+            track->place = last->place + 1;
+            last->next = t;
+            return;
+        }
+    }
+    track->bundle = layout->n_bundles;
+    layout->first[layout->n_bundles++] = t;
+}
+
+/* Bundles of tracks whose rows all stay, and then of the others. */
+static void place_tracks(skv_kv_layout *layout, bool windowed, size_t widest)
+{
+    for (size_t t = 0; t < skv_kv_layout_tracks(layout); t++) {
+        if (layout->tracks[t].windowed == windowed) place_track(layout, t, widest);
+    }
+}
+
+static void lay_out(skv_kv_layout *layout, const skv_kv_slot *slots)
+{
+    size_t widest = 0;
+    for (size_t s = 0; s < layout->n_slots; s++) {
+        const size_t first = layout->track0[s];
+        widest = skv_max_size(widest, slots[s].head_dim);
+        layout->window = skv_max_size(layout->window, slots[s].window);
+        layout->track0[s + 1] = first + slots[s].n_heads;
+        for (size_t t = first; t < layout->track0[s + 1]; t++) {
+            layout->tracks[t] = (skv_kv_track){.head_dim = slots[s].head_dim,
+                                               .windowed = slots[s].window > 0,
+                                               .next = SKV_KV_NO_TRACK};
+        }
+    }
+    place_tracks(layout, false, widest);
+    layout->n_full = layout->n_bundles;
+    place_tracks(layout, true, widest);
+}
+
+skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots, size_t n_slots,
+                              skv_error *err)
+{
+    size_t n_tracks = 0;
+    for (size_t s = 0; s < n_slots; s++) n_tracks += slots[s].n_heads;
+    *layout = (skv_kv_layout){.n_slots = n_slots};
+    layout->track0 = skv_alloc_zero(n_slots + 1, sizeof *layout->track0);
+    layout->tracks = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->tracks);
+    layout->first = skv_alloc(skv_max_size(1, n_tracks), sizeof *layout->first);
+    if (!layout->track0 || !layout->tracks || !layout->first) {
+        skv_kv_layout_release(layout);
+        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu slots", n_slots);
+    }
+    lay_out(layout, slots);
+    return SKV_OK;
+}
+
+void skv_kv_layout_release(skv_kv_layout *layout)
+{
+    skv_free(layout->track0);
+    skv_free(layout->tracks);
+    skv_free(layout->first);
+    *layout = (skv_kv_layout){0};
+}
+
+size_t skv_kv_layout_tracks(const skv_kv_layout *layout)
+{
+    return layout->track0[layout->n_slots];
+}
+
+bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
+{
+    for (size_t s = 0; s < layout->n_slots; s++) {
+        for (size_t t = layout->track0[s]; t < layout->track0[s + 1]; t++) {
+            const size_t next = layout->tracks[t].next;
+            if (next != SKV_KV_NO_TRACK && next >= layout->track0[s + 1]) return false;
+        }
+    }
+    return true;
+}
+
+static size_t pages_for(size_t n_rows)
+{
+    return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
+}
+
+size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches)
+{
+    const size_t n_pages = pages_for(n_rows), n_windowed = layout->n_bundles - layout->n_full;
+    if (layout->step_rows == 0 || n_caches == 0) return layout->n_bundles * n_pages;
+    /* A step sees so far back, and pages go back whole. */
+    const size_t ring = layout->window + SKV_KV_SLACK + SKV_PAGE_ROWS + layout->step_rows;
+    const size_t n_seen = skv_min_size(n_pages, n_caches * pages_for(ring));
+    return layout->n_full * n_pages + n_windowed * n_seen;
+}
+
+size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows)
+{
+    return skv_kv_layout_all_pages(layout, n_rows, 1);
+}
