@@ -207,7 +207,7 @@ static void copy_panel(void *arg, size_t i_task, size_t i_thread)
 static void multiply(struct bench *b, struct product *p)
 {
     skv_pool_run(b->pool, p->n_blocks, pack_block, p);
-    skv_pool_run(b->pool, p->n_panels * p->n_parts, multiply_panel, p);
+    skv_pool_run_stretches(b->pool, p->n_panels * p->n_parts, multiply_panel, p);
     p->i_copy = (p->i_copy + 1) % p->n_copies;
 }
 
