@@ -270,6 +270,29 @@ static void check_type(struct run *run, skv_dtype type, const skv_quant_form *fo
 
 /* Floats rounded to 4 bits are within half a step of the largest magnitude's scale, but for the
  * positive end, which has one level less. */
+static double squared_miss(const float *x, const float *y)
+{
+    double sum = 0;
+    for (size_t k = 0; k < 32; k++) {
+        double miss = (double)x[k] - (double)y[k];
+        sum += miss * miss;
+    }
+    return sum;
+}
+
+/* Of x [32] rounded as llama.cpp's Q4_0: -8 stands for the element of largest magnitude. */
+static double plain_miss(const float *x)
+{
+    float most = 0.0f, y[32];
+    for (size_t k = 0; k < 32; k++) most = fabsf(x[k]) > fabsf(most) ? x[k] : most;
+    float scale = skv_float_of_f16(skv_f16_of_float(most / -8.0f));
+    for (size_t k = 0; k < 32; k++) {
+        y[k] = scale == 0.0f ? 0.0f : scale * fminf(fmaxf(rintf(x[k] / scale), -8.0f), 7.0f);
+    }
+    return squared_miss(x, y);
+}
+
+/* The scale with the least squared error of nine. */
 static void check_round(struct run *run)
 {
     enum { K = 256 };
@@ -283,10 +306,15 @@ static void check_round(struct run *run)
     skv_quant_round(&p.rows, 0, x);
     skv_quant_row_to_f32(&p.rows, form, 0, y);
     for (size_t k = 0; k < K; k++) {
+        /* The smallest scale that is tried is amax / 8.5, and 7 of it lie farthest from amax. */
         float amax = 0.0f;
         for (size_t e = 0; e < 32; e++) amax = fmaxf(amax, fabsf(x[k / 32 * 32 + e]));
-        if (!(fabsf(x[k] - y[k]) <= amax / 7.0f))
+        if (!(fabsf(x[k] - y[k]) <= amax * (1.0f - 7.0f / 8.5f) * 1.001f))
             report(run, &p, "far", (double)y[k], (double)x[k]);
+    }
+    for (size_t k = 0; k < K; k += 32) {
+        double chosen = squared_miss(x + k, y + k), plain = plain_miss(x + k);
+        if (!(chosen <= plain * 1.0001)) report(run, &p, "worse than plain", chosen, plain);
     }
     skv_free(memory);
 }

@@ -214,7 +214,7 @@ class FilesTest(BadInputTest):
         (self.folder / "empty").mkdir()
         (self.folder / "text.gguf").write_text("hello")
         for path, said in (("empty/config.json", "cannot open"), ("absent", "cannot open"),
-                           ("text.gguf", "byte 0: magic: 68 65 6c 6c")):
+                           ("text.gguf", "byte 0: 68 65 6c 6c: not a GGUF file")):
             model = self.folder / path.split("/")[0]
             self.refused(("generate", model, *IDS), f"{self.folder / path}: ", said)
 

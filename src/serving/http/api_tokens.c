@@ -144,10 +144,19 @@ static bool count_messages(const exchange *ex, const json_t *body, skv_buf *out,
     return write_count(ex, messages_translate(body, true, error), "", out, error);
 }
 
+/* The request is that of an answer, so its other fields have to be right too. */
 static bool count_responses(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
-    return write_count(ex, responses_translate(body, error),
-                       "\"object\":\"response.input_tokens\",", out, error);
+    request_params params = {0};
+    json_t *chat = responses_translate(body, error);
+    bool ok = chat && request_params_read(ex, chat, PARAM_CHAT, &params, error);
+    request_params_release(&params);
+    if (ok) {
+        ok =
+            write_count(ex, json_incref(chat), "\"object\":\"response.input_tokens\",", out, error);
+    }
+    json_decref(chat);
+    return ok;
 }
 
 void api_count_messages(exchange *ex)
