@@ -50,9 +50,9 @@ struct skv_sequence {
     int32_t *ids;       /* owned, [max_tokens], mapped */
     skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
     skv_eviction eviction;
-    skv_kv_votes votes; /* of a prompt that is on its way in and will lose rows */
-    skv_pruned *pruned; /* owned; NULL: nothing is pruned */
-    skv_reader *reader; /* owned; NULL: no auxiliary model reads its prompts */
+    skv_kv_votes votes;   /* of a prompt that is on its way in and will lose rows */
+    skv_pruned *pruned;   /* owned; NULL: nothing is pruned */
+    skv_reader *reader;   /* owned; NULL: no auxiliary model reads its prompts */
     skv_drafter *drafter; /* owned; NULL: nobody drafts */
 };
 

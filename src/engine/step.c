@@ -19,8 +19,8 @@ static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t 
                     "step: spans %zu and %zu are of one sequence", j, i);
     }
     SKV_REQUIRE(span->n <= s->max_tokens - s->n_seen, err, SKV_FULL,
-                "step: %zu tokens and %zu new ones, but the context is %zu", s->n_seen,
-                span->n, s->max_tokens);
+                "step: %zu tokens and %zu new ones, but the context is %zu", s->n_seen, span->n,
+                s->max_tokens);
     return skv_engine_check_ids(e, span->ids, span->n, err);
 }
 
