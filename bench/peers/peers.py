@@ -416,7 +416,7 @@ def page(bench):
 {f"medians of {bench.args.rounds} rounds" if bench.args.rounds > 1 else "one round"}, one engine after the other. Prompts and decoding in tokens/s of one sequence; "8 at once": 8 prompts of 512 tokens with {ASK_GEN}
 tokens after each, or 32 of 128, in tokens/s in and out; MiB: peak memory of the process that reads 512 tokens. llama.cpp is {LLAMA}, built
 for this processor, with flash attention; ik_llama.cpp repacks its weights when it loads them; openvino-genai has keys and values of 8 bits and one
-activation scale a row (int8) or for 128 inputs (int4). {"Not measured here: " + ", ".join(absent) + "." if absent else ""}
+activation scale a row (int8) or for 128 inputs (int4). Prompts of swiftkv, openvino-genai and ik_llama.cpp (but Q4_K_M) are from one sitting; other figures, and most of those of decoding, are one round of an earlier one. {"Not measured here: " + ", ".join(absent) + "." if absent else ""}
 
 ![Prompt tokens/s of each engine]({chart.name})
 
