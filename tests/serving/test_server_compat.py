@@ -168,6 +168,14 @@ class AnyNameTest(ServerTest):
             connection.close()
 
 
+    def test_preflight_has_no_body(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        connection.request("OPTIONS", "/v1/completions", b"x" * 100, {
+            "Origin": "http://a.example", "Access-Control-Request-Method": "POST"})
+        self.assertEqual(connection.getresponse().status, 405)
+        connection.close()
+
+
 class ChatTest(ServerTest):
     model = MINI
 

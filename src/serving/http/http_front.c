@@ -130,10 +130,12 @@ static void find_origin(exchange *ex)
     if (server_list_has(list, (skv_text_piece){origin, strlen(origin)})) ex->origin = origin;
 }
 
-/* A browser asks, without a key, what a page of another origin may send. */
+/* A browser asks, without a key, what a page of another origin may send. It has no body: nobody
+ * without a key may make the server hold one. */
 static bool is_preflight(const exchange *ex)
 {
-    return ex->origin && strcmp(ex->method, "OPTIONS") == 0 &&
+    const bool has_body = ex->head->chunked || ex->head->n_body > 0;
+    return ex->origin && !has_body && strcmp(ex->method, "OPTIONS") == 0 &&
            http_head_find(ex->head, "Access-Control-Request-Method");
 }
 

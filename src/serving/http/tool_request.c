@@ -124,9 +124,11 @@ static bool read_allowed(const json_t *choice, tool_request *out, const json_t *
     const json_t *allowed = json_object_get(choice, "allowed_tools");
     const json_t *wanted = json_object_get(allowed, "tools");
     *mode = json_object_get(allowed, "mode");
-    if (!json_is_array(wanted) || json_array_size(wanted) == 0) {
+    if (!json_is_array(wanted) || json_array_size(wanted) == 0 ||
+        json_array_size(wanted) > TOOLS_MAX) {
         return api_fail(error, 400, "tool_choice",
-                        "tool_choice: allowed_tools.tools is not an array of tools");
+                        "tool_choice: allowed_tools.tools is not an array of 1 to %d tools",
+                        TOOLS_MAX);
     }
     size_t n = 0;
     for (size_t i = 0; i < out->n; i++) {
