@@ -78,7 +78,7 @@ static void tell_sampling(const cli_options *o, const skv_model_info *info)
     const bool by_model = info->has_sampling && !o->no_generation_config;
     if (!given && !by_model) return;
     fprintf(stderr,
-            "swiftkv: requests that do not say draw with temperature %g, top_k %zu, top_p %g, "
+            "swiftkv: sampling defaults of requests: temperature %g, top_k %zu, top_p %g, "
             "min_p %g, repetition_penalty %g (%s%s%s)\n",
             s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty,
             by_model ? "generation_config.json" : "", by_model && given ? ", " : "",

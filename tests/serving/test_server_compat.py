@@ -296,7 +296,7 @@ class DefaultsTest(unittest.TestCase):
         own = {"do_sample": True, "temperature": 0.7, "top_k": 5, "repetition_penalty": 1.3}
         said = {"temperature": 0.7, "top_k": 5, "repetition_penalty": 1.3}
         plain = self.serve({})
-        self.assertFalse([line for line in plain.lines if "draw with" in line])
+        self.assertFalse([line for line in plain.lines if "sampling defaults" in line])
         by_model = self.serve(own)
         self.assertEqual(self.tokens(by_model), self.tokens(plain, **said))
         self.assertTrue([line for line in by_model.lines

@@ -76,7 +76,7 @@ typedef struct skv_tile_few {
 
 /* Asks for n bytes of `ahead`. They are used once, so they need not stay in the caches: of the
  * hints this one is the fastest, and spread over the loop it costs no waiting. Always inlined: gcc
- * 12 takes a function of hints for one without effect and drops its calls. */
+ * 12 seems to take a function of hints for one without effect and to drop its calls. */
 static inline __attribute__((always_inline)) void skv_tile_fetch(const skv_tile_few *f, size_t at,
                                                                  size_t n)
 {
