@@ -88,7 +88,8 @@ static void tell_sampling(const cli_options *o, const skv_model_info *info)
 static server_options make_options(const cli_options *o, const skv_model_info *info,
                                    const char *name)
 {
-    return (server_options){.names = o->served_name ? o->served_name : name,
+    return (server_options){.model = info,
+                            .names = o->served_name ? o->served_name : name,
                             .origins = o->cors_origins,
                             .sampling = request_sampling(o, info),
                             .seed_given = is_given(o, "seed"),

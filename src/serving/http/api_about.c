@@ -33,19 +33,15 @@ void api_page(exchange *ex)
 /* The model under one of its names, in OpenAI's words and Anthropic's. */
 static void write_model(const http_server *server, skv_text_piece name, skv_buf *out)
 {
-    const time_t started = (time_t)server->started_s;
-    struct tm parts = {.tm_mday = 1};
-    char when[32] = "";
-    (void)gmtime_r(&started, &parts);
-    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    const struct timespec started = {.tv_sec = (time_t)server->started_s};
     skv_buf_text(out, "{\"id\":");
     out_json(out, name.text, name.n);
     skv_buf_text(out, ",\"display_name\":");
     out_json(out, name.text, name.n);
-    skv_buf_printf(out,
-                   ",\"object\":\"model\",\"type\":\"model\",\"created\":%lld,\"created_at\":"
-                   "\"%s\",\"owned_by\":\"swiftkv\",\"root\":",
-                   (long long)server->started_s, when);
+    skv_buf_printf(out, ",\"object\":\"model\",\"type\":\"model\",\"created\":%lld,\"created_at\":",
+                   (long long)server->started_s);
+    out_time(out, &started, 0);
+    skv_buf_text(out, ",\"owned_by\":\"swiftkv\",\"root\":");
     out_json_str(out, server->name);
     skv_buf_printf(out,
                    ",\"parent\":null,\"max_model_len\":%zu,\"swiftkv\":{\"active\":%s,"
@@ -58,13 +54,11 @@ static void write_model(const http_server *server, skv_text_piece name, skv_buf 
 void api_models(exchange *ex)
 {
     const http_server *server = ex->server;
-    skv_text_piece name = {server->options.names, 0}, last = name;
+    const char *at = server->options.names;
+    skv_text_piece name, last = {at, 0};
     skv_buf out = exchange_text(ex);
     skv_buf_text(&out, "{\"object\":\"list\",\"data\":[");
-    for (const char *at = server->options.names; *at; at = name.text + name.n) {
-        at += *at == ',';
-        name = (skv_text_piece){at, strcspn(at, ",")};
-        if (name.n == 0 || (name.n == 1 && *at == '*')) continue;
+    while (server_list_next(&at, &name)) {
         if (last.n > 0) skv_buf_text(&out, ",");
         write_model(server, name, &out);
         last = name;

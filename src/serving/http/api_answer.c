@@ -75,7 +75,8 @@ static bool open_parts(answer *a, reply_parts *parts)
     }
     if (a->params.keep_thoughts) options.format.thinks = false;
     options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);
-    return reply_parts_open(parts, a->ex, &options, a->params.stream);
+    const bool streams = a->params.stream && !a->dialect->whole_calls;
+    return reply_parts_open(parts, a->ex, &options, streams);
 }
 
 static api_choice *create_choices(const answer *a, size_t n)
@@ -153,9 +154,7 @@ static bool begin(answer *a, api_error *error)
 {
     exchange *ex = a->ex;
     const answer_dialect *d = a->dialect;
-    if (!read_body(a, error)) return false;
-    if (!request_check_model(ex, a->body, error) ||
-        !request_params_read(ex, a->body, d->api, &a->params, error) ||
+    if (!request_params_read(ex, a->body, d->api, &a->params, error) ||
         !constrain_read(ex, a->body, &a->g.job.constraint, error) ||
         !d->read_prompts(ex, a->body, &a->prompts, error) || !read_chat(a, error)) {
         return false;
@@ -345,7 +344,7 @@ static bool gather(answer *a, api_error *error)
     }
 }
 
-static void answer_at_once(answer *a)
+static void answer_whole(answer *a)
 {
     api_error error;
     if (gather(a, &error)) {
@@ -425,7 +424,7 @@ static void write_failure(answer *a, skv_buf *out, const api_error *error)
         return;
     }
     skv_buf_text(out, "data: ");
-    api_error_write(out, error);
+    api_error_write(out, error, ERRORS_OPENAI, a->ex->id);
     skv_buf_text(out, "\n\ndata: [DONE]\n\n");
 }
 
@@ -503,6 +502,26 @@ static bool fill(void *state, skv_buf *out)
     return true;
 }
 
+/* A request that wants nothing generated; true: it was replied to. */
+static bool reply_at_once(const answer *a)
+{
+    if (!a->dialect->at_once) return false;
+    skv_buf out = exchange_text(a->ex);
+    const bool is_one = a->dialect->at_once(a->ex, a->asked ? a->asked : a->body, &out);
+    if (is_one) {
+        exchange_reply_json(a->ex, 200, &out);
+    } else {
+        skv_buf_release(&out);
+    }
+    return is_one;
+}
+
+static void stream_answer(answer *a)
+{
+    const char *type = a->dialect->stream_type;
+    event_stream_send(a->ex, type ? type : "text/event-stream", fill, free_answer, a);
+}
+
 void answer_handle(exchange *ex, const answer_dialect *dialect)
 {
     api_error error;
@@ -517,13 +536,16 @@ void answer_handle(exchange *ex, const answer_dialect *dialect)
     a->g.event_fd = -1;
     a->created_s = (int64_t)time(NULL);
     a->written_ns = skv_now_ns();
-    if (!begin(a, &error)) {
+    const bool read = read_body(a, &error) && request_check_model(ex, a->body, &error);
+    if (read && reply_at_once(a)) {
+        free_answer(a);
+    } else if (!read || !begin(a, &error)) {
         free_answer(a);
         exchange_refuse(ex, &error);
     } else if (a->params.stream) {
-        event_stream_send(ex, fill, free_answer, a);
+        stream_answer(a);
     } else {
-        answer_at_once(a);
+        answer_whole(a);
         free_answer(a);
     }
 }

@@ -55,8 +55,13 @@ typedef struct answer_dialect {
     param_api api;
     const char *id_prefix;
     const char *object, *chunk_object;
-    size_t default_tokens; /* of an answer, where the request does not say */
-    bool in_parts;         /* thoughts, texts and calls are told apart */
+    size_t default_tokens;   /* of an answer, where the request does not say */
+    bool in_parts;           /* thoughts, texts and calls are told apart */
+    bool whole_calls;        /* a stream tells a call when it is whole */
+    const char *stream_type; /* of the body of a stream; NULL: server-sent events */
+    /* Writes the response to a request that wants nothing generated; NULL: there are none. False:
+     * this is another. */
+    bool (*at_once)(exchange *ex, const json_t *asked, skv_buf *out);
     /* The request in OpenAI's words; NULL: it is. */
     json_t *(*translate)(const json_t *asked, api_error *error);
     const answer_shape *shape; /* NULL: choices, written by what follows */

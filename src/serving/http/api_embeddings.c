@@ -1,6 +1,7 @@
 /*
- * POST /v1/embeddings: a vector for each text, of its final hidden states. Every input is a job of
- * the scheduler like any other request's prompt, and takes its turn among them.
+ * POST /v1/embeddings, and Ollama's /api/embed and /api/embeddings: a vector for each text, of its
+ * final hidden states. Every input is a job of the scheduler like any other request's prompt, and
+ * takes its turn among them.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +10,17 @@
 #include "api_answer.h"
 #include "routes.h"
 
+struct embedding_request;
+
+/* How an interface asks for vectors and is told them. */
+typedef struct embedding_dialect {
+    const char *input; /* the field with the texts */
+    bool truncates;    /* what exceeds the context is cut off, unless `truncate` is false */
+    void (*write)(const struct embedding_request *r, skv_buf *out);
+} embedding_dialect;
+
 typedef struct embedding_request {
+    const embedding_dialect *dialect;
     exchange *ex; /* borrowed */
     json_t *body; /* owned */
     request_params params;
@@ -19,14 +30,26 @@ typedef struct embedding_request {
     size_t D;
 } embedding_request;
 
+static bool truncate_inputs(embedding_request *r, api_error *error)
+{
+    const size_t context = r->ex->server->limits.context;
+    bool truncates = true;
+    if (!json_body_flag(r->body, "truncate", &truncates, error)) return false;
+    for (size_t i = 0; truncates && i < r->inputs.n; i++) {
+        if (r->inputs.at[i].n_ids > context) r->inputs.at[i].n_ids = context;
+    }
+    return true;
+}
+
 static bool begin(embedding_request *r, api_error *error)
 {
     exchange *ex = r->ex;
     if (!json_body_parse(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
         !request_params_read(ex, r->body, PARAM_EMBEDDINGS, &r->params, error) ||
-        !prompts_read(ex, r->body, "input", &r->inputs, error)) {
+        !prompts_read(ex, r->body, r->dialect->input, &r->inputs, error)) {
         return false;
     }
+    if (r->dialect->truncates && !truncate_inputs(r, error)) return false;
     r->D = skv_engine_hidden(ex->server->engine);
     r->vectors = calloc(r->inputs.n * r->D, sizeof *r->vectors);
     if (!r->vectors) return api_fail(error, 503, NULL, "no memory");
@@ -83,7 +106,7 @@ static void write_numbers(skv_buf *out, const float *vector, size_t n)
     skv_buf_text(out, "]");
 }
 
-static void write_response(const embedding_request *r, skv_buf *out)
+static void write_openai(const embedding_request *r, skv_buf *out)
 {
     skv_job_stats stats;
     generation_stats(&r->g, &stats);
@@ -103,13 +126,37 @@ static void write_response(const embedding_request *r, skv_buf *out)
                    stats.prompt_tokens, stats.prompt_tokens, stats.cached_tokens);
 }
 
-void api_embeddings(exchange *ex)
+/* Ollama's of several texts. */
+static void write_vectors(const embedding_request *r, skv_buf *out)
 {
-    embedding_request r = {.ex = ex, .g = {.event_fd = -1}};
+    skv_job_stats stats;
+    generation_stats(&r->g, &stats);
+    skv_buf_text(out, "{\"model\":");
+    out_json_str(out, r->ex->server->name);
+    skv_buf_text(out, ",\"embeddings\":[");
+    for (size_t i = 0; i < r->inputs.n; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        write_numbers(out, r->vectors + i * r->D, r->D);
+    }
+    skv_buf_printf(out, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%zu}",
+                   (unsigned long long)(skv_now_ns() - r->ex->begun_ns), stats.prompt_tokens);
+}
+
+/* Ollama's of one text. */
+static void write_vector(const embedding_request *r, skv_buf *out)
+{
+    skv_buf_text(out, "{\"embedding\":");
+    write_numbers(out, r->vectors, r->D);
+    skv_buf_text(out, "}");
+}
+
+static void embed(exchange *ex, const embedding_dialect *dialect)
+{
+    embedding_request r = {.dialect = dialect, .ex = ex, .g = {.event_fd = -1}};
     api_error error;
     skv_buf out = exchange_text(ex);
     if (begin(&r, &error) && gather(&r, &error)) {
-        write_response(&r, &out);
+        dialect->write(&r, &out);
         exchange_reply_json(ex, 200, &out);
     } else {
         exchange_refuse(ex, &error);
@@ -119,4 +166,22 @@ void api_embeddings(exchange *ex)
     request_params_release(&r.params);
     free(r.vectors);
     json_decref(r.body);
+}
+
+void api_embeddings(exchange *ex)
+{
+    static const embedding_dialect dialect = {"input", false, write_openai};
+    embed(ex, &dialect);
+}
+
+void api_ollama_embed(exchange *ex)
+{
+    static const embedding_dialect dialect = {"input", true, write_vectors};
+    embed(ex, &dialect);
+}
+
+void api_ollama_embedding(exchange *ex)
+{
+    static const embedding_dialect dialect = {"prompt", true, write_vector};
+    embed(ex, &dialect);
 }

@@ -43,6 +43,16 @@ void out_number(skv_buf *out, double value)
     skv_buf_text(out, text);
 }
 
+void out_time(skv_buf *out, const struct timespec *when, int digits)
+{
+    struct tm parts = {.tm_mday = 1};
+    char second[32] = "", fraction[16];
+    (void)gmtime_r(&when->tv_sec, &parts);
+    (void)strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &parts);
+    (void)snprintf(fraction, sizeof fraction, ".%09ld", when->tv_nsec);
+    skv_buf_printf(out, "\"%s%.*sZ\"", second, digits > 0 ? digits + 1 : 0, fraction);
+}
+
 static const char *type_of(int status)
 {
     switch (status) {
@@ -84,7 +94,7 @@ bool api_fail_status(api_error *error, skv_status status, const skv_error *err)
     return api_fail(error, code, NULL, "%s", err->text);
 }
 
-void api_error_write(skv_buf *out, const api_error *error)
+static void write_openai(skv_buf *out, const api_error *error)
 {
     skv_buf_text(out, "{\"error\":{\"message\":");
     out_json_str(out, error->message);
@@ -106,10 +116,24 @@ static const char *messages_type_of(int status)
     }
 }
 
-void api_error_write_messages(skv_buf *out, const api_error *error, const char *request_id)
+static void write_messages(skv_buf *out, const api_error *error, const char *request_id)
 {
     skv_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                    messages_type_of(error->status));
     out_json_str(out, error->message);
     skv_buf_printf(out, "},\"request_id\":\"%s\"}", request_id);
+}
+
+void api_error_write(skv_buf *out, const api_error *error, error_shape shape,
+                     const char *request_id)
+{
+    switch (shape) {
+    case ERRORS_OPENAI: write_openai(out, error); break;
+    case ERRORS_MESSAGES: write_messages(out, error, request_id); break;
+    case ERRORS_OLLAMA:
+        skv_buf_text(out, "{\"error\":");
+        out_json_str(out, error->message);
+        skv_buf_text(out, "}");
+        break;
+    }
 }

@@ -3,6 +3,7 @@
 #define SKV_SERVER_API_ERROR_H
 
 #include <stdbool.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "skv/error.h"
@@ -19,6 +20,9 @@ void out_json_inside(skv_buf *out, const char *text, size_t n);
 void out_json_str(skv_buf *out, const char *text); /* NULL: null */
 /** Null for NaN and infinities. */
 void out_number(skv_buf *out, double value);
+/** A time in UTC as a JSON string: "2026-11-23T16:40:00Z", with so many digits behind the seconds.
+ */
+void out_time(skv_buf *out, const struct timespec *when, int digits);
 
 /* How a request is refused: the shape of OpenAI's errors. */
 typedef struct api_error {
@@ -42,9 +46,14 @@ bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
 #define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
 #endif
 
-/** The error as JSON: {"error":{...}}. */
-void api_error_write(skv_buf *out, const api_error *error);
-/** The same as Anthropic's clients read it: {"type":"error","error":{...}}. */
-void api_error_write_messages(skv_buf *out, const api_error *error, const char *request_id);
+/* Whose clients read an error. */
+typedef enum error_shape {
+    ERRORS_OPENAI,   /* {"error":{"message":...,"type":...}} */
+    ERRORS_MESSAGES, /* Anthropic's {"type":"error","error":{...},"request_id":...} */
+    ERRORS_OLLAMA,   /* {"error":"..."} */
+} error_shape;
+
+void api_error_write(skv_buf *out, const api_error *error, error_shape shape,
+                     const char *request_id);
 
 #endif

@@ -176,7 +176,7 @@ static void write_done(answer *a, skv_buf *out)
 static void write_failed(answer *a, skv_buf *out, const api_error *error)
 {
     skv_buf_text(out, "event: error\ndata: ");
-    api_error_write_messages(out, error, a->ex->id);
+    api_error_write(out, error, ERRORS_MESSAGES, a->ex->id);
     skv_buf_text(out, "\n\n");
 }
 

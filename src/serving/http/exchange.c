@@ -287,11 +287,7 @@ void exchange_reply_json(exchange *ex, int status, skv_buf *text)
 void exchange_refuse(exchange *ex, const api_error *error)
 {
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    if (ex->route && ex->route->messages_errors) {
-        api_error_write_messages(&text, error, ex->id);
-    } else {
-        api_error_write(&text, error);
-    }
+    api_error_write(&text, error, ex->route ? ex->route->errors : ERRORS_OPENAI, ex->id);
     exchange_response response = {error->status, "application/json",       text.data, text.size,
                                   false,         {.max = LIMIT_TEXT_BYTES}};
     if (error->retry_after_s > 0) {
@@ -307,11 +303,12 @@ void exchange_refuse(exchange *ex, const api_error *error)
 
 /* ---- streams ---- */
 
-void event_stream_send(exchange *ex, event_fill_fn *fill, void (*release)(void *state), void *state)
+void event_stream_send(exchange *ex, const char *content_type, event_fill_fn *fill,
+                       void (*release)(void *state), void *state)
 {
     skv_buf text = exchange_text(ex);
     exchange_response response = {.status = 200,
-                                  .content_type = "text/event-stream",
+                                  .content_type = content_type,
                                   .in_pieces = true,
                                   .fields = {.max = LIMIT_TEXT_BYTES}};
     skv_buf_text(&response.fields, "X-Accel-Buffering: no\r\n");

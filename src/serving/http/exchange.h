@@ -38,9 +38,9 @@ typedef struct exchange {
 typedef struct server_route {
     const char *method, *path;
     void (*handle)(exchange *ex);
-    bool open;            /* without a key */
-    bool needs_model;     /* 503 until it is loaded, and once we drain */
-    bool messages_errors; /* errors have the shape of Anthropic's */
+    bool open;        /* without a key */
+    bool needs_model; /* 503 until it is loaded, and once we drain */
+    error_shape errors;
 } server_route;
 
 /**
@@ -82,13 +82,13 @@ void exchange_end(exchange *ex);
 /** "100 Continue": the client may send its body; false: it is gone. */
 bool exchange_go_on(exchange *ex);
 
-/* ---- a response that is written while it comes into being: server-sent events ---- */
+/* ---- a response that is written while it comes into being ---- */
 
 /* Appends what comes next and may wait for it; false: the end. */
 typedef bool event_fill_fn(void *state, skv_buf *out);
 
 /** Answers with what `fill` writes, and waits until all is over; `release` frees the state then. */
-void event_stream_send(exchange *ex, event_fill_fn *fill, void (*release)(void *state),
-                       void *state);
+void event_stream_send(exchange *ex, const char *content_type, event_fill_fn *fill,
+                       void (*release)(void *state), void *state);
 
 #endif

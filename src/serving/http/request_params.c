@@ -525,13 +525,23 @@ bool request_params_describe(const skv_sampling *sampling, param_api api, json_t
     return true;
 }
 
+/* Ollama's clients add ":latest" to a name. */
+static bool is_served(const http_server *server, skv_text_piece name)
+{
+    static const char tag[] = ":latest";
+    const size_t n_tag = sizeof tag - 1;
+    if (server_list_has(server->options.names, name)) return true;
+    if (name.n <= n_tag || memcmp(name.text + name.n - n_tag, tag, n_tag) != 0) return false;
+    return server_list_has(server->options.names, (skv_text_piece){name.text, name.n - n_tag});
+}
+
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error)
 {
     const json_t *model = json_body_get(body, "model");
     if (!model) return true;
     if (!json_is_string(model)) return api_fail(error, 400, "model", "model: expected a string");
     const skv_text_piece asked = {json_string_value(model), json_string_length(model)};
-    if (asked.n == 0 || server_list_has(ex->server->options.names, asked)) return true;
+    if (asked.n == 0 || is_served(ex->server, asked)) return true;
     (void)api_fail(error, 404, "model", "model: \"%s\" is not available, only \"%.100s\" is",
                    json_show(model).text, ex->server->name);
     error->code = "model_not_found";

@@ -31,5 +31,13 @@ void api_responses(exchange *ex);
 void api_messages(exchange *ex);
 void api_count_messages(exchange *ex);
 void api_count_responses(exchange *ex);
+void api_ollama_chat(exchange *ex);
+void api_ollama_generate(exchange *ex);
+void api_ollama_embed(exchange *ex);
+void api_ollama_embedding(exchange *ex);
+void api_ollama_tags(exchange *ex);
+void api_ollama_show(exchange *ex);
+void api_ollama_ps(exchange *ex);
+void api_ollama_version(exchange *ex);
 
 #endif

@@ -71,6 +71,17 @@ bool server_list_has(const char *list, skv_text_piece word)
     return false;
 }
 
+bool server_list_next(const char **at, skv_text_piece *out)
+{
+    while (**at) {
+        *at += **at == ',';
+        *out = (skv_text_piece){*at, strcspn(*at, ",")};
+        *at += out->n;
+        if (out->n > 1 || (out->n == 1 && *out->text != '*')) return true;
+    }
+    return false;
+}
+
 static bool start_parts(http_server *server, char *error)
 {
     const server_options *o = &server->options;

@@ -20,6 +20,7 @@ typedef struct http_server http_server;
 
 /* All of them are told: the command line has the defaults (cli/option_table.c). */
 typedef struct server_options {
+    const struct skv_model_info *model; /* borrowed: of the model that is to be served */
     const char *names;    /* the model's, "one,other", as clients may call it; "*": any */
     const char *origins;  /* whose pages may read responses (CORS), as `names`; NULL: none */
     const char *host;     /* an address or a name; only loopback without keys or `insecure` */

@@ -102,6 +102,8 @@ server_state server_get_state(http_server *server);
 rate_limits server_limits(http_server *server, uint64_t key);
 /** Whether `word` is an item of a list "one,other", or the list has the item "*". */
 bool server_list_has(const char *list, skv_text_piece word);
+/** The next item of a list but for "*", from *at on; false: there is none. */
+bool server_list_next(const char **at, skv_text_piece *out);
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
 

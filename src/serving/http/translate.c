@@ -138,6 +138,11 @@ void translation_result(translation *t, const json_t *id)
     if (id) set_in(t, t->open, "tool_call_id", share(id));
 }
 
+void translation_name(translation *t, const json_t *name)
+{
+    if (t->open) set_in(t, t->open, "name", share(name));
+}
+
 /* ---- other fields ---- */
 
 void translation_continue(translation *t)
@@ -228,7 +233,7 @@ void translation_choose(translation *t, const json_t *choice)
 bool translation_refuse(const translation *t, const char *name, const char *why)
 {
     const json_t *value = json_body_get(t->asked, name);
-    const bool empty =
-        !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0);
+    const bool empty = !value || json_is_false(value) || json_text_is(value, "") ||
+                       (json_is_array(value) && json_array_size(value) == 0);
     return empty || api_fail(t->error, 400, name, "%s: %s", name, why);
 }

@@ -11,6 +11,10 @@
 json_t *responses_translate(const json_t *asked, api_error *error);
 /** The same of Messages. `counts`: nothing is generated, max_tokens is not asked for. */
 json_t *messages_translate(const json_t *asked, bool counts, api_error *error);
+/** The same of Ollama's chats, and of its prompts: the body has the text as "prompt" too, and "raw"
+ * where that is what is wanted. */
+json_t *ollama_chat_translate(const json_t *asked, api_error *error);
+json_t *ollama_prompt_translate(const json_t *asked, api_error *error);
 
 /* A chat's body on its way. */
 typedef struct translation {
@@ -41,6 +45,8 @@ void translation_call(translation *t, const json_t *id, const json_t *name,
                       const json_t *arguments);
 /** Opens the result of a call. */
 void translation_result(translation *t, const json_t *id);
+/** Whose result it is: the name of the function. */
+void translation_name(translation *t, const json_t *name);
 /** The answer goes on with the last message, if that is a text of the assistant. */
 void translation_continue(translation *t);
 /** Tells a template whether to think, unless the client has said so itself. */

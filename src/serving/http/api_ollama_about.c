@@ -1,0 +1,167 @@
+/* /api/tags, /api/show, /api/ps and /api/version: what Ollama's clients ask about models. */
+#include <string.h>
+
+#include "base/sha256.h"
+#include "request_input.h"
+#include "routes.h"
+#include "skv/tools.h"
+
+/* "1.2B", "135M" */
+static void write_count(skv_buf *out, uint64_t n)
+{
+    const bool billions = n >= 1000000000;
+    skv_buf_printf(out, "\"%.*f%c\"",
+                   billions       ? 1
+                   : n < 10000000 ? 2
+                                  : 0,
+                   (double)n / (billions ? 1e9 : 1e6), billions ? 'B' : 'M');
+}
+
+/* The model's weights are not read again for this: the digest is of its name and shape. */
+static void write_digest(const http_server *server, skv_buf *out)
+{
+    const skv_model_info *model = server->options.model;
+    uint8_t digest[SKV_SHA256_BYTES];
+    skv_sha256 sha;
+    skv_sha256_init(&sha);
+    skv_sha256_add(&sha, server->name, strlen(server->name));
+    skv_sha256_add(&sha, model->architecture, strlen(model->architecture));
+    skv_sha256_add(&sha, &model->parameters, sizeof model->parameters);
+    skv_sha256_end(&sha, digest);
+    skv_buf_text(out, "\"");
+    for (size_t i = 0; i < sizeof digest; i++) skv_buf_printf(out, "%02x", digest[i]);
+    skv_buf_text(out, "\"");
+}
+
+static void write_details(const http_server *server, skv_buf *out)
+{
+    const skv_model_info *model = server->options.model;
+    skv_buf_text(out, "\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":");
+    out_json_str(out, model->architecture);
+    skv_buf_text(out, ",\"families\":[");
+    out_json_str(out, model->architecture);
+    skv_buf_text(out, "],\"parameter_size\":");
+    write_count(out, model->parameters);
+    skv_buf_text(out, ",\"quantization_level\":");
+    out_json_str(out, skv_weights_name(server->limits.weights));
+    skv_buf_text(out, "}");
+}
+
+static void write_started(const http_server *server, skv_buf *out)
+{
+    out_time(out, &(struct timespec){.tv_sec = (time_t)server->started_s}, 0);
+}
+
+/* A model as lists of models have it, without the last brace. */
+static void write_entry(const http_server *server, skv_text_piece name, skv_buf *out)
+{
+    skv_buf_text(out, "{\"name\":");
+    out_json(out, name.text, name.n);
+    skv_buf_text(out, ",\"model\":");
+    out_json(out, name.text, name.n);
+    skv_buf_printf(out, ",\"size\":%zu,\"digest\":", server->limits.weight_bytes);
+    write_digest(server, out);
+    skv_buf_text(out, ",");
+    write_details(server, out);
+}
+
+/* GET /api/tags: the model under each of its names. */
+void api_ollama_tags(exchange *ex)
+{
+    const http_server *server = ex->server;
+    const char *at = server->options.names;
+    skv_text_piece name;
+    skv_buf out = exchange_text(ex);
+    skv_buf_text(&out, "{\"models\":[");
+    for (size_t i = 0; server_list_next(&at, &name); i++) {
+        if (i > 0) skv_buf_text(&out, ",");
+        write_entry(server, name, &out);
+        skv_buf_text(&out, ",\"modified_at\":");
+        write_started(server, &out);
+        skv_buf_text(&out, "}");
+    }
+    skv_buf_text(&out, "]}");
+    exchange_reply_json(ex, 200, &out);
+}
+
+/* GET /api/ps: the model stays loaded until the server ends. */
+void api_ollama_ps(exchange *ex)
+{
+    static const struct timespec never = {.tv_sec = 253402300799}; /* the end of the year 9999 */
+    const http_server *server = ex->server;
+    skv_buf out = exchange_text(ex);
+    skv_buf_text(&out, "{\"models\":[");
+    write_entry(server, (skv_text_piece){server->name, strlen(server->name)}, &out);
+    skv_buf_printf(
+        &out, ",\"size_vram\":0,\"context_length\":%zu,\"expires_at\":", server->limits.context);
+    out_time(&out, &never, 0);
+    skv_buf_text(&out, "}]}");
+    exchange_reply_json(ex, 200, &out);
+}
+
+void api_ollama_version(exchange *ex)
+{
+    skv_buf out = exchange_text(ex);
+    skv_buf_printf(&out, "{\"version\":\"%d.%d.%d\"}", SKV_VERSION_MAJOR, SKV_VERSION_MINOR,
+                   SKV_VERSION_PATCH);
+    exchange_reply_json(ex, 200, &out);
+}
+
+/* What the model can do, for clients that choose by it. */
+static void write_capabilities(const http_server *server, skv_buf *out)
+{
+    skv_buf_text(out, "\"capabilities\":[\"completion\",\"embedding\"");
+    if (server->reply_format.calls != SKV_CALLS_NONE) skv_buf_text(out, ",\"tools\"");
+    if (server->reply_format.thinks) skv_buf_text(out, ",\"thinking\"");
+    skv_buf_text(out, "]");
+}
+
+static void write_shape(const http_server *server, skv_buf *out)
+{
+    const skv_model_info *m = server->options.model;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"context_length", server->limits.context},
+                   {"embedding_length", m->hidden},
+                   {"block_count", m->layers},
+                   {"feed_forward_length", m->ffn},
+                   {"attention.head_count", m->heads},
+                   {"attention.head_count_kv", m->kv_heads},
+                   {"vocab_size", m->vocab}};
+    skv_buf_text(out, "\"model_info\":{\"general.architecture\":");
+    out_json_str(out, m->architecture);
+    skv_buf_printf(out, ",\"general.parameter_count\":%llu", (unsigned long long)m->parameters);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        skv_buf_printf(out, ",\"%s.%s\":%llu", m->architecture, numbers[i].name,
+                       (unsigned long long)numbers[i].value);
+    }
+    skv_buf_text(out, "}");
+}
+
+/* POST /api/show */
+void api_ollama_show(exchange *ex)
+{
+    const http_server *server = ex->server;
+    json_t *body = NULL;
+    api_error error;
+    if (!json_body_parse(ex, &body, &error) || !request_check_model(ex, body, &error)) {
+        exchange_refuse(ex, &error);
+    } else {
+        skv_buf out = exchange_text(ex);
+        skv_buf_text(&out,
+                     "{\"modelfile\":\"\",\"parameters\":\"\",\"license\":\"\",\"template\":");
+        out_json_str(&out, server->guesses_template ? "" : server->template_text);
+        skv_buf_text(&out, ",\"modified_at\":");
+        write_started(server, &out);
+        skv_buf_text(&out, ",");
+        write_details(server, &out);
+        skv_buf_text(&out, ",");
+        write_shape(server, &out);
+        skv_buf_text(&out, ",");
+        write_capabilities(server, &out);
+        skv_buf_text(&out, "}");
+        exchange_reply_json(ex, 200, &out);
+    }
+    json_decref(body);
+}
