@@ -21,8 +21,10 @@ void answer_usage(skv_buf *out, const skv_job_stats *stats)
 
 static void add_rate(skv_buf *out, const char *name, size_t n, uint64_t ns)
 {
-    skv_buf_printf(out, ",\"%s_n\":%zu,\"%s_ms\":%.3f,\"%s_per_second\":", name, n, name,
+    skv_buf_printf(out, ",\"%s_n\":%zu,\"%s_ms\":%.3f,\"%s_per_token_ms\":", name, n, name,
                    (double)ns * 1e-6, name);
+    out_number(out, n > 0 ? (double)ns * 1e-6 / (double)n : 0);
+    skv_buf_printf(out, ",\"%s_per_second\":", name);
     out_number(out, ns > 0 ? (double)n / ((double)ns * 1e-9) : 0);
 }
 
@@ -95,7 +97,7 @@ static void add_chat_token(const exchange *ex, skv_buf *out, int32_t id, double 
 {
     size_t from = 0, n = 0;
     char *text = token_text(ex, id, &from, &n);
-    skv_buf_text(out, "{\"token\":");
+    skv_buf_printf(out, "{\"id\":%d,\"token\":", id);
     write_token(out, text ? text + from : NULL, n, id);
     skv_buf_text(out, ",\"logprob\":");
     out_number(out, logprob);

@@ -40,9 +40,9 @@ static void free_answer(void *state)
     free(a);
 }
 
-/* The prompt in front of an answer, where it is wanted back. */
-static void echo_prompt(answer *a, const api_prompt *prompt, skv_buf *out)
+void answer_prompt_text(const answer *a, size_t i, skv_buf *out)
 {
+    const api_prompt *prompt = &a->prompts.at[i];
     char *text = NULL;
     size_t n = 0;
     const skv_vocab *vocab = a->ex->server->vocab;
@@ -101,7 +101,7 @@ static bool make_echoes(answer *a, api_error *error)
     a->echoes = create_choices(a, a->prompts.n);
     if (!a->echoes) return api_fail(error, 503, NULL, "no memory");
     for (size_t i = 0; i < a->prompts.n; i++) {
-        echo_prompt(a, &a->prompts.at[i], &a->echoes[i].text);
+        answer_prompt_text(a, i, &a->echoes[i].text);
     }
     for (size_t i = 0; i < a->n_choices; i++) a->choices[i].echo = &a->echoes[i / n];
     return true;
@@ -146,7 +146,7 @@ static bool read_body(answer *a, api_error *error)
     if (!json_body_parse(a->ex, &a->body, error)) return false;
     if (!a->dialect->translate) return true;
     a->asked = a->body;
-    a->body = a->dialect->translate(a->asked, error);
+    a->body = a->dialect->translate(a->ex, a->asked, error);
     return a->body;
 }
 
@@ -187,7 +187,7 @@ static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
         skv_buf_append(&c->text, o->text, o->n_text);
     }
     if (o->kind == SKV_OUTPUT_TOKEN) {
-        if (a->params.wants_logprobs) a->dialect->add_logprob(a, c, o);
+        if (a->params.wants_logprobs || a->dialect->every_token) a->dialect->add_logprob(a, c, o);
         return i;
     }
     c->ended = true;
@@ -382,7 +382,7 @@ static void end_event(const answer *a, skv_buf *out, bool with_timings)
     skv_buf_text(out, "}\n\n");
 }
 
-static void clear_choice(api_choice *c)
+void answer_clear_choice(api_choice *c)
 {
     skv_buf_clear(&c->text);
     skv_buf_clear(&c->tokens);
@@ -402,7 +402,7 @@ static void write_chunk(answer *a, skv_buf *out, size_t i)
     a->dialect->write_chunk_choice(a, out, i);
     end_event(a, out, a->n_ended == a->n_choices);
     c->begun = true;
-    clear_choice(c);
+    answer_clear_choice(c);
 }
 
 static void write_usage(const answer *a, skv_buf *out)

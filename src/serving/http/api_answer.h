@@ -55,15 +55,16 @@ typedef struct answer_dialect {
     param_api api;
     const char *id_prefix;
     const char *object, *chunk_object;
-    size_t default_tokens;   /* of an answer, where the request does not say */
-    bool in_parts;           /* thoughts, texts and calls are told apart */
-    bool whole_calls;        /* a stream tells a call when it is whole */
+    size_t default_tokens; /* of an answer, where the request does not say */
+    bool in_parts;         /* thoughts, texts and calls are told apart */
+    bool every_token; /* add_logprob is told of tokens whose log-probability nobody wants too */
+    bool whole_calls; /* a stream tells a call when it is whole */
     const char *stream_type; /* of the body of a stream; NULL: server-sent events */
     /* Writes the response to a request that wants nothing generated; NULL: there are none. False:
      * this is another. */
     bool (*at_once)(exchange *ex, const json_t *asked, skv_buf *out);
     /* The request in OpenAI's words; NULL: it is. */
-    json_t *(*translate)(const json_t *asked, api_error *error);
+    json_t *(*translate)(const exchange *ex, const json_t *asked, api_error *error);
     const answer_shape *shape; /* NULL: choices, written by what follows */
     bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);
@@ -75,6 +76,10 @@ typedef struct answer_dialect {
 
 /** Handles a request of a dialect, stream or not. */
 void answer_handle(exchange *ex, const answer_dialect *dialect);
+/** A prompt's text, from its ids where it was given as such. */
+void answer_prompt_text(const answer *a, size_t i, skv_buf *out);
+/** Empties what was written, but for the parts of a chat. */
+void answer_clear_choice(api_choice *c);
 /** The echo that has to be written before what the choice has; NULL: none, or it was. */
 const api_choice *answer_echo_of(const api_choice *c);
 /** ,"logprobs":...,"finish_reason":...,"stop_reason":... where the choice has ended. */

@@ -1,5 +1,5 @@
 /*
- * POST /v1/embeddings, and Ollama's /api/embed and /api/embeddings: a vector for each text, of its
+ * POST /v1/embeddings, and llama-server's and Ollama's kin: a vector for each text, of its
  * final hidden states. Every input is a job of the scheduler like any other request's prompt, and
  * takes its turn among them.
  */
@@ -150,6 +150,18 @@ static void write_vector(const embedding_request *r, skv_buf *out)
     skv_buf_text(out, "}");
 }
 
+/* llama-server's: a list of vectors for each text. */
+static void write_lists(const embedding_request *r, skv_buf *out)
+{
+    skv_buf_text(out, "[");
+    for (size_t i = 0; i < r->inputs.n; i++) {
+        skv_buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i > 0 ? "," : "", i);
+        write_numbers(out, r->vectors + i * r->D, r->D);
+        skv_buf_text(out, "]}");
+    }
+    skv_buf_text(out, "]");
+}
+
 static void embed(exchange *ex, const embedding_dialect *dialect)
 {
     embedding_request r = {.dialect = dialect, .ex = ex, .g = {.event_fd = -1}};
@@ -171,6 +183,12 @@ static void embed(exchange *ex, const embedding_dialect *dialect)
 void api_embeddings(exchange *ex)
 {
     static const embedding_dialect dialect = {"input", false, write_openai};
+    embed(ex, &dialect);
+}
+
+void api_embedding(exchange *ex)
+{
+    static const embedding_dialect dialect = {"content", false, write_lists};
     embed(ex, &dialect);
 }
 

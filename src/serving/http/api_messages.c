@@ -6,8 +6,9 @@
 #include "routes.h"
 #include "translate.h"
 
-static json_t *translate(const json_t *asked, api_error *error)
+static json_t *translate(const exchange *ex, const json_t *asked, api_error *error)
 {
+    (void)ex;
     return messages_translate(asked, false, error);
 }
 

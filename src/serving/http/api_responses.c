@@ -268,6 +268,12 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
     write_response_event(a, out, "failed", "failed", error);
 }
 
+static json_t *translate(const exchange *ex, const json_t *asked, api_error *error)
+{
+    (void)ex;
+    return responses_translate(asked, error);
+}
+
 void api_responses(exchange *ex)
 {
     static const answer_shape shape = {write_whole, write_news, write_quiet, write_done,
@@ -276,7 +282,7 @@ void api_responses(exchange *ex)
                                            .id_prefix = "resp_",
                                            .default_tokens = SIZE_MAX,
                                            .in_parts = true,
-                                           .translate = responses_translate,
+                                           .translate = translate,
                                            .shape = &shape,
                                            .read_prompts = messages_read};
     answer_handle(ex, &dialect);

@@ -193,12 +193,18 @@ bool generation_gone_error(const generation *g, api_error *error)
                          error);
 }
 
+void generation_prompt_stats(const generation *g, size_t i, skv_job_stats *out)
+{
+    *out = g->stats[i];
+    if (g->jobs[i]) skv_job_get_stats(g->jobs[i], out);
+}
+
 void generation_stats(const generation *g, skv_job_stats *out)
 {
     *out = (skv_job_stats){0};
     for (size_t i = 0; i < g->prompts->n; i++) {
-        skv_job_stats one = g->stats[i];
-        if (g->jobs[i]) skv_job_get_stats(g->jobs[i], &one);
+        skv_job_stats one;
+        generation_prompt_stats(g, i, &one);
         out->prompt_tokens += one.prompt_tokens;
         out->cached_tokens += one.cached_tokens;
         out->prefilled_tokens += one.prefilled_tokens;

@@ -40,6 +40,8 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
 generation_event generation_next(generation *g, double seconds, size_t *i_prompt, skv_output *out);
 /** What GENERATION_GONE means for the response; returns false. */
 bool generation_gone_error(const generation *g, api_error *error);
+/** What one prompt's answers have taken so far. */
+void generation_prompt_stats(const generation *g, size_t i, skv_job_stats *out);
 /** Sums over all prompts. */
 void generation_stats(const generation *g, skv_job_stats *out);
 /** Cancels what is left. */

@@ -66,14 +66,16 @@ size_t http_head_end(const char *text, size_t n, size_t n_seen)
 }
 
 /* "http://host/path" is said to proxies, but servers have to know it too. */
-static char *path_of(char *target)
+static char *path_of(char *target, const char **query)
 {
     static const char scheme[] = "http://";
     if (strncasecmp(target, scheme, sizeof scheme - 1) == 0) {
         char *slash = strchr(target + sizeof scheme - 1, '/');
         if (slash) target = slash;
     }
-    target[strcspn(target, "?#")] = 0;
+    char *end = target + strcspn(target, "?#");
+    *query = *end == '?' ? end + 1 : "";
+    *end = 0;
     return target;
 }
 
@@ -107,7 +109,7 @@ static bool read_first_line(http_head *out, char *text, size_t n, api_error *err
     if (!read_version(out, text + i_version, n - i_version, error)) return false;
     text[n_method] = target[n_target] = 0;
     out->method = text;
-    out->path = path_of(target);
+    out->path = path_of(target, &out->query);
     return true;
 }
 
@@ -147,6 +149,20 @@ static size_t count_fields(const http_head *head, const char *name, const char *
         n++;
     }
     return n;
+}
+
+bool http_head_asks(const http_head *head, const char *name, const char *value)
+{
+    const size_t n_name = strlen(name), n_value = strlen(value);
+    for (const char *at = head->query; *at; at += *at == '&') {
+        const size_t n = strcspn(at, "&");
+        if (n == n_name + 1 + n_value && strncmp(at, name, n_name) == 0 && at[n_name] == '=' &&
+            strncmp(at + n_name + 1, value, n_value) == 0) {
+            return true;
+        }
+        at += n;
+    }
+    return false;
 }
 
 const char *http_head_find(const http_head *head, const char *name)

@@ -17,6 +17,7 @@ typedef struct http_field {
 
 typedef struct http_head {
     const char *method, *path; /* the path as it was sent, without its query */
+    const char *query;         /* what follows the '?'; "": nothing */
     http_field fields[LIMIT_HEADER_FIELDS];
     size_t n_fields;
     bool is_old;     /* HTTP/1.0: no chunks, and one request for each connection */
@@ -34,6 +35,9 @@ size_t http_head_end(const char *text, size_t n, size_t n_seen);
 bool http_head_read(char *text, size_t n, http_head *out, api_error *error);
 /** The value of a field that is there once; NULL: it is not there, or more than once. */
 const char *http_head_find(const http_head *head, const char *name);
+
+/** Whether the query has this parameter with this value, as they are spelt. */
+bool http_head_asks(const http_head *head, const char *name, const char *value);
 
 /*
  * ---- the trace that a request belongs to ----

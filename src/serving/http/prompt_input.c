@@ -56,6 +56,51 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
+/* One more piece of a prompt of texts and ids. */
+static bool add_piece(const exchange *ex, const json_t *piece, bool first, const char *name,
+                      api_prompt *out, api_error *error)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+    const bool is_text = json_is_string(piece);
+    json_t *list = is_text ? NULL : json_pack("[O]", (json_t *)(uintptr_t)piece);
+    const bool read =
+        is_text ? text_encode(ex, json_string_value(piece), json_string_length(piece),
+                              (encode_flags){first, true}, &ids, &n, error)
+                : json_body_ids(list, name, skv_engine_vocab(ex->server->engine), &ids, &n, error);
+    json_decref(list);
+    int32_t *grown = read ? realloc(out->ids, (out->n_ids + n + 1) * sizeof *grown) : NULL;
+    if (grown) {
+        out->ids = grown;
+        if (n > 0) memcpy(out->ids + out->n_ids, ids, n * sizeof *ids);
+        out->n_ids += n;
+    }
+    if (is_text) {
+        skv_text_free(ids);
+    } else {
+        free(ids);
+    }
+    return grown || (read && api_fail(error, 503, NULL, "no memory"));
+}
+
+/* ["text", 12, 34, "more text"] is one prompt. */
+static bool read_mixed(const exchange *ex, const json_t *pieces, const char *name, api_prompt *out,
+                       api_error *error)
+{
+    for (size_t i = 0; i < json_array_size(pieces); i++) {
+        if (!add_piece(ex, json_array_get(pieces, i), i == 0, name, out, error)) return false;
+    }
+    return true;
+}
+
+static bool has_kind(const json_t *array, json_type kind)
+{
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        if (json_typeof(json_array_get(array, i)) == kind) return true;
+    }
+    return false;
+}
+
 static bool read_prompt(const exchange *ex, const json_t *value, const char *name, api_prompt *out,
                         api_error *error)
 {
@@ -67,6 +112,7 @@ static bool read_prompt(const exchange *ex, const json_t *value, const char *nam
         return api_fail(error, 400, name, "%s: expected a string, token ids, or an array of them",
                         name);
     }
+    if (has_kind(value, JSON_STRING)) return read_mixed(ex, value, name, out, error);
     return json_body_ids(value, name, skv_engine_vocab(ex->server->engine), &out->ids, &out->n_ids,
                          error);
 }
@@ -87,7 +133,7 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, prom
     const json_t *value = json_body_get(body, name);
     *out = (prompt_list){0};
     if (!value) return api_fail(error, 400, name, "%s: is missing", name);
-    const bool many = json_is_array(value) && !json_is_number(json_array_get(value, 0));
+    const bool many = json_is_array(value) && !has_kind(value, JSON_INTEGER);
     const size_t n = many ? json_array_size(value) : 1;
     if (n == 0 || n > PROMPTS_MAX) {
         return api_fail(error, 400, name, "%s: %zu, expected 1 to %d", name, n, PROMPTS_MAX);

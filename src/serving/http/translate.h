@@ -15,6 +15,9 @@ json_t *messages_translate(const json_t *asked, bool counts, api_error *error);
  * where that is what is wanted. */
 json_t *ollama_chat_translate(const json_t *asked, api_error *error);
 json_t *ollama_prompt_translate(const json_t *asked, api_error *error);
+/** A completion's body of what llama-server's /completion is sent, and of a text with a gap. */
+json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *error);
+json_t *infill_translate(const exchange *ex, const json_t *asked, api_error *error);
 
 /* A chat's body on its way. */
 typedef struct translation {

@@ -1,0 +1,254 @@
+/*
+ * POST /completion and /infill, GET /props and /slots: what llama-server has beside OpenAI's
+ * interface, for editors and monitors that call it.
+ */
+#include <string.h>
+
+#include "api_answer.h"
+#include "common/sampling_fields.h"
+#include "routes.h"
+#include "translate.h"
+
+/* ---- settings ---- */
+
+/* How tokens are drawn, and what else a request may have said. */
+static void write_settings(const skv_sampling *s, const request_params *params, skv_buf *out)
+{
+    skv_buf_printf(out, "{\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,\"min_p\":%.9g,",
+                   s->temperature, s->top_k, s->top_p, s->min_p);
+    skv_buf_printf(out,
+                   "\"repeat_penalty\":%.9g,\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,",
+                   s->repetition_penalty, s->presence_penalty, s->frequency_penalty);
+    skv_buf_printf(out, "\"seed\":%llu,\"n_predict\":%lld,\"max_tokens\":%lld,\"n_probs\":%zu,",
+                   (unsigned long long)s->seed, (long long)(params ? params->max_tokens : -1),
+                   (long long)(params ? params->max_tokens : -1), params ? params->n_top : 0);
+    skv_buf_printf(out, "\"ignore_eos\":%s,\"stream\":%s,\"stop\":[",
+                   params && params->ignore_eos ? "true" : "false",
+                   !params || params->stream ? "true" : "false");
+    for (size_t i = 0; params && i < params->n_stops; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        out_json(out, params->stops[i].text, params->stops[i].n);
+    }
+    skv_buf_text(out, "]}");
+}
+
+/* ---- /completion ---- */
+
+/* Ids stand in text_offset, log-probabilities in tokens. */
+static void add_token(answer *a, api_choice *c, const skv_output *token)
+{
+    const char *comma = c->n_tokens++ > 0 ? "," : "";
+    skv_buf_printf(&c->text_offset, "%s%d", comma, token->id);
+    if (!a->params.wants_logprobs) return;
+    skv_buf_text(&c->tokens, comma);
+    answer_chat_logprob(a->ex, &c->tokens, token);
+}
+
+static bool returns_tokens(const answer *a)
+{
+    return a->params.stream || json_is_true(json_object_get(a->asked, "return_tokens"));
+}
+
+/* {"index":...,"content":... without the last brace. */
+static void write_front(answer *a, skv_buf *out, size_t i)
+{
+    api_choice *c = &a->choices[i];
+    skv_buf_printf(out, "{\"index\":%zu,\"content\":", i);
+    out_json(out, c->text.data, c->text.size);
+    skv_buf_text(out, ",\"tokens\":[");
+    if (returns_tokens(a)) skv_buf_append(out, c->text_offset.data, c->text_offset.size);
+    skv_buf_printf(out, "],\"id_slot\":0,\"stop\":%s", c->ended ? "true" : "false");
+    if (a->params.wants_logprobs && c->n_tokens > 0) {
+        skv_buf_text(out, ",\"completion_probabilities\":[");
+        skv_buf_append(out, c->tokens.data, c->tokens.size);
+        skv_buf_text(out, "]");
+    }
+    out->failed = out->failed || c->text.failed || c->tokens.failed || c->text_offset.failed;
+}
+
+static const char *stop_type(const api_choice *c)
+{
+    if (c->finish == SKV_FINISH_LENGTH) return "limit";
+    return c->stopped.size > 0 ? "word" : "eos";
+}
+
+static void write_counts(const skv_job_stats *stats, skv_buf *out)
+{
+    skv_buf_printf(out, ",\"tokens_predicted\":%zu,\"tokens_evaluated\":%zu",
+                   stats->completion_tokens, stats->prompt_tokens);
+}
+
+static void write_back(answer *a, skv_buf *out, size_t i)
+{
+    const api_choice *c = &a->choices[i];
+    const size_t i_prompt = i / (size_t)a->params.n;
+    skv_job_stats stats;
+    generation_prompt_stats(&a->g, i_prompt, &stats);
+    skv_buf_text(out, ",\"model\":");
+    out_json_str(out, a->ex->server->name);
+    write_counts(&stats, out);
+    skv_buf_printf(out, ",\"tokens_cached\":%zu,\"truncated\":%s,\"stop_type\":\"%s\"",
+                   stats.cached_tokens,
+                   a->fitted && c->finish == SKV_FINISH_LENGTH ? "true" : "false", stop_type(c));
+    skv_buf_text(out, ",\"stopping_word\":");
+    out_json(out, c->stopped.size > 0 ? c->stopped.data : "", c->stopped.size);
+    skv_buf_text(out, ",\"generation_settings\":");
+    write_settings(&a->g.job.sampling, &a->params, out);
+    skv_buf prompt = exchange_text(a->ex);
+    answer_prompt_text(a, i_prompt, &prompt);
+    skv_buf_text(out, ",\"prompt\":");
+    out_json(out, prompt.data, prompt.size);
+    out->failed = out->failed || prompt.failed;
+    skv_buf_release(&prompt);
+    skv_buf_text(out, ",\"timings\":");
+    answer_timings(out, &stats);
+    skv_buf_text(out, "}");
+}
+
+/* One object, or an array where there are several answers. */
+static void write_whole(answer *a, skv_buf *out)
+{
+    const bool many = a->n_choices > 1;
+    if (many) skv_buf_text(out, "[");
+    for (size_t i = 0; i < a->n_choices; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        write_front(a, out, i);
+        write_back(a, out, i);
+    }
+    if (many) skv_buf_text(out, "]");
+}
+
+static void write_news(answer *a, skv_buf *out)
+{
+    for (size_t i = 0; i < a->n_choices; i++) {
+        api_choice *c = &a->choices[i];
+        const bool ends = c->ended && !c->begun;
+        if (c->text.size == 0 && c->n_tokens == 0 && !ends) continue;
+        skv_buf_text(out, "data: ");
+        write_front(a, out, i);
+        if (c->ended) {
+            write_back(a, out, i);
+        } else {
+            skv_job_stats stats;
+            generation_prompt_stats(&a->g, i / (size_t)a->params.n, &stats);
+            write_counts(&stats, out);
+            skv_buf_text(out, "}");
+        }
+        skv_buf_text(out, "\n\n");
+        c->begun = c->ended;
+        answer_clear_choice(c);
+    }
+}
+
+static void write_quiet(answer *a, skv_buf *out)
+{
+    (void)a;
+    skv_buf_text(out, ": waiting\n\n");
+}
+
+static void write_done(answer *a, skv_buf *out)
+{
+    write_news(a, out);
+}
+
+static void write_failed(answer *a, skv_buf *out, const api_error *error)
+{
+    skv_buf_text(out, "data: ");
+    api_error_write(out, error, ERRORS_OPENAI, a->ex->id);
+    skv_buf_text(out, "\n\n");
+}
+
+static const answer_shape shape = {write_whole, write_news, write_quiet, write_done, write_failed};
+
+static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
+{
+    return prompts_read(ex, body, "prompt", out, error);
+}
+
+void api_completion(exchange *ex)
+{
+    static const answer_dialect dialect = {.api = PARAM_COMPLETIONS,
+                                           .default_tokens = SIZE_MAX,
+                                           .every_token = true,
+                                           .translate = llamacpp_translate,
+                                           .shape = &shape,
+                                           .read_prompts = read_prompts,
+                                           .add_logprob = add_token};
+    answer_handle(ex, &dialect);
+}
+
+void api_infill(exchange *ex)
+{
+    static const answer_dialect dialect = {.api = PARAM_COMPLETIONS,
+                                           .default_tokens = SIZE_MAX,
+                                           .every_token = true,
+                                           .translate = infill_translate,
+                                           .shape = &shape,
+                                           .read_prompts = read_prompts,
+                                           .add_logprob = add_token};
+    answer_handle(ex, &dialect);
+}
+
+/* ---- /props and /slots ---- */
+
+static void write_token(const http_server *server, const char *name, int32_t id, skv_buf *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const bool has =
+        id >= 0 && server->vocab &&
+        skv_vocab_decode(server->vocab, (skv_id_piece){&id, 1},
+                         (skv_decode_options){.with_special = true}, &text, &n, NULL) == SKV_OK;
+    skv_buf_printf(out, ",\"%s\":", name);
+    out_json(out, has ? text : "", has ? n : 0);
+    skv_text_free(text);
+}
+
+/* GET /props: the server's settings. The model's path stays untold. */
+void api_props(exchange *ex)
+{
+    const http_server *server = ex->server;
+    skv_buf out = exchange_text(ex);
+    skv_buf_printf(&out, "{\"default_generation_settings\":{\"id\":0,\"n_ctx\":%zu,\"params\":",
+                   server->limits.context);
+    write_settings(&server->options.sampling, NULL, &out);
+    skv_buf_printf(&out,
+                   "},\"total_slots\":%zu,\"model_alias\":", server->options.scheduler.max_running);
+    out_json_str(&out, server->name);
+    skv_buf_text(&out, ",\"model_path\":");
+    out_json_str(&out, server->name);
+    skv_buf_text(&out, ",\"modalities\":{\"vision\":false,\"audio\":false},\"chat_template\":");
+    out_json_str(&out, server->template_text ? server->template_text : "");
+    write_token(server, "bos_token", server->vocab ? skv_vocab_bos(server->vocab) : -1, &out);
+    write_token(server, "eos_token", server->vocab ? skv_vocab_eos(server->vocab) : -1, &out);
+    skv_buf_printf(&out, ",\"build_info\":\"swiftkv-%d.%d.%d\",\"is_sleeping\":false}",
+                   SKV_VERSION_MAJOR, SKV_VERSION_MINOR, SKV_VERSION_PATCH);
+    exchange_reply_json(ex, 200, &out);
+}
+
+/* GET /slots: as many as answers that run together, and how many of them are busy. Nothing of what
+ * they compute is told: every client may ask. `?fail_on_no_slot=1`: 503 where none is free. */
+void api_slots(exchange *ex)
+{
+    const http_server *server = ex->server;
+    const size_t n = server->options.scheduler.max_running;
+    skv_scheduler_metrics m;
+    skv_scheduler_get_metrics(server->scheduler, &m);
+    if (m.running >= n && http_head_asks(ex->head, "fail_on_no_slot", "1")) {
+        api_error error;
+        (void)api_fail(&error, 503, NULL, "no slot is free");
+        exchange_refuse(ex, &error);
+        return;
+    }
+    skv_buf out = exchange_text(ex);
+    skv_buf_text(&out, "[");
+    for (size_t i = 0; i < n; i++) {
+        skv_buf_printf(&out, "%s{\"id\":%zu,\"n_ctx\":%zu,\"speculative\":%s,\"is_processing\":%s}",
+                       i > 0 ? "," : "", i, server->limits.context,
+                       server->options.scheduler.speculation.source != SKV_DRAFT_NONE ? "true"
+                                                                                      : "false",
+                       i < m.running ? "true" : "false");
+    }
+    skv_buf_text(&out, "]");
+    exchange_reply_json(ex, 200, &out);
+}

@@ -1,0 +1,271 @@
+/*
+ * Requests to llama-server's /completion and /infill: see translate.h. They are completions with
+ * fields of other names; the texts around a gap become the ids of one prompt.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "request_input.h"
+#include "translate.h"
+
+static bool put(json_t *body, const char *name, json_t *value, api_error *error)
+{
+    return json_object_set_new(body, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
+}
+
+/* ---- /completion ---- */
+
+/* [[id, bias], ...] as {"id": bias}; false in place of a number forbids the token. */
+static json_t *bias_map(const json_t *list, api_error *error)
+{
+    json_t *map = json_object();
+    bool ok = map || api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        const json_t *pair = json_array_get(list, i);
+        json_t *id = json_array_get(pair, 0), *bias = json_array_get(pair, 1);
+        char key[32];
+        if (!json_is_integer(id) || !(json_is_number(bias) || json_is_false(bias))) {
+            ok = api_fail(error, 400, "logit_bias",
+                          "logit_bias[%zu]: not [token id, number or false]", i);
+            break;
+        }
+        (void)snprintf(key, sizeof key, "%lld", (long long)json_integer_value(id));
+        ok = put(map, key, json_is_false(bias) ? json_integer(-100) : json_incref(bias), error);
+    }
+    if (ok) return map;
+    json_decref(map);
+    return NULL;
+}
+
+static bool set_biases(json_t *body, const json_t *asked, api_error *error)
+{
+    const json_t *given = json_body_get(asked, "logit_bias");
+    if (!json_is_array(given)) return true;
+    json_t *map = bias_map(given, error);
+    return map && put(body, "logit_bias", map, error);
+}
+
+static bool refuse(const json_t *asked, const char *name, const char *why, api_error *error)
+{
+    const json_t *value = json_body_get(asked, name);
+    const bool neutral =
+        !value || json_is_false(value) || (json_is_number(value) && json_number_value(value) <= 0);
+    return neutral || api_fail(error, 400, name, "%s: %s", name, why);
+}
+
+/* `n_probs` is the number of likely tokens; none are wanted where it is 0. */
+static bool set_probs(json_t *body, const json_t *asked, api_error *error)
+{
+    json_t *n = json_object_get(asked, "n_probs");
+    (void)json_object_del(body, "logprobs");
+    if (!n || json_is_null(n)) return true;
+    if (!json_is_integer(n) || json_integer_value(n) < 0 ||
+        json_integer_value(n) > SKV_JOB_TOP_MAX) {
+        return api_fail(error, 400, "n_probs", "n_probs: %s is not a whole number from 0 to %d",
+                        json_show(n).text, SKV_JOB_TOP_MAX);
+    }
+    return json_integer_value(n) == 0 || put(body, "logprobs", json_incref(n), error);
+}
+
+json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *error)
+{
+    json_t *body = json_copy_within(ex, (json_t *)(uintptr_t)asked, "request", error);
+    if (!body) return NULL;
+    if (set_biases(body, asked, error) && set_probs(body, asked, error) &&
+        refuse(asked, "post_sampling_probs", "log-probabilities are the model's own", error) &&
+        refuse(asked, "t_max_predict_ms", "answers end by their length, not by time", error) &&
+        refuse(asked, "n_indent", "lines are not counted by their indentation", error) &&
+        refuse(asked, "n_keep", "prompts are never cut", error) &&
+        refuse(asked, "image_data", "only text is supported", error)) {
+        return body;
+    }
+    json_decref(body);
+    return NULL;
+}
+
+/* ---- /infill: a text with a gap ---- */
+
+/* The marks of models that were trained to fill a gap, as their vocabularies spell them. */
+typedef struct gap_marks {
+    const char *prefix, *suffix, *middle;
+    bool suffix_first;
+    const char *repository, *file; /* of other files in front; NULL: none */
+} gap_marks;
+
+static const gap_marks known_marks[] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", false, "<|repo_name|>", "<|file_sep|>"},
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>", false, "<repo_name>", "<file_sep>"},
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>", false, NULL, NULL},
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", false, NULL, NULL},
+    {"<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "begin\xef\xbd\x9c>",
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "hole\xef\xbd\x9c>",
+     "<\xef\xbd\x9c"
+     "fim\xe2\x96\x81"
+     "end\xef\xbd\x9c>",
+     false, NULL, NULL},
+    {"[PREFIX]", "[SUFFIX]", "[MIDDLE]", true, NULL, NULL},
+    {"<PRE>", "<SUF>", "<MID>", false, NULL, NULL},
+};
+
+/* The id of a mark; -1: the vocabulary has none. */
+static int32_t id_of(const http_server *server, const char *mark)
+{
+    int32_t *ids = NULL, id = -1;
+    size_t n = 0;
+    if (!mark || !server->vocab) return -1;
+    const skv_status status =
+        skv_vocab_encode(server->vocab, (skv_text_piece){mark, strlen(mark)},
+                         (skv_encode_options){.parse_special = true}, &ids, &n, NULL);
+    if (status == SKV_OK && n == 1) id = ids[0];
+    skv_text_free(ids);
+    return id;
+}
+
+/* The prompt on its way. */
+typedef struct gap {
+    const exchange *ex; /* borrowed */
+    const json_t *asked;
+    api_error *error;
+    const gap_marks *marks;
+    json_t *ids; /* owned */
+} gap;
+
+static bool add_id(gap *g, int32_t id)
+{
+    return json_array_append_new(g->ids, json_integer(id)) == 0 ||
+           api_fail(g->error, 503, NULL, "no memory");
+}
+
+static bool add_mark(gap *g, const char *mark)
+{
+    return add_id(g, id_of(g->ex->server, mark));
+}
+
+/* Appends at most `most` ids of a text, the first or the last ones. */
+static bool add_text(gap *g, const char *text, size_t n, size_t most, bool last)
+{
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    if (n == 0) return true;
+    if (!text_encode(g->ex, text, n, (encode_flags){false, false}, &ids, &n_ids, g->error)) {
+        return false;
+    }
+    const size_t from = last && n_ids > most ? n_ids - most : 0;
+    const size_t n_taken = n_ids > most ? most : n_ids;
+    bool ok = true;
+    for (size_t i = 0; ok && i < n_taken; i++) ok = add_id(g, ids[from + i]);
+    skv_text_free(ids);
+    return ok;
+}
+
+/* A field that is a text, or absent. */
+static bool text_of(const gap *g, const json_t *object, const char *name, skv_text_piece *out)
+{
+    const json_t *value = json_body_get(object, name);
+    if (value && !json_is_string(value)) {
+        return api_fail(g->error, 400, name, "%s: not a text", name);
+    }
+    *out = (skv_text_piece){value ? json_string_value(value) : "", json_string_length(value)};
+    return true;
+}
+
+/* Other files: {"filename","text"}, each behind its mark where the model has one. */
+static bool add_file(gap *g, const json_t *file, size_t most)
+{
+    skv_text_piece name = {"", 0}, text = {"", 0};
+    if (!json_is_object(file)) {
+        return api_fail(g->error, 400, "input_extra",
+                        "input_extra: not an array of {\"filename\",\"text\"}");
+    }
+    if (!text_of(g, file, "filename", &name) || !text_of(g, file, "text", &text)) return false;
+    const bool marked = id_of(g->ex->server, g->marks->file) >= 0;
+    if (marked) {
+        return add_mark(g, g->marks->file) && add_text(g, name.text, name.n, most, true) &&
+               add_text(g, "\n", 1, 1, true) && add_text(g, text.text, text.n, most, false);
+    }
+    return add_text(g, "\n\n", 2, 2, true) && add_text(g, text.text, text.n, most, false);
+}
+
+static bool add_files(gap *g, size_t most)
+{
+    static const char name[] = "filename\n";
+    const json_t *files = json_body_get(g->asked, "input_extra");
+    const size_t n = json_array_size(files);
+    if (files && !json_is_array(files)) {
+        return api_fail(g->error, 400, "input_extra", "input_extra: not an array");
+    }
+    if (n == 0) return true;
+    const bool named = id_of(g->ex->server, g->marks->repository) >= 0;
+    if (named && !(add_mark(g, g->marks->repository) && add_text(g, "repository\n", 11, 11, true)))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!add_file(g, json_array_get(files, i), most / n)) return false;
+    }
+    if (id_of(g->ex->server, g->marks->file) < 0) return true;
+    return add_mark(g, g->marks->file) && add_text(g, name, sizeof name - 1, sizeof name, true);
+}
+
+/* Half of the context is for what stands around the gap, three parts before it and one behind it; a
+ * quarter is for other files, and the rest for the answer. */
+static bool add_gap(gap *g)
+{
+    const size_t room = g->ex->server->limits.context / 8;
+    const gap_marks *m = g->marks;
+    skv_text_piece prefix = {"", 0}, suffix = {"", 0}, prompt = {"", 0};
+    if (!text_of(g, g->asked, "input_prefix", &prefix) ||
+        !text_of(g, g->asked, "input_suffix", &suffix) ||
+        !text_of(g, g->asked, "prompt", &prompt)) {
+        return false;
+    }
+    const int32_t bos = skv_engine_bos(g->ex->server->engine);
+    bool ok = (bos < 0 || add_id(g, bos)) && add_files(g, 2 * room);
+    for (size_t i = 0; ok && i < 2; i++) {
+        if ((i == 0) == m->suffix_first) {
+            ok = add_mark(g, m->suffix) && add_text(g, suffix.text, suffix.n, room, false);
+        } else {
+            ok = add_mark(g, m->prefix) && add_text(g, prefix.text, prefix.n, 3 * room, true) &&
+                 add_text(g, prompt.text, prompt.n, room, true);
+        }
+    }
+    return ok && (m->suffix_first || add_mark(g, m->middle));
+}
+
+static const gap_marks *marks_of(const http_server *server)
+{
+    for (size_t i = 0; i < sizeof known_marks / sizeof known_marks[0]; i++) {
+        const gap_marks *m = &known_marks[i];
+        const bool fits = id_of(server, m->prefix) >= 0 && id_of(server, m->suffix) >= 0;
+        if (fits && (m->suffix_first || id_of(server, m->middle) >= 0)) return m;
+    }
+    return NULL;
+}
+
+json_t *infill_translate(const exchange *ex, const json_t *asked, api_error *error)
+{
+    gap g = {.ex = ex, .asked = asked, .error = error, .marks = marks_of(ex->server)};
+    if (!g.marks) {
+        (void)api_fail(error, 501, NULL,
+                       "infill: the model's vocabulary has no marks for a gap in a text");
+        return NULL;
+    }
+    if (!json_body_get(asked, "input_prefix") && !json_body_get(asked, "input_suffix")) {
+        (void)api_fail(error, 400, "input_prefix", "input_prefix, input_suffix: both are missing");
+        return NULL;
+    }
+    json_t *body = llamacpp_translate(ex, asked, error);
+    g.ids = json_array();
+    if (body && g.ids && add_gap(&g) && put(body, "prompt", json_incref(g.ids), error)) {
+        json_decref(g.ids);
+        return body;
+    }
+    if (body && !g.ids) (void)api_fail(error, 503, NULL, "no memory");
+    json_decref(g.ids);
+    json_decref(body);
+    return NULL;
+}
