@@ -39,7 +39,7 @@ typedef struct cli_settings {
     const char *key[CLI_SETTINGS_MAX], *value[CLI_SETTINGS_MAX]; /* keys are the library's */
 } cli_settings;
 
-enum { CLI_SAMPLING_FIELDS = 8 }; /* of skv_sampling */
+enum { CLI_SAMPLING_FIELDS = 9 }; /* of skv_sampling */
 
 /* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
 struct cli_options {

@@ -11,18 +11,18 @@ _swiftkv_options() {
         --threads --weights --cpu --help' ;;
     quantize) echo '--weights --group --text --threads --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
-        --presence-penalty --frequency-penalty --seed --stop --ignore-eos --json-object --json-schema --regex
-        --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu
-        --chunk --evict --speculate --snapkv --dump-kept --json --help' ;;
+        --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
+        --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
+        --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --dump-kept --json --help' ;;
     chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
-        --presence-penalty --frequency-penalty --seed --stop --threads --weights --kv --prefill --prune
-        --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --help' ;;
+        --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads --weights --kv
+        --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
         --cpu --chunk --evict --snapkv --json --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --help' ;;
     serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --insecure --name --temp
-        --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --seed
+        --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --reasoning-format --kv-tokens --step-ms
         --mask-seconds --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache
         --cache-dir --cache-disk-bytes --cache-disk-form --no-text-match --no-teacher --connections

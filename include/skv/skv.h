@@ -320,6 +320,8 @@ SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t 
 
 /* ---- sampling and generation ---- */
 
+enum { SKV_PENALTY_WINDOW_MAX = 1000000 };
+
 typedef struct skv_sampling {
     double temperature; /* 0: greedy */
     size_t top_k;       /* 0: all */
@@ -329,6 +331,7 @@ typedef struct skv_sampling {
                                   multiplied */
     double presence_penalty;   /* subtracted once from the logit of a generated token */
     double frequency_penalty;  /* subtracted for each occurrence of a generated token */
+    int64_t penalty_window;    /* penalties look at this many of the last tokens; -1: at all */
     uint64_t seed;
 } skv_sampling;
 

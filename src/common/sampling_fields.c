@@ -23,6 +23,9 @@ static const skv_field fields[] = {
     {"frequency_penalty", "X", SKV_FIELD_NUMBER, AT(frequency_penalty), -2, 2, .initial = "0",
      .option = "--frequency-penalty",
      .help = "subtracted for each time that a token was generated"},
+    {"repeat_last_n", "N", SKV_FIELD_INTEGER, AT(penalty_window), -1, SKV_PENALTY_WINDOW_MAX,
+     .initial = "-1", .option = "--repeat-last-n",
+     .help = "penalties look at the last N tokens; -1: at all of them"},
     {"seed", "S", SKV_FIELD_SEED, AT(seed), .initial = "0", .option = "--seed",
      .help = "the same seed and number of threads give the same tokens"},
 };

@@ -20,6 +20,11 @@ typedef struct candidate {
     float logit;
 } candidate;
 
+typedef struct recent_token {
+    int32_t id;
+    bool generated;
+} recent_token;
+
 struct skv_sampler {
     skv_sampling s;
     size_t vocab;
@@ -28,18 +33,28 @@ struct skv_sampler {
     double *weights;       /* owned, [vocab] */
     uint32_t *seen;        /* owned, [vocab]: times in prompt and answer; NULL: no penalties */
     uint32_t *generated;   /* owned, [vocab]: times in the answer; NULL likewise */
+    /* The tokens of a penalty window, the oldest at i_recent once it is full. */
+    recent_token *recent; /* owned, [s.penalty_window]; NULL: penalties look at all tokens */
+    size_t n_recent, i_recent;
 };
 
 static bool has_penalties(const skv_sampling *s)
 {
-    return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+    return s->penalty_window != 0 &&
+           (s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0);
+}
+
+/* Tokens of the window; 0: there is none. */
+static size_t window_of(const skv_sampling *s)
+{
+    return has_penalties(s) && s->penalty_window > 0 ? (size_t)s->penalty_window : 0;
 }
 
 size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab)
 {
     size_t each = sizeof(candidate) + sizeof(double);
     if (has_penalties(sampling)) each += 2 * sizeof(uint32_t);
-    return sizeof(skv_sampler) + vocab * each;
+    return sizeof(skv_sampler) + vocab * each + window_of(sampling) * sizeof(recent_token);
 }
 
 skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sampler **out,
@@ -59,6 +74,10 @@ skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sa
         sampler->generated = skv_alloc_zero(vocab, sizeof *sampler->generated);
         ok = ok && sampler->seen && sampler->generated;
     }
+    if (window_of(sampling) > 0) {
+        sampler->recent = skv_alloc(window_of(sampling), sizeof *sampler->recent);
+        ok = ok && sampler->recent;
+    }
     if (!ok) {
         skv_sampler_free(sampler);
         return skv_fail(err, SKV_MEMORY, "sampler: no memory for a vocabulary of %zu", vocab);
@@ -74,7 +93,23 @@ void skv_sampler_free(skv_sampler *sampler)
     skv_free(sampler->weights);
     skv_free(sampler->seen);
     skv_free(sampler->generated);
+    skv_free(sampler->recent);
     skv_free(sampler);
+}
+
+/* What leaves the window counts no more. */
+static void push_recent(skv_sampler *sampler, recent_token token)
+{
+    const size_t window = (size_t)sampler->s.penalty_window;
+    recent_token *slot = &sampler->recent[sampler->i_recent];
+    if (sampler->n_recent < window) {
+        sampler->n_recent++;
+    } else {
+        sampler->seen[slot->id]--;
+        if (slot->generated) sampler->generated[slot->id]--;
+    }
+    *slot = token;
+    sampler->i_recent = (sampler->i_recent + 1) % window;
 }
 
 void skv_sampler_accept(skv_sampler *sampler, int32_t id, bool generated)
@@ -82,6 +117,7 @@ void skv_sampler_accept(skv_sampler *sampler, int32_t id, bool generated)
     if (!sampler->seen || id < 0 || (size_t)id >= sampler->vocab) return;
     sampler->seen[id]++;
     if (generated) sampler->generated[id]++;
+    if (sampler->recent) push_recent(sampler, (recent_token){id, generated});
 }
 
 static void apply_penalties(const skv_sampler *sampler, float *logits)

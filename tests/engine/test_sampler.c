@@ -109,6 +109,37 @@ static void test_penalties(void **state)
     skv_sampler_free(sampler);
 }
 
+/* Of all tokens but the last two nothing is left; a window of 0 takes no penalty at all. */
+static void test_a_window_forgets(void **state)
+{
+    (void)state;
+    static const int64_t windows[] = {2, 0, -1, 100};
+    static const float expected[][V] = {{1.0f, 3.0f, 2.0f, 0.75f, -2.75f, 0.0f},
+                                        {1.0f, 3.0f, 2.0f, 3.0f, -1.0f, 0.0f},
+                                        {1.0f, 1.5f, 2.0f, 0.25f, -2.75f, 0.0f},
+                                        {1.0f, 1.5f, 2.0f, 0.25f, -2.75f, 0.0f}};
+    for (size_t k = 0; k < 4; k++) {
+        skv_sampling s = skv_sampling_default();
+        s.repetition_penalty = 2;
+        s.presence_penalty = 0.25;
+        s.frequency_penalty = 0.5;
+        s.penalty_window = windows[k];
+        skv_sampler *sampler;
+        assert_int_equal(skv_sampler_create(&s, V, &sampler, NULL), SKV_OK);
+        skv_sampler_accept(sampler, 1, false);
+        skv_sampler_accept(sampler, 3, true);
+        skv_sampler_accept(sampler, 3, true);
+        skv_sampler_accept(sampler, 4, true);
+        float logits[V];
+        memcpy(logits, logits_of_test, sizeof logits);
+        (void)skv_sampler_choose(sampler, logits);
+        for (int i = 0; i < V; i++) {
+            assert_true(fabsf(logits[i] - expected[k][i]) < 1e-6f);
+        }
+        skv_sampler_free(sampler);
+    }
+}
+
 static void test_a_seed_repeats(void **state)
 {
     (void)state;
@@ -154,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_greedy_takes_the_lowest_of_equals),
         cmocka_unit_test(test_filters),
         cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_a_window_forgets),
         cmocka_unit_test(test_a_seed_repeats),
         cmocka_unit_test(test_bad_values_are_named),
     };

@@ -349,5 +349,164 @@ class FallbackTest(unittest.TestCase):
                 server.stop()
 
 
+class LlamaServerTest(ServerTest):
+    """llama-server's own endpoints."""
+
+    model = MINI
+    words = ("--ctx", 512, "--max-running", 3)
+
+    def whole(self, **body):
+        return self.server.post("/completion", temperature=0, **body)
+
+    def test_completions(self):
+        ours = self.server.complete(prompt="Once upon", max_tokens=6, logprobs=2)["choices"][0]
+        answer = self.whole(prompt="Once upon", n_predict=6, n_probs=2, return_tokens=True)
+        self.assertEqual(answer["content"], ours["text"])
+        self.assertEqual((answer["stop"], answer["stop_type"], answer["truncated"]), (True, "limit", False))
+        self.assertEqual((answer["tokens_predicted"], answer["tokens_evaluated"]), (6, 5))
+        self.assertEqual(answer["prompt"], "Once upon")
+        tokens = answer["completion_probabilities"]
+        self.assertEqual([t["token"] for t in tokens], ours["logprobs"]["tokens"])
+        self.assertEqual([t["logprob"] for t in tokens], ours["logprobs"]["token_logprobs"])
+        self.assertEqual([t["id"] for t in tokens], answer["tokens"])
+        self.assertEqual({len(t["top_logprobs"]) for t in tokens}, {2})
+        self.assertEqual(answer["generation_settings"]["n_predict"], 6)
+        self.assertEqual(answer["timings"]["predicted_n"], 6)
+        plain = self.whole(prompt="Once upon", n_predict=6)
+        self.assertEqual((plain["tokens"], "completion_probabilities" in plain), ([], False))
+
+    def test_streams(self):
+        whole = self.whole(prompt="Once upon", n_predict=6, n_probs=1, return_tokens=True)
+        events = self.server.events("/completion", prompt="Once upon", n_predict=6, n_probs=1, temperature=0)
+        parts = [json.loads(e.removeprefix("data: ")) for e in events if e]
+        self.assertEqual([p["stop"] for p in parts], [False] * (len(parts) - 1) + [True])
+        self.assertEqual("".join(p["content"] for p in parts), whole["content"])
+        self.assertEqual([i for p in parts for i in p["tokens"]], whole["tokens"])
+        told = [t for p in parts for t in p.get("completion_probabilities", [])]
+        self.assertEqual(told, whole["completion_probabilities"])
+        self.assertEqual(parts[-1]["tokens_predicted"], 6)
+
+    def test_why_it_ended(self):
+        word = self.whole(prompt="Once upon", n_predict=60, stop=["king", "time"])
+        self.assertEqual((word["stop_type"], word["stopping_word"]), ("word", "time"))
+        eos = self.whole(prompt="Once upon", n_predict=60, logit_bias=[[1, 100]])
+        self.assertEqual((eos["stop_type"], eos["content"]), ("eos", ""))
+        full = self.whole(prompt=prompt_of(500), n_predict=60, ignore_eos=True)
+        self.assertEqual((full["stop_type"], full["truncated"], full["tokens_predicted"]),
+                         ("limit", True, 12))
+
+    def test_prompts_of_texts_and_ids(self):
+        _, _, ids = self.server.ask("POST", "/tokenize", {"content": " a king"})
+        mixed = self.whole(prompt=["Once upon", *ids["tokens"]], n_predict=4)
+        self.assertEqual(mixed["content"], self.whole(prompt="Once upon a king", n_predict=4)["content"])
+        many = self.whole(prompt=["Once upon", [5, " a king", 6], [7, 8]], n_predict=3)
+        self.assertEqual([answer["index"] for answer in many], [0, 1, 2])
+        self.assertEqual(many[0]["content"], self.whole(prompt="Once upon", n_predict=3)["content"])
+        self.refuses(400, "/completion", {"prompt": ["a", 1.5, 2]}, "prompt")
+        self.refuses(400, "/completion", {"prompt": ["a", 99999999]}, "99999999")
+
+    def test_biases(self):
+        first = self.whole(prompt="Once upon", n_predict=1, return_tokens=True)["tokens"][0]
+        for biases in ([[first, False]], [[first, -100]], {str(first): -100}):
+            other = self.whole(prompt="Once upon", n_predict=1, return_tokens=True, logit_bias=biases)
+            self.assertNotEqual(other["tokens"], [first])
+        self.refuses(400, "/completion", {"prompt": "a", "logit_bias": [["the", 1]]}, "logit_bias")
+
+    def test_what_is_refused(self):
+        for name, value in (("n_probs", 21), ("post_sampling_probs", True), ("n_keep", 4), ("n_indent", 2)):
+            self.refuses(400, "/completion", {"prompt": "a", name: value}, name)
+        for body in ({"seed": -1}, {"cache_prompt": True, "id_slot": -1}, {"n_keep": 0}):
+            self.whole(prompt="a", n_predict=1, **body)
+
+    def test_settings_and_slots(self):
+        _, _, props = self.server.ask("GET", "/props")
+        self.assertEqual((props["total_slots"], props["default_generation_settings"]["n_ctx"]), (3, 512))
+        self.assertEqual((props["bos_token"], props["eos_token"]), ("<|begin|>", "<|end|>"))
+        self.assertIn("message", props["chat_template"])
+        _, _, slots = self.server.ask("GET", "/slots")
+        self.assertEqual([slot["id"] for slot in slots], [0, 1, 2])
+        self.assertEqual({slot["is_processing"] for slot in slots}, {False})
+        self.assertEqual(self.server.ask("GET", "/slots?fail_on_no_slot=1")[0], 200)
+
+    def test_busy_slots(self):
+        connections = [self.server.connect() for _ in range(3)]
+        for connection in connections:
+            connection.request("POST", "/completion", json.dumps(
+                {"prompt": prompt_of(5), "ignore_eos": True, "n_predict": 500, "stream": True}))
+        try:
+            self.server.wait_for(lambda m: m["requests_running"] == 3)
+            status, _, answer = self.server.ask("GET", "/slots?fail_on_no_slot=1")
+            if status == 503:  # they may have ended since
+                self.assertIn("slot", answer["error"]["message"])
+        finally:
+            for connection in connections:
+                connection.close()
+
+    def test_vectors(self):
+        ours = self.server.post("/v1/embeddings", input=["a b", "c"])["data"]
+        theirs = self.server.post("/embedding", content=["a b", "c"])
+        self.assertEqual(theirs, [{"index": one["index"], "embedding": [one["embedding"]]} for one in ours])
+
+    def test_a_model_without_marks_fills_no_gap(self):
+        self.refuses(501, "/infill", {"input_prefix": "a", "input_suffix": "b"}, "marks")
+
+
+class InfillTest(unittest.TestCase):
+    """Gaps in texts, by a model whose vocabulary has the marks of one."""
+
+    def serve(self, *names):
+        own = (MINI / "tokenizer.json").read_text()
+        for old, new in zip(("<|user|>", "<|assistant|>", "<|system|>"), names, strict=True):
+            own = own.replace(old, new)
+        with changed_model(MINI, "tokenizer.json", json.loads(own)) as folder:
+            server = Server(folder, "--ctx", 256)
+        self.addCleanup(server.stop)
+        return server
+
+    def ids(self, server, text):
+        return server.post("/tokenize", content=text)["tokens"]
+
+    def evaluated(self, server, **body):
+        return server.post("/infill", n_predict=2, temperature=0, **body)
+
+    def test_order_of_the_parts(self):
+        for names, order in (
+            (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), "prefix suffix middle"),
+            (("[PREFIX]", "[SUFFIX]", "[MIDDLE]"), "suffix prefix"),
+        ):
+            server = self.serve(*names)
+            prefix, suffix = self.ids(server, "the king"), self.ids(server, "and the queen")
+            parts = {"prefix": [2, *prefix], "suffix": [3, *suffix], "middle": [4]}
+            prompt = [0] + [i for name in order.split() for i in parts[name]]
+            ours = server.complete(prompt=prompt, max_tokens=2)["choices"][0]["text"]
+            answer = self.evaluated(server, input_prefix="the king", input_suffix="and the queen")
+            self.assertEqual((answer["content"], answer["tokens_evaluated"]), (ours, len(prompt)))
+            longer = self.evaluated(server, input_prefix="the", prompt=" king", input_suffix="and the queen")
+            self.assertEqual(longer["content"], ours)
+
+    def test_marks_in_the_text_are_text(self):
+        server = self.serve("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+        answer = self.evaluated(server, input_prefix="<|fim_middle|>", input_suffix="")
+        self.assertGreater(answer["tokens_evaluated"], 8)
+
+    def test_long_texts_are_cut_around_the_gap(self):
+        server = self.serve("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+        long = "the king and the queen " * 200
+        answer = self.evaluated(server, input_prefix=long + "the end", input_suffix=long)
+        self.assertEqual(answer["tokens_evaluated"], 4 + 3 * 32 + 32)
+        extra = [{"filename": "a.txt", "text": long}, {"text": "b"}]
+        answer = self.evaluated(server, input_prefix="a", input_suffix="b", input_extra=extra)
+        self.assertLess(answer["tokens_evaluated"], 4 + 2 + 64 + 4)
+
+    def test_bad_requests(self):
+        server = self.serve("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+        for body, part in (({}, "input_prefix"), ({"input_prefix": 3}, "input_prefix"),
+                           ({"input_prefix": "a", "input_extra": "b"}, "input_extra"),
+                           ({"input_prefix": "a", "input_extra": ["b"]}, "input_extra")):
+            status, _, answer = server.ask("POST", "/infill", body)
+            self.assertEqual(status, 400)
+            self.assertIn(part, answer["error"]["message"])
+
+
 if __name__ == "__main__":
     unittest.main()

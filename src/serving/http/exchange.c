@@ -287,7 +287,7 @@ void exchange_reply_json(exchange *ex, int status, skv_buf *text)
 void exchange_refuse(exchange *ex, const api_error *error)
 {
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    api_error_write(&text, error, ex->route ? ex->route->errors : ERRORS_OPENAI, ex->id);
+    api_error_write(&text, error, ex->errors, ex->id);
     exchange_response response = {error->status, "application/json",       text.data, text.size,
                                   false,         {.max = LIMIT_TEXT_BYTES}};
     if (error->retry_after_s > 0) {

@@ -12,6 +12,7 @@ typedef struct exchange {
     int fd;
     const http_head *head;            /* borrowed */
     const struct server_route *route; /* NULL: there is none */
+    error_shape errors;               /* of its path */
     char *body;                       /* owned, with a terminating zero */
     size_t n_body, body_room, body_counted;
     bool replied;        /* a response was begun, */

@@ -110,14 +110,15 @@ static bool check_rate(exchange *ex)
 static bool admit(exchange *ex)
 {
     const char *method = ex->head->method, *path = ex->head->path;
-    bool other_method = false;
-    ex->route = route_find(method, path, &other_method);
+    const server_route *other = NULL;
+    ex->route = route_find(method, path, &other);
+    ex->errors = ex->route ? ex->route->errors : other ? other->errors : ERRORS_OPENAI;
     if ((!ex->route || !ex->route->open) && !check_key(ex)) return false;
     if (!ex->route) {
         route_methods(path, ex->methods, sizeof ex->methods);
-        return other_method ? api_fail(&ex->refusal, 405, NULL, "%.16s is not allowed for %.200s",
-                                       method, path)
-                            : api_fail(&ex->refusal, 404, NULL, "there is no %.200s", path);
+        return other ? api_fail(&ex->refusal, 405, NULL, "%.16s is not allowed for %.200s", method,
+                                path)
+                     : api_fail(&ex->refusal, 404, NULL, "there is no %.200s", path);
     }
     return check_state(ex) && check_coding(ex) && check_length(ex) && check_rate(ex);
 }

@@ -73,6 +73,11 @@ json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *e
 {
     json_t *body = json_copy_within(ex, (json_t *)(uintptr_t)asked, "request", error);
     if (!body) return NULL;
+    /* A seed of -1 is none. */
+    const json_t *seed = json_object_get(body, "seed");
+    if (json_is_integer(seed) && json_integer_value(seed) == -1) {
+        (void)json_object_del(body, "seed");
+    }
     if (set_biases(body, asked, error) && set_probs(body, asked, error) &&
         refuse(asked, "post_sampling_probs", "log-probabilities are the model's own", error) &&
         refuse(asked, "t_max_predict_ms", "answers end by their length, not by time", error) &&

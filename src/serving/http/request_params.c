@@ -477,6 +477,10 @@ static json_t *describe_field(const skv_field *field, const request_params *init
         memcpy(&size, at, sizeof size);
         if (field->kind == SKV_FIELD_NUMBER) {
             (void)json_object_set_new(out, "default", json_real(number));
+        } else if (field->kind == SKV_FIELD_INTEGER) {
+            int64_t whole;
+            memcpy(&whole, at, sizeof whole);
+            (void)json_object_set_new(out, "default", json_integer(whole));
         } else if (field->kind == SKV_FIELD_SIZE) {
             (void)json_object_set_new(out, "default", json_integer((json_int_t)size));
         }

@@ -55,13 +55,13 @@ static bool matches(const server_route *route, const char *path)
     return strncmp(pattern, path, n) == 0 && (pattern[n] != 0) == (path[n] != 0);
 }
 
-const server_route *route_find(const char *method, const char *path, bool *other_method)
+const server_route *route_find(const char *method, const char *path, const server_route **other)
 {
     for (size_t i = 0; routes[i].path; i++) {
         if (!matches(&routes[i], path)) continue;
         const bool head = strcmp(method, "HEAD") == 0 && strcmp(routes[i].method, "GET") == 0;
         if (head || strcmp(routes[i].method, method) == 0) return &routes[i];
-        *other_method = true;
+        *other = &routes[i];
     }
     return NULL;
 }

@@ -6,9 +6,9 @@
 
 /** All of them; the last one has no path. */
 const server_route *routes_all(void);
-/** The route of a path, with "/v1" in front or without; `other_method`: the path exists for another
- * one. */
-const server_route *route_find(const char *method, const char *path, bool *other_method);
+/** The route of a path, with "/v1" in front or without; NULL: there is none. *other: that of the
+ * same path for another method, if there is one. */
+const server_route *route_find(const char *method, const char *path, const server_route **other);
 /** The methods that a path has, "GET, HEAD"; `out` has room for `room` bytes. */
 void route_methods(const char *path, char *out, size_t room);
 
