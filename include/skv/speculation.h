@@ -42,8 +42,8 @@ typedef struct skv_draft_counts {
     uint64_t drafted, accepted;
 } skv_draft_counts;
 
-/** Parses "SOURCE[:K]" or "SOURCE[:K,P]" in the form of skv_speculation_form, or "none". Fails with SKV_ARGUMENT; the
- * message names the faulty part. */
+/** Parses "SOURCE[:K]" or "SOURCE[:K,P]" in the form of skv_speculation_form, or "none". Fails with
+ * SKV_ARGUMENT; the message names the faulty part. */
 SKV_CHECKED skv_status skv_speculation_parse(const char *text, skv_speculation *out,
                                              skv_error *err);
 /** Checks options that did not come from skv_speculation_parse. */

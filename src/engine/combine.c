@@ -294,7 +294,8 @@ static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 
 skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
 {
-    skv_model_traits out = {.kind = kind_of(c, source), .exit_head = c->early_exit};
+    skv_model_traits out = {.kind = kind_of(c, source),
+                            .exit_head = c->early_exit && c->kv_layers < c->n_layers};
     for (size_t i = 0; i < c->n_layers; i++) {
         out.windows = out.windows || c->layers[i].window > 0;
         out.kv_heads_differ = out.kv_heads_differ ||
@@ -324,6 +325,7 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     if (!own) { /* see skv/combine.h */
         options.ffn_skip.on = false;
         options.early_exit = 0;
+        if (BY_EXIT >> options.speculation.source & 1U) options.speculation.source = SKV_DRAFT_NONE;
     }
     if (eviction) options.eviction = *eviction;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
@@ -332,14 +334,12 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     return skv_combination_check(&c, err);
 }
 
-skv_status skv_engine_check_speculation(const skv_sequence *s, const skv_speculation *how,
-                                        skv_error *err)
+skv_status skv_engine_check_speculation(const skv_engine *e, skv_prefill prefill,
+                                        const skv_speculation *how, skv_error *err)
 {
-    const skv_engine *e = s->engine;
     skv_engine_options options = e->options;
     options.speculation = *how;
-    if (s->unskipped) options.prefill = SKV_PREFILL_SWIFTKV_FULL;
-    if (s->plan == &e->teacher_plan) options.prefill = SKV_PREFILL_TEACHER;
+    if (prefill != SKV_PREFILL_AUTO) options.prefill = prefill;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
     model.kind = kind_of_engine(e);
     const skv_combination c = skv_combination_of(&model, &options, SKV_WHERE_GENERATE);

@@ -147,12 +147,19 @@ static skv_status create_drafter(const skv_speculation *how, const skv_sequence 
     return SKV_OK;
 }
 
+/* How its tokens are read, where that is not as the engine's options say. */
+static skv_prefill prefill_of(const skv_sequence *s)
+{
+    if (s->plan == &s->engine->teacher_plan) return SKV_PREFILL_TEACHER;
+    return s->unskipped ? SKV_PREFILL_FULL : SKV_PREFILL_AUTO;
+}
+
 skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *how, skv_error *err)
 {
     skv_drafter *drafter = NULL;
     SKV_TRY(skv_speculation_check(how, err));
     if (how->source != SKV_DRAFT_NONE) {
-        SKV_TRY(skv_engine_check_speculation(s, how, err));
+        SKV_TRY(skv_engine_check_speculation(s->engine, prefill_of(s), how, err));
         SKV_TRY(create_drafter(how, s, &drafter, err));
     }
     skv_sequence_keep_ready(s, 0);
@@ -169,7 +176,7 @@ size_t skv_sequence_draft(skv_sequence *s, int32_t next, int32_t *out, size_t mo
     if (!d || room < 2) return 0;
     skv_sequence_keep_ready(s, 0);
     s->ids[s->n_seen] = next;
-    most = skv_min_size(skv_min_size(most, room - 1), d->reach);
+    most = skv_min_size(skv_min_size(most, room - 1), d->method->run ? d->most : d->reach);
     if (most == 0) return 0;
     if (d->method->run) return d->method->run(s, out, most);
     return d->method->propose(d->state, s->ids, s->n_seen + 1, out, most);

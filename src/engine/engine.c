@@ -121,17 +121,16 @@ static skv_load_options load_options(const skv_engine *e)
 {
     bool teacher = e->options.prefill == SKV_PREFILL_TEACHER;
     skv_weights weights = e->options.weights;
-    return (skv_load_options){.type = weight_type(weights),
-                              .keep_codes =
-                                  weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
-                              .f32_rows = e->options.f32_activations,
-                              .student = !teacher,
-                              .teacher = teacher || e->has_teacher,
-                              .exit_head = e->config->early_exit &&
-                                           e->options.prefill == SKV_PREFILL_SWIFTKV,
-                              .seed = e->options.random_seed,
-                              .progress = e->options.progress,
-                              .user = e->options.user};
+    return (skv_load_options){
+        .type = weight_type(weights),
+        .keep_codes = weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
+        .f32_rows = e->options.f32_activations,
+        .student = !teacher,
+        .teacher = teacher || e->has_teacher,
+        .exit_head = e->config->early_exit && e->options.prefill == SKV_PREFILL_SWIFTKV,
+        .seed = e->options.random_seed,
+        .progress = e->options.progress,
+        .user = e->options.user};
 }
 
 /* ---- the memory plan: everything is counted, said and then taken ---- */
