@@ -426,7 +426,7 @@ static const cli_option rows[] = {
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
-    OPTION(DRAFTS, "--speculate", "none|text[:K]", PARSED, speculation,
+    OPTION(DRAFTS, "--speculate", "none|text[:K]|self[:K,P]", PARSED, speculation,
            .parse = cli_parse_speculation,
            .help = "draft up to K tokens (12) and check them in one step (none): the answer stays "
                    "the same"),
