@@ -49,7 +49,7 @@ struct cli_options {
     const char *model_name;            /* the first operand as it was given */
     char model_path[CLI_HUB_PATH_MAX]; /* where it is, if that was a name */
     char reference_path[CLI_HUB_PATH_MAX];
-    bool help, json;
+    bool help, json, download;
     cli_interrupt *interrupt; /* borrowed from main */
 
     /* Input. */

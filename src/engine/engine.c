@@ -123,16 +123,16 @@ static skv_load_options load_options(const skv_engine *e)
 {
     bool teacher = e->options.prefill == SKV_PREFILL_TEACHER;
     skv_weights weights = e->options.weights;
-    return (skv_load_options){.type = weight_type(weights),
-                              .keep_codes =
-                                  weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
-                              .f32_rows = e->options.f32_activations,
-                              .student = !teacher,
-                              .teacher = teacher || e->has_teacher,
-                              .exit_head = e->options.early_exit > 0,
-                              .seed = e->options.random_seed,
-                              .progress = e->options.progress,
-                              .user = e->options.user};
+    return (skv_load_options){
+        .type = weight_type(weights),
+        .keep_codes = weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
+        .f32_rows = e->options.f32_activations,
+        .student = !teacher,
+        .teacher = teacher || e->has_teacher,
+        .exit_head = e->config->early_exit && e->options.prefill == SKV_PREFILL_SWIFTKV,
+        .seed = e->options.random_seed,
+        .progress = e->options.progress,
+        .user = e->options.user};
 }
 
 /* ---- the memory plan: everything is counted, said and then taken ---- */
@@ -329,8 +329,9 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
                                   skv_engine **out, skv_error *err)
 {
     skv_config *config;
-    SKV_TRY(skv_preset_config(name, options ? options->preset_kv_layers : 0,
-                              options ? options->preset_group : 0, &config, err));
+    const size_t kv_layers = options ? options->preset_kv_layers : 0;
+    SKV_TRY(skv_preset_config(name, kv_layers, options ? options->preset_group : 0, &config, err));
+    config->early_exit = kv_layers > 0 && options->speculation.source == SKV_DRAFT_SELF;
     return skv_engine_open_shape(config, name, options, out, err);
 }
 

@@ -75,6 +75,7 @@ static bool is_trained(void *user, const char *name)
         if (strncmp(name, "model.layers.", 13) != 0) return strstr(name, "norm_swiftkv");
         if (strtoul(name + 13, NULL, 10) < t->config.kv_layers) return false;
         break;
+    case SKV_TRAIN_EXIT: return false;
     case SKV_TRAIN_ALL: break;
     }
     /* A student does not compute with the projections of its teacher. */
