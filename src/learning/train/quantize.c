@@ -92,7 +92,7 @@ static skv_status add_fused(skv_quantizer *q, const skv_tensor *t, skv_error *er
 {
     static const char *const parts[2][2] = {{"gate_proj", "up_proj"}, {"down_proj", NULL}};
     const char *at = strstr(t->name, "layers."), *rest = at ? at + strlen("layers.") : "";
-    const size_t is_down = strstr(t->name, ".experts.down_proj") != NULL;
+    const size_t is_down = strstr(t->name, ".experts.down_proj") ? 1 : 0;
     const skv_tensor *part = find_expert(q, rest, 0, parts[is_down][0]);
     if (!part || skv_tensor_columns(part) % q->rounding.group != 0) {
         add_item(q, t, NULL);
