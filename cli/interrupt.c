@@ -52,6 +52,8 @@ static void on_interrupt(cli_interrupt *interrupt, int which)
         ends = false;
         interrupt->raised = true;
         skv_cancel(interrupt->engine);
+    } else if (interrupt->raised_ns != 0 && skv_now_ns() - interrupt->raised_ns < GRACE_NS) {
+        ends = false; /* the second of a pair, and the work has ended already */
     } else {
         ends = which == SIGTERM || interrupt->watched_until_ns == 0 ||
                skv_now_ns() - interrupt->watched_until_ns > GRACE_NS;
