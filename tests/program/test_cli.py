@@ -8,6 +8,7 @@ where it is absent.
 import json
 import math
 import os
+import re
 import signal
 import struct
 import subprocess
