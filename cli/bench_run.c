@@ -19,9 +19,10 @@ typedef struct lane {
 typedef struct run {
     bench_variant *variant;
     const bench_load *load;
-    lane *lanes;      /* [batch], owned */
-    skv_span *spans;  /* [batch], owned */
-    lane **span_lane; /* [batch], owned: whose span it is */
+    lane *lanes;               /* [batch], owned */
+    skv_span *spans;           /* [batch], owned */
+    skv_draft_request *drafts; /* [batch], owned */
+    lane **span_lane;          /* [batch], owned: whose span it is */
     size_t vocab;
 } run;
 
@@ -74,17 +75,27 @@ static skv_status read_prompts(run *r, skv_error *err)
     return status;
 }
 
-/* The next token of a lane and a draft, as far as a step has room; returns how many that is. */
-static size_t add_tokens(run *r, lane *l, size_t n_spans, size_t room)
+/* The next tokens of n lanes and drafts behind them, as far as a step has room. */
+static void add_tokens(run *r, size_t n)
 {
-    const size_t most = l->n_left < room ? l->n_left : room;
-    l->tokens[0] = l->next;
-    l->n_right = 0;
-    l->n_drafted = skv_sequence_draft(l->sequence, l->next, l->tokens + 1,
-                                      most <= SKV_DRAFT_MAX ? most - 1 : SKV_DRAFT_MAX);
-    r->spans[n_spans] = (skv_span){l->sequence, l->tokens, 1 + l->n_drafted, SKV_WANT_DRAFTED};
-    r->span_lane[n_spans] = l;
-    return 1 + l->n_drafted;
+    const size_t room = r->variant->limits.step_tokens / n;
+    for (size_t i = 0; i < n; i++) {
+        lane *l = r->span_lane[i];
+        const size_t most = l->n_left < room ? l->n_left : room;
+        l->tokens[0] = l->next;
+        l->n_right = 0;
+        r->drafts[i] =
+            (skv_draft_request){.sequence = l->sequence,
+                                .next = l->next,
+                                .out = l->tokens + 1,
+                                .most = most <= SKV_DRAFT_MAX ? most - 1 : SKV_DRAFT_MAX};
+    }
+    skv_sequences_draft(r->drafts, n);
+    for (size_t i = 0; i < n; i++) {
+        lane *l = r->span_lane[i];
+        l->n_drafted = r->drafts[i].n;
+        r->spans[i] = (skv_span){l->sequence, l->tokens, 1 + l->n_drafted, SKV_WANT_DRAFTED};
+    }
 }
 
 static void end_step(run *r, size_t n_spans)
@@ -104,11 +115,12 @@ static skv_status decode_tokens(run *r, bool *done, skv_error *err)
     skv_status status = SKV_OK;
     *done = true;
     for (size_t i = 0; status == SKV_OK && i < r->load->batch;) {
-        size_t n = 0, room = r->variant->limits.step_tokens;
-        for (; i < r->load->batch && room > 0; i++) {
-            if (r->lanes[i].n_left > 0) room -= add_tokens(r, &r->lanes[i], n++, room);
+        size_t n = 0;
+        for (; i < r->load->batch && n < r->variant->limits.step_tokens; i++) {
+            if (r->lanes[i].n_left > 0) r->span_lane[n++] = &r->lanes[i];
         }
         if (n == 0) break;
+        add_tokens(r, n);
         *done = false;
         status = skv_step(r->variant->model.engine, r->spans, n, choose, r, err);
         if (status == SKV_OK) end_step(r, n);
@@ -131,6 +143,7 @@ static skv_status make_lanes(run *r, skv_error *err)
     const bench_load *load = r->load;
     r->lanes = cli_alloc(load->batch, sizeof *r->lanes);
     r->spans = cli_alloc(load->batch, sizeof *r->spans);
+    r->drafts = cli_alloc(load->batch, sizeof *r->drafts);
     r->span_lane = cli_alloc(load->batch, sizeof(lane *));
     skv_status status = SKV_OK;
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
@@ -151,6 +164,7 @@ static void free_lanes(run *r)
     }
     free(r->lanes);
     free(r->spans);
+    free(r->drafts);
     free(r->span_lane);
 }
 
