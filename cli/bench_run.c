@@ -14,6 +14,7 @@ typedef struct lane {
     size_t n_left;                     /* tokens to generate behind it */
     int32_t tokens[1 + SKV_DRAFT_MAX]; /* of a step: `next` and a draft */
     size_t n_drafted, n_right;
+    size_t i_replay, n_replayed; /* the next recorded draft, and what was right of the last */
 } lane;
 
 typedef struct run {
@@ -36,7 +37,18 @@ static void choose(void *user, size_t i_span, size_t i_token, const float *logit
         if (logits[i] > logits[best]) best = i;
     }
     l->next = (int32_t)best;
-    if (i_token < l->n_drafted && l->next == l->tokens[1 + i_token]) l->n_right++;
+    if (i_token >= l->n_drafted) return;
+    const bool right = l->next == l->tokens[1 + i_token];
+    if (r->load->replay ? i_token < l->n_replayed : right) l->n_right++;
+}
+
+/* The next recorded draft: how many of its tokens are right goes to the lane. */
+static size_t next_recorded(const run *r, lane *l)
+{
+    const cli_ids *replay = r->load->replay;
+    const size_t at = l->i_replay++ % (replay->n / 2) * 2;
+    l->n_replayed = (size_t)replay->at[at + 1];
+    return (size_t)replay->at[at];
 }
 
 /* As much of the prompts as one step takes, in order; 0 when all are read. */
@@ -81,7 +93,11 @@ static void add_tokens(run *r, size_t n)
     const size_t room = r->variant->limits.step_tokens / n;
     for (size_t i = 0; i < n; i++) {
         lane *l = r->span_lane[i];
-        const size_t most = l->n_left < room ? l->n_left : room;
+        size_t most = l->n_left < room ? l->n_left : room;
+        if (r->load->replay) {
+            const size_t n_recorded = 1 + next_recorded(r, l);
+            if (n_recorded < most) most = n_recorded;
+        }
         l->tokens[0] = l->next;
         l->n_right = 0;
         r->drafts[i] =
@@ -90,10 +106,13 @@ static void add_tokens(run *r, size_t n)
                                 .out = l->tokens + 1,
                                 .most = most <= SKV_DRAFT_MAX ? most - 1 : SKV_DRAFT_MAX};
     }
-    skv_sequences_draft(r->drafts, n);
+    const bool any_will_do =
+        r->load->replay && r->variant->options.speculation.source == SKV_DRAFT_TEXT;
+    if (!any_will_do) skv_sequences_draft(r->drafts, n);
     for (size_t i = 0; i < n; i++) {
         lane *l = r->span_lane[i];
-        l->n_drafted = r->drafts[i].n;
+        for (size_t k = 0; any_will_do && k < r->drafts[i].most; k++) l->tokens[1 + k] = l->next;
+        l->n_drafted = any_will_do ? r->drafts[i].most : r->drafts[i].n;
         r->spans[i] = (skv_span){l->sequence, l->tokens, 1 + l->n_drafted, SKV_WANT_DRAFTED};
     }
 }

@@ -120,6 +120,9 @@ static const cli_option rows[] = {
     OPTION(ON(BENCH), "--compare", NULL, FLAG, compare,
            .help = "the unmodified model and SwiftKV side by side"),
     OPTION(ON(BENCH), "--peak", NULL, FLAG, peak, .help = "measure the machine's limits"),
+    OPTION(ON(BENCH), "--replay", "F", TEXT, replay,
+           .help = "drafts of recorded lengths, as right as those were: F holds the \"drafts\" of "
+                   "generate --json, for shapes without weights of their own"),
 
     /* Training. */
     OPTION(LEARNS, "--recipe", "F", TEXT, recipe,

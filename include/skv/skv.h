@@ -373,6 +373,8 @@ typedef struct skv_generation {
     skv_matcher *matcher;
     /* Called with each token except an end-of-sequence id. Return false to stop. May be NULL. */
     bool (*on_token)(void *user, int32_t id);
+    /* Called after each step with what was drafted and how much of it was right. May be NULL. */
+    void (*on_draft)(void *user, size_t n_drafted, size_t n_right);
     void (*on_progress)(void *user, size_t done,
                         size_t total); /* while the prompt is read; may be NULL */
     void *user;

@@ -20,9 +20,9 @@
 /* A row on its way, of one sequence. */
 typedef struct drafted_row {
     skv_draft_request *request;
-    float *x;      /* [D]: where its residual stream is kept */
-    size_t best;   /* the exit's most likely token */
-    double chance; /* its probability */
+    float *x;    /* [D]: where its residual stream is kept */
+    size_t best; /* the exit's most likely token */
+    bool sure;   /* of it, as the request wants */
 } drafted_row;
 
 typedef struct drafting {
@@ -31,15 +31,15 @@ typedef struct drafting {
     bool asks; /* the exit's head is read */
 } drafting;
 
-/* 1 / sum of exp(logit - best one). */
-static double chance_of(const float *logits, size_t n, size_t best)
+/* Whether the best logit's probability, 1 / sum of exp(logit - best), is `sure` or more. */
+static bool is_sure(const float *logits, size_t n, size_t best, double sure)
 {
     const float top = logits[best];
     double sum = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && sum * sure <= 1; i++) {
         if (logits[i] > top - FAR_BELOW) sum += (double)expf(logits[i] - top);
     }
-    return 1 / sum;
+    return sum * sure <= 1;
 }
 
 static void ask_exit(const skv_pass *p, drafting *d)
@@ -49,8 +49,9 @@ static void ask_exit(const skv_pass *p, drafting *d)
     const float *logits =
         p->be->map(p->be, p->ws->logits, d->n_rows * V * sizeof *logits, SKV_MAP_READ);
     for (size_t i = 0; i < d->n_rows; i++) {
+        const double sure = d->rows[i].request->sequence->drafter->sure;
         d->rows[i].best = skv_logits_best(logits + i * V, V);
-        d->rows[i].chance = chance_of(logits + i * V, V, d->rows[i].best);
+        d->rows[i].sure = sure <= 0 || is_sure(logits + i * V, V, d->rows[i].best, sure);
     }
     p->be->unmap(p->be, logits);
 }
@@ -79,7 +80,7 @@ static bool add_row(drafting *d, skv_draft_request *r)
     e->spans[d->n_rows] = skv_step_span(s, s->ids + at, 1, at);
     d->rows[d->n_rows++] =
         (drafted_row){.request = r, .x = s->drafter->ready.x + n_ready * e->config->hidden};
-    d->asks = d->asks || r->n < r->most;
+    d->asks = d->asks || r->n < s->drafter->most;
     return true;
 }
 
@@ -103,7 +104,7 @@ static bool take_row(const drafted_row *row)
     skv_draft_request *r = row->request;
     skv_sequence *s = r->sequence;
     s->drafter->ready.n++;
-    if (r->n == r->most || row->chance < s->drafter->sure) return false;
+    if (r->n == r->most || !row->sure) return false;
     if (skv_engine_is_eos(s->engine, (int32_t)row->best)) return false; /* nothing follows it */
     r->out[r->n] = (int32_t)row->best;
     s->ids[s->n_seen + 1 + r->n++] = (int32_t)row->best;
