@@ -268,3 +268,41 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
     }
     return found ? CLI_DONE : cli_fail("%s: %s", given, error.text);
 }
+
+/* ---- what is here ---- */
+
+/* "models--org--name" of the cache; names of two parts alone are looked up. */
+static bool name_of_folder(const char *folder, char out[CLI_HUB_PATH_MAX])
+{
+    static const char prefix[] = "models--";
+    const size_t n = sizeof prefix - 1;
+    const char *middle = strncmp(folder, prefix, n) == 0 ? strstr(folder + n, "--") : NULL;
+    if (!middle) return false;
+    (void)snprintf(out, CLI_HUB_PATH_MAX, "%.*s/%s", (int)(middle - folder - (ptrdiff_t)n),
+                   folder + n, middle + 2);
+    return true;
+}
+
+bool cli_hub_first(char name[CLI_HUB_PATH_MAX])
+{
+    char cache[CLI_HUB_PATH_MAX], path[CLI_HUB_PATH_MAX];
+    DIR *dir = find_cache(cache) ? opendir(cache) : NULL;
+    const struct dirent *entry;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir))) {
+        hub_place place;
+        hub_error error;
+        found = name_of_folder(entry->d_name, name) && hub_find_place(name, &place, &error) &&
+                find(&place, path, &error);
+    }
+    if (dir) (void)closedir(dir);
+    return found;
+}
+
+void cli_hub_describe(void)
+{
+    char cache[CLI_HUB_PATH_MAX];
+    if (!find_cache(cache)) return;
+    printf("%-15s%s%s, --download asks %s%s\n", "models", cache, is_there(cache) ? "" : " (empty)",
+           hub_endpoint(), hub_download_is_built() ? "" : ": not built, libcurl was missing");
+}

@@ -27,4 +27,9 @@ bool cli_hub_is_name(const char *text);
  */
 CLI_CHECKED int cli_hub_open(const char *name, bool download, char path[CLI_HUB_PATH_MAX]);
 
+/** Prints where models are looked up, and whether they can be fetched. */
+void cli_hub_describe(void);
+/** The name of a model that the cache has; false: it has none. */
+bool cli_hub_first(char name[CLI_HUB_PATH_MAX]);
+
 #endif

@@ -157,6 +157,8 @@ CLI_CHECKED int cli_options_parse(int argc, char *const *argv, cli_options *out)
 
 /** `swiftkv help`: the list of commands. */
 void cli_help_overview(FILE *stream);
+/** Three commands to begin with, for the model that is here. */
+void cli_help_first(FILE *stream);
 /** `swiftkv help COMMAND`. */
 void cli_help_command(cli_command command);
 /** What `--evict` takes, as a table in Markdown. */

@@ -60,6 +60,7 @@ _swiftkv_options() {
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
+    doctor) echo '--help' ;;
     # end of options
     esac
 }
@@ -69,7 +70,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load score tokenize render info similarity transform bench compare eval tune distill train documents vocab --help --version'
+        values='generate chat serve load score tokenize render info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;

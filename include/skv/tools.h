@@ -214,6 +214,21 @@ SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu, skv_pea
  * so measure it right before or after what you compare it with. */
 SKV_CHECKED skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err);
 
+/* What the system tells of the machine and allows this process. */
+typedef struct skv_machine {
+    char cpu[128];
+    const char *level;     /* of kernels: the best that runs here */
+    const char *levels[8]; /* [n_levels], of this build, the plainest first */
+    bool runs[8];          /* [n_levels], on this processor */
+    size_t n_levels;
+    size_t threads;          /* that an engine takes by default */
+    size_t processors;       /* that this thread may run on */
+    size_t quota;            /* skv_processors_quota */
+    size_t memory_available; /* bytes that this process may still take */
+} skv_machine;
+
+SKV_API void skv_machine_describe(skv_machine *out);
+
 /** Processors' worth of time that control groups allow this process, rounded up; SIZE_MAX: no
  * limit. */
 SKV_API size_t skv_processors_quota(void);

@@ -86,6 +86,8 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     if (o->context == 0) o->context = skv_min_size(c->context, SKV_CONTEXT_DEFAULT);
     SKV_REQUIRE(o->context <= CONTEXT_MAX, err, SKV_RANGE, "context: %zu tokens, at most %d",
                 o->context, CONTEXT_MAX);
+    SKV_REQUIRE(!c->ropes[0].within_context || o->context <= c->context, err, SKV_UNSUPPORTED,
+                "context: %zu tokens, at most %zu with rope_type dynamic", o->context, c->context);
     if (o->kv_tokens == 0) o->kv_tokens = o->context;
     if (o->step_tokens == 0) o->step_tokens = SKV_STEP_TOKENS_DEFAULT;
     SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
