@@ -253,9 +253,9 @@ static bool is_absent(const skv_trainer *t, const skv_param *p)
 /* What the base holds already. */
 static bool is_in_base(const skv_trainer *t, const skv_param *p)
 {
+    if (!t->options->delta || p->trainable) return false;
     const skv_tensor *found = skv_source_find(t->source, p->name);
-    if (!t->options->delta || p->trainable || !found) return false;
-    return !is_delta(t) || skv_source_in_base(t->source, found);
+    return found && (!is_delta(t) || skv_source_in_base(t->source, found));
 }
 
 static bool is_exported(const skv_trainer *t, const skv_param *p)
