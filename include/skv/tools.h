@@ -32,7 +32,7 @@ typedef struct skv_model_info {
     uint64_t active_parameters;
     /* How the file holds its matrices, where that is in 8 or 4 bits with scales beside them, and
      * what holding them loses; "" for others. */
-    char codes[160];
+    char codes[320];
     uint64_t kv_elements;        /* elements of K and V per token, over all slots */
     uint64_t kv_window_elements; /* those of them that only layers with sliding windows read, */
     size_t kv_window;            /* which keep this many tokens; 0: there are none */

@@ -21,12 +21,15 @@ skv_engine_options skv_engine_options_default(void)
 
 /* ---- resolving options ---- */
 
-/* AUTO, by a matrix that every model has. */
+/* AUTO, by any matrix that has codes (gpt-oss's are those of the experts alone), else by one that
+ * every model has. */
 static skv_weights weights_of_file(const skv_engine *e)
 {
     if (!e->source) return SKV_WEIGHTS_BF16;
+    for (size_t i = 0; i < skv_source_count(e->source); i++) {
+        if (skv_tensor_form(skv_source_at(e->source, i))) return SKV_WEIGHTS_FILE;
+    }
     const skv_tensor *t = skv_source_find(e->source, "model.layers.0.self_attn.o_proj.weight");
-    if (t && skv_tensor_form(t)) return SKV_WEIGHTS_FILE;
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 

@@ -492,7 +492,7 @@ class RequestTest(BadInputTest):
 
     def test_transform_leaves_nothing(self):
         out = self.folder / "out"
-        for words, said in ((("--kv-layers", "99"), "num_key_value_layers 99, expected 1 to 4"),
+        for words, said in ((("--kv-layers", "99"), "--kv-layers 99, expected 1 to 4"),
                             (("--kv-layers", "1", "--group", "7"),
                              "key_value_group_size 7, expected a divisor of the 3 layers")):
             self.refused(("transform", MODELS / FOLDER, out, *words), MODELS / FOLDER, said)

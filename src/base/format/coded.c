@@ -208,7 +208,7 @@ void skv_coded_text(const skv_tensor *t, char *out, size_t size)
         (void)snprintf(out, size, "%s, one scale a matrix", name);
     } else if (c->block_rows > 1) {
         (void)snprintf(out, size, "%s in blocks of %zux%zu", name, c->block_rows, c->block_columns);
-    } else if (c->block_columns >= K && !c->groups.data) {
+    } else if (c->block_columns >= K && !c->groups.data && c->layout != SKV_CODES_E2M1) {
         (void)snprintf(out, size, "%s, one scale a row%s", name, zeros);
     } else {
         (void)snprintf(out, size, "%s in groups of %zu%s%s", name, c->block_columns, zeros, order);
