@@ -33,9 +33,9 @@ _swiftkv_options() {
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
-    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --threads
-        --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate
-        --snapkv --json --download --help' ;;
+    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --replay
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict
+        --speculate --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
         --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --json --download
         --help' ;;
