@@ -14,6 +14,10 @@
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
+/* Those that take a model's name. */
+#define NAMES                                                                                      \
+    (RUNS | ON(INFO) | ON(TRANSFORM) | ON(QUANTIZE) | ON(TOKENIZE) | ON(RENDER) | ON(TUNE) |       \
+     ON(DISTILL) | ON(TRAIN))
 #define LEARNS (ON(DISTILL) | ON(TRAIN))
 #define ALL (ON(COMMAND_COUNT) - 1)
 #define FIELD(name) offsetof(cli_options, name)
@@ -422,7 +426,7 @@ static const cli_option rows[] = {
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
-    OPTION(DRAFTS, "--speculate", "none|text[:K]", PARSED, speculation,
+    OPTION(DRAFTS, "--speculate", "none|text[:K]|self[:K,P]", PARSED, speculation,
            .parse = cli_parse_speculation,
            .help = "draft up to K tokens (12) and check them in one step (none): the answer stays "
                    "the same"),
@@ -448,6 +452,10 @@ static const cli_option rows[] = {
     OPTION(ON(HELP), "--combinations", NULL, FLAG, list_combinations,
            .help =
                "the combinations that are supported, as the table in docs/reference/methods.md"),
+    OPTION(
+        NAMES, "--download", NULL, FLAG, download,
+        .help =
+            "fetch MODEL, a name, from the hub (HF_ENDPOINT, HF_TOKEN) where the cache lacks it"),
     OPTION(ALL, "--help", NULL, FLAG, help, .help = "these options"),
     OPTION(ALL, "-h", NULL, FLAG, help, .help = NULL),
 };
@@ -480,5 +488,6 @@ bool cli_option_at(size_t i, cli_option *out)
 
 bool cli_option_is_common(const cli_option *option)
 {
-    return (option->commands & RUNS) == RUNS && option->commands != ALL;
+    return (option->commands & RUNS) == RUNS && option->commands != ALL &&
+           option->commands != NAMES;
 }

@@ -31,7 +31,8 @@ typedef enum skv_train_loss {
 typedef enum skv_train_part {
     SKV_TRAIN_QKV,  /* the *_swiftkv projections and norm_swiftkv */
     SKV_TRAIN_DEEP, /* all weights of the layers from l on, and norm_swiftkv */
-    SKV_TRAIN_ALL
+    SKV_TRAIN_ALL,
+    SKV_TRAIN_EXIT /* the exit head alone */
 } skv_train_part;
 
 typedef enum skv_train_schedule {

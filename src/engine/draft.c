@@ -12,7 +12,7 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
-static const skv_draft_method *const methods[] = {&skv_draft_text};
+static const skv_draft_method *const methods[] = {&skv_draft_text, &skv_draft_self};
 
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
@@ -51,6 +51,26 @@ static const skv_draft_method *find_method(const char *name, size_t n)
     return NULL;
 }
 
+/* "K" or, where the source takes a probability, "K,P". */
+static skv_status parse_numbers(const skv_draft_method *method, const char *text,
+                                skv_speculation *how, skv_error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long most = strtoull(text, &end, 10);
+    const bool more = *end == ',' && method->sure > 0;
+    const bool ok = *text >= '0' && *text <= '9' && (*end == 0 || more) && errno == 0;
+    SKV_REQUIRE(ok && most <= SKV_DRAFT_MAX, err, SKV_ARGUMENT,
+                "speculation: K '%.40s' is not from 1 to %d", text, SKV_DRAFT_MAX);
+    how->most = (size_t)most;
+    if (!more) return SKV_OK;
+    const char *number = end + 1;
+    how->sure = strtod(number, &end);
+    SKV_REQUIRE((*number == '.' || (*number >= '0' && *number <= '9')) && *end == 0, err,
+                SKV_ARGUMENT, "speculation: P '%.40s' is not from 0 to 1", number);
+    return SKV_OK;
+}
+
 skv_status skv_speculation_parse(const char *text, skv_speculation *out, skv_error *err)
 {
     const size_t n = strcspn(text, ":");
@@ -59,19 +79,10 @@ skv_status skv_speculation_parse(const char *text, skv_speculation *out, skv_err
         *out = (skv_speculation){.source = SKV_DRAFT_NONE};
         return SKV_OK;
     }
-    SKV_REQUIRE(method, err, SKV_ARGUMENT, "speculation: '%.40s' is neither none nor text[:K]",
-                text);
-    skv_speculation how = {method->id, method->most};
-    if (text[n] == ':') {
-        char *end = NULL;
-        const char *number = text + n + 1;
-        errno = 0;
-        const unsigned long long most = strtoull(number, &end, 10);
-        const bool ok = *number >= '0' && *number <= '9' && *end == 0 && errno == 0;
-        SKV_REQUIRE(ok && most <= SKV_DRAFT_MAX, err, SKV_ARGUMENT,
-                    "speculation: K '%.40s' is not from 1 to %d", number, SKV_DRAFT_MAX);
-        how.most = (size_t)most;
-    }
+    SKV_REQUIRE(method, err, SKV_ARGUMENT,
+                "speculation: '%.40s' is neither none, text[:K] nor self[:K,P]", text);
+    skv_speculation how = {method->id, method->most, method->sure};
+    if (text[n] == ':') SKV_TRY(parse_numbers(method, text + n + 1, &how, err));
     SKV_TRY(skv_speculation_check(&how, err));
     *out = how;
     return SKV_OK;
@@ -84,13 +95,18 @@ skv_status skv_speculation_check(const skv_speculation *how, skv_error *err)
                 (int)how->source);
     SKV_REQUIRE(how->most >= 1 && how->most <= SKV_DRAFT_MAX, err, SKV_ARGUMENT,
                 "speculation: K '%zu' is not from 1 to %d", how->most, SKV_DRAFT_MAX);
+    SKV_REQUIRE(how->sure >= 0 && how->sure <= 1, err, SKV_ARGUMENT,
+                "speculation: P '%g' is not from 0 to 1", how->sure);
     return SKV_OK;
 }
 
 void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_TEXT])
 {
-    const char *name = skv_drafting_name(how->source);
-    if (name) {
+    const skv_draft_method *method = method_of(how->source);
+    const char *name = method ? method->name : NULL;
+    if (name && method->sure > 0) {
+        (void)snprintf(out, SKV_SPECULATION_TEXT, "%s:%zu,%.6g", name, how->most, how->sure);
+    } else if (name) {
         (void)snprintf(out, SKV_SPECULATION_TEXT, "%s:%zu", name, how->most);
     } else {
         (void)snprintf(out, SKV_SPECULATION_TEXT, "none");
@@ -102,19 +118,27 @@ void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_
 void skv_drafter_free(skv_drafter *d)
 {
     if (!d) return;
-    d->method->free(d->state);
+    if (d->method->free) d->method->free(d->state);
+    skv_free(d->ready.x);
     skv_free(d);
 }
 
-static skv_status create_drafter(const skv_speculation *how, size_t max_tokens, skv_drafter **out,
-                                 skv_error *err)
+static skv_status create_drafter(const skv_speculation *how, const skv_sequence *s,
+                                 skv_drafter **out, skv_error *err)
 {
     skv_drafter *d = skv_alloc_zero(1, sizeof *d);
     SKV_REQUIRE(d, err, SKV_MEMORY, "drafts: no memory");
     d->method = method_of(how->source);
     d->most = how->most;
     d->reach = how->most;
-    const skv_status status = d->method->create(max_tokens, &d->state, err);
+    d->sure = how->sure;
+    skv_status status = SKV_OK;
+    if (d->method->run) {
+        d->ready.x = skv_alloc((SKV_DRAFT_MAX + 1) * s->engine->config->hidden, sizeof(float));
+        if (!d->ready.x) status = skv_fail(err, SKV_MEMORY, "drafts: no memory");
+    } else {
+        status = d->method->create(s->max_tokens, &d->state, err);
+    }
     if (status != SKV_OK) {
         skv_drafter_free(d);
         return status;
@@ -123,14 +147,22 @@ static skv_status create_drafter(const skv_speculation *how, size_t max_tokens, 
     return SKV_OK;
 }
 
+/* How its tokens are read, where that is not as the engine's options say. */
+static skv_prefill prefill_of(const skv_sequence *s)
+{
+    if (s->plan == &s->engine->teacher_plan) return SKV_PREFILL_TEACHER;
+    return s->unskipped ? SKV_PREFILL_FULL : SKV_PREFILL_AUTO;
+}
+
 skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *how, skv_error *err)
 {
     skv_drafter *drafter = NULL;
     SKV_TRY(skv_speculation_check(how, err));
     if (how->source != SKV_DRAFT_NONE) {
-        SKV_TRY(skv_engine_check_speculation(s, how, err));
-        SKV_TRY(create_drafter(how, s->max_tokens, &drafter, err));
+        SKV_TRY(skv_engine_check_speculation(s->engine, prefill_of(s), how, err));
+        SKV_TRY(create_drafter(how, s, &drafter, err));
     }
+    skv_sequence_keep_ready(s, 0);
     skv_drafter_free(s->drafter);
     s->drafter = drafter;
     return SKV_OK;
@@ -142,9 +174,27 @@ size_t skv_sequence_draft(skv_sequence *s, int32_t next, int32_t *out, size_t mo
     /* A step has the next token and the draft, and the sequence has room for both. */
     const size_t room = skv_min_size(s->max_tokens - s->n_seen, s->engine->options.step_tokens);
     if (!d || room < 2) return 0;
+    skv_sequence_keep_ready(s, 0);
     s->ids[s->n_seen] = next;
-    most = skv_min_size(skv_min_size(most, room - 1), d->reach);
-    return most > 0 ? d->method->propose(d->state, s->ids, s->n_seen + 1, out, most) : 0;
+    most = skv_min_size(skv_min_size(most, room - 1), d->method->run ? d->most : d->reach);
+    if (most == 0) return 0;
+    if (d->method->run) return d->method->run(s, out, most);
+    return d->method->propose(d->state, s->ids, s->n_seen + 1, out, most);
+}
+
+size_t skv_sequence_ready(const skv_sequence *s, const int32_t *ids, size_t n)
+{
+    const skv_drafter *d = s->drafter;
+    if (!d || d->ready.n < n) return 0;
+    return memcmp(s->ids + s->n_seen, ids, n * sizeof *ids) == 0 ? n : 0;
+}
+
+void skv_sequence_keep_ready(skv_sequence *s, size_t n)
+{
+    skv_drafter *d = s->drafter;
+    if (!d || d->ready.n <= n) return;
+    skv_kv_cache_truncate(&s->cache, s->n_seen + n);
+    d->ready.n = n;
 }
 
 void skv_sequence_settle(skv_sequence *s, size_t n_drafted, size_t n_right)

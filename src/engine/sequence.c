@@ -39,7 +39,8 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     }
     if (status == SKV_OK && predicts) status = skv_reader_create(s, err);
     s->eviction = engine->options.eviction;
-    if (status == SKV_OK) {
+    const bool own = prefill == SKV_PREFILL_AUTO || prefill == engine->options.prefill;
+    if (status == SKV_OK && (own || engine->options.speculation.source != SKV_DRAFT_SELF)) {
         status = skv_sequence_set_speculation(s, &engine->options.speculation, err);
     }
     if (status != SKV_OK) {
@@ -75,6 +76,7 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
 size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     skv_kv_votes_release(&s->votes);
+    skv_sequence_keep_ready(s, 0);
     if (n >= s->n_seen) return s->n_seen;
     if (!s->pruned) n = skv_kv_cache_reach(&s->cache, n);
     if (s->pruned) {

@@ -23,6 +23,7 @@
 #define MODELS SKV_TEST_DATA "/models"
 #define SWIFTKV_MODEL MODELS "/qwen2-swiftkv-g2"
 #define MIXTURE MODELS "/qwen3-moe-v5"
+#define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
 #define KVPRED_MODEL SKV_TEST_DATA "/../../models/mini/kvpred"
 
 enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
@@ -218,7 +219,7 @@ static answer answer_of(skv_engine *engine, const int32_t *ids, const skv_sampli
     assert_int_equal(out.n, N_ANSWER);
     assert_int_equal(skv_sequence_length(s), N_PROMPT + N_ANSWER - 1);
     assert_memory_equal(skv_sequence_ids(s) + N_PROMPT, out.ids, (N_ANSWER - 1) * sizeof *out.ids);
-    out.drafts = stats.drafts[SKV_DRAFT_TEXT];
+    out.drafts = stats.drafts[speculation.source];
     skv_sampler_free(sampler);
     skv_sequence_free(s);
     return out;
@@ -265,6 +266,129 @@ static void test_answers(void **state)
         skv_engine_close(engine);
     }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* ---- SwiftKV drafts for itself ---- */
+
+static bool has_deep_layers(const skv_engine *engine)
+{
+    return engine->runs_swiftkv && engine->plan.stack_boundary < engine->plan.n_layers;
+}
+
+/* Every SwiftKV model has an exit head here: its own head, where its file has none. */
+static skv_engine *open_with_exit(const char *path, const skv_engine_options *options)
+{
+    skv_engine *engine = open_or_fail(path, options);
+    if (has_deep_layers(engine) && !engine->model.exit_head) {
+        engine->model.exit_head = engine->model.head;
+        ((skv_config *)(uintptr_t)engine->config)->early_exit = true;
+    }
+    return engine;
+}
+
+static void close_with_exit(skv_engine *engine)
+{
+    if (engine->model.exit_head == engine->model.head) engine->model.exit_head = NULL;
+    skv_engine_close(engine);
+}
+
+/* Answers with and without drafts of its own. */
+static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
+{
+    static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02"};
+    static const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    int32_t ids[N_PROMPT];
+    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    for (size_t i = 0; i < 2; i++) {
+        const answer plain = answer_of(engine, ids, &samplings[i], "none");
+        for (size_t k = 0; k < 3; k++) {
+            const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
+            assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
+            sum->drafted += drafted.drafts.drafted;
+            sum->accepted += drafted.drafts.accepted;
+        }
+    }
+}
+
+static void test_self_on_every_model(void **state)
+{
+    (void)state;
+    static const skv_weights weights[] = {SKV_WEIGHTS_AUTO, SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8,
+                                          SKV_WEIGHTS_F32, SKV_WEIGHTS_INT4};
+    static const skv_kv kvs[] = {SKV_KV_AUTO, SKV_KV_INT8, SKV_KV_BF16, SKV_KV_FP8};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5", "adakv:40,8,5,query"};
+    DIR *folder = opendir(MODELS);
+    assert_non_null(folder);
+    size_t n = 0;
+    skv_draft_counts sum = {0};
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        char path[512];
+        if (!model_path(entry->d_name, path, sizeof path)) continue;
+        for (size_t i = 0; i < N_MIXES; i++) {
+            skv_engine_options options = small_options();
+            options.weights = weights[n % 5];
+            options.kv = kvs[n % 4];
+            options.batch_invariant = n % 7 == 0;
+            options.threads = 1 + n % 3;
+            assert_int_equal(skv_eviction_parse(evicts[i % 3], &options.eviction, NULL), SKV_OK);
+            skv_engine *engine = open_with_exit(path, &options);
+            const bool drafts = has_deep_layers(engine);
+            if (drafts) expect_same_answers(engine, &sum);
+            n += drafts;
+            close_with_exit(engine);
+            if (!drafts) break;
+        }
+    }
+    (void)closedir(folder);
+    assert_true(n >= 10 * N_MIXES);
+    assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* The rows of a draft are forgotten when anything but their own tokens comes. */
+static void test_ready_rows(void **state)
+{
+    (void)state;
+    const skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const size_t V = skv_engine_vocab(engine);
+    const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 6};
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    const rows one = {calloc(1, V * sizeof(float)), V};
+    skv_sequence *plain = new_sequence(engine), *s = new_sequence(engine);
+    int32_t ids[N_PROMPT + 1], span[N_DRAFT];
+    make_ids(ids, N_PROMPT + 1, V);
+    assert_true(all.at && one.at);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, plain, ids, N_PROMPT, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_PROMPT, NULL, NULL), SKV_OK);
+    for (size_t i = 0; i < 6; i++) {
+        span[0] = ids[N_PROMPT];
+        const size_t n = skv_sequence_draft(s, span[0], span + 1, 6);
+        assert_int_equal(n, 6);
+        assert_int_equal(skv_sequence_length(s), N_PROMPT);
+        assert_int_equal(s->cache.n_rows, N_PROMPT + 7);
+        if (i == 1) span[3] = (span[3] + 1) % (int32_t)V;
+        if (i == 2) span[0] = (span[0] + 1) % (int32_t)V;
+        if (i == 3) skv_sequence_truncate(s, N_PROMPT);
+        if (i == 4) (void)skv_sequence_draft(s, ids[0], span + 8, 6);
+        const size_t n_span = i == 5 ? 3 : 7;
+        step_or_fail(engine, (skv_span){s, span, n_span, SKV_WANT_DRAFTED}, &all);
+        assert_int_equal(s->cache.n_rows, N_PROMPT + n_span);
+        for (size_t j = 0; j < n_span; j++) {
+            step_or_fail(engine, (skv_span){plain, span + j, 1, SKV_WANT_LAST}, &one);
+            assert_memory_equal(one.at, all.at + j * V, V * sizeof(float));
+        }
+        skv_sequence_truncate(plain, N_PROMPT);
+        skv_sequence_settle(s, n_span - 1, 0);
+        skv_sequence_truncate(s, N_PROMPT);
+    }
+    skv_sequence_free(plain);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+    free(all.at);
+    free(one.at);
 }
 
 /* ---- sampling ---- */
@@ -416,8 +540,10 @@ static void test_text_is_the_longest_match(void **state)
 static void test_forms(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"",       "text:",   "text:0", "text:32", "text:-1",
-                                        "text:x", "text:1,", "txt",    "none:1"};
+    static const char *const wrong[] = {
+        "",        "text:",    "text:0",    "text:32",     "text:-1",  "text:x",
+        "text:1,", "txt",      "none:1",    "text:1,0.5",  "self:",    "self:0",
+        "self:3,", "self:3,2", "self:3,-1", "self:3,0.5,", "self:,0.5"};
     char text[SKV_SPECULATION_TEXT];
     skv_speculation how;
     skv_error err;
@@ -427,6 +553,9 @@ static void test_forms(void **state)
     assert_int_equal(skv_speculation_parse("text:7", &how, &err), SKV_OK);
     skv_speculation_print(&how, text);
     assert_string_equal(text, "text:7");
+    assert_int_equal(skv_speculation_parse("self:7,0.25", &how, &err), SKV_OK);
+    skv_speculation_print(&how, text);
+    assert_string_equal(text, "self:7,0.25");
     assert_int_equal(skv_speculation_parse("none", &how, &err), SKV_OK);
     skv_speculation_print(&how, text);
     assert_string_equal(text, "none");
@@ -440,6 +569,8 @@ int main(void)
         cmocka_unit_test(test_rows_of_every_model),
         cmocka_unit_test(test_rows_behind_long_prompts),
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_self_on_every_model),
+        cmocka_unit_test(test_ready_rows),
         cmocka_unit_test(test_distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

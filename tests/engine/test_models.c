@@ -218,6 +218,7 @@ static void test_codes_are_told(void **state)
         {"awq", "AWQ int4 in groups of 32 with zero points: held as published"},
         {"gptq-order-swiftkv", "GPTQ int4 in groups of 32 with zero points, columns in another "
                                "order: held as bf16 or int8, which rounds them"},
+        {"gpt-oss-mxfp4", "MXFP4 in groups of 32: held as published"},
         {"llama-mha", ""},
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {

@@ -158,7 +158,7 @@ stages:
             (("--eps", 0), "--eps: 0 is not between"),
             (("--tau", 0), "--tau: 0 is not between 0.001 and 1000"),
             (("--loss", "mse"), "--loss: 'mse' is not one of kl, lm"),
-            (("--trainable", "head"), "--trainable: 'head' is not one of qkv, deep-layers, all"),
+            (("--trainable", "head"), "--trainable: 'head' is not one of qkv, deep-layers, all, exit"),
             (("--threads", 5000), "--threads: 5000 is not between 0 and 1024"),
         ):
             self.fails(2, self.words(*more), *parts)

@@ -60,10 +60,13 @@ class DraftsTest(ServerTest):
         self.assertGreater(self.server.metrics()["preemptions_total"], 0)
 
     def test_what_is_refused(self):
-        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("self", "neither none nor text"), (3, "not a text")):
+        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, text"), (3, "not a text")):
             status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": how})
             self.assertEqual((status, answer["error"]["param"]), (400, "speculate"))
             self.assertIn(words, answer["error"]["message"])
+        status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self"})
+        self.assertEqual(status, 400)
+        self.assertIn("the model has no exit head", answer["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ static const key_row rows[] = {
     ROW("checkpoint-every", "N", RUN(checkpoint_every), COUNT, 0, 1e15,
         "steps from one checkpoint to the next"),
     ROW("loss", "kl|lm", RUN(loss), CHOICE, 0, 0, "against the teacher or the text"),
-    ROW("trainable", "qkv|deep-layers|all", RUN(part), CHOICE, 0, 0, "what is learnt"),
+    ROW("trainable", "qkv|deep-layers|all|exit", RUN(part), CHOICE, 0, 0, "what is learnt"),
     ROW("tau", "T", RUN(tau), NUMBER, 1e-3, 1e3, "temperature of the distillation"),
     ROW("hidden-loss-mult", "X", RUN(hidden_mult), NUMBER, 0, 1e6,
         "weight of the error of the last layer's input"),

@@ -75,6 +75,7 @@ static bool is_trained(void *user, const char *name)
         if (strncmp(name, "model.layers.", 13) != 0) return strstr(name, "norm_swiftkv");
         if (strtoul(name + 13, NULL, 10) < t->config.kv_layers) return false;
         break;
+    case SKV_TRAIN_EXIT: return false;
     case SKV_TRAIN_ALL: break;
     }
     /* A student does not compute with the projections of its teacher. */
@@ -460,6 +461,12 @@ static skv_status make_folder(const skv_trainer *t, skv_error *err)
     bool taken = config && skv_file_exists(config);
     skv_free(config);
     SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
+    char *latest = skv_path_join(out, "checkpoint/latest.json");
+    const bool begun = latest && skv_file_exists(latest);
+    skv_free(latest);
+    SKV_REQUIRE(!begun || t->options->resume, err, SKV_ARGUMENT,
+                "%s: holds a run that was stopped: --resume continues it, or choose another folder",
+                out);
     if (!t->options->resume) SKV_TRY(skv_folder_create(out, err));
     return skv_trainer_check_export(t, err);
 }

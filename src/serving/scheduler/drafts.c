@@ -25,6 +25,7 @@ void skv_worker_draft(const skv_scheduler *s, skv_lane *lane, size_t n_rows)
 
 void skv_worker_undraft(skv_lane *lane)
 {
+    if (lane->sequence) skv_sequence_keep_ready(lane->sequence, 0);
     lane->draft = (skv_lane_draft){.n = 0};
 }
 
