@@ -2,6 +2,7 @@
 #ifndef SKV_CLI_BENCH_H
 #define SKV_CLI_BENCH_H
 
+#include "input.h"
 #include "runtime.h"
 
 /* A model as it is measured. */
@@ -16,7 +17,8 @@ typedef struct bench_variant {
 
 typedef struct bench_load {
     size_t prompt, gen, batch;
-    bool measure_read; /* measure the read bandwidth before and after decoding */
+    bool measure_read;     /* measure the read bandwidth before and after decoding */
+    const cli_ids *replay; /* pairs: tokens of a draft, and how many are right; NULL: as they are */
 } bench_load;
 
 typedef struct bench_times {

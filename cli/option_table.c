@@ -120,6 +120,9 @@ static const cli_option rows[] = {
     OPTION(ON(BENCH), "--compare", NULL, FLAG, compare,
            .help = "the unmodified model and SwiftKV side by side"),
     OPTION(ON(BENCH), "--peak", NULL, FLAG, peak, .help = "measure the machine's limits"),
+    OPTION(ON(BENCH), "--replay", "F", TEXT, replay,
+           .help = "drafts of recorded lengths, as right as those were: F holds the \"drafts\" of "
+                   "generate --json, for shapes without weights of their own"),
 
     /* Training. */
     OPTION(LEARNS, "--recipe", "F", TEXT, recipe,
@@ -426,10 +429,12 @@ static const cli_option rows[] = {
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
-    OPTION(DRAFTS, "--speculate", "none|text[:K]|self[:K,P]", PARSED, speculation,
-           .parse = cli_parse_speculation,
-           .help = "draft up to K tokens (12) and check them in one step (none): the answer stays "
-                   "the same"),
+    OPTION(
+        DRAFTS, "--speculate", "none|text[:K]|self[:K,P]", PARSED, speculation,
+        .parse = cli_parse_speculation,
+        .help =
+            "draft up to K tokens (12, self 8) and check them in one step (none): the answer stays "
+            "the same"),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,

@@ -91,6 +91,7 @@ struct cli_options {
     cli_sizes prompt_lengths;
     size_t gen_tokens, batch, repeat;
     bool peak, compare;
+    const char *replay;
     size_t cost_context; /* --context of info; 0: the model's */
     bool as_papers;
 

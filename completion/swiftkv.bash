@@ -33,9 +33,9 @@ _swiftkv_options() {
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
-    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --threads
-        --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate
-        --snapkv --json --download --help' ;;
+    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --replay
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict
+        --speculate --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
         --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --json --download
         --help' ;;
@@ -49,14 +49,14 @@ _swiftkv_options() {
         --kv-layers --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult
         --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss
         --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps --weight-decay --clip
-        --threads --cpu --f32 --drop-teacher --f32-weights --delta --steps --seq --rows --fuse --accumulate
-        --lr --warmup --final-lr --schedule' ;;
+        --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps --seq --rows --fuse
+        --accumulate --lr --warmup --final-lr --schedule' ;;
     train) echo '--recipe --data --stages --from-scratch --resume --log --dry-run --download --help --task
         --model --out --kv-layers --group --seed --checkpoint-every --loss --trainable --tau
         --hidden-loss-mult --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss
         --auxiliary-loss --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps
-        --weight-decay --clip --threads --cpu --f32 --drop-teacher --f32-weights --delta --steps --seq --rows
-        --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
+        --weight-decay --clip --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps
+        --seq --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;

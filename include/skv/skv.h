@@ -252,6 +252,17 @@ SKV_CHECKED skv_status skv_sequence_set_speculation(skv_sequence *sequence,
 /** Writes tokens that may follow `next`, which follows the sequence's tokens, to out [most].
  * Returns how many: 0 without a source. */
 SKV_API size_t skv_sequence_draft(skv_sequence *sequence, int32_t next, int32_t *out, size_t most);
+/* A draft that is asked for, as by skv_sequence_draft. */
+typedef struct skv_draft_request {
+    skv_sequence *sequence;
+    int32_t next;
+    int32_t *out; /* [most] */
+    size_t most;
+    size_t n; /* the result: how many tokens were written */
+} skv_draft_request;
+
+/** Drafts for several sequences of one engine. Those that a model drafts for share its steps. */
+SKV_API void skv_sequences_draft(skv_draft_request *requests, size_t n);
 /** After the step: the first n_right of n_drafted tokens stay, and the others are removed. */
 SKV_API void skv_sequence_settle(skv_sequence *sequence, size_t n_drafted, size_t n_right);
 /** Returns what the sequence has drafted. */
@@ -362,6 +373,8 @@ typedef struct skv_generation {
     skv_matcher *matcher;
     /* Called with each token except an end-of-sequence id. Return false to stop. May be NULL. */
     bool (*on_token)(void *user, int32_t id);
+    /* Called after each step with what was drafted and how much of it was right. May be NULL. */
+    void (*on_draft)(void *user, size_t n_drafted, size_t n_right);
     void (*on_progress)(void *user, size_t done,
                         size_t total); /* while the prompt is read; may be NULL */
     void *user;

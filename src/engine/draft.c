@@ -168,18 +168,58 @@ skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *
     return SKV_OK;
 }
 
-size_t skv_sequence_draft(skv_sequence *s, int32_t next, int32_t *out, size_t most)
+/* Tokens that may be drafted; a step has the next token and the draft, and the sequence has room
+ * for both. */
+static size_t prepare(const skv_draft_request *r)
 {
-    skv_drafter *d = s->drafter;
-    /* A step has the next token and the draft, and the sequence has room for both. */
+    skv_sequence *s = r->sequence;
+    const skv_drafter *d = s->drafter;
     const size_t room = skv_min_size(s->max_tokens - s->n_seen, s->engine->options.step_tokens);
     if (!d || room < 2) return 0;
     skv_sequence_keep_ready(s, 0);
-    s->ids[s->n_seen] = next;
-    most = skv_min_size(skv_min_size(most, room - 1), d->method->run ? d->most : d->reach);
-    if (most == 0) return 0;
-    if (d->method->run) return d->method->run(s, out, most);
-    return d->method->propose(d->state, s->ids, s->n_seen + 1, out, most);
+    s->ids[s->n_seen] = r->next;
+    return skv_min_size(skv_min_size(r->most, room - 1), d->method->run ? d->most : d->reach);
+}
+
+/* The requests from i on that a model drafts for in the same steps as for that one. */
+static size_t together(const skv_draft_request *r, size_t i, size_t n)
+{
+    const skv_sequence *first = r[i].sequence;
+    size_t end = i + 1;
+    for (; end < n && end - i < SKV_LOGIT_ROWS; end++) {
+        const skv_sequence *s = r[end].sequence;
+        if (r[end].most == 0 || s->plan != first->plan) break;
+        if (s->drafter->method != first->drafter->method) break;
+    }
+    return end - i;
+}
+
+void skv_sequences_draft(skv_draft_request *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        requests[i].n = 0;
+        requests[i].most = prepare(&requests[i]);
+    }
+    for (size_t i = 0, n_same; i < n; i += n_same) {
+        skv_draft_request *r = &requests[i];
+        const skv_sequence *s = r->sequence;
+        const skv_drafter *d = s->drafter;
+        n_same = 1;
+        if (r->most == 0) continue;
+        if (d->method->run) {
+            n_same = together(requests, i, n);
+            d->method->run(r, n_same);
+        } else {
+            r->n = d->method->propose(d->state, s->ids, s->n_seen + 1, r->out, r->most);
+        }
+    }
+}
+
+size_t skv_sequence_draft(skv_sequence *s, int32_t next, int32_t *out, size_t most)
+{
+    skv_draft_request request = {.sequence = s, .next = next, .out = out, .most = most};
+    skv_sequences_draft(&request, 1);
+    return request.n;
 }
 
 size_t skv_sequence_ready(const skv_sequence *s, const int32_t *ids, size_t n)

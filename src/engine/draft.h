@@ -32,9 +32,10 @@ typedef struct skv_draft_method {
     /* Writes what may follow ids [n], at most `most` tokens, to out; returns how many. Between two
      * calls ids may have become longer, or shorter and different from some point on. */
     size_t (*propose)(void *state, const int32_t *ids, size_t n, int32_t *out, size_t most);
-    /* In place of these three, where the model itself drafts: what may follow the token behind
-     * those that the sequence has seen, ids[n_seen]; there is room for 1 + most rows. */
-    size_t (*run)(skv_sequence *sequence, int32_t *out, size_t most);
+    /* In place of these three, where the model itself drafts: what may follow the tokens `next` of
+     * sequences of this source and of one plan, which are their ids[n_seen]. Each has room for
+     * 1 + most rows, most is 1 or more, and n is SKV_LOGIT_ROWS or less. */
+    void (*run)(skv_draft_request *requests, size_t n);
 } skv_draft_method;
 
 extern const skv_draft_method skv_draft_text, skv_draft_self;

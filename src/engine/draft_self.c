@@ -17,76 +17,128 @@
 /* Logits that are further below the best one count as nothing. */
 #define FAR_BELOW 20.0f
 
+/* A row on its way, of one sequence. */
+typedef struct drafted_row {
+    skv_draft_request *request;
+    float *x;    /* [D]: where its residual stream is kept */
+    size_t best; /* the exit's most likely token */
+    bool sure;   /* of it, as the request wants */
+} drafted_row;
+
 typedef struct drafting {
-    float *x;      /* [D]: of the row */
-    bool asks;     /* the exit's head is read */
-    size_t best;   /* the exit's most likely token */
-    double chance; /* its probability */
+    drafted_row rows[SKV_LOGIT_ROWS];
+    size_t n_rows;
+    bool asks; /* the exit's head is read */
 } drafting;
 
-/* 1 / sum of exp(logit - best one). */
-static double chance_of(const float *logits, size_t n, size_t best)
+/* Whether the best logit's probability, 1 / sum of exp(logit - best), is `sure` or more. */
+static bool is_sure(const float *logits, size_t n, size_t best, double sure)
 {
     const float top = logits[best];
     double sum = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && sum * sure <= 1; i++) {
         if (logits[i] > top - FAR_BELOW) sum += (double)expf(logits[i] - top);
     }
-    return 1 / sum;
+    return sum * sure <= 1;
 }
 
-/* The row is at boundary l, and its keys and values are written. It goes no further now. */
+static void ask_exit(const skv_pass *p, drafting *d)
+{
+    const size_t V = p->c->vocab;
+    skv_pass_head(p, p->m->exit_head, p->m->stack.norm, 0, d->n_rows);
+    const float *logits =
+        p->be->map(p->be, p->ws->logits, d->n_rows * V * sizeof *logits, SKV_MAP_READ);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const double sure = d->rows[i].request->sequence->drafter->sure;
+        d->rows[i].best = skv_logits_best(logits + i * V, V);
+        d->rows[i].sure = sure <= 0 || is_sure(logits + i * V, V, d->rows[i].best, sure);
+    }
+    p->be->unmap(p->be, logits);
+}
+
+/* The rows are at boundary l, and their keys and values are written. They go no further now. */
 static void stop_at_boundary(void *user, skv_pass *p, size_t i_layer)
 {
     drafting *d = user;
-    const size_t D = p->c->hidden, V = p->c->vocab;
+    const size_t D = p->c->hidden;
     if (i_layer != p->f->plan->stack_boundary) return;
-    assert(p->n_alive == 1);
-    p->be->get(p->be, d->x, p->ws->x, D * sizeof *d->x);
-    if (d->asks) {
-        skv_pass_head(p, p->m->exit_head, p->m->stack.norm, 0, 1);
-        const float *logits = p->be->map(p->be, p->ws->logits, V * sizeof *logits, SKV_MAP_READ);
-        d->best = skv_logits_best(logits, V);
-        d->chance = chance_of(logits, V, d->best);
-        p->be->unmap(p->be, logits);
+    assert(p->n_alive == d->n_rows);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        p->be->get(p->be, d->rows[i].x, p->ws->x + i * D, D * sizeof(float));
     }
+    if (d->asks) ask_exit(p, d);
     skv_pass_keep(p, 0);
 }
 
-/* Runs the token behind the ready rows, which is then one of them. */
-static skv_status run_row(skv_sequence *s, drafting *d)
+/* The next row of a request: the token behind its ready rows. False where pages are short. */
+static bool add_row(drafting *d, skv_draft_request *r)
 {
+    skv_sequence *s = r->sequence;
     skv_engine *e = s->engine;
-    skv_ready_rows *ready = &s->drafter->ready;
-    const size_t at = s->n_seen + ready->n;
-    SKV_TRY(skv_kv_cache_grow(&s->cache, at + 1, NULL));
-    d->x = ready->x + ready->n * e->config->hidden;
-    const skv_forward_span span = skv_step_span(s, s->ids + at, 1, at);
+    const size_t n_ready = s->drafter->ready.n, at = s->n_seen + n_ready;
+    if (skv_kv_cache_grow(&s->cache, at + 1, NULL) != SKV_OK) return false;
+    e->spans[d->n_rows] = skv_step_span(s, s->ids + at, 1, at);
+    d->rows[d->n_rows++] =
+        (drafted_row){.request = r, .x = s->drafter->ready.x + n_ready * e->config->hidden};
+    d->asks = d->asks || r->n < s->drafter->most;
+    return true;
+}
+
+/* Runs the rows as far as the exit. */
+static skv_status run_rows(drafting *d)
+{
+    const skv_sequence *first = d->rows[0].request->sequence;
+    skv_engine *e = first->engine;
     const skv_hook hook = {.user = d, .before_layer = stop_at_boundary};
     const skv_step_pass pass = {
-        .engine = e, .sequence = s, .spans = &span, .n_spans = 1, .hook = &hook};
+        .engine = e, .sequence = first, .spans = e->spans, .n_spans = d->n_rows, .hook = &hook};
     const skv_status status = skv_step_run(&pass, NULL);
-    if (status == SKV_OK) {
-        ready->n++;
-    } else {
-        skv_kv_cache_truncate(&s->cache, at);
-    }
     /* Whoever cancels means the step that comes next. */
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
     return status;
 }
 
-/* What fails here ends the draft; the step that comes next will say why. */
-static size_t run(skv_sequence *s, int32_t *out, size_t most)
+/* The row is one of the ready rows now. Returns whether the draft goes on behind it. */
+static bool take_row(const drafted_row *row)
 {
-    size_t n = 0;
-    for (;; n++) {
-        drafting d = {.asks = n < most};
-        if (run_row(s, &d) != SKV_OK) break;
-        if (!d.asks || d.chance < s->drafter->sure) return n;
-        out[n] = s->ids[s->n_seen + 1 + n] = (int32_t)d.best;
+    skv_draft_request *r = row->request;
+    skv_sequence *s = r->sequence;
+    s->drafter->ready.n++;
+    if (r->n == r->most || !row->sure) return false;
+    if (skv_engine_is_eos(s->engine, (int32_t)row->best)) return false; /* nothing follows it */
+    r->out[r->n] = (int32_t)row->best;
+    s->ids[s->n_seen + 1 + r->n++] = (int32_t)row->best;
+    return true;
+}
+
+/* A row could not be run: the draft ends with the one before it. The step that comes next will say
+ * why. */
+static void give_up(skv_draft_request *r)
+{
+    skv_sequence *s = r->sequence;
+    skv_kv_cache_truncate(&s->cache, s->n_seen + s->drafter->ready.n);
+    if (r->n > 0) r->n--;
+}
+
+static void run(skv_draft_request *requests, size_t n)
+{
+    bool over[SKV_LOGIT_ROWS] = {false};
+    assert(n <= SKV_LOGIT_ROWS);
+    for (;;) {
+        drafting d = {.n_rows = 0};
+        for (size_t i = 0; i < n; i++) {
+            if (over[i]) continue;
+            over[i] = !add_row(&d, &requests[i]);
+            if (over[i]) give_up(&requests[i]);
+        }
+        if (d.n_rows == 0) return;
+        const skv_status status = run_rows(&d);
+        for (size_t i = 0; i < d.n_rows; i++) {
+            skv_draft_request *r = d.rows[i].request;
+            over[r - requests] = status != SKV_OK || !take_row(&d.rows[i]);
+            if (status != SKV_OK) give_up(r);
+        }
     }
-    return n > 0 ? n - 1 : 0;
 }
 
 const skv_draft_method skv_draft_self = {
@@ -95,6 +147,6 @@ const skv_draft_method skv_draft_self = {
     .about = "what the exit head of a SwiftKV model says, as long as it is sure by P",
     .id = SKV_DRAFT_SELF,
     .most = 8,
-    .sure = 0.8,
+    .sure = 0.4,
     .run = run,
 };

@@ -107,6 +107,7 @@ static skv_status step(generating *r, skv_error *err)
     if (status == SKV_OK && r->n_drafted > 0) {
         skv_sequence_settle(r->sequence, r->n_drafted, r->n_right);
     }
+    if (status == SKV_OK && r->g->on_draft) r->g->on_draft(r->g->user, r->n_drafted, r->n_right);
     return status == SKV_OK ? r->status : status;
 }
 

@@ -391,6 +391,93 @@ static void test_ready_rows(void **state)
     free(one.at);
 }
 
+/* A draft that is cancelled or for which pages are short is a shorter one, and the step says why.
+ */
+static void test_drafts_that_stop(void **state)
+{
+    (void)state;
+    enum { N_SEEN = 60, N_ROWS = 64 };
+    skv_engine_options options = small_options();
+    options.context = options.kv_tokens = 2 * N_ROWS;
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 12};
+    const size_t V = skv_engine_vocab(engine);
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    skv_sequence *s = new_sequence(engine), *other = new_sequence(engine);
+    int32_t ids[N_SEEN], span[N_DRAFT] = {3};
+    make_ids(ids, N_SEEN, V);
+    assert_non_null(all.at);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_SEEN, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, other, ids, N_SEEN, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_draft(s, span[0], span + 1, 12), N_ROWS - N_SEEN - 1);
+    assert_int_equal(s->cache.n_rows, N_ROWS);
+    step_or_fail(engine, (skv_span){s, span, N_ROWS - N_SEEN, SKV_WANT_DRAFTED}, &all);
+    skv_sequence_settle(s, N_ROWS - N_SEEN - 1, 0);
+    skv_cancel(engine);
+    assert_int_equal(skv_sequence_draft(s, span[0], span + 1, 12), 0);
+    const skv_span one = {s, span, 1, SKV_WANT_DRAFTED};
+    assert_int_equal(skv_step(engine, &one, 1, take_row, (void *)(uintptr_t)&all, NULL),
+                     SKV_CANCELLED);
+    assert_int_equal(s->cache.n_rows, N_SEEN + 1);
+    step_or_fail(engine, one, &all);
+    skv_sequence_free(s);
+    skv_sequence_free(other);
+    skv_engine_close(engine);
+    free(all.at);
+}
+
+/* Sequences that draft together have the bits of those that draft alone. */
+static void test_drafting_together(void **state)
+{
+    (void)state;
+    enum { N = 5, N_STEPS = 12 };
+    skv_engine_options options = small_options();
+    options.kv_tokens = 8 * 256;
+    options.batch_invariant = true; /* what steps are shared with others changes no bit */
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const size_t V = skv_engine_vocab(engine);
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    int32_t ids[N_PROMPT], out[N][N_DRAFT], alone[N_DRAFT];
+    skv_sequence *s[N], *one[N];
+    skv_draft_request requests[N];
+    assert_non_null(all.at);
+    make_ids(ids, N_PROMPT, V);
+    for (size_t i = 0; i < N; i++) {
+        const skv_speculation how = {
+            .source = i == 2 ? SKV_DRAFT_TEXT : SKV_DRAFT_SELF, .most = 2 + i, .sure = 0.02};
+        s[i] = new_sequence(engine);
+        one[i] = new_sequence(engine);
+        assert_int_equal(skv_sequence_set_speculation(s[i], &how, NULL), SKV_OK);
+        assert_int_equal(skv_sequence_set_speculation(one[i], &how, NULL), SKV_OK);
+        assert_int_equal(skv_prompt(engine, s[i], ids, N_PROMPT - i, NULL, NULL), SKV_OK);
+        assert_int_equal(skv_prompt(engine, one[i], ids, N_PROMPT - i, NULL, NULL), SKV_OK);
+    }
+    size_t n_drafted = 0;
+    for (int32_t step = 0; step < N_STEPS; step++) {
+        for (size_t i = 0; i < N; i++) {
+            requests[i] = (skv_draft_request){s[i], step + (int32_t)i, out[i], 6, 99};
+        }
+        skv_sequences_draft(requests, N);
+        for (size_t i = 0; i < N; i++) {
+            const int32_t next = step + (int32_t)i;
+            const size_t n = skv_sequence_draft(one[i], next, alone, 6);
+            assert_int_equal(requests[i].n, n);
+            assert_memory_equal(out[i], alone, n * sizeof *alone);
+            step_or_fail(engine, (skv_span){one[i], &next, 1, SKV_WANT_DRAFTED}, &all);
+            step_or_fail(engine, (skv_span){s[i], &next, 1, SKV_WANT_DRAFTED}, &all);
+            n_drafted += n;
+        }
+    }
+    assert_true(n_drafted > N_STEPS);
+    for (size_t i = 0; i < N; i++) {
+        skv_sequence_free(s[i]);
+        skv_sequence_free(one[i]);
+    }
+    skv_engine_close(engine);
+    free(all.at);
+}
+
 /* ---- sampling ---- */
 
 static void softmax(double *p, const float *logits, size_t n, double temperature)
@@ -449,13 +536,11 @@ static double chi_squared(const double *p, const size_t *counts, size_t n_bins, 
     return rare >= 5 ? sum + (rare_found - rare) * (rare_found - rare) / rare : sum;
 }
 
-static void test_distribution(void **state)
+static void expect_distribution(const char *model, const char *source, double temperature)
 {
-    (void)state;
     enum { N = 4000 };
-    const double temperature = 4;
     skv_engine_options options = small_options();
-    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    skv_engine *engine = open_or_fail(model, &options);
     const size_t V = skv_engine_vocab(engine);
     int32_t ids[N_PROMPT];
     /* Most of what may come first has followed the last token before, and was followed by it. */
@@ -466,7 +551,7 @@ static void test_distribution(void **state)
     second_tokens(engine, ids, temperature, p);
     skv_speculation how;
     skv_sequence *s = new_sequence(engine);
-    assert_int_equal(skv_speculation_parse("text:4", &how, NULL), SKV_OK);
+    assert_int_equal(skv_speculation_parse(source, &how, NULL), SKV_OK);
     assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
     for (size_t i = 0; i < N; i++) {
         answer a = {.n = 0};
@@ -486,14 +571,21 @@ static void test_distribution(void **state)
         skv_sampler_free(sampler);
     }
     const double x = chi_squared(p, counts, V, N, &freedom);
-    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).drafted > N / 10);
-    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).accepted > 5);
+    assert_true(skv_sequence_drafts(s, how.source).drafted > N / 10);
+    assert_true(skv_sequence_drafts(s, how.source).accepted > 5);
     assert_true(freedom > 3);
     assert_true(x < (double)freedom + 3 * sqrt(2 * (double)freedom));
     skv_sequence_free(s);
     skv_engine_close(engine);
     free(p);
     free(counts);
+}
+
+static void test_distribution(void **state)
+{
+    (void)state;
+    expect_distribution(SWIFTKV_MODEL, "text:4", 4);
+    expect_distribution(EXIT_MODEL, "self:4,0", 1);
 }
 
 /* ---- the text source ---- */
@@ -571,6 +663,8 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_self_on_every_model),
         cmocka_unit_test(test_ready_rows),
+        cmocka_unit_test(test_drafts_that_stop),
+        cmocka_unit_test(test_drafting_together),
         cmocka_unit_test(test_distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

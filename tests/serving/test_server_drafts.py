@@ -40,7 +40,7 @@ class DraftsTest(ServerTest):
         for name in ASKS:
             plain, usage = self.answer(name, "none")
             self.assertNotIn("completion_tokens_details", usage)
-            for how in ("text", "text:2", "text:31"):
+            for how in ("text", "text:2", "text:31", "self", "self:2,0", "self:12,0.1"):
                 with self.subTest(ask=name, how=how):
                     drafted, usage = self.answer(name, how)
                     self.assertEqual(drafted, plain)
@@ -53,7 +53,7 @@ class DraftsTest(ServerTest):
     def test_beside_others(self):
         plain = {name: self.answer(name, "none")[0] for name in ASKS}
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            jobs = [(name, how, pool.submit(self.answer, name, how)) for how in ("text", "none", "text:4") for name in ASKS]
+            jobs = [(name, how, pool.submit(self.answer, name, how)) for how in ("text", "none", "self:4,0", "text:4", "self") for name in ASKS]
             for name, how, job in jobs:
                 with self.subTest(ask=name, how=how):
                     self.assertEqual(job.result()[0], plain[name])
@@ -64,9 +64,9 @@ class DraftsTest(ServerTest):
             status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": how})
             self.assertEqual((status, answer["error"]["param"]), (400, "speculate"))
             self.assertIn(words, answer["error"]["message"])
-        status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self"})
+        status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self", "swiftkv": "teacher"})
         self.assertEqual(status, 400)
-        self.assertIn("the model has no exit head", answer["error"]["message"])
+        self.assertIn("the teacher has no exit head", answer["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -206,8 +206,8 @@ void skv_worker_accept_choice(skv_lane *lane, int32_t id);
 
 /* ---- drafts.c ---- */
 
-/** Drafts tokens behind a lane's ids, for a step that has n_rows rows of answers so far. */
-void skv_worker_draft(const skv_scheduler *s, skv_lane *lane, size_t n_rows);
+/** Drafts tokens behind the ids of span_lanes [n], which have a row each in the step. */
+void skv_worker_draft(skv_scheduler *s, size_t n);
 /** The step has no room for a lane's draft. */
 void skv_worker_undraft(skv_lane *lane);
 /** Whether the token that was chosen is the next one of the draft, and the step has its row. */
