@@ -252,9 +252,9 @@ static const cli_option rows[] = {
            .help = "do not draw tokens as the model's generation_config.json says"),
     OPTION(ON(SERVE), "--cors-origin", "ORIGIN[,...]", TEXT, cors_origins,
            .help = "pages of these origins may call the API from a browser (CORS); *: all pages"),
-    OPTION(ON(SERVE), "--tool-format", "auto|none|FORM", WORD, tool_format,
-           .initial = "auto",
-           .help = "how the model writes function calls; auto: detect from its chat template"),
+    OPTION(ON(SERVE), "--tool-format", "FORM", TEXT, tool_format, .initial = "auto",
+           .help = "how the model writes function calls (the HTTP reference lists the forms); "
+                   "auto: detect from its chat template"),
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
