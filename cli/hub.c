@@ -44,7 +44,7 @@ static bool take(const char **text, size_t n, char *out, size_t room)
     return !strstr(out, "..");
 }
 
-bool hub_parse(const char *text, hub_name *out)
+static bool parse(const char *text, hub_name *out)
 {
     static const char word[] = "._-";
     *out = (hub_name){.revision = "main"};
@@ -75,7 +75,7 @@ static bool is_there(const char *path)
 bool cli_hub_is_name(const char *text)
 {
     hub_name name;
-    return hub_parse(text, &name) && !is_there(text);
+    return parse(text, &name) && !is_there(text);
 }
 
 /* ---- the cache ---- */
@@ -203,10 +203,10 @@ static bool find_gguf(const hub_name *name, const char *snapshot, char path[CLI_
 
 /* ---- all of it ---- */
 
-bool hub_find_place(const char *given, hub_place *out, hub_error *error)
+static bool find_place(const char *given, hub_place *out, hub_error *error)
 {
     char folder[2 * HUB_WORD_MAX + 16];
-    if (!hub_parse(given, &out->name)) {
+    if (!parse(given, &out->name)) {
         return hub_fail(error, "not org/name, org/name@revision or :type");
     }
     if (!find_cache(out->cache)) return hub_fail(error, "no Hugging Face cache: HOME is not set");
@@ -252,7 +252,7 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
 {
     hub_place place;
     hub_error error = {0}, late = {0};
-    bool found = hub_find_place(given, &place, &error) && find(&place, path, &error);
+    bool found = find_place(given, &place, &error) && find(&place, path, &error);
     if (!found && error.missing && !download) {
         download = ask(given);
         if (!download) {
@@ -292,7 +292,7 @@ bool cli_hub_first(char name[CLI_HUB_PATH_MAX])
     while (dir && !found && (entry = readdir(dir))) {
         hub_place place;
         hub_error error;
-        found = name_of_folder(entry->d_name, name) && hub_find_place(name, &place, &error) &&
+        found = name_of_folder(entry->d_name, name) && find_place(name, &place, &error) &&
                 find(&place, path, &error);
     }
     if (dir) (void)closedir(dir);

@@ -100,7 +100,8 @@ void hub_list_release(hub_list *list)
     *list = (hub_list){0};
 }
 
-hub_file *hub_list_find(const hub_list *list, const char *path)
+/* The file of this path; NULL: none. */
+static hub_file *find_file(const hub_list *list, const char *path)
 {
     for (size_t i = 0; i < list->n; i++) {
         if (strcmp(list->at[i].path, path) == 0) return &list->at[i];
@@ -127,7 +128,7 @@ static bool choose_small(hub_list *list, hub_error *error)
                                         "chat_template.jinja",
                                         parts};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        hub_file *file = hub_list_find(list, names[i]);
+        hub_file *file = find_file(list, names[i]);
         if (!file) continue;
         if (file->bytes > SMALL_BYTES_MAX) {
             return hub_fail(error, "%s: %llu bytes, at most %llu", file->path,
@@ -192,9 +193,9 @@ static bool choose_gguf(hub_list *list, const hub_name *name, hub_error *error)
 bool hub_list_choose(hub_list *list, const hub_name *name, const hub_file **index, hub_error *error)
 {
     *index = NULL;
-    hub_file *whole = hub_list_find(list, single);
-    const hub_file *in_parts = hub_list_find(list, parts);
-    const bool folder = hub_list_find(list, "config.json") && (whole || in_parts);
+    hub_file *whole = find_file(list, single);
+    const hub_file *in_parts = find_file(list, parts);
+    const bool folder = find_file(list, "config.json") && (whole || in_parts);
     if (name->quant[0] || !folder) return choose_gguf(list, name, error);
     if (!choose_small(list, error)) return false;
     if (whole) {
@@ -216,7 +217,7 @@ bool hub_list_choose_parts(hub_list *list, const char *path, hub_error *error)
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);
-        hub_file *file = name ? hub_list_find(list, name) : NULL;
+        hub_file *file = name ? find_file(list, name) : NULL;
         if (file) {
             file->wanted = true;
         } else if (ok) {

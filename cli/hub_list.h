@@ -21,8 +21,6 @@ typedef struct hub_list {
 /** Reads the answer to /api/models/org/name/revision/R?blobs=true. */
 bool hub_list_parse(const char *text, size_t n_bytes, hub_list *out, hub_error *error);
 void hub_list_release(hub_list *list);
-/** The file of this path; NULL: none. */
-hub_file *hub_list_find(const hub_list *list, const char *path);
 
 /** Marks the files that the name stands for; *index is the file that names the parts of the
  * weights, NULL where there is none. */

@@ -34,9 +34,6 @@ typedef struct hub_error {
 /** Fills the line; returns false. */
 bool hub_fail(hub_error *error, const char *format, ...) CLI_PRINTF(2, 3);
 
-bool hub_parse(const char *text, hub_name *out);
-/** Finds the cache of this machine; nothing needs to be there. */
-bool hub_find_place(const char *given, hub_place *out, hub_error *error);
 /** "folder/name"; false: too long. */
 bool hub_join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name);
 /** A path of the environment, whose ~ is the user's folder; NULL: not set. */

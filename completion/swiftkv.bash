@@ -49,14 +49,14 @@ _swiftkv_options() {
         --kv-layers --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult
         --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss
         --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps --weight-decay --clip
-        --threads --cpu --f32 --drop-teacher --f32-weights --delta --steps --seq --rows --fuse --accumulate
-        --lr --warmup --final-lr --schedule' ;;
+        --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps --seq --rows --fuse
+        --accumulate --lr --warmup --final-lr --schedule' ;;
     train) echo '--recipe --data --stages --from-scratch --resume --log --dry-run --download --help --task
         --model --out --kv-layers --group --seed --checkpoint-every --loss --trainable --tau
         --hidden-loss-mult --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss
         --auxiliary-loss --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps
-        --weight-decay --clip --threads --cpu --f32 --drop-teacher --f32-weights --delta --steps --seq --rows
-        --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
+        --weight-decay --clip --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps
+        --seq --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;

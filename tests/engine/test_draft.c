@@ -462,6 +462,42 @@ static void test_ready_rows(void **state)
     free(one.at);
 }
 
+/* A draft that is cancelled or for which pages are short is a shorter one, and the step says why.
+ */
+static void test_drafts_that_stop(void **state)
+{
+    (void)state;
+    enum { N_SEEN = 60, N_ROWS = 64 };
+    skv_engine_options options = small_options();
+    options.context = options.kv_tokens = 2 * N_ROWS;
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 12};
+    const size_t V = skv_engine_vocab(engine);
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    skv_sequence *s = new_sequence(engine), *other = new_sequence(engine);
+    int32_t ids[N_SEEN], span[N_DRAFT] = {3};
+    make_ids(ids, N_SEEN, V);
+    assert_non_null(all.at);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_SEEN, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, other, ids, N_SEEN, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_draft(s, span[0], span + 1, 12), N_ROWS - N_SEEN - 1);
+    assert_int_equal(s->cache.n_rows, N_ROWS);
+    step_or_fail(engine, (skv_span){s, span, N_ROWS - N_SEEN, SKV_WANT_DRAFTED}, &all);
+    skv_sequence_settle(s, N_ROWS - N_SEEN - 1, 0);
+    skv_cancel(engine);
+    assert_int_equal(skv_sequence_draft(s, span[0], span + 1, 12), 0);
+    const skv_span one = {s, span, 1, SKV_WANT_DRAFTED};
+    assert_int_equal(skv_step(engine, &one, 1, take_row, (void *)(uintptr_t)&all, NULL),
+                     SKV_CANCELLED);
+    assert_int_equal(s->cache.n_rows, N_SEEN + 1);
+    step_or_fail(engine, one, &all);
+    skv_sequence_free(s);
+    skv_sequence_free(other);
+    skv_engine_close(engine);
+    free(all.at);
+}
+
 /* Sequences that draft together have the bits of those that draft alone. */
 static void test_drafting_together(void **state)
 {
@@ -700,6 +736,7 @@ int main(void)
         cmocka_unit_test(test_self_on_every_model),
         cmocka_unit_test(test_auxiliary),
         cmocka_unit_test(test_ready_rows),
+        cmocka_unit_test(test_drafts_that_stop),
         cmocka_unit_test(test_drafting_together),
         cmocka_unit_test(test_distribution),
     };
