@@ -50,7 +50,7 @@ typedef struct bench_result {
     double decode_gbs;                   /* weights and cache read a second, in 10^9 bytes */
     double prefill_share, decode_share;  /* of the machine's peak; NaN: not measured */
     size_t kv_bytes, peak_rss_bytes;
-    skv_work work;                            /* of the prompts */
+    skv_work work;                              /* of the prompts */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* of a run */
 } bench_result;
 
