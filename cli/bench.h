@@ -28,7 +28,7 @@ typedef struct bench_times {
     double read_gbs; /* the machine's at best, around decoding; NaN when not measured */
     size_t kv_bytes; /* of all sequences at the end */
     skv_work work;   /* of the prompts */
-    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* by source */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
 } bench_times;
 
 /** Runs the load once. */
@@ -50,8 +50,8 @@ typedef struct bench_result {
     double decode_gbs;                   /* weights and cache read a second, in 10^9 bytes */
     double prefill_share, decode_share;  /* of the machine's peak; NaN: not measured */
     size_t kv_bytes, peak_rss_bytes;
-    skv_work work;                            /* of the prompts */
-    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* of a run */
+    skv_work work;                              /* of the prompts */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* of a run */
 } bench_result;
 
 /** One line of JSON. */

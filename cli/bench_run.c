@@ -222,7 +222,7 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
                          .work = skv_work_since(&now, &before_work)};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         out->kv_bytes += skv_sequence_kv_bytes(r.lanes[i].sequence);
-        for (size_t d = 0; d < SKV_DRAFT_COUNT; d++) {
+        for (size_t d = 0; d < SKV_DRAFT_SOURCES; d++) {
             const skv_draft_counts counts =
                 skv_sequence_drafts(r.lanes[i].sequence, (skv_drafting)d);
             out->drafts[d].drafted += counts.drafted;

@@ -49,10 +49,34 @@ static int fill_recipe(const cli_options *o, skv_recipe *recipe)
 }
 
 enum { STEP_TOKENS = 1024 };
+#define ANSWERS_SHARE (1.0 / 16) /* of a conversation's tokens, roughly */
 
-/* What a distillation needs and nobody said: half of the layers, rows that fit the model, and a
- * rate that falls with the square root of its width (measured: docs/guides/train.md). One line says
- * what was chosen. */
+/* The share of a stage's tokens that are learnt, as far as the kinds of its sources tell. */
+static double learnt_share(const skv_train_stage *s)
+{
+    double learnt = 0, all = 0;
+    for (size_t i = 0; i < s->n_data; i++) {
+        const skv_train_data *d = &s->data[i];
+        const char *end = d->file ? strrchr(d->file, '.') : NULL;
+        const bool talks = d->self_tokens == 0 && (!d->file || (end && strcmp(end, ".jsonl") == 0));
+        all += d->weight;
+        if (d->learn == SKV_LEARN_NONE) continue;
+        learnt += d->weight * (talks && d->learn == SKV_LEARN_ANSWERS ? ANSWERS_SHARE : 1);
+    }
+    return learnt > 0 && all > 0 ? learnt / all : 1;
+}
+
+/* The rate falls with the square root of the width, and rises with that of the tokens that a step
+ * learns from (measured: docs/guides/train.md). Other parts than SwiftKV's projections are trained
+ * at the authors' rate. */
+static double choose_rate(const skv_train_options *train, const skv_train_stage *s, size_t width)
+{
+    if (train->part != SKV_TRAIN_QKV) return 2e-4;
+    return 2e-4 * sqrt(4096.0 / (double)width * learnt_share(s));
+}
+
+/* What a distillation needs and nobody said: half of the layers, rows that fit the model, a rate.
+ * One line says what was chosen. */
 static int choose(const cli_options *o, skv_train_options *train)
 {
     skv_error err = {0};
@@ -72,10 +96,7 @@ static int choose(const cli_options *o, skv_train_options *train)
         if (s->rate > 0 && s->seq > 0 && s->rows > 0) continue;
         if (s->seq == 0) s->seq = info.context < STEP_TOKENS ? info.context : STEP_TOKENS;
         if (s->rows == 0) s->rows = s->seq < STEP_TOKENS ? STEP_TOKENS / s->seq : 1;
-        if (s->rate <= 0) {
-            s->rate =
-                2e-4 * (train->part == SKV_TRAIN_QKV ? sqrt(4096.0 / (double)info.hidden) : 1);
-        }
+        if (s->rate <= 0) s->rate = choose_rate(train, s, info.hidden);
         if (n < sizeof chosen && i == 0) {
             n += (size_t)snprintf(chosen + n, sizeof chosen - n,
                                   "%slr %.2g for a width of %zu, %zu x %zu tokens a batch",

@@ -252,9 +252,9 @@ static const cli_option rows[] = {
            .help = "do not draw tokens as the model's generation_config.json says"),
     OPTION(ON(SERVE), "--cors-origin", "ORIGIN[,...]", TEXT, cors_origins,
            .help = "pages of these origins may call the API from a browser (CORS); *: all pages"),
-    OPTION(ON(SERVE), "--tool-format", "auto|none|llama3|hermes", WORD, tool_format,
-           .initial = "auto",
-           .help = "how the model writes function calls; auto: detect from its chat template"),
+    OPTION(ON(SERVE), "--tool-format", "FORM", TEXT, tool_format, .initial = "auto",
+           .help = "how the model writes function calls (the HTTP reference lists the forms); "
+                   "auto: detect from its chat template"),
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
@@ -429,12 +429,10 @@ static const cli_option rows[] = {
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
-    OPTION(
-        DRAFTS, "--speculate", "none|text[:K]|self[:K,P]", PARSED, speculation,
-        .parse = cli_parse_speculation,
-        .help =
-            "draft up to K tokens (12, self 8) and check them in one step (none): the answer stays "
-            "the same"),
+    OPTION(DRAFTS, "--speculate", "none|SOURCE[:K[,P]]", PARSED, speculation,
+           .parse = cli_parse_speculation,
+           .help = "draft up to K tokens and check them in one step, for the same answer (none): "
+                   "text, self, aux, text+self, text+aux; see docs/reference/methods.md"),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,

@@ -82,7 +82,6 @@ _swiftkv() {
         --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
         --evict) values='none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
         --cpu) values='best ref avx2 avxvnni avx512 amx neon' ;;
-        --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
         --cache-disk-form) values='kv rows' ;;
         --arrivals) values='poisson fixed trace' ;;

@@ -361,7 +361,7 @@ typedef struct skv_generation_stats {
     uint64_t decode_ns;         /* time from the first token to the last */
     bool ended;                 /* an end-of-sequence id ended it, not max_tokens or the callback */
     skv_work prompt_work, work; /* up to the first token, and in total */
-    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* by source */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
 } skv_generation_stats;
 
 typedef struct skv_generation {

@@ -23,11 +23,17 @@ typedef enum skv_drafting {
     SKV_DRAFT_NONE,
     SKV_DRAFT_TEXT, /* what followed the last tokens when they came before */
     SKV_DRAFT_SELF, /* the exit head of a SwiftKV model, before its deep layers */
+    SKV_DRAFT_AUX,  /* the auxiliary of a KV Prediction model, which has read the prompt */
+    /* The text where it has something to say, else the other. What they draft is counted as theirs.
+     */
+    SKV_DRAFT_TEXT_SELF,
+    SKV_DRAFT_TEXT_AUX,
     SKV_DRAFT_COUNT
 } skv_drafting;
 
 enum {
-    SKV_DRAFT_MAX = 31, /* most tokens of a draft */
+    SKV_DRAFT_SOURCES = SKV_DRAFT_TEXT_SELF, /* values that are one source, and NONE */
+    SKV_DRAFT_MAX = 31,                      /* most tokens of a draft */
     SKV_SPECULATION_TEXT = 48
 };
 

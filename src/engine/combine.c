@@ -26,7 +26,8 @@ static const char *const kv_heads[] = {"as many KV heads in all layers",
 static const char *const exit_heads[] = {"no exit head", "an exit head"};
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
-static const char *const drafts[] = {"none", "text", "self"}; /* in the order of skv_drafting */
+static const char *const drafts[] = {"none",      "text",    "self", "aux",
+                                     "text+self", "text+aux"}; /* in the order of skv_drafting */
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -99,7 +100,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
      BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
 #define DRAFTED (BIT(SKV_DRAFT_COUNT) - 1 - BIT(SKV_DRAFT_NONE))
-#define BY_EXIT BIT(SKV_DRAFT_SELF)
+#define BY_EXIT (BIT(SKV_DRAFT_SELF) | BIT(SKV_DRAFT_TEXT_SELF))
+#define BY_AUX (BIT(SKV_DRAFT_AUX) | BIT(SKV_DRAFT_TEXT_AUX))
 #define OFF BIT(0)
 #define ON BIT(1)
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
@@ -152,6 +154,10 @@ static const skv_refusal rules[] = {
      "this method runs every token through every layer"},
     {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_SPECULATE] = BY_EXIT},
      "a drafted token stops between two layers, and which blocks it skips is not kept"},
+    {{[SKV_AXIS_MODEL] = ~BIT(SKV_MODEL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
+     "the model has no auxiliary model (swiftkv train creates one)"},
+    {{[SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
+     "the auxiliary model has not read the prompt (--prefill kvpred lets it)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
      "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
@@ -325,7 +331,9 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     if (!own) { /* see skv/combine.h */
         options.ffn_skip.on = false;
         options.early_exit = 0;
-        if (BY_EXIT >> options.speculation.source & 1U) options.speculation.source = SKV_DRAFT_NONE;
+        if ((BY_EXIT | BY_AUX) >> options.speculation.source & 1U) {
+            options.speculation.source = SKV_DRAFT_NONE;
+        }
     }
     if (eviction) options.eviction = *eviction;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);

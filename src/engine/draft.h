@@ -36,26 +36,34 @@ typedef struct skv_draft_method {
      * sequences of this source and of one plan, which are their ids[n_seen]. Each has room for
      * 1 + most rows, most is 1 or more, and n is SKV_LOGIT_ROWS or less. */
     void (*run)(skv_draft_request *requests, size_t n);
+    bool keeps_rows; /* skv_drafter.ready */
+    /* In place of all of these: a source that proposes, and one that runs where it does not. */
+    const struct skv_draft_method *first, *then;
 } skv_draft_method;
 
-extern const skv_draft_method skv_draft_text, skv_draft_self;
+extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux;
 
 /* What a sequence has of a source. */
 typedef struct skv_drafter {
-    const skv_draft_method *method;
-    void *state;  /* owned */
-    size_t most;  /* K */
-    double sure;  /* P */
-    size_t reach; /* tokens of the next draft at most: more after one that was right */
+    const skv_draft_method *text, *model; /* one that proposes, and one that runs; NULL: none */
+    skv_drafting last;                    /* whose the latest draft is */
+    void *state;                          /* of `text`, owned */
+    size_t most;                          /* K */
+    double sure;                          /* P */
+    size_t reach; /* tokens of the next text at most: more after one that was right */
     skv_ready_rows ready;
-    skv_draft_counts counts;
+    skv_draft_counts counts[SKV_DRAFT_SOURCES];
 } skv_drafter;
 
 void skv_drafter_free(skv_drafter *drafter);
 
+/** Whether a row of logits [n] gives its best one a probability of `sure` or more. */
+bool skv_draft_is_sure(const float *logits, size_t n, size_t best, double sure);
+
 /** How many ready rows a sequence has that are those of the tokens ids [n]: n or 0. */
 size_t skv_sequence_ready(const skv_sequence *sequence, const int32_t *ids, size_t n);
-/** Of its ready rows the first n stay, and the others are taken back. */
+/** Of its ready rows the first n stay, and the others are taken back; so is what an auxiliary has
+ * read behind them. */
 void skv_sequence_keep_ready(skv_sequence *sequence, size_t n);
 
 #endif

@@ -9,13 +9,9 @@
  *     next, d1: layers l..L-1 at once, from the x_l that are there
  */
 #include <assert.h>
-#include <math.h>
 
 #include "engine/engine.h"
 #include "model/pass.h"
-
-/* Logits that are further below the best one count as nothing. */
-#define FAR_BELOW 20.0f
 
 /* A row on its way, of one sequence. */
 typedef struct drafted_row {
@@ -31,17 +27,6 @@ typedef struct drafting {
     bool asks; /* the exit's head is read */
 } drafting;
 
-/* Whether the best logit's probability, 1 / sum of exp(logit - best), is `sure` or more. */
-static bool is_sure(const float *logits, size_t n, size_t best, double sure)
-{
-    const float top = logits[best];
-    double sum = 0;
-    for (size_t i = 0; i < n && sum * sure <= 1; i++) {
-        if (logits[i] > top - FAR_BELOW) sum += (double)expf(logits[i] - top);
-    }
-    return sum * sure <= 1;
-}
-
 static void ask_exit(const skv_pass *p, drafting *d)
 {
     const size_t V = p->c->vocab;
@@ -51,7 +36,7 @@ static void ask_exit(const skv_pass *p, drafting *d)
     for (size_t i = 0; i < d->n_rows; i++) {
         const double sure = d->rows[i].request->sequence->drafter->sure;
         d->rows[i].best = skv_logits_best(logits + i * V, V);
-        d->rows[i].sure = sure <= 0 || is_sure(logits + i * V, V, d->rows[i].best, sure);
+        d->rows[i].sure = skv_draft_is_sure(logits + i * V, V, d->rows[i].best, sure);
     }
     p->be->unmap(p->be, logits);
 }
@@ -149,4 +134,5 @@ const skv_draft_method skv_draft_self = {
     .most = 8,
     .sure = 0.4,
     .run = run,
+    .keeps_rows = true,
 };

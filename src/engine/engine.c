@@ -334,7 +334,9 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
     skv_config *config;
     const size_t kv_layers = options ? options->preset_kv_layers : 0;
     SKV_TRY(skv_preset_config(name, kv_layers, options ? options->preset_group : 0, &config, err));
-    config->early_exit = kv_layers > 0 && options->speculation.source == SKV_DRAFT_SELF;
+    const skv_drafting source = options ? options->speculation.source : SKV_DRAFT_NONE;
+    config->early_exit =
+        kv_layers > 0 && (source == SKV_DRAFT_SELF || source == SKV_DRAFT_TEXT_SELF);
     return skv_engine_open_shape(config, name, options, out, err);
 }
 

@@ -46,6 +46,7 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         skv_sequence *s = spans[i].sequence;
         int32_t *ids = s->ids + s->n_seen;
         const size_t n_ready = skv_sequence_ready(s, spans[i].ids, spans[i].n);
+        if (s->reader) skv_reader_begin(s, spans[i].ids, spans[i].n);
         skv_sequence_keep_ready(s, n_ready);
         memmove(ids, spans[i].ids, spans[i].n * sizeof *ids);
         e->spans[i] = skv_step_span(s, ids, spans[i].n, s->n_seen);
@@ -55,7 +56,6 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         /* Batch invariance gives these bits to any chunk. */
         e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && !e->options.batch_invariant;
         if (s->pruned) skv_pruned_mark(s);
-        if (s->reader) s->reader->mark = s->reader->cache.n_rows;
     }
 }
 
@@ -70,7 +70,7 @@ static void undo(const skv_span *spans, size_t n_spans)
             skv_kv_cache_truncate(&s->cache, s->n_seen);
             skv_sequence_keep_ready(s, 0);
         }
-        if (s->reader) skv_kv_cache_truncate(&s->reader->cache, s->reader->mark);
+        if (s->reader) skv_reader_undo(s);
     }
 }
 

@@ -219,7 +219,10 @@ static answer answer_of(skv_engine *engine, const int32_t *ids, const skv_sampli
     assert_int_equal(out.n, N_ANSWER);
     assert_int_equal(skv_sequence_length(s), N_PROMPT + N_ANSWER - 1);
     assert_memory_equal(skv_sequence_ids(s) + N_PROMPT, out.ids, (N_ANSWER - 1) * sizeof *out.ids);
-    out.drafts = stats.drafts[speculation.source];
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
+        out.drafts.drafted += stats.drafts[i].drafted;
+        out.drafts.accepted += stats.drafts[i].accepted;
+    }
     skv_sampler_free(sampler);
     skv_sequence_free(s);
     return out;
@@ -295,7 +298,7 @@ static void close_with_exit(skv_engine *engine)
 /* Answers with and without drafts of its own. */
 static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
 {
-    static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02"};
+    static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02", "text+self:5,0"};
     static const skv_sampling samplings[] = {
         {.top_p = 1, .repetition_penalty = 1},
         {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
@@ -303,7 +306,7 @@ static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
     make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
     for (size_t i = 0; i < 2; i++) {
         const answer plain = answer_of(engine, ids, &samplings[i], "none");
-        for (size_t k = 0; k < 3; k++) {
+        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
             const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
             assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
             sum->drafted += drafted.drafts.drafted;
@@ -343,6 +346,74 @@ static void test_self_on_every_model(void **state)
     }
     (void)closedir(folder);
     assert_true(n >= 10 * N_MIXES);
+    assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* ---- the auxiliary drafts ---- */
+
+/* Two prompts and two answers of a conversation; ids [2 * N_ANSWER]. */
+static void converse(skv_engine *engine, const char *how, const skv_sampling *sampling,
+                     int32_t *out, skv_draft_counts *sum)
+{
+    answer a = {.n = 0};
+    int32_t ids[N_PROMPT];
+    skv_error err;
+    skv_speculation speculation;
+    skv_sampler *sampler = NULL;
+    skv_sequence *s = new_sequence(engine);
+    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
+    assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, NULL),
+                     SKV_OK);
+    for (size_t turn = 0; turn < 2; turn++) {
+        skv_generation_stats stats;
+        const skv_generation g = {.max_tokens = N_ANSWER / 2,
+                                  .sampler = sampler,
+                                  .ignore_eos = true,
+                                  .on_token = on_token,
+                                  .user = &a,
+                                  .stats = &stats};
+        const size_t n = turn == 0 ? N_PROMPT : N_PROMPT / 3;
+        if (skv_generate(engine, s, ids, n, &g, &err) != SKV_OK) fail_msg("%s", err.text);
+        for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
+            sum->drafted += stats.drafts[i].drafted;
+            sum->accepted += stats.drafts[i].accepted;
+        }
+    }
+    memcpy(out, a.ids, sizeof a.ids);
+    skv_sampler_free(sampler);
+    skv_sequence_free(s);
+}
+
+static void test_auxiliary(void **state)
+{
+    (void)state;
+    static const char *const models[] = {KVPRED_MODEL, SKV_TEST_DATA "/kvpred/openelm-lp",
+                                         SKV_TEST_DATA "/kvpred/qwen3-c",
+                                         SKV_TEST_DATA "/kvpred/llama-lp"};
+    static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0"};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
+    static const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    skv_draft_counts sum = {0}, none = {0};
+    for (size_t i = 0; i < 16; i++) {
+        skv_engine_options options = small_options();
+        options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
+        options.step_tokens = i % 3 == 0 ? 20 : 128;
+        options.batch_invariant = i % 5 == 4;
+        assert_int_equal(skv_eviction_parse(evicts[i / 2 % 2], &options.eviction, NULL), SKV_OK);
+        skv_engine *engine = open_or_fail(models[i / 4], &options);
+        int32_t plain[N_ANSWER], drafted[N_ANSWER];
+        converse(engine, "none", &samplings[i % 2], plain, &none);
+        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
+            converse(engine, hows[k], &samplings[i % 2], drafted, &sum);
+            assert_memory_equal(plain, drafted, sizeof plain);
+        }
+        skv_engine_close(engine);
+    }
+    assert_int_equal(none.drafted, 0);
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }
 
@@ -586,6 +657,7 @@ static void test_distribution(void **state)
     (void)state;
     expect_distribution(SWIFTKV_MODEL, "text:4", 4);
     expect_distribution(EXIT_MODEL, "self:4,0", 1);
+    expect_distribution(KVPRED_MODEL, "aux:4,0", 1);
 }
 
 /* ---- the text source ---- */
@@ -633,9 +705,9 @@ static void test_forms(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
-        "",        "text:",    "text:0",    "text:32",     "text:-1",  "text:x",
-        "text:1,", "txt",      "none:1",    "text:1,0.5",  "self:",    "self:0",
-        "self:3,", "self:3,2", "self:3,-1", "self:3,0.5,", "self:,0.5"};
+        "",        "text:",     "text:0",     "text:32",   "text:-1",     "text:x",   "text:1,",
+        "txt",     "none:1",    "text:1,0.5", "self:",     "self:0",      "self:3,",  "aux:3,2",
+        "text+:3", "text+text", "self+text",  "self:3,-1", "self:3,0.5,", "self:,0.5"};
     char text[SKV_SPECULATION_TEXT];
     skv_speculation how;
     skv_error err;
@@ -662,6 +734,7 @@ int main(void)
         cmocka_unit_test(test_rows_behind_long_prompts),
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_self_on_every_model),
+        cmocka_unit_test(test_auxiliary),
         cmocka_unit_test(test_ready_rows),
         cmocka_unit_test(test_drafts_that_stop),
         cmocka_unit_test(test_drafting_together),

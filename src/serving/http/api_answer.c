@@ -60,8 +60,8 @@ static void echo_prompt(answer *a, const api_prompt *prompt, skv_buf *out)
 static bool begins_in_thought(const answer *a)
 {
     const api_prompt *prompt = &a->prompts.at[0];
-    return a->ex->server->reply_format.thinks && prompt->text &&
-           skv_reply_prompt_thinks(prompt->text, prompt->n_text);
+    return prompt->text &&
+           skv_reply_prompt_thinks(a->ex->server->reply_format, prompt->text, prompt->n_text);
 }
 
 static bool open_parts(answer *a, reply_parts *parts)
@@ -70,10 +70,10 @@ static bool open_parts(answer *a, reply_parts *parts)
                                  .one_call = !a->tools.parallel,
                                  .names = a->tools.names,
                                  .n_names = a->tools.n};
-    if (a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE) {
-        options.format.calls = SKV_CALLS_NONE;
-    }
-    if (a->params.keep_thoughts) options.format.thinks = false;
+    options.no_calls = a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE;
+    options.is_text = tool_request_is_text;
+    options.functions = &a->tools;
+    if (a->params.keep_thoughts) options.format.thinks = SKV_THOUGHTS_NONE;
     options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);
     return reply_parts_open(parts, a->ex, &options, a->params.stream);
 }

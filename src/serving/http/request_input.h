@@ -128,6 +128,10 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
 /** Makes a message what templates expect: arguments of calls as objects, content as a text. */
 bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error);
 
+/** A skv_reply_text_fn for a tool_request. */
+bool tool_request_is_text(const void *functions, const char *function, size_t n_function,
+                          const char *parameter, size_t n_parameter);
+
 /** Whether the answer has to be calls. */
 bool tool_request_forces(const tool_request *request);
 /** Whether calls have to follow a grammar, forced or not. */

@@ -127,7 +127,8 @@ static bool set_reply_format(http_server *server, char *error)
     skv_reply_format *format = &server->reply_format;
     *format = skv_reply_format_of(server->template_text, server->n_template);
     if (o->tool_format && !skv_call_syntax_parse(o->tool_format, &format->calls)) {
-        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "tool format \"%s\": none, llama3 or hermes",
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX,
+                       "tool format \"%s\": none, llama3, hermes, or another of the manual",
                        o->tool_format);
         return false;
     }
@@ -138,7 +139,8 @@ static bool set_reply_format(http_server *server, char *error)
                        o->reasoning_format);
         return false;
     }
-    format->thinks = think || (format->thinks && !none);
+    if (think && format->thinks == SKV_THOUGHTS_NONE) format->thinks = SKV_THOUGHTS_THINK;
+    if (none) format->thinks = SKV_THOUGHTS_NONE;
     return true;
 }
 
@@ -159,8 +161,8 @@ static bool is_special(const skv_vocab *vocab, const char *mark)
 
 static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
 {
-    size_t n = 0;
-    const char *const *marks = skv_reply_marks(format, &n);
+    const char *marks[SKV_REPLY_MARKS_MAX];
+    const size_t n = skv_reply_marks(format, marks);
     for (size_t i = 0; vocab && i < n; i++) {
         if (is_special(vocab, marks[i])) return true;
     }

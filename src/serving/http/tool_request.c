@@ -302,6 +302,22 @@ bool tool_request_constrains(const tool_request *request)
     return tool_request_forces(request) || (may_call && request->strict);
 }
 
+bool tool_request_is_text(const void *functions, const char *function, size_t n_function,
+                          const char *parameter, size_t n_parameter)
+{
+    const tool_request *request = functions;
+    for (size_t i = 0; i < request->n; i++) {
+        const char *name = request->names[i];
+        if (strlen(name) != n_function || memcmp(name, function, n_function) != 0) continue;
+        const json_t *schema = json_object_get(
+            json_object_get(json_array_get(request->tools, i), "function"), "parameters");
+        const json_t *property =
+            json_object_getn(json_object_get(schema, "properties"), parameter, n_parameter);
+        return json_body_is(property, "string");
+    }
+    return false;
+}
+
 /* What a function's arguments have to follow: its schema where a call is demanded or the function
  * is strict. NULL: any object. */
 static json_t *schema_of(const tool_request *request, const json_t *function)

@@ -40,7 +40,7 @@ void skv_worker_draft(skv_scheduler *s, size_t n)
     for (size_t i = 0; i < n && n_rows < n_cheap; i++) {
         skv_lane *lane = s->span_lanes[i];
         if (!lane->sequence->drafter) continue;
-        if (lane->sequence->drafter->method->run) {
+        if (lane->sequence->drafter->model) {
             together[n_together++] = lane;
             continue;
         }
@@ -78,10 +78,12 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane)
     /* Without a choice behind it, the last id is read again when its mask is ready. */
     if (!lane->choice.pending) skv_sequence_truncate(lane->sequence, lane->n_ids - 1);
     lane->draft = (skv_lane_draft){.n = 0};
-    s->tally.drafted += d.n;
-    s->tally.drafts_accepted += d.n_right;
+    const skv_drafting source = lane->sequence->drafter->last;
+    skv_draft_counts *all = &s->tally.drafts[source], *own = &lane->job->stats.drafts[source];
+    all->drafted += d.n;
+    all->accepted += d.n_right;
     pthread_mutex_lock(&lane->job->lock);
-    lane->job->stats.drafted += d.n;
-    lane->job->stats.drafts_accepted += d.n_right;
+    own->drafted += d.n;
+    own->accepted += d.n_right;
     pthread_mutex_unlock(&lane->job->lock);
 }
