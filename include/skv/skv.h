@@ -304,6 +304,8 @@ SKV_CHECKED skv_status skv_step(skv_engine *engine, const skv_span *spans, size_
 
 /** Cancels the running step, or the next one if none is running: it returns SKV_CANCELLED. */
 SKV_API void skv_cancel(skv_engine *engine);
+/** Withdraws a cancellation that no step has noticed, so the next step runs. */
+SKV_API void skv_uncancel(skv_engine *engine);
 
 /* What skv_prompt reports. All fields may be zero. */
 typedef struct skv_prompt_options {

@@ -431,3 +431,8 @@ void skv_cancel(skv_engine *e)
 {
     atomic_store(&e->cancel, true);
 }
+
+void skv_uncancel(skv_engine *e)
+{
+    atomic_store(&e->cancel, false);
+}
