@@ -354,7 +354,11 @@ static int compare_all(comparison *c)
     cli_interrupt_watch(o->interrupt, c->model.engine);
     int status = compare(c, 0, true);
     if (status == CLI_DONE && o->json) skv_json_out_open(&c->json, '[');
-    for (size_t i = 0; i < n && status == CLI_DONE; i++) status = compare(c, i, false);
+    cli_progress_begin(&c->progress, "comparing");
+    for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+        cli_progress_items(&c->progress, "questions", i, n);
+        status = compare(c, i, false);
+    }
     cli_interrupt_unwatch(o->interrupt);
     if (status != CLI_DONE) return status;
     if (o->json) {
