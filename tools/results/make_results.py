@@ -337,7 +337,8 @@ last two columns compare with the teacher: how often both choose the same token,
 {table(["form", "projections", "perplexity", "same token", "KL"], rows)}
 
 The teacher has read its tales eight times and knows them better than others: by perplexity its SwiftKV forms are as good as it is
-on tales that are new. What rewiring costs shows beside the teacher's own choices.
+on tales that are new. What rewiring costs shows beside the teacher's own choices. Recovery of 60 steps brings back most where most was lost;
+where the closed form is near already (50 %), it does not help.
 """)
 
 

@@ -150,29 +150,55 @@ static bool is_ascii(const char *text)
     return true;
 }
 
-/* KEY behind_key VALUE value_end. Texts are written as they are. */
+/* Whether a parameter is a text that stands as it is. */
+static bool is_bare(const skv_reply_form *form, const json_t *property)
+{
+    const char *type = json_string_value(json_object_get(property, "type"));
+    return type && strcmp(type, "string") == 0 && !form->typed && is_ascii(form->value_end);
+}
+
+/* One of the texts that the schema allows. */
+static void add_choice(skv_buf *out, const json_t *all, const json_t *only)
+{
+    const json_t *one;
+    size_t i, n = 0;
+    skv_buf_text(out, "{\"any\":[");
+    json_array_foreach(all, i, one)
+    {
+        if (!json_is_string(one) || only) continue;
+        if (n++ > 0) skv_buf_byte(out, ',');
+        add_text(out, json_string_value(one));
+    }
+    if (json_is_string(only)) add_text(out, json_string_value(only));
+    skv_buf_text(out, "]}");
+}
+
+/* KEY behind_key VALUE value_end. */
 static void add_parameter(skv_buf *out, const skv_reply_form *form, const json_t *schema,
                           const char *key, json_t *property)
 {
-    const bool text = is_ascii(form->value_end) && !json_object_get(property, "enum") &&
-                      !json_object_get(property, "const") &&
-                      json_is_string(json_object_get(property, "type")) &&
-                      strcmp(json_string_value(json_object_get(property, "type")), "string") == 0;
+    const size_t n_behind = strlen(form->behind_key);
+    const json_t *all = json_object_get(property, "enum"),
+                 *only = json_object_get(property, "const");
     skv_buf_text(out, "[\"");
     put(out, form->key);
     put(out, key);
     put(out, form->behind_key);
     if (form->typed) put(out, "false\">");
     skv_buf_text(out, "\",");
-    if (text) {
+    if (is_bare(form, property) && !all && !only) {
         skv_buf_text(out, "{\"until\":");
         add_text(out, form->value_end);
         skv_buf_text(out, "},\"\\n\"]");
         return;
     }
-    add_property(out, schema, property);
+    if (is_bare(form, property)) {
+        add_choice(out, all, only);
+    } else {
+        add_property(out, schema, property);
+    }
     skv_buf_text(out, ",\"");
-    put(out, form->behind_key[strlen(form->behind_key) - 1] == '\n' ? "\n" : NULL);
+    put(out, n_behind > 0 && form->behind_key[n_behind - 1] == '\n' ? "\n" : NULL);
     put(out, form->value_end);
     skv_buf_text(out, "\\n\"]");
 }

@@ -124,7 +124,7 @@ static bool constrain_to_calls(answer *a, api_error *error)
     char *text = NULL;
     size_t n = 0;
     a->has_format = a->g.job.constraint.begin;
-    if (!tool_request_constrains(&a->tools)) return true;
+    if (!tool_request_constrains(a->ex, &a->tools)) return true;
     if (a->has_format && !tool_request_forces(&a->tools)) return true;
     const bool ok =
         tool_request_grammar(a->ex, &a->tools, begins_in_thought(a), &text, &n, error) &&

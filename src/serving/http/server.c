@@ -144,6 +144,25 @@ static bool set_reply_format(http_server *server, char *error)
     return true;
 }
 
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "swiftkv: %s\n", line);
+}
+
+/* A template without calls that are known gets them in texts. */
+static void choose_generic_tools(http_server *server, const skv_vocab *vocab)
+{
+    skv_reply_format *format = &server->reply_format;
+    if (!server->template_text || !vocab || server->options.tool_format) return;
+    server->generic_tools = format->calls == SKV_CALLS_NONE ||
+                            tool_template_ignores(vocab, server->template_text, server->n_template);
+    if (!server->generic_tools) return;
+    format->calls = SKV_CALLS_HERMES;
+    log_line(NULL, "tools: the chat template has no calls that are known; a system text asks for "
+                   "them, and a grammar holds them to JSON");
+}
+
 static bool is_special(const skv_vocab *vocab, const char *mark)
 {
     int32_t *ids = NULL;
@@ -169,12 +188,6 @@ static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
     return false;
 }
 
-static void log_line(void *user, const char *line)
-{
-    (void)user;
-    fprintf(stderr, "swiftkv: %s\n", line);
-}
-
 /* The cache gets as long as requests had, within bounds. */
 static double flush_seconds(const server_options *o)
 {
@@ -198,6 +211,7 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
         if (!server->template_text) return no_memory(error);
     }
     if (!set_reply_format(server, error)) return false;
+    choose_generic_tools(server, vocab);
     server->special_marks = any_is_special(vocab, server->reply_format);
     if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
