@@ -21,6 +21,7 @@ typedef struct doctor {
     size_t n_notes;
 } doctor;
 
+static void print(const char *what, const char *format, va_list args) CLI_PRINTF(2, 0);
 static void say(const char *what, const char *format, ...) CLI_PRINTF(2, 3);
 static void advise(doctor *d, const char *format, ...) CLI_PRINTF(2, 3);
 
