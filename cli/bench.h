@@ -2,6 +2,7 @@
 #ifndef SKV_CLI_BENCH_H
 #define SKV_CLI_BENCH_H
 
+#include "input.h"
 #include "runtime.h"
 
 /* A model as it is measured. */
@@ -16,7 +17,8 @@ typedef struct bench_variant {
 
 typedef struct bench_load {
     size_t prompt, gen, batch;
-    bool measure_read; /* measure the read bandwidth before and after decoding */
+    bool measure_read;     /* measure the read bandwidth before and after decoding */
+    const cli_ids *replay; /* pairs: tokens of a draft, and how many are right; NULL: as they are */
 } bench_load;
 
 typedef struct bench_times {
@@ -26,7 +28,7 @@ typedef struct bench_times {
     double read_gbs; /* the machine's at best, around decoding; NaN when not measured */
     size_t kv_bytes; /* of all sequences at the end */
     skv_work work;   /* of the prompts */
-    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* by source */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
 } bench_times;
 
 /** Runs the load once. */
@@ -48,8 +50,8 @@ typedef struct bench_result {
     double decode_gbs;                   /* weights and cache read a second, in 10^9 bytes */
     double prefill_share, decode_share;  /* of the machine's peak; NaN: not measured */
     size_t kv_bytes, peak_rss_bytes;
-    skv_work work;                            /* of the prompts */
-    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* of a run */
+    skv_work work;                              /* of the prompts */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* of a run */
 } bench_result;
 
 /** One line of JSON. */

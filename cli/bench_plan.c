@@ -7,6 +7,7 @@
 static int init_variant(const cli_options *o, bench_variant *v)
 {
     *v = (bench_variant){.options = *o};
+    if (o->replay) v->options.speculation.sure = 0; /* the record says where drafts end */
     const char *prefix = o->preset ? "preset:" : "";
     const char *name = o->preset ? o->preset : o->operands[0];
     const int n = snprintf(v->path, sizeof v->path, "%s%s", prefix, name);

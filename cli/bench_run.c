@@ -14,14 +14,16 @@ typedef struct lane {
     size_t n_left;                     /* tokens to generate behind it */
     int32_t tokens[1 + SKV_DRAFT_MAX]; /* of a step: `next` and a draft */
     size_t n_drafted, n_right;
+    size_t i_replay, n_replayed; /* the next recorded draft, and what was right of the last */
 } lane;
 
 typedef struct run {
     bench_variant *variant;
     const bench_load *load;
-    lane *lanes;      /* [batch], owned */
-    skv_span *spans;  /* [batch], owned */
-    lane **span_lane; /* [batch], owned: whose span it is */
+    lane *lanes;               /* [batch], owned */
+    skv_span *spans;           /* [batch], owned */
+    skv_draft_request *drafts; /* [batch], owned */
+    lane **span_lane;          /* [batch], owned: whose span it is */
     size_t vocab;
 } run;
 
@@ -35,7 +37,18 @@ static void choose(void *user, size_t i_span, size_t i_token, const float *logit
         if (logits[i] > logits[best]) best = i;
     }
     l->next = (int32_t)best;
-    if (i_token < l->n_drafted && l->next == l->tokens[1 + i_token]) l->n_right++;
+    if (i_token >= l->n_drafted) return;
+    const bool right = l->next == l->tokens[1 + i_token];
+    if (r->load->replay ? i_token < l->n_replayed : right) l->n_right++;
+}
+
+/* The next recorded draft: how many of its tokens are right goes to the lane. */
+static size_t next_recorded(const run *r, lane *l)
+{
+    const cli_ids *replay = r->load->replay;
+    const size_t at = l->i_replay++ % (replay->n / 2) * 2;
+    l->n_replayed = (size_t)replay->at[at + 1];
+    return (size_t)replay->at[at];
 }
 
 /* As much of the prompts as one step takes, in order; 0 when all are read. */
@@ -74,17 +87,34 @@ static skv_status read_prompts(run *r, skv_error *err)
     return status;
 }
 
-/* The next token of a lane and a draft, as far as a step has room; returns how many that is. */
-static size_t add_tokens(run *r, lane *l, size_t n_spans, size_t room)
+/* The next tokens of n lanes and drafts behind them, as far as a step has room. */
+static void add_tokens(run *r, size_t n)
 {
-    const size_t most = l->n_left < room ? l->n_left : room;
-    l->tokens[0] = l->next;
-    l->n_right = 0;
-    l->n_drafted = skv_sequence_draft(l->sequence, l->next, l->tokens + 1,
-                                      most <= SKV_DRAFT_MAX ? most - 1 : SKV_DRAFT_MAX);
-    r->spans[n_spans] = (skv_span){l->sequence, l->tokens, 1 + l->n_drafted, SKV_WANT_DRAFTED};
-    r->span_lane[n_spans] = l;
-    return 1 + l->n_drafted;
+    const size_t room = r->variant->limits.step_tokens / n;
+    for (size_t i = 0; i < n; i++) {
+        lane *l = r->span_lane[i];
+        size_t most = l->n_left < room ? l->n_left : room;
+        if (r->load->replay) {
+            const size_t n_recorded = 1 + next_recorded(r, l);
+            if (n_recorded < most) most = n_recorded;
+        }
+        l->tokens[0] = l->next;
+        l->n_right = 0;
+        r->drafts[i] =
+            (skv_draft_request){.sequence = l->sequence,
+                                .next = l->next,
+                                .out = l->tokens + 1,
+                                .most = most <= SKV_DRAFT_MAX ? most - 1 : SKV_DRAFT_MAX};
+    }
+    const bool any_will_do =
+        r->load->replay && r->variant->options.speculation.source == SKV_DRAFT_TEXT;
+    if (!any_will_do) skv_sequences_draft(r->drafts, n);
+    for (size_t i = 0; i < n; i++) {
+        lane *l = r->span_lane[i];
+        for (size_t k = 0; any_will_do && k < r->drafts[i].most; k++) l->tokens[1 + k] = l->next;
+        l->n_drafted = any_will_do ? r->drafts[i].most : r->drafts[i].n;
+        r->spans[i] = (skv_span){l->sequence, l->tokens, 1 + l->n_drafted, SKV_WANT_DRAFTED};
+    }
 }
 
 static void end_step(run *r, size_t n_spans)
@@ -104,11 +134,12 @@ static skv_status decode_tokens(run *r, bool *done, skv_error *err)
     skv_status status = SKV_OK;
     *done = true;
     for (size_t i = 0; status == SKV_OK && i < r->load->batch;) {
-        size_t n = 0, room = r->variant->limits.step_tokens;
-        for (; i < r->load->batch && room > 0; i++) {
-            if (r->lanes[i].n_left > 0) room -= add_tokens(r, &r->lanes[i], n++, room);
+        size_t n = 0;
+        for (; i < r->load->batch && n < r->variant->limits.step_tokens; i++) {
+            if (r->lanes[i].n_left > 0) r->span_lane[n++] = &r->lanes[i];
         }
         if (n == 0) break;
+        add_tokens(r, n);
         *done = false;
         status = skv_step(r->variant->model.engine, r->spans, n, choose, r, err);
         if (status == SKV_OK) end_step(r, n);
@@ -131,6 +162,7 @@ static skv_status make_lanes(run *r, skv_error *err)
     const bench_load *load = r->load;
     r->lanes = cli_alloc(load->batch, sizeof *r->lanes);
     r->spans = cli_alloc(load->batch, sizeof *r->spans);
+    r->drafts = cli_alloc(load->batch, sizeof *r->drafts);
     r->span_lane = cli_alloc(load->batch, sizeof(lane *));
     skv_status status = SKV_OK;
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
@@ -151,6 +183,7 @@ static void free_lanes(run *r)
     }
     free(r->lanes);
     free(r->spans);
+    free(r->drafts);
     free(r->span_lane);
 }
 
@@ -189,7 +222,7 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
                          .work = skv_work_since(&now, &before_work)};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         out->kv_bytes += skv_sequence_kv_bytes(r.lanes[i].sequence);
-        for (size_t d = 0; d < SKV_DRAFT_COUNT; d++) {
+        for (size_t d = 0; d < SKV_DRAFT_SOURCES; d++) {
             const skv_draft_counts counts =
                 skv_sequence_drafts(r.lanes[i].sequence, (skv_drafting)d);
             out->drafts[d].drafted += counts.drafted;

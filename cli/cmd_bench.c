@@ -18,8 +18,26 @@ typedef struct bench {
     bench_result *results; /* [n_prompts][n_variants], owned */
     bool has_peak;
     skv_peak peak;
+    cli_ids replay; /* owned, of --replay: pairs */
     cli_progress progress;
 } bench;
+
+/* Pairs of --replay, each a draft's length and how many of its tokens are right. */
+static int read_replay(bench *b)
+{
+    const char *path = b->options->replay;
+    if (!path) return CLI_DONE;
+    if (b->options->speculation.source == SKV_DRAFT_NONE) {
+        return cli_usage("--replay: goes with --speculate");
+    }
+    const int status = cli_read_ids(path, SKV_DRAFT_MAX + 1, &b->replay);
+    if (status != CLI_DONE) return status;
+    bool good = b->replay.n >= 2 && b->replay.n % 2 == 0;
+    for (size_t i = 0; good && i < b->replay.n; i += 2) {
+        good = b->replay.at[i + 1] <= b->replay.at[i];
+    }
+    return good ? CLI_DONE : cli_fail("%s: not pairs of a length and what was right of it", path);
+}
 
 static size_t shortest(const cli_sizes *sizes)
 {
@@ -130,7 +148,11 @@ static void summarise(const bench_variant *v, const bench_load *load, const benc
 static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
 {
     const cli_options *o = b->options;
-    const bench_load load = {o->prompt_lengths.at[i_prompt], o->gen_tokens, o->batch, b->has_peak};
+    const bench_load load = {.prompt = o->prompt_lengths.at[i_prompt],
+                             .gen = o->gen_tokens,
+                             .batch = o->batch,
+                             .measure_read = b->has_peak,
+                             .replay = b->replay.n > 0 ? &b->replay : NULL};
     const size_t n = end - first;
     bench_times *times = cli_alloc(n * o->repeat, sizeof *times);
     int status = CLI_DONE;
@@ -223,5 +245,8 @@ int cli_run_bench(const cli_options *options)
     const bool has_model = options->preset || options->n_operands > 0;
     if (!has_model) return CLI_DONE;
     if (options->peak && !options->json) putchar('\n');
-    return measure_variants(&b);
+    int status = read_replay(&b);
+    if (status == CLI_DONE) status = measure_variants(&b);
+    cli_ids_release(&b.replay);
+    return status;
 }

@@ -272,9 +272,9 @@ static void print_totals(const comparison *c)
         printf("\n%s: %zu layers read prompts for its %zu", c->model.path, info->auxiliary_layers,
                info->layers);
     } else {
-        printf("\n%s: layers %zu to %zu of %zu take their keys and values from layer %zu's output",
-               c->model.path, info->swiftkv_layers + 1, info->layers, info->layers,
-               info->swiftkv_layers);
+        printf("\n%s: of layers 0 to %zu, those from %zu on take their keys and values from layer "
+               "%zu's output",
+               c->model.path, info->layers - 1, info->swiftkv_layers, info->swiftkv_layers - 1);
     }
     if (info->group > 1) printf(", %zu of them share one cache", info->group);
     printf("\n\n%-10s %14s %16s", "", "first token", "keys and values");
@@ -354,7 +354,11 @@ static int compare_all(comparison *c)
     cli_interrupt_watch(o->interrupt, c->model.engine);
     int status = compare(c, 0, true);
     if (status == CLI_DONE && o->json) skv_json_out_open(&c->json, '[');
-    for (size_t i = 0; i < n && status == CLI_DONE; i++) status = compare(c, i, false);
+    cli_progress_begin(&c->progress, "comparing");
+    for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+        cli_progress_items(&c->progress, "questions", i, n);
+        status = compare(c, i, false);
+    }
     cli_interrupt_unwatch(o->interrupt);
     if (status != CLI_DONE) return status;
     if (o->json) {

@@ -19,6 +19,7 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};
     engine.ffn_skip.on = false;
     engine.early_exit = 0;
+    engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE};
     engine.pruning = (skv_pruning){.kind = SKV_PRUNE_NONE};
     engine.prefill = SKV_PREFILL_AUTO;
     if (teacher) engine.prefill = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;
@@ -49,7 +50,12 @@ static int run(const cli_options *options, const cli_model *model, const cli_mod
         skv_eval_run(model->engine, model->vocab, model->path, &how, &report, &err);
     cli_interrupt_unwatch(options->interrupt);
     cli_progress_end(&progress);
-    if (status != SKV_OK) return cli_check(status, &err);
+    if (status != SKV_OK) {
+        return cli_interrupt_check(status, &err,
+                                   options->log_file
+                                       ? "the same command with --resume goes on"
+                                       : "with --log FILE, --resume could go on from here");
+    }
     if (options->json) {
         cli_eval_print_json(model, options, report);
     } else {

@@ -70,6 +70,7 @@ typedef struct generation {
     const cli_options *options;
     cli_model model;
     cli_ids prompt, ids;
+    cli_ids drafts;  /* pairs: tokens of a draft, and how many were right */
     size_t n_tokens; /* most to generate */
     skv_sequence *sequence;
     skv_sampler *sampler;
@@ -160,6 +161,13 @@ static void on_progress(void *user, size_t done, size_t total)
     cli_progress_tokens(&g->progress, done, total);
 }
 
+static void on_draft(void *user, size_t n_drafted, size_t n_right)
+{
+    generation *g = user;
+    cli_ids_add(&g->drafts, (int32_t)n_drafted);
+    cli_ids_add(&g->drafts, (int32_t)n_right);
+}
+
 static bool on_token(void *user, int32_t id)
 {
     generation *g = user;
@@ -177,12 +185,14 @@ static bool on_token(void *user, int32_t id)
 
 static int run(generation *g)
 {
+    const bool drafts = g->options->json && g->options->speculation.source != SKV_DRAFT_NONE;
     const skv_generation wanted = {.max_tokens = g->n_tokens,
                                    .sampler = g->sampler,
                                    .stats = &g->stats,
                                    .ignore_eos = g->options->ignore_eos,
                                    .matcher = g->constraint.matcher,
                                    .on_token = on_token,
+                                   .on_draft = drafts ? on_draft : NULL,
                                    .on_progress = on_progress,
                                    .user = g};
     skv_error err = {0};
@@ -236,6 +246,7 @@ static void print_json(const generation *g)
     skv_json_out_put_integer(&json, "kv_bytes", skv_sequence_kv_bytes(g->sequence));
     skv_json_out_put_text(&json, "finish", finish_of(g));
     cli_json_put_drafts(&json, s->drafts);
+    if (g->drafts.n > 0) skv_json_out_put_ids(&json, "drafts", g->drafts.at, g->drafts.n);
     cli_json_put_work(&json, "prompt_work", &s->prompt_work);
     cli_json_put_work(&json, "work", &s->work);
     skv_json_out_close(&json, '}');
@@ -313,6 +324,7 @@ static void release(generation *g)
     cli_model_close(&g->model);
     cli_ids_release(&g->prompt);
     cli_ids_release(&g->ids);
+    cli_ids_release(&g->drafts);
 }
 
 int cli_run_generate(const cli_options *options)

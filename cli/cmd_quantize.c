@@ -26,6 +26,11 @@ int cli_run_quantize(const cli_options *options)
            report.n_quantized, skv_weights_name(quantize.weights), quantize.group,
            100 * report.error, (double)report.bytes * 1e-6, (double)report.bytes_from * 1e-6);
     if (report.tokens > 0) printf("calibrated with %zu tokens\n", report.tokens);
+    if (report.n_nearest > 0) {
+        printf("%zu matrices of experts are rounded to the nearest: what each reads of the text is "
+               "not known\n",
+               report.n_nearest);
+    }
     if (report.n_left > 0) {
         printf("%zu matrices stay as they are: their row length is not a multiple of %zu\n",
                report.n_left, quantize.group);

@@ -78,9 +78,11 @@ static int score_windows(scoring *s)
     cli_interrupt_watch(s->options->interrupt, s->model.engine);
     for (size_t at = 0; status == CLI_DONE && at < s->ids.n; at += s->window) {
         const size_t n = s->ids.n - at < s->window ? s->ids.n - at : s->window;
-        status = cli_check(
+        char scored[64];
+        (void)snprintf(scored, sizeof scored, "%zu of %zu tokens were scored", at, s->ids.n);
+        status = cli_interrupt_check(
             skv_score(s->model.engine, s->ids.at + at, n, s->logprobs + at, s->argmax + at, &err),
-            &err);
+            &err, scored);
         s->logprobs[at] = (double)NAN;
         cli_progress_tokens(&progress, at + n, s->ids.n);
     }

@@ -136,6 +136,10 @@ static int load(cli_model *model, const cli_options *options)
     const size_t own = model->info.context;
     engine.context = options->context;
     if (engine.context == 0) engine.context = own < SKV_CONTEXT_DEFAULT ? own : SKV_CONTEXT_DEFAULT;
+    if (engine.context < own && options->context == 0) {
+        cli_warn("contexts of %zu tokens, of the model's %zu: --ctx allows more", engine.context,
+                 own);
+    }
     engine.kv_tokens = options->kv_tokens;
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
     engine.with_teacher = !options->no_teacher;
@@ -155,7 +159,10 @@ static int read_template(const cli_options *options, const cli_model *model, cli
         *text = file->data;
         return status;
     }
-    if (!model->vocab) return CLI_DONE;
+    if (!model->vocab) {
+        cli_warn("%s has no tokenizer: prompts are token ids, and there are no chats", model->path);
+        return CLI_DONE;
+    }
     *text = skv_vocab_chat_template(model->vocab);
     if (*text) return CLI_DONE;
     *text = cli_template_text("chatml");

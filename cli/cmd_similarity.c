@@ -17,7 +17,8 @@ static int measure(const cli_options *options, cli_model *model, const cli_ids *
     if (status != CLI_DONE) return status;
     skv_error err = {0};
     cli_interrupt_watch(options->interrupt, model->engine);
-    status = cli_check(skv_similarity(model->engine, ids->at, ids->n, scores, &err), &err);
+    status =
+        cli_interrupt_check(skv_similarity(model->engine, ids->at, ids->n, scores, &err), &err, "");
     cli_interrupt_unwatch(options->interrupt);
     return status;
 }

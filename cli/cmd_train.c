@@ -1,5 +1,6 @@
 /* swiftkv distill, swiftkv train: recipes, progress, the log, the dry run. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/json_out.h"
@@ -12,6 +13,7 @@
 #include "training.h"
 
 enum { CLI_PATH_MAX = 4096 };
+#define MINUTE_NS UINT64_C(60000000000)
 
 /* ---- the recipe ---- */
 
@@ -46,6 +48,66 @@ static int fill_recipe(const cli_options *o, skv_recipe *recipe)
     return status;
 }
 
+enum { STEP_TOKENS = 1024 };
+#define ANSWERS_SHARE (1.0 / 16) /* of a conversation's tokens, roughly */
+
+/* The share of a stage's tokens that are learnt, as far as the kinds of its sources tell. */
+static double learnt_share(const skv_train_stage *s)
+{
+    double learnt = 0, all = 0;
+    for (size_t i = 0; i < s->n_data; i++) {
+        const skv_train_data *d = &s->data[i];
+        const char *end = d->file ? strrchr(d->file, '.') : NULL;
+        const bool talks = d->self_tokens == 0 && (!d->file || (end && strcmp(end, ".jsonl") == 0));
+        all += d->weight;
+        if (d->learn == SKV_LEARN_NONE) continue;
+        learnt += d->weight * (talks && d->learn == SKV_LEARN_ANSWERS ? ANSWERS_SHARE : 1);
+    }
+    return learnt > 0 && all > 0 ? learnt / all : 1;
+}
+
+/* The rate falls with the square root of the width, and rises with that of the tokens that a step
+ * learns from (measured: docs/guides/train.md). Other parts than SwiftKV's projections are trained
+ * at the authors' rate. */
+static double choose_rate(const skv_train_options *train, const skv_train_stage *s, size_t width)
+{
+    if (train->part != SKV_TRAIN_QKV) return 2e-4;
+    return 2e-4 * sqrt(4096.0 / (double)width * learnt_share(s));
+}
+
+/* What a distillation needs and nobody said: half of the layers, rows that fit the model, a rate.
+ * One line says what was chosen. */
+static int choose(const cli_options *o, skv_train_options *train)
+{
+    skv_error err = {0};
+    skv_model_info info;
+    char chosen[256] = "";
+    if (train->task != SKV_TRAIN_DISTILL || !train->model) return CLI_DONE;
+    const int status = cli_check(skv_model_info_read(train->model, &info, &err), &err);
+    if (status != CLI_DONE) return status;
+    size_t n = 0;
+    if (!info.swiftkv && train->kv_layers == 0 && info.layers > 1) {
+        train->kv_layers = info.layers / 2;
+        n += (size_t)snprintf(chosen, sizeof chosen, "kv-layers %zu of %zu", train->kv_layers,
+                              info.layers);
+    }
+    for (size_t i = 0; i < train->n_stages; i++) {
+        skv_train_stage *s = &train->stages[i];
+        if (s->rate > 0 && s->seq > 0 && s->rows > 0) continue;
+        if (s->seq == 0) s->seq = info.context < STEP_TOKENS ? info.context : STEP_TOKENS;
+        if (s->rows == 0) s->rows = s->seq < STEP_TOKENS ? STEP_TOKENS / s->seq : 1;
+        if (s->rate <= 0) s->rate = choose_rate(train, s, info.hidden);
+        if (n < sizeof chosen && i == 0) {
+            n += (size_t)snprintf(chosen + n, sizeof chosen - n,
+                                  "%slr %.2g for a width of %zu, %zu x %zu tokens a batch",
+                                  n > 0 ? ", " : "", s->rate, info.hidden, s->rows, s->seq);
+        }
+    }
+    if (n > 0 && !o->dry_run) printf("chosen: %s\n", chosen);
+    (void)fflush(stdout);
+    return CLI_DONE;
+}
+
 static int check_recipe(const cli_options *o, const skv_train_options *train)
 {
     const char *name = cli_command_at(o->command)->name;
@@ -56,7 +118,11 @@ static int check_recipe(const cli_options *o, const skv_train_options *train)
     if (!train->model) return cli_usage("%s: MODEL is missing", name);
     if (!train->out) return cli_usage("%s: OUT is missing", name);
     for (size_t i = 0; !o->dry_run && i < train->n_stages; i++) {
-        if (train->stages[i].n_data == 0) return cli_usage("%s: --data FILE is missing", name);
+        if (train->stages[i].n_data == 0) {
+            return cli_usage("%s: --data FILE is missing, or --data self:2M for text that the "
+                             "model writes itself",
+                             name);
+        }
     }
     return CLI_DONE;
 }
@@ -99,7 +165,8 @@ typedef struct watcher {
     FILE *log;     /* opened with the first step: the folder exists by then */
     int log_error; /* errno of what went wrong with it */
     bool speaks, terminal;
-    uint64_t shown_ns;
+    bool distils; /* by the teacher's distribution, whose loss is 0 */
+    uint64_t shown_ns, printed_ns;
     cli_interrupt *interrupt; /* borrowed */
 } watcher;
 
@@ -144,6 +211,7 @@ static void write_log(FILE *log, const skv_train_progress *p)
         skv_json_out_put_number(&json, "consistency_loss", p->consistency);
     }
     if (p->balance > 0) skv_json_out_put_number(&json, "balance_loss", p->balance);
+    if (p->held > 0) skv_json_out_put_number(&json, "held_loss", p->held);
     skv_json_out_put_number(&json, "lr", p->rate);
     skv_json_out_put_number(&json, "grad_norm", p->norm);
     skv_json_out_put_integer(&json, "tokens", p->tokens);
@@ -166,22 +234,34 @@ static void print_step(FILE *stream, const skv_train_progress *p)
         fprintf(stream, ", exit %.4f agrees %.0f %%", p->exit, 100 * count_exit(p).agreed);
     }
     if (p->balance > 0) fprintf(stream, ", balance %.3f", p->balance);
-    fprintf(stream, ", lr %.3g, %.0f tokens/s, %.0f s left", p->rate, p->tokens_s, p->eta);
+    char left[CLI_TIME_TEXT];
+    if (p->held > 0) fprintf(stream, ", held out %.4f", p->held);
+    if (p->flat) fputs(", which falls no more: the end", stream);
+    fprintf(stream, ", lr %.3g, %.0f tokens/s, %s left", p->rate, p->tokens_s,
+            cli_time_text(p->flat ? 0 : p->eta, left));
 }
 
-/* A terminal shows every step on one line; elsewhere some twenty lines tell of the run. */
+/* A terminal shows every step on one line; elsewhere some twenty lines tell of the run, and one a
+ * minute. */
 static void show_step(watcher *w, const skv_train_progress *p)
 {
     const uint64_t every = p->steps > 20 ? p->steps / 20 : 1;
-    if (w->terminal && skv_now_ns() - w->shown_ns > UINT64_C(100000000)) {
+    const uint64_t now = skv_now_ns();
+    if (w->terminal && now - w->shown_ns > UINT64_C(100000000)) {
         fputs("\r\x1b[K", stderr);
         print_step(stderr, p);
-        w->shown_ns = skv_now_ns();
+        w->shown_ns = now;
     }
-    if (p->step % every == 0 || p->step == 1 || p->step == p->steps) {
+    const bool shown = p->step % every == 0 || p->step == 1 || p->step == p->steps || p->flat;
+    if (shown || now - w->printed_ns > MINUTE_NS) {
+        w->printed_ns = now;
         if (w->terminal) fputs("\r\x1b[K", stderr);
         print_step(stdout, p);
         putchar('\n');
+        if (p->held > 0 && w->distils && (p->flat || p->step == p->steps)) {
+            printf("held out: %.4f at the beginning, %.4f now: %.0f %% of the damage repaired\n",
+                   p->held_first, p->held, 100 * (1 - p->held / p->held_first));
+        }
         fflush(stdout);
     }
 }
@@ -253,6 +333,7 @@ static int run_in_folder(const cli_options *o, skv_train_options *train, bool sp
     }
     watcher w = {.log_path = log,
                  .speaks = speaks,
+                 .distils = train->task == SKV_TRAIN_DISTILL && train->loss == SKV_TRAIN_KL,
                  .terminal = speaks && cli_terminal(),
                  .interrupt = o->interrupt};
     if (speaks) print_team(train);
@@ -285,8 +366,14 @@ static int train(const cli_options *options, skv_train_task task)
 {
     skv_recipe recipe;
     skv_recipe_init(&recipe, task);
+    if (task == SKV_TRAIN_DISTILL) { /* what stays 0 is chosen by the model */
+        skv_train_stage *stage = &recipe.options.stages[0];
+        stage->rate = 0;
+        stage->seq = stage->rows = 0;
+    }
     int status = fill_recipe(options, &recipe);
     if (status == CLI_DONE) status = check_recipe(options, &recipe.options);
+    if (status == CLI_DONE) status = choose(options, &recipe.options);
     if (status == CLI_DONE) status = run_in_team(options, &recipe.options);
     skv_recipe_release(&recipe);
     return status;

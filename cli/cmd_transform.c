@@ -41,6 +41,15 @@ int cli_run_transform(const cli_options *options)
 {
     const char *path = options->operands[0], *out = options->operands[1];
     skv_error err = {0};
+    skv_model_info model;
+    if (options->kv_layers > 1) {
+        const int read = cli_check(skv_model_info_read(path, &model, &err), &err);
+        if (read != CLI_DONE) return read;
+        if (options->kv_layers > model.layers) {
+            return cli_fail("%s: --kv-layers %zu, expected 1 to %zu", path, options->kv_layers,
+                            model.layers);
+        }
+    }
     skv_transform_options transform = read_options(options);
     skv_transform_report report;
     cli_progress progress;
@@ -65,9 +74,9 @@ int cli_run_transform(const cli_options *options)
         fprintf(stderr, "swiftkv: warning: --kv-layers %zu of %zu skips no layer\n",
                 after.swiftkv_layers, after.layers);
     }
-    printf("%s: %zu layers, keys and values of %zu and later from layer %zu's output, groups of "
-           "%zu: %zu KV slots for %zu\n",
-           out, after.layers, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,
+    printf("%s: of layers 0 to %zu, those from %zu on take their keys and values from layer %zu's "
+           "output, groups of %zu: %zu KV slots for %zu\n",
+           out, after.layers - 1, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,
            after.kv_slots, before.kv_slots);
     return CLI_DONE;
 }

@@ -1,6 +1,7 @@
 /* The help texts, written from the tables of commands and options. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/sampling_fields.h"
 #include "options.h"
@@ -98,6 +99,48 @@ void cli_help_overview(FILE *stream)
     }
     fprintf(stream, "\nswiftkv help COMMAND shows the options of a command. Exit status: 0 done,\n"
                     "1 the work failed, 2 the command line is wrong.\n");
+}
+
+/* The model of the source folder, else one of the Hugging Face cache; "": none. */
+static void find_first(char out[CLI_HUB_PATH_MAX])
+{
+    static const char mini[] = "models/mini/kv6", inside[] = "/config.json";
+    char path[sizeof mini + sizeof inside];
+    (void)snprintf(path, sizeof path, "%s%s", mini, inside);
+    if (access(path, R_OK) == 0) {
+        (void)snprintf(out, CLI_HUB_PATH_MAX, "%s", mini);
+    } else if (!cli_hub_first(out)) {
+        out[0] = 0;
+    }
+}
+
+void cli_help_first(FILE *stream)
+{
+    char model[CLI_HUB_PATH_MAX];
+    find_first(model);
+    if (strncmp(model, "models/", 7) == 0) {
+        fprintf(stream,
+                "\nTo begin with, a small SwiftKV model is here; it answers questions about "
+                "documents:\n"
+                "  swiftkv compare %s      the same questions with and without SwiftKV\n"
+                "  swiftkv serve %s        then open http://127.0.0.1:8080 in a browser\n"
+                "  swiftkv doctor                       what this machine allows\n",
+                model, model);
+    } else if (model[0]) {
+        fprintf(stream,
+                "\nTo begin with, the Hugging Face cache has %s:\n"
+                "  swiftkv chat %s\n"
+                "  swiftkv serve %s\n"
+                "  swiftkv doctor\n",
+                model, model, model);
+    } else {
+        fprintf(stream,
+                "\nTo begin with:\n"
+                "  swiftkv chat Qwen/Qwen2.5-0.5B-Instruct --download\n"
+                "  swiftkv bench --preset llama-3.2-1b --prompt 512 --compare   no download\n"
+                "  swiftkv doctor                                               what this "
+                "machine allows\n");
+    }
 }
 
 void cli_help_command(cli_command command)

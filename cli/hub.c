@@ -3,20 +3,26 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-enum { NAME_MAX_BYTES = 200, REVISION_MAX_BYTES = 200, LISTED_BYTES = 400 };
+#include "hub_download.h"
 
-/* A name in its parts. */
-typedef struct hub_name {
-    char org[NAME_MAX_BYTES], model[NAME_MAX_BYTES], revision[REVISION_MAX_BYTES];
-    char quant[64]; /* of a GGUF file; "": not said */
-} hub_name;
+enum { LISTED_BYTES = 400 };
+
+bool hub_fail(hub_error *error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(error->text, sizeof error->text, format, args);
+    va_end(args);
+    return false;
+}
 
 /* ---- names ---- */
 
@@ -74,19 +80,18 @@ bool cli_hub_is_name(const char *text)
 
 /* ---- the cache ---- */
 
-static bool join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name)
+bool hub_join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name)
 {
     const int n = snprintf(out, CLI_HUB_PATH_MAX, "%s/%s", folder, name);
     return n > 0 && n < CLI_HUB_PATH_MAX;
 }
 
-/* A path of the environment, whose ~ is the user's folder; NULL: not set. */
-static const char *from_environment(const char *name, char out[CLI_HUB_PATH_MAX])
+const char *hub_environment(const char *name, char out[CLI_HUB_PATH_MAX])
 {
     const char *value = getenv(name), *home = getenv("HOME");
     if (!value || !*value) return NULL;
     if (value[0] != '~' || value[1] != '/' || !home) return value;
-    return join(out, home, value + 2) ? out : NULL;
+    return hub_join(out, home, value + 2) ? out : NULL;
 }
 
 static bool find_cache(char out[CLI_HUB_PATH_MAX])
@@ -100,33 +105,31 @@ static bool find_cache(char out[CLI_HUB_PATH_MAX])
                 {"HOME", ".cache/huggingface/hub"}};
     char expanded[CLI_HUB_PATH_MAX];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *folder = from_environment(rows[i].variable, expanded);
+        const char *folder = hub_environment(rows[i].variable, expanded);
         if (!folder) continue;
-        if (strcmp(rows[i].inside, ".") != 0) return join(out, folder, rows[i].inside);
+        if (strcmp(rows[i].inside, ".") != 0) return hub_join(out, folder, rows[i].inside);
         return snprintf(out, CLI_HUB_PATH_MAX, "%s", folder) < CLI_HUB_PATH_MAX;
     }
     return false;
 }
 
 /* The commit that refs/REVISION names; a revision without such a file is a commit itself. */
-static void read_commit(const char *repository, const hub_name *name, char out[REVISION_MAX_BYTES])
+static void read_commit(const char *repository, const hub_name *name, char out[HUB_WORD_MAX])
 {
-    char path[CLI_HUB_PATH_MAX], refs[REVISION_MAX_BYTES + 8], text[REVISION_MAX_BYTES] = "";
+    char path[CLI_HUB_PATH_MAX], refs[HUB_WORD_MAX + 8], text[HUB_WORD_MAX] = "";
     (void)snprintf(refs, sizeof refs, "refs/%s", name->revision);
-    FILE *file = join(path, repository, refs) ? fopen(path, "r") : NULL;
+    FILE *file = hub_join(path, repository, refs) ? fopen(path, "r") : NULL;
     const bool read = file && fgets(text, sizeof text, file);
     if (file) (void)fclose(file);
     const size_t n = count_word(text, "_-");
     const bool is_commit = read && n > 0 && text[n + strspn(text + n, "\r\n ")] == 0;
-    (void)snprintf(out, REVISION_MAX_BYTES, "%.*s", (int)(is_commit ? n : strlen(name->revision)),
+    (void)snprintf(out, HUB_WORD_MAX, "%.*s", (int)(is_commit ? n : strlen(name->revision)),
                    is_commit ? text : name->revision);
 }
 
 /* ---- GGUF files of a folder ---- */
 
-/* Whether the quantisation stands in a file's name as a word of it: "x-Q4_K_M.gguf",
- * "x.q4_k_m-00001-of-00002.gguf". */
-static bool names_quant(const char *file, const char *quant)
+bool hub_names_quant(const char *file, const char *quant)
 {
     const size_t n = strlen(quant);
     for (const char *at = file; *at; at++) {
@@ -137,7 +140,7 @@ static bool names_quant(const char *file, const char *quant)
 }
 
 /* Of a model in several files the first stands for it. */
-static bool is_model_file(const char *file)
+bool hub_is_model_file(const char *file)
 {
     const size_t n = strlen(file);
     if (n < 6 || strcasecmp(file + n - 5, ".gguf") != 0) return false;
@@ -155,11 +158,11 @@ typedef struct gguf_search {
 
 static void look_at(gguf_search *search, const char *folder, const char *file)
 {
-    if (!is_model_file(file)) return;
+    if (!hub_is_model_file(file)) return;
     const size_t n = strlen(search->listed);
     (void)snprintf(search->listed + n, sizeof search->listed - n, "%s%s", n > 0 ? ", " : "", file);
-    if (search->quant[0] && !names_quant(file, search->quant)) return;
-    if (join(search->found, folder, file)) search->n++;
+    if (search->quant[0] && !hub_names_quant(file, search->quant)) return;
+    if (hub_join(search->found, folder, file)) search->n++;
 }
 
 /* The folder, and those in it: some keep each quantisation in one of its own. */
@@ -170,58 +173,136 @@ static void look_through(gguf_search *search, const char *folder, bool deeper)
     while (dir && (entry = readdir(dir))) {
         char path[CLI_HUB_PATH_MAX];
         look_at(search, folder, entry->d_name);
-        if (!deeper || entry->d_name[0] == '.' || !join(path, folder, entry->d_name)) continue;
+        if (!deeper || entry->d_name[0] == '.' || !hub_join(path, folder, entry->d_name)) continue;
         struct stat about;
         if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) look_through(search, path, false);
     }
     if (dir) (void)closedir(dir);
 }
 
-static int find_gguf(const char *given, const hub_name *name, const char *snapshot,
-                     char path[CLI_HUB_PATH_MAX])
+static bool find_gguf(const hub_name *name, const char *snapshot, char path[CLI_HUB_PATH_MAX],
+                      hub_error *error)
 {
     gguf_search search = {.quant = name->quant};
     look_through(&search, snapshot, true);
     if (search.n == 1) {
         (void)snprintf(path, CLI_HUB_PATH_MAX, "%s", search.found);
-        return CLI_DONE;
+        return true;
     }
+    error->missing = search.n == 0;
     if (!search.listed[0]) {
-        return cli_fail("%s: %s has no %sGGUF file", given, snapshot,
+        return hub_fail(error, "%s has no %sGGUF file", snapshot,
                         name->quant[0] ? "" : "config.json and no ");
     }
     if (search.n == 0) {
-        return cli_fail("%s: no GGUF file of %s: there are %s", given, name->quant, search.listed);
+        return hub_fail(error, "no GGUF file of %s: there are %s", name->quant, search.listed);
     }
-    return cli_fail("%s: %zu GGUF files: say which, as in %s/%s:Q4_K_M: there are %s", given,
-                    search.n, name->org, name->model, search.listed);
+    return hub_fail(error, "%zu GGUF files: say which, as in %s/%s:Q4_K_M: there are %s", search.n,
+                    name->org, name->model, search.listed);
 }
 
 /* ---- all of it ---- */
 
-int cli_hub_find(const char *given, char path[CLI_HUB_PATH_MAX])
+static bool find_place(const char *given, hub_place *out, hub_error *error)
 {
-    hub_name name;
-    char cache[CLI_HUB_PATH_MAX], repository[CLI_HUB_PATH_MAX], snapshot[CLI_HUB_PATH_MAX];
-    char folder[2 * NAME_MAX_BYTES + 16], commit[REVISION_MAX_BYTES];
-    char inside[REVISION_MAX_BYTES + 16];
-    if (!parse(given, &name))
-        return cli_fail("%s: not org/name, org/name@revision or :type", given);
-    if (!find_cache(cache)) return cli_fail("%s: no Hugging Face cache: HOME is not set", given);
-    (void)snprintf(folder, sizeof folder, "models--%s--%s", name.org, name.model);
-    if (!join(repository, cache, folder) || !is_there(repository)) {
-        return cli_fail("%s: no such file or folder, nor a model of the Hugging Face cache in %s",
-                        given, cache);
+    char folder[2 * HUB_WORD_MAX + 16];
+    if (!parse(given, &out->name)) {
+        return hub_fail(error, "not org/name, org/name@revision or :type");
     }
-    read_commit(repository, &name, commit);
+    if (!find_cache(out->cache)) return hub_fail(error, "no Hugging Face cache: HOME is not set");
+    (void)snprintf(folder, sizeof folder, "models--%s--%s", out->name.org, out->name.model);
+    return hub_join(out->repository, out->cache, folder) || hub_fail(error, "the path is too long");
+}
+
+/* What the cache has of a model. */
+static bool find(const hub_place *place, char path[CLI_HUB_PATH_MAX], hub_error *error)
+{
+    const hub_name *name = &place->name;
+    char snapshot[CLI_HUB_PATH_MAX], commit[HUB_WORD_MAX], inside[HUB_WORD_MAX + 16];
+    error->missing = true;
+    if (!is_there(place->repository)) {
+        return hub_fail(error,
+                        "no such file or folder, nor a model of the Hugging Face cache in %s",
+                        place->cache);
+    }
+    read_commit(place->repository, name, commit);
     (void)snprintf(inside, sizeof inside, "snapshots/%s", commit);
-    if (!join(snapshot, repository, inside) || !is_there(snapshot)) {
-        return cli_fail("%s: revision %s is not in the Hugging Face cache in %s", given,
-                        name.revision, cache);
+    if (!hub_join(snapshot, place->repository, inside) || !is_there(snapshot)) {
+        return hub_fail(error, "revision %s is not in the Hugging Face cache in %s", name->revision,
+                        place->cache);
     }
-    if (!name.quant[0] && join(path, snapshot, "config.json") && is_there(path)) {
+    if (!name->quant[0] && hub_join(path, snapshot, "config.json") && is_there(path)) {
         (void)snprintf(path, CLI_HUB_PATH_MAX, "%s", snapshot);
-        return CLI_DONE;
+        return true;
     }
-    return find_gguf(given, &name, snapshot, path);
+    return find_gguf(name, snapshot, path, error);
+}
+
+/* Nothing is asked of the hub before a person says so. */
+static bool ask(const char *given)
+{
+    if (!hub_download_is_built() || isatty(STDIN_FILENO) != 1 || !cli_terminal()) return false;
+    char answer[16] = "";
+    (void)fprintf(stderr, "%s is not in the Hugging Face cache. Download it from %s? [y/N] ", given,
+                  hub_endpoint());
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
+{
+    hub_place place;
+    hub_error error = {0}, late = {0};
+    bool found = find_place(given, &place, &error) && find(&place, path, &error);
+    if (!found && error.missing && !download) {
+        download = ask(given);
+        if (!download) {
+            return cli_fail("%s: %s: --download fetches it from %s", given, error.text,
+                            hub_endpoint());
+        }
+    }
+    if (download && !hub_download(given, &place, &late)) {
+        if (!found || !late.unreachable) return cli_fail("%s: %s", given, late.text);
+        cli_warn("%s: %s: what the cache has is used", given, late.text);
+    } else if (download) {
+        found = find(&place, path, &error);
+    }
+    return found ? CLI_DONE : cli_fail("%s: %s", given, error.text);
+}
+
+/* ---- what is here ---- */
+
+/* "models--org--name" of the cache; names of two parts alone are looked up. */
+static bool name_of_folder(const char *folder, char out[CLI_HUB_PATH_MAX])
+{
+    static const char prefix[] = "models--";
+    const size_t n = sizeof prefix - 1;
+    const char *middle = strncmp(folder, prefix, n) == 0 ? strstr(folder + n, "--") : NULL;
+    if (!middle) return false;
+    (void)snprintf(out, CLI_HUB_PATH_MAX, "%.*s/%s", (int)(middle - folder - (ptrdiff_t)n),
+                   folder + n, middle + 2);
+    return true;
+}
+
+bool cli_hub_first(char name[CLI_HUB_PATH_MAX])
+{
+    char cache[CLI_HUB_PATH_MAX], path[CLI_HUB_PATH_MAX];
+    DIR *dir = find_cache(cache) ? opendir(cache) : NULL;
+    const struct dirent *entry;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir))) {
+        hub_place place;
+        hub_error error;
+        found = name_of_folder(entry->d_name, name) && find_place(name, &place, &error) &&
+                find(&place, path, &error);
+    }
+    if (dir) (void)closedir(dir);
+    return found;
+}
+
+void cli_hub_describe(void)
+{
+    char cache[CLI_HUB_PATH_MAX];
+    if (!find_cache(cache)) return;
+    printf("%-15s%s%s, --download asks %s%s\n", "models", cache, is_there(cache) ? "" : " (empty)",
+           hub_endpoint(), hub_download_is_built() ? "" : ": not built, libcurl was missing");
 }

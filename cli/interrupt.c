@@ -18,7 +18,7 @@ struct cli_interrupt {
     pthread_mutex_t lock; /* guards what follows */
     bool watched, raised;
     skv_engine *engine; /* borrowed; NULL: who watches asks cli_interrupted */
-    uint64_t watched_until_ns;
+    uint64_t watched_until_ns, raised_ns;
     cli_signal_fn *handle; /* NULL: nobody takes them */
     void *user;
 };
@@ -41,12 +41,19 @@ static void on_interrupt(cli_interrupt *interrupt, int which)
     pthread_mutex_lock(&interrupt->lock);
     bool ends;
     if (interrupt->watched && !interrupt->engine) {
-        ends = interrupt->raised;
+        /* One press may come twice: to the process and to its group. */
+        ends = interrupt->raised && skv_now_ns() - interrupt->raised_ns > GRACE_NS;
+        if (!interrupt->raised) interrupt->raised_ns = skv_now_ns();
+        if (!interrupt->raised && cli_terminal()) {
+            cli_warn("stopping: once more ends at once, with nothing written");
+        }
         interrupt->raised = true;
     } else if (interrupt->watched && which == SIGINT) {
         ends = false;
         interrupt->raised = true;
         skv_cancel(interrupt->engine);
+    } else if (interrupt->raised_ns != 0 && skv_now_ns() - interrupt->raised_ns < GRACE_NS) {
+        ends = false; /* the second of a pair, and the work has ended already */
     } else {
         ends = which == SIGTERM || interrupt->watched_until_ns == 0 ||
                skv_now_ns() - interrupt->watched_until_ns > GRACE_NS;
@@ -174,4 +181,10 @@ bool cli_interrupted(cli_interrupt *interrupt)
     const bool raised = interrupt->raised;
     pthread_mutex_unlock(&interrupt->lock);
     return raised;
+}
+
+int cli_interrupt_check(skv_status status, const skv_error *err, const char *what_stays)
+{
+    if (status != SKV_CANCELLED) return cli_check(status, err);
+    return cli_fail("interrupted%s%s", what_stays[0] ? ": " : "", what_stays);
 }

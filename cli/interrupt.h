@@ -20,6 +20,10 @@ void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine);
 /** While it is watched: the engine that Ctrl-C cancels is another one, or none. What came before
  * counts. */
 void cli_interrupt_attach(cli_interrupt *interrupt, skv_engine *engine);
+/** What a command returns whose work was ended: SKV_CANCELLED says where the engine was, which
+ * means nothing to a user. `what_stays` says how to go on. */
+CLI_CHECKED int cli_interrupt_check(skv_status status, const skv_error *err,
+                                    const char *what_stays);
 /** From here on Ctrl-C ends the program again. */
 void cli_interrupt_unwatch(cli_interrupt *interrupt);
 /** Whether Ctrl-C came since the last cli_interrupt_watch. */

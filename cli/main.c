@@ -19,11 +19,12 @@ static int finish_output(int status)
     return cli_fail("standard output: %s", strerror(errno));
 }
 
-/* A model by its name becomes the path that it has in the cache of this machine. */
-static int find_model(const char **model, char path[CLI_HUB_PATH_MAX])
+/* A model by its name becomes the path that it has in the cache of this machine, where
+ * --download fetches it to. */
+static int find_model(const char **model, bool download, char path[CLI_HUB_PATH_MAX])
 {
     if (!*model || !cli_hub_is_name(*model)) return CLI_DONE;
-    const int status = cli_hub_find(*model, path);
+    const int status = cli_hub_open(*model, download, path);
     *model = path;
     return status;
 }
@@ -35,9 +36,10 @@ static int find_models(cli_options *o)
     o->model_name = o->operands[0];
     int status = CLI_DONE;
     if (strncmp(operands + n_before, "MODEL", 5) == 0) {
-        status = find_model(&o->operands[0], o->model_path);
+        status = find_model(&o->operands[0], o->download, o->model_path);
     }
-    return status == CLI_DONE ? find_model(&o->reference, o->reference_path) : status;
+    if (status != CLI_DONE) return status;
+    return find_model(&o->reference, o->download, o->reference_path);
 }
 
 int main(int argc, char **argv)

@@ -14,6 +14,10 @@
 #define INPUTS (ON(GENERATE) | ON(SCORE) | ON(TOKENIZE))
 #define DOCUMENTS (ON(DOCUMENTS) | ON(VOCAB))
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
+/* Those that take a model's name. */
+#define NAMES                                                                                      \
+    (RUNS | ON(INFO) | ON(TRANSFORM) | ON(QUANTIZE) | ON(TOKENIZE) | ON(RENDER) | ON(TUNE) |       \
+     ON(DISTILL) | ON(TRAIN))
 #define LEARNS (ON(DISTILL) | ON(TRAIN))
 #define ALL (ON(COMMAND_COUNT) - 1)
 #define FIELD(name) offsetof(cli_options, name)
@@ -116,6 +120,9 @@ static const cli_option rows[] = {
     OPTION(ON(BENCH), "--compare", NULL, FLAG, compare,
            .help = "the unmodified model and SwiftKV side by side"),
     OPTION(ON(BENCH), "--peak", NULL, FLAG, peak, .help = "measure the machine's limits"),
+    OPTION(ON(BENCH), "--replay", "F", TEXT, replay,
+           .help = "drafts of recorded lengths, as right as those were: F holds the \"drafts\" of "
+                   "generate --json, for shapes without weights of their own"),
 
     /* Training. */
     OPTION(LEARNS, "--recipe", "F", TEXT, recipe,
@@ -245,9 +252,9 @@ static const cli_option rows[] = {
            .help = "do not draw tokens as the model's generation_config.json says"),
     OPTION(ON(SERVE), "--cors-origin", "ORIGIN[,...]", TEXT, cors_origins,
            .help = "pages of these origins may call the API from a browser (CORS); *: all pages"),
-    OPTION(ON(SERVE), "--tool-format", "auto|none|llama3|hermes", WORD, tool_format,
-           .initial = "auto",
-           .help = "how the model writes function calls; auto: detect from its chat template"),
+    OPTION(ON(SERVE), "--tool-format", "FORM", TEXT, tool_format, .initial = "auto",
+           .help = "how the model writes function calls (the HTTP reference lists the forms); "
+                   "auto: detect from its chat template"),
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
@@ -422,10 +429,10 @@ static const cli_option rows[] = {
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
-    OPTION(DRAFTS, "--speculate", "none|text[:K]", PARSED, speculation,
+    OPTION(DRAFTS, "--speculate", "none|SOURCE[:K[,P]]", PARSED, speculation,
            .parse = cli_parse_speculation,
-           .help = "draft up to K tokens (12) and check them in one step (none): the answer stays "
-                   "the same"),
+           .help = "draft up to K tokens and check them in one step, for the same answer (none): "
+                   "text, self, aux, text+self, text+aux; see docs/reference/methods.md"),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,
@@ -448,6 +455,10 @@ static const cli_option rows[] = {
     OPTION(ON(HELP), "--combinations", NULL, FLAG, list_combinations,
            .help =
                "the combinations that are supported, as the table in docs/reference/methods.md"),
+    OPTION(
+        NAMES, "--download", NULL, FLAG, download,
+        .help =
+            "fetch MODEL, a name, from the hub (HF_ENDPOINT, HF_TOKEN) where the cache lacks it"),
     OPTION(ALL, "--help", NULL, FLAG, help, .help = "these options"),
     OPTION(ALL, "-h", NULL, FLAG, help, .help = NULL),
 };
@@ -480,5 +491,6 @@ bool cli_option_at(size_t i, cli_option *out)
 
 bool cli_option_is_common(const cli_option *option)
 {
-    return (option->commands & RUNS) == RUNS && option->commands != ALL;
+    return (option->commands & RUNS) == RUNS && option->commands != ALL &&
+           option->commands != NAMES;
 }

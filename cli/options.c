@@ -322,6 +322,7 @@ int cli_options_parse(int argc, char *const *argv, cli_options *out)
     clear_options(out);
     if (argc < 2) {
         cli_help_overview(stderr);
+        cli_help_first(stderr);
         return CLI_USAGE;
     }
     int status = find_command(argv[1], &out->command);

@@ -49,7 +49,7 @@ struct cli_options {
     const char *model_name;            /* the first operand as it was given */
     char model_path[CLI_HUB_PATH_MAX]; /* where it is, if that was a name */
     char reference_path[CLI_HUB_PATH_MAX];
-    bool help, json;
+    bool help, json, download;
     cli_interrupt *interrupt; /* borrowed from main */
 
     /* Input. */
@@ -91,6 +91,7 @@ struct cli_options {
     cli_sizes prompt_lengths;
     size_t gen_tokens, batch, repeat;
     bool peak, compare;
+    const char *replay;
     size_t cost_context; /* --context of info; 0: the model's */
     bool as_papers;
 
@@ -156,6 +157,8 @@ CLI_CHECKED int cli_options_parse(int argc, char *const *argv, cli_options *out)
 
 /** `swiftkv help`: the list of commands. */
 void cli_help_overview(FILE *stream);
+/** Three commands to begin with, for the model that is here. */
+void cli_help_first(FILE *stream);
 /** `swiftkv help COMMAND`. */
 void cli_help_command(cli_command command);
 /** What `--evict` takes, as a table in Markdown. */

@@ -30,12 +30,14 @@ void *cli_alloc(size_t n, size_t item_bytes);
 /** Room for n items, the old ones kept; ends the program when there is none. */
 void *cli_grow(void *old, size_t n, size_t item_bytes);
 
-/* ---- what a terminal shows while something takes long; nothing is shown elsewhere ---- */
+/* ---- while something takes long: a line on a terminal, elsewhere a line a minute ---- */
 
 typedef struct cli_progress {
-    const char *what; /* "loading", "reading the prompt": a constant */
-    bool enabled;     /* standard error is a terminal */
+    const char *what; /* "loading", "reading the prompt"; borrowed */
+    bool terminal;    /* standard error is one */
     bool visible;     /* a line stands there now */
+    bool counts;      /* `first` is set */
+    uint64_t first;   /* bytes that were there before */
     uint64_t start_ns, shown_ns;
 } cli_progress;
 
@@ -45,8 +47,14 @@ void cli_progress_share(void *user, double share);
 void cli_progress_tokens(void *user, size_t done, size_t total);
 /** Items of a list whose time differs: "what: name, 12 of 100". */
 void cli_progress_items(void *user, const char *name, size_t done, size_t total);
+/** Bytes, of which those of the first call took no time. */
+void cli_progress_bytes(cli_progress *progress, uint64_t done, uint64_t total);
 /** Clears the line. */
 void cli_progress_end(cli_progress *progress);
+
+enum { CLI_TIME_TEXT = 24 };
+/** "12 s", "3 min", "2.5 h"; returns `out`. */
+const char *cli_time_text(double seconds, char out[CLI_TIME_TEXT]);
 
 /** Whether notes for a person may go to standard error. */
 bool cli_terminal(void);

@@ -175,10 +175,10 @@ static void put_counts(skv_json_out *json, const skv_draft_counts *counts)
     skv_json_out_put_integer(json, "accepted", counts->accepted);
 }
 
-void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_COUNT])
+void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_SOURCES])
 {
     skv_draft_counts sum = {0};
-    for (size_t i = 0; i < SKV_DRAFT_COUNT; i++) {
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
         sum.drafted += drafts[i].drafted;
         sum.accepted += drafts[i].accepted;
     }
@@ -187,7 +187,7 @@ void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_D
     put_counts(json, &sum);
     skv_json_out_key(json, "by");
     skv_json_out_open(json, '{');
-    for (size_t i = 1; i < SKV_DRAFT_COUNT; i++) {
+    for (size_t i = 1; i < SKV_DRAFT_SOURCES; i++) {
         skv_json_out_key(json, skv_drafting_name((skv_drafting)i));
         skv_json_out_open(json, '{');
         put_counts(json, &drafts[i]);

@@ -54,7 +54,7 @@ CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
 
 /** "key": {"flops": N, "model_flops": N, ...} */
 /** "speculation":{"drafted":N,"accepted":N,"by":{...}}. */
-void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_COUNT]);
+void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_SOURCES]);
 void cli_json_put_work(skv_json_out *json, const char *key, const skv_work *work);
 
 #endif

@@ -189,7 +189,9 @@ static int ask(tune *t, const cli_options *o, const cli_model *model, skv_eval_r
     const skv_status status =
         skv_eval_run(model->engine, model->vocab, model->path, &how, out, &err);
     cli_progress_end(&progress);
-    return cli_check(status, &err);
+    return cli_interrupt_check(status, &err,
+                               o->log_file ? "the same command with --resume goes on"
+                                           : "with --log FILE, --resume could go on from here");
 }
 
 /* ---- cost ---- */

@@ -1,5 +1,5 @@
 # What `cmake --install build` lays down: program, libraries, headers, pkg-config file, CMake
-# package, man page, shell completion.
+# package, man page, shell completion, unit for systemd.
 include(CMakePackageConfigHelpers)
 
 if(TARGET swiftkv)
@@ -10,6 +10,14 @@ install(DIRECTORY include/skv TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(FILES man/swiftkv.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES completion/swiftkv.bash RENAME swiftkv
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+
+# The unit names the installed program.
+install(CODE "file(READ \"${PROJECT_SOURCE_DIR}/deploy/swiftkv.service\" unit)
+string(REPLACE /usr/local/bin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\" unit \"\${unit}\")
+file(WRITE \"${PROJECT_BINARY_DIR}/swiftkv.service\" \"\${unit}\")")
+install(FILES ${PROJECT_BINARY_DIR}/swiftkv.service DESTINATION lib/systemd/system)
+install(FILES deploy/swiftkv.sysusers RENAME swiftkv.conf DESTINATION lib/sysusers.d)
+install(FILES LICENSE RENAME copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/swiftkv)
 
 # The prefix is taken from the place of the file, so that an installed tree may be moved.
 string(JOIN " " skv_pc_requires ${skv_requires})
@@ -25,3 +33,5 @@ configure_package_config_file(cmake/skv-config.cmake.in skv-config.cmake
 write_basic_package_version_file(skv-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/skv-config.cmake ${PROJECT_BINARY_DIR}/skv-config-version.cmake
   DESTINATION ${skv_package})
+
+include(cmake/package.cmake)

@@ -4,12 +4,12 @@
 _swiftkv_options() {
     case $1 in
     # options: written by tools/make_reference.py
-    info) echo '--kv-layers --group --context --as-papers --kv --json --help' ;;
+    info) echo '--kv-layers --group --context --as-papers --kv --json --download --help' ;;
     similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu
-        --chunk --evict --snapkv --svg --json --help' ;;
+        --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
-        --threads --weights --cpu --help' ;;
-    quantize) echo '--weights --group --text --threads --help' ;;
+        --threads --weights --cpu --download --help' ;;
+    quantize) echo '--weights --group --text --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
@@ -18,9 +18,9 @@ _swiftkv_options() {
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads --weights --kv
         --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
-        --cpu --chunk --evict --snapkv --json --help' ;;
-    tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --help' ;;
-    render) echo '--messages --tools --vars --add-generation-prompt --help' ;;
+        --cpu --chunk --evict --snapkv --json --download --help' ;;
+    tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
+    render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --insecure --name --temp
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --reasoning-format --kv-tokens --step-ms
@@ -29,36 +29,38 @@ _swiftkv_options() {
         --connections-per-ip --max-body --memory --request-memory --request-work --request-seconds
         --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout
         --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk
-        --evict --speculate --snapkv --help' ;;
+        --evict --speculate --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
-    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --threads
-        --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate
-        --snapkv --json --help' ;;
+    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --replay
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict
+        --speculate --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
-        --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --json --help' ;;
+        --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --json --download
+        --help' ;;
     eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
         --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
-        --cpu --chunk --evict --speculate --snapkv --svg --json --help' ;;
+        --cpu --chunk --evict --speculate --snapkv --svg --json --download --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --cpu
-        --chunk --json --help' ;;
-    distill) echo '--recipe --data --stages --resume --log --dry-run --help --task --model --out --kv-layers
-        --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult --router-loss
-        --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss --consistency-loss
-        --own-answers --predictor-init --beta1 --beta2 --eps --weight-decay --clip --threads --cpu --f32
-        --drop-teacher --f32-weights --delta --steps --seq --rows --fuse --accumulate --lr --warmup --final-lr
-        --schedule' ;;
-    train) echo '--recipe --data --stages --from-scratch --resume --log --dry-run --help --task --model --out
+        --chunk --json --download --help' ;;
+    distill) echo '--recipe --data --stages --resume --log --dry-run --download --help --task --model --out
         --kv-layers --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult
         --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss
         --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps --weight-decay --clip
-        --threads --cpu --f32 --drop-teacher --f32-weights --delta --steps --seq --rows --fuse --accumulate
-        --lr --warmup --final-lr --schedule' ;;
+        --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps --seq --rows --fuse
+        --accumulate --lr --warmup --final-lr --schedule' ;;
+    train) echo '--recipe --data --stages --from-scratch --resume --log --dry-run --download --help --task
+        --model --out --kv-layers --group --seed --checkpoint-every --loss --trainable --tau
+        --hidden-loss-mult --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss
+        --auxiliary-loss --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps
+        --weight-decay --clip --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps
+        --seq --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
+    doctor) echo '--help' ;;
     # end of options
     esac
 }
@@ -68,7 +70,7 @@ _swiftkv() {
     local command=${COMP_WORDS[1]} values=
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load score tokenize render info similarity transform bench compare eval tune distill train documents vocab --help --version'
+        values='generate chat serve load score tokenize render info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
     else
         case $before in
         --weights) values='f32 bf16 int8' ;;
@@ -80,7 +82,6 @@ _swiftkv() {
         --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
         --evict) values='none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
         --cpu) values='best ref avx2 avxvnni avx512 amx neon' ;;
-        --tool-format) values='auto none llama3 hermes' ;;
         --reasoning-format) values='auto none think' ;;
         --cache-disk-form) values='kv rows' ;;
         --arrivals) values='poisson fixed trace' ;;

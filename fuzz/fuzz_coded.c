@@ -9,11 +9,13 @@
 
 static const skv_quant_config configs[] = {
     {.method = "gptq", .zeros_minus_one = true},
-    {.method = "gptq", .group = 32},
+    {.method = "gptq", .schemes = {{4, 32, false}}, .n_schemes = 1},
     {.method = "awq"},
     {.method = "fp8", .block = {128, 128}},
     {.method = "fp8", .block = {3, 5}},
     {.method = "compressed-tensors"},
+    {.method = "compressed-tensors", .block = {2, 3}, .schemes = {{8, 0, false}}, .n_schemes = 1},
+    {.method = "compressed-tensors", .schemes = {{4, 32, true}, {8, 0, false}}, .n_schemes = 2},
 };
 
 static void read_codes(const skv_tensor *t)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts test cases in a JUnit file of ctest: prints "PASSED FAILED SKIPPED".
+"""Counts test cases in a JUnit file of ctest or pytest: prints "PASSED FAILED SKIPPED".
 
 A cmocka or unittest program counts as its cases, any other test as one. A program that
 failed without naming a failed case (it crashed, or timed out) counts as one failure more.
@@ -39,6 +39,11 @@ def unittest_cases(text):
 
 def count(root):
     """Sums (passed, failed, skipped) over the <testcase> elements below root."""
+    if suite := root.find("testsuite[@name='pytest']"):
+        n, failures, errors, skipped = (
+            int(suite.get(k)) for k in ("tests", "failures", "errors", "skipped")
+        )
+        return [n - failures - errors - skipped, failures + errors, skipped]
     totals = [0, 0, 0]
     for case in root.iter("testcase"):
         ok = case.get("status") == "run" and case.find("failure") is None

@@ -102,7 +102,8 @@ SKV_API skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind
 SKV_API skv_combination skv_combination_of(const skv_model_traits *model,
                                            const skv_engine_options *options, skv_where where);
 /** Checks whether sequences of an open engine can run like this; eviction NULL: the engine's own.
- * Sequences with another method than the engine's neither skip blocks nor exit early. */
+ * Sequences with another method than the engine's do not skip blocks, exit early or draft by the
+ * exit head. */
 SKV_CHECKED skv_status skv_engine_check(const skv_engine *engine, skv_where where,
                                         skv_prefill prefill, const skv_eviction *eviction,
                                         skv_error *err);

@@ -27,6 +27,8 @@ SKV_API skv_quantize_options skv_quantize_options_default(void);
 typedef struct skv_quantize_report {
     size_t n_quantized; /* matrices that were quantised */
     size_t n_left;      /* projections whose row length is not a multiple of `group`: left as is */
+    size_t n_nearest;   /* with a text: of experts, rounded to the nearest: what one reads is not
+                         * known */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
     size_t tokens;              /* of the text that were read */
     double error;               /* of the quantised matrices: |Q - W|^2 / |W|^2 */

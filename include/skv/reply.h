@@ -23,29 +23,73 @@ SKV_BEGIN
 
 /* ---- formats ---- */
 
-/* How a model writes a call. */
+/* How a model writes a call: docs/reference/http.md shows each. Where several fit a template, the
+ * first counts. */
 typedef enum skv_call_syntax {
     SKV_CALLS_NONE,
-    SKV_CALLS_LLAMA3, /* the whole answer is {"name": ..., "parameters": {...}} */
+    SKV_CALLS_HARMONY, /* gpt-oss */
+    SKV_CALLS_GEMMA4,
+    SKV_CALLS_MISTRAL_ID,
+    SKV_CALLS_MISTRAL_ARGS,
+    SKV_CALLS_MISTRAL,
+    SKV_CALLS_DSML_V4,
+    SKV_CALLS_DSML, /* DeepSeek V3.2 */
+    SKV_CALLS_DEEPSEEK,
+    SKV_CALLS_DEEPSEEK_V31,
+    SKV_CALLS_KIMI,
+    SKV_CALLS_SOLAR,
+    SKV_CALLS_SEED,
+    SKV_CALLS_QWEN_CODER,
+    SKV_CALLS_MINIMAX,
+    SKV_CALLS_GLM,
+    SKV_CALLS_FUNCTIONARY_V31,
+    SKV_CALLS_FUNCTIONARY_V32,
+    SKV_CALLS_FIREFUNCTION,
+    SKV_CALLS_COHERE,
+    SKV_CALLS_COMMAND_R,
+    SKV_CALLS_GRANITE,
+    SKV_CALLS_PHI4,
+    SKV_CALLS_APERTUS,
+    SKV_CALLS_APRIEL,
+    SKV_CALLS_NEMOTRON,
+    SKV_CALLS_GIGACHAT31,
+    SKV_CALLS_GIGACHAT,
+    SKV_CALLS_LFM2,
     SKV_CALLS_HERMES, /* Hermes, Qwen: <tool_call>{"name": ..., "arguments": {...}}</tool_call> */
+    SKV_CALLS_LLAMA3, /* the whole answer is {"name": ..., "parameters": {...}} */
     SKV_CALLS_COUNT
 } skv_call_syntax;
 
+/* By which marks an answer may begin with a thought. */
+typedef enum skv_thought_marks {
+    SKV_THOUGHTS_NONE,
+    SKV_THOUGHTS_THINK, /* <think>...</think> */
+    SKV_THOUGHTS_GEMMA4,
+    SKV_THOUGHTS_MISTRAL,
+    SKV_THOUGHTS_COHERE,
+    SKV_THOUGHTS_SEED,
+    SKV_THOUGHTS_APRIEL,
+    SKV_THOUGHTS_HARMONY, /* messages of the channel analysis */
+    SKV_THOUGHTS_COUNT
+} skv_thought_marks;
+
 typedef struct skv_reply_format {
     skv_call_syntax calls;
-    bool thinks; /* an answer may begin with <think>...</think> */
+    skv_thought_marks thinks;
 } skv_reply_format;
 
 /** What the answers to a chat template look like. */
 SKV_API skv_reply_format skv_reply_format_of(const char *template_text, size_t n);
-/** "none", "llama3", "hermes" */
+/** "none", "llama3", "hermes" ... */
 SKV_API const char *skv_call_syntax_name(skv_call_syntax syntax);
 SKV_CHECKED bool skv_call_syntax_parse(const char *name, skv_call_syntax *out);
-/** The marks of a format, [*n]; where the tokenizer has them as special tokens, the reader needs
- * the text of these (skv_job_params.special_text). */
-SKV_API const char *const *skv_reply_marks(skv_reply_format format, size_t *n);
+enum { SKV_REPLY_MARKS_MAX = 7 };
+
+/** The marks of a format, and how many there are; where the tokenizer has them as special tokens,
+ * the reader needs the text of these (skv_job_params.special_text). */
+SKV_API size_t skv_reply_marks(skv_reply_format format, const char *marks[SKV_REPLY_MARKS_MAX]);
 /** Whether a prompt ends inside a thought that it has opened. */
-SKV_API bool skv_reply_prompt_thinks(const char *prompt, size_t n);
+SKV_API bool skv_reply_prompt_thinks(skv_reply_format format, const char *prompt, size_t n);
 
 /* ---- reading ---- */
 
@@ -68,14 +112,21 @@ typedef struct skv_reply_piece {
 /** Told of every piece. */
 typedef void skv_reply_fn(void *user, const skv_reply_piece *piece);
 
+/** Whether a function's parameter is a text by its schema: XML does not tell "3" and 3 apart. */
+typedef bool skv_reply_text_fn(const void *functions, const char *function, size_t n_function,
+                               const char *parameter, size_t n_parameter);
+
 typedef struct skv_reply_options {
     skv_reply_format format;
+    bool no_calls;            /* what would be one is text */
     bool in_thought;          /* the prompt has opened a thought */
     bool one_call;            /* what follows the first call is dropped */
     const char *const *names; /* [n_names]: borrowed; a call of another function is text */
     size_t n_names;
+    skv_reply_text_fn *is_text; /* NULL: none is */
+    const void *functions;      /* borrowed: for is_text */
     skv_reply_fn *tell;
-    void *user;
+    void *user; /* for tell */
 } skv_reply_options;
 
 typedef struct skv_reply skv_reply;

@@ -243,14 +243,14 @@ SKV_API bool skv_job_done(skv_job *job);
 
 typedef struct skv_job_stats {
     size_t prompt_tokens;
-    size_t cached_tokens;            /* of the prompt, taken from the prefix cache */
-    size_t prefilled_tokens;         /* of the prompt, cached or computed so far */
-    size_t completion_tokens;        /* of all answers so far; ending ids are not counted */
-    size_t drafted, drafts_accepted; /* tokens that were drafted, and were right */
-    size_t preemptions;              /* times that an answer was put back for want of pages */
-    uint64_t queue_ns;               /* from submission to the first step */
-    uint64_t prefill_ns;             /* from there to the first token, or till now */
-    uint64_t decode_ns;              /* from the first token to the last */
+    size_t cached_tokens;     /* of the prompt, taken from the prefix cache */
+    size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
+    size_t completion_tokens; /* of all answers so far; ending ids are not counted */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
+    size_t preemptions;  /* times that an answer was put back for want of pages */
+    uint64_t queue_ns;   /* from submission to the first step */
+    uint64_t prefill_ns; /* from there to the first token, or till now */
+    uint64_t decode_ns;  /* from the first token to the last */
 } skv_job_stats;
 
 SKV_API void skv_job_get_stats(skv_job *job, skv_job_stats *out);
@@ -285,8 +285,8 @@ typedef struct skv_scheduler_metrics {
     uint64_t prefill_skipped_tokens;    /* computed, stopped at layer l (SwiftKV) */
     uint64_t prefill_full_tokens;       /* computed in every layer */
     uint64_t generated_tokens;
-    uint64_t drafted, drafts_accepted;   /* tokens that were drafted, and were right */
-    uint64_t finished[SKV_FINISH_COUNT]; /* answers */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
+    uint64_t finished[SKV_FINISH_COUNT];        /* answers */
     uint64_t cancelled_queued, cancelled_prefill, cancelled_decode;
     uint64_t rejected_full, rejected_timeout;
     uint64_t masks_refused; /* answers that failed for what their constraint takes */

@@ -252,6 +252,17 @@ SKV_CHECKED skv_status skv_sequence_set_speculation(skv_sequence *sequence,
 /** Writes tokens that may follow `next`, which follows the sequence's tokens, to out [most].
  * Returns how many: 0 without a source. */
 SKV_API size_t skv_sequence_draft(skv_sequence *sequence, int32_t next, int32_t *out, size_t most);
+/* A draft that is asked for, as by skv_sequence_draft. */
+typedef struct skv_draft_request {
+    skv_sequence *sequence;
+    int32_t next;
+    int32_t *out; /* [most] */
+    size_t most;
+    size_t n; /* the result: how many tokens were written */
+} skv_draft_request;
+
+/** Drafts for several sequences of one engine. Those that a model drafts for share its steps. */
+SKV_API void skv_sequences_draft(skv_draft_request *requests, size_t n);
 /** After the step: the first n_right of n_drafted tokens stay, and the others are removed. */
 SKV_API void skv_sequence_settle(skv_sequence *sequence, size_t n_drafted, size_t n_right);
 /** Returns what the sequence has drafted. */
@@ -293,6 +304,8 @@ SKV_CHECKED skv_status skv_step(skv_engine *engine, const skv_span *spans, size_
 
 /** Cancels the running step, or the next one if none is running: it returns SKV_CANCELLED. */
 SKV_API void skv_cancel(skv_engine *engine);
+/** Withdraws a cancellation that no step has noticed, so the next step runs. */
+SKV_API void skv_uncancel(skv_engine *engine);
 
 /* What skv_prompt reports. All fields may be zero. */
 typedef struct skv_prompt_options {
@@ -353,7 +366,7 @@ typedef struct skv_generation_stats {
     uint64_t decode_ns;         /* time from the first token to the last */
     bool ended;                 /* an end-of-sequence id ended it, not max_tokens or the callback */
     skv_work prompt_work, work; /* up to the first token, and in total */
-    skv_draft_counts drafts[SKV_DRAFT_COUNT]; /* by source */
+    skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
 } skv_generation_stats;
 
 typedef struct skv_generation {
@@ -365,6 +378,8 @@ typedef struct skv_generation {
     skv_matcher *matcher;
     /* Called with each token except an end-of-sequence id. Return false to stop. May be NULL. */
     bool (*on_token)(void *user, int32_t id);
+    /* Called after each step with what was drafted and how much of it was right. May be NULL. */
+    void (*on_draft)(void *user, size_t n_drafted, size_t n_right);
     void (*on_progress)(void *user, size_t done,
                         size_t total); /* while the prompt is read; may be NULL */
     void *user;

@@ -22,17 +22,25 @@ SKV_BEGIN
 typedef enum skv_drafting {
     SKV_DRAFT_NONE,
     SKV_DRAFT_TEXT, /* what followed the last tokens when they came before */
+    SKV_DRAFT_SELF, /* the exit head of a SwiftKV model, before its deep layers */
+    SKV_DRAFT_AUX,  /* the auxiliary of a KV Prediction model, which has read the prompt */
+    /* The text where it has something to say, else the other. What they draft is counted as theirs.
+     */
+    SKV_DRAFT_TEXT_SELF,
+    SKV_DRAFT_TEXT_AUX,
     SKV_DRAFT_COUNT
 } skv_drafting;
 
 enum {
-    SKV_DRAFT_MAX = 31, /* most tokens of a draft */
+    SKV_DRAFT_SOURCES = SKV_DRAFT_TEXT_SELF, /* values that are one source, and NONE */
+    SKV_DRAFT_MAX = 31,                      /* most tokens of a draft */
     SKV_SPECULATION_TEXT = 48
 };
 
 typedef struct skv_speculation {
     skv_drafting source;
     size_t most; /* K: tokens of a draft; 1..SKV_DRAFT_MAX */
+    double sure; /* P: a draft ends before a token less probable than this; 0..1, 0 for TEXT */
 } skv_speculation;
 
 /* Tokens of one source that were checked, and that were right. */
@@ -40,8 +48,8 @@ typedef struct skv_draft_counts {
     uint64_t drafted, accepted;
 } skv_draft_counts;
 
-/** Parses "SOURCE[:K]" in the form of skv_speculation_form, or "none". Fails with SKV_ARGUMENT; the
- * message names the faulty part. */
+/** Parses "SOURCE[:K]" or "SOURCE[:K,P]" in the form of skv_speculation_form, or "none". Fails with
+ * SKV_ARGUMENT; the message names the faulty part. */
 SKV_CHECKED skv_status skv_speculation_parse(const char *text, skv_speculation *out,
                                              skv_error *err);
 /** Checks options that did not come from skv_speculation_parse. */

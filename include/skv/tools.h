@@ -32,7 +32,7 @@ typedef struct skv_model_info {
     uint64_t active_parameters;
     /* How the file holds its matrices, where that is in 8 or 4 bits with scales beside them, and
      * what holding them loses; "" for others. */
-    char codes[160];
+    char codes[320];
     uint64_t kv_elements;        /* elements of K and V per token, over all slots */
     uint64_t kv_window_elements; /* those of them that only layers with sliding windows read, */
     size_t kv_window;            /* which keep this many tokens; 0: there are none */
@@ -213,6 +213,21 @@ SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu, skv_pea
 /** Measures only the read bandwidth, in about a quarter of a second. On a shared machine it varies,
  * so measure it right before or after what you compare it with. */
 SKV_CHECKED skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err);
+
+/* What the system tells of the machine and allows this process. */
+typedef struct skv_machine {
+    char cpu[128];
+    const char *level;     /* of kernels: the best that runs here */
+    const char *levels[8]; /* [n_levels], of this build, the plainest first */
+    bool runs[8];          /* [n_levels], on this processor */
+    size_t n_levels;
+    size_t threads;          /* that an engine takes by default */
+    size_t processors;       /* that this thread may run on */
+    size_t quota;            /* skv_processors_quota */
+    size_t memory_available; /* bytes that this process may still take */
+} skv_machine;
+
+SKV_API void skv_machine_describe(skv_machine *out);
 
 /** Processors' worth of time that control groups allow this process, rounded up; SIZE_MAX: no
  * limit. */

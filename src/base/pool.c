@@ -87,6 +87,8 @@ static void work(skv_pool *pool, size_t i_thread)
     for (size_t k = 0; k < pool->n_stretches; k++) {
         stretch *s = &pool->stretches[(i_thread + k) % pool->n_stretches];
         for (;;) {
+            /* An empty stretch is only read: a line that all write goes round all threads. */
+            if (atomic_load_explicit(&s->next, memory_order_relaxed) >= s->end) break;
             size_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
             if (i >= s->end) break;
             pool->fn(pool->arg, i, i_thread);

@@ -26,7 +26,8 @@ static const char *const kv_heads[] = {"as many KV heads in all layers",
 static const char *const exit_heads[] = {"no exit head", "an exit head"};
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
-static const char *const drafts[] = {"none", "text"}; /* in the order of skv_drafting */
+static const char *const drafts[] = {"none",      "text",    "self", "aux",
+                                     "text+self", "text+aux"}; /* in the order of skv_drafting */
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -99,6 +100,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
      BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
 #define DRAFTED (BIT(SKV_DRAFT_COUNT) - 1 - BIT(SKV_DRAFT_NONE))
+#define BY_EXIT (BIT(SKV_DRAFT_SELF) | BIT(SKV_DRAFT_TEXT_SELF))
+#define BY_AUX (BIT(SKV_DRAFT_AUX) | BIT(SKV_DRAFT_TEXT_AUX))
 #define OFF BIT(0)
 #define ON BIT(1)
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
@@ -140,6 +143,21 @@ static const skv_refusal rules[] = {
      "each step prunes for one token, not for a draft"},
     {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_SPECULATE] = DRAFTED},
      "drafts are judged in order, and early exits finish first"},
+    {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "only SwiftKV models have an exit head, at the start of their deep layers"},
+    {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "the model has no exit head (distill --early-exit yes trains one)"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "the teacher has no exit head"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_FULL) | BIT(SKV_PREFILL_SWIFTKV_FULL),
+      [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "this method runs every token through every layer"},
+    {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "a drafted token stops between two layers, and which blocks it skips is not kept"},
+    {{[SKV_AXIS_MODEL] = ~BIT(SKV_MODEL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
+     "the model has no auxiliary model (swiftkv train creates one)"},
+    {{[SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
+     "the auxiliary model has not read the prompt (--prefill kvpred lets it)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
      "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
@@ -282,7 +300,8 @@ static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 
 skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
 {
-    skv_model_traits out = {.kind = kind_of(c, source), .exit_head = c->early_exit};
+    skv_model_traits out = {.kind = kind_of(c, source),
+                            .exit_head = c->early_exit && c->kv_layers < c->n_layers};
     for (size_t i = 0; i < c->n_layers; i++) {
         out.windows = out.windows || c->layers[i].window > 0;
         out.kv_heads_differ = out.kv_heads_differ ||
@@ -312,6 +331,9 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     if (!own) { /* see skv/combine.h */
         options.ffn_skip.on = false;
         options.early_exit = 0;
+        if ((BY_EXIT | BY_AUX) >> options.speculation.source & 1U) {
+            options.speculation.source = SKV_DRAFT_NONE;
+        }
     }
     if (eviction) options.eviction = *eviction;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
@@ -320,12 +342,12 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     return skv_combination_check(&c, err);
 }
 
-skv_status skv_engine_check_speculation(const skv_sequence *s, const skv_speculation *how,
-                                        skv_error *err)
+skv_status skv_engine_check_speculation(const skv_engine *e, skv_prefill prefill,
+                                        const skv_speculation *how, skv_error *err)
 {
-    const skv_engine *e = s->engine;
     skv_engine_options options = e->options;
     options.speculation = *how;
+    if (prefill != SKV_PREFILL_AUTO) options.prefill = prefill;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
     model.kind = kind_of_engine(e);
     const skv_combination c = skv_combination_of(&model, &options, SKV_WHERE_GENERATE);

@@ -21,12 +21,15 @@ skv_engine_options skv_engine_options_default(void)
 
 /* ---- resolving options ---- */
 
-/* AUTO, by a matrix that every model has. */
+/* AUTO, by any matrix that has codes (gpt-oss's are those of the experts alone), else by one that
+ * every model has. */
 static skv_weights weights_of_file(const skv_engine *e)
 {
     if (!e->source) return SKV_WEIGHTS_BF16;
+    for (size_t i = 0; i < skv_source_count(e->source); i++) {
+        if (skv_tensor_form(skv_source_at(e->source, i))) return SKV_WEIGHTS_FILE;
+    }
     const skv_tensor *t = skv_source_find(e->source, "model.layers.0.self_attn.o_proj.weight");
-    if (t && skv_tensor_form(t)) return SKV_WEIGHTS_FILE;
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 
@@ -86,6 +89,8 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     if (o->context == 0) o->context = skv_min_size(c->context, SKV_CONTEXT_DEFAULT);
     SKV_REQUIRE(o->context <= CONTEXT_MAX, err, SKV_RANGE, "context: %zu tokens, at most %d",
                 o->context, CONTEXT_MAX);
+    SKV_REQUIRE(!c->ropes[0].within_context || o->context <= c->context, err, SKV_UNSUPPORTED,
+                "context: %zu tokens, at most %zu with rope_type dynamic", o->context, c->context);
     if (o->kv_tokens == 0) o->kv_tokens = o->context;
     if (o->step_tokens == 0) o->step_tokens = SKV_STEP_TOKENS_DEFAULT;
     SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
@@ -121,16 +126,16 @@ static skv_load_options load_options(const skv_engine *e)
 {
     bool teacher = e->options.prefill == SKV_PREFILL_TEACHER;
     skv_weights weights = e->options.weights;
-    return (skv_load_options){.type = weight_type(weights),
-                              .keep_codes =
-                                  weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
-                              .f32_rows = e->options.f32_activations,
-                              .student = !teacher,
-                              .teacher = teacher || e->has_teacher,
-                              .exit_head = e->options.early_exit > 0,
-                              .seed = e->options.random_seed,
-                              .progress = e->options.progress,
-                              .user = e->options.user};
+    return (skv_load_options){
+        .type = weight_type(weights),
+        .keep_codes = weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4,
+        .f32_rows = e->options.f32_activations,
+        .student = !teacher,
+        .teacher = teacher || e->has_teacher,
+        .exit_head = e->config->early_exit && e->options.prefill == SKV_PREFILL_SWIFTKV,
+        .seed = e->options.random_seed,
+        .progress = e->options.progress,
+        .user = e->options.user};
 }
 
 /* ---- the memory plan: everything is counted, said and then taken ---- */
@@ -327,8 +332,11 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
                                   skv_engine **out, skv_error *err)
 {
     skv_config *config;
-    SKV_TRY(skv_preset_config(name, options ? options->preset_kv_layers : 0,
-                              options ? options->preset_group : 0, &config, err));
+    const size_t kv_layers = options ? options->preset_kv_layers : 0;
+    SKV_TRY(skv_preset_config(name, kv_layers, options ? options->preset_group : 0, &config, err));
+    const skv_drafting source = options ? options->speculation.source : SKV_DRAFT_NONE;
+    config->early_exit =
+        kv_layers > 0 && (source == SKV_DRAFT_SELF || source == SKV_DRAFT_TEXT_SELF);
     return skv_engine_open_shape(config, name, options, out, err);
 }
 
@@ -422,4 +430,9 @@ int32_t skv_engine_bos(const skv_engine *e)
 void skv_cancel(skv_engine *e)
 {
     atomic_store(&e->cancel, true);
+}
+
+void skv_uncancel(skv_engine *e)
+{
+    atomic_store(&e->cancel, false);
 }

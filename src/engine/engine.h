@@ -86,8 +86,9 @@ size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 SKV_MUST_CHECK skv_status skv_sequence_choose_slot(skv_sequence *sequence, size_t slot, size_t n,
                                                    skv_kv_choice *out, skv_error *err);
 
-/** Whether a sequence may have a source of drafts. */
-SKV_MUST_CHECK skv_status skv_engine_check_speculation(const skv_sequence *sequence,
+/** Whether sequences that run like this may have a source of drafts. */
+SKV_MUST_CHECK skv_status skv_engine_check_speculation(const skv_engine *engine,
+                                                       skv_prefill prefill,
                                                        const skv_speculation *how, skv_error *err);
 
 /** What a sampler takes, in bytes. */

@@ -93,7 +93,9 @@ static skv_status take_spans(skv_engine *e, skv_error *err)
     k->read = skv_alloc_zero(n, sizeof *k->read);
     k->kept = skv_alloc_zero(n, sizeof *k->kept);
     k->own = skv_alloc_zero(n, sizeof *k->own);
-    SKV_REQUIRE(k->read && k->kept && k->own, err, SKV_MEMORY, "engine: no memory for spans");
+    k->readers = skv_alloc_zero(n, sizeof(skv_reader *));
+    SKV_REQUIRE(k->read && k->kept && k->own && k->readers, err, SKV_MEMORY,
+                "engine: no memory for spans");
     return SKV_OK;
 }
 
@@ -134,6 +136,7 @@ void skv_engine_kvpred_release(skv_engine *e)
     skv_free(k->read);
     skv_free(k->kept);
     skv_free(k->own);
+    skv_free(k->readers);
     skv_safetensors_close(k->file);
     skv_source_close(k->source);
     skv_preset_free(k->preset);
@@ -156,6 +159,26 @@ void skv_reader_free(skv_reader *reader)
     if (!reader) return;
     skv_kv_cache_release(&reader->cache);
     skv_free(reader);
+}
+
+void skv_reader_begin(skv_sequence *s, const int32_t *ids, size_t n)
+{
+    skv_reader *reader = s->reader;
+    const int32_t *ahead = s->ids + s->n_seen;
+    size_t n_same = 0;
+    while (n_same < n && s->n_seen + n_same < reader->cache.n_rows &&
+           ahead[n_same] == ids[n_same]) {
+        n_same++;
+    }
+    skv_kv_cache_truncate(&reader->cache, s->n_seen + n_same);
+    reader->mark = reader->n_read;
+}
+
+void skv_reader_undo(skv_sequence *s)
+{
+    skv_reader *reader = s->reader;
+    skv_kv_cache_truncate(&reader->cache, reader->mark);
+    reader->n_read = reader->mark;
 }
 
 /* ---- steps ---- */
@@ -190,8 +213,7 @@ static size_t count_voters(const kvpred_step *p, size_t i)
     return first_own - skv_min_size(first_own, p->base->spans[i].deep_from);
 }
 
-/* Tokens of a sequence as the auxiliary reads them. */
-static skv_forward_span reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
+skv_forward_span skv_reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
 {
     skv_forward_span span = skv_step_span(s, ids, n, at);
     span.cache = &s->reader->cache;
@@ -199,15 +221,17 @@ static skv_forward_span reader_span(skv_sequence *s, const int32_t *ids, size_t 
     return span;
 }
 
-/* The auxiliary reads what the base has read without it. */
+/* The auxiliary reads what the base has read without it. What it has read for drafts it reads
+ * again: the bits are those of rows that came in one step. */
 static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err)
 {
     skv_kv_cache *cache = &s->reader->cache;
+    skv_kv_cache_truncate(cache, s->reader->n_read);
     while (cache->n_rows < s->n_seen) {
         size_t at = cache->n_rows;
         size_t n = skv_min_size(s->n_seen - at, s->engine->options.step_tokens);
         SKV_TRY(skv_kv_cache_grow(cache, at + n, err));
-        const skv_forward_span span = reader_span(s, s->ids + at, n, at);
+        const skv_forward_span span = skv_reader_span(s, s->ids + at, n, at);
         const skv_step_pass pass = auxiliary_pass(p, &span, 1);
         SKV_TRY(skv_step_run(&pass, err));
     }
@@ -226,8 +250,9 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
         if (n == 0) continue;
         SKV_TRY(catch_up(p, s, err));
         SKV_TRY(skv_kv_cache_grow(&s->reader->cache, s->n_seen + n, err));
+        k->readers[n_spans] = s->reader;
         k->kept[n_spans] = skv_step_span(s, p->base->spans[i].ids, n, s->n_seen);
-        k->read[n_spans++] = reader_span(s, p->base->spans[i].ids, n, s->n_seen);
+        k->read[n_spans++] = skv_reader_span(s, p->base->spans[i].ids, n, s->n_seen);
     }
     if (n_spans == 0) return SKV_OK;
     skv_kvpred_step step = {.predictor = &k->predictor,
@@ -243,7 +268,12 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
     const skv_hook hook = skv_kvpred_hook(&step);
     skv_step_pass pass = auxiliary_pass(p, k->read, n_spans);
     pass.hook = &hook;
-    return skv_step_run(&pass, err);
+    SKV_TRY(skv_step_run(&pass, err));
+    for (size_t i = 0; i < n_spans; i++) {
+        skv_reader *reader = k->readers[i];
+        reader->n_read = reader->cache.n_rows;
+    }
+    return SKV_OK;
 }
 
 /* Rows [first, first + n) of span i, as the base's next span. */

@@ -31,12 +31,14 @@ typedef struct skv_engine_kvpred {
     /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, where the base keeps
      * them, and rows that the base runs itself. */
     skv_forward_span *read, *kept, *own;
+    struct skv_reader **readers; /* owned, [step_tokens]: whose rows `read` has */
 } skv_engine_kvpred;
 
 /* What a sequence has whose prompts an auxiliary model reads. */
 typedef struct skv_reader {
     skv_kv_cache cache; /* the auxiliary's, of the tokens that it has read */
-    size_t mark;        /* its rows before the step that is running */
+    size_t n_read;      /* its rows that prompts had it read; those behind them are of drafts */
+    size_t mark;        /* n_read before the step that is running */
     bool all;           /* for likelihoods: no token has keys and values of the base's own */
 } skv_reader;
 
@@ -59,6 +61,13 @@ void skv_engine_kvpred_release(skv_engine *engine);
 /** Gives a sequence its reader. */
 SKV_MUST_CHECK skv_status skv_reader_create(skv_sequence *sequence, skv_error *err);
 void skv_reader_free(skv_reader *reader);
+
+/** Tokens ids [n] from position `at` on as the auxiliary reads them. */
+skv_forward_span skv_reader_span(skv_sequence *sequence, const int32_t *ids, size_t n, size_t at);
+/** Before a step: of the rows that stand ahead of the sequence those of the tokens ids [n] stay. */
+void skv_reader_begin(skv_sequence *sequence, const int32_t *ids, size_t n);
+/** The step failed: what prompts had read before it stays. */
+void skv_reader_undo(skv_sequence *sequence);
 
 /** Runs the base's pass over spans of sequences that have readers, given as `spans`. */
 SKV_MUST_CHECK skv_status skv_engine_kvpred_run(const skv_step_pass *base, const skv_span *spans,

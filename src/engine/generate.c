@@ -107,6 +107,7 @@ static skv_status step(generating *r, skv_error *err)
     if (status == SKV_OK && r->n_drafted > 0) {
         skv_sequence_settle(r->sequence, r->n_drafted, r->n_right);
     }
+    if (status == SKV_OK && r->g->on_draft) r->g->on_draft(r->g->user, r->n_drafted, r->n_right);
     return status == SKV_OK ? r->status : status;
 }
 
@@ -132,14 +133,14 @@ static skv_status run(generating *r, const int32_t *ids, size_t n, skv_error *er
     skv_work now = skv_engine_get_work(r->engine);
     stats->prompt_work = stats->work = skv_work_since(&now, &before);
     if (r->g->max_tokens == 0) return SKV_OK;
-    for (size_t i = 0; i < SKV_DRAFT_COUNT; i++) {
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
         stats->drafts[i] = skv_sequence_drafts(r->sequence, (skv_drafting)i);
     }
     skv_status status = decode(r, err);
     now = skv_engine_get_work(r->engine);
     stats->work = skv_work_since(&now, &before);
     stats->decode_ns = skv_clock_ns() - first;
-    for (size_t i = 0; i < SKV_DRAFT_COUNT; i++) {
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
         const skv_draft_counts end = skv_sequence_drafts(r->sequence, (skv_drafting)i);
         stats->drafts[i].drafted = end.drafted - stats->drafts[i].drafted;
         stats->drafts[i].accepted = end.accepted - stats->drafts[i].accepted;

@@ -194,6 +194,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
                             .group = g};
     describe_sampling(c, out);
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
+    if (swiftkv) out->traits.exit_head = true; /* random weights, where somebody asks for one */
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
     if (swiftkv && l < c->n_layers) out->parameters += c->hidden; /* norm_swiftkv */
@@ -228,17 +229,24 @@ static void add_auxiliary(const model_view *view, skv_model_info *out)
     out->predictor_parameters = skv_kvpred_parameters(view->config, view->auxiliary);
 }
 
-/* By a matrix that every model has. */
+/* Each form once, in the order of the tensors, as far as there is room. */
 static void tell_codes(const skv_source *source, skv_model_info *out)
 {
-    const skv_tensor *t =
-        source ? skv_source_find(source, "model.layers.0.self_attn.o_proj.weight") : NULL;
-    char text[100];
-    if (!t || !t->coded.layout) return;
-    skv_coded_text(t, text, sizeof text);
-    const char *held =
-        !skv_tensor_form(t) ? "held as bf16 or int8, which rounds them" : "held as published";
-    (void)snprintf(out->codes, sizeof out->codes, "%s: %s", text, held);
+    size_t n = 0;
+    for (size_t i = 0; source && i < skv_source_count(source); i++) {
+        const skv_tensor *t = skv_source_at(source, i);
+        char text[100], line[160];
+        if (!t->coded.layout) continue;
+        skv_coded_text(t, text, sizeof text);
+        const char *held =
+            !skv_tensor_form(t) ? "held as bf16 or int8, which rounds them" : "held as published";
+        const int length = snprintf(line, sizeof line, "%s: %s", text, held);
+        if (length < 0 || strstr(out->codes, line)) continue;
+        const int written =
+            snprintf(out->codes + n, sizeof out->codes - n, "%s%s", n > 0 ? "; " : "", line);
+        if (written < 0 || (size_t)written >= sizeof out->codes - n) break; /* cut: it is full */
+        n += (size_t)written;
+    }
 }
 
 skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error *err)

@@ -168,6 +168,26 @@ size_t skv_peak_rss(void)
     return (size_t)usage.ru_maxrss * 1024;
 }
 
+void skv_machine_describe(skv_machine *out)
+{
+    static const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF,     SKV_CPU_LEVEL_AVX2,
+                                           SKV_CPU_LEVEL_AVXVNNI, SKV_CPU_LEVEL_AVX512,
+                                           SKV_CPU_LEVEL_AMX,     SKV_CPU_LEVEL_NEON};
+    const unsigned features = skv_cpu_detect();
+    *out = (skv_machine){.threads = skv_processors_allowed(),
+                         .processors = skv_processors_affinity(pthread_self()),
+                         .quota = skv_processors_quota(),
+                         .memory_available = skv_memory_available()};
+    out->level = skv_cpu_level_name(skv_cpu_level_clamp(SKV_CPU_LEVEL_BEST, features));
+    skv_cpu_name(out->cpu, sizeof out->cpu);
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        /* Those that no processor of this kind has are of another build. */
+        if (skv_cpu_level_clamp(levels[i], ~0U) != levels[i]) continue;
+        out->levels[out->n_levels] = skv_cpu_level_name(levels[i]);
+        out->runs[out->n_levels++] = skv_cpu_level_runs(levels[i], features);
+    }
+}
+
 size_t skv_processors_quota(void)
 {
     return skv_processors_of_groups("");

@@ -39,8 +39,12 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     }
     if (status == SKV_OK && predicts) status = skv_reader_create(s, err);
     s->eviction = engine->options.eviction;
+    const bool own = prefill == SKV_PREFILL_AUTO || prefill == engine->options.prefill;
     if (status == SKV_OK) {
-        status = skv_sequence_set_speculation(s, &engine->options.speculation, err);
+        skv_error unused;
+        status = skv_sequence_set_speculation(s, &engine->options.speculation, own ? err : &unused);
+        /* Another method may have no exit head, or no auxiliary: nobody drafts. */
+        if (status == SKV_UNSUPPORTED && !own) status = SKV_OK;
     }
     if (status != SKV_OK) {
         skv_sequence_free(s);
@@ -75,6 +79,7 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
 size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     skv_kv_votes_release(&s->votes);
+    skv_sequence_keep_ready(s, 0);
     if (n >= s->n_seen) return s->n_seen;
     if (!s->pruned) n = skv_kv_cache_reach(&s->cache, n);
     if (s->pruned) {
@@ -82,7 +87,10 @@ size_t skv_sequence_truncate(skv_sequence *s, size_t n)
     } else {
         skv_kv_cache_truncate(&s->cache, n);
     }
-    if (s->reader) skv_kv_cache_truncate(&s->reader->cache, n);
+    if (s->reader) {
+        skv_kv_cache_truncate(&s->reader->cache, n);
+        s->reader->n_read = skv_min_size(s->reader->n_read, n);
+    }
     s->n_seen = n;
     return n;
 }
@@ -100,8 +108,9 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     size_t n_rows = s->pruned ? skv_pruned_share(s, from, n) : n;
     SKV_TRY(skv_kv_cache_share(&s->cache, &from->cache, n_rows, err));
     if (s->reader && from->reader) {
-        size_t n_read = skv_min_size(n, from->reader->cache.n_rows);
+        const size_t n_read = skv_min_size(n, from->reader->n_read);
         SKV_TRY(skv_kv_cache_share(&s->reader->cache, &from->reader->cache, n_read, err));
+        s->reader->n_read = n_read;
     }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;

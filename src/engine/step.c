@@ -45,14 +45,17 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
     for (size_t i = 0; i < n_spans; i++) {
         skv_sequence *s = spans[i].sequence;
         int32_t *ids = s->ids + s->n_seen;
+        const size_t n_ready = skv_sequence_ready(s, spans[i].ids, spans[i].n);
+        if (s->reader) skv_reader_begin(s, spans[i].ids, spans[i].n);
+        skv_sequence_keep_ready(s, n_ready);
         memmove(ids, spans[i].ids, spans[i].n * sizeof *ids);
         e->spans[i] = skv_step_span(s, ids, spans[i].n, s->n_seen);
         e->spans[i].deep_from = skv_sequence_deep_from(s, spans[i].n);
+        if (n_ready > 0) e->spans[i].x = s->drafter->ready.x;
         skv_step_want(&e->spans[i], spans[i].want, i);
         /* Batch invariance gives these bits to any chunk. */
         e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && !e->options.batch_invariant;
         if (s->pruned) skv_pruned_mark(s);
-        if (s->reader) s->reader->mark = s->reader->cache.n_rows;
     }
 }
 
@@ -65,8 +68,9 @@ static void undo(const skv_span *spans, size_t n_spans)
             skv_pruned_undo(s);
         } else {
             skv_kv_cache_truncate(&s->cache, s->n_seen);
+            skv_sequence_keep_ready(s, 0);
         }
-        if (s->reader) skv_kv_cache_truncate(&s->reader->cache, s->reader->mark);
+        if (s->reader) skv_reader_undo(s);
     }
 }
 
@@ -78,23 +82,27 @@ static bool runs_with(const skv_sequence *a, const skv_sequence *b)
     return a->plan == b->plan && alike && (a->unskipped == b->unskipped || !leaves_out);
 }
 
-/* A pass for every run of spans that share a plan: one, but where a teacher runs beside its
- * student. */
+/* A pass for every run of spans that share a plan and a first layer: one, but where a teacher runs
+ * beside its student, or drafts that stand before layer l beside other spans. */
 static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
                              const skv_step_sink *sink, skv_error *err)
 {
     for (size_t i = 0; i < n_spans; i++) {
-        skv_kv_cache *cache = &spans[i].sequence->cache;
-        SKV_TRY(skv_kv_cache_grow(cache, cache->n_rows + spans[i].n, err));
+        skv_sequence *s = spans[i].sequence;
+        SKV_TRY(skv_kv_cache_grow(&s->cache, s->n_seen + spans[i].n, err));
     }
     for (size_t i = 0, end; i < n_spans; i = end) {
         const skv_sequence *first = spans[i].sequence;
-        for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {}
+        const bool ready = e->spans[i].x;
+        for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {
+            if (!e->spans[end].x == ready) break;
+        }
         const skv_step_pass pass = {.engine = e,
                                     .sequence = first,
                                     .spans = e->spans + i,
                                     .n_spans = end - i,
-                                    .sink = sink};
+                                    .sink = sink,
+                                    .first_layer = ready ? first->plan->stack_boundary : 0};
         SKV_TRY(first->reader ? skv_engine_kvpred_run(&pass, spans + i, err)
                               : skv_step_run(&pass, err));
     }
@@ -123,6 +131,7 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
     }
     for (size_t i = 0; i < n_spans; i++) {
         skv_sequence *s = spans[i].sequence;
+        if (s->drafter) s->drafter->ready.n = 0;
         s->n_seen += spans[i].n;
         if (s->pruned && spans[i].want != SKV_WANT_NONE) s->pruned->n_run = s->n_seen;
         skv_engine_count_model(e, s, spans[i].n, spans[i].want);

@@ -25,6 +25,8 @@ typedef struct config_case {
     "\"vocab_size\":100,\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"      \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":512"
 #define LLAMA "{\"model_type\":\"llama\"," SMALL
+#define COMPRESSED                                                                                 \
+    ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"dense\","
 #define SMALL_LLAMA " D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=0.25"
 #define SMALL_LAYERS " 4x(4/2 96)"
 
@@ -263,6 +265,9 @@ static const config_case refused[] = {
      "num_experts_per_tok 9, expected 1 to the 8 experts"},
     {"{\"model_type\":\"qwen3_moe\",\"num_experts_per_tok\":0}", "num_experts_per_tok 0"},
     {"{\"model_type\":\"qwen3_moe\",\"num_experts\":100000}", "num_experts 100000"},
+    {"{\"model_type\":\"mixtral\",\"num_local_experts\":100000}", "num_local_experts 100000"},
+    {"{\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":0}", "moe_intermediate_size 0"},
+    {"{\"model_type\":\"gpt_oss\",\"intermediate_size\":0}", ": intermediate_size 0"},
     {"{\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":0}", "intermediate_size 0"},
     {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", "decoder_sparse_step 0"},
     {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[\"0\"]}", "mlp_only_layers: "},
@@ -287,6 +292,18 @@ static const config_case refused[] = {
      "weight_block_size: an array of 1, expected two integers"},
     {LLAMA ",\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}}",
      "weight_block_size: 0, expected 1 or more"},
+    {LLAMA ",\"quantization_config\":{\"quant_method\":3}}", "quant_method: 3, expected text"},
+    {LLAMA COMPRESSED "\"transform_config\":{\"config_groups\":{\"R1\":{}}}}}",
+     "quantization_config: transform_config is not supported"},
+    {LLAMA COMPRESSED "\"config_groups\":{\"a\":{\"weights\":{\"block_structure\":[128,0]}}}}}",
+     "block_structure: 0, expected 1 or more"},
+    {LLAMA COMPRESSED "\"config_groups\":{\"a\":{\"weights\":{\"block_structure\":[8,8]}},"
+                      "\"b\":{\"weights\":{\"block_structure\":[8,16]}}}}}",
+     "more than one block_structure is not supported"},
+    {LLAMA COMPRESSED "\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":-4}}}}}",
+     "num_bits: -4, expected 0 to"},
+    {LLAMA COMPRESSED "\"config_groups\":{\"a\":{\"weights\":4}}}}",
+     "weights: 4, expected an object"},
     {LLAMA ",\"swiftkv_base\":\"../x\"}", "swiftkv_base: "},
     {LLAMA ",\"num_local_experts\":8}", "num_local_experts: 8: mixtures of experts"},
     {LLAMA ",\"hidden_act\":\"relu\"}", "hidden_act: relu is not supported"},
@@ -306,8 +323,7 @@ static const config_case refused[] = {
      "residual_multiplier: 0, expected a positive number"},
     {"{\"model_type\":\"olmo2_swiftkv\"," SMALL ",\"num_key_value_layers\":2}",
      "model_type olmo2_swiftkv: SwiftKV needs a norm before attention"},
-    {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}}",
-     "rope_type: not supported: dynamic"},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"ntk\",\"factor\":4}}", "rope_type: not supported: ntk"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling.factor 0"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}}", "low_freq_factor 0"},
     {LLAMA ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"

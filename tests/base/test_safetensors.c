@@ -143,7 +143,7 @@ static void refuses_parts_that_do_not_fit(void **state)
         {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") "}", 32, "m.scales is missing"},
         {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") ",\"m.scales\":" T("\"F16\"", "[1,8]",
                                                                               "[32,48]") "}",
-         48, "expected zero points, I32 [groups, rows / 8]"},
+         48, "m.qweight: the qzeros beside it are missing"},
         {"{\"m.qweight\":" T("\"I32\"", "[1,8]", "[0,32]") ",\"m.scales\":" T("\"F16\"", "[1,9]",
                                                                               "[32,50]") "}",
          50, "m.qweight: shape [1,8] of I32, expected as many columns as its scales"},

@@ -290,6 +290,59 @@ static void gguf_yarn_attention(void **state)
     }
 }
 
+static void put_u64(skv_buf *out, uint64_t value)
+{
+    (void)skv_buf_append(out, &value, sizeof value);
+}
+
+static void put_gguf_text(skv_buf *out, const char *text)
+{
+    put_u64(out, strlen(text));
+    (void)skv_buf_text(out, text);
+}
+
+/* The test model with a list of tokens as its first entry. */
+static void ends_of_gemma4(void **state)
+{
+    static const char key[] = "tokenizer.ggml.tokens";
+    enum { HEAD_BYTES = 24, N_TOKENS = 107, TURN = 50, END = 1, TOOL = 106 };
+    static const uint32_t types[2] = {9, 8}; /* an array of texts */
+    char *data;
+    size_t n;
+    uint64_t n_entries;
+    skv_buf b;
+    skv_gguf *g = NULL;
+    skv_config c = {0};
+    skv_error err = {0};
+    (void)state;
+    assert_int_equal(
+        skv_file_read(SKV_TEST_DATA "/models/gemma4-gguf/model.gguf", 1 << 24, &data, &n, &err), 0);
+    skv_buf_init(&b, 1 << 24);
+    memcpy(&n_entries, data + HEAD_BYTES - 8, sizeof n_entries);
+    (void)skv_buf_append(&b, data, HEAD_BYTES - 8);
+    put_u64(&b, n_entries + 1);
+    put_gguf_text(&b, key);
+    (void)skv_buf_append(&b, types, sizeof types);
+    put_u64(&b, N_TOKENS);
+    for (int i = 0; i < N_TOKENS; i++) {
+        const char *names[] = {[TURN] = "<turn|>", [END] = "<eos>", [TOOL] = "<|tool_response>"};
+        /* The first one's length keeps what follows on a multiple of 32 bytes. */
+        put_gguf_text(&b, names[i] ? names[i] : i ? "t" : "twenty-four letters long");
+    }
+    (void)skv_buf_append(&b, data + HEAD_BYTES, n - HEAD_BYTES);
+    if (skv_gguf_parse(b.data, b.size, "x.gguf", &g, &err) != SKV_OK ||
+        skv_config_from_gguf(g, &c, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    static const int32_t ends[] = {2, END, TURN, TOOL}; /* the file names 2 */
+    assert_int_equal(c.n_eos, 4);
+    assert_memory_equal(c.eos, ends, sizeof ends);
+    skv_config_release(&c);
+    skv_gguf_close(g);
+    skv_buf_release(&b);
+    skv_free(data);
+}
+
 static int make_folder(void **state)
 {
     return temp_folder_make(state, "source");
@@ -733,6 +786,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(paths_that_are_no_models, make_folder, temp_folder_drop),
         cmocka_unit_test_setup_teardown(survives_every_failed_allocation, make_folder,
                                         temp_folder_drop),
+        cmocka_unit_test(ends_of_gemma4),
         cmocka_unit_test(opens_real_models),
     };
     return cmocka_run_group_tests_name("source", tests, NULL, NULL);

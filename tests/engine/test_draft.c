@@ -23,6 +23,7 @@
 #define MODELS SKV_TEST_DATA "/models"
 #define SWIFTKV_MODEL MODELS "/qwen2-swiftkv-g2"
 #define MIXTURE MODELS "/qwen3-moe-v5"
+#define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
 #define KVPRED_MODEL SKV_TEST_DATA "/../../models/mini/kvpred"
 
 enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
@@ -218,7 +219,10 @@ static answer answer_of(skv_engine *engine, const int32_t *ids, const skv_sampli
     assert_int_equal(out.n, N_ANSWER);
     assert_int_equal(skv_sequence_length(s), N_PROMPT + N_ANSWER - 1);
     assert_memory_equal(skv_sequence_ids(s) + N_PROMPT, out.ids, (N_ANSWER - 1) * sizeof *out.ids);
-    out.drafts = stats.drafts[SKV_DRAFT_TEXT];
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
+        out.drafts.drafted += stats.drafts[i].drafted;
+        out.drafts.accepted += stats.drafts[i].accepted;
+    }
     skv_sampler_free(sampler);
     skv_sequence_free(s);
     return out;
@@ -265,6 +269,284 @@ static void test_answers(void **state)
         skv_engine_close(engine);
     }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* ---- SwiftKV drafts for itself ---- */
+
+static bool has_deep_layers(const skv_engine *engine)
+{
+    return engine->runs_swiftkv && engine->plan.stack_boundary < engine->plan.n_layers;
+}
+
+/* Every SwiftKV model has an exit head here: its own head, where its file has none. */
+static skv_engine *open_with_exit(const char *path, const skv_engine_options *options)
+{
+    skv_engine *engine = open_or_fail(path, options);
+    if (has_deep_layers(engine) && !engine->model.exit_head) {
+        engine->model.exit_head = engine->model.head;
+        ((skv_config *)(uintptr_t)engine->config)->early_exit = true;
+    }
+    return engine;
+}
+
+static void close_with_exit(skv_engine *engine)
+{
+    if (engine->model.exit_head == engine->model.head) engine->model.exit_head = NULL;
+    skv_engine_close(engine);
+}
+
+/* Answers with and without drafts of its own. */
+static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
+{
+    static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02", "text+self:5,0"};
+    static const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    int32_t ids[N_PROMPT];
+    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    for (size_t i = 0; i < 2; i++) {
+        const answer plain = answer_of(engine, ids, &samplings[i], "none");
+        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
+            const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
+            assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
+            sum->drafted += drafted.drafts.drafted;
+            sum->accepted += drafted.drafts.accepted;
+        }
+    }
+}
+
+static void test_self_on_every_model(void **state)
+{
+    (void)state;
+    static const skv_weights weights[] = {SKV_WEIGHTS_AUTO, SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8,
+                                          SKV_WEIGHTS_F32, SKV_WEIGHTS_INT4};
+    static const skv_kv kvs[] = {SKV_KV_AUTO, SKV_KV_INT8, SKV_KV_BF16, SKV_KV_FP8};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5", "adakv:40,8,5,query"};
+    DIR *folder = opendir(MODELS);
+    assert_non_null(folder);
+    size_t n = 0;
+    skv_draft_counts sum = {0};
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        char path[512];
+        if (!model_path(entry->d_name, path, sizeof path)) continue;
+        for (size_t i = 0; i < N_MIXES; i++) {
+            skv_engine_options options = small_options();
+            options.weights = weights[n % 5];
+            options.kv = kvs[n % 4];
+            options.batch_invariant = n % 7 == 0;
+            options.threads = 1 + n % 3;
+            assert_int_equal(skv_eviction_parse(evicts[i % 3], &options.eviction, NULL), SKV_OK);
+            skv_engine *engine = open_with_exit(path, &options);
+            const bool drafts = has_deep_layers(engine);
+            if (drafts) expect_same_answers(engine, &sum);
+            n += drafts;
+            close_with_exit(engine);
+            if (!drafts) break;
+        }
+    }
+    (void)closedir(folder);
+    assert_true(n >= 10 * N_MIXES);
+    assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* ---- the auxiliary drafts ---- */
+
+/* Two prompts and two answers of a conversation; ids [2 * N_ANSWER]. */
+static void converse(skv_engine *engine, const char *how, const skv_sampling *sampling,
+                     int32_t *out, skv_draft_counts *sum)
+{
+    answer a = {.n = 0};
+    int32_t ids[N_PROMPT];
+    skv_error err;
+    skv_speculation speculation;
+    skv_sampler *sampler = NULL;
+    skv_sequence *s = new_sequence(engine);
+    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
+    assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, NULL),
+                     SKV_OK);
+    for (size_t turn = 0; turn < 2; turn++) {
+        skv_generation_stats stats;
+        const skv_generation g = {.max_tokens = N_ANSWER / 2,
+                                  .sampler = sampler,
+                                  .ignore_eos = true,
+                                  .on_token = on_token,
+                                  .user = &a,
+                                  .stats = &stats};
+        const size_t n = turn == 0 ? N_PROMPT : N_PROMPT / 3;
+        if (skv_generate(engine, s, ids, n, &g, &err) != SKV_OK) fail_msg("%s", err.text);
+        for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
+            sum->drafted += stats.drafts[i].drafted;
+            sum->accepted += stats.drafts[i].accepted;
+        }
+    }
+    memcpy(out, a.ids, sizeof a.ids);
+    skv_sampler_free(sampler);
+    skv_sequence_free(s);
+}
+
+static void test_auxiliary(void **state)
+{
+    (void)state;
+    static const char *const models[] = {KVPRED_MODEL, SKV_TEST_DATA "/kvpred/openelm-lp",
+                                         SKV_TEST_DATA "/kvpred/qwen3-c",
+                                         SKV_TEST_DATA "/kvpred/llama-lp"};
+    static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0"};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
+    static const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    skv_draft_counts sum = {0}, none = {0};
+    for (size_t i = 0; i < 16; i++) {
+        skv_engine_options options = small_options();
+        options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
+        options.step_tokens = i % 3 == 0 ? 20 : 128;
+        options.batch_invariant = i % 5 == 4;
+        assert_int_equal(skv_eviction_parse(evicts[i / 2 % 2], &options.eviction, NULL), SKV_OK);
+        skv_engine *engine = open_or_fail(models[i / 4], &options);
+        int32_t plain[N_ANSWER], drafted[N_ANSWER];
+        converse(engine, "none", &samplings[i % 2], plain, &none);
+        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
+            converse(engine, hows[k], &samplings[i % 2], drafted, &sum);
+            assert_memory_equal(plain, drafted, sizeof plain);
+        }
+        skv_engine_close(engine);
+    }
+    assert_int_equal(none.drafted, 0);
+    assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* The rows of a draft are forgotten when anything but their own tokens comes. */
+static void test_ready_rows(void **state)
+{
+    (void)state;
+    const skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const size_t V = skv_engine_vocab(engine);
+    const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 6};
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    const rows one = {calloc(1, V * sizeof(float)), V};
+    skv_sequence *plain = new_sequence(engine), *s = new_sequence(engine);
+    int32_t ids[N_PROMPT + 1], span[N_DRAFT];
+    make_ids(ids, N_PROMPT + 1, V);
+    assert_true(all.at && one.at);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, plain, ids, N_PROMPT, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_PROMPT, NULL, NULL), SKV_OK);
+    for (size_t i = 0; i < 6; i++) {
+        span[0] = ids[N_PROMPT];
+        const size_t n = skv_sequence_draft(s, span[0], span + 1, 6);
+        assert_int_equal(n, 6);
+        assert_int_equal(skv_sequence_length(s), N_PROMPT);
+        assert_int_equal(s->cache.n_rows, N_PROMPT + 7);
+        if (i == 1) span[3] = (span[3] + 1) % (int32_t)V;
+        if (i == 2) span[0] = (span[0] + 1) % (int32_t)V;
+        if (i == 3) skv_sequence_truncate(s, N_PROMPT);
+        if (i == 4) (void)skv_sequence_draft(s, ids[0], span + 8, 6);
+        const size_t n_span = i == 5 ? 3 : 7;
+        step_or_fail(engine, (skv_span){s, span, n_span, SKV_WANT_DRAFTED}, &all);
+        assert_int_equal(s->cache.n_rows, N_PROMPT + n_span);
+        for (size_t j = 0; j < n_span; j++) {
+            step_or_fail(engine, (skv_span){plain, span + j, 1, SKV_WANT_LAST}, &one);
+            assert_memory_equal(one.at, all.at + j * V, V * sizeof(float));
+        }
+        skv_sequence_truncate(plain, N_PROMPT);
+        skv_sequence_settle(s, n_span - 1, 0);
+        skv_sequence_truncate(s, N_PROMPT);
+    }
+    skv_sequence_free(plain);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+    free(all.at);
+    free(one.at);
+}
+
+/* A draft that is cancelled or for which pages are short is a shorter one, and the step says why.
+ */
+static void test_drafts_that_stop(void **state)
+{
+    (void)state;
+    enum { N_SEEN = 60, N_ROWS = 64 };
+    skv_engine_options options = small_options();
+    options.context = options.kv_tokens = 2 * N_ROWS;
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 12};
+    const size_t V = skv_engine_vocab(engine);
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    skv_sequence *s = new_sequence(engine), *other = new_sequence(engine);
+    int32_t ids[N_SEEN], span[N_DRAFT] = {3};
+    make_ids(ids, N_SEEN, V);
+    assert_non_null(all.at);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_SEEN, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, other, ids, N_SEEN, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_sequence_draft(s, span[0], span + 1, 12), N_ROWS - N_SEEN - 1);
+    assert_int_equal(s->cache.n_rows, N_ROWS);
+    step_or_fail(engine, (skv_span){s, span, N_ROWS - N_SEEN, SKV_WANT_DRAFTED}, &all);
+    skv_sequence_settle(s, N_ROWS - N_SEEN - 1, 0);
+    skv_cancel(engine);
+    assert_int_equal(skv_sequence_draft(s, span[0], span + 1, 12), 0);
+    const skv_span one = {s, span, 1, SKV_WANT_DRAFTED};
+    assert_int_equal(skv_step(engine, &one, 1, take_row, (void *)(uintptr_t)&all, NULL),
+                     SKV_CANCELLED);
+    assert_int_equal(s->cache.n_rows, N_SEEN + 1);
+    step_or_fail(engine, one, &all);
+    skv_sequence_free(s);
+    skv_sequence_free(other);
+    skv_engine_close(engine);
+    free(all.at);
+}
+
+/* Sequences that draft together have the bits of those that draft alone. */
+static void test_drafting_together(void **state)
+{
+    (void)state;
+    enum { N = 5, N_STEPS = 12 };
+    skv_engine_options options = small_options();
+    options.kv_tokens = 8 * 256;
+    options.batch_invariant = true; /* what steps are shared with others changes no bit */
+    skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
+    const size_t V = skv_engine_vocab(engine);
+    const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
+    int32_t ids[N_PROMPT], out[N][N_DRAFT], alone[N_DRAFT];
+    skv_sequence *s[N], *one[N];
+    skv_draft_request requests[N];
+    assert_non_null(all.at);
+    make_ids(ids, N_PROMPT, V);
+    for (size_t i = 0; i < N; i++) {
+        const skv_speculation how = {
+            .source = i == 2 ? SKV_DRAFT_TEXT : SKV_DRAFT_SELF, .most = 2 + i, .sure = 0.02};
+        s[i] = new_sequence(engine);
+        one[i] = new_sequence(engine);
+        assert_int_equal(skv_sequence_set_speculation(s[i], &how, NULL), SKV_OK);
+        assert_int_equal(skv_sequence_set_speculation(one[i], &how, NULL), SKV_OK);
+        assert_int_equal(skv_prompt(engine, s[i], ids, N_PROMPT - i, NULL, NULL), SKV_OK);
+        assert_int_equal(skv_prompt(engine, one[i], ids, N_PROMPT - i, NULL, NULL), SKV_OK);
+    }
+    size_t n_drafted = 0;
+    for (int32_t step = 0; step < N_STEPS; step++) {
+        for (size_t i = 0; i < N; i++) {
+            requests[i] = (skv_draft_request){s[i], step + (int32_t)i, out[i], 6, 99};
+        }
+        skv_sequences_draft(requests, N);
+        for (size_t i = 0; i < N; i++) {
+            const int32_t next = step + (int32_t)i;
+            const size_t n = skv_sequence_draft(one[i], next, alone, 6);
+            assert_int_equal(requests[i].n, n);
+            assert_memory_equal(out[i], alone, n * sizeof *alone);
+            step_or_fail(engine, (skv_span){one[i], &next, 1, SKV_WANT_DRAFTED}, &all);
+            step_or_fail(engine, (skv_span){s[i], &next, 1, SKV_WANT_DRAFTED}, &all);
+            n_drafted += n;
+        }
+    }
+    assert_true(n_drafted > N_STEPS);
+    for (size_t i = 0; i < N; i++) {
+        skv_sequence_free(s[i]);
+        skv_sequence_free(one[i]);
+    }
+    skv_engine_close(engine);
+    free(all.at);
 }
 
 /* ---- sampling ---- */
@@ -325,13 +607,11 @@ static double chi_squared(const double *p, const size_t *counts, size_t n_bins, 
     return rare >= 5 ? sum + (rare_found - rare) * (rare_found - rare) / rare : sum;
 }
 
-static void test_distribution(void **state)
+static void expect_distribution(const char *model, const char *source, double temperature)
 {
-    (void)state;
     enum { N = 4000 };
-    const double temperature = 4;
     skv_engine_options options = small_options();
-    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    skv_engine *engine = open_or_fail(model, &options);
     const size_t V = skv_engine_vocab(engine);
     int32_t ids[N_PROMPT];
     /* Most of what may come first has followed the last token before, and was followed by it. */
@@ -342,7 +622,7 @@ static void test_distribution(void **state)
     second_tokens(engine, ids, temperature, p);
     skv_speculation how;
     skv_sequence *s = new_sequence(engine);
-    assert_int_equal(skv_speculation_parse("text:4", &how, NULL), SKV_OK);
+    assert_int_equal(skv_speculation_parse(source, &how, NULL), SKV_OK);
     assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
     for (size_t i = 0; i < N; i++) {
         answer a = {.n = 0};
@@ -362,14 +642,22 @@ static void test_distribution(void **state)
         skv_sampler_free(sampler);
     }
     const double x = chi_squared(p, counts, V, N, &freedom);
-    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).drafted > N / 10);
-    assert_true(skv_sequence_drafts(s, SKV_DRAFT_TEXT).accepted > 5);
+    assert_true(skv_sequence_drafts(s, how.source).drafted > N / 10);
+    assert_true(skv_sequence_drafts(s, how.source).accepted > 5);
     assert_true(freedom > 3);
     assert_true(x < (double)freedom + 3 * sqrt(2 * (double)freedom));
     skv_sequence_free(s);
     skv_engine_close(engine);
     free(p);
     free(counts);
+}
+
+static void test_distribution(void **state)
+{
+    (void)state;
+    expect_distribution(SWIFTKV_MODEL, "text:4", 4);
+    expect_distribution(EXIT_MODEL, "self:4,0", 1);
+    expect_distribution(KVPRED_MODEL, "aux:4,0", 1);
 }
 
 /* ---- the text source ---- */
@@ -416,8 +704,10 @@ static void test_text_is_the_longest_match(void **state)
 static void test_forms(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"",       "text:",   "text:0", "text:32", "text:-1",
-                                        "text:x", "text:1,", "txt",    "none:1"};
+    static const char *const wrong[] = {
+        "",        "text:",     "text:0",     "text:32",   "text:-1",     "text:x",   "text:1,",
+        "txt",     "none:1",    "text:1,0.5", "self:",     "self:0",      "self:3,",  "aux:3,2",
+        "text+:3", "text+text", "self+text",  "self:3,-1", "self:3,0.5,", "self:,0.5"};
     char text[SKV_SPECULATION_TEXT];
     skv_speculation how;
     skv_error err;
@@ -427,6 +717,9 @@ static void test_forms(void **state)
     assert_int_equal(skv_speculation_parse("text:7", &how, &err), SKV_OK);
     skv_speculation_print(&how, text);
     assert_string_equal(text, "text:7");
+    assert_int_equal(skv_speculation_parse("self:7,0.25", &how, &err), SKV_OK);
+    skv_speculation_print(&how, text);
+    assert_string_equal(text, "self:7,0.25");
     assert_int_equal(skv_speculation_parse("none", &how, &err), SKV_OK);
     skv_speculation_print(&how, text);
     assert_string_equal(text, "none");
@@ -440,6 +733,11 @@ int main(void)
         cmocka_unit_test(test_rows_of_every_model),
         cmocka_unit_test(test_rows_behind_long_prompts),
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_self_on_every_model),
+        cmocka_unit_test(test_auxiliary),
+        cmocka_unit_test(test_ready_rows),
+        cmocka_unit_test(test_drafts_that_stop),
+        cmocka_unit_test(test_drafting_together),
         cmocka_unit_test(test_distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,6 +197,9 @@ static void test_cancelled_step_changes_nothing(void **state)
     assert_int_equal(skv_sequence_kv_bytes(s), kv_bytes);
     assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
     assert_int_equal(skv_sequence_length(s), 20);
+    skv_cancel(engine);
+    skv_uncancel(engine);
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
     skv_sequence_free(s);
     skv_engine_close(engine);
 }

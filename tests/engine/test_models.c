@@ -218,6 +218,7 @@ static void test_codes_are_told(void **state)
         {"awq", "AWQ int4 in groups of 32 with zero points: held as published"},
         {"gptq-order-swiftkv", "GPTQ int4 in groups of 32 with zero points, columns in another "
                                "order: held as bf16 or int8, which rounds them"},
+        {"gpt-oss-mxfp4", "MXFP4 in groups of 32: held as published"},
         {"llama-mha", ""},
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -256,6 +257,41 @@ static void test_codes_of_files(void **state)
         n++;
     }
     assert_int_equal(n, 3);
+}
+
+/* What 8 and 4 bits cost a mixture, against the oracle's double precision on the weights of the
+ * file (dequantised where it holds codes): a wrong expert, scale or row would cost far more than
+ * twice what the dense model of its family loses. */
+static void test_mixtures_in_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *mixture, *dense;
+        skv_weights weights;
+    } pairs[] = {
+        {"qwen3-moe-gptq", "gptq", SKV_WEIGHTS_FILE},
+        {"mixtral-int4", "int4-zeros", SKV_WEIGHTS_FILE},
+        {"qwen3-moe-gptq", "gptq", SKV_WEIGHTS_INT8},
+        {"mixtral-int4", "int4-zeros", SKV_WEIGHTS_INT8},
+        {"qwen3-moe-v5", "qwen3-v5", SKV_WEIGHTS_INT8},
+        {"qwen3-moe-v5", "qwen3-v5", SKV_WEIGHTS_INT4},
+        {"mixtral-v5", "llama3-v5", SKV_WEIGHTS_INT8},
+        {"mixtral-v5", "llama3-v5", SKV_WEIGHTS_INT4},
+        {"gpt-oss", "llama3-v5", SKV_WEIGHTS_INT8},
+        {"gpt-oss", "llama3-v5", SKV_WEIGHTS_INT4},
+        {"gemma4-moe", "gemma4-e2b", SKV_WEIGHTS_INT8},
+        {"gemma4-moe", "gemma4-e2b", SKV_WEIGHTS_INT4},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
+        options.weights = pairs[i].weights;
+        options.kv = SKV_KV_F32;
+        const double lost = mean_distance(find_golden(pairs[i].mixture), &options);
+        const double dense = mean_distance(find_golden(pairs[i].dense), &options);
+        print_message("%s in %s: %.4f nats, %s %.4f\n", pairs[i].mixture,
+                      skv_weights_name(pairs[i].weights), lost, pairs[i].dense, dense);
+        assert_true(lost > 0 && lost < 2 * dense);
+    }
 }
 
 /* ---- skip equals no skip ---- */
@@ -434,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_every_model),
         cmocka_unit_test(test_every_teacher),
         cmocka_unit_test(test_codes_of_files),
+        cmocka_unit_test(test_mixtures_in_codes),
         cmocka_unit_test(test_codes_of_folders),
         cmocka_unit_test(test_codes_are_told),
         cmocka_unit_test(test_skip_equals_no_skip),

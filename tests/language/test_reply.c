@@ -43,7 +43,8 @@ static void write_piece(void *user, const skv_reply_piece *piece)
 
 typedef struct how {
     skv_call_syntax calls;
-    bool thinks, in_thought, one_call;
+    skv_thought_marks thinks;
+    bool in_thought, one_call;
 } how;
 
 static const char *const functions[] = {"f", "get_weather"};
@@ -295,22 +296,23 @@ static void test_formats_of_templates(void **state)
     static const struct {
         const char *name;
         skv_call_syntax calls;
-        bool thinks;
-    } rows[] = {{"Qwen-Qwen3-0.6B", SKV_CALLS_HERMES, true},
-                {"Qwen-Qwen2.5-7B-Instruct", SKV_CALLS_HERMES, false},
-                {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", SKV_CALLS_HERMES, false},
-                {"meta-llama-Llama-3.1-8B-Instruct", SKV_CALLS_LLAMA3, false},
-                {"meta-llama-Llama-3.2-3B-Instruct", SKV_CALLS_LLAMA3, false},
-                {"meta-llama-Llama-3.3-70B-Instruct", SKV_CALLS_LLAMA3, false},
-                {"Qwen3-Coder", SKV_CALLS_NONE, false},
-                {"GLM-5.2", SKV_CALLS_NONE, true},
-                {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", SKV_CALLS_NONE, true},
-                {"StepFun3.5-Flash", SKV_CALLS_NONE, true},
-                {"fireworks-ai-llama-3-firefunction-v2", SKV_CALLS_NONE, false},
-                {"Cohere2MoE", SKV_CALLS_NONE, false},
-                {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", SKV_CALLS_NONE, true},
-                {"moonshotai-Kimi-K2", SKV_CALLS_NONE, false},
-                {"google-gemma-2-2b-it", SKV_CALLS_NONE, false}};
+        skv_thought_marks thinks;
+    } rows[] = {
+        {"Qwen-Qwen3-0.6B", SKV_CALLS_HERMES, true},
+        {"Qwen-Qwen2.5-7B-Instruct", SKV_CALLS_HERMES, false},
+        {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", SKV_CALLS_HERMES, false},
+        {"meta-llama-Llama-3.1-8B-Instruct", SKV_CALLS_LLAMA3, false},
+        {"meta-llama-Llama-3.2-3B-Instruct", SKV_CALLS_LLAMA3, false},
+        {"meta-llama-Llama-3.3-70B-Instruct", SKV_CALLS_LLAMA3, false},
+        {"Qwen3-Coder", SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_NONE},
+        {"GLM-5.2", SKV_CALLS_GLM, SKV_THOUGHTS_THINK},
+        {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_THINK},
+        {"StepFun3.5-Flash", SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_THINK},
+        {"fireworks-ai-llama-3-firefunction-v2", SKV_CALLS_FIREFUNCTION, SKV_THOUGHTS_NONE},
+        {"Cohere2MoE", SKV_CALLS_COHERE, SKV_THOUGHTS_COHERE},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", SKV_CALLS_DEEPSEEK, SKV_THOUGHTS_THINK},
+        {"moonshotai-Kimi-K2", SKV_CALLS_KIMI, SKV_THOUGHTS_NONE},
+        {"google-gemma-2-2b-it", SKV_CALLS_NONE, SKV_THOUGHTS_NONE}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char path[1024], *text = NULL;
         size_t n = 0;
@@ -333,12 +335,14 @@ static void test_names_of_formats(void **state)
     skv_call_syntax syntax = SKV_CALLS_NONE;
     assert_true(skv_call_syntax_parse("hermes", &syntax));
     assert_int_equal(syntax, SKV_CALLS_HERMES);
-    assert_true(!skv_call_syntax_parse("pythonic", &syntax));
+    assert_true(!skv_call_syntax_parse("basic", &syntax));
     const skv_reply_format none = skv_reply_format_of(NULL, 0);
     assert_int_equal(none.calls, SKV_CALLS_NONE);
-    assert_true(skv_reply_prompt_thinks("<|assistant|><think>\n", 21));
-    assert_true(!skv_reply_prompt_thinks("<think>\n\n</think>\n\n", 19));
-    assert_true(!skv_reply_prompt_thinks("hink>", 5));
+    const skv_reply_format thinks = {SKV_CALLS_NONE, SKV_THOUGHTS_THINK};
+    assert_true(skv_reply_prompt_thinks(thinks, "<|assistant|><think>\n", 21));
+    assert_true(!skv_reply_prompt_thinks(none, "<|assistant|><think>\n", 21));
+    assert_true(!skv_reply_prompt_thinks(thinks, "<think>\n\n</think>\n\n", 19));
+    assert_true(!skv_reply_prompt_thinks(thinks, "hink>", 5));
 }
 
 /* ---- grammars ---- */
@@ -445,6 +449,176 @@ static void test_grammars_of_calls(void **state)
     skv_grammar_free(g);
 }
 
+/* ---- the other published forms ---- */
+
+/* What models write, as their templates and cards show it: {"n": 3, "s": "<b>"} to f, {} to
+ * get_weather. */
+static const struct {
+    skv_call_syntax calls;
+    skv_thought_marks thinks;
+    const char *text, *want;
+} published[] = {
+    {SKV_CALLS_HARMONY, SKV_THOUGHTS_HARMONY,
+     "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f <|constrain|>json<|message|>{\"n\": 3}<|call|>",
+     "R:Need it.|C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_HARMONY, SKV_THOUGHTS_HARMONY,
+     " to=functions.f<|channel|>commentary json<|message|>{\"n\": 3}<|call|>",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_HARMONY, SKV_THOUGHTS_HARMONY,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>Yes.\n",
+     "R:a|T:Yes.\n"},
+    {SKV_CALLS_HARMONY, SKV_THOUGHTS_HARMONY,
+     "<|channel|>commentary to=functions.other<|message|>{}",
+     "T:<|channel|>commentary to=functions.other<|message|>{}"},
+    {SKV_CALLS_HARMONY, SKV_THOUGHTS_HARMONY, "{\"a\": 1}", "T:{\"a\": 1}"},
+    {SKV_CALLS_GEMMA4, SKV_THOUGHTS_GEMMA4,
+     "<|channel>thought\nHm\n<channel|><|tool_call>call:f{n:3,s:<|\"|>a\"}<|\"|>,o:{a:[1,true],b:"
+     "{}}}<tool_call|><|tool_call>call:get_weather{}<tool_call|>",
+     "R:Hm|C:f|A:{\"n\":3,\"s\":\"a\\\"}\",\"o\":{\"a\":[1,true],\"b\":{}}}|E:|C:get_weather|A:{}"
+     "|E:"},
+    {SKV_CALLS_GEMMA4, 0, "a <|tool_call>call:g{n:3}<tool_call|> b",
+     "T:a<|tool_call>call:g{n:3}<tool_call|> b"},
+    {SKV_CALLS_GEMMA4, 0, "<|tool_call>call:f{n:3", "T:<|tool_call>call:f{n:3"},
+    {SKV_CALLS_MISTRAL, 0,
+     "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 3}, \"id\": \"abcdefgh1\"}, "
+     "{\"name\": \"get_weather\", \"arguments\": {}}]",
+     "C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_MISTRAL, 0, "[TOOL_CALLS][{\"name\": \"g\"}]", "T:[TOOL_CALLS][{\"name\": \"g\"}]"},
+    {SKV_CALLS_MISTRAL_ARGS, SKV_THOUGHTS_MISTRAL,
+     "[THINK]Hm[/THINK]Well.[TOOL_CALLS]f[ARGS]{\"n\": 3}[TOOL_CALLS]get_weather[ARGS]{}",
+     "R:Hm|T:Well.|C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_MISTRAL_ARGS, 0, "[TOOL_CALLS]g[ARGS]{} x", "T:[TOOL_CALLS]g[ARGS]{} x"},
+    {SKV_CALLS_MISTRAL_ARGS, 0, "[TOOL_CALLS]f", "T:[TOOL_CALLS]f"},
+    {SKV_CALLS_MISTRAL_ID, 0, "[TOOL_CALLS]f[CALL_ID]abcdefgh1[ARGS]{\"n\": 3}",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_DEEPSEEK, SKV_THOUGHTS_THINK,
+     "<think>x</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+     "{\"n\": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+     "```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "R:x|C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_DEEPSEEK_V31, 0,
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"n\": 3}<｜tool▁call▁end｜>"
+     "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_DSML_V4, 0,
+     "\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"s\" "
+     "string=\"true\">3 \"x\"</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" string=\"false\">3"
+     "</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"get_weather\">\n"
+     "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+     "C:f|A:{\"s\":\"3 \\\"x\\\"\",\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_KIMI, 0,
+     "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+     "{\"n\": 3}<|tool_call_end|><|tool_call_begin|>functions.get_weather:1"
+     "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     "T:Ok|C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_SOLAR, 0,
+     "<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>f<|tool_call:args|>{\"n\": 3}"
+     "<|tool_call:end|>",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_THINK,
+     "<tool_call>\n<function=f>\n<parameter=s>\na\n</function>\n</parameter>\n<parameter=n>\n3\n"
+     "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_weather>\n</function>\n"
+     "</tool_call>",
+     "C:f|A:{\"s\":\"a\\n</function>\",\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_QWEN_CODER, 0, "<tool_call>\n<function=f>\n<parameter=s>\nx",
+     "T:<tool_call>\n<function=f>\n<parameter=s>\nx"},
+    {SKV_CALLS_SEED, SKV_THOUGHTS_SEED,
+     "<seed:think>a</seed:think><seed:tool_call>\n<function=f>\n<parameter=o>{'a': [1, None]}"
+     "</parameter>\n</function>\n</seed:tool_call>",
+     "R:a|C:f|A:{\"o\":{\"a\":[1,null]}}|E:"},
+    {SKV_CALLS_MINIMAX, 0,
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">3</parameter>\n</invoke>\n"
+     "<invoke name=\"get_weather\">\n</invoke>\n</minimax:tool_call>",
+     "C:f|A:{\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_GLM, 0,
+     "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>n</arg_key>\n"
+     "<arg_value>3</arg_value>\n</tool_call><tool_call>get_weather</tool_call>",
+     "C:f|A:{\"s\":\"a b\",\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_FUNCTIONARY_V31, 0,
+     "<function=f>{\"n\": 3}</function><function=get_weather>{}</function>",
+     "C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_FUNCTIONARY_V32, 0, "all\nSure.>>>f\n{\"n\": 3}>>>get_weather\n{}",
+     "T:Sure.|C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_FIREFUNCTION, 0, " functools[{\"name\": \"f\", \"arguments\": {\"n\": 3}}]",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_COHERE, SKV_THOUGHTS_COHERE,
+     "<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+     "\"tool_name\": \"f\", \"parameters\": {\"n\": 3}}\n]<|END_ACTION|>",
+     "R:a|C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_COMMAND_R, 0,
+     "Action: ```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"n\": 3}"
+     "\n    }\n]```",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_GRANITE, 0, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"n\": 3}}]",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_PHI4, 0, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"n\": 3}}]<|/tool_call|>",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_APERTUS, 0,
+     "<|tools_prefix|>[{\"f\": {\"n\": 3}}, {\"get_weather\": {}}]<|tools_suffix|>",
+     "C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_GIGACHAT31, 0, "<|function_call|>{\"name\": \"f\", \"arguments\": {\"n\": 3}}",
+     "C:f|A:{\"n\": 3}|E:"},
+    {SKV_CALLS_LFM2, 0,
+     "<|tool_call_start|>[f(s='it\\'s (', n=3, t=True, o={\"a\": (1, 2)}), get_weather()]"
+     "<|tool_call_end|>Done",
+     "C:f|A:{\"s\":\"it's (\",\"n\":3,\"t\":true,\"o\":{\"a\":[1,2]}}|E:|C:get_weather|A:{}|E:|T:"
+     "Done"},
+};
+
+static void test_published_forms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
+        const how h = {.calls = published[i].calls, .thinks = published[i].thinks};
+        check(h, published[i].text, published[i].want);
+    }
+}
+
+/* Every form: the grammar of calls takes what the reader reads back, and no text in their place. */
+static void test_grammars_of_forms(void **state)
+{
+    (void)state;
+    for (int i = SKV_CALLS_NONE + 1; i < SKV_CALLS_COUNT; i++) {
+        const skv_call_syntax calls = (skv_call_syntax)i;
+        skv_grammar *g = grammar_of(calls, false, 2);
+        assert_true(!accepts(g, ""));
+        assert_true(!accepts(g, "Hello"));
+        char text[2000];
+        size_t n = 0;
+        skv_matcher *m = NULL;
+        /* Walks through the grammar: what is forced, else the first of a few bytes that fits. */
+        assert_int_equal(skv_matcher_create(g, NULL, NULL, &m, NULL), SKV_OK);
+        while (!skv_matcher_is_complete(m) && n < sizeof text - 300) {
+            size_t k = skv_matcher_forced(m, text + n, 200);
+            static const char bytes[] = "f12}]<\n)\"0: [(,/s";
+            if (k > 0) {
+                assert_int_equal(skv_matcher_accept_bytes(m, text + n, k, NULL), SKV_OK);
+            }
+            for (size_t b = 0; k == 0 && b < sizeof bytes - 1; b++) {
+                text[n] = bytes[b];
+                k = skv_matcher_accept_bytes(m, text + n, 1, NULL) == SKV_OK;
+            }
+            if (k == 0) fail_msg("%s: %.*s", skv_call_syntax_name(calls), (int)n, text);
+            n += k;
+        }
+        text[n] = 0;
+        skv_matcher_free(m);
+        skv_grammar_free(g);
+        story s;
+        const how h = {.calls = calls};
+        tell_story(&h, text, cut_nowhere, 0, &s);
+        if (!strstr(s.text.data, "C:") || !strstr(s.text.data, "|E:") ||
+            strstr(s.text.data, "T:")) {
+            fail_msg("%s: %s: %s", skv_call_syntax_name(calls), text, s.text.data);
+        }
+        skv_buf_release(&s.text);
+        skv_call_syntax again = SKV_CALLS_NONE;
+        assert_true(skv_call_syntax_parse(skv_call_syntax_name(calls), &again));
+        assert_int_equal(again, calls);
+    }
+}
+
 static void refuses(const char *text, const char *part)
 {
     skv_grammar *g = NULL;
@@ -525,6 +699,8 @@ int main(void)
         cmocka_unit_test(test_names_of_formats),
         cmocka_unit_test(test_grammars_of_calls),
         cmocka_unit_test(test_grammars_of_talk),
+        cmocka_unit_test(test_published_forms),
+        cmocka_unit_test(test_grammars_of_forms),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_without_memory),
     };

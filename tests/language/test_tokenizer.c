@@ -35,13 +35,18 @@ static skv_tokenizer *open_path(const char *path)
     size_t n, length = strlen(path);
     skv_error err = {0};
     skv_tokenizer *t = NULL;
+    skv_gguf *gguf = NULL;
     skv_status status = skv_file_read(path, (size_t)1 << 28, &data, &n, &err);
     if (status == SKV_OK && strcmp(path + length - 5, ".json") == 0) {
         status = skv_tokenizer_parse_json(data, n, NULL, 0, path, &t, &err);
+    } else if (status == SKV_OK && strcmp(path + length - 5, ".gguf") == 0) {
+        status = skv_gguf_parse(data, n, path, &gguf, &err);
+        if (status == SKV_OK) status = skv_tokenizer_open_gguf(gguf, &t, &err);
     } else if (status == SKV_OK) {
         status = skv_tokenizer_parse_spm(data, n, path, &t, &err);
     }
     if (status != SKV_OK) fail_msg("%s", err.text);
+    skv_gguf_close(gguf);
     skv_free(data);
     return t;
 }
@@ -147,8 +152,8 @@ static void check_gold(const char *name, const char *extension)
 
 static void test_gold_json(void **state)
 {
-    static const char *const names[] = {"gpt2",     "llama3", "qwen2",     "o200k",
-                                        "deepseek", "falcon", "metaspace", "words"};
+    static const char *const names[] = {"gpt2",   "llama3",    "qwen2",  "o200k", "deepseek",
+                                        "falcon", "metaspace", "gemma4", "words"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) check_gold(names[i], "json");
 }
@@ -158,6 +163,12 @@ static void test_gold_spm(void **state)
     static const char *const names[] = {"spm_bpe", "spm_nfkc", "spm_unigram", "spm_suffix"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) check_gold(names[i], "model");
+}
+
+static void test_gold_gguf(void **state)
+{
+    (void)state;
+    check_gold("gemma4", "gguf");
 }
 
 /* A vocabulary of the folder gguf-vocabs with llama.cpp's own cases. */
@@ -310,9 +321,8 @@ static void test_hashes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gold_json),
-        cmocka_unit_test(test_gold_spm),
-        cmocka_unit_test(test_gguf_vocabs),
+        cmocka_unit_test(test_gold_json), cmocka_unit_test(test_gold_spm),
+        cmocka_unit_test(test_gold_gguf), cmocka_unit_test(test_gguf_vocabs),
         cmocka_unit_test(test_hashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

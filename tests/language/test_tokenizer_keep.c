@@ -3,7 +3,7 @@
  * transformed and distilled folders give every text the ids of the file they came from, and the
  * chat template.
  */
-#define _XOPEN_SOURCE 700 /* nftw */
+#define _GNU_SOURCE /* memmem; nftw */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,6 +203,41 @@ static void test_as_gguf(void **state)
     }
 }
 
+/* Merges that scores cannot say: written as "gemma4", from tokenizer.json and from GGUF. */
+static void test_as_gemma4(void **state)
+{
+    static const char text[] = "<|turn>user\nOnce upon  a time\n\n\n\n123 \xc3\xa9<turn|>\n"
+                               "<|channel>The quick brown fox<channel|> \xf0\x9f\x98\x80 wasn't";
+    static const char config[] = "{\"bos_token\":\"<bos>\",\"eos_token\":\"<turn|>\"}";
+    char from[256], again[256], path[300], *data;
+    size_t n;
+    skv_error err;
+    (void)state;
+    assert_int_equal(skv_folder_create(place(from, "gemma4"), &err), SKV_OK);
+    assert_int_equal(
+        skv_file_read(SKV_TEST_DATA "/tokenizer/gemma4.json", 1 << 20, &data, &n, &err), SKV_OK);
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", from);
+    assert_int_equal(skv_file_write(path, data, n, &err), SKV_OK);
+    skv_free(data);
+    (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", from);
+    assert_int_equal(skv_file_write(path, config, sizeof config - 1, &err), SKV_OK);
+    convert(from, place(again, "gemma4-again"));
+    (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, again);
+    assert_int_equal(skv_file_read(path, 1 << 20, &data, &n, &err), SKV_OK);
+    assert_non_null(memmem(data, n, "gemma4", 6));
+    skv_free(data);
+    const char *const paths[] = {again, SKV_TEST_DATA "/tokenizer/gemma4.gguf"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        skv_vocab *a = open_vocab(from), *b = open_vocab(paths[i]);
+        assert_int_equal(skv_vocab_size(a), skv_vocab_size(b));
+        assert_int_equal(skv_vocab_bos(a), skv_vocab_bos(b));
+        assert_int_equal(skv_vocab_eos(a), skv_vocab_eos(b));
+        check_text(a, b, text, sizeof text - 1);
+        skv_vocab_close(a);
+        skv_vocab_close(b);
+    }
+}
+
 /* ---- with the assets ---- */
 
 static bool has_assets(void)
@@ -288,13 +323,10 @@ static void test_stories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_without_vocabulary),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_published_vocabularies),
-        cmocka_unit_test(test_stories),
-        cmocka_unit_test(test_as_gguf),
-        cmocka_unit_test(test_published_as_gguf),
+        cmocka_unit_test(test_models),    cmocka_unit_test(test_without_vocabulary),
+        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_published_vocabularies),
+        cmocka_unit_test(test_stories),   cmocka_unit_test(test_as_gguf),
+        cmocka_unit_test(test_as_gemma4), cmocka_unit_test(test_published_as_gguf),
     };
     return cmocka_run_group_tests_name("tokenizer keep", tests, set_up, tear_down);
 }

@@ -269,6 +269,48 @@ static void test_drop_teacher(void **state)
     run_ok(&o);
 }
 
+static size_t count_own(const char *folder)
+{
+    char *own = skv_path_join(folder, "model.safetensors");
+    skv_safetensors *file;
+    skv_error err;
+    assert_int_equal(skv_safetensors_open(own, &file, &err), SKV_OK);
+    const size_t n = skv_safetensors_count(file);
+    skv_safetensors_close(file);
+    skv_free(own);
+    return n;
+}
+
+/* A difference that gets an exit head is one from the same base, and nothing else of it changes. */
+static void expect_exit_of_delta(const fixture *f, const char *from)
+{
+    const char *data = f->ids;
+    char out[96];
+    record r = {.stop_at = 0};
+    skv_source *before, *after;
+    (void)snprintf(out, sizeof out, "%s/delta-exit", f->root);
+    skv_train_options o = distill(f, &data, out, &r);
+    o.model = from;
+    o.stages[0].steps = 2;
+    o.delta = o.early_exit = true;
+    o.part = SKV_TRAIN_EXIT;
+    run_ok(&o);
+    assert_int_equal(count_own(out), count_own(from) + 1);
+    assert_int_equal(skv_source_open(from, &before, NULL), SKV_OK);
+    assert_int_equal(skv_source_open(out, &after, NULL), SKV_OK);
+    assert_true(skv_source_config(after)->early_exit);
+    for (size_t i = 0; i < skv_source_count(before); i++) {
+        const skv_tensor *t = skv_source_at(before, i), *other = skv_source_find(after, t->name);
+        assert_non_null(other);
+        float *a = read_whole(t), *b = read_whole(other);
+        assert_memory_equal(a, b, skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *a);
+        free(a);
+        free(b);
+    }
+    skv_source_close(before);
+    skv_source_close(after);
+}
+
 /* The same run written whole and as a difference gives models with the same weights. */
 static void test_delta(void **state)
 {
@@ -303,12 +345,8 @@ static void test_delta(void **state)
                          i == 0); /* a difference leaves it with the base */
         skv_free(tokenizer);
     }
-    char *own = skv_path_join(out[1], "model.safetensors");
-    skv_safetensors *file;
-    assert_int_equal(skv_safetensors_open(own, &file, &err), SKV_OK);
-    assert_int_equal(skv_safetensors_count(file), 1 + 2 + 2); /* the norm, two q, one k and v */
-    skv_safetensors_close(file);
-    skv_free(own);
+    assert_int_equal(count_own(out[1]), 1 + 2 + 2); /* the norm, two q, one k and v */
+    expect_exit_of_delta(f, out[1]);
     assert_int_equal(skv_source_open(out[0], &whole, &err), SKV_OK);
     if (skv_source_open(out[1], &part, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_int_equal(skv_source_count(whole), skv_source_count(part));

@@ -247,6 +247,35 @@ class CodesTest(BadInputTest):
                 self.refused(("generate", model, *IDS, "--weights", weights), str(model), where, said)
 
 
+    def test_contradictions(self):
+        """quantization_config says one thing, the tensors another."""
+        of_group = ("config_groups", "group_0", "weights")
+        for name, keys, changes, *parts in (
+            ("int4-zeros", of_group, {"group_size": 64}, "in groups of 32", "says 4 bits in groups of 64"),
+            ("int4-zeros", of_group, {"num_bits": 8}, "int4 ", "says 8 bits in groups of 32"),
+            ("int4-zeros", of_group, {"actorder": "group"}, "int4 ", "an order (g_idx)"),
+            ("gptq", (), {"group_size": 64}, "in groups of 32", "says 4 bits in groups of 64"),
+            ("gptq", (), {"quant_method": "awq"}, 'quant_method is "awq"'),
+            ("fp8-block", (), {"weight_block_size": [32, 32]}, "one a block of [32, 32]"),
+            ("fp8-block-odd", of_group, {"block_structure": None}, "does not say the size of a block"),
+            ("fp8-block-odd", of_group, {"block_structure": [24, 24]}, "one a block of [24, 24]"),
+        ):
+            model = self.copy(name)
+            config = json.loads((model / "config.json").read_text())
+            inner = config["quantization_config"]
+            for key in keys:
+                inner = inner[key]
+            inner.update(changes)
+            (model / "config.json").write_text(json.dumps(config))
+            self.refused(("info", model), f"{model}: model.layers.", *parts)
+
+    def test_context(self):
+        """Beyond the model's context, the angles of this RoPE are not those that the cache has."""
+        changes = {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
+        path = self.config(FOLDER, **changes)
+        self.refused(("generate", path, *IDS, "--ctx", 65), "context: 65 tokens, at most 64 with rope_type dynamic")
+
+
 class ExpertsTest(BadInputTest):
     """Mixtures of experts whose configuration and tensors do not fit one another."""
 
@@ -463,7 +492,7 @@ class RequestTest(BadInputTest):
 
     def test_transform_leaves_nothing(self):
         out = self.folder / "out"
-        for words, said in ((("--kv-layers", "99"), "num_key_value_layers 99, expected 1 to 4"),
+        for words, said in ((("--kv-layers", "99"), "--kv-layers 99, expected 1 to 4"),
                             (("--kv-layers", "1", "--group", "7"),
                              "key_value_group_size 7, expected a divisor of the 3 layers")):
             self.refused(("transform", MODELS / FOLDER, out, *words), MODELS / FOLDER, said)

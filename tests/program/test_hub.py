@@ -80,6 +80,27 @@ class HubTest(unittest.TestCase):
         shutil.copytree(FOLDER, self.home / "org/small")
         self.assertTrue(self.ask("info", "org/small").stdout.startswith("org/small"))
 
+    def test_first_commands(self):
+        result = self.ask()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("swiftkv bench --preset", result.stderr)
+        self.add("org/small", self.folder_files())
+        self.assertIn("swiftkv chat org/small", self.ask().stderr)
+        (self.home / "models/mini").mkdir(parents=True)
+        (self.home / "models/mini/kv6").symlink_to(FOLDER)
+        self.assertIn("swiftkv compare models/mini/kv6", self.ask().stderr)
+
+    def test_doctor(self):
+        result = self.ask("doctor")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        for word in ("processor", "kernels", "threads", "memory", "open files", str(self.cache)):
+            self.assertIn(word, result.stdout)
+        script = 'ulimit -n 256; ulimit -v 4000000; ulimit -f 100000; exec "$0" doctor'
+        changed = subprocess.run(["sh", "-c", script, PROGRAM], capture_output=True, text=True, env={"HOME": "/"})
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        for word in ("ulimit -n", "ulimit -v", "ulimit -f"):
+            self.assertIn(f"  -> change    {word}", changed.stdout)
+
     def test_where_the_cache_is(self):
         self.add("org/small", self.folder_files())
         other = self.home / ".cache/huggingface"

@@ -73,7 +73,23 @@ MODELS = {
                          decoder_sparse_step=1, mlp_only_layers=[]), 30532122624, 3353032704),
     "gpt-oss-20b": (of("gpt_oss", 24, 2880, 2880, 64, 8, 201088, head_dim=64, num_local_experts=32,
                        num_experts_per_tok=4, sliding_window=128, attention_bias=True, swiglu_limit=7.0),
-                    20914757184, None),
+                    20914757184, 4187440704),  # published: 3.61e9 without the embedding's 0.58e9
+    "gpt-oss-120b": (of("gpt_oss", 36, 2880, 2880, 64, 8, 201088, head_dim=64, num_local_experts=128,
+                        num_experts_per_tok=4, sliding_window=128, attention_bias=True, swiglu_limit=7.0),
+                     116829156672, 5711982912),
+    "Qwen3-235B-A22B": (of("qwen3_moe", 94, 4096, 12288, 64, 4, 151936, head_dim=128, num_experts=128,
+                           num_experts_per_tok=8, moe_intermediate_size=1536, norm_topk_prob=True,
+                           decoder_sparse_step=1, mlp_only_layers=[]), 235093634560, 22190763520),
+    "GLM-4-9B": (of("glm4", 40, 4096, 13696, 32, 2, 151552, head_dim=128, partial_rotary_factor=0.5,
+                    attention_bias=True), 9400279040, None),
+    "Granite-3.1-8B": (of("granite", 40, 4096, 12800, 32, 8, 49155, True, embedding_multiplier=12.0,
+                          attention_multiplier=0.0078125, residual_multiplier=0.22, logits_scaling=16.0),
+                       8170848256, None),
+    "OLMo-3-7B": (of("olmo3", 32, 4096, 11008, 32, 32, 100278, sliding_window=4096), 7298011136, None),
+    "Ministral-3-3B": (of("ministral3", 26, 3072, 9216, 32, 8, 131072, True, head_dim=128,
+                          rope_parameters={"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
+                                           "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1}),
+                       3429006336, None),
 }
 
 

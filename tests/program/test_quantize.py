@@ -46,6 +46,29 @@ def floats(tensor):
     return [widen(x) for (x,) in struct.iter_unpack("<H", data)]
 
 
+def split_experts(name, tensor, family):
+    """name -> tensor of each expert's parts of a fused one, under the names that the family publishes."""
+    dtype, (n_experts, rows, columns), data = tensor
+    size, found = 2 if dtype != "F32" else 4, {}
+    names = {"mixtral": {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}}.get(family, {})
+    before, part = name.replace(".mlp.", ".block_sparse_moe." if names else ".mlp.").rsplit(".", 1)
+    each = len(data) // n_experts
+    for e in range(n_experts):
+        cells = [data[e * each + i * size : e * each + (i + 1) * size] for i in range(rows * columns)]
+        matrix = [cells[i * columns : (i + 1) * columns] for i in range(rows)]
+        if family == "gpt_oss":  # stored transposed, gate and up by turns
+            matrix = list(map(list, zip(*matrix)))
+        n = len(matrix) // 2
+        parts = {"down_proj": matrix}
+        if part == "gate_up_proj":
+            halves = (matrix[::2], matrix[1::2]) if family == "gpt_oss" else (matrix[:n], matrix[n:])
+            parts = dict(zip(("gate_proj", "up_proj"), halves))
+        for which, lines in parts.items():
+            content = b"".join(b"".join(line) for line in lines)
+            found[f"{before}.{e}.{names.get(which, which)}.weight"] = (dtype, [len(lines), len(lines[0])], content)
+    return found
+
+
 def unpack(tensors, name, bits):
     """Rows of values and of scales, by the layout's formula."""
     _, shape, words = tensors[name + "_packed"]
@@ -216,11 +239,16 @@ class QuantizeTest(unittest.TestCase):
         return out
 
     def test_layout(self):
-        for model, bits in (("llama3-v5", 4), ("llama3-v5", 8), ("llama-swiftkv-g2", 4), ("phi3", 8)):
+        for model, bits in (("llama3-v5", 4), ("llama3-v5", 8), ("llama-swiftkv-g2", 4), ("phi3", 8),
+                            ("qwen3-moe-v5", 4), ("mixtral-v4", 8), ("mixtral-v5", 8), ("gpt-oss", 4),
+                            ("gemma4-moe", 8)):
             out = self.folder / f"{model}-{bits}"
             with self.subTest(model=model, bits=bits):
                 self.run_ok("quantize", MODELS / model, out, "--weights", f"int{bits}", "--threads", 1)
                 before, after = read_tensors(MODELS / model), read_tensors(out)
+                family = json.loads((out / "config.json").read_text())["model_type"]
+                for name in [n for n in before if len(before[n][1]) == 3 and n not in after]:
+                    before |= split_experts(name, before.pop(name), family)
                 n_packed = 0
                 for name, tensor in before.items():
                     if name in after:

@@ -67,7 +67,8 @@ class TrainingTest(unittest.TestCase):
 
     def test_a_run(self):
         said = self.run_ok(*self.words())
-        self.assertEqual(said.count("\nstep "), STEPS - 1)
+        self.assertEqual(said.count("\nstep "), STEPS)
+        self.assertTrue(said.startswith("chosen: lr "), said)
         self.assertTrue(said.endswith(f"{self.out}: written\n"), said)
         self.assertEqual(sorted(self.losses(self.out)), list(range(1, STEPS + 1)))
         self.assertEqual({path.name for path in self.out.iterdir()} - {"tokenizer.json", "tokenizer_config.json"},
@@ -77,6 +78,30 @@ class TrainingTest(unittest.TestCase):
             self.assertIn(word, curves)
         info = json.loads(self.run_ok("info", self.out, "--json"))
         self.assertEqual(info["swiftkv_layers"], 2)
+
+    def test_what_is_chosen(self):
+        """Half of the layers, rows that fit the model, a rate by its width."""
+        info = json.loads(self.run_ok("info", MODEL, "--json"))
+        said = self.run_ok("distill", MODEL, self.out, "--data", self.ids, "--steps", 1, "--threads", 1)
+        rate = 2e-4 * (4096 / info["hidden"]) ** 0.5
+        seq = min(info["context"], 1024)
+        self.assertEqual(said.splitlines()[0], f"chosen: kv-layers {info['layers'] // 2} of {info['layers']}, "
+                         f"lr {rate:.2g} for a width of {info['hidden']}, {1024 // seq} x {seq} tokens a batch")
+
+    def test_until_flat(self):
+        """It ends by itself; a run that was stopped holds out the same rows and takes the same steps."""
+        words = [*self.words("--until-flat", "--lr", "1e-3")]
+        words[words.index("--steps") + 1] = 2000
+        said = self.run_ok(*words)
+        self.assertIn("falls no more", said)
+        log = [json.loads(line) for line in (self.out / "log.jsonl").read_text().splitlines()]
+        self.assertLess(log[-1]["step"], 2000)
+        held = [line["held_loss"] for line in log if "held_loss" in line]
+        self.assertGreater(len(held), 4)
+        self.assertLess(held[-1], held[0])
+        self.assertRegex(said, r"held out: [0-9.]+ at the beginning, [0-9.]+ now: [0-9]+ % of the damage repaired")
+        self.fails(1, self.words("--until-flat", "--stages", "[{steps: 1, seq: 32}, {steps: 1, seq: 32}]",
+                                 out=self.folder / "two"), "one stage")
 
     def test_a_mixture(self):
         """Its experts and routers come out as they went in, and the loss falls."""
@@ -158,14 +183,13 @@ stages:
             (("--eps", 0), "--eps: 0 is not between"),
             (("--tau", 0), "--tau: 0 is not between 0.001 and 1000"),
             (("--loss", "mse"), "--loss: 'mse' is not one of kl, lm"),
-            (("--trainable", "head"), "--trainable: 'head' is not one of qkv, deep-layers, all"),
+            (("--trainable", "head"), "--trainable: 'head' is not one of qkv, deep-layers, all, exit"),
             (("--threads", 5000), "--threads: 5000 is not between 0 and 1024"),
         ):
             self.fails(2, self.words(*more), *parts)
         for more, *parts in (
             (("--kv-layers", 4), MODEL, "kv-layers 4, expected 1 to 3"),
             (("--kv-layers", 50), MODEL, "kv-layers 50, expected 1 to 3"),
-            (("--kv-layers", 0), MODEL, "no kv-layers"),
             (("--group", 3), "key_value_group_size 3"),
             (("--cpu", "z80"), 'cpu: unknown name "z80"'),
             (("--resume",), f"{self.out}: no checkpoint to continue from"),

@@ -235,7 +235,7 @@ class FormTest(unittest.TestCase):
     def test_blocks_name_their_language(self):
         for page in PAGES:
             for block in page.blocks:
-                self.assertIn(block.language, ("sh", "c", "json", "yaml", "text"), str(block))
+                self.assertIn(block.language, ("sh", "c", "json", "python", "yaml", "text"), str(block))
                 if block.language in ("text", "c"):
                     self.assertNotRegex("\n".join(block.lines), r"(?m)^(build/)?swiftkv \w+ \S*[/.]", f"{block}: a command is sh")
 

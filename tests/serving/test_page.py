@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from browser import Browser, find_browser  # noqa: E402
 from server_process import CHATML, PROGRAM, STORIES, Server, busy_pages  # noqa: E402
 
+MINI = Path(__file__).resolve().parents[2] / "models/mini/kv6"
 PICTURES = os.environ.get("SKV_PAGE_PICTURES")
 STORY = (
     "Once upon a time, there was a little girl named Lily. She had a red ball. One day she went to "
@@ -337,6 +338,29 @@ class PageTest(unittest.TestCase):
 
 
 class KeyTest(unittest.TestCase):
+    def test_example(self):
+        """One click: a document, three questions, the teacher beside SwiftKV; the document is read once a method."""
+        server = Server(MINI, "--ctx", 4096)
+        page = Browser(f"http://127.0.0.1:{server.port}/")
+        try:
+            page.resize(1280, 800)
+            page.wait("!$('example').hidden")
+            page.click("#example")
+            page.wait("!state.abort && document.querySelectorAll('.turn > .soft').length === 3")
+            said = page.run("[...document.querySelectorAll('.answer .text')].map((p) => p.textContent)")
+            right = page.run("[...document.querySelectorAll('.turn > .soft')].map((p) => p.textContent.match(/[0-9]+/)[0])")
+            self.assertEqual(len(said), 6)
+            found = sum(want in said[2 * i] for i, want in enumerate(right))
+            self.assertEqual(found, 3, (said, right))
+            self.assertGreater(page.run("state.turns.length"), 2)
+            if PICTURES:
+                page.run("$('scroll').scrollTop = 0")
+                time.sleep(1.2)
+                page.picture(Path(PICTURES) / "example.png")
+        finally:
+            page.close()
+            self.assertEqual(server.stop(), 0)
+
     def test_key_is_asked_for(self):
         with tempfile.NamedTemporaryFile("w") as keys:
             keys.write("secret-key-of-the-test\n")

@@ -40,30 +40,34 @@ class DraftsTest(ServerTest):
         for name in ASKS:
             plain, usage = self.answer(name, "none")
             self.assertNotIn("completion_tokens_details", usage)
-            for how in ("text", "text:2", "text:31"):
+            for how in ("text", "text:2", "text:31", "self", "self:2,0", "self:12,0.1", "text+self:8,0.2"):
                 with self.subTest(ask=name, how=how):
                     drafted, usage = self.answer(name, how)
                     self.assertEqual(drafted, plain)
                     n += usage.get("completion_tokens_details", {}).get("accepted_prediction_tokens", 0)
         self.assertGreater(n, 100)
         metrics = self.server.metrics()
-        self.assertEqual(metrics["accepted_drafts_total"], n)
-        self.assertGreater(metrics["drafted_tokens_total"], n)
+        by = {kind: sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self")) for kind in ("accepted_drafts_total", "drafted_tokens_total")}
+        self.assertEqual(by["accepted_drafts_total"], n)
+        self.assertGreater(by["drafted_tokens_total"], n)
 
     def test_beside_others(self):
         plain = {name: self.answer(name, "none")[0] for name in ASKS}
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            jobs = [(name, how, pool.submit(self.answer, name, how)) for how in ("text", "none", "text:4") for name in ASKS]
+            jobs = [(name, how, pool.submit(self.answer, name, how)) for how in ("text", "none", "self:4,0", "text+self:4", "self") for name in ASKS]
             for name, how, job in jobs:
                 with self.subTest(ask=name, how=how):
                     self.assertEqual(job.result()[0], plain[name])
         self.assertGreater(self.server.metrics()["preemptions_total"], 0)
 
     def test_what_is_refused(self):
-        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("self", "neither none nor text"), (3, "not a text")):
+        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, text"), (3, "not a text")):
             status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": how})
             self.assertEqual((status, answer["error"]["param"]), (400, "speculate"))
             self.assertIn(words, answer["error"]["message"])
+        status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self", "swiftkv": "teacher"})
+        self.assertEqual(status, 400)
+        self.assertIn("the teacher has no exit head", answer["error"]["message"])
 
 
 if __name__ == "__main__":

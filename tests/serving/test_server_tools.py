@@ -329,15 +329,66 @@ class SpecialMarkTest(unittest.TestCase):
 
 
 @unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")
+class XmlTest(ServerTest):
+    """Parameters come as XML and leave as JSON of the schema's types."""
+
+    model = STORIES
+    words = ("--ctx", 4096, "--template", TEMPLATES / "Qwen3-Coder.jinja")
+
+    def test_types(self):
+        properties = {
+            "color": {"type": "string", "enum": ["red", "3"]},
+            "size": {"type": "string", "const": "7"},
+            "n": {"type": "integer", "minimum": 1, "maximum": 9},
+        }
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        paint = {"type": "function", "function": {"name": "paint", "parameters": schema}}
+        body = {"messages": HELLO, "tools": [paint], "max_tokens": 200, "parallel_tool_calls": False}
+        answer = self.server.post("/v1/chat/completions", **body, tool_choice="required")
+        (call,) = answer["choices"][0]["message"]["tool_calls"]
+        arguments = json.loads(call["function"]["arguments"])
+        self.assertIn(arguments["color"], ("red", "3"))
+        self.assertEqual(arguments["size"], "7")
+        self.assertIsInstance(arguments["n"], int)
+
+
+@unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")
 class UnknownFormatTest(ServerTest):
+    """A template that knows neither tools nor system messages."""
+
     model = STORIES
     words = ("--ctx", 4096, "--template", TEMPLATES / "google-gemma-2-2b-it.jinja")
 
-    def test_tools_are_refused(self):
-        body = {"messages": HELLO, "tools": [COLOR]}
-        error = self.refuses(400, "/v1/chat/completions", body, "--tool-format")
-        self.assertEqual(error["param"], "tools")
-        self.server.post("/v1/chat/completions", max_tokens=1, **body, tool_choice="none")
+    def prompt(self, **body):
+        return self.server.post("/apply-template", **body)["prompt"]
+
+    def test_a_system_text_asks(self):
+        self.assertTrue(any("tools: the chat template" in line for line in self.server.lines))
+        prompt = self.prompt(messages=HELLO, tools=[COLOR])
+        self.assertIn("<tool_call>", prompt)
+        self.assertIn(COLOR["function"]["name"], prompt)
+        none = self.prompt(messages=HELLO, tools=[COLOR], tool_choice="none")
+        self.assertEqual(none, self.prompt(messages=HELLO))
+
+    def test_calls_are_enforced(self):
+        body = {"messages": HELLO, "tools": [STOP], "max_tokens": 200, "temperature": 0}
+        answer = self.server.post("/v1/chat/completions", **body, tool_choice="required")
+        (call,) = answer["choices"][0]["message"]["tool_calls"][:1]
+        self.assertEqual(call["function"]["name"], "stop")
+        json.loads(call["function"]["arguments"])
+        self.server.post("/v1/chat/completions", **body | {"max_tokens": 4})
+
+    def test_history(self):
+        call = {"id": "a", "type": "function", "function": {"name": "stop", "arguments": '{"n": 1}'}}
+        history = HELLO + [
+            {"role": "assistant", "content": None, "tool_calls": [call, call]},
+            {"role": "tool", "tool_call_id": "a", "content": "first"},
+            {"role": "tool", "tool_call_id": "a", "content": "second"},
+        ]
+        prompt = self.prompt(messages=history, tools=[STOP])
+        self.assertEqual(prompt.count("<tool_response>\n"), 2)
+        self.assertEqual(prompt.count("<tool_call>\n{"), 3)
+        self.assertLess(prompt.index("first"), prompt.index("second"))
 
 
 if __name__ == "__main__":

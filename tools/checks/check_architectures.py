@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[2]
 N_IDS, N_GREEDY, TOLERANCE = 40, 6, 1e-3
@@ -28,9 +29,9 @@ def shape(r, **more):
     kv = r.choice([1, 2, 3])
     heads = kv * r.choice([1, 2, 3])
     return {
-        "vocab_size": r.choice([67, 96, 128]), "hidden_size": heads * r.choice([8, 12, 20]),
-        "intermediate_size": r.choice([40, 64, 96]), "num_hidden_layers": r.randint(2, 5),
-        "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": r.choice([8, 16, 12]),
+        "vocab_size": r.choice([67, 96, 101, 128]), "hidden_size": heads * r.choice([8, 11, 12, 20]),
+        "intermediate_size": r.choice([7, 40, 64, 93, 96]), "num_hidden_layers": r.randint(1, 5),
+        "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": r.choice([6, 8, 16, 12, 64]),
         "max_position_embeddings": 128, "tie_word_embeddings": r.random() < 0.5, "rms_norm_eps": r.choice([1e-5, 1e-6]),
         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, **more,
     }
@@ -39,7 +40,7 @@ def shape(r, **more):
 def square(r, **more):
     """Without head_dim: the hidden size is heads times it."""
     s = shape(r, **more)
-    s["hidden_size"] = s["num_attention_heads"] * s.pop("head_dim")
+    s["hidden_size"] = s["num_attention_heads"] * min(s.pop("head_dim"), 16)
     return s
 
 
@@ -52,8 +53,19 @@ def yarn(r, **more):
                 beta_fast=r.choice([32.0, 8.0]), beta_slow=1.0, **more)
 
 
+def any_rope(r):
+    kind = r.choice(["default", "linear", "dynamic", "llama3", "yarn"])
+    if kind == "yarn":
+        scales = r.choice([{}, {"attention_factor": 1.3}, {"mscale": 0.7, "mscale_all_dim": 1.3}])
+        return yarn(r, truncate=r.random() < 0.5, **scales)
+    more = {} if kind == "default" else {"factor": r.choice([2.0, 3.5, 8.0])}
+    if kind == "llama3":
+        more |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": r.choice([16, 64])}
+    return rope(r, rope_type=kind, **more)
+
+
 def window(r):
-    return r.choice([5, 8, 17])
+    return r.choice([1, 5, 8, 17, 1000])
 
 
 def layer_types(r, n):
@@ -65,8 +77,8 @@ def with_types(r, s, **more):
 
 
 def moe(r, name="num_experts"):
-    n = r.choice([3, 4, 8])
-    return {name: n, "num_experts_per_tok": r.randint(1, min(n, 3))}
+    n = r.choice([1, 3, 4, 8, 13])
+    return {name: n, "num_experts_per_tok": r.choice([1, r.randint(1, n), n])}
 
 
 def longrope(r, s, n_rot):
@@ -120,16 +132,18 @@ def gemma4_moe(r):
 
 
 def smollm3(r):
-    s = square(r, **rope(r), use_sliding_window=False)
-    s["no_rope_layers"] = [r.randint(0, 1) for _ in range(s["num_hidden_layers"])]
-    return s
+    s = square(r, **any_rope(r), use_sliding_window=r.random() < 0.5, sliding_window=window(r))
+    if r.random() < 0.5:
+        return s | {"no_rope_layer_interval": r.choice([1, 2, 3])}
+    return s | {"no_rope_layers": [r.randint(0, 1) for _ in range(s["num_hidden_layers"])]}
 
 
 ARCHITECTURES = {
-    "llama": ("Llama", lambda r: shape(r, **rope(r), attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
+    "llama": ("Llama", lambda r: shape(r, **any_rope(r), attention_bias=r.random() < 0.3, mlp_bias=r.random() < 0.3)),
     "llama-yarn": ("Llama", lambda r: shape(r, **yarn(r))),
-    "mistral": ("Mistral", lambda r: shape(r, **rope(r), sliding_window=r.choice([None, window(r)]))),
-    "qwen2": ("Qwen2", lambda r: square(r, **rope(r))),
+    "mistral": ("Mistral", lambda r: shape(r, **any_rope(r), sliding_window=r.choice([None, window(r)]))),
+    "qwen2": ("Qwen2", lambda r: square(r, **any_rope(r), use_sliding_window=r.random() < 0.5, sliding_window=window(r),
+                                        max_window_layers=r.randint(0, 3))),
     "qwen3": ("Qwen3", lambda r: with_types(r, shape(r, **rope(r)), use_sliding_window=True)),
     "gemma2": ("Gemma2", lambda r: with_types(r, shape(r, **rope(r), query_pre_attn_scalar=r.choice([8, 24])))),
     "gemma3": ("Gemma3", lambda r: with_types(r, shape(r, rope_parameters=two_ropes(),
@@ -141,21 +155,23 @@ ARCHITECTURES = {
     "smollm3": ("SmolLM3", smollm3),
     "ministral3": ("Ministral3", lambda r: shape(r, **yarn(r, llama_4_scaling_beta=r.choice([0.1, 0.3]),
                                                           mscale=1.0, mscale_all_dim=1.0))),
-    "olmo2": ("Olmo2", lambda r: square(r, **rope(r))),
+    "olmo2": ("Olmo2", lambda r: square(r, **any_rope(r), attention_bias=r.random() < 0.5)),
     "olmo3": ("Olmo3", lambda r: with_types(r, square(r, **rope(r)))),
-    "granite": ("Granite", lambda r: square(r, **rope(r), embedding_multiplier=r.choice([1.0, 12.0]),
+    "granite": ("Granite", lambda r: square(r, **any_rope(r), mlp_bias=r.random() < 0.3, embedding_multiplier=r.choice([1.0, 12.0]),
                                             attention_multiplier=r.choice([0.1, 0.0625]),
                                             residual_multiplier=r.choice([0.22, 1.0]),
                                             logits_scaling=r.choice([8.0, 1.0]))),
     "glm4": ("Glm4", lambda r: shape(r, **rope(r, partial_rotary_factor=0.5), attention_bias=r.random() < 0.5,
                                      head_dim=r.choice([8, 16]))),
-    "qwen3-moe": ("Qwen3Moe", lambda r: shape(r, **rope(r), **moe(r), moe_intermediate_size=r.choice([24, 32]),
+    "qwen3-moe": ("Qwen3Moe", lambda r: shape(r, **any_rope(r), **moe(r), moe_intermediate_size=r.choice([9, 24, 32]),
                                               norm_topk_prob=r.random() < 0.5, mlp_only_layers=r.choice([[], [0]]),
-                                              decoder_sparse_step=r.choice([1, 1, 2]))),
-    "mixtral": ("Mixtral", lambda r: shape(r, **rope(r), **moe(r, "num_local_experts"),
+                                              attention_bias=r.random() < 0.5, use_sliding_window=r.random() < 0.3,
+                                              sliding_window=window(r), decoder_sparse_step=r.choice([1, 1, 2, 3]))),
+    "mixtral": ("Mixtral", lambda r: shape(r, **any_rope(r), **moe(r, "num_local_experts"),
                                            sliding_window=r.choice([None, window(r)]))),
-    "gpt-oss": ("GptOss", lambda r: with_types(r, shape(r, **yarn(r, truncate=r.random() < 0.5),
-                                                        **moe(r, "num_local_experts"), tie_word_embeddings=False))),
+    "gpt-oss": ("GptOss", lambda r: with_types(r, shape(r, **r.choice([rope(r), yarn(r, truncate=r.random() < 0.5)]),
+                                                        **moe(r, "num_local_experts"), tie_word_embeddings=False,
+                                                        attention_bias=r.random() < 0.7))),
 }
 
 
@@ -195,23 +211,20 @@ def run(program, *words):
     return result.stdout
 
 
-def check(program, name, seed, folder):
-    kind, draw = ARCHITECTURES[name]
-    r = random.Random(f"{name} {seed}")
-    made = draw(r)
-    of_text = f"{kind}TextConfig"  # of models with images
-    config = getattr(transformers, of_text if hasattr(transformers, of_text) else f"{kind}Config")(**made)
-    config._attn_implementation = config._experts_implementation = "eager"
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).float().eval()
-    randomize(model, seed)
-    model.save_pretrained(folder)
-    ids = [r.randrange(3, config.vocab_size) for _ in range(N_IDS)]
-    (folder / "ids.json").write_text(json.dumps(ids))
-    want, follow, gaps = reference(model.double(), ids, N_GREEDY)
+def mix_types(folder, r):
+    """Any tensor in 32 or 16 bits, whatever the others have."""
+    for path in folder.glob("*.safetensors"):
+        types = [torch.float32, torch.bfloat16, torch.float16]
+        save_file({n: t.to(r.choice(types)) for n, t in load_file(path).items()}, path, metadata={"format": "pt"})
+
+
+def compare(program, folder, expected):
+    """What differs between swiftkv on folder and ids.json there, and a reference() of these ids."""
+    want, follow, gaps = expected
     common = ("--ids-file", folder / "ids.json", "--weights", "f32", "--kv", "f32", "--json")
     got = json.loads(run(program, "score", folder, *common))["logprobs"][1:]
     worst = max(abs(a - b) for a, b in zip(want, got))
-    if worst > TOLERANCE:
+    if not worst <= TOLERANCE:
         return f"log-probabilities differ by {worst:.3g}"
     for chunk, prefill in ((1, "auto"), (7, "auto"), (64, "auto"), (64, "full")):
         said = json.loads(run(program, "generate", folder, *common, "-n", N_GREEDY, "--temp", 0, "--chunk", chunk,
@@ -224,6 +237,26 @@ def check(program, name, seed, folder):
     return ""
 
 
+def check(program, name, seed, folder):
+    kind, draw = ARCHITECTURES[name]
+    r = random.Random(f"{name} {seed}")
+    made = draw(r)
+    of_text = f"{kind}TextConfig"  # of models with images
+    config = getattr(transformers, of_text if hasattr(transformers, of_text) else f"{kind}Config")(**made)
+    config._attn_implementation = config._experts_implementation = "eager"
+    kind = getattr(transformers, f"{kind}ForCausalLM")
+    model = kind(config).float().eval()
+    randomize(model, seed)
+    model.save_pretrained(folder, max_shard_size=r.choice(["5GB", "20KB"]))
+    if r.random() < 0.5:
+        mix_types(folder, r)
+        model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+        model.config._attn_implementation = model.config._experts_implementation = "eager"
+    ids = [r.randrange(3, config.vocab_size) for _ in range(N_IDS)]
+    (folder / "ids.json").write_text(json.dumps(ids))
+    return compare(program, folder, reference(model.double(), ids, N_GREEDY))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build")
@@ -232,6 +265,7 @@ def main():
     parser.add_argument("--keep", type=Path, help="models that fail stay here")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     n_bad = 0
     for name in options.only.split(","):
         bad = 0

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The unmodified lm-evaluation-harness through `swiftkv serve` against `swiftkv eval` on the same
+"""The unmodified lm-evaluation-harness, through `swiftkv serve` or the Python package, against `swiftkv eval` on the same
 rows: a likelihood task and a generation task; status 1 where a score or an answer differs.
 
     python3 -m venv venv && venv/bin/pip install -r tools/checks/lm-eval-requirements.txt
     tools/checks/check_lm_eval.py --lm-eval venv/bin/lm_eval [--build FOLDER] [--assets FOLDER]
-                           [--model FOLDER] [--count N]
+                           [--model FOLDER] [--count N] [--python]
+
+--python: as its model `swiftkv` of the package, which must be installed beside the harness.
 
 The harness asks for tokens, likelihoods (echo with logprobs) and greedy answers as its model
 `local-completions` does with any server. It leaves out what a tokenizer puts in front of a text, so
@@ -163,11 +165,17 @@ def generation_rows(options, folder):
 def harness(options, url, folder, names):
     """(metrics by task, samples by task) of the harness."""
     out = folder / "out"
-    model = f"model={options.model.name},base_url={url}/v1/completions,max_length={CONTEXT}"
-    words = ("--model", "local-completions", "--model_args", model + ",num_concurrent=4")
+    command = [options.lm_eval]
+    if options.python:
+        command = [Path(options.lm_eval).parent / "python", "-m", "swiftkv.lm_eval"]
+        model = f"pretrained={options.model},weights=f32,context={CONTEXT}"
+        words = ("--model", "swiftkv", "--model_args", model)
+    else:
+        model = f"model={options.model.name},base_url={url}/v1/completions,max_length={CONTEXT}"
+        words = ("--model", "local-completions", "--model_args", model + ",num_concurrent=4")
     words += ("--tasks", ",".join(names), "--include_path", folder, "--output_path", out)
     offline = {"HF_HOME": str(folder / "home"), "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    run(options.lm_eval, *words, "--log_samples", env=os.environ | offline)
+    run(*command, *words, "--log_samples", env=os.environ | offline)
     results = json.loads(next(out.rglob("results_*.json")).read_text())["results"]
     samples = {}
     for name in names:
@@ -201,6 +209,7 @@ def main():
     parser.add_argument("--assets", type=Path, default=ROOT / "../shared/assets")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--python", action="store_true")
     options = parser.parse_args()
     options.program = options.build / "swiftkv"
     options.model = options.model or options.assets / "models/tinystories-656k"
@@ -220,17 +229,18 @@ def main():
 
 def compare(options, server, folder, rows):
     own = {}
+    bos = "" if options.python else server.beginning()
     for task, (template, records) in rows.items():
         path = folder / f"{task}.jsonl"
         write_rows(path, records)
         own[task] = evaluate(options, path, folder)
-        values = {"name": task, "file": path, "bos": server.beginning(), "tokens": ANSWER_TOKENS}
+        values = {"name": task, "file": path, "bos": bos, "tokens": ANSWER_TOKENS}
         (folder / f"{task}.yaml").write_text(template.format(**values))
     return report(own, *harness(options, server.url, folder, list(own)))
 
 
 def report(own, metrics, samples):
-    print("| task | metric | swiftkv eval | lm-eval through the server |\n|---|---|---:|---:|")
+    print("| task | metric | swiftkv eval | lm-eval |\n|---|---|---:|---:|")
     failed = False
     for task, (values, _) in own.items():
         for name, value in values.items():

@@ -49,15 +49,15 @@ def fp8_row(w, options):
 
 
 def fp8_block(w, options):
-    b = options["block"]
+    b, c = options["block"] if isinstance(options["block"], tuple) else [options["block"]] * 2
     n, k = w.shape
-    scale = torch.zeros(-(-n // b), -(-k // b))
+    scale = torch.zeros(-(-n // b), -(-k // c))
     for i in range(scale.shape[0]):
         for j in range(scale.shape[1]):
-            scale[i, j] = w[i * b:(i + 1) * b, j * b:(j + 1) * b].abs().max() / 448
-    whole = scale.repeat_interleave(b, 0)[:n].repeat_interleave(b, 1)[:, :k]
+            scale[i, j] = w[i * b:(i + 1) * b, j * c:(j + 1) * c].abs().max() / 448
+    whole = scale.repeat_interleave(b, 0)[:n].repeat_interleave(c, 1)[:, :k]
     codes, value = fp8(w, whole)
-    return {"weight": codes, "weight_scale_inv": scale}, value
+    return {"weight": codes, options.get("name", "weight_scale_inv"): scale}, value
 
 
 def int8_row(w, options):
@@ -156,6 +156,11 @@ def specs():
                            hidden_size=40),
             "by": fp8_block, "options": {"block": 16},
             "quantization": {"quant_method": "fp8", "weight_block_size": [16, 16]},
+        },
+        "fp8-block-odd": {  # sizes that only the configuration tells
+            "config": llama(v4, num_hidden_layers=2), "by": fp8_block,
+            "options": {"block": (20, 24), "name": "weight_scale"},
+            "quantization": compressed("float-quantized", 8, "float", "block", block_structure=[20, 24]),
         },
         "fp8-block-fused": {  # q, k and v begin within blocks
             "config": phi3(v4, hidden_size=48, num_hidden_layers=2, rope_scaling=None),

@@ -319,22 +319,26 @@ def mixture(lab):
 
     for form in MOE_FORMS:
         add(form, "copied", lab.transform(f"moe/{form.name}-copied", base, form.kv_layers, form.group))
-        add(form, "closed form", lab.transform(f"moe/{form.name}-solved", base, form.kv_layers, form.group, "--init", "ridge", "--text", PROSE))
-        recovered, steps = lab.distill(f"moe/{form.name}", base, "--recipe", ROOT / "recipes/moe/recover.yaml",
-                                       "--kv-layers", form.kv_layers, "--group", form.group)
-        longest = max(longest, steps[-1]["seconds"])
-        add(form, "recovered from copied", recovered)
+        solved = lab.transform(f"moe/{form.name}-solved", base, form.kv_layers, form.group, "--init", "ridge", "--text", PROSE)
+        add(form, "closed form", solved)
+        for label, start, shape in (("copied", base, ("--kv-layers", form.kv_layers, "--group", form.group)),
+                                    ("closed form", solved, ())):
+            recovered, steps = lab.distill(f"moe/{form.name}-from-{label.split()[0]}", start, "--recipe",
+                                           ROOT / "recipes/moe/recover.yaml", *shape)
+            longest = max(longest, steps[-1]["seconds"])
+            add(form, f"recovered from {label}", recovered)
     put("mixture", f"""# A small mixture of experts
 
 `tools/train_mixture.sh`: Qwen3-MoE, 8 layers, 8 experts of which two compute a token, 6.2 million parameters, 2.6 million for a token; trained
-on tales (`recipes/moe/prose.yaml`, without a loss that balances experts), measured on two that no run has read. Recoveries:
+on tales (`recipes/moe/prose.yaml`, with a loss that balances experts), measured on two that no run has read. Recoveries:
 `recipes/moe/recover.yaml`, {len(steps)} steps of the new projections alone, through frozen experts, at most {longest / 60:.1f} minutes. The
 last two columns compare with the teacher: how often both choose the same token, in per cent, and the KL divergence in nats.
 
 {table(["form", "projections", "perplexity", "same token", "KL"], rows)}
 
 The teacher has read its tales eight times and knows them better than others: by perplexity its SwiftKV forms are as good as it is
-on tales that are new. What rewiring costs shows beside the teacher's own choices.
+on tales that are new. What rewiring costs shows beside the teacher's own choices. Recovery of 60 steps brings back most where most was lost;
+where the closed form is near already (50 %), it does not help.
 """)
 
 

@@ -55,11 +55,6 @@ static void unpack(const skv_tensor *t, size_t row, size_t k0, size_t n, uint8_t
     }
 }
 
-static bool has_nibbles(const skv_tensor_coded *c)
-{
-    return c->layout >= SKV_CODES_PACKED;
-}
-
 /* A code's value before the zero point. */
 static float value_of(skv_code_layout layout, uint8_t code)
 {
@@ -90,7 +85,8 @@ static float scale_at(const skv_tensor_coded *c, size_t row, size_t group)
 
 static float zero_at(const skv_tensor_coded *c, size_t row, size_t group)
 {
-    if (!c->zeros.data) return has_nibbles(c) && c->layout != SKV_CODES_E2M1 ? 8.0F : 0.0F;
+    if (!c->zeros.data)
+        return skv_coded_has_nibbles(c) && c->layout != SKV_CODES_E2M1 ? 8.0F : 0.0F;
     const bool by_row = c->layout == SKV_CODES_PACKED;
     const size_t word = row / CODES, n_words = skv_ceil_div(c->n_rows, CODES);
     const size_t at = by_row ? word * c->n_groups + group : group * n_words + word;
@@ -136,7 +132,7 @@ const skv_quant_form *skv_coded_form(const skv_tensor *t)
     const bool bf16 = c->scale_type != SKV_DTYPE_F16;
     if (c->zeros.data) return skv_quant_form_zeros(bf16);
     const skv_dtype type = c->layout == SKV_CODES_E2M1 ? SKV_DTYPE_PACKED_E2M1
-                           : has_nibbles(c)            ? SKV_DTYPE_PACKED_I4
+                           : skv_coded_has_nibbles(c)  ? SKV_DTYPE_PACKED_I4
                                                        : SKV_DTYPE_PACKED_I8;
     return skv_quant_form_packed(type, bf16);
 }
@@ -212,7 +208,7 @@ void skv_coded_text(const skv_tensor *t, char *out, size_t size)
         (void)snprintf(out, size, "%s, one scale a matrix", name);
     } else if (c->block_rows > 1) {
         (void)snprintf(out, size, "%s in blocks of %zux%zu", name, c->block_rows, c->block_columns);
-    } else if (c->block_columns >= K && !c->groups.data) {
+    } else if (c->block_columns >= K && !c->groups.data && c->layout != SKV_CODES_E2M1) {
         (void)snprintf(out, size, "%s, one scale a row%s", name, zeros);
     } else {
         (void)snprintf(out, size, "%s in groups of %zu%s%s", name, c->block_columns, zeros, order);

@@ -24,12 +24,21 @@
 #include "base/fail.h"
 #include "format/tensor.h"
 
-/* What config.json's quantization_config says that the tensors do not. */
+enum { SKV_QUANT_SCHEMES_MAX = 8 };
+
+/* How config.json says that some modules are quantised; 0: it does not say. */
+typedef struct skv_quant_scheme {
+    size_t bits, group;
+    bool ordered; /* a tensor says each column's group */
+} skv_quant_scheme;
+
+/* What config.json's quantization_config says that the tensors do not, or that they must fit. */
 typedef struct skv_quant_config {
     char method[24];      /* quant_method, "": none */
-    size_t block[2];      /* weight_block_size, 0: not said */
-    size_t group;         /* group_size of GPTQ and AWQ, 0: not said or all */
+    size_t block[2];      /* weight_block_size or block_structure, 0: not said */
     bool zeros_minus_one; /* GPTQ's first format */
+    skv_quant_scheme schemes[SKV_QUANT_SCHEMES_MAX];
+    size_t n_schemes; /* more than there is room for: none is checked */
 } skv_quant_config;
 
 /* The tensors beside the codes; NULL where there is none. */
@@ -44,6 +53,12 @@ SKV_MUST_CHECK skv_status skv_coded_join(skv_tensor *codes, const skv_coded_part
 /** Adds what config.json says, which must not contradict the tensors. */
 SKV_MUST_CHECK skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config,
                                            skv_error *err);
+
+/** Whether the codes have 4 bits, else 8. */
+static inline bool skv_coded_has_nibbles(const skv_tensor_coded *c)
+{
+    return c->layout >= SKV_CODES_PACKED;
+}
 
 /** out [K] = row `row` of the whole matrix that t lies in. */
 void skv_coded_read_row(const skv_tensor *t, size_t row, float *out);

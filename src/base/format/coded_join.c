@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "format/coded.h"
 
-enum { CODES = 8 }; /* of 4 bits in an int32 */
+enum { CODES = 8, BLOCK = 128 }; /* of 4 bits in an int32; rows or columns */
 
 static skv_status refuse(const skv_tensor *t, const char *expected, skv_error *err)
 {
@@ -35,14 +35,12 @@ static size_t n_elements(const skv_tensor *t)
     return t->n_dims == 0 ? 1 : skv_tensor_rows(t) * skv_tensor_columns(t);
 }
 
-/* Blocks that divide n into n_blocks, where that can be told; 0: no usual size does. */
-static size_t guess_block(size_t n, size_t n_blocks)
+/* Blocks that divide n into n_blocks: of the usual size, or of one that stays within them. */
+static size_t guess_block(size_t n, size_t n_blocks, bool *unsure)
 {
-    static const size_t usual[] = {128, 64, 32, 16, 256, 512};
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        if (skv_ceil_div(n, usual[i]) == n_blocks) return usual[i];
-    }
-    return 0;
+    if (skv_ceil_div(n, BLOCK) == n_blocks) return BLOCK;
+    *unsure = true;
+    return skv_ceil_div(n, n_blocks);
 }
 
 /* Scales of codes [N, K]: one, one a row, one a group of a row, or one a block. */
@@ -56,11 +54,13 @@ static skv_status set_row_scales(const skv_tensor *scales, skv_tensor *t, skv_er
     c->scale_step = 1;
     c->block_rows = 1;
     c->block_columns = K;
+    c->n_row_blocks = N;
     c->scale_row_step = c->n_groups = 1;
     const bool vector = scales->n_dims == 1 && scales->dims[0] == N;
     const bool matrix = scales->n_dims == 2 && scales->dims[0] > 0 && scales->dims[1] > 0;
     if (n_elements(scales) == 1) {
         c->block_rows = N;
+        c->n_row_blocks = 1;
         return SKV_OK;
     }
     if (vector) return SKV_OK;
@@ -70,10 +70,12 @@ static skv_status set_row_scales(const skv_tensor *scales, skv_tensor *t, skv_er
         c->block_columns = K / scales->dims[1];
         return SKV_OK;
     }
-    c->block_rows = guess_block(N, scales->dims[0]);
-    c->block_columns = guess_block(K, scales->dims[1]);
-    if (!c->block_rows || !c->block_columns)
-        return refuse(scales, "one a block of the weight", err);
+    c->n_row_blocks = scales->dims[0];
+    c->block_rows = guess_block(N, c->n_row_blocks, &c->block_unsure);
+    c->block_columns = guess_block(K, c->n_groups, &c->block_unsure);
+    const bool fits = skv_ceil_div(N, c->block_rows) == c->n_row_blocks &&
+                      skv_ceil_div(K, c->block_columns) == c->n_groups;
+    if (!fits) return refuse(scales, "one a block of the weight", err);
     return SKV_OK;
 }
 
@@ -96,6 +98,7 @@ static skv_status set_groups(const skv_tensor *groups, skv_tensor *t, skv_error 
                     groups->name, k, (long long)(int32_t)g, c->n_groups - 1);
     }
     if (!in_turn && !unset) c->groups = part_of(groups);
+    c->says_groups = !unset;
     return SKV_OK;
 }
 
@@ -129,8 +132,9 @@ static skv_status join_columns(skv_tensor *t, const skv_coded_parts *parts, skv_
                             .scale_step = N};
     t->dims[0] = N;
     t->dims[1] = K;
-    if (!parts->zeros || !is_matrix(parts->zeros, SKV_DTYPE_I32, G, skv_ceil_div(N, CODES))) {
-        return refuse(parts->zeros ? parts->zeros : t, "zero points, I32 [groups, rows / 8]", err);
+    SKV_REQUIRE(parts->zeros, err, SKV_FORMAT, "the qzeros beside it are missing");
+    if (!is_matrix(parts->zeros, SKV_DTYPE_I32, G, skv_ceil_div(N, CODES))) {
+        return refuse(parts->zeros, "zero points, I32 [groups, rows / 8]", err);
     }
     c->zeros = part_of(parts->zeros);
     return SKV_OK;
@@ -172,7 +176,9 @@ static skv_status join_packed(skv_tensor *t, const skv_coded_parts *parts, const
     t->coded =
         (skv_tensor_coded){.layout = nibbles ? SKV_CODES_PACKED : SKV_CODES_BYTES, .n_rows = N};
     SKV_TRY(set_row_scales(parts->scales, t, err));
-    if (t->coded.block_rows > 1) return refuse(parts->scales, "[rows, groups of a row]", err);
+    if (t->coded.block_rows > 1 || t->coded.block_unsure) {
+        return refuse(parts->scales, "[rows, groups of a row]", err);
+    }
     if (!nibbles && skv_ceil_div(K, CODES / 2) != n_words) {
         *unusable = "a packed matrix that is neither of 4 nor of 8 bits";
     } else if (K % (nibbles ? CODES : CODES / 2) != 0) {
@@ -250,18 +256,66 @@ skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts, const
     return SKV_OK;
 }
 
-static skv_status settle_blocks(skv_tensor *t, const size_t block[2], skv_error *err)
+/* Beside blocks, compressed-tensors may have matrices with one scale, or one a row. */
+static bool may_be_whole(const skv_tensor_coded *c, const skv_quant_config *config)
+{
+    const bool whole = c->block_rows == 1 || (c->n_row_blocks == 1 && c->n_groups == 1);
+    return whole && strcmp(config->method, "compressed-tensors") == 0;
+}
+
+static skv_status settle_blocks(skv_tensor *t, const skv_quant_config *config, skv_error *err)
 {
     skv_tensor_coded *c = &t->coded;
-    const size_t K = t->dims[1], n_row_blocks = skv_ceil_div(c->n_rows, c->block_rows);
-    if (!block[0]) return SKV_OK;
-    const bool fits = skv_ceil_div(c->n_rows, block[0]) == n_row_blocks &&
+    const size_t K = t->dims[1], *block = config->block;
+    SKV_REQUIRE(block[0] || !c->block_unsure, err, SKV_FORMAT,
+                "%s: %zux%zu scales of %zux%zu weights: quantization_config does not say the size "
+                "of a block",
+                t->name, c->n_row_blocks, c->n_groups, c->n_rows, K);
+    if (!block[0] || may_be_whole(c, config)) return SKV_OK;
+    const bool fits = skv_ceil_div(c->n_rows, block[0]) == c->n_row_blocks &&
                       skv_ceil_div(K, block[1]) == c->n_groups;
     SKV_REQUIRE(fits, err, SKV_FORMAT,
-                "%s: %zux%zu scales, expected one a block of weight_block_size [%zu, %zu]", t->name,
-                n_row_blocks, c->n_groups, block[0], block[1]);
+                "%s: %zux%zu scales, expected one a block of [%zu, %zu], as quantization_config "
+                "says",
+                t->name, c->n_row_blocks, c->n_groups, block[0], block[1]);
+    c->block_unsure = false;
     c->block_rows = block[0];
     c->block_columns = block[1];
+    return SKV_OK;
+}
+
+static bool fits_scheme(const skv_tensor *t, const skv_quant_scheme *scheme)
+{
+    const skv_tensor_coded *c = &t->coded;
+    const bool all = c->n_groups == 1 && scheme->group >= t->dims[1];
+    const bool fits = scheme->group == 0 || scheme->group == c->block_columns || all;
+    if (scheme->ordered && !c->says_groups) return false;
+    return fits && (scheme->bits == 0 || scheme->bits == (skv_coded_has_nibbles(c) ? 4 : 8));
+}
+
+/* Whether some group of modules is quantised as the matrix is. */
+static skv_status check_schemes(const skv_tensor *t, const skv_quant_config *config, skv_error *err)
+{
+    const skv_quant_scheme *scheme = config->schemes;
+    bool fits = config->n_schemes == 0 || config->n_schemes > SKV_QUANT_SCHEMES_MAX;
+    for (size_t i = 0; i < config->n_schemes && !fits; i++) fits = fits_scheme(t, &scheme[i]);
+    if (fits) return SKV_OK;
+    char text[96], group[48] = "";
+    skv_coded_text(t, text, sizeof text);
+    if (scheme->group) (void)snprintf(group, sizeof group, " in groups of %zu", scheme->group);
+    return skv_fail(err, SKV_FORMAT, "%s: %s, quantization_config says %zu bits%s%s", t->name, text,
+                    scheme->bits, group, scheme->ordered ? " and an order (g_idx)" : "");
+}
+
+/* GPTQ's and AWQ's layouts have the names of their tensors in common. */
+static skv_status check_method(const skv_tensor *t, const skv_quant_config *config, skv_error *err)
+{
+    const bool awq = t->coded.layout == SKV_CODES_AWQ;
+    if (!awq && t->coded.layout != SKV_CODES_GPTQ) return SKV_OK;
+    const char *expected = awq ? "awq" : "gptq";
+    SKV_REQUIRE(strcmp(config->method, expected) == 0, err, SKV_FORMAT,
+                "%s: stands as %s has it, quantization_config: quant_method is \"%s\"", t->name,
+                expected, config->method);
     return SKV_OK;
 }
 
@@ -269,15 +323,9 @@ skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config, skv_e
 {
     skv_tensor_coded *c = &t->coded;
     if (c->layout == SKV_CODES_NONE) return SKV_OK;
-    if (c->layout == SKV_CODES_FP8) return settle_blocks(t, config->block, err);
-    if (c->layout != SKV_CODES_GPTQ && c->layout != SKV_CODES_AWQ) return SKV_OK;
-    const char *expected = c->layout == SKV_CODES_AWQ ? "awq" : "gptq";
-    SKV_REQUIRE(strcmp(config->method, expected) == 0, err, SKV_FORMAT,
-                "%s: stands as %s has it, quantization_config: quant_method is \"%s\"", t->name,
-                expected, config->method);
-    SKV_REQUIRE(!config->group || config->group == c->block_columns, err, SKV_FORMAT,
-                "%s: groups of %zu, quantization_config: group_size is %zu", t->name,
-                c->block_columns, config->group);
+    SKV_TRY(check_method(t, config, err));
+    SKV_TRY(check_schemes(t, config, err));
     c->zero_offset = c->layout == SKV_CODES_GPTQ && config->zeros_minus_one;
-    return SKV_OK;
+    const bool by_block = c->layout == SKV_CODES_FP8 || c->layout == SKV_CODES_I8;
+    return by_block ? settle_blocks(t, config, err) : SKV_OK;
 }

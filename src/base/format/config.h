@@ -55,6 +55,7 @@ typedef struct skv_rope {
     double attention_factor;                  /* longrope, yarn: cos and sin are multiplied by it */
     double beta_fast, beta_slow;              /* yarn: the ramp's ends, turns in original_context */
     bool ramp_exact;                          /* yarn: its ends are not rounded to whole dims */
+    bool within_context; /* "dynamic": beyond the model's context, angles would change with it */
     /* cos and sin at position p are also multiplied by
      * 1 + position_growth * ln(1 + floor(p / original_context)): Ministral 3's queries. 0: never.
      */

@@ -65,6 +65,7 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(PER_LAYER, "hidden_size_per_layer_input", "hidden_size_per_layer_input",                     \
       "embedding_length_per_layer_input")                                                          \
     X(EXPERTS, "num_experts", "num_experts", "expert_count")                                       \
+    X(EXPERT_FFN, "moe_intermediate_size", "moe_intermediate_size", "expert_feed_forward_length")  \
     X(ACTIVE, "num_experts_per_tok", "num_experts_per_tok", "expert_used_count")                   \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
     X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \

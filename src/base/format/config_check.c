@@ -157,7 +157,9 @@ static skv_status check_layers(const checker *k)
                     "%s: %s %zu (layer %zu), expected a divisor of %s %zu", k->name,
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_KV_HEADS).text, l->n_kv_heads, i,
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_HEADS).text, l->n_heads);
-        SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn, FFN_MAX));
+        const skv_config_field ffn =
+            l->n_experts > 0 ? SKV_CONFIG_FIELD_EXPERT_FFN : SKV_CONFIG_FIELD_FFN;
+        SKV_TRY(check_layer_size(k, i, ffn, l->ffn, FFN_MAX));
         if (l->ffn_beside > 0) {
             SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn_beside, FFN_MAX));
         }

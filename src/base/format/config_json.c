@@ -418,11 +418,11 @@ static void read_growth(skv_json_reader *r, skv_json_reader rope, skv_config *c)
     }
 }
 
-/* The head of windowed layers, where there are any. */
-static size_t small_head(const skv_config *c)
+/* The head of layers with a window, or of those without; any where there are none. */
+static size_t head_of(const skv_config *c, bool windowed)
 {
     for (size_t i = 0; i < c->n_layers; i++) {
-        if (c->layers[i].window > 0) return skv_config_head_dim(c, i);
+        if ((c->layers[i].window > 0) == windowed) return skv_config_head_dim(c, i);
     }
     return c->head_dim;
 }
@@ -454,6 +454,7 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
         if (f->growing_queries) read_growth(r, has_old ? old : new, c);
         return;
     }
+    if (f->gemma4) in.head_dim = head_of(c, false);
     if (f->gemma4 && !new.object) {
         in.kind = "proportional";
         in.partial = 0.25;
@@ -464,7 +465,7 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
     skv_rope_from_json(r, has_old ? old : full, &in, &c->ropes[0]);
     if (f->local_theta > 0.0) in.theta = f->local_theta;
     in.theta_key = f->local_theta_key;
-    if (f->gemma4) in.head_dim = small_head(c);
+    if (f->gemma4) in.head_dim = head_of(c, true);
     in.kind = NULL;
     in.partial = f->gemma4 ? 1.0 : in.partial;
     skv_rope_from_json(r, local, &in, &c->ropes[1]);

@@ -118,7 +118,8 @@ static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *
 {
     const char *kind =
         skv_json_text(r, "rope_type", skv_json_text(r, "type", in->kind ? in->kind : "default"));
-    if (strcmp(kind, "default") == 0) {
+    out->within_context = strcmp(kind, "dynamic") == 0;
+    if (strcmp(kind, "default") == 0 || out->within_context) {
         out->scaling = SKV_ROPE_PLAIN;
     } else if (strcmp(kind, "proportional") == 0) {
         read_proportional(r, in, out);

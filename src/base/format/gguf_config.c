@@ -445,6 +445,23 @@ static void read_choices(reader *r, skv_config *c)
     if (is_gemma4(c)) read_gemma4(r, c);
 }
 
+/* The file names one end of an answer; the others are known by their names, as llama.cpp does. */
+static void add_gemma4_ends(reader *r, skv_config *c)
+{
+    static const char *const ends[] = {"<eos>", "<turn|>", "<|tool_response>"};
+    const skv_gguf_value *tokens = skv_gguf_find(r->g, "tokenizer.ggml.tokens");
+    size_t n = 0, n_text;
+    if (!tokens || r->status != SKV_OK) return;
+    keep(r, skv_gguf_array(tokens, SKV_GGUF_STRING, &n, r->err));
+    for (size_t i = 0; r->status == SKV_OK && i < n; i++) {
+        const char *text = skv_gguf_string_at(tokens, i, &n_text);
+        for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+            if (strlen(ends[k]) == n_text && memcmp(ends[k], text, n_text) == 0)
+                skv_config_add_eos(c, (int64_t)i);
+        }
+    }
+}
+
 static void read_ids(reader *r, skv_config *c)
 {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
@@ -459,6 +476,7 @@ static void read_ids(reader *r, skv_config *c)
         if (v && r->status == SKV_OK) keep(r, skv_gguf_i64(v, &id, r->err));
         skv_config_add_eos(c, id);
     }
+    if (is_gemma4(c)) add_gemma4_ends(r, c);
 }
 
 static void read_sizes(reader *r, skv_config *c)

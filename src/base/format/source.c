@@ -63,6 +63,11 @@ const skv_tensor *skv_source_find(const skv_source *s, const char *name)
     return i == SIZE_MAX ? NULL : &s->tensors[i];
 }
 
+bool skv_source_in_base(const skv_source *s, const skv_tensor *tensor)
+{
+    return s->base && (size_t)(tensor - s->tensors) >= s->n_own;
+}
+
 size_t skv_source_count(const skv_source *s)
 {
     return s->n;

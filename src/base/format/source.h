@@ -36,6 +36,8 @@ const char *skv_source_path(const skv_source *source);
 const skv_config *skv_source_config(const skv_source *source);
 /** NULL when there is no such tensor. */
 const skv_tensor *skv_source_find(const skv_source *source, const char *name);
+/** Whether a tensor of the source comes from the folder that its configuration calls its base. */
+bool skv_source_in_base(const skv_source *source, const skv_tensor *tensor);
 size_t skv_source_count(const skv_source *source);
 const skv_tensor *skv_source_at(const skv_source *source, size_t i);
 /** The name under which a folder of this configuration is written: a Mixtral's experts have names

@@ -291,13 +291,16 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
 
 /* ---- our names -> published ones ---- */
 
-/* Of a Mixtral; NULL where the name stays. */
+/* Of families whose mixtures have names of their own; NULL where the name stays. */
 static const skv_name_rule *find_written(const skv_config *c, const char *rest)
 {
     const char *number;
     size_t n_number;
-    if (!skv_config_is(c, "mixtral")) return NULL;
-    for (const skv_name_rule *rule = moe_layer; rule->from; rule++) {
+    const skv_name_rule *rules = skv_config_is(c, "mixtral")       ? moe_layer
+                                 : skv_config_is(c, "gpt_oss")     ? gpt_oss_layer
+                                 : skv_config_is(c, "gemma4_text") ? gemma4_layer
+                                                                   : nothing;
+    for (const skv_name_rule *rule = rules; rule->from; rule++) {
         const bool one = rule->action == SKV_NAME_KEEP;
         if (one && is_like(rest, rule->to, &number, &n_number)) return rule;
     }

@@ -49,7 +49,7 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
                                               [Q] = SKV_CONFIG_FIELD_HEADS,
                                               [KV] = SKV_CONFIG_FIELD_KV_HEADS,
-                                              [FFN] = SKV_CONFIG_FIELD_FFN,
+                                              [FFN] = SKV_CONFIG_FIELD_EXPERT_FFN,
                                               [HEAD_DIM] = SKV_CONFIG_FIELD_HEAD_DIM,
                                               [PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
                                               [ALL_PER_LAYER] = SKV_CONFIG_FIELD_PER_LAYER,
@@ -347,7 +347,8 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
                       skv_config_is(&s->config, "ministral3");
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
         skv_tensor t = *skv_safetensors_at(from, i);
-        SKV_TRY(skv_coded_settle(&t, &s->config.quant, err));
+        skv_status status = skv_coded_settle(&t, &s->config.quant, err);
+        if (status != SKV_OK) return skv_fail_within(err, status, s->path);
         char buffer[256];
         const char *name = skv_text_part_name(t.name, has_images, buffer, sizeof buffer);
         if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, &t, err));

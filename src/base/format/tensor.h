@@ -36,9 +36,12 @@ typedef struct skv_tensor_coded {
     size_t scale_row_step, scale_step; /* row / block_rows * row_step + group * step */
     skv_dtype scale_type;              /* F32, F16 or BF16; of E2M1 U8 */
     size_t block_rows, block_columns;  /* that share a scale */
-    skv_tensor_part zeros;             /* 4 bits, as the codes */
-    unsigned zero_offset;              /* is added to them */
-    skv_tensor_part groups;            /* I32 [K]: of each column; none: column / block_columns */
+    size_t n_row_blocks;               /* along the rows */
+    bool block_unsure;      /* blocks of another size than 128: config.json has to say it */
+    skv_tensor_part zeros;  /* 4 bits, as the codes */
+    unsigned zero_offset;   /* is added to them */
+    skv_tensor_part groups; /* I32 [K]: of each column; none: column / block_columns */
+    bool says_groups;       /* the file does, if only column / block_columns */
 } skv_tensor_coded;
 
 typedef struct skv_tensor {

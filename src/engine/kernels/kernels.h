@@ -82,13 +82,6 @@ typedef struct skv_matmul {
      */
     void (*tile)(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, bool add);
-    /*
-     * For many blocks of rows: `to`, 64-byte aligned, becomes what `tile` takes instead of the
-     * panel within [k0, k1), to the same bits and faster. unpacked_bytes(k1 - k0) is its size. NULL
-     * where a set of functions has nothing to unpack.
-     */
-    void (*unpack)(void *to, const void *panel, size_t K, size_t k0, size_t k1);
-    size_t (*unpacked_bytes)(size_t n_k);
 } skv_matmul;
 
 /* ------------------------------------------------------------------------------------------

@@ -12,13 +12,6 @@
  *
  * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8.
  *
- * Part of a panel unpacked for many blocks of rows (skv_matmul.unpack):
- *
- *   header                                            the panel's, but for `first` and `unpacked`
- *   per SKV_QUANT_GROUP of K from group `first` on:
- *     per `group` of it:                              scale [nr] f32 | min [nr] f32 if it has any
- *     per 4 of K                                      [nr][4] values + bias, unsigned
- *
  * The rows that meet them, packed for blocks of m, per skv_i8_group(K) of K:
  *   scale [m] f32, amax / 127 (skv_i8_scale)
  *   per SKV_QUANT_GROUP:  sums [3][m] int32, of the codes, of their first and of their second half
@@ -44,11 +37,9 @@ typedef struct skv_quant_header {
     bool fine, has_min, bf16, zeros; /* as in skv_quant_form */
     bool even;                       /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
     uint8_t n_parts;                 /* SKV_QUANT_GROUP / group */
-    bool unpacked;
-    int32_t bias; /* makes every value unsigned: 128 for 8 bits, */
+    int32_t bias;                    /* makes every value unsigned: 128 for 8 bits, */
     int8_t levels[SKV_QUANT_LEVELS];
     uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias for 4 */
-    uint32_t first;                   /* group of an unpacked part; 0 */
 } skv_quant_header;
 
 /** Bytes of one panel of nr rows. */
@@ -75,13 +66,6 @@ static inline size_t skv_quant_scale_bytes(const skv_quant_header *h, size_t nr)
 static inline size_t skv_quant_group_bytes(const skv_quant_header *h, size_t nr)
 {
     return h->n_parts * skv_quant_scale_bytes(h, nr) + nr * SKV_QUANT_GROUP * h->bits / 8;
-}
-
-/** Bytes of SKV_QUANT_GROUP elements along K that are unpacked, of a panel with n_parts scales and
- * as many minimums or none. */
-static inline size_t skv_quant_unpacked_bytes(size_t n_parts, bool has_min, size_t nr)
-{
-    return n_parts * nr * sizeof(float) * (has_min ? 2 : 1) + nr * SKV_QUANT_GROUP;
 }
 
 /** Where group i_group's scales begin. */

@@ -146,18 +146,26 @@ static void place_span_row(void *arg, size_t i)
     place_row(job, i);
 }
 
-/* The only span goes on where it was left. */
+/* Spans go on where they were left. */
 static void resume_rows(skv_pass *p)
 {
-    const skv_forward_span *span = &p->spans[0];
-    assert(p->f->n_spans == 1 && span->n <= p->ws->max_rows);
-    embed_job job = map_rows(p, span->n, false);
-    job.span = span;
-    p->be->parallel(p->be, span->n, place_span_row, &job);
+    const size_t D = p->c->hidden;
+    for (size_t s = 0; s < p->f->n_spans; s++) p->n_rows += p->spans[s].n;
+    assert(p->n_rows <= p->ws->max_rows);
+    embed_job job = map_rows(p, p->n_rows, false);
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        job.span = &p->spans[s];
+        p->be->parallel(p->be, job.span->n, place_span_row, &job);
+        job.row0 += job.span->n;
+    }
     unmap_rows(&job);
-    const size_t n_bytes = span->n * p->c->hidden * sizeof *p->ws->x;
-    if (p->f->rows) p->be->put(p->be, p->ws->x, p->f->rows, n_bytes);
-    p->n_rows = p->n_alive = span->n;
+    for (size_t s = 0, row = 0; s < p->f->n_spans; row += p->spans[s++].n) {
+        const skv_forward_span *span = &p->spans[s];
+        const float *x = span->x ? span->x : p->f->rows;
+        assert(span->x || p->f->n_spans == 1);
+        if (x) p->be->put(p->be, p->ws->x + row * D, x, span->n * D * sizeof *x);
+    }
+    p->n_alive = p->n_rows;
     p->all_alive = true;
 }
 

@@ -33,6 +33,8 @@ typedef struct skv_forward_span {
     bool singly;                /* attention takes each row as if it came in a step of its own */
     skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
     size_t deep_from;           /* rows from here on run every layer, since they vote; n: none */
+    const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
+                     * 0; NULL: as skv_forward.rows says */
 } skv_forward_span;
 
 /* The buffers of a step; sized once for max_rows. Tensors are the back end's memory. */

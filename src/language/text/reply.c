@@ -10,8 +10,9 @@
 
 #include "base/mem.h"
 #include "text/reply_call.h"
+#include "text/reply_form.h"
 
-enum { TEXT_BYTES_MAX = 1 << 28 };
+enum { TEXT_BYTES_MAX = 1 << 28, HEAD_BYTES_MAX = 512 };
 
 typedef enum reply_place {
     PLACE_BEGIN,   /* where a thought may begin */
@@ -19,43 +20,53 @@ typedef enum reply_place {
     PLACE_TEXT,    /* in which calls begin by a mark */
     PLACE_CHOICE,  /* where a call without a mark may begin */
     PLACE_PLAIN,   /* only text comes */
-    PLACE_CALL,
-    PLACE_BEHIND, /* a call */
-    PLACE_DROPPED /* nobody wants what comes */
+    PLACE_HEADER,  /* of a message */
+    PLACE_BODY,    /* of one that is no call */
+    PLACE_LIST,    /* where a list of calls opens */
+    PLACE_ITEM,    /* where one of several calls begins */
+    PLACE_HEAD,    /* a call's name and id */
+    PLACE_CALL,    /* byte by byte */
+    PLACE_RAW,     /* a call that is read when it is whole */
+    PLACE_BEHIND,  /* a call */
+    PLACE_DROPPED  /* nobody wants what comes */
 } reply_place;
 
 struct skv_reply {
     skv_reply_options options;
+    const skv_reply_form *form; /* NULL: no calls */
+    const skv_thought_form *thought;
     reply_place place;
-    bool skips_blanks; /* until something else comes */
-    bool last;         /* nothing comes behind what is held */
+    skv_reply_kind body; /* of a message: TEXT or THOUGHT */
+    bool skips_blanks;   /* until something else comes */
+    bool last;           /* nothing comes behind what is held */
+    bool ended, closed;  /* BEHIND a call: its mark and its list were read */
     skv_buf held;
     size_t n_done; /* of held */
+    skv_raw_scan scan;
     skv_reply_call call;
 };
 
 static reply_place place_of_text(const skv_reply *r)
 {
-    switch (r->options.format.calls) {
-    case SKV_CALLS_HERMES: return PLACE_TEXT;
-    case SKV_CALLS_LLAMA3: return PLACE_CHOICE;
-    case SKV_CALLS_NONE:
-    case SKV_CALLS_COUNT: break;
-    }
-    return PLACE_PLAIN;
+    if (r->form && r->form->spelling == SKV_SPELL_MESSAGE) return PLACE_HEADER;
+    if (!r->form || r->options.no_calls) return PLACE_PLAIN;
+    return r->form->open ? PLACE_TEXT : PLACE_CHOICE;
 }
 
 skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, skv_error *err)
 {
+    const skv_thought_marks thinks = options->format.thinks;
+    const bool harmony = thinks == SKV_THOUGHTS_HARMONY;
     skv_reply *r = skv_alloc_zero(1, sizeof *r);
     SKV_REQUIRE(r, err, SKV_MEMORY, "reply: no memory");
     r->options = *options;
+    r->form = skv_reply_form_at(harmony ? SKV_CALLS_HARMONY : options->format.calls);
+    r->thought = skv_thought_form_at(thinks);
     skv_buf_init(&r->held, TEXT_BYTES_MAX);
     skv_reply_call_init(&r->call, options->names, options->n_names, TEXT_BYTES_MAX);
     r->skips_blanks = options->in_thought;
-    r->place = options->in_thought      ? PLACE_THOUGHT
-               : options->format.thinks ? PLACE_BEGIN
-                                        : place_of_text(r);
+    r->place = place_of_text(r);
+    if (r->thought->begin) r->place = options->in_thought ? PLACE_THOUGHT : PLACE_BEGIN;
     *out = r;
     return SKV_OK;
 }
@@ -152,10 +163,43 @@ static bool take_until(skv_reply *r, skv_reply_kind kind, const char *mark)
 
 /* ---- calls ---- */
 
-static void begin_call(skv_reply *r, const char *mark)
+/* Reads n bytes of what is held into what the call is made of. */
+static void take_raw(skv_reply *r, size_t n)
 {
-    skv_reply_call_begin(&r->call, mark, strlen(mark));
-    r->place = PLACE_CALL;
+    skv_buf_append(&r->call.raw, held(r), n);
+    r->n_done += n;
+}
+
+/* Reads a mark and the blanks in front of it; NULL stands nowhere. */
+static match take_mark(skv_reply *r, const char *mark)
+{
+    if (!mark) return MATCH_NO;
+    const char *text = held(r);
+    const size_t n = n_held(r), k = blanks(text, n);
+    if (k == n && !r->last) return MATCH_PART;
+    const match found = match_mark(r, text + k, n - k, mark);
+    if (found == MATCH_WHOLE) take_raw(r, k + strlen(mark));
+    return found;
+}
+
+/* A call begins, behind its marks. */
+static void begin_call(skv_reply *r)
+{
+    switch (r->form->spelling) {
+    case SKV_SPELL_NAMED: r->place = PLACE_HEAD; return;
+    case SKV_SPELL_XML:
+    case SKV_SPELL_PYTHON:
+    case SKV_SPELL_GEMMA:
+        r->scan = (skv_raw_scan){0};
+        r->place = PLACE_RAW;
+        return;
+    case SKV_SPELL_OBJECT:
+    case SKV_SPELL_KEYED:
+    case SKV_SPELL_MESSAGE:
+        skv_reply_call_begin(&r->call, r->form->spelling == SKV_SPELL_KEYED);
+        r->place = PLACE_CALL;
+        return;
+    }
 }
 
 /* Tells what is known of the call: its arguments only behind its name. */
@@ -181,7 +225,19 @@ static void give_up_call(skv_reply *r)
     } else {
         tell(r, SKV_REPLY_TEXT, call->raw.data, call->raw.size);
     }
-    r->place = r->options.format.calls == SKV_CALLS_HERMES ? PLACE_TEXT : PLACE_PLAIN;
+    call->told = false;
+    const reply_place place = place_of_text(r);
+    r->body = SKV_REPLY_TEXT;
+    r->place = place == PLACE_CHOICE ? PLACE_PLAIN : place == PLACE_HEADER ? PLACE_BODY : place;
+}
+
+static void end_call(skv_reply *r)
+{
+    tell(r, SKV_REPLY_CALL_END, "", 0);
+    skv_buf_clear(&r->call.raw);
+    r->call.told = false;
+    r->ended = r->closed = false;
+    r->place = r->options.one_call ? PLACE_DROPPED : PLACE_BEHIND;
 }
 
 static bool step_call(skv_reply *r)
@@ -200,8 +256,156 @@ static bool step_call(skv_reply *r)
         give_up_call(r);
         return true;
     }
-    tell(r, SKV_REPLY_CALL_END, "", 0);
-    r->place = r->options.one_call ? PLACE_DROPPED : PLACE_BEHIND;
+    end_call(r);
+    return true;
+}
+
+static bool step_list(skv_reply *r)
+{
+    const match found = take_mark(r, "[");
+    if (found == MATCH_PART) return false;
+    r->place = PLACE_ITEM;
+    if (found == MATCH_NO) give_up_call(r);
+    return true;
+}
+
+static bool step_item(skv_reply *r)
+{
+    const match found = r->form->begin ? take_mark(r, r->form->begin) : MATCH_WHOLE;
+    if (found == MATCH_PART) return false;
+    if (found == MATCH_WHOLE) {
+        begin_call(r);
+    } else {
+        give_up_call(r);
+    }
+    return true;
+}
+
+/* The name in prefix NAME id ID; NULL: the prefix is missing. */
+static const char *name_in(const skv_reply_form *form, const char *text, size_t n, size_t *n_name)
+{
+    const char *end = text + n;
+    size_t k = 0;
+    if (form->prefix) {
+        const size_t n_prefix = strlen(form->prefix);
+        while (text < end &&
+               ((size_t)(end - text) < n_prefix || memcmp(text, form->prefix, n_prefix) != 0)) {
+            text++;
+        }
+        if (text == end) return NULL;
+        text += n_prefix;
+    }
+    while (text < end && is_blank(*text)) text++;
+    while (text + k < end && !is_blank(text[k]) && text[k] != '<') {
+        const size_t n_left = (size_t)(end - text) - k;
+        const size_t n_id = form->id ? strlen(form->id) : 0;
+        if (n_id > 0 && n_left >= n_id && memcmp(text + k, form->id, n_id) == 0) break;
+        k++;
+    }
+    *n_name = k;
+    return text;
+}
+
+static bool step_head(skv_reply *r)
+{
+    match found;
+    size_t n_name = 0;
+    const char *text = held(r), *mark = r->form->separator;
+    const size_t n = n_held(r), at = find_mark(r, text, n, mark, &found);
+    if (found != MATCH_WHOLE && !r->last && at <= HEAD_BYTES_MAX) return false;
+    const char *name =
+        found == MATCH_WHOLE && at <= HEAD_BYTES_MAX ? name_in(r->form, text, at, &n_name) : NULL;
+    if (name && skv_reply_call_knows(&r->call, name, n_name)) {
+        skv_reply_call_begin_named(&r->call, name, n_name);
+        take_raw(r, at + strlen(mark));
+        r->place = PLACE_CALL;
+    } else {
+        give_up_call(r);
+    }
+    return true;
+}
+
+static bool step_raw(skv_reply *r)
+{
+    skv_reply_call *call = &r->call;
+    if (r->scan.pos == 0) take_raw(r, blanks(held(r), n_held(r)));
+    const skv_raw_state state = skv_raw_scan_text(r->form, &r->scan, held(r), n_held(r));
+    if (state == SKV_RAW_MORE && !r->last) return false;
+    skv_reply_call_begin(call, false);
+    if (state == SKV_RAW_ENDED) {
+        const char *text = held(r);
+        const size_t n = r->scan.pos;
+        take_raw(r, n);
+        call->has_name = call->has_args =
+            skv_raw_convert(&r->options, r->form, text, n, &call->name, &call->args) &&
+            skv_reply_call_knows(call, call->name.data, call->name.size);
+        tell_call(r);
+        if (call->told) {
+            end_call(r);
+            r->ended = r->form->spelling == SKV_SPELL_XML;
+            return true;
+        }
+    }
+    give_up_call(r);
+    return true;
+}
+
+/* ---- messages ---- */
+
+static bool may_be_header(const skv_reply_form *form, char c)
+{
+    if (form->prefix) return c == '<' || c == form->prefix[0];
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* A header that says what comes: a call, or a body. */
+static bool take_header(skv_reply *r, const char *text, size_t n)
+{
+    const skv_reply_form *form = r->form;
+    const bool thinks = r->options.format.thinks != SKV_THOUGHTS_NONE;
+    size_t n_name = 0;
+    const char *name = name_in(form, text, n, &n_name);
+    match found = MATCH_NO;
+    if (name && !r->options.no_calls && skv_reply_call_knows(&r->call, name, n_name)) {
+        skv_reply_call_begin_named(&r->call, name, n_name);
+        skv_buf_clear(&r->call.raw);
+        take_raw(r, n + strlen(form->separator));
+        r->place = PLACE_CALL;
+        return true;
+    }
+    if (name && (form->prefix || n_name != 3 || memcmp(name, "all", 3) != 0)) return false;
+    if (!name && thinks) (void)find_mark(r, text, n, "analysis", &found);
+    r->n_done += n + strlen(form->separator);
+    r->body = found == MATCH_WHOLE ? SKV_REPLY_THOUGHT : SKV_REPLY_TEXT;
+    r->place = PLACE_BODY;
+    r->skips_blanks = true;
+    return true;
+}
+
+static bool step_header(skv_reply *r)
+{
+    match found;
+    const char *text = held(r);
+    const size_t n = n_held(r), k = blanks(text, n);
+    if (k == n) {
+        if (!r->last) return false;
+    } else if (may_be_header(r->form, text[k])) {
+        const size_t at = find_mark(r, text + k, n - k, r->form->separator, &found);
+        if (found != MATCH_WHOLE && !r->last && at <= HEAD_BYTES_MAX) return false;
+        if (found == MATCH_WHOLE && at <= HEAD_BYTES_MAX && take_header(r, text, k + at)) {
+            return true;
+        }
+    }
+    r->body = SKV_REPLY_TEXT;
+    r->place = PLACE_BODY;
+    return true;
+}
+
+static bool step_body(skv_reply *r)
+{
+    if (!take_until(r, r->body, r->form->end)) return false;
+    r->skips_blanks = true;
+    r->place = PLACE_HEADER;
     return true;
 }
 
@@ -212,10 +416,10 @@ static bool step_begin(skv_reply *r)
     const char *text = held(r);
     const size_t n = n_held(r), k = blanks(text, n);
     if (k == n && !r->last) return false;
-    const match found = match_mark(r, text + k, n - k, SKV_MARK_THINK);
+    const match found = match_mark(r, text + k, n - k, r->thought->begin);
     if (found == MATCH_PART) return false;
     if (found == MATCH_WHOLE) {
-        r->n_done += k + strlen(SKV_MARK_THINK);
+        r->n_done += k + strlen(r->thought->begin);
         r->skips_blanks = true;
     }
     r->place = found == MATCH_WHOLE ? PLACE_THOUGHT : place_of_text(r);
@@ -224,7 +428,7 @@ static bool step_begin(skv_reply *r)
 
 static bool step_thought(skv_reply *r)
 {
-    if (!take_until(r, SKV_REPLY_THOUGHT, SKV_MARK_THOUGHT)) return false;
+    if (!take_until(r, SKV_REPLY_THOUGHT, r->thought->end)) return false;
     r->skips_blanks = true;
     r->place = place_of_text(r);
     return true;
@@ -232,8 +436,10 @@ static bool step_thought(skv_reply *r)
 
 static bool step_text(skv_reply *r)
 {
-    if (!take_until(r, SKV_REPLY_TEXT, SKV_MARK_CALL)) return false;
-    begin_call(r, SKV_MARK_CALL);
+    if (!take_until(r, SKV_REPLY_TEXT, r->form->open)) return false;
+    skv_buf_clear(&r->call.raw);
+    skv_buf_text(&r->call.raw, r->form->open);
+    r->place = r->form->list ? PLACE_LIST : PLACE_ITEM;
     return true;
 }
 
@@ -244,13 +450,15 @@ static bool step_choice(skv_reply *r)
     const char *text = held(r);
     const size_t n = n_held(r), k = blanks(text, n);
     if (k == n && !r->last) return false;
-    const match python = match_mark(r, text + k, n - k, SKV_MARK_PYTHON);
-    if (python == MATCH_PART) return false;
-    if (python == MATCH_WHOLE) {
-        r->n_done += k + strlen(SKV_MARK_PYTHON);
-        begin_call(r, SKV_MARK_PYTHON);
+    skv_buf_clear(&r->call.raw);
+    const match found = match_mark(r, text + k, n - k, r->form->begin);
+    if (found == MATCH_PART) return false;
+    if (found == MATCH_WHOLE) {
+        r->n_done += k;
+        take_raw(r, strlen(r->form->begin));
+        begin_call(r);
     } else if (k < n && text[k] == '{') {
-        begin_call(r, "");
+        begin_call(r);
     } else {
         r->place = PLACE_PLAIN;
     }
@@ -265,20 +473,47 @@ static bool step_plain(skv_reply *r)
     return false;
 }
 
-static bool step_behind(skv_reply *r)
+/* Reads a mark behind a call; one that was cut off is no text. */
+static match take_behind(skv_reply *r, const char *mark)
 {
-    const bool hermes = r->options.format.calls == SKV_CALLS_HERMES;
-    const char *mark = hermes ? SKV_MARK_CALLED : ";";
     const char *text = held(r);
     const size_t n = n_held(r), k = blanks(text, n);
-    if (k == n) return false;
-    const match found = match_mark(r, text + k, n - k, mark);
+    if (!mark) return MATCH_NO;
+    if (k == n) return MATCH_PART;
+    if (r->last && n - k < strlen(mark) && memcmp(text + k, mark, n - k) == 0) return MATCH_PART;
+    return take_mark(r, mark);
+}
+
+/* Another call, or what closes their list; PART: more has to come. */
+static match next_call(skv_reply *r)
+{
+    const skv_reply_form *form = r->form;
+    const bool items = form->open && form->begin;
+    const char *mark = form->list ? "," : items ? form->begin : form->between;
+    const match found = r->closed ? MATCH_NO : take_behind(r, mark);
+    if (found != MATCH_WHOLE) return found;
+    if (items && !form->list) {
+        begin_call(r);
+    } else {
+        r->place = form->list ? PLACE_ITEM : PLACE_CHOICE;
+    }
+    return MATCH_WHOLE;
+}
+
+static bool step_behind(skv_reply *r)
+{
+    const skv_reply_form *form = r->form;
+    match found = r->ended ? MATCH_NO : take_behind(r, form->end);
     if (found == MATCH_PART) return false;
-    if (found == MATCH_WHOLE) r->n_done += k + strlen(mark);
-    /* A mark that was cut off is no text. */
-    if (r->last && n - k < strlen(mark) && memcmp(text + k, mark, n - k) == 0) return false;
+    r->ended = true;
+    skv_buf_clear(&r->call.raw);
+    found = next_call(r);
+    if (found != MATCH_NO) return found == MATCH_WHOLE;
+    if (form->list && !r->closed && take_behind(r, "]") == MATCH_PART) return false;
+    r->closed = true;
+    if (take_behind(r, form->close) == MATCH_PART) return false;
     r->skips_blanks = true;
-    r->place = hermes ? PLACE_TEXT : found == MATCH_WHOLE ? PLACE_CHOICE : PLACE_PLAIN;
+    r->place = form->open || form->spelling == SKV_SPELL_MESSAGE ? place_of_text(r) : PLACE_PLAIN;
     return true;
 }
 
@@ -290,7 +525,13 @@ static bool step(skv_reply *r)
     case PLACE_TEXT: return step_text(r);
     case PLACE_CHOICE: return step_choice(r);
     case PLACE_PLAIN: return step_plain(r);
+    case PLACE_HEADER: return step_header(r);
+    case PLACE_BODY: return step_body(r);
+    case PLACE_LIST: return step_list(r);
+    case PLACE_ITEM: return step_item(r);
+    case PLACE_HEAD: return step_head(r);
     case PLACE_CALL: return step_call(r);
+    case PLACE_RAW: return step_raw(r);
     case PLACE_BEHIND: return step_behind(r);
     case PLACE_DROPPED: r->n_done = r->held.size; return false;
     }

@@ -23,17 +23,35 @@ void skv_reply_call_release(skv_reply_call *call)
     skv_buf_release(&call->args);
 }
 
-void skv_reply_call_begin(skv_reply_call *call, const char *mark, size_t n)
+void skv_reply_call_begin(skv_reply_call *call, bool keyed)
 {
     skv_json_scan_init(&call->scan);
-    skv_buf_clear(&call->raw);
     skv_buf_clear(&call->word);
     skv_buf_clear(&call->name);
     skv_buf_clear(&call->args);
-    skv_buf_append(&call->raw, mark, n);
     call->field = SKV_CALL_NO_FIELD;
     call->has_name = call->has_args = call->in_args = call->told = false;
+    call->keyed = keyed;
+    call->n_outer = 1;
     call->n_raw_told = 0;
+}
+
+void skv_reply_call_begin_named(skv_reply_call *call, const char *name, size_t n)
+{
+    skv_reply_call_begin(call, false);
+    skv_buf_append(&call->name, name, n);
+    call->has_name = true;
+    call->n_outer = 0;
+}
+
+bool skv_reply_call_knows(const skv_reply_call *call, const char *name, size_t n)
+{
+    if (!call->names) return n > 0;
+    for (size_t i = 0; i < call->n_names; i++) {
+        const char *one = call->names[i];
+        if (strlen(one) == n && memcmp(one, name, n) == 0) return true;
+    }
+    return false;
 }
 
 static bool word_is(const skv_reply_call *call, const char *word)
@@ -44,7 +62,14 @@ static bool word_is(const skv_reply_call *call, const char *word)
 /* Which member begins; every one comes once. */
 static bool begin_member(skv_reply_call *call)
 {
-    if (word_is(call, "name") && !call->has_name) {
+    if (call->keyed) {
+        call->field = SKV_CALL_ARGUMENTS;
+        skv_buf_append(&call->name, call->word.data, call->word.size);
+        call->has_name =
+            !call->has_args && skv_reply_call_knows(call, call->name.data, call->name.size);
+        return call->has_name;
+    }
+    if ((word_is(call, "name") || word_is(call, "tool_name")) && !call->has_name) {
         call->field = SKV_CALL_NAME;
         return true;
     }
@@ -53,7 +78,7 @@ static bool begin_member(skv_reply_call *call)
         return true;
     }
     call->field = SKV_CALL_NOTE;
-    return word_is(call, "type") || word_is(call, "id");
+    return word_is(call, "type") || word_is(call, "id") || word_is(call, "tool_call_id");
 }
 
 static bool in_text(skv_json_place place)
@@ -73,17 +98,6 @@ static bool take_word(skv_reply_call *call, skv_json_place before, char c)
     return call->word.size < WORD_MAX;
 }
 
-static bool is_known(const skv_reply_call *call)
-{
-    const skv_buf *name = &call->name;
-    if (!call->names) return name->size > 0;
-    for (size_t i = 0; i < call->n_names; i++) {
-        const char *one = call->names[i];
-        if (strlen(one) == name->size && memcmp(one, name->data, name->size) == 0) return true;
-    }
-    return false;
-}
-
 /* A byte of a function's name, which never has escapes. */
 static bool take_name(skv_reply_call *call, skv_json_place before, char c)
 {
@@ -92,7 +106,7 @@ static bool take_name(skv_reply_call *call, skv_json_place before, char c)
     }
     if (before != SKV_JSON_STRING) return true;
     if (call->scan.place == SKV_JSON_BEHIND) {
-        call->has_name = is_known(call);
+        call->has_name = skv_reply_call_knows(call, call->name.data, call->name.size);
         return call->has_name;
     }
     skv_buf_byte(&call->name, c);
@@ -103,7 +117,7 @@ static bool take_args(skv_reply_call *call, skv_json_place before, char c)
 {
     if (call->in_args) {
         skv_buf_byte(&call->args, c);
-        call->in_args = call->scan.depth > 1;
+        call->in_args = call->scan.depth > call->n_outer;
         return true;
     }
     if (before != SKV_JSON_VALUE || call->scan.place == SKV_JSON_VALUE) return true;
@@ -133,6 +147,13 @@ skv_call_state skv_reply_call_byte(skv_reply_call *call, char byte)
     const skv_json_place now = skv_json_scan_byte(&call->scan, byte);
     skv_buf_byte(&call->raw, byte);
     if (now == SKV_JSON_BAD) return SKV_CALL_BAD;
+    if (call->n_outer == 0) {
+        if (depth == 0 && now == SKV_JSON_VALUE) return SKV_CALL_MORE;
+        if (depth == 0 && now != SKV_JSON_FIRST_NAME) return SKV_CALL_BAD;
+        skv_buf_byte(&call->args, byte);
+        call->has_args = true;
+        return now == SKV_JSON_ENDED ? SKV_CALL_ENDED : SKV_CALL_MORE;
+    }
     if (depth == 0) {
         return now == SKV_JSON_VALUE || now == SKV_JSON_FIRST_NAME ? SKV_CALL_MORE : SKV_CALL_BAD;
     }

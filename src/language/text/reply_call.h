@@ -1,19 +1,13 @@
 /*
- * What the readers of replies share: the marks that their formats are made of, and one call of a
- * function as models write it, a JSON object with the members name and arguments (or parameters) in
- * any order, read byte by byte.
+ * One call of a function as most models write it, read byte by byte: a JSON object with the members
+ * name and arguments (or parameters) in any order; one whose only member is the function's name; or
+ * the arguments alone.
  */
 #ifndef SKV_TEXT_REPLY_CALL_H
 #define SKV_TEXT_REPLY_CALL_H
 
 #include "base/buf.h"
 #include "text/json_scan.h"
-
-#define SKV_MARK_THINK "<think>"
-#define SKV_MARK_THOUGHT "</think>"
-#define SKV_MARK_CALL "<tool_call>"      /* HERMES */
-#define SKV_MARK_CALLED "</tool_call>"   /* HERMES */
-#define SKV_MARK_PYTHON "<|python_tag|>" /* LLAMA3: may stand before a call */
 
 typedef enum skv_call_field {
     SKV_CALL_NO_FIELD,
@@ -32,7 +26,9 @@ typedef struct skv_reply_call {
     skv_buf args; /* of the arguments, what was not told yet */
     skv_call_field field;
     bool has_name, has_args; /* both: as far as they have come */
+    bool keyed;              /* the member's name is the function's */
     bool in_args;
+    size_t n_outer;    /* objects around the arguments: 1; 0 where they come alone */
     bool told;         /* the name was told */
     size_t n_raw_told; /* bytes of raw that were told in some form */
 } skv_reply_call;
@@ -42,8 +38,12 @@ typedef enum skv_call_state { SKV_CALL_MORE, SKV_CALL_ENDED, SKV_CALL_BAD } skv_
 void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t n_names,
                          size_t max_bytes);
 void skv_reply_call_release(skv_reply_call *call);
-/** A new call behind a mark. */
-void skv_reply_call_begin(skv_reply_call *call, const char *mark, size_t n);
+/** A new call. What has been read of it since its mark is in `raw` already. */
+void skv_reply_call_begin(skv_reply_call *call, bool keyed);
+/** A call whose name is known: its arguments come. */
+void skv_reply_call_begin_named(skv_reply_call *call, const char *name, size_t n);
+/** Whether there is such a function. */
+bool skv_reply_call_knows(const skv_reply_call *call, const char *name, size_t n);
 /** BAD: it is not the beginning of a call. `args` and `name` grow. */
 skv_call_state skv_reply_call_byte(skv_reply_call *call, char byte);
 

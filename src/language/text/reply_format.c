@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "skv/grammar.h"
 #include "skv/reply.h"
-#include "text/reply_call.h"
+#include "text/reply_form.h"
 
 /* ---- from a template ---- */
 
@@ -21,55 +21,72 @@ static bool contains(const char *text, size_t n, const char *part)
     return false;
 }
 
-/*
- * The marks of a format stand in the template, since it writes the calls of earlier turns. Other
- * formats share some of them: Qwen3-Coder writes <tool_call><function=...>, GLM
- * <tool_call>name<arg_key>..., Firefunction " functools[".
- */
-static skv_call_syntax calls_of(const char *text, size_t n)
+/* The marks of a form stand in the template, since it writes the calls of earlier turns. */
+static bool fits(const skv_reply_form *form, const char *text, size_t n)
 {
-    const bool marked = contains(text, n, SKV_MARK_CALL) && contains(text, n, SKV_MARK_CALLED);
-    const bool other = contains(text, n, "<function=") || contains(text, n, "<arg_key>");
-    if (marked && !other && contains(text, n, "\"arguments\": ")) return SKV_CALLS_HERMES;
-    const bool llama3 = contains(text, n, "<|eot_id|>") && contains(text, n, "tool_calls") &&
-                        contains(text, n, "{\"name\": ") && contains(text, n, "\"parameters\": ");
-    return llama3 && !marked ? SKV_CALLS_LLAMA3 : SKV_CALLS_NONE;
+    for (size_t i = 0; i < sizeof form->signs / sizeof form->signs[0]; i++) {
+        if (form->signs[i] && !contains(text, n, form->signs[i])) return false;
+    }
+    return true;
+}
+
+static skv_thought_marks thoughts_of(skv_call_syntax calls, const char *text, size_t n)
+{
+    if (calls == SKV_CALLS_HARMONY) return SKV_THOUGHTS_HARMONY;
+    for (int i = SKV_THOUGHTS_HARMONY - 1; i > SKV_THOUGHTS_NONE; i--) {
+        const skv_thought_marks marks = (skv_thought_marks)i;
+        if (contains(text, n, skv_thought_form_at(marks)->end)) return marks;
+    }
+    return SKV_THOUGHTS_NONE;
 }
 
 skv_reply_format skv_reply_format_of(const char *template_text, size_t n)
 {
-    if (!template_text) return (skv_reply_format){SKV_CALLS_NONE, false};
-    return (skv_reply_format){calls_of(template_text, n),
-                              contains(template_text, n, SKV_MARK_THOUGHT)};
+    skv_reply_format format = {SKV_CALLS_NONE, SKV_THOUGHTS_NONE};
+    if (!template_text) return format;
+    for (int i = SKV_CALLS_COUNT - 1; i > SKV_CALLS_NONE; i--) {
+        const skv_call_syntax calls = (skv_call_syntax)i;
+        if (fits(skv_reply_form_at(calls), template_text, n)) format.calls = calls;
+    }
+    format.thinks = thoughts_of(format.calls, template_text, n);
+    return format;
 }
 
-const char *const *skv_reply_marks(skv_reply_format format, size_t *n)
+size_t skv_reply_marks(skv_reply_format format, const char *marks[SKV_REPLY_MARKS_MAX])
 {
-    static const char *const marks[] = {SKV_MARK_CALL, SKV_MARK_CALLED, SKV_MARK_THINK,
-                                        SKV_MARK_THOUGHT};
-    const bool calls = format.calls == SKV_CALLS_HERMES;
-    *n = (calls ? 2u : 0) + (format.thinks ? 2u : 0);
-    return calls ? marks : marks + 2;
+    const skv_thought_form *thought = skv_thought_form_at(format.thinks);
+    const skv_reply_form *form = skv_reply_form_at(format.calls);
+    const char *const all[SKV_REPLY_MARKS_MAX] = {thought->begin,
+                                                  thought->end,
+                                                  form ? form->open : NULL,
+                                                  form ? form->end : NULL,
+                                                  form ? form->begin : NULL,
+                                                  form ? form->close : NULL,
+                                                  form ? form->separator : NULL};
+    size_t n = 0;
+    for (size_t i = 0; i < SKV_REPLY_MARKS_MAX; i++) {
+        if (all[i] && all[i][0]) marks[n++] = all[i];
+    }
+    return n;
 }
 
-bool skv_reply_prompt_thinks(const char *prompt, size_t n)
+bool skv_reply_prompt_thinks(skv_reply_format format, const char *prompt, size_t n)
 {
-    const size_t n_mark = strlen(SKV_MARK_THINK);
+    const char *mark = skv_thought_form_at(format.thinks)->begin;
+    const size_t n_mark = mark ? strlen(mark) : 0;
     while (n > 0 && (prompt[n - 1] == '\n' || prompt[n - 1] == ' ')) n--;
-    return n >= n_mark && memcmp(prompt + n - n_mark, SKV_MARK_THINK, n_mark) == 0;
+    return mark && n >= n_mark && memcmp(prompt + n - n_mark, mark, n_mark) == 0;
 }
-
-static const char *const names[SKV_CALLS_COUNT] = {"none", "llama3", "hermes"};
 
 const char *skv_call_syntax_name(skv_call_syntax syntax)
 {
-    return names[syntax];
+    return syntax == SKV_CALLS_NONE ? "none" : skv_reply_form_at(syntax)->name;
 }
 
 bool skv_call_syntax_parse(const char *name, skv_call_syntax *out)
 {
     for (int i = 0; i < SKV_CALLS_COUNT; i++) {
-        if (strcmp(name, names[i]) != 0) continue;
+        if (strcmp(name, skv_call_syntax_name((skv_call_syntax)i)) != 0) continue;
         *out = (skv_call_syntax)i;
         return true;
     }
@@ -90,27 +107,244 @@ static int append(const char *text, size_t n, void *out)
     return skv_buf_append(out, text, n) ? 0 : -1;
 }
 
-/* One call without its marks: ["{\"name\": \"f\", \"arguments\": ", {"schema": ...}, "}"] */
-static skv_status add_call(skv_buf *out, skv_call_syntax syntax, const json_t *tool, skv_error *err)
+/* A part of a text: NULL is none. */
+static void put(skv_buf *out, const char *text)
 {
-    const char *name = json_string_value(json_object_get(tool, "name"));
-    const json_t *schema = json_object_get(tool, "parameters");
-    SKV_REQUIRE(name, err, SKV_ARGUMENT, "tools: one has no name");
-    skv_buf_text(out, "[\"{\\\"name\\\": \\\"");
-    skv_buf_json_text(out, name, strlen(name));
-    skv_buf_printf(out, "\\\", \\\"%s\\\": \",{\"schema\":",
-                   syntax == SKV_CALLS_LLAMA3 ? "parameters" : "arguments");
+    if (text) skv_buf_json_text(out, text, strlen(text));
+}
+
+static void add_schema(skv_buf *out, const json_t *schema)
+{
+    skv_buf_text(out, "{\"schema\":");
     if (!schema || (json_is_object(schema) && json_object_size(schema) == 0)) {
         skv_buf_text(out, "{\"type\":\"object\"}");
     } else if (json_dump_callback(schema, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
         out->failed = true;
     }
-    skv_buf_text(out, "},\"}\"]");
+    skv_buf_byte(out, '}');
+}
+
+/* A property by itself: its references lead into the whole schema. */
+static void add_property(skv_buf *out, const json_t *schema, json_t *property)
+{
+    static const char *const kept[] = {"$defs", "definitions"};
+    json_t *whole = json_is_object(property) ? json_copy(property) : json_true();
+    for (size_t i = 0; i < 2; i++) {
+        json_t *definitions = json_object_get(schema, kept[i]);
+        if (definitions && json_is_object(whole))
+            (void)json_object_set(whole, kept[i], definitions);
+    }
+    skv_buf_text(out, "{\"schema\":");
+    if (!whole || json_dump_callback(whole, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        out->failed = true;
+    }
+    skv_buf_byte(out, '}');
+    json_decref(whole);
+}
+
+static bool is_ascii(const char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text >= 0x80) return false;
+    }
+    return true;
+}
+
+/* Whether a parameter is a text that stands as it is. */
+static bool is_bare(const skv_reply_form *form, const json_t *property)
+{
+    const char *type = json_string_value(json_object_get(property, "type"));
+    return type && strcmp(type, "string") == 0 && !form->typed && is_ascii(form->value_end);
+}
+
+/* One of the texts that the schema allows. */
+static void add_choice(skv_buf *out, const json_t *all, const json_t *only)
+{
+    const json_t *one;
+    size_t i, n = 0;
+    skv_buf_text(out, "{\"any\":[");
+    json_array_foreach(all, i, one)
+    {
+        if (!json_is_string(one) || only) continue;
+        if (n++ > 0) skv_buf_byte(out, ',');
+        add_text(out, json_string_value(one));
+    }
+    if (json_is_string(only)) add_text(out, json_string_value(only));
+    skv_buf_text(out, "]}");
+}
+
+/* KEY behind_key VALUE value_end. */
+static void add_parameter(skv_buf *out, const skv_reply_form *form, const json_t *schema,
+                          const char *key, json_t *property)
+{
+    const size_t n_behind = strlen(form->behind_key);
+    const json_t *all = json_object_get(property, "enum"),
+                 *only = json_object_get(property, "const");
+    skv_buf_text(out, "[\"");
+    put(out, form->key);
+    put(out, key);
+    put(out, form->behind_key);
+    if (form->typed) put(out, "false\">");
+    skv_buf_text(out, "\",");
+    if (is_bare(form, property) && !all && !only) {
+        skv_buf_text(out, "{\"until\":");
+        add_text(out, form->value_end);
+        skv_buf_text(out, "},\"\\n\"]");
+        return;
+    }
+    if (is_bare(form, property)) {
+        add_choice(out, all, only);
+    } else {
+        add_property(out, schema, property);
+    }
+    skv_buf_text(out, ",\"");
+    put(out, n_behind > 0 && form->behind_key[n_behind - 1] == '\n' ? "\n" : NULL);
+    put(out, form->value_end);
+    skv_buf_text(out, "\\n\"]");
+}
+
+static bool is_required(const json_t *schema, const char *key)
+{
+    const json_t *required = json_object_get(schema, "required"), *one;
+    size_t i;
+    json_array_foreach(required, i, one)
+    {
+        if (json_is_string(one) && strcmp(json_string_value(one), key) == 0) return true;
+    }
+    return false;
+}
+
+/* key=VALUE, key:VALUE; the values are JSON, which both spellings can be read as. */
+static void add_argument(skv_buf *out, const skv_reply_form *form, const json_t *schema,
+                         const char *key, json_t *property, const char *comma, bool behind)
+{
+    skv_buf_text(out, "[\"");
+    if (!behind) put(out, comma);
+    put(out, key);
+    skv_buf_text(out, form->spelling == SKV_SPELL_GEMMA ? ":\"," : "=\",");
+    add_property(out, schema, property);
+    skv_buf_text(out, ",\"");
+    if (behind) put(out, comma);
+    skv_buf_text(out, "\"]");
+}
+
+/* All arguments of a function, those that must be there first. */
+static void add_arguments(skv_buf *out, const skv_reply_form *form, json_t *schema)
+{
+    const char *key, *comma = form->spelling == SKV_SPELL_GEMMA ? "," : ", ";
+    const bool xml = form->spelling == SKV_SPELL_XML;
+    json_t *property, *all = json_object_get(schema, "properties");
+    size_t n_required = 0;
+    skv_buf_byte(out, '[');
+    for (int optional = 0; optional < 2; optional++) {
+        json_object_foreach(all, key, property)
+        {
+            if (is_required(schema, key) == (optional == 1)) continue;
+            if (optional) skv_buf_text(out, "{\"repeat\":");
+            if (xml) {
+                add_parameter(out, form, schema, key, property);
+            } else {
+                const bool behind = optional && n_required == 0;
+                const bool first = !optional && n_required == 0;
+                add_argument(out, form, schema, key, property, first ? "" : comma, behind);
+            }
+            skv_buf_text(out, optional ? ",\"min\":0,\"max\":1}," : ",");
+            n_required += optional ? 0 : 1;
+        }
+    }
+    skv_buf_text(out, "\"\"]");
+}
+
+/* The id that stands between a name and its arguments: an index, or nine digits. */
+static void add_id(skv_buf *out, const skv_reply_form *form)
+{
+    put(out, form->id);
+    skv_buf_printf(out,
+                   "\",{\"repeat\":{\"any\":[\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\","
+                   "\"8\",\"9\"]},\"min\":%d,\"max\":%d},\"",
+                   strlen(form->id) == 1 ? 1 : 9, strlen(form->id) == 1 ? 1 : 9);
+}
+
+/* What stands in front of the arguments, the beginning of a list of parts. */
+static void add_head(skv_buf *out, const skv_reply_form *form, const char *name)
+{
+    const bool harmony = form->spelling == SKV_SPELL_MESSAGE && form->prefix;
+    skv_buf_text(out, "[\"");
+    if (form->open) put(out, form->begin);
+    switch (form->spelling) {
+    case SKV_SPELL_OBJECT:
+        put(out, "{\"");
+        put(out, form->name_key);
+        put(out, "\": \"");
+        put(out, name);
+        put(out, "\", \"");
+        put(out, form->args_key);
+        put(out, "\": ");
+        break;
+    case SKV_SPELL_KEYED:
+        put(out, "{\"");
+        put(out, name);
+        put(out, "\": ");
+        break;
+    case SKV_SPELL_NAMED:
+    case SKV_SPELL_MESSAGE:
+    case SKV_SPELL_XML:
+        if (harmony) put(out, "<|channel|>commentary ");
+        put(out, form->prefix);
+        put(out, name);
+        if (form->id) add_id(out, form);
+        if (harmony) put(out, " <|constrain|>json");
+        put(out, form->separator);
+        if (form->spelling == SKV_SPELL_XML) put(out, "\n");
+        break;
+    case SKV_SPELL_PYTHON:
+    case SKV_SPELL_GEMMA:
+        put(out, form->prefix);
+        put(out, name);
+        put(out, form->spelling == SKV_SPELL_GEMMA ? "{" : "(");
+        break;
+    }
+    skv_buf_text(out, "\",");
+}
+
+/* One call with its own marks: ["{\"name\": \"f\", \"arguments\": ", {"schema": ...}, "}"] */
+static skv_status add_call(skv_buf *out, const skv_reply_form *form, const json_t *tool,
+                           skv_error *err)
+{
+    const char *name = json_string_value(json_object_get(tool, "name"));
+    json_t *schema = json_object_get(tool, "parameters");
+    SKV_REQUIRE(name, err, SKV_ARGUMENT, "tools: one has no name");
+    add_head(out, form, name);
+    switch (form->spelling) {
+    case SKV_SPELL_OBJECT:
+    case SKV_SPELL_KEYED:
+        add_schema(out, schema);
+        skv_buf_text(out, ",\"}");
+        break;
+    case SKV_SPELL_NAMED:
+    case SKV_SPELL_MESSAGE:
+        add_schema(out, schema);
+        skv_buf_text(out, ",\"");
+        break;
+    case SKV_SPELL_XML:
+        add_arguments(out, form, schema);
+        skv_buf_text(out, ",\"");
+        break;
+    case SKV_SPELL_PYTHON:
+    case SKV_SPELL_GEMMA:
+        add_arguments(out, form, schema);
+        skv_buf_text(out, form->spelling == SKV_SPELL_GEMMA ? ",\"}" : ",\")");
+        break;
+    }
+    const bool line = form->end && form->spelling == SKV_SPELL_OBJECT;
+    if (line || (form->end && form->end[0] == '`')) put(out, "\n");
+    if (form->spelling != SKV_SPELL_MESSAGE) put(out, form->end);
+    skv_buf_text(out, "\"]");
     return SKV_OK;
 }
 
 /* {"any":[call, ...]} */
-static skv_status add_any(skv_buf *out, skv_call_syntax syntax, json_t *tools, skv_error *err)
+static skv_status add_any(skv_buf *out, const skv_reply_form *form, json_t *tools, skv_error *err)
 {
     json_t *tool;
     size_t i;
@@ -118,38 +352,70 @@ static skv_status add_any(skv_buf *out, skv_call_syntax syntax, json_t *tools, s
     json_array_foreach(tools, i, tool)
     {
         if (i > 0) skv_buf_byte(out, ',');
-        SKV_TRY(add_call(out, syntax, tool, err));
+        SKV_TRY(add_call(out, form, tool, err));
     }
     skv_buf_text(out, "]}");
     return SKV_OK;
 }
 
-/* Calls in lines of their own; or text in which whole calls stand. */
-static skv_status add_hermes(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
-                             skv_error *err)
+/* Whether every call has its own opening mark; else one mark opens them all. */
+static bool opens_each(const skv_reply_form *form)
 {
-    skv_buf_text(out, "{\"repeat\":[");
-    if (rules->may_talk) {
-        skv_buf_text(out, "{\"until\":\"" SKV_MARK_CALL "\"},\"\\n\"");
-    } else {
-        add_text(out, SKV_MARK_CALL "\n");
+    return form->alone || (!form->list && !form->begin && !form->close);
+}
+
+/* What follows the opening mark. */
+static skv_status add_opened(skv_buf *out, const skv_reply_rules *rules, const skv_reply_form *form,
+                             json_t *tools, skv_error *err)
+{
+    const bool each = opens_each(form);
+    const bool line = form->end && form->spelling == SKV_SPELL_OBJECT;
+    const bool xml = form->spelling == SKV_SPELL_XML && form->begin;
+    add_text(out, form->list ? "[" : line || xml ? "\n" : "");
+    skv_buf_byte(out, ',');
+    if (!each) skv_buf_text(out, "{\"repeat\":");
+    SKV_TRY(add_any(out, form, tools, err));
+    if (!each) {
+        skv_buf_printf(out, ",\"min\":1,\"max\":%zu,\"between\":\"%s\"}", rules->max_calls,
+                       form->list ? ", "
+                       : xml      ? "\\n"
+                                  : "");
     }
-    skv_buf_byte(out, ',');
-    SKV_TRY(add_any(out, rules->format.calls, tools, err));
-    skv_buf_byte(out, ',');
-    add_text(out, "\n" SKV_MARK_CALLED);
+    skv_buf_text(out, ",\"");
+    put(out, form->list ? "]" : xml ? "\n" : NULL);
+    put(out, form->close);
+    skv_buf_byte(out, '"');
+    return SKV_OK;
+}
+
+/* Calls by themselves, or text in which whole calls stand. */
+static skv_status add_marked(skv_buf *out, const skv_reply_rules *rules, const skv_reply_form *form,
+                             json_t *tools, skv_error *err)
+{
+    const bool each = opens_each(form);
+    skv_buf_text(out, "{\"repeat\":[");
+    if (rules->may_talk) skv_buf_text(out, "{\"until\":");
+    add_text(out, form->open);
+    skv_buf_text(out, rules->may_talk ? "}," : ",");
+    SKV_TRY(add_opened(out, rules, form, tools, err));
     skv_buf_printf(out, "],\"min\":%d,\"max\":%zu,\"between\":\"%s\"}", rules->may_talk ? 0 : 1,
-                   rules->max_calls, rules->may_talk ? "" : "\\n");
-    if (rules->may_talk) skv_buf_text(out, ",{\"without\":\"" SKV_MARK_CALL "\"}");
+                   each ? rules->max_calls : 1,
+                   !rules->may_talk && (form->end && form->spelling != SKV_SPELL_NAMED) ? "\\n"
+                                                                                        : "");
+    if (rules->may_talk) {
+        skv_buf_text(out, ",{\"without\":");
+        add_text(out, form->open);
+        skv_buf_byte(out, '}');
+    }
     return SKV_OK;
 }
 
 /* One call, or a text that is none. */
-static skv_status add_llama3(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
-                             skv_error *err)
+static skv_status add_bare(skv_buf *out, const skv_reply_rules *rules, const skv_reply_form *form,
+                           json_t *tools, skv_error *err)
 {
     skv_buf_text(out, "{\"any\":[");
-    SKV_TRY(add_any(out, rules->format.calls, tools, err));
+    SKV_TRY(add_any(out, form, tools, err));
     if (rules->may_talk) skv_buf_text(out, ",{\"unlike\":\"{\\\"name\\\": \"}");
     skv_buf_text(out, "]}");
     return SKV_OK;
@@ -158,15 +424,22 @@ static skv_status add_llama3(skv_buf *out, const skv_reply_rules *rules, json_t 
 static skv_status write_grammar(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
                                 skv_error *err)
 {
+    const skv_reply_form *form = skv_reply_form_at(rules->format.calls);
+    const char *thought = skv_thought_form_at(rules->format.thinks)->end;
+    const bool is_free = rules->may_talk && (form->spelling == SKV_SPELL_MESSAGE ||
+                                             (form->open && !is_ascii(form->open)));
     skv_buf_byte(out, '[');
     if (rules->in_thought && !rules->may_talk) {
-        add_text(out, SKV_MARK_THOUGHT "\n\n");
-        skv_buf_byte(out, ',');
+        skv_buf_byte(out, '"');
+        put(out, thought ? thought : "</think>");
+        skv_buf_text(out, "\\n\\n\",");
     }
-    if (rules->format.calls == SKV_CALLS_HERMES) {
-        SKV_TRY(add_hermes(out, rules, tools, err));
+    if (is_free) {
+        skv_buf_text(out, "{\"without\":\"\\u0001\"}");
+    } else if (form->open) {
+        SKV_TRY(add_marked(out, rules, form, tools, err));
     } else {
-        SKV_TRY(add_llama3(out, rules, tools, err));
+        SKV_TRY(add_bare(out, rules, form, tools, err));
     }
     skv_buf_byte(out, ']');
     SKV_REQUIRE(!out->failed, err, SKV_RANGE, "tools: schemas of more than %zu bytes, or no memory",

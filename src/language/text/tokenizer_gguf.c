@@ -1,6 +1,7 @@
 /*
  * The tokenizer in the metadata of a GGUF file, as llama.cpp runs it: "llama" is SentencePiece's
- * BPE by scores, "gpt2" a byte-level BPE whose splitting has a name (tokenizer.ggml.pre).
+ * BPE by scores, "gpt2" a byte-level BPE whose splitting has a name (tokenizer.ggml.pre), "gemma4"
+ * a BPE by merges over characters, where a space is U+2581 and bytes stand in for what is no token.
  */
 #include <math.h>
 #include <string.h>
@@ -39,6 +40,8 @@ static const char *const control_names[] = {
     "<|end_of_text|>",
     "<end_of_utterance>",
     "<eos>",
+    "<turn|>",
+    "<|tool_response>",
     "<｜end▁of▁sentence｜>",
     "<|fim_prefix|>",
     "<fim-prefix>",
@@ -291,6 +294,34 @@ static skv_status build_gpt2(skv_tokenizer *t, const gguf_vocab *v, skv_error *e
     return SKV_OK;
 }
 
+/* One word between newlines. llama.cpp begins with BOS whatever tokenizer.ggml.add_bos_token says.
+ */
+static skv_status build_gemma4(skv_tokenizer *t, const gguf_vocab *v, skv_error *err)
+{
+    static const char pattern[] = "[^\\n]+|[\\n]+";
+    skv_norm_step *steps = t->normalizer.steps;
+    t->bos = id_under(t, v->gguf, "tokenizer.ggml.bos_token_id", -1);
+    t->eos = id_under(t, v->gguf, "tokenizer.ggml.eos_token_id", -1);
+    const int32_t unk = id_under(t, v->gguf, "tokenizer.ggml.unknown_token_id", -1);
+    t->bpe.unk = unk >= 0 && skv_vocab_has(&t->vocab, (uint32_t)unk) ? (uint32_t)unk : SKV_NO_TOKEN;
+    SKV_TRY(read_affixes(t, v->gguf, true, err));
+    t->n_prefix = t->bos >= 0 ? 1 : 0;
+    steps[0] = (skv_norm_step){.kind = SKV_NORM_VALID};
+    steps[1] = (skv_norm_step){.kind = SKV_NORM_REPLACE, .n_from = 1, .n_to = 3};
+    t->normalizer.n_steps = 2;
+    steps[1].from = skv_strndup(" ", 1);
+    steps[1].to = skv_strndup("\xe2\x96\x81", 3);
+    SKV_REQUIRE(steps[1].from && steps[1].to, err, SKV_MEMORY, "%s: no memory", t->name);
+    SKV_TRY(skv_pretokenizer_add_regex(&t->pretokenizer, pattern, sizeof pattern - 1,
+                                       SKV_SPLIT_ISOLATED, false, t->name, err));
+    t->bpe.byte_fallback = true;
+    t->bpe.late_unknown = true;
+    t->bpe.whole_newlines = true;
+    SKV_TRY(read_merges(t, v, err));
+    skv_bpe_model_prepare(&t->bpe, &t->vocab);
+    return skv_spm_set_decoder(t, err);
+}
+
 static skv_status read_chat_template(skv_tokenizer *t, const skv_gguf *gguf, skv_error *err)
 {
     const skv_gguf_value *value = skv_gguf_find(gguf, "tokenizer.chat_template");
@@ -306,14 +337,15 @@ static skv_status read_chat_template(skv_tokenizer *t, const skv_gguf *gguf, skv
 static skv_status build(skv_tokenizer *t, const skv_gguf *gguf, const char *model, size_t n,
                         skv_error *err)
 {
-    static const char *const models[] = {"llama", "gpt2"};
+    static const char *const models[] = {"llama", "gpt2", "gemma4"};
     gguf_vocab v;
-    SKV_REQUIRE(is_one_of(models, 2, model, n), err, SKV_UNSUPPORTED,
+    SKV_REQUIRE(is_one_of(models, 3, model, n), err, SKV_UNSUPPORTED,
                 "%s: tokenizer.ggml.model '%.*s'", t->name, (int)skv_min_size(n, 64), model);
     SKV_TRY(find_arrays(gguf, &v, err));
     SKV_TRY(read_tokens(t, &v, err));
     SKV_TRY(read_chat_template(t, gguf, err));
-    return model[0] == 'l' ? build_spm(t, &v, err) : build_gpt2(t, &v, err);
+    if (model[0] == 'l') return build_spm(t, &v, err);
+    return n == strlen("gpt2") ? build_gpt2(t, &v, err) : build_gemma4(t, &v, err);
 }
 
 skv_status skv_tokenizer_open_gguf(const struct skv_gguf *gguf, skv_tokenizer **out, skv_error *err)

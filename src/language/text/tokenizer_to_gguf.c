@@ -29,8 +29,9 @@ typedef struct converter {
 
 /* One way to say it. */
 typedef struct attempt {
-    const char *pre;   /* byte-level BPE: the name of its splitting; NULL: SentencePiece's BPE */
-    bool space_prefix; /* of the latter: a space comes before the text */
+    const char *model; /* tokenizer.ggml.model */
+    const char *pre;   /* "gpt2": the name of its splitting */
+    bool space_prefix; /* "llama": a space comes before the text */
 } attempt;
 
 /* ---- what is converted ---- */
@@ -213,19 +214,22 @@ static void put_ends(const converter *c, skv_gguf_out *out)
 static skv_status put_entries(const converter *c, const attempt *a, skv_gguf_out *out,
                               skv_error *err)
 {
-    skv_gguf_put_text(out, "tokenizer.ggml.model", a->pre ? "gpt2" : "llama");
+    const bool by_scores = strcmp(a->model, "llama") == 0;
+    const uint32_t unk = c->t->bpe.unk;
+    skv_gguf_put_text(out, "tokenizer.ggml.model", a->model);
     if (a->pre) skv_gguf_put_text(out, "tokenizer.ggml.pre", a->pre);
     put_tokens(c, out);
-    if (a->pre) {
+    if (!a->pre) {
+        skv_gguf_put_bool(out, "tokenizer.ggml.add_space_prefix", a->space_prefix);
+        if (unk != SKV_NO_TOKEN) skv_gguf_put_u32(out, "tokenizer.ggml.unknown_token_id", unk);
+    }
+    if (by_scores) {
+        SKV_TRY(put_scores(c, out, err));
+    } else {
         skv_buf text;
         skv_buf_init(&text, 1 << 20);
         put_merges(c, out, &text);
         skv_buf_release(&text);
-    } else {
-        skv_gguf_put_bool(out, "tokenizer.ggml.add_space_prefix", a->space_prefix);
-        const uint32_t unk = c->t->bpe.unk;
-        if (unk != SKV_NO_TOKEN) skv_gguf_put_u32(out, "tokenizer.ggml.unknown_token_id", unk);
-        SKV_TRY(put_scores(c, out, err));
     }
     put_ends(c, out);
     return SKV_OK;
@@ -288,12 +292,16 @@ static skv_status try_all(const converter *c, skv_gguf_out *out, skv_error *err)
     if (c->t->bpe.byte_level) {
         const char *name = first[0];
         for (size_t i = 0; !same && name; i++) {
-            SKV_TRY(try_one(c, &(attempt){.pre = name}, out, &same, err));
+            SKV_TRY(try_one(c, &(attempt){"gpt2", .pre = name}, out, &same, err));
             name = i + 1 < N_FIRST ? first[i + 1] : skv_pre_type_name(i + 1 - N_FIRST);
         }
     } else {
-        for (int prefix = 1; !same && prefix >= 0; prefix--) {
-            SKV_TRY(try_one(c, &(attempt){.space_prefix = prefix}, out, &same, err));
+        static const attempt forms[] = {
+            {"llama", NULL, true}, {"llama", NULL, false}, {"gemma4", NULL, false}};
+        /* SentencePiece's own merges may join characters that are no tokens: no list has them. */
+        const size_t n_forms = sizeof forms / sizeof *forms - (c->t->spm.active ? 1 : 0);
+        for (size_t i = 0; !same && i < n_forms; i++) {
+            SKV_TRY(try_one(c, &forms[i], out, &same, err));
         }
     }
     SKV_REQUIRE(same, err, SKV_UNSUPPORTED,

@@ -378,9 +378,21 @@ static skv_status encode_by_stretches(skv_word_work *work, const char *word, siz
     return encode_stretch(work, word + start, n - start, err);
 }
 
+static bool only_newlines(const char *word, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (word[i] != '\n') return false;
+    }
+    return true;
+}
+
 skv_status skv_encode_word(skv_word_work *work, const char *word, size_t n, skv_error *err)
 {
     if (n == 0) return SKV_OK;
+    if (work->model->whole_newlines && word[0] == '\n') {
+        const uint32_t id = only_newlines(word, n) ? whole_word(work, word, n) : SKV_NO_TOKEN;
+        if (id != SKV_NO_TOKEN) return append(work, &id, 1, err);
+    }
     if (!work->model->can_cut) return encode_stretch(work, word, n, err);
     if (work->model->ignore_merges) {
         uint32_t id = whole_word(work, word, n);

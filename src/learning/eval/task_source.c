@@ -193,6 +193,19 @@ static char *short_name(const char *path)
     return skv_strndup(name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
 }
 
+static skv_status fail_name(const char *name, skv_error *err)
+{
+    char list[256] = "";
+    size_t n = 0;
+    for (size_t i = 0; skv_task_source_own(i) && n < sizeof list; i++) {
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i > 0 ? ", " : "",
+                              skv_task_source_own(i));
+    }
+    return skv_fail(err, SKV_IO,
+                    "task: \"%s\" is neither a file nor a built-in task with questions: %s", name,
+                    list);
+}
+
 static skv_status fill(skv_task_source *s, const char *name, const skv_eval_options *options,
                        const skv_eval_maker *m, skv_error *err)
 {
@@ -201,8 +214,7 @@ static skv_status fill(skv_task_source *s, const char *name, const skv_eval_opti
     s->name = own ? skv_strndup(name, strlen(name)) : short_name(name);
     SKV_REQUIRE(s->path && s->name, err, SKV_MEMORY, "%s: no memory", name);
     if (own) return open_own(s, options, m, err);
-    SKV_REQUIRE(skv_file_exists(name), err, SKV_IO,
-                "task: \"%s\" is neither a file nor a built-in task with questions", name);
+    if (!skv_file_exists(name)) return fail_name(name, err);
     return skv_records_are(name) ? open_records(s, options, err) : open_text(s, options, m, err);
 }
 

@@ -205,7 +205,8 @@ skv_status skv_gemm_pack(skv_gemm *gemm, const skv_gemm_args *args, skv_gemm_pac
 {
     size_t n_panels = skv_ceil_div(args->N, gemm->mm->nr);
     skv_gemm_packed p = packed_layout(gemm, args->N, args->K);
-    p.panels = skv_map_zero(p.n_bytes);
+    p.borrowed = out->borrowed;
+    p.panels = p.borrowed ? out->panels : skv_map_zero(p.n_bytes);
     SKV_REQUIRE(p.panels, err, SKV_MEMORY, "products: no memory for %zu packed bytes", p.n_bytes);
     pack_job j = {gemm, args, &p};
     skv_pool_run(gemm->pool, n_panels, pack_pieces, &j);
@@ -215,7 +216,7 @@ skv_status skv_gemm_pack(skv_gemm *gemm, const skv_gemm_args *args, skv_gemm_pac
 
 void skv_gemm_packed_release(skv_gemm_packed *packed)
 {
-    if (packed->panels) skv_unmap(packed->panels, packed->n_bytes);
+    if (packed->panels && !packed->borrowed) skv_unmap(packed->panels, packed->n_bytes);
     *packed = (skv_gemm_packed){0};
 }
 

@@ -21,7 +21,8 @@ typedef struct skv_gemm skv_gemm;
 
 /* A right operand that does not change, packed once. */
 typedef struct skv_gemm_packed {
-    unsigned char *panels; /* owned, mapped */
+    unsigned char *panels; /* owned and mapped, unless borrowed */
+    bool borrowed;         /* set before it is packed: `panels` are the caller's memory */
     size_t n_bytes;
     size_t panel_bytes, n_pieces; /* a panel is [n_pieces] pieces of K */
 } skv_gemm_packed;

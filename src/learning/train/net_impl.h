@@ -58,6 +58,8 @@ typedef struct skv_net_layer {
     skv_net_linear router;            /* [E, D] */
     skv_net_expert *experts;          /* borrowed, [n_experts]; NULL: the block is dense */
     size_t n_experts;
+    unsigned char *expert_panels; /* owned, mapped: what is packed of all of them; or NULL */
+    size_t expert_panels_bytes;
     bool keep; /* it has a backward pass */
     skv_net_kept kept;
 } skv_net_layer;

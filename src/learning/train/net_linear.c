@@ -148,13 +148,23 @@ static skv_status pack_file(skv_net *net, skv_net_linear *l, bool back, skv_erro
     return status;
 }
 
+static bool is_packed(const skv_net_linear *l)
+{
+    return l->w && !l->w->trainable && !l->exact;
+}
+
+/* Of W, or as the backward pass reads it. */
+static size_t packed_bytes(const skv_net *net, const skv_net_linear *l, bool back)
+{
+    const size_t N = l->w->n_rows, K = l->w->n_columns;
+    return back ? skv_gemm_packed_bytes(net->gemm, K, N) : skv_gemm_packed_bytes(net->gemm, N, K);
+}
+
 static skv_status pack_linear(skv_net *net, skv_net_linear *l, bool back, skv_error *err)
 {
-    if (!l->w || l->w->trainable || l->exact) return SKV_OK;
-    size_t N = l->w->n_rows, K = l->w->n_columns;
+    if (!is_packed(l)) return SKV_OK;
     if (net->options.plan) {
-        net->packed_bytes += skv_gemm_packed_bytes(net->gemm, N, K);
-        if (back) net->packed_bytes += skv_gemm_packed_bytes(net->gemm, K, N);
+        net->packed_bytes += packed_bytes(net, l, false) + (back ? packed_bytes(net, l, true) : 0);
         return SKV_OK;
     }
     if (l->w->file) {
@@ -178,13 +188,49 @@ static size_t list_linears(const skv_net *net, skv_net_layer *layer, skv_net_lin
     return 10;
 }
 
-static skv_status pack_experts(skv_net *net, const skv_net_layer *layer, skv_error *err)
+static skv_net_linear *expert_linear(skv_net_expert *expert, size_t i)
 {
-    for (size_t e = 0; e < layer->n_experts; e++) {
-        skv_net_expert *expert = &layer->experts[e];
-        SKV_TRY(pack_linear(net, &expert->gate, layer->keep, err));
-        SKV_TRY(pack_linear(net, &expert->up, layer->keep, err));
-        SKV_TRY(pack_linear(net, &expert->down, layer->keep, err));
+    skv_net_linear *const all[] = {&expert->gate, &expert->up, &expert->down};
+    return all[i];
+}
+
+/* The next part of the memory that a layer's experts share. */
+static void lend_panels(skv_gemm_packed *to, unsigned char **at, size_t n_bytes)
+{
+    to->borrowed = true;
+    to->panels = *at;
+    *at += n_bytes;
+}
+
+/* One mapping for all experts of a layer: a process may have no more than some ten thousands. */
+static skv_status map_experts(const skv_net *net, skv_net_layer *layer, skv_error *err)
+{
+    const bool back = layer->keep;
+    size_t n = 0;
+    for (size_t i = 0; i < 3 * layer->n_experts; i++) {
+        const skv_net_linear *l = expert_linear(&layer->experts[i / 3], i % 3);
+        if (is_packed(l))
+            n += packed_bytes(net, l, false) + (back ? packed_bytes(net, l, true) : 0);
+    }
+    if (n == 0) return SKV_OK;
+    unsigned char *at = layer->expert_panels = skv_map_zero(n);
+    SKV_REQUIRE(at, err, SKV_MEMORY, "training: no memory for %zu bytes of packed experts", n);
+    layer->expert_panels_bytes = n;
+    for (size_t i = 0; i < 3 * layer->n_experts; i++) {
+        skv_net_linear *l = expert_linear(&layer->experts[i / 3], i % 3);
+        if (!is_packed(l)) continue;
+        lend_panels(&l->forward, &at, packed_bytes(net, l, false));
+        if (back) lend_panels(&l->back, &at, packed_bytes(net, l, true));
+    }
+    return SKV_OK;
+}
+
+static skv_status pack_experts(skv_net *net, skv_net_layer *layer, skv_error *err)
+{
+    if (!net->options.plan) SKV_TRY(map_experts(net, layer, err));
+    for (size_t i = 0; i < 3 * layer->n_experts; i++) {
+        skv_net_linear *l = expert_linear(&layer->experts[i / 3], i % 3);
+        SKV_TRY(pack_linear(net, l, layer->keep, err));
     }
     return SKV_OK;
 }
@@ -216,11 +262,12 @@ void skv_net_unpack(skv_net *net)
     for (size_t i = 0; net->layers && i < net->config->n_layers; i++) {
         size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
         for (size_t j = 0; j < n; j++) unpack_linear(all[j]);
-        for (size_t e = 0; e < net->layers[i].n_experts; e++) {
-            unpack_linear(&net->layers[i].experts[e].gate);
-            unpack_linear(&net->layers[i].experts[e].up);
-            unpack_linear(&net->layers[i].experts[e].down);
+        skv_net_layer *layer = &net->layers[i];
+        for (size_t e = 0; e < 3 * layer->n_experts; e++) {
+            unpack_linear(expert_linear(&layer->experts[e / 3], e % 3));
         }
+        skv_unmap(layer->expert_panels, layer->expert_panels_bytes);
+        layer->expert_panels = NULL;
     }
     unpack_linear(&net->exit);
     unpack_linear(&net->head);

@@ -2,6 +2,7 @@
 #include "train/quantizer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -24,8 +25,9 @@ static bool is_gguf_projection(const char *name)
 /* Whether a name is that of a layer's projection, in any of the spellings of published files. */
 static bool is_projection(const char *name)
 {
-    static const char *const ends[] = {"_proj.weight", "_proj_swiftkv.weight", "ffn.proj_1.weight",
-                                       "ffn.proj_2.weight"};
+    static const char *const ends[] = {
+        "_proj.weight", "_proj_swiftkv.weight", "ffn.proj_1.weight", "ffn.proj_2.weight",
+        ".w1.weight",   ".w2.weight",           ".w3.weight"}; /* of Mixtral's experts */
     const size_t n = strlen(name);
     char buffer[256];
     if (!strstr(name, "layers.") || !skv_text_part_name(name, true, buffer, sizeof buffer)) {
@@ -40,7 +42,9 @@ static bool is_projection(const char *name)
 
 bool skv_quantize_is_quantized(const skv_quantizer *q, const skv_quantize_item *item)
 {
-    return item->is_projection && skv_tensor_columns(item->tensor) % q->rounding.group == 0;
+    const skv_tensor *t = item->tensor;
+    const bool stays = q->files && t->n_dims > 2; /* a packed matrix of a folder has two */
+    return item->is_projection && !stays && skv_tensor_columns(t) % q->rounding.group == 0;
 }
 
 /* What is added to norm weights: GGUF's of Gemma hold the 1 that published ones leave out. */
@@ -54,16 +58,71 @@ static float norm_offset(const skv_quantizer *q)
     return c->norm_offset_one ? 0 : -1;
 }
 
-static void add_item(skv_quantizer *q, const skv_tensor *t)
+/* `name` is owned by the item then; NULL: the tensor's. */
+static void add_item(skv_quantizer *q, const skv_tensor *t, char *name)
 {
     const bool stays_gguf = q->to_gguf && skv_source_gguf(q->source);
     const bool is_matrix = stays_gguf ? t->n_dims >= 2 && is_gguf_projection(t->name)
                                       : t->n_dims == 2 && is_projection(t->name);
-    q->items[q->n++] = (skv_quantize_item){.name = t->name,
+    q->items[q->n++] = (skv_quantize_item){.name = name ? name : t->name,
+                                           .own_name = name,
                                            .tensor = t,
                                            .is_projection = is_matrix,
                                            .offset = strstr(t->name, "norm") ? norm_offset(q) : 0};
 }
+
+/* ---- matrices that a file holds of all experts of a layer ---- */
+
+enum { NAME_BYTES = 256 };
+
+/* The tensor of an expert's part beside the fused one that `rest`, "3.mlp...", belongs to. */
+static const skv_tensor *find_expert(const skv_quantizer *q, const char *rest, size_t e,
+                                     const char *part)
+{
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%.*s.mlp.experts.%zu.%s.weight",
+                   (int)strspn(rest, "0123456789"), rest, e, part);
+    return skv_source_find(q->source, name);
+}
+
+/* What a fused tensor has of each expert, under the names that the family publishes for it: packed
+ * layouts have two dimensions. Without such parts, or with rows that groups do not fill, it stays
+ * whole. */
+static skv_status add_fused(skv_quantizer *q, const skv_tensor *t, skv_error *err)
+{
+    static const char *const parts[2][2] = {{"gate_proj", "up_proj"}, {"down_proj", NULL}};
+    const char *at = strstr(t->name, "layers."), *rest = at ? at + strlen("layers.") : "";
+    const size_t is_down = strstr(t->name, ".experts.down_proj") ? 1 : 0;
+    const skv_tensor *part = find_expert(q, rest, 0, parts[is_down][0]);
+    if (!part || skv_tensor_columns(part) % q->rounding.group != 0) {
+        add_item(q, t, NULL);
+        q->items[q->n - 1].is_projection = part;
+        return SKV_OK;
+    }
+    for (size_t i = 0; i < 2 * t->dims[0]; i++) {
+        const char *which = parts[is_down][i % 2];
+        part = which ? find_expert(q, rest, i / 2, which) : NULL;
+        if (!part) continue;
+        char name[NAME_BYTES], whole[NAME_BYTES];
+        const bool named =
+            skv_source_written_name(skv_source_config(q->source), part->name, name, sizeof name);
+        const int n = snprintf(whole, sizeof whole, "%.*s%s", (int)(at - t->name), t->name,
+                               strstr(name, "layers."));
+        char *own = named && n < NAME_BYTES ? skv_strndup(whole, (size_t)n) : NULL;
+        SKV_REQUIRE(own, err, SKV_MEMORY, "%s: no memory for a name, or one that is too long",
+                    t->name);
+        add_item(q, part, own);
+        q->items[q->n - 1].is_projection = true;
+    }
+    return SKV_OK;
+}
+
+static bool is_fused(const skv_quantizer *q, const skv_tensor *t)
+{
+    return q->files && t->n_dims == 3 && strstr(t->name, "experts.");
+}
+
+/* ---- the list ---- */
 
 /* The tensors under the names that the output wants: those of the files where it has the same
  * format, else those of the source. */
@@ -90,14 +149,18 @@ static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
     if (!skv_source_gguf(q->source) && !q->to_gguf) {
         SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
     }
-    const size_t n = count_tensors(q);
-    q->items = skv_alloc_zero(n, sizeof *q->items);
-    SKV_REQUIRE(q->items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n);
+    const size_t n = count_tensors(q), n_most = n + skv_source_count(q->source);
+    q->items = skv_alloc_zero(n_most, sizeof *q->items);
+    SKV_REQUIRE(q->items, err, SKV_MEMORY, "%s: no memory for %zu tensors", path, n_most);
     for (size_t i = 0; i < n; i++) {
         const skv_tensor *t = tensor_at(q, i);
         SKV_REQUIRE(!t->coded.layout, err, SKV_ARGUMENT, "%s: %s: it is quantised already", path,
                     t->name);
-        add_item(q, t);
+        if (is_fused(q, t)) {
+            SKV_TRY(add_fused(q, t, err));
+        } else {
+            add_item(q, t, NULL);
+        }
     }
     return SKV_OK;
 }
@@ -276,6 +339,14 @@ skv_status skv_quantize_round_item(skv_quantizer *q, skv_quantize_item *item,
     return status;
 }
 
+/* Those of an expert lie among others' in the file. */
+static uint64_t bytes_of(const skv_quantize_item *item)
+{
+    const skv_tensor *t = item->tensor;
+    if (!item->own_name) return t->n_bytes;
+    return (uint64_t)skv_tensor_rows(t) * skv_tensor_columns(t) * skv_dtype_block_bytes(t->type);
+}
+
 static skv_status round_all(skv_quantizer *q, const char *path, skv_quantize_report *report,
                             skv_error *err)
 {
@@ -283,8 +354,9 @@ static skv_status round_all(skv_quantizer *q, const char *path, skv_quantize_rep
     if (with_text) SKV_TRY(skv_quantize_with_text(q, path, &report->tokens, err));
     for (size_t i = 0; i < q->n; i++) {
         skv_quantize_item *item = &q->items[i];
-        report->bytes_from += item->tensor->n_bytes;
+        report->bytes_from += bytes_of(item);
         if (skv_quantize_is_quantized(q, item)) {
+            if (with_text && !item->codes) report->n_nearest++;
             if (!item->codes) SKV_TRY(skv_quantize_round_item(q, item, NULL, err));
             report->n_quantized++;
         } else if (item->is_projection) {
@@ -350,6 +422,7 @@ skv_status skv_quantize(const char *path, const char *out, const skv_quantize_op
     skv_gguf_out_init(&q.metadata);
     const skv_status status = run(&q, path, out, &done, err);
     for (size_t i = 0; i < q.n; i++) {
+        skv_free(q.items[i].own_name);
         skv_free(q.items[i].codes);
         skv_free(q.items[i].scales);
     }

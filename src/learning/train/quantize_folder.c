@@ -108,6 +108,7 @@ static skv_status put_ignored(const skv_quantizer *q, skv_quantization *out, skv
     for (size_t i = 0; i < q->n; i++) {
         const skv_quantize_item *item = &q->items[i];
         const bool is_matrix = item->tensor->n_dims == 2 && !strstr(item->name, "embed_tokens") &&
+                               !strstr(item->name, "_bias") &&
                                !strstr(item->name, "token_embeddings");
         if (is_matrix && !item->codes) out->ignored[out->n_ignored++] = item->name;
     }

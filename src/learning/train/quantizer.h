@@ -65,7 +65,8 @@ void skv_round_compensated(const skv_rounding *r, const skv_compensation *c, con
 
 /* A tensor of the model, and its codes where it is quantised. */
 typedef struct skv_quantize_item {
-    const char *name;         /* borrowed */
+    const char *name;         /* borrowed, or own_name */
+    char *own_name;           /* owned; NULL: the name is the tensor's */
     const skv_tensor *tensor; /* borrowed */
     bool is_projection;       /* a matrix of a layer; quantised where groups fill its rows */
     float offset;   /* added to every element as it is written: -1 for Gemma's norms of GGUF */

@@ -50,7 +50,7 @@ static const key_row rows[] = {
     ROW("checkpoint-every", "N", RUN(checkpoint_every), COUNT, 0, 1e15,
         "steps from one checkpoint to the next"),
     ROW("loss", "kl|lm", RUN(loss), CHOICE, 0, 0, "against the teacher or the text"),
-    ROW("trainable", "qkv|deep-layers|all", RUN(part), CHOICE, 0, 0, "what is learnt"),
+    ROW("trainable", "qkv|deep-layers|all|exit", RUN(part), CHOICE, 0, 0, "what is learnt"),
     ROW("tau", "T", RUN(tau), NUMBER, 1e-3, 1e3, "temperature of the distillation"),
     ROW("hidden-loss-mult", "X", RUN(hidden_mult), NUMBER, 0, 1e6,
         "weight of the error of the last layer's input"),
@@ -83,6 +83,8 @@ static const key_row rows[] = {
     ROW("f32", "no|yes", RUN(f32), FLAG, 0, 0, "all arithmetic in f32"),
     ROW("drop-teacher", "no|yes", RUN(drop_teacher), FLAG, 0, 0,
         "leave out what only the teacher uses"),
+    ROW("until-flat", "no|yes", RUN(until_flat), FLAG, 0, 0,
+        "end when the loss of held-out rows falls no more"),
     ROW("f32-weights", "no|yes", RUN(f32_weights), FLAG, 0, 0, "write all weights as f32"),
     ROW("delta", "no|yes", RUN(delta), FLAG, 0, 0,
         "write only what differs from MODEL, which lies beside OUT"),
@@ -343,7 +345,12 @@ static skv_status read_recipe(const reading *in, const yaml_node_t *root)
     const yaml_node_t *stages = find_value(in, root, "stages");
     if (task) {
         SKV_TRY(set_node(in, find_key(HOME_RUN, "task"), "task", task, o));
+        const bool open = o->stages[0].rate <= 0; /* the caller chooses what nobody says */
         *o = skv_train_options_default(o->task);
+        if (open && o->task == SKV_TRAIN_DISTILL) {
+            o->stages[0].rate = 0;
+            o->stages[0].seq = o->stages[0].rows = 0;
+        }
     }
     SKV_TRY(each_key(in, root, o, run_key));
     return stages ? read_stages(in, stages) : SKV_OK;

@@ -125,6 +125,7 @@ json_t *skv_checkpoint_options(const skv_trainer *t)
     if (o->router_loss >= 0) put(object, "router-loss", json_real(o->router_loss));
     put(object, "loss-denominator", json_string(o->all_positions ? "all" : "unmasked"));
     if (o->early_exit) put(object, "early-exit", json_true());
+    if (o->until_flat) put(object, "until-flat", json_true()); /* rows that are not trained on */
     if (o->task == SKV_TRAIN_KVPRED) {
         put(object, "base-loss", json_real(o->base_loss));
         put(object, "auxiliary-loss", json_real(o->auxiliary_loss));

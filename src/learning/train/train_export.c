@@ -111,6 +111,22 @@ static void folder_name(const char *path, char out[64])
     (void)snprintf(out, 64, "%.*s", fits ? (int)(n - at) : 0, path + at);
 }
 
+/* The model is itself written as a difference, and the result has the same base. */
+static bool is_delta(const skv_trainer *t)
+{
+    return t->source && skv_source_config(t->source)->base[0] && !t->auxiliary;
+}
+
+/* The folder that holds what a difference leaves out. */
+static void base_name(const skv_trainer *t, char out[64])
+{
+    if (is_delta(t)) {
+        (void)snprintf(out, 64, "%s", skv_source_config(t->source)->base);
+    } else {
+        folder_name(t->options->model, out);
+    }
+}
+
 static skv_status write_config_text(const char *folder, const char *text, size_t n, skv_error *err)
 {
     char *path = skv_path_join(folder, "config.json");
@@ -234,10 +250,12 @@ static bool is_absent(const skv_trainer *t, const skv_param *p)
            !skv_source_find(t->source, p->name);
 }
 
-/* What the model beside the result holds already. */
+/* What the base holds already. */
 static bool is_in_base(const skv_trainer *t, const skv_param *p)
 {
-    return t->options->delta && !p->trainable && skv_source_find(t->source, p->name);
+    if (!t->options->delta || p->trainable) return false;
+    const skv_tensor *found = skv_source_find(t->source, p->name);
+    return found && (!is_delta(t) || skv_source_in_base(t->source, found));
 }
 
 static bool is_exported(const skv_trainer *t, const skv_param *p)
@@ -271,11 +289,12 @@ skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
     const skv_train_options *o = t->options;
     char name[64];
     if (!o->delta) return SKV_OK;
-    SKV_REQUIRE(t->source && !skv_source_gguf(t->source) && !t->config.base[0], err, SKV_ARGUMENT,
+    const bool own = t->source && !skv_source_gguf(t->source) && !t->config.base[0];
+    SKV_REQUIRE(own || is_delta(t), err, SKV_ARGUMENT,
                 "delta: %s is not a folder with its own weights", o->model);
     SKV_REQUIRE(t->config.swiftkv || t->auxiliary, err, SKV_ARGUMENT,
                 "delta: %s gets no SwiftKV weights", o->model);
-    folder_name(o->model, name);
+    base_name(t, name);
     SKV_REQUIRE(name[0], err, SKV_ARGUMENT, "delta: %s: expected the name of a folder", o->model);
     return check_beside(t, name, err);
 }
@@ -285,7 +304,7 @@ static skv_config described(const skv_trainer *t)
 {
     skv_config c = t->config;
     c.base[0] = 0;
-    if (t->options->delta) folder_name(t->options->model, c.base);
+    if (t->options->delta) base_name(t, c.base);
     if (t->options->f32_weights) memcpy(c.dtype, "float32", sizeof "float32");
     return c;
 }

@@ -23,6 +23,17 @@ struct skv_train_copy {
     uint32_t *positions, *doc_start; /* owned */
 };
 
+/* Rows that are measured and not trained on. */
+enum { HELD_BATCHES = 4, HELD_TIMES = 40, FLAT_TIMES = 4 };
+#define FLAT_SHARE 0.01
+
+struct skv_train_held {
+    struct skv_train_copy copies[HELD_BATCHES];
+    double first;            /* loss at the run's beginning */
+    double best[FLAT_TIMES]; /* the best losses up to the last measurements, oldest first */
+    size_t n;                /* measurements after the first */
+};
+
 /* ---- opening ---- */
 
 static skv_status read_config(const char *folder, skv_config *out, skv_error *err)
@@ -75,6 +86,7 @@ static bool is_trained(void *user, const char *name)
         if (strncmp(name, "model.layers.", 13) != 0) return strstr(name, "norm_swiftkv");
         if (strtoul(name + 13, NULL, 10) < t->config.kv_layers) return false;
         break;
+    case SKV_TRAIN_EXIT: return false;
     case SKV_TRAIN_ALL: break;
     }
     /* A student does not compute with the projections of its teacher. */
@@ -121,6 +133,9 @@ static skv_status check_options(const skv_train_options *o, skv_error *err)
     SKV_REQUIRE(o->n_stages > 0 && o->n_stages <= SKV_TRAIN_STAGES_MAX, err, SKV_RANGE,
                 "training: %zu stages, expected 1 to %d", o->n_stages, SKV_TRAIN_STAGES_MAX);
     for (size_t i = 0; i < o->n_stages; i++) SKV_TRY(check_stage(&o->stages[i], i, err));
+    const bool alone = o->n_stages == 1 && (!o->team || o->team->size == 1);
+    SKV_REQUIRE(!o->until_flat || alone, err, SKV_ARGUMENT,
+                "training: until-flat needs one stage and one process");
     return skv_trainer_check_team(o, err);
 }
 
@@ -240,6 +255,8 @@ void skv_trainer_close(skv_trainer *t)
 {
     for (size_t i = 0; t->copies && i < t->n_copies; i++) free_copy(&t->copies[i]);
     skv_free(t->copies);
+    for (size_t i = 0; t->held && i < HELD_BATCHES; i++) free_copy(&t->held->copies[i]);
+    skv_free(t->held);
     skv_free(t->team_scratch);
     skv_adamw_release(&t->opt);
     skv_net_free(t->net);
@@ -370,6 +387,58 @@ static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *er
     return SKV_OK;
 }
 
+/* ---- rows that are held out ---- */
+
+static skv_status measure_held(skv_trainer *t, double *out, skv_error *err)
+{
+    double loss = 0;
+    skv_net_scale scale = {.positions = 0};
+    for (size_t i = 0; i < HELD_BATCHES; i++) {
+        const skv_train_batch *b = &t->held->copies[i].batch;
+        scale.positions += (double)skv_net_count(t->net, b);
+        scale.hidden += (double)b->n_tokens * (double)t->config.hidden;
+        scale.tokens += (double)b->n_tokens;
+    }
+    if (scale.positions < 1) scale.positions = 1;
+    for (size_t i = 0; i < HELD_BATCHES; i++) {
+        skv_net_sums sums;
+        SKV_TRY(skv_net_run(t->net, &t->held->copies[i].batch, &scale, false, &sums, err));
+        loss += sums.loss;
+    }
+    *out = loss / scale.positions;
+    return SKV_OK;
+}
+
+/* Takes the first rows of the data away; what is trained on begins behind them. */
+static skv_status hold_out(skv_trainer *t, skv_error *err)
+{
+    if (!t->options->until_flat) return SKV_OK;
+    t->held = skv_alloc_zero(1, sizeof *t->held);
+    SKV_REQUIRE(t->held, err, SKV_MEMORY, "training: no memory for held-out rows");
+    for (size_t i = 0; i < HELD_BATCHES; i++) SKV_TRY(fetch(t, &t->held->copies[i], err));
+    return SKV_OK;
+}
+
+/* The loss of the held-out rows, now and then, and whether it falls no more. A run that goes on
+ * from a checkpoint begins its measurements anew. */
+static skv_status watch_held(skv_trainer *t, skv_train_progress *p, skv_error *err)
+{
+    struct skv_train_held *h = t->held;
+    const uint64_t every = t->steps > HELD_TIMES ? t->steps / HELD_TIMES : 1;
+    if (!h || t->step % every != 0) return SKV_OK;
+    SKV_TRY(measure_held(t, &p->held, err));
+    p->held_first = h->first;
+    const double last = h->n > 0 ? h->best[FLAT_TIMES - 1] : h->first;
+    const double oldest = h->n >= FLAT_TIMES ? h->best[0] : h->first;
+    const double best = p->held < last ? p->held : last;
+    memmove(h->best, h->best + 1, sizeof h->best - sizeof h->best[0]);
+    h->best[FLAT_TIMES - 1] = best;
+    h->n++;
+    p->flat = h->n > FLAT_TIMES && oldest - best < FLAT_SHARE * (h->first - best);
+    p->flat = p->flat || (h->n > 2 * FLAT_TIMES && best >= h->first); /* nothing was gained */
+    return SKV_OK;
+}
+
 /* Time of the last steps, for a rate that follows the machine. */
 typedef struct step_times {
     uint64_t start, at[RATE_STEPS];
@@ -431,12 +500,14 @@ static skv_status run_steps(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     step_times pace = {.start = skv_clock_ns()};
+    if (t->held) SKV_TRY(measure_held(t, &t->held->first, err));
     while (t->step < t->steps) {
         skv_train_progress p = {.steps = t->steps, .stage = t->i_stage};
         SKV_TRY(take_step(t, &p, err));
         p.step = t->step;
         p.checkpoint = wants_checkpoint(t);
         if (p.checkpoint) SKV_TRY(write_checkpoint(t, err));
+        SKV_TRY(watch_held(t, &p, err));
         tell_pace(&pace, &p);
         bool stop = o->on_step && !o->on_step(o->user, &p);
         SKV_TRY(skv_team_any(o->team, stop, &stop, err));
@@ -446,6 +517,7 @@ static skv_status run_steps(skv_trainer *t, skv_error *err)
                             "training: stopped after step %llu; --resume continues",
                             (unsigned long long)t->step);
         }
+        if (p.flat) return SKV_OK;
         if (!stage_is_over(t)) continue;
         SKV_TRY(skv_team_agree(o->team, skv_trainer_enter_stage(t, err), err));
     }
@@ -460,6 +532,12 @@ static skv_status make_folder(const skv_trainer *t, skv_error *err)
     bool taken = config && skv_file_exists(config);
     skv_free(config);
     SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
+    char *latest = skv_path_join(out, "checkpoint/latest.json");
+    const bool begun = latest && skv_file_exists(latest);
+    skv_free(latest);
+    SKV_REQUIRE(!begun || t->options->resume, err, SKV_ARGUMENT,
+                "%s: holds a run that was stopped: --resume continues it, or choose another folder",
+                out);
     if (!t->options->resume) SKV_TRY(skv_folder_create(out, err));
     return skv_trainer_check_export(t, err);
 }
@@ -484,6 +562,7 @@ skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_err
     if (status == SKV_OK && skv_team_leads(team)) status = make_folder(t, err);
     SKV_TRY(skv_team_agree(team, status, err));
     SKV_TRY(skv_trainer_meet(t, err));
+    SKV_TRY(hold_out(t, err));
     if (t->options->resume) SKV_TRY(skv_trainer_restore(t, err));
     SKV_TRY(run_steps(t, err));
     if (t->last_good != t->step) SKV_TRY(write_checkpoint(t, err));

@@ -50,7 +50,8 @@ typedef struct skv_trainer {
     uint64_t last_good;            /* step of the last checkpoint; UINT64_MAX: none */
     struct skv_train_copy *copies; /* owned, [n_copies]: the batches of a step */
     size_t n_copies;
-    float *team_scratch; /* owned, [skv_team_scratch]: of sums over processes */
+    struct skv_train_held *held; /* owned; NULL but for until_flat */
+    float *team_scratch;         /* owned, [skv_team_scratch]: of sums over processes */
 } skv_trainer;
 
 /** Opens the model and makes it ready. */

@@ -1,7 +1,31 @@
 /* Pieces of responses: see api_answer.h. */
 #include "api_answer.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+/* The two sums are those of the OpenAI API; `by` is of the sources that drafted. */
+static void add_drafts(skv_buf *out, const skv_draft_counts drafts[SKV_DRAFT_SOURCES])
+{
+    skv_draft_counts sum = {0};
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
+        sum.drafted += drafts[i].drafted;
+        sum.accepted += drafts[i].accepted;
+    }
+    if (sum.drafted == 0) return;
+    skv_buf_printf(out,
+                   ",\"completion_tokens_details\":{\"accepted_prediction_tokens\":%" PRIu64
+                   ",\"rejected_prediction_tokens\":%" PRIu64 ",\"by\":{",
+                   sum.accepted, sum.drafted - sum.accepted);
+    const char *comma = "";
+    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
+        if (drafts[i].drafted == 0) continue;
+        skv_buf_printf(out, "%s\"%s\":{\"drafted\":%" PRIu64 ",\"accepted\":%" PRIu64 "}", comma,
+                       skv_drafting_name((skv_drafting)i), drafts[i].drafted, drafts[i].accepted);
+        comma = ",";
+    }
+    skv_buf_text(out, "}}");
+}
 
 void answer_usage(skv_buf *out, const skv_job_stats *stats)
 {
@@ -10,12 +34,7 @@ void answer_usage(skv_buf *out, const skv_job_stats *stats)
                    "\"prompt_tokens_details\":{\"cached_tokens\":%zu}",
                    stats->prompt_tokens, stats->completion_tokens,
                    stats->prompt_tokens + stats->completion_tokens, stats->cached_tokens);
-    if (stats->drafted > 0) {
-        skv_buf_printf(out,
-                       ",\"completion_tokens_details\":{\"accepted_prediction_tokens\":%zu,"
-                       "\"rejected_prediction_tokens\":%zu}",
-                       stats->drafts_accepted, stats->drafted - stats->drafts_accepted);
-    }
+    add_drafts(out, stats->drafts);
     skv_buf_text(out, "}");
 }
 

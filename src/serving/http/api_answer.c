@@ -60,8 +60,8 @@ void answer_prompt_text(const answer *a, size_t i, skv_buf *out)
 static bool begins_in_thought(const answer *a)
 {
     const api_prompt *prompt = &a->prompts.at[0];
-    return a->ex->server->reply_format.thinks && prompt->text &&
-           skv_reply_prompt_thinks(prompt->text, prompt->n_text);
+    return prompt->text &&
+           skv_reply_prompt_thinks(a->ex->server->reply_format, prompt->text, prompt->n_text);
 }
 
 static bool open_parts(answer *a, reply_parts *parts)
@@ -70,10 +70,10 @@ static bool open_parts(answer *a, reply_parts *parts)
                                  .one_call = !a->tools.parallel,
                                  .names = a->tools.names,
                                  .n_names = a->tools.n};
-    if (a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE) {
-        options.format.calls = SKV_CALLS_NONE;
-    }
-    if (a->params.keep_thoughts) options.format.thinks = false;
+    options.no_calls = a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE;
+    options.is_text = tool_request_is_text;
+    options.functions = &a->tools;
+    if (a->params.keep_thoughts) options.format.thinks = SKV_THOUGHTS_NONE;
     options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);
     const bool streams = a->params.stream && !a->dialect->whole_calls;
     return reply_parts_open(parts, a->ex, &options, streams);
@@ -125,7 +125,7 @@ static bool constrain_to_calls(answer *a, api_error *error)
     char *text = NULL;
     size_t n = 0;
     a->has_format = a->g.job.constraint.begin;
-    if (!tool_request_constrains(&a->tools)) return true;
+    if (!tool_request_constrains(a->ex, &a->tools)) return true;
     if (a->has_format && !tool_request_forces(&a->tools)) return true;
     const bool ok =
         tool_request_grammar(a->ex, &a->tools, begins_in_thought(a), &text, &n, error) &&

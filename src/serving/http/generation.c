@@ -209,8 +209,10 @@ void generation_stats(const generation *g, skv_job_stats *out)
         out->cached_tokens += one.cached_tokens;
         out->prefilled_tokens += one.prefilled_tokens;
         out->completion_tokens += one.completion_tokens;
-        out->drafted += one.drafted;
-        out->drafts_accepted += one.drafts_accepted;
+        for (size_t d = 0; d < SKV_DRAFT_SOURCES; d++) {
+            out->drafts[d].drafted += one.drafts[d].drafted;
+            out->drafts[d].accepted += one.drafts[d].accepted;
+        }
         out->preemptions += one.preemptions;
         out->queue_ns += one.queue_ns;
         out->prefill_ns += one.prefill_ns;

@@ -255,7 +255,7 @@ json_t *infill_translate(const exchange *ex, const json_t *asked, api_error *err
 {
     gap g = {.ex = ex, .asked = asked, .error = error, .marks = marks_of(ex->server)};
     if (!g.marks) {
-        (void)api_fail(error, 501, NULL,
+        (void)api_fail(error, 400, NULL,
                        "infill: the model's vocabulary has no marks for a gap in a text");
         return NULL;
     }

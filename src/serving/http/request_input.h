@@ -128,10 +128,19 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
 /** Makes a message what templates expect: arguments of calls as objects, content as a text. */
 bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error);
 
+/** Whether a template renders nothing of the tools that it is given, or fails over them. */
+bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
+/** Puts tools, calls and results into texts, where the template knows no calls (tool_generic.c). */
+bool tool_generic_render(const exchange *ex, const json_t *tools, json_t *messages,
+                         api_error *error);
+/** A skv_reply_text_fn for a tool_request. */
+bool tool_request_is_text(const void *functions, const char *function, size_t n_function,
+                          const char *parameter, size_t n_parameter);
+
 /** Whether the answer has to be calls. */
 bool tool_request_forces(const tool_request *request);
 /** Whether calls have to follow a grammar, forced or not. */
-bool tool_request_constrains(const tool_request *request);
+bool tool_request_constrains(const exchange *ex, const tool_request *request);
 /** The grammar (SKV_GRAMMAR_PARTS) of such an answer, to be freed with skv_text_free. */
 bool tool_request_grammar(const exchange *ex, const tool_request *request, bool in_thought,
                           char **text, size_t *n, api_error *error);

@@ -138,7 +138,8 @@ static bool set_reply_format(http_server *server, char *error)
     skv_reply_format *format = &server->reply_format;
     *format = skv_reply_format_of(server->template_text, server->n_template);
     if (o->tool_format && !skv_call_syntax_parse(o->tool_format, &format->calls)) {
-        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "tool format \"%s\": none, llama3 or hermes",
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX,
+                       "tool format \"%s\": none, llama3, hermes, or another of the manual",
                        o->tool_format);
         return false;
     }
@@ -149,8 +150,28 @@ static bool set_reply_format(http_server *server, char *error)
                        o->reasoning_format);
         return false;
     }
-    format->thinks = think || (format->thinks && !none);
+    if (think && format->thinks == SKV_THOUGHTS_NONE) format->thinks = SKV_THOUGHTS_THINK;
+    if (none) format->thinks = SKV_THOUGHTS_NONE;
     return true;
+}
+
+static void log_line(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "swiftkv: %s\n", line);
+}
+
+/* A template without calls that are known gets them in texts. */
+static void choose_generic_tools(http_server *server, const skv_vocab *vocab)
+{
+    skv_reply_format *format = &server->reply_format;
+    if (!server->template_text || !vocab || server->options.tool_format) return;
+    server->generic_tools = format->calls == SKV_CALLS_NONE ||
+                            tool_template_ignores(vocab, server->template_text, server->n_template);
+    if (!server->generic_tools) return;
+    format->calls = SKV_CALLS_HERMES;
+    log_line(NULL, "tools: the chat template has no calls that are known; a system text asks for "
+                   "them, and a grammar holds them to JSON");
 }
 
 static bool is_special(const skv_vocab *vocab, const char *mark)
@@ -170,18 +191,12 @@ static bool is_special(const skv_vocab *vocab, const char *mark)
 
 static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
 {
-    size_t n = 0;
-    const char *const *marks = skv_reply_marks(format, &n);
+    const char *marks[SKV_REPLY_MARKS_MAX];
+    const size_t n = skv_reply_marks(format, marks);
     for (size_t i = 0; vocab && i < n; i++) {
         if (is_special(vocab, marks[i])) return true;
     }
     return false;
-}
-
-static void log_line(void *user, const char *line)
-{
-    (void)user;
-    fprintf(stderr, "swiftkv: %s\n", line);
 }
 
 /* The cache gets as long as requests had, within bounds. */
@@ -207,6 +222,7 @@ bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *voca
         if (!server->template_text) return no_memory(error);
     }
     if (!set_reply_format(server, error)) return false;
+    choose_generic_tools(server, vocab);
     server->special_marks = any_is_special(vocab, server->reply_format);
     if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);

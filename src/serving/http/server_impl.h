@@ -94,6 +94,7 @@ struct http_server {
     bool guesses_template; /* it is not the model's own */
     size_t n_template;
     skv_reply_format reply_format; /* of the answers to it */
+    bool generic_tools;            /* the template has none that are known: tool_generic.c */
     bool special_marks;            /* some of its marks are special tokens */
 };
 

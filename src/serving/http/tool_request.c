@@ -214,8 +214,13 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
             (void)json_object_del(json_object_get(json_array_get(request.tools, i), "function"),
                                   "strict");
         }
-        ok = json_object_set(vars, "tools", request.tools) == 0 ||
+        ok = ex->server->generic_tools || json_object_set(vars, "tools", request.tools) == 0 ||
              api_fail(error, 503, NULL, "no memory");
+    }
+    if (ok && ex->server->generic_tools) {
+        const bool any = request.choice != TOOL_CHOICE_NONE;
+        ok = tool_generic_render(ex, any ? request.tools : NULL, json_object_get(vars, "messages"),
+                                 error);
     }
     /* Firefunction's templates want the tools as a text. */
     if (ok && strstr(ex->server->template_text, "+ functions")) {
@@ -296,10 +301,27 @@ bool tool_request_forces(const tool_request *request)
     return request->choice == TOOL_CHOICE_REQUIRED || request->choice == TOOL_CHOICE_NAMED;
 }
 
-bool tool_request_constrains(const tool_request *request)
+bool tool_request_constrains(const exchange *ex, const tool_request *request)
 {
     const bool may_call = request->n > 0 && request->choice != TOOL_CHOICE_NONE;
-    return tool_request_forces(request) || (may_call && request->strict);
+    const bool untrained = ex->server->generic_tools && !ex->server->special_marks;
+    return tool_request_forces(request) || (may_call && (request->strict || untrained));
+}
+
+bool tool_request_is_text(const void *functions, const char *function, size_t n_function,
+                          const char *parameter, size_t n_parameter)
+{
+    const tool_request *request = functions;
+    for (size_t i = 0; i < request->n; i++) {
+        const char *name = request->names[i];
+        if (strlen(name) != n_function || memcmp(name, function, n_function) != 0) continue;
+        const json_t *schema = json_object_get(
+            json_object_get(json_array_get(request->tools, i), "function"), "parameters");
+        const json_t *property =
+            json_object_getn(json_object_get(schema, "properties"), parameter, n_parameter);
+        return json_body_is(property, "string");
+    }
+    return false;
 }
 
 /* What a function's arguments have to follow: its schema where a call is demanded or the function

@@ -180,13 +180,18 @@ static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, con
            skv_kv_store_pages(s->engine->store);
 }
 
-/* Nobody drafts where nothing is answered. */
-static const skv_speculation *speculation_of(const skv_scheduler *s, const skv_job *job)
+/* Nobody drafts where nothing is answered, and the scheduler's source only where it can: a request
+ * for the teacher has no exit head. */
+static skv_status set_speculation(const skv_scheduler *s, skv_sequence *sequence,
+                                  const skv_job *job, skv_error *err)
 {
     static const skv_speculation none = {.source = SKV_DRAFT_NONE};
     const skv_job_params *p = &job->params;
-    if (p->max_tokens < 2) return &none;
-    return p->speculation ? p->speculation : &s->options.speculation;
+    const skv_speculation *how = p->speculation ? p->speculation : &s->options.speculation;
+    if (p->max_tokens < 2) how = &none;
+    const skv_status status = skv_sequence_set_speculation(sequence, how, err);
+    if (status != SKV_UNSUPPORTED || p->speculation) return status;
+    return skv_sequence_set_speculation(sequence, &none, err);
 }
 
 /* The lane gets a sequence that begins with what is known of its ids. */
@@ -208,9 +213,7 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
         status = skv_sequence_expect(sequence, lane->n_prompt - n_found, err);
     }
-    if (status == SKV_OK) {
-        status = skv_sequence_set_speculation(sequence, speculation_of(s, lane->job), err);
-    }
+    if (status == SKV_OK) status = set_speculation(s, sequence, lane->job, err);
     if (status != SKV_OK) {
         skv_sequence_free(sequence);
         return status;
@@ -233,8 +236,7 @@ void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *f
                                                &fork->sequence, NULL);
     if (status != SKV_OK) return;
     if (skv_sequence_share(fork->sequence, from->sequence, from->n_prompt, NULL) != SKV_OK ||
-        skv_sequence_set_speculation(fork->sequence, speculation_of(s, fork->job), NULL) !=
-            SKV_OK) {
+        set_speculation(s, fork->sequence, fork->job, NULL) != SKV_OK) {
         skv_sequence_free(fork->sequence);
         fork->sequence = NULL;
         return;

@@ -12,6 +12,7 @@
 typedef struct pass {
     skv_scheduler *s;
     size_t first, n;
+    size_t n_taken; /* rows of the step at boundary l */
 } pass;
 
 /* ---- choosing, while the logits are there ---- */
@@ -216,8 +217,8 @@ static void set_stepping(skv_scheduler *s, const skv_job *job)
 
 static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
 {
-    const pass *p = user;
-    skv_worker_take_rows(p->s, i_layer, x, n_rows);
+    pass *p = user;
+    p->n_taken += skv_worker_take_rows(p->s, i_layer, x, p->n_taken, n_rows);
 }
 
 static void run_pass(pass *p)
@@ -225,6 +226,7 @@ static void run_pass(pass *p)
     skv_scheduler *s = p->s;
     skv_error err;
     size_t step_row = 0;
+    p->n_taken = 0;
     bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
     set_stepping(s, only_job(p));
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
@@ -272,7 +274,8 @@ void skv_worker_advance(skv_scheduler *s)
     uint64_t start = skv_clock_ns();
     size_t n_own = 0;
     while (n_own < s->n_spans && s->spans[n_own].sequence->plan == &s->engine->plan) n_own++;
-    pass own = {s, 0, n_own}, teacher = {s, n_own, s->n_spans - n_own};
+    pass own = {.s = s, .n = n_own};
+    pass teacher = {.s = s, .first = n_own, .n = s->n_spans - n_own};
     if (own.n > 0) run_pass(&own);
     if (teacher.n > 0) run_pass(&teacher);
     uint64_t now = skv_clock_ns();

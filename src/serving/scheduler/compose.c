@@ -42,15 +42,15 @@ static bool is_answering(const skv_lane *lane)
 /* One token of each, and drafts where the step has room for them; returns how many rows. */
 static size_t add_answers(skv_scheduler *s, bool drafts)
 {
-    size_t n_rows = 0;
-    for (const skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
-        n_rows += is_answering(lane);
-    }
+    size_t n = 0, n_rows = 0;
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
         skv_worker_undraft(lane);
-        if (!is_answering(lane)) continue;
-        if (drafts) skv_worker_draft(s, lane, n_rows);
-        n_rows += lane->draft.n;
+        if (is_answering(lane)) s->span_lanes[n++] = lane;
+    }
+    if (drafts) skv_worker_draft(s, n);
+    for (size_t i = 0; i < n; i++) {
+        skv_lane *lane = s->span_lanes[i];
+        n_rows += 1 + lane->draft.n;
         add_span(s, lane, 1 + lane->draft.n);
     }
     return n_rows;

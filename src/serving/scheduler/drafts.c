@@ -11,20 +11,50 @@
 /* Rows of a step's answers beyond which arithmetic binds, not reading weights, about. */
 enum { ROWS_CHEAP = 16 };
 
-void skv_worker_draft(const skv_scheduler *s, skv_lane *lane, size_t n_rows)
+/* As many tokens as the answer may still have, or the step has cheap rows for. */
+static skv_draft_request request_of(const skv_lane *lane, size_t n_rows)
 {
-    lane->draft = (skv_lane_draft){.n = 0};
     const size_t n_left = lane->job->params.max_tokens - skv_lane_generated(lane);
+    const bool cancelled = skv_lane_cached(lane) + 1 != lane->n_ids; /* a step of it was */
+    return (skv_draft_request){.sequence = lane->sequence,
+                               .next = lane->ids[lane->n_ids - 1],
+                               .out = lane->ids + lane->n_ids,
+                               .most =
+                                   cancelled || n_left < 2 ? 0 : skv_min_size(n_left - 1, n_rows)};
+}
+
+/* Models draft for all of their lanes in the same steps, an equal number of tokens at most. */
+static void draft_together(skv_lane *const *lanes, size_t n, size_t n_rows)
+{
+    skv_draft_request requests[ROWS_CHEAP];
+    for (size_t i = 0; i < n; i++) requests[i] = request_of(lanes[i], n_rows / n);
+    skv_sequences_draft(requests, n);
+    for (size_t i = 0; i < n; i++) lanes[i]->draft.n = requests[i].n;
+}
+
+void skv_worker_draft(skv_scheduler *s, size_t n)
+{
     const size_t n_cheap = skv_min_size(ROWS_CHEAP, s->step_tokens);
-    if (!lane->sequence->drafter || n_left < 2 || n_rows >= n_cheap) return;
-    if (skv_lane_cached(lane) + 1 != lane->n_ids) return; /* a step of it was cancelled */
-    const size_t most = skv_min_size(n_left - 1, n_cheap - n_rows);
-    lane->draft.n = skv_sequence_draft(lane->sequence, lane->ids[lane->n_ids - 1],
-                                       lane->ids + lane->n_ids, most);
+    skv_lane *together[ROWS_CHEAP];
+    size_t n_together = 0, n_rows = n;
+    for (size_t i = 0; i < n && n_rows < n_cheap; i++) {
+        skv_lane *lane = s->span_lanes[i];
+        if (!lane->sequence->drafter) continue;
+        if (lane->sequence->drafter->model) {
+            together[n_together++] = lane;
+            continue;
+        }
+        skv_draft_request request = request_of(lane, n_cheap - n_rows);
+        skv_sequences_draft(&request, 1);
+        lane->draft.n = request.n;
+        n_rows += request.n;
+    }
+    if (n_rows < n_cheap) draft_together(together, n_together, n_cheap - n_rows);
 }
 
 void skv_worker_undraft(skv_lane *lane)
 {
+    if (lane->sequence) skv_sequence_keep_ready(lane->sequence, 0);
     lane->draft = (skv_lane_draft){.n = 0};
 }
 
@@ -48,10 +78,12 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane)
     /* Without a choice behind it, the last id is read again when its mask is ready. */
     if (!lane->choice.pending) skv_sequence_truncate(lane->sequence, lane->n_ids - 1);
     lane->draft = (skv_lane_draft){.n = 0};
-    s->tally.drafted += d.n;
-    s->tally.drafts_accepted += d.n_right;
+    const skv_drafting source = lane->sequence->drafter->last;
+    skv_draft_counts *all = &s->tally.drafts[source], *own = &lane->job->stats.drafts[source];
+    all->drafted += d.n;
+    all->accepted += d.n_right;
     pthread_mutex_lock(&lane->job->lock);
-    lane->job->stats.drafted += d.n;
-    lane->job->stats.drafts_accepted += d.n_right;
+    own->drafted += d.n;
+    own->accepted += d.n_right;
     pthread_mutex_unlock(&lane->job->lock);
 }

@@ -27,10 +27,12 @@ skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err)
     return SKV_OK;
 }
 
-void skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t n_rows)
+size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t at, size_t n)
 {
-    if (i_layer != skv_boundary_layer(s->engine)) return;
-    skv_boundary_take(s->engine, x, n_rows, s->step_rows);
+    if (i_layer != skv_boundary_layer(s->engine)) return 0;
+    const size_t n_bytes = skv_boundary_row_bytes(s->engine);
+    skv_boundary_take(s->engine, x, n, s->step_rows + at * n_bytes);
+    return n;
 }
 
 /* ---- out ---- */

@@ -267,6 +267,14 @@ static void free_parts(skv_scheduler *s)
     skv_free(s);
 }
 
+static skv_status check_speculation(const skv_engine *engine, skv_prefill prefill,
+                                    const skv_speculation *how, skv_error *err)
+{
+    SKV_TRY(skv_speculation_check(how, err));
+    if (how->source == SKV_DRAFT_NONE) return SKV_OK;
+    return skv_engine_check_speculation(engine, prefill, how, err);
+}
+
 skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
                                 const skv_scheduler_options *options, skv_scheduler **out,
                                 skv_error *err)
@@ -274,7 +282,7 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     const skv_prefill method = engine->options.prefill;
     const skv_eviction *evicts = options ? &options->eviction : NULL;
     SKV_TRY(skv_engine_check(engine, SKV_WHERE_SERVE, method, evicts, err));
-    if (options) SKV_TRY(skv_speculation_check(&options->speculation, err));
+    if (options) SKV_TRY(check_speculation(engine, method, &options->speculation, err));
     skv_scheduler *s = skv_alloc_zero(1, sizeof *s);
     SKV_REQUIRE(s, err, SKV_MEMORY, "scheduler: no memory");
     s->engine = engine;
@@ -328,7 +336,7 @@ static skv_status check_method(const skv_scheduler *s, const skv_job_params *p, 
 {
     const skv_engine *e = s->engine;
     SKV_TRY(skv_engine_check(e, SKV_WHERE_SEQUENCE, p->prefill, NULL, err));
-    if (p->speculation) SKV_TRY(skv_speculation_check(p->speculation, err));
+    if (p->speculation) SKV_TRY(check_speculation(e, p->prefill, p->speculation, err));
     if (!p->eviction) return SKV_OK;
     SKV_TRY(skv_eviction_check(p->eviction, err));
     return skv_engine_check(e, SKV_WHERE_SERVE, e->options.prefill, p->eviction, err);

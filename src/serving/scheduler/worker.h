@@ -154,8 +154,9 @@ void skv_worker_spill_all(skv_scheduler *s);
 
 /** Takes memory for the rows of a step, where blocks are kept in that form. */
 SKV_MUST_CHECK skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err);
-/** The sink of a step's hidden states; needs step_rows. */
-void skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t n_rows);
+/** The sink of a step's hidden states; needs step_rows. Takes them as rows from `at` on and returns
+ * how many it has taken. */
+size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t at, size_t n);
 /** After a step: n rows of a lane, the first of them row step_row of the step. Blocks that they
  * complete are queued for the disk. */
 void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n);
@@ -205,8 +206,8 @@ void skv_worker_accept_choice(skv_lane *lane, int32_t id);
 
 /* ---- drafts.c ---- */
 
-/** Drafts tokens behind a lane's ids, for a step that has n_rows rows of answers so far. */
-void skv_worker_draft(const skv_scheduler *s, skv_lane *lane, size_t n_rows);
+/** Drafts tokens behind the ids of span_lanes [n], which have a row each in the step. */
+void skv_worker_draft(skv_scheduler *s, size_t n);
 /** The step has no room for a lane's draft. */
 void skv_worker_undraft(skv_lane *lane);
 /** Whether the token that was chosen is the next one of the draft, and the step has its row. */

@@ -1,0 +1,51 @@
+/** The parts of a model's name, and where its files lie: what the files of the hub share. */
+#ifndef SKV_CLI_HUB_PLACE_H
+#define SKV_CLI_HUB_PLACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "hub.h"
+#include "report.h"
+
+enum { HUB_WORD_MAX = 200, HUB_HASH_MAX = 80, HUB_ERROR_MAX = 900 };
+
+/* A name in its parts. */
+typedef struct hub_name {
+    char org[HUB_WORD_MAX], model[HUB_WORD_MAX], revision[HUB_WORD_MAX];
+    char quant[64]; /* of a GGUF file; "": not said */
+} hub_name;
+
+/* Where the cache keeps a model. */
+typedef struct hub_place {
+    hub_name name;
+    char cache[CLI_HUB_PATH_MAX];
+    char repository[CLI_HUB_PATH_MAX]; /* cache/models--org--name */
+} hub_place;
+
+/** One line that says what failed; its beginning, the model's name, is the caller's. */
+typedef struct hub_error {
+    char text[HUB_ERROR_MAX];
+    bool missing;     /* the cache does not have it */
+    bool unreachable; /* no answer came from the hub */
+} hub_error;
+
+/** Fills the line; returns false. */
+bool hub_fail(hub_error *error, const char *format, ...) CLI_PRINTF(2, 3);
+
+/** "folder/name"; false: too long. */
+bool hub_join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name);
+/** A path of the environment, whose ~ is the user's folder; NULL: not set. */
+const char *hub_environment(const char *name, char out[CLI_HUB_PATH_MAX]);
+
+/** HF_ENDPOINT, else the public hub. */
+const char *hub_endpoint(void);
+
+/** Whether a GGUF file can be a model, the first part of one in several files. */
+bool hub_is_model_file(const char *file);
+/** Whether the quantisation stands in a file's name as a word of it: "x-Q4_K_M.gguf",
+ * "x.q4_k_m-00001-of-00002.gguf". */
+bool hub_names_quant(const char *file, const char *quant);
+
+#endif

@@ -1,0 +1,21 @@
+# `cpack -G DEB` in the build folder makes one Debian package: program, library, headers, man page,
+# completion, the unit and its user. tools/checks/check_deb.sh tries it in a bare system.
+set(CPACK_PACKAGE_NAME swiftkv)
+set(CPACK_PACKAGE_VENDOR swiftkv)
+set(CPACK_PACKAGE_CONTACT "swiftkv <root@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
+set(CPACK_PACKAGE_DESCRIPTION "The program swiftkv runs, trains and serves language models with SwiftKV,
+SnapKV and KV Prediction on the CPU. The package has the library libskv and a service for systemd too.")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_GENERATOR DEB)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS passwd)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+foreach(script postinst prerm postrm)
+  list(APPEND CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/debian/${script})
+endforeach()
+include(CPack)

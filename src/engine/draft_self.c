@@ -1,0 +1,138 @@
+/*
+ * SwiftKV drafts for itself (arXiv:2410.03960, B.4): a row runs layers 0..l-1, and the exit head
+ * says what may follow it. x_l already gives the keys and values of all deep layers (equation 2),
+ * so they are written as the row is drafted and the next row can go on. x_l of each row is kept:
+ * checking runs the deep layers for all of them at once from there, and nothing is computed twice.
+ *
+ *     next -> layers 0..l-1 -> x_l -> exit: d1, sure of it
+ *     d1   -> layers 0..l-1 -> x_l -> exit: d2, unsure: the draft is d1
+ *     next, d1: layers l..L-1 at once, from the x_l that are there
+ */
+#include <assert.h>
+
+#include "engine/engine.h"
+#include "model/pass.h"
+
+/* A row on its way, of one sequence. */
+typedef struct drafted_row {
+    skv_draft_request *request;
+    float *x;    /* [D]: where its residual stream is kept */
+    size_t best; /* the exit's most likely token */
+    bool sure;   /* of it, as the request wants */
+} drafted_row;
+
+typedef struct drafting {
+    drafted_row rows[SKV_LOGIT_ROWS];
+    size_t n_rows;
+    bool asks; /* the exit's head is read */
+} drafting;
+
+static void ask_exit(const skv_pass *p, drafting *d)
+{
+    const size_t V = p->c->vocab;
+    skv_pass_head(p, p->m->exit_head, p->m->stack.norm, 0, d->n_rows);
+    const float *logits =
+        p->be->map(p->be, p->ws->logits, d->n_rows * V * sizeof *logits, SKV_MAP_READ);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const double sure = d->rows[i].request->sequence->drafter->sure;
+        d->rows[i].best = skv_logits_best(logits + i * V, V);
+        d->rows[i].sure = skv_draft_is_sure(logits + i * V, V, d->rows[i].best, sure);
+    }
+    p->be->unmap(p->be, logits);
+}
+
+/* The rows are at boundary l, and their keys and values are written. They go no further now. */
+static void stop_at_boundary(void *user, skv_pass *p, size_t i_layer)
+{
+    drafting *d = user;
+    const size_t D = p->c->hidden;
+    if (i_layer != p->f->plan->stack_boundary) return;
+    assert(p->n_alive == d->n_rows);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        p->be->get(p->be, d->rows[i].x, p->ws->x + i * D, D * sizeof(float));
+    }
+    if (d->asks) ask_exit(p, d);
+    skv_pass_keep(p, 0);
+}
+
+/* The next row of a request: the token behind its ready rows. False where pages are short. */
+static bool add_row(drafting *d, skv_draft_request *r)
+{
+    skv_sequence *s = r->sequence;
+    skv_engine *e = s->engine;
+    const size_t n_ready = s->drafter->ready.n, at = s->n_seen + n_ready;
+    if (skv_kv_cache_grow(&s->cache, at + 1, NULL) != SKV_OK) return false;
+    e->spans[d->n_rows] = skv_step_span(s, s->ids + at, 1, at);
+    d->rows[d->n_rows++] =
+        (drafted_row){.request = r, .x = s->drafter->ready.x + n_ready * e->config->hidden};
+    d->asks = d->asks || r->n < s->drafter->most;
+    return true;
+}
+
+/* Runs the rows as far as the exit. */
+static skv_status run_rows(drafting *d)
+{
+    const skv_sequence *first = d->rows[0].request->sequence;
+    skv_engine *e = first->engine;
+    const skv_hook hook = {.user = d, .before_layer = stop_at_boundary};
+    const skv_step_pass pass = {
+        .engine = e, .sequence = first, .spans = e->spans, .n_spans = d->n_rows, .hook = &hook};
+    const skv_status status = skv_step_run(&pass, NULL);
+    /* Whoever cancels means the step that comes next. */
+    if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
+    return status;
+}
+
+/* The row is one of the ready rows now. Returns whether the draft goes on behind it. */
+static bool take_row(const drafted_row *row)
+{
+    skv_draft_request *r = row->request;
+    skv_sequence *s = r->sequence;
+    s->drafter->ready.n++;
+    if (r->n == r->most || !row->sure) return false;
+    if (skv_engine_is_eos(s->engine, (int32_t)row->best)) return false; /* nothing follows it */
+    r->out[r->n] = (int32_t)row->best;
+    s->ids[s->n_seen + 1 + r->n++] = (int32_t)row->best;
+    return true;
+}
+
+/* A row could not be run: the draft ends with the one before it. The step that comes next will say
+ * why. */
+static void give_up(skv_draft_request *r)
+{
+    skv_sequence *s = r->sequence;
+    skv_kv_cache_truncate(&s->cache, s->n_seen + s->drafter->ready.n);
+    if (r->n > 0) r->n--;
+}
+
+static void run(skv_draft_request *requests, size_t n)
+{
+    bool over[SKV_LOGIT_ROWS] = {false};
+    assert(n <= SKV_LOGIT_ROWS);
+    for (;;) {
+        drafting d = {.n_rows = 0};
+        for (size_t i = 0; i < n; i++) {
+            if (over[i]) continue;
+            over[i] = !add_row(&d, &requests[i]);
+            if (over[i]) give_up(&requests[i]);
+        }
+        if (d.n_rows == 0) return;
+        const skv_status status = run_rows(&d);
+        for (size_t i = 0; i < d.n_rows; i++) {
+            skv_draft_request *r = d.rows[i].request;
+            over[r - requests] = status != SKV_OK || !take_row(&d.rows[i]);
+            if (status != SKV_OK) give_up(r);
+        }
+    }
+}
+
+const skv_draft_method skv_draft_self = {
+    .name = "self",
+    .form = "[K,P]",
+    .about = "what the exit head of a SwiftKV model says, as long as it is sure by P",
+    .id = SKV_DRAFT_SELF,
+    .most = 8,
+    .sure = 0.4,
+    .run = run,
+    .keeps_rows = true,
+};
