@@ -162,7 +162,7 @@ static const skv_reply_form forms[SKV_CALLS_COUNT] = {
                           .args_key = "parameters",
                           .signs = {"<|START_ACTION|>", "<|END_ACTION|>", "tool_name"}},
     [SKV_CALLS_COMMAND_R] = {.name = "command-r",
-                             .open = "Action: ```json",
+                             .open = "Action:\n```json",
                              .list = true,
                              .close = "```",
                              .name_key = "tool_name",
