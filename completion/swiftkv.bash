@@ -13,10 +13,11 @@ _swiftkv_options() {
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --dump-kept --json --help' ;;
+        --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --dump-kept --json --download --help' ;;
     chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads --weights --kv
-        --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --help' ;;
+        --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --download
+        --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
         --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;

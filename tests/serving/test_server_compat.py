@@ -448,7 +448,7 @@ class LlamaServerTest(ServerTest):
         self.assertEqual(theirs, [{"index": one["index"], "embedding": [one["embedding"]]} for one in ours])
 
     def test_a_model_without_marks_fills_no_gap(self):
-        self.refuses(501, "/infill", {"input_prefix": "a", "input_suffix": "b"}, "marks")
+        self.refuses(400, "/infill", {"input_prefix": "a", "input_suffix": "b"}, "marks")
 
 
 class InfillTest(unittest.TestCase):

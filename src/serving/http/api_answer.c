@@ -134,12 +134,6 @@ static bool constrain_to_calls(answer *a, api_error *error)
     return ok;
 }
 
-static bool read_chat(answer *a, api_error *error)
-{
-    return !a->dialect->in_parts ||
-           (tool_request_read(a->ex, a->body, &a->tools, error) && constrain_to_calls(a, error));
-}
-
 /* The body, in OpenAI's words. */
 static bool read_body(answer *a, api_error *error)
 {
@@ -150,13 +144,23 @@ static bool read_body(answer *a, api_error *error)
     return a->body;
 }
 
+/* All but the prompts. */
+static bool read_request(answer *a, api_error *error)
+{
+    exchange *ex = a->ex;
+    const answer_dialect *d = a->dialect;
+    return read_body(a, error) && request_check_model(ex, a->body, error) &&
+           request_params_read(ex, a->body, d->api, &a->params, error) &&
+           constrain_read(ex, a->body, &a->g.job.constraint, error) &&
+           (!d->in_parts || tool_request_read(ex, a->body, &a->tools, error));
+}
+
 static bool begin(answer *a, api_error *error)
 {
     exchange *ex = a->ex;
     const answer_dialect *d = a->dialect;
-    if (!request_params_read(ex, a->body, d->api, &a->params, error) ||
-        !constrain_read(ex, a->body, &a->g.job.constraint, error) ||
-        !d->read_prompts(ex, a->body, &a->prompts, error) || !read_chat(a, error)) {
+    if (!d->read_prompts(ex, a->body, &a->prompts, error) ||
+        (d->in_parts && !constrain_to_calls(a, error))) {
         return false;
     }
     skv_job_params job = request_params_job(ex, &a->params);
@@ -536,7 +540,7 @@ void answer_handle(exchange *ex, const answer_dialect *dialect)
     a->g.event_fd = -1;
     a->created_s = (int64_t)time(NULL);
     a->written_ns = skv_now_ns();
-    const bool read = read_body(a, &error) && request_check_model(ex, a->body, &error);
+    const bool read = read_request(a, &error);
     if (read && reply_at_once(a)) {
         free_answer(a);
     } else if (!read || !begin(a, &error)) {

@@ -151,7 +151,8 @@ void api_ollama_show(exchange *ex)
         skv_buf out = exchange_text(ex);
         skv_buf_text(&out,
                      "{\"modelfile\":\"\",\"parameters\":\"\",\"license\":\"\",\"template\":");
-        out_json_str(&out, server->guesses_template ? "" : server->template_text);
+        const bool own = server->template_text && !server->guesses_template;
+        out_json_str(&out, own ? server->template_text : "");
         skv_buf_text(&out, ",\"modified_at\":");
         write_started(server, &out);
         skv_buf_text(&out, ",");

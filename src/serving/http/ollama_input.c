@@ -118,13 +118,15 @@ static bool add_calls(translation *t, const char *where, const json_t *calls)
 
 static bool check_message(const translation *t, const char *where, const json_t *message)
 {
-    const json_t *content = json_body_get(message, "content");
+    static const char *const texts[] = {"content", "thinking", "tool_name", "tool_call_id"};
     const json_t *images = json_body_get(message, "images");
     if (json_array_size(images) > 0) {
         return api_fail(t->error, 400, "messages", "%s.images: only text is supported", where);
     }
-    if (content && !json_is_string(content)) {
-        return api_fail(t->error, 400, "messages", "%s.content: not a text", where);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const json_t *text = json_body_get(message, texts[i]);
+        if (!text || json_is_string(text)) continue;
+        return api_fail(t->error, 400, "messages", "%s.%s: not a text", where, texts[i]);
     }
     return true;
 }
@@ -148,7 +150,7 @@ static bool add_message(translation *t, const json_t *message, size_t i)
     if (strcmp(known, "tool") == 0) {
         translation_result(t, json_object_get(message, "tool_call_id"));
         name = json_body_get(message, "tool_name");
-        if (json_is_string(name)) translation_name(t, name);
+        if (name) translation_name(t, name);
     } else {
         translation_open(t, known, false);
     }

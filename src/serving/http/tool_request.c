@@ -52,6 +52,10 @@ static bool check_tool(const exchange *ex, json_t *tool, size_t i, api_error *er
     if (parameters && !json_is_object(parameters)) {
         return api_fail(error, 400, "tools", "tools[%zu].function.parameters: not an object", i);
     }
+    const json_t *description = json_body_get(function, "description");
+    if (description && !json_is_string(description)) {
+        return api_fail(error, 400, "tools", "tools[%zu].function.description: not a text", i);
+    }
     return complete_function(ex, function, error);
 }
 
