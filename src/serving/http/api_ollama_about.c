@@ -1,7 +1,7 @@
 /* /api/tags, /api/show, /api/ps and /api/version: what Ollama's clients ask about models. */
+#include <nettle/sha2.h>
 #include <string.h>
 
-#include "base/sha256.h"
 #include "request_input.h"
 #include "routes.h"
 #include "skv/tools.h"
@@ -21,13 +21,13 @@ static void write_count(skv_buf *out, uint64_t n)
 static void write_digest(const http_server *server, skv_buf *out)
 {
     const skv_model_info *model = server->options.model;
-    uint8_t digest[SKV_SHA256_BYTES];
-    skv_sha256 sha;
-    skv_sha256_init(&sha);
-    skv_sha256_add(&sha, server->name, strlen(server->name));
-    skv_sha256_add(&sha, model->architecture, strlen(model->architecture));
-    skv_sha256_add(&sha, &model->parameters, sizeof model->parameters);
-    skv_sha256_end(&sha, digest);
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    sha256_update(&sha, strlen(server->name), (const uint8_t *)server->name);
+    sha256_update(&sha, strlen(model->architecture), (const uint8_t *)model->architecture);
+    sha256_update(&sha, sizeof model->parameters, (const uint8_t *)&model->parameters);
+    sha256_digest(&sha, sizeof digest, digest);
     skv_buf_text(out, "\"");
     for (size_t i = 0; i < sizeof digest; i++) skv_buf_printf(out, "%02x", digest[i]);
     skv_buf_text(out, "\"");
