@@ -37,7 +37,7 @@ VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftK
           "exit head": ["no exit head", "an exit head"],
           "--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
           "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]],
-          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"], "--speculate": ["none", *DRAFTED]}
+          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"], "--lora": ["none", "on"], "--speculate": ["none", *DRAFTED]}
 TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
 AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
@@ -207,6 +207,7 @@ class CombinationsTest(unittest.TestCase):
             words += ["--evict", EVICTED[name] + (f",{how}" if how else "")]
         words += ["--ffn-skip", SKIPPED] * (values["--ffn-skip"] == "on")
         words += ["--early-exit", EXITS] * (values["--early-exit"] == "on")
+        words += ["--lora", f"a={self.adapter_of(model)}"] * (values["--lora"] == "on")
         if values["--speculate"] != "none" and place not in UNDRAFTED:
             words += ["--speculate", DRAFTED[values["--speculate"]]]
         line = (place, values, kv, weights)
