@@ -79,7 +79,7 @@ static const key_row rows[] = {
     ROW("weight-decay", "X", RUN(weight_decay), NUMBER, 0, 10, "of AdamW"),
     ROW("clip", "X", RUN(max_norm), NUMBER, 0, 1e9, "largest norm of the gradients; 0: any"),
     ROW("threads", "N", RUN(threads), SIZE, 0, 1024, "threads (one per processor allowed)"),
-    ROW("cpu", "NAME", RUN(cpu), TEXT, 0, 0, "the instructions to use"),
+    ROW("cpu", "best|ref|avx2|avxvnni|avx512|amx|neon", RUN(cpu), TEXT, 0, 0, "the instructions to use"),
     ROW("f32", "no|yes", RUN(f32), FLAG, 0, 0, "all arithmetic in f32"),
     ROW("drop-teacher", "no|yes", RUN(drop_teacher), FLAG, 0, 0,
         "leave out what only the teacher uses"),
