@@ -88,7 +88,7 @@ _swiftkv_values() {
         ;;
     *:--data) echo 'self: generate: FILES' ;;
     # values: written by tools/make_reference.py
-    distill:--cpu | train:--cpu | load:--model) ;;
+    load:--model) ;;
     quantize:--group) echo '32 128' ;;
     documents:--vocab) echo 'FILES' ;;
     quantize:--weights) echo 'int4 int8' ;;
