@@ -3,7 +3,7 @@
 
     tools/checks/check_llama_server.py FOLDER [--swiftkv PROGRAM] [pytest's options ...]
 
-FOLDER is llama.cpp's tools/server/tests. Its requirements.txt says what Python needs. The tests start
+FOLDER is llama.cpp's tools/server/tests, in its checkout. Its requirements.txt says what Python needs. The tests start
 this script in llama-server's place; it translates the options and becomes `swiftkv serve`. A test
 whose server cannot be started here, for a feature that swiftkv refuses or a model that is not in
 ../shared, is counted by its cause. The others pass or fail as they are.
@@ -34,7 +34,7 @@ VALUES = {
     "--cors-origins": "--cors-origin",
     "--chat-template": "--template",
     "--chat-template-file": "--template",
-    "--batch-size": None,
+    "--batch-size": "--chunk",
     "--ubatch-size": None,
     "--n-gpu-layers": None,
     "-fa": None,
@@ -42,10 +42,10 @@ VALUES = {
     "-ctv": None,
     "--n-predict": None,
     "--cache-ram": None,
-    "--reasoning": None,
 }
+TEMPLATES = {"chatml", "llama3", "mistral", "gemma", "phi3", "zephyr", "vicuna"}
 FLAGS = {"--offline", "--cont-batching", "--embedding", "--metrics", "--kv-unified", "--swa-full", "--slots",
-         "--no-slots", "--verbose", "--no-ui", "--jinja", "--no-jinja", "--no-mmproj", "--no-cache-idle-slots"}
+         "--no-slots", "--jinja", "--no-jinja", "--no-mmproj", "--no-cache-idle-slots"}
 
 
 class CannotStart(Exception):
@@ -60,15 +60,21 @@ def translate(words):
         if word in FLAGS:
             given[word] = True
             continue
+        if word in ("--verbose", "--no-ui"):
+            raise CannotStart(f"feature {word}")
         value = next(words, "")
         if word == "--model":
             model = Path(value)
         elif word in ("--hf-repo", "--hf-file"):
             model = MODELS.get(value, model if word == "--hf-repo" and value == "ggml-org/models" else value)
+        elif word == "--reasoning":  # llama-server passes the variable always
+            given[word] = value
         elif word in ("--ctx-size", "--parallel", "--api-key", "--reasoning-format"):
             given[word] = value
         elif word not in VALUES:
             raise CannotStart(f"feature {word}")
+        elif word == "--chat-template" and value not in TEMPLATES:
+            raise CannotStart("feature --chat-template " + value.split()[0])
         elif word == "--host" and "," in value:
             raise CannotStart("feature --host with several addresses")
         elif word == "--alias":
@@ -79,6 +85,10 @@ def translate(words):
         raise CannotStart(f"model {model}")
     if "AIP_MODE" in os.environ:
         raise CannotStart("feature AIP_MODE")
+    thinks = "false" if given.get("--reasoning") == "off" else "true"
+    out += ["--chat-template-kwargs", f'{{"enable_thinking":{thinks}}}']
+    if "--cors-origin" not in out:
+        out += ["--cors-origin", "*"]  # llama-server's default
     slots = int(given.get("--parallel", 1))
     if "--ctx-size" in given:
         total = int(given["--ctx-size"])
@@ -134,6 +144,8 @@ def report(junit, causes):
         bad = case.find("failure") is not None or case.find("error") is not None
         if case.find("skipped") is not None:
             counts["skipped"] += 1
+        elif bad and "huggingface.co" in "".join(case.itertext()):
+            counts["model that is downloaded"] += 1
         elif name in cannot and bad:
             counts[cannot[name]] += 1
         elif bad:
@@ -161,7 +173,7 @@ def main():
         causes.touch()
         environment = dict(os.environ, LLAMA_SERVER_BIN_PATH=str(Path(__file__).resolve()),
                            SKV_CAUSES=str(causes), SKV_PROGRAM=str(args.swiftkv.resolve()))
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *rest]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", f"--junitxml={junit}", *rest]
         subprocess.run(command, cwd=args.folder, env=environment, check=False)
         report(junit, [json.loads(line) for line in causes.read_text().splitlines()])
 
