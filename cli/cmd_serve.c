@@ -102,6 +102,7 @@ static server_options make_options(const cli_options *o, const skv_model_info *i
                             .requests_a_minute = o->requests_a_minute,
                             .tokens_a_minute = o->tokens_a_minute,
                             .request_log = o->request_log,
+                            .metrics_compat = o->metrics_compat,
                             .connections = o->connections,
                             .connections_per_ip = o->connections_per_ip,
                             .body_bytes = o->body_mib << 20,
@@ -117,6 +118,7 @@ static server_options make_options(const cli_options *o, const skv_model_info *i
                             .shutdown_seconds = o->shutdown_seconds,
                             .watchdog_seconds = o->watchdog_seconds,
                             .tool_format = unless_auto(o->tool_format),
+                            .reranker = o->reranker,
                             .reasoning_format = unless_auto(o->reasoning_format),
                             .template_vars = o->template_vars,
                             .scheduler = scheduler_options(o)};

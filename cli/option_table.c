@@ -242,6 +242,8 @@ static const cli_option rows[] = {
            .help = "prompt and answer tokens per minute of such a key, 0: unlimited; above it 429"),
     OPTION(ON(SERVE), "--request-log", "FILE", TEXT, request_log,
            .help = "write one line of JSON per request; -: standard error"),
+    OPTION(ON(SERVE), "--metrics-compat", NULL, FLAG, metrics_compat,
+           .help = "metrics under llama-server's and vLLM's names too"),
     OPTION(ON(SERVE), "--insecure", NULL, FLAG, insecure,
            .help = "allow other addresses without API keys"),
     OPTION(ON(SERVE), "--name", "NAME[,NAME...]", TEXT, served_name,
@@ -261,6 +263,9 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
+    OPTION(ON(SERVE), "--reranker", "auto|yes|no", WORD, reranker, .initial = "auto",
+           .help = "whether /rerank asks the model as Qwen3-Reranker is asked; auto: if its name "
+                   "contains \"reranker\""),
     OPTION(ON(SERVE), "--kv-tokens", "N", SIZE, kv_tokens, 1, TOKENS_MAX,
            .help = "KV memory for all requests together, in tokens "
                    "(" SKV_TEXT_OF(CLI_SERVE_KV_CONTEXTS) " contexts)"),

@@ -128,6 +128,7 @@ struct cli_options {
         *sampling_texts[CLI_SAMPLING_FIELDS]; /* of request defaults, by skv_sampling_field */
     bool no_generation_config;
     const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
+    const char *reranker;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,
@@ -135,7 +136,7 @@ struct cli_options {
     double step_ms, mask_seconds, queue_seconds, header_seconds, body_seconds, stall_seconds,
         ping_seconds, shutdown_seconds, watchdog_seconds, request_work, reading_seconds,
         requests_a_minute, tokens_a_minute;
-    bool insecure, no_prefix_cache, no_text_match, no_teacher;
+    bool insecure, metrics_compat, no_prefix_cache, no_text_match, no_teacher;
 
     /* Load. */
     bool chat_api;

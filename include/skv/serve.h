@@ -154,11 +154,12 @@ typedef struct skv_job_params {
     size_t n_stop_ids;
     const skv_logit_bias *biases; /* [n_biases] */
     size_t n_biases;
-    bool logprobs;        /* of the answer's tokens */
-    bool prompt_logprobs; /* of the prompt's tokens too: every one of them is computed */
-    size_t n_top;         /* how many most likely tokens to tell with each, at most 20 */
-    skv_pooling pooling;  /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
-    skv_prefill prefill;  /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
+    bool logprobs;          /* of the answer's tokens */
+    bool prompt_logprobs;   /* of the prompt's tokens too: every one of them is computed */
+    size_t n_top;           /* how many most likely tokens to tell with each, at most 20 */
+    const int32_t *top_ids; /* [n_top]: with each answer's token tell these instead; NULL */
+    skv_pooling pooling; /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
+    skv_prefill prefill; /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
     const skv_eviction *eviction; /* behind the prompt, for its answers; NULL: the scheduler's. Not
                                    * by query head: that is another method's memory */
     const skv_speculation *speculation; /* NULL: the scheduler's */

@@ -79,6 +79,31 @@ class ToolsTest(unittest.TestCase):
         result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
 
+    def test_metrics_under_other_names(self):
+        """Those of docs/reference/http.md; promtool has nothing to say but that these names contain colons."""
+        server = self.start("--metrics-compat", "--name", 'a "model"')
+        server.complete(prompt=base.prompt_of(10), max_tokens=3, ignore_eos=True)
+        text = server.ask("GET", "/metrics")[2]
+        names = set(re.findall("^# TYPE ((?:llamacpp|vllm):[^ ]+) ", text, re.M))
+        page = (base.ROOT / "docs/reference/http.md").read_text().split("### Metrics under other names")[1]
+        rows = [line.split("|")[1] for line in page.split("\n## ")[0].splitlines() if line.startswith("| `")]
+        self.assertEqual(names, {name for row in rows for name in re.findall("`([a-z0-9:_]+)", row)})
+        labels = r'engine="0",model_name="a \"model\""'
+        for line in (
+            "llamacpp:prompt_tokens_total 10",
+            "llamacpp:tokens_predicted_total 3",
+            "llamacpp:requests_processing 0",
+            f"vllm:generation_tokens_total{{{labels}}} 3",
+            f'vllm:request_success_total{{{labels},finished_reason="length"}} 1',
+            f'vllm:e2e_request_latency_seconds_bucket{{{labels},le="+Inf"}} 1',
+        ):
+            self.assertIn(f"\n{line}\n", text)
+        if PROMTOOL:
+            command = [PROMTOOL, "check", "metrics"]
+            result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE)
+            expected = {f"{name} metric names should not contain ':'" for name in names}
+            self.assertEqual(set(filter(None, (result.stdout + result.stderr).splitlines())), expected)
+
 
 if __name__ == "__main__":
     if not base.PROGRAM.exists():

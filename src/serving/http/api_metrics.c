@@ -1,9 +1,9 @@
 /* GET /metrics: the text format of Prometheus. docs/guides/serve.md tells what each one means. */
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stddef.h>
 
+#include "metric_text.h"
 #include "routes.h"
 
 typedef struct metric_row {
@@ -102,7 +102,7 @@ static const metric_row histograms[] = {
 
 static void add_head(skv_buf *out, const char *name, const char *type, const char *help)
 {
-    skv_buf_printf(out, "# HELP swiftkv_%s %s\n# TYPE swiftkv_%s %s\n", name, help, name, type);
+    metric_head(out, &(const metric_name){"swiftkv_", name, NULL}, type, help);
 }
 
 static void add_rows(skv_buf *out, const skv_scheduler_metrics *m)
@@ -117,36 +117,16 @@ static void add_rows(skv_buf *out, const skv_scheduler_metrics *m)
     }
 }
 
-static void add_histogram(skv_buf *out, const metric_row *row, const skv_histogram *h)
+static void add_scheduler(skv_buf *out, const skv_scheduler_metrics *m)
 {
-    uint64_t n = 0;
-    add_head(out, row->name, "histogram", row->help);
-    for (size_t i = 0; i < SKV_HISTOGRAM_BUCKETS; i++) {
-        n += h->counts[i];
-        const double bound = skv_histogram_bounds()[i];
-        if (isinf(bound)) {
-            skv_buf_printf(out, "swiftkv_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", row->name, n);
-        } else {
-            skv_buf_printf(out, "swiftkv_%s_bucket{le=\"%g\"} %" PRIu64 "\n", row->name, bound, n);
-        }
-    }
-    skv_buf_printf(out, "swiftkv_%s_sum %.9g\nswiftkv_%s_count %" PRIu64 "\n", row->name, h->sum,
-                   row->name, n);
-}
-
-static void add_scheduler(skv_buf *out, http_server *server)
-{
-    skv_scheduler_metrics m;
-    skv_scheduler_get_metrics(server->scheduler, &m);
-    add_rows(out, &m);
-    const size_t busy = m.kv_pages_used - m.kv_pages_cached;
+    add_rows(out, m);
     add_head(out, "kv_cache_usage_ratio", "gauge",
              "Share of the KV pages that requests use, without cached prompts.");
-    skv_buf_printf(out, "swiftkv_kv_cache_usage_ratio %.9g\n",
-                   m.kv_pages > 0 ? (double)busy / (double)m.kv_pages : 0);
+    skv_buf_printf(out, "swiftkv_kv_cache_usage_ratio %.9g\n", metric_kv_usage(m));
     for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++) {
-        const void *at = (const char *)&m + histograms[i].offset;
-        add_histogram(out, &histograms[i], at);
+        const void *at = (const char *)m + histograms[i].offset;
+        add_head(out, histograms[i].name, "histogram", histograms[i].help);
+        metric_histogram(out, &(const metric_name){"swiftkv_", histograms[i].name, NULL}, at);
     }
 }
 
@@ -202,6 +182,11 @@ void api_metrics(exchange *ex)
     add_front(&out, ex->server);
     /* It stops without one when the model could not be loaded. */
     const bool loaded = server_get_state(ex->server) != SERVER_LOADING;
-    if (loaded && ex->server->scheduler) add_scheduler(&out, ex->server);
+    if (loaded && ex->server->scheduler) {
+        skv_scheduler_metrics m;
+        skv_scheduler_get_metrics(ex->server->scheduler, &m);
+        add_scheduler(&out, &m);
+        if (ex->server->options.metrics_compat) metrics_add_compat(&out, ex->server->name, &m);
+    }
     exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

@@ -63,6 +63,7 @@ typedef struct request_params {
     bool special_text;   /* special tokens have text too */
     bool wants_logprobs; /* with `n_top` of the most likely */
     size_t n_top;
+    const int32_t *top_ids;   /* borrowed, [n_top]: these instead; NULL */
     int64_t dimensions;       /* -1: not given */
     int i_method, i_encoding; /* of "auto|full|teacher", "float|base64" */
     int i_pooling;            /* of "last|mean" */

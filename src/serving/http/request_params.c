@@ -578,6 +578,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.n_biases = params->n_biases;
     job.logprobs = params->wants_logprobs;
     job.n_top = params->n_top;
+    job.top_ids = params->top_ids;
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
     if (params->eviction_given) job.eviction = &params->eviction;

@@ -20,6 +20,8 @@ static const server_route routes[] = {
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
     {"POST", "/v1/chat/completions/input_tokens", api_count_chat, .needs_model = true},
     {"POST", "/v1/embeddings", api_embeddings, .needs_model = true},
+    {"POST", "/v1/rerank", api_rerank, .needs_model = true},
+    {"POST", "/v1/reranking", api_rerank, .needs_model = true},
     {"POST", "/v1/responses", api_responses, .needs_model = true},
     {"POST", "/v1/responses/input_tokens", api_count_responses, .needs_model = true},
     {"POST", "/v1/messages", api_messages, .needs_model = true, .errors = ERRORS_MESSAGES},

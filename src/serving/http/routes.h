@@ -26,6 +26,7 @@ void api_apply_template(exchange *ex);
 void api_completions(exchange *ex);
 void api_chat(exchange *ex);
 void api_embeddings(exchange *ex);
+void api_rerank(exchange *ex);
 void api_openapi(exchange *ex);
 void api_responses(exchange *ex);
 void api_messages(exchange *ex);

@@ -30,6 +30,7 @@ typedef struct server_options {
     bool insecure;        /* bind anywhere without keys */
     double requests_a_minute, tokens_a_minute; /* of a key whose line says nothing; 0: any number */
     const char *request_log;                   /* a file, "-": standard error; NULL: none */
+    bool metrics_compat;                       /* metrics under other servers' names too */
     size_t connections;                        /* at once */
     size_t connections_per_ip;
     size_t body_bytes;            /* of one request */
@@ -47,6 +48,7 @@ typedef struct server_options {
     const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
+    const char *reranker;         /* "yes", "no", "auto": as the names tell */
     skv_sampling sampling;        /* of requests that do not say */
     bool seed_given;              /* it has a seed for all of them; else each draws its own */
     skv_scheduler_options scheduler;

@@ -70,7 +70,14 @@ void skv_worker_choose(skv_scheduler *s, skv_lane *lane, const float *logits)
     double norm = skv_logits_norm(logits, V);
     lane->choice.logprob = (double)logits[lane->choice.id] - norm;
     lane->choice.n_top = p->n_top < V ? p->n_top : V;
-    skv_logits_top(logits, V, norm, lane->choice.n_top, lane->choice.top);
+    if (!p->top_ids) {
+        skv_logits_top(logits, V, norm, lane->choice.n_top, lane->choice.top);
+        return;
+    }
+    for (size_t i = 0; i < lane->choice.n_top; i++) {
+        const int32_t id = p->top_ids[i];
+        lane->choice.top[i] = (skv_token_prob){id, (double)logits[id] - norm};
+    }
 }
 
 int32_t skv_worker_take_choice(skv_lane *lane)

@@ -71,7 +71,7 @@ static bool copy_stops(skv_job *job, const skv_job_params *p)
 
 static bool copy_params(skv_job *job, const skv_job_params *p)
 {
-    void *ids, *stop_ids, *biases;
+    void *ids, *top_ids, *stop_ids, *biases;
     job->params = *p;
     if (p->speculation) {
         job->speculation = *p->speculation;
@@ -83,9 +83,11 @@ static bool copy_params(skv_job *job, const skv_job_params *p)
     }
     job->params.stops = NULL;
     bool ok = copy_items(p->ids, p->n_ids, sizeof *p->ids, &ids);
+    ok = copy_items(p->top_ids, p->top_ids ? p->n_top : 0, sizeof *p->top_ids, &top_ids) && ok;
     ok = copy_items(p->stop_ids, p->n_stop_ids, sizeof *p->stop_ids, &stop_ids) && ok;
     ok = copy_items(p->biases, p->n_biases, sizeof *p->biases, &biases) && ok;
     job->params.ids = ids;
+    job->params.top_ids = top_ids;
     job->params.stop_ids = stop_ids;
     job->params.biases = biases;
     job->ends = skv_alloc_zero(p->n_answers, sizeof *job->ends);
@@ -111,6 +113,7 @@ static void free_job(skv_job *job)
     free_nodes(job, job->reading);
     skv_free((void *)(uintptr_t)p->ids);
     skv_free((void *)(uintptr_t)p->stops);
+    skv_free((void *)(uintptr_t)p->top_ids);
     skv_free((void *)(uintptr_t)p->stop_ids);
     skv_free((void *)(uintptr_t)p->biases);
     skv_free(job->stop_bytes);
@@ -124,7 +127,8 @@ size_t skv_job_bytes(const skv_job_params *p)
 {
     size_t n_bytes = sizeof(skv_job) + SHORT_QUEUE_BYTES + p->n_ids * sizeof *p->ids +
                      p->n_answers * sizeof(skv_output_node) + p->n_stop_ids * sizeof *p->stop_ids +
-                     p->n_biases * sizeof *p->biases;
+                     p->n_biases * sizeof *p->biases +
+                     (p->top_ids ? p->n_top * sizeof *p->top_ids : 0);
     for (size_t i = 0; i < p->n_stops; i++) n_bytes += sizeof *p->stops + p->stops[i].n;
     return n_bytes;
 }

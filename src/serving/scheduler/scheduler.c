@@ -366,6 +366,7 @@ static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv
     SKV_TRY(check_memory(s, p, err));
     SKV_TRY(check_ids(s, p->ids, p->n_ids, "prompt", err));
     SKV_TRY(check_ids(s, p->stop_ids, p->n_stop_ids, "stop_token_ids", err));
+    if (p->top_ids) SKV_TRY(check_ids(s, p->top_ids, p->n_top, "top_ids", err));
     for (size_t i = 0; i < p->n_biases; i++) {
         SKV_TRY(check_ids(s, &p->biases[i].id, 1, "logit_bias", err));
     }

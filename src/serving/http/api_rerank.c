@@ -1,0 +1,285 @@
+/*
+ * POST /v1/rerank: how well documents meet a query, by a model that was trained to answer "yes" or
+ * "no" (Qwen3-Reranker). Each document is a prompt in the form that the model's authors publish,
+ * and its score is p(yes) / (p(yes) + p(no)) of the first token behind it.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api_answer.h"
+#include "routes.h"
+
+/* What stands before the texts of a request and behind them. Texts themselves have no special
+ * tokens: a document cannot end its turn. */
+static const char before[] =
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+    "the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
+    "<|im_start|>user\n";
+static const char behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+static const char instruction[] =
+    "Given a web search query, retrieve relevant passages that answer the query";
+
+enum { YES, NO, N_WORDS };
+static const char *const words[N_WORDS] = {"yes", "no"};
+
+typedef struct rank {
+    size_t i; /* of the document */
+    double score;
+} rank;
+
+typedef struct rerank_request {
+    exchange *ex; /* borrowed */
+    json_t *body; /* owned */
+    const json_t *documents;
+    int32_t ids[N_WORDS];
+    int32_t *before, *behind; /* owned by skv_text_free */
+    size_t n_before, n_behind;
+    size_t n_wanted;
+    bool tells_documents;
+    request_params params;
+    prompt_list prompts;
+    generation g;
+    rank *ranks; /* owned, [prompts.n] */
+} rerank_request;
+
+/* ---- what is asked ---- */
+
+static bool has_word(const char *text, const char *word)
+{
+    for (; *text; text++) {
+        if (strncasecmp(text, word, strlen(word)) == 0) return true;
+    }
+    return false;
+}
+
+static bool find_words(rerank_request *r, api_error *error)
+{
+    const http_server *server = r->ex->server;
+    const char *how = server->options.reranker;
+    if (strcmp(how, "no") == 0 ||
+        (strcmp(how, "auto") == 0 && !has_word(server->options.names, "reranker"))) {
+        return api_fail(
+            error, 400, "model",
+            "model: \"%.100s\" was not made to rank documents: for one that answers yes "
+            "or no as Qwen3-Reranker does, serve --reranker yes",
+            server->name);
+    }
+    for (size_t i = 0; i < N_WORDS; i++) {
+        int32_t *ids = NULL;
+        size_t n = 0;
+        if (!text_encode(r->ex, words[i], strlen(words[i]), (encode_flags){false, false}, &ids, &n,
+                         error)) {
+            return false;
+        }
+        if (n == 1) r->ids[i] = ids[0];
+        skv_text_free(ids);
+        if (n == 1) continue;
+        return api_fail(error, 400, "model", "model: \"%s\" is %zu of its tokens, expected 1",
+                        words[i], n);
+    }
+    return true;
+}
+
+/* A document: a text, or an object with one. NULL: neither. */
+static const json_t *text_of(const json_t *document)
+{
+    const json_t *text = json_is_object(document) ? json_body_get(document, "text") : document;
+    return json_is_string(text) ? text : NULL;
+}
+
+static bool read_fields(rerank_request *r, api_error *error)
+{
+    const json_t *documents = json_body_get(r->body, "documents");
+    const json_t *top = json_body_get(r->body, "top_n");
+    const size_t n = json_array_size(documents);
+    if (!json_is_string(json_body_get(r->body, "query"))) {
+        return api_fail(error, 400, "query", "query: not a text");
+    }
+    if (!json_is_array(documents)) {
+        return api_fail(error, 400, "documents", "documents: not an array");
+    }
+    if (n == 0 || n > PROMPTS_MAX) {
+        return api_fail(error, 400, "documents", "documents: %zu, expected 1 to %d", n,
+                        PROMPTS_MAX);
+    }
+    if (top && (!json_is_integer(top) || json_integer_value(top) < 1)) {
+        return api_fail(error, 400, "top_n", "top_n: %s, expected at least 1", json_show(top).text);
+    }
+    r->documents = documents;
+    r->n_wanted =
+        top && (uint64_t)json_integer_value(top) < n ? (size_t)json_integer_value(top) : n;
+    r->tells_documents = true;
+    return json_body_flag(r->body, "return_documents", &r->tells_documents, error);
+}
+
+/* ---- prompts ---- */
+
+static bool add_field(const json_t *value, const char *name, skv_buf *out, api_error *error)
+{
+    if (!json_is_string(value)) return api_fail(error, 400, name, "%s: not a text", name);
+    skv_buf_append(out, json_string_value(value), json_string_length(value));
+    return true;
+}
+
+/* "<Instruct>: ...\n<Query>: ...\n<Document>: ..." */
+static bool write_texts(const rerank_request *r, const json_t *document, skv_buf *out,
+                        api_error *error)
+{
+    const json_t *own = json_body_get(r->body, "instruction");
+    skv_buf_text(out, "<Instruct>: ");
+    if (!own) skv_buf_text(out, instruction);
+    if (own && !add_field(own, "instruction", out, error)) return false;
+    skv_buf_text(out, "\n<Query>: ");
+    if (!add_field(json_body_get(r->body, "query"), "query", out, error)) return false;
+    skv_buf_text(out, "\n<Document>: ");
+    return add_field(text_of(document), "documents", out, error);
+}
+
+/* What exceeds the context is cut off the end of the document, as the authors' code does. */
+static bool join(const rerank_request *r, const int32_t *texts, size_t n_texts, api_prompt *out,
+                 api_error *error)
+{
+    const size_t room = r->ex->server->limits.context - 1, n_form = r->n_before + r->n_behind;
+    if (n_form >= room) {
+        return api_fail(error, 400, "documents", "documents: a context of %zu has no room for them",
+                        room + 1);
+    }
+    if (n_texts > room - n_form) n_texts = room - n_form;
+    out->n_ids = n_form + n_texts;
+    out->ids = calloc(out->n_ids, sizeof *out->ids);
+    if (!out->ids) return api_fail(error, 503, NULL, "no memory");
+    memcpy(out->ids, r->before, r->n_before * sizeof *out->ids);
+    memcpy(out->ids + r->n_before, texts, n_texts * sizeof *out->ids);
+    memcpy(out->ids + r->n_before + n_texts, r->behind, r->n_behind * sizeof *out->ids);
+    return true;
+}
+
+static bool read_document(const rerank_request *r, const json_t *document, api_prompt *out,
+                          api_error *error)
+{
+    skv_buf text = exchange_text(r->ex);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    const bool ok =
+        write_texts(r, document, &text, error) &&
+        (!text.failed || api_fail(error, 503, NULL, "no memory")) &&
+        text_encode(r->ex, text.data, text.size, (encode_flags){false, false}, &ids, &n, error) &&
+        join(r, ids, n, out, error);
+    skv_text_free(ids);
+    skv_buf_release(&text);
+    return ok;
+}
+
+static bool read_prompts(rerank_request *r, api_error *error)
+{
+    const encode_flags form = {false, true};
+    const size_t n = json_array_size(r->documents);
+    r->prompts.at = calloc(n, sizeof *r->prompts.at);
+    r->ranks = calloc(n, sizeof *r->ranks);
+    if (!r->prompts.at || !r->ranks) return api_fail(error, 503, NULL, "no memory");
+    if (!text_encode(r->ex, before, sizeof before - 1, form, &r->before, &r->n_before, error) ||
+        !text_encode(r->ex, behind, sizeof behind - 1, form, &r->behind, &r->n_behind, error)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        r->prompts.n++;
+        if (!read_document(r, json_array_get(r->documents, i), &r->prompts.at[i], error)) {
+            return false;
+        }
+        r->ranks[i].i = i;
+    }
+    return true;
+}
+
+static bool begin(rerank_request *r, api_error *error)
+{
+    if (!json_body_parse(r->ex, &r->body, error) || !request_check_model(r->ex, r->body, error) ||
+        !find_words(r, error) || !read_fields(r, error) || !read_prompts(r, error)) {
+        return false;
+    }
+    r->params = (request_params){.sampling = skv_sampling_default(),
+                                 .n = 1,
+                                 .max_tokens = 1,
+                                 .ignore_eos = true,
+                                 .wants_logprobs = true,
+                                 .n_top = N_WORDS,
+                                 .top_ids = r->ids};
+    return generation_start(&r->g, r->ex, &r->prompts, &r->params, 1, error);
+}
+
+/* ---- what comes ---- */
+
+static bool gather(rerank_request *r, api_error *error)
+{
+    skv_output o;
+    size_t i;
+    for (;;) {
+        switch (generation_next(&r->g, HUGE_VAL, &i, &o)) {
+        case GENERATION_OUTPUT:
+            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, error)) return false;
+            if (o.kind == SKV_OUTPUT_TOKEN) {
+                r->ranks[i].score = 1 / (1 + exp(o.top[NO].logprob - o.top[YES].logprob));
+            }
+            break;
+        case GENERATION_QUIET: break;
+        case GENERATION_DONE: return true;
+        case GENERATION_GONE: return generation_gone_error(&r->g, error);
+        case GENERATION_FAILED: *error = r->g.failure; return false;
+        }
+    }
+}
+
+/* The best first, equal ones as they were asked for. */
+static int compare(const void *a, const void *b)
+{
+    const rank *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return (x->i > y->i) - (x->i < y->i);
+}
+
+static void write_ranks(rerank_request *r, skv_buf *out)
+{
+    skv_job_stats stats;
+    generation_stats(&r->g, &stats);
+    qsort(r->ranks, r->prompts.n, sizeof *r->ranks, compare);
+    skv_buf_text(out, "{\"object\":\"list\",\"model\":");
+    out_json_str(out, r->ex->server->name);
+    skv_buf_printf(out,
+                   ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu,"
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}},\"results\":[",
+                   stats.prompt_tokens, stats.prompt_tokens, stats.cached_tokens);
+    for (size_t i = 0; i < r->n_wanted; i++) {
+        const rank *one = &r->ranks[i];
+        const json_t *text = text_of(json_array_get(r->documents, one->i));
+        skv_buf_printf(out, "%s{\"index\":%zu,\"relevance_score\":%.9g", i > 0 ? "," : "", one->i,
+                       one->score);
+        if (r->tells_documents) {
+            skv_buf_text(out, ",\"document\":{\"text\":");
+            out_json(out, json_string_value(text), json_string_length(text));
+            skv_buf_text(out, "}");
+        }
+        skv_buf_text(out, "}");
+    }
+    skv_buf_text(out, "]}");
+}
+
+void api_rerank(exchange *ex)
+{
+    rerank_request r = {.ex = ex, .g = {.event_fd = -1}};
+    api_error error;
+    skv_buf out = exchange_text(ex);
+    if (begin(&r, &error) && gather(&r, &error)) {
+        write_ranks(&r, &out);
+        exchange_reply_json(ex, 200, &out);
+    } else {
+        exchange_refuse(ex, &error);
+    }
+    generation_release(&r.g);
+    prompts_release(&r.prompts);
+    skv_text_free(r.before);
+    skv_text_free(r.behind);
+    free(r.ranks);
+    json_decref(r.body);
+}
