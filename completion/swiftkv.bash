@@ -95,18 +95,18 @@ _swiftkv_values() {
     *:--kv-layers | *:--group | *:--context | *:--threads | *:--ctx | *:--chunk | *:--snapkv | *:--tokens | *:--ridge \
         | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty | *:--presence-penalty \
         | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex | *:--kv-tokens | *:--system \
-        | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin | *:--step-ms | *:--mask-seconds \
-        | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes \
-        | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
-        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
-        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
-        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
-        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--batch | *:--repeat \
-        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
-        | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
-        | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--steps | *:--rows \
-        | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions \
-        | *:--size) ;;
+        | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms \
+        | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
+        | *:--cache-disk-bytes | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
+        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
+        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
+        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
+        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
+        | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages \
+        | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss \
+        | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip \
+        | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min \
+        | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--dump-kept | *:--messages \
         | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--model | *:--trace | *:--log \
         | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe | *:--auxiliary) echo 'FILES' ;;
