@@ -456,7 +456,8 @@ static void check_donors(const char *name, size_t n_layers, size_t n_own)
     assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, &err), SKV_OK);
     skv_work after = skv_engine_get_work(engine), prompt = skv_work_since(&after, &before);
     assert_int_equal(prompt.mlp_blocks, (c->n - 1) * (n_own - 1));
-    const double kv = 2.0 * (double)info.hidden * (double)(info.kv_elements / n_own);
+    const size_t n_kv = info.kv_elements / n_own;
+    const double kv = 2.0 * (double)info.hidden * (double)n_kv;
     assert_true(prompt.kv == (double)((c->n - 1) * n_own) * kv);
     span = (skv_span){s, c->ids + c->n - 1, 1, SKV_WANT_LAST};
     assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, &err), SKV_OK);
