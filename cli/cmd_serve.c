@@ -88,7 +88,9 @@ static void tell_sampling(const cli_options *o, const skv_model_info *info)
 static server_options make_options(const cli_options *o, const skv_model_info *info,
                                    const char *name)
 {
+    const char *slash = strrchr(o->operands[0], '/');
     return (server_options){.model = info,
+                            .model_file = slash && slash[1] ? slash + 1 : name,
                             .names = o->served_name ? o->served_name : name,
                             .origins = o->cors_origins,
                             .sampling = request_sampling(o, info),
@@ -118,6 +120,7 @@ static server_options make_options(const cli_options *o, const skv_model_info *i
                             .tool_format = unless_auto(o->tool_format),
                             .reranker = o->reranker,
                             .reasoning_format = unless_auto(o->reasoning_format),
+                            .template_vars = o->template_vars,
                             .scheduler = scheduler_options(o)};
 }
 

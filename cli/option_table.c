@@ -257,6 +257,9 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--tool-format", "FORM", TEXT, tool_format, .initial = "auto",
            .help = "how the model writes function calls (the HTTP reference lists the forms); "
                    "auto: detect from its chat template"),
+    OPTION(ON(SERVE), "--chat-template-kwargs", "JSON", TEXT, template_vars,
+           .help = "variables of the chat template for requests that do not say, such as "
+                   "{\"enable_thinking\":false}"),
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),

@@ -130,7 +130,7 @@ struct cli_options {
     bool no_generation_config;
     const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
     const char *reranker;
-    const char *host, *cache_disk_form, *tool_format, *reasoning_format;
+    const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,
         request_mib, stack_kib, cache_disk_bytes;

@@ -104,6 +104,16 @@ static bool start_parts(http_server *server, char *error)
     return http_fit_files(server, error) && peers_start(server, error) && http_start(server, error);
 }
 
+static bool read_template_vars(http_server *server, char *error)
+{
+    const char *text = server->options.template_vars;
+    if (!text) return true;
+    server->template_vars = json_loads(text, 0, NULL);
+    if (json_is_object(server->template_vars)) return true;
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "template variables: not a JSON object: %.60s", text);
+    return false;
+}
+
 bool server_start(const server_options *options, http_server **out, char *error)
 {
     http_server *server = calloc(1, sizeof *server);
@@ -119,7 +129,7 @@ bool server_start(const server_options *options, http_server **out, char *error)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&server->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (!start_parts(server, error)) {
+    if (!read_template_vars(server, error) || !start_parts(server, error)) {
         server_stop(server);
         return false;
     }
@@ -318,6 +328,7 @@ void server_stop(http_server *server)
     skv_account_free(server->account);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
+    json_decref(server->template_vars);
     free(server->template_text);
     free(server->name);
     free(server);

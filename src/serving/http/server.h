@@ -21,6 +21,7 @@ typedef struct http_server http_server;
 /* All of them are told: the command line has the defaults (cli/option_table.c). */
 typedef struct server_options {
     const struct skv_model_info *model; /* borrowed: of the model that is to be served */
+    const char *model_file;             /* borrowed: the last part of its path */
     const char *names;    /* the model's, "one,other", as clients may call it; "*": any */
     const char *origins;  /* whose pages may read responses (CORS), as `names`; NULL: none */
     const char *host;     /* an address or a name; only loopback without keys or `insecure` */
@@ -46,6 +47,7 @@ typedef struct server_options {
     double watchdog_seconds;      /* without a step although there is work: not healthy */
     const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
+    const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     const char *reranker;         /* "yes", "no", "auto": as the names tell */
     skv_sampling sampling;        /* of requests that do not say */
     bool seed_given;              /* it has a seed for all of them; else each draws its own */

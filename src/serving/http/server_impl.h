@@ -2,6 +2,7 @@
 #ifndef SKV_SERVER_IMPL_H
 #define SKV_SERVER_IMPL_H
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -90,6 +91,7 @@ struct http_server {
     skv_scheduler *scheduler;       /* owned */
     struct skv_token_table *tokens; /* owned: for constraints; NULL without a vocabulary */
     skv_engine_stats limits;
+    json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
     char *template_text;   /* owned; NULL: none */
     bool guesses_template; /* it is not the model's own */
     size_t n_template;
