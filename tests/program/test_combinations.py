@@ -176,6 +176,30 @@ class CombinationsTest(unittest.TestCase):
         cls.models["ordinary model", *traits] = cls.model(DATA / "models/openelm", "uneven")
         cls.models["KV Prediction model", *traits] = cls.model(DATA / "kvpred/openelm-lp", "uneven-kvpred")
 
+    @classmethod
+    def adapter_of(cls, model):
+        """Of rank 1, for layer 0's o_proj as the model or its base has it."""
+        folder = cls.folder / f"{model.name}-adapter"
+        if not folder.exists():
+            base_of = json.loads((model / "config.json").read_text()).get("swiftkv_base")
+            for source in [model] + [model.parent / base_of] * bool(base_of):
+                data = (source / "model.safetensors").read_bytes()
+                header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+                shapes = [header[name]["shape"] for name in header
+                          if re.search(r"^(model\.layers\.0\.self_attn\.o|transformer\.layers\.0\.attn\.out)_proj\.weight", name)]
+                if shapes:
+                    break
+            (n_out, n_in), = shapes
+            folder.mkdir(exist_ok=True)
+            name, values = "base_model.model.model.layers.0.self_attn.o_proj.lora_", [0.25] * (n_out + n_in)
+            tensors = {f"{name}A.weight": {"dtype": "F32", "shape": [1, n_in], "data_offsets": [0, 4 * n_in]},
+                       f"{name}B.weight": {"dtype": "F32", "shape": [n_out, 1], "data_offsets": [4 * n_in, 4 * (n_in + n_out)]}}
+            text = json.dumps(tensors).encode()
+            (folder / "adapter_model.safetensors").write_bytes(
+                struct.pack("<Q", len(text)) + text + struct.pack(f"<{len(values)}f", *values))
+            (folder / "adapter_config.json").write_text('{"r": 1, "lora_alpha": 1}')
+        return folder
+
     def command(self, place, model, values, words):
         ids, text, ask = (self.folder / name for name in ("ids.json", "text.txt", "ask.jsonl"))
         n, other = ("-n", 3), self.models[("ordinary model", "no sliding windows", values["KV heads"], "no exit head")]
