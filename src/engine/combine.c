@@ -287,7 +287,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
          [SKV_AXIS_EVICT] = (unsigned)skv_min_size(evict_value(&o->eviction), n_evicts),
          [SKV_AXIS_FFN_SKIP] = o->ffn_skip.on,
          [SKV_AXIS_EARLY_EXIT] = o->early_exit > 0,
-         [SKV_AXIS_LORA] = o->adapters != NULL,
+         [SKV_AXIS_LORA] = !!o->adapters,
          [SKV_AXIS_SPECULATE] = o->speculation.source,
          [SKV_AXIS_KV] = o->kv,
          [SKV_AXIS_WEIGHTS] = o->weights,

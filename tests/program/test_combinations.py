@@ -122,6 +122,8 @@ class CombinationsTest(unittest.TestCase):
         for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
             cls.make_models(name, windows)
         cls.make_uneven_models()
+        for model in cls.models.values():
+            cls.adapter_of(model)
         for name, content in (("ids.json", json.dumps([CHARACTERS.index(c) for c in TEXT])), ("text.txt", TEXT),
                               ("ask.jsonl", json.dumps({"prompt": TEXT, "answer": "cat"}) + "\n")):
             (cls.folder / name).write_text(content)
@@ -182,14 +184,11 @@ class CombinationsTest(unittest.TestCase):
         folder = cls.folder / f"{model.name}-adapter"
         if not folder.exists():
             base_of = json.loads((model / "config.json").read_text()).get("swiftkv_base")
-            for source in [model] + [model.parent / base_of] * bool(base_of):
-                data = (source / "model.safetensors").read_bytes()
-                header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
-                shapes = [header[name]["shape"] for name in header
-                          if re.search(r"^(model\.layers\.0\.self_attn\.o|transformer\.layers\.0\.attn\.out)_proj\.weight", name)]
-                if shapes:
-                    break
-            (n_out, n_in), = shapes
+            source = model.parent / base_of if base_of else model
+            data = (source / "model.safetensors").read_bytes()
+            header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+            own = r"^(model\.layers\.0\.self_attn\.o|transformer\.layers\.0\.attn\.out)_proj\.weight"
+            (n_out, n_in), = (about["shape"] for name, about in header.items() if re.search(own, name))
             folder.mkdir(exist_ok=True)
             name, values = "base_model.model.model.layers.0.self_attn.o_proj.lora_", [0.25] * (n_out + n_in)
             tensors = {f"{name}A.weight": {"dtype": "F32", "shape": [1, n_in], "data_offsets": [0, 4 * n_in]},

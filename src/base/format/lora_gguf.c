@@ -49,7 +49,7 @@ static skv_status put_tensor(skv_lora *lora, const skv_config *c, const skv_tens
     const skv_name_rule *rule = in_layer ? skv_gguf_scheme(c->architecture)->layer : NULL;
     const size_t n_from = in_layer && (is_a || is_b) ? strlen(at + 1) - n_end : 0;
     while (rule && rule->from &&
-           (strncmp(rule->from, at + 1, n_from) != 0 || rule->from[n_from] || n_from == 0)) {
+           (strlen(rule->from) != n_from || memcmp(rule->from, at + 1, n_from) != 0)) {
         rule++;
     }
     const bool known = rule && rule->from &&

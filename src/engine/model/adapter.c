@@ -309,8 +309,8 @@ void skv_adapters_release(skv_adapters *set)
         skv_free(a->name);
         skv_lora_close(&a->file);
     }
-    if (set->low) be->release(be, set->low, low_bytes(set, set->max_rows));
-    if (set->wide) be->release(be, set->wide, wide_bytes(set));
+    if (be && set->low) be->release(be, set->low, low_bytes(set, set->max_rows));
+    if (be && set->wide) be->release(be, set->wide, wide_bytes(set));
     skv_free(set->items);
     *set = (skv_adapters){0};
 }
