@@ -54,7 +54,7 @@ class Gemma4Test(unittest.TestCase):
         """Weights that a changed config.json would leave out make another model: refused by name."""
         denied = {"hidden_size_per_layer_input": ("gemma4-e2b", 0, "per_layer_input_gate"),
                   "enable_moe_block": ("gemma4-moe", False, "mlp.gate"),
-                  "top_k_experts": ("gemma4-moe", 99, "99"),
+                  "top_k_experts": ("gemma4-moe", 99, "top_k_experts 99"),
                   "sliding_window": ("gemma4-e2b", 0, "sliding_window"),
                   "global_head_dim": ("gemma4-e2b", 7, "heads of 7")}
         for field, (name, value, said) in denied.items():
