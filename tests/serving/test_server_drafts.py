@@ -2,13 +2,15 @@
 """Speculation in the server: every answer is the one without drafts, alone and beside others."""
 
 import concurrent.futures
+import json
+import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from server_process import ROOT, ServerTest  # noqa: E402
+from server_process import PROGRAM, ROOT, ServerTest  # noqa: E402
 
 MINI = ROOT / "models/mini/kv6"
 LOG = "".join(f"12:0{i % 10} job {i % 7} started on node {i % 3}, took {i % 4} seconds.\n" for i in range(40))
@@ -60,6 +62,20 @@ class DraftsTest(ServerTest):
                     self.assertEqual(job.result()[0], plain[name])
         self.assertGreater(self.server.metrics()["preemptions_total"], 0)
 
+    def test_behind_a_cancelled_draft(self):
+        plain = self.answer("greedy", "none")[0]
+        body = {"prompt": f"greedy.\n{LOG}", "stream": True, **ASKS["greedy"], "max_tokens": 800}
+        for how in ("text", "self:4,0"):
+            cancelled = self.server.metrics()['requests_cancelled_total{phase="decode"}']
+            connection = self.server.connect()
+            connection.request("POST", "/v1/completions", json.dumps({**body, "speculate": how}))
+            response = connection.getresponse()
+            response.readline()
+            response.close()
+            connection.close()
+            self.server.wait_for(lambda m, n=cancelled: m['requests_cancelled_total{phase="decode"}'] > n)
+            self.assertEqual(self.answer("greedy", how)[0], plain)
+
     def test_what_is_refused(self):
         for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, text"), (3, "not a text")):
             status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": how})
@@ -68,6 +84,25 @@ class DraftsTest(ServerTest):
         status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self", "swiftkv": "teacher"})
         self.assertEqual(status, 400)
         self.assertIn("the teacher has no exit head", answer["error"]["message"])
+
+
+class GenerateTest(unittest.TestCase):
+    """KV Prediction is not served: its auxiliary drafts for `generate`, under grammars and behind keys and values of 8 bits."""
+
+    def answer(self, model, how, *words):
+        command = [PROGRAM, "generate", model, "-p", f"node\n{LOG}", "-n", "60", "--threads", "1", "--kv", "int8", "--json", "--speculate", how, *words]
+        said = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+        return said["ids"], said.get("speculation", {}).get("drafted", 0)
+
+    def test_grammars(self):
+        for words in (("--regex", ASKS["regex"]["guided_regex"]), ("--json-object", "--temp", "0.6", "--seed", "3")):
+            for model, hows in ((MINI, ("text", "self:4,0")), (MINI.parent / "kvpred", ("aux:4,0", "text+aux:4,0"))):
+                plain, _ = self.answer(model, "none", *words)
+                for how in hows:
+                    with self.subTest(words=words, how=how):
+                        ids, n_drafted = self.answer(model, how, *words)
+                        self.assertEqual(ids, plain)
+                        self.assertGreater(n_drafted, 0)
 
 
 if __name__ == "__main__":
