@@ -261,6 +261,8 @@ static void show_step(watcher *w, const skv_train_progress *p)
         if (p->held > 0 && w->distils && (p->flat || p->step == p->steps)) {
             printf("held out: %.4f at the beginning, %.4f now: %.0f %% of the damage repaired\n",
                    p->held_first, p->held, 100 * (1 - p->held / p->held_first));
+        } else if (p->flat && w->distils) {
+            printf("held out: 0, this form computes what its teacher does: nothing to repair\n");
         }
         fflush(stdout);
     }

@@ -10,6 +10,7 @@
 #include "hub.h"
 #include "interrupt.h"
 #include "options.h"
+#include "suggest.h"
 
 /* Output that could not be written is a failure, however well the work went. */
 static int finish_output(int status)
@@ -23,7 +24,8 @@ static int finish_output(int status)
  * --download fetches it to. */
 static int find_model(const char **model, bool download, char path[CLI_HUB_PATH_MAX])
 {
-    if (!*model || !cli_hub_is_name(*model)) return CLI_DONE;
+    if (!*model) return CLI_DONE;
+    if (!cli_hub_is_name(*model)) return cli_suggest_folder(*model);
     const int status = cli_hub_open(*model, download, path);
     *model = path;
     return status;

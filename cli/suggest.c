@@ -1,8 +1,11 @@
 /* Near words: see suggest.h. */
 #include "suggest.h"
 
+#include <dirent.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WORD_MAX = 40, STEM_MIN = 6 /* letters that two words share from their beginning */ };
 
@@ -48,4 +51,45 @@ void cli_suggest_try(cli_suggestion *s, const char *word)
     if (d > 1 + s->n / 6 || (s->best && d >= s->distance)) return;
     s->best = word;
     s->distance = d;
+}
+
+/* ---- folders ---- */
+
+enum { PATH_BYTES = 4096 };
+
+static bool holds(const char *folder, const char *name)
+{
+    char path[PATH_BYTES];
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && n < PATH_BYTES && access(path, F_OK) == 0;
+}
+
+/* The first by name of the folders in it that hold a model. */
+static bool find_model_in(const char *folder, char found[PATH_BYTES])
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    found[0] = 0;
+    while (dir && (entry = readdir(dir))) {
+        char path[PATH_BYTES];
+        if (entry->d_name[0] == '.') continue;
+        const int n = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (n <= 0 || n >= PATH_BYTES || !holds(path, "config.json")) continue;
+        if (found[0] == 0 || strcmp(path, found) < 0) memcpy(found, path, (size_t)n + 1);
+    }
+    if (dir) (void)closedir(dir);
+    return found[0] != 0;
+}
+
+int cli_suggest_folder(const char *path)
+{
+    char found[PATH_BYTES];
+    if (holds(path, "config.json")) return CLI_DONE;
+    if (holds(path, "checkpoint") && holds(path, "log.jsonl")) {
+        return cli_fail("%s: a training run that is not finished: the command that began it goes "
+                        "on with --resume",
+                        path);
+    }
+    if (!find_model_in(path, found)) return CLI_DONE;
+    return cli_fail("%s: no config.json: a folder of models? There is %s", path, found);
 }

@@ -1,8 +1,10 @@
-/** What somebody meant who wrote a word that does not exist. */
+/** What somebody meant who wrote a word that does not exist, or a folder without a model. */
 #ifndef SKV_CLI_SUGGEST_H
 #define SKV_CLI_SUGGEST_H
 
 #include <stddef.h>
+
+#include "report.h"
 
 /* The word that is nearest so far. */
 typedef struct cli_suggestion {
@@ -15,5 +17,9 @@ typedef struct cli_suggestion {
 cli_suggestion cli_suggest(const char *given, size_t n);
 /** `word` is one that exists. */
 void cli_suggest_try(cli_suggestion *suggestion, const char *word);
+
+/** Says what a folder without a model is, where that can be seen: a training run that was stopped,
+ * or a folder of models. CLI_DONE for everything else. */
+CLI_CHECKED int cli_suggest_folder(const char *path);
 
 #endif

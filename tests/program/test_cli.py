@@ -92,6 +92,14 @@ class CliTest(unittest.TestCase):
 
 
 class CommandLineTest(CliTest):
+    def test_folders_without_a_model(self):
+        self.refuses(1, ("generate", MODELS, "-p", "a"), MODELS, "There is", MODELS / "awq")
+        run_folder = self.folder / "run"
+        (run_folder / "checkpoint").mkdir(parents=True)
+        (run_folder / "log.jsonl").touch()
+        self.refuses(1, ("compare", run_folder), run_folder, "--resume")
+        self.refuses(1, ("info", self.folder), "config.json")
+
     def test_wrong_command_lines(self):
         m = PLAIN
         for words, parts in [

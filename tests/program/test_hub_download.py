@@ -453,13 +453,31 @@ class DownloadTest(unittest.TestCase):
         if os.geteuid() != 0:
             self.skipTest("mounting a small disk needs root")
         self.cache.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", self.cache],
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", self.cache],
                           capture_output=True).returncode != 0:
             self.skipTest("a small disk cannot be mounted here")
         try:
-            self.one_file()
+            blob, incomplete = self.one_file()
+            other = self.cache / "other"
+            other.write_bytes(bytes(200000))
             self.refused("has room for", name="org/one")
             self.assertEqual(self.hub.files_asked(), [])
+            other.unlink()
+
+            def fill(request, path):  # after the room was looked at
+                if "/resolve/" in path:
+                    other.write_bytes(bytes(200000))
+                return False
+
+            self.hub.answer = fill
+            result = self.refused("one-Q8_0.gguf", "No space left on device", name="org/one")
+            self.assertEqual(result.stderr.count("\n"), 1)
+            kept = incomplete.stat().st_size
+            self.assertFalse(blob.exists())
+            other.unlink()
+            self.hub.answer = lambda request, path: False
+            self.finish()
+            self.assertEqual(self.hub.requests[-1][1].get("Range"), f"bytes={kept}-" if kept else None)
         finally:
             subprocess.run(["umount", self.cache], check=True)
 
