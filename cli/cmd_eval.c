@@ -19,6 +19,7 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};
     engine.ffn_skip.on = false;
     engine.early_exit = 0;
+    engine.adapters = NULL;
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE};
     engine.pruning = (skv_pruning){.kind = SKV_PRUNE_NONE};
     engine.prefill = SKV_PREFILL_AUTO;

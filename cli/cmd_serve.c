@@ -85,13 +85,33 @@ static void tell_sampling(const cli_options *o, const skv_model_info *info)
             given ? "options" : "");
 }
 
+/* The names that requests may say: the model's, then those of its adapters; on the heap. */
+static char *list_names(const cli_options *o, const char *name)
+{
+    const char *first = o->served_name ? o->served_name : name;
+    const char *adapters = o->adapters ? o->adapters : "";
+    char *out = cli_alloc(strlen(first) + strlen(adapters) + 2, 1);
+    size_t n = strlen(first);
+    memcpy(out, first, n);
+    while (*adapters) { /* NAME=PATH,... */
+        const size_t n_name = strcspn(adapters, "=,");
+        out[n++] = ',';
+        memcpy(out + n, adapters, n_name);
+        n += n_name;
+        adapters += strcspn(adapters, ",");
+        adapters += *adapters == ',';
+    }
+    out[n] = 0;
+    return out;
+}
+
 static server_options make_options(const cli_options *o, const skv_model_info *info,
-                                   const char *name)
+                                   const char *name, const char *names)
 {
     const char *slash = strrchr(o->operands[0], '/');
     return (server_options){.model = info,
                             .model_file = slash && slash[1] ? slash + 1 : name,
-                            .names = o->served_name ? o->served_name : name,
+                            .names = names,
                             .origins = o->cors_origins,
                             .sampling = request_sampling(o, info),
                             .seed_given = is_given(o, "seed"),
@@ -221,7 +241,8 @@ int cli_run_serve(const cli_options *options)
     } else {
         name_of_path(options->operands[0], name, sizeof name);
     }
-    const server_options wanted = make_options(options, &model.info, name);
+    char *names = list_names(options, name);
+    const server_options wanted = make_options(options, &model.info, name, names);
     signal_target target;
     atomic_init(&target.server, NULL);
     if (status == CLI_DONE) status = cli_interrupt_handle(options->interrupt, on_signal, &target);
@@ -236,5 +257,6 @@ int cli_run_serve(const cli_options *options)
     cli_interrupt_unhandle(options->interrupt);
     server_stop(server);
     cli_model_close(&model);
+    free(names);
     return status;
 }

@@ -428,6 +428,9 @@ static const cli_option rows[] = {
     OPTION(RUNS, "--early-exit", "P", NUMBER, early_exit, 0, 1, .open_min = true, .open_max = true,
            .help = "take a token from the exit head before layer l if its probability "
                    "is above P (none)"),
+    OPTION(RUNS, "--lora", "NAME=PATH,...", TEXT, adapters,
+           .help = "LoRA adapters, PEFT folders or GGUF files: the first is used, but serve lets "
+                   "requests choose by name (none)"),
     OPTION(RUNS | ON(TUNE), "--ctx", "N", SIZE, context, 1, TOKENS_MAX,
            .help = "most tokens of a sequence "
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),

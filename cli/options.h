@@ -67,7 +67,8 @@ struct cli_options {
     const char *cpu;
     skv_pruning pruning;
     skv_ffn_skip ffn_skip;
-    double early_exit; /* 0: none */
+    double early_exit;    /* 0: none */
+    const char *adapters; /* --lora */
     skv_eviction eviction;
     skv_speculation speculation;
     const char *kept_file;   /* --dump-kept */

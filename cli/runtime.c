@@ -83,6 +83,7 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.pruning = options->pruning;
     out.ffn_skip = options->ffn_skip;
     out.early_exit = options->early_exit;
+    out.adapters = options->adapters;
     out.context = options->context;
     out.step_tokens = options->step_tokens;
     out.eviction = options->eviction;

@@ -5,21 +5,22 @@ _swiftkv_options() {
     case $1 in
     # options: written by tools/make_reference.py
     info) echo '--kv-layers --group --context --as-papers --kv --json --download --help' ;;
-    similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu
-        --chunk --evict --snapkv --svg --json --download --help' ;;
+    similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
+        --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
         --threads --weights --cpu --download --help' ;;
     quantize) echo '--weights --group --text --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --dump-kept --json --download --help' ;;
+        --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --dump-kept --json --download
+        --help' ;;
     chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads --weights --kv
-        --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --download
-        --help' ;;
-    score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
-        --cpu --chunk --evict --snapkv --json --download --help' ;;
+        --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv
+        --download --help' ;;
+    score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit
+        --lora --ctx --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --metrics-compat --insecure
@@ -30,19 +31,19 @@ _swiftkv_options() {
         --no-text-match --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
         --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
         --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --download --help' ;;
+        --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
     bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --replay
-        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
         --speculate --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
-        --prune --ffn-skip --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --json --download
-        --help' ;;
+        --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --json
+        --download --help' ;;
     eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
-        --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
-        --cpu --chunk --evict --speculate --snapkv --svg --json --download --help' ;;
+        --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora
+        --ctx --cpu --chunk --evict --speculate --snapkv --svg --json --download --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --cpu
         --chunk --json --download --help' ;;
@@ -92,21 +93,22 @@ _swiftkv_values() {
     quantize:--group) echo '32 128' ;;
     documents:--vocab) echo 'FILES' ;;
     quantize:--weights) echo 'int4 int8' ;;
-    *:--kv-layers | *:--group | *:--context | *:--threads | *:--ctx | *:--chunk | *:--snapkv | *:--tokens | *:--ridge \
-        | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty | *:--presence-penalty \
-        | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex | *:--kv-tokens | *:--system \
-        | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms \
-        | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
-        | *:--cache-disk-bytes | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
-        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
-        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
-        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
-        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
-        | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages \
-        | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss \
-        | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip \
-        | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min \
-        | *:--tokens-max | *:--questions | *:--size) ;;
+    *:--kv-layers | *:--group | *:--context | *:--threads | *:--lora | *:--ctx | *:--chunk | *:--snapkv | *:--tokens \
+        | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty \
+        | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex \
+        | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin \
+        | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue \
+        | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--connections | *:--connections-per-ip \
+        | *:--max-body | *:--memory | *:--request-memory | *:--request-work | *:--request-seconds \
+        | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout | *:--ping-interval \
+        | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate | *:--time-scale \
+        | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout | *:--cancel \
+        | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--batch | *:--repeat | *:--lengths \
+        | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
+        | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
+        | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--steps | *:--rows \
+        | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions \
+        | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--dump-kept | *:--messages \
         | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--model | *:--trace | *:--log \
         | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe | *:--auxiliary) echo 'FILES' ;;

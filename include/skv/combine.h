@@ -30,6 +30,7 @@ typedef enum skv_axis {
     SKV_AXIS_EVICT,      /* skv_evictor, then the same methods by query head */
     SKV_AXIS_FFN_SKIP,   /* 0 or 1 */
     SKV_AXIS_EARLY_EXIT, /* 0 or 1 */
+    SKV_AXIS_LORA,       /* 0 or 1: sequences may have an adapter */
     SKV_AXIS_SPECULATE,  /* skv_drafting */
     SKV_AXIS_KV,
     SKV_AXIS_WEIGHTS,

@@ -118,7 +118,10 @@ typedef struct skv_engine_options {
     skv_pruning pruning;   /* with FULL */
     skv_ffn_skip ffn_skip; /* FFN-SkipLLM; FULL and TEACHER sequences skip nothing */
     double early_exit;     /* probability above which the exit head's token is taken; 0: no exit */
-    uint64_t random_seed;  /* for the random weights of presets and for random pruning */
+    /* LoRA adapters, "NAME=PATH,...": PEFT folders or GGUF files, which sequences choose by name
+     * (skv_sequence_set_adapter). NULL: none. */
+    const char *adapters;
+    uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
     void (*progress)(void *user,
@@ -216,6 +219,16 @@ SKV_API size_t skv_sequence_kv_bytes(const skv_sequence *sequence);
 
 /* ---- eviction (skv/eviction.h has the methods) ---- */
 
+/**
+ * Chooses one of the engine's adapters by name for an empty sequence; NULL: none. New sequences
+ * have the first of skv_engine_options.adapters. Sequences with different adapters may be in one
+ * step but cannot share pages. Fails with SKV_ARGUMENT if there is none of that name or the
+ * sequence has tokens.
+ */
+SKV_CHECKED skv_status skv_sequence_set_adapter(skv_sequence *sequence, const char *name,
+                                                skv_error *err);
+/** Returns the name of the i-th adapter of an engine, or NULL after the last. */
+SKV_API const char *skv_engine_adapter(const skv_engine *engine, size_t i);
 /**
  * Sets how rows are evicted, starting with the next prompt. The options are copied. skv_prompt and
  * skv_generate need nothing else. Callers that feed a prompt to skv_step in chunks must call

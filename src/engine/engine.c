@@ -138,6 +138,12 @@ static skv_load_options load_options(const skv_engine *e)
         .user = e->options.user};
 }
 
+/* Of adapters: as exact as the model is asked to be. */
+static skv_weight_type adapter_type(const skv_engine *e)
+{
+    return e->options.weights == SKV_WEIGHTS_F32 ? SKV_WEIGHT_F32 : SKV_WEIGHT_BF16;
+}
+
 /* ---- the memory plan: everything is counted, said and then taken ---- */
 
 static void add_limits(skv_backend_limits *limits, const skv_config *c)
@@ -202,6 +208,8 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
                                            e->be->reserve_bytes(e->be, &limits) +
                                            eviction_bytes(e)};
     SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, &bytes.weights, err));
+    bytes.weights +=
+        skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens);
     size_t page = skv_plan_page_bytes(e->config, kv_type(e->options.kv)), total;
     bool fits = skv_size_mul(n_pages, page, &bytes.kv);
     if (e->kvpred.on && fits) {
@@ -255,6 +263,10 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
     let_windows_go(e);
+    if (e->options.adapters) {
+        const skv_adapter_target target = {e->config, e->runs_swiftkv};
+        SKV_TRY(skv_adapters_open(&e->adapters, e->options.adapters, &target, err));
+    }
     if (e->options.eviction.by_query_head) {
         SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
     }
@@ -270,6 +282,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
     SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, &load, err));
+    SKV_TRY(skv_adapters_load(&e->adapters, e->be, adapter_type(e), e->options.step_tokens, err));
     if (e->options.ffn_skip.on) {
         SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config->n_layers,
                                      e->options.step_tokens, err));
@@ -299,7 +312,8 @@ static skv_status finish(skv_engine *e, const char *preset, skv_status status, s
         skv_engine_close(e);
         return status;
     }
-    e->options.cpu = NULL; /* the caller's string is not kept */
+    e->options.cpu = NULL; /* the caller's strings are not kept; that there were any counts */
+    if (e->options.adapters) e->options.adapters = "";
     *out = e;
     return SKV_OK;
 }
@@ -346,6 +360,7 @@ void skv_engine_close(skv_engine *e)
     skv_engine_kvpred_release(e);
     skv_engine_prune_release(e);
     skv_ffn_skipper_release(&e->ffn_skipper);
+    skv_adapters_release(&e->adapters);
     skv_model_release(&e->model);
     skv_kv_store_free(e->store);
     if (e->be) {
@@ -396,6 +411,11 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .early_exit = e->options.early_exit,
                               .cpu = e->be->level};
     add_auxiliary(&e->kvpred, out);
+}
+
+const char *skv_engine_adapter(const skv_engine *e, size_t i)
+{
+    return i < e->adapters.n ? e->adapters.items[i].name : NULL;
 }
 
 size_t skv_engine_vocab(const skv_engine *e)

@@ -10,6 +10,7 @@
 #include "engine/step.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
+#include "model/adapter.h"
 #include "model/forward.h"
 #include "model/model.h"
 #include "prefill/hooks.h"
@@ -29,6 +30,7 @@ struct skv_engine {
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
+    skv_adapters adapters;       /* of options.adapters */
     skv_engine_prune prune;      /* of options.pruning */
     skv_ffn_skipper ffn_skipper; /* of options.ffn_skip */
     skv_hook early_exit;         /* of options.early_exit */
@@ -46,9 +48,10 @@ struct skv_sequence {
     const skv_plan *plan; /* borrowed: one of the engine's */
     bool unskipped;       /* its tokens run every layer */
     size_t max_tokens;
-    size_t n_seen;      /* tokens: the position of the next one */
-    int32_t *ids;       /* owned, [max_tokens], mapped */
-    skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
+    size_t n_seen;              /* tokens: the position of the next one */
+    int32_t *ids;               /* owned, [max_tokens], mapped */
+    skv_kv_cache cache;         /* cache.n_rows == n_seen, except within a step */
+    const skv_adapter *adapter; /* borrowed from the engine; NULL: none */
     skv_eviction eviction;
     skv_kv_votes votes;   /* of a prompt that is on its way in and will lose rows */
     skv_pruned *pruned;   /* owned; NULL: nothing is pruned */

@@ -38,6 +38,7 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
         status = skv_pruned_create(s, err);
     }
     if (status == SKV_OK && predicts) status = skv_reader_create(s, err);
+    s->adapter = engine->adapters.n > 0 ? engine->adapters.items : NULL;
     s->eviction = engine->options.eviction;
     const bool own = prefill == SKV_PREFILL_AUTO || prefill == engine->options.prefill;
     if (status == SKV_OK) {
@@ -64,6 +65,17 @@ void skv_sequence_free(skv_sequence *s)
     skv_reader_free(s->reader);
     skv_drafter_free(s->drafter);
     skv_free(s);
+}
+
+skv_status skv_sequence_set_adapter(skv_sequence *s, const char *name, skv_error *err)
+{
+    const skv_adapter *adapter = name ? skv_adapters_find(&s->engine->adapters, name) : NULL;
+    SKV_REQUIRE(adapter || !name, err, SKV_ARGUMENT, "adapter: \"%s\", there is none of that name",
+                name);
+    SKV_REQUIRE(s->n_seen == 0 || adapter == s->adapter, err, SKV_ARGUMENT,
+                "adapter: the sequence has tokens that another one has read");
+    s->adapter = adapter;
+    return SKV_OK;
 }
 
 size_t skv_sequence_length(const skv_sequence *s)
@@ -97,7 +109,8 @@ size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 
 skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
 {
-    bool alike = s->plan == from->plan && (!!s->reader) == (!!from->reader);
+    bool alike =
+        s->plan == from->plan && s->adapter == from->adapter && (!!s->reader) == (!!from->reader);
     SKV_REQUIRE(s->engine == from->engine && alike && s->n_seen == 0, err, SKV_ARGUMENT,
                 "sequence: only an empty one of the same engine and method can share another's "
                 "beginning");

@@ -39,6 +39,7 @@ skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
                            .n_spans = pass->n_spans,
                            .on_row = pass->sink ? pass->sink->on_row : NULL,
                            .user = pass->sink ? pass->sink->user : NULL,
+                           .adapters = pass->model || e->adapters.n == 0 ? NULL : &e->adapters,
                            .hooks = hooks,
                            .n_hooks = list_hooks(pass, hooks),
                            .work = &e->work,
@@ -64,6 +65,7 @@ skv_forward_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, si
                               .cache = &s->cache,
                               .wanted = SKV_ROWS_NONE,
                               .unskipped = s->unskipped,
+                              .adapter = s->adapter,
                               .votes = s->votes.votes ? &s->votes : NULL,
                               .deep_from = n};
 }

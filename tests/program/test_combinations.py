@@ -37,7 +37,7 @@ VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftK
           "exit head": ["no exit head", "an exit head"],
           "--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
           "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]],
-          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"], "--speculate": ["none", *DRAFTED]}
+          "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"], "--lora": ["none", "on"], "--speculate": ["none", *DRAFTED]}
 TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
 AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
@@ -122,6 +122,8 @@ class CombinationsTest(unittest.TestCase):
         for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
             cls.make_models(name, windows)
         cls.make_uneven_models()
+        for model in cls.models.values():
+            cls.adapter_of(model)
         for name, content in (("ids.json", json.dumps([CHARACTERS.index(c) for c in TEXT])), ("text.txt", TEXT),
                               ("ask.jsonl", json.dumps({"prompt": TEXT, "answer": "cat"}) + "\n")):
             (cls.folder / name).write_text(content)
@@ -176,6 +178,27 @@ class CombinationsTest(unittest.TestCase):
         cls.models["ordinary model", *traits] = cls.model(DATA / "models/openelm", "uneven")
         cls.models["KV Prediction model", *traits] = cls.model(DATA / "kvpred/openelm-lp", "uneven-kvpred")
 
+    @classmethod
+    def adapter_of(cls, model):
+        """Of rank 1, for layer 0's o_proj as the model or its base has it."""
+        folder = cls.folder / f"{model.name}-adapter"
+        if not folder.exists():
+            base_of = json.loads((model / "config.json").read_text()).get("swiftkv_base")
+            source = model.parent / base_of if base_of else model
+            data = (source / "model.safetensors").read_bytes()
+            header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+            own = r"^(model\.layers\.0\.self_attn\.o|transformer\.layers\.0\.attn\.out)_proj\.weight"
+            (n_out, n_in), = (about["shape"] for name, about in header.items() if re.search(own, name))
+            folder.mkdir(exist_ok=True)
+            name, values = "base_model.model.model.layers.0.self_attn.o_proj.lora_", [0.25] * (n_out + n_in)
+            tensors = {f"{name}A.weight": {"dtype": "F32", "shape": [1, n_in], "data_offsets": [0, 4 * n_in]},
+                       f"{name}B.weight": {"dtype": "F32", "shape": [n_out, 1], "data_offsets": [4 * n_in, 4 * (n_in + n_out)]}}
+            text = json.dumps(tensors).encode()
+            (folder / "adapter_model.safetensors").write_bytes(
+                struct.pack("<Q", len(text)) + text + struct.pack(f"<{len(values)}f", *values))
+            (folder / "adapter_config.json").write_text('{"r": 1, "lora_alpha": 1}')
+        return folder
+
     def command(self, place, model, values, words):
         ids, text, ask = (self.folder / name for name in ("ids.json", "text.txt", "ask.jsonl"))
         n, other = ("-n", 3), self.models[("ordinary model", "no sliding windows", values["KV heads"], "no exit head")]
@@ -207,6 +230,7 @@ class CombinationsTest(unittest.TestCase):
             words += ["--evict", EVICTED[name] + (f",{how}" if how else "")]
         words += ["--ffn-skip", SKIPPED] * (values["--ffn-skip"] == "on")
         words += ["--early-exit", EXITS] * (values["--early-exit"] == "on")
+        words += ["--lora", f"a={self.adapter_of(model)}"] * (values["--lora"] == "on")
         if values["--speculate"] != "none" and place not in UNDRAFTED:
             words += ["--speculate", DRAFTED[values["--speculate"]]]
         line = (place, values, kv, weights)

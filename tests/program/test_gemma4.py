@@ -6,8 +6,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -47,6 +49,24 @@ class Gemma4Test(unittest.TestCase):
                          ("--snapkv", "40,8"), ("--evict", "streaming:4,40")):
                 done = run(*words, *more, data=ids)
                 self.assertEqual(done.returncode, 0, (name, more, done.stderr))
+
+    def test_what_the_configuration_denies(self):
+        """Weights that a changed config.json would leave out make another model: refused by name."""
+        denied = {"hidden_size_per_layer_input": ("gemma4-e2b", 0, "per_layer_input_gate"),
+                  "enable_moe_block": ("gemma4-moe", False, "mlp.gate"),
+                  "top_k_experts": ("gemma4-moe", 99, "top_k_experts 99"),
+                  "sliding_window": ("gemma4-e2b", 0, "sliding_window"),
+                  "global_head_dim": ("gemma4-e2b", 7, "heads of 7")}
+        for field, (name, value, said) in denied.items():
+            with tempfile.TemporaryDirectory() as folder:
+                out = Path(folder, "model")
+                shutil.copytree(MODELS / name, out)
+                config = json.loads((out / "config.json").read_text())
+                (config.get("text_config") or config)[field] = value
+                (out / "config.json").write_text(json.dumps(config))
+                done = run("score", out, "--ids-file", "-", data="[1, 2, 3]")
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), (field, done.stderr))
+                self.assertIn(said, done.stderr)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@
 #include "skv/serve.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
+#define WINDOW_MODEL SKV_TEST_DATA "/models/gemma4-e2b"
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/qwen2-swiftkv-g2"
 
 /* Long enough for attention to be cut into portions, where that is allowed. */
@@ -332,6 +333,7 @@ static void test_preempted_answers_go_on(void **state)
     check_same_answers(MODEL, CONTEXT, true, 4);
     check_same_answers(MODEL, CONTEXT, false, 5);
     check_same_answers(SWIFTKV_MODEL, CONTEXT, true, 6);
+    check_same_answers(WINDOW_MODEL, CONTEXT, true, 7);
 }
 
 /* ---- the same numbers, to the bit ---- */

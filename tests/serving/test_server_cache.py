@@ -2,6 +2,7 @@
 """The prefix cache from outside: conversations whose answers come back as text, and what is kept
 on disk."""
 
+import concurrent.futures
 import random
 import re
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from server_process import PLAIN, PROGRAM, ROOT, STORIES, SWIFTKV, Server, prompt_of  # noqa: E402
+from server_process import MODELS, PLAIN, PROGRAM, ROOT, STORIES, SWIFTKV, Server, prompt_of  # noqa: E402
 from waiting import PATIENCE, wait_exit  # noqa: E402
 
 TINY = ROOT / "../shared/assets/models/tinystories-656k"
@@ -223,6 +224,31 @@ class DiskTest(unittest.TestCase):
         sizes = sum(p.stat().st_size for p in self.files())
         self.assertEqual(metrics["cache_disk_bytes"], sizes)
         self.assertEqual([p.stat().st_mode & 0o77 for p in self.folder.iterdir()], [0] * 18)
+
+    def test_sliding_windows(self):
+        """Gemma 4, whose last layers read the rows of others: from the disk, in turns, evicted and put back, the
+        answers are those of a server that keeps nothing and has room."""
+        model = MODELS / "gemma4-e2b"
+        prompts = [prompt_of(200 + 20 * i, i) for i in range(4)]
+        alone = Server(model, *self.words, "--no-prefix-cache")
+        self.addCleanup(lambda: alone.process.poll() is None and alone.stop())
+        evicted = {"snapkv": {"capacity": 40, "window": 8}}
+        want = [(self.ask(alone, ids)[0], self.ask(alone, ids + prompt_of(70, 9))[0], self.ask(alone, ids, **evicted)[0])
+                for ids in prompts]
+        alone.stop()
+        for words in ((), ("--kv-tokens", 512), ("--chunk", 64)):
+            server = self.serve(*words, model=model)
+            for ids, (first, turn, kept) in zip(prompts, want):
+                self.assertEqual(self.ask(server, ids)[0], first, words)
+                self.assertEqual(self.ask(server, ids + prompt_of(70, 9))[0], turn, words)
+                self.assertEqual(self.ask(server, ids, **evicted)[0], kept, words)
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                said = list(pool.map(lambda ids: self.ask(server, ids)[0], prompts))
+            self.assertEqual(said, [first for first, _, _ in want], words)
+            self.assertGreater(hits(server, "memory"), 0, words)
+            if words:  # another server has left its rows there
+                self.assertGreater(hits(server, "disk"), 0, words)
+            server.stop()
 
     def test_methods_do_not_mix(self):
         ids = prompt_of(200)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from server_process import PROGRAM, STORIES, TEMPLATES, Server, ServerTest  # noqa: E402
+from server_process import PROGRAM, ROOT, STORIES, TEMPLATES, Server, ServerTest  # noqa: E402
 
 try:
     import openai
@@ -326,6 +326,44 @@ class SpecialMarkTest(unittest.TestCase):
             body = {"messages": HELLO, "tools": [COLOR], "logit_bias": {"2047": 100}, "max_tokens": 2}
             answer = server.post("/v1/chat/completions", **body)
             self.assertIn("<tool_call>", answer["choices"][0]["message"]["content"])
+
+
+@unittest.skipUnless(STORIES.exists(), "../shared/assets is absent")
+class Gemma4Test(ServerTest):
+    """Turns, thoughts and calls as Gemma 4 writes them, with thinking on and off."""
+
+    model = STORIES
+    words = ("--ctx", 4096, "--template", ROOT / "tests/data/templates/gemma4.jinja")
+    THINKS = {"chat_template_kwargs": {"enable_thinking": True}}
+
+    def message(self, **body):
+        body = {"messages": HELLO, "temperature": 0, **body}
+        return self.server.post("/v1/chat/completions", **body)["choices"][0]["message"]
+
+    def test_prompts(self):
+        prompts = [self.server.post("/apply-template", messages=HELLO, tools=[COLOR], **more)["prompt"]
+                   for more in ({}, self.THINKS)]
+        self.assertTrue(prompts[0].endswith("<|turn>model\n<|channel>thought\n<channel|>"), prompts[0])
+        self.assertTrue(prompts[1].endswith("<|turn>model\n"), prompts[1])
+        self.assertEqual(["<|think|>" in prompt for prompt in prompts], [False, True])
+        self.assertIn("<|tool>declaration:set_color{", prompts[0])
+
+    def test_answers(self):
+        thought, call = "<|channel>thought\nRed it is.\n<channel|>", '<|tool_call>call:set_color{color:<|"|>red<|"|>}<tool_call|>'
+        said = self.message(guided_choice=[thought + "Done."], **self.THINKS)
+        self.assertEqual((said["reasoning_content"], said["content"]), ("Red it is.", "Done."))
+        said = self.message(guided_choice=["Done."])
+        self.assertEqual((said.get("reasoning_content"), said["content"]), (None, "Done."))
+        for more, text in ((self.THINKS, thought + call), ({}, call)):
+            said = self.message(guided_choice=[text], tools=[COLOR], **more)
+            self.assertEqual(said.get("reasoning_content"), "Red it is." if more else None)
+            self.assertEqual(json.loads(said["tool_calls"][0]["function"]["arguments"]), {"color": "red"})
+
+    def test_calls_are_enforced(self):
+        for more in ({}, self.THINKS):
+            (call,) = self.message(tools=[COLOR], tool_choice="required", max_tokens=200, parallel_tool_calls=False,
+                                   **more)["tool_calls"]
+            self.assertIn(json.loads(call["function"]["arguments"])["color"], ("red", "green"))
 
 
 @unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")

@@ -339,6 +339,15 @@ static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
     g->cpu->norm_add(g->cpu, &a);
 }
 
+static void guarded_glu(skv_backend *base, const skv_glu_args *args)
+{
+    guarded *g = enter(base);
+    skv_glu_args a = *args;
+    a.x = floats(g, a.x);
+    a.y = floats(g, a.y);
+    g->cpu->glu(g->cpu, &a);
+}
+
 static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
 {
     guarded *g = enter(base);
@@ -432,6 +441,7 @@ skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, 
         .votes = guarded_votes,
         .gather_kv = guarded_gather_kv,
         .norm_add = guarded_norm_add,
+        .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
         .gather = guarded_gather,
         .softcap = guarded_softcap,

@@ -107,7 +107,11 @@ static void read_proportional(skv_json_reader *r, const skv_rope_context *in, sk
 {
     const size_t n_turn = out->n_rot / 2;
     if (in->head_dim / 2 > SKV_ROPE_FACTORS_MAX || in->head_dim % 2) {
-        fail(r, SKV_RANGE, "rope_type:", "proportional: too many frequencies, or an odd head_dim");
+        if (r->status != SKV_OK) return;
+        r->status = skv_fail(r->err, SKV_RANGE,
+                             "%s: rope_type: proportional: heads of %zu, expected an even number "
+                             "up to %d",
+                             r->name, in->head_dim, 2 * SKV_ROPE_FACTORS_MAX);
         return;
     }
     out->n_rot = in->head_dim;

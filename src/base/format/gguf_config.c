@@ -283,6 +283,10 @@ static void read_ropes(reader *r, skv_config *c)
                                      get_size(r, "attention.key_length_swa", c->head_dim));
     }
     read_scaling(r, c, rope);
+    if (is_gemma4(c) && rope->scaling != SKV_ROPE_FACTORS && r->status == SKV_OK) {
+        keep(r,
+             skv_fail(r->err, SKV_FORMAT, "%s: rope_freqs.weight: missing", skv_gguf_name(r->g)));
+    }
     if (!two_ropes) c->ropes[1] = *rope;
     if (r->f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
     if (r->f->growing) read_growth(r, c);

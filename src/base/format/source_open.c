@@ -167,7 +167,17 @@ static skv_status check_teacher(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm", k_norm_dim(c)) : SKV_OK;
 }
 
-/* What Gemma 4 adds to a layer. GGUF may leave out a scalar, which is 1 then. */
+/* A part that the configuration denies: a model without it would be another one. */
+static skv_status check_absent(const checker *k, size_t i, const char *part, dim n)
+{
+    char name[128];
+    SKV_REQUIRE(!has(k, i, part), k->err, SKV_FORMAT, "%s: %s: there, but %s is 0",
+                skv_source_path(k->source), layer_name(name, i, part, "weight"),
+                skv_config_field_name(k->config, dim_fields[n]).text);
+    return SKV_OK;
+}
+
+/* What Gemma 4 adds to a layer. A scalar may be left out, which is 1 then. */
 static skv_status check_gemma4(const checker *k, size_t i)
 {
     if (k->config->layer_scalar && has(k, i, "layer_scalar")) {
@@ -180,7 +190,7 @@ static skv_status check_gemma4(const checker *k, size_t i)
         SKV_TRY(check_norm(k, i, "router.norm", HIDDEN));
         SKV_TRY(check_norm(k, i, "router.expert_scale", EXPERTS));
     }
-    if (!k->config->per_layer) return SKV_OK;
+    if (!k->config->per_layer) return check_absent(k, i, "per_layer_input_gate", PER_LAYER);
     SKV_TRY(check_linear(k, i, "per_layer_input_gate", PER_LAYER, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "per_layer_projection", HIDDEN, PER_LAYER, false));
     return check_norm(k, i, "post_per_layer_input_norm", HIDDEN);
@@ -207,7 +217,7 @@ static skv_status check_block(const checker *k, size_t i)
         SKV_TRY(check_linear(k, i, "mlp.up_proj", DENSE_FFN, HIDDEN, c->mlp_bias));
         SKV_TRY(check_linear(k, i, "mlp.down_proj", HIDDEN, DENSE_FFN, c->mlp_bias));
     }
-    if (c->layers[i].n_experts == 0) return SKV_OK;
+    if (c->layers[i].n_experts == 0) return check_absent(k, i, "mlp.gate", EXPERTS);
     SKV_TRY(check_linear(k, i, "mlp.gate", EXPERTS, HIDDEN, c->router_bias));
     for (size_t e = 0; e < c->layers[i].n_experts; e++) {
         (void)snprintf(part, sizeof part, "mlp.experts.%zu.gate_proj", e);

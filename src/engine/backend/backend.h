@@ -74,7 +74,7 @@ typedef struct skv_linear_spec {
 } skv_linear_spec;
 
 typedef enum skv_epilogue {
-    SKV_EPILOGUE_STORE,    /* y = c + bias */
+    SKV_EPILOGUE_STORE,    /* y = c + bias; of a paired W gate's columns, then those of up */
     SKV_EPILOGUE_ADD,      /* y += c + bias */
     SKV_EPILOGUE_SILU_GLU, /* paired only: y = silu(gate) * up */
     SKV_EPILOGUE_GELU_GLU, /* paired only: y = gelu_tanh(gate) * up */
@@ -218,6 +218,16 @@ typedef struct skv_norm_add_args {
     bool store;  /* x is what is added, whatever it was */
 } skv_norm_add_args;
 
+/* y[i, :] = act(x[i, 0..n)) * x[i, n..2n) for i < n_rows: what the epilogue of a paired product
+ * does. */
+typedef struct skv_glu_args {
+    float *y; /* [n_rows, ldy] */
+    size_t ldy;
+    const float *x; /* [n_rows, 2 n] */
+    size_t n_rows, n;
+    skv_epilogue epilogue; /* SILU_GLU or GELU_GLU */
+} skv_glu_args;
+
 /* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[rows[i], :]) / sqrt(2) for i <
  * n_rows (Gemma 4's per-layer embeddings). */
 typedef struct skv_embed_gate_args {
@@ -286,6 +296,7 @@ struct skv_backend {
     void (*votes)(skv_backend *be, const skv_votes_args *args);
     void (*gather_kv)(skv_backend *be, const skv_gather_kv_args *args);
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
+    void (*glu)(skv_backend *be, const skv_glu_args *args);
     void (*embed_gate)(skv_backend *be, const skv_embed_gate_args *args);
     /* x[i, :] = x[rows[i], :] for i < n_rows, rows ascending, in place. */
     void (*gather)(skv_backend *be, float *x, size_t n, const uint32_t *rows, size_t n_rows);

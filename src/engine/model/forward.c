@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "model/adapter.h"
 #include "model/pass.h"
 
 static const uint32_t *alive_rows(const skv_pass *p)
@@ -240,7 +241,11 @@ void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv
         const skv_hook *hook = p->f->hooks[h];
         if (hook->on_product) hook->on_product(hook->user, i, product, args);
     }
-    p->be->linear(p->be, args);
+    if (p->adapts) {
+        skv_adapters_linear(p, i, product, args);
+    } else {
+        p->be->linear(p->be, args);
+    }
 }
 
 static const skv_projections *projections_of(const skv_pass *p, size_t i)
@@ -601,6 +606,9 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
                   .be = f->model->be,
                   .ws = f->ws,
                   .work = f->work ? f->work : &unused};
+    for (size_t s = 0; f->adapters && s < f->n_spans; s++) {
+        p.adapts = p.adapts || f->spans[s].adapter;
+    }
     if (f->first_layer > 0 || f->stack_only) {
         resume_rows(&p);
     } else {

@@ -32,7 +32,8 @@ typedef struct skv_forward_span {
     bool unskipped;             /* its rows run every layer, whoever wants them */
     bool singly;                /* attention takes each row as if it came in a step of its own */
     skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
-    size_t deep_from;           /* rows from here on run every layer, since they vote; n: none */
+    const struct skv_adapter *adapter; /* of its sequence; NULL: none */
+    size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
     const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
                      * 0; NULL: as skv_forward.rows says */
 } skv_forward_span;
@@ -90,7 +91,8 @@ typedef struct skv_forward {
     size_t n_spans;
     skv_row_sink *on_row; /* may be NULL */
     void *user;
-    const skv_hook *const *hooks; /* [n_hooks] */
+    const struct skv_adapters *adapters; /* that spans may have; NULL: none */
+    const skv_hook *const *hooks;        /* [n_hooks] */
     size_t n_hooks;
     skv_work *work;     /* added to; may be NULL */
     size_t first_layer; /* the first to run; 0: after the embedding */

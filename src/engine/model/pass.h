@@ -20,6 +20,7 @@ struct skv_pass {
     size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
     size_t n_items;
     bool all_alive; /* alive is 0..T-1 */
+    bool adapts;    /* some span has an adapter */
 };
 
 static inline skv_norm skv_pass_norm(const skv_pass *p, const float *weight)

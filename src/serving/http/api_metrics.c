@@ -188,5 +188,18 @@ void api_metrics(exchange *ex)
         add_scheduler(&out, &m);
         if (ex->server->options.metrics_compat) metrics_add_compat(&out, ex->server->name, &m);
     }
-    exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+    static const char type[] = "text/plain; version=0.0.4; charset=utf-8";
+    if (out.failed || !ex->server->options.metrics_compat) {
+        exchange_reply(ex, 200, type, &out);
+        return;
+    }
+    exchange_response response = {.status = 200,
+                                  .content_type = type,
+                                  .data = out.data,
+                                  .n = out.size,
+                                  .fields = {.max = LIMIT_TEXT_BYTES}};
+    skv_buf_printf(&response.fields, "Process-Start-Time-Unix: %lld\r\n",
+                   (long long)ex->server->started_s);
+    (void)exchange_send(ex, &response);
+    skv_buf_release(&out);
 }

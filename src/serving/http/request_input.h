@@ -69,6 +69,7 @@ typedef struct request_params {
     int i_pooling;            /* of "last|mean" */
     int i_reasoning;          /* of "auto|deepseek|none" */
     skv_prefill prefill;
+    size_t adapter;        /* as in skv_job_params */
     skv_eviction eviction; /* where eviction_given */
     bool eviction_given;
     skv_speculation speculation; /* where speculation_given */

@@ -94,7 +94,6 @@ static const refused_row refused[] = {
     {"dry_multiplier", BOTH, "DRY is not supported", &neutral_0},
     {"top_n_sigma", BOTH, "top-n-sigma sampling is not supported", &neutral_below},
     {"samplers", BOTH, "the order of samplers is fixed: top_k, min_p, top_p", NULL},
-    {"lora", BOTH, "LoRA adapters are not supported", NULL},
     {"suffix", BOTH, "text is only continued at its end", NULL},
     {"tools", PARAM_COMPLETIONS, "only chats have tools", NULL},
     {"functions", BOTH, "the older name is not served: send tools", NULL},
@@ -274,6 +273,28 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
     return api_fail(error, 400, "swiftkv", "swiftkv: %s", err.text);
 }
 
+/* The adapter of a name, counted from 1; 0: there is none. */
+static size_t find_adapter(const skv_engine *engine, const json_t *name)
+{
+    for (size_t i = 0; skv_engine_adapter(engine, i); i++) {
+        if (json_text_is(name, skv_engine_adapter(engine, i))) return i + 1;
+    }
+    return 0;
+}
+
+/* "lora", or a "model" that is the name of an adapter. */
+static bool resolve_adapter(const exchange *ex, const json_t *body, request_params *out,
+                            api_error *error)
+{
+    const json_t *name = json_object_get(body, "lora");
+    const bool none =
+        !name || json_is_null(name) || (json_is_array(name) && json_array_size(name) == 0);
+    out->adapter = find_adapter(ex->server->engine, none ? json_body_get(body, "model") : name);
+    if (none || out->adapter > 0) return true;
+    return api_fail(error, 400, "lora", "lora: %s is not the name of an adapter (serve --lora)",
+                    json_show(name).text);
+}
+
 /* {"capacity": C, "window": w, "kernel": k, "pooling": "max"|"avg"} as "snapkv:C,w,k,max". */
 static bool write_snapkv(const json_t *object, char text[SKV_EVICTION_TEXT], api_error *error)
 {
@@ -410,7 +431,10 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
                             .logprobs = -1,
                             .top_logprobs = -1,
                             .dimensions = -1};
-    if (!read_fields(ex, body, api, out, error) || !resolve_method(ex, out, error)) return false;
+    if (!read_fields(ex, body, api, out, error) || !resolve_method(ex, out, error) ||
+        !resolve_adapter(ex, body, out, error)) {
+        return false;
+    }
     if (out->max_tokens == TOKENS_UNSAID) {
         out->max_tokens = -1;
     } else if (out->max_tokens < 0) {
@@ -581,6 +605,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.top_ids = params->top_ids;
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
+    job.adapter = params->adapter;
     if (params->eviction_given) job.eviction = &params->eviction;
     if (params->speculation_given) job.speculation = &params->speculation;
     job.pooling = params->pooling;

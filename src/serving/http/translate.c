@@ -6,16 +6,27 @@
 #include "common/sampling_fields.h"
 
 /* What every dialect may say, beside the fields of sampling. */
-static const char *const shared_fields[] = {"model",          "stream",
-                                            "stream_options", "swiftkv",
-                                            "evict",          "snapkv",
-                                            "speculate",      "logit_bias",
-                                            "min_tokens",     "ignore_eos",
-                                            "guided_json",    "guided_regex",
-                                            "guided_choice",  "guided_grammar",
-                                            "grammar",        "json_schema",
-                                            "stop_token_ids", "chat_template_kwargs",
-                                            "chat_template",  "structured_outputs"};
+static const char *const shared_fields[] = {"model",
+                                            "lora",
+                                            "stream",
+                                            "stream_options",
+                                            "swiftkv",
+                                            "evict",
+                                            "snapkv",
+                                            "speculate",
+                                            "logit_bias",
+                                            "min_tokens",
+                                            "ignore_eos",
+                                            "guided_json",
+                                            "guided_regex",
+                                            "guided_choice",
+                                            "guided_grammar",
+                                            "grammar",
+                                            "json_schema",
+                                            "stop_token_ids",
+                                            "chat_template_kwargs",
+                                            "chat_template",
+                                            "structured_outputs"};
 
 static void copy_field(translation *t, const char *name)
 {

@@ -194,13 +194,24 @@ static skv_status set_speculation(const skv_scheduler *s, skv_sequence *sequence
     return skv_sequence_set_speculation(sequence, &none, err);
 }
 
+/* An empty sequence for an answer of a job. */
+static skv_status create_sequence(skv_scheduler *s, const skv_job_params *p, skv_sequence **out,
+                                  skv_error *err)
+{
+    const char *adapter = p->adapter ? skv_engine_adapter(s->engine, p->adapter - 1) : NULL;
+    /* All are made for one length: with longrope keys depend on it, and pages are shared. */
+    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, out, err));
+    const skv_status status = skv_sequence_set_adapter(*out, adapter, err);
+    if (status != SKV_OK) skv_sequence_free(*out);
+    return status;
+}
+
 /* The lane gets a sequence that begins with what is known of its ids. */
 static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
     const skv_job_params *p = &lane->job->params;
-    /* All are made for one length: with longrope keys depend on it, and pages are shared. */
     skv_sequence *sequence;
-    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, &sequence, err));
+    SKV_TRY(create_sequence(s, p, &sequence, err));
     size_t n_found = 0;
     skv_eviction how = eviction_of(s, lane->job);
     bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
@@ -232,9 +243,9 @@ void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *f
     fork->queue.begun = true;
     if (from->failure) return;
     if (s->n_running >= s->options.max_running) return;
-    skv_status status = skv_sequence_create_as(s->engine, fork->job->params.prefill, s->context,
-                                               &fork->sequence, NULL);
-    if (status != SKV_OK) return;
+    skv_sequence *sequence;
+    if (create_sequence(s, &fork->job->params, &sequence, NULL) != SKV_OK) return;
+    fork->sequence = sequence;
     if (skv_sequence_share(fork->sequence, from->sequence, from->n_prompt, NULL) != SKV_OK ||
         set_speculation(s, fork->sequence, fork->job, NULL) != SKV_OK) {
         skv_sequence_free(fork->sequence);

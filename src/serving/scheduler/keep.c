@@ -3,6 +3,7 @@
  * fetched for a waiting lane while others run. The worker copies pages; it never waits for a file.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -25,6 +26,7 @@ static const uint64_t SILENCE_NS = 2000000000u; /* a disk that takes longer is n
 /* What a domain is made from. Without a salt, tenants are only known for as long as we run. */
 typedef struct domain_key {
     uint64_t who, run, teacher;
+    uint64_t adapter; /* of its hash */
 } domain_key;
 
 uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *p)
@@ -32,8 +34,12 @@ uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *p)
     domain_key key = {.who = p->salt ? p->salt : p->tenant,
                       .run = p->salt || !p->tenant ? 0 : s->options.seed | 1,
                       .teacher = p->prefill == SKV_PREFILL_TEACHER};
+    if (p->adapter) {
+        const skv_adapter *adapter = &s->engine->adapters.items[p->adapter - 1];
+        memcpy(&key.adapter, adapter->file.hash, sizeof key.adapter);
+    }
     if (s->spill) return skv_spill_hide(s->spill, "domain", &key, sizeof key);
-    return skv_mix64(skv_mix64(key.who) + key.teacher);
+    return skv_mix64(skv_mix64(skv_mix64(key.who) + key.teacher) + key.adapter);
 }
 
 uint64_t skv_scheduler_salt(const skv_scheduler *s, const void *key, size_t n)

@@ -166,6 +166,7 @@ skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_bac
         .votes = skv_cpu_votes,
         .gather_kv = skv_cpu_gather_kv,
         .norm_add = skv_cpu_norm_add,
+        .glu = skv_cpu_glu,
         .embed_gate = skv_cpu_embed_gate,
         .gather = skv_cpu_gather,
         .softcap = skv_cpu_softcap,

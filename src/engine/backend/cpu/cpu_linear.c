@@ -128,10 +128,11 @@ typedef struct pack_job {
     pack_fault *faults;                /* [n_threads] */
 } pack_job;
 
-/* Which part and which rows of it stand in a panel. */
-static size_t panel_part(const skv_linear *w, size_t i_panel, size_t nr, size_t *row0)
+/* Which part and which rows of it stand in a panel; by_pairs: in turns, where W is paired. */
+static size_t panel_part(const skv_linear *w, bool by_pairs, size_t i_panel, size_t nr,
+                         size_t *row0)
 {
-    if (w->paired) {
+    if (by_pairs) {
         *row0 = i_panel / 2 * nr;
         return i_panel % 2;
     }
@@ -144,7 +145,7 @@ static size_t panel_part(const skv_linear *w, size_t i_panel, size_t nr, size_t 
 static unsigned char *panel_at(const skv_linear *w, size_t i_panel, size_t nr)
 {
     size_t row0;
-    const linear_part *part = &w->parts[panel_part(w, i_panel, nr, &row0)];
+    const linear_part *part = &w->parts[panel_part(w, w->paired, i_panel, nr, &row0)];
     return w->panels + part->offset + row0 / nr * part->panel_bytes;
 }
 
@@ -191,7 +192,7 @@ static void pack_panel(void *arg, size_t i_panel, size_t i_thread)
 {
     pack_job *job = arg;
     size_t nr = job->mm->nr, K = job->w->K, row0;
-    size_t i_part = panel_part(job->w, i_panel, nr, &row0);
+    size_t i_part = panel_part(job->w, job->w->paired, i_panel, nr, &row0);
     const skv_row_source *source = &job->spec->parts[i_part];
     size_t n = skv_min_size(nr, source->n_rows - row0);
     unsigned char *scratch = job->scratch + i_thread * job->scratch_bytes;
@@ -328,6 +329,7 @@ typedef struct skv_cpu_product {
     size_t n_columns;          /* panels, or pairs of them */
     size_t n_strips;           /* tasks that they make */
     size_t n_row_parts;        /* tasks that share a strip, each with a part of the blocks */
+    bool paired;               /* gate and up meet in an activation */
     bool by_rows;              /* neighbouring tasks have the same rows, not the same strip */
     size_t pack_end, task_end; /* tasks of packing and of computing, up to its last */
 } product;
@@ -437,7 +439,7 @@ typedef struct panel_of_strip {
 static panel_of_strip find_panel(const product *p, size_t i_panel)
 {
     size_t nr = p->mm->nr, row0;
-    const linear_part *part = &p->w->parts[panel_part(p->w, i_panel, nr, &row0)];
+    const linear_part *part = &p->w->parts[panel_part(p->w, false, i_panel, nr, &row0)];
     return (panel_of_strip){p->w->panels + part->offset + row0 / nr * part->panel_bytes,
                             part->column0 + row0, skv_min_size(nr, part->n_rows - row0)};
 }
@@ -551,7 +553,7 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
     block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
                           p->n_blocks * (i_part + 1) / p->n_row_parts};
     float *tiles = skv_cpu_scratch(p->be, i_thread);
-    if (!p->w->paired) {
+    if (!p->paired) {
         run_strip(p, blocks, p->panel0 + first, p->panel0 + last, tiles);
         return;
     }
@@ -566,8 +568,8 @@ static size_t count_strips(const product *p, size_t n_columns)
 {
     const linear_part *part = &p->w->parts[p->args.part0];
     /* A pair passes by with all of K. */
-    size_t piece = p->w->paired ? 2 * part->panel_bytes
-                                : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
+    size_t piece = p->paired ? 2 * part->panel_bytes
+                             : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
     size_t width = skv_max_size(1, skv_min_size(STRIP_BYTES / skv_max_size(piece, 1), STRIP_MAX));
     if (p->n_blocks < BLOCKS_A_PART) width = 1;
     return skv_ceil_div(n_columns, width);
@@ -618,7 +620,8 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, un
     p.panel0 = w->parts[args->part0].panel0;
     p.column0 = w->parts[args->part0].column0;
     size_t panel1 = part1 < w->n_parts ? w->parts[part1].panel0 : w->n_panels;
-    p.n_columns = w->paired ? w->n_panels / 2 : panel1 - p.panel0;
+    p.paired = w->paired && args->epilogue != SKV_EPILOGUE_STORE;
+    p.n_columns = p.paired ? w->n_panels / 2 : panel1 - p.panel0;
     *work += args->n_rows * p.n_columns * mm->nr * w->K;
     return p;
 }

@@ -110,6 +110,20 @@ void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args)
     for_rows(base, args, args->n_rows, norm_add_row);
 }
 
+static void glu_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_glu_args *a = args;
+    const float *x = a->x + i * 2 * a->n;
+    skv_glu_fn *glu =
+        a->epilogue == SKV_EPILOGUE_GELU_GLU ? be->kernels.gelu_tanh_glu : be->kernels.silu_glu;
+    glu(a->y + i * a->ldy, x, x + a->n, a->n);
+}
+
+void skv_cpu_glu(skv_backend *base, const skv_glu_args *args)
+{
+    for_rows(base, args, args->n_rows, glu_row);
+}
+
 static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_embed_gate_args *a = args;
