@@ -2,23 +2,27 @@
 """Speculation in the server: every answer is the one without drafts, alone and beside others."""
 
 import concurrent.futures
+import json
+import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from server_process import ROOT, ServerTest  # noqa: E402
+from server_process import PROGRAM, ROOT, ServerTest  # noqa: E402
 
 MINI = ROOT / "models/mini/kv6"
 LOG = "".join(f"12:0{i % 10} job {i % 7} started on node {i % 3}, took {i % 4} seconds.\n" for i in range(40))
 SCHEMA = {"type": "object", "properties": {"node": {"type": "string", "maxLength": 20}, "jobs": {"type": "array", "items": {"type": "integer"}, "maxItems": 8}},
           "required": ["node", "jobs"], "additionalProperties": False}
+CANCELLED = 'requests_cancelled_total{phase="decode"}'
 ASKS = {
     "greedy": {"max_tokens": 80, "ignore_eos": True},
     "sampled": {"max_tokens": 60, "temperature": 0.4, "seed": 3, "n": 3},
     "shaped": {"max_tokens": 60, "temperature": 0.7, "top_p": 0.9, "seed": 4, "repetition_penalty": 1.05, "frequency_penalty": 0.1,
                "logit_bias": {"100": 2, "101": -3}},
+    "long": {"max_tokens": 500, "ignore_eos": True},  # five at once have too few pages
     "logprobs": {"max_tokens": 40, "logprobs": 3},
     "stop": {"max_tokens": 80, "stop": ["node 1", " took 3"], "ignore_eos": True},
     "grammar": {"max_tokens": 60, "guided_json": SCHEMA},
@@ -54,11 +58,29 @@ class DraftsTest(ServerTest):
     def test_beside_others(self):
         plain = {name: self.answer(name, "none")[0] for name in ASKS}
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            jobs = [(name, how, pool.submit(self.answer, name, how)) for how in ("text", "none", "self:4,0", "text+self:4", "self") for name in ASKS]
+            jobs = [(name, how, pool.submit(self.answer, name, how)) for name in ASKS for how in ("text", "none", "self:4,0", "text+self:4", "self")]
             for name, how, job in jobs:
                 with self.subTest(ask=name, how=how):
                     self.assertEqual(job.result()[0], plain[name])
         self.assertGreater(self.server.metrics()["preemptions_total"], 0)
+
+    def test_behind_a_cancelled_draft(self):
+        plain = self.answer("greedy", "none")[0]
+        body = {"prompt": f"greedy.\n{LOG}", "stream": True, **ASKS["greedy"], "max_tokens": 800}
+        for how in ("text", "self:4,0"):
+            for _ in range(20):  # an answer may end before its reader is missed
+                before = self.server.metrics()[CANCELLED]
+                connection = self.server.connect()
+                connection.request("POST", "/v1/completions", json.dumps({**body, "speculate": how}))
+                response = connection.getresponse()
+                response.readline()
+                response.close()
+                connection.close()
+                self.server.wait_for(lambda m: m["requests_running"] == 0)
+                if self.server.metrics()[CANCELLED] > before:
+                    break
+            self.assertGreater(self.server.metrics()[CANCELLED], before)
+            self.assertEqual(self.answer("greedy", how)[0], plain)
 
     def test_what_is_refused(self):
         for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, text"), (3, "not a text")):
@@ -68,6 +90,25 @@ class DraftsTest(ServerTest):
         status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self", "swiftkv": "teacher"})
         self.assertEqual(status, 400)
         self.assertIn("the teacher has no exit head", answer["error"]["message"])
+
+
+class GenerateTest(unittest.TestCase):
+    """KV Prediction is not served: its auxiliary drafts for `generate`, under grammars and behind keys and values of 8 bits."""
+
+    def answer(self, model, how, *words):
+        command = [PROGRAM, "generate", model, "-p", f"node\n{LOG}", "-n", "60", "--threads", "1", "--kv", "int8", "--json", "--speculate", how, *words]
+        said = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+        return said["ids"], said.get("speculation", {}).get("drafted", 0)
+
+    def test_grammars(self):
+        for words in (("--regex", ASKS["regex"]["guided_regex"]), ("--json-object", "--temp", "0.6", "--seed", "3")):
+            for model, hows in ((MINI, ("text", "self:4,0")), (MINI.parent / "kvpred", ("aux:4,0", "text+aux:4,0"))):
+                plain, _ = self.answer(model, "none", *words)
+                for how in hows:
+                    with self.subTest(words=words, how=how):
+                        ids, n_drafted = self.answer(model, how, *words)
+                        self.assertEqual(ids, plain)
+                        self.assertGreater(n_drafted, 0)
 
 
 if __name__ == "__main__":
