@@ -47,6 +47,9 @@ static skv_status check_pair(const skv_lora *lora, const skv_lora_pair *pair, sk
     SKV_REQUIRE(pair->a.dims[0] > 0 && pair->a.dims[0] == pair->b.dims[1], err, SKV_FORMAT,
                 "%s: %s: A has %zu rows and B %zu columns, expected one rank", lora->path,
                 pair->name, pair->a.dims[0], pair->b.dims[1]);
+    SKV_REQUIRE(pair->a.coded.layout == SKV_CODES_NONE && pair->b.coded.layout == SKV_CODES_NONE,
+                err, SKV_UNSUPPORTED, "%s: %s: codes with scales, expected F32, F16 or BF16",
+                lora->path, pair->name);
     SKV_REQUIRE(isfinite(pair->scale), err, SKV_FORMAT, "%s: %s: scale %g, expected a finite one",
                 lora->path, pair->name, (double)pair->scale);
     return SKV_OK;
