@@ -66,6 +66,7 @@ int cli_run_transform(const cli_options *options)
     if (status == CLI_DONE) status = cli_check(skv_model_info_read(out, &after, &err), &err);
     if (status != CLI_DONE) return status;
     if (report.tokens > 0) print_report(&report);
+    if (before.codes[0]) printf("%s has %s; they are written as bf16\n", path, before.codes);
     if (options->keep_layers) {
         printf("%s: %zu layers of %zu, %.4g million parameters of %.4g\n", out, after.layers,
                before.layers, (double)after.parameters * 1e-6, (double)before.parameters * 1e-6);

@@ -490,7 +490,13 @@ static skv_status load_expert_norms(const loader *ld, vector_cursor *cursor, siz
     SKV_TRY(find_matrix(ld, name, 1, E, &matrix, err));
     layer->expert_scale = skv_alloc(E, sizeof *layer->expert_scale);
     SKV_REQUIRE(layer->expert_scale, err, SKV_MEMORY, "weights: no memory for %s", name);
-    return skv_matrix_fetch_row(&matrix, 0, layer->expert_scale, err);
+    SKV_TRY(skv_matrix_fetch_row(&matrix, 0, layer->expert_scale, err));
+    for (size_t e = 0; e < E; e++) {
+        SKV_REQUIRE(isfinite(layer->expert_scale[e]), err, SKV_FORMAT,
+                    "%s: expert %zu: %g, expected finite weights", name, e,
+                    (double)layer->expert_scale[e]);
+    }
+    return SKV_OK;
 }
 
 static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size_t i,

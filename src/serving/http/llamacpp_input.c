@@ -151,8 +151,11 @@ static bool set_probs(json_t *body, const json_t *asked, api_error *error)
     return json_integer_value(n) == 0 || put(body, "logprobs", json_incref(n), error);
 }
 
+/* What only the response is made by. */
 static bool check_fields(const json_t *asked, api_error *error)
 {
+    bool returns_tokens = false;
+    if (!json_body_flag(asked, "return_tokens", &returns_tokens, error)) return false;
     const json_t *fields = json_body_get(asked, "response_fields");
     bool ok = !fields || (json_is_array(fields) && json_array_size(fields) <= RESPONSE_FIELDS_MAX);
     for (size_t i = 0; ok && i < json_array_size(fields); i++) {
