@@ -27,7 +27,8 @@
 
 enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
 
-/* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer. */
+/* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer.
+ */
 #if defined(__SANITIZE_ADDRESS__)
 enum { N_MIXES = 2 };
 #else
