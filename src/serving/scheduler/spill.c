@@ -114,8 +114,12 @@ void skv_spill_put(skv_spill *s, skv_spill_item *item)
     if (!fits) skv_free(item);
 }
 
+/* The list learns of it now: what the queue writes before the note must not push the block out. */
 void skv_spill_note_use(skv_spill *s, const skv_spill_name *name)
 {
+    pthread_mutex_lock(&s->lock);
+    skv_spill_list_touch(&s->list, name);
+    pthread_mutex_unlock(&s->lock);
     skv_spill_item *item = skv_spill_item_create(0, 0, s->place.page_bytes);
     if (!item) return;
     item->kind = SKV_SPILL_NOTE;
