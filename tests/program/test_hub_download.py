@@ -78,6 +78,7 @@ class Hub:
     def send(self, request, status, body=b"", **headers):
         request.send_response(status)
         headers.setdefault("Content-Length", len(body))
+        headers.setdefault("Connection", "close")  # as the handler does: clients do not come back on it
         for name, value in headers.items():
             request.send_header(name.replace("_", "-"), str(value))
         request.end_headers()
