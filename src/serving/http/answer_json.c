@@ -144,12 +144,3 @@ void answer_chat_logprob(const exchange *ex, skv_buf *out, const skv_output *tok
     }
     skv_buf_text(out, "]}");
 }
-
-bool answer_failed(const skv_output *end, api_error *error)
-{
-    if (end->finish == SKV_FINISH_STOP || end->finish == SKV_FINISH_LENGTH) return false;
-    const bool hopeless = end->finish == SKV_FINISH_FAILED && end->status == SKV_RANGE;
-    (void)api_fail(error, hopeless ? 400 : 503, NULL, "%.*s", (int)end->n_text, end->text);
-    if (!hopeless) error->retry_after_s = 1;
-    return true;
-}

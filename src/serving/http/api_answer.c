@@ -1,7 +1,6 @@
 /* Generating requests: see api_answer.h. */
 #include "api_answer.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -324,39 +323,19 @@ static void send_whole(answer *a)
     exchange_reply_json(a->ex, 200, &out);
 }
 
-/* Waits for everything; false: it failed, or nobody waits any more (status 0). */
-static bool gather(answer *a, api_error *error)
+static void take(void *user, size_t i_prompt, const skv_output *o)
 {
-    skv_output o;
-    size_t i_prompt;
-    error->status = 0;
-    for (;;) {
-        switch (generation_next(&a->g, HUGE_VAL, &i_prompt, &o)) {
-        case GENERATION_OUTPUT:
-            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, error)) return false;
-            (void)collect(a, i_prompt, &o);
-            if (a->ex->refusal.status != 0) {
-                *error = a->ex->refusal;
-                return false;
-            }
-            break;
-        case GENERATION_QUIET: break;
-        case GENERATION_DONE: return true;
-        case GENERATION_GONE: return false;
-        case GENERATION_FAILED: *error = a->g.failure; return false;
-        }
-    }
+    (void)collect(user, i_prompt, o);
 }
 
 static void answer_whole(answer *a)
 {
     api_error error;
-    if (gather(a, &error)) {
+    if (generation_gather(&a->g, take, a, &error)) {
         send_whole(a);
-        return;
+    } else {
+        exchange_refuse(a->ex, &error);
     }
-    if (error.status == 0) (void)generation_gone_error(&a->g, &error);
-    exchange_refuse(a->ex, &error);
 }
 
 /* ---- the stream ---- */
@@ -511,7 +490,7 @@ static bool fill(void *state, skv_buf *out)
         const double wait = a->params.return_progress ? PROGRESS_SECONDS : ping;
         switch (generation_next(&a->g, wait, &i_prompt, &o)) {
         case GENERATION_OUTPUT:
-            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, &error)) {
+            if (o.kind == SKV_OUTPUT_END && generation_output_failed(&o, &error)) {
                 write_failure(a, out, &error);
                 return false;
             }

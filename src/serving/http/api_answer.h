@@ -100,7 +100,5 @@ const char *answer_finish(skv_finish finish);
 void answer_token(const exchange *ex, skv_buf *out, int32_t id);
 /** A token of "logprobs":{"content":[...]} as chats have it. */
 void answer_chat_logprob(const exchange *ex, skv_buf *out, const skv_output *token);
-/** Why an answer failed, as an error; true when it did. */
-bool answer_failed(const skv_output *end, api_error *error);
 
 #endif

@@ -3,7 +3,6 @@
  * final hidden states. Every input is a job of the scheduler like any other request's prompt, and
  * takes its turn among them.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,25 +55,11 @@ static bool begin(embedding_request *r, api_error *error)
     return generation_start(&r->g, ex, &r->inputs, &r->params, 0, error);
 }
 
-/* Waits for all vectors; false: it failed, or nobody waits any more. */
-static bool gather(embedding_request *r, api_error *error)
+static void take(void *user, size_t i, const skv_output *o)
 {
-    skv_output o;
-    size_t i;
-    for (;;) {
-        switch (generation_next(&r->g, HUGE_VAL, &i, &o)) {
-        case GENERATION_OUTPUT:
-            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, error)) return false;
-            if (o.kind == SKV_OUTPUT_VECTOR) {
-                memcpy(r->vectors + i * r->D, o.vector, r->D * sizeof *o.vector);
-            }
-            break;
-        case GENERATION_QUIET: break;
-        case GENERATION_DONE: return true;
-        case GENERATION_GONE: return generation_gone_error(&r->g, error);
-        case GENERATION_FAILED: *error = r->g.failure; return false;
-        }
-    }
+    const embedding_request *r = user;
+    if (o->kind != SKV_OUTPUT_VECTOR) return;
+    memcpy(r->vectors + i * r->D, o->vector, r->D * sizeof *o->vector);
 }
 
 /* The numbers as f32, the lowest byte first, in base64. */
@@ -167,7 +152,7 @@ static void embed(exchange *ex, const embedding_dialect *dialect)
     embedding_request r = {.dialect = dialect, .ex = ex, .g = {.event_fd = -1}};
     api_error error;
     skv_buf out = exchange_text(ex);
-    if (begin(&r, &error) && gather(&r, &error)) {
+    if (begin(&r, &error) && generation_gather(&r.g, take, &r, &error)) {
         dialect->write(&r, &out);
         exchange_reply_json(ex, 200, &out);
     } else {

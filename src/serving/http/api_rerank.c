@@ -211,24 +211,11 @@ static bool begin(rerank_request *r, api_error *error)
 
 /* ---- what comes ---- */
 
-static bool gather(rerank_request *r, api_error *error)
+static void take(void *user, size_t i, const skv_output *o)
 {
-    skv_output o;
-    size_t i;
-    for (;;) {
-        switch (generation_next(&r->g, HUGE_VAL, &i, &o)) {
-        case GENERATION_OUTPUT:
-            if (o.kind == SKV_OUTPUT_END && answer_failed(&o, error)) return false;
-            if (o.kind == SKV_OUTPUT_TOKEN) {
-                r->ranks[i].score = 1 / (1 + exp(o.top[NO].logprob - o.top[YES].logprob));
-            }
-            break;
-        case GENERATION_QUIET: break;
-        case GENERATION_DONE: return true;
-        case GENERATION_GONE: return generation_gone_error(&r->g, error);
-        case GENERATION_FAILED: *error = r->g.failure; return false;
-        }
-    }
+    const rerank_request *r = user;
+    if (o->kind != SKV_OUTPUT_TOKEN) return;
+    r->ranks[i].score = 1 / (1 + exp(o->top[NO].logprob - o->top[YES].logprob));
 }
 
 /* The best first, equal ones as they were asked for. */
@@ -270,7 +257,7 @@ void api_rerank(exchange *ex)
     rerank_request r = {.ex = ex, .g = {.event_fd = -1}};
     api_error error;
     skv_buf out = exchange_text(ex);
-    if (begin(&r, &error) && gather(&r, &error)) {
+    if (begin(&r, &error) && generation_gather(&r.g, take, &r, &error)) {
         write_ranks(&r, &out);
         exchange_reply_json(ex, 200, &out);
     } else {

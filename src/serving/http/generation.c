@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* POLLRDHUP */
 #include "generation.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,10 +188,42 @@ generation_event generation_next(generation *g, double seconds, size_t *i_prompt
     }
 }
 
-bool generation_gone_error(const generation *g, api_error *error)
+/* What GENERATION_GONE means for the response; returns false. */
+static bool gone_error(const generation *g, api_error *error)
 {
     return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
                          error);
+}
+
+bool generation_output_failed(const skv_output *end, api_error *error)
+{
+    if (end->finish == SKV_FINISH_STOP || end->finish == SKV_FINISH_LENGTH) return false;
+    const bool hopeless = end->finish == SKV_FINISH_FAILED && end->status == SKV_RANGE;
+    (void)api_fail(error, hopeless ? 400 : 503, NULL, "%.*s", (int)end->n_text, end->text);
+    if (!hopeless) error->retry_after_s = 1;
+    return true;
+}
+
+bool generation_gather(generation *g,
+                       void (*take)(void *user, size_t i_prompt, const skv_output *o), void *user,
+                       api_error *error)
+{
+    skv_output o;
+    size_t i_prompt;
+    for (;;) {
+        switch (generation_next(g, HUGE_VAL, &i_prompt, &o)) {
+        case GENERATION_OUTPUT:
+            if (o.kind == SKV_OUTPUT_END && generation_output_failed(&o, error)) return false;
+            take(user, i_prompt, &o);
+            if (g->ex->refusal.status == 0) break;
+            *error = g->ex->refusal;
+            return false;
+        case GENERATION_QUIET: break;
+        case GENERATION_DONE: return true;
+        case GENERATION_GONE: return gone_error(g, error);
+        case GENERATION_FAILED: *error = g->failure; return false;
+        }
+    }
 }
 
 void generation_prompt_stats(const generation *g, size_t i, skv_job_stats *out)

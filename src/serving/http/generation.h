@@ -38,8 +38,13 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
 /** The next output and its prompt; waits for at most so many seconds. What `out` points to is valid
  * until the next call. */
 generation_event generation_next(generation *g, double seconds, size_t *i_prompt, skv_output *out);
-/** What GENERATION_GONE means for the response; returns false. */
-bool generation_gone_error(const generation *g, api_error *error);
+/** Why an answer failed, as an error; true when it did. */
+bool generation_output_failed(const skv_output *end, api_error *error);
+/** Gives all outputs to `take`, with the number of their prompt; false: one failed, the response
+ * was refused meanwhile, or nobody waits any more. */
+bool generation_gather(generation *g,
+                       void (*take)(void *user, size_t i_prompt, const skv_output *o), void *user,
+                       api_error *error);
 /** What one prompt's answers have taken so far. */
 void generation_prompt_stats(const generation *g, size_t i, skv_job_stats *out);
 /** Sums over all prompts. */

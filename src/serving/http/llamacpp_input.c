@@ -19,36 +19,34 @@ static bool put(json_t *body, const char *name, json_t *value, api_error *error)
 
 /* ---- /completion ---- */
 
+static bool put_bias(json_t *map, int32_t id, const json_t *bias, api_error *error)
+{
+    char key[16];
+    (void)snprintf(key, sizeof key, "%d", (int)id);
+    return put(map, key,
+               json_is_false(bias) ? json_integer(-100) : json_copy((json_t *)(uintptr_t)bias),
+               error);
+}
+
 /* A bias for an id, or for each token of a text; false in place of a number forbids them. */
 static bool add_bias(const exchange *ex, json_t *map, const json_t *of, const json_t *bias,
                      api_error *error)
 {
-    const http_server *server = ex->server;
-    int32_t one = -1, *ids = NULL;
-    size_t n = 1;
     if (!(json_is_number(bias) || json_is_false(bias))) {
         return api_fail(error, 400, "logit_bias", "logit_bias: %s is not a number or false",
                         json_show(bias).text);
     }
-    if (json_is_integer(of)) {
-        const json_int_t id = json_integer_value(of);
-        if (id >= 0 && id <= INT32_MAX) one = (int32_t)id;
-    } else if (json_is_string(of) && server->vocab &&
-               skv_vocab_encode(
-                   server->vocab, (skv_text_piece){json_string_value(of), json_string_length(of)},
-                   (skv_encode_options){.parse_special = true}, &ids, &n, NULL) != SKV_OK) {
-        n = 0;
+    const json_int_t id = json_is_integer(of) ? json_integer_value(of) : -1;
+    if (id >= 0 && id <= INT32_MAX) return put_bias(map, (int32_t)id, bias, error);
+    if (!json_is_string(of)) {
+        return api_fail(error, 400, "logit_bias", "logit_bias: %s is neither a token id nor a text",
+                        json_show(of).text);
     }
-    bool ok = ids || one >= 0 || n == 0 ||
-              api_fail(error, 400, "logit_bias", "logit_bias: %s is neither a token id nor a text",
-                       json_show(of).text);
-    for (size_t i = 0; ok && i < n; i++) {
-        char key[16];
-        (void)snprintf(key, sizeof key, "%d", (int)(ids ? ids[i] : one));
-        ok = put(map, key,
-                 json_is_false(bias) ? json_integer(-100) : json_copy((json_t *)(uintptr_t)bias),
-                 error);
-    }
+    int32_t *ids = NULL;
+    size_t n = 0;
+    bool ok = text_encode(ex, json_string_value(of), json_string_length(of),
+                          (encode_flags){.parse_special = true}, &ids, &n, error);
+    for (size_t i = 0; ok && i < n; i++) ok = put_bias(map, ids[i], bias, error);
     skv_text_free(ids);
     return ok;
 }

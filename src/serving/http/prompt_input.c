@@ -219,6 +219,16 @@ static bool check_message(json_t *message, size_t i, api_error *error)
     return ok;
 }
 
+const char *template_own_var(const json_t *vars)
+{
+    static const char *const own[] = {"messages", "tools", "bos_token", "eos_token",
+                                      "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        if (json_object_get(vars, own[i])) return own[i];
+    }
+    return NULL;
+}
+
 /* A client may set what a template reads, but not what the server does. */
 static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
 {
@@ -228,12 +238,10 @@ static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api
         return api_fail(error, 400, "chat_template_kwargs",
                         "chat_template_kwargs: expected an object");
     }
-    static const char *const own[] = {"messages", "tools", "bos_token", "eos_token",
-                                      "add_generation_prompt"};
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        if (!json_object_get(kwargs, own[i])) continue;
+    const char *own = template_own_var(kwargs);
+    if (own) {
         return api_fail(error, 400, "chat_template_kwargs",
-                        "chat_template_kwargs: %s is set by the server", own[i]);
+                        "chat_template_kwargs: %s is set by the server", own);
     }
     json_t *copy = json_copy_within(ex, kwargs, "chat_template_kwargs", error);
     if (!copy) return false;

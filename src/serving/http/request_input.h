@@ -32,6 +32,9 @@ bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_e
 /** The same as a prompt. */
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
 
+/** The first of a template's variables that only the server sets; NULL: none is there. */
+const char *template_own_var(const json_t *vars);
+
 typedef struct encode_flags {
     bool add_special, parse_special;
 } encode_flags;

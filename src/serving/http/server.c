@@ -109,8 +109,10 @@ static bool read_template_vars(http_server *server, char *error)
     const char *text = server->options.template_vars;
     if (!text) return true;
     server->template_vars = json_loads(text, 0, NULL);
-    if (json_is_object(server->template_vars)) return true;
-    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "template variables: not a JSON object: %.60s", text);
+    const char *own = template_own_var(server->template_vars);
+    if (json_is_object(server->template_vars) && !own) return true;
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "--chat-template-kwargs: %s%.60s",
+                   own ? "the server sets " : "not a JSON object: ", own ? own : text);
     return false;
 }
 
