@@ -182,8 +182,8 @@ static void choose_generic_tools(http_server *server, const skv_vocab *vocab)
                             tool_template_ignores(vocab, server->template_text, server->n_template);
     if (!server->generic_tools) return;
     format->calls = SKV_CALLS_HERMES;
-    log_line(NULL, "tools: the chat template has no calls that are known; a system text asks for "
-                   "them, and a grammar holds them to JSON");
+    log_line(NULL, "tools: the chat template has no known format for calls; a system message asks "
+                   "for JSON, and a grammar enforces it");
 }
 
 static bool is_special(const skv_vocab *vocab, const char *mark)
