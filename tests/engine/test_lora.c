@@ -154,6 +154,7 @@ static void test_models_say_what_peft_says(void **state)
         const char *name = json_string_value(json_object_get(case_, "adapter"));
         check_case(case_, name, t);
         if (strcmp(name, "narrow") == 0) check_case(case_, "narrow.gguf", t);
+        if (strcmp(name, "fused") == 0) check_case(case_, "fused.gguf", t);
     }
     free(t);
     json_decref(json);

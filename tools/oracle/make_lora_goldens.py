@@ -29,6 +29,8 @@ ADAPTERS = {
                            "rank_pattern": {"down_proj": 3}, "alpha_pattern": {"layers.2.self_attn.o_proj": 9}}),
     "regex": ("qwen2", {"r": 2, "lora_alpha": 4, "target_modules": r".*\.(gate|down|k)_proj"}),
     "gemma": ("gemma3-v5", {"r": 3, "lora_alpha": 6, "target_modules": ALL}),
+    "fused": ("phi3", {"r": 4, "lora_alpha": 6, "target_modules": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]}),
+    "turned": ("glm4", {"r": 4, "lora_alpha": 6, "target_modules": ALL[:4] + ["gate_up_proj", "down_proj"]}),
     "swiftkv": ("qwen2-swiftkv-g1", {"r": 4, "lora_alpha": 8, "target_modules": ALL}),
 }
 LENGTHS = (1, 19, 57)
@@ -91,12 +93,13 @@ def permuted(b, n_heads):
 
 
 def write_gguf(folder, config, alpha, out):
-    writer = gguf.GGUFWriter(str(out), "llama")
+    writer = gguf.GGUFWriter(str(out), config["model_type"])
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", alpha)
     names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
-             "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
+             "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
+             "qkv_proj": "attn_qkv", "gate_up_proj": "ffn_up"}
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for key, value in safetensors.torch.load_file(folder / "adapter_model.safetensors").items():
         parts, value = key.split("."), value.numpy()
@@ -130,8 +133,10 @@ def main():
             picked = [round(logp[t - 1, ids[t]].item(), 9) for t in range(1, n)]
             cases.append({"model": folder.name, "adapter": name, "ids": ids, "logprobs": [None] + picked,
                           "last": [round(v, 9) for v in logp[-1].tolist()]})
-    about = json.loads((args.models / "llama3-v5/config.json").read_text())
-    write_gguf(args.out / "narrow", about, 8.0, args.out / "narrow.gguf")
+    for name in ("narrow", "fused"):
+        model, config = ADAPTERS[name]
+        about = json.loads((args.models / model / "config.json").read_text())
+        write_gguf(args.out / name, about, float(config["lora_alpha"]), args.out / f"{name}.gguf")
     golden_cases.write_json(args.out / "golden.json", {"source": f"peft {peft.__version__}", "cases": cases})
 
 

@@ -93,10 +93,11 @@ static skv_status read_adapter(skv_lora *lora, const skv_config *config, skv_err
     if (skv_file_is_folder(lora->path)) {
         SKV_TRY(skv_lora_read_peft(lora, err));
     } else {
-        SKV_TRY(skv_lora_read_gguf(lora, config, err));
+        SKV_TRY(skv_lora_read_gguf(lora, err));
     }
     SKV_REQUIRE(lora->n_pairs > 0, err, SKV_FORMAT, "%s: no matrices of an adapter", lora->path);
     for (size_t i = 0; i < lora->n_pairs; i++) SKV_TRY(check_pair(lora, &lora->pairs[i], err));
+    SKV_TRY(skv_lora_rename(lora, config, err));
     return hash_pairs(lora, err);
 }
 

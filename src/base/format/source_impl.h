@@ -64,6 +64,8 @@ SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_n
 /** The scheme of a folder with this configuration; `renamed`: its tensors have our names already.
  */
 const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed);
+/** Whether models of its architecture may have parts that read images or sound. */
+bool skv_config_has_images(const skv_config *c);
 /**
  * The published name without what a model with images puts before its text part; NULL for a
  * tensor of another part. `buffer` holds `size` bytes and is used where the name changes.

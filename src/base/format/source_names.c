@@ -105,6 +105,12 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
     return &plain;
 }
 
+bool skv_config_has_images(const skv_config *c)
+{
+    return skv_config_is(c, "gemma3_text") || skv_config_is(c, "gemma4_text") ||
+           skv_config_is(c, "ministral3");
+}
+
 const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size)
 {
     if (!has_images) return name;

@@ -352,9 +352,7 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
         skv_config_is(&s->config, "glm4") &&
         skv_safetensors_find(from, "model.layers.0.pre_feedforward_layernorm.weight");
     const skv_name_scheme *scheme = skv_folder_scheme(&s->config, renamed);
-    bool has_images = skv_config_is(&s->config, "gemma3_text") ||
-                      skv_config_is(&s->config, "gemma4_text") ||
-                      skv_config_is(&s->config, "ministral3");
+    const bool has_images = skv_config_has_images(&s->config);
     for (size_t i = 0; i < skv_safetensors_count(from); i++) {
         skv_tensor t = *skv_safetensors_at(from, i);
         skv_status status = skv_coded_settle(&t, &s->config.quant, err);
