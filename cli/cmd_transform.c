@@ -8,7 +8,8 @@ static skv_transform_options read_options(const cli_options *options)
 {
     skv_transform_options out = skv_transform_options_default();
     out.keep_layers = options->keep_layers;
-    if (options->kv_layers != 0) out.kv_layers = options->kv_layers;
+    out.adapters = options->adapters;
+    if (options->kv_layers != 0 || out.adapters) out.kv_layers = options->kv_layers;
     if (options->group != 0) out.group = options->group;
     if (options->init && strcmp(options->init, "ridge") == 0) {
         out.init = SKV_TRANSFORM_RIDGE;
@@ -67,6 +68,10 @@ int cli_run_transform(const cli_options *options)
     if (status != CLI_DONE) return status;
     if (report.tokens > 0) print_report(&report);
     if (before.codes[0]) printf("%s has %s; they are written as bf16\n", path, before.codes);
+    if (options->adapters && options->kv_layers == 0 && !options->keep_layers) {
+        printf("%s: %s with %s\n", out, path, options->adapters);
+        return CLI_DONE;
+    }
     if (options->keep_layers) {
         printf("%s: %zu layers of %zu, %.4g million parameters of %.4g\n", out, after.layers,
                before.layers, (double)after.parameters * 1e-6, (double)before.parameters * 1e-6);

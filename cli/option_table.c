@@ -431,6 +431,9 @@ static const cli_option rows[] = {
     OPTION(RUNS, "--lora", "NAME=PATH,...", TEXT, adapters,
            .help = "LoRA adapters, PEFT folders or GGUF files: the first is used, but serve lets "
                    "requests choose by name (none)"),
+    OPTION(ON(TRANSFORM), "--lora", "NAME=PATH,...", TEXT, adapters,
+           .help =
+               "add LoRA adapters to the weights; without --kv-layers the model keeps its form"),
     OPTION(RUNS | ON(TUNE), "--ctx", "N", SIZE, context, 1, TOKENS_MAX,
            .help = "most tokens of a sequence "
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),

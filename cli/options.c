@@ -91,7 +91,9 @@ static int check_transform(const cli_options *o)
                                 "with it")
                     : CLI_DONE;
     }
-    if (o->kv_layers == 0) return cli_usage("transform: --kv-layers L is missing");
+    if (o->kv_layers == 0 && !o->adapters) {
+        return cli_usage("transform: --kv-layers L is missing");
+    }
     if (ridge && o->data.n == 0) return cli_usage("transform: --init ridge needs --text FILE");
     if (ridge) return CLI_DONE;
     if (o->data.n > 0 || o->text_tokens > 0 || o->ridge >= 0 || o->ridge_to) {

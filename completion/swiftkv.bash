@@ -8,7 +8,7 @@ _swiftkv_options() {
     similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
         --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
-        --threads --weights --cpu --download --help' ;;
+        --threads --weights --lora --cpu --download --help' ;;
     quantize) echo '--weights --group --text --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object

@@ -158,11 +158,14 @@ typedef enum skv_transform_init {
 } skv_transform_init;
 
 typedef struct skv_transform_options {
-    size_t kv_layers, group; /* l and g */
+    size_t kv_layers, group; /* l and g; l 0 with `adapters`: the model keeps its form */
     skv_transform_init init;
+    /* LoRA adapters to add to the weights, as in skv_engine_options; all of them. COPY only. NULL:
+     * none. */
+    const char *adapters;
     /* Makes a smaller ordinary model with these layers instead: "0,2,4", or "lp-0.25", "lp-0.50",
-     * "lp-0.75" for the layers that KV Prediction's paper keeps. All other options are then
-     * ignored. NULL: make a SwiftKV model. */
+     * "lp-0.75" for the layers that KV Prediction's paper keeps. All other options but adapters
+     * are then ignored. NULL: make a SwiftKV model. */
     const char *keep_layers;
 
     /* For RIDGE. */

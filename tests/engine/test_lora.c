@@ -2,6 +2,7 @@
  * LoRA adapters: what models say with them is what peft's say (tests/data/lora), whatever runs
  * beside them; files that do not fit are refused by name.
  */
+#define _XOPEN_SOURCE 700
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,16 +16,27 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "format/lora.h"
+#include "format/source.h"
 #include "skv/skv.h"
+#include "skv/tools.h"
+#include "temp_folder.h"
 
-enum { IDS_MAX = 128, V_MAX = 512, CHUNK = 7, SEQUENCES_MAX = 4 };
+enum { PATH_BYTES = 1024, IDS_MAX = 128, V_MAX = 512, CHUNK = 7, SEQUENCES_MAX = 4 };
 static const double TOLERANCE = 1e-3;
+/* A path, or the name of a model of the test data. */
+static const char *model_path(char out[PATH_BYTES], const char *model)
+{
+    if (*model == '/') return model;
+    const int n = snprintf(out, PATH_BYTES, "%s/models/%s", SKV_TEST_DATA, model);
+    assert_in_range(n, 1, PATH_BYTES - 1);
+    return out;
+}
 
 static skv_status open_with(const char *model, const char *adapters, skv_engine **out,
                             skv_error *err)
 {
-    char path[512];
-    (void)snprintf(path, sizeof path, "%s/models/%s", SKV_TEST_DATA, model);
+    char path[PATH_BYTES];
     skv_engine_options options = skv_engine_options_default();
     options.threads = 2;
     options.weights = SKV_WEIGHTS_F32;
@@ -32,7 +44,7 @@ static skv_status open_with(const char *model, const char *adapters, skv_engine 
     options.kv_tokens = SEQUENCES_MAX * IDS_MAX;
     options.step_tokens = IDS_MAX + 64;
     options.adapters = adapters;
-    return skv_engine_open(path, &options, out, err);
+    return skv_engine_open(model_path(path, model), &options, out, err);
 }
 
 static skv_engine *open_engine(const char *model, const char *adapters)
@@ -108,17 +120,16 @@ static void run(skv_engine *engine, skv_sequence **sequences, size_t n_sequences
     }
 }
 
-static void check_case(const json_t *case_, const char *file, told *t)
+/* `list`: adapters, the first of which is used; NULL: none. */
+static void check_case(const json_t *case_, const char *model, const char *list, told *t)
 {
-    char list[600];
     int32_t ids[IDS_MAX] = {0};
     const size_t n = read_ids(case_, ids);
     const json_t *expected = json_object_get(case_, "logprobs");
     const json_t *last = json_object_get(case_, "last");
-    skv_engine *engine =
-        open_engine(json_string_value(json_object_get(case_, "model")), entry(list, "a", file));
+    skv_engine *engine = open_engine(model, list);
     for (size_t chunk = CHUNK; chunk <= IDS_MAX; chunk += IDS_MAX - CHUNK) {
-        skv_sequence *s = sequence_of(engine, "a");
+        skv_sequence *s = sequence_of(engine, list ? "a" : NULL);
         run(engine, &s, 1, ids, n, chunk, t);
         for (size_t i = 1; i < n; i++) {
             const double p = logprob(t->logits[0][i - 1], t->vocab, (size_t)ids[i]);
@@ -135,7 +146,7 @@ static void check_case(const json_t *case_, const char *file, told *t)
 
 static json_t *goldens(void)
 {
-    char path[512];
+    char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s/lora/golden.json", SKV_TEST_DATA);
     json_t *json = json_load_file(path, 0, NULL);
     assert_non_null(json);
@@ -147,17 +158,152 @@ static void test_models_say_what_peft_says(void **state)
     (void)state;
     json_t *json = goldens(), *case_;
     told *t = malloc(sizeof *t);
+    char list[600];
     size_t i;
     assert_true(json_array_size(json_object_get(json, "cases")) >= 12);
     json_array_foreach(json_object_get(json, "cases"), i, case_)
     {
         const char *name = json_string_value(json_object_get(case_, "adapter"));
-        check_case(case_, name, t);
-        if (strcmp(name, "narrow") == 0) check_case(case_, "narrow.gguf", t);
-        if (strcmp(name, "fused") == 0) check_case(case_, "fused.gguf", t);
+        const char *model = json_string_value(json_object_get(case_, "model"));
+        check_case(case_, model, entry(list, "a", name), t);
+        if (strcmp(name, "narrow") == 0) {
+            check_case(case_, model, entry(list, "a", "narrow.gguf"), t);
+        }
+        if (strcmp(name, "fused") == 0) check_case(case_, model, entry(list, "a", "fused.gguf"), t);
     }
     free(t);
     json_decref(json);
+}
+
+/* ---- merged into the weights ---- */
+
+static void transform(const char *model, const char *out, const char *list, size_t l)
+{
+    char path[PATH_BYTES];
+    skv_error err;
+    skv_transform_options options = skv_transform_options_default();
+    options.adapters = list;
+    options.kv_layers = l;
+    if (skv_transform_run(model_path(path, model), out, &options, NULL, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+/* sum [N, K] += scale B A of an adapter's pair of that name; whether there is one. */
+static bool add_pair(const skv_lora *lora, const char *name, size_t N, size_t K, float *sum)
+{
+    for (size_t p = 0; p < lora->n_pairs; p++) {
+        const skv_lora_pair *pair = &lora->pairs[p];
+        const size_t r = pair->a.dims[0], n = strlen(pair->name);
+        if (strncmp(name, pair->name, n) != 0 || strcmp(name + n, ".weight") != 0) continue;
+        float *a = malloc(r * K * sizeof *a), *b = malloc(N * r * sizeof *b);
+        skv_tensor_read_rows(&pair->a, 0, r, a);
+        skv_tensor_read_rows(&pair->b, 0, N, b);
+        for (size_t i = 0; i < N * K; i++) {
+            double product = 0;
+            for (size_t j = 0; j < r; j++)
+                product += (double)b[i / K * r + j] * (double)a[j * K + i % K];
+            sum[i] += (float)(product * (double)pair->scale);
+        }
+        free(a);
+        free(b);
+        return true;
+    }
+    return false;
+}
+
+/* Every tensor of a merged model is the sum, as near as bf16 comes, and every pair is in one. */
+static void check_weights(const char *model, const char *adapter, const char *out)
+{
+    char path[PATH_BYTES], from[600];
+    skv_source *before = NULL, *after = NULL;
+    skv_lora lora;
+    size_t n_added = 0;
+    assert_int_equal(skv_source_open(model_path(path, model), &before, NULL), SKV_OK);
+    assert_int_equal(skv_source_open(out, &after, NULL), SKV_OK);
+    assert_int_equal(skv_lora_open(strchr(entry(from, "", adapter), '=') + 1,
+                                   skv_source_config(before), &lora, NULL),
+                     SKV_OK);
+    assert_int_equal(skv_source_count(before), skv_source_count(after));
+    for (size_t i = 0; i < skv_source_count(after); i++) {
+        const skv_tensor *t = skv_source_at(after, i);
+        const size_t N = skv_tensor_rows(t), K = skv_tensor_columns(t);
+        float *sum = malloc(N * K * sizeof *sum), *is = malloc(N * K * sizeof *is);
+        skv_tensor_read_rows(skv_source_find(before, t->name), 0, N, sum);
+        skv_tensor_read_rows(t, 0, N, is);
+        if (add_pair(&lora, t->name, N, K, sum)) n_added++;
+        for (size_t j = 0; j < N * K; j++) {
+            assert_true(fabsf(is[j] - sum[j]) <= 0x1p-8F * fabsf(sum[j]) + 1e-6F);
+        }
+        free(sum);
+        free(is);
+    }
+    assert_int_equal(n_added, lora.n_pairs);
+    skv_lora_close(&lora);
+    skv_source_close(before);
+    skv_source_close(after);
+}
+
+static void test_merged_models_say_what_peft_says(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/skv_lora_XXXXXX", out[PATH_BYTES], list[600];
+    assert_non_null(mkdtemp(folder));
+    json_t *json = goldens(), *case_;
+    told *t = malloc(sizeof *t);
+    size_t i;
+    json_array_foreach(json_object_get(json, "cases"), i, case_)
+    {
+        const char *name = json_string_value(json_object_get(case_, "adapter"));
+        (void)snprintf(out, sizeof out, "%s/%s", folder, name);
+        if (access(out, F_OK) != 0) {
+            transform(json_string_value(json_object_get(case_, "model")), out,
+                      entry(list, "a", name), 0);
+            check_weights(json_string_value(json_object_get(case_, "model")), name, out);
+        }
+        /* The files of the others are bf16: their weights are compared instead. */
+        const bool rounded = strcmp(name, "gemma") == 0 || strcmp(name, "swiftkv") == 0;
+        if (!rounded) check_case(case_, out, NULL, t);
+    }
+    free(t);
+    json_decref(json);
+    assert_int_equal(temp_folder_remove(folder), 0);
+}
+
+static char *read_weights(const char *folder, size_t *n)
+{
+    char path[PATH_BYTES];
+    assert_in_range(snprintf(path, sizeof path, "%s/model.safetensors", folder), 1,
+                    sizeof path - 1);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    char *data = malloc(*n);
+    assert_int_equal(fread(data, 1, *n, f), *n);
+    assert_int_equal(fclose(f), 0);
+    return data;
+}
+
+/* Merging and the SwiftKV form at once are the two one after the other. */
+static void test_merging_comes_before_the_transform(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/skv_lora_XXXXXX", list[600], paths[3][PATH_BYTES];
+    char *data[2];
+    size_t n[2];
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < 3; i++) (void)snprintf(paths[i], PATH_BYTES, "%s/%zu", folder, i);
+    transform("llama3-v5", paths[0], entry(list, "a", "wide"), 1);
+    transform("llama3-v5", paths[1], list, 0);
+    transform(paths[1], paths[2], NULL, 1);
+    for (size_t i = 0; i < 2; i++) data[i] = read_weights(paths[2 * i], &n[i]);
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(data[0], data[1], n[0]);
+    free(data[0]);
+    free(data[1]);
+    assert_int_equal(temp_folder_remove(folder), 0);
 }
 
 /* ---- several in one step ---- */
@@ -237,7 +383,7 @@ static void refuses(const char *model, const char *list, const char *says)
 
 static void write_file(const char *folder, const char *name, const char *data, size_t n)
 {
-    char path[700];
+    char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -306,6 +452,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models_say_what_peft_says),
+        cmocka_unit_test(test_merged_models_say_what_peft_says),
+        cmocka_unit_test(test_merging_comes_before_the_transform),
         cmocka_unit_test(test_adapters_share_a_step),
         cmocka_unit_test(test_pages_are_not_shared_across_adapters),
         cmocka_unit_test(test_refused_configurations),

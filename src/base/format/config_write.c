@@ -128,25 +128,41 @@ static filler text_part(json_t *root)
     return f;
 }
 
-skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *name,
-                                       const skv_config *c, skv_buf *out, skv_error *err)
+/* Rewrites config.json's identity: as a SwiftKV model, or as the ordinary one it is. */
+static skv_status rewrite(const char *json, size_t n, const char *name, const skv_config *c,
+                          bool swiftkv, skv_buf *out, skv_error *err)
 {
     char base[64];
     json_t *root = NULL;
-    skv_config form = *c;
-    form.swiftkv = true;
-    SKV_TRY(skv_config_check(&form, name, err)); /* some families have no such form */
     SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
     if (!json_is_object(root) || !base_type(c->architecture, base)) {
         json_decref(root);
         return skv_fail(err, SKV_FORMAT, "%s: expected a JSON object", name);
     }
     filler f = text_part(root);
-    put_identity(&f, c, base, true);
+    put_identity(&f, c, base, swiftkv);
     skv_status status = print(&f, out, name, err);
     json_decref(f.object);
     json_decref(root);
     return status;
+}
+
+skv_status skv_config_json_for_swiftkv(const char *json, size_t n, const char *name,
+                                       const skv_config *c, skv_buf *out, skv_error *err)
+{
+    skv_config form = *c;
+    form.swiftkv = true;
+    SKV_TRY(skv_config_check(&form, name, err)); /* some families have no such form */
+    return rewrite(json, n, name, c, true, out, err);
+}
+
+skv_status skv_config_json_in_floats(const char *json, size_t n, const char *name,
+                                     const skv_config *c, skv_buf *out, skv_error *err)
+{
+    char base[64] = "";
+    (void)base_type(c->architecture, base);
+    SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
+    return rewrite(json, n, name, c, c->swiftkv, out, err);
 }
 
 /* ---- quantised weights ---- */

@@ -16,8 +16,8 @@ static skv_status add_parts(const skv_lora_pair *pair, const skv_name_scheme *sc
 {
     char name[SKV_LORA_NAME_BYTES + sizeof ".weight"], buffer[SKV_LORA_NAME_BYTES + 64];
     (void)snprintf(name, sizeof name, "%s.weight", pair->name);
-    const char *text = skv_text_part_name(name, skv_config_has_images(&parts->config), buffer,
-                                          sizeof buffer);
+    const char *text =
+        skv_text_part_name(name, skv_config_has_images(&parts->config), buffer, sizeof buffer);
     SKV_REQUIRE(text, err, SKV_UNSUPPORTED, "%s: %s: of a part that reads no text", parts->path,
                 pair->name);
     parts->config.hidden = pair->b.dims[1]; /* a fused W is checked as [N, hidden]; B is [N, r] */

@@ -7,7 +7,8 @@
  * or in closed form, where k and v are first fitted to their new input (ridge.h).
  * The model's own projections stay in the file: the teacher can still be run from it.
  *
- * Or a model without some of its layers (layer_maps.h), which is written the same way.
+ * Or a model without some of its layers (layer_maps.h), which is written the same way. LoRA
+ * adapters are added to any of these matrices, or to a model that keeps its form.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@
 #include "format/source.h"
 #include "prefill/layer_maps.h"
 #include "skv/tools.h"
+#include "train/merge.h"
 #include "train/ridge.h"
 
 enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FIT_ROWS = 64 };
@@ -47,7 +49,9 @@ typedef struct mean_tensor {
 typedef struct transform {
     const skv_source *source;
     const skv_ridge *ridge;      /* borrowed; NULL: projections are copied */
-    const skv_kept_layers *kept; /* borrowed; NULL: all layers, in SwiftKV form */
+    const skv_kept_layers *kept; /* borrowed; NULL: all layers */
+    bool merges_only;            /* the form stays */
+    skv_adapters adapters;       /* that are added to the source's matrices */
     skv_config config;           /* the source's, with l and g; layers are borrowed */
     skv_layer_shape *layers;     /* owned: those of `kept`; or NULL */
     mean_tensor *tensors;        /* owned, [n_max] */
@@ -104,6 +108,9 @@ static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out
     }
     for (size_t i = 0; status == SKV_OK && i < m->n_from; i++) {
         status = skv_tensor_read_checked(m->from[i], row0, n, rows, err);
+        if (status == SKV_OK) {
+            status = skv_merge_rows(&m->of->adapters, m->from[i]->name, row0, n, rows, err);
+        }
         if (status != SKV_OK) break;
         for (size_t j = 0; j < n_elements; j++) rows[j] /= (float)m->n_from;
         for (size_t j = 0; j < n_elements; j++) sum[j] += rows[j];
@@ -246,7 +253,7 @@ static skv_status list_tensors(transform *t, skv_error *err)
     SKV_REQUIRE(t->tensors && t->outs, err, SKV_MEMORY, "transform: no memory for %zu tensors",
                 t->n_max);
     SKV_TRY(add_originals(t, err));
-    return t->kept ? SKV_OK : add_swiftkv(t, err);
+    return t->kept || t->merges_only ? SKV_OK : add_swiftkv(t, err);
 }
 
 static void release_tensors(transform *t)
@@ -274,7 +281,9 @@ static skv_status write_config(const transform *t, const char *out, skv_error *e
         status = from ? skv_file_read(from, CONFIG_BYTES_MAX, &text, &n, err)
                       : skv_fail(err, SKV_MEMORY, "transform: no memory");
         if (status == SKV_OK) {
-            status = skv_config_json_for_swiftkv(text, n, from, &t->config, &json, err);
+            status = t->merges_only
+                         ? skv_config_json_in_floats(text, n, from, &t->config, &json, err)
+                         : skv_config_json_for_swiftkv(text, n, from, &t->config, &json, err);
         }
         skv_free(text);
         skv_free(from);
@@ -332,7 +341,8 @@ static skv_status fit_and_write(transform *t, const char *path, const char *out,
                                 skv_error *err)
 {
     skv_ridge ridge = {0};
-    bool fits = !t->kept && o->init == SKV_TRANSFORM_RIDGE && o->kv_layers < t->config.n_layers;
+    bool fits = !t->kept && !t->merges_only && o->init == SKV_TRANSFORM_RIDGE &&
+                o->kv_layers < t->config.n_layers;
     if (fits) {
         SKV_TRY(skv_ridge_solve(path, t->source, o, &ridge, report, err));
         t->ridge = &ridge;
@@ -369,12 +379,42 @@ static skv_status set_pruned(transform *t, const char *path, const char *layers,
     return skv_config_check(&t->config, path, err);
 }
 
+/* The configuration of a model that only gets adapters. */
+static skv_status set_merged(transform *t, const char *path, skv_error *err)
+{
+    SKV_REQUIRE(!t->config.kv_prediction, err, SKV_UNSUPPORTED,
+                "%s: merging adapters: its auxiliary predicts the keys and values of the model "
+                "without them: merge them into the base and train it again",
+                path);
+    t->merges_only = true;
+    t->config.base[0] = 0; /* all weights are written */
+    return SKV_OK;
+}
+
+static skv_status open_adapters(transform *t, const char *path, const skv_transform_options *o,
+                                skv_error *err)
+{
+    const skv_config *c = skv_source_config(t->source);
+    const skv_adapter_target target = {c, c->swiftkv};
+    SKV_REQUIRE(o->init != SKV_TRANSFORM_RIDGE || o->keep_layers, err, SKV_UNSUPPORTED,
+                "%s: the closed form reads the model without its adapters: merge them first, then "
+                "transform what that writes",
+                path);
+    return skv_adapters_open(&t->adapters, o->adapters, &target, err);
+}
+
 static skv_status run(transform *t, const char *path, const char *out,
                       const skv_transform_options *o, skv_transform_report *report, skv_error *err)
 {
     skv_kept_layers kept;
-    SKV_TRY(o->keep_layers ? set_pruned(t, path, o->keep_layers, &kept, err)
-                           : set_swiftkv(t, path, o->kv_layers, o->group, err));
+    if (o->adapters) SKV_TRY(open_adapters(t, path, o, err));
+    if (o->keep_layers) {
+        SKV_TRY(set_pruned(t, path, o->keep_layers, &kept, err));
+    } else if (o->adapters && o->kv_layers == 0) {
+        SKV_TRY(set_merged(t, path, err));
+    } else {
+        SKV_TRY(set_swiftkv(t, path, o->kv_layers, o->group, err));
+    }
     SKV_TRY(check_free(out, err));
     bool is_new = !skv_file_is_folder(out);
     SKV_TRY(skv_folder_create(out, err));
@@ -400,6 +440,7 @@ skv_status skv_transform_run(const char *path, const char *out,
     transform t = {.source = source, .config = *skv_source_config(source), .options = options};
     skv_status status = run(&t, path, out, options, &done, err);
     release_tensors(&t);
+    skv_adapters_release(&t.adapters);
     skv_free(t.layers);
     skv_source_close(source);
     if (status == SKV_OK && report) *report = done;
