@@ -160,7 +160,9 @@ typedef struct skv_job_params {
     const int32_t *top_ids; /* [n_top]: with each answer's token tell these instead; NULL */
     skv_pooling pooling; /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
     skv_prefill prefill; /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
-    size_t adapter;      /* skv_engine_adapter(adapter - 1); 0: none */
+    skv_adapter_use
+        adapters[SKV_ADAPTERS_TOGETHER]; /* [n_adapters], names as of skv_engine_adapter */
+    size_t n_adapters;
     const skv_eviction *eviction; /* behind the prompt, for its answers; NULL: the scheduler's. Not
                                    * by query head: that is another method's memory */
     const skv_speculation *speculation; /* NULL: the scheduler's */

@@ -119,7 +119,7 @@ typedef struct skv_engine_options {
     skv_ffn_skip ffn_skip; /* FFN-SkipLLM; FULL and TEACHER sequences skip nothing */
     double early_exit;     /* probability above which the exit head's token is taken; 0: no exit */
     /* LoRA adapters, "NAME=PATH,...": PEFT folders or GGUF files, which sequences choose by name
-     * (skv_sequence_set_adapter). NULL: none. */
+     * (skv_sequence_set_adapters). NULL: none. */
     const char *adapters;
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
@@ -219,14 +219,23 @@ SKV_API size_t skv_sequence_kv_bytes(const skv_sequence *sequence);
 
 /* ---- eviction (skv/eviction.h has the methods) ---- */
 
+enum { SKV_ADAPTERS_TOGETHER = 8 };
+
+/* An adapter in use: y = W x + scale s B A x, where s is the adapter's own scale. */
+typedef struct skv_adapter_use {
+    const char *name;
+    float scale; /* finite; 0: as if it were not there */
+} skv_adapter_use;
+
 /**
- * Chooses one of the engine's adapters by name for an empty sequence; NULL: none. New sequences
- * have the first of skv_engine_options.adapters. Sequences with different adapters may be in one
- * step but cannot share pages. Fails with SKV_ARGUMENT if there is none of that name or the
- * sequence has tokens.
+ * Chooses up to SKV_ADAPTERS_TOGETHER of the engine's adapters by name for an empty sequence; their
+ * products are added. New sequences have the first of skv_engine_options.adapters. Sequences with
+ * different adapters may be in one step but cannot share pages. Fails with SKV_ARGUMENT if there is
+ * none of that name, a name comes twice, or the sequence has tokens.
  */
-SKV_CHECKED skv_status skv_sequence_set_adapter(skv_sequence *sequence, const char *name,
-                                                skv_error *err);
+SKV_CHECKED skv_status skv_sequence_set_adapters(skv_sequence *sequence,
+                                                 const skv_adapter_use *uses, size_t n,
+                                                 skv_error *err);
 /** Returns the name of the i-th adapter of an engine, or NULL after the last. */
 SKV_API const char *skv_engine_adapter(const skv_engine *engine, size_t i);
 /**

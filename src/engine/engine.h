@@ -48,10 +48,10 @@ struct skv_sequence {
     const skv_plan *plan; /* borrowed: one of the engine's */
     bool unskipped;       /* its tokens run every layer */
     size_t max_tokens;
-    size_t n_seen;              /* tokens: the position of the next one */
-    int32_t *ids;               /* owned, [max_tokens], mapped */
-    skv_kv_cache cache;         /* cache.n_rows == n_seen, except within a step */
-    const skv_adapter *adapter; /* borrowed from the engine; NULL: none */
+    size_t n_seen;      /* tokens: the position of the next one */
+    int32_t *ids;       /* owned, [max_tokens], mapped */
+    skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
+    skv_adapter_mix adapters;
     skv_eviction eviction;
     skv_kv_votes votes;   /* of a prompt that is on its way in and will lose rows */
     skv_pruned *pruned;   /* owned; NULL: nothing is pruned */

@@ -38,7 +38,10 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
         status = skv_pruned_create(s, err);
     }
     if (status == SKV_OK && predicts) status = skv_reader_create(s, err);
-    s->adapter = engine->adapters.n > 0 ? engine->adapters.items : NULL;
+    if (engine->adapters.n > 0) {
+        s->adapters.at[s->adapters.n].adapter = engine->adapters.items;
+        s->adapters.at[s->adapters.n++].scale = 1;
+    }
     s->eviction = engine->options.eviction;
     const bool own = prefill == SKV_PREFILL_AUTO || prefill == engine->options.prefill;
     if (status == SKV_OK) {
@@ -67,14 +70,14 @@ void skv_sequence_free(skv_sequence *s)
     skv_free(s);
 }
 
-skv_status skv_sequence_set_adapter(skv_sequence *s, const char *name, skv_error *err)
+skv_status skv_sequence_set_adapters(skv_sequence *s, const skv_adapter_use *uses, size_t n,
+                                     skv_error *err)
 {
-    const skv_adapter *adapter = name ? skv_adapters_find(&s->engine->adapters, name) : NULL;
-    SKV_REQUIRE(adapter || !name, err, SKV_ARGUMENT, "adapter: \"%s\", there is none of that name",
-                name);
-    SKV_REQUIRE(s->n_seen == 0 || adapter == s->adapter, err, SKV_ARGUMENT,
-                "adapter: the sequence has tokens that another one has read");
-    s->adapter = adapter;
+    skv_adapter_mix adapters;
+    SKV_TRY(skv_adapters_mix(&s->engine->adapters, uses, n, &adapters, err));
+    SKV_REQUIRE(s->n_seen == 0 || skv_adapter_mix_equal(&adapters, &s->adapters), err, SKV_ARGUMENT,
+                "adapters: the sequence has tokens that were read with others");
+    s->adapters = adapters;
     return SKV_OK;
 }
 
@@ -109,8 +112,8 @@ size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 
 skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t n, skv_error *err)
 {
-    bool alike =
-        s->plan == from->plan && s->adapter == from->adapter && (!!s->reader) == (!!from->reader);
+    bool alike = s->plan == from->plan && skv_adapter_mix_equal(&s->adapters, &from->adapters) &&
+                 (!!s->reader) == (!!from->reader);
     SKV_REQUIRE(s->engine == from->engine && alike && s->n_seen == 0, err, SKV_ARGUMENT,
                 "sequence: only an empty one of the same engine and method can share another's "
                 "beginning");

@@ -65,7 +65,7 @@ skv_forward_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, si
                               .cache = &s->cache,
                               .wanted = SKV_ROWS_NONE,
                               .unskipped = s->unskipped,
-                              .adapter = s->adapter,
+                              .adapters = s->adapters.n > 0 ? &s->adapters : NULL,
                               .votes = s->votes.votes ? &s->votes : NULL,
                               .deep_from = n};
 }

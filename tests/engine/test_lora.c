@@ -62,12 +62,12 @@ static const char *entry(char out[600], const char *name, const char *file)
     return out;
 }
 
-static skv_sequence *sequence_of(skv_engine *engine, const char *adapter)
+static skv_sequence *sequence_of(skv_engine *engine, const skv_adapter_use *uses, size_t n)
 {
     skv_sequence *s = NULL;
     skv_error err;
     if (skv_sequence_create(engine, 0, &s, &err) != SKV_OK ||
-        skv_sequence_set_adapter(s, adapter, &err) != SKV_OK) {
+        skv_sequence_set_adapters(s, uses, n, &err) != SKV_OK) {
         fail_msg("%s", err.text);
     }
     return s;
@@ -121,6 +121,20 @@ static void run(skv_engine *engine, skv_sequence **sequences, size_t n_sequences
 }
 
 /* `list`: adapters, the first of which is used; NULL: none. */
+static skv_sequence *sequence_with(skv_engine *engine, const json_t *case_)
+{
+    skv_adapter_use uses[SKV_ADAPTERS_TOGETHER];
+    size_t n = 0;
+    const char *name;
+    json_t *scale;
+    json_object_foreach(json_object_get(case_, "scales"), name, scale)
+    {
+        uses[n++] = (skv_adapter_use){name, (float)json_real_value(scale)};
+    }
+    return n > 0 ? sequence_of(engine, uses, n)
+                 : sequence_of(engine, &(skv_adapter_use){"a", 1}, !!skv_engine_adapter(engine, 0));
+}
+
 static void check_case(const json_t *case_, const char *model, const char *list, told *t)
 {
     int32_t ids[IDS_MAX] = {0};
@@ -129,7 +143,7 @@ static void check_case(const json_t *case_, const char *model, const char *list,
     const json_t *last = json_object_get(case_, "last");
     skv_engine *engine = open_engine(model, list);
     for (size_t chunk = CHUNK; chunk <= IDS_MAX; chunk += IDS_MAX - CHUNK) {
-        skv_sequence *s = sequence_of(engine, list ? "a" : NULL);
+        skv_sequence *s = sequence_with(engine, case_);
         run(engine, &s, 1, ids, n, chunk, t);
         for (size_t i = 1; i < n; i++) {
             const double p = logprob(t->logits[0][i - 1], t->vocab, (size_t)ids[i]);
@@ -170,6 +184,12 @@ static void test_models_say_what_peft_says(void **state)
             check_case(case_, model, entry(list, "a", "narrow.gguf"), t);
         }
         if (strcmp(name, "fused") == 0) check_case(case_, model, entry(list, "a", "fused.gguf"), t);
+    }
+    (void)snprintf(list, sizeof list, "narrow=%s/lora/narrow,wide=%s/lora/wide", SKV_TEST_DATA,
+                   SKV_TEST_DATA);
+    json_array_foreach(json_object_get(json, "mixed"), i, case_)
+    {
+        check_case(case_, json_string_value(json_object_get(case_, "model")), list, t);
     }
     free(t);
     json_decref(json);
@@ -317,7 +337,9 @@ static void test_adapters_share_a_step(void **state)
     (void)snprintf(list, sizeof list, "narrow=%s,wide=%s",
                    strchr(entry(one, "", "narrow"), '=') + 1,
                    strchr(entry(two, "", "wide"), '=') + 1);
-    const char *const names[SEQUENCES_MAX] = {"wide", NULL, "narrow", "wide"};
+    const skv_adapter_use both[] = {{"wide", 0.5F}, {"narrow", 2}}, narrow = {"narrow", 1};
+    const skv_adapter_use *const uses[SEQUENCES_MAX] = {both, NULL, &narrow, both};
+    const size_t n_uses[SEQUENCES_MAX] = {2, 0, 1, 1};
     int32_t ids[IDS_MAX];
     const size_t n = 40;
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(3 + (i * 31) % 90);
@@ -328,11 +350,11 @@ static void test_adapters_share_a_step(void **state)
     const size_t chunks[] = {1, CHUNK, n};
     for (size_t c = 0; c < 3; c++) {
         skv_sequence *all[SEQUENCES_MAX];
-        for (size_t s = 0; s < SEQUENCES_MAX; s++) all[s] = sequence_of(engine, names[s]);
+        for (size_t s = 0; s < SEQUENCES_MAX; s++) all[s] = sequence_of(engine, uses[s], n_uses[s]);
         run(engine, all, SEQUENCES_MAX, ids, n, chunks[c], together);
         for (size_t s = 0; s < SEQUENCES_MAX; s++) {
-            skv_engine *where = names[s] ? engine : plain;
-            skv_sequence *own = sequence_of(where, names[s]);
+            skv_engine *where = uses[s] ? engine : plain;
+            skv_sequence *own = sequence_of(where, uses[s], n_uses[s]);
             run(where, &own, 1, ids, n, chunks[c], alone);
             for (size_t i = 0; i < n; i++) {
                 assert_memory_equal(together->logits[s][i], alone->logits[0][i],
@@ -357,13 +379,18 @@ static void test_pages_are_not_shared_across_adapters(void **state)
     skv_error err;
     const int32_t ids[] = {5, 6, 7};
     skv_engine *engine = open_engine("llama3-v5", entry(list, "a", "narrow"));
-    skv_sequence *with = NULL, *without = sequence_of(engine, NULL);
+    skv_sequence *with = NULL, *without = sequence_of(engine, NULL, 0);
     assert_int_equal(skv_sequence_create(engine, 0, &with, &err), SKV_OK); /* has the first */
     assert_int_equal(skv_prompt(engine, with, ids, 3, NULL, &err), SKV_OK);
     assert_int_equal(skv_sequence_share(without, with, 2, &err), SKV_ARGUMENT);
-    assert_int_equal(skv_sequence_set_adapter(with, NULL, &err), SKV_ARGUMENT);
-    assert_int_equal(skv_sequence_set_adapter(with, "a", &err), SKV_OK);
-    assert_int_equal(skv_sequence_set_adapter(without, "b", &err), SKV_ARGUMENT);
+    const skv_adapter_use a = {"a", 1}, half = {"a", 0.5F}, b = {"b", 1}, wild = {"a", INFINITY};
+    assert_int_equal(skv_sequence_set_adapters(with, NULL, 0, &err), SKV_ARGUMENT);
+    assert_int_equal(skv_sequence_set_adapters(with, &half, 1, &err), SKV_ARGUMENT);
+    assert_int_equal(skv_sequence_set_adapters(with, &a, 1, &err), SKV_OK);
+    assert_int_equal(skv_sequence_set_adapters(without, &wild, 1, &err), SKV_ARGUMENT);
+    assert_int_equal(skv_sequence_set_adapters(without, (skv_adapter_use[]){a, half}, 2, &err),
+                     SKV_ARGUMENT);
+    assert_int_equal(skv_sequence_set_adapters(without, &b, 1, &err), SKV_ARGUMENT);
     assert_non_null(strstr(err.text, "\"b\""));
     skv_sequence_free(with);
     skv_sequence_free(without);

@@ -41,9 +41,22 @@ class LoraTest(unittest.TestCase):
                 names = [None, "narrow", "wide"] * 2
                 for name, one in zip(names, pool.map(lambda n: said(server, lora=n), names)):
                     self.assertEqual(one[0], first[name][0])
+            self.assertEqual(said(server, lora=[{"id": 1, "scale": 1}])[0], first["wide"][0])
+            self.assertEqual(said(server, lora=[{"id": 0, "scale": 0}, {"id": 1, "scale": 0.0}])[0], own[0])
+            both = said(server, lora=[{"id": 0, "scale": 0.5}, {"id": 1, "scale": -1.25}])
+            self.assertEqual(both[2], 0)  # a cache of its own
+            self.assertNotIn(both[1], [one[1] for one in first.values()])
+            self.assertGreaterEqual(said(server, lora=[{"id": 0, "scale": 0.5}, {"id": 1, "scale": -1.25}])[2], 64)
+            self.assertEqual(said(server, lora=[{"id": 0, "scale": 0.25}])[2], 0)
+            status, _, listed = server.ask("GET", "/lora-adapters")
+            self.assertEqual((status, listed), (200, [{"id": 0, "name": "narrow", "scale": 0},
+                                                      {"id": 1, "name": "wide", "scale": 0}]))
+            self.assertEqual(server.ask("POST", "/lora-adapters", [{"id": 0, "scale": 1}])[0], 405)
             status, _, listed = server.ask("GET", "/v1/models")
             self.assertEqual((status, [model["id"] for model in listed["data"]][1:]), (200, ["narrow", "wide"]))
-            for field, value in (("lora", "other"), ("lora", 3), ("lora", [{"id": 0, "scale": 1}])):
+            for field, value in (("lora", "other"), ("lora", 3), ("lora", [{"id": 2, "scale": 1}]),
+                                 ("lora", [{"id": 0, "scale": "x"}]), ("lora", [{"id": 0}, {"id": 0}]),
+                                 ("lora", [{"id": 0}] * 9), ("lora", [3])):
                 status, _, body = server.ask("POST", "/v1/completions", {**ASK, field: value})
                 self.assertEqual((status, body["error"]["param"]), (400, "lora"))
             status, _, body = server.ask("POST", "/v1/completions", {**ASK, "model": "other"})

@@ -63,7 +63,8 @@ class ToolsTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
             file.write("one-key\n")
             file.flush()
-            server = base.Server(base.PLAIN, "--ctx", 64, "--api-key-file", file.name)
+            adapters = ",".join(f"{name}={base.ROOT}/tests/data/lora/{name}" for name in ("narrow", "wide"))
+            server = base.Server(base.PLAIN, "--ctx", 64, "--api-key-file", file.name, "--lora", adapters)
             self.addCleanup(server.stop)
             words = ["-H", "Authorization: Bearer one-key", "--exclude-checks", EXCEPT]
             self.check(server, "--phases", "fuzzing", "--max-examples", "15", *words)

@@ -60,6 +60,32 @@ def make_peft(name, folder, config, out):
     return logits_of
 
 
+MIX = {"narrow": 0.5, "wide": -1.25}
+
+
+def load_mix(folder, out):
+    """The model with both adapters at once, each times a factor."""
+    loaded = make_models.load_float64(folder)
+    for name in MIX:
+        if isinstance(loaded, peft.PeftModel):
+            loaded.load_adapter(out / name, adapter_name=name)
+        else:
+            loaded = peft.PeftModel.from_pretrained(loaded, out / name, adapter_name=name)
+    loaded.base_model.set_adapter(list(MIX))
+    for layer in loaded.modules():
+        if isinstance(layer, peft.tuners.lora.LoraLayer):
+            for name in layer.scaling:
+                layer.scaling[name] *= MIX[name]
+    loaded = loaded.double().eval()
+
+    @torch.no_grad()
+    def logits_of(ids):
+        with make_models.AllFloat64():
+            return loaded(torch.tensor([ids]), use_cache=False).logits[0]
+
+    return logits_of
+
+
 def swiftkv_targets(config):
     l, group, n = config["num_key_value_layers"], config["key_value_group_size"], config["num_hidden_layers"]
     for i in range(n):
@@ -113,6 +139,13 @@ def write_gguf(folder, config, alpha, out):
     writer.close()
 
 
+def told(logits_of, vocab, n):
+    ids = [(i * 29 + 7 * n) % (vocab - 3) + 3 for i in range(n)]
+    logp = logits_of(ids).to(torch.float64).log_softmax(-1)
+    return {"ids": ids, "logprobs": [None] + [round(logp[t - 1, ids[t]].item(), 9) for t in range(1, n)],
+            "last": [round(v, 9) for v in logp[-1].tolist()]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=pathlib.Path, default="tests/data/models")
@@ -127,17 +160,16 @@ def main():
         make = make_swiftkv if "swiftkv" in model else make_peft
         logits_of = make(name, folder, config, out)
         vocab = about.get("vocab_size") or about["text_config"]["vocab_size"]
-        for n in LENGTHS:
-            ids = [(i * 29 + 7 * n) % (vocab - 3) + 3 for i in range(n)]
-            logp = logits_of(ids).to(torch.float64).log_softmax(-1)
-            picked = [round(logp[t - 1, ids[t]].item(), 9) for t in range(1, n)]
-            cases.append({"model": folder.name, "adapter": name, "ids": ids, "logprobs": [None] + picked,
-                          "last": [round(v, 9) for v in logp[-1].tolist()]})
+        cases += [{"model": model, "adapter": name, **told(logits_of, vocab, n)} for n in LENGTHS]
+    logits_of = load_mix(args.models / "llama3-v5", args.out)
+    about = json.loads((args.models / "llama3-v5/config.json").read_text())
+    mixed = [{"model": "llama3-v5", "scales": MIX, **told(logits_of, about["vocab_size"], n)} for n in LENGTHS]
     for name in ("narrow", "fused"):
         model, config = ADAPTERS[name]
         about = json.loads((args.models / model / "config.json").read_text())
         write_gguf(args.out / name, about, float(config["lora_alpha"]), args.out / f"{name}.gguf")
-    golden_cases.write_json(args.out / "golden.json", {"source": f"peft {peft.__version__}", "cases": cases})
+    golden_cases.write_json(args.out / "golden.json", {"source": f"peft {peft.__version__}", "cases": cases,
+                                                      "mixed": mixed})
 
 
 main()

@@ -2,6 +2,7 @@
 #include "model/adapter.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,12 +197,48 @@ skv_status skv_adapters_open(skv_adapters *set, const char *list, const skv_adap
     }
 }
 
-const skv_adapter *skv_adapters_find(const skv_adapters *set, const char *name)
+/* ---- of a sequence ---- */
+
+static const skv_adapter *find_adapter(const skv_adapters *set, const char *name)
 {
     for (size_t i = 0; i < set->n; i++) {
         if (strcmp(set->items[i].name, name) == 0) return &set->items[i];
     }
     return NULL;
+}
+
+skv_status skv_adapters_mix(const skv_adapters *set, const skv_adapter_use *uses, size_t n,
+                            skv_adapter_mix *out, skv_error *err)
+{
+    *out = (skv_adapter_mix){0};
+    SKV_REQUIRE(n <= SKV_ADAPTERS_TOGETHER, err, SKV_ARGUMENT,
+                "adapters: %zu in one sequence, at most %d", n, SKV_ADAPTERS_TOGETHER);
+    for (size_t i = 0; i < n; i++) {
+        const skv_adapter *adapter = find_adapter(set, uses[i].name);
+        SKV_REQUIRE(adapter, err, SKV_ARGUMENT, "adapters: \"%s\", there is none of that name",
+                    uses[i].name);
+        SKV_REQUIRE(isfinite(uses[i].scale), err, SKV_ARGUMENT,
+                    "adapters: %s: scale %g, expected a finite one", uses[i].name,
+                    (double)uses[i].scale);
+        for (size_t j = 0; j < i; j++) {
+            SKV_REQUIRE(strcmp(uses[j].name, uses[i].name) != 0, err, SKV_ARGUMENT,
+                        "adapters: %s comes twice", uses[i].name);
+        }
+        if (uses[i].scale == 0.0F) continue;
+        out->at[out->n].adapter = adapter;
+        out->at[out->n++].scale = uses[i].scale;
+    }
+    return SKV_OK;
+}
+
+bool skv_adapter_mix_equal(const skv_adapter_mix *one, const skv_adapter_mix *other)
+{
+    bool equal = one->n == other->n;
+    for (size_t i = 0; i < one->n && equal; i++) {
+        equal =
+            one->at[i].adapter == other->at[i].adapter && one->at[i].scale == other->at[i].scale;
+    }
+    return equal;
 }
 
 /* ---- loading ---- */
@@ -342,18 +379,33 @@ static skv_adapted adapted_by(const skv_pass *p, size_t i, skv_product product)
     return SKV_ADAPTED_COUNT;
 }
 
-/* The adapter of row `row`, if it has pairs of the product. */
-static const skv_adapter *adapter_at(const adapted_product *a, skv_span_place *at, size_t row)
+static bool has_pairs(const adapted_product *a, const skv_adapter *adapter)
 {
-    *at = skv_pass_find_span(a->p, *at, row);
-    const skv_adapter *adapter = a->p->spans[at->i_span].adapter;
-    if (!adapter || adapter->starts[a->place] == adapter->starts[a->place + 1]) return NULL;
-    return adapter;
+    return adapter->starts[a->place] < adapter->starts[a->place + 1];
 }
 
-/* y [n, ldy] += s B (A x) of rows [row0, row0 + n), which are y's first. */
-static void add_adapter(const adapted_product *a, const skv_adapter *adapter, size_t row0, size_t n,
-                        float *y, size_t ldy)
+/* The adapters of row `row`, if one of them has pairs of the product. */
+static const skv_adapter_mix *adapters_at(const adapted_product *a, skv_span_place *at, size_t row)
+{
+    *at = skv_pass_find_span(a->p, *at, row);
+    const skv_adapter_mix *mix = a->p->spans[at->i_span].adapters;
+    for (size_t i = 0; mix && i < mix->n; i++) {
+        if (has_pairs(a, mix->at[i].adapter)) return mix;
+    }
+    return NULL;
+}
+
+static void scale_low(const skv_adapters *set, size_t n, float scale)
+{
+    if (scale == 1.0F) return;
+    float *low = set->be->map(set->be, set->low, n * sizeof *low, SKV_MAP_BOTH);
+    for (size_t i = 0; i < n; i++) low[i] *= scale;
+    set->be->unmap(set->be, low);
+}
+
+/* y [n, ldy] += scale s B (A x) of rows [row0, row0 + n), which are y's first. */
+static void add_adapter(const adapted_product *a, const skv_adapter *adapter, float scale,
+                        size_t row0, size_t n, float *y, size_t ldy)
 {
     const skv_adapters *set = a->p->f->adapters;
     const skv_linear_args *args = a->args;
@@ -368,6 +420,7 @@ static void add_adapter(const adapted_product *a, const skv_adapter *adapter, si
                                           .ldx = args->ldx,
                                           .n_rows = n,
                                           .norm = args->norm});
+        scale_low(set, n * pair->rank, scale);
         be->linear(be, &(skv_linear_args){.w = pair->b,
                                           .y = y + (pair->column - a->column0),
                                           .ldy = ldy,
@@ -378,14 +431,22 @@ static void add_adapter(const adapted_product *a, const skv_adapter *adapter, si
     }
 }
 
+static bool alike(const skv_adapter_mix *one, const skv_adapter_mix *other)
+{
+    return one && other ? skv_adapter_mix_equal(one, other) : one == other;
+}
+
 /* Rows [first, end) of the product, which are y's first, with what their adapters add. */
 static void add_adapters(const adapted_product *a, size_t first, size_t end, float *y, size_t ldy)
 {
     skv_span_place at = {0, 0};
     for (size_t row = first, next; row < end; row = next) {
-        const skv_adapter *adapter = adapter_at(a, &at, row);
-        for (next = row + 1; next < end && adapter_at(a, &at, next) == adapter;) next++;
-        if (adapter) add_adapter(a, adapter, row, next - row, y + (row - first) * ldy, ldy);
+        const skv_adapter_mix *mix = adapters_at(a, &at, row);
+        for (next = row + 1; next < end && alike(adapters_at(a, &at, next), mix);) next++;
+        for (size_t i = 0; mix && i < mix->n; i++) {
+            add_adapter(a, mix->at[i].adapter, mix->at[i].scale, row, next - row,
+                        y + (row - first) * ldy, ldy);
+        }
     }
 }
 
@@ -393,7 +454,7 @@ static bool any_adapter(const adapted_product *a, size_t first, size_t end)
 {
     skv_span_place at = {0, 0};
     for (size_t row = first; row < end; row++) {
-        if (adapter_at(a, &at, row)) return true;
+        if (adapters_at(a, &at, row)) return true;
     }
     return false;
 }

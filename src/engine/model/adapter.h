@@ -41,6 +41,15 @@ typedef struct skv_adapter {
     size_t *starts;          /* owned, [L * SKV_ADAPTED_COUNT + 1]: pairs of a place */
 } skv_adapter;
 
+/* Those of a sequence: the sum of what they add. */
+typedef struct skv_adapter_mix {
+    size_t n;
+    struct {
+        const skv_adapter *adapter; /* borrowed from the engine */
+        float scale;                /* not 0 */
+    } at[SKV_ADAPTERS_TOGETHER];
+} skv_adapter_mix;
+
 /* Those of an engine, and what a step needs for them. */
 typedef struct skv_adapters {
     skv_adapter *items; /* owned, [n] */
@@ -69,8 +78,10 @@ size_t skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_t
 SKV_MUST_CHECK skv_status skv_adapters_load(skv_adapters *set, skv_backend *be,
                                             skv_weight_type type, size_t max_rows, skv_error *err);
 void skv_adapters_release(skv_adapters *set);
-/** NULL: there is none of that name. */
-const skv_adapter *skv_adapters_find(const skv_adapters *set, const char *name);
+/** Finds the adapters of uses [n]. */
+SKV_MUST_CHECK skv_status skv_adapters_mix(const skv_adapters *set, const skv_adapter_use *uses,
+                                           size_t n, skv_adapter_mix *out, skv_error *err);
+bool skv_adapter_mix_equal(const skv_adapter_mix *one, const skv_adapter_mix *other);
 
 /** A product of layer i with what the adapters of its rows add. */
 void skv_adapters_linear(const skv_pass *p, size_t i, skv_product product,

@@ -607,7 +607,7 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
                   .ws = f->ws,
                   .work = f->work ? f->work : &unused};
     for (size_t s = 0; f->adapters && s < f->n_spans; s++) {
-        p.adapts = p.adapts || f->spans[s].adapter;
+        p.adapts = p.adapts || f->spans[s].adapters;
     }
     if (f->first_layer > 0 || f->stack_only) {
         resume_rows(&p);

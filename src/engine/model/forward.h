@@ -32,7 +32,7 @@ typedef struct skv_forward_span {
     bool unskipped;             /* its rows run every layer, whoever wants them */
     bool singly;                /* attention takes each row as if it came in a step of its own */
     skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
-    const struct skv_adapter *adapter; /* of its sequence; NULL: none */
+    const struct skv_adapter_mix *adapters; /* of its sequence; NULL: none */
     size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
     const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
                      * 0; NULL: as skv_forward.rows says */

@@ -1,5 +1,5 @@
 /*
- * POST /completion and /infill, GET /props and /slots: what llama-server has beside OpenAI's
+ * POST /completion and /infill, GET /props, /slots and /lora-adapters: what llama-server has beside OpenAI's
  * interface, for editors and monitors that call it.
  */
 #include <string.h>
@@ -318,6 +318,21 @@ void api_slots(exchange *ex)
                        server->options.scheduler.speculation.source != SKV_DRAFT_NONE ? "true"
                                                                                       : "false",
                        i < m.running ? "true" : "false");
+    }
+    skv_buf_text(&out, "]");
+    exchange_reply_json(ex, 200, &out);
+}
+
+/* GET /lora-adapters: the numbers that `lora` of a request takes. Without it a request uses none. */
+void api_adapters(exchange *ex)
+{
+    skv_buf out = exchange_text(ex);
+    const char *name;
+    skv_buf_text(&out, "[");
+    for (size_t i = 0; (name = skv_engine_adapter(ex->server->engine, i)); i++) {
+        skv_buf_printf(&out, "%s{\"id\":%zu,\"name\":", i > 0 ? "," : "", i);
+        out_json_str(&out, name);
+        skv_buf_text(&out, ",\"scale\":0}");
     }
     skv_buf_text(&out, "]");
     exchange_reply_json(ex, 200, &out);

@@ -72,7 +72,8 @@ typedef struct request_params {
     int i_pooling;            /* of "last|mean" */
     int i_reasoning;          /* of "auto|deepseek|none" */
     skv_prefill prefill;
-    size_t adapter;        /* as in skv_job_params */
+    skv_adapter_use adapters[SKV_ADAPTERS_TOGETHER]; /* as in skv_job_params */
+    size_t n_adapters;
     skv_eviction eviction; /* where eviction_given */
     bool eviction_given;
     skv_speculation speculation; /* where speculation_given */

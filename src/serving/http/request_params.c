@@ -21,7 +21,7 @@ typedef struct param_row {
 #define AT(field) offsetof(request_params, field)
 #define TOKENS_MAX SKV_ANSWER_TOKENS_MAX
 
-enum { TOKENS_UNSAID = -2 };
+enum { TOKENS_UNSAID = -2, LORA_SCALE_MAX = 1000 };
 
 #define PARAM(apis, name, argument, kind, member, ...)                                             \
     {                                                                                              \
@@ -273,26 +273,70 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
     return api_fail(error, 400, "swiftkv", "swiftkv: %s", err.text);
 }
 
-/* The adapter of a name, counted from 1; 0: there is none. */
-static size_t find_adapter(const skv_engine *engine, const json_t *name)
+static void put_adapter(request_params *out, const char *name, double scale)
+{
+    out->adapters[out->n_adapters++] = (skv_adapter_use){name, (float)scale};
+}
+
+/* The adapter of a name; whether there is one. */
+static bool put_named(const skv_engine *engine, const json_t *name, request_params *out)
 {
     for (size_t i = 0; skv_engine_adapter(engine, i); i++) {
-        if (json_text_is(name, skv_engine_adapter(engine, i))) return i + 1;
+        if (!json_text_is(name, skv_engine_adapter(engine, i))) continue;
+        put_adapter(out, skv_engine_adapter(engine, i), 1);
+        return true;
     }
-    return 0;
+    return false;
+}
+
+/* llama-server's form: {"id": place in --lora, "scale": s}. */
+static bool put_scaled(const skv_engine *engine, const json_t *entry, request_params *out,
+                       api_error *error)
+{
+    const json_t *id = json_object_get(entry, "id"), *number = json_object_get(entry, "scale");
+    size_t n = 0;
+    while (skv_engine_adapter(engine, n)) n++;
+    if (n == 0)
+        return api_fail(error, 400, "lora", "lora: the server has no adapters (serve --lora)");
+    const json_int_t i = json_is_integer(id) ? json_integer_value(id) : -1;
+    const double scale = json_is_number(number) ? json_number_value(number) : number ? HUGE_VAL : 1;
+    if (i < 0 || (size_t)i >= n || !(fabs(scale) <= (double)LORA_SCALE_MAX)) {
+        return api_fail(error, 400, "lora",
+                        "lora: %s, expected {\"id\": 0 to %zu, \"scale\": a number up to %d}",
+                        json_show(entry).text, n - 1, LORA_SCALE_MAX);
+    }
+    const char *name = skv_engine_adapter(engine, (size_t)i);
+    for (size_t j = 0; j < out->n_adapters; j++) {
+        if (strcmp(out->adapters[j].name, name) != 0) continue;
+        return api_fail(error, 400, "lora", "lora: id %zu comes twice", (size_t)i);
+    }
+    if (scale != 0) put_adapter(out, name, scale);
+    return true;
 }
 
 /* "lora", or a "model" that is the name of an adapter. */
-static bool resolve_adapter(const exchange *ex, const json_t *body, request_params *out,
-                            api_error *error)
+static bool resolve_adapters(const exchange *ex, const json_t *body, request_params *out,
+                             api_error *error)
 {
-    const json_t *name = json_object_get(body, "lora");
-    const bool none =
-        !name || json_is_null(name) || (json_is_array(name) && json_array_size(name) == 0);
-    out->adapter = find_adapter(ex->server->engine, none ? json_body_get(body, "model") : name);
-    if (none || out->adapter > 0) return true;
-    return api_fail(error, 400, "lora", "lora: %s is not the name of an adapter (serve --lora)",
-                    json_show(name).text);
+    const skv_engine *engine = ex->server->engine;
+    const json_t *lora = json_object_get(body, "lora");
+    if (!lora || json_is_null(lora) || (json_is_array(lora) && json_array_size(lora) == 0)) {
+        (void)put_named(engine, json_body_get(body, "model"), out);
+        return true;
+    }
+    if (!json_is_array(lora)) {
+        return put_named(engine, lora, out) ||
+               api_fail(error, 400, "lora", "lora: %s is not the name of an adapter (serve --lora)",
+                        json_show(lora).text);
+    }
+    if (json_array_size(lora) > SKV_ADAPTERS_TOGETHER) {
+        return api_fail(error, 400, "lora", "lora: %zu adapters, at most %d", json_array_size(lora),
+                        SKV_ADAPTERS_TOGETHER);
+    }
+    for (size_t i = 0; i < json_array_size(lora); i++) {
+        if (!put_scaled(engine, json_array_get(lora, i), out, error)) return false;
+    }
+    return true;
 }
 
 /* {"capacity": C, "window": w, "kernel": k, "pooling": "max"|"avg"} as "snapkv:C,w,k,max". */
@@ -432,7 +476,7 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
                             .top_logprobs = -1,
                             .dimensions = -1};
     if (!read_fields(ex, body, api, out, error) || !resolve_method(ex, out, error) ||
-        !resolve_adapter(ex, body, out, error)) {
+        !resolve_adapters(ex, body, out, error)) {
         return false;
     }
     if (out->max_tokens == TOKENS_UNSAID) {
@@ -606,7 +650,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.top_ids = params->top_ids;
     job.prompt_logprobs = params->echo && params->wants_logprobs;
     job.prefill = params->prefill;
-    job.adapter = params->adapter;
+    memcpy(job.adapters, params->adapters, sizeof job.adapters);
+    job.n_adapters = params->n_adapters;
     if (params->eviction_given) job.eviction = &params->eviction;
     if (params->speculation_given) job.speculation = &params->speculation;
     job.pooling = params->pooling;

@@ -198,10 +198,9 @@ static skv_status set_speculation(const skv_scheduler *s, skv_sequence *sequence
 static skv_status create_sequence(skv_scheduler *s, const skv_job_params *p, skv_sequence **out,
                                   skv_error *err)
 {
-    const char *adapter = p->adapter ? skv_engine_adapter(s->engine, p->adapter - 1) : NULL;
     /* All are made for one length: with longrope keys depend on it, and pages are shared. */
     SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, out, err));
-    const skv_status status = skv_sequence_set_adapter(*out, adapter, err);
+    const skv_status status = skv_sequence_set_adapters(*out, p->adapters, p->n_adapters, err);
     if (status != SKV_OK) skv_sequence_free(*out);
     return status;
 }

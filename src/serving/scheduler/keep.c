@@ -26,20 +26,33 @@ static const uint64_t SILENCE_NS = 2000000000u; /* a disk that takes longer is n
 /* What a domain is made from. Without a salt, tenants are only known for as long as we run. */
 typedef struct domain_key {
     uint64_t who, run, teacher;
-    uint64_t adapter; /* of its hash */
+    uint64_t adapters; /* of their hashes and scales, in their order */
 } domain_key;
+
+static uint64_t hash_adapters(const skv_scheduler *s, const skv_job_params *p)
+{
+    skv_adapter_mix mix; /* found: the job was checked */
+    uint64_t sum = 0, hash;
+    if (skv_adapters_mix(&s->engine->adapters, p->adapters, p->n_adapters, &mix, NULL) != SKV_OK) {
+        return 0;
+    }
+    for (size_t i = 0; i < mix.n; i++) {
+        uint32_t scale;
+        memcpy(&hash, mix.at[i].adapter->file.hash, sizeof hash);
+        memcpy(&scale, &mix.at[i].scale, sizeof scale);
+        sum = skv_mix64(skv_mix64(sum + hash) + scale);
+    }
+    return sum;
+}
 
 uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *p)
 {
     domain_key key = {.who = p->salt ? p->salt : p->tenant,
                       .run = p->salt || !p->tenant ? 0 : s->options.seed | 1,
                       .teacher = p->prefill == SKV_PREFILL_TEACHER};
-    if (p->adapter) {
-        const skv_adapter *adapter = &s->engine->adapters.items[p->adapter - 1];
-        memcpy(&key.adapter, adapter->file.hash, sizeof key.adapter);
-    }
+    key.adapters = hash_adapters(s, p);
     if (s->spill) return skv_spill_hide(s->spill, "domain", &key, sizeof key);
-    return skv_mix64(skv_mix64(skv_mix64(key.who) + key.teacher) + key.adapter);
+    return skv_mix64(skv_mix64(skv_mix64(key.who) + key.teacher) + key.adapters);
 }
 
 uint64_t skv_scheduler_salt(const skv_scheduler *s, const void *key, size_t n)

@@ -129,7 +129,8 @@ static skv_status add_method(skv_sha256 *sha, skv_engine *e, skv_prefill prefill
     skv_sequence *s;
     SKV_TRY(skv_sequence_create_as(e, prefill, context, &s, err));
     unsigned char *page = skv_alloc(1, skv_kv_store_page_bytes(e->store));
-    skv_status status = skv_sequence_set_adapter(s, NULL, err); /* domains tell adapters apart */
+    skv_status status =
+        skv_sequence_set_adapters(s, NULL, 0, err); /* domains tell adapters apart */
     if (status == SKV_OK) {
         status = page ? add_rows(sha, e, s, page, err)
                       : skv_fail(err, SKV_MEMORY, "cache-dir: no memory for a page");

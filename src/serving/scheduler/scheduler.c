@@ -335,8 +335,8 @@ static skv_status check_ids(const skv_scheduler *s, const int32_t *ids, size_t n
 static skv_status check_method(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
     const skv_engine *e = s->engine;
-    SKV_REQUIRE(p->adapter <= e->adapters.n, err, SKV_ARGUMENT, "adapter: %zu, the engine has %zu",
-                p->adapter, e->adapters.n);
+    skv_adapter_mix adapters;
+    SKV_TRY(skv_adapters_mix(&e->adapters, p->adapters, p->n_adapters, &adapters, err));
     SKV_TRY(skv_engine_check(e, SKV_WHERE_SEQUENCE, p->prefill, NULL, err));
     if (p->speculation) SKV_TRY(check_speculation(e, p->prefill, p->speculation, err));
     if (!p->eviction) return SKV_OK;
