@@ -38,6 +38,41 @@ typedef struct skv_job skv_job;
 #define SKV_CACHE_DISK_GIB_DEFAULT 8
 #define SKV_CACHE_FLUSH_SECONDS_DEFAULT 20
 
+/*
+ * A store of blocks that several schedulers share. It is a cache: it may lose, delay or falsify
+ * whatever it holds. The program brings it, as the library knows no network. Every scheduler opens
+ * it once, and one thread of that scheduler calls the other functions, each of which takes a
+ * bounded time.
+ */
+enum { SKV_CACHE_NAME_BYTES = 16, SKV_CACHE_KEY_BYTES = 32 };
+
+typedef struct skv_block_value {
+    const void *head, *body; /* one behind the other */
+    size_t n_head, n_body;
+} skv_block_value;
+
+typedef struct skv_block_store_state {
+    size_t n_up;      /* instances that answer */
+    bool lost;        /* since the last time some of them may have lost what they had */
+    unsigned wait_ms; /* `tend` wants to be called again after so long */
+} skv_block_store_state;
+
+typedef struct skv_block_store {
+    void *user;
+    /* SKV_OK also where nobody answers yet. */
+    skv_status (*open)(void *user, void **link, skv_error *err);
+    void (*close)(void *link);
+    /* The value of a name [SKV_CACHE_NAME_BYTES] of at most n_max bytes, to be given to `release`;
+     * NULL with SKV_OK: it is not there. */
+    skv_status (*get)(void *link, const uint8_t *name, size_t n_max, unsigned char **data,
+                      size_t *n_bytes, skv_error *err);
+    void (*release)(void *link, unsigned char *data);
+    /* SKV_FULL: it answers and does not take it. SKV_CANCELLED: it has not answered for a while. */
+    skv_status (*put)(void *link, const uint8_t *name, const skv_block_value *value,
+                      skv_error *err);
+    void (*tend)(void *link, skv_block_store_state *state); /* never waits */
+} skv_block_store;
+
 typedef struct skv_scheduler_options {
     size_t max_running;       /* answers that run together */
     size_t max_queued;        /* jobs that wait */
@@ -62,7 +97,11 @@ typedef struct skv_scheduler_options {
     /* SwiftKV: files have layer l's input instead of the deep K,V, which are made of it again. They
      * are smaller and take longer to read; each is written when it is full. Both forms are read. */
     bool cache_disk_rows;
-    double cache_flush_seconds;                /* for writing them at the end */
+    double cache_flush_seconds; /* for writing them at the end */
+    /* What keys the names and checksums of blocks, [SKV_CACHE_KEY_BYTES]; the same for all who
+     * share them. NULL: cache_dir has its own. Needed with `store`. Neither is kept. */
+    const uint8_t *cache_key;
+    const skv_block_store *store;              /* NULL: none */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;
     /* Jobs, their answers and outputs that nobody has read yet count here (borrowed; NULL:
@@ -283,11 +322,16 @@ typedef struct skv_scheduler_metrics {
     uint64_t prefix_memory_tokens;  /* of them, by their tokens, in memory */
     uint64_t prefix_text_tokens;    /* of them, by their text: the tokenizer's ids differ */
     uint64_t prefix_disk_tokens;    /* of them, from cache_dir */
+    uint64_t prefix_store_tokens;   /* of them, from the store */
     size_t disk_bytes, disk_files, disk_queue_bytes; /* cache_dir, and on the way there */
     uint64_t disk_written, disk_read, disk_dropped;  /* files; dropped: the queue was full */
     uint64_t disk_failed, disk_removed; /* could not be written; were damaged or another model's */
-    uint64_t prefill_skipped_tokens;    /* computed, stopped at layer l (SwiftKV) */
-    uint64_t prefill_full_tokens;       /* computed in every layer */
+    size_t store_up, store_queue_bytes; /* instances of the store that answer; on the way there */
+    uint64_t store_written, store_read, store_missed; /* blocks; missed: it did not have them */
+    uint64_t store_dropped, store_failed; /* not written: queue full, or away; refused */
+    uint64_t store_unread, store_bad;     /* not read in time; damaged or forged */
+    uint64_t prefill_skipped_tokens;      /* computed, stopped at layer l (SwiftKV) */
+    uint64_t prefill_full_tokens;         /* computed in every layer */
     uint64_t generated_tokens;
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
     uint64_t finished[SKV_FINISH_COUNT];        /* answers */
@@ -296,7 +340,8 @@ typedef struct skv_scheduler_metrics {
     uint64_t masks_refused; /* answers that failed for what their constraint takes */
     size_t grammar_bytes;   /* that constraints hold */
     skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time,
-        mask_time; /* of a mask, of the worker's time */
+        mask_time,  /* of a mask, of the worker's time */
+        store_time; /* of a block that came from the store */
 } skv_scheduler_metrics;
 
 SKV_API void skv_scheduler_get_metrics(skv_scheduler *scheduler, skv_scheduler_metrics *out);

@@ -219,7 +219,7 @@ static void open_run(run *r, const shape *s, size_t n_threads)
     r->n_tracks = skv_kv_layout_tracks(&r->engine->plan.layout);
     r->n_shallow = skv_boundary_tracks(r->engine);
     r->page_bytes = skv_kv_store_page_bytes(r->engine->store);
-    r->place.page_bytes = r->page_bytes;
+    r->place.form.page_bytes = r->page_bytes;
     r->rows = skv_alloc(N_TOKENS, r->row_bytes);
     r->pages = skv_alloc(r->n_tracks, sizeof *r->pages);
     if (!r->rows || !r->pages) stop("no memory");
@@ -257,7 +257,7 @@ static void measure(const shape *s, size_t n_threads, int folder_fd)
     for (int rows = 0; rows < 2; rows++) {
         for (size_t i = 0; i < N_BLOCKS; i++) write_block(&r, i, rows);
         bytes[rows] =
-            (double)skv_spill_file_bytes(SKV_PAGE_ROWS, pages_of(&r, rows), r.page_bytes) /
+            (double)skv_spill_item_bytes(SKV_PAGE_ROWS, pages_of(&r, rows), r.page_bytes) /
             SKV_PAGE_ROWS;
         warm[rows] = restore_all(&r, rows, false);
         cold[rows] = restore_all(&r, rows, true);

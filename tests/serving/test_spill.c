@@ -247,7 +247,7 @@ static void test_damaged_files_go(void **state)
     fixture *f = *state;
     skv_rng rng;
     skv_rng_init(&rng, 3);
-    size_t n_file = skv_spill_file_bytes(N_IDS, N_PAGES, PAGE_BYTES);
+    size_t n_file = skv_spill_item_bytes(N_IDS, N_PAGES, PAGE_BYTES);
     for (size_t turn = 0; turn < 120; turn++) {
         skv_spill_name names[5];
         char path[PATH_MAX_BYTES];
@@ -327,7 +327,7 @@ static void test_limit(void **state)
 {
     fixture *f = *state;
     skv_spill_name names[30];
-    size_t n_file = skv_spill_file_bytes(N_IDS, N_PAGES, PAGE_BYTES);
+    size_t n_file = skv_spill_item_bytes(N_IDS, N_PAGES, PAGE_BYTES);
     f->options.bytes_max = 10 * n_file + 1;
     fill(f, names, 30); /* the first blocks come last */
     skv_spill *spill = open_spill(f);
@@ -378,7 +378,7 @@ static void test_queue_is_bounded(void **state)
     fixture *f = *state;
     enum { N = 300 };
     static skv_spill_name names[N];
-    size_t n_file = skv_spill_file_bytes(N_IDS, N_PAGES, PAGE_BYTES);
+    size_t n_file = skv_spill_item_bytes(N_IDS, N_PAGES, PAGE_BYTES);
     f->options.queue_bytes = 3 * n_file;
     skv_spill *spill = open_spill(f);
     make_names(spill, names, N);

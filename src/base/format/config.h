@@ -213,8 +213,8 @@ SKV_MUST_CHECK skv_status skv_config_json_for_swiftkv(const char *json, size_t n
                                                       const skv_config *c, skv_buf *out,
                                                       skv_error *err);
 
-/** Appends the config.json of the same model, its weights written as floats in one folder. `name` is
- * for errors. */
+/** Appends the config.json of the same model, its weights written as floats in one folder. `name`
+ * is for errors. */
 SKV_MUST_CHECK skv_status skv_config_json_in_floats(const char *json, size_t n, const char *name,
                                                     const skv_config *c, skv_buf *out,
                                                     skv_error *err);

@@ -3,8 +3,9 @@
  * and adapter_model.safetensors, or a GGUF file of the type "adapter".
  *
  * An adapter adds scale B A to matrices W[N, K] of a model, which it names. Both forms present the
- * names and the parts of source.h, without ".weight". Whether a model has such a matrix is for the engine to say;
- * what an adapter may hold beside pairs (biases, whole modules, magnitudes) is refused by name.
+ * names and the parts of source.h, without ".weight". Whether a model has such a matrix is for the
+ * engine to say; what an adapter may hold beside pairs (biases, whole modules, magnitudes) is
+ * refused by name.
  */
 #ifndef SKV_FORMAT_LORA_H
 #define SKV_FORMAT_LORA_H
@@ -42,8 +43,7 @@ void skv_lora_close(skv_lora *lora);
 SKV_MUST_CHECK skv_status skv_lora_read_peft(skv_lora *lora, skv_error *err);
 SKV_MUST_CHECK skv_status skv_lora_read_gguf(skv_lora *lora, skv_error *err);
 /** lora_names.c: gives them the names of source.h; pairs of fused matrices become their parts. */
-SKV_MUST_CHECK skv_status skv_lora_rename(skv_lora *lora, const skv_config *config,
-                                          skv_error *err);
+SKV_MUST_CHECK skv_status skv_lora_rename(skv_lora *lora, const skv_config *config, skv_error *err);
 /** Room for as many pairs as a file of n tensors can hold. */
 SKV_MUST_CHECK skv_status skv_lora_take(skv_lora *lora, size_t n_tensors, skv_error *err);
 /** The half of a pair that a tensor is; it begins a pair of that name where there is none. */

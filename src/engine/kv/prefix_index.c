@@ -333,6 +333,22 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
     }
 }
 
+void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                size_t n, bool (*show)(void *user, const skv_prefix_block *block),
+                                void *user)
+{
+    block *before = NULL;
+    uint64_t hash = 0;
+    for (; n >= SKV_PAGE_ROWS; ids += SKV_PAGE_ROWS, n -= SKV_PAGE_ROWS) {
+        hash = hash_block(index, hash, domain, ids);
+        block *b = find_block(index, hash, domain, before, ids);
+        if (!b) return;
+        skv_prefix_block shown = show_block(b);
+        if (is_whole(b) && !show(user, &shown)) return;
+        before = b;
+    }
+}
+
 /* ---- giving up ---- */
 
 static size_t remove_block(skv_prefix_index *index, block *b)

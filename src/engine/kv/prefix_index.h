@@ -79,6 +79,12 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
                                 bool (*show)(void *user, const skv_prefix_block *block),
                                 void *user);
 
+/** Shows the whole blocks that ids[0..n) begin with, the first one first, until `show` returns
+ * false. */
+void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                size_t n, bool (*show)(void *user, const skv_prefix_block *block),
+                                void *user);
+
 /** Pages that would become free if every block that no sequence uses were given up. */
 size_t skv_prefix_index_evictable(const skv_prefix_index *index);
 /** Gives up blocks until n_pages pages have become free or no block is left; returns how many. */

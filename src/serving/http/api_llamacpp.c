@@ -1,6 +1,6 @@
 /*
- * POST /completion and /infill, GET /props, /slots and /lora-adapters: what llama-server has beside OpenAI's
- * interface, for editors and monitors that call it.
+ * POST /completion and /infill, GET /props, /slots and /lora-adapters: what llama-server has beside
+ * OpenAI's interface, for editors and monitors that call it.
  */
 #include <string.h>
 
@@ -323,7 +323,8 @@ void api_slots(exchange *ex)
     exchange_reply_json(ex, 200, &out);
 }
 
-/* GET /lora-adapters: the numbers that `lora` of a request takes. Without it a request uses none. */
+/* GET /lora-adapters: the numbers that `lora` of a request takes. Without it a request uses none.
+ */
 void api_adapters(exchange *ex)
 {
     skv_buf out = exchange_text(ex);

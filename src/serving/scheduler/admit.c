@@ -53,6 +53,7 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     if (lane->sequence->cache.kept) return;
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
+    skv_worker_share(s, lane);
 }
 
 /* Room for copies of what stays, when the whole prompt is kept for others; else only for what is
@@ -141,16 +142,18 @@ static size_t count_within(size_t n, size_t from, size_t to)
     return end > from ? end - from : 0;
 }
 
-/* What was found in which way; the disk comes before the text. */
+/* What was found in which way; disk and store come before the text. */
 static void count_found(skv_scheduler *s, const skv_lane *lane, size_t n_found)
 {
     const skv_prompt_text *text = &lane->job->params.text;
-    size_t n_disk = count_within(n_found, lane->disk.n_before, lane->disk.n_restored);
-    size_t n_text = count_within(n_found - n_disk, text->n_plain, text->n_matched);
+    size_t n_disk = count_within(n_found, lane->disk.n_before, lane->disk.n_disk);
+    size_t n_store = count_within(n_found, lane->disk.n_disk, lane->disk.n_restored);
+    size_t n_text = count_within(n_found - n_disk - n_store, text->n_plain, text->n_matched);
     s->tally.prefix_hits_tokens += n_found;
     s->tally.prefix_disk_tokens += n_disk;
+    s->tally.prefix_store_tokens += n_store;
     s->tally.prefix_text_tokens += n_text;
-    s->tally.prefix_memory_tokens += n_found - n_disk - n_text;
+    s->tally.prefix_memory_tokens += n_found - n_disk - n_store - n_text;
 }
 
 static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool looked)

@@ -185,9 +185,10 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         return;
     }
     if (skv_lane_cached(lane) < lane->n_ids) {
-        /* Rows in front of the windows are gone when the prompt ends. */
-        const bool loses = lane->sequence->cache.layout->window > 0;
-        if (loses && !lane->sequence->votes.votes) skv_worker_remember(s, lane);
+        /* Rows in front of the windows are gone when the prompt ends, and others who share the
+         * store need not wait for the end. */
+        const bool now = lane->sequence->cache.layout->window > 0 || s->store;
+        if (now && !lane->sequence->votes.votes) skv_worker_remember(s, lane);
         return;
     }
     bool has_chosen = lane->choice.pending;

@@ -1,6 +1,7 @@
 /*
- * The prefix cache on disk, as the worker uses it: blocks are written before they leave memory, and
- * fetched for a waiting lane while others run. The worker copies pages; it never waits for a file.
+ * The prefix cache on disk and in a store, as the worker uses it: blocks are written to the disk
+ * before they leave memory, sent to the store as soon as they are complete, and fetched for a
+ * waiting lane while others run. The worker copies pages; it never waits for a file or the network.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,8 @@ enum {
     AHEAD_SHARE = 4     /* written ahead when less than this part of the pages is free */
 };
 
-static const uint64_t SILENCE_NS = 2000000000u; /* a disk that takes longer is not waited for */
+/* What takes longer is not waited for. */
+static const uint64_t DISK_SILENCE_NS = 2000000000u, STORE_SILENCE_NS = 500000000u;
 
 /* ---- whose ---- */
 
@@ -51,13 +53,15 @@ uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *p)
                       .run = p->salt || !p->tenant ? 0 : s->options.seed | 1,
                       .teacher = p->prefill == SKV_PREFILL_TEACHER};
     key.adapters = hash_adapters(s, p);
-    if (s->spill) return skv_spill_hide(s->spill, "domain", &key, sizeof key);
+    skv_spill *names = skv_worker_names(s);
+    if (names) return skv_spill_hide(names, "domain", &key, sizeof key);
     return skv_mix64(skv_mix64(skv_mix64(key.who) + key.teacher) + key.adapters);
 }
 
 uint64_t skv_scheduler_salt(const skv_scheduler *s, const void *key, size_t n)
 {
-    return s->spill ? skv_spill_hide(s->spill, "key", key, n) | 1 : 0;
+    skv_spill *names = skv_worker_names(s);
+    return names ? skv_spill_hide(names, "key", key, n) | 1 : 0;
 }
 
 /* ---- out ---- */
@@ -68,7 +72,8 @@ static void name_block(void *user, uint64_t domain, const uint8_t *parent, const
     const skv_scheduler *s = user;
     skv_spill_name before, out;
     if (parent) memcpy(before.bytes, parent, sizeof before);
-    skv_spill_block_name(s->spill, domain, parent ? &before : NULL, ids, SKV_PAGE_ROWS, &out);
+    skv_spill_block_name(skv_worker_names(s), domain, parent ? &before : NULL, ids, SKV_PAGE_ROWS,
+                         &out);
     memcpy(name, out.bytes, sizeof out);
 }
 
@@ -87,27 +92,51 @@ static skv_spill_item *copy_block(skv_scheduler *s, const skv_prefix_block *b)
     return item;
 }
 
-/* Queues a block, or a note of its use where the disk has it; false: the queue is full. */
+/* Queues a block that is not there yet; false: the queue is full. */
+static bool queue_block(skv_scheduler *s, skv_spill *spill, const skv_prefix_block *b,
+                        double wait_seconds)
+{
+    size_t n_bytes =
+        skv_spill_item_bytes(SKV_PAGE_ROWS, b->n_pages, skv_kv_store_page_bytes(s->engine->store));
+    if (!skv_spill_wait_room(spill, n_bytes, wait_seconds)) return false;
+    skv_spill_item *item = copy_block(s, b);
+    if (item) skv_spill_put(spill, item);
+    return true;
+}
+
+/* Queues a block for the disk, or a note of its use where the disk has it. */
 static bool write_block(skv_scheduler *s, const skv_prefix_block *b, double wait_seconds)
 {
     skv_spill_name name;
     memcpy(name.bytes, b->name, sizeof name);
-    size_t n_bytes =
-        skv_spill_file_bytes(SKV_PAGE_ROWS, b->n_pages, skv_kv_store_page_bytes(s->engine->store));
-    if (skv_spill_has(s->spill, &name)) {
-        skv_spill_note_use(s->spill, &name);
-        return true;
-    }
-    if (!skv_spill_wait_room(s->spill, n_bytes, wait_seconds)) return false;
-    skv_spill_item *item = copy_block(s, b);
-    if (item) skv_spill_put(s->spill, item);
+    if (!skv_spill_has(s->spill, &name)) return queue_block(s, s->spill, b, wait_seconds);
+    skv_spill_note_use(s->spill, &name);
     return true;
+}
+
+static bool share_block(void *user, const skv_prefix_block *b)
+{
+    skv_scheduler *s = user;
+    skv_spill_name name;
+    memcpy(name.bytes, b->name, sizeof name);
+    return skv_spill_has(s->store, &name) || queue_block(s, s->store, b, 0);
+}
+
+/* What the queue has no room for is tried again with the lane's next rows, and at its end. */
+void skv_worker_share(skv_scheduler *s, const skv_lane *lane)
+{
+    if (!s->store || !skv_spill_responds(s->store)) return;
+    skv_prefix_index_show_text(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
+                               share_block, s);
 }
 
 static void give_up_block(void *user, const skv_prefix_block *b)
 {
     skv_scheduler *s = user;
-    if (!write_block(s, b, 0)) skv_spill_count_drop(s->spill);
+    if (s->spill && !write_block(s, b, 0)) skv_spill_count_drop(s->spill);
+    if (s->store && skv_spill_responds(s->store) && !share_block(s, b)) {
+        skv_spill_count_drop(s->store);
+    }
 }
 
 /* Once for each block: what the limit of the disk removed again is not written over and over. */
@@ -162,44 +191,55 @@ static void wake_worker(void *user)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Names of the blocks behind those in memory that the disk has. */
-static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill_name *names,
-                         size_t *n_known)
+/* Names of the blocks behind those in memory that the disk has. What a store has only it knows. */
+static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill *from,
+                         skv_spill_name *names, size_t *n_known)
 {
     uint64_t domain = lane->job->domain;
     size_t n_blocks = (lane->n_ids - 1) / SKV_PAGE_ROWS, n = 0;
     skv_spill_name last;
     *n_known = skv_prefix_index_known(s->prefix, domain, lane->ids, lane->n_ids - 1, last.bytes);
     for (size_t i = *n_known; i < n_blocks && n < FETCH_BLOCKS_MAX; i++) {
-        skv_spill_block_name(s->spill, domain, i > 0 ? &last : NULL, lane->ids + i * SKV_PAGE_ROWS,
+        skv_spill_block_name(from, domain, i > 0 ? &last : NULL, lane->ids + i * SKV_PAGE_ROWS,
                              SKV_PAGE_ROWS, &names[n]);
-        if (!skv_spill_has(s->spill, &names[n])) break;
+        if (from == s->spill && !skv_spill_has(from, &names[n])) break;
         last = names[n++];
     }
     return n;
 }
 
-bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
+static bool begin_fetch(skv_scheduler *s, skv_lane *lane, skv_spill *from)
 {
-    if (!s->spill || lane->disk.sought) return false;
-    lane->disk.sought = true;
     size_t n_known, n_blocks = (lane->n_ids - 1) / SKV_PAGE_ROWS;
     skv_spill_name *names = n_blocks > 0 ? skv_alloc(n_blocks, sizeof *names) : NULL;
     if (!names) return false;
-    size_t n = find_names(s, lane, names, &n_known);
-    if (n > 0) lane->disk.fetch = skv_spill_fetch_begin(s->spill, names, n);
+    size_t n = find_names(s, lane, from, names, &n_known);
+    if (n > 0) lane->disk.fetch = skv_spill_fetch_begin(from, names, n);
     skv_free(names);
     if (!lane->disk.fetch) return false;
-    lane->disk.n_restored = n_known * SKV_PAGE_ROWS;
-    lane->disk.n_before = lane->disk.n_restored;
+    bool goes_on = lane->disk.n_disk > lane->disk.n_before; /* behind what the disk had */
+    lane->disk.n_restored = lane->disk.n_disk = n_known * SKV_PAGE_ROWS;
+    if (!goes_on) lane->disk.n_before = lane->disk.n_restored;
     lane->disk.fetched_ns = skv_clock_ns();
     s->n_fetching++;
     return true;
 }
 
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
+{
+    while (lane->disk.n_sought < 2) {
+        bool store = lane->disk.n_sought++ > 0;
+        skv_spill *from = store ? s->store : s->spill;
+        if (!from || (store && !skv_spill_responds(from))) continue;
+        if (begin_fetch(s, lane, from)) return true;
+    }
+    return false;
+}
+
 void skv_worker_seek_again(skv_lane *lane)
 {
-    lane->disk.sought = false;
+    lane->disk.n_sought = 0;
+    lane->disk.n_before = lane->disk.n_disk = lane->disk.n_restored = 0;
 }
 
 /* The content of a file becomes a block of the index; false: it does not fit there. */
@@ -217,8 +257,10 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
     bool kept = skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, layout);
     for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(store, pages[t]);
     skv_free(pages);
-    if (kept) lane->disk.n_restored = n;
-    return kept;
+    if (!kept) return false;
+    lane->disk.n_restored = n;
+    if (lane->disk.n_sought == 1) lane->disk.n_disk = n;
+    return true;
 }
 
 void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane)
@@ -240,7 +282,8 @@ static void collect(skv_scheduler *s, skv_lane *lane, uint64_t until_ns)
         late = lane->disk.fetched_ns > until_ns;
     }
     if (fits && late) return;
-    bool silent = skv_clock_ns() - lane->disk.fetched_ns > SILENCE_NS;
+    uint64_t silence_ns = lane->disk.n_sought == 1 ? DISK_SILENCE_NS : STORE_SILENCE_NS;
+    bool silent = skv_clock_ns() - lane->disk.fetched_ns > silence_ns;
     if (!fits || silent || skv_spill_fetch_done(lane->disk.fetch)) skv_worker_stop_fetch(s, lane);
 }
 
@@ -273,46 +316,75 @@ static skv_status open_texts(skv_scheduler *s, skv_error *err)
 {
     if (!s->vocab || s->options.no_text_match) return SKV_OK;
     static const char what[] = "texts";
-    uint64_t seed = s->spill ? skv_spill_hide(s->spill, what, what, sizeof what) : s->options.seed;
+    skv_spill *names = skv_worker_names(s);
+    uint64_t seed = names ? skv_spill_hide(names, what, what, sizeof what) : s->options.seed;
     size_t max_ids = TEXT_CONTEXTS * s->engine->options.kv_tokens;
     SKV_TRY(skv_text_index_create(max_ids, seed, &s->texts, err));
     if (s->spill) skv_spill_load_texts(s->spill, keep_text, s);
     return SKV_OK;
 }
 
-static skv_status open_disk(skv_scheduler *s, skv_error *err)
+static skv_status open_disk(skv_scheduler *s, skv_spill_options options, skv_error *err)
+{
+    const skv_scheduler_options *o = &s->options;
+    options.folder = o->cache_dir;
+    options.bytes_max =
+        o->cache_disk_bytes ? o->cache_disk_bytes : (size_t)SKV_CACHE_DISK_GIB_DEFAULT << 30;
+    return skv_spill_open(&options, &s->spill, err);
+}
+
+static skv_status open_spills(skv_scheduler *s, skv_error *err)
 {
     skv_scheduler_options *o = &s->options;
     if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
-    skv_spill_options options = {.folder = o->cache_dir,
-                                 .bytes_max = o->cache_disk_bytes
-                                                  ? o->cache_disk_bytes
-                                                  : (size_t)SKV_CACHE_DISK_GIB_DEFAULT << 30,
+    skv_spill_options options = {.store = o->store,
+                                 .secret = o->cache_key,
                                  .queue_bytes = QUEUE_BYTES,
                                  .page_bytes = skv_kv_store_page_bytes(s->engine->store),
                                  .log = o->log,
                                  .log_user = o->log_user,
                                  .wake = wake_worker,
                                  .wake_user = s};
-    SKV_TRY(skv_rows_print(s->engine, s->context, options.model, err));
-    SKV_TRY(skv_spill_open(&options, &s->spill, err));
+    SKV_TRY(skv_rows_print(s->engine, s->context, !!o->cache_key, options.model, err));
+    if (o->cache_dir) SKV_TRY(open_disk(s, options, err));
+    if (o->store) SKV_TRY(skv_spill_open(&options, &s->store, err));
     skv_prefix_keeper keeper = {.user = s, .name = name_block, .give_up = give_up_block};
     skv_prefix_index_set_keeper(s->prefix, &keeper);
-    SKV_TRY(skv_worker_open_rows(s, err));
-    o->cache_dir = NULL; /* the caller's string is not kept */
-    return SKV_OK;
+    return skv_worker_open_rows(s, err);
 }
 
 skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err)
 {
-    if (!s->prefix) return SKV_OK;
+    skv_scheduler_options *o = &s->options;
     /* A context shorter than a page has no blocks. */
-    if (s->options.cache_dir && s->context > SKV_PAGE_ROWS) SKV_TRY(open_disk(s, err));
-    return open_texts(s, err);
+    bool keeps = s->prefix && s->context > SKV_PAGE_ROWS && (o->cache_dir || o->store);
+    skv_status status = keeps ? open_spills(s, err) : SKV_OK;
+    if (status == SKV_OK && s->prefix) status = open_texts(s, err);
+    o->cache_dir = NULL; /* what is the caller's is not kept */
+    o->cache_key = NULL;
+    o->store = NULL;
+    return status;
+}
+
+static void store_metrics(const skv_scheduler *s, skv_scheduler_metrics *m)
+{
+    skv_spill_stats stats;
+    skv_spill_get_stats(s->store, &stats);
+    m->store_up = stats.n_up;
+    m->store_queue_bytes = stats.queue_bytes;
+    m->store_written = stats.n_written;
+    m->store_read = stats.n_read;
+    m->store_missed = stats.n_missed;
+    m->store_dropped = stats.n_dropped;
+    m->store_failed = stats.n_failed;
+    m->store_unread = stats.n_unread;
+    m->store_bad = stats.n_removed;
+    m->store_time = stats.read_time;
 }
 
 void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m)
 {
+    if (s->store) store_metrics(s, m);
     if (!s->spill) return;
     skv_spill_stats stats;
     skv_spill_get_stats(s->spill, &stats);

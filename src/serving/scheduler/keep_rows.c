@@ -43,7 +43,7 @@ static void name_block(const skv_scheduler *s, skv_lane *lane, size_t i, skv_spi
     while (lane->rows.n_named <= i) {
         size_t k = lane->rows.n_named++;
         *parent = lane->rows.name;
-        skv_spill_block_name(s->spill, lane->job->domain, k > 0 ? parent : NULL,
+        skv_spill_block_name(skv_worker_names(s), lane->job->domain, k > 0 ? parent : NULL,
                              lane->ids + k * SKV_PAGE_ROWS, SKV_PAGE_ROWS, &lane->rows.name);
     }
 }
@@ -67,25 +67,29 @@ static skv_spill_item *make_item(const skv_scheduler *s, const skv_lane *lane, s
     return item;
 }
 
-/* Block i of a lane has all its rows. Where the queue is full it will be written in the other form
- * when it leaves memory. */
-static void put_block(skv_scheduler *s, skv_lane *lane, size_t i)
+static void put_block_into(skv_spill *spill, const skv_scheduler *s, const skv_lane *lane, size_t i,
+                           const skv_spill_name *parent)
 {
     size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
     size_t n_pages = skv_boundary_tracks(s->engine) + row_pages(s);
-    skv_spill_name parent = {{0}};
-    if (lane->rows.n_named > i) return; /* it was put back since, and computes this again */
-    name_block(s, lane, i, &parent);
-    if (skv_spill_has(s->spill, &lane->rows.name) ||
-        !skv_spill_wait_room(s->spill, skv_spill_file_bytes(SKV_PAGE_ROWS, n_pages, page_bytes),
-                             0)) {
-        return;
-    }
+    size_t n_bytes = skv_spill_item_bytes(SKV_PAGE_ROWS, n_pages, page_bytes);
+    if (skv_spill_has(spill, &lane->rows.name) || !skv_spill_wait_room(spill, n_bytes, 0)) return;
     skv_spill_item *item = make_item(s, lane, i);
     if (!item) return;
     item->name = lane->rows.name;
-    if (i > 0) item->parent = parent;
-    skv_spill_put(s->spill, item);
+    if (i > 0) item->parent = *parent;
+    skv_spill_put(spill, item);
+}
+
+/* Block i of a lane has all its rows. Where the queue is full it will be written in the other form
+ * when it leaves memory; a store that is away gets nothing. */
+static void put_block(skv_scheduler *s, skv_lane *lane, size_t i)
+{
+    skv_spill_name parent = {{0}};
+    if (lane->rows.n_named > i) return; /* it was put back since, and computes this again */
+    name_block(s, lane, i, &parent);
+    if (s->spill) put_block_into(s->spill, s, lane, i, &parent);
+    if (s->store && skv_spill_responds(s->store)) put_block_into(s->store, s, lane, i, &parent);
 }
 
 void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n)

@@ -12,7 +12,7 @@
  * read it, or ask its owner:
  *
  *     queue     scheduler.c (the list) and admit.c (the state): where the lane stands
- *     disk      keep.c: what is fetched for it
+ *     disk      keep.c: what is fetched for it, from the store as well
  *     rows      keep_rows.c: what is written of it, in the smaller form
  *     mask      masks.c: its constraint, and what may be said next
  *     choice    choose.c: its sampler and the token that was chosen
@@ -43,9 +43,10 @@ typedef struct skv_lane_queue {
 } skv_lane_queue;
 
 typedef struct skv_lane_disk {
-    bool sought;            /* it was looked for on disk */
+    size_t n_sought;        /* where it was looked for: 1: on disk, 2: in the store too */
     size_t n_restored;      /* ids at the beginning whose rows are in memory since then, */
-    size_t n_before;        /* and of them those that were there before */
+    size_t n_before;        /* of them those that were there before, */
+    size_t n_disk;          /* and those and what the disk had */
     skv_spill_fetch *fetch; /* owned: they are on their way */
     uint64_t fetched_ns;    /* when something last arrived */
 } skv_lane_disk;

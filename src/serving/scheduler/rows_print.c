@@ -1,7 +1,9 @@
 /*
  * A fingerprint of everything that the rows of the KV cache are a function of: the model's shape,
  * what its layers make of a few fixed tokens (weights, their type, the kernels of this processor),
- * the type of the cache, the files, and the version of this program.
+ * the type of the cache, the files, and the version of this program. Where one machine asks, the
+ * times of the files stand for what is in them. Where several have to agree, all bytes of the
+ * weights are read once more.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -11,6 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "scheduler/worker.h"
 
 static void add_size(skv_sha256 *sha, size_t value)
@@ -107,6 +110,85 @@ static uint64_t sum_files(const char *path)
     return sum;
 }
 
+/* ---- what is in the files ---- */
+
+enum { CHUNK_BYTES = 1 << 20, CONFIG_BYTES_MAX = 64 << 20 };
+
+typedef struct file_set {
+    const skv_file_map **at; /* owned, [n]; the maps are borrowed */
+    size_t n;
+} file_set;
+
+static skv_status add_to_set(file_set *set, const skv_file_map *map, skv_error *err)
+{
+    if (!map) return SKV_OK;
+    for (size_t i = set->n; i-- > 0;) {
+        if (set->at[i] == map) return SKV_OK;
+    }
+    const skv_file_map **at = skv_realloc(set->at, set->n + 1, sizeof *at);
+    SKV_REQUIRE(at, err, SKV_MEMORY, "cache-store: no memory for %zu files", set->n);
+    set->at = at;
+    set->at[set->n++] = map;
+    return SKV_OK;
+}
+
+/* Not through the map: a file that became shorter is an error, not a signal. */
+static skv_status add_content(const skv_file_map *map, unsigned char *chunk, uint64_t *sum,
+                              skv_error *err)
+{
+    uint64_t bits = map->size;
+    for (size_t at = 0; at < map->size; at += CHUNK_BYTES) {
+        size_t n = skv_min_size(CHUNK_BYTES, map->size - at);
+        SKV_TRY(skv_file_map_fetch(map, map->data + at, n, chunk, err));
+        bits = skv_mix64(bits) ^ skv_spill_checksum(chunk, n);
+    }
+    *sum += skv_mix64(bits); /* whatever the order and the names of the files */
+    return SKV_OK;
+}
+
+static skv_status find_weights(const skv_source *source, file_set *set, skv_error *err)
+{
+    for (size_t i = 0; i < skv_source_count(source); i++) {
+        const skv_tensor *t = skv_source_at(source, i);
+        SKV_TRY(add_to_set(set, t->file, err));
+        SKV_TRY(add_to_set(set, t->coded.scales.file, err));
+        SKV_TRY(add_to_set(set, t->coded.zeros.file, err));
+        SKV_TRY(add_to_set(set, t->coded.groups.file, err));
+    }
+    return SKV_OK;
+}
+
+/* A GGUF file has its configuration inside. */
+static skv_status add_config(const char *path, uint64_t *sum, skv_error *err)
+{
+    if (!skv_file_is_folder(path)) return SKV_OK;
+    char *file = skv_path_join(path, "config.json"), *data = NULL;
+    size_t n = 0;
+    SKV_REQUIRE(file, err, SKV_MEMORY, "cache-store: no memory");
+    skv_status status = skv_file_read(file, CONFIG_BYTES_MAX, &data, &n, err);
+    if (status == SKV_OK) *sum += skv_mix64(skv_spill_checksum(data, n));
+    skv_free(data);
+    skv_free(file);
+    return status;
+}
+
+static skv_status sum_contents(const skv_source *source, uint64_t *sum, skv_error *err)
+{
+    SKV_TRY(add_config(skv_source_path(source), sum, err));
+    file_set set = {.n = 0};
+    unsigned char *chunk = skv_alloc(1, CHUNK_BYTES);
+    skv_status status = chunk ? find_weights(source, &set, err)
+                              : skv_fail(err, SKV_MEMORY, "cache-store: no memory");
+    for (size_t i = 0; status == SKV_OK && i < set.n; i++) {
+        status = add_content(set.at[i], chunk, sum, err);
+    }
+    skv_free(chunk);
+    skv_free(set.at);
+    return status;
+}
+
+/* ---- what is made of them ---- */
+
 /* The rows that one method makes of a page of tokens. */
 static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, unsigned char *page,
                            skv_error *err)
@@ -140,13 +222,15 @@ static skv_status add_method(skv_sha256 *sha, skv_engine *e, skv_prefill prefill
     return status;
 }
 
-skv_status skv_rows_print(skv_engine *e, size_t context, uint8_t out[SKV_SHA256_BYTES],
-                          skv_error *err)
+skv_status skv_rows_print(skv_engine *e, size_t context, bool by_content,
+                          uint8_t out[SKV_SHA256_BYTES], skv_error *err)
 {
     skv_sha256 sha;
     skv_sha256_init(&sha);
     add_shape(&sha, e, context);
-    uint64_t files = e->source ? sum_files(skv_source_path(e->source)) : 0;
+    uint64_t files = 0;
+    if (e->source && by_content) SKV_TRY(sum_contents(e->source, &files, err));
+    if (e->source && !by_content) files = sum_files(skv_source_path(e->source));
     skv_sha256_add(&sha, &files, sizeof files);
     SKV_TRY(add_method(&sha, e, SKV_PREFILL_AUTO, context, err));
     if (e->has_teacher) SKV_TRY(add_method(&sha, e, SKV_PREFILL_TEACHER, context, err));

@@ -7,7 +7,10 @@
 #include "base/system.h"
 #include "scheduler/worker.h"
 
-enum { REST_MS = 20 }; /* while all there is to do is on its way from the disk */
+enum {
+    REST_MS = 20,           /* while all there is to do is on its way from the disk */
+    STORE_FLUSH_SECONDS = 2 /* for what is queued for the store at the end */
+};
 
 skv_scheduler_options skv_scheduler_options_default(void)
 {
@@ -255,6 +258,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
 
 static void free_parts(skv_scheduler *s)
 {
+    skv_spill_close(s->store, STORE_FLUSH_SECONDS);
     skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
     skv_text_index_free(s->texts);

@@ -1,4 +1,4 @@
-/* The queue, the fetches and the thread of the prefix cache on disk: see spill.h. */
+/* The queue, the fetches and the thread of the prefix cache on disk or in a store: see spill.h. */
 #include "scheduler/spill.h"
 
 #include <errno.h>
@@ -8,10 +8,20 @@
 #include "base/mem.h"
 #include "base/system.h"
 #include "scheduler/spill_impl.h"
+#include "scheduler/worker.h"
+
+/* A thread that has been at one thing for longer hangs. */
+static const uint64_t HANGS_NS = 300000000u;
 
 static size_t bytes_of(const skv_spill *s, const skv_spill_item *item)
 {
-    return skv_spill_file_bytes(item->n_ids, item->n_pages, s->place.page_bytes);
+    return skv_spill_item_bytes(item->n_ids, item->n_pages, s->place.form.page_bytes);
+}
+
+/* What it takes of the list: bytes of files, or one of the names that are remembered. */
+static size_t weight_of(const skv_spill *s, const skv_spill_item *item)
+{
+    return s->folder ? bytes_of(s, item) : 1;
 }
 
 /* ---- names ---- */
@@ -28,6 +38,15 @@ static void end_name(skv_sha256 *sha, skv_spill_name *name)
     uint8_t digest[SKV_SHA256_BYTES];
     skv_sha256_end(sha, digest);
     memcpy(name->bytes, digest, sizeof *name);
+}
+
+void skv_spill_set_fingerprint(skv_spill *s)
+{
+    skv_sha256 sha;
+    skv_sha256_init(&sha);
+    skv_sha256_add(&sha, s->secret, sizeof s->secret);
+    skv_sha256_add(&sha, s->options.model, sizeof s->options.model);
+    end_name(&sha, &s->place.form.fingerprint);
 }
 
 uint64_t skv_spill_hide(const skv_spill *s, const char *tag, const void *data, size_t n)
@@ -48,7 +67,7 @@ void skv_spill_block_name(const skv_spill *s, uint64_t domain, const skv_spill_n
     skv_sha256 sha;
     skv_spill_name none = {{0}};
     begin_hash(s, "block", &sha);
-    skv_sha256_add(&sha, &s->place.fingerprint, sizeof s->place.fingerprint);
+    skv_sha256_add(&sha, &s->place.form.fingerprint, sizeof s->place.form.fingerprint);
     skv_sha256_add(&sha, &domain, sizeof domain);
     skv_sha256_add(&sha, parent ? parent : &none, sizeof none);
     skv_sha256_add(&sha, ids, n_ids * sizeof *ids);
@@ -94,18 +113,28 @@ void skv_spill_count_drop(skv_spill *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A store has it, or soon will; the name that was not used for longest may be forgotten. */
+static void remember_name(skv_spill *s, const skv_spill_name *name)
+{
+    skv_spill_name old;
+    while (skv_spill_list_make_way(&s->list, 1, &old)) continue;
+    if (!skv_spill_list_add(&s->list, name, 1)) skv_spill_list_touch(&s->list, name);
+}
+
 void skv_spill_put(skv_spill *s, skv_spill_item *item)
 {
     size_t n_bytes = bytes_of(s, item);
     item->next = NULL;
     pthread_mutex_lock(&s->lock);
     bool is_there = item->kind != SKV_SPILL_NOTE && skv_spill_list_has(&s->list, &item->name);
-    bool fits = !is_there && n_bytes <= s->options.bytes_max && wait_for_room(s, n_bytes, 0);
+    bool fits =
+        !is_there && weight_of(s, item) <= s->list.bytes_max && wait_for_room(s, n_bytes, 0);
     if (fits) {
         *(s->last ? &s->last->next : &s->first) = item;
         s->last = item;
         s->stats.queue_bytes += n_bytes;
         s->stats.queue_items++;
+        if (!s->folder) remember_name(s, &item->name); /* nobody needs to send it again */
         (void)pthread_cond_signal(&s->wake);
     } else if (!is_there && item->kind != SKV_SPILL_NOTE) {
         s->stats.n_dropped++;
@@ -120,7 +149,7 @@ void skv_spill_note_use(skv_spill *s, const skv_spill_name *name)
     pthread_mutex_lock(&s->lock);
     skv_spill_list_touch(&s->list, name);
     pthread_mutex_unlock(&s->lock);
-    skv_spill_item *item = skv_spill_item_create(0, 0, s->place.page_bytes);
+    skv_spill_item *item = skv_spill_item_create(0, 0, s->place.form.page_bytes);
     if (!item) return;
     item->kind = SKV_SPILL_NOTE;
     item->name = *name;
@@ -130,7 +159,7 @@ void skv_spill_note_use(skv_spill *s, const skv_spill_name *name)
 void skv_spill_put_text(skv_spill *s, uint64_t domain, uint64_t key, const int32_t *ids,
                         size_t n_ids)
 {
-    skv_spill_item *item = skv_spill_item_create(n_ids, 0, s->place.page_bytes);
+    skv_spill_item *item = skv_spill_item_create(n_ids, 0, s->place.form.page_bytes);
     if (!item) return;
     item->kind = SKV_SPILL_TEXT;
     memcpy(item->ids, ids, n_ids * sizeof *ids);
@@ -146,41 +175,59 @@ void skv_spill_put_text(skv_spill *s, uint64_t domain, uint64_t key, const int32
 
 /* ---- the thread; its functions are called with the lock held, and let go of it meanwhile ---- */
 
-static bool write_item(skv_spill *s, const skv_spill_item *item, size_t n_bytes, skv_error *err)
+static void leave_lock(skv_spill *s)
+{
+    s->busy_ns = skv_clock_ns();
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void take_lock(skv_spill *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->busy_ns = 0;
+}
+
+static skv_status write_item(skv_spill *s, const skv_spill_item *item, skv_error *err)
 {
     skv_spill_name old;
-    while (skv_spill_list_make_way(&s->list, n_bytes, &old)) {
-        pthread_mutex_unlock(&s->lock);
-        skv_spill_file_remove(&s->place, &old);
-        pthread_mutex_lock(&s->lock);
+    while (s->folder && skv_spill_list_make_way(&s->list, weight_of(s, item), &old)) {
+        leave_lock(s);
+        s->medium->remove(s, &old);
+        take_lock(s);
     }
-    pthread_mutex_unlock(&s->lock);
-    bool written = skv_spill_file_write(&s->place, item, err) == SKV_OK;
-    pthread_mutex_lock(&s->lock);
-    if (written && !skv_spill_list_add(&s->list, &item->name, n_bytes)) {
-        skv_spill_file_remove(&s->place, &item->name);
-        written = false;
+    leave_lock(s);
+    skv_status status = s->medium->write(s, item, err);
+    take_lock(s);
+    if (!s->folder) { /* its name was listed when it was queued */
+        if (status != SKV_OK) skv_spill_list_remove(&s->list, &item->name);
+        return status;
     }
-    return written;
+    if (status == SKV_OK && !skv_spill_list_add(&s->list, &item->name, weight_of(s, item))) {
+        s->medium->remove(s, &item->name);
+        status = skv_fail(err, SKV_MEMORY, "no memory");
+    }
+    return status;
 }
 
 static void note_use(skv_spill *s, const skv_spill_name *name)
 {
     skv_spill_list_touch(&s->list, name);
-    pthread_mutex_unlock(&s->lock);
-    skv_spill_file_touch(&s->place, name);
-    pthread_mutex_lock(&s->lock);
+    leave_lock(s);
+    s->medium->touch(s, name);
+    take_lock(s);
 }
 
-static void write_new(skv_spill *s, const skv_spill_item *item, size_t n_bytes)
+static void write_new(skv_spill *s, const skv_spill_item *item)
 {
-    skv_error err = {.text = "no memory"};
-    bool written = write_item(s, item, n_bytes, &err);
-    s->stats.n_written += written;
-    s->stats.n_failed += !written;
+    skv_error err;
+    skv_status status = write_item(s, item, &err);
+    bool away = status == SKV_CANCELLED, failed = status != SKV_OK && !away;
+    s->stats.n_written += status == SKV_OK;
+    s->stats.n_dropped += away;
+    s->stats.n_failed += failed;
     /* One line when it begins to fail, not one for each block. */
-    if (!written && !s->failing) skv_spill_log(s, "%s", err.text);
-    s->failing = !written;
+    if (failed && !s->failing) skv_spill_log(s, "%s", err.text);
+    if (!away) s->failing = failed;
 }
 
 static void write_next(skv_spill *s)
@@ -189,10 +236,10 @@ static void write_next(skv_spill *s)
     size_t n_bytes = bytes_of(s, item);
     s->first = item->next;
     if (!s->first) s->last = NULL;
-    if (skv_spill_list_has(&s->list, &item->name)) {
+    if (s->folder && skv_spill_list_has(&s->list, &item->name)) {
         note_use(s, &item->name);
     } else if (item->kind != SKV_SPILL_NOTE) {
-        write_new(s, item, n_bytes);
+        write_new(s, item);
     }
     s->stats.queue_bytes -= n_bytes;
     s->stats.queue_items--;
@@ -227,22 +274,26 @@ static void forget(skv_spill *s, const skv_spill_name *name, skv_status status, 
 {
     char text[SKV_SPILL_FILE_NAME];
     skv_spill_list_remove(&s->list, name);
+    s->stats.n_missed += status == SKV_RANGE;
+    s->stats.n_unread += status == SKV_IO;
     if (status != SKV_FORMAT) return;
     s->stats.n_removed++;
     skv_spill_name_format(name, false, text);
-    skv_spill_log(s, "%s is removed: %s", text, why);
+    if (s->folder) skv_spill_log(s, "%s is removed: %s", text, why);
+    /* Whoever else writes to the store may do so often. */
+    if (!s->folder && s->stats.n_removed == 1) skv_spill_log(s, "a block is not used: %s", why);
 }
 
 /* Reads block i of a fetch, without the lock. When it is the last, the chain was used: its first
  * block becomes the newest, as nothing behind it is found without. */
-static skv_status read_block(const skv_spill *s, const skv_spill_fetch *f, size_t i,
+static skv_status read_block(skv_spill *s, const skv_spill_fetch *f, size_t i,
                              skv_spill_item **item, skv_error *err)
 {
-    skv_status status = skv_spill_file_read(&s->place, &f->names[i], item, err);
-    if (status == SKV_FORMAT) skv_spill_file_remove(&s->place, &f->names[i]);
+    skv_status status = s->medium->read(s, &f->names[i], item, err);
+    if (status == SKV_FORMAT) s->medium->remove(s, &f->names[i]);
     if (status == SKV_OK && i + 1 < f->n) return status;
     for (size_t k = status == SKV_OK ? i + 1 : i; k-- > 0;) {
-        skv_spill_file_touch(&s->place, &f->names[k]);
+        s->medium->touch(s, &f->names[k]);
     }
     return status;
 }
@@ -252,12 +303,15 @@ static void read_next(skv_spill *s, skv_spill_fetch *f)
     skv_spill_item *item = NULL;
     skv_error err;
     f->reading = true;
-    pthread_mutex_unlock(&s->lock);
+    leave_lock(s);
+    const uint64_t start = s->busy_ns;
     skv_status status = read_block(s, f, f->n_read, &item, &err);
-    pthread_mutex_lock(&s->lock);
+    take_lock(s);
     f->reading = false;
     if (status == SKV_OK) {
+        skv_histogram_add(&s->stats.read_time, skv_clock_ns() - start);
         take_item(s, f, item);
+        if (!s->folder) remember_name(s, &item->name);
     } else {
         f->failed = true;
         if (status != SKV_MEMORY) forget(s, &f->names[f->n_read], status, err.text);
@@ -282,11 +336,38 @@ static skv_spill_fetch *next_fetch(const skv_spill *s)
     return f;
 }
 
+static void tend(skv_spill *s)
+{
+    if (!s->medium->tend) return;
+    skv_block_store_state state = {.n_up = 0};
+    leave_lock(s);
+    s->medium->tend(s, &state);
+    take_lock(s);
+    s->store_state = state;
+    if (state.lost) skv_spill_list_clear(&s->list);
+}
+
+/* Until there is something to do. */
+static void rest(skv_spill *s)
+{
+    if (!s->medium->tend) {
+        (void)pthread_cond_wait(&s->wake, &s->lock);
+        return;
+    }
+    struct timespec end;
+    (void)clock_gettime(CLOCK_REALTIME, &end);
+    const uint64_t ns = (uint64_t)end.tv_nsec + s->store_state.wait_ms * UINT64_C(1000000);
+    end.tv_sec += (time_t)(ns / 1000000000u);
+    end.tv_nsec = (long)(ns % 1000000000u);
+    (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
+}
+
 static void *work(void *arg)
 {
     skv_spill *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
+        tend(s);
         skv_spill_fetch *fetch = next_fetch(s);
         if (s->stopping && (!s->first || skv_clock_ns() > s->give_up_ns)) break;
         if (fetch) {
@@ -294,11 +375,20 @@ static void *work(void *arg)
         } else if (s->first) {
             write_next(s);
         } else {
-            (void)pthread_cond_wait(&s->wake, &s->lock);
+            rest(s);
         }
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
+}
+
+bool skv_spill_responds(skv_spill *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool responds = s->busy_ns == 0 || skv_clock_ns() - s->busy_ns < HANGS_NS;
+    if (!s->folder) responds = responds && s->store_state.n_up > 0;
+    pthread_mutex_unlock(&s->lock);
+    return responds;
 }
 
 /* ---- reading ---- */
@@ -363,10 +453,10 @@ void skv_spill_fetch_end(skv_spill_fetch *f)
 static bool load_text(skv_spill *s, const skv_spill_name *name, skv_spill_item **item)
 {
     skv_error err;
-    skv_status status = skv_spill_file_read(&s->place, name, item, &err);
+    skv_status status = s->medium->read(s, name, item, &err);
     bool is_text = status == SKV_OK && (*item)->kind == SKV_SPILL_TEXT;
     if (status == SKV_FORMAT) {
-        skv_spill_file_remove(&s->place, name);
+        s->medium->remove(s, name);
         pthread_mutex_lock(&s->lock);
         forget(s, name, status, err.text);
         pthread_mutex_unlock(&s->lock);
@@ -399,26 +489,43 @@ void skv_spill_get_stats(skv_spill *s, skv_spill_stats *out)
     *out = s->stats;
     out->n_bytes = s->list.n_bytes;
     out->n_files = s->list.entries.n;
+    out->n_up = s->store_state.n_up;
     pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- life ---- */
 
+static void free_spill(skv_spill *s)
+{
+    s->medium->release(s);
+    skv_spill_list_release(&s->list);
+    skv_free(s->texts);
+    skv_free(s->folder);
+    skv_free(s);
+}
+
 skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv_error *err)
 {
+    const char *what = options->folder ? "cache-dir" : "cache-store";
     skv_spill *s = skv_alloc_zero(1, sizeof *s);
-    SKV_REQUIRE(s, err, SKV_MEMORY, "cache-dir: no memory");
-    skv_status status = skv_spill_prepare(s, options, err);
+    SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", what);
+    s->options = *options;
+    s->medium = options->folder ? skv_spill_medium_folder() : skv_spill_medium_store();
+    s->place = (skv_spill_place){.folder_fd = -1, .form.page_bytes = options->page_bytes};
+    s->lock_fd = -1;
+    skv_status status = s->medium->prepare(s, err);
+    s->options.secret = NULL;
+    s->options.store = NULL;
     if (status != SKV_OK) {
-        skv_spill_release(s);
+        free_spill(s);
         return status;
     }
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->wake, NULL);
     (void)pthread_cond_init(&s->moved, NULL);
     if (pthread_create(&s->thread, NULL, work, s) != 0) {
-        skv_spill_release(s);
-        return skv_fail(err, SKV_MEMORY, "cache-dir: cannot start a thread");
+        free_spill(s);
+        return skv_fail(err, SKV_MEMORY, "%s: cannot start a thread", what);
     }
     *out = s;
     return SKV_OK;
@@ -441,5 +548,5 @@ void skv_spill_close(skv_spill *s, double seconds)
     (void)pthread_mutex_destroy(&s->lock);
     (void)pthread_cond_destroy(&s->wake);
     (void)pthread_cond_destroy(&s->moved);
-    skv_spill_release(s);
+    free_spill(s);
 }

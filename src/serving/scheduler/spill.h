@@ -1,15 +1,18 @@
 /*
- * The prefix cache on disk: blocks that left memory, and texts, kept for later and for after a
- * restart.
+ * The prefix cache outside memory: blocks and texts on disk, kept for later and for after a
+ * restart, and blocks in a store that several servers share. Each is one skv_spill.
  *
- * One thread of its own reads and writes; nobody else waits for the disk. What is to be written is
- * copied into a queue of bounded size, and dropped when that is full; what is to be read is asked
- * for as a `fetch`, whose blocks arrive one after the other. Names of files are keyed hashes: the
- * secret lies beside them, and neither tells an API key. A folder belongs to one process at a time.
+ * One thread of its own reads and writes; nobody else waits for the disk or the network. What is to
+ * be written is copied into a queue of bounded size, and dropped when that is full; what is to be
+ * read is asked for as a `fetch`, whose blocks arrive one after the other. Names of files are keyed
+ * hashes: the secret lies beside them, and neither tells an API key. A folder belongs to one
+ * process at a time.
  *
- *     spill_file.c   one file: written whole or not at all, read with checksums
+ *     spill_item.c   one item as bytes, with checksums
+ *     spill_file.c   one file: written whole or not at all
  *     spill_folder.c which files there are, under the limit of bytes; the secret, the lock, and
  *                    what is found at the start
+ *     spill_store.c  the same for a store, which the program brings
  *     spill.c        the queue, fetches and the thread
  */
 #ifndef SKV_SERVE_SPILL_H
@@ -17,16 +20,23 @@
 
 #include "base/sha256.h"
 #include "scheduler/spill_file.h"
+#include "skv/serve.h"
 
 typedef struct skv_spill skv_spill;
 typedef struct skv_spill_fetch skv_spill_fetch;
 
+enum { SKV_SPILL_SECRET_BYTES = 32 };
+
 typedef struct skv_spill_options {
-    const char *folder; /* made if it is not there */
-    size_t bytes_max;   /* of all files */
-    size_t queue_bytes; /* on their way to the disk, and again on their way back */
+    const char *folder;           /* made if it is not there; NULL: */
+    const skv_block_store *store; /* borrowed while opening */
+    size_t bytes_max;             /* of all files */
+    size_t queue_bytes;           /* on their way out, and again on their way back */
     size_t page_bytes;
-    uint8_t model[SKV_SHA256_BYTES];               /* tells what the rows of a page depend on */
+    uint8_t model[SKV_SHA256_BYTES]; /* tells what the rows of a page depend on */
+    /* What keys names and seals, [SKV_SPILL_SECRET_BYTES], borrowed while opening; NULL: the
+     * folder has its own. */
+    const uint8_t *secret;
     void (*log)(void *log_user, const char *line); /* from any thread; may be NULL */
     void *log_user;
     void (*wake)(void *wake_user); /* something has arrived; may be NULL */
@@ -37,6 +47,9 @@ typedef struct skv_spill_stats {
     size_t n_bytes, n_files;
     size_t queue_bytes, queue_items;
     uint64_t n_written, n_read, n_dropped, n_failed, n_removed; /* items */
+    uint64_t n_missed, n_unread;                                /* not there, and not to be read */
+    size_t n_up;             /* instances of a store that answer */
+    skv_histogram read_time; /* of items that were read */
 } skv_spill_stats;
 
 SKV_MUST_CHECK skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out,
@@ -54,6 +67,7 @@ void skv_spill_block_name(const skv_spill *spill, uint64_t domain, const skv_spi
 
 /* ---- writing ---- */
 
+/** Whether it is there as far as is known: a store may have more, or have lost it. */
 bool skv_spill_has(skv_spill *spill, const skv_spill_name *name);
 /** Whether the queue has room for n_bytes, now or within so many seconds. */
 bool skv_spill_wait_room(skv_spill *spill, size_t n_bytes, double seconds);
@@ -74,6 +88,9 @@ void skv_spill_load_texts(skv_spill *spill,
 
 /* ---- reading ---- */
 
+/** Whether the thread gets on with what it does; there is no point in waiting for one that hangs.
+ */
+bool skv_spill_responds(skv_spill *spill);
 /** Reads blocks, in order, up to the first that cannot be read; NULL: no memory. */
 skv_spill_fetch *skv_spill_fetch_begin(skv_spill *spill, const skv_spill_name *names, size_t n);
 /** The next block that has arrived, to be freed with skv_free; NULL: none now. */

@@ -1,55 +1,19 @@
 /*
- * One file of the spilled prefix cache: a block of KV pages, or the ids of a text.
+ * One file of the spilled prefix cache: an item as spill_item.h has it.
  *
- *     header [128] | ids [n_ids] int32 | pages [n_pages][page_bytes]
- *
- * Its name is 32 hexadecimal digits: a keyed hash of everything that the content is a function of.
- * A file is written under another name and renamed, so it is complete or absent; nothing is synced,
- * since the checksums find out what a crash of the whole machine may leave. Little-endian.
+ * Its name is 32 hexadecimal digits. A file is written under another name and renamed, so it is
+ * complete or absent; nothing is synced, since the checksums find out what a crash of the whole
+ * machine may leave.
  */
 #ifndef SKV_SERVE_SPILL_FILE_H
 #define SKV_SERVE_SPILL_FILE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/fail.h"
-
-enum { SKV_SPILL_NAME_BYTES = 16, SKV_SPILL_IDS_MAX = 1 << 24 };
-
-typedef struct skv_spill_name {
-    uint8_t bytes[SKV_SPILL_NAME_BYTES];
-} skv_spill_name;
-
-typedef enum skv_spill_kind {
-    SKV_SPILL_NOTE = 0, /* in a queue only: a file was used */
-    SKV_SPILL_BLOCK = 1,
-    SKV_SPILL_TEXT = 2,
-    SKV_SPILL_ROWS = 3 /* a block whose deep K,V are rows, in the last pages: keep_rows.c */
-} skv_spill_kind;
-
-/* What one file holds, in one piece of memory. */
-typedef struct skv_spill_item {
-    struct skv_spill_item *next; /* in a queue */
-    skv_spill_kind kind;
-    skv_spill_name name;
-    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. TEXT: whose it is */
-    size_t n_ids, n_pages; /* page_bytes of the whole store */
-    unsigned char *pages;  /* [n_pages][page_bytes], behind the ids */
-    int32_t ids[];         /* [n_ids] */
-} skv_spill_item;
+#include "scheduler/spill_item.h"
 
 typedef struct skv_spill_place {
     int folder_fd;
-    skv_spill_name fingerprint; /* of what made the rows */
-    size_t page_bytes;
+    skv_spill_form form;
 } skv_spill_place;
-
-/** Room for ids and pages, to be freed with skv_free; NULL: no memory. */
-skv_spill_item *skv_spill_item_create(size_t n_ids, size_t n_pages, size_t page_bytes);
-/** Bytes of the file that holds so much. */
-size_t skv_spill_file_bytes(size_t n_ids, size_t n_pages, size_t page_bytes);
 
 /** SKV_IO with a line that tells why; then nothing is there. */
 SKV_MUST_CHECK skv_status skv_spill_file_write(const skv_spill_place *place,

@@ -24,7 +24,7 @@ typedef struct entry {
     size_t n_bytes;
 } entry;
 
-static skv_status init_list(skv_spill_list *list, size_t bytes_max, skv_error *err)
+skv_status skv_spill_list_init(skv_spill_list *list, size_t bytes_max, skv_error *err)
 {
     *list = (skv_spill_list){.bytes_max = bytes_max};
     skv_status status = skv_lru_init(&list->entries, N_BUCKETS, err);
@@ -90,10 +90,14 @@ bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes, skv_spill_nam
     return true;
 }
 
-/* A zeroed list is fine. */
-static void release_list(skv_spill_list *list)
+void skv_spill_list_clear(skv_spill_list *list)
 {
     while (list->entries.oldest) drop(list, (entry *)list->entries.oldest);
+}
+
+void skv_spill_list_release(skv_spill_list *list)
+{
+    skv_spill_list_clear(list);
     skv_lru_release(&list->entries);
     *list = (skv_spill_list){0};
 }
@@ -106,7 +110,8 @@ void skv_spill_log(const skv_spill *spill, const char *format, ...)
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0 || !spill->options.log) return;
-    (void)snprintf(line, sizeof line, "%.*s: %s", SKV_ERROR_TEXT_MAX, spill->folder, text);
+    (void)snprintf(line, sizeof line, "%.*s: %s", SKV_ERROR_TEXT_MAX,
+                   spill->folder ? spill->folder : "cache-store", text);
     spill->options.log(spill->options.log_user, line);
 }
 
@@ -157,21 +162,14 @@ static skv_status make_secret(skv_spill *s, skv_error *err)
 /* A new secret makes all files another model's, which are removed then. */
 static skv_status read_secret(skv_spill *s, skv_error *err)
 {
+    if (s->options.secret) {
+        memcpy(s->secret, s->options.secret, sizeof s->secret);
+        return SKV_OK;
+    }
     int fd = openat(s->place.folder_fd, "secret", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     bool is_read = read_exactly(fd, s->secret, sizeof s->secret);
     if (fd >= 0) (void)close(fd);
     return is_read ? SKV_OK : make_secret(s, err);
-}
-
-static void set_fingerprint(skv_spill *s)
-{
-    uint8_t digest[SKV_SHA256_BYTES];
-    skv_sha256 sha;
-    skv_sha256_init(&sha);
-    skv_sha256_add(&sha, s->secret, sizeof s->secret);
-    skv_sha256_add(&sha, s->options.model, sizeof s->options.model);
-    skv_sha256_end(&sha, digest);
-    memcpy(s->place.fingerprint.bytes, digest, sizeof s->place.fingerprint);
 }
 
 /* ---- what is there ---- */
@@ -270,29 +268,54 @@ static skv_status take_files(skv_spill *s, found_list *list, skv_error *err)
     return SKV_OK;
 }
 
-skv_status skv_spill_prepare(skv_spill *s, const skv_spill_options *options, skv_error *err)
+static skv_status prepare(skv_spill *s, skv_error *err)
 {
-    s->options = *options;
-    s->place = (skv_spill_place){.folder_fd = -1, .page_bytes = options->page_bytes};
-    s->lock_fd = -1;
-    s->folder = skv_strndup(options->folder, strlen(options->folder));
+    s->folder = skv_strndup(s->options.folder, strlen(s->options.folder));
     SKV_REQUIRE(s->folder, err, SKV_MEMORY, "cache-dir: no memory");
     SKV_TRY(open_folder(s, err));
     SKV_TRY(read_secret(s, err));
-    set_fingerprint(s);
-    SKV_TRY(init_list(&s->list, options->bytes_max, err));
+    skv_spill_set_fingerprint(s);
+    SKV_TRY(skv_spill_list_init(&s->list, s->options.bytes_max, err));
     found_list list = {.n = 0};
     skv_status status = take_files(s, &list, err);
     skv_free(list.at);
     return status;
 }
 
-void skv_spill_release(skv_spill *s)
+static void release(skv_spill *s)
 {
-    release_list(&s->list);
     if (s->lock_fd >= 0) (void)close(s->lock_fd);
     if (s->place.folder_fd >= 0) (void)close(s->place.folder_fd);
-    skv_free(s->texts);
-    skv_free(s->folder);
-    skv_free(s);
+}
+
+static skv_status write_file(skv_spill *s, const skv_spill_item *item, skv_error *err)
+{
+    return skv_spill_file_write(&s->place, item, err);
+}
+
+static skv_status read_file(skv_spill *s, const skv_spill_name *name, skv_spill_item **out,
+                            skv_error *err)
+{
+    return skv_spill_file_read(&s->place, name, out, err);
+}
+
+static void remove_file(skv_spill *s, const skv_spill_name *name)
+{
+    skv_spill_file_remove(&s->place, name);
+}
+
+static void touch_file(skv_spill *s, const skv_spill_name *name)
+{
+    skv_spill_file_touch(&s->place, name);
+}
+
+const skv_spill_medium *skv_spill_medium_folder(void)
+{
+    static const skv_spill_medium medium = {.prepare = prepare,
+                                            .release = release,
+                                            .write = write_file,
+                                            .read = read_file,
+                                            .remove = remove_file,
+                                            .touch = touch_file};
+    return &medium;
 }

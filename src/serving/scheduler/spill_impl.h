@@ -29,7 +29,25 @@ SKV_MUST_CHECK bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes
 
 /* ---- the spill ---- */
 
-enum { SKV_SPILL_SECRET_BYTES = 32 };
+/* Where items lie. The thread alone calls these, without the lock. */
+typedef struct skv_spill_medium {
+    /* Everything but the thread; what is found there is in the list. */
+    skv_status (*prepare)(skv_spill *s, skv_error *err);
+    void (*release)(skv_spill *s); /* after any prepare */
+    /* SKV_FULL: it takes nothing now; SKV_CANCELLED: it is known to be away. */
+    skv_status (*write)(skv_spill *s, const skv_spill_item *item, skv_error *err);
+    /* SKV_FORMAT: it is bad; SKV_RANGE: it is not there. */
+    skv_status (*read)(skv_spill *s, const skv_spill_name *name, skv_spill_item **out,
+                       skv_error *err);
+    void (*remove)(skv_spill *s, const skv_spill_name *name);
+    void (*touch)(skv_spill *s, const skv_spill_name *name);
+    /* What is to be done from time to time; NULL: nothing. */
+    void (*tend)(skv_spill *s, skv_block_store_state *state);
+} skv_spill_medium;
+
+/** A folder (spill_folder.c), and a store (spill_store.c). */
+const skv_spill_medium *skv_spill_medium_folder(void);
+const skv_spill_medium *skv_spill_medium_store(void);
 
 struct skv_spill_fetch {
     skv_spill *spill;
@@ -42,10 +60,13 @@ struct skv_spill_fetch {
 
 struct skv_spill {
     skv_spill_options options;
-    char *folder; /* owned; for messages */
+    const skv_spill_medium *medium;
+    char *folder; /* owned; for messages. NULL: a store */
     skv_spill_place place;
     int lock_fd;
-    uint8_t secret[SKV_SPILL_SECRET_BYTES];
+    skv_block_store store;
+    void *store_link; /* owned: what store.open has made */
+    uint8_t secret[SKV_SPILL_SECRET_BYTES], seal_key[SKV_SHA256_BYTES];
     skv_spill_name *texts; /* owned, [n_texts]: found at the start */
     size_t n_texts;
     pthread_t thread;
@@ -54,6 +75,8 @@ struct skv_spill {
     pthread_cond_t wake;  /* of the thread */
     pthread_cond_t moved; /* the queue has become shorter */
     bool stopping, failing;
+    uint64_t busy_ns; /* since when the thread is at the medium; 0: it is not */
+    skv_block_store_state store_state;
     uint64_t give_up_ns; /* while stopping */
     skv_spill_list list;
     skv_spill_item *first, *last; /* owned: to be written */
@@ -62,10 +85,14 @@ struct skv_spill {
     skv_spill_stats stats;
 };
 
-/** Everything but the thread; what is found in the folder is in the list. */
-SKV_MUST_CHECK skv_status skv_spill_prepare(skv_spill *spill, const skv_spill_options *options,
-                                            skv_error *err);
-void skv_spill_release(skv_spill *spill);
+SKV_MUST_CHECK skv_status skv_spill_list_init(skv_spill_list *list, size_t bytes_max,
+                                              skv_error *err);
+/** A zeroed list is fine. */
+void skv_spill_list_release(skv_spill_list *list);
+/** Takes everything out. */
+void skv_spill_list_clear(skv_spill_list *list);
+/** When the secret and options.model are known. */
+void skv_spill_set_fingerprint(skv_spill *spill);
 /** One line for the person who runs it. */
 void skv_spill_log(const skv_spill *spill, const char *format, ...) SKV_PRINTF(2, 3);
 

@@ -14,7 +14,7 @@
  *     choose.c      which token a lane goes on with
  *     drafts.c      tokens that are checked beside it
  *     output.c      what readers are sent
- *     keep.c        the prefix cache on disk
+ *     keep.c        the prefix cache on disk and in a store
  *     keep_rows.c   its smaller form for SwiftKV
  *     rows_print.c  what the rows on disk depend on
  *     recall.c      prompts that continue an answer (called by others)
@@ -39,7 +39,8 @@ struct skv_scheduler {
     size_t context, step_tokens, vocab_size;
     pthread_t thread;
     skv_text_index *texts; /* owned, any thread's; NULL: none */
-    skv_spill *spill;      /* owned, any thread's; NULL: none */
+    skv_spill *spill;      /* owned, any thread's: the disk; NULL: none */
+    skv_spill *store;      /* the same: the store that others share */
 
     _Atomic uint64_t beat_ns; /* the worker's last sign of life; 0: nothing to do */
 
@@ -63,7 +64,7 @@ struct skv_scheduler {
 
     /* pages that are kept for others, */
     skv_prefix_index *prefix; /* owned, NULL: none */
-    size_t n_fetching;        /* lanes that wait for the disk */
+    size_t n_fetching;        /* lanes that wait for the disk or the store */
     double flush_seconds;     /* left for writing at the end */
     unsigned char *step_rows; /* owned, of the step's rows at boundary l; NULL: not wanted */
 
@@ -135,7 +136,13 @@ void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
 SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
 /** Whose pages a job may share: those of its tenant and method. */
 uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
-/** Asks the disk for what memory does not have of a lane's ids; true: the lane waits for it. */
+/** Who knows what blocks are called: the disk or the store, which agree; NULL: there is neither. */
+static inline skv_spill *skv_worker_names(const skv_scheduler *s)
+{
+    return s->spill ? s->spill : s->store;
+}
+/** Asks the disk, then the store for what memory does not have of a lane's ids; true: the lane
+ * waits for it. */
 bool skv_worker_seek(skv_scheduler *s, skv_lane *lane);
 /** A lane was put back: the disk may have what memory loses. */
 void skv_worker_seek_again(skv_lane *lane);
@@ -145,7 +152,9 @@ void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane);
 void skv_worker_collect(skv_scheduler *s);
 /** Before pages become scarce, the oldest are written, so that giving them up costs nothing. */
 void skv_worker_spill_ahead(skv_scheduler *s);
-/** What the disk has and did; from any thread. */
+/** Sends the blocks that a lane begins with to the store, as far as its queue has room. */
+void skv_worker_share(skv_scheduler *s, const skv_lane *lane);
+/** What the disk and the store have and did; from any thread. */
 void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m);
 /** At the end everything is queued; closing the disk waits for the rest. */
 void skv_worker_spill_all(skv_scheduler *s);
@@ -169,8 +178,9 @@ void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spi
 /* ---- rows_print.c ---- */
 
 /** A fingerprint of what the rows of the cache are a function of. Runs a prompt of one page row
- * through the engine, which must be idle. `context`: the length that sequences are made for. */
-SKV_MUST_CHECK skv_status skv_rows_print(skv_engine *engine, size_t context,
+ * through the engine, which must be idle. `context`: the length that sequences are made for.
+ * by_content: the same wherever the same files lie; reads all of them. */
+SKV_MUST_CHECK skv_status skv_rows_print(skv_engine *engine, size_t context, bool by_content,
                                          uint8_t out[SKV_SHA256_BYTES], skv_error *err);
 
 /* ---- masks.c ---- */

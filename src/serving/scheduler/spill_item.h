@@ -1,0 +1,85 @@
+/*
+ * An item of the spilled prefix cache, a block of KV pages or the ids of a text, as bytes:
+ *
+ *     header [128] | ids [n_ids] int32 | pages [n_pages][page_bytes]
+ *
+ * A file on disk (spill_file.h) and a value in a store (spill_store.c) are these same bytes, under
+ * the same checks. An item's name is a keyed hash of everything that the content is a function of.
+ * Checksums find damage. What lies where others may write is sealed too: its header has a keyed
+ * checksum of all of it, which nobody makes without the secret. Little-endian.
+ */
+#ifndef SKV_SERVE_SPILL_ITEM_H
+#define SKV_SERVE_SPILL_ITEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/fail.h"
+#include "base/sha256.h"
+
+enum { SKV_SPILL_NAME_BYTES = 16, SKV_SPILL_IDS_MAX = 1 << 24 };
+
+typedef struct skv_spill_name {
+    uint8_t bytes[SKV_SPILL_NAME_BYTES];
+} skv_spill_name;
+
+typedef enum skv_spill_kind {
+    SKV_SPILL_NOTE = 0, /* in a queue only: a file was used */
+    SKV_SPILL_BLOCK = 1,
+    SKV_SPILL_TEXT = 2,
+    SKV_SPILL_ROWS = 3 /* a block whose deep K,V are rows, in the last pages: keep_rows.c */
+} skv_spill_kind;
+
+/* What one file holds, in one piece of memory. */
+typedef struct skv_spill_item {
+    struct skv_spill_item *next; /* in a queue */
+    skv_spill_kind kind;
+    skv_spill_name name;
+    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. TEXT: whose it is */
+    size_t n_ids, n_pages; /* page_bytes of the whole store */
+    unsigned char *pages;  /* [n_pages][page_bytes], behind the ids */
+    int32_t ids[];         /* [n_ids] */
+} skv_spill_item;
+
+typedef struct skv_spill_header {
+    char magic[8];
+    uint32_t version, kind, n_ids, n_pages;
+    uint64_t page_bytes;
+    skv_spill_name fingerprint, name, parent;
+    uint8_t seal[SKV_SHA256_BYTES]; /* zeros: not sealed */
+    uint64_t body_check;
+    uint64_t check; /* of all before */
+} skv_spill_header;
+
+/* What items of one cache have in common. */
+typedef struct skv_spill_form {
+    skv_spill_name fingerprint; /* of what made the rows */
+    size_t page_bytes;
+    const uint8_t *seal_key; /* borrowed, [SKV_SHA256_BYTES]; NULL: items are not sealed */
+} skv_spill_form;
+
+/** Changes with every single change of the data, and without a key: against accidents. */
+uint64_t skv_spill_checksum(const void *data, size_t n);
+/** Room for ids and pages, to be freed with skv_free; NULL: no memory. */
+skv_spill_item *skv_spill_item_create(size_t n_ids, size_t n_pages, size_t page_bytes);
+/** Bytes of an item that holds so much, with its header. */
+size_t skv_spill_item_bytes(size_t n_ids, size_t n_pages, size_t page_bytes);
+/** The header that stands before the ids and pages. */
+void skv_spill_item_encode(const skv_spill_form *form, const skv_spill_item *item,
+                           skv_spill_header *header);
+
+/** SKV_FORMAT: not the header of an item of this name and form that takes n_bytes in all. */
+SKV_MUST_CHECK skv_status skv_spill_header_check(const skv_spill_form *form,
+                                                 const skv_spill_name *name,
+                                                 const skv_spill_header *header, size_t n_bytes,
+                                                 skv_error *err);
+/** An item with room for the n_body bytes that stand behind a checked header, from its ids on. */
+SKV_MUST_CHECK skv_status skv_spill_item_begin(const skv_spill_header *header, skv_spill_item **out,
+                                               size_t *n_body, skv_error *err);
+/** SKV_FORMAT: what was read behind the header is damaged or forged. */
+SKV_MUST_CHECK skv_status skv_spill_item_check(const skv_spill_form *form,
+                                               const skv_spill_header *header,
+                                               const skv_spill_item *item, skv_error *err);
+
+#endif
