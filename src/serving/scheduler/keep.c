@@ -333,14 +333,38 @@ static skv_status open_disk(skv_scheduler *s, skv_spill_options options, skv_err
     return skv_spill_open(&options, &s->spill, err);
 }
 
+/* Of a key of any length. */
+static skv_status make_secret(const skv_scheduler_options *o, uint8_t *secret, skv_error *err)
+{
+    static const char tag[] = "swiftkv cache key";
+    skv_sha256 sha;
+    SKV_REQUIRE(o->n_cache_key >= SKV_CACHE_KEY_BYTES_MIN, err, SKV_ARGUMENT,
+                "cache-key-file: %zu bytes, at least %d", o->n_cache_key, SKV_CACHE_KEY_BYTES_MIN);
+    skv_sha256_init(&sha);
+    skv_sha256_add(&sha, tag, sizeof tag);
+    skv_sha256_add(&sha, o->cache_key, o->n_cache_key);
+    skv_sha256_end(&sha, secret);
+    return SKV_OK;
+}
+
+/* Rows and the K,V below them may take more than all K,V: twice as much is beyond both. */
+static size_t most_pages(const skv_engine *e)
+{
+    return 2 * skv_max_size(e->plan.layout.n_bundles,
+                            e->has_teacher ? e->teacher_plan.layout.n_bundles : 0);
+}
+
 static skv_status open_spills(skv_scheduler *s, skv_error *err)
 {
+    uint8_t secret[SKV_SHA256_BYTES];
     skv_scheduler_options *o = &s->options;
+    if (o->cache_key) SKV_TRY(make_secret(o, secret, err));
     if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
     skv_spill_options options = {.store = o->store,
-                                 .secret = o->cache_key,
+                                 .secret = o->cache_key ? secret : NULL,
                                  .queue_bytes = QUEUE_BYTES,
                                  .page_bytes = skv_kv_store_page_bytes(s->engine->store),
+                                 .pages_max = most_pages(s->engine),
                                  .log = o->log,
                                  .log_user = o->log_user,
                                  .wake = wake_worker,

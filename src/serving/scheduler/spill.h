@@ -25,7 +25,7 @@
 typedef struct skv_spill skv_spill;
 typedef struct skv_spill_fetch skv_spill_fetch;
 
-enum { SKV_SPILL_SECRET_BYTES = 32 };
+enum { SKV_SPILL_SECRET_BYTES = SKV_SHA256_BYTES };
 
 typedef struct skv_spill_options {
     const char *folder;           /* made if it is not there; NULL: */
@@ -33,6 +33,7 @@ typedef struct skv_spill_options {
     size_t bytes_max;             /* of all files */
     size_t queue_bytes;           /* on their way out, and again on their way back */
     size_t page_bytes;
+    size_t pages_max;                /* of an item in the store */
     uint8_t model[SKV_SHA256_BYTES]; /* tells what the rows of a page depend on */
     /* What keys names and seals, [SKV_SPILL_SECRET_BYTES], borrowed while opening; NULL: the
      * folder has its own. */
