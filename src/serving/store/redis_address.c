@@ -127,7 +127,7 @@ skv_status redis_read_auth(const char *path, char *out, size_t room, size_t *n, 
         }
     }
     int n_ping = snprintf(out + n_auth, room - (size_t)n_auth, "*1\r\n$4\r\nPING\r\n");
-    *n = (size_t)(n_auth + n_ping);
+    *n = (size_t)n_auth + (size_t)n_ping;
     *n_replies = path ? 2 : 1;
     return SKV_OK;
 }

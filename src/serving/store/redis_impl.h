@@ -95,8 +95,6 @@ void redis_link_init(redis_link *link, const redis_address *address);
 void redis_link_release(redis_link *link);
 /** Sets it up, as far as that goes without waiting; true: it has just come up. */
 bool redis_link_advance(redis_link *link, uint64_t now_ns);
-/** Gives it up, for `why`. */
-void redis_link_drop(redis_link *link, const char *why);
 
 /** Of a link that is up. SKV_IO: it is no longer. SKV_FULL: it said why not, in `err`. */
 SKV_MUST_CHECK skv_status redis_link_get(redis_link *link, const char *key, size_t n_max,

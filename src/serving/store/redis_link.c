@@ -42,7 +42,8 @@ void redis_link_release(redis_link *link)
     forget_addresses(link);
 }
 
-void redis_link_drop(redis_link *link, const char *why)
+/* Gives it up, for `why`. */
+static void drop(redis_link *link, const char *why)
 {
     char detail[REDIS_WHY_BYTES];
     redis_stream_why(&link->stream, detail);
@@ -71,7 +72,7 @@ static bool resolve(redis_link *link)
             forget_addresses(link);
             link->found = found;
         } else if (!link->found) {
-            redis_link_drop(link, gai_strerror(code));
+            drop(link, gai_strerror(code));
             return false;
         }
     }
@@ -91,7 +92,7 @@ static void connect_next(redis_link *link, uint64_t now)
     }
     if (link->stream.fd < 0 ||
         (connect(link->stream.fd, to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS)) {
-        redis_link_drop(link, strerror(errno));
+        drop(link, strerror(errno));
         return;
     }
     link->state = REDIS_CONNECTING;
@@ -112,12 +113,12 @@ static void finish_connect(redis_link *link)
     socklen_t n = sizeof code;
     if (getsockopt(link->stream.fd, SOL_SOCKET, SO_ERROR, &code, &n) != 0) code = errno;
     if (code != 0) {
-        redis_link_drop(link, strerror(code));
+        drop(link, strerror(code));
         return;
     }
     link->state = link->tls ? REDIS_SHAKING : REDIS_GREETING;
     if (link->tls && !redis_stream_encrypt(&link->stream, link->tls, link->address->host)) {
-        redis_link_drop(link, "TLS: no memory");
+        drop(link, "TLS: no memory");
     }
 }
 
@@ -125,7 +126,7 @@ static void shake(redis_link *link)
 {
     int done = redis_stream_shake(&link->stream);
     if (done > 0) link->state = REDIS_GREETING;
-    if (done < 0) redis_link_drop(link, "TLS");
+    if (done < 0) drop(link, "TLS");
 }
 
 /* The next whole line of what was received, with a zero for its end; NULL: there is none. */
@@ -160,19 +161,19 @@ static void greet(redis_link *link)
     while (link->n_sent < link->n_greeting) {
         ssize_t n = redis_stream_send(&link->stream, link->greeting + link->n_sent,
                                       link->n_greeting - link->n_sent);
-        if (n < 0) redis_link_drop(link, "the connection ended");
+        if (n < 0) drop(link, "the connection ended");
         if (n <= 0) return;
         link->n_sent += (size_t)n;
     }
     ssize_t n = receive_more(link);
     for (const char *line; n >= 0 && (line = take_line(link));) {
         if (*line != '+') {
-            redis_link_drop(link, *line == '-' ? line + 1 : "it does not speak Redis's protocol");
+            drop(link, *line == '-' ? line + 1 : "it does not speak Redis's protocol");
             return;
         }
         if (++link->n_replies == link->n_greeting_replies) link->state = REDIS_UP;
     }
-    if (n < 0) redis_link_drop(link, "the connection ended");
+    if (n < 0) drop(link, "the connection ended");
 }
 
 /* An idle connection has nothing to say: what is there is its end, or garbage. */
@@ -181,7 +182,7 @@ static void watch(redis_link *link)
     if (!is_ready(&link->stream, POLLIN, 0)) return;
     char byte;
     ssize_t n = redis_stream_receive(&link->stream, &byte, 1); /* TLS has messages of its own */
-    if (n != 0) redis_link_drop(link, n < 0 ? "the connection ended" : "an answer to nothing");
+    if (n != 0) drop(link, n < 0 ? "the connection ended" : "an answer to nothing");
 }
 
 bool redis_link_advance(redis_link *link, uint64_t now)
@@ -195,7 +196,7 @@ bool redis_link_advance(redis_link *link, uint64_t now)
     if (link->state == REDIS_SHAKING) shake(link);
     if (link->state == REDIS_GREETING) greet(link);
     bool waits = link->state != REDIS_DOWN && link->state != REDIS_UP;
-    if (waits && now > link->limit_ns) redis_link_drop(link, "no answer in time");
+    if (waits && now > link->limit_ns) drop(link, "no answer in time");
     return link->state == REDIS_UP;
 }
 
@@ -203,7 +204,7 @@ bool redis_link_advance(redis_link *link, uint64_t now)
 
 static skv_status lose(redis_link *link, const char *why, skv_error *err)
 {
-    redis_link_drop(link, why);
+    drop(link, why);
     return skv_fail(err, SKV_IO, "%s:%s: %s", link->address->host, link->address->port, link->why);
 }
 
