@@ -104,7 +104,8 @@ static int open_shared(const cli_options *o, shared_cache *cache)
         return cli_fail("--cache-store needs --cache-key-file: a secret that all servers share "
                         "(openssl rand -hex 32)");
     }
-    const redis_options options = {.addresses = o->cache_store,
+    const redis_options options = {.seconds = o->cache_store_seconds,
+                                   .addresses = o->cache_store,
                                    .auth_file = o->cache_store_auth,
                                    .ca_file = o->cache_store_ca,
                                    .cert_file = o->cache_store_cert,

@@ -307,6 +307,8 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--cache-key-file", "FILE", TEXT, cache_key_file,
            .help = "a secret that names and seals cached prompts: the same for all servers that "
                    "share them"),
+    OPTION(ON(SERVE), "--cache-store-timeout", "S", NUMBER, cache_store_seconds, 0.001, 60,
+           .initial = "0.25", .help = "seconds that the store may take to answer"),
     OPTION(ON(SERVE), "--cache-store-auth", "FILE", TEXT, cache_store_auth,
            .help = "file with 'USER PASSWORD' or 'PASSWORD' for the store"),
     OPTION(ON(SERVE), "--cache-store-ca", "FILE", TEXT, cache_store_ca,

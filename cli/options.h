@@ -131,6 +131,7 @@ struct cli_options {
     const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
     const char *cache_key_file, *cache_store, *cache_store_auth, *cache_store_ca, *cache_store_cert,
         *cache_store_key;
+    double cache_store_seconds;
     const char *reranker;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */

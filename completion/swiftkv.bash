@@ -28,12 +28,12 @@ _swiftkv_options() {
         --repeat-last-n --seed --no-generation-config --cors-origin --tool-format --chat-template-kwargs
         --reasoning-format --reranker --kv-tokens --step-ms --mask-seconds --max-running --max-queue
         --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form
-        --cache-store --cache-key-file --cache-store-auth --cache-store-ca --cache-store-cert
-        --cache-store-key --no-text-match --no-teacher --connections --connections-per-ip --max-body --memory
-        --request-memory --request-work --request-seconds --connection-stack --header-timeout --body-timeout
-        --stall-timeout --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill
-        --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --download
-        --help' ;;
+        --cache-store --cache-key-file --cache-store-timeout --cache-store-auth --cache-store-ca
+        --cache-store-cert --cache-store-key --no-text-match --no-teacher --connections --connections-per-ip
+        --max-body --memory --request-memory --request-work --request-seconds --connection-stack
+        --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout --watchdog
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
+        --speculate --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -100,8 +100,8 @@ _swiftkv_values() {
         | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex \
         | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin \
         | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue \
-        | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store | *:--connections \
-        | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
+        | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout \
+        | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
         | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
         | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
         | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \

@@ -59,6 +59,7 @@ typedef struct skv_block_store_state {
 
 typedef struct skv_block_store {
     void *user;
+    double seconds; /* that an answer may take; who waits for one does so twice as long */
     /* SKV_OK also where nobody answers yet. */
     skv_status (*open)(void *user, void **link, skv_error *err);
     void (*close)(void *link);

@@ -117,7 +117,8 @@ class Garbage:
 
 @unittest.skipUnless(STORE, "redis-server is not installed: the store that servers share is not tested")
 class StoreCase(unittest.TestCase):
-    model, words = PLAIN, ("--ctx", 512)
+    # On a busy machine an answer may take long.
+    model, words, patience = PLAIN, ("--ctx", 512), 30
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -138,7 +139,7 @@ class StoreCase(unittest.TestCase):
     def serve(self, *stores, words=(), model=None, key=None, scheme="redis"):
         places = ",".join(f"127.0.0.1:{store.port}" for store in stores)
         server = Server(model or self.model, *self.words, "--cache-store", f"{scheme}://{places}", "--cache-key-file",
-                        key or self.key, *words)
+                        key or self.key, "--cache-store-timeout", self.patience, *words)
         self.addCleanup(lambda: server.process.poll() is None and server.stop())
         return server
 
@@ -264,7 +265,7 @@ class SharedTest(StoreCase):
         self.assertEqual(self.ask(second, prompt_of(450, 9)), (fresh, 448))
 
 
-class FaultTest(StoreCase):
+class ForgedTest(StoreCase):
     def test_bad_values(self):
         """Damaged, cut, replayed, forged by who has no key: not used, counted, and replaced."""
         store = self.store()
@@ -294,6 +295,9 @@ class FaultTest(StoreCase):
                 wait_until(lambda: store.ask("GET", bad) == keep[bad], 0.01)
                 server.stop()
 
+class FaultTest(StoreCase):
+    patience = 0.25
+
     def test_faults_under_load(self):
         """Frozen, killed, restarted, full and replaced by garbage: no request fails or waits for long, answers stay
         as they are, and what one server has read another finds within a second of the store's return."""
@@ -301,7 +305,7 @@ class FaultTest(StoreCase):
         servers = [self.serve(store, words=("--kv-tokens", 1024)) for _ in range(2)]
         prompts = [prompt_of(200 + 10 * i, i) for i in range(6)]
         want = [self.ask(servers[0], ids)[0] for ids in prompts]
-        ends, wrong, slowest, n_asked = threading.Event(), [], [0.0], [0]
+        ends, wrong, times = threading.Event(), [], []
 
         def read(i):
             k = i
@@ -313,21 +317,19 @@ class FaultTest(StoreCase):
                         wrong.append(k)
                 except Exception as error:
                     wrong.append(error)
-                slowest[0] = max(slowest[0], time.monotonic() - start)
-                n_asked[0] += 1
+                times.append(time.monotonic() - start)
 
-        fresh = iter(range(1000, 2000))
+        fresh = iter(range(1000, 9000))
 
         def recovered():
-            """Seconds until one finds what the other has read since."""
-            start = time.monotonic()
-            while True:
+            """Naps of 10 ms until one finds what the other has read since: a machine that stands still takes none."""
+            for n in range(1000):
                 ids = prompt_of(130, next(fresh))
                 self.ask(servers[0], ids, 1)
                 time.sleep(0.01)
                 if self.ask(servers[1], ids, 1)[1] == 128:
-                    return time.monotonic() - start
-                self.assertLess(time.monotonic() - start, 20)
+                    return n
+            self.fail("the store is not used again")
 
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             readers = [pool.submit(read, i) for i in range(3)]
@@ -358,10 +360,11 @@ class FaultTest(StoreCase):
             for reader in readers:
                 reader.result()
         self.assertEqual(wrong, [])
-        self.assertGreater(n_asked[0], 20)
-        self.assertLess(slowest[0], 2)
-        # Beside the time until it is noticed, a busy machine needs its own.
-        self.assertLess(max(took.values()), 2, took)
+        times.sort()
+        self.assertGreater(len(times), 20)
+        # Few requests meet a store that has just failed; the others do not wait.
+        self.assertLess(times[len(times) * 9 // 10], 0.25)
+        self.assertLess(max(took.values()), 100, took)
         failed = sum(server.metrics()['requests_finished_total{reason="failed"}'] for server in servers)
         self.assertEqual(failed, 0)
         for server in servers:

@@ -20,9 +20,6 @@ enum {
     AHEAD_SHARE = 4     /* written ahead when less than this part of the pages is free */
 };
 
-/* What takes longer is not waited for. */
-static const uint64_t DISK_SILENCE_NS = 2000000000u, STORE_SILENCE_NS = 500000000u;
-
 /* ---- whose ---- */
 
 /* What a domain is made from. Without a salt, tenants are only known for as long as we run. */
@@ -282,8 +279,8 @@ static void collect(skv_scheduler *s, skv_lane *lane, uint64_t until_ns)
         late = lane->disk.fetched_ns > until_ns;
     }
     if (fits && late) return;
-    uint64_t silence_ns = lane->disk.n_sought == 1 ? DISK_SILENCE_NS : STORE_SILENCE_NS;
-    bool silent = skv_clock_ns() - lane->disk.fetched_ns > silence_ns;
+    const skv_spill *from = lane->disk.n_sought == 1 ? s->spill : s->store;
+    bool silent = skv_clock_ns() - lane->disk.fetched_ns > skv_spill_silence_ns(from);
     if (!fits || silent || skv_spill_fetch_done(lane->disk.fetch)) skv_worker_stop_fetch(s, lane);
 }
 

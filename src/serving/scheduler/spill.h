@@ -89,9 +89,10 @@ void skv_spill_load_texts(skv_spill *spill,
 
 /* ---- reading ---- */
 
-/** Whether the thread gets on with what it does; there is no point in waiting for one that hangs.
- */
+/** Of a store: whether an instance answers, and the thread gets on with what it does. */
 bool skv_spill_responds(skv_spill *spill);
+/** Nanoseconds without a block after which nobody waits for one any longer. */
+uint64_t skv_spill_silence_ns(const skv_spill *spill);
 /** Reads blocks, in order, up to the first that cannot be read; NULL: no memory. */
 skv_spill_fetch *skv_spill_fetch_begin(skv_spill *spill, const skv_spill_name *names, size_t n);
 /** The next block that has arrived, to be freed with skv_free; NULL: none now. */

@@ -72,6 +72,7 @@ typedef enum redis_state {
 
 typedef struct redis_link {
     const redis_address *address;
+    uint64_t answer_ns;   /* that an answer may take */
     redis_tls *tls;       /* borrowed; NULL: plain */
     const char *greeting; /* borrowed, [n_greeting] */
     size_t n_greeting, n_greeting_replies;

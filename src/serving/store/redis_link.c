@@ -14,8 +14,7 @@
 
 enum { RESOLVE_EVERY = 8 }; /* tries with what a name meant before */
 
-static const uint64_t ANSWER_NS = 250000000u;     /* for an answer, and more */
-static const uint64_t BYTES_A_SECOND = 20000000u; /* for what is slower */
+static const uint64_t BYTES_A_SECOND = 20000000u;                         /* for what is slower */
 static const uint64_t WAIT_MIN_NS = 100000000u, WAIT_MAX_NS = 400000000u; /* between two tries */
 
 uint64_t redis_now_ns(void)
@@ -96,7 +95,7 @@ static void connect_next(redis_link *link, uint64_t now)
         return;
     }
     link->state = REDIS_CONNECTING;
-    link->limit_ns = now + ANSWER_NS;
+    link->limit_ns = now + link->answer_ns;
     link->n_sent = link->n_replies = 0;
 }
 
@@ -257,9 +256,9 @@ static skv_status read_bytes(redis_link *link, unsigned char *out, size_t n, uin
     return SKV_OK;
 }
 
-static uint64_t limit_of(size_t n_bytes)
+static uint64_t limit_of(const redis_link *link, size_t n_bytes)
 {
-    return redis_now_ns() + ANSWER_NS + n_bytes * 1000000000u / BYTES_A_SECOND;
+    return redis_now_ns() + link->answer_ns + n_bytes * 1000000000u / BYTES_A_SECOND;
 }
 
 /* The number behind '$': the length of a bulk string, below 0: nil; false: no such line. */
@@ -275,7 +274,7 @@ static bool parse_length(const char *line, size_t n_max, long long *out)
 static skv_status read_value(redis_link *link, size_t n, unsigned char *data, skv_error *err)
 {
     unsigned char end[2];
-    uint64_t limit = limit_of(n);
+    uint64_t limit = limit_of(link, n);
     SKV_TRY(read_bytes(link, data, n, limit, err));
     SKV_TRY(read_bytes(link, end, sizeof end, limit, err));
     if (end[0] != '\r' || end[1] != '\n') return lose(link, "a value without an end", err);
@@ -288,7 +287,7 @@ skv_status redis_link_get(redis_link *link, const char *key, size_t n_max, unsig
     char command[128], *line;
     int n =
         snprintf(command, sizeof command, "*2\r\n$3\r\nGET\r\n$%zu\r\n%s\r\n", strlen(key), key);
-    uint64_t limit = limit_of(0);
+    uint64_t limit = limit_of(link, 0);
     long long length;
     SKV_TRY(send_all(link, command, (size_t)n, limit, err));
     skv_status status = read_line(link, limit, &line, err);
@@ -319,7 +318,7 @@ skv_status redis_link_put(redis_link *link, const char *key, const skv_block_val
     size_t n_value = value->n_head + value->n_body;
     int n = snprintf(command, sizeof command, "*3\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%zu\r\n",
                      strlen(key), key, n_value);
-    uint64_t limit = limit_of(n_value);
+    uint64_t limit = limit_of(link, n_value);
     SKV_TRY(send_all(link, command, (size_t)n, limit, err));
     SKV_TRY(send_all(link, value->head, value->n_head, limit, err));
     SKV_TRY(send_all(link, value->body, value->n_body, limit, err));

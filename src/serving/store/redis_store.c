@@ -15,6 +15,7 @@ static const uint64_t TELL_NS = 5000000000u;   /* in which there are TELL_MAX li
 static const uint64_t FULL_NS = 500000000u;    /* until something is put again */
 
 struct redis_store {
+    double seconds; /* that an answer may take */
     redis_address addresses[REDIS_INSTANCES_MAX];
     size_t n;
     redis_tls *tls; /* owned; NULL: plain */
@@ -88,6 +89,7 @@ static skv_status open_links(void *user, void **link, skv_error *err)
     all->store = store;
     for (size_t i = 0; i < store->n; i++) {
         redis_link_init(&all->links[i], &store->addresses[i]);
+        all->links[i].answer_ns = (uint64_t)(1e9 * store->seconds);
         all->links[i].tls = store->tls;
         all->links[i].greeting = store->greeting;
         all->links[i].n_greeting = store->n_greeting;
@@ -169,6 +171,7 @@ static skv_status put(void *link, const uint8_t *name, const skv_block_value *va
 static skv_status read_options(redis_store *store, const redis_options *options, skv_error *err)
 {
     bool tls;
+    store->seconds = options->seconds;
     SKV_TRY(redis_parse(options->addresses, store->addresses, &store->n, &tls, err));
     SKV_TRY(redis_read_auth(options->auth_file, store->greeting, sizeof store->greeting,
                             &store->n_greeting, &store->n_greeting_replies, err));
@@ -201,6 +204,7 @@ void redis_store_close(redis_store *store)
 skv_block_store redis_store_table(redis_store *store)
 {
     return (skv_block_store){.user = store,
+                             .seconds = store->seconds,
                              .open = open_links,
                              .close = close_links,
                              .get = get,

@@ -24,6 +24,7 @@
 #include "skv/serve.h"
 
 typedef struct redis_options {
+    double seconds;        /* that an answer may take, and a connection */
     const char *addresses; /* "redis://HOST:PORT,..." or "rediss://..."; as all that follow, */
     const char *auth_file; /* NULL: none. "USER PASSWORD" or "PASSWORD" */
     const char *ca_file;   /* of rediss; NULL: the system's */
