@@ -527,6 +527,7 @@ skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->wake, NULL);
     (void)pthread_cond_init(&s->moved, NULL);
+    if (s->medium->tend) s->medium->tend(s, &s->store_state); /* for the first request */
     if (pthread_create(&s->thread, NULL, work, s) != 0) {
         free_spill(s);
         return skv_fail(err, SKV_MEMORY, "%s: cannot start a thread", what);
