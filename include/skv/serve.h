@@ -44,7 +44,7 @@ typedef struct skv_job skv_job;
  * it once, and one thread of that scheduler calls the other functions, each of which takes a
  * bounded time.
  */
-enum { SKV_CACHE_NAME_BYTES = 16, SKV_CACHE_KEY_BYTES = 32 };
+enum { SKV_CACHE_NAME_BYTES = 16, SKV_CACHE_KEY_BYTES_MIN = 16 };
 
 typedef struct skv_block_value {
     const void *head, *body; /* one behind the other */
@@ -59,6 +59,7 @@ typedef struct skv_block_store_state {
 
 typedef struct skv_block_store {
     void *user;
+    double seconds; /* that an answer may take; who waits for one does so twice as long */
     /* SKV_OK also where nobody answers yet. */
     skv_status (*open)(void *user, void **link, skv_error *err);
     void (*close)(void *link);
@@ -98,9 +99,11 @@ typedef struct skv_scheduler_options {
      * are smaller and take longer to read; each is written when it is full. Both forms are read. */
     bool cache_disk_rows;
     double cache_flush_seconds; /* for writing them at the end */
-    /* What keys the names and checksums of blocks, [SKV_CACHE_KEY_BYTES]; the same for all who
-     * share them. NULL: cache_dir has its own. Needed with `store`. Neither is kept. */
-    const uint8_t *cache_key;
+    /* What keys the names and checksums of blocks, [n_cache_key], SKV_CACHE_KEY_BYTES_MIN at
+     * least; the same for all who share them. NULL: cache_dir has its own. Needed with `store`.
+     * Neither is kept. */
+    const void *cache_key;
+    size_t n_cache_key;
     const skv_block_store *store;              /* NULL: none */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;

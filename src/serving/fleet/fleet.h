@@ -1,7 +1,7 @@
 /*
  * A simulation of several machines that serve one model: how long the requests of a trace would
  * take. Costs of steps are measured (costs.h), the scheduler's rules are those of the server
- * (machine.h); the network is a link for each machine and one for the store.
+ * (fleet_machine.h); the network is a link for each machine and one for the store.
  *
  *     replicas   every machine reads and answers; requests that begin alike go to the same one,
  *                while it is not much busier than the others
@@ -12,7 +12,7 @@
 #ifndef SKV_FLEET_FLEET_H
 #define SKV_FLEET_FLEET_H
 
-#include "machine.h"
+#include "fleet_machine.h"
 
 typedef enum fleet_design {
     FLEET_REPLICAS,

@@ -1,5 +1,5 @@
-/* A machine of the simulation: see machine.h. */
-#include "machine.h"
+/* A machine of the simulation: see fleet_machine.h. */
+#include "fleet_machine.h"
 
 #include "base/mem.h"
 #include "scheduler/turns.h"
