@@ -39,6 +39,8 @@ double bench_median(double *values, size_t n);
 
 /* ---- bench_costs.c ---- */
 
+enum { BENCH_COSTS_CHUNK = 128 }; /* prompt rows that are measured behind the context */
+
 /** Tokens and sequences that measuring steps behind `context` tokens keeps. */
 size_t bench_costs_tokens(size_t context);
 size_t bench_costs_sequences(void);

@@ -14,7 +14,6 @@ enum {
     ANSWERS_MAX = 64, /* sequences that answer together */
     BEGINNING = 16,   /* tokens of a sequence that has nearly no context */
     FAR_ANSWERS = 4,  /* sequences that answer behind the context, */
-    CHUNK = 128,      /* prompt rows behind it */
     SIZES_MAX = 16,
     REPEATS = 5
 };
@@ -28,7 +27,7 @@ typedef struct curve {
 typedef struct costs {
     bench_variant *variant;
     size_t context;
-    int32_t *ids; /* [context + CHUNK], owned */
+    int32_t *ids; /* [context + BENCH_COSTS_CHUNK], owned */
     curve prompt, answer;
     double prompt_context_us, answer_context_us; /* of a row, for 1,000 rows that it reads */
     cli_progress progress;
@@ -109,8 +108,9 @@ static skv_status measure_answers(costs *c, skv_error *err)
 
 static skv_status measure_prompts(costs *c, skv_error *err)
 {
-    const size_t most =
-        c->variant->limits.step_tokens < ROWS_MAX ? c->variant->limits.step_tokens : ROWS_MAX;
+    const skv_engine_stats *limits = &c->variant->limits;
+    size_t most = limits->step_tokens < ROWS_MAX ? limits->step_tokens : ROWS_MAX;
+    if (most > limits->context - BEGINNING) most = limits->context - BEGINNING;
     skv_sequence *one = NULL;
     skv_status status = make_sequences(c, 1, BEGINNING, &one, err);
     for (size_t n = 1; status == SKV_OK; n = 2 * n < most ? 2 * n : most, c->prompt.n++) {
@@ -137,12 +137,13 @@ static skv_status measure_context(costs *c, skv_error *err)
     for (size_t i = 0; i < 2 && status == SKV_OK; i++) {
         skv_sequence **all = i == 0 ? near : far;
         status = time_step(c, all, FAR_ANSWERS, 1, SKV_WANT_LAST, &answer[i], err);
-        if (status == SKV_OK) status = time_step(c, all, 1, CHUNK, SKV_WANT_NONE, &prompt[i], err);
+        if (status == SKV_OK)
+            status = time_step(c, all, 1, BENCH_COSTS_CHUNK, SKV_WANT_NONE, &prompt[i], err);
         tell(c);
     }
     if (status == SKV_OK) {
         c->answer_context_us = (answer[1] - answer[0]) * 1e3 / (FAR_ANSWERS * rows);
-        c->prompt_context_us = (prompt[1] - prompt[0]) * 1e3 / (CHUNK * rows);
+        c->prompt_context_us = (prompt[1] - prompt[0]) * 1e3 / (BENCH_COSTS_CHUNK * rows);
     }
     free_sequences(far, FAR_ANSWERS);
     free_sequences(near, FAR_ANSWERS);
@@ -193,8 +194,8 @@ static void print_costs(const costs *c)
 
 size_t bench_costs_tokens(size_t context)
 {
-    return (ANSWERS_MAX + FAR_ANSWERS) * (BEGINNING + CHUNK) + FAR_ANSWERS * (context + CHUNK) +
-           ROWS_MAX + BEGINNING;
+    return (ANSWERS_MAX + FAR_ANSWERS) * (BEGINNING + BENCH_COSTS_CHUNK) +
+           FAR_ANSWERS * (context + BENCH_COSTS_CHUNK) + ROWS_MAX + BEGINNING;
 }
 
 size_t bench_costs_sequences(void)

@@ -220,7 +220,9 @@ static int measure_costs(bench *b)
     int status = bench_plan(b->options, b->variants, &b->n_variants);
     if (status != CLI_DONE) return status;
     skv_engine_options options = cli_engine_options(&v->options);
-    if (options.context == 0) options.context = 2 * context;
+    if (context + BENCH_COSTS_CHUNK > SKV_CONTEXT_DEFAULT) {
+        options.context = context + BENCH_COSTS_CHUNK;
+    }
     options.kv_tokens = bench_costs_tokens(context);
     options.kv_sequences = bench_costs_sequences();
     status = cli_check(cli_model_try(&v->model, &options, &err), &err);

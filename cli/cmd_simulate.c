@@ -10,6 +10,8 @@
 #include "options.h"
 #include "report.h"
 
+static const double FIRST_RATE = 0.05; /* requests a second, by machine */
+
 enum { MACHINES_MOST = 1 << 16, HALVINGS = 6, SPLITS = 6 };
 
 /* One line of the result. */
@@ -149,19 +151,20 @@ static int try_splits(simulation *s, outcome *out, double rate)
     return status;
 }
 
-/* The highest rate that the machines take: doubled until it is too much, then halved in between. */
+/* The highest rate that the machines take: doubled until it is too much, then halved in between. A
+ * low rate may miss goals that a higher one meets, since it sees less of the trace. */
 static int find_rate(simulation *s, outcome *out)
 {
-    double low = 0, high = 0.05 * (double)out->n_machines;
+    double low = 0, high = FIRST_RATE * (double)out->n_machines;
     outcome best = *out, tried = *out;
     int status = CLI_DONE;
-    for (tried.met = true; status == CLI_DONE && tried.met;) {
+    for (size_t i = 0; status == CLI_DONE && (tried.met || (low == 0 && i < HALVINGS)); i++) {
         status = try_splits(s, &tried, high);
-        if (status != CLI_DONE || !tried.met) break;
-        best = tried;
-        low = high;
-        high *= 2;
+        if (tried.met) best = tried;
+        if (tried.met) low = high;
+        if (tried.met || low == 0) high *= 2;
     }
+    if (low == 0) high = FIRST_RATE * (double)out->n_machines;
     for (size_t i = 0; i < HALVINGS && status == CLI_DONE; i++) {
         const double rate = (low + high) / 2;
         status = try_splits(s, &tried, rate);
@@ -210,17 +213,19 @@ static int run_design(simulation *s, fleet_design design)
     const size_t n_fleets = o->machines.n > 0 ? o->machines.n : 1;
     int status = CLI_DONE;
     for (size_t k = 0; k < n_rates * n_fleets && status == CLI_DONE; k++) {
-        outcome *out = &s->outcomes[s->n++];
+        outcome *out = &s->outcomes[s->n];
         const double rate = o->rates.n > 0 ? o->rates.at[k % n_rates] : 0;
         *out = (outcome){.design = design};
         if (o->machines.n == 0) {
             status = find_machines(s, out, rate);
         } else {
             out->n_machines = o->machines.at[k / n_rates];
+            if (design == FLEET_READERS && out->n_machines < 2) continue; /* who would answer? */
             status = o->rates.n == 0 ? find_rate(s, out) : try_splits(s, out, rate);
             if (status == CLI_DONE && o->rates.n > 0) status = run_one(s, out, rate, false);
         }
         if (status == CLI_DONE && (o->machines.n == 0 || o->rates.n == 0)) status = finish(s, out);
+        s->n++;
         cli_progress_items(&s->progress, fleet_design_name(design), s->n,
                            s->n_designs * n_rates * n_fleets);
     }
@@ -315,20 +320,22 @@ static void print_json(const simulation *s)
 /* The highest rate by machine, for each design over the number of machines. */
 static int draw(const simulation *s, const char *path)
 {
-    const size_t n = s->options->machines.n;
     double *x = cli_alloc(2 * s->n, sizeof *x), *y = x + s->n;
-    skv_series series[FLEET_DESIGNS];
+    skv_series series[FLEET_DESIGNS] = {0};
+    size_t n_series = 0;
     for (size_t i = 0; i < s->n; i++) {
         const outcome *o = &s->outcomes[i];
         x[i] = (double)o->n_machines;
         y[i] = o->met ? o->result.rate / (double)o->n_machines : (double)NAN;
-    }
-    for (size_t d = 0; d < s->n_designs; d++) {
-        series[d] =
-            (skv_series){fleet_design_name(s->designs[d]), x + d * n, y + d * n, n, .colour = d};
+        if (i == 0 || o->design != o[-1].design) {
+            series[n_series] =
+                (skv_series){fleet_design_name(o->design), x + i, y + i, 0, .colour = n_series};
+            n_series++;
+        }
+        series[n_series - 1].n++;
     }
     const skv_panel panel = {
-        .y_label = "requests a second, by machine", .series = series, .n_series = s->n_designs};
+        .y_label = "requests a second, by machine", .series = series, .n_series = n_series};
     const skv_chart chart = {.title = "What a machine takes",
                              .subtitle = s->options->trace_file,
                              .x_label = "machines",
