@@ -216,6 +216,22 @@ class SharedTest(StoreCase):
             self.assertEqual(stranger.metrics()["cache_store_missed_total"], 1)
             stranger.stop()
 
+    def test_copies_of_a_model(self):
+        """The same files elsewhere, of another time, are the same model; one with another last bit is not."""
+        store = self.store()
+        first = self.serve(store)
+        want, _ = self.ask(first, prompt_of(200))
+        self.sent(first, 3)
+        copy = self.folder / "copy"
+        shutil.copytree(self.model, copy, copy_function=shutil.copyfile)
+        second = self.serve(store, model=copy)
+        self.assertEqual(self.ask(second, prompt_of(200)), (want, 192))
+        weights = copy / "model-00003-of-00003.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-4] ^= 1
+        weights.write_bytes(data)
+        self.assertEqual(self.ask(self.serve(store, model=copy), prompt_of(200))[1], 0)
+
     def test_api_keys(self):
         store = self.store()
         keys = ("--api-key-file", self.write("api", "one\ntwo\n"))
