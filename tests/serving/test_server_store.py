@@ -136,8 +136,8 @@ class StoreCase(unittest.TestCase):
         self.addCleanup(store.stop)
         return store
 
-    def serve(self, *stores, words=(), model=None, key=None, scheme="redis"):
-        places = ",".join(f"127.0.0.1:{store.port}" for store in stores)
+    def serve(self, *stores, words=(), model=None, key=None, scheme="redis", host="127.0.0.1"):
+        places = ",".join(f"{host}:{store.port}" for store in stores)
         server = Server(model or self.model, *self.words, "--cache-store", f"{scheme}://{places}", "--cache-key-file",
                         key or self.key, "--cache-store-timeout", self.patience, *words)
         self.addCleanup(lambda: server.process.poll() is None and server.stop())
@@ -435,7 +435,7 @@ class SecureTest(StoreCase):
     def make_certificates(self):
         self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
                      "ca.key", "-out", "ca.pem", "-subj", "/CN=test", "-days", "2")
-        self.write("names", "subjectAltName=IP:127.0.0.1\n")
+        self.write("names", "subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         for name in ("store", "client"):
             self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
                          f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
@@ -449,8 +449,10 @@ class SecureTest(StoreCase):
                  "user cache on >word ~skv:* +get +set +ping"]
         store = self.store(*lines, tls=True)
         whole = ["--cache-store-ca", self.folder / "ca.pem", "--cache-store-cert", self.folder / "client.pem",
-                 "--cache-store-key", self.folder / "client.key", "--cache-store-auth", self.write("auth", "cache word\n")]
-        first, second = (self.serve(store, words=whole, scheme="rediss") for _ in range(2))
+                 "--cache-store-key", self.folder / "client.key",
+                 "--cache-store-auth", self.write("auth", "cache word\n")]
+        first, second = (self.serve(store, words=whole, scheme="rediss", host=host)
+                         for host in ("127.0.0.1", "localhost"))
         want, _ = self.ask(first, prompt_of(300))
         self.sent(first, 4)
         self.assertEqual(self.ask(second, prompt_of(300)), (want, 256))
