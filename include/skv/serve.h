@@ -63,11 +63,10 @@ typedef struct skv_block_store {
     /* SKV_OK also where nobody answers yet. */
     skv_status (*open)(void *user, void **link, skv_error *err);
     void (*close)(void *link);
-    /* The value of a name [SKV_CACHE_NAME_BYTES] of at most n_max bytes, to be given to `release`;
-     * NULL with SKV_OK: it is not there. */
-    skv_status (*get)(void *link, const uint8_t *name, size_t n_max, unsigned char **data,
+    /* The value of a name [SKV_CACHE_NAME_BYTES] of at most n_max bytes, the store's own and valid
+     * until the next call; NULL with SKV_OK: it is not there. */
+    skv_status (*get)(void *link, const uint8_t *name, size_t n_max, const unsigned char **data,
                       size_t *n_bytes, skv_error *err);
-    void (*release)(void *link, unsigned char *data);
     /* SKV_FULL: it answers and does not take it. SKV_CANCELLED: it has not answered for a while. */
     skv_status (*put)(void *link, const uint8_t *name, const skv_block_value *value,
                       skv_error *err);

@@ -86,6 +86,8 @@ typedef struct redis_link {
     size_t n_tries, n_sent, n_replies;
     char line[REDIS_LINE_BYTES + 4096]; /* received and not yet read, */
     size_t at, n_line;                  /* from `at` to n_line */
+    unsigned char *value;               /* owned, [value_room]: the last that was read; kept, as */
+    size_t value_room;                  /* fresh memory costs more than what is copied into it */
     char why[REDIS_WHY_BYTES];          /* why it is down */
     uint64_t told_ns; /* since when lines for the operator are counted; 0: none yet */
     size_t n_told;
@@ -97,9 +99,11 @@ void redis_link_release(redis_link *link);
 /** Sets it up, as far as that goes without waiting; true: it has just come up. */
 bool redis_link_advance(redis_link *link, uint64_t now_ns);
 
-/** Of a link that is up. SKV_IO: it is no longer. SKV_FULL: it said why not, in `err`. */
+/** Of a link that is up. SKV_IO: it is no longer. SKV_FULL: it said why not, in `err`. *data is
+ * the link's until the next call. */
 SKV_MUST_CHECK skv_status redis_link_get(redis_link *link, const char *key, size_t n_max,
-                                         unsigned char **data, size_t *n_bytes, skv_error *err);
+                                         const unsigned char **data, size_t *n_bytes,
+                                         skv_error *err);
 SKV_MUST_CHECK skv_status redis_link_put(redis_link *link, const char *key,
                                          const skv_block_value *value, skv_error *err);
 

@@ -39,6 +39,7 @@ void redis_link_release(redis_link *link)
 {
     redis_stream_close(&link->stream);
     forget_addresses(link);
+    free(link->value);
 }
 
 /* Gives it up, for `why`. */
@@ -281,8 +282,17 @@ static skv_status read_value(redis_link *link, size_t n, unsigned char *data, sk
     return SKV_OK;
 }
 
-skv_status redis_link_get(redis_link *link, const char *key, size_t n_max, unsigned char **data,
-                          size_t *n_bytes, skv_error *err)
+static bool make_room(redis_link *link, size_t n)
+{
+    if (link->value && n <= link->value_room) return true;
+    free(link->value);
+    link->value_room = n + 1;
+    link->value = malloc(link->value_room);
+    return link->value;
+}
+
+skv_status redis_link_get(redis_link *link, const char *key, size_t n_max,
+                          const unsigned char **data, size_t *n_bytes, skv_error *err)
 {
     char command[128], *line;
     int n =
@@ -299,14 +309,9 @@ skv_status redis_link_get(redis_link *link, const char *key, size_t n_max, unsig
     *data = NULL;
     *n_bytes = 0;
     if (length < 0) return SKV_OK;
-    unsigned char *value = malloc((size_t)length + 1);
-    if (!value) return lose(link, "no memory", err);
-    status = read_value(link, (size_t)length, value, err);
-    if (status != SKV_OK) {
-        free(value);
-        return status;
-    }
-    *data = value;
+    if (!make_room(link, (size_t)length)) return lose(link, "no memory", err);
+    SKV_TRY(read_value(link, (size_t)length, link->value, err));
+    *data = link->value;
     *n_bytes = (size_t)length;
     return SKV_OK;
 }

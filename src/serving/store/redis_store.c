@@ -133,7 +133,7 @@ static void make_key(const uint8_t *name, char key[KEY_BYTES])
     }
 }
 
-static skv_status get(void *link, const uint8_t *name, size_t n_max, unsigned char **data,
+static skv_status get(void *link, const uint8_t *name, size_t n_max, const unsigned char **data,
                       size_t *n_bytes, skv_error *err)
 {
     instances *all = link;
@@ -142,12 +142,6 @@ static skv_status get(void *link, const uint8_t *name, size_t n_max, unsigned ch
     SKV_REQUIRE(i >= 0, err, SKV_CANCELLED, "no instance answers");
     make_key(name, key);
     return redis_link_get(&all->links[i], key, n_max, data, n_bytes, err);
-}
-
-static void release(void *link, unsigned char *data)
-{
-    (void)link;
-    free(data);
 }
 
 /* An instance that says that it is full, or that it does not let us, is not sent more at once. */
@@ -208,7 +202,6 @@ skv_block_store redis_store_table(redis_store *store)
                              .open = open_links,
                              .close = close_links,
                              .get = get,
-                             .release = release,
                              .put = put,
                              .tend = tend};
 }

@@ -136,7 +136,9 @@ static bool expect_host(SSL *ssl, const char *host)
 {
     if (X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host) == 1) return true;
     ERR_clear_error();
-    return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
+    char name[REDIS_HOST_BYTES]; /* OpenSSL's macro drops a const */
+    (void)snprintf(name, sizeof name, "%s", host);
+    return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
 bool redis_stream_encrypt(redis_stream *stream, redis_tls *tls, const char *host)
