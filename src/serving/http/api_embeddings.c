@@ -32,7 +32,7 @@ typedef struct embedding_request {
 
 static bool truncate_inputs(embedding_request *r, api_error *error)
 {
-    const size_t context = r->ex->server->limits.context;
+    const size_t context = r->ex->model->limits.context;
     bool truncates = true;
     if (!json_body_flag(r->body, "truncate", &truncates, error)) return false;
     for (size_t i = 0; truncates && i < r->inputs.n; i++) {
@@ -50,7 +50,7 @@ static bool begin(embedding_request *r, api_error *error)
         return false;
     }
     if (r->dialect->truncates && !truncate_inputs(r, error)) return false;
-    r->D = skv_engine_hidden(ex->server->engine);
+    r->D = skv_engine_hidden(ex->model->engine);
     r->vectors = calloc(r->inputs.n * r->D, sizeof *r->vectors);
     if (!r->vectors) return api_fail(error, 503, NULL, "no memory");
     return generation_start(&r->g, ex, &r->inputs, &r->params, 0, error);
@@ -119,7 +119,7 @@ static void write_openai(const embedding_request *r, skv_buf *out)
         skv_buf_text(out, "}");
     }
     skv_buf_text(out, "],\"model\":");
-    out_json_str(out, r->ex->server->name);
+    out_json_str(out, r->ex->model->name);
     skv_buf_printf(out,
                    ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu,"
                    "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}}",
@@ -132,7 +132,7 @@ static void write_vectors(const embedding_request *r, skv_buf *out)
     skv_job_stats stats;
     generation_stats(&r->g, &stats);
     skv_buf_text(out, "{\"model\":");
-    out_json_str(out, r->ex->server->name);
+    out_json_str(out, r->ex->model->name);
     skv_buf_text(out, ",\"embeddings\":[");
     for (size_t i = 0; i < r->inputs.n; i++) {
         if (i > 0) skv_buf_text(out, ",");

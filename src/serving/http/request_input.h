@@ -158,8 +158,8 @@ bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *o
                      api_error *error);
 
 /** What all constraints share: the bytes of the model's tokens. Engine and vocabulary are set. */
-bool constrain_start(http_server *server, char *error);
+bool constrain_start(server_model *model, char *error);
 /** After the last job is gone. */
-void constrain_stop(http_server *server);
+void constrain_stop(server_model *model);
 
 #endif

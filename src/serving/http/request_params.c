@@ -219,7 +219,7 @@ static bool read_stop_ids(const exchange *ex, const json_t *body, request_params
         return api_fail(error, 400, "stop_token_ids",
                         "stop_token_ids: not an array of at most %d token ids", PARAM_STOP_IDS_MAX);
     }
-    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->server->engine),
+    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->model->engine),
                          &out->stop_ids, &out->n_stop_ids, error);
 }
 
@@ -251,7 +251,7 @@ static bool read_biases(const exchange *ex, const json_t *body, request_params *
     json_t *value;
     json_object_foreach(map, key, value)
     {
-        if (read_bias(key, value, skv_engine_vocab(ex->server->engine),
+        if (read_bias(key, value, skv_engine_vocab(ex->model->engine),
                       &out->biases[out->n_biases++])) {
             continue;
         }
@@ -267,7 +267,7 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
     static const skv_prefill methods[] = {SKV_PREFILL_AUTO, SKV_PREFILL_FULL, SKV_PREFILL_TEACHER};
     out->prefill = methods[out->i_method];
     skv_error err = {0};
-    const skv_engine *engine = ex->server->engine;
+    const skv_engine *engine = ex->model->engine;
     if (skv_engine_check(engine, SKV_WHERE_SEQUENCE, out->prefill, NULL, &err) == SKV_OK) {
         return true;
     }
@@ -328,7 +328,7 @@ static bool read_eviction(const exchange *ex, const json_t *body, request_params
     skv_error err = {0};
     const char *how = evict ? json_string_value(evict) : text;
     if (skv_eviction_parse(how, &out->eviction, &err) != SKV_OK ||
-        skv_engine_check(ex->server->engine, SKV_WHERE_SERVE, SKV_PREFILL_AUTO, &out->eviction,
+        skv_engine_check(ex->model->engine, SKV_WHERE_SERVE, SKV_PREFILL_AUTO, &out->eviction,
                          &err) != SKV_OK) {
         return api_fail(error, 400, name, "%s: %s", name, err.text);
     }
@@ -392,7 +392,7 @@ static bool read_speculation(const json_t *body, request_params *out, api_error 
 static bool resolve_embedding(const exchange *ex, request_params *out, api_error *error)
 {
     static const skv_pooling poolings[] = {SKV_POOLING_LAST, SKV_POOLING_MEAN};
-    const size_t D = skv_engine_hidden(ex->server->engine);
+    const size_t D = skv_engine_hidden(ex->model->engine);
     out->max_tokens = 0;
     out->pooling = poolings[out->i_pooling];
     if (out->dimensions < 0 || (uint64_t)out->dimensions == D) return true;
@@ -404,7 +404,7 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error)
 {
-    *out = (request_params){.sampling = ex->server->options.sampling,
+    *out = (request_params){.sampling = ex->model->sampling,
                             .n = 1,
                             .max_tokens = TOKENS_UNSAID,
                             .logprobs = -1,
@@ -530,25 +530,15 @@ bool request_params_describe(const skv_sampling *sampling, param_api api, json_t
     return true;
 }
 
-/* Ollama's clients add ":latest" to a name. */
-static bool is_served(const http_server *server, skv_text_piece name)
-{
-    static const char tag[] = ":latest";
-    const size_t n_tag = sizeof tag - 1;
-    if (server_list_has(server->options.names, name)) return true;
-    if (name.n <= n_tag || memcmp(name.text + name.n - n_tag, tag, n_tag) != 0) return false;
-    return server_list_has(server->options.names, (skv_text_piece){name.text, name.n - n_tag});
-}
-
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error)
 {
     const json_t *model = json_body_get(body, "model");
     if (!model) return true;
     if (!json_is_string(model)) return api_fail(error, 400, "model", "model: expected a string");
     const skv_text_piece asked = {json_string_value(model), json_string_length(model)};
-    if (asked.n == 0 || is_served(ex->server, asked)) return true;
+    if (asked.n == 0 || models_find(ex->server, asked) == ex->model) return true;
     (void)api_fail(error, 404, "model", "model: \"%s\" is not available, only \"%.100s\" is",
-                   json_show(model).text, ex->server->name);
+                   json_show(model).text, ex->model->name);
     error->code = "model_not_found";
     return false;
 }
@@ -586,7 +576,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.pooling = params->pooling;
     job.tenant = ex->tenant;
     if (ex->key) {
-        job.salt = skv_scheduler_salt(ex->server->scheduler, ex->key, strlen(ex->key));
+        job.salt = skv_scheduler_salt(ex->model->scheduler, ex->key, strlen(ex->key));
     }
     return job;
 }
