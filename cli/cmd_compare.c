@@ -40,10 +40,10 @@ typedef struct comparison {
     const cli_options *options;
     cli_model model;
     skv_prefill prefill[WAYS];
-    const char *const *way_names; /* [WAYS] */
-    skv_documents *documents;     /* NULL: the prompt of the command line */
-    cli_ids *generated;           /* what on_token fills */
-    cli_progress progress;
+    const char *const *way_names;   /* [WAYS] */
+    skv_documents *documents;       /* NULL: the prompt of the command line */
+    cli_ids *generated;             /* what on_token fills */
+    cli_progress progress, reading; /* of the questions, of a prompt */
     skv_json_out json;
     totals totals;
 } comparison;
@@ -126,6 +126,12 @@ static bool on_token(void *user, int32_t id)
     return !cli_interrupted(c->options->interrupt);
 }
 
+static void on_progress(void *user, size_t done, size_t total)
+{
+    comparison *c = user;
+    cli_progress_tokens(&c->reading, done, total);
+}
+
 static int generate(comparison *c, const question *q, skv_sequence *sequence, skv_sampler *sampler,
                     answer *out)
 {
@@ -134,11 +140,14 @@ static int generate(comparison *c, const question *q, skv_sequence *sequence, sk
     const skv_generation wanted = {.max_tokens = answer_tokens(c->options),
                                    .sampler = sampler,
                                    .on_token = on_token,
+                                   .on_progress = on_progress,
                                    .user = c,
                                    .stats = &stats};
     c->generated = &out->ids;
+    cli_progress_begin(&c->reading, "reading the prompt");
     const skv_status status =
         skv_generate(c->model.engine, sequence, q->ids.at, q->ids.n, &wanted, &err);
+    cli_progress_end(&c->reading);
     out->ttft_ms = (double)stats.ttft_ns * 1e-6;
     out->kv_bytes = skv_sequence_kv_bytes(sequence);
     if (cli_interrupted(c->options->interrupt)) return cli_fail("interrupted");

@@ -9,6 +9,7 @@
 #include "load_report.h"
 #include "load_requests.h"
 #include "report.h"
+#include "skv/tools.h"
 
 enum { METHODS_MAX = 8, CLIENTS_TIMED = 1024, WORDS_BYTES = 1 << 16, KEY_MAX = 512 };
 
@@ -152,7 +153,13 @@ static void set_numbers(load_setup *s, const cli_options *o)
 static bool on_progress(void *user, size_t n_done, size_t n_total)
 {
     load_setup *s = user;
-    if (n_total < SIZE_MAX) cli_progress_items(&s->progress, "requests", n_done, n_total);
+    const double seconds = s->base.seconds;
+    if (n_total < SIZE_MAX) {
+        cli_progress_items(&s->progress, "requests", n_done, n_total);
+    } else if (seconds > 0) {
+        const double since = (double)(skv_now_ns() - s->progress.start_ns) * 1e-9;
+        cli_progress_share(&s->progress, since < seconds ? since / seconds : 1);
+    }
     return !cli_interrupted(s->interrupt);
 }
 
@@ -224,6 +231,7 @@ static int run_one(load_setup *s, const cli_options *o, cli_load_run *run, size_
         warm.n_requests = o->n_warmup;
         warm.seed++;
         warm.log = NULL;
+        cli_progress_begin(&s->progress, "warming up");
         ok = load_run(&warm, &run->result, error);
     }
     run->options.log = s->log;

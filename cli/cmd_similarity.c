@@ -16,11 +16,15 @@ static int measure(const cli_options *options, cli_model *model, const cli_ids *
     int status = cli_model_start(model, &engine);
     if (status != CLI_DONE) return status;
     skv_error err = {0};
+    cli_progress progress;
+    cli_progress_begin(&progress, "reading the text");
+    const skv_similarity_text text = {
+        .ids = ids->at, .n = ids->n, .progress = cli_progress_tokens, .user = &progress};
     cli_interrupt_watch(options->interrupt, model->engine);
-    status =
-        cli_interrupt_check(skv_similarity(model->engine, ids->at, ids->n, scores, &err), &err, "");
+    const skv_status done = skv_similarity(model->engine, &text, scores, &err);
     cli_interrupt_unwatch(options->interrupt);
-    return status;
+    cli_progress_end(&progress);
+    return cli_interrupt_check(done, &err, "");
 }
 
 static void print_json(const cli_model *model, const cli_ids *ids, const double *scores)

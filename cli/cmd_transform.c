@@ -53,7 +53,8 @@ int cli_run_transform(const cli_options *options)
     skv_transform_options transform = read_options(options);
     skv_transform_report report;
     cli_progress progress;
-    cli_progress_begin(&progress, "reading the text");
+    cli_progress_begin(&progress,
+                       transform.init == SKV_TRANSFORM_RIDGE ? "reading the text" : "writing");
     transform.progress = cli_progress_share;
     transform.user = &progress;
     const skv_status done = skv_transform_run(path, out, &transform, &report, &err);

@@ -242,6 +242,8 @@ static const cli_option rows[] = {
            .help = "prompt and answer tokens per minute of such a key, 0: unlimited; above it 429"),
     OPTION(ON(SERVE), "--request-log", "FILE", TEXT, request_log,
            .help = "write one line of JSON per request; -: standard error"),
+    OPTION(ON(SERVE), "--max-loaded", "N", SIZE, max_loaded, 1, 64, .initial = "1",
+           .help = "models in memory at a time; others are loaded when a request names them"),
     OPTION(ON(SERVE), "--metrics-compat", NULL, FLAG, metrics_compat,
            .help = "metrics under llama-server's and vLLM's names too"),
     OPTION(ON(SERVE), "--insecure", NULL, FLAG, insecure,
@@ -257,6 +259,9 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--tool-format", "FORM", TEXT, tool_format, .initial = "auto",
            .help = "how the model writes function calls (the HTTP reference lists the forms); "
                    "auto: detect from its chat template"),
+    OPTION(ON(SERVE), "--chat-template-kwargs", "JSON", TEXT, template_vars,
+           .help = "variables of the chat template for requests that do not say, such as "
+                   "{\"enable_thinking\":false}"),
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),

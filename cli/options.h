@@ -14,7 +14,7 @@
 #include "report.h"
 #include "skv/skv.h"
 
-enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 2 };
+enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 64 };
 #define CLI_NOT_GIVEN SIZE_MAX
 #define CLI_SERVE_KV_CONTEXTS 4 /* contexts that --kv-tokens of serve is by default */
 
@@ -128,8 +128,9 @@ struct cli_options {
         *sampling_texts[CLI_SAMPLING_FIELDS]; /* of request defaults, by skv_sampling_field */
     bool no_generation_config;
     const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
+    size_t max_loaded;
     const char *reranker;
-    const char *host, *cache_disk_form, *tool_format, *reasoning_format;
+    const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,
         request_mib, stack_kib, cache_disk_bytes;

@@ -24,13 +24,13 @@ _swiftkv_options() {
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --metrics-compat --insecure
         --name --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty
-        --repeat-last-n --seed --no-generation-config --cors-origin --tool-format --reasoning-format
-        --reranker --kv-tokens --step-ms --mask-seconds --max-running --max-queue --max-queue-tokens
-        --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form --no-text-match
-        --no-teacher --connections --connections-per-ip --max-body --memory --request-memory --request-work
-        --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
-        --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit --ctx
-        --cpu --chunk --evict --speculate --snapkv --download --help' ;;
+        --repeat-last-n --seed --no-generation-config --cors-origin --tool-format --chat-template-kwargs
+        --reasoning-format --reranker --kv-tokens --step-ms --mask-seconds --max-running --max-queue
+        --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form
+        --no-text-match --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
+        --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
+        --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip
+        --early-exit --ctx --cpu --chunk --evict --speculate --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -66,47 +66,88 @@ _swiftkv_options() {
     esac
 }
 
+# What follows an option of a command: words, "FILES" for names of files as well. Fails where
+# nothing does.
+_swiftkv_values() {
+    case $1:$2 in
+    # What the program takes in a form of its own: some of it, to begin with.
+    *:--evict) echo 'none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
+    *:--ffn-skip) echo 'none 0.95 0.95,32,0,0.35,0.85' ;;
+    *:--early-exit) echo '0.95' ;;
+    *:--keep-layers) echo 'lp-0.25 lp-0.50 lp-0.75' ;;
+    *:--prune) echo 'none random:0.5 static:0.5 lazy:0.75,0.10' ;;
+    *:--speculate) echo 'none text self aux text+self text+aux' ;;
+    *:--tool-format) echo 'auto none harmony gemma4 mistral mistral-id mistral-args deepseek-v4 deepseek-v3.2 deepseek-v3.1 deepseek-r1
+        kimi-k2 solar qwen3-coder seed minimax-m2 glm functionary-v3.1 functionary-v3.2 firefunction cohere
+        command-r granite phi4 apertus apriel nemotron gigachat-3.1 gigachat lfm2 hermes llama3' ;;
+    *:--template) echo 'chatml llama3 mistral gemma phi3 zephyr vicuna FILES' ;;
+    bench:--preset) echo 'llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b openelm-1.1b openelm-1.1b+openelm-270m' ;;
+    documents:--tasks | vocab:--tasks) echo 'stage:copy stage:lookup stage:all' ;;
+    compare:--task | eval:--task | tune:--task)
+        echo 'all copy edit lines kv needle variables hops table labels report log FILES'
+        ;;
+    *:--data) echo 'self: generate: FILES' ;;
+    # values: written by tools/make_reference.py
+    load:--model) ;;
+    quantize:--group) echo '32 128' ;;
+    documents:--vocab) echo 'FILES' ;;
+    quantize:--weights) echo 'int4 int8' ;;
+    *:--kv-layers | *:--group | *:--context | *:--threads | *:--ctx | *:--chunk | *:--snapkv | *:--tokens | *:--ridge \
+        | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty | *:--presence-penalty \
+        | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex | *:--kv-tokens | *:--system \
+        | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms \
+        | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
+        | *:--cache-disk-bytes | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
+        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
+        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
+        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
+        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
+        | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages \
+        | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss \
+        | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip \
+        | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min \
+        | *:--tokens-max | *:--questions | *:--size) ;;
+    *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--dump-kept | *:--messages \
+        | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--model | *:--trace | *:--log \
+        | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe | *:--auxiliary) echo 'FILES' ;;
+    *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
+    *:--weights) echo 'auto file bf16 int8 int4 f32' ;;
+    *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;
+    *:--reasoning-format) echo 'auto none think' ;;
+    *:--reranker) echo 'auto yes no' ;;
+    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx neon' ;;
+    *:--schedule) echo 'constant linear cosine' ;;
+    *:--init) echo 'copy ridge' ;;
+    *:--ridge-to) echo 'copy zero' ;;
+    *:--task) echo 'distill finetune scratch kvpred' ;;
+    *:--loss) echo 'kl lm' ;;
+    *:--cache-disk-form) echo 'kv rows' ;;
+    *:--arrivals) echo 'poisson fixed trace' ;;
+    *:--trainable) echo 'qkv deep-layers all exit' ;;
+    *:--reference) echo 'teacher FILES' ;;
+    *:--cost) echo 'total ttft kv-bytes' ;;
+    *:--predictor-init) echo 'uniform identity' ;;
+    *:--loss-denominator) echo 'unmasked all' ;;
+    # end of values
+    *) return 1 ;;
+    esac
+}
+
 _swiftkv() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-    local command=${COMP_WORDS[1]} values=
+    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} values
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         values='generate chat serve load score tokenize render info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
+    elif values=$(_swiftkv_values "$command" "${COMP_WORDS[COMP_CWORD - 1]}"); then
+        :
+    elif [[ $word == -* ]]; then
+        values=$(_swiftkv_options "$command")
     else
-        case $before in
-        --weights) values='f32 bf16 int8' ;;
-        --kv) values='f32 bf16 fp8 int8' ;;
-        --prefill) values='full swiftkv swiftkv-full teacher kvpred merged' ;;
-        --ffn-skip) values='none 0.95 0.95,32,0,0.35,0.85' ;;
-        --early-exit) values='0.95' ;;
-        --keep-layers) values='lp-0.25 lp-0.50 lp-0.75' ;;
-        --prune) values='none random:0.5 static:0.5 lazy:0.75,0.10' ;;
-        --evict) values='none snapkv: pyramidkv: adakv: h2o: streaming:' ;;
-        --cpu) values='best ref avx2 avxvnni avx512 amx neon' ;;
-        --reasoning-format) values='auto none think' ;;
-        --cache-disk-form) values='kv rows' ;;
-        --arrivals) values='poisson fixed trace' ;;
-        --cost) values='total ttft kv-bytes' ;;
-        --init) values='copy ridge' ;;
-        --predictor-init) values='uniform identity' ;;
-        --ridge-to) values='copy zero' ;;
-        --loss) values='kl lm' ;;
-        --trainable) values='qkv deep-layers all' ;;
-        --schedule) values='linear cosine constant' ;;
-        --task) [[ $command == eval || $command == tune ]] || values='distill finetune scratch kvpred' ;;
-        --loss-denominator) values='unmasked all' ;;
-        --preset) values='llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b openelm-1.1b openelm-1.1b+openelm-270m' ;;
-        --file | --ids-file | --template | --text | --svg | --messages | --tools | --vars | --data | --log | --recipe | --primer | --prose | --json-schema | --grammar | --api-key-file | --request-log | --trace | --out | --dump-kept)
-            mapfile -t COMPREPLY < <(compgen -f -- "$word")
-            return
-            ;;
-        *) [[ $word != -* ]] || values=$(_swiftkv_options "$command") ;;
-        esac
+        values=FILES # a model: a folder or a file
     fi
-    if [ -n "$values" ]; then
-        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
-    else
-        mapfile -t COMPREPLY < <(compgen -f -- "$word") # a model: a folder or a file
+    mapfile -t COMPREPLY < <(compgen -W "${values/FILES/}" -- "$word")
+    if [[ $values == *FILES ]]; then
+        mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
     fi
 }
 

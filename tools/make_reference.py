@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes what the program prints: the page of commands and options, the tables of methods, combinations and sampling in
-docs/reference, the manual's section on sampling, and the options that the shell completes.
+docs/reference, the manual's section on sampling, and the options and values that the shell completes.
 
     tools/make_reference.py [--build build] [--check]     --check names the pages that are out of date, and ends with 1
 """
 
 import argparse
+import collections
 import pathlib
 import re
 import subprocess
@@ -139,6 +140,40 @@ def completion(program):
     return out
 
 
+FILES = {"F", "FILE", "FILE|NAME", "OUT", "DIR", "FOLDER", "MODEL", "MODEL|teacher"}
+
+
+def value_words(argument):
+    """What the completion offers after an option: names, or FILES, or nothing (a number, a text)."""
+    words = [word for word in argument.split("|") if re.fullmatch(r"[a-z0-9][a-z0-9.-]*", word)]
+    return " ".join(words + ["FILES"] * (argument in FILES))
+
+
+def completion_values(program):
+    """The values of each option as a case of bash; options that differ among commands by command. The cases before
+    the mark are written by hand."""
+    text = (ROOT / "completion/swiftkv.bash").read_text().partition("_swiftkv_values() {")[2]
+    by_hand = set(re.findall(r"([\w*]+:-[\w-]+)", text.partition("# values: written")[0]))
+    found = {}
+    for line in say(program, "--list").splitlines():
+        command, option, argument, *_ = line.split() + [""] * 2
+        if argument and not {f"*:{option}", f"{command}:{option}"} & by_hand:
+            found.setdefault(option, {})[command] = value_words(argument)
+    cases = {}
+    for option, of in found.items():
+        common = collections.Counter(of.values()).most_common(1)[0][0]
+        for command, words in of.items():
+            shared = words == common
+            cases.setdefault((shared, words), {})[f"*:{option}" if shared else f"{command}:{option}"] = None
+    out = ""
+    for (_, words), names in sorted(cases.items()):
+        # A bar stays with the name after it.
+        bars = textwrap.wrap(" | ".join(names).replace("| ", "|"), 105, break_on_hyphens=False)
+        names = "    " + " \\\n        ".join(bars).replace("|", "| ")
+        out += f"{names})" + (f" echo '{words}' ;;\n" if words else " ;;\n")
+    return out
+
+
 # Where what the program prints stands: file, mark before, mark after, what writes it.
 REGIONS = (
     ("docs/reference/methods.md", "<!-- methods -->\n", "<!-- end -->", lambda program: say(program, "--methods")),
@@ -147,6 +182,8 @@ REGIONS = (
     ("docs/reference/http.md", "<!-- sampling -->\n", "<!-- end of sampling -->", lambda program: say(program, "--sampling")),
     ("man/swiftkv.1", '.\\" sampling: written by tools/make_reference.py\n', '.\\" end of sampling', sampling_manual),
     ("completion/swiftkv.bash", "    # options: written by tools/make_reference.py\n", "    # end of options", completion),
+    ("completion/swiftkv.bash", "    # values: written by tools/make_reference.py\n", "    # end of values",
+     completion_values),
 )
 
 

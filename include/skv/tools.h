@@ -88,12 +88,20 @@ SKV_CHECKED skv_status skv_kvpred_cost(const char *path, size_t context, skv_cos
 
 /* ---- SimScore (arXiv:2410.03960, equation 1) ---- */
 
+/* The text that is read. */
+typedef struct skv_similarity_text {
+    const int32_t *ids; /* [n] */
+    size_t n;
+    void (*progress)(void *user, size_t done, size_t total); /* after each step; may be NULL */
+    void *user;
+} skv_similarity_text;
+
 /**
  * scores[l] for l < L - 1: mean over j > l of the mean cosine similarity between the input of
- * layer l and the input of layer j, over the n tokens (in windows of the engine's context).
+ * layer l and the input of layer j, over the tokens of a text (in windows of the engine's context).
  * layers: L. The engine must have been opened with no_skip.
  */
-SKV_CHECKED skv_status skv_similarity(skv_engine *engine, const int32_t *ids, size_t n,
+SKV_CHECKED skv_status skv_similarity(skv_engine *engine, const skv_similarity_text *text,
                                       double *scores, skv_error *err);
 
 /* ---- hidden states ---- */
@@ -170,7 +178,9 @@ typedef struct skv_transform_options {
     size_t threads;      /* 0: one for each processor allowed */
     const char *cpu;     /* as in skv_engine_options, and so is the next */
     skv_weights weights; /* weight type while the model reads the text */
-    void (*progress)(void *user, double share); /* share of the tokens in 0..1; may be NULL */
+    /* Share in 0..1 of the text that is read, or, without one, of the tensors that are written; may
+     * be NULL. */
+    void (*progress)(void *user, double share);
     void *user;
 } skv_transform_options;
 

@@ -353,9 +353,9 @@ static PyObject *engine_similarity(PyObject *module, PyObject *args)
     PyObject *result = NULL;
     if (skvpy_array(scores_array, true, sizeof(double), &scores)) {
         skv_error err = {0};
+        const skv_similarity_text text = {.ids = ids.buf, .n = skvpy_length(&ids)};
         skv_status status;
-        Py_BEGIN_ALLOW_THREADS status =
-            skv_similarity(engine, ids.buf, skvpy_length(&ids), scores.buf, &err);
+        Py_BEGIN_ALLOW_THREADS status = skv_similarity(engine, &text, scores.buf, &err);
         Py_END_ALLOW_THREADS result = skvpy_done(status, &err);
         PyBuffer_Release(&scores);
     }

@@ -11,6 +11,7 @@
 #include "skv/tools.h"
 
 typedef struct similarity_job {
+    const skv_similarity_text *text;
     size_t L, D;
     float *hidden; /* owned, [L, T, D]: the inputs of all layers in this window */
     size_t n_rows; /* of the window so far */
@@ -53,39 +54,44 @@ static skv_status run_window(skv_engine *engine, similarity_job *job, const int3
         size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
         skv_span span = {sequence, ids + done, chunk, SKV_WANT_NONE};
         status = skv_step_hidden(engine, &span, 1, take_hidden, job, err);
-        if (status == SKV_OK) add_pairs(job);
         done += chunk;
+        if (status != SKV_OK) break;
+        add_pairs(job);
+        if (job->text->progress) {
+            job->text->progress(job->text->user, job->n_tokens, job->text->n);
+        }
     }
     skv_sequence_free(sequence);
     return status;
 }
 
-static skv_status run_windows(skv_engine *engine, similarity_job *job, const int32_t *ids, size_t n,
-                              skv_error *err)
+static skv_status run_windows(skv_engine *engine, similarity_job *job, skv_error *err)
 {
+    const size_t n = job->text->n;
     SKV_REQUIRE(job->hidden && job->pair, err, SKV_MEMORY,
                 "similarity: no memory for the hidden states of %zu tokens in %zu layers", job->T,
                 job->L);
     for (size_t done = 0; done < n; done += engine->options.context) {
         size_t window = skv_min_size(n - done, engine->options.context);
-        SKV_TRY(run_window(engine, job, ids + done, window, err));
+        SKV_TRY(run_window(engine, job, job->text->ids + done, window, err));
     }
     return SKV_OK;
 }
 
-skv_status skv_similarity(skv_engine *engine, const int32_t *ids, size_t n, double *scores,
+skv_status skv_similarity(skv_engine *engine, const skv_similarity_text *text, double *scores,
                           skv_error *err)
 {
     SKV_REQUIRE(engine->options.no_skip, err, SKV_ARGUMENT,
                 "similarity: the engine must run every layer (no_skip)");
-    SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "similarity: no tokens");
-    similarity_job job = {.L = engine->config->n_layers,
+    SKV_REQUIRE(text->n >= 1, err, SKV_ARGUMENT, "similarity: no tokens");
+    similarity_job job = {.text = text,
+                          .L = engine->config->n_layers,
                           .D = engine->config->hidden,
                           .T = engine->options.step_tokens};
     size_t n_hidden = job.L * job.D; /* both bounded by skv_config_check */
     job.hidden = skv_alloc(n_hidden, job.T * sizeof *job.hidden);
     job.pair = skv_alloc_zero(job.L * job.L, sizeof *job.pair);
-    skv_status status = run_windows(engine, &job, ids, n, err);
+    skv_status status = run_windows(engine, &job, err);
     for (size_t l = 0; status == SKV_OK && l + 1 < job.L; l++) {
         double sum = 0;
         for (size_t j = l + 1; j < job.L; j++) sum += job.pair[l * job.L + j];

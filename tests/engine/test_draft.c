@@ -2,7 +2,6 @@
  * Speculation: rows of a draft have the bits of single steps on every model of the suite, drafts
  * are taken back exactly, answers are the same with and without, and what the text source proposes
  * is the longest match.
- * Labels: threads
  */
 #include <dirent.h>
 #include <math.h>
@@ -28,11 +27,7 @@
 
 enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
 
-#if defined(__SANITIZE_THREAD__)
-enum { N_MIXES = 1 }; /* of options for each model: threads do the same in all of them */
-#else
-enum { N_MIXES = 6 };
-#endif
+enum { N_MIXES = 6 }; /* of options for each model */
 
 /* Repeats itself, with a change here and there, so that there is something to draft. */
 static void make_ids(int32_t *ids, size_t n, size_t vocab)

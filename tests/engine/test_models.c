@@ -205,6 +205,21 @@ static void test_codes_of_folders(void **state)
     }
 }
 
+/* What tokens' embeddings add in a layer (Gemma 4) has 8 bits in `int4` too: of this file those
+ * products alone are no codes yet, and in 4 bits they would cost twice what int8 does. */
+static void test_embeddings_of_layers_in_8_bits(void **state)
+{
+    (void)state;
+    skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
+    options.kv = SKV_KV_F32;
+    options.weights = SKV_WEIGHTS_INT8;
+    const double rounded = mean_distance(find_golden("gemma4-gguf"), &options);
+    options.weights = SKV_WEIGHTS_INT4;
+    const double kept = mean_distance(find_golden("gemma4-gguf"), &options);
+    print_message("gemma4-gguf: int4 %.4f nats, int8 %.4f\n", kept, rounded);
+    assert_true(kept < rounded);
+}
+
 /* What `info` says of the weights in a file. */
 static void test_codes_are_told(void **state)
 {
@@ -441,7 +456,8 @@ static void check_donors(const char *name, size_t n_layers, size_t n_own)
     assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, &err), SKV_OK);
     skv_work after = skv_engine_get_work(engine), prompt = skv_work_since(&after, &before);
     assert_int_equal(prompt.mlp_blocks, (c->n - 1) * (n_own - 1));
-    const double kv = 2.0 * (double)info.hidden * (double)(info.kv_elements / n_own);
+    const size_t n_kv = info.kv_elements / n_own;
+    const double kv = 2.0 * (double)info.hidden * (double)n_kv;
     assert_true(prompt.kv == (double)((c->n - 1) * n_own) * kv);
     span = (skv_span){s, c->ids + c->n - 1, 1, SKV_WANT_LAST};
     assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, &err), SKV_OK);
@@ -472,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_codes_of_files),
         cmocka_unit_test(test_mixtures_in_codes),
         cmocka_unit_test(test_codes_of_folders),
+        cmocka_unit_test(test_embeddings_of_layers_in_8_bits),
         cmocka_unit_test(test_codes_are_told),
         cmocka_unit_test(test_skip_equals_no_skip),
         cmocka_unit_test(test_rows_stop_at_the_last_donor),

@@ -8,6 +8,7 @@ where it is absent.
 import json
 import math
 import os
+import pty
 import re
 import signal
 import struct
@@ -72,6 +73,22 @@ class CliTest(unittest.TestCase):
         self.assertEqual((result.returncode, said), (0, ""), words)
         lines = [json.loads(line) for line in result.stdout.splitlines()]
         return lines[0] if len(lines) == 1 else lines
+
+
+    def on_terminal(self, *words):
+        """What the command writes to standard error where that is a terminal."""
+        main, side = pty.openpty()
+        process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL, stderr=side)
+        os.close(side)
+        text = b""
+        try:
+            while chunk := os.read(main, 4096):
+                text += chunk
+        except OSError:  # the other side is closed
+            pass
+        os.close(main)
+        self.assertEqual(process.wait(60), 0, text)
+        return text.decode()
 
 
 class CommandLineTest(CliTest):
@@ -738,6 +755,9 @@ class TextTest(CliTest):
         self.assertIn("</svg>", chart.read_text())
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
                          ["chart.svg", "text.txt"])
+        long = self.write("long.txt", (ASSETS / "text/tinystories-b.txt").read_text()[:300000])
+        progress = self.on_terminal("similarity", STORIES, "--text", long, "--threads", 1)
+        self.assertRegex(progress, r"reading the text: \d+ of \d+ tokens, \d+ tokens/s, \d+ s left")
         gone = self.folder / "no/chart.svg"
         self.refuses(1, ("similarity", STORIES, "--text", text, "--svg", gone), gone)
 

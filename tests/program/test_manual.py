@@ -79,8 +79,10 @@ class ManualTest(unittest.TestCase):
         self.assertEqual(offered, commands_of_manual())
 
     def test_completion_offers_values(self):
-        self.assertEqual(complete("generate", "m", "--weights", ""), {"f32", "bf16", "int8"})
         self.assertEqual(complete("generate", "m", "--kv", "f"), {"f32", "fp8"})
+        self.assertEqual(complete("generate", "m", "-n", ""), set())
+        self.assertEqual(complete("quantize", "m", "o", "--weights", ""), {"int4", "int8"})
+        self.assertLess({"all", "needle", "etc"}, complete("eval", "m", "--task", ""))
         self.assertIn("--kv-layers", complete("transform", "--"))
         self.assertNotIn("--kv-layers", complete("generate", "--"))
 
@@ -92,6 +94,17 @@ class ManualTest(unittest.TestCase):
         for command in commands_of_manual():
             offered |= {word for word in complete(command, "--") if word.startswith("--")}
         self.assertEqual(offered, options_of_manual())
+
+    @unittest.skipUnless(PROGRAM.exists(), "the program is not built")
+    def test_completion_offers_what_the_help_names(self):
+        n = 0
+        for command in commands_of_manual():
+            for option, argument in re.findall(r"^  (-[\w-]+) (\S+)", help_of(command), re.M):
+                words = {word for word in argument.split("|") if re.fullmatch(r"[a-z0-9][a-z0-9.-]*", word)}
+                if len(words) > 1:
+                    self.assertLessEqual(words, complete(command, "x", option, ""), (command, option))
+                    n += 1
+        self.assertGreater(n, 40)
 
     @unittest.skipUnless(PROGRAM.exists(), "the program is not built")
     def test_pages_tell_the_defaults_of_the_program(self):

@@ -779,11 +779,11 @@ class TextTest(ServerTest):
             "/v1/chat/completions", stream_options={"include_usage": True}, **body
         )
         # The role comes with the first token, not before.
-        self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
-        self.assertTrue(chunks[0]["choices"][0]["delta"]["content"])
+        self.assertEqual(chunks[0]["choices"][0]["delta"], {"role": "assistant", "content": None})
+        self.assertTrue(chunks[1]["choices"][0]["delta"]["content"])
         for chunk in chunks[1:-1]:
             self.assertNotIn("role", chunk["choices"][0]["delta"])
-        text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
+        text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[1:-1])
         self.assertEqual(text, choice["message"]["content"])
         self.assertEqual(chunks[-1]["usage"], answer["usage"] | {
             "prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]})

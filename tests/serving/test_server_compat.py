@@ -74,7 +74,7 @@ class NamesTest(ServerTest):
     def test_paths_with_and_without_the_version(self):
         for path in ("/health", "/v1/health", "/models", "/v1/models"):
             self.assertEqual(self.server.ask("GET", path)[0], 200, path)
-        self.server.post("/completions", prompt=[1], max_tokens=1)
+        self.assertIn("content", self.server.post("/completions", prompt=[1], max_tokens=1))
         for path in ("/v2/models", "/v1", "/v1/v1/models"):
             self.assertEqual(self.server.ask("GET", path)[0], 404, path)
 
@@ -273,7 +273,7 @@ class StrictTemplateTest(unittest.TestCase):
         server = Server(MINI, "--ctx", 2048, "--template", path)
         try:
             answer = server.post("/apply-template", messages=[USER])
-            self.assertIn("Today is " + time.strftime("%d %b %Y", time.gmtime()), answer["prompt"])
+            self.assertIn("Today is " + time.strftime("%b %d %Y", time.gmtime()), answer["prompt"])
         finally:
             server.stop()
 
@@ -410,7 +410,45 @@ class LlamaServerTest(ServerTest):
         for biases in ([[first, False]], [[first, -100]], {str(first): -100}):
             other = self.whole(prompt="Once upon", n_predict=1, return_tokens=True, logit_bias=biases)
             self.assertNotEqual(other["tokens"], [first])
-        self.refuses(400, "/completion", {"prompt": "a", "logit_bias": [["the", 1]]}, "logit_bias")
+        text = self.whole(prompt="Once upon", n_predict=1, return_tokens=True, logit_bias=[])["content"]
+        for biases in ([[text, False]], {text: -100}):
+            other = self.whole(prompt="Once upon", n_predict=1, return_tokens=True, logit_bias=biases)
+            self.assertNotEqual(other["tokens"], [first])
+        for biases in ([["the"]], [[None, 1]], [[-1, 1]], [["the", "1"]], {"the": None}, "the"):
+            self.refuses(400, "/completion", {"prompt": "a", "logit_bias": biases}, "logit_bias")
+
+    def test_fields_of_the_response(self):
+        fields = ["content", "timings/predicted_n", "generation_settings/n_predict", "missing", "stop/deeper"]
+        answer = self.whole(prompt="Once upon", n_predict=3, response_fields=fields)
+        self.assertEqual(set(answer), set(fields[:3]))
+        self.assertEqual((answer["timings/predicted_n"], answer["generation_settings/n_predict"]), (3, 3))
+        for bad in ("content", [1], ["content"] * 65):
+            self.refuses(400, "/completion", {"prompt": "a", "response_fields": bad}, "response_fields")
+
+    def test_a_prompt_in_an_object(self):
+        text = {"prompt_string": "Once upon"}
+        want = self.whole(prompt="Once upon", n_predict=3)["content"]
+        self.assertEqual(self.whole(prompt=text, n_predict=3)["content"], want)
+        both = self.whole(prompt=[text, "Once upon"], n_predict=3)
+        self.assertEqual([b["content"] for b in both], [want, want])
+        self.refuses(400, "/completion", {"prompt": text | {"multimodal_data": ["AA"]}}, "prompt")
+
+    def test_pieces(self):
+        pieces = self.server.post("/tokenize", content="Once upon a time", with_pieces=True)["tokens"]
+        plain = self.server.post("/tokenize", content="Once upon a time")["tokens"]
+        self.assertEqual([p["id"] for p in pieces], plain)
+        self.assertEqual("".join(p["piece"] for p in pieces).strip(), "Once upon a time")
+
+    def test_rates_leave_out_the_first_token(self):
+        one = self.whole(prompt="Once upon", n_predict=1)["timings"]
+        self.assertEqual((one["predicted_n"], one["predicted_per_second"]), (1, 0))
+        many = self.whole(prompt="Once upon", n_predict=9)["timings"]
+        self.assertAlmostEqual(many["predicted_per_second"], 8e3 / many["predicted_ms"], places=5)
+
+    def test_ends_of_answers_are_forbidden(self):
+        for ignores in (True, False):
+            settings = self.whole(prompt="a", n_predict=1, ignore_eos=ignores)["generation_settings"]
+            self.assertEqual([b["bias"] for b in settings["logit_bias"]], [None] * ignores)
 
     def test_what_is_refused(self):
         for name, value in (("n_probs", 21), ("post_sampling_probs", True), ("n_keep", 4), ("n_indent", 2)):

@@ -14,6 +14,13 @@
 
 enum { NAME_MAX_BYTES = 160 };
 
+/* How a product is held where the codes of a file are not kept. */
+typedef enum load_care {
+    CARE_NONE,   /* as was asked for */
+    CARE_8_BITS, /* at least: what a token's embedding of a layer adds bears no 4 bits */
+    CARE_F32     /* a router */
+} load_care;
+
 /* One part of a product, by the published name of its tensor. */
 typedef struct load_part {
     char name[NAME_MAX_BYTES];
@@ -28,7 +35,7 @@ typedef struct load_job {
     load_part *parts;          /* [n_parts] */
     size_t n_parts, K;
     bool paired;
-    bool f32; /* whatever was asked for: a router */
+    load_care care;
 } load_job;
 
 typedef struct loader {
@@ -99,11 +106,11 @@ static skv_status visit_block(loader *ld, size_t i, const char *prefix, size_t F
     set_part(&parts[0], i, name, F, bias);
     (void)snprintf(name, sizeof name, "%s.up_proj", prefix);
     set_part(&parts[1], i, name, F, bias);
-    load_job job = {&out->gate_up, NULL, parts, 2, c->hidden, true, false};
+    load_job job = {&out->gate_up, NULL, parts, 2, c->hidden, true, CARE_NONE};
     SKV_TRY(ld->visit(ld, &job, err));
     (void)snprintf(name, sizeof name, "%s.down_proj", prefix);
     set_part(&parts[0], i, name, c->hidden, bias);
-    job = (load_job){&out->down, NULL, parts, 1, F, false, false};
+    job = (load_job){&out->down, NULL, parts, 1, F, false, CARE_NONE};
     return ld->visit(ld, &job, err);
 }
 
@@ -114,7 +121,11 @@ static skv_status visit_embed(loader *ld, size_t i, skv_layer *layer, skv_error 
     if (c->per_layer == 0) return SKV_OK;
     load_part part;
     set_part(&part, i, "per_layer_input_gate", c->per_layer, false);
-    load_job job = {.out = &layer->embed_gate, .parts = &part, .n_parts = 1, .K = c->hidden};
+    load_job job = {.out = &layer->embed_gate,
+                    .parts = &part,
+                    .n_parts = 1,
+                    .K = c->hidden,
+                    .care = CARE_8_BITS};
     SKV_TRY(ld->visit(ld, &job, err));
     set_part(&part, i, "per_layer_projection", c->hidden, false);
     job.out = &layer->embed_out;
@@ -135,7 +146,8 @@ static skv_status visit_embed_parts(loader *ld, skv_error *err)
         parts[i].row0 = i * c->per_layer;
         parts[i].n_all = c->n_layers * c->per_layer;
     }
-    load_job job = {&ld->model->embed_part, NULL, parts, c->n_layers, c->hidden, false, false};
+    load_job job = {
+        &ld->model->embed_part, NULL, parts, c->n_layers, c->hidden, false, CARE_8_BITS};
     skv_status status = ld->visit(ld, &job, err);
     skv_free(parts);
     return status;
@@ -156,7 +168,7 @@ static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *e
     if (n_experts == 0) return SKV_OK;
     load_part part;
     set_part(&part, i, "mlp.gate", n_experts, c->router_bias);
-    load_job job = {&layer->router, NULL, &part, 1, c->hidden, false, true};
+    load_job job = {&layer->router, NULL, &part, 1, c->hidden, false, CARE_F32};
     SKV_TRY(ld->visit(ld, &job, err));
     if (ld->loads) layer->experts = skv_alloc_zero(n_experts, sizeof *layer->experts);
     SKV_REQUIRE(!ld->loads || layer->experts, err, SKV_MEMORY, "weights: no memory for %zu experts",
@@ -186,7 +198,7 @@ static skv_status visit_stack(loader *ld, skv_error *err)
         set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
     }
     skv_kv_stack *stack = &ld->model->stack;
-    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false, false};
+    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false, CARE_NONE};
     skv_status status = ld->visit(ld, &job, err);
     skv_free(parts);
     return status;
@@ -205,7 +217,7 @@ static skv_status visit_products(loader *ld, skv_error *err)
     SKV_TRY(visit_embed_parts(ld, err));
     load_part part = {.n_rows = c->vocab};
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
-    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, false};
+    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, CARE_NONE};
     SKV_TRY(ld->visit(ld, &job, err));
     if (!ld->options->exit_head) return SKV_OK;
     (void)snprintf(part.name, sizeof part.name, "lm_head_swiftkv");
@@ -236,8 +248,11 @@ static skv_weight_type choose_type(const loader *ld, const load_job *job, skv_ro
         sources[i].form = part_form(ld, &job->parts[i]);
         if (sources[i].form) n_forms++;
     }
-    if (n_forms == job->n_parts) type = codes;
-    type = job->f32 ? SKV_WEIGHT_F32 : skv_weight_type_over(type, job->K);
+    if (n_forms == job->n_parts)
+        type = codes;
+    else if (job->care == CARE_8_BITS && skv_weight_is_quant(type))
+        type = SKV_WEIGHT_I8;
+    type = job->care == CARE_F32 ? SKV_WEIGHT_F32 : skv_weight_type_over(type, job->K);
     for (size_t i = 0; !skv_weight_is_quant(type) && i < job->n_parts; i++) sources[i].form = NULL;
     return type;
 }

@@ -16,10 +16,12 @@ enum { ROWS = 16 /* of a task */ };
 
 /* ---- which tensors there are, and which are quantised ---- */
 
-/* A layer's matrix in a GGUF file, but for a router of experts. */
+/* A layer's matrix in a GGUF file, but for a router of experts and for what a token's embedding of
+ * the layer passes through (Gemma 4): 4 bits cost those most. */
 static bool is_gguf_projection(const char *name)
 {
-    return strncmp(name, "blk.", 4) == 0 && !strstr(name, "_inp.");
+    return strncmp(name, "blk.", 4) == 0 && !strstr(name, "_inp.") && !strstr(name, ".inp_gate.") &&
+           !strstr(name, ".proj.");
 }
 
 /* Whether a name is that of a layer's projection, in any of the spellings of published files. */

@@ -28,8 +28,11 @@
 
 enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FIT_ROWS = 64 };
 
+struct transform;
+
 /* A tensor to write: the mean of one or more tensors of the source. */
 typedef struct mean_tensor {
+    struct transform *of; /* borrowed */
     char name[NAME_BYTES];
     const skv_tensor **from; /* owned, [n_from] */
     size_t n_from;
@@ -50,7 +53,17 @@ typedef struct transform {
     mean_tensor *tensors;        /* owned, [n_max] */
     skv_tensor_out *outs;        /* owned, [n_max] */
     size_t n, n_max;
+    const skv_transform_options *options; /* borrowed */
+    size_t n_written;
 } transform;
+
+/* The text that a fit reads tells how far it is; without one the tensors do. */
+static void tell_written(transform *t)
+{
+    t->n_written++;
+    if (!t->options->progress || t->ridge) return;
+    t->options->progress(t->options->user, (double)t->n_written / (double)t->n);
+}
 
 /* What a tensor is written as: as it is, or bf16 where it is quantised. */
 static skv_dtype written_type(const skv_tensor *t)
@@ -81,7 +94,8 @@ static skv_status add_bias_fit(const mean_tensor *m, size_t i, float *sum, skv_e
 static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
 {
     const mean_tensor *m = arg;
-    size_t n_elements = n * skv_tensor_columns(m->from[0]);
+    const skv_tensor *first = m->from[0];
+    size_t n_elements = n * skv_tensor_columns(first);
     float *sum = skv_alloc_zero(n_elements, sizeof *sum);
     float *rows = skv_alloc(n_elements, sizeof *rows);
     skv_status status = SKV_OK;
@@ -101,7 +115,8 @@ static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out
     }
     if (status == SKV_OK) {
         for (size_t j = 0; m->offset != 0.0f && j < n_elements; j++) sum[j] += m->offset;
-        skv_dtype_from_f32(written_type(m->from[0]), out, sum, n_elements);
+        skv_dtype_from_f32(written_type(first), out, sum, n_elements);
+        if (row0 + n == skv_tensor_rows(first)) tell_written(m->of);
     }
     skv_free(sum);
     skv_free(rows);
@@ -119,6 +134,7 @@ static skv_status add_tensor(transform *t, const char *name, const skv_tensor *c
     m->from = skv_alloc(n_from, sizeof(const skv_tensor *));
     SKV_REQUIRE(m->from, err, SKV_MEMORY, "transform: no memory for %s", name);
     memcpy(m->from, from, n_from * sizeof *from);
+    m->of = t;
     m->n_from = n_from;
     m->offset = offset;
     skv_tensor_out *out = &t->outs[t->n++];
@@ -381,7 +397,7 @@ skv_status skv_transform_run(const char *path, const char *out,
     skv_source *source;
     skv_transform_report done = {0};
     SKV_TRY(skv_source_open(path, &source, err));
-    transform t = {.source = source, .config = *skv_source_config(source)};
+    transform t = {.source = source, .config = *skv_source_config(source), .options = options};
     skv_status status = run(&t, path, out, options, &done, err);
     release_tensors(&t);
     skv_free(t.layers);

@@ -38,13 +38,16 @@ void answer_usage(skv_buf *out, const skv_job_stats *stats)
     skv_buf_text(out, "}");
 }
 
-static void add_rate(skv_buf *out, const char *name, size_t n, uint64_t ns)
+/* n tokens, n_timed of which the time is for. */
+static void add_rate(skv_buf *out, const char *name, size_t n, size_t n_timed, uint64_t ns)
 {
-    skv_buf_printf(out, ",\"%s_n\":%zu,\"%s_ms\":%.3f,\"%s_per_token_ms\":", name, n, name,
-                   (double)ns * 1e-6, name);
-    out_number(out, n > 0 ? (double)ns * 1e-6 / (double)n : 0);
+    const double ms = (double)ns * 1e-6;
+    skv_buf_printf(out, ",\"%s_n\":%zu,\"%s_ms\":", name, n, name);
+    out_number(out, ms);
+    skv_buf_printf(out, ",\"%s_per_token_ms\":", name);
+    out_number(out, n_timed > 0 ? ms / (double)n_timed : 0);
     skv_buf_printf(out, ",\"%s_per_second\":", name);
-    out_number(out, ns > 0 ? (double)n / ((double)ns * 1e-9) : 0);
+    out_number(out, ns > 0 ? (double)n_timed / (ms * 1e-3) : 0);
 }
 
 void answer_timings(skv_buf *out, const skv_job_stats *stats)
@@ -54,8 +57,10 @@ void answer_timings(skv_buf *out, const skv_job_stats *stats)
     const size_t computed = stats->prefilled_tokens > stats->cached_tokens
                                 ? stats->prefilled_tokens - stats->cached_tokens
                                 : 0;
-    add_rate(out, "prompt", computed, stats->prefill_ns);
-    add_rate(out, "predicted", stats->completion_tokens, stats->decode_ns);
+    const size_t n = stats->completion_tokens;
+    add_rate(out, "prompt", computed, computed, stats->prefill_ns);
+    add_rate(out, "predicted", n, n > 0 ? n - 1 : 0,
+             stats->decode_ns); /* from the first token on */
     skv_buf_text(out, "}");
 }
 

@@ -137,7 +137,7 @@ static bool constrain_to_calls(answer *a, api_error *error)
 /* The body, in OpenAI's words. */
 static bool read_body(answer *a, api_error *error)
 {
-    if (!json_body_parse(a->ex, &a->body, error)) return false;
+    if (!request_body_read(a->ex, &a->body, error)) return false;
     if (!a->dialect->translate) return true;
     a->asked = a->body;
     a->body = a->dialect->translate(a->ex, a->asked, error);
@@ -396,12 +396,21 @@ void answer_clear_choice(api_choice *c)
     c->n_tokens = 0;
 }
 
-/* An event for a choice, if there is anything to tell. */
+/* An event for a choice, if there is anything to tell. In a chat, the role has one of its own,
+ * which comes with the first token: clients take the first event for it. */
 static void write_chunk(answer *a, skv_buf *out, size_t i)
 {
     api_choice *c = &a->choices[i];
     const bool news = c->text.size > 0 || c->n_tokens > 0 || reply_parts_have_news(&c->parts);
     if (c->begun && !c->ended && !news) return;
+    if (a->dialect->in_parts && !c->begun) {
+        begin_event(a, out);
+        skv_buf_printf(out,
+                       "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":null},"
+                       "\"logprobs\":null,\"finish_reason\":null}",
+                       i);
+        end_event(a, out, false);
+    }
     begin_event(a, out);
     a->dialect->write_chunk_choice(a, out, i);
     end_event(a, out, a->n_ended == a->n_choices);
@@ -432,19 +441,36 @@ static void write_failure(answer *a, skv_buf *out, const api_error *error)
     skv_buf_text(out, "\n\ndata: [DONE]\n\n");
 }
 
+static void write_progress_event(const answer *a, skv_buf *out, skv_job_stats stats, size_t n_read)
+{
+    stats.prefilled_tokens = n_read;
+    begin_event(a, out);
+    skv_buf_text(out, "],\"prompt_progress\":");
+    answer_progress(out, &a->g, &stats);
+    skv_buf_text(out, "}\n\n");
+}
+
+/* How far the prompt has been read, where that is wanted and new. The first event tells what came
+ * from the cache. */
+static void write_progress(answer *a, skv_buf *out)
+{
+    skv_job_stats stats;
+    if (!a->params.return_progress || a->dialect->shape) return;
+    generation_stats(&a->g, &stats);
+    const size_t n_read = stats.prefilled_tokens;
+    if (n_read <= a->n_progress) return;
+    if (a->n_progress == 0 && n_read > stats.cached_tokens) {
+        write_progress_event(a, out, stats, stats.cached_tokens);
+    }
+    write_progress_event(a, out, stats, n_read);
+    a->n_progress = n_read;
+}
+
 /* Signs of life while there are no tokens. */
 static void write_quiet(answer *a, skv_buf *out)
 {
-    skv_job_stats stats;
-    generation_stats(&a->g, &stats);
-    if (a->params.return_progress && !a->dialect->shape && stats.prefilled_tokens > a->n_progress) {
-        a->n_progress = stats.prefilled_tokens;
-        begin_event(a, out);
-        skv_buf_text(out, "],\"prompt_progress\":");
-        answer_progress(out, &a->g, &stats);
-        skv_buf_text(out, "}\n\n");
-        return;
-    }
+    write_progress(a, out);
+    if (out->size > 0) return;
     const double seconds = (double)(skv_now_ns() - a->written_ns) * 1e-9;
     if (seconds < a->ex->server->options.ping_seconds) return;
     if (a->dialect->shape) {
@@ -494,6 +520,7 @@ static bool fill(void *state, skv_buf *out)
                 write_failure(a, out, &a->ex->refusal);
                 return false;
             }
+            if (a->n_ended < a->n_choices) write_progress(a, out);
             if (o.kind != SKV_OUTPUT_PROMPT) write_news(a, out, i);
             break;
         case GENERATION_QUIET: write_quiet(a, out); break;

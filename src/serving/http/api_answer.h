@@ -17,6 +17,7 @@ typedef struct api_choice {
     size_t n_tokens;   /* whose log-probabilities are in the arrays */
     size_t n_chars;    /* of all tokens so far */
     bool begun, ended; /* begun: something was written */
+    bool has_line_end; /* in the text so far, where the dialect looks */
     skv_finish finish;
     skv_buf stopped;   /* the stop text that came */
     reply_parts parts; /* of a chat, instead of `text` */

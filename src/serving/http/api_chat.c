@@ -84,18 +84,12 @@ static void write_choice(answer *a, skv_buf *out, size_t i)
     skv_buf_text(out, "}");
 }
 
-/* The role comes with the first token: clients take the first event for it. */
 static void write_chunk_choice(answer *a, skv_buf *out, size_t i)
 {
     api_choice *c = &a->choices[i];
     skv_buf_printf(out, "{\"index\":%zu,\"delta\":{", i);
-    const char *comma = c->begun ? "" : ",";
-    if (!c->begun) skv_buf_text(out, "\"role\":\"assistant\",");
-    if (reply_parts_write(&c->parts, PART_TEXT, "\"content\":", out)) {
-        comma = ",";
-    } else if (!c->begun) {
-        skv_buf_text(out, c->parts.n > 0 ? "\"content\":null" : "\"content\":\"\"");
-    }
+    const char *comma = "";
+    if (reply_parts_write(&c->parts, PART_TEXT, "\"content\":", out)) comma = ",";
     const bool first = comma[0] == 0;
     const char *thought = first ? "\"reasoning_content\":" : ",\"reasoning_content\":";
     if (reply_parts_write(&c->parts, PART_THOUGHT, thought, out)) comma = ",";

@@ -44,7 +44,7 @@ static bool truncate_inputs(embedding_request *r, api_error *error)
 static bool begin(embedding_request *r, api_error *error)
 {
     exchange *ex = r->ex;
-    if (!json_body_parse(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
+    if (!request_body_read(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
         !request_params_read(ex, r->body, PARAM_EMBEDDINGS, &r->params, error) ||
         !prompts_read(ex, r->body, r->dialect->input, &r->inputs, error)) {
         return false;

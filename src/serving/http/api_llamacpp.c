@@ -11,8 +11,23 @@
 
 /* ---- settings ---- */
 
+/* With ignore_eos, tokens that would end the answer are forbidden: null, for minus infinity. */
+static void write_biases(const exchange *ex, const request_params *params, skv_buf *out)
+{
+    size_t n_eos = 0, n = 0;
+    const int32_t *eos = skv_engine_eos(ex->model->engine, &n_eos);
+    for (size_t i = 0; params && params->ignore_eos && i < n_eos; i++) {
+        skv_buf_printf(out, "%s{\"bias\":null,\"token\":%d}", n++ > 0 ? "," : "", eos[i]);
+    }
+    for (size_t i = 0; params && i < params->n_biases; i++) {
+        skv_buf_printf(out, "%s{\"bias\":%.9g,\"token\":%d}", n++ > 0 ? "," : "",
+                       (double)params->biases[i].bias, params->biases[i].id);
+    }
+}
+
 /* How tokens are drawn, and what else a request may have said. */
-static void write_settings(const skv_sampling *s, const request_params *params, skv_buf *out)
+static void write_settings(const exchange *ex, const skv_sampling *s, const request_params *params,
+                           skv_buf *out)
 {
     skv_buf_printf(out, "{\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,\"min_p\":%.9g,",
                    s->temperature, s->top_k, s->top_p, s->min_p);
@@ -29,6 +44,8 @@ static void write_settings(const skv_sampling *s, const request_params *params, 
         if (i > 0) skv_buf_text(out, ",");
         out_json(out, params->stops[i].text, params->stops[i].n);
     }
+    skv_buf_text(out, "],\"logit_bias\":[");
+    write_biases(ex, params, out);
     skv_buf_text(out, "]}");
 }
 
@@ -53,6 +70,7 @@ static bool returns_tokens(const answer *a)
 static void write_front(answer *a, skv_buf *out, size_t i)
 {
     api_choice *c = &a->choices[i];
+    if (c->text.size > 0 && memchr(c->text.data, '\n', c->text.size)) c->has_line_end = true;
     skv_buf_printf(out, "{\"index\":%zu,\"content\":", i);
     out_json(out, c->text.data, c->text.size);
     skv_buf_text(out, ",\"tokens\":[");
@@ -90,10 +108,11 @@ static void write_back(answer *a, skv_buf *out, size_t i)
     skv_buf_printf(out, ",\"tokens_cached\":%zu,\"truncated\":%s,\"stop_type\":\"%s\"",
                    stats.cached_tokens,
                    a->fitted && c->finish == SKV_FINISH_LENGTH ? "true" : "false", stop_type(c));
-    skv_buf_text(out, ",\"stopping_word\":");
+    skv_buf_printf(out,
+                   ",\"has_new_line\":%s,\"stopping_word\":", c->has_line_end ? "true" : "false");
     out_json(out, c->stopped.size > 0 ? c->stopped.data : "", c->stopped.size);
     skv_buf_text(out, ",\"generation_settings\":");
-    write_settings(&a->g.job.sampling, &a->params, out);
+    write_settings(a->ex, &a->g.job.sampling, &a->params, out);
     skv_buf prompt = exchange_text(a->ex);
     answer_prompt_text(a, i_prompt, &prompt);
     skv_buf_text(out, ",\"prompt\":");
@@ -105,6 +124,58 @@ static void write_back(answer *a, skv_buf *out, size_t i)
     skv_buf_text(out, "}");
 }
 
+/* The member that a path such as "timings/prompt_n" leads to. */
+static json_t *member_at(json_t *object, const char *path)
+{
+    char name[64];
+    for (size_t n; object; path += n + 1) {
+        n = strcspn(path, "/");
+        if (n >= sizeof name) return NULL;
+        memcpy(name, path, n);
+        name[n] = 0;
+        object = json_object_get(object, name);
+        if (!path[n]) break;
+    }
+    return object;
+}
+
+/* Only what `response_fields` lists, under the paths as they are listed. */
+static void write_fields(const answer *a, const json_t *fields, const skv_buf *whole, skv_buf *out)
+{
+    json_t *object = json_loadb(whole->data, whole->size, JSON_ALLOW_NUL, NULL);
+    json_t *picked = json_object();
+    for (size_t i = 0; i < json_array_size(fields); i++) {
+        const char *path = json_string_value(json_array_get(fields, i));
+        json_t *value = member_at(object, path);
+        if (value && json_object_set(picked, path, value) != 0) out->failed = true;
+    }
+    size_t n = 0;
+    api_error error;
+    char *text = json_text_write(a->ex, picked, "response_fields", &n, &error);
+    skv_buf_append(out, text ? text : "", text ? n : 0);
+    out->failed = out->failed || !text;
+    json_text_free(a->ex, text, n);
+    json_decref(picked);
+    json_decref(object);
+}
+
+/* An answer's last object. */
+static void write_last(answer *a, skv_buf *out, size_t i)
+{
+    const json_t *fields = json_body_get(a->asked, "response_fields");
+    if (json_array_size(fields) == 0) {
+        write_front(a, out, i);
+        write_back(a, out, i);
+        return;
+    }
+    skv_buf whole = exchange_text(a->ex);
+    write_front(a, &whole, i);
+    write_back(a, &whole, i);
+    write_fields(a, fields, &whole, out);
+    out->failed = out->failed || whole.failed;
+    skv_buf_release(&whole);
+}
+
 /* One object, or an array where there are several answers. */
 static void write_whole(answer *a, skv_buf *out)
 {
@@ -112,8 +183,7 @@ static void write_whole(answer *a, skv_buf *out)
     if (many) skv_buf_text(out, "[");
     for (size_t i = 0; i < a->n_choices; i++) {
         if (i > 0) skv_buf_text(out, ",");
-        write_front(a, out, i);
-        write_back(a, out, i);
+        write_last(a, out, i);
     }
     if (many) skv_buf_text(out, "]");
 }
@@ -125,11 +195,11 @@ static void write_news(answer *a, skv_buf *out)
         const bool ends = c->ended && !c->begun;
         if (c->text.size == 0 && c->n_tokens == 0 && !ends) continue;
         skv_buf_text(out, "data: ");
-        write_front(a, out, i);
         if (c->ended) {
-            write_back(a, out, i);
+            write_last(a, out, i);
         } else {
             skv_job_stats stats;
+            write_front(a, out, i);
             generation_prompt_stats(&a->g, i / (size_t)a->params.n, &stats);
             write_counts(&stats, out);
             skv_buf_text(out, "}");
@@ -204,7 +274,7 @@ static void write_token(const server_model *model, const char *name, int32_t id,
     skv_text_free(text);
 }
 
-/* GET /props: the server's settings. The model's path stays untold. */
+/* GET /props: the server's settings. Of the model's path, the last part is told. */
 void api_props(exchange *ex)
 {
     const http_server *server = ex->server;
@@ -212,12 +282,12 @@ void api_props(exchange *ex)
     skv_buf out = exchange_text(ex);
     skv_buf_printf(&out, "{\"default_generation_settings\":{\"id\":0,\"n_ctx\":%zu,\"params\":",
                    model->limits.context);
-    write_settings(&model->sampling, NULL, &out);
+    write_settings(ex, &model->sampling, NULL, &out);
     skv_buf_printf(&out,
                    "},\"total_slots\":%zu,\"model_alias\":", server->options.scheduler.max_running);
     out_json_str(&out, model->name);
     skv_buf_text(&out, ",\"model_path\":");
-    out_json_str(&out, model->name);
+    out_json_str(&out, server->options.sources[model - server->models].file);
     skv_buf_text(&out, ",\"modalities\":{\"vision\":false,\"audio\":false},\"chat_template\":");
     out_json_str(&out, model->template_text ? model->template_text : "");
     write_token(model, "bos_token", model->vocab ? skv_vocab_bos(model->vocab) : -1, &out);

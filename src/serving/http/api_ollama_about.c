@@ -101,8 +101,8 @@ void api_ollama_ps(exchange *ex)
         if (!first) skv_buf_text(&out, ",");
         first = false;
         write_entry(model, (skv_text_piece){model->name, strlen(model->name)}, &out);
-        skv_buf_printf(&out, ",\"size_vram\":0,\"context_length\":%zu,\"expires_at\":",
-                       model->limits.context);
+        skv_buf_printf(
+            &out, ",\"size_vram\":0,\"context_length\":%zu,\"expires_at\":", model->limits.context);
         out_time(&out, &never, 0);
         skv_buf_text(&out, "}");
     }
@@ -156,7 +156,7 @@ void api_ollama_show(exchange *ex)
     const http_server *server = ex->server;
     json_t *body = NULL;
     api_error error;
-    if (!json_body_parse(ex, &body, &error) || !request_check_model(ex, body, &error)) {
+    if (!request_body_read(ex, &body, &error) || !request_check_model(ex, body, &error)) {
         exchange_refuse(ex, &error);
     } else {
         skv_buf out = exchange_text(ex);

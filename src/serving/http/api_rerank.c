@@ -195,7 +195,7 @@ static bool read_prompts(rerank_request *r, api_error *error)
 
 static bool begin(rerank_request *r, api_error *error)
 {
-    if (!json_body_parse(r->ex, &r->body, error) || !request_check_model(r->ex, r->body, error) ||
+    if (!request_body_read(r->ex, &r->body, error) || !request_check_model(r->ex, r->body, error) ||
         !find_words(r, error) || !read_fields(r, error) || !read_prompts(r, error)) {
         return false;
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api_answer.h"
 #include "request_input.h"
 #include "routes.h"
 #include "translate.h"
@@ -16,7 +17,7 @@ static void answer_body(exchange *ex, bool (*make)(const exchange *ex, const jso
     json_t *body = NULL;
     api_error error;
     skv_buf out = exchange_text(ex);
-    if (json_body_parse(ex, &body, &error) && make(ex, body, &out, &error)) {
+    if (request_body_read(ex, &body, &error) && make(ex, body, &out, &error)) {
         exchange_reply_json(ex, 200, &out);
     } else {
         skv_buf_release(&out);
@@ -32,10 +33,20 @@ static bool read_flag(const json_t *body, const char *name, const char *other, b
     return json_body_flag(body, name, out, error) && json_body_flag(body, other, out, error);
 }
 
-static void write_ids(const exchange *ex, const int32_t *ids, size_t n, skv_buf *out)
+static void write_ids(const exchange *ex, const int32_t *ids, size_t n, bool with_pieces,
+                      skv_buf *out)
 {
     skv_buf_text(out, "{\"tokens\":[");
-    for (size_t i = 0; i < n; i++) skv_buf_printf(out, i > 0 ? ",%d" : "%d", ids[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        if (with_pieces) {
+            skv_buf_printf(out, "{\"id\":%d,\"piece\":", ids[i]);
+            answer_token(ex, out, ids[i]);
+            skv_buf_text(out, "}");
+        } else {
+            skv_buf_printf(out, "%d", ids[i]);
+        }
+    }
     skv_buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", n, ex->model->limits.context);
 }
 
@@ -44,9 +55,11 @@ static bool tokenize_text(const exchange *ex, const json_t *body, skv_buf *out, 
     const json_t *content = json_body_get(body, "content");
     const json_t *text = content ? content : json_body_get(body, "prompt");
     encode_flags flags = {.add_special = !content, .parse_special = true};
+    bool with_pieces = false;
     if (!json_is_string(text)) return api_fail(error, 400, "prompt", "prompt: not a text");
     if (!read_flag(body, "add_special", "add_special_tokens", &flags.add_special, error) ||
-        !read_flag(body, "parse_special", "parse_special_tokens", &flags.parse_special, error)) {
+        !read_flag(body, "parse_special", "parse_special_tokens", &flags.parse_special, error) ||
+        !json_body_flag(body, "with_pieces", &with_pieces, error)) {
         return false;
     }
     int32_t *ids = NULL;
@@ -55,7 +68,7 @@ static bool tokenize_text(const exchange *ex, const json_t *body, skv_buf *out, 
                      error)) {
         return false;
     }
-    write_ids(ex, ids, n, out);
+    write_ids(ex, ids, n, with_pieces, out);
     skv_text_free(ids);
     return true;
 }
@@ -65,7 +78,7 @@ static bool tokenize(const exchange *ex, const json_t *body, skv_buf *out, api_e
     if (!json_body_get(body, "messages")) return tokenize_text(ex, body, out, error);
     prompt_list list;
     if (!messages_read(ex, body, &list, error)) return false;
-    write_ids(ex, list.at[0].ids, list.at[0].n_ids, out);
+    write_ids(ex, list.at[0].ids, list.at[0].n_ids, false, out);
     prompts_release(&list);
     return true;
 }
@@ -157,6 +170,17 @@ static bool count_responses(const exchange *ex, const json_t *body, skv_buf *out
     }
     json_decref(chat);
     return ok;
+}
+
+static bool count_chat(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+{
+    json_t *chat = json_copy_within(ex, (json_t *)(uintptr_t)body, "request", error);
+    return write_count(ex, chat, "", out, error);
+}
+
+void api_count_chat(exchange *ex)
+{
+    answer_body(ex, count_chat);
 }
 
 void api_count_messages(exchange *ex)

@@ -233,8 +233,8 @@ static bool compile(exchange *ex, const wish *w, const char *text, size_t n, sha
     leave_compiler(ex);
     if (status == SKV_OK && !keep_grammar(ex, out, error)) return false;
     if (status == SKV_OK) {
-        status =
-            skv_matcher_create(out->grammar, ex->model->tokens, server->account, &out->matcher, &err);
+        status = skv_matcher_create(out->grammar, ex->model->tokens, server->account, &out->matcher,
+                                    &err);
     }
     if (status == SKV_OK) return true;
     if (status == SKV_CANCELLED) return exchange_fail(ex, status, &err, w->field, error);

@@ -11,7 +11,7 @@ typedef struct exchange {
     http_peer *peer;
     int fd;
     const http_head *head;            /* borrowed */
-    server_model *model; /* that it has taken; NULL: none so far */
+    server_model *model;              /* that it has taken; NULL: none so far */
     const struct server_route *route; /* NULL: there is none */
     error_shape errors;               /* of its path */
     char *body;                       /* owned, with a terminating zero */

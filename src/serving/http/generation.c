@@ -38,9 +38,9 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
     /* A vector comes of a whole context, an answer needs a place in it. */
     if (room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context)) return true;
     (void)api_fail(error, 400, "messages",
-                   "the model's context is %zu tokens, the prompt has %zu and leaves no room for "
-                   "an answer",
-                   context, prompt->n_ids);
+                   "the prompt has %zu tokens and exceeds the available context size: this model's "
+                   "maximum context length is %zu tokens, of which the answer needs one",
+                   prompt->n_ids, context);
     error->code = "context_length_exceeded";
     error->param[0] = 0;
     return false;

@@ -248,7 +248,7 @@ static void end_exchange(exchange *ex)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* Which of several a POST wants stands in its body (json_body_parse). */
+/* Which of several a POST wants stands in its body (request_body_read). */
 static bool takes_model(exchange *ex, api_error *error)
 {
     http_server *server = ex->server;

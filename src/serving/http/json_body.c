@@ -134,19 +134,7 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
     return JSON_READ_REFUSED;
 }
 
-/* A request of a server with several models has none until its body is read. */
-static bool take_model(exchange *ex, const json_t *body, api_error *error)
-{
-    const json_t *name = json_body_get(body, "model");
-    if (ex->model || !ex->route->needs_model) return true;
-    if (name && !json_is_string(name)) {
-        return api_fail(error, 400, "model", "model: expected a string");
-    }
-    const skv_text_piece text = {name ? json_string_value(name) : "", json_string_length(name)};
-    return model_take_named(ex, &text, error);
-}
-
-bool json_body_parse(exchange *ex, json_t **out, api_error *error)
+bool json_body_parse(const exchange *ex, json_t **out, api_error *error)
 {
     if (ex->n_body == 0) return api_fail(error, 400, NULL, "the body is empty: JSON is expected");
     static const char mark[] = "\xef\xbb\xbf"; /* some editors begin UTF-8 with it */
@@ -166,7 +154,7 @@ bool json_body_parse(exchange *ex, json_t **out, api_error *error)
         return api_fail(error, 400, NULL, "the body is not a JSON object");
     }
     *out = json;
-    return take_model(ex, json, error);
+    return true;
 }
 
 char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,

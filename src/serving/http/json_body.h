@@ -45,9 +45,8 @@ void json_text_free(const exchange *ex, char *text, size_t n);
 /** A copy of an object or array that shares its members; NULL with an error. */
 json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error);
 
-/** The body as an object; release it with json_decref, whatever is returned. Where there are several models
- * the request takes the one that it names, and waits until it is loaded. */
-bool json_body_parse(exchange *ex, json_t **out, api_error *error);
+/** The body as an object; release it with json_decref. */
+bool json_body_parse(const exchange *ex, json_t **out, api_error *error);
 /** The member, NULL where it is absent or null. */
 const json_t *json_body_get(const json_t *object, const char *name);
 /** Whether a value is this text, all of it: a text of JSON may have zero bytes inside. */

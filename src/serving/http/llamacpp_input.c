@@ -10,6 +10,8 @@
 #include "request_input.h"
 #include "translate.h"
 
+enum { RESPONSE_FIELDS_MAX = 64 };
+
 static bool put(json_t *body, const char *name, json_t *value, api_error *error)
 {
     return json_object_set_new(body, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
@@ -17,34 +19,114 @@ static bool put(json_t *body, const char *name, json_t *value, api_error *error)
 
 /* ---- /completion ---- */
 
-/* [[id, bias], ...] as {"id": bias}; false in place of a number forbids the token. */
-static json_t *bias_map(const json_t *list, api_error *error)
+/* A bias for an id, or for each token of a text; false in place of a number forbids them. */
+static bool add_bias(const exchange *ex, json_t *map, const json_t *of, const json_t *bias,
+                     api_error *error)
 {
-    json_t *map = json_object();
-    bool ok = map || api_fail(error, 503, NULL, "no memory");
-    for (size_t i = 0; ok && i < json_array_size(list); i++) {
-        const json_t *pair = json_array_get(list, i);
-        json_t *id = json_array_get(pair, 0), *bias = json_array_get(pair, 1);
-        char key[32];
-        if (!json_is_integer(id) || !(json_is_number(bias) || json_is_false(bias))) {
-            ok = api_fail(error, 400, "logit_bias",
-                          "logit_bias[%zu]: not [token id, number or false]", i);
-            break;
-        }
-        (void)snprintf(key, sizeof key, "%lld", (long long)json_integer_value(id));
-        ok = put(map, key, json_is_false(bias) ? json_integer(-100) : json_incref(bias), error);
+    const server_model *model = ex->model;
+    int32_t one = -1, *ids = NULL;
+    size_t n = 1;
+    if (!(json_is_number(bias) || json_is_false(bias))) {
+        return api_fail(error, 400, "logit_bias", "logit_bias: %s is not a number or false",
+                        json_show(bias).text);
     }
-    if (ok) return map;
-    json_decref(map);
-    return NULL;
+    if (json_is_integer(of)) {
+        const json_int_t id = json_integer_value(of);
+        if (id >= 0 && id <= INT32_MAX) one = (int32_t)id;
+    } else if (json_is_string(of) && model->vocab &&
+               skv_vocab_encode(
+                   model->vocab, (skv_text_piece){json_string_value(of), json_string_length(of)},
+                   (skv_encode_options){.parse_special = true}, &ids, &n, NULL) != SKV_OK) {
+        n = 0;
+    }
+    bool ok = ids || one >= 0 || n == 0 ||
+              api_fail(error, 400, "logit_bias", "logit_bias: %s is neither a token id nor a text",
+                       json_show(of).text);
+    for (size_t i = 0; ok && i < n; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "%d", (int)(ids ? ids[i] : one));
+        ok = put(map, key,
+                 json_is_false(bias) ? json_integer(-100) : json_copy((json_t *)(uintptr_t)bias),
+                 error);
+    }
+    skv_text_free(ids);
+    return ok;
 }
 
-static bool set_biases(json_t *body, const json_t *asked, api_error *error)
+/* A key of {"id or text": bias}: digits are an id. */
+static bool add_member(const exchange *ex, json_t *map, const char *key, const json_t *bias,
+                       api_error *error)
 {
-    const json_t *given = json_body_get(asked, "logit_bias");
+    const bool is_id = *key && strspn(key, "0123456789") == strlen(key) && strlen(key) < 10;
+    json_t *of = is_id ? json_integer(strtol(key, NULL, 10)) : json_string(key);
+    const bool ok =
+        of ? add_bias(ex, map, of, bias, error) : api_fail(error, 503, NULL, "no memory");
+    json_decref(of);
+    return ok;
+}
+
+/* [[id or text, bias], ...] or {"id or text": bias} as {"id": bias}. */
+static bool set_biases(const exchange *ex, json_t *body, const json_t *asked, api_error *error)
+{
+    json_t *given = json_object_get(asked, "logit_bias"), *value;
+    const char *key;
+    if (!given || json_is_null(given)) return true;
+    if (json_array_size(given) > PARAM_BIASES_MAX || json_object_size(given) > PARAM_BIASES_MAX) {
+        return api_fail(error, 400, "logit_bias", "logit_bias: more than %d", PARAM_BIASES_MAX);
+    }
+    json_t *map = json_object();
+    bool ok = map || api_fail(error, 503, NULL, "no memory");
+    for (size_t i = 0; ok && i < json_array_size(given); i++) {
+        const json_t *pair = json_array_get(given, i);
+        ok = json_array_size(pair) == 2
+                 ? add_bias(ex, map, json_array_get(pair, 0), json_array_get(pair, 1), error)
+                 : api_fail(error, 400, "logit_bias", "logit_bias[%zu]: not a pair", i);
+    }
+    json_object_foreach(given, key, value)
+    {
+        if (ok) ok = add_member(ex, map, key, value, error);
+    }
+    if (ok && (json_is_array(given) || json_is_object(given))) {
+        return put(body, "logit_bias", map, error);
+    }
+    json_decref(map);
+    return ok && api_fail(error, 400, "logit_bias", "logit_bias: neither a list nor an object");
+}
+
+/* {"prompt_string": text} as the text. */
+static json_t *plain_prompt(json_t *given)
+{
+    json_t *text = json_object_get(given, "prompt_string");
+    return text ? text : given;
+}
+
+static bool has_media(const json_t *prompt)
+{
+    return json_body_get(prompt, "multimodal_data");
+}
+
+static bool set_prompt(const exchange *ex, json_t *body, const json_t *asked, api_error *error)
+{
+    json_t *given = json_object_get(asked, "prompt");
+    bool media = has_media(given);
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        media = media || has_media(json_array_get(given, i));
+    }
+    if (media)
+        return api_fail(error, 400, "prompt", "prompt.multimodal_data: only text is supported");
+    if (json_is_object(given)) {
+        return put(body, "prompt", json_incref(plain_prompt(given)), error);
+    }
     if (!json_is_array(given)) return true;
-    json_t *map = bias_map(given, error);
-    return map && put(body, "logit_bias", map, error);
+    json_t *list = json_copy_within(ex, given, "prompt", error);
+    bool ok = list;
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        json_t *plain = plain_prompt(json_array_get(list, i));
+        ok = json_array_set(list, i, plain) == 0 || api_fail(error, 503, NULL, "no memory");
+    }
+    if (ok) return put(body, "prompt", list, error);
+    json_decref(list);
+    return false;
 }
 
 static bool refuse(const json_t *asked, const char *name, const char *why, api_error *error)
@@ -69,6 +151,17 @@ static bool set_probs(json_t *body, const json_t *asked, api_error *error)
     return json_integer_value(n) == 0 || put(body, "logprobs", json_incref(n), error);
 }
 
+static bool check_fields(const json_t *asked, api_error *error)
+{
+    const json_t *fields = json_body_get(asked, "response_fields");
+    bool ok = !fields || (json_is_array(fields) && json_array_size(fields) <= RESPONSE_FIELDS_MAX);
+    for (size_t i = 0; ok && i < json_array_size(fields); i++) {
+        ok = json_is_string(json_array_get(fields, i));
+    }
+    return ok || api_fail(error, 400, "response_fields", "response_fields: not up to %d names",
+                          RESPONSE_FIELDS_MAX);
+}
+
 json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *error)
 {
     json_t *body = json_copy_within(ex, (json_t *)(uintptr_t)asked, "request", error);
@@ -78,7 +171,8 @@ json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *e
     if (json_is_integer(seed) && json_integer_value(seed) == -1) {
         (void)json_object_del(body, "seed");
     }
-    if (set_biases(body, asked, error) && set_probs(body, asked, error) &&
+    if (set_biases(ex, body, asked, error) && set_prompt(ex, body, asked, error) &&
+        set_probs(body, asked, error) && check_fields(asked, error) &&
         refuse(asked, "post_sampling_probs", "log-probabilities are the model's own", error) &&
         refuse(asked, "t_max_predict_ms", "answers end by their length, not by time", error) &&
         refuse(asked, "n_indent", "lines are not counted by their indentation", error) &&

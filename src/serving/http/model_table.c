@@ -277,7 +277,8 @@ bool model_take_named(exchange *ex, const skv_text_piece *name, api_error *error
     http_server *server = ex->server;
     server_model *model = name && name->n > 0 ? models_find(server, *name) : asked_by_query(ex);
     if (model) return model_take(ex, model, error);
-    (void)api_fail(error, 404, "model", "model: \"%.*s\" is not available, \"%.100s\" and %zu more are",
+    (void)api_fail(error, 404, "model",
+                   "model: \"%.*s\" is not available, \"%.100s\" and %zu more are",
                    name->n < 100 ? (int)name->n : 100, name->text, server->models[0].name,
                    server->n_models - 1);
     error->code = "model_not_found";

@@ -248,17 +248,21 @@ static bool set_new(json_t *object, const char *name, json_t *value, api_error *
 }
 
 /* What templates read that is neither in the conversation nor in chat_template_kwargs, which may
- * say otherwise: the day, and how much the model shall think. */
-static bool add_defaults(const json_t *body, json_t *vars, api_error *error)
+ * say otherwise: the day, what the server was started with, and how much the model shall think. */
+static bool add_defaults(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
 {
     const time_t now = time(NULL);
     struct tm parts = {.tm_mday = 1};
-    char day[32] = "";
+    char day[32] = "", month_first[32] = "";
     (void)gmtime_r(&now, &parts);
     (void)strftime(day, sizeof day, "%d %b %Y", &parts);
+    (void)strftime(month_first, sizeof month_first, "%b %d %Y", &parts);
     if (!set_new(vars, "date_string", json_string(day), error) ||
-        !set_new(vars, "datetime", json_string(day), error)) {
+        !set_new(vars, "datetime", json_string(month_first), error)) {
         return false;
+    }
+    if (ex->server->template_vars && json_object_update(vars, ex->server->template_vars) != 0) {
+        return api_fail(error, 503, NULL, "no memory");
     }
     const json_t *effort = json_body_get(body, "reasoning_effort");
     if (!effort || json_text_is(effort, "")) return true;
@@ -336,7 +340,7 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     if (!mark_last(body, messages, continues, error)) return false;
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
-    return add_defaults(body, vars, error) && add_kwargs(ex, body, vars, error) &&
+    return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
            tool_request_vars(ex, body, vars, error) &&
            set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
@@ -415,7 +419,7 @@ bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api
     if (ok) {
         out->n = 1;
         ok = set_text(ex, &out->at[0], text.size > 0 ? text.data : "", text.size,
-                      (encode_flags){false, true}, error) &&
+                      (encode_flags){ex->model->guesses_template, true}, error) &&
              check_empty(out, "messages", error);
     }
     skv_buf_release(&text);

@@ -219,8 +219,8 @@ static bool read_stop_ids(const exchange *ex, const json_t *body, request_params
         return api_fail(error, 400, "stop_token_ids",
                         "stop_token_ids: not an array of at most %d token ids", PARAM_STOP_IDS_MAX);
     }
-    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->model->engine),
-                         &out->stop_ids, &out->n_stop_ids, error);
+    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->model->engine), &out->stop_ids,
+                         &out->n_stop_ids, error);
 }
 
 static bool read_bias(const char *key, const json_t *value, size_t vocab, skv_logit_bias *out)
@@ -528,6 +528,18 @@ bool request_params_describe(const skv_sampling *sampling, param_api api, json_t
         if (json_object_set_new(properties, refused[i].name, empty) != 0) return false;
     }
     return true;
+}
+
+bool request_body_read(exchange *ex, json_t **out, api_error *error)
+{
+    if (!json_body_parse(ex, out, error)) return false;
+    const json_t *name = json_body_get(*out, "model");
+    if (ex->model) return true;
+    if (name && !json_is_string(name)) {
+        return api_fail(error, 400, "model", "model: expected a string");
+    }
+    const skv_text_piece text = {name ? json_string_value(name) : "", json_string_length(name)};
+    return model_take_named(ex, &text, error);
 }
 
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error)

@@ -18,6 +18,7 @@ static const server_route routes[] = {
     {"POST", "/apply-template", api_apply_template, .needs_model = true},
     {"POST", "/v1/completions", api_completions, .needs_model = true},
     {"POST", "/v1/chat/completions", api_chat, .needs_model = true},
+    {"POST", "/v1/chat/completions/input_tokens", api_count_chat, .needs_model = true},
     {"POST", "/v1/embeddings", api_embeddings, .needs_model = true},
     {"POST", "/v1/rerank", api_rerank, .needs_model = true},
     {"POST", "/v1/reranking", api_rerank, .needs_model = true},
@@ -27,12 +28,14 @@ static const server_route routes[] = {
     {"POST", "/v1/messages/count_tokens", api_count_messages, .needs_model = true,
      .errors = ERRORS_MESSAGES},
     {"POST", "/completion", api_completion, .needs_model = true},
+    {"POST", "/completions", api_completion, .needs_model = true},
     {"POST", "/infill", api_infill, .needs_model = true},
     {"POST", "/embedding", api_embedding, .needs_model = true},
     {"GET", "/props", api_props, .needs_model = true},
     {"GET", "/slots", api_slots, .needs_model = true},
     {"GET", "/api/version", api_ollama_version, .open = false},
-    {"GET", "/api/tags", api_ollama_tags, .needs_model = true, .lists = true, .errors = ERRORS_OLLAMA},
+    {"GET", "/api/tags", api_ollama_tags, .needs_model = true, .lists = true,
+     .errors = ERRORS_OLLAMA},
     {"GET", "/api/ps", api_ollama_ps, .needs_model = true, .lists = true, .errors = ERRORS_OLLAMA},
     {"POST", "/api/show", api_ollama_show, .needs_model = true, .errors = ERRORS_OLLAMA},
     {"POST", "/api/chat", api_ollama_chat, .needs_model = true, .errors = ERRORS_OLLAMA},
@@ -42,10 +45,12 @@ static const server_route routes[] = {
     {NULL, NULL, NULL, .open = false},
 };
 
-/* Clients whose base address has the version, and others, find everything. */
+/* Clients whose base address has the version, and others, find everything. Only completions are
+ * llama-server's without it. */
 static const char *without_version(const char *path)
 {
-    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+    const bool versioned = strncmp(path, "/v1/", 4) == 0 && strcmp(path, "/v1/completions") != 0;
+    return versioned ? path + 3 : path;
 }
 
 /* "{model}" at the end of a route's path is whatever stands there. */

@@ -30,6 +30,7 @@ void api_rerank(exchange *ex);
 void api_openapi(exchange *ex);
 void api_responses(exchange *ex);
 void api_messages(exchange *ex);
+void api_count_chat(exchange *ex);
 void api_count_messages(exchange *ex);
 void api_count_responses(exchange *ex);
 void api_completion(exchange *ex);

@@ -45,15 +45,6 @@ uint64_t server_draw(http_server *server)
     return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
 }
 
-static char *copy_text(const char *text, size_t n)
-{
-    char *copy = malloc(n + 1);
-    if (!copy) return NULL;
-    memcpy(copy, text, n);
-    copy[n] = 0;
-    return copy;
-}
-
 static bool no_memory(char *error)
 {
     (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no memory");
@@ -98,6 +89,16 @@ static bool start_parts(http_server *server, char *error)
     return http_fit_files(server, error) && peers_start(server, error) && http_start(server, error);
 }
 
+static bool read_template_vars(http_server *server, char *error)
+{
+    const char *text = server->options.template_vars;
+    if (!text) return true;
+    server->template_vars = json_loads(text, 0, NULL);
+    if (json_is_object(server->template_vars)) return true;
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "template variables: not a JSON object: %.60s", text);
+    return false;
+}
+
 bool server_start(const server_options *options, http_server **out, char *error)
 {
     http_server *server = calloc(1, sizeof *server);
@@ -113,7 +114,7 @@ bool server_start(const server_options *options, http_server **out, char *error)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&server->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (!start_parts(server, error)) {
+    if (!read_template_vars(server, error) || !start_parts(server, error)) {
         server_stop(server);
         return false;
     }
@@ -258,5 +259,6 @@ void server_stop(http_server *server)
     skv_account_free(server->account);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
+    json_decref(server->template_vars);
     free(server);
 }

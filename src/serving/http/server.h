@@ -3,8 +3,8 @@
  *
  *     server_start   binds and answers: 503 while the model loads
  *     server_ready   loads the first model
- *     server_wait    loads others as they are asked for, until a signal ends it and the requests in flight are done, or too late
- *     server_stop    ends every connection and frees all
+ *     server_wait    loads others as they are asked for, until a signal ends it and the requests in
+ * flight are done, or too late server_stop    ends every connection and frees all
  */
 #ifndef SKV_SERVER_SERVER_H
 #define SKV_SERVER_SERVER_H
@@ -26,6 +26,7 @@ typedef struct server_template {
 /* A model that may be asked for. All of it is borrowed. */
 typedef struct server_source {
     const char *names; /* "one,other", as clients may call it; "*": any, where it is the only one */
+    const char *file;  /* the last part of its path */
     const struct skv_model_info *info;
     size_t context;        /* of its requests */
     const char *cache_dir; /* for cached prompts, its own; NULL: none */
@@ -77,6 +78,7 @@ typedef struct server_options {
     double watchdog_seconds;      /* without a step although there is work: not healthy */
     const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
+    const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     const char *reranker;         /* "yes", "no", "auto": as the names tell */
     bool seed_given;              /* it has a seed for all of them; else each draws its own */
     skv_scheduler_options scheduler;

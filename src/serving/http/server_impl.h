@@ -2,6 +2,7 @@
 #ifndef SKV_SERVER_IMPL_H
 #define SKV_SERVER_IMPL_H
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -124,7 +125,8 @@ struct http_server {
 
     pthread_t reaper;
     bool reaper_runs;
-    watchdog dog; /* the reaper's */
+    watchdog dog;          /* the reaper's */
+    json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
 };
 
 server_state server_get_state(http_server *server);
@@ -134,7 +136,8 @@ rate_limits server_limits(http_server *server, uint64_t key);
 bool server_list_has(const char *list, skv_text_piece word);
 /** The next item of a list but for "*", from *at on; false: there is none. */
 bool server_list_next(const char **at, skv_text_piece *out);
-/** How long a scheduler may write to its cache at the end: as long as requests had, within bounds. */
+/** How long a scheduler may write to its cache at the end: as long as requests had, within bounds.
+ */
 double server_flush_seconds(const server_options *o);
 /** So far from now, by the clock of server->changed. */
 struct timespec server_time_in(double seconds);

@@ -42,7 +42,7 @@ static void choose_generic_tools(const server_options *o, server_model *model)
     model->generic_tools = false;
     if (!model->template_text || !vocab || o->tool_format) return;
     model->generic_tools = format->calls == SKV_CALLS_NONE ||
-                            tool_template_ignores(vocab, model->template_text, model->n_template);
+                           tool_template_ignores(vocab, model->template_text, model->n_template);
     if (!model->generic_tools) return;
     format->calls = SKV_CALLS_HERMES;
     log_line(NULL, "tools: the chat template has no calls that are known; a system text asks for "
