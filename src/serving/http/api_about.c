@@ -267,10 +267,12 @@ static bool complete(const http_server *server, json_t *doc)
     }
     /* Other names are a 404, which a schema has to say; "": as if it were absent. */
     const bool any = server_list_has(server->models[0].names, (skv_text_piece){"", 0});
-    json_t *names = json_pack("[s, n]", "");
+    json_t *names = json_array();
     for (size_t i = 0; i < server->n_models; i++) {
         (void)json_array_append_new(names, json_string(server->models[i].name));
     }
+    (void)json_array_append_new(names, json_string(""));
+    (void)json_array_append_new(names, json_null());
     ok = ok && (any ? (json_decref(names), true)
                     : json_object_set_new(member(schemas, "Model"), "enum", names) == 0);
     if (!server->keys) return ok;

@@ -569,7 +569,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.n_answers = (size_t)params->n;
     job.min_tokens = (size_t)params->min_tokens;
     job.sampling = params->sampling;
-    if (!params->seed_given) job.sampling.seed = server_draw(ex->server);
+    if (!params->seed_given)
+        job.sampling.seed = server_draw(ex->server) >> 1; /* JSON's readers have 63 bits */
     job.ignore_eos = params->ignore_eos;
     job.special_text = params->special_text;
     job.stops = params->stops;
