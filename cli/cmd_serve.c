@@ -1,11 +1,13 @@
-/* swiftkv serve: a model behind HTTP. The server answers while the model loads. */
+/* swiftkv serve: models behind HTTP. The server answers while the first of them loads. */
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
 #include "common/sampling_fields.h"
+#include "hub.h"
 #include "input.h"
 #include "redis_store.h"
 #include "runtime.h"
@@ -141,15 +143,9 @@ static char *list_names(const cli_options *o, const char *name)
     return out;
 }
 
-static server_options make_options(const cli_options *o, const skv_model_info *info,
-                                   const char *name, const char *names)
+static server_options make_options(const cli_options *o)
 {
-    const char *slash = strrchr(o->operands[0], '/');
-    return (server_options){.model = info,
-                            .model_file = slash && slash[1] ? slash + 1 : name,
-                            .names = names,
-                            .origins = o->cors_origins,
-                            .sampling = request_sampling(o, info),
+    return (server_options){.origins = o->cors_origins,
                             .seed_given = is_given(o, "seed"),
                             .host = o->host,
                             .port = o->port,
@@ -159,6 +155,7 @@ static server_options make_options(const cli_options *o, const skv_model_info *i
                             .tokens_a_minute = o->tokens_a_minute,
                             .request_log = o->request_log,
                             .metrics_compat = o->metrics_compat,
+                            .max_loaded = o->max_loaded,
                             .connections = o->connections,
                             .connections_per_ip = o->connections_per_ip,
                             .body_bytes = o->body_mib << 20,
@@ -180,6 +177,25 @@ static server_options make_options(const cli_options *o, const skv_model_info *i
                             .scheduler = scheduler_options(o)};
 }
 
+/* ---- the models ---- */
+
+typedef struct serve_model {
+    const char *given; /* the operand */
+    char path[CLI_HUB_PATH_MAX];
+    char name[256], cache_dir[CLI_HUB_PATH_MAX];
+    char *names; /* owned: that requests may say */
+    skv_model_info info;
+    cli_model model; /* while it is loaded */
+} serve_model;
+
+typedef struct serve_models {
+    const cli_options *options;
+    serve_model *at;           /* owned, [n] */
+    server_source *sources;    /* owned, [n] */
+    const char *template_text; /* for all of them; NULL: each its own */
+    size_t n;
+} serve_models;
+
 /* The server that signals go to, once there is one. */
 typedef struct signal_target {
     _Atomic(http_server *) server;
@@ -191,12 +207,17 @@ static bool on_signal(void *user, int signal)
     return server && server_signal(server, signal);
 }
 
-static int load(cli_model *model, const cli_options *options)
+static size_t context_of(const cli_options *o, const skv_model_info *info)
+{
+    if (o->context > 0) return o->context;
+    return info->context < SKV_CONTEXT_DEFAULT ? info->context : SKV_CONTEXT_DEFAULT;
+}
+
+static skv_status open_engine(cli_model *model, const cli_options *options, skv_error *err)
 {
     skv_engine_options engine = cli_engine_options(options);
     const size_t own = model->info.context;
-    engine.context = options->context;
-    if (engine.context == 0) engine.context = own < SKV_CONTEXT_DEFAULT ? own : SKV_CONTEXT_DEFAULT;
+    engine.context = context_of(options, &model->info);
     if (engine.context < own && options->context == 0) {
         cli_warn("contexts of %zu tokens, of the model's %zu: --ctx allows more", engine.context,
                  own);
@@ -207,48 +228,128 @@ static int load(cli_model *model, const cli_options *options)
     engine.batch_invariant = true;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
-    return cli_model_start(model, &engine);
+    return cli_model_try(model, &engine, err);
 }
 
-static int read_template(const cli_options *options, const cli_model *model, cli_bytes *file,
-                         server_template *out)
+static void find_template(const cli_model *model, server_template *out)
 {
-    const char **text = &out->text;
     *out = (server_template){0};
-    if (options->template_file) {
-        const int status = cli_read_template(options->template_file, file);
-        *text = file->data;
-        return status;
-    }
     if (!model->vocab) {
         cli_warn("%s has no tokenizer: prompts are token ids, and there are no chats", model->path);
-        return CLI_DONE;
+        return;
     }
-    *text = skv_vocab_chat_template(model->vocab);
-    if (*text) return CLI_DONE;
-    *text = cli_template_text("chatml");
+    out->text = skv_vocab_chat_template(model->vocab);
+    if (out->text) return;
+    out->text = cli_template_text("chatml");
     out->is_guess = true;
     fprintf(stderr,
             "swiftkv: warning: %s has no chat template: chats use ChatML, which the model "
             "may not know (--template FILE|NAME)\n",
             model->path);
+}
+
+/* A server_loader: the tokenizer, then the weights. */
+static skv_status load_model(void *user, size_t i, server_loaded *out, char *error)
+{
+    const serve_models *models = user;
+    serve_model *one = &models->at[i];
+    cli_model *model = &one->model;
+    skv_error err = {0};
+    *model = (cli_model){.path = one->path, .info = one->info};
+    skv_status status = SKV_OK;
+    if (!cli_preset_of(one->path)) status = skv_vocab_open(one->path, &model->vocab, &err);
+    if (status == SKV_UNSUPPORTED) status = SKV_OK;
+    out->template = (server_template){models->template_text, false};
+    if (status == SKV_OK && !models->template_text) find_template(model, &out->template);
+    if (status == SKV_OK) status = open_engine(model, models->options, &err);
+    if (status != SKV_OK) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
+        cli_model_close(model);
+        return status;
+    }
+    out->engine = model->engine;
+    out->vocab = model->vocab;
+    if (models->n > 1) fprintf(stderr, "swiftkv: %s is loaded\n", one->name);
+    return SKV_OK;
+}
+
+static void unload_model(void *user, size_t i)
+{
+    cli_model_close(&((const serve_models *)user)->at[i].model);
+}
+
+/* "org/name@revision" is "org/name", a path its last part. */
+static void name_of(const char *given, bool is_name, char *out, size_t room)
+{
+    if (is_name) {
+        (void)snprintf(out, room, "%.*s", (int)strcspn(given, "@:"), given);
+    } else {
+        name_of_path(given, out, room);
+    }
+}
+
+/* Where it is, what it is and how it is called: cheap, no weights. */
+static int describe_model(const cli_options *o, size_t i, serve_models *models)
+{
+    serve_model *one = &models->at[i];
+    skv_error err = {0};
+    const char *given = i == 0 ? o->model_name : o->operands[i];
+    const bool is_name = i == 0 ? o->operands[0] == o->model_path : cli_hub_is_name(given);
+    if (i > 0 && is_name) {
+        const int status = cli_hub_open(given, o->download, one->path);
+        if (status != CLI_DONE) return status;
+    } else {
+        (void)snprintf(one->path, sizeof one->path, "%s", o->operands[i]);
+    }
+    int status = cli_check(skv_model_info_read(one->path, &one->info, &err), &err);
+    if (status == CLI_DONE) status = cli_check_methods(one->path, &one->info, o);
+    if (status != CLI_DONE) return status;
+    name_of(given, is_name, one->name, sizeof one->name);
+    if (o->cache_dir) {
+        const bool several = models->n > 1;
+        const char *slash = strrchr(one->name, '/');
+        (void)snprintf(one->cache_dir, sizeof one->cache_dir, "%s%s%s", o->cache_dir,
+                       several ? "/" : "",
+                       !several ? ""
+                       : slash  ? slash + 1
+                                : one->name);
+    }
+    const char *slash = strrchr(one->path, '/');
+    one->names = list_names(o, one->name);
+    models->sources[i] = (server_source){.names = one->names,
+                                         .file = slash && slash[1] ? slash + 1 : one->name,
+                                         .info = &one->info,
+                                         .context = context_of(o, &one->info),
+                                         .cache_dir = o->cache_dir ? one->cache_dir : NULL,
+                                         .sampling = request_sampling(o, &one->info)};
     return CLI_DONE;
 }
 
-static int serve(cli_model *model, const cli_options *options, http_server *server,
-                 const char *host)
+static int describe_models(const cli_options *o, serve_models *out)
+{
+    const size_t n = o->n_operands;
+    *out = (serve_models){.options = o, .n = n};
+    if (n > 1 && o->served_name) {
+        return cli_usage("serve: --name goes with one model, there are %zu", n);
+    }
+    if (n > 1 && o->adapters) {
+        return cli_usage("serve: --lora goes with one model, there are %zu", n);
+    }
+    out->at = cli_alloc(n, sizeof *out->at);
+    out->sources = cli_alloc(n, sizeof *out->sources);
+    for (size_t i = 0; i < n; i++) {
+        out->at[i].model = (cli_model){0};
+        const int status = describe_model(o, i, out);
+        if (status != CLI_DONE) return status;
+    }
+    return CLI_DONE;
+}
+
+static int serve(const serve_models *models, http_server *server, const char *host)
 {
     char error[SKV_ERROR_TEXT_MAX];
-    cli_bytes file = {0};
-    server_template template;
-    int status = read_template(options, model, &file, &template);
-    if (status == CLI_DONE) status = load(model, options);
-    if (status == CLI_DONE && !server_ready(server, model->engine, model->vocab, template, error)) {
-        status = cli_fail("%s", error);
-    }
-    cli_bytes_release(&file);
-    if (status != CLI_DONE) return status;
-    tell_sampling(options, &model->info);
+    if (!server_ready(server, error)) return cli_fail("%s", error);
+    for (size_t i = 0; i < models->n; i++) tell_sampling(models->options, &models->at[i].info);
     fprintf(stderr, "swiftkv: ready on http://%s:%zu\n", host, server_port(server));
     server_wait(server);
     return CLI_DONE;
@@ -264,41 +365,54 @@ static void bound_heap(void)
 #endif
 }
 
-int cli_run_serve(const cli_options *options)
+/* Listens, loads and serves. */
+static int run(const serve_models *models, const server_options *wanted)
 {
-    bound_heap();
-    char error[SKV_ERROR_TEXT_MAX], name[256];
-    cli_model model;
+    char error[SKV_ERROR_TEXT_MAX];
+    cli_interrupt *interrupt = models->options->interrupt;
     http_server *server = NULL;
-    int status = cli_model_describe(&model, options);
-    if (options->operands[0] == options->model_path) { /* it has a name already */
-        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(options->model_name, "@:"),
-                       options->model_name);
-    } else {
-        name_of_path(options->operands[0], name, sizeof name);
-    }
-    char *names = list_names(options, name);
-    server_options wanted = make_options(options, &model.info, name, names);
-    shared_cache cache = {.redis = NULL};
-    if (status == CLI_DONE) status = open_shared(options, &cache);
-    wanted.scheduler.cache_key = cache.key.data;
-    wanted.scheduler.n_cache_key = cache.key.n;
-    wanted.scheduler.store = cache.redis ? &cache.table : NULL;
     signal_target target;
     atomic_init(&target.server, NULL);
-    if (status == CLI_DONE) status = cli_interrupt_handle(options->interrupt, on_signal, &target);
-    if (status == CLI_DONE && !server_start(&wanted, &server, error)) {
+    int status = cli_interrupt_handle(interrupt, on_signal, &target);
+    if (status == CLI_DONE && !server_start(wanted, &server, error)) {
         status = cli_fail("%s", error);
     }
     if (status == CLI_DONE) {
         atomic_store(&target.server, server);
-        fprintf(stderr, "swiftkv: listening on http://%s:%zu\n", wanted.host, server_port(server));
-        status = serve(&model, options, server, wanted.host);
+        fprintf(stderr, "swiftkv: listening on http://%s:%zu\n", wanted->host, server_port(server));
+        status = serve(models, server, wanted->host);
     }
-    cli_interrupt_unhandle(options->interrupt);
+    cli_interrupt_unhandle(interrupt);
     server_stop(server);
+    return status;
+}
+
+int cli_run_serve(const cli_options *options)
+{
+    bound_heap();
+    serve_models models;
+    cli_bytes file = {0};
+    shared_cache cache = {.redis = NULL};
+    int status = describe_models(options, &models);
+    if (status == CLI_DONE && options->template_file) {
+        status = cli_read_template(options->template_file, &file);
+        models.template_text = file.data;
+    }
+    if (status == CLI_DONE) status = open_shared(options, &cache);
+    if (status == CLI_DONE) {
+        server_options wanted = make_options(options);
+        wanted.scheduler.cache_key = cache.key.data;
+        wanted.scheduler.n_cache_key = cache.key.n;
+        wanted.scheduler.store = cache.redis ? &cache.table : NULL;
+        wanted.sources = models.sources;
+        wanted.n_sources = models.n;
+        wanted.loader = (server_loader){load_model, unload_model, &models};
+        status = run(&models, &wanted);
+    }
     close_shared(&cache);
-    cli_model_close(&model);
-    free(names);
+    cli_bytes_release(&file);
+    for (size_t i = 0; models.at && i < models.n; i++) free(models.at[i].names);
+    free(models.at);
+    free(models.sources);
     return status;
 }

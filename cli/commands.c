@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "options.h"
+
 static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_INFO] =
         {"info", "MODEL", 1, 1, cli_run_info, "shape, memory, arithmetic per prompt token",
@@ -57,7 +59,8 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                     "Prints the prompt exactly as the model gets it. The messages file "
                     "holds a JSON array of messages, or an object with \"messages\" "
                     "and other variables of the template."},
-    [CLI_SERVE] = {"serve", "MODEL", 1, 1, cli_run_serve, "an OpenAI-compatible HTTP server",
+    [CLI_SERVE] = {"serve", "MODEL [MODEL...]", 1, CLI_OPERANDS_MAX, cli_run_serve,
+                   "an OpenAI-compatible HTTP server",
                    "Runs prompts in chunks between the tokens of running answers, and "
                    "caches prompt prefixes. It listens on loopback only, unless API "
                    "keys are given. SIGTERM and Ctrl-C finish the requests in flight; "

@@ -245,6 +245,8 @@ static const cli_option rows[] = {
            .help = "prompt and answer tokens per minute of such a key, 0: unlimited; above it 429"),
     OPTION(ON(SERVE), "--request-log", "FILE", TEXT, request_log,
            .help = "write one line of JSON per request; -: standard error"),
+    OPTION(ON(SERVE), "--max-loaded", "N", SIZE, max_loaded, 1, 64, .initial = "1",
+           .help = "models in memory at a time; others are loaded when a request names them"),
     OPTION(ON(SERVE), "--metrics-compat", NULL, FLAG, metrics_compat,
            .help = "metrics under llama-server's and vLLM's names too"),
     OPTION(ON(SERVE), "--insecure", NULL, FLAG, insecure,

@@ -14,7 +14,7 @@
 #include "report.h"
 #include "skv/skv.h"
 
-enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 2 };
+enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 64 };
 #define CLI_NOT_GIVEN SIZE_MAX
 #define CLI_SERVE_KV_CONTEXTS 4 /* contexts that --kv-tokens of serve is by default */
 
@@ -132,6 +132,7 @@ struct cli_options {
     const char *cache_key_file, *cache_store, *cache_store_auth, *cache_store_ca, *cache_store_cert,
         *cache_store_key;
     double cache_store_seconds;
+    size_t max_loaded;
     const char *reranker;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */

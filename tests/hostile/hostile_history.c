@@ -36,10 +36,12 @@ static void refuse(hostile_job *job, const api_error *error)
 /* The messages as templates want them; NULL: refused. */
 static char *read_messages(hostile_job *job, char *body, size_t n)
 {
-    http_server server = {.template_text = template_text};
+    http_server server = {.listen_fd = -1};
+    server_model model = {.template_text = template_text};
     skv_budget budget;
     skv_budget_init(&budget, NULL);
-    exchange ex = {.server = &server, .body = body, .n_body = n, .budget = &budget};
+    exchange ex = {
+        .server = &server, .model = &model, .body = body, .n_body = n, .budget = &budget};
     api_error error = {0};
     json_t *json = NULL;
     char *text = NULL;

@@ -80,7 +80,7 @@ const char *answer_finish(skv_finish finish)
  * at the beginning. To be freed with skv_text_free; *from is where the text begins. NULL: none. */
 static char *token_text(const exchange *ex, int32_t id, size_t *from, size_t *n)
 {
-    const skv_vocab *vocab = ex->server->vocab;
+    const skv_vocab *vocab = ex->model->vocab;
     const int32_t twice[] = {id, id};
     char *text = NULL, *one = NULL;
     size_t n_text = 0;

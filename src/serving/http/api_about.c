@@ -30,10 +30,13 @@ void api_page(exchange *ex)
     (void)exchange_send(ex, &response);
 }
 
-/* The model under one of its names, in OpenAI's words and Anthropic's. */
-static void write_model(const http_server *server, skv_text_piece name, skv_buf *out)
+/* A model under one of its names, in OpenAI's words and Anthropic's. */
+static void write_model(http_server *server, const server_model *model, skv_text_piece name,
+                        skv_buf *out)
 {
     const struct timespec started = {.tv_sec = (time_t)server->started_s};
+    const char *state = model_state_name(server, model);
+    const bool active = model->n_loads > 0 ? model->limits.swiftkv : model->info->swiftkv;
     skv_buf_text(out, "{\"id\":");
     out_json(out, name.text, name.n);
     skv_buf_text(out, ",\"display_name\":");
@@ -42,29 +45,30 @@ static void write_model(const http_server *server, skv_text_piece name, skv_buf 
                    (long long)server->started_s);
     out_time(out, &started, 0);
     skv_buf_text(out, ",\"owned_by\":\"swiftkv\",\"root\":");
-    out_json_str(out, server->name);
+    out_json_str(out, model->name);
     skv_buf_printf(out,
                    ",\"parent\":null,\"max_model_len\":%zu,\"swiftkv\":{\"active\":%s,"
-                   "\"teacher\":%s}}",
-                   server->limits.context, server->limits.swiftkv ? "true" : "false",
-                   server->limits.has_teacher ? "true" : "false");
+                   "\"teacher\":%s,\"state\":\"%s\"}}",
+                   model->limits.context, active ? "true" : "false",
+                   model->limits.has_teacher ? "true" : "false", state);
 }
 
-/* GET /v1/models: the one model that is served, once for each of its names. */
+/* GET /v1/models: each model, once for each of its names. */
 void api_models(exchange *ex)
 {
-    const http_server *server = ex->server;
-    const char *at = server->options.names;
-    skv_text_piece name, last = {at, 0};
+    http_server *server = ex->server;
+    skv_text_piece name, last = {"", 0};
     skv_buf out = exchange_text(ex);
     skv_buf_text(&out, "{\"object\":\"list\",\"data\":[");
-    while (server_list_next(&at, &name)) {
-        if (last.n > 0) skv_buf_text(&out, ",");
-        write_model(server, name, &out);
-        last = name;
+    for (size_t i = 0; i < server->n_models; i++) {
+        for (const char *at = server->models[i].names; server_list_next(&at, &name);) {
+            if (last.n > 0) skv_buf_text(&out, ",");
+            write_model(server, &server->models[i], name, &out);
+            last = name;
+        }
     }
     skv_buf_text(&out, "],\"has_more\":false,\"first_id\":");
-    out_json_str(&out, server->name);
+    out_json_str(&out, server->models[0].name);
     skv_buf_text(&out, ",\"last_id\":");
     out_json(&out, last.text, last.n);
     skv_buf_text(&out, "}");
@@ -101,17 +105,18 @@ void api_model(exchange *ex)
     char name[sizeof ex->path];
     (void)snprintf(name, sizeof name, "%s", strstr(ex->path, before) + sizeof before - 1);
     const size_t n = decode_path(name);
-    if (!server_list_has(ex->server->options.names, (skv_text_piece){name, n})) {
+    const server_model *model = models_find(ex->server, (skv_text_piece){name, n});
+    if (!model) {
         api_error error;
         (void)api_fail(&error, 404, "model",
                        "model: \"%.100s\" is not available, only \"%.100s\" is", name,
-                       ex->server->name);
+                       ex->server->models[0].name);
         error.code = "model_not_found";
         exchange_refuse(ex, &error);
         return;
     }
     skv_buf out = exchange_text(ex);
-    write_model(ex->server, (skv_text_piece){name, n}, &out);
+    write_model(ex->server, model, (skv_text_piece){name, n}, &out);
     exchange_reply_json(ex, 200, &out);
 }
 
@@ -126,12 +131,26 @@ static const char *state_of(exchange *ex)
     return atomic_load(&server->dog.stalled) ? "stalled" : NULL;
 }
 
+/* ,"models":{"one":"loaded",...} */
+static void write_states(http_server *server, skv_buf *out)
+{
+    skv_buf_text(out, ",\"models\":{");
+    for (size_t i = 0; i < server->n_models; i++) {
+        if (i > 0) skv_buf_text(out, ",");
+        out_json_str(out, server->models[i].name);
+        skv_buf_printf(out, ":\"%s\"", model_state_name(server, &server->models[i]));
+    }
+    skv_buf_text(out, "}");
+}
+
 /* GET /health: whether requests should be sent here. Never waits for the model. */
 void api_health(exchange *ex)
 {
     const char *state = state_of(ex);
     skv_buf out = {.max = LIMIT_TEXT_BYTES};
-    skv_buf_printf(&out, "{\"status\":\"%s\"}", state ? state : "ok");
+    skv_buf_printf(&out, "{\"status\":\"%s\"", state ? state : "ok");
+    if (ex->server->n_models > 1) write_states(ex->server, &out);
+    skv_buf_text(&out, "}");
     exchange_reply_json(ex, state ? 503 : 200, &out);
 }
 
@@ -209,7 +228,7 @@ static bool add_rows(const http_server *server, json_t *schema, param_api api)
 {
     json_t *rows = json_object(), *row;
     const char *name;
-    bool ok = request_params_describe(&server->options.sampling, api, rows);
+    bool ok = request_params_describe(&server->models[0].sampling, api, rows);
     json_object_foreach(rows, name, row)
     {
         if (!is_wanted(member(schema, "x-only"), name)) continue;
@@ -247,8 +266,13 @@ static bool complete(const http_server *server, json_t *doc)
         ok = ok && add_fields(server, schema);
     }
     /* Other names are a 404, which a schema has to say; "": as if it were absent. */
-    const bool any = server_list_has(server->options.names, (skv_text_piece){"", 0});
-    json_t *names = json_pack("[s, s, n]", server->name, "");
+    const bool any = server_list_has(server->models[0].names, (skv_text_piece){"", 0});
+    json_t *names = json_array();
+    for (size_t i = 0; i < server->n_models; i++) {
+        (void)json_array_append_new(names, json_string(server->models[i].name));
+    }
+    (void)json_array_append_new(names, json_string(""));
+    (void)json_array_append_new(names, json_null());
     ok = ok && (any ? (json_decref(names), true)
                     : json_object_set_new(member(schemas, "Model"), "enum", names) == 0);
     if (!server->keys) return ok;

@@ -44,7 +44,7 @@ void answer_prompt_text(const answer *a, size_t i, skv_buf *out)
     const api_prompt *prompt = &a->prompts.at[i];
     char *text = NULL;
     size_t n = 0;
-    const skv_vocab *vocab = a->ex->server->vocab;
+    const skv_vocab *vocab = a->ex->model->vocab;
     if (prompt->text) {
         skv_buf_append(out, prompt->text, prompt->n_text);
     } else if (vocab && skv_vocab_decode(vocab, (skv_id_piece){prompt->ids, prompt->n_ids},
@@ -60,12 +60,12 @@ static bool begins_in_thought(const answer *a)
 {
     const api_prompt *prompt = &a->prompts.at[0];
     return prompt->text &&
-           skv_reply_prompt_thinks(a->ex->server->reply_format, prompt->text, prompt->n_text);
+           skv_reply_prompt_thinks(a->ex->model->reply_format, prompt->text, prompt->n_text);
 }
 
 static bool open_parts(answer *a, reply_parts *parts)
 {
-    skv_reply_options options = {.format = a->ex->server->reply_format,
+    skv_reply_options options = {.format = a->ex->model->reply_format,
                                  .one_call = !a->tools.parallel,
                                  .names = a->tools.names,
                                  .n_names = a->tools.n};
@@ -136,7 +136,7 @@ static bool constrain_to_calls(answer *a, api_error *error)
 /* The body, in OpenAI's words. */
 static bool read_body(answer *a, api_error *error)
 {
-    if (!json_body_parse(a->ex, &a->body, error)) return false;
+    if (!request_body_read(a->ex, &a->body, error)) return false;
     if (!a->dialect->translate) return true;
     a->asked = a->body;
     a->body = a->dialect->translate(a->ex, a->asked, error);
@@ -167,8 +167,8 @@ static bool begin(answer *a, api_error *error)
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin;
     if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
     a->fitted = a->params.max_tokens > 0 &&
-                (size_t)a->params.max_tokens + a->prompts.at[0].n_ids > ex->server->limits.context;
-    a->params.special_text = d->in_parts && ex->server->special_marks;
+                (size_t)a->params.max_tokens + a->prompts.at[0].n_ids > ex->model->limits.context;
+    a->params.special_text = d->in_parts && ex->model->special_marks;
     return make_choices(a, error) &&
            generation_start(&a->g, ex, &a->prompts, &a->params, d->default_tokens, error);
 }
@@ -230,7 +230,7 @@ static void write_head(const answer *a, skv_buf *out, const char *object)
 {
     skv_buf_printf(out, "{\"id\":\"%s%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
                    a->dialect->id_prefix, a->ex->id, object, (long long)a->created_s);
-    out_json_str(out, a->ex->server->name);
+    out_json_str(out, a->ex->model->name);
     skv_buf_printf(out, ",\"system_fingerprint\":\"swiftkv-%d.%d.%d\"", SKV_VERSION_MAJOR,
                    SKV_VERSION_MINOR, SKV_VERSION_PATCH);
 }

@@ -31,7 +31,7 @@ typedef struct embedding_request {
 
 static bool truncate_inputs(embedding_request *r, api_error *error)
 {
-    const size_t context = r->ex->server->limits.context;
+    const size_t context = r->ex->model->limits.context;
     bool truncates = true;
     if (!json_body_flag(r->body, "truncate", &truncates, error)) return false;
     for (size_t i = 0; truncates && i < r->inputs.n; i++) {
@@ -43,13 +43,13 @@ static bool truncate_inputs(embedding_request *r, api_error *error)
 static bool begin(embedding_request *r, api_error *error)
 {
     exchange *ex = r->ex;
-    if (!json_body_parse(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
+    if (!request_body_read(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
         !request_params_read(ex, r->body, PARAM_EMBEDDINGS, &r->params, error) ||
         !prompts_read(ex, r->body, r->dialect->input, &r->inputs, error)) {
         return false;
     }
     if (r->dialect->truncates && !truncate_inputs(r, error)) return false;
-    r->D = skv_engine_hidden(ex->server->engine);
+    r->D = skv_engine_hidden(ex->model->engine);
     r->vectors = calloc(r->inputs.n * r->D, sizeof *r->vectors);
     if (!r->vectors) return api_fail(error, 503, NULL, "no memory");
     return generation_start(&r->g, ex, &r->inputs, &r->params, 0, error);
@@ -104,7 +104,7 @@ static void write_openai(const embedding_request *r, skv_buf *out)
         skv_buf_text(out, "}");
     }
     skv_buf_text(out, "],\"model\":");
-    out_json_str(out, r->ex->server->name);
+    out_json_str(out, r->ex->model->name);
     skv_buf_printf(out,
                    ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu,"
                    "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}}",
@@ -117,7 +117,7 @@ static void write_vectors(const embedding_request *r, skv_buf *out)
     skv_job_stats stats;
     generation_stats(&r->g, &stats);
     skv_buf_text(out, "{\"model\":");
-    out_json_str(out, r->ex->server->name);
+    out_json_str(out, r->ex->model->name);
     skv_buf_text(out, ",\"embeddings\":[");
     for (size_t i = 0; i < r->inputs.n; i++) {
         if (i > 0) skv_buf_text(out, ",");

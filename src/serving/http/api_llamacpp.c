@@ -15,7 +15,7 @@
 static void write_biases(const exchange *ex, const request_params *params, skv_buf *out)
 {
     size_t n_eos = 0, n = 0;
-    const int32_t *eos = skv_engine_eos(ex->server->engine, &n_eos);
+    const int32_t *eos = skv_engine_eos(ex->model->engine, &n_eos);
     for (size_t i = 0; params && params->ignore_eos && i < n_eos; i++) {
         skv_buf_printf(out, "%s{\"bias\":null,\"token\":%d}", n++ > 0 ? "," : "", eos[i]);
     }
@@ -103,7 +103,7 @@ static void write_back(answer *a, skv_buf *out, size_t i)
     skv_job_stats stats;
     generation_prompt_stats(&a->g, i_prompt, &stats);
     skv_buf_text(out, ",\"model\":");
-    out_json_str(out, a->ex->server->name);
+    out_json_str(out, a->ex->model->name);
     write_counts(&stats, out);
     skv_buf_printf(out, ",\"tokens_cached\":%zu,\"truncated\":%s,\"stop_type\":\"%s\"",
                    stats.cached_tokens,
@@ -261,13 +261,13 @@ void api_infill(exchange *ex)
 
 /* ---- /props and /slots ---- */
 
-static void write_token(const http_server *server, const char *name, int32_t id, skv_buf *out)
+static void write_token(const server_model *model, const char *name, int32_t id, skv_buf *out)
 {
     char *text = NULL;
     size_t n = 0;
     const bool has =
-        id >= 0 && server->vocab &&
-        skv_vocab_decode(server->vocab, (skv_id_piece){&id, 1},
+        id >= 0 && model->vocab &&
+        skv_vocab_decode(model->vocab, (skv_id_piece){&id, 1},
                          (skv_decode_options){.with_special = true}, &text, &n, NULL) == SKV_OK;
     skv_buf_printf(out, ",\"%s\":", name);
     out_json(out, has ? text : "", has ? n : 0);
@@ -278,19 +278,20 @@ static void write_token(const http_server *server, const char *name, int32_t id,
 void api_props(exchange *ex)
 {
     const http_server *server = ex->server;
+    const server_model *model = ex->model;
     skv_buf out = exchange_text(ex);
     skv_buf_printf(&out, "{\"default_generation_settings\":{\"id\":0,\"n_ctx\":%zu,\"params\":",
-                   server->limits.context);
-    write_settings(ex, &server->options.sampling, NULL, &out);
+                   model->limits.context);
+    write_settings(ex, &model->sampling, NULL, &out);
     skv_buf_printf(&out,
                    "},\"total_slots\":%zu,\"model_alias\":", server->options.scheduler.max_running);
-    out_json_str(&out, server->name);
+    out_json_str(&out, model->name);
     skv_buf_text(&out, ",\"model_path\":");
-    out_json_str(&out, server->options.model_file);
+    out_json_str(&out, server->options.sources[model - server->models].file);
     skv_buf_text(&out, ",\"modalities\":{\"vision\":false,\"audio\":false},\"chat_template\":");
-    out_json_str(&out, server->template_text ? server->template_text : "");
-    write_token(server, "bos_token", server->vocab ? skv_vocab_bos(server->vocab) : -1, &out);
-    write_token(server, "eos_token", server->vocab ? skv_vocab_eos(server->vocab) : -1, &out);
+    out_json_str(&out, model->template_text ? model->template_text : "");
+    write_token(model, "bos_token", model->vocab ? skv_vocab_bos(model->vocab) : -1, &out);
+    write_token(model, "eos_token", model->vocab ? skv_vocab_eos(model->vocab) : -1, &out);
     skv_buf_printf(&out, ",\"build_info\":\"swiftkv-%d.%d.%d\",\"is_sleeping\":false}",
                    SKV_VERSION_MAJOR, SKV_VERSION_MINOR, SKV_VERSION_PATCH);
     exchange_reply_json(ex, 200, &out);
@@ -301,9 +302,10 @@ void api_props(exchange *ex)
 void api_slots(exchange *ex)
 {
     const http_server *server = ex->server;
+    const server_model *model = ex->model;
     const size_t n = server->options.scheduler.max_running;
     skv_scheduler_metrics m;
-    skv_scheduler_get_metrics(server->scheduler, &m);
+    skv_scheduler_get_metrics(model->scheduler, &m);
     if (m.running >= n && http_head_asks(ex->head, "fail_on_no_slot", "1")) {
         api_error error;
         (void)api_fail(&error, 503, NULL, "no slot is free");
@@ -314,7 +316,7 @@ void api_slots(exchange *ex)
     skv_buf_text(&out, "[");
     for (size_t i = 0; i < n; i++) {
         skv_buf_printf(&out, "%s{\"id\":%zu,\"n_ctx\":%zu,\"speculative\":%s,\"is_processing\":%s}",
-                       i > 0 ? "," : "", i, server->limits.context,
+                       i > 0 ? "," : "", i, model->limits.context,
                        server->options.scheduler.speculation.source != SKV_DRAFT_NONE ? "true"
                                                                                       : "false",
                        i < m.running ? "true" : "false");
@@ -330,7 +332,7 @@ void api_adapters(exchange *ex)
     skv_buf out = exchange_text(ex);
     const char *name;
     skv_buf_text(&out, "[");
-    for (size_t i = 0; (name = skv_engine_adapter(ex->server->engine, i)); i++) {
+    for (size_t i = 0; (name = skv_engine_adapter(ex->model->engine, i)); i++) {
         skv_buf_printf(&out, "%s{\"id\":%zu,\"name\":", i > 0 ? "," : "", i);
         out_json_str(&out, name);
         skv_buf_text(&out, ",\"scale\":0}");

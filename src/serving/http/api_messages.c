@@ -52,7 +52,7 @@ static void write_head(const answer *a, skv_buf *out)
 {
     skv_buf_printf(out, "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
                    a->ex->id);
-    out_json_str(out, a->ex->server->name);
+    out_json_str(out, a->ex->model->name);
     skv_buf_text(out, ",\"content\":[");
 }
 

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "metric_text.h"
 #include "routes.h"
@@ -121,32 +122,84 @@ static const metric_row histograms[] = {
 
 static void add_head(skv_buf *out, const char *name, const char *type, const char *help)
 {
-    metric_head(out, &(const metric_name){"swiftkv_", name, NULL}, type, help);
+    metric_head(out, &(const metric_name){"swiftkv_", name, NULL, NULL}, type, help);
 }
 
-static void add_rows(skv_buf *out, const skv_scheduler_metrics *m)
+static void add_rows(skv_buf *out, const metric_source *sources, size_t n)
 {
     static_assert(sizeof(size_t) == sizeof(uint64_t), "counters are read as 64 bits");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const metric_row *row = &rows[i];
-        const uint64_t *value = (const uint64_t *)(const void *)((const char *)m + row->offset);
         if (row->help) add_head(out, row->name, row->type, row->help);
-        skv_buf_printf(out, "swiftkv_%s%s%s%s %" PRIu64 "\n", row->name, row->label ? "{" : "",
-                       row->label ? row->label : "", row->label ? "}" : "", *value);
+        for (size_t k = 0; k < n; k++) {
+            const char *at = (const char *)&sources[k].m + row->offset;
+            const uint64_t value = *(const uint64_t *)(const void *)at;
+            const metric_name name = {"swiftkv_", row->name, sources[k].labels, row->label};
+            metric_sample(out, &name, (double)value);
+        }
     }
 }
 
-static void add_scheduler(skv_buf *out, const skv_scheduler_metrics *m)
+static void add_scheduler(skv_buf *out, const metric_source *sources, size_t n)
 {
-    add_rows(out, m);
+    add_rows(out, sources, n);
     add_head(out, "kv_cache_usage_ratio", "gauge",
              "Share of the KV pages that requests use, without cached prompts.");
-    skv_buf_printf(out, "swiftkv_kv_cache_usage_ratio %.9g\n", metric_kv_usage(m));
-    for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++) {
-        const void *at = (const char *)m + histograms[i].offset;
-        add_head(out, histograms[i].name, "histogram", histograms[i].help);
-        metric_histogram(out, &(const metric_name){"swiftkv_", histograms[i].name, NULL}, at);
+    for (size_t k = 0; k < n; k++) {
+        const metric_name name = {"swiftkv_", "kv_cache_usage_ratio", sources[k].labels, NULL};
+        metric_sample(out, &name, metric_kv_usage(&sources[k].m));
     }
+    for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++) {
+        add_head(out, histograms[i].name, "histogram", histograms[i].help);
+        for (size_t k = 0; k < n; k++) {
+            const void *at = (const char *)&sources[k].m + histograms[i].offset;
+            const metric_name name = {"swiftkv_", histograms[i].name, sources[k].labels, NULL};
+            metric_histogram(out, &name, at);
+        }
+    }
+}
+
+/* How often each model was loaded; counters of its scheduler begin anew then. */
+static void add_models(skv_buf *out, http_server *server)
+{
+    static const char *const names[][3] = {
+        {"model_loaded", "gauge", "1 if the model is loaded."},
+        {"model_requests_waiting", "gauge", "Requests that wait for the model to be loaded."},
+        {"model_loads_total", "counter", "How often the model was loaded."},
+        {"model_load_failures_total", "counter", "How often it could not be loaded."}};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        add_head(out, names[k][0], names[k][1], names[k][2]);
+        for (size_t i = 0; i < server->n_models; i++) {
+            const server_model *model = &server->models[i];
+            pthread_mutex_lock(&server->lock);
+            const uint64_t values[] = {model_is_loaded(model), model->n_waiting, model->n_loads,
+                                       model->n_failures};
+            pthread_mutex_unlock(&server->lock);
+            skv_buf_printf(out, "swiftkv_%s{model=", names[k][0]);
+            out_json_str(out, model->name);
+            skv_buf_printf(out, "} %" PRIu64 "\n", values[k]);
+        }
+    }
+}
+
+/* Of the models that are loaded; on the heap. NULL: none, or no memory. */
+static metric_source *read_sources(http_server *server, size_t *n)
+{
+    metric_source *sources = calloc(server->n_models, sizeof *sources);
+    *n = 0;
+    for (size_t i = 0; sources && i < server->n_models; i++) {
+        const server_model *model = &server->models[i];
+        metric_source *source = &sources[*n];
+        pthread_mutex_lock(&server->lock);
+        const bool loaded = model_is_loaded(model);
+        if (loaded) skv_scheduler_get_metrics(model->scheduler, &source->m);
+        pthread_mutex_unlock(&server->lock);
+        if (!loaded) continue;
+        source->model = model;
+        if (server->n_models > 1) metric_label(source, "model=");
+        (*n)++;
+    }
+    return sources;
 }
 
 static void add_memory(skv_buf *out, const http_server *server)
@@ -199,14 +252,14 @@ void api_metrics(exchange *ex)
 {
     skv_buf out = {.max = LIMIT_TEXT_BYTES};
     add_front(&out, ex->server);
-    /* It stops without one when the model could not be loaded. */
-    const bool loaded = server_get_state(ex->server) != SERVER_LOADING;
-    if (loaded && ex->server->scheduler) {
-        skv_scheduler_metrics m;
-        skv_scheduler_get_metrics(ex->server->scheduler, &m);
-        add_scheduler(&out, &m);
-        if (ex->server->options.metrics_compat) metrics_add_compat(&out, ex->server->name, &m);
+    size_t n = 0;
+    metric_source *sources = read_sources(ex->server, &n);
+    add_models(&out, ex->server);
+    if (n > 0) {
+        add_scheduler(&out, sources, n);
+        if (ex->server->options.metrics_compat) metrics_add_compat(&out, sources, n);
     }
+    free(sources);
     static const char type[] = "text/plain; version=0.0.4; charset=utf-8";
     if (out.failed || !ex->server->options.metrics_compat) {
         exchange_reply(ex, 200, type, &out);

@@ -12,7 +12,7 @@ static void write_head(const exchange *ex, skv_buf *out)
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
     skv_buf_text(out, "{\"model\":");
-    out_json_str(out, ex->server->name);
+    out_json_str(out, ex->model->name);
     skv_buf_text(out, ",\"created_at\":");
     out_time(out, &now, 6);
 }
@@ -151,7 +151,7 @@ static bool loads_prompt(exchange *ex, const json_t *asked, skv_buf *out)
 static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
     const bool raw = json_is_true(json_object_get(body, "raw"));
-    if (!raw && !ex->server->guesses_template) return messages_read(ex, body, out, error);
+    if (!raw && !ex->model->guesses_template) return messages_read(ex, body, out, error);
     return prompts_read(ex, body, "prompt", out, error);
 }
 

@@ -56,15 +56,15 @@ static bool has_word(const char *text, const char *word)
 
 static bool find_words(rerank_request *r, api_error *error)
 {
-    const http_server *server = r->ex->server;
-    const char *how = server->options.reranker;
+    const server_model *model = r->ex->model;
+    const char *how = r->ex->server->options.reranker;
     if (strcmp(how, "no") == 0 ||
-        (strcmp(how, "auto") == 0 && !has_word(server->options.names, "reranker"))) {
+        (strcmp(how, "auto") == 0 && !has_word(model->names, "reranker"))) {
         return api_fail(
             error, 400, "model",
             "model: \"%.100s\" was not made to rank documents: for one that answers yes "
             "or no as Qwen3-Reranker does, serve --reranker yes",
-            server->name);
+            model->name);
     }
     for (size_t i = 0; i < N_WORDS; i++) {
         int32_t *ids = NULL;
@@ -141,7 +141,7 @@ static bool write_texts(const rerank_request *r, const json_t *document, skv_buf
 static bool join(const rerank_request *r, const int32_t *texts, size_t n_texts, api_prompt *out,
                  api_error *error)
 {
-    const size_t room = r->ex->server->limits.context - 1, n_form = r->n_before + r->n_behind;
+    const size_t room = r->ex->model->limits.context - 1, n_form = r->n_before + r->n_behind;
     if (n_form >= room) {
         return api_fail(error, 400, "documents", "documents: a context of %zu has no room for them",
                         room + 1);
@@ -195,7 +195,7 @@ static bool read_prompts(rerank_request *r, api_error *error)
 
 static bool begin(rerank_request *r, api_error *error)
 {
-    if (!json_body_parse(r->ex, &r->body, error) || !request_check_model(r->ex, r->body, error) ||
+    if (!request_body_read(r->ex, &r->body, error) || !request_check_model(r->ex, r->body, error) ||
         !find_words(r, error) || !read_fields(r, error) || !read_prompts(r, error)) {
         return false;
     }
@@ -232,7 +232,7 @@ static void write_ranks(rerank_request *r, skv_buf *out)
     generation_stats(&r->g, &stats);
     qsort(r->ranks, r->prompts.n, sizeof *r->ranks, compare);
     skv_buf_text(out, "{\"object\":\"list\",\"model\":");
-    out_json_str(out, r->ex->server->name);
+    out_json_str(out, r->ex->model->name);
     skv_buf_printf(out,
                    ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu,"
                    "\"prompt_tokens_details\":{\"cached_tokens\":%zu}},\"results\":[",

@@ -111,7 +111,7 @@ static void write_response(answer *a, skv_buf *out, const char *status, const ap
     skv_buf_printf(out,
                    "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"model\":",
                    a->ex->id, (long long)a->created_s);
-    out_json_str(out, a->ex->server->name);
+    out_json_str(out, a->ex->model->name);
     skv_buf_printf(out, ",\"status\":\"%s\",\"error\":", status);
     if (error) {
         skv_buf_text(out, "{\"code\":\"server_error\",\"message\":");

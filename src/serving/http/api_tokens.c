@@ -17,7 +17,7 @@ static void answer_body(exchange *ex, bool (*make)(const exchange *ex, const jso
     json_t *body = NULL;
     api_error error;
     skv_buf out = exchange_text(ex);
-    if (json_body_parse(ex, &body, &error) && make(ex, body, &out, &error)) {
+    if (request_body_read(ex, &body, &error) && make(ex, body, &out, &error)) {
         exchange_reply_json(ex, 200, &out);
     } else {
         skv_buf_release(&out);
@@ -47,7 +47,7 @@ static void write_ids(const exchange *ex, const int32_t *ids, size_t n, bool wit
             skv_buf_printf(out, "%d", ids[i]);
         }
     }
-    skv_buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", n, ex->server->limits.context);
+    skv_buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", n, ex->model->limits.context);
 }
 
 static bool tokenize_text(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
@@ -91,13 +91,13 @@ static bool detokenize(const exchange *ex, const json_t *body, skv_buf *out, api
     char *text = NULL;
     skv_error err;
     if (!json_is_array(tokens)) return api_fail(error, 400, "tokens", "tokens: not an array");
-    if (!ex->server->vocab) {
+    if (!ex->model->vocab) {
         return api_fail(error, 400, "tokens", "tokens: the model brings no tokenizer");
     }
-    const size_t vocab = skv_engine_vocab(ex->server->engine);
+    const size_t vocab = skv_engine_vocab(ex->model->engine);
     if (!json_body_ids(tokens, "tokens", vocab, &ids, &n_ids, error)) return false;
     const skv_status status = skv_vocab_decode(
-        ex->server->vocab, (skv_id_piece){ids, n_ids},
+        ex->model->vocab, (skv_id_piece){ids, n_ids},
         (skv_decode_options){.with_special = true, .budget = ex->budget}, &text, &n, &err);
     free(ids);
     if (status != SKV_OK) return exchange_fail(ex, status, &err, "tokens", error);
@@ -198,8 +198,8 @@ static void add_token(const exchange *ex, skv_buf *out, const char *name, int32_
     char *text = NULL;
     size_t n = 0;
     const bool has =
-        id >= 0 && ex->server->vocab &&
-        skv_vocab_decode(ex->server->vocab, (skv_id_piece){&id, 1},
+        id >= 0 && ex->model->vocab &&
+        skv_vocab_decode(ex->model->vocab, (skv_id_piece){&id, 1},
                          (skv_decode_options){.with_special = true}, &text, &n, NULL) == SKV_OK;
     skv_buf_printf(out, "\"%s\":", name);
     if (has) {
@@ -213,15 +213,15 @@ static void add_token(const exchange *ex, skv_buf *out, const char *name, int32_
 
 void api_tokenizer_info(exchange *ex)
 {
-    const http_server *server = ex->server;
+    const server_model *model = ex->model;
     skv_buf out = exchange_text(ex);
     skv_buf_text(&out, "{");
-    add_token(ex, &out, "bos_token", server->vocab ? skv_vocab_bos(server->vocab) : -1);
-    add_token(ex, &out, "eos_token", server->vocab ? skv_vocab_eos(server->vocab) : -1);
+    add_token(ex, &out, "bos_token", model->vocab ? skv_vocab_bos(model->vocab) : -1);
+    add_token(ex, &out, "eos_token", model->vocab ? skv_vocab_eos(model->vocab) : -1);
     skv_buf_printf(&out, "\"pad_token\":null,\"vocab_size\":%zu,\"model_max_length\":%zu,",
-                   skv_engine_vocab(server->engine), server->limits.context);
+                   skv_engine_vocab(model->engine), model->limits.context);
     skv_buf_text(&out, "\"chat_template\":");
-    out_json_str(&out, server->guesses_template ? NULL : server->template_text);
+    out_json_str(&out, model->guesses_template ? NULL : model->template_text);
     skv_buf_text(&out, "}");
     exchange_reply_json(ex, 200, &out);
 }

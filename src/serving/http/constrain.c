@@ -233,8 +233,8 @@ static bool compile(exchange *ex, const wish *w, const char *text, size_t n, sha
     leave_compiler(ex);
     if (status == SKV_OK && !keep_grammar(ex, out, error)) return false;
     if (status == SKV_OK) {
-        status =
-            skv_matcher_create(out->grammar, server->tokens, server->account, &out->matcher, &err);
+        status = skv_matcher_create(out->grammar, ex->model->tokens, server->account, &out->matcher,
+                                    &err);
     }
     if (status == SKV_OK) return true;
     if (status == SKV_CANCELLED) return exchange_fail(ex, status, &err, w->field, error);
@@ -269,7 +269,7 @@ static bool compile_value(exchange *ex, const wish *w, shared_rules *out, api_er
 static bool follow(exchange *ex, const wish *w, const char *text, size_t n, skv_constraint *out,
                    api_error *error)
 {
-    if (!ex->server->tokens) {
+    if (!ex->model->tokens) {
         return api_fail(error, 400, w->field, "%s: the model has no tokenizer", w->field);
     }
     shared_rules *shared = calloc(1, sizeof *shared);
@@ -311,21 +311,21 @@ bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *o
                     "tool_choice: calls are demanded, so the answer cannot follow another format");
 }
 
-bool constrain_start(http_server *server, char *error)
+bool constrain_start(server_model *model, char *error)
 {
     size_t n_ends;
     skv_error err;
-    if (!server->vocab) return true;
-    const int32_t *ends = skv_engine_eos(server->engine, &n_ends);
-    if (skv_token_table_create(server->vocab, ends, n_ends, &server->tokens, &err) == SKV_OK) {
+    if (!model->vocab) return true;
+    const int32_t *ends = skv_engine_eos(model->engine, &n_ends);
+    if (skv_token_table_create(model->vocab, ends, n_ends, &model->tokens, &err) == SKV_OK) {
         return true;
     }
     (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
     return false;
 }
 
-void constrain_stop(http_server *server)
+void constrain_stop(server_model *model)
 {
-    skv_token_table_free(server->tokens);
-    server->tokens = NULL;
+    skv_token_table_free(model->tokens);
+    model->tokens = NULL;
 }

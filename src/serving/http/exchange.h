@@ -11,6 +11,7 @@ typedef struct exchange {
     http_peer *peer;
     int fd;
     const http_head *head;            /* borrowed */
+    server_model *model;              /* that it has taken; NULL: none so far */
     const struct server_route *route; /* NULL: there is none */
     error_shape errors;               /* of its path */
     char *body;                       /* owned, with a terminating zero */
@@ -41,6 +42,7 @@ typedef struct server_route {
     void (*handle)(exchange *ex);
     bool open;        /* without a key */
     bool needs_model; /* 503 until it is loaded, and once we drain */
+    bool lists;       /* all models, without taking one */
     error_shape errors;
 } server_route;
 

@@ -29,7 +29,7 @@ static void wake(void *user)
 static bool check_length(const generation *g, const api_prompt *prompt, size_t *max_tokens,
                          api_error *error)
 {
-    const size_t context = g->ex->server->limits.context;
+    const size_t context = g->ex->model->limits.context;
     const size_t room = prompt->n_ids < context ? context - prompt->n_ids : 0;
     const size_t wanted = g->max_tokens >= 0 ? (size_t)g->max_tokens : g->default_tokens;
     if (g->job.min_tokens > wanted) {
@@ -61,7 +61,7 @@ static bool submit(generation *g, size_t i, api_error *error)
     job.text = prompt->known;
     job.notify = wake;
     job.user = g;
-    skv_scheduler *scheduler = g->ex->server->scheduler;
+    skv_scheduler *scheduler = g->ex->model->scheduler;
     const skv_status status = skv_scheduler_submit(scheduler, &job, &g->jobs[i], &err);
     if (status == SKV_OK) {
         g->job.constraint = (skv_constraint){0}; /* the job has it now */

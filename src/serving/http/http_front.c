@@ -236,6 +236,7 @@ static void end_exchange(exchange *ex)
     http_server *server = ex->server;
     const size_t n_held = ex->reading.bytes + ex->body_counted;
     if (server->log) request_log_add(server->log, ex);
+    model_give_back(ex);
     free(ex->body);
     trim_heap(n_held);
     skv_budget_release(&ex->reading);
@@ -247,13 +248,26 @@ static void end_exchange(exchange *ex)
     pthread_mutex_unlock(&server->lock);
 }
 
+/* Which of several a POST wants stands in its body (request_body_read). */
+static bool takes_model(exchange *ex, api_error *error)
+{
+    http_server *server = ex->server;
+    if (!ex->route->needs_model || ex->route->lists) return true;
+    if (server->n_models == 1) return model_take(ex, &server->models[0], error);
+    return strcmp(ex->route->method, "POST") == 0 || model_take_named(ex, NULL, error);
+}
+
 static void run_route(exchange *ex)
 {
     (void)peers_set_phase(ex->server, ex->peer, PEER_WORKING);
     exchange_begin_budget(ex);
+    api_error error;
+    if (!takes_model(ex, &error)) {
+        exchange_refuse(ex, &error);
+        return;
+    }
     ex->route->handle(ex);
     if (ex->replied) return;
-    api_error error;
     (void)api_fail(&error, 500, NULL, "no response");
     exchange_refuse(ex, &error);
 }

@@ -214,13 +214,13 @@ static const gap_marks known_marks[] = {
 };
 
 /* The id of a mark; -1: the vocabulary has none. */
-static int32_t id_of(const http_server *server, const char *mark)
+static int32_t id_of(const server_model *model, const char *mark)
 {
     int32_t *ids = NULL, id = -1;
     size_t n = 0;
-    if (!mark || !server->vocab) return -1;
+    if (!mark || !model->vocab) return -1;
     const skv_status status =
-        skv_vocab_encode(server->vocab, (skv_text_piece){mark, strlen(mark)},
+        skv_vocab_encode(model->vocab, (skv_text_piece){mark, strlen(mark)},
                          (skv_encode_options){.parse_special = true}, &ids, &n, NULL);
     if (status == SKV_OK && n == 1) id = ids[0];
     skv_text_free(ids);
@@ -244,7 +244,7 @@ static bool add_id(gap *g, int32_t id)
 
 static bool add_mark(gap *g, const char *mark)
 {
-    return add_id(g, id_of(g->ex->server, mark));
+    return add_id(g, id_of(g->ex->model, mark));
 }
 
 /* Appends at most `most` ids of a text, the first or the last ones. */
@@ -284,7 +284,7 @@ static bool add_file(gap *g, const json_t *file, size_t most)
                         "input_extra: not an array of {\"filename\",\"text\"}");
     }
     if (!text_of(g, file, "filename", &name) || !text_of(g, file, "text", &text)) return false;
-    const bool marked = id_of(g->ex->server, g->marks->file) >= 0;
+    const bool marked = id_of(g->ex->model, g->marks->file) >= 0;
     if (marked) {
         return add_mark(g, g->marks->file) && add_text(g, name.text, name.n, most, true) &&
                add_text(g, "\n", 1, 1, true) && add_text(g, text.text, text.n, most, false);
@@ -301,13 +301,13 @@ static bool add_files(gap *g, size_t most)
         return api_fail(g->error, 400, "input_extra", "input_extra: not an array");
     }
     if (n == 0) return true;
-    const bool named = id_of(g->ex->server, g->marks->repository) >= 0;
+    const bool named = id_of(g->ex->model, g->marks->repository) >= 0;
     if (named && !(add_mark(g, g->marks->repository) && add_text(g, "repository\n", 11, 11, true)))
         return false;
     for (size_t i = 0; i < n; i++) {
         if (!add_file(g, json_array_get(files, i), most / n)) return false;
     }
-    if (id_of(g->ex->server, g->marks->file) < 0) return true;
+    if (id_of(g->ex->model, g->marks->file) < 0) return true;
     return add_mark(g, g->marks->file) && add_text(g, name, sizeof name - 1, sizeof name, true);
 }
 
@@ -315,7 +315,7 @@ static bool add_files(gap *g, size_t most)
  * quarter is for other files, and the rest for the answer. */
 static bool add_gap(gap *g)
 {
-    const size_t room = g->ex->server->limits.context / 8;
+    const size_t room = g->ex->model->limits.context / 8;
     const gap_marks *m = g->marks;
     skv_text_piece prefix = {"", 0}, suffix = {"", 0}, prompt = {"", 0};
     if (!text_of(g, g->asked, "input_prefix", &prefix) ||
@@ -323,7 +323,7 @@ static bool add_gap(gap *g)
         !text_of(g, g->asked, "prompt", &prompt)) {
         return false;
     }
-    const int32_t bos = skv_engine_bos(g->ex->server->engine);
+    const int32_t bos = skv_engine_bos(g->ex->model->engine);
     bool ok = (bos < 0 || add_id(g, bos)) && add_files(g, 2 * room);
     for (size_t i = 0; ok && i < 2; i++) {
         if ((i == 0) == m->suffix_first) {
@@ -336,19 +336,19 @@ static bool add_gap(gap *g)
     return ok && (m->suffix_first || add_mark(g, m->middle));
 }
 
-static const gap_marks *marks_of(const http_server *server)
+static const gap_marks *marks_of(const server_model *model)
 {
     for (size_t i = 0; i < sizeof known_marks / sizeof known_marks[0]; i++) {
         const gap_marks *m = &known_marks[i];
-        const bool fits = id_of(server, m->prefix) >= 0 && id_of(server, m->suffix) >= 0;
-        if (fits && (m->suffix_first || id_of(server, m->middle) >= 0)) return m;
+        const bool fits = id_of(model, m->prefix) >= 0 && id_of(model, m->suffix) >= 0;
+        if (fits && (m->suffix_first || id_of(model, m->middle) >= 0)) return m;
     }
     return NULL;
 }
 
 json_t *infill_translate(const exchange *ex, const json_t *asked, api_error *error)
 {
-    gap g = {.ex = ex, .asked = asked, .error = error, .marks = marks_of(ex->server)};
+    gap g = {.ex = ex, .asked = asked, .error = error, .marks = marks_of(ex->model)};
     if (!g.marks) {
         (void)api_fail(error, 400, NULL,
                        "infill: the model's vocabulary has no marks for a gap in a text");

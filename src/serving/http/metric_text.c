@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 void metric_head(skv_buf *out, const metric_name *name, const char *type, const char *help)
 {
@@ -11,14 +12,18 @@ void metric_head(skv_buf *out, const metric_name *name, const char *type, const 
                    name->prefix, name->name, type);
 }
 
-/* "prefix_name{labels,more}"; any of the two may be NULL. */
-static void add_name(skv_buf *out, const metric_name *name, const char *suffix, const char *more)
+/* "prefix_name{labels,more,last}"; any of the three may be missing. */
+static void add_name(skv_buf *out, const metric_name *name, const char *suffix, const char *last)
 {
-    const char *labels = name->labels;
+    const char *const labels[] = {name->labels, name->more, last};
+    const char *before = "{";
     skv_buf_printf(out, "%s%s%s", name->prefix, name->name, suffix);
-    if (!labels && !more) return;
-    skv_buf_printf(out, "{%s%s%s}", labels ? labels : "", labels && more ? "," : "",
-                   more ? more : "");
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+        if (!labels[i] || labels[i][0] == 0) continue;
+        skv_buf_printf(out, "%s%s", before, labels[i]);
+        before = ",";
+    }
+    if (*before == ',') skv_buf_text(out, "}");
 }
 
 void metric_sample(skv_buf *out, const metric_name *name, double value)
@@ -48,4 +53,16 @@ double metric_kv_usage(const skv_scheduler_metrics *m)
 {
     const size_t busy = m->kv_pages_used - m->kv_pages_cached;
     return m->kv_pages > 0 ? (double)busy / (double)m->kv_pages : 0;
+}
+
+void metric_label(metric_source *source, const char *before)
+{
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    skv_buf_text(&text, before);
+    out_json_str(&text, source->model->name);
+    if (!text.failed && text.size < sizeof source->labels) {
+        memcpy(source->labels, text.data, text.size);
+        source->labels[text.size] = 0;
+    }
+    skv_buf_release(&text);
 }

@@ -4,9 +4,12 @@
  * no sample: a dashboard shows a gap there, not a zero.
  */
 #include <stddef.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "metric_text.h"
+
+#define AT(field) offsetof(skv_scheduler_metrics, field)
 
 typedef struct compat_row {
     const char *name, *type;
@@ -29,24 +32,28 @@ static void count_drafts(const skv_scheduler_metrics *m, double *drafted, double
     }
 }
 
-/* `labels`: that all samples carry, NULL: none. */
-static void add_rows(skv_buf *out, const char *prefix, const char *labels, const compat_row *rows,
+enum { ROWS_MAX = 16 };
+
+/* Fills in what a model's metrics are; returns how many. */
+typedef size_t fill_fn(const skv_scheduler_metrics *m, compat_row rows[ROWS_MAX]);
+
+static void add_rows(skv_buf *out, const char *prefix, fill_fn *fill, const metric_source *sources,
                      size_t n)
 {
-    char all[640];
-    for (size_t i = 0; i < n; i++) {
-        metric_name name = {prefix, rows[i].name, labels};
+    compat_row rows[ROWS_MAX];
+    const size_t n_rows = fill(&sources[0].m, rows);
+    for (size_t i = 0; i < n_rows; i++) {
+        metric_name name = {prefix, rows[i].name, NULL, rows[i].label};
         if (rows[i].help) metric_head(out, &name, rows[i].type, rows[i].help);
-        if (rows[i].label) {
-            (void)snprintf(all, sizeof all, "%s%s%s", labels ? labels : "", labels ? "," : "",
-                           rows[i].label);
-            name.labels = all;
+        for (size_t k = 0; k < n; k++) {
+            (void)fill(&sources[k].m, rows);
+            name.labels = sources[k].labels;
+            metric_sample(out, &name, rows[i].value);
         }
-        metric_sample(out, &name, rows[i].value);
     }
 }
 
-static void add_llamacpp(skv_buf *out, const skv_scheduler_metrics *m)
+static size_t fill_llamacpp(const skv_scheduler_metrics *m, compat_row out[ROWS_MAX])
 {
     const double read = (double)(m->prefill_skipped_tokens + m->prefill_full_tokens);
     const double written = (double)m->generated_tokens;
@@ -71,10 +78,11 @@ static void add_llamacpp(skv_buf *out, const skv_scheduler_metrics *m)
         {"spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.",
          NULL, accepted},
     };
-    add_rows(out, "llamacpp:", NULL, rows, sizeof rows / sizeof rows[0]);
+    memcpy(out, rows, sizeof rows);
+    return sizeof rows / sizeof rows[0];
 }
 
-static void add_vllm_rows(skv_buf *out, const char *labels, const skv_scheduler_metrics *m)
+static size_t fill_vllm(const skv_scheduler_metrics *m, compat_row out[ROWS_MAX])
 {
     double drafted, accepted;
     count_drafts(m, &drafted, &accepted);
@@ -105,40 +113,46 @@ static void add_vllm_rows(skv_buf *out, const char *labels, const skv_scheduler_
         {"spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were right.",
          NULL, accepted},
     };
-    add_rows(out, "vllm:", labels, rows, sizeof rows / sizeof rows[0]);
+    memcpy(out, rows, sizeof rows);
+    return sizeof rows / sizeof rows[0];
 }
 
-static void add_vllm_times(skv_buf *out, const char *labels, const skv_scheduler_metrics *m)
+static void add_vllm_times(skv_buf *out, const metric_source *sources, size_t n)
 {
-    const struct {
+    static const struct {
         const char *name, *help;
-        const skv_histogram *h;
+        size_t offset;
     } times[] = {
-        {"time_to_first_token_seconds", "Arrival to first token.", &m->ttft},
-        {"inter_token_latency_seconds", "Between two tokens of an answer.", &m->inter_token},
-        {"e2e_request_latency_seconds", "Arrival to end.", &m->end_to_end},
-        {"request_queue_time_seconds", "Arrival to first step.", &m->queue_time},
-        {"request_prefill_time_seconds", "First step to first token.", &m->prefill_time},
-        {"request_decode_time_seconds", "First token to end.", &m->decode_time},
+        {"time_to_first_token_seconds", "Arrival to first token.", AT(ttft)},
+        {"inter_token_latency_seconds", "Between two tokens of an answer.", AT(inter_token)},
+        {"e2e_request_latency_seconds", "Arrival to end.", AT(end_to_end)},
+        {"request_queue_time_seconds", "Arrival to first step.", AT(queue_time)},
+        {"request_prefill_time_seconds", "First step to first token.", AT(prefill_time)},
+        {"request_decode_time_seconds", "First token to end.", AT(decode_time)},
     };
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
-        const metric_name name = {"vllm:", times[i].name, labels};
+        metric_name name = {"vllm:", times[i].name, NULL, NULL};
         metric_head(out, &name, "histogram", times[i].help);
-        metric_histogram(out, &name, times[i].h);
+        for (size_t k = 0; k < n; k++) {
+            const void *at = (const char *)&sources[k].m + times[i].offset;
+            name.labels = sources[k].labels;
+            metric_histogram(out, &name, at);
+        }
     }
 }
 
-void metrics_add_compat(skv_buf *out, const char *model, const skv_scheduler_metrics *m)
+void metrics_add_compat(skv_buf *out, const metric_source *sources, size_t n)
 {
-    skv_buf labels = {.max = LIMIT_TEXT_BYTES};
-    skv_buf_text(&labels, "engine=\"0\",model_name=");
-    out_json_str(&labels, model);
-    skv_buf_append(&labels, "", 1);
-    add_llamacpp(out, m);
-    if (!labels.failed) {
-        add_vllm_rows(out, labels.data, m);
-        add_vllm_times(out, labels.data, m);
+    add_rows(out, "llamacpp:", fill_llamacpp, sources, n);
+    metric_source *named = calloc(n, sizeof *named);
+    for (size_t i = 0; named && i < n; i++) {
+        named[i] = sources[i];
+        metric_label(&named[i], "engine=\"0\",model_name=");
     }
-    out->failed = out->failed || labels.failed;
-    skv_buf_release(&labels);
+    if (named) {
+        add_rows(out, "vllm:", fill_vllm, named, n);
+        add_vllm_times(out, named, n);
+    }
+    out->failed = out->failed || !named;
+    free(named);
 }

@@ -10,12 +10,12 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
                  size_t *n_ids, api_error *error)
 {
     skv_error err;
-    if (!ex->server->vocab) {
+    if (!ex->model->vocab) {
         return api_fail(error, 400, "prompt",
                         "prompt: the model brings no tokenizer: send token ids");
     }
     const skv_status status = skv_vocab_encode(
-        ex->server->vocab, (skv_text_piece){text, n},
+        ex->model->vocab, (skv_text_piece){text, n},
         (skv_encode_options){flags.add_special, flags.parse_special, ex->budget}, ids, n_ids, &err);
     return status == SKV_OK || exchange_fail(ex, status, &err, NULL, error);
 }
@@ -38,7 +38,7 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
     size_t n_ids = 0;
     if (!text_encode(ex, text, n, flags, &ids, &n_ids, error)) return false;
     /* An empty text is the token that begins one. */
-    const int32_t bos = skv_engine_bos(ex->server->engine);
+    const int32_t bos = skv_engine_bos(ex->model->engine);
     const bool begins = n_ids == 0 && bos >= 0;
     out->n_ids = begins ? 1 : n_ids;
     out->ids = calloc(out->n_ids + 1, sizeof *out->ids);
@@ -67,7 +67,7 @@ static bool add_piece(const exchange *ex, const json_t *piece, bool first, const
     const bool read =
         is_text ? text_encode(ex, json_string_value(piece), json_string_length(piece),
                               (encode_flags){first, true}, &ids, &n, error)
-                : json_body_ids(list, name, skv_engine_vocab(ex->server->engine), &ids, &n, error);
+                : json_body_ids(list, name, skv_engine_vocab(ex->model->engine), &ids, &n, error);
     json_decref(list);
     int32_t *grown = read ? realloc(out->ids, (out->n_ids + n + 1) * sizeof *grown) : NULL;
     if (grown) {
@@ -113,7 +113,7 @@ static bool read_prompt(const exchange *ex, const json_t *value, const char *nam
                         name);
     }
     if (has_kind(value, JSON_STRING)) return read_mixed(ex, value, name, out, error);
-    return json_body_ids(value, name, skv_engine_vocab(ex->server->engine), &out->ids, &out->n_ids,
+    return json_body_ids(value, name, skv_engine_vocab(ex->model->engine), &out->ids, &out->n_ids,
                          error);
 }
 
@@ -158,7 +158,7 @@ static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
     job->ids = prompt->ids;
     job->n_ids = prompt->n_ids;
     const skv_status status =
-        skv_scheduler_recall(ex->server->scheduler, job, &text, prompt->add_special, &ids, NULL);
+        skv_scheduler_recall(ex->model->scheduler, job, &text, prompt->add_special, &ids, NULL);
     int32_t *copy = status == SKV_OK && ids ? calloc(job->n_ids, sizeof *copy) : NULL;
     if (copy) {
         memcpy(copy, ids, job->n_ids * sizeof *copy);
@@ -355,14 +355,14 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
 
 static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
 {
-    const http_server *server = ex->server;
+    const server_model *model = ex->model;
     size_t n_json = 0, n = 0;
     char *text = NULL, *json = json_text_write(ex, vars, "messages", &n_json, error);
     if (!json) return false;
     skv_error err;
-    const skv_render_input input = {.template_text = {server->template_text, server->n_template},
+    const skv_render_input input = {.template_text = {model->template_text, model->n_template},
                                     .vars = {json, n_json},
-                                    .vocab = server->vocab,
+                                    .vocab = model->vocab,
                                     .budget = ex->budget};
     const skv_status status = skv_render(&input, &text, &n, &err);
     json_text_free(ex, json, n_json);
@@ -399,7 +399,7 @@ static bool fold_system(json_t *messages)
 
 bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
-    if (!ex->server->template_text || !ex->server->vocab) {
+    if (!ex->model->template_text || !ex->model->vocab) {
         return api_fail(error, 400, "messages",
                         "messages: the model has no chat template (serve --template FILE)");
     }
@@ -427,7 +427,7 @@ bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api
     if (ok) {
         out->n = 1;
         ok = set_text(ex, &out->at[0], text.size > 0 ? text.data : "", text.size,
-                      (encode_flags){ex->server->guesses_template, true}, error) &&
+                      (encode_flags){ex->model->guesses_template, true}, error) &&
              check_empty(out, "messages", error);
     }
     skv_buf_release(&text);

@@ -96,6 +96,9 @@ bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error)
  * no memory. */
 bool request_params_describe(const skv_sampling *sampling, param_api api, json_t *properties);
 void request_params_release(request_params *params);
+/** The body as an object; release it with json_decref, whatever is returned. Where there are
+ * several models the request takes the one that it names, and waits until it is loaded. */
+bool request_body_read(exchange *ex, json_t **out, api_error *error);
 /** "model", where a request names one, has to be a name of the one that is served. */
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error);
 /** As a job has them, but for its prompt and max_tokens. */
@@ -163,8 +166,8 @@ bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *o
                      api_error *error);
 
 /** What all constraints share: the bytes of the model's tokens. Engine and vocabulary are set. */
-bool constrain_start(http_server *server, char *error);
+bool constrain_start(server_model *model, char *error);
 /** After the last job is gone. */
-void constrain_stop(http_server *server);
+void constrain_stop(server_model *model);
 
 #endif

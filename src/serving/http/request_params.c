@@ -218,8 +218,8 @@ static bool read_stop_ids(const exchange *ex, const json_t *body, request_params
         return api_fail(error, 400, "stop_token_ids",
                         "stop_token_ids: not an array of at most %d token ids", PARAM_STOP_IDS_MAX);
     }
-    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->server->engine),
-                         &out->stop_ids, &out->n_stop_ids, error);
+    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->model->engine), &out->stop_ids,
+                         &out->n_stop_ids, error);
 }
 
 static bool read_bias(const char *key, const json_t *value, size_t vocab, skv_logit_bias *out)
@@ -250,7 +250,7 @@ static bool read_biases(const exchange *ex, const json_t *body, request_params *
     json_t *value;
     json_object_foreach(map, key, value)
     {
-        if (read_bias(key, value, skv_engine_vocab(ex->server->engine),
+        if (read_bias(key, value, skv_engine_vocab(ex->model->engine),
                       &out->biases[out->n_biases++])) {
             continue;
         }
@@ -266,7 +266,7 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
     static const skv_prefill methods[] = {SKV_PREFILL_AUTO, SKV_PREFILL_FULL, SKV_PREFILL_TEACHER};
     out->prefill = methods[out->i_method];
     skv_error err = {0};
-    const skv_engine *engine = ex->server->engine;
+    const skv_engine *engine = ex->model->engine;
     if (skv_engine_check(engine, SKV_WHERE_SEQUENCE, out->prefill, NULL, &err) == SKV_OK) {
         return true;
     }
@@ -318,7 +318,7 @@ static bool put_scaled(const skv_engine *engine, const json_t *entry, request_pa
 static bool resolve_adapters(const exchange *ex, const json_t *body, request_params *out,
                              api_error *error)
 {
-    const skv_engine *engine = ex->server->engine;
+    const skv_engine *engine = ex->model->engine;
     const json_t *lora = json_object_get(body, "lora");
     if (!lora || json_is_null(lora) || (json_is_array(lora) && json_array_size(lora) == 0)) {
         (void)put_named(engine, json_body_get(body, "model"), out);
@@ -393,7 +393,7 @@ static bool read_eviction(const exchange *ex, const json_t *body, request_params
     skv_error err = {0};
     const char *how = evict ? json_string_value(evict) : text;
     if (skv_eviction_parse(how, &out->eviction, &err) != SKV_OK ||
-        skv_engine_check(ex->server->engine, SKV_WHERE_SERVE, SKV_PREFILL_AUTO, &out->eviction,
+        skv_engine_check(ex->model->engine, SKV_WHERE_SERVE, SKV_PREFILL_AUTO, &out->eviction,
                          &err) != SKV_OK) {
         return api_fail(error, 400, name, "%s: %s", name, err.text);
     }
@@ -457,7 +457,7 @@ static bool read_speculation(const json_t *body, request_params *out, api_error 
 static bool resolve_embedding(const exchange *ex, request_params *out, api_error *error)
 {
     static const skv_pooling poolings[] = {SKV_POOLING_LAST, SKV_POOLING_MEAN};
-    const size_t D = skv_engine_hidden(ex->server->engine);
+    const size_t D = skv_engine_hidden(ex->model->engine);
     out->max_tokens = 0;
     out->pooling = poolings[out->i_pooling];
     if (out->dimensions < 0 || (uint64_t)out->dimensions == D) return true;
@@ -469,7 +469,7 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error)
 {
-    *out = (request_params){.sampling = ex->server->options.sampling,
+    *out = (request_params){.sampling = ex->model->sampling,
                             .n = 1,
                             .max_tokens = TOKENS_UNSAID,
                             .logprobs = -1,
@@ -598,14 +598,16 @@ bool request_params_describe(const skv_sampling *sampling, param_api api, json_t
     return true;
 }
 
-/* Ollama's clients add ":latest" to a name. */
-static bool is_served(const http_server *server, skv_text_piece name)
+bool request_body_read(exchange *ex, json_t **out, api_error *error)
 {
-    static const char tag[] = ":latest";
-    const size_t n_tag = sizeof tag - 1;
-    if (server_list_has(server->options.names, name)) return true;
-    if (name.n <= n_tag || memcmp(name.text + name.n - n_tag, tag, n_tag) != 0) return false;
-    return server_list_has(server->options.names, (skv_text_piece){name.text, name.n - n_tag});
+    if (!json_body_parse(ex, out, error)) return false;
+    const json_t *name = json_body_get(*out, "model");
+    if (ex->model) return true;
+    if (name && !json_is_string(name)) {
+        return api_fail(error, 400, "model", "model: expected a string");
+    }
+    const skv_text_piece text = {name ? json_string_value(name) : "", json_string_length(name)};
+    return model_take_named(ex, &text, error);
 }
 
 bool request_check_model(const exchange *ex, const json_t *body, api_error *error)
@@ -614,9 +616,9 @@ bool request_check_model(const exchange *ex, const json_t *body, api_error *erro
     if (!model) return true;
     if (!json_is_string(model)) return api_fail(error, 400, "model", "model: expected a string");
     const skv_text_piece asked = {json_string_value(model), json_string_length(model)};
-    if (asked.n == 0 || is_served(ex->server, asked)) return true;
+    if (asked.n == 0 || models_find(ex->server, asked) == ex->model) return true;
     (void)api_fail(error, 404, "model", "model: \"%s\" is not available, only \"%.100s\" is",
-                   json_show(model).text, ex->server->name);
+                   json_show(model).text, ex->model->name);
     error->code = "model_not_found";
     return false;
 }
@@ -657,7 +659,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.pooling = params->pooling;
     job.tenant = ex->tenant;
     if (ex->key) {
-        job.salt = skv_scheduler_salt(ex->server->scheduler, ex->key, strlen(ex->key));
+        job.salt = skv_scheduler_salt(ex->model->scheduler, ex->key, strlen(ex->key));
     }
     return job;
 }

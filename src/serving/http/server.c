@@ -45,15 +45,6 @@ uint64_t server_draw(http_server *server)
     return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
 }
 
-static char *copy_text(const char *text, size_t n)
-{
-    char *copy = malloc(n + 1);
-    if (!copy) return NULL;
-    memcpy(copy, text, n);
-    copy[n] = 0;
-    return copy;
-}
-
 static bool no_memory(char *error)
 {
     (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no memory");
@@ -85,14 +76,8 @@ bool server_list_next(const char **at, skv_text_piece *out)
 static bool start_parts(http_server *server, char *error)
 {
     const server_options *o = &server->options;
-    const size_t n_name = strcspn(o->names, ",");
-    if (n_name == 0 || (n_name == 1 && o->names[0] == '*')) {
-        (void)snprintf(error, SKV_ERROR_TEXT_MAX,
-                       "--name %s: begins with no name for responses to carry", o->names);
-        return false;
-    }
-    server->name = copy_text(o->names, n_name);
-    if (!server->name || skv_account_create(o->memory_bytes, &server->account, NULL) != SKV_OK) {
+    if (!models_start(server, error)) return false;
+    if (skv_account_create(o->memory_bytes, &server->account, NULL) != SKV_OK) {
         return no_memory(error);
     }
     if (o->key_file && !api_keys_open(o->key_file, &server->keys, error)) return false;
@@ -144,108 +129,26 @@ size_t server_port(const http_server *server)
     return server->port;
 }
 
-static bool set_reply_format(http_server *server, char *error)
-{
-    const server_options *o = &server->options;
-    skv_reply_format *format = &server->reply_format;
-    *format = skv_reply_format_of(server->template_text, server->n_template);
-    if (o->tool_format && !skv_call_syntax_parse(o->tool_format, &format->calls)) {
-        (void)snprintf(error, SKV_ERROR_TEXT_MAX,
-                       "tool format \"%s\": none, llama3, hermes, or another of the manual",
-                       o->tool_format);
-        return false;
-    }
-    const bool none = o->reasoning_format && strcmp(o->reasoning_format, "none") == 0;
-    const bool think = o->reasoning_format && strcmp(o->reasoning_format, "think") == 0;
-    if (o->reasoning_format && !none && !think) {
-        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "reasoning format \"%s\": none or think",
-                       o->reasoning_format);
-        return false;
-    }
-    if (think && format->thinks == SKV_THOUGHTS_NONE) format->thinks = SKV_THOUGHTS_THINK;
-    if (none) format->thinks = SKV_THOUGHTS_NONE;
-    return true;
-}
-
-static void log_line(void *user, const char *line)
-{
-    (void)user;
-    fprintf(stderr, "swiftkv: %s\n", line);
-}
-
-/* A template without calls that are known gets them in texts. */
-static void choose_generic_tools(http_server *server, const skv_vocab *vocab)
-{
-    skv_reply_format *format = &server->reply_format;
-    if (!server->template_text || !vocab || server->options.tool_format) return;
-    server->generic_tools = format->calls == SKV_CALLS_NONE ||
-                            tool_template_ignores(vocab, server->template_text, server->n_template);
-    if (!server->generic_tools) return;
-    format->calls = SKV_CALLS_HERMES;
-    log_line(NULL, "tools: the chat template has no known format for calls; a system message asks "
-                   "for JSON, and a grammar enforces it");
-}
-
-static bool is_special(const skv_vocab *vocab, const char *mark)
-{
-    int32_t *ids = NULL;
-    char *text = NULL;
-    size_t n_ids = 0, n = strlen(mark);
-    const bool known = skv_vocab_encode(vocab, (skv_text_piece){mark, n},
-                                        (skv_encode_options){.parse_special = true}, &ids, &n_ids,
-                                        NULL) == SKV_OK &&
-                       skv_vocab_decode(vocab, (skv_id_piece){ids, n_ids}, (skv_decode_options){0},
-                                        &text, &n, NULL) == SKV_OK;
-    skv_text_free(ids);
-    skv_text_free(text);
-    return known && n < strlen(mark);
-}
-
-static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
-{
-    const char *marks[SKV_REPLY_MARKS_MAX];
-    const size_t n = skv_reply_marks(format, marks);
-    for (size_t i = 0; vocab && i < n; i++) {
-        if (is_special(vocab, marks[i])) return true;
-    }
-    return false;
-}
-
-/* The cache gets as long as requests had, within bounds. */
-static double flush_seconds(const server_options *o)
+double server_flush_seconds(const server_options *o)
 {
     const double seconds = o->shutdown_seconds;
     return seconds < 1 ? 1 : seconds > LIMIT_FLUSH_SECONDS ? LIMIT_FLUSH_SECONDS : seconds;
 }
 
-bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
-                  server_template template, char *error)
+bool server_ready(http_server *server, char *error)
 {
-    skv_error err;
-    skv_scheduler_options options = server->options.scheduler;
-    options.seed = server_draw(server);
-    options.cache_flush_seconds = flush_seconds(&server->options);
-    options.log = log_line;
-    options.account = server->account;
-    server->guesses_template = template.is_guess;
-    if (template.text) {
-        server->n_template = strlen(template.text);
-        server->template_text = copy_text(template.text, server->n_template);
-        if (!server->template_text) return no_memory(error);
+    server_model *first = &server->models[0];
+    bool ok = true;
+    pthread_mutex_lock(&server->lock);
+    first->wanted_ns = skv_now_ns();
+    (void)models_tend(server);
+    if (first->state != MODEL_READY) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", first->error);
+        ok = false;
     }
-    if (!set_reply_format(server, error)) return false;
-    choose_generic_tools(server, vocab);
-    server->special_marks = any_is_special(vocab, server->reply_format);
-    if (skv_scheduler_create(engine, vocab, &options, &server->scheduler, &err) != SKV_OK) {
-        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
-        return false;
-    }
-    skv_engine_get_stats(engine, &server->limits);
-    server->engine = engine;
-    server->vocab = vocab;
-    if (!constrain_start(server, error)) return false;
-    set_state(server, SERVER_READY);
-    return true;
+    pthread_mutex_unlock(&server->lock);
+    if (ok) set_state(server, SERVER_READY);
+    return ok;
 }
 
 static void read_again(http_server *server)
@@ -259,6 +162,18 @@ static void read_again(http_server *server)
     fprintf(stderr, "swiftkv: %s\n", ok ? "the API keys were read again" : error);
 }
 
+/* Nothing interrupts loading. */
+static bool is_loading(http_server *server)
+{
+    bool loads = false;
+    pthread_mutex_lock(&server->lock);
+    for (size_t i = 0; i < server->n_models; i++) {
+        loads = loads || server->models[i].state == MODEL_LOADING;
+    }
+    pthread_mutex_unlock(&server->lock);
+    return loads;
+}
+
 bool server_signal(http_server *server, int signal)
 {
     if (signal == SIGHUP) {
@@ -267,6 +182,7 @@ bool server_signal(http_server *server, int signal)
     }
     const server_state state = server_get_state(server);
     if (state == SERVER_LOADING || state == SERVER_STOPPING) return false;
+    if (state == SERVER_DRAINING && is_loading(server)) return false;
     const bool again = state == SERVER_DRAINING;
     fprintf(stderr, "swiftkv: %s\n", again ? "stopping" : "finishing the requests in flight");
     set_state(server, again ? SERVER_STOPPING : SERVER_DRAINING);
@@ -285,27 +201,43 @@ static void *end_at_last(void *arg)
 
 static void watch_the_end(const server_options *o)
 {
-    const double flush = o->scheduler.cache_dir ? flush_seconds(o) : 0;
+    const double flush = o->scheduler.cache_dir ? server_flush_seconds(o) : 0;
     const uintptr_t seconds = LIMIT_STOP_SECONDS + (uintptr_t)ceil(flush);
     pthread_t thread;
     const int code = pthread_create(&thread, NULL, end_at_last, (void *)seconds);
     if (code == 0) (void)pthread_detach(thread);
 }
 
-void server_wait(http_server *server)
+struct timespec server_time_in(double seconds)
 {
-    pthread_mutex_lock(&server->lock);
-    while (server->state < SERVER_DRAINING) {
-        (void)pthread_cond_wait(&server->changed, &server->lock);
-    }
-    if (server->scheduler) skv_scheduler_drain(server->scheduler);
     struct timespec end;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    const double seconds = server->options.shutdown_seconds;
     end.tv_sec += (time_t)seconds;
     end.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
     end.tv_sec += end.tv_nsec / 1000000000;
     end.tv_nsec %= 1000000000;
+    return end;
+}
+
+/* A model that is busy may have to leave after a while: that is looked at again. */
+static void wait_for_change(http_server *server)
+{
+    if (models_wanted(server)) {
+        const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
+        (void)pthread_cond_timedwait(&server->changed, &server->lock, &end);
+    } else {
+        (void)pthread_cond_wait(&server->changed, &server->lock);
+    }
+}
+
+void server_wait(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    while (server->state < SERVER_DRAINING) {
+        if (!models_tend(server)) wait_for_change(server);
+    }
+    models_drain(server);
+    const struct timespec end = server_time_in(server->options.shutdown_seconds);
     int code = 0;
     while (server->state < SERVER_STOPPING && server->n_in_flight > 0 && code == 0) {
         code = pthread_cond_timedwait(&server->changed, &server->lock, &end);
@@ -321,8 +253,7 @@ void server_stop(http_server *server)
     set_state(server, SERVER_STOPPING);
     http_stop(server);
     peers_stop(server);
-    skv_scheduler_free(server->scheduler);
-    constrain_stop(server);
+    models_stop(server);
     api_keys_free(server->keys);
     rates_free(server->rates);
     request_log_close(server->log);
@@ -331,7 +262,5 @@ void server_stop(http_server *server)
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
     json_decref(server->template_vars);
-    free(server->template_text);
-    free(server->name);
     free(server);
 }

@@ -2,9 +2,9 @@
  * The HTTP server: what the command `serve` needs of it.
  *
  *     server_start   binds and answers: 503 while the model loads
- *     server_ready   the model is there
- *     server_wait    until a signal ends it and the requests in flight are done, or too late
- *     server_stop    ends every connection and frees all
+ *     server_ready   loads the first model
+ *     server_wait    loads others as they are asked for, until a signal ends it and the requests in
+ * flight are done, or too late server_stop    ends every connection and frees all
  */
 #ifndef SKV_SERVER_SERVER_H
 #define SKV_SERVER_SERVER_H
@@ -18,11 +18,42 @@
 
 typedef struct http_server http_server;
 
+typedef struct server_template {
+    const char *text; /* NULL: none */
+    bool is_guess;    /* the model brings none, and may not know this one */
+} server_template;
+
+/* A model that may be asked for. All of it is borrowed. */
+typedef struct server_source {
+    const char *names; /* "one,other", as clients may call it; "*": any, where it is the only one */
+    const char *file;  /* the last part of its path */
+    const struct skv_model_info *info;
+    size_t context;        /* of its requests */
+    const char *cache_dir; /* for cached prompts, its own; NULL: none */
+    skv_sampling sampling; /* of requests that do not say */
+} server_source;
+
+/* What loading it brings. It lives until the model is unloaded; the template is copied. */
+typedef struct server_loaded {
+    skv_engine *engine;
+    const skv_vocab *vocab; /* NULL: none */
+    server_template template;
+} server_loaded;
+
+/* How models come and go: called one at a time, by the thread of server_ready and server_wait, and
+ * server_stop. On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
+typedef struct server_loader {
+    skv_status (*load)(void *user, size_t i_source, server_loaded *out, char *error);
+    void (*unload)(void *user, size_t i_source);
+    void *user;
+} server_loader;
+
 /* All of them are told: the command line has the defaults (cli/option_table.c). */
 typedef struct server_options {
-    const struct skv_model_info *model; /* borrowed: of the model that is to be served */
-    const char *model_file;             /* borrowed: the last part of its path */
-    const char *names;    /* the model's, "one,other", as clients may call it; "*": any */
+    const server_source *sources; /* borrowed, [n_sources]: the models */
+    size_t n_sources;
+    size_t max_loaded; /* of them at a time */
+    server_loader loader;
     const char *origins;  /* whose pages may read responses (CORS), as `names`; NULL: none */
     const char *host;     /* an address or a name; only loopback without keys or `insecure` */
     size_t port;          /* 0: any */
@@ -49,7 +80,6 @@ typedef struct server_options {
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     const char *reranker;         /* "yes", "no", "auto": as the names tell */
-    skv_sampling sampling;        /* of requests that do not say */
     bool seed_given;              /* it has a seed for all of them; else each draws its own */
     skv_scheduler_options scheduler;
 } server_options;
@@ -58,19 +88,13 @@ typedef struct server_options {
 bool server_start(const server_options *options, http_server **out, char *error);
 /** The port it listens on. */
 size_t server_port(const http_server *server);
-typedef struct server_template {
-    const char *text; /* NULL: none */
-    bool is_guess;    /* the model brings none, and may not know this one */
-} server_template;
-
-/** engine and vocab (NULL: none) are borrowed until server_stop; the template is copied. */
-bool server_ready(http_server *server, skv_engine *engine, const skv_vocab *vocab,
-                  server_template template, char *error);
+/** Loads the first model; the server is ready then. */
+bool server_ready(http_server *server, char *error);
 /** From a thread that waits for signals: SIGHUP reads the keys again, the first other one drains,
  * the next one stops. False: nothing is served yet, or it stops already, and the program may
  * simply end. */
 bool server_signal(http_server *server, int signal);
-/** Returns when it is time to stop. */
+/** Loads models that are asked for, and returns when it is time to stop. */
 void server_wait(http_server *server);
 void server_stop(http_server *server);
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "api_keys.h"
 #include "server.h"
@@ -54,9 +55,50 @@ typedef struct http_peer {
     size_t n_body; /* bytes of the body so far */
 } http_peer;
 
+typedef enum model_state {
+    MODEL_COLD,     /* not loaded */
+    MODEL_LOADING,  /* on its way */
+    MODEL_READY,    /* requests run on it */
+    MODEL_RETIRING, /* the last of them do: others wait for it to come again */
+    MODEL_LEAVING   /* its memory is being freed */
+} model_state;
+
+/* A model that may be asked for. A request that has taken it (model_take) may read all of what is
+ * set while it is loaded: it stays until the request gives it back. */
+typedef struct server_model {
+    /* Set at the start. */
+    const char *names;          /* borrowed: "one,other" */
+    char *name;                 /* owned: the first of them, which responses carry */
+    const skv_model_info *info; /* borrowed */
+    skv_sampling sampling;      /* of requests that do not say */
+
+    /* Guarded by the server's lock. */
+    model_state state;
+    size_t n_users, n_waiting; /* requests that have taken it, and that wait for it */
+    uint64_t wanted_ns;        /* since when it has been waited for; 0: it is not */
+    uint64_t ready_ns;         /* when it was loaded */
+    uint64_t used_ns;          /* when it was last given back */
+    uint64_t n_loads, n_failures;
+    char error[SKV_ERROR_TEXT_MAX]; /* why it could not be loaded at last */
+
+    /* Set while it is loaded; `limits` stay behind. */
+    skv_engine *engine;             /* borrowed */
+    const skv_vocab *vocab;         /* borrowed; NULL: none */
+    skv_scheduler *scheduler;       /* owned */
+    struct skv_token_table *tokens; /* owned: for constraints; NULL without a vocabulary */
+    skv_engine_stats limits;
+    char *template_text;   /* owned; NULL: none */
+    bool guesses_template; /* it is not the model's own */
+    size_t n_template;
+    skv_reply_format reply_format; /* of the answers to it */
+    bool generic_tools;            /* the template has none that are known: tool_generic.c */
+    bool special_marks;            /* some of its marks are special tokens */
+} server_model;
+
 struct http_server {
     server_options options;
-    char *name; /* owned: the first of options.names, which responses carry */
+    struct server_model *models; /* owned, [n_models]: those that may be asked for */
+    size_t n_models;
     int listen_fd;
     pthread_t acceptor;
     bool accepts;
@@ -83,21 +125,8 @@ struct http_server {
 
     pthread_t reaper;
     bool reaper_runs;
-    watchdog dog; /* the reaper's */
-
-    /* Set once, before the state becomes READY. */
-    skv_engine *engine;             /* borrowed */
-    const skv_vocab *vocab;         /* borrowed; NULL: none */
-    skv_scheduler *scheduler;       /* owned */
-    struct skv_token_table *tokens; /* owned: for constraints; NULL without a vocabulary */
-    skv_engine_stats limits;
+    watchdog dog;          /* the reaper's */
     json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
-    char *template_text;   /* owned; NULL: none */
-    bool guesses_template; /* it is not the model's own */
-    size_t n_template;
-    skv_reply_format reply_format; /* of the answers to it */
-    bool generic_tools;            /* the template has none that are known: tool_generic.c */
-    bool special_marks;            /* some of its marks are special tokens */
 };
 
 server_state server_get_state(http_server *server);
@@ -107,8 +136,48 @@ rate_limits server_limits(http_server *server, uint64_t key);
 bool server_list_has(const char *list, skv_text_piece word);
 /** The next item of a list but for "*", from *at on; false: there is none. */
 bool server_list_next(const char **at, skv_text_piece *out);
+/** How long a scheduler may write to its cache at the end: as long as requests had, within bounds.
+ */
+double server_flush_seconds(const server_options *o);
+/** So far from now, by the clock of server->changed. */
+struct timespec server_time_in(double seconds);
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
+
+/* ---- server_model.c: what a model needs to be served ---- */
+
+/** Loads it and begins its scheduler. On failure nothing is left of it, and `error` (of
+ * SKV_ERROR_TEXT_MAX bytes) tells why. */
+skv_status model_open(http_server *server, server_model *model, char *error);
+void model_close(http_server *server, server_model *model);
+
+/* ---- model_table.c: which models are loaded ---- */
+
+struct exchange;
+struct api_error;
+
+bool models_start(http_server *server, char *error);
+/** After the last request. */
+void models_stop(http_server *server);
+/** Does one thing that requests wait for: loads a model, or lets one go for it. The lock is held,
+ * but not while that lasts; false: there is nothing to do now. */
+bool models_tend(http_server *server);
+/** Whether a request waits for a model. The lock is held. */
+bool models_wanted(const http_server *server);
+/** Nothing begins on them any more. The lock is held. */
+void models_drain(http_server *server);
+/** Whether its scheduler may be asked. The lock is held. */
+bool model_is_loaded(const server_model *model);
+/** "loaded", "loading", "waiting", "unloaded" */
+const char *model_state_name(http_server *server, const server_model *model);
+/** The model of this name, with ":latest" or without; NULL: there is none. */
+server_model *models_find(http_server *server, skv_text_piece name);
+/** Makes it the model of a request, which waits until it is loaded: ex->model. False: `error`. */
+bool model_take(struct exchange *ex, server_model *model, struct api_error *error);
+/** The same by the name that a request's body or, without one, its query has; the first model where
+ * there is none. */
+bool model_take_named(struct exchange *ex, const skv_text_piece *name, struct api_error *error);
+void model_give_back(struct exchange *ex);
 
 /* ---- http_front.c: connections and their requests ---- */
 
@@ -136,8 +205,6 @@ peer_phase peers_set_phase(http_server *server, http_peer *peer, peer_phase phas
 void peers_count_body(http_server *server, http_peer *peer, size_t n);
 
 /* ---- request_log.c: a line of JSON for every request that has ended ---- */
-
-struct exchange;
 
 /** path "-": standard error. On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 bool request_log_open(const char *path, struct request_log **out, char *error);

@@ -61,4 +61,9 @@ enum {
     LIMIT_MEMORY_RETRY_SECONDS = 2 /* ... with this Retry-After */
 };
 
+/* A busy model leaves for one that is waited for after so long, when its requests are done; and how
+ * often that, and what a request waits for, is looked at. */
+#define LIMIT_MODEL_STAY_SECONDS 10.0
+#define LIMIT_MODEL_LOOK_SECONDS 0.1
+
 #endif

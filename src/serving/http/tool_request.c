@@ -21,7 +21,7 @@ static bool is_name(const json_t *value)
 /* Templates look into these without asking whether they are there. */
 static bool complete_function(const exchange *ex, json_t *function, api_error *error)
 {
-    const char *text = ex->server->template_text;
+    const char *text = ex->model->template_text;
     bool ok = true;
     if (json_object_size(json_object_get(function, "parameters")) == 0) {
         json_t *none = json_pack("{s:s,s:{}}", "type", "object", "properties");
@@ -189,7 +189,7 @@ bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out
                     read_choice(body, out, error) &&
                     json_body_flag(body, "parallel_tool_calls", &out->parallel, error);
     const bool wanted = out->n > 0 && out->choice != TOOL_CHOICE_NONE;
-    if (ok && wanted && ex->server->reply_format.calls == SKV_CALLS_NONE) {
+    if (ok && wanted && ex->model->reply_format.calls == SKV_CALLS_NONE) {
         (void)api_fail(error, 400, "tools",
                        "tools: the calls of this model's chat template are not known "
                        "(serve --tool-format NAME)");
@@ -218,16 +218,16 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
             (void)json_object_del(json_object_get(json_array_get(request.tools, i), "function"),
                                   "strict");
         }
-        ok = ex->server->generic_tools || json_object_set(vars, "tools", request.tools) == 0 ||
+        ok = ex->model->generic_tools || json_object_set(vars, "tools", request.tools) == 0 ||
              api_fail(error, 503, NULL, "no memory");
     }
-    if (ok && ex->server->generic_tools) {
+    if (ok && ex->model->generic_tools) {
         const bool any = request.choice != TOOL_CHOICE_NONE;
         ok = tool_generic_render(ex, any ? request.tools : NULL, json_object_get(vars, "messages"),
                                  error);
     }
     /* Firefunction's templates want the tools as a text. */
-    if (ok && strstr(ex->server->template_text, "+ functions")) {
+    if (ok && strstr(ex->model->template_text, "+ functions")) {
         size_t n = 0;
         const json_t *tools = json_object_get(vars, "tools");
         char *text = tools ? json_text_write(ex, tools, "tools", &n, error) : NULL;
@@ -288,7 +288,7 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 {
     if (!tidy_calls(ex, message, i, error)) return false;
     const bool developer = json_text_is(json_object_get(message, "role"), "developer") &&
-                           !strstr(ex->server->template_text, "developer");
+                           !strstr(ex->model->template_text, "developer");
     if (developer && json_object_set_new(message, "role", json_string("system")) != 0) {
         return api_fail(error, 503, NULL, "no memory");
     }
@@ -308,7 +308,7 @@ bool tool_request_forces(const tool_request *request)
 bool tool_request_constrains(const exchange *ex, const tool_request *request)
 {
     const bool may_call = request->n > 0 && request->choice != TOOL_CHOICE_NONE;
-    const bool untrained = ex->server->generic_tools && !ex->server->special_marks;
+    const bool untrained = ex->model->generic_tools && !ex->model->special_marks;
     return tool_request_forces(request) || (may_call && (request->strict || untrained));
 }
 
@@ -363,7 +363,7 @@ bool tool_request_grammar(const exchange *ex, const tool_request *request, bool 
     char *json = json_text_write(ex, functions, "tools", &n_json, error);
     json_decref(functions);
     if (!json) return false;
-    const skv_reply_rules rules = {.format = ex->server->reply_format,
+    const skv_reply_rules rules = {.format = ex->model->reply_format,
                                    .in_thought = in_thought,
                                    .tools_json = json,
                                    .n_tools_json = n_json,

@@ -101,11 +101,24 @@ void watchdog_close(watchdog *dog)
     dog->notify_fd = -1;
 }
 
+/* Of the model whose worker has stood still longest. */
+static uint64_t stalled_ms(http_server *server)
+{
+    uint64_t most = 0;
+    pthread_mutex_lock(&server->lock);
+    const bool serves = server->state == SERVER_READY || server->state == SERVER_DRAINING;
+    for (size_t i = 0; serves && i < server->n_models; i++) {
+        const server_model *model = &server->models[i];
+        const uint64_t ms = model_is_loaded(model) ? skv_scheduler_stalled_ms(model->scheduler) : 0;
+        if (ms > most) most = ms;
+    }
+    pthread_mutex_unlock(&server->lock);
+    return most;
+}
+
 static void count_quiet(watchdog *dog, http_server *server, uint64_t now)
 {
-    const server_state state = server_get_state(server);
-    const bool serves = state == SERVER_READY || state == SERVER_DRAINING;
-    const uint64_t ms = serves ? skv_scheduler_stalled_ms(server->scheduler) : 0;
+    const uint64_t ms = stalled_ms(server);
     const uint64_t moment = MOMENT_MS * UINT64_C(1000000);
     const uint64_t quiet = ms * UINT64_C(1000000), passed = now - dog->looked_ns;
     const bool went_on = quiet < passed; /* since the last look */

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Several models behind one port: who is loaded when, who waits, and what happens when loading fails or nobody waits
+any more."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import server_process as base  # noqa: E402
+from waiting import PATIENCE, wait_exit, wait_until  # noqa: E402
+
+ONE, TWO, THREE = (base.MODELS / name for name in ("llama3-v5", "qwen3-v5", "qwen2-swiftkv-g2"))
+PROMPT = base.prompt_of(12)
+
+
+def alone(model):
+    server = base.Server(model, "--ctx", 128)
+    answer = server.complete(prompt=PROMPT, max_tokens=6, ignore_eos=True)["choices"][0]["text"]
+    ids = server.ask("POST", "/v1/completions", {"prompt": PROMPT, "max_tokens": 6, "logprobs": 1, "temperature": 0})
+    server.stop()
+    return answer, ids[2]["choices"][0]["logprobs"]["token_logprobs"]
+
+
+class ModelsTest(unittest.TestCase):
+    def start(self, *words, models=(ONE, TWO, THREE)):
+        words = (*models[1:], "--ctx", 128, *words)
+        server = base.Server(models[0], *words)
+        self.addCleanup(server.stop)
+        return server
+
+    def states(self, server):
+        return server.ask("GET", "/health")[2]["models"]
+
+    def loaded(self, server):
+        return {name for name, state in self.states(server).items() if state == "loaded"}
+
+    def complete(self, server, model, **body):
+        return server.complete(model=model, prompt=PROMPT, **{"max_tokens": 6, **body})
+
+    def test_each_answers_as_alone(self):
+        server = self.start()
+        for model in (ONE, TWO, THREE, ONE):
+            answer = self.complete(server, model.name, logprobs=1)
+            self.assertEqual(answer["model"], model.name)
+            self.assertEqual(answer["choices"][0]["logprobs"]["token_logprobs"], alone(model)[1])
+            self.assertEqual(self.loaded(server), {model.name})
+        self.assertEqual(server.metrics()[f'model_loads_total{{model="{ONE.name}"}}'], 2)
+
+    def test_without_a_name_the_first(self):
+        server = self.start()
+        self.assertEqual(server.complete(prompt=PROMPT, max_tokens=1)["model"], ONE.name)
+        status, _, answer = server.ask("POST", "/v1/completions", {"model": "other", "prompt": PROMPT})
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
+        self.assertEqual(server.ask("POST", "/v1/completions", {"model": 3, "prompt": PROMPT})[0], 400)
+
+    def test_the_one_idle_longest_leaves(self):
+        server = self.start("--max-loaded", 2)
+        for model, expected in ((TWO, {ONE, TWO}), (ONE, {ONE, TWO}), (THREE, {ONE, THREE}), (TWO, {TWO, THREE})):
+            self.complete(server, model.name)
+            self.assertEqual(self.loaded(server), {m.name for m in expected})
+
+    def test_lists(self):
+        server = self.start()
+        models = {m["id"]: m["swiftkv"]["state"] for m in server.ask("GET", "/v1/models")[2]["data"]}
+        self.assertEqual(models, {ONE.name: "loaded", TWO.name: "unloaded", THREE.name: "unloaded"})
+        tags = [m["name"] for m in server.ask("GET", "/api/tags")[2]["models"]]
+        self.assertEqual(tags, [ONE.name, TWO.name, THREE.name])
+        self.assertEqual([m["name"] for m in server.ask("GET", "/api/ps")[2]["models"]], [ONE.name])
+        self.assertEqual(server.ask("GET", f"/v1/models/{TWO.name}")[2]["id"], TWO.name)
+        self.assertEqual(server.ask("GET", f"/props?model={TWO.name}")[2]["model_alias"], TWO.name)
+        self.assertEqual(self.loaded(server), {TWO.name})
+        text = server.ask("GET", "/metrics")[2]
+        self.assertIn(f'swiftkv_steps_total{{model="{TWO.name}"}}', text)
+        self.assertNotIn(f'swiftkv_steps_total{{model="{ONE.name}"}}', text)
+
+    def test_many_at_once(self):
+        """Requests for three models at a time: all are answered, none with a 404 or 503."""
+        server = self.start()
+        failures = []
+
+        def client(i):
+            for k in range(4):
+                model = (ONE, TWO, THREE)[(i + k) % 3].name
+                status, _, answer = server.ask(
+                    "POST", "/v1/completions", {"model": model, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
+                )
+                if status != 200 or answer["model"] != model:
+                    failures.append((status, answer))
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    def long_answer(self, server, model):
+        """A stream that has begun; its connection."""
+        connection = server.connect()
+        body = {"model": model, "prompt": PROMPT, "max_tokens": 60000, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        response = connection.getresponse()
+        response.readline()
+        return connection, response
+
+    def hurry(self):
+        return self.start("--ctx", 65536, "--kv-tokens", 65536, models=(ONE, TWO))
+
+    def test_requests_keep_their_model(self):
+        server = self.hurry()
+        connection, response = self.long_answer(server, ONE.name)
+        waiting = threading.Thread(target=self.complete, args=(server, TWO.name))
+        waiting.start()
+        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        self.assertEqual(self.states(server)[ONE.name], "loaded")
+        self.assertTrue(response.readline() is not None)
+        response.close()
+        connection.close()
+        waiting.join(PATIENCE)
+        self.assertEqual(self.loaded(server), {TWO.name})
+
+    def test_leaving_while_waiting(self):
+        server = self.hurry()
+        connection, response = self.long_answer(server, ONE.name)
+        body = json.dumps({"model": TWO.name, "prompt": PROMPT}).encode()
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        wait_until(lambda: self.states(server)[TWO.name] == "unloaded")
+        self.assertEqual(self.loaded(server), {ONE.name})
+        response.close()
+        connection.close()
+
+    def test_patience_ends(self):
+        server = self.start("--ctx", 65536, "--kv-tokens", 65536, "--queue-timeout", 0.3, models=(ONE, TWO))
+        connection, response = self.long_answer(server, ONE.name)
+        status, headers, answer = server.ask("POST", "/v1/completions", {"model": TWO.name, "prompt": PROMPT})
+        self.assertEqual((status, headers["Retry-After"] is not None), (503, True), answer)
+        self.assertIn("was not loaded within 0.3 s", answer["error"]["message"])
+        response.close()
+        connection.close()
+
+    def test_loading_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            broken = Path(folder) / "broken"
+            shutil.copytree(TWO, broken)
+            server = self.start(models=(ONE, broken, THREE))
+            weights = broken / "model.safetensors"
+            os.truncate(weights, weights.stat().st_size // 2)
+            status, _, answer = server.ask("POST", "/v1/completions", {"model": "broken", "prompt": PROMPT})
+            self.assertEqual((status, answer["error"]["code"]), (503, "model_load_failed"), answer)
+            self.assertIn('"broken" could not be loaded: ', answer["error"]["message"])
+            self.complete(server, THREE.name)
+            self.complete(server, ONE.name)
+            shutil.copy(TWO / "model.safetensors", weights)
+            self.complete(server, "broken")
+            self.assertEqual(server.metrics()['model_load_failures_total{model="broken"}'], 1)
+
+    def test_sigterm_while_one_waits(self):
+        server = self.hurry()
+        connection, response = self.long_answer(server, ONE.name)
+        result = []
+        body = {"model": TWO.name, "prompt": PROMPT}
+        waiting = threading.Thread(target=lambda: result.append(server.ask("POST", "/v1/completions", body)))
+        waiting.start()
+        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        server.process.send_signal(signal.SIGTERM)
+        waiting.join(PATIENCE)
+        self.assertEqual(result[0][0], 503)
+        self.assertIn("shutting down", result[0][2]["error"]["message"])
+        response.close()
+        connection.close()
+        self.assertEqual(wait_exit(server.process), 0)
+
+    def test_keys_and_rates_hold_across_models(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
+            file.write("one-key rpm=3\n")
+            file.flush()
+            server = self.start("--api-key-file", file.name, models=(ONE, TWO))
+            headers = {"Authorization": "Bearer one-key"}
+            statuses = [
+                server.ask("POST", "/v1/completions", {"model": model.name, "prompt": PROMPT, "max_tokens": 1}, headers)[0]
+                for model in (ONE, TWO, ONE, TWO)
+            ]
+            self.assertEqual(statuses, [200, 200, 200, 429])
+            self.assertEqual(server.ask("POST", "/v1/completions", {"model": TWO.name, "prompt": PROMPT})[0], 401)
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_line("API keys were read again")
+
+    def test_refused_at_the_start(self):
+        for words, part in (((ONE, ONE), "two models are called"), ((ONE, TWO, "--name", "x"), "--name goes with one")):
+            with self.assertRaises(RuntimeError) as caught:
+                base.Server(*words)
+            self.assertIn(part, str(caught.exception))
+
+
+if __name__ == "__main__":
+    if not base.PROGRAM.exists():
+        print("the program is not built")
+        sys.exit(77)
+    unittest.main()
