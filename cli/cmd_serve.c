@@ -156,6 +156,7 @@ static server_options make_options(const cli_options *o)
                             .request_log = o->request_log,
                             .metrics_compat = o->metrics_compat,
                             .max_loaded = o->max_loaded,
+                            .models_bytes = o->models_mib << 20,
                             .connections = o->connections,
                             .connections_per_ip = o->connections_per_ip,
                             .body_bytes = o->body_mib << 20,
@@ -213,7 +214,8 @@ static size_t context_of(const cli_options *o, const skv_model_info *info)
     return info->context < SKV_CONTEXT_DEFAULT ? info->context : SKV_CONTEXT_DEFAULT;
 }
 
-static skv_status open_engine(cli_model *model, const cli_options *options, skv_error *err)
+static skv_status open_engine(cli_model *model, const cli_options *options, size_t memory_max,
+                              skv_error *err)
 {
     skv_engine_options engine = cli_engine_options(options);
     const size_t own = model->info.context;
@@ -225,6 +227,7 @@ static skv_status open_engine(cli_model *model, const cli_options *options, skv_
     engine.kv_tokens = options->kv_tokens;
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
     engine.with_teacher = !options->no_teacher;
+    engine.memory_max = memory_max;
     engine.batch_invariant = true;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
@@ -249,7 +252,8 @@ static void find_template(const cli_model *model, server_template *out)
 }
 
 /* A server_loader: the tokenizer, then the weights. */
-static skv_status load_model(void *user, size_t i, server_loaded *out, char *error)
+static skv_status load_model(void *user, size_t i, size_t memory_max, server_loaded *out,
+                             char *error)
 {
     const serve_models *models = user;
     serve_model *one = &models->at[i];
@@ -261,7 +265,7 @@ static skv_status load_model(void *user, size_t i, server_loaded *out, char *err
     if (status == SKV_UNSUPPORTED) status = SKV_OK;
     out->template = (server_template){models->template_text, false};
     if (status == SKV_OK && !models->template_text) find_template(model, &out->template);
-    if (status == SKV_OK) status = open_engine(model, models->options, &err);
+    if (status == SKV_OK) status = open_engine(model, models->options, memory_max, &err);
     if (status != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
         cli_model_close(model);

@@ -247,6 +247,9 @@ static const cli_option rows[] = {
            .help = "write one line of JSON per request; -: standard error"),
     OPTION(ON(SERVE), "--max-loaded", "N", SIZE, max_loaded, 1, 64, .initial = "1",
            .help = "models in memory at a time; others are loaded when a request names them"),
+    OPTION(ON(SERVE), "--models-memory", "MIB", SIZE, models_mib, 1, (size_t)1 << 40,
+           .help = "weights, KV memory and workspaces of the models in memory (what the machine "
+                   "has)"),
     OPTION(ON(SERVE), "--metrics-compat", NULL, FLAG, metrics_compat,
            .help = "metrics under llama-server's and vLLM's names too"),
     OPTION(ON(SERVE), "--insecure", NULL, FLAG, insecure,

@@ -132,7 +132,7 @@ struct cli_options {
     const char *cache_key_file, *cache_store, *cache_store_auth, *cache_store_ca, *cache_store_cert,
         *cache_store_key;
     double cache_store_seconds;
-    size_t max_loaded;
+    size_t max_loaded, models_mib; /* MiB 0: not given */
     const char *reranker;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */

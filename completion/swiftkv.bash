@@ -24,11 +24,11 @@ _swiftkv_options() {
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --max-loaded
-        --metrics-compat --insecure --name --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty
-        --frequency-penalty --repeat-last-n --seed --no-generation-config --cors-origin --tool-format
-        --chat-template-kwargs --reasoning-format --reranker --kv-tokens --step-ms --mask-seconds
-        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir
-        --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
+        --models-memory --metrics-compat --insecure --name --temp --top-k --top-p --min-p --repeat-penalty
+        --presence-penalty --frequency-penalty --repeat-last-n --seed --no-generation-config --cors-origin
+        --tool-format --chat-template-kwargs --reasoning-format --reranker --kv-tokens --step-ms
+        --mask-seconds --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache
+        --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
         --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --no-text-match --no-teacher
         --connections --connections-per-ip --max-body --memory --request-memory --request-work
         --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
@@ -101,20 +101,20 @@ _swiftkv_values() {
     *:--kv-layers | *:--group | *:--context | *:--threads | *:--lora | *:--ctx | *:--chunk | *:--snapkv | *:--tokens \
         | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty \
         | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex \
-        | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded | *:--name \
-        | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue \
-        | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout \
-        | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
-        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
-        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
-        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
-        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--machines | *:--designs \
-        | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat \
-        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
-        | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
-        | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--steps | *:--rows \
-        | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions \
-        | *:--size) ;;
+        | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded | *:--models-memory \
+        | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running \
+        | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store \
+        | *:--cache-store-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
+        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
+        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
+        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
+        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
+        | *:--machines | *:--designs | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs \
+        | *:--store-gb | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor \
+        | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers \
+        | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay \
+        | *:--clip | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min \
+        | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--dump-kept | *:--messages \
         | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \

@@ -220,6 +220,7 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
            skv_size_add(total, bytes.workspace, &total);
     const double MIB = 1048576.0;
     size_t available = skv_memory_available();
+    if (e->options.memory_max > 0) available = skv_min_size(available, e->options.memory_max);
     SKV_REQUIRE(fits && total <= available, err, SKV_MEMORY,
                 "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
                 "MiB, %.0f MiB are available",

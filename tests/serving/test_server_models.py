@@ -68,6 +68,18 @@ class ModelsTest(unittest.TestCase):
             self.complete(server, model.name)
             self.assertEqual(self.loaded(server), {m.name for m in expected})
 
+    def test_memory_is_bounded(self):
+        """The models take some 77, 52 and 36 MiB."""
+        server = self.start("--max-loaded", 3, "--kv-tokens", 65536, "--models-memory", 160)
+        for model, expected in ((TWO, {ONE, TWO}), (THREE, {TWO, THREE}), (TWO, {TWO, THREE}), (ONE, {TWO, ONE})):
+            self.complete(server, model.name)
+            self.assertEqual(self.loaded(server), {m.name for m in expected})
+        server = self.start("--kv-tokens", 65536, "--models-memory", 60, models=(TWO, ONE, THREE))
+        status, _, answer = server.ask("POST", "/v1/completions", {"model": ONE.name, "prompt": PROMPT})
+        self.assertEqual((status, answer["error"]["code"]), (503, "model_load_failed"), answer)
+        self.assertIn("60 MiB are available", answer["error"]["message"])
+        self.complete(server, THREE.name)
+
     def test_lists(self):
         server = self.start()
         models = {m["id"]: m["swiftkv"]["state"] for m in server.ask("GET", "/v1/models")[2]["data"]}
@@ -198,7 +210,9 @@ class ModelsTest(unittest.TestCase):
             server.wait_line("API keys were read again")
 
     def test_refused_at_the_start(self):
-        for words, part in (((ONE, ONE), "two models are called"), ((ONE, TWO, "--name", "x"), "--name goes with one")):
+        for words, part in (((ONE, ONE), "two models are called"), ((ONE, TWO, "--name", "x"), "--name goes with one"),
+                            ((ONE, TWO, "--lora", "x=y"), "--lora goes with one"),
+                            ((ONE, TWO, "--models-memory", 1, "--kv-tokens", 65536), "1 MiB are available")):
             with self.assertRaises(RuntimeError) as caught:
                 base.Server(*words)
             self.assertIn(part, str(caught.exception))

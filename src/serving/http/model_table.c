@@ -152,13 +152,29 @@ static void let_go(http_server *server, server_model *model)
     model->state = MODEL_COLD;
 }
 
+/* What --models-memory leaves for another model; 0: there is no such limit. */
+static size_t memory_left(const http_server *server)
+{
+    size_t left = server->options.models_bytes;
+    if (left == 0) return 0;
+    for (size_t i = 0; i < server->n_models; i++) {
+        const server_model *model = &server->models[i];
+        if (!model_is_loaded(model)) continue;
+        const skv_engine_stats *l = &model->limits;
+        const size_t takes = l->weight_bytes + l->kv_bytes_max + l->workspace_bytes;
+        left = takes < left ? left - takes : 1;
+    }
+    return left;
+}
+
 /* Where memory is missing, idle models leave one after the other. */
 static void bring(http_server *server, server_model *model)
 {
     char error[SKV_ERROR_TEXT_MAX] = "";
+    const size_t memory_max = memory_left(server);
     model->state = MODEL_LOADING;
     pthread_mutex_unlock(&server->lock);
-    const skv_status status = model_open(server, model, error);
+    const skv_status status = model_open(server, model, memory_max, error);
     pthread_mutex_lock(&server->lock);
     server_model *idle = status == SKV_MEMORY ? longest_idle(server) : NULL;
     if (status == SKV_OK) {

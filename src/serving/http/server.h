@@ -43,7 +43,10 @@ typedef struct server_loaded {
 /* How models come and go: called one at a time, by the thread of server_ready and server_wait, and
  * server_stop. On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 typedef struct server_loader {
-    skv_status (*load)(void *user, size_t i_source, server_loaded *out, char *error);
+    /* It may take memory_max bytes (0: what the machine has); SKV_MEMORY where that is too little.
+     */
+    skv_status (*load)(void *user, size_t i_source, size_t memory_max, server_loaded *out,
+                       char *error);
     void (*unload)(void *user, size_t i_source);
     void *user;
 } server_loader;
@@ -52,7 +55,8 @@ typedef struct server_loader {
 typedef struct server_options {
     const server_source *sources; /* borrowed, [n_sources]: the models */
     size_t n_sources;
-    size_t max_loaded; /* of them at a time */
+    size_t max_loaded;   /* of them at a time, */
+    size_t models_bytes; /* and their weights, KV caches and workspaces; 0: what the machine has */
     server_loader loader;
     const char *origins;  /* whose pages may read responses (CORS), as `names`; NULL: none */
     const char *host;     /* an address or a name; only loopback without keys or `insecure` */

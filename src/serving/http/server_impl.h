@@ -146,9 +146,9 @@ uint64_t server_draw(http_server *server);
 
 /* ---- server_model.c: what a model needs to be served ---- */
 
-/** Loads it and begins its scheduler. On failure nothing is left of it, and `error` (of
- * SKV_ERROR_TEXT_MAX bytes) tells why. */
-skv_status model_open(http_server *server, server_model *model, char *error);
+/** Loads it into memory_max bytes (0: as many as there are) and begins its scheduler. On failure
+ * nothing is left of it, and `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
+skv_status model_open(http_server *server, server_model *model, size_t memory_max, char *error);
 void model_close(http_server *server, server_model *model);
 
 /* ---- model_table.c: which models are loaded ---- */
