@@ -6,6 +6,8 @@
 #endif
 
 #include "common/sampling_fields.h"
+#include "input.h"
+#include "redis_store.h"
 #include "runtime.h"
 #include "server.h"
 
@@ -83,6 +85,40 @@ static void tell_sampling(const cli_options *o, const skv_model_info *info)
             s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty,
             by_model ? "generation_config.json" : "", by_model && given ? ", " : "",
             given ? "options" : "");
+}
+
+/* What the cached prompts of several servers need. */
+typedef struct shared_cache {
+    cli_bytes key;      /* owned */
+    redis_store *redis; /* owned; NULL: none */
+    skv_block_store table;
+} shared_cache;
+
+static int open_shared(const cli_options *o, shared_cache *cache)
+{
+    skv_error err;
+    int status = o->cache_key_file ? cli_read_file(o->cache_key_file, &cache->key) : CLI_DONE;
+    while (cache->key.n > 0 && strchr(" \t\r\n", cache->key.data[cache->key.n - 1])) cache->key.n--;
+    if (status != CLI_DONE || !o->cache_store) return status;
+    if (!cache->key.data) {
+        return cli_fail("--cache-store needs --cache-key-file: a secret that all servers share "
+                        "(openssl rand -hex 32)");
+    }
+    const redis_options options = {.seconds = o->cache_store_seconds,
+                                   .addresses = o->cache_store,
+                                   .auth_file = o->cache_store_auth,
+                                   .ca_file = o->cache_store_ca,
+                                   .cert_file = o->cache_store_cert,
+                                   .key_file = o->cache_store_key};
+    if (redis_store_open(&options, &cache->redis, &err) != SKV_OK) return cli_fail("%s", err.text);
+    cache->table = redis_store_table(cache->redis);
+    return CLI_DONE;
+}
+
+static void close_shared(shared_cache *cache)
+{
+    redis_store_close(cache->redis);
+    cli_bytes_release(&cache->key);
 }
 
 /* The names that requests may say: the model's, then those of its adapters; on the heap. */
@@ -242,7 +278,12 @@ int cli_run_serve(const cli_options *options)
         name_of_path(options->operands[0], name, sizeof name);
     }
     char *names = list_names(options, name);
-    const server_options wanted = make_options(options, &model.info, name, names);
+    server_options wanted = make_options(options, &model.info, name, names);
+    shared_cache cache = {.redis = NULL};
+    if (status == CLI_DONE) status = open_shared(options, &cache);
+    wanted.scheduler.cache_key = cache.key.data;
+    wanted.scheduler.n_cache_key = cache.key.n;
+    wanted.scheduler.store = cache.redis ? &cache.table : NULL;
     signal_target target;
     atomic_init(&target.server, NULL);
     if (status == CLI_DONE) status = cli_interrupt_handle(options->interrupt, on_signal, &target);
@@ -256,6 +297,7 @@ int cli_run_serve(const cli_options *options)
     }
     cli_interrupt_unhandle(options->interrupt);
     server_stop(server);
+    close_shared(&cache);
     cli_model_close(&model);
     free(names);
     return status;

@@ -301,6 +301,22 @@ static const cli_option rows[] = {
            .help =
                "SwiftKV: store all keys and values, or layer l's input for the deep layers: fewer "
                "bytes, slower to load"),
+    OPTION(ON(SERVE), "--cache-store", "URL", TEXT, cache_store,
+           .help = "Valkey or Redis in which servers share cached prompts: "
+                   "redis://HOST:PORT[,HOST:PORT ...], or rediss:// for TLS"),
+    OPTION(ON(SERVE), "--cache-key-file", "FILE", TEXT, cache_key_file,
+           .help = "a secret that names and seals cached prompts: the same for all servers that "
+                   "share them"),
+    OPTION(ON(SERVE), "--cache-store-timeout", "S", NUMBER, cache_store_seconds, 0.001, 60,
+           .initial = "0.25", .help = "seconds that the store may take to answer"),
+    OPTION(ON(SERVE), "--cache-store-auth", "FILE", TEXT, cache_store_auth,
+           .help = "file with 'USER PASSWORD' or 'PASSWORD' for the store"),
+    OPTION(ON(SERVE), "--cache-store-ca", "FILE", TEXT, cache_store_ca,
+           .help = "rediss://: certificates of who may sign the store's (the system's)"),
+    OPTION(ON(SERVE), "--cache-store-cert", "FILE", TEXT, cache_store_cert,
+           .help = "rediss://: the client's certificate"),
+    OPTION(ON(SERVE), "--cache-store-key", "FILE", TEXT, cache_store_key,
+           .help = "rediss://: the key of the client's certificate"),
     OPTION(ON(SERVE), "--no-text-match", NULL, FLAG, no_text_match,
            .help = "do not match earlier answers by their text"),
     OPTION(ON(SERVE), "--no-teacher", NULL, FLAG, no_teacher,

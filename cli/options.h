@@ -129,6 +129,9 @@ struct cli_options {
         *sampling_texts[CLI_SAMPLING_FIELDS]; /* of request defaults, by skv_sampling_field */
     bool no_generation_config;
     const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
+    const char *cache_key_file, *cache_store, *cache_store_auth, *cache_store_ca, *cache_store_cert,
+        *cache_store_key;
+    double cache_store_seconds;
     const char *reranker;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */

@@ -28,10 +28,12 @@ _swiftkv_options() {
         --repeat-last-n --seed --no-generation-config --cors-origin --tool-format --chat-template-kwargs
         --reasoning-format --reranker --kv-tokens --step-ms --mask-seconds --max-running --max-queue
         --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form
-        --no-text-match --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
-        --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
-        --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --download --help' ;;
+        --cache-store --cache-key-file --cache-store-timeout --cache-store-auth --cache-store-ca
+        --cache-store-cert --cache-store-key --no-text-match --no-teacher --connections --connections-per-ip
+        --max-body --memory --request-memory --request-work --request-seconds --connection-stack
+        --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout --watchdog
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
+        --speculate --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -98,20 +100,22 @@ _swiftkv_values() {
         | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex \
         | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--name | *:--cors-origin \
         | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue \
-        | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--connections | *:--connections-per-ip \
-        | *:--max-body | *:--memory | *:--request-memory | *:--request-work | *:--request-seconds \
-        | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout | *:--ping-interval \
-        | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate | *:--time-scale \
-        | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout | *:--cancel \
-        | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--batch | *:--repeat | *:--lengths \
-        | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
+        | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout \
+        | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
+        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
+        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
+        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
+        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--batch | *:--repeat \
+        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
         | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
         | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--steps | *:--rows \
         | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions \
         | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--dump-kept | *:--messages \
-        | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--model | *:--trace | *:--log \
-        | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe | *:--auxiliary) echo 'FILES' ;;
+        | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
+        | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
+        | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe \
+        | *:--auxiliary) echo 'FILES' ;;
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
     *:--weights) echo 'auto file bf16 int8 int4 f32' ;;
     *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;

@@ -56,6 +56,7 @@ MAY_INCLUDE = {
     "src/engine/kernels": {"src/engine/kernels"},
     "src/serving/http": {"include/skv", "src/common", "src/serving/http"},
     "src/serving/load": {"include/skv", "src/common", "src/serving/load"},
+    "src/serving/store": {"include/skv", "src/common", "src/serving/store"},
     "cli": {"include/skv", "src/common", "cli"},
     "bench": TEXT | {"src/engine/kernels", "bench"},
     "examples": {"include/skv", "examples"},
@@ -84,7 +85,7 @@ MAY_INCLUDE["src/serving/scheduler"] = BELOW | LANGUAGE | {
     "src/serving/scheduler",
 }
 # Parts of the program, which the library does not hold.
-PROGRAM_PARTS = ("cli", "src/serving/http", "src/serving/load")
+PROGRAM_PARTS = ("cli", "src/serving/http", "src/serving/load", "src/serving/store")
 # Where an #include "name" of the library and the program is looked for.
 INCLUDE_ROOTS = ("src", "src/base", "src/engine", "src/language", "src/learning", "src/serving") + (
     PROGRAM_PARTS
@@ -107,6 +108,7 @@ SHARED_HEADERS = {"base/buf.h", "base/fail.h", "base/utf8.h"}
 # The doors between folders: the command that starts the HTTP server, and those of the load generator.
 DOORS = {
     ("cli/cmd_serve.c", "server.h"),
+    ("cli/cmd_serve.c", "redis_store.h"),
     ("cli/cmd_load.c", "load_requests.h"),
     ("cli/load_report.h", "load.h"),
 }

@@ -44,7 +44,7 @@ typedef struct skv_job skv_job;
  * it once, and one thread of that scheduler calls the other functions, each of which takes a
  * bounded time.
  */
-enum { SKV_CACHE_NAME_BYTES = 16, SKV_CACHE_KEY_BYTES = 32 };
+enum { SKV_CACHE_NAME_BYTES = 16, SKV_CACHE_KEY_BYTES_MIN = 16 };
 
 typedef struct skv_block_value {
     const void *head, *body; /* one behind the other */
@@ -59,14 +59,14 @@ typedef struct skv_block_store_state {
 
 typedef struct skv_block_store {
     void *user;
+    double seconds; /* that an answer may take; who waits for one does so twice as long */
     /* SKV_OK also where nobody answers yet. */
     skv_status (*open)(void *user, void **link, skv_error *err);
     void (*close)(void *link);
-    /* The value of a name [SKV_CACHE_NAME_BYTES] of at most n_max bytes, to be given to `release`;
-     * NULL with SKV_OK: it is not there. */
-    skv_status (*get)(void *link, const uint8_t *name, size_t n_max, unsigned char **data,
+    /* The value of a name [SKV_CACHE_NAME_BYTES] of at most n_max bytes, the store's own and valid
+     * until the next call; NULL with SKV_OK: it is not there. */
+    skv_status (*get)(void *link, const uint8_t *name, size_t n_max, const unsigned char **data,
                       size_t *n_bytes, skv_error *err);
-    void (*release)(void *link, unsigned char *data);
     /* SKV_FULL: it answers and does not take it. SKV_CANCELLED: it has not answered for a while. */
     skv_status (*put)(void *link, const uint8_t *name, const skv_block_value *value,
                       skv_error *err);
@@ -98,9 +98,11 @@ typedef struct skv_scheduler_options {
      * are smaller and take longer to read; each is written when it is full. Both forms are read. */
     bool cache_disk_rows;
     double cache_flush_seconds; /* for writing them at the end */
-    /* What keys the names and checksums of blocks, [SKV_CACHE_KEY_BYTES]; the same for all who
-     * share them. NULL: cache_dir has its own. Needed with `store`. Neither is kept. */
-    const uint8_t *cache_key;
+    /* What keys the names and checksums of blocks, [n_cache_key], SKV_CACHE_KEY_BYTES_MIN at
+     * least; the same for all who share them. NULL: cache_dir has its own. Needed with `store`.
+     * Neither is kept. */
+    const void *cache_key;
+    size_t n_cache_key;
     const skv_block_store *store;              /* NULL: none */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;

@@ -20,9 +20,6 @@ enum {
     AHEAD_SHARE = 4     /* written ahead when less than this part of the pages is free */
 };
 
-/* What takes longer is not waited for. */
-static const uint64_t DISK_SILENCE_NS = 2000000000u, STORE_SILENCE_NS = 500000000u;
-
 /* ---- whose ---- */
 
 /* What a domain is made from. Without a salt, tenants are only known for as long as we run. */
@@ -282,8 +279,8 @@ static void collect(skv_scheduler *s, skv_lane *lane, uint64_t until_ns)
         late = lane->disk.fetched_ns > until_ns;
     }
     if (fits && late) return;
-    uint64_t silence_ns = lane->disk.n_sought == 1 ? DISK_SILENCE_NS : STORE_SILENCE_NS;
-    bool silent = skv_clock_ns() - lane->disk.fetched_ns > silence_ns;
+    const skv_spill *from = lane->disk.n_sought == 1 ? s->spill : s->store;
+    bool silent = skv_clock_ns() - lane->disk.fetched_ns > skv_spill_silence_ns(from);
     if (!fits || silent || skv_spill_fetch_done(lane->disk.fetch)) skv_worker_stop_fetch(s, lane);
 }
 
@@ -333,14 +330,38 @@ static skv_status open_disk(skv_scheduler *s, skv_spill_options options, skv_err
     return skv_spill_open(&options, &s->spill, err);
 }
 
+/* Of a key of any length. */
+static skv_status make_secret(const skv_scheduler_options *o, uint8_t *secret, skv_error *err)
+{
+    static const char tag[] = "swiftkv cache key";
+    skv_sha256 sha;
+    SKV_REQUIRE(o->n_cache_key >= SKV_CACHE_KEY_BYTES_MIN, err, SKV_ARGUMENT,
+                "cache-key-file: %zu bytes, at least %d", o->n_cache_key, SKV_CACHE_KEY_BYTES_MIN);
+    skv_sha256_init(&sha);
+    skv_sha256_add(&sha, tag, sizeof tag);
+    skv_sha256_add(&sha, o->cache_key, o->n_cache_key);
+    skv_sha256_end(&sha, secret);
+    return SKV_OK;
+}
+
+/* Rows and the K,V below them may take more than all K,V: twice as much is beyond both. */
+static size_t most_pages(const skv_engine *e)
+{
+    return 2 * skv_max_size(e->plan.layout.n_bundles,
+                            e->has_teacher ? e->teacher_plan.layout.n_bundles : 0);
+}
+
 static skv_status open_spills(skv_scheduler *s, skv_error *err)
 {
+    uint8_t secret[SKV_SHA256_BYTES];
     skv_scheduler_options *o = &s->options;
+    if (o->cache_key) SKV_TRY(make_secret(o, secret, err));
     if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
     skv_spill_options options = {.store = o->store,
-                                 .secret = o->cache_key,
+                                 .secret = o->cache_key ? secret : NULL,
                                  .queue_bytes = QUEUE_BYTES,
                                  .page_bytes = skv_kv_store_page_bytes(s->engine->store),
+                                 .pages_max = most_pages(s->engine),
                                  .log = o->log,
                                  .log_user = o->log_user,
                                  .wake = wake_worker,

@@ -10,8 +10,7 @@
 #include "scheduler/spill_impl.h"
 #include "scheduler/worker.h"
 
-/* A thread that has been at one thing for longer hangs. */
-static const uint64_t HANGS_NS = 300000000u;
+static const uint64_t DISK_SILENCE_NS = 2000000000u;
 
 static size_t bytes_of(const skv_spill *s, const skv_spill_item *item)
 {
@@ -382,11 +381,16 @@ static void *work(void *arg)
     return NULL;
 }
 
+uint64_t skv_spill_silence_ns(const skv_spill *s)
+{
+    return s->folder ? DISK_SILENCE_NS : (uint64_t)(2e9 * s->store.seconds);
+}
+
 bool skv_spill_responds(skv_spill *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool responds = s->busy_ns == 0 || skv_clock_ns() - s->busy_ns < HANGS_NS;
-    if (!s->folder) responds = responds && s->store_state.n_up > 0;
+    bool hangs = s->busy_ns > 0 && skv_clock_ns() - s->busy_ns > skv_spill_silence_ns(s);
+    bool responds = !hangs && s->store_state.n_up > 0;
     pthread_mutex_unlock(&s->lock);
     return responds;
 }
@@ -523,6 +527,7 @@ skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->wake, NULL);
     (void)pthread_cond_init(&s->moved, NULL);
+    if (s->medium->tend) s->medium->tend(s, &s->store_state); /* for the first request */
     if (pthread_create(&s->thread, NULL, work, s) != 0) {
         free_spill(s);
         return skv_fail(err, SKV_MEMORY, "%s: cannot start a thread", what);

@@ -25,7 +25,7 @@
 typedef struct skv_spill skv_spill;
 typedef struct skv_spill_fetch skv_spill_fetch;
 
-enum { SKV_SPILL_SECRET_BYTES = 32 };
+enum { SKV_SPILL_SECRET_BYTES = SKV_SHA256_BYTES };
 
 typedef struct skv_spill_options {
     const char *folder;           /* made if it is not there; NULL: */
@@ -33,6 +33,7 @@ typedef struct skv_spill_options {
     size_t bytes_max;             /* of all files */
     size_t queue_bytes;           /* on their way out, and again on their way back */
     size_t page_bytes;
+    size_t pages_max;                /* of an item in the store */
     uint8_t model[SKV_SHA256_BYTES]; /* tells what the rows of a page depend on */
     /* What keys names and seals, [SKV_SPILL_SECRET_BYTES], borrowed while opening; NULL: the
      * folder has its own. */
@@ -88,9 +89,10 @@ void skv_spill_load_texts(skv_spill *spill,
 
 /* ---- reading ---- */
 
-/** Whether the thread gets on with what it does; there is no point in waiting for one that hangs.
- */
+/** Of a store: whether an instance answers, and the thread gets on with what it does. */
 bool skv_spill_responds(skv_spill *spill);
+/** Nanoseconds without a block after which nobody waits for one any longer. */
+uint64_t skv_spill_silence_ns(const skv_spill *spill);
 /** Reads blocks, in order, up to the first that cannot be read; NULL: no memory. */
 skv_spill_fetch *skv_spill_fetch_begin(skv_spill *spill, const skv_spill_name *names, size_t n);
 /** The next block that has arrived, to be freed with skv_free; NULL: none now. */

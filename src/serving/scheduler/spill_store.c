@@ -10,9 +10,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kv/kv_cache.h"
 #include "scheduler/spill_impl.h"
 
-enum { NAMES_MAX = 1 << 17, VALUE_BYTES_MAX = 1 << 28 };
+enum { NAMES_MAX = 1 << 17 };
 
 static skv_status prepare(skv_spill *s, skv_error *err)
 {
@@ -72,13 +73,12 @@ static skv_status read_item(const skv_spill_form *form, const skv_spill_name *na
 static skv_status read_value(skv_spill *s, const skv_spill_name *name, skv_spill_item **out,
                              skv_error *err)
 {
-    unsigned char *data = NULL;
+    const unsigned char *data = NULL;
     size_t n_bytes = 0;
-    SKV_TRY(s->store.get(s->store_link, name->bytes, VALUE_BYTES_MAX, &data, &n_bytes, err));
+    size_t n_max = skv_spill_item_bytes(SKV_PAGE_ROWS, s->options.pages_max, s->options.page_bytes);
+    SKV_TRY(s->store.get(s->store_link, name->bytes, n_max, &data, &n_bytes, err));
     SKV_REQUIRE(data, err, SKV_RANGE, "not there");
-    skv_status status = read_item(&s->place.form, name, data, n_bytes, out, err);
-    s->store.release(s->store_link, data);
-    return status;
+    return read_item(&s->place.form, name, data, n_bytes, out, err);
 }
 
 /* What the store has is its own business: nothing is removed, bad values are written over. */
