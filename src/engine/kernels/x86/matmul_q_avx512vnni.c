@@ -28,11 +28,8 @@ enum { SPAN_GROUPS = SKV_KC512 / SKV_QUANT_GROUP, PADDED = 8, STRIP_VECS = 2 };
 /* What integer sums of groups start from, and what they are multiplied by. */
 typedef struct span_ends {
     int32_t starts[SPAN_GROUPS][PADDED]; /* [MR], -bias times the sums of X */
-    float x_sums[SPAN_GROUPS][PADDED];   /* [MR], times the scales of X: what minimums take */
     vec scales[SPAN_GROUPS][STRIP_VECS]; /* of a strip */
 } span_ends;
-
-static_assert((int)MR == 6 && (int)NR == 64, "the registers and steps below");
 
 /* DO(row, its integer sums, its sums, more). */
 #define ROWS(DO, more)                                                                             \
@@ -103,48 +100,32 @@ static_assert((int)MR == 6 && (int)NR == 64, "the registers and steps below");
                        "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",     \
                        "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm30", "xmm31")
 
-/* Fills starts and x_sums for n groups of X at x, which starts a piece. */
-static void span_begin(span_ends *e, int32_t bias, const unsigned char *x, size_t n, size_t n_piece)
+/* Fills starts for n groups of X at x, which starts a piece. */
+static void make_starts(span_ends *e, int32_t bias, const unsigned char *x, size_t n,
+                        size_t n_piece)
 {
     for (size_t g = 0; g < n;) {
-        /* Eight of each: those behind the rows' are not used. */
-        __m256 x_scales = _mm256_loadu_ps((const float *)(const void *)x);
         size_t end = skv_min_size(g + n_piece, n);
         x += MR * sizeof(float);
         for (; g < end; g++, x += skv_quant_x_group(MR)) {
+            /* Eight sums: the last two are not used. */
             __m256i sums = _mm256_loadu_si256((const __m256i *)(const void *)x);
             __m256i starts = _mm256_mullo_epi32(sums, _mm256_set1_epi32(-bias));
             _mm256_storeu_si256((__m256i *)(void *)e->starts[g], starts);
-            _mm256_storeu_ps(e->x_sums[g], _mm256_mul_ps(_mm256_cvtepi32_ps(sums), x_scales));
         }
     }
 }
 
-/* Fills the scales and makes sum what minimums add: n groups of W at w. */
-INLINE void strip_begin(span_ends *e, vec sum[MR][STRIP_VECS], const tile_args *t,
-                        const unsigned char *w, size_t n, const bool has_min)
+/* Fills scales for n groups of W at w. */
+static void make_scales(span_ends *e, const tile_args *t, const unsigned char *w, size_t n)
 {
     const skv_quant_header h = *t->h;
-    const size_t group_bytes = skv_quant_group_bytes(&h, NR);
-    vec total[MR][STRIP_VECS];
     w += t->column0 * (h.fine ? 1 : 2);
-    for (size_t i = 0; i < MR; i++) total[i][0] = total[i][1] = vec_zero();
-    for (size_t g = 0; g < n; g++, w += group_bytes) {
+    for (size_t g = 0; g < n; g++, w += skv_quant_group_bytes(&h, NR)) {
         const uint16_t *span = skv_quant_span(t->h, NR, t->group0 + g) + t->column0;
         vec scale[COLUMNS];
         load_scales(scale, &h, w, span, STRIP_VECS);
         for (size_t j = 0; j < STRIP_VECS; j++) e->scales[g][j] = scale[j];
-        if (!has_min) continue;
-        load_mins(scale, &h, w, span, STRIP_VECS);
-        for (size_t i = 0; i < MR; i++) {
-            vec all = vec_set1(e->x_sums[g][i]);
-            for (size_t j = 0; j < STRIP_VECS; j++) {
-                total[i][j] = vec_fma(scale[j], all, total[i][j]);
-            }
-        }
-    }
-    for (size_t i = 0; i < MR; i++) {
-        for (size_t j = 0; j < STRIP_VECS; j++) sum[i][j] = total[i][j];
     }
 }
 
@@ -161,13 +142,9 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
     const void *scales = f16 ? (const void *)(w + 2 * t->column0) : (const void *)e->scales[0];
     const size_t scales_step = f16 ? step : sizeof e->scales[0];
     size_t k;
-    if (t->h->has_min) {
-        strip_begin(e, sum, t, w, n, true);
-    } else if (!f16) {
-        strip_begin(e, sum, t, w, n, false);
-    } else {
-        for (size_t i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vec_zero();
-    }
+    static_assert((int)MR == 6 && (int)NR == 64, "registers and steps");
+    for (size_t i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vec_zero();
+    if (!f16) make_scales(e, t, w, n);
     w += skv_quant_scale_bytes(t->h, NR) + 4 * t->column0;
     if (kind == CODES_TABLE && f16) {
         RUN_GROUPS(LOOK_UP_TABLE, SCALES_F16);
@@ -192,7 +169,7 @@ static void tile_whole(tile_args t, const code_kind kind)
     const size_t n_piece = skv_i8_group(t.K) / SKV_QUANT_GROUP;
     do {
         size_t n = skv_min_size(SPAN_GROUPS, t.group1 - t.group0);
-        span_begin(&e, t.h->bias, t.x, n, n_piece);
+        make_starts(&e, t.h->bias, t.x, n, n_piece);
         for (t.column0 = 0; t.column0 < NR; t.column0 += STRIP_VECS * LANES) {
             strip_span(&e, &t, n, n_piece, kind);
         }
