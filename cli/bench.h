@@ -37,6 +37,16 @@ CLI_CHECKED int bench_run(bench_variant *variant, const bench_load *load, bench_
 /** Of n >= 1 values, which it sorts. */
 double bench_median(double *values, size_t n);
 
+/* ---- bench_costs.c ---- */
+
+enum { BENCH_COSTS_CHUNK = 128 }; /* prompt rows that are measured behind the context */
+
+/** Tokens and sequences that measuring steps behind `context` tokens keeps. */
+size_t bench_costs_tokens(size_t context);
+size_t bench_costs_sequences(void);
+/** Measures and prints them as JSON; the engine is open. */
+CLI_CHECKED int bench_costs(bench_variant *variant, size_t context);
+
 enum { BENCH_VARIANTS_MAX = 3 };
 
 /** The variants of a command line: one, or those of --compare. */

@@ -211,6 +211,28 @@ static int measure_open(bench *b, size_t first, size_t end)
     return status;
 }
 
+/* --costs: steps of the one variant instead of loads. */
+static int measure_costs(bench *b)
+{
+    bench_variant *v = &b->variants[0];
+    const size_t context = longest(&b->options->prompt_lengths);
+    skv_error err = {0};
+    int status = bench_plan(b->options, b->variants, &b->n_variants);
+    if (status != CLI_DONE) return status;
+    skv_engine_options options = cli_engine_options(&v->options);
+    if (context + BENCH_COSTS_CHUNK > SKV_CONTEXT_DEFAULT) {
+        options.context = context + BENCH_COSTS_CHUNK;
+    }
+    options.kv_tokens = bench_costs_tokens(context);
+    options.kv_sequences = bench_costs_sequences();
+    status = cli_check(cli_model_try(&v->model, &options, &err), &err);
+    if (status != CLI_DONE) return status;
+    skv_engine_get_stats(v->model.engine, &v->limits);
+    status = bench_costs(v, context);
+    close_variant(v);
+    return status;
+}
+
 static int measure_variants(bench *b)
 {
     int status = bench_plan(b->options, b->variants, &b->n_variants);
@@ -246,7 +268,7 @@ int cli_run_bench(const cli_options *options)
     if (!has_model) return CLI_DONE;
     if (options->peak && !options->json) putchar('\n');
     int status = read_replay(&b);
-    if (status == CLI_DONE) status = measure_variants(&b);
+    if (status == CLI_DONE) status = options->costs ? measure_costs(&b) : measure_variants(&b);
     cli_ids_release(&b.replay);
     return status;
 }

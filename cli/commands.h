@@ -18,6 +18,7 @@ typedef enum cli_command {
     CLI_RENDER,
     CLI_SERVE,
     CLI_LOAD,
+    CLI_SIMULATE,
     CLI_BENCH,
     CLI_COMPARE,
     CLI_EVAL,
@@ -57,6 +58,7 @@ int cli_run_tokenize(const cli_options *options);
 int cli_run_render(const cli_options *options);
 int cli_run_serve(const cli_options *options);
 int cli_run_load(const cli_options *options);
+int cli_run_simulate(const cli_options *options);
 int cli_run_bench(const cli_options *options);
 int cli_run_compare(const cli_options *options);
 int cli_run_eval(const cli_options *options);

@@ -14,6 +14,9 @@ typedef struct cli_load_run {
     char date[24]; /* when it began, UTC */
 } cli_load_run;
 
+/** "ttft:300,tpot:50"; what the list does not name stays. */
+CLI_CHECKED int cli_load_goals(const char *list, load_goals *out);
+
 void cli_load_print(const cli_load_run *run);
 /** One run as an object, several as an array. */
 void cli_load_json(FILE *stream, const cli_load_run *runs, size_t n);

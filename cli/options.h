@@ -91,7 +91,7 @@ struct cli_options {
     const char *preset;
     cli_sizes prompt_lengths;
     size_t gen_tokens, batch, repeat;
-    bool peak, compare;
+    bool peak, compare, costs;
     const char *replay;
     size_t cost_context; /* --context of info; 0: the model's */
     bool as_papers;
@@ -150,6 +150,12 @@ struct cli_options {
     size_t n_warmup;
     double seconds, request_seconds; /* 0: not given */
     double cancel_share, cancel_seconds, time_scale, length_scale;
+
+    /* Simulation. */
+    cli_sizes machines;
+    const char *designs;
+    size_t n_readers, read_above; /* readers 0: not given */
+    double goal_share, link_gbs, store_gbs, store_gb;
 
     const char *svg_file;
     bool list_options, list_sampling, list_methods, list_combinations;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The unit for systemd and the container file: systemd accepts the one, its hardening stays, and both
-name options and packages that exist."""
+"""The unit for systemd, the container file and those of several servers: systemd accepts the unit, its hardening
+stays, and all name options, packages and files that exist."""
 
 import os
 import re
@@ -44,9 +44,24 @@ class DeployTest(unittest.TestCase):
         self.assertIn("script/setup build", text)
         said = subprocess.run(["readelf", "-d", PROGRAM], capture_output=True, text=True, check=True).stdout
         for stem, version in re.findall(r"\(NEEDED\).*\[lib(.+)\.so\.(\d+)\]", said):
+            stem = "ssl" if stem == "crypto" else stem  # one package has both
             if stem not in ("c", "m", "mpi") and "san" not in stem:
                 package = f"lib{stem}{'-' if stem[-1].isdigit() else ''}{version}"
                 self.assertRegex(text, rf"\b{package}\b")
+
+    def test_several_servers(self):
+        """Servers get options of serve, and what files name is there; tools/checks/check_deploy.sh asks schemas."""
+        options = subprocess.run([PROGRAM, "help", "serve"], capture_output=True, text=True, check=True).stdout
+        for path in ("compose.yaml", "kubernetes/server.yaml"):
+            lines = [line for line in (DEPLOY / path).read_text().splitlines() if "--cache-store," in line]
+            self.assertEqual(len(lines), 1)
+            for option in re.findall(r"--[a-z-]+", lines[0]):
+                self.assertRegex(options, rf"(?m)^  {option} ")
+        folder = DEPLOY / "kubernetes"
+        named = re.findall(r"^  - (\S+\.yaml)$|files: \[(\S+)\]", (folder / "kustomization.yaml").read_text(), re.M)
+        self.assertEqual({"".join(one) for one in named} | {"kustomization.yaml"}, set(os.listdir(folder)))
+        for path in re.findall(r"- \./(kubernetes/\S+?):", (DEPLOY / "compose.yaml").read_text()):
+            self.assertTrue((DEPLOY / path).exists(), path)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Three replicas behind HAProxy, as deploy/haproxy.cfg sets them up: each system prompt stays with its
 replica, whose prefix cache has it; one replica is killed, and nobody but those in flight there may
-notice."""
+notice. And servers behind a name, as deploy/kubernetes/haproxy.cfg finds them: they come and go."""
 
 import http.client
 import json
@@ -132,6 +132,87 @@ class HaproxyTest(unittest.TestCase):
             if homes[system] != gone:
                 self.assertEqual(home, homes[system])
             self.assertNotEqual(home, gone)
+
+
+class Names:
+    """A name server: any name has the addresses of the list."""
+
+    def __init__(self):
+        self.addresses = []
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while True:
+            query, client = self.socket.recvfrom(4096)
+            if not query:
+                return
+            end = query.index(0, 12) + 5  # of the question: the name, its type and class
+            is_a = query[end - 4:end - 2] == b"\0\1"
+            told = self.addresses if is_a else []
+            answer = query[:2] + b"\x81\x80\0\1" + len(told).to_bytes(2, "big") + b"\0\0\0\0" + query[12:end]
+            for address in told:
+                answer += b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4" + socket.inet_aton(address)
+            self.socket.sendto(answer, client)
+
+    def stop(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.sendto(b"", ("127.0.0.1", self.port))
+        self.thread.join()
+        self.socket.close()
+
+
+@unittest.skipUnless(HAPROXY, "haproxy is absent")
+class NamesTest(unittest.TestCase):
+    def start_server(self, address):
+        server = base.Server(base.PLAIN, "--host", address, "--port", self.servers_port)
+        self.addCleanup(server.stop)
+        return server
+
+    def status(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            connection.request(*(("GET", path) if path != "/v1/completions" else
+                                 ("POST", path, json.dumps({"prompt": [1, 2, 3], "max_tokens": 2}))))
+            response = connection.getresponse()
+            response.read()
+            return response.status, response.getheader("X-Replica")
+        except OSError:
+            return 0, None
+        finally:
+            connection.close()
+
+    def answering(self):
+        """Who answers twenty requests, if all are answered."""
+        told = [self.status("/v1/completions") for _ in range(20)]
+        return {replica for _, replica in told} if all(status == 200 for status, _ in told) else set()
+
+    def test_servers_behind_a_name(self):
+        names, self.port, self.servers_port = Names(), free_port(), free_port()
+        self.addCleanup(names.stop)
+        config = (ROOT / "deploy/kubernetes/haproxy.cfg").read_text()
+        config = config.replace("bind :8080", f"bind 127.0.0.1:{self.port}")
+        config = config.replace("parse-resolv-conf", f"nameserver test 127.0.0.1:{names.port}")
+        path = Path(self.enterContext(tempfile.TemporaryDirectory())) / "haproxy.cfg"
+        path.write_text(config)
+        first = self.start_server("127.0.0.2")
+        names.addresses = ["127.0.0.2"]
+        environment = {**os.environ, "LD_LIBRARY_PATH": library_path(), "SERVERS": f"server.test:{self.servers_port}"}
+        haproxy = subprocess.Popen([HAPROXY, "-db", "-q", "-f", path], env=environment)
+        self.addCleanup(wait_exit, haproxy)
+        self.addCleanup(haproxy.terminate)
+        wait_until(lambda: len(self.answering()) == 1, 0.1)
+        self.assertEqual(self.status("/proxy-health")[0], 200)
+        second = self.start_server("127.0.0.3")
+        names.addresses = ["127.0.0.2", "127.0.0.3"]
+        wait_until(lambda: len(self.answering()) == 2, 0.1)
+        first.process.kill()
+        wait_until(lambda: len(self.answering()) == 1, 0.1)
+        second.process.kill()
+        wait_until(lambda: self.status("/proxy-health")[0] == 503, 0.1)
 
 
 if __name__ == "__main__":
