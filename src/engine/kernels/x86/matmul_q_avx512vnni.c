@@ -31,6 +31,9 @@ typedef struct span_ends {
     vec scales[SPAN_GROUPS][STRIP_VECS]; /* of a strip */
 } span_ends;
 
+/* The text of the assembly is longer than C99 demands of compilers. */
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
 /* DO(row, its integer sums, its sums, more). */
 #define ROWS(DO, more)                                                                             \
     DO(0, 0, 6, 12, 18, more)                                                                      \
