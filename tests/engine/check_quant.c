@@ -155,6 +155,29 @@ static void check_panel(struct run *run, const struct problem *p, const unsigned
     skv_free(out);
 }
 
+/* Rows of a block are those of the same rows alone, to the bit: tokens do not depend on how many
+ * others a step holds. */
+static void check_alone(struct run *run, const struct problem *p, const unsigned char *panel)
+{
+    const skv_matmul *mm = p->mm;
+    float *c = skv_alloc(mm->nr, sizeof *c);
+    void *block = skv_alloc(mm->x_bytes(1, p->K), 1);
+    for (size_t i = 0; c && block && i < p->m; i++) {
+        memcpy(c, p->c_old + i * p->ldc, mm->nr * sizeof *c);
+        mm->pack_x(block, p->x + i * p->ldx, p->ldx, 1, p->K);
+        if (p->split) mm->tile(c, mm->nr, block, panel, 1, p->K, 0, p->split, p->add);
+        mm->tile(c, mm->nr, block, panel, 1, p->K, p->split, p->K, p->add || p->split);
+        for (size_t j = 0; j < mm->nr; j++) {
+            float got = p->c[i * p->ldc + j];
+            if (memcmp(&got, c + j, sizeof got) != 0) {
+                report(run, p, "row alone", (double)got, (double)c[j]);
+            }
+        }
+    }
+    skv_free(c);
+    skv_free(block);
+}
+
 static bool multiply(struct run *run, const struct problem *p)
 {
     const skv_matmul *mm = p->mm;
@@ -170,6 +193,7 @@ static bool multiply(struct run *run, const struct problem *p)
         mm->pack_x(block, p->x, p->ldx, p->m, p->K);
         if (p->split) mm->tile(p->c, p->ldc, block, panel, p->m, p->K, 0, p->split, p->add);
         mm->tile(p->c, p->ldc, block, panel, p->m, p->K, p->split, p->K, p->add || p->split);
+        check_alone(run, p, panel);
     }
     skv_free(panel);
     skv_free(block);

@@ -1,4 +1,6 @@
 /* The product with quantised weights with AVX-512 VNNI: see matmul_q_vnni.inc. */
+#include <assert.h>
+
 #include "kernels/quant_panel.h"
 #include "kernels/x86/matmul_vec_avx512.h"
 
@@ -10,6 +12,174 @@ INLINE ints dot4(ints dot, ints w, ints x)
     return dot;
 }
 
+#define WHOLE_BLOCKS 1
+
 #include "kernels/x86/matmul_q_vnni.inc"
+
+/*
+ * Whole blocks of six rows, in strips of 32 columns. What is on registers: integer sums of a
+ * group (zmm0 to 11), sums of the groups that share a scale of X (zmm12 to 23), two vectors of
+ * values (24, 25), of codes or of scales (26, 27), a mask (28), the table (30) and a code of X
+ * (31). gcc 12 would keep half of the sums in memory. The starts of the integer sums and the
+ * scales are made before, since VPMULLD takes the place of a VPDPBUSD.
+ */
+enum { SPAN_GROUPS = SKV_KC512 / SKV_QUANT_GROUP, PADDED = 8, STRIP_VECS = 2 };
+
+/* What integer sums of groups start from, and what they are multiplied by. */
+typedef struct span_ends {
+    int32_t starts[SPAN_GROUPS][PADDED]; /* [MR], -bias times the sums of X */
+    vec scales[SPAN_GROUPS][STRIP_VECS]; /* of a strip */
+} span_ends;
+
+/* The text of the assembly is longer than C99 demands of compilers. */
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+
+/* DO(row, its integer sums, its sums, more). */
+#define ROWS(DO, more)                                                                             \
+    DO(0, 0, 6, 12, 18, more)                                                                      \
+    DO(1, 1, 7, 13, 19, more)                                                                      \
+    DO(2, 2, 8, 14, 20, more)                                                                      \
+    DO(3, 3, 9, 15, 21, more)                                                                      \
+    DO(4, 4, 10, 16, 22, more)                                                                     \
+    DO(5, 5, 11, 17, 23, more)
+#define LINES(a, b) a "\n\t" b "\n\t"
+#define ZERO(i, d0, d1, s0, s1, more)                                                              \
+    LINES("vpxord %%zmm" #s0 ", %%zmm" #s0 ", %%zmm" #s0,                                          \
+          "vpxord %%zmm" #s1 ", %%zmm" #s1 ", %%zmm" #s1)
+#define START(i, d0, d1, s0, s1, more)                                                             \
+    LINES("vpbroadcastd 4*" #i "(%[starts]), %%zmm" #d0, "vmovdqa64 %%zmm" #d0 ", %%zmm" #d1)
+#define DOT(i, d0, d1, s0, s1, unit)                                                               \
+    "vpbroadcastd 72+24*" #unit "+4*" #i "(%[x]), %%zmm31\n\t" LINES(                              \
+        "vpdpbusd %%zmm31, %%zmm24, %%zmm" #d0, "vpdpbusd %%zmm31, %%zmm25, %%zmm" #d1)
+#define END(i, d0, d1, s0, s1, more)                                                               \
+    LINES("vcvtdq2ps %%zmm" #d0 ", %%zmm" #d0, "vcvtdq2ps %%zmm" #d1 ", %%zmm" #d1)                \
+    LINES("vfmadd231ps %%zmm" #d0 ", %%zmm26, %%zmm" #s0,                                          \
+          "vfmadd231ps %%zmm" #d1 ", %%zmm27, %%zmm" #s1)
+#define SCALE(i, d0, d1, s0, s1, more)                                                             \
+    "vbroadcastss 4*" #i                                                                           \
+    "(%[x_scales]), %%zmm31\n\t" LINES("vfmadd213ps 128*" #i "(%[sum]), %%zmm31, %%zmm" #s0,       \
+                                       "vfmadd213ps 128*" #i "+64(%[sum]), %%zmm31, %%zmm" #s1)    \
+        LINES("vmovaps %%zmm" #s0 ", 128*" #i "(%[sum])",                                          \
+              "vmovaps %%zmm" #s1 ", 128*" #i "+64(%[sum])")
+/* Two units, those of the low and of the high nibbles. */
+#define UNITS(pair, low, high, LOOK_UP)                                                            \
+    LINES("vmovdqu64 256*" #pair "(%[w]), %%zmm26", "vmovdqu64 256*" #pair "+64(%[w]), %%zmm27")   \
+    LINES("vpandd %%zmm26, %%zmm28, %%zmm24", "vpandd %%zmm27, %%zmm28, %%zmm25")                  \
+    LOOK_UP ROWS(DOT, low) LINES("vpsrlw $4, %%zmm26, %%zmm24", "vpsrlw $4, %%zmm27, %%zmm25")     \
+        LINES("vpandd %%zmm24, %%zmm28, %%zmm24", "vpandd %%zmm25, %%zmm28, %%zmm25") LOOK_UP      \
+        ROWS(DOT, high)
+#define LOOK_UP_TABLE                                                                              \
+    LINES("vpshufb %%zmm24, %%zmm30, %%zmm24", "vpshufb %%zmm25, %%zmm30, %%zmm25")
+#define SCALES_F32 LINES("vmovaps (%[scales]), %%zmm26", "vmovaps 64(%[scales]), %%zmm27")
+#define SCALES_F16 LINES("vcvtph2ps (%[scales]), %%zmm26", "vcvtph2ps 32(%[scales]), %%zmm27")
+#define GROUP(LOOK_UP, SCALES, BETWEEN)                                                            \
+    ROWS(START, )                                                                                  \
+    UNITS(0, 0, 1, LOOK_UP)                                                                        \
+    BETWEEN UNITS(1, 2, 3, LOOK_UP) UNITS(2, 4, 5, LOOK_UP) UNITS(3, 6, 7, LOOK_UP) SCALES ROWS(   \
+        END, ) LINES("add $32, %[starts]", "add %[scales_step], %[scales]")                        \
+        LINES("add $264, %[x]", "add %[step], %[w]")
+/* A piece's sums are scaled within the next one's first group: multiplications that wait for
+ * sums would keep those that need not wait out of the scheduler. */
+#define STRIP_GROUPS(LOOK_UP, SCALES)                                                              \
+    LINES("vmovdqu64 %[table], %%zmm30", "vmovdqu64 %[mask], %%zmm28")                             \
+    ROWS(ZERO, )                                                                                   \
+    LINES("mov %[x], %[x_scales]", "1: mov %[n_piece], %[k]")                                      \
+    LINES("cmp %[k], %[n]", "cmovb %[n], %[k]")                                                    \
+    LINES("sub %[k], %[n]", "add $24, %[x]")                                                       \
+    GROUP(LOOK_UP, SCALES, ROWS(SCALE, ) ROWS(ZERO, ) "lea -24(%[x]), %[x_scales]\n\t")            \
+    LINES("dec %[k]", "jz 3f")                                                                     \
+    "2:\n\t" GROUP(LOOK_UP, SCALES, "") LINES("dec %[k]", "jnz 2b")                                \
+        LINES("3: test %[n], %[n]", "jnz 1b") ROWS(SCALE, )
+
+/* sum [MR][STRIP_VECS] += n groups, in pieces of n_piece that share the scales of X. */
+#define RUN_GROUPS(LOOK_UP, SCALES)                                                                \
+    __asm__ volatile(STRIP_GROUPS(LOOK_UP, SCALES)                                                 \
+                     : [starts] "+r"(starts), [scales] "+r"(scales), [x] "+r"(x), [w] "+r"(w),     \
+                       [n] "+r"(n), [k] "=&r"(k), [x_scales] "=&r"(x_scales)                       \
+                     : [sum] "r"(sum), [step] "r"(step), [scales_step] "m"(scales_step),           \
+                       [n_piece] "m"(n_piece), [table] "m"(table), [mask] "m"(mask)                \
+                     : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",     \
+                       "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",        \
+                       "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",     \
+                       "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm30", "xmm31")
+
+/* Fills starts for n groups of X at x, which starts a piece. */
+static void make_starts(span_ends *e, int32_t bias, const unsigned char *x, size_t n,
+                        size_t n_piece)
+{
+    for (size_t g = 0; g < n;) {
+        size_t end = skv_min_size(g + n_piece, n);
+        x += MR * sizeof(float);
+        for (; g < end; g++, x += skv_quant_x_group(MR)) {
+            /* Eight sums: the last two are not used. */
+            __m256i sums = _mm256_loadu_si256((const __m256i *)(const void *)x);
+            __m256i starts = _mm256_mullo_epi32(sums, _mm256_set1_epi32(-bias));
+            _mm256_storeu_si256((__m256i *)(void *)e->starts[g], starts);
+        }
+    }
+}
+
+/* Fills scales for n groups of W at w. */
+static void make_scales(span_ends *e, const tile_args *t, const unsigned char *w, size_t n)
+{
+    const skv_quant_header h = *t->h;
+    w += t->column0 * (h.fine ? 1 : 2);
+    for (size_t g = 0; g < n; g++, w += skv_quant_group_bytes(&h, NR)) {
+        const uint16_t *span = skv_quant_span(t->h, NR, t->group0 + g) + t->column0;
+        vec scale[COLUMNS];
+        load_scales(scale, &h, w, span, STRIP_VECS);
+        for (size_t j = 0; j < STRIP_VECS; j++) e->scales[g][j] = scale[j];
+    }
+}
+
+/* A strip of n groups from t->group0 on. */
+static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piece,
+                       const code_kind kind)
+{
+    vec sum[MR][STRIP_VECS];
+    const ints table = ints_load_table(t->h->biased), mask = _mm512_set1_epi8(15);
+    const size_t step = skv_quant_group_bytes(t->h, NR);
+    const int32_t *starts = e->starts[0];
+    const unsigned char *w = skv_quant_group(t->h, NR, t->K, t->group0), *x = t->x, *x_scales;
+    const bool f16 = !t->h->fine && !t->h->bf16;
+    const void *scales = f16 ? (const void *)(w + 2 * t->column0) : (const void *)e->scales[0];
+    const size_t scales_step = f16 ? step : sizeof e->scales[0];
+    size_t k;
+    static_assert((int)MR == 6 && (int)NR == 64, "registers and steps");
+    for (size_t i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vec_zero();
+    if (!f16) make_scales(e, t, w, n);
+    w += skv_quant_scale_bytes(t->h, NR) + 4 * t->column0;
+    if (kind == CODES_TABLE && f16) {
+        RUN_GROUPS(LOOK_UP_TABLE, SCALES_F16);
+    } else if (kind == CODES_TABLE) {
+        RUN_GROUPS(LOOK_UP_TABLE, SCALES_F32);
+    } else if (f16) {
+        RUN_GROUPS("", SCALES_F16);
+    } else {
+        RUN_GROUPS("", SCALES_F32);
+    }
+    for (size_t i = 0; i < MR; i++) {
+        for (size_t j = 0; j < STRIP_VECS; j++) {
+            float *to = t->c + i * t->ldc + t->column0 + LANES * j;
+            vec_store(to, t->add ? vec_add(sum[i][j], vec_load(to)) : sum[i][j]);
+        }
+    }
+}
+
+static void tile_whole(tile_args t, const code_kind kind)
+{
+    span_ends e;
+    const size_t n_piece = skv_i8_group(t.K) / SKV_QUANT_GROUP;
+    do {
+        size_t n = skv_min_size(SPAN_GROUPS, t.group1 - t.group0);
+        make_starts(&e, t.h->bias, t.x, n, n_piece);
+        for (t.column0 = 0; t.column0 < NR; t.column0 += STRIP_VECS * LANES) {
+            strip_span(&e, &t, n, n_piece, kind);
+        }
+        t.group0 += n;
+        t.x += skv_ceil_div(n, n_piece) * MR * sizeof(float) + n * skv_quant_x_group(MR);
+        t.add = true;
+    } while (t.group0 < t.group1);
+}
 
 const skv_matmul skv_matmul_q_avx512vnni = MATMUL_Q;
