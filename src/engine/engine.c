@@ -210,7 +210,7 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, &bytes.weights, err));
     bytes.weights +=
         skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens);
-    size_t page = skv_plan_page_bytes(e->config, kv_type(e->options.kv)), total;
+    size_t page = skv_plan_page_bytes(e->config, kv_type(e->options.kv)), total = 0;
     bool fits = skv_size_mul(n_pages, page, &bytes.kv);
     if (e->kvpred.on && fits) {
         SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &bytes, err));
