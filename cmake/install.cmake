@@ -10,6 +10,8 @@ install(DIRECTORY include/skv TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(FILES man/swiftkv.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES completion/swiftkv.bash RENAME swiftkv
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES completion/_swiftkv DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES completion/swiftkv.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 # The unit names the installed program.
 install(CODE "file(READ \"${PROJECT_SOURCE_DIR}/deploy/swiftkv.service\" unit)

@@ -174,6 +174,101 @@ def completion_values(program):
     return out
 
 
+def values_by_hand():
+    """{"COMMAND:OPTION" or "*:OPTION": words}: the cases of the bash completion that are written by hand."""
+    text = (ROOT / "completion/swiftkv.bash").read_text().partition("_swiftkv_values() {")[2].partition("# values: ")[0]
+    found = {}
+    for names, words in re.findall(r"^    ([\w*:| -]+)\)\s+echo '([^']*)'", text, re.M):
+        found |= {name.strip(): " ".join(words.split()) for name in names.split("|")}
+    return found
+
+
+def offers(program):
+    """Of each command: its title and its options, each with argument, words and FILES to offer, and what it does."""
+    by_hand, listed = values_by_hand(), {}
+    for line in say(program, "--list").splitlines():
+        command, option, argument, *_ = line.split() + [""] * 2
+        if option:
+            listed.setdefault(command, {})[option] = argument
+    for name, about in commands(program).items():
+        texts = [" ".join(one) for section in about.sections for one in section.options]
+        options = []
+        for option, argument in listed[name].items():
+            heading = f"{option} {argument}".strip() + " "
+            text = next((text[len(heading):] for text in texts if text.startswith(heading)), "")
+            words = by_hand.get(f"{name}:{option}", by_hand.get(f"*:{option}", value_words(argument)))
+            options.append((option, argument, words.split(), short(text)))
+        yield name, about.title, options
+
+
+def short(text):
+    """What stands in a list beside the option."""
+    first = re.split(r"[;.] | \(", text.strip())[0].strip()
+    return textwrap.shorten(first, 70, placeholder=" ...") if first else ""
+
+
+ZSH = """#compdef swiftkv
+# Completion of swiftkv(1) for zsh. This file is written by tools/make_reference.py.
+
+_swiftkv() {{
+    local state line
+    local -a commands
+    commands=(
+{commands}    )
+    _arguments -C '1: :->command' '*:: :->rest'
+    if [[ $state == command ]]; then
+        _describe command commands
+        return
+    fi
+    case $line[1] in
+{cases}    esac
+}}
+
+_swiftkv "$@"
+"""
+
+
+def zsh_text(text):
+    for mark in "[]:":
+        text = text.replace(mark, "\\" + mark)
+    return text.replace("'", "'\\''")
+
+
+def zsh_option(option, argument, words, text):
+    if not argument:
+        return f"'{option}[{zsh_text(text)}]'"
+    names = " ".join(word for word in words if word != "FILES")
+    action = "_files" if "FILES" in words else f"({zsh_text(names)})" if names else " "
+    return f"'*{option}[{zsh_text(text)}]:{'value' if '|' in argument else zsh_text(argument.lower())}:{action}'"
+
+
+def zsh_completion(program):
+    heads = cases = ""
+    for name, title, options in offers(program):
+        heads += f"        '{name}:{title.replace(chr(39), '')}'\n"
+        lines = " \\\n            ".join([zsh_option(*one) for one in options] + ["'*:file:_files'"])
+        cases += f"    {name})\n        _arguments \\\n            {lines}\n        ;;\n"
+    return ZSH.format(commands=heads, cases=cases)
+
+
+def fish_option(command, option, argument, words, text):
+    kind = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+    names = " ".join(word for word in words if word != "FILES")
+    takes = "" if not argument else " -rF" if "FILES" in words else " -x"
+    told = f" -d '{text.replace(chr(39), chr(92) + chr(39))}'" if text else ""
+    return f"complete -c swiftkv -n '__fish_seen_subcommand_from {command}' {kind}{takes}" + (
+        f" -a '{names}'" if names and argument else "") + told + "\n"
+
+
+def fish_completion(program):
+    out = "# Completion of swiftkv(1) for fish. This file is written by tools/make_reference.py.\n"
+    for name, title, options in offers(program):
+        told = title.replace("'", "\\'")
+        out += f"complete -c swiftkv -n __fish_use_subcommand -f -a {name} -d '{told}'\n"
+        out += "".join(fish_option(name, *one) for one in options)
+    return out
+
+
 # Where what the program prints stands: file, mark before, mark after, what writes it.
 REGIONS = (
     ("docs/reference/methods.md", "<!-- methods -->\n", "<!-- end -->", lambda program: say(program, "--methods")),
@@ -189,7 +284,8 @@ REGIONS = (
 
 def pages(program):
     """{path: text} of all files that the program has a part in."""
-    out = {REFERENCE / "command-line.md": command_page(program)}
+    out = {REFERENCE / "command-line.md": command_page(program), ROOT / "completion/_swiftkv": zsh_completion(program),
+           ROOT / "completion/swiftkv.fish": fish_completion(program)}
     for name, mark, end, write in REGIONS:
         path = ROOT / name
         page = out.get(path) or path.read_text()

@@ -4,6 +4,7 @@ options, and wherever a page tells a default of `serve` it is the program's."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -105,6 +106,27 @@ class ManualTest(unittest.TestCase):
                     self.assertLessEqual(words, complete(command, "x", option, ""), (command, option))
                     n += 1
         self.assertGreater(n, 40)
+
+    def test_other_shells_offer_the_same(self):
+        """What zsh and fish read, by their text: a command's options, and the values of one of them."""
+        zsh, fish = ((ROOT / "completion" / name).read_text() for name in ("_swiftkv", "swiftkv.fish"))
+        for command in commands_of_manual():
+            offered = {word for word in complete(command, "--") if word.startswith("--")}
+            case = re.search(rf"^    {command}\)$(.*?)^        ;;$", zsh, re.M | re.S)[1]
+            self.assertEqual(set(re.findall(r"'\*?(--[\w-]+)\[", case)), offered, command)
+            lines = re.findall(rf"'__fish_seen_subcommand_from {command}' -l ([\w-]+)", fish)
+            self.assertEqual({f"--{name}" for name in lines}, offered, command)
+        self.assertIn("'*--kv[type of keys and values]:value:(auto bf16 f32 int8 fp8)'", zsh)
+        self.assertRegex(fish, "from serve' -l kv -x -a 'auto bf16 f32 int8 fp8'")
+
+    def test_other_shells_can_read_theirs(self):
+        shells = {"zsh": "_swiftkv", "fish": "swiftkv.fish"}
+        there = {shell: name for shell, name in shells.items() if shutil.which(shell)}
+        if not there:
+            self.skipTest("neither zsh nor fish is installed")
+        for shell, name in there.items():
+            said = subprocess.run([shell, "-n", ROOT / "completion" / name], capture_output=True, text=True)
+            self.assertEqual((said.returncode, said.stderr), (0, ""), shell)
 
     @unittest.skipUnless(PROGRAM.exists(), "the program is not built")
     def test_pages_tell_the_defaults_of_the_program(self):

@@ -82,7 +82,8 @@ inside swiftkv --version
 inside id swiftkv >/dev/null || fail "no user swiftkv"
 [ "$(inside id -u swiftkv)" -ne 0 ] || fail "the user is root"
 for file in lib/systemd/system/swiftkv.service lib/sysusers.d/swiftkv.conf share/man/man1/swiftkv.1 \
-    share/bash-completion/completions/swiftkv include/skv/skv.h share/doc/swiftkv/copyright; do
+    share/bash-completion/completions/swiftkv share/zsh/site-functions/_swiftkv \
+    share/fish/vendor_completions.d/swiftkv.fish include/skv/skv.h share/doc/swiftkv/copyright; do
     [ -e "$folder/root/usr/$file" ] || [ -e "$folder/root/usr/$file.gz" ] || fail "/usr/$file is missing"
 done
 unit=$folder/root/usr/lib/systemd/system/swiftkv.service
