@@ -61,6 +61,8 @@ static size_t fill_llamacpp(const skv_scheduler_metrics *m, compat_row out[ROWS_
     count_drafts(m, &drafted, &accepted);
     const compat_row rows[] = {
         {"prompt_tokens_total", "counter", "Prompt tokens computed.", NULL, read},
+        {"prompt_tokens_cached_total", "counter", "Prompt tokens found in the prefix cache.", NULL,
+         (double)m->prefix_hits_tokens},
         {"prompt_seconds_total", "counter", "Seconds from the first step to the first token.", NULL,
          m->prefill_time.sum},
         {"prompt_tokens_seconds", "gauge", "Prompt tokens a second, on average.", NULL,
