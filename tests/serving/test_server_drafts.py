@@ -51,7 +51,7 @@ class DraftsTest(ServerTest):
                     n += usage.get("completion_tokens_details", {}).get("accepted_prediction_tokens", 0)
         self.assertGreater(n, 100)
         metrics = self.server.metrics()
-        by = {kind: sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self")) for kind in ("accepted_drafts_total", "drafted_tokens_total")}
+        by = {kind: sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux")) for kind in ("accepted_drafts_total", "drafted_tokens_total")}
         self.assertEqual(by["accepted_drafts_total"], n)
         self.assertGreater(by["drafted_tokens_total"], n)
 
