@@ -103,6 +103,7 @@ import os, signal, sys, threading
 import numpy as np
 import swiftkv
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored below a shell's background job
 engine = swiftkv.Engine.open(sys.argv[1], context=8192, threads=1)
 ids = np.resize(engine.ids("Once upon a time there was a king."), 8000)
 

@@ -291,7 +291,8 @@ static server_model *asked_by_query(const exchange *ex)
 bool model_take_named(exchange *ex, const skv_text_piece *name, api_error *error)
 {
     http_server *server = ex->server;
-    server_model *model = name && name->n > 0 ? models_find(server, *name) : asked_by_query(ex);
+    if (!name || name->n == 0) return model_take(ex, asked_by_query(ex), error);
+    server_model *model = models_find(server, *name);
     if (model) return model_take(ex, model, error);
     (void)api_fail(error, 404, "model",
                    "model: \"%.*s\" is not available, \"%.100s\" and %zu more are",
