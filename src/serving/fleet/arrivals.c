@@ -4,7 +4,7 @@
 
 #include "fleet.h"
 
-enum { ARRIVALS_MAX = 1 << 26 };
+enum { ARRIVALS_MAX = 1 << 26, COPIES_MAX = 1 << 20 };
 
 static int by_time(const void *a, const void *b)
 {
@@ -30,6 +30,19 @@ static size_t add_copy(const load_trace *trace, uint32_t copy, double begin_s, d
     return n;
 }
 
+/* The first copy begins where the trace does. Returns how many there are; out NULL: only that. */
+static size_t add_copies(const load_trace *trace, uint32_t copies, double scale, double seconds,
+                         uint64_t seed, fleet_arrival *out)
+{
+    const double span = trace->rows[trace->n - 1].at_s;
+    size_t n = 0;
+    for (uint32_t copy = 0; copy < copies; copy++) {
+        const double begin_s = copy == 0 ? 0 : load_draw_share(&seed) * span;
+        n += add_copy(trace, copy, begin_s, scale, seconds, out ? out + n : NULL);
+    }
+    return n;
+}
+
 fleet_arrival *fleet_arrivals(const load_trace *trace, double rate, double seconds, uint64_t seed,
                               size_t *n)
 {
@@ -39,20 +52,11 @@ fleet_arrival *fleet_arrivals(const load_trace *trace, double rate, double secon
     const double scale = rate > 0 ? copies * own_rate / rate : 1;
     const double expected = copies * (double)trace->n * fmin(1, seconds / (span * scale + 1e-9));
     *n = 0;
-    if (expected > ARRIVALS_MAX || copies > ARRIVALS_MAX / 64) return NULL;
-    fleet_arrival *all = NULL;
-    for (int pass = 0; pass < 2; pass++) { /* counts, then fills */
-        uint64_t random = seed;
-        size_t total = 0;
-        for (uint32_t copy = 0; copy < (uint32_t)copies; copy++) {
-            const double begin_s = copy == 0 ? 0 : load_draw_share(&random) * span;
-            total += add_copy(trace, copy, begin_s, scale, seconds, all ? all + total : NULL);
-        }
-        if (total > ARRIVALS_MAX) break;
-        *n = total;
-        if (!all) all = malloc((total + 1) * sizeof *all);
-        if (!all) return NULL;
-    }
+    if (expected > ARRIVALS_MAX || copies > COPIES_MAX) return NULL;
+    const size_t room = add_copies(trace, (uint32_t)copies, scale, seconds, seed, NULL);
+    fleet_arrival *all = room <= ARRIVALS_MAX ? malloc((room + 1) * sizeof *all) : NULL;
+    if (!all) return NULL;
+    *n = add_copies(trace, (uint32_t)copies, scale, seconds, seed, all);
     qsort(all, *n, sizeof *all, by_time);
     return all;
 }

@@ -129,6 +129,7 @@ static double move_blocks(fleet *f, size_t i_machine, double tokens)
 
 static size_t least_busy(const fleet *f, size_t first, size_t n, uint64_t turn)
 {
+    if (n < 2) return first;
     size_t best = first + (size_t)(turn % n);
     for (size_t k = 1; k < n; k++) {
         const size_t i = first + (size_t)((turn + k) % n);
