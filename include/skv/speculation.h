@@ -28,6 +28,7 @@ typedef enum skv_drafting {
      */
     SKV_DRAFT_TEXT_SELF,
     SKV_DRAFT_TEXT_AUX,
+    SKV_DRAFT_AUTO, /* whichever of them the model has, as far as it saves time; or nobody */
     SKV_DRAFT_COUNT
 } skv_drafting;
 

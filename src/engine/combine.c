@@ -26,8 +26,9 @@ static const char *const kv_heads[] = {"as many KV heads in all layers",
 static const char *const exit_heads[] = {"no exit head", "an exit head"};
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
-static const char *const drafts[] = {"none",      "text",    "self", "aux",
-                                     "text+self", "text+aux"}; /* in the order of skv_drafting */
+static const char *const drafts[] = {
+    "none",      "text",     "self", "aux",
+    "text+self", "text+aux", "auto"}; /* in the order of skv_drafting */
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -100,7 +101,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define NOT_FULL                                                                                   \
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
      BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
-#define DRAFTED (BIT(SKV_DRAFT_COUNT) - 1 - BIT(SKV_DRAFT_NONE))
+/* AUTO takes what the others allow. */
+#define DRAFTED (BIT(SKV_DRAFT_AUTO) - 1 - BIT(SKV_DRAFT_NONE))
 #define BY_EXIT (BIT(SKV_DRAFT_SELF) | BIT(SKV_DRAFT_TEXT_SELF))
 #define BY_AUX (BIT(SKV_DRAFT_AUX) | BIT(SKV_DRAFT_TEXT_AUX))
 #define OFF BIT(0)

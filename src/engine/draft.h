@@ -1,7 +1,8 @@
 /*
- * Drafts: a table of sources, each a file of its own (draft_text.c), and what a sequence keeps of
- * its source. A source knows nothing of sampling: it proposes ids, and whoever runs the step judges
- * them (generate.c, the scheduler's advance.c).
+ * Drafts: a table of sources (draft.c), each a file of its own (draft_text.c), and what a sequence
+ * keeps of its source (drafter.c). A source knows nothing of sampling: it proposes ids, and whoever
+ * runs the step judges them (generate.c, the scheduler's advance.c). How much of what is proposed
+ * goes into a step is planned from what it costs (draft_plan.c).
  *
  * A step over the next token and K drafted ones is a span that wants SKV_WANT_DRAFTED: its rows
  * give the bits that single steps would give (skv_attention_item.follows), and the sequence is
@@ -11,6 +12,7 @@
 #define SKV_ENGINE_DRAFT_H
 
 #include "base/fail.h"
+#include "engine/draft_cost.h"
 #include "skv/skv.h"
 
 /* Rows behind what a sequence has seen that have run the layers below l. The keys and values of all
@@ -29,9 +31,11 @@ typedef struct skv_draft_method {
     /* The state of a sequence of at most max_tokens tokens. */
     skv_status (*create)(size_t max_tokens, void **state, skv_error *err);
     void (*free)(void *state); /* NULL is allowed */
-    /* Writes what may follow ids [n], at most `most` tokens, to out; returns how many. Between two
-     * calls ids may have become longer, or shorter and different from some point on. */
-    size_t (*propose)(void *state, const int32_t *ids, size_t n, int32_t *out, size_t most);
+    /* Writes what may follow ids [n], at most `most` tokens, to out; returns how many, and in
+     * *n_match how many tokens agree with those that it followed before. Between two calls ids may
+     * have become longer, or shorter and different from some point on. */
+    size_t (*propose)(void *state, const int32_t *ids, size_t n, int32_t *out, size_t most,
+                      size_t *n_match);
     /* In place of these three, where the model itself drafts: what may follow the tokens `next` of
      * sequences of this source and of one plan, which are their ids[n_seen]. Each has room for
      * 1 + most rows, most is 1 or more, and n is SKV_LOGIT_ROWS or less. */
@@ -43,6 +47,9 @@ typedef struct skv_draft_method {
 
 extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux;
 
+/** The source of that name in the table, or NULL. */
+const skv_draft_method *skv_draft_method_of(skv_drafting id);
+
 /* What a sequence has of a source. */
 typedef struct skv_drafter {
     const skv_draft_method *text, *model; /* one that proposes, and one that runs; NULL: none */
@@ -50,12 +57,44 @@ typedef struct skv_drafter {
     void *state;                          /* of `text`, owned */
     size_t most;                          /* K */
     double sure;                          /* P */
-    size_t reach; /* tokens of the next text at most: more after one that was right */
+    bool measures;                        /* AUTO: it drafts what pays */
+    skv_draft_chances chances;            /* of text */
+    skv_draft_gain gain;                  /* of the model */
     skv_ready_rows ready;
     skv_draft_counts counts[SKV_DRAFT_SOURCES];
+    /* Of the text that is planned with: tokens of the match, those that stay, and the probability
+     * that the next one and all before it are right. */
+    size_t n_match, n_kept;
+    double chance;
+    bool asks; /* the model, in place of a text */
 } skv_drafter;
 
 void skv_drafter_free(skv_drafter *drafter);
+
+/* The step that drafts are for. */
+typedef struct skv_draft_step {
+    size_t n_sequences; /* each has a token of its own in it */
+    size_t n_rows;      /* drafted tokens of all of them, at most */
+} skv_draft_step;
+
+/** skv_sequences_draft for a step that others may share. The rows go to the texts that are most
+ * likely right; what is left is divided among the sequences that a model drafts for. */
+void skv_sequences_draft_for(skv_draft_request *requests, size_t n, const skv_draft_step *step);
+
+/* ---- draft_plan.c ---- */
+
+/** Of the texts that were proposed (requests[i].n tokens, skv_drafter.n_match) as many tokens stay
+ * as the step has rows for and, for AUTO, as pay. Returns how many. */
+size_t skv_draft_plan_texts(skv_draft_request *requests, size_t n, const skv_draft_step *step);
+/** Whether a sequence's model is to draft for it. Where that pays more than its text, the text is
+ * dropped. */
+bool skv_draft_plan_asks(skv_draft_request *request, const skv_draft_step *step);
+/** Learns what a step of an engine that holds nothing but answers has taken; other steps teach
+ * nothing. Called while its ready rows are known. */
+void skv_draft_plan_learn_step(skv_engine *engine, const skv_span *spans, size_t n_spans,
+                               double ns);
+/** After the step: learns what came of a draft of the source `last`. */
+void skv_draft_plan_learn(skv_sequence *sequence, size_t n_drafted, size_t n_right);
 
 /** Whether a row of logits [n] gives its best one a probability of `sure` or more. */
 bool skv_draft_is_sure(const float *logits, size_t n, size_t best, double sure);

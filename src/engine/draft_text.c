@@ -90,22 +90,25 @@ static size_t match(const int32_t *ids, size_t a, size_t b)
     return n;
 }
 
-static size_t propose(void *state, const int32_t *ids, size_t n, int32_t *out, size_t most)
+static size_t propose(void *state, const int32_t *ids, size_t n, int32_t *out, size_t most,
+                      size_t *n_match)
 {
     text_index *t = state;
     size_t best = 0, best_at = 0;
+    *n_match = 0;
     follow(t, ids, n);
     if (n < GRAM) return 0;
     size_t at = t->heads[chain_of(ids, n)];
     for (size_t i = 0; at > 0 && i < CHAIN_MAX && best < MATCH_MAX; i++) {
-        const size_t n_match = match(ids, at, n);
-        if (n_match > best) {
-            best = n_match;
+        const size_t n_same = match(ids, at, n);
+        if (n_same > best) {
+            best = n_same;
             best_at = at;
         }
         at = t->earlier[at];
     }
     if (best < GRAM) return 0;
+    *n_match = best;
     const size_t n_out = skv_min_size(most, best * 2);
     /* Text that repeats itself goes on with what is drafted. */
     for (size_t i = 0; i < n_out; i++) {

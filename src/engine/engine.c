@@ -351,7 +351,8 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
     SKV_TRY(skv_preset_config(name, kv_layers, options ? options->preset_group : 0, &config, err));
     const skv_drafting source = options ? options->speculation.source : SKV_DRAFT_NONE;
     config->early_exit =
-        kv_layers > 0 && (source == SKV_DRAFT_SELF || source == SKV_DRAFT_TEXT_SELF);
+        kv_layers > 0 &&
+        (source == SKV_DRAFT_SELF || source == SKV_DRAFT_TEXT_SELF || source == SKV_DRAFT_AUTO);
     return skv_engine_open_shape(config, name, options, out, err);
 }
 

@@ -34,6 +34,7 @@ struct skv_engine {
     skv_engine_prune prune;      /* of options.pruning */
     skv_ffn_skipper ffn_skipper; /* of options.ffn_skip */
     skv_hook early_exit;         /* of options.early_exit */
+    skv_draft_costs draft_costs; /* of steps with drafts */
     skv_work work;               /* of all steps; `total` is not filled */
     skv_kv_store *store;         /* owned */
     skv_workspace ws;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "base/system.h"
 #include "engine/engine.h"
 #include "skv/tools.h"
 
@@ -122,6 +123,7 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
                            const skv_step_sink *sink, skv_error *err)
 {
     SKV_TRY(check_spans(e, spans, n_spans, err));
+    const uint64_t start = skv_clock_ns();
     describe_spans(e, spans, n_spans);
     const bool prunes = e->options.pruning.kind != SKV_PRUNE_NONE;
     skv_status status = (prunes ? run_pruned : run_passes)(e, spans, n_spans, sink, err);
@@ -129,6 +131,7 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
         undo(spans, n_spans);
         return status;
     }
+    skv_draft_plan_learn_step(e, spans, n_spans, (double)(skv_clock_ns() - start));
     for (size_t i = 0; i < n_spans; i++) {
         skv_sequence *s = spans[i].sequence;
         if (s->drafter) s->drafter->ready.n = 0;

@@ -257,9 +257,9 @@ static void test_answers(void **state)
         make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
         for (size_t j = 0; j < 4; j++) {
             const answer plain = answer_of(engine, ids, &samplings[j], "none");
-            static const char *const hows[] = {"text:1", "text", "text:31"};
+            static const char *const hows[] = {"text:1", "text", "text:31", "auto"};
             assert_int_equal(plain.drafts.drafted, 0);
-            for (size_t k = 0; k < 3; k++) {
+            for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
                 const answer drafted = answer_of(engine, ids, &samplings[j], hows[k]);
                 assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
                 assert_true(drafted.drafts.accepted <= drafted.drafts.drafted);
@@ -299,7 +299,8 @@ static void close_with_exit(skv_engine *engine)
 /* Answers with and without drafts of its own. */
 static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
 {
-    static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02", "text+self:5,0"};
+    static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02", "text+self:5,0",
+                                       "auto:9,0"};
     static const skv_sampling samplings[] = {
         {.top_p = 1, .repetition_penalty = 1},
         {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
@@ -393,7 +394,8 @@ static void test_auxiliary(void **state)
     static const char *const models[] = {KVPRED_MODEL, SKV_TEST_DATA "/kvpred/openelm-lp",
                                          SKV_TEST_DATA "/kvpred/qwen3-c",
                                          SKV_TEST_DATA "/kvpred/llama-lp"};
-    static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0"};
+    static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0",
+                                       "auto:9,0"};
     static const char *const evicts[] = {"none", "snapkv:40,8,5"};
     static const skv_sampling samplings[] = {
         {.top_p = 1, .repetition_penalty = 1},
@@ -666,8 +668,8 @@ static void test_distribution(void **state)
 static void expect_longest_match(void *index, const int32_t *ids, size_t n)
 {
     int32_t out[N_DRAFT];
-    const size_t n_out = skv_draft_text.propose(index, ids, n, out, N_DRAFT);
-    size_t best = 0, at = 0;
+    size_t best = 0, at = 0, n_match;
+    const size_t n_out = skv_draft_text.propose(index, ids, n, out, N_DRAFT, &n_match);
     for (size_t i = 1; i < n; i++) {
         size_t m = 0;
         while (m < i && m < 32 && ids[i - 1 - m] == ids[n - 1 - m]) m++;
@@ -676,6 +678,7 @@ static void expect_longest_match(void *index, const int32_t *ids, size_t n)
         at = i;
     }
     assert_int_equal(n_out > 0, best >= 2);
+    assert_int_equal(n_match, best >= 2 ? best : 0);
     for (size_t i = 0; i < n_out; i++) {
         assert_int_equal(out[i], at + i < n ? ids[at + i] : out[at + i - n]);
     }

@@ -83,7 +83,7 @@ class DraftsTest(ServerTest):
             self.assertEqual(self.answer("greedy", how)[0], plain)
 
     def test_what_is_refused(self):
-        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, text"), (3, "not a text")):
+        for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, auto"), (3, "not a text")):
             status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": how})
             self.assertEqual((status, answer["error"]["param"]), (400, "speculate"))
             self.assertIn(words, answer["error"]["message"])

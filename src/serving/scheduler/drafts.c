@@ -8,8 +8,9 @@
 #include "base/size.h"
 #include "scheduler/worker.h"
 
-/* Rows of a step's answers beyond which arithmetic binds, not reading weights, about. */
-enum { ROWS_CHEAP = 16 };
+/* Rows of a step's answers, drafts included, up to which a source drafts that was chosen by name:
+ * beyond them arithmetic binds, not reading weights, about. AUTO has measured what they cost. */
+enum { ROWS_CHEAP = 16, ROWS_MOST = 64 };
 
 /* As many tokens as the answer may still have, or the step has cheap rows for. */
 static skv_draft_request request_of(const skv_lane *lane, size_t n_rows)
@@ -23,33 +24,25 @@ static skv_draft_request request_of(const skv_lane *lane, size_t n_rows)
                                    cancelled || n_left < 2 ? 0 : skv_min_size(n_left - 1, n_rows)};
 }
 
-/* Models draft for all of their lanes in the same steps, an equal number of tokens at most. */
-static void draft_together(skv_lane *const *lanes, size_t n, size_t n_rows)
-{
-    skv_draft_request requests[ROWS_CHEAP];
-    for (size_t i = 0; i < n; i++) requests[i] = request_of(lanes[i], n_rows / n);
-    skv_sequences_draft(requests, n);
-    for (size_t i = 0; i < n; i++) lanes[i]->draft.n = requests[i].n;
-}
-
 void skv_worker_draft(skv_scheduler *s, size_t n)
 {
-    const size_t n_cheap = skv_min_size(ROWS_CHEAP, s->step_tokens);
-    skv_lane *together[ROWS_CHEAP];
-    size_t n_together = 0, n_rows = n;
-    for (size_t i = 0; i < n && n_rows < n_cheap; i++) {
-        skv_lane *lane = s->span_lanes[i];
-        if (!lane->sequence->drafter) continue;
-        if (lane->sequence->drafter->model) {
-            together[n_together++] = lane;
-            continue;
-        }
-        skv_draft_request request = request_of(lane, n_cheap - n_rows);
-        skv_sequences_draft(&request, 1);
-        lane->draft.n = request.n;
-        n_rows += request.n;
+    skv_draft_request requests[ROWS_MOST];
+    const skv_lane *drafting[ROWS_MOST];
+    size_t n_drafting = 0, n_cheap = ROWS_CHEAP;
+    for (size_t i = 0; i < n && n_drafting < ROWS_MOST; i++) {
+        const skv_drafter *drafter = s->span_lanes[i]->sequence->drafter;
+        if (!drafter) continue;
+        if (drafter->measures) n_cheap = ROWS_MOST;
+        drafting[n_drafting++] = s->span_lanes[i];
     }
-    if (n_rows < n_cheap) draft_together(together, n_together, n_cheap - n_rows);
+    n_cheap = skv_min_size(n_cheap, s->step_tokens);
+    if (n_drafting == 0 || n >= n_cheap) return;
+    for (size_t i = 0; i < n_drafting; i++) requests[i] = request_of(drafting[i], n_cheap - n);
+    const skv_draft_step step = {.n_sequences = n, .n_rows = n_cheap - n};
+    skv_sequences_draft_for(requests, n_drafting, &step);
+    for (size_t i = 0, k = 0; i < n && k < n_drafting; i++) {
+        if (s->span_lanes[i] == drafting[k]) s->span_lanes[i]->draft.n = requests[k++].n;
+    }
 }
 
 void skv_worker_undraft(skv_lane *lane)

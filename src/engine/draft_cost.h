@@ -1,0 +1,90 @@
+/*
+ * What drafts cost and bring, as this engine measured it: `--speculate auto` drafts only what pays.
+ *
+ * A step of a token each of n sequences takes step_ns, and each drafted row adds the part `row` of
+ * it (measured curves are straight lines, about: docs/results/speculation.md). So with tokens
+ * expected of a step that has D drafted rows, another row that is right with probability p pays as
+ * long as
+ *
+ *     (tokens + p) / (1 + row (D + 1)) > tokens / (1 + row D).
+ *
+ * Steps are learnt from where they hold nothing but answers. All figures are running means, so they
+ * follow the load of the machine and the length of what attention reads.
+ */
+#ifndef SKV_ENGINE_DRAFT_COST_H
+#define SKV_ENGINE_DRAFT_COST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/skv.h"
+
+enum {
+    SKV_COST_SEQUENCES =
+        32,               /* of a step with more of them nothing is learnt, and none is drafted */
+    SKV_MATCH_CLASSES = 5 /* of text drafts, by the length of their match */
+};
+
+/* Of steps with one number of sequences. */
+typedef struct skv_draft_cost {
+    double step_ns;        /* a token each; 0: unknown */
+    double added, squares; /* over steps with d drafted rows: d (time / step_ns - 1), and d d */
+    double ready_ns;       /* a token each, where rows are ready (draft.h); 0: unknown */
+    double draft_ns[SKV_DRAFT_SOURCES]; /* a token each, drafted by a model; 0: unknown */
+    size_t n_drafted_steps;             /* since the last one without drafts */
+    size_t n_idle, n_wait;              /* steps that did not draft, and after how many one tries */
+} skv_draft_cost;
+
+/* How often a token of a text draft was right, by the tokens before it that agreed: those of the
+ * match, and those of the draft. */
+typedef struct skv_draft_chances {
+    struct {
+        double seen, right;
+    } of[SKV_MATCH_CLASSES];
+} skv_draft_chances;
+
+/* What a model's drafts brought: running means of a draft's tokens, and of those that were right.
+ */
+typedef struct skv_draft_gain {
+    bool known;
+    double drafted, right;
+} skv_draft_gain;
+
+/* An engine's; those of its sequences begin with them. */
+typedef struct skv_draft_costs {
+    skv_draft_cost of[SKV_COST_SEQUENCES];
+    skv_draft_chances chances;
+    skv_draft_gain gains[SKV_DRAFT_SOURCES];
+} skv_draft_costs;
+
+/** The costs of steps of n sequences; NULL: there are too many. */
+skv_draft_cost *skv_draft_cost_of(skv_draft_costs *costs, size_t n_sequences);
+/** What a drafted row adds, as a part of a step. */
+double skv_draft_cost_row(const skv_draft_cost *cost);
+/** Learns from a step of answers alone with n_drafted rows beside a token of each. */
+void skv_draft_cost_learn(skv_draft_cost *cost, size_t n_drafted, bool ready, double ns);
+/** Learns from n_tokens that a model has drafted one after another for each of its sequences. */
+void skv_draft_cost_learn_model(skv_draft_cost *cost, skv_drafting source, size_t n_tokens,
+                                double ns);
+/** Whether step_ns is known and not old; else the next step has to be a plain one. */
+bool skv_draft_cost_is_fresh(const skv_draft_cost *cost);
+/** Whether it is time to draft something that does not seem to pay: what changed is not seen
+ * otherwise. One step of 32, and of up to 256 where nothing comes of it. */
+bool skv_draft_cost_tries(skv_draft_cost *cost);
+/** Something paid: tries come more often again. */
+void skv_draft_cost_paid(skv_draft_cost *cost);
+
+/* ---- what they bring ---- */
+
+/** The probability that the token behind n_match tokens is right; `all` (the engine's) stands in
+ * where `own` (a sequence's) has seen little. */
+double skv_draft_chance(const skv_draft_chances *own, const skv_draft_chances *all, size_t n_match);
+/** Of n_drafted tokens behind a match of n_match the first n_right were right. */
+void skv_draft_chances_learn(skv_draft_chances *chances, size_t n_match, size_t n_drafted,
+                             size_t n_right);
+
+/** A model has drafted n_drafted tokens, of which n_right were right. */
+void skv_draft_gain_learn(skv_draft_gain *gain, size_t n_drafted, size_t n_right);
+
+#endif

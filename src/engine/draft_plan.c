@@ -1,0 +1,176 @@
+/*
+ * How much is drafted for a step, and by whom: see draft.h, and draft_cost.h for the arithmetic.
+ *
+ * Rows of texts go one by one to the text whose next token is most likely right, all tokens before
+ * it included. A source that somebody chose by name drafts as long as that is not unlikely, one
+ * token at least; AUTO as long as it pays.
+ */
+#include <math.h>
+
+#include "engine/draft.h"
+#include "engine/engine.h"
+
+/* A text that was asked for by name ends before a token that is less likely right. */
+#define LIKELY 0.25
+/* What measurements are trusted to: AUTO drafts what pays by this factor. */
+#define MARGIN 1.05
+
+/* A step as it is planned. */
+typedef struct plan {
+    skv_draft_cost *cost; /* NULL: too many sequences */
+    const skv_draft_chances *usual;
+    double row;    /* what a drafted row adds, as a part of a step */
+    double tokens; /* that are expected of the step */
+    size_t n_rows; /* drafted ones */
+} plan;
+
+static plan begin_plan(skv_engine *e, const skv_draft_step *step)
+{
+    plan p = {.cost = skv_draft_cost_of(&e->draft_costs, step->n_sequences),
+              .usual = &e->draft_costs.chances,
+              .tokens = (double)step->n_sequences};
+    if (p.cost) p.row = skv_draft_cost_row(p.cost);
+    return p;
+}
+
+static bool pays(const plan *p, double chance)
+{
+    return chance * (1 + p->row * (double)p->n_rows) > MARGIN * p->row * p->tokens;
+}
+
+static bool may_have_more(const plan *p, const skv_draft_request *r)
+{
+    const skv_drafter *d = r->sequence->drafter;
+    if (d->n_kept == r->n) return false;
+    if (!d->measures) return d->n_kept == 0 || d->chance >= LIKELY;
+    return p->cost && skv_draft_cost_is_fresh(p->cost) && pays(p, d->chance);
+}
+
+/* The text that gets the next row, or NULL. */
+static skv_draft_request *next_row(const plan *p, skv_draft_request *requests, size_t n)
+{
+    skv_draft_request *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        skv_draft_request *r = &requests[i];
+        if (r->n == 0 || !may_have_more(p, r)) continue;
+        if (!best || r->sequence->drafter->chance > best->sequence->drafter->chance) best = r;
+    }
+    return best;
+}
+
+static void add_row(plan *p, const skv_draft_request *r)
+{
+    skv_drafter *d = r->sequence->drafter;
+    p->tokens += d->chance;
+    p->n_rows++;
+    d->n_kept++;
+    d->chance *= skv_draft_chance(&d->chances, p->usual, d->n_match + d->n_kept);
+}
+
+/* Nothing seems to pay. One row now and then tells whether that has changed. */
+static void try_one(plan *p, skv_draft_request *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const skv_draft_request *r = &requests[i];
+        const skv_drafter *d = r->sequence->drafter;
+        if (r->n == 0 || !d->measures || !p->cost || p->cost->step_ns == 0) continue;
+        if (skv_draft_cost_tries(p->cost)) add_row(p, r);
+        return;
+    }
+}
+
+size_t skv_draft_plan_texts(skv_draft_request *requests, size_t n, const skv_draft_step *step)
+{
+    if (n == 0) return 0;
+    plan p = begin_plan(requests[0].sequence->engine, step);
+    for (size_t i = 0; i < n; i++) {
+        skv_drafter *d = requests[i].sequence->drafter;
+        if (!d || requests[i].n == 0) continue;
+        d->n_kept = 0;
+        d->chance = skv_draft_chance(&d->chances, p.usual, d->n_match);
+    }
+    for (skv_draft_request *r; p.n_rows < step->n_rows && (r = next_row(&p, requests, n));) {
+        add_row(&p, r);
+    }
+    if (p.n_rows > 0 && p.cost) skv_draft_cost_paid(p.cost);
+    if (p.n_rows == 0 && step->n_rows > 0) try_one(&p, requests, n);
+    for (size_t i = 0; i < n; i++) {
+        if (requests[i].n > 0) requests[i].n = requests[i].sequence->drafter->n_kept;
+    }
+    return p.n_rows;
+}
+
+/* ---- models ---- */
+
+/* Times plain decoding that a text of n tokens is expected to give a sequence. */
+static double text_gain(const plan *p, const skv_drafter *d, size_t n)
+{
+    double tokens = 1, chance = 1;
+    for (size_t i = 0; i < n; i++) {
+        chance *= skv_draft_chance(&d->chances, p->usual, d->n_match + i);
+        tokens += chance;
+    }
+    return tokens / (1 + p->row * (double)n);
+}
+
+/* Times plain decoding that the drafts of the sequence's model have given it; what is not known yet
+ * is worth finding out. */
+static double model_gain(const plan *p, const skv_drafter *d, size_t n_sequences)
+{
+    const skv_draft_cost *c = p->cost;
+    const double draft_ns = c->draft_ns[d->model->id];
+    const bool ready = d->model->keeps_rows;
+    if (draft_ns == 0 || (ready && c->ready_ns == 0) || !d->gain.known) return HUGE_VAL;
+    const double check_ns = ready ? c->ready_ns : c->step_ns;
+    const double n_rows = d->gain.drafted * (double)n_sequences;
+    const double ns = (1 + d->gain.drafted) * draft_ns + check_ns * (1 + p->row * n_rows);
+    return (1 + d->gain.right) * c->step_ns / ns;
+}
+
+bool skv_draft_plan_asks(skv_draft_request *r, const skv_draft_step *step)
+{
+    skv_sequence *s = r->sequence;
+    const skv_drafter *d = s->drafter;
+    if (!d->measures) return r->n == 0;
+    const plan p = begin_plan(s->engine, step);
+    if (!p.cost || !skv_draft_cost_is_fresh(p.cost)) return false;
+    const double gain = model_gain(&p, d, step->n_sequences);
+    if (r->n > 0 && gain < MARGIN * text_gain(&p, d, r->n)) return false;
+    if (gain > MARGIN) {
+        skv_draft_cost_paid(p.cost);
+    } else if (r->n > 0 || !skv_draft_cost_tries(p.cost)) {
+        return false;
+    }
+    r->n = 0;
+    return true;
+}
+
+void skv_draft_plan_learn_step(skv_engine *e, const skv_span *spans, size_t n_spans, double ns)
+{
+    size_t n_rows = 0, n_ready = 0, n_measuring = 0;
+    for (size_t i = 0; i < n_spans; i++) {
+        const skv_drafter *d = spans[i].sequence->drafter;
+        const bool answers = spans[i].want == SKV_WANT_DRAFTED ||
+                             (spans[i].want == SKV_WANT_LAST && spans[i].n == 1);
+        if (!answers) return;
+        n_rows += spans[i].n - 1;
+        n_ready += d && d->ready.n > 0;
+        n_measuring += d && d->measures;
+    }
+    skv_draft_cost *cost = skv_draft_cost_of(&e->draft_costs, n_spans);
+    if (!cost || n_measuring == 0 || (n_ready > 0 && n_ready < n_spans)) return;
+    skv_draft_cost_learn(cost, n_rows, n_ready > 0, ns);
+}
+
+void skv_draft_plan_learn(skv_sequence *s, size_t n_drafted, size_t n_right)
+{
+    skv_drafter *d = s->drafter;
+    skv_draft_costs *all = &s->engine->draft_costs;
+    if (d->last == SKV_DRAFT_TEXT) {
+        skv_draft_chances_learn(&d->chances, d->n_match, n_drafted, n_right);
+        skv_draft_chances_learn(&all->chances, d->n_match, n_drafted, n_right);
+    } else {
+        skv_draft_gain_learn(&d->gain, n_drafted, n_right);
+        skv_draft_gain_learn(&all->gains[d->last], n_drafted, n_right);
+    }
+}

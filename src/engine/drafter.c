@@ -1,0 +1,233 @@
+/* The drafts of a sequence: see draft.h. */
+#include "engine/draft.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "base/system.h"
+#include "engine/engine.h"
+
+/* Logits that are further below the best one count as nothing. */
+#define FAR_BELOW 20.0f
+
+bool skv_draft_is_sure(const float *logits, size_t n, size_t best, double sure)
+{
+    /* 1 / sum of exp(logit - best) is its probability. */
+    const float top = logits[best];
+    double sum = 0;
+    for (size_t i = 0; i < n && sum * sure <= 1; i++) {
+        if (logits[i] > top - FAR_BELOW) sum += (double)expf(logits[i] - top);
+    }
+    return sum * sure <= 1;
+}
+
+void skv_drafter_free(skv_drafter *d)
+{
+    if (!d) return;
+    if (d->text) d->text->free(d->state);
+    skv_free(d->ready.x);
+    skv_free(d);
+}
+
+/* A drafter of `source`, with what `how` says of it. */
+static skv_status create_drafter(skv_drafting source, const skv_speculation *how,
+                                 const skv_sequence *s, skv_drafter **out, skv_error *err)
+{
+    skv_drafter *d = skv_alloc_zero(1, sizeof *d);
+    SKV_REQUIRE(d, err, SKV_MEMORY, "drafts: no memory");
+    const skv_draft_method *method = skv_draft_method_of(source);
+    d->text = method->first ? method->first : method->propose ? method : NULL;
+    d->model = method->then ? method->then : method->run ? method : NULL;
+    d->most = how->most;
+    d->sure = how->sure;
+    d->measures = how->source == SKV_DRAFT_AUTO;
+    if (d->model) d->gain = s->engine->draft_costs.gains[d->model->id];
+    skv_status status = SKV_OK;
+    if (d->model && d->model->keeps_rows) {
+        d->ready.x = skv_alloc((SKV_DRAFT_MAX + 1) * s->engine->config->hidden, sizeof(float));
+        if (!d->ready.x) status = skv_fail(err, SKV_MEMORY, "drafts: no memory");
+    }
+    if (d->text && status == SKV_OK) status = d->text->create(s->max_tokens, &d->state, err);
+    if (status != SKV_OK) {
+        skv_drafter_free(d);
+        return status;
+    }
+    *out = d;
+    return SKV_OK;
+}
+
+/* How its tokens are read, where that is not as the engine's options say. */
+static skv_prefill prefill_of(const skv_sequence *s)
+{
+    if (s->plan == &s->engine->teacher_plan) return SKV_PREFILL_TEACHER;
+    return s->unskipped ? SKV_PREFILL_FULL : SKV_PREFILL_AUTO;
+}
+
+/* What AUTO stands for: the first that the model and its methods have; NONE: no source at all. */
+static skv_drafting choose_source(const skv_sequence *s, const skv_speculation *how)
+{
+    static const skv_drafting sources[] = {SKV_DRAFT_TEXT_SELF, SKV_DRAFT_TEXT_AUX, SKV_DRAFT_TEXT};
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        skv_speculation one = *how;
+        one.source = sources[i];
+        if (skv_engine_check_speculation(s->engine, prefill_of(s), &one, NULL) == SKV_OK) {
+            return one.source;
+        }
+    }
+    return SKV_DRAFT_NONE;
+}
+
+skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *how, skv_error *err)
+{
+    skv_drafter *drafter = NULL;
+    SKV_TRY(skv_speculation_check(how, err));
+    const skv_drafting source = how->source == SKV_DRAFT_AUTO ? choose_source(s, how) : how->source;
+    if (source != SKV_DRAFT_NONE) {
+        SKV_TRY(skv_engine_check_speculation(s->engine, prefill_of(s), how, err));
+        SKV_TRY(create_drafter(source, how, s, &drafter, err));
+    }
+    skv_sequence_keep_ready(s, 0);
+    skv_drafter_free(s->drafter);
+    s->drafter = drafter;
+    return SKV_OK;
+}
+
+/* Tokens that may be drafted; a step has the next token and the draft, and the sequence has room
+ * for both. */
+static size_t prepare(const skv_draft_request *r)
+{
+    skv_sequence *s = r->sequence;
+    const skv_drafter *d = s->drafter;
+    const size_t room = skv_min_size(s->max_tokens - s->n_seen, s->engine->options.step_tokens);
+    if (!d || room < 2) return 0;
+    skv_sequence_keep_ready(s, 0);
+    s->ids[s->n_seen] = r->next;
+    return skv_min_size(skv_min_size(r->most, room - 1), d->most);
+}
+
+/* The requests from i on that a model drafts for in the same steps as for that one. */
+static size_t together(const skv_draft_request *r, size_t i, size_t n)
+{
+    const skv_sequence *first = r[i].sequence;
+    size_t end = i + 1;
+    for (; end < n && end - i < SKV_LOGIT_ROWS; end++) {
+        const skv_sequence *s = r[end].sequence;
+        const skv_drafter *d = s->drafter;
+        if (!d || !d->asks || s->plan != first->plan) break;
+        if (d->model != first->drafter->model) break;
+    }
+    return end - i;
+}
+
+static void propose_text(skv_draft_request *r)
+{
+    const skv_sequence *s = r->sequence;
+    skv_drafter *d = s->drafter;
+    r->n = 0;
+    r->most = prepare(r);
+    if (r->most == 0) return;
+    d->last = d->text ? d->text->id : d->model->id;
+    if (!d->text) return;
+    r->n = d->text->propose(d->state, s->ids, s->n_seen + 1, r->out, r->most, &d->n_match);
+}
+
+/* A model drafts for n requests, in the same steps. */
+static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step)
+{
+    skv_engine *e = r->sequence->engine;
+    const skv_draft_method *model = r->sequence->drafter->model;
+    size_t longest = 0;
+    const uint64_t start = skv_clock_ns();
+    model->run(r, n);
+    const double ns = (double)(skv_clock_ns() - start);
+    for (size_t i = 0; i < n; i++) {
+        r[i].sequence->drafter->last = model->id;
+        longest = skv_max_size(longest, r[i].n);
+        /* Nobody settles what was not drafted. */
+        if (r[i].n == 0) skv_draft_plan_learn(r[i].sequence, 0, 0);
+    }
+    skv_draft_cost *cost = skv_draft_cost_of(&e->draft_costs, step->n_sequences);
+    /* It has run the token before the draft as well. */
+    if (cost) skv_draft_cost_learn_model(cost, model->id, 1 + longest, ns);
+}
+
+/* Whom a model is asked for; what rows are left is divided among them. */
+static void divide_rows(skv_draft_request *requests, size_t n, const skv_draft_step *step,
+                        size_t n_rows)
+{
+    size_t n_asking = 0;
+    for (size_t i = 0; i < n; i++) {
+        skv_draft_request *r = &requests[i];
+        skv_drafter *d = r->sequence->drafter;
+        if (!d) continue;
+        d->asks = r->most > 0 && d->model && skv_draft_plan_asks(r, step);
+        n_asking += d->asks;
+    }
+    const size_t share = n_rows / skv_max_size(1, n_asking);
+    for (size_t i = 0; i < n; i++) {
+        skv_drafter *d = requests[i].sequence->drafter;
+        if (!d || !d->asks) continue;
+        requests[i].most = skv_min_size(requests[i].most, share);
+        d->asks = share > 0;
+    }
+}
+
+void skv_sequences_draft_for(skv_draft_request *requests, size_t n, const skv_draft_step *step)
+{
+    for (size_t i = 0; i < n; i++) propose_text(&requests[i]);
+    const size_t n_rows = skv_draft_plan_texts(requests, n, step);
+    divide_rows(requests, n, step, step->n_rows - n_rows);
+    for (size_t i = 0, n_same; i < n; i += n_same) {
+        const skv_drafter *d = requests[i].sequence->drafter;
+        n_same = d && d->asks ? together(requests, i, n) : 1;
+        if (d && d->asks) run_model(&requests[i], n_same, step);
+    }
+}
+
+void skv_sequences_draft(skv_draft_request *requests, size_t n)
+{
+    const skv_draft_step step = {.n_sequences = n, .n_rows = SIZE_MAX};
+    skv_sequences_draft_for(requests, n, &step);
+}
+
+size_t skv_sequence_draft(skv_sequence *s, int32_t next, int32_t *out, size_t most)
+{
+    skv_draft_request request = {.sequence = s, .next = next, .out = out, .most = most};
+    skv_sequences_draft(&request, 1);
+    return request.n;
+}
+
+size_t skv_sequence_ready(const skv_sequence *s, const int32_t *ids, size_t n)
+{
+    const skv_drafter *d = s->drafter;
+    if (!d || d->ready.n < n) return 0;
+    return memcmp(s->ids + s->n_seen, ids, n * sizeof *ids) == 0 ? n : 0;
+}
+
+void skv_sequence_keep_ready(skv_sequence *s, size_t n)
+{
+    skv_drafter *d = s->drafter;
+    if (s->reader) skv_kv_cache_truncate(&s->reader->cache, s->n_seen + n);
+    if (!d || d->ready.n <= n) return;
+    skv_kv_cache_truncate(&s->cache, s->n_seen + n);
+    d->ready.n = n;
+}
+
+void skv_sequence_settle(skv_sequence *s, size_t n_drafted, size_t n_right)
+{
+    skv_drafter *d = s->drafter;
+    assert(d && n_right <= n_drafted && n_drafted < s->n_seen);
+    skv_sequence_truncate(s, s->n_seen - (n_drafted - n_right));
+    d->counts[d->last].drafted += n_drafted;
+    d->counts[d->last].accepted += n_right;
+    skv_draft_plan_learn(s, n_drafted, n_right);
+}
+
+skv_draft_counts skv_sequence_drafts(const skv_sequence *s, skv_drafting source)
+{
+    const skv_drafter *d = s->drafter;
+    return d ? d->counts[source] : (skv_draft_counts){0};
+}
