@@ -31,7 +31,6 @@ KV6 = ROOT / "models/mini/kv6"
 TEXTS = ROOT.parent / "shared/assets/text"
 TASKS = ("copy", "edit", "log", "report")
 BOOKS = ("GrimmsFairyTales", "moby-dick", "war-and-peace")
-SOURCES = ("none", "text", "self", "text+self")
 ROWS = (1, 2, 3, 5, 9, 13)
 GEN = 65  # tokens of an answer of a shape
 # The head's share of a step's weights, where half of the layers are below l.
@@ -141,16 +140,16 @@ def book_prompts(args, book):
 def tasks(args):
     costs = Bench(args, KV6, "--weights", args.weights).row_costs(2000, gen=401, passes=5)
     print(f"Milliseconds of a step of {', '.join(map(str, ROWS))} rows: {', '.join(f'{costs[k]:.3f}' for k in ROWS)}\n")
-    rows, kept = [], {source: [] for source in SOURCES}
+    rows, kept = [], {source: [] for source in args.sources}
     for name, prompts, more in itertools.chain(
             ((task, task_prompts(args, task), ()) for task in TASKS),
             ((book, book_prompts(args, book), ("-n", 100, "--ignore-eos")) for book in BOOKS)):
-        spent, drafts = dict.fromkeys(SOURCES, 0.0), {source: [] for source in SOURCES}
+        spent, drafts = dict.fromkeys(args.sources, 0.0), {source: [] for source in args.sources}
         tokens = 0
         for prompt in prompts:
-            best, answers, found = dict.fromkeys(SOURCES, 1e9), set(), {}
+            best, answers, found = dict.fromkeys(args.sources, 1e9), set(), {}
             for _ in range(3):
-                for source in SOURCES:
+                for source in args.sources:
                     said = generate(args, prompt, source, more)
                     best[source] = min(best[source], 1 / said["decode_tok_s"])
                     answers.add(tuple(said["ids"]))
@@ -158,20 +157,23 @@ def tasks(args):
             assert len(answers) == 1, f"{name}: answers differ"
             n = len(said["ids"])
             tokens += n
-            for source in SOURCES:
+            for source in args.sources:
                 spent[source] += best[source] * n
                 drafts[source] += found[source]
         row = [name, str(tokens), f"{tokens / spent['none']:.0f}" if spent["none"] else ""]
-        for source in SOURCES[1:]:
+        for source in args.sources[1:]:
             d = drafts[source]
-            most = f"{allowed(d, costs, source, HEAD['mini']):.2f}" if source in ("text", "self") and d else ""
-            row += [f"{sum(n for n, _ in d)}, {sum(r for _, r in d)}", f"{spent['none'] / spent[source]:.2f}", most]
+            row += [f"{sum(n for n, _ in d)}, {sum(r for _, r in d)}", f"{spent['none'] / spent[source]:.2f}"]
+            if source in ("text", "self"):
+                row.append(f"{allowed(d, costs, source, HEAD['mini']):.2f}" if d else "")
             if name in TASKS:
                 kept[source] += d
-        rows.append([cell for i, cell in enumerate(row) if i != 11])
+        rows.append(row)
         (args.work / "drafts.json").write_text(json.dumps(kept))
-    table(["", "tokens", "plain, tokens/s", "text: drafted, right", "times", "allowed", "self: drafted, right", "times", "allowed",
-           "text+self: drafted, right", "times"], rows)
+    head = ["", "tokens", "plain, tokens/s"]
+    for source in args.sources[1:]:
+        head += [f"{source}: drafted, right", "times", *(["allowed"] if source in ("text", "self") else [])]
+    table(head, rows)
 
 
 # ---- shapes ----
@@ -323,7 +325,7 @@ def main():
     parser.add_argument("--llama", type=pathlib.Path, help="the folder of llama.cpp's programs")
     parser.add_argument("--gguf", type=pathlib.Path, help="the model of the stage llama")
     parser.add_argument("--draft", type=pathlib.Path, help="a GGUF file that drafts for it in llama.cpp")
-    parser.add_argument("--sources", type=lambda text: text.split(","), default=["none", "text", "self", "text+self"])
+    parser.add_argument("--sources", type=lambda text: text.split(","), default=["none", "text", "self", "text+self", "auto"], help="the first is the plain one")
     parser.add_argument("stages", nargs="+", choices=STAGES, metavar="STAGE")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)

@@ -5,15 +5,17 @@
 
 #include "base/size.h"
 
-/* Where nothing was measured. */
-#define ROW_GUESS 0.1
-#define GUESS_WEIGHT 4.0
+/* Where nothing was measured: of a row, a part of a step as small models take, so that a large one
+ * begins with short drafts and not a small one with slow steps. */
+#define ROW_GUESS 0.3
+#define ROW_WEIGHT 1.0
+#define CHANCE_WEIGHT 4.0 /* tokens */
 
 /* Parts that a new measurement has in a mean, and that older ones keep. */
 #define NEW_PART 0.125
 #define KEPT_PART 0.95
-/* A step that takes longer than expected by more than this was interrupted. */
-#define FAR_OFF 3.0
+/* A step that takes longer than expected by more than this was interrupted, and counts as that. */
+#define FAR_OFF 1.5
 
 enum {
     FRESH_STEPS = 64, /* steps with drafts between two plain ones */
@@ -30,7 +32,7 @@ skv_draft_cost *skv_draft_cost_of(skv_draft_costs *costs, size_t n_sequences)
 
 double skv_draft_cost_row(const skv_draft_cost *c)
 {
-    const double row = (c->added + GUESS_WEIGHT * ROW_GUESS) / (c->squares + GUESS_WEIGHT);
+    const double row = (c->added + ROW_WEIGHT * ROW_GUESS) / (c->squares + ROW_WEIGHT);
     return fmax(row, 0.001);
 }
 
@@ -107,8 +109,8 @@ double skv_draft_chance(const skv_draft_chances *own, const skv_draft_chances *a
 {
     const size_t i = class_of(n_match);
     const double usual =
-        (all->of[i].right + GUESS_WEIGHT * classes[i].guess) / (all->of[i].seen + GUESS_WEIGHT);
-    return (own->of[i].right + GUESS_WEIGHT * usual) / (own->of[i].seen + GUESS_WEIGHT);
+        (all->of[i].right + CHANCE_WEIGHT * classes[i].guess) / (all->of[i].seen + CHANCE_WEIGHT);
+    return (own->of[i].right + CHANCE_WEIGHT * usual) / (own->of[i].seen + CHANCE_WEIGHT);
 }
 
 static void count(skv_draft_chances *c, size_t n_match, bool right)
