@@ -30,6 +30,9 @@ static int read_replay(bench *b)
     if (b->options->speculation.source == SKV_DRAFT_NONE) {
         return cli_usage("--replay: goes with --speculate");
     }
+    if (b->options->speculation.source == SKV_DRAFT_AUTO) {
+        return cli_usage("--replay: auto drafts what pays, not what is recorded");
+    }
     const int status = cli_read_ids(path, SKV_DRAFT_MAX + 1, &b->replay);
     if (status != CLI_DONE) return status;
     bool good = b->replay.n >= 2 && b->replay.n % 2 == 0;

@@ -42,7 +42,7 @@ static skv_scheduler_options scheduler_options(const cli_options *o)
     out.mask_seconds_max = o->mask_seconds;
     out.queue_seconds_max = o->queue_seconds;
     out.eviction = o->eviction;
-    out.speculation = o->speculation;
+    out.speculation = cli_speculation_of(o);
     out.no_prefix_cache = o->no_prefix_cache;
     out.no_text_match = o->no_text_match;
     out.cache_dir = o->cache_dir;
@@ -338,6 +338,9 @@ static int describe_models(const cli_options *o, serve_models *out)
     }
     if (n > 1 && o->adapters) {
         return cli_usage("serve: --lora goes with one model, there are %zu", n);
+    }
+    if (n > 1 && o->draft) {
+        return cli_usage("serve: --draft goes with one model, there are %zu", n);
     }
     out->at = cli_alloc(n, sizeof *out->at);
     out->sources = cli_alloc(n, sizeof *out->sources);

@@ -488,7 +488,11 @@ static const cli_option rows[] = {
     OPTION(DRAFTS, "--speculate", "none|SOURCE[:K[,P]]", PARSED, speculation,
            .parse = cli_parse_speculation,
            .help = "draft up to K tokens and check them in one step, for the same answer (none): "
-                   "text, self, aux, text+self, text+aux; see docs/reference/methods.md"),
+                   "auto, text, self, aux, model, text+self, text+aux, text+model; see "
+                   "docs/reference/methods.md"),
+    OPTION(DRAFTS, "--draft", "MODEL", TEXT, draft,
+           .help = "a small model with the same vocabulary that drafts: --speculate model, if "
+                   "nothing else is said"),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,

@@ -72,6 +72,15 @@ int cli_model_describe_text(cli_model *model, const cli_options *options)
     return cli_check(skv_vocab_open(model->path, &model->vocab, &err), &err);
 }
 
+skv_speculation cli_speculation_of(const cli_options *options)
+{
+    skv_speculation out = options->speculation;
+    skv_error err;
+    if (!options->draft || out.source != SKV_DRAFT_NONE) return out;
+    const skv_status status = skv_speculation_parse(skv_drafting_name(SKV_DRAFT_MODEL), &out, &err);
+    return status == SKV_OK ? out : options->speculation;
+}
+
 skv_engine_options cli_engine_options(const cli_options *options)
 {
     skv_engine_options out = skv_engine_options_default();
@@ -87,7 +96,8 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.context = options->context;
     out.step_tokens = options->step_tokens;
     out.eviction = options->eviction;
-    out.speculation = options->speculation;
+    out.speculation = cli_speculation_of(options);
+    out.draft_model = options->draft;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
     return out;

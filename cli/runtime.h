@@ -53,6 +53,8 @@ CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
                            const skv_vocab *vocab, cli_bytes *out);
 
 /** "key": {"flops": N, "model_flops": N, ...} */
+/** Who drafts: the model of --draft, where --speculate names nobody. */
+skv_speculation cli_speculation_of(const cli_options *options);
 /** "speculation":{"drafted":N,"accepted":N,"by":{...}}. */
 void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_SOURCES]);
 void cli_json_put_work(skv_json_out *json, const char *key, const skv_work *work);

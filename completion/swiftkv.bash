@@ -13,12 +13,12 @@ _swiftkv_options() {
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --dump-kept --json --download
-        --help' ;;
+        --early-exit --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --dump-kept --json
+        --download --help' ;;
     chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads --weights --kv
-        --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv
-        --download --help' ;;
+        --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --draft
+        --snapkv --download --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit
         --lora --ctx --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
@@ -33,7 +33,7 @@ _swiftkv_options() {
         --connections --connections-per-ip --max-body --memory --request-memory --request-work
         --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
         --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit
-        --lora --ctx --cpu --chunk --evict --speculate --snapkv --download --help' ;;
+        --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -42,13 +42,13 @@ _swiftkv_options() {
         --json --help' ;;
     bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --costs
         --replay --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk
-        --evict --speculate --snapkv --json --download --help' ;;
+        --evict --speculate --draft --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
-        --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --snapkv --json
+        --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --json
         --download --help' ;;
     eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
         --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora
-        --ctx --cpu --chunk --evict --speculate --snapkv --svg --json --download --help' ;;
+        --ctx --cpu --chunk --evict --speculate --draft --snapkv --svg --json --download --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --cpu
         --chunk --json --download --help' ;;
@@ -115,8 +115,8 @@ _swiftkv_values() {
         | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay \
         | *:--clip | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min \
         | *:--tokens-max | *:--questions | *:--size) ;;
-    *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--dump-kept | *:--messages \
-        | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
+    *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
+        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
         | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe \
         | *:--auxiliary) echo 'FILES' ;;

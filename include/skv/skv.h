@@ -114,6 +114,9 @@ typedef struct skv_engine_options {
     bool batch_invariant;
     skv_eviction eviction;       /* for new sequences: see skv_sequence_set_eviction */
     skv_speculation speculation; /* for new sequences: see skv_sequence_set_speculation */
+    /* A model with the same vocabulary that drafts, for SKV_DRAFT_MODEL: a folder, a GGUF file or
+     * "preset:NAME". It takes weights and KV memory of its own. NULL: none. */
+    const char *draft_model;
     bool with_teacher;     /* SwiftKV files: also load the teacher, for sequences that run it */
     skv_pruning pruning;   /* with FULL */
     skv_ffn_skip ffn_skip; /* FFN-SkipLLM; FULL and TEACHER sequences skip nothing */

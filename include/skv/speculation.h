@@ -21,13 +21,15 @@ SKV_BEGIN
 
 typedef enum skv_drafting {
     SKV_DRAFT_NONE,
-    SKV_DRAFT_TEXT, /* what followed the last tokens when they came before */
-    SKV_DRAFT_SELF, /* the exit head of a SwiftKV model, before its deep layers */
-    SKV_DRAFT_AUX,  /* the auxiliary of a KV Prediction model, which has read the prompt */
+    SKV_DRAFT_TEXT,  /* what followed the last tokens when they came before */
+    SKV_DRAFT_SELF,  /* the exit head of a SwiftKV model, before its deep layers */
+    SKV_DRAFT_AUX,   /* the auxiliary of a KV Prediction model, which has read the prompt */
+    SKV_DRAFT_MODEL, /* skv_engine_options.draft_model */
     /* The text where it has something to say, else the other. What they draft is counted as theirs.
      */
     SKV_DRAFT_TEXT_SELF,
     SKV_DRAFT_TEXT_AUX,
+    SKV_DRAFT_TEXT_MODEL,
     SKV_DRAFT_AUTO, /* whichever of them the model has, as far as it saves time; or nobody */
     SKV_DRAFT_COUNT
 } skv_drafting;

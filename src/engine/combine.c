@@ -27,8 +27,8 @@ static const char *const exit_heads[] = {"no exit head", "an exit head"};
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
 static const char *const drafts[] = {
-    "none",      "text",     "self", "aux",
-    "text+self", "text+aux", "auto"}; /* in the order of skv_drafting */
+    "none",      "text",     "self",       "aux", "model",
+    "text+self", "text+aux", "text+model", "auto"}; /* in the order of skv_drafting */
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -355,6 +355,7 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
 skv_status skv_engine_check_speculation(const skv_engine *e, skv_prefill prefill,
                                         const skv_speculation *how, skv_error *err)
 {
+    SKV_TRY(skv_engine_check_draft_model(e, how, err));
     skv_engine_options options = e->options;
     options.speculation = *how;
     if (prefill != SKV_PREFILL_AUTO) options.prefill = prefill;

@@ -22,6 +22,15 @@ static const skv_draft_method text_aux = {.name = "text+aux",
                                           .sure = 0.4,
                                           .first = &skv_draft_text,
                                           .then = &skv_draft_aux};
+static const skv_draft_method text_model = {.name = "text+model",
+                                            .form = "[K,P]",
+                                            .about =
+                                                "text where it has something to say, else model",
+                                            .id = SKV_DRAFT_TEXT_MODEL,
+                                            .most = 12,
+                                            .sure = 0.4,
+                                            .first = &skv_draft_text,
+                                            .then = &skv_draft_model};
 /* A sequence gets one of the others: drafter.c. */
 static const skv_draft_method automatic = {
     .name = "auto",
@@ -31,8 +40,9 @@ static const skv_draft_method automatic = {
     .most = 16,
     .sure = 0.4};
 
-static const skv_draft_method *const methods[] = {&skv_draft_text, &skv_draft_self, &skv_draft_aux,
-                                                  &text_self,      &text_aux,       &automatic};
+static const skv_draft_method *const methods[] = {&skv_draft_text,  &skv_draft_self, &skv_draft_aux,
+                                                  &skv_draft_model, &text_self,      &text_aux,
+                                                  &text_model,      &automatic};
 
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
@@ -111,10 +121,11 @@ skv_status skv_speculation_parse(const char *text, skv_speculation *out, skv_err
         *out = (skv_speculation){.source = SKV_DRAFT_NONE};
         return SKV_OK;
     }
-    SKV_REQUIRE(method, err, SKV_ARGUMENT,
-                "'%.40s' is neither none, auto[:K,P], text[:K], self[:K,P], aux[:K,P], "
-                "text+self[:K,P] nor text+aux[:K,P]",
-                text);
+    SKV_REQUIRE(
+        method, err, SKV_ARGUMENT,
+        "'%.40s' is neither none, auto[:K,P], text[:K], self[:K,P], aux[:K,P], model[:K,P], "
+        "text+self[:K,P], text+aux[:K,P] nor text+model[:K,P]",
+        text);
     skv_speculation how = {method->id, method->most, method->sure};
     if (text[n] == ':') SKV_TRY(parse_numbers(method, text + n + 1, &how, err));
     SKV_TRY(check(&how, err));

@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "engine/draft_cost.h"
+#include "kv/kv_cache.h"
 #include "skv/skv.h"
 
 /* Rows behind what a sequence has seen that have run the layers below l. The keys and values of all
@@ -22,6 +23,12 @@ typedef struct skv_ready_rows {
     size_t n;
     float *x; /* [SKV_DRAFT_MAX + 1, D], owned: the residual stream at boundary l; NULL: none */
 } skv_ready_rows;
+
+/* The step that drafts are for. */
+typedef struct skv_draft_step {
+    size_t n_sequences; /* each has a token of its own in it */
+    size_t n_rows;      /* drafted tokens of all of them, at most */
+} skv_draft_step;
 
 typedef struct skv_draft_method {
     const char *name, *form, *about;
@@ -38,14 +45,16 @@ typedef struct skv_draft_method {
                       size_t *n_match);
     /* In place of these three, where the model itself drafts: what may follow the tokens `next` of
      * sequences of this source and of one plan, which are their ids[n_seen]. Each has room for
-     * 1 + most rows, most is 1 or more, and n is SKV_LOGIT_ROWS or less. */
-    void (*run)(skv_draft_request *requests, size_t n);
+     * 1 + most rows, most is 1 or more, and n is SKV_LOGIT_ROWS or less. Returns whether its time
+     * says what drafts cost: the model may have had a prompt to read. */
+    bool (*run)(skv_draft_request *requests, size_t n, const skv_draft_step *step);
     bool keeps_rows; /* skv_drafter.ready */
+    bool is_apart;   /* skv_drafter.cache */
     /* In place of all of these: a source that proposes, and one that runs where it does not. */
     const struct skv_draft_method *first, *then;
 } skv_draft_method;
 
-extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux;
+extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux, skv_draft_model;
 
 /** The source of that name in the table, or NULL. */
 const skv_draft_method *skv_draft_method_of(skv_drafting id);
@@ -61,6 +70,7 @@ typedef struct skv_drafter {
     skv_draft_chances chances;            /* of text */
     skv_draft_gain gain;                  /* of the model */
     skv_ready_rows ready;
+    skv_kv_cache cache; /* of MODEL: what it has read */
     skv_draft_counts counts[SKV_DRAFT_SOURCES];
     /* Of the text that is planned with: tokens of the match, those that stay, and the probability
      * that the next one and all before it are right. */
@@ -70,12 +80,6 @@ typedef struct skv_drafter {
 } skv_drafter;
 
 void skv_drafter_free(skv_drafter *drafter);
-
-/* The step that drafts are for. */
-typedef struct skv_draft_step {
-    size_t n_sequences; /* each has a token of its own in it */
-    size_t n_rows;      /* drafted tokens of all of them, at most */
-} skv_draft_step;
 
 /** skv_sequences_draft for a step that others may share. The rows go to the texts that are most
  * likely right; what is left is divided among the sequences that a model drafts for. */

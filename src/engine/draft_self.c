@@ -105,8 +105,9 @@ static void give_up(skv_draft_request *r)
     if (r->n > 0) r->n--;
 }
 
-static void run(skv_draft_request *requests, size_t n)
+static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *step)
 {
+    (void)step;
     bool over[SKV_LOGIT_ROWS] = {false};
     assert(n <= SKV_LOGIT_ROWS);
     for (;;) {
@@ -116,7 +117,7 @@ static void run(skv_draft_request *requests, size_t n)
             over[i] = !add_row(&d, &requests[i]);
             if (over[i]) give_up(&requests[i]);
         }
-        if (d.n_rows == 0) return;
+        if (d.n_rows == 0) return true;
         const skv_status status = run_rows(&d);
         for (size_t i = 0; i < d.n_rows; i++) {
             skv_draft_request *r = d.rows[i].request;

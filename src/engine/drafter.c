@@ -28,6 +28,7 @@ void skv_drafter_free(skv_drafter *d)
 {
     if (!d) return;
     if (d->text) d->text->free(d->state);
+    if (d->model && d->model->is_apart) skv_kv_cache_release(&d->cache);
     skv_free(d->ready.x);
     skv_free(d);
 }
@@ -50,6 +51,11 @@ static skv_status create_drafter(skv_drafting source, const skv_speculation *how
         d->ready.x = skv_alloc((SKV_DRAFT_MAX + 1) * s->engine->config->hidden, sizeof(float));
         if (!d->ready.x) status = skv_fail(err, SKV_MEMORY, "drafts: no memory");
     }
+    if (d->model && d->model->is_apart && status == SKV_OK) {
+        const skv_engine *e = s->engine;
+        status = skv_kv_cache_init(&d->cache, e->draft.model.store, &e->draft.model.plan.layout,
+                                   e->options.context, err);
+    }
     if (d->text && status == SKV_OK) status = d->text->create(s->max_tokens, &d->state, err);
     if (status != SKV_OK) {
         skv_drafter_free(d);
@@ -69,7 +75,8 @@ static skv_prefill prefill_of(const skv_sequence *s)
 /* What AUTO stands for: the first that the model and its methods have; NONE: no source at all. */
 static skv_drafting choose_source(const skv_sequence *s, const skv_speculation *how)
 {
-    static const skv_drafting sources[] = {SKV_DRAFT_TEXT_SELF, SKV_DRAFT_TEXT_AUX, SKV_DRAFT_TEXT};
+    static const skv_drafting sources[] = {SKV_DRAFT_TEXT_MODEL, SKV_DRAFT_TEXT_SELF,
+                                           SKV_DRAFT_TEXT_AUX, SKV_DRAFT_TEXT};
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
         skv_speculation one = *how;
         one.source = sources[i];
@@ -141,7 +148,7 @@ static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step
     const skv_draft_method *model = r->sequence->drafter->model;
     size_t longest = 0;
     const uint64_t start = skv_clock_ns();
-    model->run(r, n);
+    const bool counts = model->run(r, n, step);
     const double ns = (double)(skv_clock_ns() - start);
     for (size_t i = 0; i < n; i++) {
         r[i].sequence->drafter->last = model->id;
@@ -151,7 +158,7 @@ static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step
     }
     skv_draft_cost *cost = skv_draft_cost_of(&e->draft_costs, step->n_sequences);
     /* It has run the token before the draft as well. */
-    if (cost) skv_draft_cost_learn_model(cost, model->id, 1 + longest, ns);
+    if (cost && counts) skv_draft_cost_learn_model(cost, model->id, 1 + longest, ns);
 }
 
 /* Whom a model is asked for; what rows are left is divided among them. */
@@ -211,6 +218,7 @@ void skv_sequence_keep_ready(skv_sequence *s, size_t n)
 {
     skv_drafter *d = s->drafter;
     if (s->reader) skv_kv_cache_truncate(&s->reader->cache, s->n_seen + n);
+    if (d && d->model && d->model->is_apart) skv_kv_cache_truncate(&d->cache, s->n_seen);
     if (!d || d->ready.n <= n) return;
     skv_kv_cache_truncate(&s->cache, s->n_seen + n);
     d->ready.n = n;

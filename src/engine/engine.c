@@ -23,13 +23,13 @@ skv_engine_options skv_engine_options_default(void)
 
 /* AUTO, by any matrix that has codes (gpt-oss's are those of the experts alone), else by one that
  * every model has. */
-static skv_weights weights_of_file(const skv_engine *e)
+static skv_weights weights_of_file(const skv_source *source)
 {
-    if (!e->source) return SKV_WEIGHTS_BF16;
-    for (size_t i = 0; i < skv_source_count(e->source); i++) {
-        if (skv_tensor_form(skv_source_at(e->source, i))) return SKV_WEIGHTS_FILE;
+    if (!source) return SKV_WEIGHTS_BF16;
+    for (size_t i = 0; i < skv_source_count(source); i++) {
+        if (skv_tensor_form(skv_source_at(source, i))) return SKV_WEIGHTS_FILE;
     }
-    const skv_tensor *t = skv_source_find(e->source, "model.layers.0.self_attn.o_proj.weight");
+    const skv_tensor *t = skv_source_find(source, "model.layers.0.self_attn.o_proj.weight");
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 
@@ -78,10 +78,12 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     const skv_config *c = e->config;
     SKV_TRY(skv_eviction_check(&o->eviction, err));
     SKV_TRY(skv_speculation_check(&o->speculation, err));
+    SKV_TRY(skv_engine_check_draft_model(e, &o->speculation, err));
     SKV_TRY(check_pruning(&o->pruning, err));
     SKV_TRY(check_early_exit(o->early_exit, err));
     SKV_TRY(resolve_prefill(e, err));
-    if (o->weights == SKV_WEIGHTS_AUTO) o->weights = weights_of_file(e);
+    e->draft.weights = o->weights;
+    if (o->weights == SKV_WEIGHTS_AUTO) o->weights = weights_of_file(e->source);
     if (o->kv == SKV_KV_AUTO) {
         bool exact = o->weights == SKV_WEIGHTS_F32 || c->head_dim < SHORT_HEAD;
         o->kv = exact ? SKV_KV_F32 : SKV_KV_BF16;
@@ -138,6 +140,17 @@ static skv_load_options load_options(const skv_engine *e)
         .user = e->options.user};
 }
 
+/* The model that drafts has the precision that was asked for, or its own file's. */
+static skv_load_options draft_load_options(const skv_engine *e)
+{
+    skv_load_options out = load_options(e);
+    skv_weights weights = e->draft.weights;
+    if (weights == SKV_WEIGHTS_AUTO) weights = weights_of_file(e->draft.model.source);
+    out.type = weight_type(weights);
+    out.keep_codes = weights == SKV_WEIGHTS_FILE || weights == SKV_WEIGHTS_INT4;
+    return out;
+}
+
 /* Of adapters: as exact as the model is asked to be. */
 static skv_weight_type adapter_type(const skv_engine *e)
 {
@@ -171,7 +184,8 @@ static skv_backend_limits backend_limits(const skv_engine *e)
                                  .max_kv_rows = e->options.context,
                                  .batch_invariant = e->options.batch_invariant};
     add_limits(&limits, e->config);
-    if (e->kvpred.on) add_limits(&limits, e->kvpred.config);
+    if (e->kvpred.on) add_limits(&limits, e->kvpred.auxiliary.config);
+    if (e->draft.model.config) add_limits(&limits, e->draft.model.config);
     return limits;
 }
 
@@ -214,6 +228,11 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     bool fits = skv_size_mul(n_pages, page, &bytes.kv);
     if (e->kvpred.on && fits) {
         SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &bytes, err));
+    }
+    if (e->draft.model.config && fits) {
+        const skv_load_options own = draft_load_options(e);
+        SKV_TRY(
+            skv_second_model_count(e, &e->draft.model, &own, kv_type(e->options.kv), &bytes, err));
     }
     e->workspace_bytes = bytes.workspace;
     fits = fits && skv_size_add(bytes.weights, bytes.kv, &total) &&
@@ -261,6 +280,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
     }
+    if (e->options.draft_model) SKV_TRY(skv_engine_draft_open(e, err));
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
     let_windows_go(e);
@@ -290,8 +310,10 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     }
     if (e->options.early_exit > 0) e->early_exit = skv_early_exit_hook(&e->options.early_exit);
     if (e->options.pruning.kind != SKV_PRUNE_NONE) SKV_TRY(skv_engine_prune_init(e, err));
-    if (!e->kvpred.on) return SKV_OK;
-    return skv_engine_kvpred_load(e, &load, kv_type(e->options.kv), err);
+    if (e->kvpred.on) SKV_TRY(skv_engine_kvpred_load(e, &load, type, err));
+    if (!e->draft.model.config) return SKV_OK;
+    const skv_load_options own = draft_load_options(e);
+    return skv_second_model_load(e, &e->draft.model, &own, type, err);
 }
 
 static skv_status create(const skv_engine_options *options, skv_engine **out, skv_error *err)
@@ -315,6 +337,7 @@ static skv_status finish(skv_engine *e, const char *preset, skv_status status, s
     }
     e->options.cpu = NULL; /* the caller's strings are not kept; that there were any counts */
     if (e->options.adapters) e->options.adapters = "";
+    e->options.draft_model = NULL;
     *out = e;
     return SKV_OK;
 }
@@ -360,6 +383,7 @@ void skv_engine_close(skv_engine *e)
 {
     if (!e) return;
     skv_engine_kvpred_release(e);
+    skv_second_model_release(&e->draft.model, e->be);
     skv_engine_prune_release(e);
     skv_ffn_skipper_release(&e->ffn_skipper);
     skv_adapters_release(&e->adapters);
@@ -378,15 +402,14 @@ void skv_engine_close(skv_engine *e)
     skv_free(e);
 }
 
-/* What the auxiliary model takes beside the base. */
-static void add_auxiliary(const skv_engine_kvpred *k, skv_engine_stats *out)
+/* What a model beside the engine's own takes. */
+static void add_second(const skv_second_model *second, skv_engine_stats *out)
 {
-    if (!k->on) return;
-    size_t page = skv_kv_store_page_bytes(k->store), n = skv_kv_store_pages(k->store);
-    out->weight_bytes += k->model.weight_bytes + k->predictor.weight_bytes;
+    if (!second->config) return;
+    size_t page = skv_kv_store_page_bytes(second->store), n = skv_kv_store_pages(second->store);
+    out->weight_bytes += second->model.weight_bytes;
     out->kv_bytes_max += n * page;
-    out->kv_bytes += (n - skv_kv_store_free_pages(k->store)) * page;
-    out->kv_prediction = true;
+    out->kv_bytes += (n - skv_kv_store_free_pages(second->store)) * page;
 }
 
 void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
@@ -412,7 +435,10 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .ffn_skip = e->options.ffn_skip,
                               .early_exit = e->options.early_exit,
                               .cpu = e->be->level};
-    add_auxiliary(&e->kvpred, out);
+    add_second(&e->kvpred.auxiliary, out);
+    add_second(&e->draft.model, out);
+    out->kv_prediction = e->kvpred.on;
+    if (e->kvpred.on) out->weight_bytes += e->kvpred.predictor.weight_bytes;
 }
 
 const char *skv_engine_adapter(const skv_engine *e, size_t i)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "engine/draft.h"
+#include "engine/engine_draft.h"
 #include "engine/engine_kvpred.h"
 #include "engine/engine_prune.h"
 #include "engine/step.h"
@@ -30,6 +31,7 @@ struct skv_engine {
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
+    skv_engine_draft draft;      /* of options.draft_model */
     skv_adapters adapters;       /* of options.adapters */
     skv_engine_prune prune;      /* of options.pruning */
     skv_ffn_skipper ffn_skipper; /* of options.ffn_skip */

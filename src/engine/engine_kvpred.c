@@ -10,28 +10,16 @@
 
 /* ---- opening ---- */
 
-/* An auxiliary without a tokenizer has the base's. */
-static skv_status check_tokenizers(const char *path, const char *folder, skv_error *err)
-{
-    skv_tokenizer *base = NULL, *own = NULL;
-    skv_status status = skv_tokenizer_open_folder(path, &base, err);
-    if (status == SKV_OK) status = skv_tokenizer_open_folder(folder, &own, err);
-    if (status == SKV_OK && base && own) status = skv_tokenizer_compare(base, own, path, err);
-    skv_tokenizer_free(base);
-    skv_tokenizer_free(own);
-    return status;
-}
-
 static skv_status open_files(skv_engine *e, skv_error *err)
 {
     skv_engine_kvpred *k = &e->kvpred;
     const char *path = skv_source_path(e->source);
     char *folder = skv_path_join(path, e->config->auxiliary);
     char *file = skv_path_join(path, SKV_KVPRED_FILE);
-    skv_status status = folder && file ? skv_source_open(folder, &k->source, err)
+    skv_status status = folder && file ? skv_source_open(folder, &k->auxiliary.source, err)
                                        : skv_fail(err, SKV_MEMORY, "%s: no memory", path);
-    if (status == SKV_OK) k->config = skv_source_config(k->source);
-    if (status == SKV_OK) status = check_tokenizers(path, folder, err);
+    if (status == SKV_OK) k->auxiliary.config = skv_source_config(k->auxiliary.source);
+    if (status == SKV_OK) status = skv_second_model_check_ids(path, folder, "auxiliary model", err);
     if (status == SKV_OK) status = skv_safetensors_open(file, &k->file, err);
     skv_free(folder);
     skv_free(file);
@@ -44,46 +32,27 @@ skv_status skv_engine_kvpred_open(skv_engine *e, const char *preset, skv_error *
     if (e->source) {
         SKV_TRY(open_files(e, err));
     } else {
-        SKV_TRY(skv_preset_auxiliary(preset, e->config, &k->preset, err));
-        k->config = k->preset;
+        SKV_TRY(skv_preset_auxiliary(preset, e->config, &k->auxiliary.preset, err));
+        k->auxiliary.config = k->auxiliary.preset;
     }
     const char *path = e->source ? skv_source_path(e->source) : preset;
-    SKV_TRY(skv_kvpred_check(e->config, k->config, path, err));
-    SKV_TRY(skv_plan_init(&k->plan, k->config, skv_fill_full, true, err));
+    SKV_TRY(skv_kvpred_check(e->config, k->auxiliary.config, path, err));
+    SKV_TRY(skv_plan_init(&k->auxiliary.plan, k->auxiliary.config, skv_fill_full, true, err));
     SKV_TRY(skv_plan_init(&k->predicted_plan, e->config, skv_fill_predicted, false, err));
     k->on = true;
     return SKV_OK;
-}
-
-/* Pages of the auxiliary for as many tokens as the base has. */
-static size_t count_pages(const skv_engine *e)
-{
-    const skv_engine_options *o = &e->options;
-    const skv_kv_layout *layout = &e->kvpred.plan.layout;
-    size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
-    return skv_kv_layout_pages(layout, o->kv_tokens) + (n_sequences - 1) * layout->n_bundles;
 }
 
 skv_status skv_engine_kvpred_count(const skv_engine *e, const skv_load_options *load,
                                    skv_kv_type type, skv_engine_bytes *bytes, skv_error *err)
 {
     const skv_engine_kvpred *k = &e->kvpred;
-    const size_t step_tokens = e->options.step_tokens;
-    size_t n_bytes;
-    skv_load_options own = *load;
-    own.teacher = true;
-    own.student = own.exit_head = false;
-    own.progress = NULL;
-    SKV_TRY(skv_model_bytes(k->config, k->source, e->be, &own, &n_bytes, err));
-    const size_t maps = skv_kvpred_bytes(e->config, k->config, e->be, load->type, 0);
-    bytes->weights += n_bytes + maps;
-    bytes->workspace += skv_workspace_bytes(k->config, step_tokens) - maps +
-                        skv_kvpred_bytes(e->config, k->config, e->be, load->type, step_tokens);
-    size_t page = skv_plan_page_bytes(k->config, type), store;
-    SKV_REQUIRE(
-        skv_size_mul(count_pages(e), page, &store) && skv_size_add(bytes->kv, store, &bytes->kv),
-        err, SKV_RANGE, "kv cache: %zu pages of %zu bytes do not fit", count_pages(e), page);
-    return SKV_OK;
+    const skv_config *c = k->auxiliary.config;
+    const size_t maps = skv_kvpred_bytes(e->config, c, e->be, load->type, 0);
+    bytes->weights += maps;
+    bytes->workspace +=
+        skv_kvpred_bytes(e->config, c, e->be, load->type, e->options.step_tokens) - maps;
+    return skv_second_model_count(e, &k->auxiliary, load, type, bytes, err);
 }
 
 static skv_status take_spans(skv_engine *e, skv_error *err)
@@ -103,23 +72,15 @@ skv_status skv_engine_kvpred_load(skv_engine *e, const skv_load_options *load, s
                                   skv_error *err)
 {
     skv_engine_kvpred *k = &e->kvpred;
-    skv_load_options own = *load;
-    own.teacher = true;
-    own.student = own.exit_head = false;
-    own.progress = NULL;
-    own.seed = load->seed + 1;
     const skv_kvpred_options predictor = {.file = k->file,
                                           .path = k->file ? SKV_KVPRED_FILE : "preset",
                                           .type = load->type,
                                           .max_rows = e->options.step_tokens,
                                           .seed = load->seed};
-    SKV_TRY(skv_workspace_init(&k->ws, k->config, e->be, e->options.step_tokens, err));
-    SKV_TRY(skv_kv_store_create(e->be, kv, skv_plan_page_bytes(k->config, kv), count_pages(e),
-                                &k->store, err));
     SKV_TRY(take_spans(e, err));
-    SKV_TRY(skv_model_load(&k->model, k->config, k->source, e->be, &own, err));
+    SKV_TRY(skv_second_model_load(e, &k->auxiliary, load, kv, err));
     skv_status status =
-        skv_kvpred_load(&k->predictor, e->config, k->config, e->be, &predictor, err);
+        skv_kvpred_load(&k->predictor, e->config, k->auxiliary.config, e->be, &predictor, err);
     if (status == SKV_OK || !e->source) return status;
     return skv_fail_within(err, status, skv_source_path(e->source));
 }
@@ -128,18 +89,13 @@ void skv_engine_kvpred_release(skv_engine *e)
 {
     skv_engine_kvpred *k = &e->kvpred;
     skv_kvpred_release(&k->predictor);
-    skv_model_release(&k->model);
-    skv_kv_store_free(k->store);
-    if (e->be) skv_workspace_release(&k->ws, e->be);
-    skv_plan_release(&k->plan);
+    skv_second_model_release(&k->auxiliary, e->be);
     skv_plan_release(&k->predicted_plan);
     skv_free(k->read);
     skv_free(k->kept);
     skv_free(k->own);
     skv_free(k->readers);
     skv_safetensors_close(k->file);
-    skv_source_close(k->source);
-    skv_preset_free(k->preset);
     *k = (skv_engine_kvpred){0};
 }
 
@@ -150,8 +106,8 @@ skv_status skv_reader_create(skv_sequence *s, skv_error *err)
     const skv_engine *e = s->engine;
     s->reader = skv_alloc_zero(1, sizeof *s->reader);
     SKV_REQUIRE(s->reader, err, SKV_MEMORY, "sequence: no memory");
-    return skv_kv_cache_init(&s->reader->cache, e->kvpred.store, &e->kvpred.plan.layout,
-                             e->options.context, err);
+    return skv_kv_cache_init(&s->reader->cache, e->kvpred.auxiliary.store,
+                             &e->kvpred.auxiliary.plan.layout, e->options.context, err);
 }
 
 void skv_reader_free(skv_reader *reader)
@@ -194,9 +150,9 @@ static skv_step_pass auxiliary_pass(const kvpred_step *p, const skv_forward_span
     return (skv_step_pass){.engine = p->base->engine,
                            .spans = spans,
                            .n_spans = n,
-                           .plan = &p->k->plan,
-                           .model = &p->k->model,
-                           .ws = &p->k->ws};
+                           .plan = &p->k->auxiliary.plan,
+                           .model = &p->k->auxiliary.model,
+                           .ws = &p->k->auxiliary.ws};
 }
 
 /* Rows of a span that the base runs with keys and values of its own: those whose output is wanted,
@@ -260,8 +216,8 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
                             .plan = p->base->sequence->plan,
                             .ws = &e->ws,
                             .work = &e->work,
-                            .auxiliary = &k->model,
-                            .auxiliary_ws = &k->ws,
+                            .auxiliary = &k->auxiliary.model,
+                            .auxiliary_ws = &k->auxiliary.ws,
                             .spans = k->kept,
                             .n_spans = n_spans};
     skv_kvpred_begin(&step);

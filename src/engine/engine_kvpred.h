@@ -12,21 +12,16 @@
 #ifndef SKV_ENGINE_KVPRED_H
 #define SKV_ENGINE_KVPRED_H
 
+#include "engine/second_model.h"
 #include "engine/step.h"
 #include "prefill/kvpred.h"
 #include "skv/skv.h"
 
 typedef struct skv_engine_kvpred {
     bool on;
-    skv_source *source;       /* owned; NULL for a preset */
-    skv_config *preset;       /* owned; NULL for a file */
-    const skv_config *config; /* of one of the two */
-    skv_safetensors *file;    /* owned; the predictor's, NULL for a preset */
-    skv_model model;
-    skv_plan plan;           /* the auxiliary's */
+    skv_second_model auxiliary;
+    skv_safetensors *file;   /* owned; the predictor's, NULL for a preset */
     skv_plan predicted_plan; /* the base's where all of its keys and values are predicted */
-    skv_kv_store *store;     /* owned */
-    skv_workspace ws;
     skv_kvpred predictor;
     /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, where the base keeps
      * them, and rows that the base runs itself. */
@@ -41,11 +36,6 @@ typedef struct skv_reader {
     size_t mark;        /* n_read before the step that is running */
     bool all;           /* for likelihoods: no token has keys and values of the base's own */
 } skv_reader;
-
-/* What an engine takes, in bytes. */
-typedef struct skv_engine_bytes {
-    size_t weights, kv, workspace;
-} skv_engine_bytes;
 
 /** Opens what the engine's configuration names beside the base, without weights, and checks it. */
 SKV_MUST_CHECK skv_status skv_engine_kvpred_open(skv_engine *engine, const char *preset,

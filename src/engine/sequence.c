@@ -107,6 +107,7 @@ size_t skv_sequence_truncate(skv_sequence *s, size_t n)
         s->reader->n_read = skv_min_size(s->reader->n_read, n);
     }
     s->n_seen = n;
+    skv_sequence_keep_ready(s, 0);
     return n;
 }
 

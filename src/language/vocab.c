@@ -10,20 +10,10 @@
 
 enum { TEXT_MAX = 1 << 30 }; /* bytes of any text that is decoded or rendered */
 
-static skv_status open_tokenizer(const char *path, skv_tokenizer **out, skv_error *err)
-{
-    if (skv_file_is_folder(path)) return skv_tokenizer_open_folder(path, out, err);
-    skv_gguf *gguf;
-    SKV_TRY(skv_gguf_open(path, &gguf, err));
-    skv_status status = skv_tokenizer_open_gguf(gguf, out, err);
-    skv_gguf_close(gguf);
-    return status;
-}
-
 skv_status skv_vocab_open(const char *path, skv_vocab **out, skv_error *err)
 {
     skv_tokenizer *tokenizer = NULL;
-    SKV_TRY(open_tokenizer(path, &tokenizer, err));
+    SKV_TRY(skv_tokenizer_open(path, &tokenizer, err));
     SKV_REQUIRE(tokenizer, err, SKV_UNSUPPORTED, "%s: the model brings no tokenizer", path);
     skv_vocab *vocab = skv_alloc_zero(1, sizeof *vocab);
     if (!vocab) {

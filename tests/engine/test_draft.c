@@ -23,7 +23,8 @@
 #define SWIFTKV_MODEL MODELS "/qwen2-swiftkv-g2"
 #define MIXTURE MODELS "/qwen3-moe-v5"
 #define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
-#define KVPRED_MODEL SKV_TEST_DATA "/../../models/mini/kvpred"
+#define MINI SKV_TEST_DATA "/../../models/mini"
+#define KVPRED_MODEL MINI "/kvpred"
 
 enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
 
@@ -420,6 +421,105 @@ static void test_auxiliary(void **state)
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }
 
+/* ---- another model drafts ---- */
+
+static void test_draft_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *base, *draft;
+    } pairs[] = {{MINI "/kv6", MINI "/base"},
+                 {MINI "/base", MINI "/kv6"},
+                 {MINI "/base", MINI "/kvpred/auxiliary"},
+                 {MODELS "/gemma4-e4b", MODELS "/gemma4-e4b"},
+                 {MODELS "/gpt-oss", MODELS "/gpt-oss"}};
+    static const char *const hows[] = {"model:1,0", "model:5,0", "model:12,0.1", "text+model:5,0",
+                                       "auto:9,0"};
+    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
+    static const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    skv_draft_counts sum = {0}, none = {0};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs * 4; i++) {
+        skv_engine_options options = small_options();
+        options.draft_model = pairs[i / 4].draft;
+        options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
+        options.step_tokens = i % 3 == 0 ? 40 : 128;
+        options.batch_invariant = i % 5 == 4;
+        assert_int_equal(skv_eviction_parse(evicts[i / 2 % 2], &options.eviction, NULL), SKV_OK);
+        skv_engine *engine = open_or_fail(pairs[i / 4].base, &options);
+        int32_t plain[N_ANSWER], drafted[N_ANSWER];
+        converse(engine, "none", &samplings[i % 2], plain, &none);
+        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
+            converse(engine, hows[k], &samplings[i % 2], drafted, &sum);
+            assert_memory_equal(plain, drafted, sizeof plain);
+        }
+        skv_engine_close(engine);
+    }
+    assert_int_equal(none.drafted, 0);
+    assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
+}
+
+/* Beside others a prompt is read in parts, a step for each, and nothing is drafted meanwhile. */
+static void test_draft_model_reads_in_parts(void **state)
+{
+    (void)state;
+    skv_engine_options options = small_options();
+    options.draft_model = MINI "/base";
+    options.context = 2048;
+    options.kv_tokens = 2 * 2048;
+    skv_engine *engine = open_or_fail(MINI "/base", &options);
+    const skv_speculation how = {.source = SKV_DRAFT_MODEL, .most = 4};
+    int32_t ids[N_LONG], out[N_DRAFT];
+    skv_sequence *s = new_sequence(engine);
+    make_ids(ids, N_LONG, skv_engine_vocab(engine));
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, ids, N_LONG, NULL, NULL), SKV_OK);
+    const skv_draft_step step = {.n_sequences = 2, .n_rows = 30};
+    size_t n_steps = 0;
+    for (size_t before = 0;; n_steps++) {
+        skv_draft_request r = {.sequence = s, .next = ids[0], .out = out, .most = 4};
+        skv_sequences_draft_for(&r, 1, &step);
+        const size_t n_read = s->drafter->cache.n_rows;
+        if (r.n > 0) break;
+        assert_true(n_read > before && n_read <= before + 128);
+        before = n_read;
+        assert_true(n_steps < 100);
+    }
+    assert_in_range(n_steps, N_LONG / 128 - 1, N_LONG / 128 + 1);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+static void test_draft_models_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *base, *draft, *says;
+    } wrong[] = {{MINI "/base", MODELS "/no-such-model", "no-such-model"},
+                 {MINI "/base", MINI "/kvpred", "cannot draft for another"},
+                 {MINI "/base", SKV_TEST_ASSETS "/models/stories260k/stories260k-f32.gguf",
+                  "the draft model's tokenizer"},
+                 {MINI "/base", "preset:llama-3.2-1b", "the draft model's vocabulary has 128256"},
+                 {MINI "/base", "preset:none-such", "unknown name"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        skv_engine_options options = small_options();
+        skv_engine *engine = NULL;
+        skv_error err;
+        struct stat found;
+        if (wrong[i].draft == wrong[2].draft && stat(wrong[i].draft, &found) != 0) continue;
+        options.draft_model = wrong[i].draft;
+        assert_int_not_equal(skv_engine_open(wrong[i].base, &options, &engine, &err), SKV_OK);
+        if (!strstr(err.text, wrong[i].says)) fail_msg("%s", err.text);
+    }
+    skv_engine_options options = small_options();
+    skv_error err;
+    skv_engine *engine = NULL;
+    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT_MODEL, .most = 4};
+    assert_int_equal(skv_engine_open(MINI "/base", &options, &engine, &err), SKV_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "no model was given that drafts"));
+}
+
 /* The rows of a draft are forgotten when anything but their own tokens comes. */
 static void test_ready_rows(void **state)
 {
@@ -614,6 +714,7 @@ static void expect_distribution(const char *model, const char *source, double te
 {
     enum { N = 4000 };
     skv_engine_options options = small_options();
+    if (strncmp(source, "model", 5) == 0) options.draft_model = model;
     skv_engine *engine = open_or_fail(model, &options);
     const size_t V = skv_engine_vocab(engine);
     int32_t ids[N_PROMPT];
@@ -661,6 +762,7 @@ static void test_distribution(void **state)
     expect_distribution(SWIFTKV_MODEL, "text:4", 4);
     expect_distribution(EXIT_MODEL, "self:4,0", 1);
     expect_distribution(KVPRED_MODEL, "aux:4,0", 1);
+    expect_distribution(EXIT_MODEL, "model:4,0", 1);
 }
 
 /* ---- the text source ---- */
@@ -739,6 +841,9 @@ int main(void)
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_self_on_every_model),
         cmocka_unit_test(test_auxiliary),
+        cmocka_unit_test(test_draft_model),
+        cmocka_unit_test(test_draft_model_reads_in_parts),
+        cmocka_unit_test(test_draft_models_that_are_refused),
         cmocka_unit_test(test_ready_rows),
         cmocka_unit_test(test_drafts_that_stop),
         cmocka_unit_test(test_drafting_together),

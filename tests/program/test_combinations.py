@@ -27,7 +27,8 @@ PRUNED = {"random": "random:0.5", "static": "static:0.5", "lazy": "lazy:0.75,0.5
 EVICTED = {name: f"{name}:20,4" for name in ("snapkv", "pyramidkv", "adakv")}
 EVICTED |= {"h2o": "h2o:20", "streaming": "streaming:4,20"}
 GROUPS = {"by KV head": list(EVICTED), "by query head": [f"{name}:query" for name in EVICTED if name != "streaming"]}
-DRAFTED = {"text": "text:5", "self": "self:5,0", "aux": "aux:5,0", "text+self": "text+self:5,0", "text+aux": "text+aux:5,0"}
+DRAFTED = {"text": "text:5", "self": "self:5,0", "aux": "aux:5,0", "model": "model:5,0", "text+self": "text+self:5,0",
+           "text+aux": "text+aux:5,0", "text+model": "text+model:5,0", "auto": "auto:5,0"}
 SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
 # What says itself, and what is an option: the values of every axis.
 VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model",
@@ -233,6 +234,8 @@ class CombinationsTest(unittest.TestCase):
         words += ["--lora", f"a={self.adapter_of(model)}"] * (values["--lora"] == "on")
         if values["--speculate"] != "none" and place not in UNDRAFTED:
             words += ["--speculate", DRAFTED[values["--speculate"]]]
+        if "model" in values["--speculate"] and place not in UNDRAFTED:
+            words += ["--draft", model / "auxiliary" if (model / "auxiliary").exists() else model]
         line = (place, values, kv, weights)
         if place == "serve" and said == "yes":
             self.serves(model, words)

@@ -34,6 +34,8 @@ SKV_MUST_CHECK skv_status skv_ids_push(skv_ids *ids, int32_t id, skv_error *err)
  * or where the folder leaves them (skv_tokenizer_home); *out is NULL when there are none. */
 SKV_MUST_CHECK skv_status skv_tokenizer_open_folder(const char *folder, skv_tokenizer **out,
                                                     skv_error *err);
+/** From a folder or a GGUF file. */
+SKV_MUST_CHECK skv_status skv_tokenizer_open(const char *path, skv_tokenizer **out, skv_error *err);
 /** From the metadata of a GGUF file; *out is NULL when it holds none. */
 SKV_MUST_CHECK skv_status skv_tokenizer_open_gguf(const struct skv_gguf *gguf, skv_tokenizer **out,
                                                   skv_error *err);
@@ -95,10 +97,10 @@ SKV_MUST_CHECK bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_
 SKV_MUST_CHECK bool skv_tokenizer_bytes(const skv_tokenizer *t, int32_t id, skv_buf *out);
 /** The vocabulary's spelling of an id; NULL when there is none. */
 const char *skv_tokenizer_text(const skv_tokenizer *t, int32_t id, size_t *n);
-/** Refuses a tokenizer of an auxiliary model (KV Prediction) that means another text by an id than
- * the base's does; `name` is for errors. */
+/** Refuses a tokenizer of a model beside another that means another text by an id than the base's
+ * does; `name` (its file) and `role` ("auxiliary model") are for errors. */
 SKV_MUST_CHECK skv_status skv_tokenizer_compare(const skv_tokenizer *t, const skv_tokenizer *other,
-                                                const char *name, skv_error *err);
+                                                const char *name, const char *role, skv_error *err);
 /** The chat template of the folder or file (Jinja source), NULL when there is none. */
 const char *skv_tokenizer_chat_template(const skv_tokenizer *t);
 

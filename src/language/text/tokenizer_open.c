@@ -107,3 +107,13 @@ skv_status skv_tokenizer_open_folder(const char *folder, skv_tokenizer **out, sk
     }
     return status;
 }
+
+skv_status skv_tokenizer_open(const char *path, skv_tokenizer **out, skv_error *err)
+{
+    if (skv_file_is_folder(path)) return skv_tokenizer_open_folder(path, out, err);
+    skv_gguf *gguf;
+    SKV_TRY(skv_gguf_open(path, &gguf, err));
+    const skv_status status = skv_tokenizer_open_gguf(gguf, out, err);
+    skv_gguf_close(gguf);
+    return status;
+}

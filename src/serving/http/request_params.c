@@ -560,8 +560,9 @@ static json_t *describe_field(const skv_field *field, const request_params *init
 static bool describe_methods(json_t *properties)
 {
     json_t *drafts = json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
-                               "Who drafts tokens of the answer: \"text[:K]\", \"self[:K,P]\", "
-                               "\"text+self[:K,P]\" or \"none\".");
+                               "Who drafts tokens of the answer: \"auto[:K,P]\", \"text[:K]\", "
+                               "\"self[:K,P]\", \"model[:K,P]\", \"text+self[:K,P]\", "
+                               "\"text+model[:K,P]\" or \"none\".");
     json_t *text =
         json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
                   "How to evict keys and values after the prompt: \"METHOD:C,...\" or \"none\".");

@@ -1,0 +1,182 @@
+/*
+ * Another model drafts: it reads the tokens that the base has read alone, then one drafted token
+ * after another, as long as it is sure.
+ *
+ *     aux     the auxiliary of a KV Prediction model. It has read the prompt, and its cache is
+ *             there. Its rows of right drafts stay until the next prompt comes.
+ *     model   a model of the same vocabulary (engine_draft.h). It reads the prompt itself: at once
+ *             where a sequence is alone, else a part of it in each step, so that others do not
+ * wait.
+ */
+#include <assert.h>
+
+#include "base/size.h"
+#include "engine/engine.h"
+
+enum { CATCH_UP = 128 }; /* tokens of a prompt that are read while others wait */
+
+/* Where a request is on its way. */
+typedef struct drafted_row {
+    skv_draft_request *request;
+    size_t n_rows; /* of the model's cache before the pass */
+    bool goes_on;
+} drafted_row;
+
+typedef struct drafting {
+    drafted_row rows[SKV_LOGIT_ROWS];
+    skv_forward_span spans[SKV_LOGIT_ROWS];
+    size_t n_rows;
+} drafting;
+
+static skv_second_model *model_of(const skv_sequence *s)
+{
+    skv_engine *e = s->engine;
+    return s->drafter->model->is_apart ? &e->draft.model : &e->kvpred.auxiliary;
+}
+
+static skv_kv_cache *cache_of(skv_sequence *s)
+{
+    return s->drafter->model->is_apart ? &s->drafter->cache : &s->reader->cache;
+}
+
+static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    drafting *d = user;
+    skv_draft_request *r = d->rows[i_span].request;
+    skv_sequence *s = r->sequence;
+    const size_t V = model_of(s)->config->vocab, best = skv_logits_best(logits, V);
+    (void)i_token;
+    if (best >= s->engine->config->vocab) return; /* a row that no token has */
+    if (!skv_draft_is_sure(logits, V, best, s->drafter->sure)) return;
+    if (skv_engine_is_eos(s->engine, (int32_t)best)) return; /* nothing follows it */
+    r->out[r->n] = (int32_t)best;
+    s->ids[s->n_seen + 1 + r->n++] = (int32_t)best;
+    d->rows[i_span].goes_on = r->n < r->most;
+}
+
+static skv_status run_spans(const skv_sequence *s, const skv_forward_span *spans, size_t n,
+                            const skv_step_sink *sink)
+{
+    skv_engine *e = s->engine;
+    skv_second_model *second = model_of(s);
+    const skv_step_pass pass = {.engine = e,
+                                .spans = spans,
+                                .n_spans = n,
+                                .sink = sink,
+                                .plan = &second->plan,
+                                .model = &second->model,
+                                .ws = &second->ws};
+    const skv_status status = skv_step_run(&pass, NULL);
+    /* Whoever cancels means the step that comes next. */
+    if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
+    return status;
+}
+
+/* The next n tokens that the model has not read. False: pages are short, or it cannot read them. */
+static bool next_span(skv_sequence *s, size_t n, skv_forward_span *out)
+{
+    skv_kv_cache *cache = cache_of(s);
+    const skv_config *c = model_of(s)->config;
+    const size_t at = cache->n_rows;
+    if (at + n > c->context) return false;
+    for (size_t i = at; i < at + n; i++) {
+        if ((size_t)s->ids[i] >= c->vocab) return false;
+    }
+    if (skv_kv_cache_grow(cache, at + n, NULL) != SKV_OK) return false;
+    *out = skv_step_span(s, s->ids + at, n, at);
+    out->cache = cache;
+    out->votes = NULL;
+    out->adapters = NULL;
+    return true;
+}
+
+/* Tokens before those that end at `end`, so that at most `room` are left. False: there are more
+ * than a step may wait for, pages are short, or a step failed. */
+static bool catch_up(skv_sequence *s, size_t end, size_t room, bool alone)
+{
+    skv_kv_cache *cache = cache_of(s);
+    skv_forward_span span;
+    for (size_t at; (at = cache->n_rows) + room < end;) {
+        if (!next_span(s, room, &span)) return false;
+        if (run_spans(s, &span, 1, NULL) != SKV_OK) {
+            skv_kv_cache_truncate(cache, at);
+            return false;
+        }
+        if (!alone) return cache->n_rows + room >= end;
+    }
+    return true;
+}
+
+/* All tokens of a request that the model has not read, up to `next` or the one drafted last. False:
+ * it cannot read them now. */
+static bool add_row(drafting *d, skv_draft_request *r, size_t room, bool alone)
+{
+    skv_sequence *s = r->sequence;
+    const size_t end = s->n_seen + 1 + r->n;
+    skv_forward_span *span = &d->spans[d->n_rows];
+    assert(cache_of(s)->n_rows < end);
+    if (!catch_up(s, end, room, alone)) return false;
+    const size_t at = cache_of(s)->n_rows;
+    if (!next_span(s, end - at, span)) return false;
+    skv_step_want(span, SKV_WANT_LAST, d->n_rows);
+    d->rows[d->n_rows++] = (drafted_row){.request = r, .n_rows = at};
+    return true;
+}
+
+/* Whether some of them have more to read than the tokens of a step. */
+static bool has_read(const skv_draft_request *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        skv_sequence *s = requests[i].sequence;
+        if (s->n_seen > cache_of(s)->n_rows + SKV_DRAFT_MAX) return false;
+    }
+    return true;
+}
+
+/* What fails here ends the drafts; the step that comes next will say why. */
+static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *step)
+{
+    const skv_sequence *first = requests[0].sequence;
+    const bool alone = step->n_sequences == 1, counts = has_read(requests, n);
+    const size_t share = skv_max_size(1, first->engine->options.step_tokens / n);
+    const size_t room = alone ? share : skv_min_size(share, CATCH_UP);
+    bool goes_on[SKV_LOGIT_ROWS];
+    assert(n <= SKV_LOGIT_ROWS);
+    for (size_t i = 0; i < n; i++) goes_on[i] = true;
+    for (;;) {
+        drafting d = {.n_rows = 0};
+        const skv_step_sink sink = {.on_row = take_logits, .user = &d};
+        for (size_t i = 0; i < n; i++) {
+            if (goes_on[i]) goes_on[i] = add_row(&d, &requests[i], room, alone);
+        }
+        if (d.n_rows == 0) return counts;
+        const skv_status status = run_spans(first, d.spans, d.n_rows, &sink);
+        for (size_t i = 0; i < d.n_rows; i++) {
+            const drafted_row *row = &d.rows[i];
+            goes_on[row->request - requests] = status == SKV_OK && row->goes_on;
+            if (status == SKV_OK) continue;
+            skv_kv_cache_truncate(cache_of(row->request->sequence), row->n_rows);
+        }
+    }
+}
+
+const skv_draft_method skv_draft_aux = {
+    .name = "aux",
+    .form = "[K,P]",
+    .about = "what the auxiliary of a KV Prediction model says, as long as it is sure by P",
+    .id = SKV_DRAFT_AUX,
+    .most = 8,
+    .sure = 0.4,
+    .run = run,
+};
+
+const skv_draft_method skv_draft_model = {
+    .name = "model",
+    .form = "[K,P]",
+    .about = "what another model of the same vocabulary says, as long as it is sure by P",
+    .id = SKV_DRAFT_MODEL,
+    .most = 8,
+    .sure = 0.4,
+    .run = run,
+    .is_apart = true,
+};

@@ -1,0 +1,47 @@
+/*
+ * A model beside an engine's own: the auxiliary of KV Prediction, or one that drafts
+ * (engine_draft.h). It has a page store and a workspace of its own, and shares the back end.
+ */
+#ifndef SKV_ENGINE_SECOND_MODEL_H
+#define SKV_ENGINE_SECOND_MODEL_H
+
+#include "format/source.h"
+#include "kv/kv_cache.h"
+#include "model/forward.h"
+#include "model/model.h"
+#include "skv/skv.h"
+
+typedef struct skv_second_model {
+    skv_source *source;       /* owned; NULL for a preset */
+    skv_config *preset;       /* owned; NULL for a file */
+    const skv_config *config; /* of one of the two; NULL: there is no second model */
+    skv_model model;
+    skv_plan plan;
+    skv_kv_store *store; /* owned */
+    skv_workspace ws;
+} skv_second_model;
+
+/* What an engine takes, in bytes. */
+typedef struct skv_engine_bytes {
+    size_t weights, kv, workspace;
+} skv_engine_bytes;
+
+/** Refuses a model at `other` that means another text by an id than the one at `path` does; models
+ * without a tokenizer are not compared. `role` names it in errors: "auxiliary". */
+SKV_MUST_CHECK skv_status skv_second_model_check_ids(const char *path, const char *other,
+                                                     const char *role, skv_error *err);
+/** How it is loaded beside a model that is loaded as `load` says. */
+skv_load_options skv_second_model_options(const skv_second_model *second,
+                                          const skv_load_options *load);
+/** Adds what it takes; source, configuration and plan are there. */
+SKV_MUST_CHECK skv_status skv_second_model_count(const skv_engine *engine,
+                                                 const skv_second_model *second,
+                                                 const skv_load_options *load, skv_kv_type type,
+                                                 skv_engine_bytes *bytes, skv_error *err);
+/** Loads its weights, and makes its store and workspace. */
+SKV_MUST_CHECK skv_status skv_second_model_load(const skv_engine *engine, skv_second_model *second,
+                                                const skv_load_options *load, skv_kv_type type,
+                                                skv_error *err);
+void skv_second_model_release(skv_second_model *second, skv_backend *be);
+
+#endif
