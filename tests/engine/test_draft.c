@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "engine/draft_history.h"
 #include "engine/engine.h"
 #include "skv/skv.h"
 
@@ -767,6 +768,64 @@ static void test_distribution(void **state)
 
 /* ---- the text source ---- */
 
+/* Answers are found by their tokens, a match ends with its answer, and the oldest go. */
+static void test_history(void **state)
+{
+    (void)state;
+    enum { ROOM = 64 };
+    static const int32_t first[] = {1, 2, 3, 4, 5}, second[] = {1, 2, 3, 6, 7},
+                         ends[] = {9, 1, 2, 3};
+    skv_draft_history *h = NULL;
+    const int32_t *out;
+    size_t n_out;
+    assert_int_equal(skv_draft_history_create(ROOM, &h, NULL), SKV_OK);
+    assert_int_equal(skv_draft_history_find(h, ends, 4, &out, &n_out), 0);
+    skv_draft_history_add(h, first, 5);
+    assert_int_equal(skv_draft_history_find(h, ends, 4, &out, &n_out), 3);
+    assert_int_equal(n_out, 2);
+    assert_memory_equal(out, first + 3, 2 * sizeof *out);
+    skv_draft_history_add(h, second, 5);
+    assert_int_equal(skv_draft_history_find(h, ends, 4, &out, &n_out), 3);
+    assert_memory_equal(out, second + 3, 2 * sizeof *out);
+    assert_int_equal(skv_draft_history_find(h, second, 5, &out, &n_out), 0); /* nothing follows */
+    int32_t other[100];
+    for (int32_t i = 0; i < 100; i++) other[i] = 100 + i;
+    for (size_t i = 0; i < 40; i++) skv_draft_history_add(h, other, 1 + i * 13 % 100);
+    assert_int_equal(skv_draft_history_find(h, ends, 4, &out, &n_out), 0);
+    assert_true(skv_draft_history_find(h, other + 80, 5, &out, &n_out) >= 5);
+    skv_draft_history_free(h);
+}
+
+/* A sequence drafts from a history where it matches longer than its own text. */
+static void test_drafts_from_history(void **state)
+{
+    (void)state;
+    const skv_engine_options options = small_options();
+    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
+    const skv_speculation how = {.source = SKV_DRAFT_TEXT, .most = 6};
+    static const int32_t prompt[] = {1, 2, 3, 50, 1, 2}, earlier[] = {9, 1, 2, 3, 4, 5, 6, 7};
+    skv_draft_history *h = NULL;
+    skv_sequence *s = new_sequence(engine);
+    int32_t out[N_DRAFT];
+    assert_int_equal(skv_draft_history_create(64, &h, NULL), SKV_OK);
+    skv_draft_history_add(h, earlier, 8);
+    assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
+    assert_int_equal(skv_prompt(engine, s, prompt, 6, NULL, NULL), SKV_OK);
+    skv_sequence_set_history(s, h);
+    assert_true(skv_sequence_draft(s, 3, out, 6) > 0); /* a match of three in both: its own */
+    assert_int_equal(out[0], 50);
+    const int32_t ends[] = {9, 1, 2};
+    assert_int_equal(skv_prompt(engine, s, ends, 3, NULL, NULL), SKV_OK);
+    assert_true(skv_sequence_draft(s, 3, out, 6) > 0);
+    assert_int_equal(out[0], 4);
+    skv_sequence_set_history(s, NULL);
+    assert_true(skv_sequence_draft(s, 3, out, 6) > 0);
+    assert_int_equal(out[0], 50);
+    skv_sequence_free(s);
+    skv_draft_history_free(h);
+    skv_engine_close(engine);
+}
+
 static void expect_longest_match(void *index, const int32_t *ids, size_t n)
 {
     int32_t out[N_DRAFT];
@@ -836,6 +895,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_text_is_the_longest_match),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_drafts_from_history),
         cmocka_unit_test(test_rows_of_every_model),
         cmocka_unit_test(test_rows_behind_long_prompts),
         cmocka_unit_test(test_answers),

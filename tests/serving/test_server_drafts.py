@@ -5,12 +5,13 @@ import concurrent.futures
 import json
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from server_process import PROGRAM, ROOT, ServerTest  # noqa: E402
+from server_process import PROGRAM, ROOT, Server, ServerTest  # noqa: E402
 
 MINI = ROOT / "models/mini/kv6"
 LOG = "".join(f"12:0{i % 10} job {i % 7} started on node {i % 3}, took {i % 4} seconds.\n" for i in range(40))
@@ -44,21 +45,21 @@ class DraftsTest(ServerTest):
         for name in ASKS:
             plain, usage = self.answer(name, "none")
             self.assertNotIn("completion_tokens_details", usage)
-            for how in ("text", "text:2", "text:31", "self", "self:2,0", "self:12,0.1", "text+self:8,0.2"):
+            for how in ("text", "text:2", "text:31", "self", "self:2,0", "self:12,0.1", "text+self:8,0.2", "auto", "auto:9,0"):
                 with self.subTest(ask=name, how=how):
                     drafted, usage = self.answer(name, how)
                     self.assertEqual(drafted, plain)
                     n += usage.get("completion_tokens_details", {}).get("accepted_prediction_tokens", 0)
         self.assertGreater(n, 100)
         metrics = self.server.metrics()
-        by = {kind: sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux")) for kind in ("accepted_drafts_total", "drafted_tokens_total")}
+        by = {kind: sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux", "model")) for kind in ("accepted_drafts_total", "drafted_tokens_total")}
         self.assertEqual(by["accepted_drafts_total"], n)
         self.assertGreater(by["drafted_tokens_total"], n)
 
     def test_beside_others(self):
         plain = {name: self.answer(name, "none")[0] for name in ASKS}
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            jobs = [(name, how, pool.submit(self.answer, name, how)) for name in ASKS for how in ("text", "none", "self:4,0", "text+self:4", "self")]
+            jobs = [(name, how, pool.submit(self.answer, name, how)) for name in ASKS for how in ("text", "none", "self:4,0", "text+self:4", "self", "auto")]
             for name, how, job in jobs:
                 with self.subTest(ask=name, how=how):
                     self.assertEqual(job.result()[0], plain[name])
@@ -90,6 +91,57 @@ class DraftsTest(ServerTest):
         status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "self", "swiftkv": "teacher"})
         self.assertEqual(status, 400)
         self.assertIn("the teacher has no exit head", answer["error"]["message"])
+        status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "model"})
+        self.assertEqual(status, 400)
+        self.assertIn("no model was given that drafts (--draft MODEL)", answer["error"]["message"])
+
+
+class ModelTest(DraftsTest):
+    """The same with a model that drafts."""
+
+    words = ("--ctx", 2048, "--kv-tokens", 2304, "--draft", MINI.parent / "base")
+
+    def test_it_drafts(self):
+        plain, _ = self.answer("greedy", "none")
+        text, usage = self.answer("greedy", None)  # --draft alone lets it draft
+        self.assertEqual(text, plain)
+        self.assertEqual(set(usage["completion_tokens_details"]["by"]), {"model"})
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            asks = [(name, how) for name in ASKS for how in ("model:3,0", "text+model", "none", "model")]
+            wanted = {name: self.answer(name, "none")[0] for name in ASKS}
+            for (name, how), (text, _) in zip(asks, pool.map(lambda ask: self.answer(*ask), asks)):
+                with self.subTest(ask=name, how=how):
+                    self.assertEqual(text, wanted[name])
+        self.assertGreater(self.server.metrics()['accepted_drafts_total{source="model"}'], 20)
+
+    def test_what_is_refused(self):
+        done = subprocess.run(list(map(str, (PROGRAM, "serve", MINI, MINI.parent / "base", "--draft", MINI))), capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--draft goes with one model", done.stderr)
+
+
+class HistoryTest(unittest.TestCase):
+    """Drafts come from earlier answers of the same key, and never from those of another."""
+
+    def test_by_key(self):
+        prompt = [(7 * i * i + 3 * i) % 3000 for i in range(200)]
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("one\ntwo\n")
+            keys.flush()
+            server = Server(MINI, "--ctx", 2048, "--api-key-file", keys.name)
+            try:
+                found = []
+                for key in ("one", "two", "one", "two"):
+                    body = {"prompt": prompt, "max_tokens": 60, "temperature": 2, "seed": 1, "ignore_eos": True, "speculate": "text"}
+                    status, _, answer = server.ask("POST", "/v1/completions", body, {"X-Api-Key": key})
+                    self.assertEqual(status, 200)
+                    details = answer["usage"].get("completion_tokens_details", {})
+                    found.append((answer["choices"][0]["text"], details.get("accepted_prediction_tokens", 0)))
+                self.assertEqual(len({text for text, _ in found}), 1)
+                self.assertLess(max(found[0][1], found[1][1]), 15)
+                self.assertGreater(min(found[2][1], found[3][1]), 35)
+            finally:
+                self.assertEqual(server.stop(), 0)
 
 
 class GenerateTest(unittest.TestCase):

@@ -33,6 +33,8 @@ void skv_worker_draft(skv_scheduler *s, size_t n)
         const skv_drafter *drafter = s->span_lanes[i]->sequence->drafter;
         if (!drafter) continue;
         if (drafter->measures) n_cheap = ROWS_MOST;
+        skv_sequence_set_history(s->span_lanes[i]->sequence,
+                                 skv_histories_find(&s->histories, s->span_lanes[i]->job->domain));
         drafting[n_drafting++] = s->span_lanes[i];
     }
     n_cheap = skv_min_size(n_cheap, s->step_tokens);
@@ -60,6 +62,14 @@ bool skv_worker_drafted(const skv_lane *lane, int32_t id)
 void skv_worker_right(skv_lane *lane)
 {
     lane->draft.n_right++;
+}
+
+void skv_worker_keep_answer(skv_scheduler *s, const skv_lane *lane)
+{
+    const skv_drafter *drafter = lane->sequence ? lane->sequence->drafter : NULL;
+    if (!drafter || !drafter->text) return;
+    skv_histories_add(&s->histories, lane->job->domain, lane->ids + lane->n_prompt,
+                      skv_lane_generated(lane));
 }
 
 void skv_worker_settle(skv_scheduler *s, skv_lane *lane)

@@ -114,6 +114,7 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
                       .n_stopped = stopped ? stopped->n : 0};
     skv_worker_stop_fetch(s, lane);
     skv_worker_keep_text(s, lane);
+    skv_worker_keep_answer(s, lane);
     /* Whoever reads the end finds its pages free and the whole request counted. */
     skv_worker_give_back(s, lane);
     if (lane->i_answer == 0 && !lane->queue.begun) skv_worker_unqueue(s, job);
@@ -261,6 +262,7 @@ static void free_parts(skv_scheduler *s)
     skv_spill_close(s->store, STORE_FLUSH_SECONDS);
     skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
+    skv_histories_release(&s->histories);
     skv_text_index_free(s->texts);
     skv_free(s->step_rows);
     skv_free(s->spans);

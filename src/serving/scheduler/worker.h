@@ -26,6 +26,7 @@
 
 #include "engine/engine.h"
 #include "kv/prefix_index.h"
+#include "scheduler/histories.h"
 #include "scheduler/lane.h"
 #include "scheduler/step_clock.h"
 #include "scheduler/text_index.h"
@@ -62,10 +63,11 @@ struct skv_scheduler {
     uint64_t n_admitted, admitted_last[SKV_TENANTS]; /* by tenant: the n_admitted of its last one */
     skv_scheduler_metrics tally;
 
-    /* pages that are kept for others, */
+    /* pages and answers that are kept for others, */
     skv_prefix_index *prefix; /* owned, NULL: none */
     size_t n_fetching;        /* lanes that wait for the disk or the store */
     double flush_seconds;     /* left for writing at the end */
+    skv_histories histories;  /* answers that drafts are made from */
     unsigned char *step_rows; /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -224,6 +226,8 @@ void skv_worker_undraft(skv_lane *lane);
 bool skv_worker_drafted(const skv_lane *lane, int32_t id);
 /** It is, and has become one of the lane's ids. */
 void skv_worker_right(skv_lane *lane);
+/** The answer has ended: later ones of its domain may be drafted from it. */
+void skv_worker_keep_answer(skv_scheduler *s, const skv_lane *lane);
 /** After a step: what was wrong leaves the sequence. */
 void skv_worker_settle(skv_scheduler *s, skv_lane *lane);
 
