@@ -164,6 +164,7 @@ static skv_status make_lanes(run *r, skv_error *err)
     r->spans = cli_alloc(load->batch, sizeof *r->spans);
     r->drafts = cli_alloc(load->batch, sizeof *r->drafts);
     r->span_lane = cli_alloc(load->batch, sizeof(lane *));
+    const skv_speculation how = cli_speculation_of(&r->variant->options);
     skv_status status = SKV_OK;
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         r->lanes[i].ids = cli_alloc(load->prompt, sizeof(int32_t));
@@ -171,6 +172,8 @@ static skv_status make_lanes(run *r, skv_error *err)
         fill_ids(r, &r->lanes[i], i);
         status = skv_sequence_create(r->variant->model.engine, load->prompt + load->gen,
                                      &r->lanes[i].sequence, err);
+        if (status != SKV_OK) break;
+        status = skv_sequence_set_speculation(r->lanes[i].sequence, &how, err);
     }
     return status;
 }

@@ -189,6 +189,14 @@ void cli_eval_print_json(const cli_model *model, const cli_options *options,
     skv_json_out_put_integer(&json, "seed", options->sampling.seed);
     skv_json_out_put_number(&json, "average", report->average);
     skv_json_out_put_integer(&json, "averaged", report->n_averaged);
+    if (report->drafts.drafted > 0) {
+        skv_json_out_key(&json, "speculation");
+        skv_json_out_open(&json, '{');
+        skv_json_out_put_integer(&json, "generated", report->generated);
+        skv_json_out_put_integer(&json, "drafted", report->drafts.drafted);
+        skv_json_out_put_integer(&json, "accepted", report->drafts.accepted);
+        skv_json_out_close(&json, '}');
+    }
     skv_json_out_key(&json, "tasks");
     skv_json_out_open(&json, '[');
     for (size_t i = 0; i < report->n_tasks; i++) {

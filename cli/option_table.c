@@ -485,7 +485,7 @@ static const cli_option rows[] = {
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,
            .help = "how to evict keys and values after a prompt (none): docs/reference/methods.md"),
-    OPTION(DRAFTS, "--speculate", "none|SOURCE[:K[,P]]", PARSED, speculation,
+    OPTION(DRAFTS | ON(TUNE), "--speculate", "none|SOURCE[:K[,P]]", PARSED, speculation,
            .parse = cli_parse_speculation,
            .help = "draft up to K tokens and check them in one step, for the same answer (none): "
                    "auto, text, self, aux, model, text+self, text+aux, text+model; see "

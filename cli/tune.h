@@ -25,6 +25,7 @@ typedef struct tune_point {
     double quality, low, high; /* score by the plain model's; 95 %, NaN: not known */
     double ttft_ms, token_ms;  /* a prompt, and each token after the first */
     size_t kv_bytes;           /* behind both */
+    double drafted; /* part of the answers' tokens that drafts were right about; NaN: no answers */
     double cost;
     bool keeps; /* the floor */
 } tune_point;

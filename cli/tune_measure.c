@@ -12,6 +12,9 @@
 enum { WARM_UP_TOKENS = 2, LENGTH_DEFAULT = 512, SCORED_MAX = 256, SCORED_PART = 4 };
 static const double CONFIDENCE = 1.959963984540054; /* of the normal distribution, 95 % */
 
+/* Scores are the same with and without drafts, and every model has this source. */
+static const skv_speculation usual_drafts = {.source = SKV_DRAFT_TEXT, .most = 4};
+
 cli_options tune_options_of(const tune *t, const tune_setting *how)
 {
     cli_options out = *t->options;
@@ -21,6 +24,7 @@ cli_options tune_options_of(const tune *t, const tune_setting *how)
     out.weights = how->weights;
     out.kv = how->kv;
     out.eviction = how->eviction;
+    if (out.speculation.source == SKV_DRAFT_NONE) out.speculation = usual_drafts;
     if (!out.text_file) return out;
     out.tasks = out.text_file;
     if (out.context == 0) out.context = t->context;
@@ -239,6 +243,8 @@ static int measure_open(tune *t, const cli_options *o, const cli_model *model, t
     if (status == CLI_DONE && first) settle_lengths(t, stats.context);
     if (status == CLI_DONE) {
         judge(t, report, out);
+        const uint64_t n = report->generated;
+        out->drafted = n > 0 ? (double)report->drafts.accepted / (double)n : (double)NAN;
         status = time_it(t, model, out);
     }
     cli_interrupt_attach(o->interrupt, NULL);

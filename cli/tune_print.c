@@ -72,14 +72,19 @@ static void put_methods(line *l, const cli_options *o)
     put_size(l, "--chunk", o->step_tokens);
 }
 
+/* Of drafts; fewer are not worth a word. */
+static const double WORTH_DRAFTING = 0.1;
+
 /* The setting as any command takes it, here with a prompt to be replaced. */
-static void print_run(const tune *t, const tune_setting *how, line *l)
+static void print_run(const tune *t, const tune_point *p, line *l)
 {
+    const tune_setting *how = &p->how;
     const cli_options o = tune_options_of(t, how);
     put_word(l, "swiftkv");
     put_word(l, "generate");
     put_word(l, how->path);
     put_methods(l, &o);
+    if (p->drafted > WORTH_DRAFTING) put_option(l, "--speculate", "auto");
     put_option(l, "-p", "TEXT");
 }
 
@@ -106,6 +111,9 @@ static void print_eval(const tune *t, const tune_setting *how, line *l)
     put_size(l, "--scored", o.scored);
     put_size(l, "--ctx", o.context);
     put_methods(l, &o);
+    char drafts[SKV_SPECULATION_TEXT];
+    skv_speculation_print(&o.speculation, drafts);
+    put_option(l, "--speculate", drafts);
 }
 
 /* ---- the table ---- */
@@ -129,8 +137,8 @@ static void name_setting(const tune_setting *how, char *out, size_t room)
 static void print_header(const tune *t)
 {
     (void)t;
-    printf("%-52s %9s %8s %8s %10s %10s %10s\n", "setting", "score", "quality", "+-", "first, ms",
-           "token, ms", "KV, KiB");
+    printf("%-52s %9s %8s %8s %10s %10s %10s %9s\n", "setting", "score", "quality", "+-",
+           "first, ms", "token, ms", "KV, KiB", "drafts");
 }
 
 void tune_print_point(const tune *t, const tune_point *p)
@@ -145,8 +153,13 @@ void tune_print_point(const tune *t, const tune_point *p)
     } else {
         printf("%8s", "");
     }
-    printf(" %10.2f %10.3f %10.0f%s\n", p->ttft_ms, p->token_ms, (double)p->kv_bytes / 1024,
-           p->keeps ? "" : "  below the floor");
+    printf(" %10.2f %10.3f %10.0f", p->ttft_ms, p->token_ms, (double)p->kv_bytes / 1024);
+    if (isfinite(p->drafted)) {
+        printf(" %7.1f %%", 100 * p->drafted);
+    } else {
+        printf(" %9s", "");
+    }
+    printf("%s\n", p->keeps ? "" : "  below the floor");
     fflush(stdout);
 }
 
@@ -185,7 +198,7 @@ void tune_print_result(const tune *t)
 {
     const tune_point *plain = &t->points[0], *best = tune_best(t);
     line run = {.n = 0}, eval = {.n = 0};
-    print_run(t, &best->how, &run);
+    print_run(t, best, &run);
     print_eval(t, &best->how, &eval);
     const char *of = t->cost == TUNE_COST_KV_BYTES ? "memory" : "time";
     if (best == plain) {
@@ -209,7 +222,7 @@ static void put_point(const tune *t, skv_json_out *json, const tune_point *p)
     char how[SKV_EVICTION_TEXT];
     line run = {.n = 0}, eval = {.n = 0};
     skv_eviction_print(&p->how.eviction, how);
-    print_run(t, &p->how, &run);
+    print_run(t, p, &run);
     print_eval(t, &p->how, &eval);
     skv_json_out_open(json, '{');
     skv_json_out_put_text(json, "model", p->how.path);
@@ -224,6 +237,7 @@ static void put_point(const tune *t, skv_json_out *json, const tune_point *p)
     skv_json_out_put_number(json, "ttft_ms", p->ttft_ms);
     skv_json_out_put_number(json, "token_ms", p->token_ms);
     skv_json_out_put_integer(json, "kv_bytes", p->kv_bytes);
+    skv_json_out_put_number(json, "drafted", p->drafted);
     skv_json_out_put_number(json, "cost", p->cost);
     skv_json_out_key(json, "keeps");
     skv_json_out_bool(json, p->keeps);

@@ -87,6 +87,9 @@ typedef struct skv_eval_report {
     skv_eval_task *tasks;
     size_t n_averaged; /* tasks whose main metric is a proportion */
     double average;    /* their average; NaN if there are none */
+    /* Tokens of generated answers, those of a log apart, and what was drafted of them. */
+    uint64_t generated;
+    skv_draft_counts drafts;
 } skv_eval_report;
 
 /**

@@ -304,6 +304,8 @@ static skv_status open_and_run(run *r, const skv_vocab *vocab, skv_eval_report *
         status = skv_eval_log_open(&r->log, r->options->log, r->options->resume, err);
     }
     if (status == SKV_OK) status = run_tasks(r, &names, report, err);
+    report->generated = r->runner.n_generated;
+    report->drafts = r->runner.drafts;
     for (size_t i = 0; i < names.n; i++) skv_free(names.at[i]);
     skv_eval_log_close(&r->log);
     skv_eval_runner_release(&r->runner);

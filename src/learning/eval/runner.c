@@ -309,6 +309,9 @@ static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err
         for (size_t i = 0; i < n_live; i++) {
             job *j = &jobs[r->span_jobs[i]];
             if (j->n_drafted > 0) skv_sequence_settle(j->sequence, j->n_drafted, j->n_right);
+            r->n_generated += 1 + j->n_right;
+            r->drafts.drafted += j->n_drafted;
+            r->drafts.accepted += j->n_right;
             j->n_drafted = 0;
         }
     }

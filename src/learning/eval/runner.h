@@ -22,7 +22,9 @@ typedef struct skv_eval_runner {
     size_t *span_starts;    /* owned, [step_tokens]: tokens its sequence had before */
     skv_eviction eviction;  /* of every prompt, before what follows it */
     size_t context, step_tokens, n_vocab;
-    size_t block_pages; /* pages that SKV_EVAL_BLOCK tokens of a sequence take */
+    uint64_t n_generated;    /* tokens of answers, */
+    skv_draft_counts drafts; /* and what was drafted of them */
+    size_t block_pages;      /* pages that SKV_EVAL_BLOCK tokens of a sequence take */
 } skv_eval_runner;
 
 enum { SKV_EVAL_BLOCK = 64, SKV_EVAL_BATCH_MAX = 64 };
