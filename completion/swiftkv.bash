@@ -51,7 +51,7 @@ _swiftkv_options() {
         --ctx --cpu --chunk --evict --speculate --draft --snapkv --svg --json --download --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --cpu
-        --chunk --json --download --help' ;;
+        --chunk --speculate --json --download --help' ;;
     distill) echo '--recipe --data --stages --resume --log --dry-run --download --help --task --model --out
         --kv-layers --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult
         --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss

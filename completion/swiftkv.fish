@@ -406,6 +406,7 @@ complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l kv -x -a 'auto bf16
 complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l ctx -x -d 'most tokens of a sequence'
 complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l cpu -x -a 'best ref avx2 avxvnni avx512 amx neon' -d 'instruction set'
 complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l chunk -x -d 'most tokens of a step'
+complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l speculate -x -a 'none text self aux text+self text+aux' -d 'draft up to K tokens and check them in one step, for the same answer'
 complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l json -d 'print JSON'
 complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l download -d 'fetch MODEL, a name, from the hub'
 complete -c swiftkv -n '__fish_seen_subcommand_from tune' -l help -d 'these options'

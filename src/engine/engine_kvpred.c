@@ -169,7 +169,8 @@ static size_t count_voters(const kvpred_step *p, size_t i)
     return first_own - skv_min_size(first_own, p->base->spans[i].deep_from);
 }
 
-skv_forward_span skv_reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
+/* Tokens ids [n] from position `at` on as the auxiliary reads them. */
+static skv_forward_span reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
 {
     skv_forward_span span = skv_step_span(s, ids, n, at);
     span.cache = &s->reader->cache;
@@ -187,7 +188,7 @@ static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err
         size_t at = cache->n_rows;
         size_t n = skv_min_size(s->n_seen - at, s->engine->options.step_tokens);
         SKV_TRY(skv_kv_cache_grow(cache, at + n, err));
-        const skv_forward_span span = skv_reader_span(s, s->ids + at, n, at);
+        const skv_forward_span span = reader_span(s, s->ids + at, n, at);
         const skv_step_pass pass = auxiliary_pass(p, &span, 1);
         SKV_TRY(skv_step_run(&pass, err));
     }
@@ -208,7 +209,7 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
         SKV_TRY(skv_kv_cache_grow(&s->reader->cache, s->n_seen + n, err));
         k->readers[n_spans] = s->reader;
         k->kept[n_spans] = skv_step_span(s, p->base->spans[i].ids, n, s->n_seen);
-        k->read[n_spans++] = skv_reader_span(s, p->base->spans[i].ids, n, s->n_seen);
+        k->read[n_spans++] = reader_span(s, p->base->spans[i].ids, n, s->n_seen);
     }
     if (n_spans == 0) return SKV_OK;
     skv_kvpred_step step = {.predictor = &k->predictor,

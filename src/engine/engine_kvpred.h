@@ -52,8 +52,6 @@ void skv_engine_kvpred_release(skv_engine *engine);
 SKV_MUST_CHECK skv_status skv_reader_create(skv_sequence *sequence, skv_error *err);
 void skv_reader_free(skv_reader *reader);
 
-/** Tokens ids [n] from position `at` on as the auxiliary reads them. */
-skv_forward_span skv_reader_span(skv_sequence *sequence, const int32_t *ids, size_t n, size_t at);
 /** Before a step: of the rows that stand ahead of the sequence those of the tokens ids [n] stay. */
 void skv_reader_begin(skv_sequence *sequence, const int32_t *ids, size_t n);
 /** The step failed: what prompts had read before it stays. */

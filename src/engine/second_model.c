@@ -19,8 +19,8 @@ skv_status skv_second_model_check_ids(const char *path, const char *other, const
     return status;
 }
 
-skv_load_options skv_second_model_options(const skv_second_model *second,
-                                          const skv_load_options *load)
+/* How it is loaded beside a model that is loaded as `load` says. */
+static skv_load_options options_of(const skv_second_model *second, const skv_load_options *load)
 {
     skv_load_options own = *load;
     own.student = second->plan.stack_boundary < second->plan.n_layers && second->config->swiftkv;
@@ -44,7 +44,7 @@ skv_status skv_second_model_count(const skv_engine *e, const skv_second_model *s
                                   const skv_load_options *load, skv_kv_type type,
                                   skv_engine_bytes *bytes, skv_error *err)
 {
-    const skv_load_options own = skv_second_model_options(second, load);
+    const skv_load_options own = options_of(second, load);
     size_t n_bytes, store;
     SKV_TRY(skv_model_bytes(second->config, second->source, e->be, &own, &n_bytes, err));
     bytes->weights += n_bytes;
@@ -59,7 +59,7 @@ skv_status skv_second_model_load(const skv_engine *e, skv_second_model *second,
                                  const skv_load_options *load, skv_kv_type type, skv_error *err)
 {
     const skv_config *c = second->config;
-    const skv_load_options own = skv_second_model_options(second, load);
+    const skv_load_options own = options_of(second, load);
     SKV_TRY(skv_workspace_init(&second->ws, c, e->be, e->options.step_tokens, err));
     SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(c, type), count_pages(e, second),
                                 &second->store, err));

@@ -30,9 +30,6 @@ typedef struct skv_engine_bytes {
  * without a tokenizer are not compared. `role` names it in errors: "auxiliary". */
 SKV_MUST_CHECK skv_status skv_second_model_check_ids(const char *path, const char *other,
                                                      const char *role, skv_error *err);
-/** How it is loaded beside a model that is loaded as `load` says. */
-skv_load_options skv_second_model_options(const skv_second_model *second,
-                                          const skv_load_options *load);
 /** Adds what it takes; source, configuration and plan are there. */
 SKV_MUST_CHECK skv_status skv_second_model_count(const skv_engine *engine,
                                                  const skv_second_model *second,

@@ -49,7 +49,8 @@ static skv_status compare_tokenizers(const skv_trainer *t, const char *folder, s
     skv_status status = gguf ? skv_tokenizer_open_gguf(gguf, &base, err)
                              : skv_tokenizer_open_folder(t->options->model, &base, err);
     if (status == SKV_OK) status = skv_tokenizer_open_folder(folder, &own, err);
-    if (status == SKV_OK && base && own) status = skv_tokenizer_compare(base, own, folder, "auxiliary model", err);
+    if (status == SKV_OK && base && own)
+        status = skv_tokenizer_compare(base, own, folder, "auxiliary model", err);
     skv_tokenizer_free(base);
     skv_tokenizer_free(own);
     return status;
