@@ -41,7 +41,7 @@ static bool pays(const plan *p, double chance)
 static bool may_have_more(const plan *p, const skv_draft_request *r)
 {
     const skv_drafter *d = r->sequence->drafter;
-    if (d->n_kept == r->n) return false;
+    if (!d || d->n_kept == r->n) return false;
     if (!d->measures) return d->n_kept == 0 || d->chance >= LIKELY;
     return p->cost && skv_draft_cost_is_fresh(p->cost) && pays(p, d->chance);
 }
@@ -73,7 +73,7 @@ static void try_one(plan *p, skv_draft_request *requests, size_t n)
     for (size_t i = 0; i < n; i++) {
         const skv_draft_request *r = &requests[i];
         const skv_drafter *d = r->sequence->drafter;
-        if (r->n == 0 || !d->measures || !p->cost || p->cost->step_ns == 0) continue;
+        if (!d || r->n == 0 || !d->measures || !p->cost || p->cost->step_ns == 0) continue;
         if (skv_draft_cost_tries(p->cost)) add_row(p, r);
         return;
     }
@@ -95,7 +95,8 @@ size_t skv_draft_plan_texts(skv_draft_request *requests, size_t n, const skv_dra
     if (p.n_rows > 0 && p.cost) skv_draft_cost_paid(p.cost);
     if (p.n_rows == 0 && step->n_rows > 0) try_one(&p, requests, n);
     for (size_t i = 0; i < n; i++) {
-        if (requests[i].n > 0) requests[i].n = requests[i].sequence->drafter->n_kept;
+        const skv_drafter *d = requests[i].sequence->drafter;
+        if (d && requests[i].n > 0) requests[i].n = d->n_kept;
     }
     return p.n_rows;
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "alloc_fail.h"
 #include "engine/draft_history.h"
 #include "engine/engine.h"
 
@@ -143,6 +144,46 @@ static void test_forms(void **state)
     assert_string_equal(text, "none");
 }
 
+/* ---- out of memory ---- */
+
+/* An engine with a model that drafts, a sequence that is drafted for, and a history that is full.
+ */
+static bool open_and_draft(void *arg)
+{
+    skv_engine_options options = skv_engine_options_default();
+    skv_engine *engine = NULL;
+    skv_sequence *s = NULL;
+    skv_draft_history *h = NULL;
+    int32_t out[N_DRAFT];
+    static const int32_t ids[] = {3, 4, 5, 6, 3, 4};
+    (void)arg;
+    options.threads = 1;
+    options.context = 64;
+    options.draft_model = MODEL;
+    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT_MODEL, .most = 4};
+    if (skv_engine_open(MODEL, &options, &engine, NULL) != SKV_OK) return false;
+    bool ok = skv_sequence_create(engine, 0, &s, NULL) == SKV_OK &&
+              skv_draft_history_create(32, &h, NULL) == SKV_OK &&
+              skv_prompt(engine, s, ids, 6, NULL, NULL) == SKV_OK;
+    for (size_t i = 0; ok && i < 12; i++) skv_draft_history_add(h, ids, 6);
+    if (ok) {
+        skv_sequence_set_history(s, h);
+        ok = skv_sequence_draft(s, 5, out, 4) > 0; /* by the text */
+        (void)skv_sequence_draft(s, 60, out, 4);   /* by the model, which may say nothing */
+    }
+    skv_sequence_free(s);
+    skv_draft_history_free(h);
+    skv_engine_close(engine);
+    return ok;
+}
+
+static void test_out_of_memory_at_every_allocation(void **state)
+{
+    (void)state;
+    const size_t n = alloc_fail_each(open_and_draft, NULL, true);
+    assert_true(n > 50 && n < SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_text_is_the_longest_match),
         cmocka_unit_test(test_history),
         cmocka_unit_test(test_drafts_from_history),
+        cmocka_unit_test(test_out_of_memory_at_every_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
