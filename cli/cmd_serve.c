@@ -1,7 +1,9 @@
 /* swiftkv serve: models behind HTTP. The server answers while the first of them loads. */
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -215,7 +217,7 @@ static size_t context_of(const cli_options *o, const skv_model_info *info)
 }
 
 static skv_status open_engine(cli_model *model, const cli_options *options, size_t memory_max,
-                              skv_error *err)
+                              size_t *n_bytes, skv_error *err)
 {
     skv_engine_options engine = cli_engine_options(options);
     const size_t own = model->info.context;
@@ -228,6 +230,7 @@ static skv_status open_engine(cli_model *model, const cli_options *options, size
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
     engine.with_teacher = !options->no_teacher;
     engine.memory_max = memory_max;
+    engine.memory_needed = n_bytes;
     engine.batch_invariant = true;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
@@ -265,7 +268,8 @@ static skv_status load_model(void *user, size_t i, size_t memory_max, server_loa
     if (status == SKV_UNSUPPORTED) status = SKV_OK;
     out->template = (server_template){models->template_text, false};
     if (status == SKV_OK && !models->template_text) find_template(model, &out->template);
-    if (status == SKV_OK) status = open_engine(model, models->options, memory_max, &err);
+    if (status == SKV_OK)
+        status = open_engine(model, models->options, memory_max, &out->n_bytes, &err);
     if (status != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
         cli_model_close(model);
@@ -292,6 +296,18 @@ static void name_of(const char *given, bool is_name, char *out, size_t room)
     }
 }
 
+/* Where its prompts are kept: of several models in folders of their own, "DIR/org--name". */
+static void name_cache(const char *folder, const char *name, serve_model *one)
+{
+    size_t n =
+        (size_t)snprintf(one->cache_dir, sizeof one->cache_dir, "%s%s", folder, *name ? "/" : "");
+    for (; *name && n + 3 < sizeof one->cache_dir; name++) {
+        one->cache_dir[n++] = *name == '/' ? '-' : *name;
+        if (*name == '/') one->cache_dir[n++] = '-';
+        one->cache_dir[n] = 0;
+    }
+}
+
 /* Where it is, what it is and how it is called: cheap, no weights. */
 static int describe_model(const cli_options *o, size_t i, serve_models *models)
 {
@@ -309,15 +325,7 @@ static int describe_model(const cli_options *o, size_t i, serve_models *models)
     if (status == CLI_DONE) status = cli_check_methods(one->path, &one->info, o);
     if (status != CLI_DONE) return status;
     name_of(given, is_name, one->name, sizeof one->name);
-    if (o->cache_dir) {
-        const bool several = models->n > 1;
-        const char *slash = strrchr(one->name, '/');
-        (void)snprintf(one->cache_dir, sizeof one->cache_dir, "%s%s%s", o->cache_dir,
-                       several ? "/" : "",
-                       !several ? ""
-                       : slash  ? slash + 1
-                                : one->name);
-    }
+    if (o->cache_dir) name_cache(o->cache_dir, models->n > 1 ? one->name : "", one);
     const char *slash = strrchr(one->path, '/');
     one->names = list_names(o, one->name);
     models->sources[i] = (server_source){.names = one->names,
@@ -341,6 +349,10 @@ static int describe_models(const cli_options *o, serve_models *out)
     }
     if (n > 1 && o->draft) {
         return cli_usage("serve: --draft goes with one model, there are %zu", n);
+    }
+    /* Those of the models lie in it. */
+    if (n > 1 && o->cache_dir && mkdir(o->cache_dir, 0700) != 0 && errno != EEXIST) {
+        return cli_fail("--cache-dir: %s: cannot create: %s", o->cache_dir, strerror(errno));
     }
     out->at = cli_alloc(n, sizeof *out->at);
     out->sources = cli_alloc(n, sizeof *out->sources);

@@ -145,8 +145,10 @@ enum { SKV_REPLY_CALLS_MAX = 16 };
 
 typedef struct skv_reply_rules {
     skv_reply_format format;
-    bool in_thought;        /* the prompt has opened a thought: the answer closes it first */
-    const char *tools_json; /* an array of {"name":..., "parameters": a JSON schema} */
+    bool in_thought; /* the prompt has opened a thought: the answer closes it first */
+    /* An array of {"name":..., "parameters": a JSON schema, "loose":...}. Where `loose` is true,
+     * what the grammar cannot follow of the schema is left out; else it is refused by its name. */
+    const char *tools_json;
     size_t n_tools_json;
     bool may_talk;      /* the answer may be text too; a call that it begins is a whole one */
     size_t max_calls;   /* at least one is made; 1..SKV_REPLY_CALLS_MAX. LLAMA3 has one */

@@ -125,6 +125,7 @@ typedef struct skv_engine_options {
      * (skv_sequence_set_adapters). NULL: none. */
     const char *adapters;
     size_t memory_max;       /* bytes of weights, KV cache and workspace; 0: what the machine has */
+    size_t *memory_needed;   /* receives how many these are, also if they do not fit; may be NULL */
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */

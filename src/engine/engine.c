@@ -237,6 +237,7 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     e->workspace_bytes = bytes.workspace;
     fits = fits && skv_size_add(bytes.weights, bytes.kv, &total) &&
            skv_size_add(total, bytes.workspace, &total);
+    if (e->options.memory_needed) *e->options.memory_needed = fits ? total : SIZE_MAX;
     const double MIB = 1048576.0;
     size_t available = skv_memory_available();
     if (e->options.memory_max > 0) available = skv_min_size(available, e->options.memory_max);
@@ -338,6 +339,7 @@ static skv_status finish(skv_engine *e, const char *preset, skv_status status, s
     e->options.cpu = NULL; /* the caller's strings are not kept; that there were any counts */
     if (e->options.adapters) e->options.adapters = "";
     e->options.draft_model = NULL;
+    e->options.memory_needed = NULL;
     *out = e;
     return SKV_OK;
 }

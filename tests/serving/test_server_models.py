@@ -80,6 +80,46 @@ class ModelsTest(unittest.TestCase):
         self.assertIn("MiB are available", answer["error"]["message"])
         self.complete(server, THREE.name)
 
+    def test_a_model_that_never_fits_sends_nobody_away(self):
+        server = self.start("--max-loaded", 3, "--kv-tokens", 65536, "--models-memory", 150, models=(THREE, TWO, ONE))
+        self.complete(server, TWO.name)
+        self.assertEqual(self.loaded(server), {THREE.name, TWO.name})
+        server.stop()
+        server = self.start("--max-loaded", 3, "--kv-tokens", 65536, "--models-memory", 100, models=(THREE, ONE))
+        status, _, answer = server.ask("POST", "/v1/completions", {"model": ONE.name, "prompt": PROMPT})
+        self.assertEqual((status, answer["error"]["code"]), (503, "model_load_failed"), answer)
+        self.assertEqual(self.loaded(server), {THREE.name})
+        self.assertEqual(server.metrics()[f'model_loads_total{{model="{THREE.name}"}}'], 1)
+
+    def test_it_waits_for_memory_of_a_busy_model(self):
+        server = self.start("--max-loaded", 2, "--ctx", 65536, "--kv-tokens", 65536, "--models-memory", 100, models=(ONE, TWO))
+        connection, response = self.long_answer(server, ONE.name)
+        result = []
+        waiting = threading.Thread(target=lambda: result.append(self.complete(server, TWO.name)))
+        waiting.start()
+        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        time.sleep(0.3)
+        self.assertEqual(self.states(server), {ONE.name: "loaded", TWO.name: "waiting"})
+        self.assertEqual(server.metrics()[f'model_load_failures_total{{model="{TWO.name}"}}'], 0)
+        response.close()
+        connection.close()
+        waiting.join(PATIENCE)
+        self.assertEqual(result[0]["model"], TWO.name)
+        self.assertEqual(self.loaded(server), {TWO.name})
+
+    def test_each_has_a_cache_of_its_own(self):
+        """Below a folder that is not there yet; what one model has read is found again, and not by the other."""
+        with tempfile.TemporaryDirectory() as folder:
+            cache, long = Path(folder) / "cache", base.prompt_of(100)
+            for turn in range(2):
+                server = self.start("--ctx", 256, "--cache-dir", cache, models=(ONE, TWO))
+                for model in (ONE, TWO):
+                    answer = server.complete(model=model.name, prompt=long, max_tokens=2)
+                    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+                    self.assertEqual(cached > 0, turn == 1, (model, cached))
+                self.assertEqual(server.stop(), 0)
+            self.assertEqual({path.name for path in cache.iterdir()}, {ONE.name, TWO.name})
+
     def test_lists(self):
         server = self.start()
         models = {m["id"]: m["swiftkv"]["state"] for m in server.ask("GET", "/v1/models")[2]["data"]}

@@ -224,8 +224,27 @@ class ToolsTest(ServerTest):
                 error = self.refuses(400, "/v1/chat/completions", body, *parts)
                 self.assertEqual(error["param"], field)
         odd = {"type": "function", "function": {"name": "x", "parameters": {"type": "object", "patternProperties": {}}}}
+        odd["function"]["strict"] = True
         body = {"messages": HELLO, "tools": [odd], "tool_choice": "required"}
         self.refuses(400, "/v1/chat/completions", body, "patternProperties")
+
+    def test_what_a_grammar_cannot_follow(self):
+        """It is left out of the grammar of a function that is not strict; what can be followed is."""
+        parameters = {"type": "object", "required": ["n", "kind", "code", "far", "when"], "additionalProperties": False, "properties": {
+            "n": {"type": "integer", "multipleOf": 3, "minimum": 5, "maximum": 7}, "kind": {"enum": ["a", "b"], "minLength": 1},
+            "code": {"type": "string", "pattern": "^[a-c]{2}$", "maxLength": 9}, "far": {"$ref": "https://example.com/schema.json"},
+            "when": {"type": "string", "format": "duration"}}, "if": {"required": ["n"]}, "uniqueItems": True, "not": {"type": "array"}}
+        tool = {"type": "function", "function": {"name": "odd", "parameters": parameters}}
+        body = {"messages": HELLO, "tools": [tool], "tool_choice": "required", "max_tokens": 300, "seed": 3}
+        call = self.server.post("/v1/chat/completions", **body)["choices"][0]["message"]["tool_calls"][0]["function"]
+        given = json.loads(call["arguments"])
+        self.assertEqual(list(given), ["n", "kind", "code", "far", "when"])
+        self.assertIn(given["n"], (5, 6, 7))
+        self.assertIn(given["kind"], ("a", "b"))
+        self.assertRegex(given["code"], "^[a-c]{2}$")
+        self.assertIsInstance(given["when"], str)
+        tool["function"]["strict"] = True
+        self.refuses(400, "/v1/chat/completions", body, "is not supported")
 
     @unittest.skipUnless(openai, "the package openai is not installed")
     def test_client(self):

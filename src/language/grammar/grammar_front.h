@@ -22,7 +22,7 @@ void skv_json_object_read(skv_exprs *exprs);
 
 /** A schema that has been read, its references within itself; the next rule of `exprs` is every
  * value of it. */
-SKV_MUST_CHECK skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *json,
+SKV_MUST_CHECK skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *json, bool loose,
                                                skv_error *err);
 
 /*

@@ -6,6 +6,8 @@
  *     [part, ...]                                         these, in order
  *     {"any": [part, ...]}                                one of these
  *     {"schema": {...}}                                   a JSON value
+ *     {"schema": {...}, "loose": true}                    the same; what cannot be followed of the
+ *                                                         schema is left out, not refused
  *     {"repeat": part, "min": m, "max": n, "between": part}
  *     {"until": "mark"}                                   any text that ends with its first mark
  *     {"without": "mark"}                                 any text without the mark
@@ -29,10 +31,10 @@ typedef struct parts {
 static skv_status read_part(parts *p, const json_t *part, skv_expr *out);
 
 /* A schema has its own references, so it is read by itself; its first rule stands for it. */
-static skv_status read_schema(parts *p, const json_t *schema, skv_expr *out)
+static skv_status read_schema(parts *p, const json_t *schema, bool loose, skv_expr *out)
 {
     const size_t rule = p->exprs->n_rules;
-    SKV_TRY(skv_schema_read_json(p->exprs, schema, p->err));
+    SKV_TRY(skv_schema_read_json(p->exprs, schema, loose, p->err));
     *out = skv_expr_call(p->exprs, (uint32_t)rule);
     return SKV_OK;
 }
@@ -163,7 +165,7 @@ static skv_status read_object(parts *p, const json_t *part, skv_expr *out)
 {
     const json_t *any = json_object_get(part, "any"), *schema = json_object_get(part, "schema");
     if (any) return read_list(p, any, true, out);
-    if (schema) return read_schema(p, schema, out);
+    if (schema) return read_schema(p, schema, json_is_true(json_object_get(part, "loose")), out);
     if (json_object_get(part, "repeat")) return read_repeat(p, part, out);
     const json_t *until = json_object_get(part, "until"), *mark = json_object_get(part, "without");
     if (until || mark) {

@@ -174,7 +174,7 @@ static skv_status compile_values(skv_schema *s, const json_t *node, skv_expr *ou
     SKV_TRY(read_types(s, node, &types));
     json_object_foreach((json_t *)(uintptr_t)node, key, value)
     {
-        if (skv_schema_keyword_type(key)) return skv_schema_refuse(s, key);
+        if (skv_schema_keyword_type(key) && !s->loose) return skv_schema_refuse(s, key);
     }
     skv_expr_list choices = {.exprs = s->exprs};
     if (list && json_array_size(list) == 0) {
@@ -258,6 +258,7 @@ static skv_status check_keywords(skv_schema *s, const json_t *node)
 {
     const char *key;
     const json_t *value;
+    if (s->loose) return SKV_OK;
     json_object_foreach((json_t *)(uintptr_t)node, key, value)
     {
         /* False says that something is not asked for. */
@@ -363,10 +364,11 @@ static void release(skv_schema *s)
     skv_budget_give(budget, s->json_bytes);
 }
 
-skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *json, skv_error *err)
+skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *json, bool loose, skv_error *err)
 {
     skv_schema s = {.exprs = exprs,
                     .rules = {.exprs = exprs},
+                    .loose = loose,
                     .root = json,
                     .refs = {.budget = exprs->budget, .same = true},
                     .depth = exprs->budget->depth,
@@ -382,7 +384,7 @@ skv_status skv_schema_read(skv_exprs *exprs, const char *text, size_t n, skv_err
 {
     skv_grammar_json json;
     SKV_TRY(skv_grammar_json_load(exprs->budget, text, n, "json schema", &json, err));
-    skv_status status = skv_schema_read_json(exprs, json.json, err);
+    skv_status status = skv_schema_read_json(exprs, json.json, false, err);
     skv_grammar_json_release(exprs->budget, &json);
     return status;
 }

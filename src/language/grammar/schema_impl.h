@@ -34,6 +34,7 @@ typedef struct skv_schema_task {
 typedef struct skv_schema {
     skv_exprs *exprs; /* borrowed */
     skv_json_rules rules;
+    bool loose;             /* what cannot be followed is left out, not refused */
     const json_t *root;     /* borrowed */
     json_t **made;          /* owned, [n_made] the joined schemas, all kept to the end */
     skv_schema_task *tasks; /* owned, [n_tasks], done in order */

@@ -202,6 +202,8 @@ skv_status skv_schema_resolve(skv_schema *s, const json_t *referrer, const json_
     const char *ref = json_string_value(text);
     if (!ref) return skv_schema_fail(s, SKV_FORMAT, "\"$ref\" is no text");
     if (ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/')) {
+        *out = json_true(); /* any value */
+        if (s->loose) return SKV_OK;
         return skv_schema_fail(s, SKV_UNSUPPORTED,
                                "\"$ref\" to \"%.100s\": only \"#/...\" is supported", ref);
     }

@@ -44,9 +44,11 @@ static skv_status compile_pattern(skv_schema *s, const char *pattern, bool searc
     (void)snprintf(name, sizeof name, "json schema: %.80s: pattern",
                    s->path.size > 0 ? s->path.data : "/");
     const skv_regex_options options = {.name = name, .spell = skv_json_char, .search = search};
-    SKV_TRY(skv_regex_parse(s->exprs, pattern, strlen(pattern), &options, &content, s->err));
-    *out = in_quotes(s, content);
-    return SKV_OK;
+    const skv_status status =
+        skv_regex_parse(s->exprs, pattern, strlen(pattern), &options, &content, s->err);
+    const bool any = s->loose && (status == SKV_UNSUPPORTED || status == SKV_FORMAT);
+    *out = any ? skv_json_string(&s->rules) : in_quotes(s, content);
+    return any ? SKV_OK : status;
 }
 
 static skv_status compile_format(skv_schema *s, const json_t *format, skv_expr *out)
@@ -57,10 +59,13 @@ static skv_status compile_format(skv_schema *s, const json_t *format, skv_expr *
         if (strcmp(formats[i].name, name) != 0) continue;
         return compile_pattern(s, formats[i].pattern, false, out);
     }
+    *out = skv_json_string(&s->rules);
+    if (s->loose) return SKV_OK;
     return skv_schema_fail(s, SKV_UNSUPPORTED, "the format \"%.100s\" is not supported", name);
 }
 
-/* A pattern, a format, or a length: two of them at once would take the product of automata. */
+/* A pattern, a format, or a length: two of them at once would take the product of automata. Where
+ * one of them is enough, that is the pattern, else the format. */
 skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out)
 {
     const json_t *pattern = json_object_get(node, "pattern");
@@ -69,15 +74,15 @@ skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out)
     SKV_TRY(skv_schema_integer(s, node, "minLength", 0, &min));
     SKV_TRY(skv_schema_integer(s, node, "maxLength", SKV_REPEAT_MANY, &max));
     bool bounded = min > 0 || max != SKV_REPEAT_MANY;
-    if (bounded && (pattern || format)) {
+    if (bounded && (pattern || format) && !s->loose) {
         return skv_schema_fail(s, SKV_UNSUPPORTED, "\"%s\" beside \"%s\" is not supported",
                                min > 0 ? "minLength" : "maxLength", pattern ? "pattern" : "format");
     }
-    if (pattern && format) {
+    if (pattern && format && !s->loose) {
         return skv_schema_fail(s, SKV_UNSUPPORTED,
                                "\"pattern\" beside \"format\" is not supported");
     }
-    if (format) return compile_format(s, format, out);
+    if (format && !pattern) return compile_format(s, format, out);
     if (pattern) {
         const char *text = json_string_value(pattern);
         if (!text) return skv_schema_fail(s, SKV_FORMAT, "\"pattern\" is no text");

@@ -113,7 +113,18 @@ static void put(skv_buf *out, const char *text)
     if (text) skv_buf_json_text(out, text, strlen(text));
 }
 
-static void add_schema(skv_buf *out, const json_t *schema)
+/* A function as its grammar needs it. */
+typedef struct function {
+    json_t *schema; /* borrowed, of its parameters; NULL: any object */
+    bool loose;     /* what a grammar cannot follow of it is left out */
+} function;
+
+static void end_schema(skv_buf *out, bool loose)
+{
+    skv_buf_text(out, loose ? ",\"loose\":true}" : "}");
+}
+
+static void add_schema(skv_buf *out, const json_t *schema, bool loose)
 {
     skv_buf_text(out, "{\"schema\":");
     if (!schema || (json_is_object(schema) && json_object_size(schema) == 0)) {
@@ -121,16 +132,16 @@ static void add_schema(skv_buf *out, const json_t *schema)
     } else if (json_dump_callback(schema, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
         out->failed = true;
     }
-    skv_buf_byte(out, '}');
+    end_schema(out, loose);
 }
 
 /* A property by itself: its references lead into the whole schema. */
-static void add_property(skv_buf *out, const json_t *schema, json_t *property)
+static void add_property(skv_buf *out, const function *f, json_t *property)
 {
     static const char *const kept[] = {"$defs", "definitions"};
     json_t *whole = json_is_object(property) ? json_copy(property) : json_true();
     for (size_t i = 0; i < 2; i++) {
-        json_t *definitions = json_object_get(schema, kept[i]);
+        json_t *definitions = json_object_get(f->schema, kept[i]);
         if (definitions && json_is_object(whole))
             (void)json_object_set(whole, kept[i], definitions);
     }
@@ -138,7 +149,7 @@ static void add_property(skv_buf *out, const json_t *schema, json_t *property)
     if (!whole || json_dump_callback(whole, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
         out->failed = true;
     }
-    skv_buf_byte(out, '}');
+    end_schema(out, f->loose);
     json_decref(whole);
 }
 
@@ -174,7 +185,7 @@ static void add_choice(skv_buf *out, const json_t *all, const json_t *only)
 }
 
 /* KEY behind_key VALUE value_end. */
-static void add_parameter(skv_buf *out, const skv_reply_form *form, const json_t *schema,
+static void add_parameter(skv_buf *out, const skv_reply_form *form, const function *f,
                           const char *key, json_t *property)
 {
     const size_t n_behind = strlen(form->behind_key);
@@ -195,7 +206,7 @@ static void add_parameter(skv_buf *out, const skv_reply_form *form, const json_t
     if (is_bare(form, property)) {
         add_choice(out, all, only);
     } else {
-        add_property(out, schema, property);
+        add_property(out, f, property);
     }
     skv_buf_text(out, ",\"");
     put(out, n_behind > 0 && form->behind_key[n_behind - 1] == '\n' ? "\n" : NULL);
@@ -215,38 +226,38 @@ static bool is_required(const json_t *schema, const char *key)
 }
 
 /* key=VALUE, key:VALUE; the values are JSON, which both spellings can be read as. */
-static void add_argument(skv_buf *out, const skv_reply_form *form, const json_t *schema,
+static void add_argument(skv_buf *out, const skv_reply_form *form, const function *f,
                          const char *key, json_t *property, const char *comma, bool behind)
 {
     skv_buf_text(out, "[\"");
     if (!behind) put(out, comma);
     put(out, key);
     skv_buf_text(out, form->spelling == SKV_SPELL_GEMMA ? ":\"," : "=\",");
-    add_property(out, schema, property);
+    add_property(out, f, property);
     skv_buf_text(out, ",\"");
     if (behind) put(out, comma);
     skv_buf_text(out, "\"]");
 }
 
 /* All arguments of a function, those that must be there first. */
-static void add_arguments(skv_buf *out, const skv_reply_form *form, json_t *schema)
+static void add_arguments(skv_buf *out, const skv_reply_form *form, const function *f)
 {
     const char *key, *comma = form->spelling == SKV_SPELL_GEMMA ? "," : ", ";
     const bool xml = form->spelling == SKV_SPELL_XML;
-    json_t *property, *all = json_object_get(schema, "properties");
+    json_t *property, *all = json_object_get(f->schema, "properties");
     size_t n_required = 0;
     skv_buf_byte(out, '[');
     for (int optional = 0; optional < 2; optional++) {
         json_object_foreach(all, key, property)
         {
-            if (is_required(schema, key) == (optional == 1)) continue;
+            if (is_required(f->schema, key) == (optional == 1)) continue;
             if (optional) skv_buf_text(out, "{\"repeat\":");
             if (xml) {
-                add_parameter(out, form, schema, key, property);
+                add_parameter(out, form, f, key, property);
             } else {
                 const bool behind = optional && n_required == 0;
                 const bool first = !optional && n_required == 0;
-                add_argument(out, form, schema, key, property, first ? "" : comma, behind);
+                add_argument(out, form, f, key, property, first ? "" : comma, behind);
             }
             skv_buf_text(out, optional ? ",\"min\":0,\"max\":1}," : ",");
             n_required += optional ? 0 : 1;
@@ -312,27 +323,28 @@ static skv_status add_call(skv_buf *out, const skv_reply_form *form, const json_
                            skv_error *err)
 {
     const char *name = json_string_value(json_object_get(tool, "name"));
-    json_t *schema = json_object_get(tool, "parameters");
+    const function f = {.schema = json_object_get(tool, "parameters"),
+                        .loose = json_is_true(json_object_get(tool, "loose"))};
     SKV_REQUIRE(name, err, SKV_ARGUMENT, "tools: one has no name");
     add_head(out, form, name);
     switch (form->spelling) {
     case SKV_SPELL_OBJECT:
     case SKV_SPELL_KEYED:
-        add_schema(out, schema);
+        add_schema(out, f.schema, f.loose);
         skv_buf_text(out, ",\"}");
         break;
     case SKV_SPELL_NAMED:
     case SKV_SPELL_MESSAGE:
-        add_schema(out, schema);
+        add_schema(out, f.schema, f.loose);
         skv_buf_text(out, ",\"");
         break;
     case SKV_SPELL_XML:
-        add_arguments(out, form, schema);
+        add_arguments(out, form, &f);
         skv_buf_text(out, ",\"");
         break;
     case SKV_SPELL_PYTHON:
     case SKV_SPELL_GEMMA:
-        add_arguments(out, form, schema);
+        add_arguments(out, form, &f);
         skv_buf_text(out, form->spelling == SKV_SPELL_GEMMA ? ",\"}" : ",\")");
         break;
     }

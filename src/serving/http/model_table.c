@@ -150,6 +150,7 @@ static void let_go(http_server *server, server_model *model)
     model_close(server, model);
     pthread_mutex_lock(&server->lock);
     model->state = MODEL_COLD;
+    for (size_t i = 0; i < server->n_models; i++) server->models[i].starved = false;
 }
 
 /* What --models-memory leaves for another model; 0: there is no such limit. */
@@ -167,27 +168,31 @@ static size_t memory_left(const http_server *server)
     return left;
 }
 
-/* Where memory is missing, idle models leave one after the other. */
+/* Whether it could be there if others leave; they do, one after the other. */
+static bool could_fit(const http_server *server, size_t n_bytes)
+{
+    const size_t most = server->options.models_bytes;
+    return count_loaded(server) > 0 && (most == 0 || n_bytes <= most);
+}
+
 static void bring(http_server *server, server_model *model)
 {
     char error[SKV_ERROR_TEXT_MAX] = "";
     const size_t memory_max = memory_left(server);
+    size_t n_bytes = 0;
     model->state = MODEL_LOADING;
     pthread_mutex_unlock(&server->lock);
-    const skv_status status = model_open(server, model, memory_max, error);
+    const skv_status status = model_open(server, model, memory_max, &n_bytes, error);
     pthread_mutex_lock(&server->lock);
-    server_model *idle = status == SKV_MEMORY ? longest_idle(server) : NULL;
+    model->state = status == SKV_OK ? MODEL_READY : MODEL_COLD;
     if (status == SKV_OK) {
-        model->state = MODEL_READY;
         model->n_loads++;
         model->ready_ns = model->used_ns = skv_now_ns();
         model->wanted_ns = 0;
+    } else if (status == SKV_MEMORY && could_fit(server, n_bytes)) {
+        model->starved = true; /* until one has left */
+        return;
     } else {
-        model->state = MODEL_COLD;
-        if (idle) {
-            let_go(server, idle); /* and it is tried again */
-            return;
-        }
         (void)snprintf(model->error, sizeof model->error, "%s", error);
         model->n_failures++;
         model->wanted_ns = 0;
@@ -199,7 +204,7 @@ bool models_tend(http_server *server)
 {
     server_model *wanted = longest_wanted(server);
     if (!wanted) return false;
-    if (count_loaded(server) < server->options.max_loaded) {
+    if (count_loaded(server) < server->options.max_loaded && !wanted->starved) {
         bring(server, wanted);
         return true;
     }

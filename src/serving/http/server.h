@@ -38,6 +38,7 @@ typedef struct server_loaded {
     skv_engine *engine;
     const skv_vocab *vocab; /* NULL: none */
     server_template template;
+    size_t n_bytes; /* that it takes, or would: told where it fails for SKV_MEMORY as well */
 } server_loaded;
 
 /* How models come and go: called one at a time, by the thread of server_ready and server_wait, and

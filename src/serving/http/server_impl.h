@@ -79,6 +79,7 @@ typedef struct server_model {
     uint64_t ready_ns;         /* when it was loaded */
     uint64_t used_ns;          /* when it was last given back */
     uint64_t n_loads, n_failures;
+    bool starved; /* its memory was short, and no other model has left since */
     char error[SKV_ERROR_TEXT_MAX]; /* why it could not be loaded at last */
 
     /* Set while it is loaded; `limits` stay behind. */
@@ -148,7 +149,8 @@ uint64_t server_draw(http_server *server);
 
 /** Loads it into memory_max bytes (0: as many as there are) and begins its scheduler. On failure
  * nothing is left of it, and `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
-skv_status model_open(http_server *server, server_model *model, size_t memory_max, char *error);
+skv_status model_open(http_server *server, server_model *model, size_t memory_max, size_t *n_bytes,
+                      char *error);
 void model_close(http_server *server, server_model *model);
 
 /* ---- model_table.c: which models are loaded ---- */

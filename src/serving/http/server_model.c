@@ -117,12 +117,14 @@ static skv_status start(http_server *server, server_model *model, const server_t
     return constrain_start(model, error) ? SKV_OK : SKV_MEMORY;
 }
 
-skv_status model_open(http_server *server, server_model *model, size_t memory_max, char *error)
+skv_status model_open(http_server *server, server_model *model, size_t memory_max, size_t *n_bytes,
+                      char *error)
 {
     const server_loader *loader = &server->options.loader;
     server_loaded loaded = {0};
     skv_status status =
         loader->load(loader->user, (size_t)(model - server->models), memory_max, &loaded, error);
+    *n_bytes = loaded.n_bytes;
     if (status != SKV_OK) return status;
     model->engine = loaded.engine;
     model->vocab = loaded.vocab;

@@ -151,6 +151,11 @@ static bool read_allowed(const json_t *choice, tool_request *out, const json_t *
     }
     while (json_array_size(out->tools) > n) (void)json_array_remove(out->tools, n);
     out->n = n;
+    out->strict = false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *function = json_object_get(json_array_get(out->tools, i), "function");
+        out->strict = out->strict || json_is_true(json_object_get(function, "strict"));
+    }
     if (n == json_array_size(wanted)) return true;
     return api_fail(error, 400, "tool_choice",
                     "tool_choice: allowed_tools.tools: %zu named, of which %zu are among the tools",
@@ -344,8 +349,9 @@ static json_t *list_functions(const tool_request *request)
     for (size_t i = 0; i < request->n; i++) {
         if (named && i != request->i_named) continue;
         const json_t *function = json_object_get(json_array_get(request->tools, i), "function");
-        json_t *one = json_pack("{s:O,s:O*}", "name", json_object_get(function, "name"),
-                                "parameters", schema_of(request, function));
+        const bool strict = json_is_true(json_object_get(function, "strict"));
+        json_t *one = json_pack("{s:O,s:b,s:O*}", "name", json_object_get(function, "name"),
+                                "loose", !strict, "parameters", schema_of(request, function));
         if (json_array_append_new(functions, one) == 0) continue;
         json_decref(functions);
         return NULL;
