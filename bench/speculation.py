@@ -232,11 +232,23 @@ def snapkv(args):
 # ---- server ----
 
 
+def ask_server(args, port, text, clients, source, seed):
+    body = json.dumps({"speculate": source, "temperature": 0})
+    return json.loads(run([args.swiftkv, "load", f"http://127.0.0.1:{port}", "--text", text, "--prompt", 1500, "--gen", 64, "--ignore-eos",
+                           "--clients", clients, "--requests", 12 + 4 * clients, "--warmup", clients, "--seed", seed, "--extra-body", body, "--json"]))
+
+
+def middle(values):
+    """The least, the median and the greatest."""
+    values = sorted(values)
+    return values[0], values[len(values) // 2], values[-1]
+
+
 def server(args):
     port = 18431
     words = [args.swiftkv, "serve", KV6, "--port", port, "--threads", 2, "--weights", args.weights, "--ctx", 2400, "--kv-tokens", 40000, "--no-prefix-cache"]
     text = args.work / "text.txt"
-    text.write_text("\n".join(p for task in TASKS for p in task_prompts(args, task)))
+    text.write_text(args.text.read_text() if args.text else "\n".join(p for task in TASKS for p in task_prompts(args, task)))
     process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
@@ -247,17 +259,16 @@ def server(args):
                 time.sleep(0.1)
         rows = []
         for clients in (1, 4, 16):
-            got = {}
-            for source in args.sources:
-                body = json.dumps({"speculate": source, "temperature": 0})
-                out = run([args.swiftkv, "load", f"http://127.0.0.1:{port}", "--text", text, "--prompt", 1500, "--gen", 64, "--ignore-eos",
-                           "--clients", clients, "--requests", 12 + 4 * clients, "--warmup", clients, "--extra-body", body, "--json"])
-                got[source] = json.loads(out)
-            plain = got["none"]
-            rows.append([str(clients), f"{plain['output_throughput']:.0f}", f"{plain['mean_tpot_ms']:.2f}",
-                         *(f"{got[s]['output_throughput'] / plain['output_throughput']:.2f}, {plain['mean_tpot_ms'] / got[s]['mean_tpot_ms']:.2f}"
-                           for s in args.sources[1:])])
-        table(["clients", "plain, tokens/s", "TPOT, ms", *(f"{s}: throughput, TPOT" for s in args.sources[1:])], rows)
+            pairs_of, plain = {source: [] for source in args.sources[1:]}, []
+            for seed in range(args.rounds):  # in turns: what the machine gives is not steady; each round asks other prompts
+                got = {source: ask_server(args, port, text, clients, source, seed) for source in args.sources}
+                none = got[args.sources[0]]
+                plain.append((none["output_throughput"], none["mean_tpot_ms"]))
+                for source, said in list(got.items())[1:]:
+                    pairs_of[source].append((said["output_throughput"] / none["output_throughput"], none["mean_tpot_ms"] / said["mean_tpot_ms"]))
+            rows.append([str(clients), f"{middle(t for t, _ in plain)[1]:.0f}", f"{middle(m for _, m in plain)[1]:.2f}",
+                         *("; ".join("{1:.2f} ({0:.2f} to {2:.2f})".format(*middle(column)) for column in zip(*pairs_of[source])) for source in pairs_of)])
+        table(["clients", "plain, tokens/s", "TPOT, ms", *(f"{s}: throughput; TPOT" for s in args.sources[1:])], rows)
     finally:
         process.terminate()
         process.wait()
@@ -325,6 +336,7 @@ def main():
     parser.add_argument("--llama", type=pathlib.Path, help="the folder of llama.cpp's programs")
     parser.add_argument("--gguf", type=pathlib.Path, help="the model of the stage llama")
     parser.add_argument("--draft", type=pathlib.Path, help="a GGUF file that drafts for it in llama.cpp")
+    parser.add_argument("--text", type=pathlib.Path, help="what the stage server asks about, in place of the tasks' documents")
     parser.add_argument("--sources", type=lambda text: text.split(","), default=["none", "text", "self", "text+self", "auto"], help="the first is the plain one")
     parser.add_argument("stages", nargs="+", choices=STAGES, metavar="STAGE")
     args = parser.parse_args()
