@@ -161,6 +161,13 @@ static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step
     if (cost && counts) skv_draft_cost_learn_model(cost, model->id, 1 + longest, ns);
 }
 
+/* Tokens that a model drafts for AUTO: some more than were right of late, so that drafts that are
+ * not right stay short. */
+static size_t longest_of(const skv_drafter *d)
+{
+    return d->measures ? 2 + (size_t)(2 * d->gain.right) : SKV_DRAFT_MAX;
+}
+
 /* Whom a model is asked for; what rows are left is divided among them. */
 static void divide_rows(skv_draft_request *requests, size_t n, const skv_draft_step *step,
                         size_t n_rows)
@@ -177,7 +184,7 @@ static void divide_rows(skv_draft_request *requests, size_t n, const skv_draft_s
     for (size_t i = 0; i < n; i++) {
         skv_drafter *d = requests[i].sequence->drafter;
         if (!d || !d->asks) continue;
-        requests[i].most = skv_min_size(requests[i].most, share);
+        requests[i].most = skv_min_size(requests[i].most, skv_min_size(share, longest_of(d)));
         d->asks = share > 0;
     }
 }
