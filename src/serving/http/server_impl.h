@@ -79,7 +79,7 @@ typedef struct server_model {
     uint64_t ready_ns;         /* when it was loaded */
     uint64_t used_ns;          /* when it was last given back */
     uint64_t n_loads, n_failures;
-    bool starved; /* its memory was short, and no other model has left since */
+    bool starved;                   /* its memory was short, and no other model has left since */
     char error[SKV_ERROR_TEXT_MAX]; /* why it could not be loaded at last */
 
     /* Set while it is loaded; `limits` stay behind. */
