@@ -331,7 +331,6 @@ static skv_status join_equal(join *j, const char *key, const json_t *have, const
         j->never = true;
         return SKV_OK;
     }
-    if (j->s->loose) return SKV_OK; /* the first one */
     return skv_schema_fail(j->s, SKV_UNSUPPORTED,
                            "the keyword \"%.100s\" of two schemas cannot be joined", key);
 }
