@@ -31,7 +31,8 @@ static int read_replay(bench *b)
         return cli_usage("--replay: goes with --speculate");
     }
     if (b->options->speculation.source == SKV_DRAFT_AUTO) {
-        return cli_usage("--replay: auto drafts what pays, not what is recorded");
+        return cli_usage(
+            "--replay: does not go with --speculate auto, which decides itself what to draft");
     }
     const int status = cli_read_ids(path, SKV_DRAFT_MAX + 1, &b->replay);
     if (status != CLI_DONE) return status;

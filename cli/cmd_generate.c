@@ -185,7 +185,7 @@ static bool on_token(void *user, int32_t id)
 
 static int run(generation *g)
 {
-    const bool drafts = g->options->json && g->options->speculation.source != SKV_DRAFT_NONE;
+    const bool drafts = g->options->json && cli_speculation_of(g->options).source != SKV_DRAFT_NONE;
     const skv_generation wanted = {.max_tokens = g->n_tokens,
                                    .sampler = g->sampler,
                                    .stats = &g->stats,

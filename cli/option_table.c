@@ -491,8 +491,8 @@ static const cli_option rows[] = {
                    "auto, text, self, aux, model, text+self, text+aux, text+model; see "
                    "docs/reference/methods.md"),
     OPTION(DRAFTS, "--draft", "MODEL", TEXT, draft,
-           .help = "a small model with the same vocabulary that drafts: --speculate model, if "
-                   "nothing else is said"),
+           .help =
+               "a small model with the same vocabulary, which drafts; implies --speculate model"),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,

@@ -206,9 +206,11 @@ static int add_setting(const skv_recipe_key *key, const char *value, cli_setting
     return CLI_DONE;
 }
 
-/* Which fields of sampling are given, for a command whose defaults are the model's. */
-static void keep_sampling(const cli_option *row, const char *value, cli_options *out)
+/* What is given, where that says more than the value: fields of sampling, for a command whose
+ * defaults are the model's, and "--speculate none" beside --draft. */
+static void keep_given(const cli_option *row, const char *value, cli_options *out)
 {
+    if (strcmp(row->field.name, "--speculate") == 0) out->speculation_given = true;
     for (size_t i = 0; skv_sampling_field(i) && i < CLI_SAMPLING_FIELDS; i++) {
         if (strcmp(row->field.name, skv_sampling_field(i)->option) != 0) continue;
         out->sampling_texts[i] = value;
@@ -277,7 +279,7 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
     }
     if (!is_option) return add_setting(&key, value, &out->settings);
     const int status = set_option(&row, value, out);
-    if (status == CLI_DONE) keep_sampling(&row, value, out);
+    if (status == CLI_DONE) keep_given(&row, value, out);
     return status;
 }
 

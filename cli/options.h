@@ -71,6 +71,7 @@ struct cli_options {
     const char *adapters; /* --lora */
     skv_eviction eviction;
     skv_speculation speculation;
+    bool speculation_given;  /* "none" as well */
     const char *draft;       /* --draft */
     const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */

@@ -76,7 +76,7 @@ skv_speculation cli_speculation_of(const cli_options *options)
 {
     skv_speculation out = options->speculation;
     skv_error err;
-    if (!options->draft || out.source != SKV_DRAFT_NONE) return out;
+    if (!options->draft || options->speculation_given) return out;
     const skv_status status = skv_speculation_parse(skv_drafting_name(SKV_DRAFT_MODEL), &out, &err);
     return status == SKV_OK ? out : options->speculation;
 }

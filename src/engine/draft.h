@@ -56,7 +56,7 @@ typedef struct skv_draft_method {
 
 extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux, skv_draft_model;
 
-/** The source of that name in the table, or NULL. */
+/** Returns the source with this id, or NULL if there is none. */
 const skv_draft_method *skv_draft_method_of(skv_drafting id);
 
 /* What a sequence has of a source. */

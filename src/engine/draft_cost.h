@@ -69,8 +69,8 @@ void skv_draft_cost_learn_model(skv_draft_cost *cost, skv_drafting source, size_
                                 double ns);
 /** Whether step_ns is known and not old; else the next step has to be a plain one. */
 bool skv_draft_cost_is_fresh(const skv_draft_cost *cost);
-/** Whether it is time to draft something that does not seem to pay: what changed is not seen
- * otherwise. One step of 32, and of up to 256 where nothing comes of it. */
+/** Whether to draft in this step although it does not seem to pay: otherwise a change would go
+ * unnoticed. True for one step of 32, and for fewer, down to one of 256, as tries keep failing. */
 bool skv_draft_cost_tries(skv_draft_cost *cost);
 /** Something paid: tries come more often again. */
 void skv_draft_cost_paid(skv_draft_cost *cost);

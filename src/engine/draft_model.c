@@ -72,13 +72,13 @@ static skv_status run_spans(const skv_sequence *s, const skv_forward_span *spans
     return status;
 }
 
-/* The next n tokens that the model has not read. False: pages are short, or it cannot read them. */
+/* The next n tokens that the model has not read. False: pages are short, or it has no such token.
+ */
 static bool next_span(skv_sequence *s, size_t n, skv_forward_span *out)
 {
     skv_kv_cache *cache = cache_of(s);
     const skv_config *c = model_of(s)->config;
     const size_t at = cache->n_rows;
-    if (at + n > c->context) return false;
     for (size_t i = at; i < at + n; i++) {
         if ((size_t)s->ids[i] >= c->vocab) return false;
     }
@@ -115,6 +115,7 @@ static bool add_row(drafting *d, skv_draft_request *r, size_t room, bool alone)
     const size_t end = s->n_seen + 1 + r->n;
     skv_forward_span *span = &d->spans[d->n_rows];
     assert(cache_of(s)->n_rows < end);
+    if (end > model_of(s)->config->context) return false;
     if (!catch_up(s, end, room, alone)) return false;
     const size_t at = cache_of(s)->n_rows;
     if (!next_span(s, end - at, span)) return false;

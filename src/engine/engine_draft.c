@@ -51,7 +51,7 @@ skv_status skv_engine_check_draft_model(const skv_engine *e, const skv_speculati
 {
     const bool asks = how->source == SKV_DRAFT_MODEL || how->source == SKV_DRAFT_TEXT_MODEL;
     SKV_REQUIRE(!asks || e->options.draft_model || e->draft.model.config, err, SKV_UNSUPPORTED,
-                "speculation: %s: no model was given that drafts (--draft MODEL)",
+                "speculation: %s: no draft model was given (--draft MODEL)",
                 skv_drafting_name(how->source));
     return SKV_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * A model beside an engine's own that drafts (`--draft MODEL`): any that has the same vocabulary.
- * It reads prompts itself, when it is first asked, and nobody waits for it longer than a step of
- * it takes.
+ * It reads a prompt when it is first asked for a draft: at once for a sequence that runs alone,
+ * else in parts, one in each step, so that other sequences do not wait for it.
  */
 #ifndef SKV_ENGINE_DRAFT_MODEL_H
 #define SKV_ENGINE_DRAFT_MODEL_H

@@ -388,6 +388,32 @@ static void converse(skv_engine *engine, const char *how, const skv_sampling *sa
     skv_sequence_free(s);
 }
 
+/* Answers with each source and without any, with options that differ by i. */
+static void expect_same_conversations(size_t i, const char *base, const char *draft,
+                                      const char *const hows[5], skv_draft_counts *sum)
+{
+    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
+    static const skv_sampling samplings[] = {
+        {.top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    skv_draft_counts none = {0};
+    skv_engine_options options = small_options();
+    options.draft_model = draft;
+    options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
+    options.step_tokens = i % 3 == 0 ? 20 : 128;
+    options.batch_invariant = i % 5 == 4;
+    assert_int_equal(skv_eviction_parse(evicts[i / 2 % 2], &options.eviction, NULL), SKV_OK);
+    skv_engine *engine = open_or_fail(base, &options);
+    int32_t plain[N_ANSWER], drafted[N_ANSWER];
+    converse(engine, "none", &samplings[i % 2], plain, &none);
+    assert_int_equal(none.drafted, 0);
+    for (size_t k = 0; k < 5; k++) {
+        converse(engine, hows[k], &samplings[i % 2], drafted, sum);
+        assert_memory_equal(plain, drafted, sizeof plain);
+    }
+    skv_engine_close(engine);
+}
+
 static void test_auxiliary(void **state)
 {
     (void)state;
@@ -396,27 +422,8 @@ static void test_auxiliary(void **state)
                                          SKV_TEST_DATA "/kvpred/llama-lp"};
     static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0",
                                        "auto:9,0"};
-    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
-    static const skv_sampling samplings[] = {
-        {.top_p = 1, .repetition_penalty = 1},
-        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
-    skv_draft_counts sum = {0}, none = {0};
-    for (size_t i = 0; i < 16; i++) {
-        skv_engine_options options = small_options();
-        options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
-        options.step_tokens = i % 3 == 0 ? 20 : 128;
-        options.batch_invariant = i % 5 == 4;
-        assert_int_equal(skv_eviction_parse(evicts[i / 2 % 2], &options.eviction, NULL), SKV_OK);
-        skv_engine *engine = open_or_fail(models[i / 4], &options);
-        int32_t plain[N_ANSWER], drafted[N_ANSWER];
-        converse(engine, "none", &samplings[i % 2], plain, &none);
-        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
-            converse(engine, hows[k], &samplings[i % 2], drafted, &sum);
-            assert_memory_equal(plain, drafted, sizeof plain);
-        }
-        skv_engine_close(engine);
-    }
-    assert_int_equal(none.drafted, 0);
+    skv_draft_counts sum = {0};
+    for (size_t i = 0; i < 16; i++) expect_same_conversations(i, models[i / 4], NULL, hows, &sum);
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }
 
@@ -434,28 +441,10 @@ static void test_draft_model(void **state)
                  {MODELS "/gpt-oss", MODELS "/gpt-oss"}};
     static const char *const hows[] = {"model:1,0", "model:5,0", "model:12,0.1", "text+model:5,0",
                                        "auto:9,0"};
-    static const char *const evicts[] = {"none", "snapkv:40,8,5"};
-    static const skv_sampling samplings[] = {
-        {.top_p = 1, .repetition_penalty = 1},
-        {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
-    skv_draft_counts sum = {0}, none = {0};
+    skv_draft_counts sum = {0};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs * 4; i++) {
-        skv_engine_options options = small_options();
-        options.draft_model = pairs[i / 4].draft;
-        options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
-        options.step_tokens = i % 3 == 0 ? 40 : 128;
-        options.batch_invariant = i % 5 == 4;
-        assert_int_equal(skv_eviction_parse(evicts[i / 2 % 2], &options.eviction, NULL), SKV_OK);
-        skv_engine *engine = open_or_fail(pairs[i / 4].base, &options);
-        int32_t plain[N_ANSWER], drafted[N_ANSWER];
-        converse(engine, "none", &samplings[i % 2], plain, &none);
-        for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
-            converse(engine, hows[k], &samplings[i % 2], drafted, &sum);
-            assert_memory_equal(plain, drafted, sizeof plain);
-        }
-        skv_engine_close(engine);
+        expect_same_conversations(i, pairs[i / 4].base, pairs[i / 4].draft, hows, &sum);
     }
-    assert_int_equal(none.drafted, 0);
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }
 
@@ -516,7 +505,7 @@ static void test_draft_models_that_are_refused(void **state)
     skv_engine *engine = NULL;
     options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT_MODEL, .most = 4};
     assert_int_equal(skv_engine_open(MINI "/base", &options, &engine, &err), SKV_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "no model was given that drafts"));
+    assert_non_null(strstr(err.text, "no draft model was given"));
 }
 
 /* The rows of a draft are forgotten when anything but their own tokens comes. */

@@ -93,7 +93,7 @@ class DraftsTest(ServerTest):
         self.assertIn("the teacher has no exit head", answer["error"]["message"])
         status, _, answer = self.server.ask("POST", "/v1/completions", {"prompt": "a", "speculate": "model"})
         self.assertEqual(status, 400)
-        self.assertIn("no model was given that drafts (--draft MODEL)", answer["error"]["message"])
+        self.assertIn("no draft model was given (--draft MODEL)", answer["error"]["message"])
 
 
 class ModelTest(DraftsTest):
@@ -151,6 +151,12 @@ class GenerateTest(unittest.TestCase):
         command = [PROGRAM, "generate", model, "-p", f"node\n{LOG}", "-n", "60", "--threads", "1", "--kv", "int8", "--json", "--speculate", how, *words]
         said = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
         return said["ids"], said.get("speculation", {}).get("drafted", 0)
+
+    def test_draft_alone_drafts(self):
+        for how, drafts in ((("--speculate", "none"), False), ((), True)):
+            command = [PROGRAM, "generate", MINI, "-p", LOG, "-n", "20", "--threads", "1", "--json", "--ignore-eos", "--draft", MINI, *how]
+            said = json.loads(subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout)
+            self.assertEqual(said.get("speculation", {}).get("by", {}).get("model", {}).get("drafted", 0) > 0, drafts)
 
     def test_grammars(self):
         for words in (("--regex", ASKS["regex"]["guided_regex"]), ("--json-object", "--temp", "0.6", "--seed", "3")):

@@ -62,7 +62,8 @@ skv_status skv_eval_runner_init(skv_eval_runner *r, skv_engine *engine, const sk
     r->spans = skv_alloc(r->step_tokens, sizeof *r->spans);
     r->span_jobs = skv_alloc(r->step_tokens, sizeof *r->span_jobs);
     r->span_starts = skv_alloc(r->step_tokens, sizeof *r->span_starts);
-    skv_status status = r->spans && r->span_jobs && r->span_starts
+    r->requests = skv_alloc(r->step_tokens, sizeof *r->requests);
+    skv_status status = r->spans && r->span_jobs && r->span_starts && r->requests
                             ? skv_sequence_create(engine, 0, &r->kept, err)
                             : skv_fail(err, SKV_MEMORY, "evaluation: no memory");
     if (status == SKV_OK) status = probe(r, err);
@@ -76,6 +77,7 @@ void skv_eval_runner_release(skv_eval_runner *r)
     skv_free(r->spans);
     skv_free(r->span_jobs);
     skv_free(r->span_starts);
+    skv_free(r->requests);
     *r = (skv_eval_runner){.engine = NULL};
 }
 
@@ -272,15 +274,26 @@ static skv_status take_tokens(const skv_eval_runner *r, job *j, bool *go_on, skv
     return *go_on ? take_token(r, j, go_on, err) : SKV_OK;
 }
 
-/* The token that a job chose and a draft of at most `most` tokens, as the step's next span. */
-static skv_span draft(job *j, size_t most)
+/* The token that a job chose, with room for a draft of at most `most` tokens. */
+static skv_draft_request ask_draft(job *j, size_t most)
 {
     const skv_eval_request *q = j->request;
     j->chosen[0] = j->next;
     j->n_right = 0;
     most = skv_min_size(most, skv_min_size(q->max_new - q->answer.n - 1, SKV_DRAFT_MAX));
-    j->n_drafted = skv_sequence_draft(j->sequence, j->next, j->chosen + 1, most);
-    return (skv_span){j->sequence, j->chosen, 1 + j->n_drafted, SKV_WANT_DRAFTED};
+    return (skv_draft_request){
+        .sequence = j->sequence, .next = j->next, .out = j->chosen + 1, .most = most};
+}
+
+/* The spans of the step's n jobs: their tokens, and what is drafted for all of them at once. */
+static void draft(skv_eval_runner *r, job *jobs, size_t n)
+{
+    skv_sequences_draft(r->requests, n);
+    for (size_t i = 0; i < n; i++) {
+        job *j = &jobs[r->span_jobs[i]];
+        j->n_drafted = r->requests[i].n;
+        r->spans[i] = (skv_span){j->sequence, j->chosen, 1 + j->n_drafted, SKV_WANT_DRAFTED};
+    }
 }
 
 /* One token a step for every job that goes on, and a draft; their logits are those after the
@@ -301,9 +314,10 @@ static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err
             }
             assert(n_live < r->step_tokens);
             r->span_jobs[n_live] = i;
-            r->spans[n_live++] = draft(j, (r->step_tokens - n) / n);
+            r->requests[n_live++] = ask_draft(j, (r->step_tokens - n) / n);
         }
         if (n_live == 0) return SKV_OK;
+        draft(r, jobs, n_live);
         feeding f = {r, jobs};
         SKV_TRY(skv_step(r->engine, r->spans, n_live, take_logits, &f, err));
         for (size_t i = 0; i < n_live; i++) {

@@ -14,13 +14,14 @@
 #include "skv/text.h"
 
 typedef struct skv_eval_runner {
-    skv_engine *engine;     /* borrowed */
-    const skv_vocab *vocab; /* borrowed */
-    skv_sequence *kept;     /* owned: the beginning of all examples of the batch */
-    skv_span *spans;        /* owned, [step_tokens] */
-    size_t *span_jobs;      /* owned, [step_tokens]: which job a span belongs to */
-    size_t *span_starts;    /* owned, [step_tokens]: tokens its sequence had before */
-    skv_eviction eviction;  /* of every prompt, before what follows it */
+    skv_engine *engine;          /* borrowed */
+    const skv_vocab *vocab;      /* borrowed */
+    skv_sequence *kept;          /* owned: the beginning of all examples of the batch */
+    skv_span *spans;             /* owned, [step_tokens] */
+    size_t *span_jobs;           /* owned, [step_tokens]: which job a span belongs to */
+    size_t *span_starts;         /* owned, [step_tokens]: tokens its sequence had before */
+    skv_draft_request *requests; /* owned, [step_tokens]: the drafts of a step */
+    skv_eviction eviction;       /* of every prompt, before what follows it */
     size_t context, step_tokens, n_vocab;
     uint64_t n_generated;    /* tokens of answers, */
     skv_draft_counts drafts; /* and what was drafted of them */
