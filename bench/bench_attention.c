@@ -289,7 +289,7 @@ static bool bench_init(bench *b, size_t n_threads, const char *level)
     if (b->level && !skv_cpu_level_parse(b->level, &which)) return false;
     skv_kernels_init(&b->kernels, which, skv_cpu_detect());
     return skv_pool_create(n_threads, &b->pool, NULL) == SKV_OK &&
-           skv_peak_measure(n_threads, b->level, &b->peak, NULL) == SKV_OK;
+           skv_peak_measure(n_threads, b->level, NULL, NULL, &b->peak, NULL) == SKV_OK;
 }
 
 int main(int argc, char **argv)

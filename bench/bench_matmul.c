@@ -164,7 +164,7 @@ static void multiply_panel(void *arg, size_t i_task, size_t i_thread)
         for (size_t i = begin; i < end; i++) {
             float *c = p->c + first_row(p, i) * ldc + i_panel * mm->nr;
             mm->tile(c, ldc, p->blocks + i * p->block_bytes, panel, block_rows(p, i), p->K, k0, k1,
-                     k0 > 0);
+                     (i == begin ? SKV_TILE_PREFETCH : 0U) | (k0 > 0 ? SKV_TILE_ADD : 0U));
         }
     }
 }

@@ -12,14 +12,12 @@ the least busy one, and simulates the same. Prints both. Nothing else should run
 import argparse
 import json
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+from own_servers import ROOT, free_port, wait_for
+
 PROXY = """
 defaults
     mode http
@@ -36,28 +34,11 @@ backend replicas
 """
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def measure_costs(args, n):
     words = [args.swiftkv, "bench", args.model, "--costs", "--threads", "1", "--prompt", str(args.context)]
     words += args.run.split()
     runs = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(n)]
     return [run.communicate()[0] for run in runs][0]
-
-
-def wait_for(port):
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.1)
-    sys.exit("a server did not start")
 
 
 def run_servers(args, n, rate, folder):
@@ -71,8 +52,8 @@ def run_servers(args, n, rate, folder):
     config.write_text(PROXY.format(port=ports[0], servers=lines))
     proxy = subprocess.Popen(["haproxy", "-f", str(config)], stderr=subprocess.DEVNULL)
     try:
-        for port in ports[1:]:
-            wait_for(port)
+        for port, server in zip(ports[1:], servers):
+            wait_for(port, server)
         words = [args.swiftkv, "load", f"localhost:{ports[0]}", "--trace", args.trace, "--rate", str(rate),
                  "--duration", str(args.seconds), "--length-scale", str(args.length_scale), "--ignore-eos",
                  "--vocab", "1000", "--json"]

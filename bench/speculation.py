@@ -5,11 +5,14 @@
 
     tasks    models/mini/kv6 behind 2000 tokens: documents of copy, edit, log and report, and books; the
              drafts are kept in DIR for the stages below
+    long     the same for answers of 160 tokens
     shapes   the shape of llama-3.2-1b behind 2048 tokens, which repeats those drafts: the whole model,
              SwiftKV, SwiftKV with each source (SwiftKV's Figure 7)
     snapkv   SnapKV with and without drafts behind 2048, 4096 and 8000 tokens (SnapKV, Figure 9)
     server   1, 4 and 16 clients
     llama    llama.cpp's lookup and draft-model programs in DIR beside this engine, with a GGUF file
+    pair     llama.cpp's server from the wheel of xllamacpp (--wheel PYTHON has it) beside this engine, both with
+             the files --gguf and --draft, on the texts of the stage long
 
 Each prints a table. What is allowed follows from the drafts of the run and the measured cost of a step
 of k rows: a draft from text costs nothing, one from the exit its row's share of the layers below l and
@@ -19,7 +22,9 @@ of the head. Nothing else should run on the machine meanwhile.
 import argparse
 import itertools
 import json
+import math
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -137,18 +142,54 @@ def book_prompts(args, book):
     return [text[start:start + 6000] for start in range(50000, 50000 + 40000 * args.docs, 40000)]
 
 
+def record(rng, i):
+    return f"- item: part {rng.randrange(100, 999)}\n  shelf: {rng.choice('ABCDEF')}{i % 9 + 1}\n  count: {rng.randrange(2, 90)}\n  state: {rng.choice(('new', 'used', 'sold'))}\n"
+
+
+def log_line(rng, i):
+    return f"12:{i // 60 % 60:02}:{i % 60:02} node {rng.randrange(1, 4)} job {rng.randrange(10, 40)} {rng.choice(('started', 'finished', 'failed'))} after {rng.randrange(1, 9)} seconds\n"
+
+
+def long_prompts(args, kind):
+    """Texts that the model goes on with for long: a passage that begins again, as it was or with other
+    names, lines of a log, records of a report."""
+    prompts = []
+    for i in range(args.docs):
+        rng = random.Random(i)
+        if kind in ("log", "report"):
+            make, n = (log_line, 4800) if kind == "log" else (record, 4000)
+            prompts.append("".join(make(rng, k) for k in range(400))[:n])
+            continue
+        passage = book_prompts(args, BOOKS[i % len(BOOKS)])[i][:5200]
+        again = passage[:500]
+        if kind == "edit":
+            for old, new in ((" the ", " that "), (" he ", " she "), (" his ", " her ")):
+                again = again.replace(old, new)
+        prompts.append(f"{passage}\n\n{again}")
+    return prompts
+
+
 def tasks(args):
+    more = ("-n", 100, "--ignore-eos")
+    speeds(args, [*((task, task_prompts(args, task), ()) for task in TASKS if task in args.only),
+                  *((book, book_prompts(args, book), more) for book in BOOKS if book in args.only)])
+
+
+def long(args):
+    speeds(args, [(kind, long_prompts(args, kind), ("-n", 160, "--ignore-eos")) for kind in TASKS if kind in args.only], keep=False)
+
+
+def speeds(args, asked, keep=True):
+    """A row of the table for each (name, prompts, words of the program)."""
     costs = Bench(args, KV6, "--weights", args.weights).row_costs(2000, gen=401, passes=5)
     print(f"Milliseconds of a step of {', '.join(map(str, ROWS))} rows: {', '.join(f'{costs[k]:.3f}' for k in ROWS)}\n")
     rows, kept = [], {source: [] for source in args.sources}
-    for name, prompts, more in itertools.chain(
-            ((task, task_prompts(args, task), ()) for task in TASKS),
-            ((book, book_prompts(args, book), ("-n", 100, "--ignore-eos")) for book in BOOKS)):
+    for name, prompts, more in asked:
         spent, drafts = dict.fromkeys(args.sources, 0.0), {source: [] for source in args.sources}
         tokens = 0
         for prompt in prompts:
             best, answers, found = dict.fromkeys(args.sources, 1e9), set(), {}
-            for _ in range(3):
+            for _ in range(args.turns):
                 for source in args.sources:
                     said = generate(args, prompt, source, more)
                     best[source] = min(best[source], 1 / said["decode_tok_s"])
@@ -169,7 +210,8 @@ def tasks(args):
             if name in TASKS:
                 kept[source] += d
         rows.append(row)
-        (args.work / "drafts.json").write_text(json.dumps(kept))
+        if keep:
+            (args.work / "drafts.json").write_text(json.dumps(kept))
     head = ["", "tokens", "plain, tokens/s"]
     for source in args.sources[1:]:
         head += [f"{source}: drafted, right", "times", *(["allowed"] if source in ("text", "self") else [])]
@@ -235,40 +277,69 @@ def snapkv(args):
 def ask_server(args, port, text, clients, source, seed):
     body = json.dumps({"speculate": source, "temperature": 0})
     return json.loads(run([args.swiftkv, "load", f"http://127.0.0.1:{port}", "--text", text, "--prompt", 1500, "--gen", 64, "--ignore-eos",
-                           "--clients", clients, "--requests", 12 + 4 * clients, "--warmup", clients, "--seed", seed, "--extra-body", body, "--json"]))
+                           "--clients", clients, "--requests", 8 + 3 * clients, "--warmup", clients, "--seed", seed, "--extra-body", body, "--json"]))
+
+
+def drafted_by(port):
+    """Tokens that were drafted so far."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(r"[a-z_]*drafted_tokens_total\{", line))
 
 
 def middle(values):
-    """The least, the median and the greatest."""
-    values = sorted(values)
-    return values[0], values[len(values) // 2], values[-1]
+    return sorted(values)[len(values) // 2]
+
+
+def interval(ratios):
+    """The geometric mean of ratios and, by Student's t, the interval that holds it in 95 of 100 cases."""
+    logs = [math.log(ratio) for ratio in ratios]
+    n, mean = len(logs), sum(logs) / len(logs)
+    if n < 3:
+        return f"{math.exp(mean):.3f}"
+    error = math.sqrt(sum((x - mean) ** 2 for x in logs) / (n - 1) / n) * (1.96 + 2.4 / (n - 1))
+    return f"{math.exp(mean):.3f} ({math.exp(mean - error):.3f} to {math.exp(mean + error):.3f})"
+
+
+def wait_for(url, name):
+    """Until a server answers."""
+    for _ in range(300):
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    sys.exit(f"{name} did not start")
 
 
 def server(args):
     port = 18431
-    words = [args.swiftkv, "serve", KV6, "--port", port, "--threads", 2, "--weights", args.weights, "--ctx", 2400, "--kv-tokens", 40000, "--no-prefix-cache"]
+    words = [args.swiftkv, "serve", KV6, "--port", port, "--threads", 2, "--weights", args.weights, "--ctx", 2400, "--kv-tokens", 80000, "--no-prefix-cache"]
     text = args.work / "text.txt"
     text.write_text(args.text.read_text() if args.text else "\n".join(p for task in TASKS for p in task_prompts(args, task)))
     process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_for(f"http://127.0.0.1:{port}", "the server")
+        kept = args.work / "server.json"  # rounds of earlier calls count too
+        rounds = json.loads(kept.read_text()) if kept.exists() else {}
+        for clients in args.clients:
+            for _ in range(args.rounds):  # in turns: what the machine gives is not steady; each round asks other prompts
+                seed = len(rounds.setdefault(str(clients), []))
+                order = args.sources if seed % 2 == 0 else args.sources[::-1]
+                got = {}
+                for source in order:
+                    before = drafted_by(port)
+                    said = ask_server(args, port, text, clients, source, seed)
+                    got[source] = said["output_throughput"], said["mean_tpot_ms"], (drafted_by(port) - before) / said["total_output_tokens"]
+                rounds[str(clients)].append(got)
+                kept.write_text(json.dumps(rounds))
         rows = []
-        for clients in (1, 4, 16):
-            pairs_of, plain = {source: [] for source in args.sources[1:]}, []
-            for seed in range(args.rounds):  # in turns: what the machine gives is not steady; each round asks other prompts
-                got = {source: ask_server(args, port, text, clients, source, seed) for source in args.sources}
-                none = got[args.sources[0]]
-                plain.append((none["output_throughput"], none["mean_tpot_ms"]))
-                for source, said in list(got.items())[1:]:
-                    pairs_of[source].append((said["output_throughput"] / none["output_throughput"], none["mean_tpot_ms"] / said["mean_tpot_ms"]))
-            rows.append([str(clients), f"{middle(t for t, _ in plain)[1]:.0f}", f"{middle(m for _, m in plain)[1]:.2f}",
-                         *("; ".join("{1:.2f} ({0:.2f} to {2:.2f})".format(*middle(column)) for column in zip(*pairs_of[source])) for source in pairs_of)])
-        table(["clients", "plain, tokens/s", "TPOT, ms", *(f"{s}: throughput; TPOT" for s in args.sources[1:])], rows)
+        for clients, done in rounds.items():
+            none = [r[args.sources[0]] for r in done]
+            row = [clients, str(len(done)), f"{middle([n[0] for n in none]):.0f}", f"{middle([n[1] for n in none]):.2f}"]
+            for source in args.sources[1:]:
+                row += [interval([r[source][0] / n[0] for r, n in zip(done, none)]), interval([n[1] / r[source][1] for r, n in zip(done, none)]), f"{sum(r[source][2] for r in done) / len(done):.2f}"]
+            rows.append(row)
+        table(["clients", "rounds", "plain, tokens/s", "TPOT, ms", *itertools.chain(*((f"{s}: throughput", f"{s}: TPOT", f"{s}: drafted a token") for s in args.sources[1:]))], rows)
     finally:
         process.terminate()
         process.wait()
@@ -323,7 +394,77 @@ def llama(args):
     table(["", "plain, tokens/s", "with drafts", "times", "drafted, right"], rows)
 
 
-STAGES = {"tasks": tasks, "shapes": shapes, "snapkv": snapkv, "server": server, "llama": llama}
+# ---- a model and its smaller one, in both engines ----
+
+
+class Wheel:
+    """llama.cpp's server, for one way of drafting."""
+
+    def __init__(self, args, port, *words):
+        script = ROOT / "tools/results/llama_wheel_server.py"
+        common = ["-m", args.gguf, "--port", port, "-t", 2, "-tb", 2, "-np", 1, "-c", 8192, "-fa", "on", "-b", 2048, "-ub", 512, "--cache-ram", 0]
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = open(args.work / f"llama-{port}.log", "w")
+        self.process = subprocess.Popen([str(word) for word in (args.wheel, script, *common, *words)], stdout=self.log, stderr=self.log)
+        wait_for(self.url, f"llama.cpp ({self.log.name})")
+
+    def answer(self, prompt):
+        """(seconds a token, drafted, right) of 160 tokens."""
+        body = {"prompt": prompt, "n_predict": 160, "ignore_eos": True, "temperature": 0, "cache_prompt": False}
+        request = urllib.request.Request(f"{self.url}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        said = json.load(urllib.request.urlopen(request, timeout=300))["timings"]
+        return 1 / said["predicted_per_second"], said.get("draft_n", 0), said.get("draft_n_accepted", 0)
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+class Own:
+    """This engine, for one way of drafting; a process an answer."""
+
+    def __init__(self, args, *words):
+        self.path = args.work / "pair.txt"
+        self.words = [args.swiftkv, "generate", args.gguf, "--file", self.path, "--threads", 2, "--json", "-n", 160, "--ignore-eos", *words]
+
+    def answer(self, prompt):
+        self.path.write_text(prompt)
+        said = lines(run(self.words))[0]
+        drafts = pairs(said.get("drafts", []))
+        return 1 / said["decode_tok_s"], sum(n for n, _ in drafts), sum(r for _, r in drafts)
+
+    def close(self):
+        pass
+
+
+def pair(args):
+    """A row for each kind of text and way of drafting: over the same engine's plain decoding."""
+    model = ("--draft", args.draft)
+    engines = [("swiftkv, none", Own(args, "--speculate", "none")), ("swiftkv, text", Own(args, "--speculate", "text")),
+               ("swiftkv, model", Own(args, "--speculate", "model", *model)), ("swiftkv, auto", Own(args, "--speculate", "auto", *model)),
+               ("llama.cpp, none", Wheel(args, 18431)), ("llama.cpp, ngram-simple", Wheel(args, 18432, "--spec-type", "ngram-simple")),
+               ("llama.cpp, draft-simple", Wheel(args, 18433, "--spec-type", "draft-simple", "-md", args.draft))]
+    rows = []
+    for kind in (k for k in TASKS if k in args.only):
+        spent, counts, plain = {}, {}, 1.0
+        for prompt in long_prompts(args, kind):
+            best = {}
+            for _ in range(args.turns):
+                for name, engine in engines:
+                    best[name] = min(best.get(name, (1e9, 0, 0)), engine.answer(prompt))
+            for name, (seconds, n, right) in best.items():
+                spent[name] = spent.get(name, 0) + seconds
+                counts[name] = tuple(a + b for a, b in zip(counts.get(name, (0, 0)), (n, right)))
+        for name, seconds in spent.items():
+            plain = seconds if name.endswith("none") else plain
+            rows.append([kind, name, f"{args.docs / seconds:.0f}", "{}, {}".format(*counts[name]), f"{plain / seconds:.2f}"])
+    table(["text", "engine, drafts", "tokens/s", "drafted, right", "times"], rows)
+    for _, engine in engines:
+        engine.close()
+
+
+STAGES = {"tasks": tasks, "long": long, "shapes": shapes, "snapkv": snapkv, "server": server, "llama": llama, "pair": pair}
 
 
 def main():
@@ -332,10 +473,14 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/speculation")
     parser.add_argument("--docs", type=int, default=4, help="documents of each task")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=3, help="runs of each answer, of which the best counts")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=TASKS + BOOKS, help="rows of the stages tasks and long: copy, edit, log, report, names of books")
     parser.add_argument("--weights", default="int8")
     parser.add_argument("--llama", type=pathlib.Path, help="the folder of llama.cpp's programs")
-    parser.add_argument("--gguf", type=pathlib.Path, help="the model of the stage llama")
-    parser.add_argument("--draft", type=pathlib.Path, help="a GGUF file that drafts for it in llama.cpp")
+    parser.add_argument("--wheel", type=pathlib.Path, help="a Python that has xllamacpp")
+    parser.add_argument("--gguf", type=pathlib.Path, help="the model of the stages llama and pair")
+    parser.add_argument("--draft", type=pathlib.Path, help="a GGUF file that drafts for it")
+    parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4, 16], help="of the stage server")
     parser.add_argument("--text", type=pathlib.Path, help="what the stage server asks about, in place of the tasks' documents")
     parser.add_argument("--sources", type=lambda text: text.split(","), default=["none", "text", "self", "text+self", "auto"], help="the first is the plain one")
     parser.add_argument("stages", nargs="+", choices=STAGES, metavar="STAGE")

@@ -19,6 +19,8 @@ typedef struct bench_load {
     size_t prompt, gen, batch;
     bool measure_read;     /* measure the read bandwidth before and after decoding */
     const cli_ids *replay; /* pairs: tokens of a draft, and how many are right; NULL: as they are */
+    cli_progress *progress; /* borrowed; NULL: nothing is told */
+    size_t i_run, n_runs;   /* of which this one is a part */
 } bench_load;
 
 typedef struct bench_times {

@@ -31,7 +31,7 @@ typedef struct costs {
     curve prompt, answer;
     double prompt_context_us, answer_context_us; /* of a row, for 1,000 rows that it reads */
     cli_progress progress;
-    size_t n_measured;
+    uint64_t n_done, n_all; /* tokens that are read, in warm-up and repeats too */
 } costs;
 
 /* ---- steps ---- */
@@ -44,8 +44,15 @@ static void ignore(void *user, size_t i_span, size_t i_token, const float *logit
     (void)logits;
 }
 
+static void tell(costs *c, size_t n_tokens)
+{
+    c->n_done += n_tokens;
+    cli_progress_share(&c->progress,
+                       c->n_done < c->n_all ? (double)c->n_done / (double)c->n_all : 1);
+}
+
 /* n sequences with `length` tokens each; on failure none. */
-static skv_status make_sequences(const costs *c, size_t n, size_t length, skv_sequence **out,
+static skv_status make_sequences(costs *c, size_t n, size_t length, skv_sequence **out,
                                  skv_error *err)
 {
     skv_engine *engine = c->variant->model.engine;
@@ -57,6 +64,7 @@ static skv_status make_sequences(const costs *c, size_t n, size_t length, skv_se
                                                                : c->variant->limits.step_tokens;
             const skv_span span = {out[i], c->ids + done, m, SKV_WANT_NONE};
             status = skv_step(engine, &span, 1, ignore, NULL, err);
+            tell(c, m);
         }
     }
     return status;
@@ -79,6 +87,7 @@ static skv_status time_step(costs *c, skv_sequence **all, size_t n, size_t m, sk
     for (size_t r = 0; r <= REPEATS && status == SKV_OK; r++) { /* the first warms up */
         const uint64_t start = skv_now_ns();
         status = skv_step(c->variant->model.engine, spans, n, ignore, NULL, err);
+        tell(c, n * m);
         if (r > 0) times[r - 1] = (double)(skv_now_ns() - start) * 1e-6;
         for (size_t i = 0; i < n; i++) (void)skv_sequence_truncate(all[i], before);
     }
@@ -88,11 +97,6 @@ static skv_status time_step(costs *c, skv_sequence **all, size_t n, size_t m, sk
 
 /* ---- what is measured ---- */
 
-static void tell(costs *c)
-{
-    cli_progress_share(&c->progress, (double)++c->n_measured / (2 * SIZES_MAX));
-}
-
 static skv_status measure_answers(costs *c, skv_error *err)
 {
     skv_sequence *all[ANSWERS_MAX] = {0};
@@ -100,7 +104,6 @@ static skv_status measure_answers(costs *c, skv_error *err)
     for (size_t n = 1; n <= ANSWERS_MAX && status == SKV_OK; n *= 2, c->answer.n++) {
         c->answer.rows[c->answer.n] = n;
         status = time_step(c, all, n, 1, SKV_WANT_LAST, &c->answer.ms[c->answer.n], err);
-        tell(c);
     }
     free_sequences(all, ANSWERS_MAX);
     return status;
@@ -116,7 +119,6 @@ static skv_status measure_prompts(costs *c, skv_error *err)
     for (size_t n = 1; status == SKV_OK; n = 2 * n < most ? 2 * n : most, c->prompt.n++) {
         c->prompt.rows[c->prompt.n] = n;
         status = time_step(c, &one, 1, n, SKV_WANT_NONE, &c->prompt.ms[c->prompt.n], err);
-        tell(c);
         if (n == most) {
             c->prompt.n++;
             break;
@@ -139,7 +141,6 @@ static skv_status measure_context(costs *c, skv_error *err)
         status = time_step(c, all, FAR_ANSWERS, 1, SKV_WANT_LAST, &answer[i], err);
         if (status == SKV_OK)
             status = time_step(c, all, 1, BENCH_COSTS_CHUNK, SKV_WANT_NONE, &prompt[i], err);
-        tell(c);
     }
     if (status == SKV_OK) {
         c->answer_context_us = (answer[1] - answer[0]) * 1e3 / (FAR_ANSWERS * rows);
@@ -203,9 +204,17 @@ size_t bench_costs_sequences(void)
     return ANSWERS_MAX + 2 * FAR_ANSWERS + 1;
 }
 
+/* Steps of 1, 2, 4 ... answers, then of as many prompt rows, then behind the context. */
+static uint64_t count_tokens(size_t context)
+{
+    const uint64_t repeats = REPEATS + 1;
+    return ANSWERS_MAX * BEGINNING + 2 * ANSWERS_MAX * repeats + 2 * ROWS_MAX * repeats +
+           FAR_ANSWERS * (context + BEGINNING) + 2 * (FAR_ANSWERS + BENCH_COSTS_CHUNK) * repeats;
+}
+
 int bench_costs(bench_variant *variant, size_t context)
 {
-    costs c = {.variant = variant, .context = context};
+    costs c = {.variant = variant, .context = context, .n_all = count_tokens(context)};
     skv_error err = {0};
     const size_t vocab = skv_engine_vocab(variant->model.engine), n = context + ROWS_MAX;
     c.ids = cli_alloc(n, sizeof *c.ids);

@@ -25,7 +25,21 @@ typedef struct run {
     skv_draft_request *drafts; /* [batch], owned */
     lane **span_lane;          /* [batch], owned: whose span it is */
     size_t vocab;
+    size_t n_read, n_steps; /* prompt tokens; steps of decoding */
 } run;
+
+/* Decoding a token takes about as long as reading this many. */
+enum { READ_PER_STEP = 8 };
+
+/* How far the runs are together; a line is written ten times a second at most. */
+static void tell(const run *r)
+{
+    const bench_load *l = r->load;
+    if (!l->progress || l->n_runs == 0) return;
+    const double all = (double)(l->prompt * l->batch) + READ_PER_STEP * (double)l->gen;
+    const double done = (double)r->n_read + READ_PER_STEP * (double)r->n_steps;
+    cli_progress_share(l->progress, ((double)l->i_run + done / all) / (double)l->n_runs);
+}
 
 static void choose(void *user, size_t i_span, size_t i_token, const float *logits)
 {
@@ -81,8 +95,10 @@ static skv_status read_prompts(run *r, skv_error *err)
         status = skv_step(r->variant->model.engine, r->spans, n, choose, r, err);
         for (size_t i = 0; i < n && status == SKV_OK; i++) {
             const lane *l = r->span_lane[i];
+            r->n_read += r->spans[i].n;
             if (l->n_done == r->load->prompt) status = skv_sequence_evict(l->sequence, err);
         }
+        tell(r);
     }
     return status;
 }
@@ -211,16 +227,16 @@ int bench_run(bench_variant *variant, const bench_load *load, bench_times *out)
     double before = 0, after = 0;
     if (status == SKV_OK) status = read_bandwidth(&r, &before, &err);
     const uint64_t second = skv_now_ns();
-    size_t n_steps = 0;
     for (bool done = false; !done && status == SKV_OK;) {
         status = decode_tokens(&r, &done, &err);
-        n_steps += !done;
+        r.n_steps += !done;
+        tell(&r);
     }
     const uint64_t end = skv_now_ns();
     if (status == SKV_OK) status = read_bandwidth(&r, &after, &err);
     *out = (bench_times){.ttft_s = (double)(first - start) * 1e-9,
                          .decode_s = (double)(end - second) * 1e-9,
-                         .n_steps = n_steps,
+                         .n_steps = r.n_steps,
                          .read_gbs = fmax(before, after),
                          .work = skv_work_since(&now, &before_work)};
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {

@@ -152,18 +152,20 @@ static void summarise(const bench_variant *v, const bench_load *load, const benc
 static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
 {
     const cli_options *o = b->options;
-    const bench_load load = {.prompt = o->prompt_lengths.at[i_prompt],
-                             .gen = o->gen_tokens,
-                             .batch = o->batch,
-                             .measure_read = b->has_peak,
-                             .replay = b->replay.n > 0 ? &b->replay : NULL};
+    bench_load load = {.prompt = o->prompt_lengths.at[i_prompt],
+                       .gen = o->gen_tokens,
+                       .batch = o->batch,
+                       .measure_read = b->has_peak,
+                       .replay = b->replay.n > 0 ? &b->replay : NULL,
+                       .progress = &b->progress};
     const size_t n = end - first;
+    load.n_runs = n * o->repeat;
     bench_times *times = cli_alloc(n * o->repeat, sizeof *times);
     int status = CLI_DONE;
     for (size_t r = 0; r < o->repeat && status == CLI_DONE; r++) {
         for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+            load.i_run = r * n + i;
             status = bench_run(&b->variants[first + i], &load, &times[i * o->repeat + r]);
-            cli_progress_share(&b->progress, (double)(r * n + i + 1) / (double)(n * o->repeat));
         }
     }
     for (size_t i = 0; i < n && status == CLI_DONE; i++) {
@@ -178,12 +180,15 @@ static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
 static int warm_up(bench *b, size_t first, size_t end)
 {
     const cli_options *o = b->options;
-    const bench_load load = {.prompt = shortest(&o->prompt_lengths),
-                             .gen = o->gen_tokens < WARM_UP_TOKENS ? o->gen_tokens : WARM_UP_TOKENS,
-                             .batch = o->batch};
+    bench_load load = {.prompt = shortest(&o->prompt_lengths),
+                       .gen = o->gen_tokens < WARM_UP_TOKENS ? o->gen_tokens : WARM_UP_TOKENS,
+                       .batch = o->batch,
+                       .progress = &b->progress,
+                       .n_runs = end - first};
     int status = CLI_DONE;
     for (size_t i = first; i < end && status == CLI_DONE; i++) {
         bench_times unused;
+        load.i_run = i - first;
         status = bench_run(&b->variants[i], &load, &unused);
     }
     return status;
@@ -207,6 +212,7 @@ static int measure_open(bench *b, size_t first, size_t end)
     cli_progress_begin(&b->progress, "warming up");
     int status = warm_up(b, first, end);
     for (size_t p = 0; p < b->options->prompt_lengths.n && status == CLI_DONE; p++) {
+        cli_progress_end(&b->progress);
         cli_progress_begin(&b->progress, "measuring");
         status = measure_load(b, first, end, p);
         cli_progress_end(&b->progress);
@@ -258,15 +264,24 @@ static int measure_variants(bench *b)
     return status;
 }
 
+static int measure_peak(bench *b)
+{
+    const cli_options *o = b->options;
+    skv_error err = {0};
+    cli_progress_begin(&b->progress, "measuring the machine");
+    const skv_status measured =
+        skv_peak_measure(o->threads, o->cpu, cli_progress_share, &b->progress, &b->peak, &err);
+    cli_progress_end(&b->progress);
+    if (measured == SKV_OK) bench_print_peak(&b->peak, o->json);
+    return cli_check(measured, &err);
+}
+
 int cli_run_bench(const cli_options *options)
 {
     bench b = {.options = options, .has_peak = options->peak};
     if (options->peak) {
-        skv_error err = {0};
-        const int status =
-            cli_check(skv_peak_measure(options->threads, options->cpu, &b.peak, &err), &err);
+        const int status = measure_peak(&b);
         if (status != CLI_DONE) return status;
-        bench_print_peak(&b.peak, options->json);
     }
     const bool has_model = options->preset || options->n_operands > 0;
     if (!has_model) return CLI_DONE;

@@ -105,6 +105,17 @@ static int make_question(comparison *c, size_t i, question *q)
     return status;
 }
 
+/* A document that was made is as long as --lengths says: who reads of a prompt wonders which. */
+static int check_length(const comparison *c, const question *q)
+{
+    skv_engine_stats stats;
+    skv_engine_get_stats(c->model.engine, &stats);
+    if (!c->documents || q->ids.n <= stats.context) return CLI_DONE;
+    const size_t length = c->options->lengths.n > 0 ? c->options->lengths.at[0] : DOCUMENT_TOKENS;
+    return cli_fail("--lengths %zu: the prompt has %zu tokens, but the context is %zu", length,
+                    q->ids.n, stats.context);
+}
+
 static void release_question(question *q)
 {
     cli_bytes_release(&q->prompt);
@@ -337,6 +348,7 @@ static int compare(comparison *c, size_t i, bool warm)
     question q;
     answer answers[WAYS] = {{.ttft_ms = 0.0}};
     int status = make_question(c, i, &q);
+    if (status == CLI_DONE) status = check_length(c, &q);
     for (size_t w = 0; w < WAYS && status == CLI_DONE; w++) {
         status = ask(c, &q, c->prefill[w], &answers[w]);
     }

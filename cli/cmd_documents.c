@@ -2,6 +2,9 @@
  * swiftkv documents: generated training and evaluation documents as lines of JSON.
  * swiftkv vocab: learns a byte-level BPE and writes it as the tokenizer of a model folder.
  */
+#include <string.h>
+#include <unistd.h>
+
 #include "report.h"
 #include "runtime.h"
 #include "skv/documents.h"
@@ -13,6 +16,9 @@ static int print_all(const cli_options *options, const skv_documents *documents)
     skv_error err = {0};
     const size_t count = options->count != CLI_NOT_GIVEN ? options->count : 10;
     int status = CLI_DONE;
+    cli_progress progress;
+    cli_progress_begin(&progress, "documents");
+    progress.terminal = progress.terminal && isatty(STDOUT_FILENO) == 0; /* they show themselves */
     for (uint64_t i = 0; i < count && status == CLI_DONE; i++) {
         char *line;
         size_t n;
@@ -24,7 +30,9 @@ static int print_all(const cli_options *options, const skv_documents *documents)
             status = cli_fail("standard output: cannot write");
         }
         skv_text_free(line);
+        cli_progress_share(&progress, (double)(i + 1) / (double)count);
     }
+    cli_progress_end(&progress);
     return status;
 }
 
@@ -51,6 +59,16 @@ int cli_run_documents(const cli_options *options)
     return status;
 }
 
+static void show(void *user, const char *what, double share)
+{
+    cli_progress *progress = user;
+    if (!progress->what || strcmp(progress->what, what) != 0) {
+        cli_progress_end(progress);
+        cli_progress_begin(progress, what);
+    }
+    cli_progress_share(progress, share);
+}
+
 int cli_run_vocab(const cli_options *options)
 {
     skv_documents_options documents = skv_documents_default();
@@ -65,10 +83,14 @@ int cli_run_vocab(const cli_options *options)
     if (options->vocab_size != 0) how.size = options->vocab_size;
     how.files = options->data.at;
     how.n_files = options->data.n;
+    cli_progress progress = {.what = NULL};
+    how.on_progress = show;
+    how.user = &progress;
     skv_vocab_train_report report;
     skv_error err = {0};
     const char *out = options->operands[0];
     const int status = cli_check(skv_vocab_train(out, &how, &report, &err), &err);
+    cli_progress_end(&progress);
     if (status != CLI_DONE) return status;
     printf(
         "%s: %zu entries, %zu merges from %.1f MB of text with %zu different words, %.2f bytes a "

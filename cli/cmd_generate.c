@@ -249,6 +249,7 @@ static void print_json(const generation *g)
     if (g->drafts.n > 0) skv_json_out_put_ids(&json, "drafts", g->drafts.at, g->drafts.n);
     cli_json_put_work(&json, "prompt_work", &s->prompt_work);
     cli_json_put_work(&json, "work", &s->work);
+    cli_json_put_traffic(&json, g->model.engine);
     skv_json_out_close(&json, '}');
     putchar('\n');
 }

@@ -14,6 +14,7 @@ int cli_run_quantize(const cli_options *options)
     if (options->group != 0) quantize.group = options->group;
     quantize.data = options->data.at;
     quantize.n_data = options->data.n;
+    quantize.method = options->quantize_method;
     quantize.threads = options->threads;
     cli_progress_begin(&progress, "quantising");
     quantize.progress = cli_progress_share;
@@ -26,6 +27,9 @@ int cli_run_quantize(const cli_options *options)
            report.n_quantized, skv_weights_name(quantize.weights), quantize.group,
            100 * report.error, (double)report.bytes * 1e-6, (double)report.bytes_from * 1e-6);
     if (report.tokens > 0) printf("calibrated with %zu tokens\n", report.tokens);
+    if (quantize.method != SKV_QUANTIZE_GPTQ && report.tokens > 0) {
+        printf("%zu inputs of %zu are scaled\n", report.n_scaled, report.n_inputs);
+    }
     if (report.n_nearest > 0) {
         printf("%zu matrices of experts are rounded to the nearest: what each reads of the text is "
                "not known\n",

@@ -65,6 +65,19 @@ static int read_input(scoring *s)
     return status;
 }
 
+/* How far a window is, of all windows. */
+typedef struct window_watch {
+    cli_progress progress;
+    size_t at, total;
+} window_watch;
+
+static void tell(void *user, size_t done, size_t n)
+{
+    window_watch *watch = user;
+    (void)n;
+    cli_progress_tokens(&watch->progress, watch->at + done, watch->total);
+}
+
 static int score_windows(scoring *s)
 {
     skv_engine_options options = cli_engine_options(s->options);
@@ -73,21 +86,25 @@ static int score_windows(scoring *s)
     s->logprobs = cli_alloc(s->ids.n, sizeof *s->logprobs);
     s->argmax = cli_alloc(s->ids.n, sizeof *s->argmax);
     skv_error err = {0};
-    cli_progress progress;
-    cli_progress_begin(&progress, "scoring");
+    window_watch watch = {.total = s->ids.n};
+    cli_progress_begin(&watch.progress, "scoring");
     cli_interrupt_watch(s->options->interrupt, s->model.engine);
     for (size_t at = 0; status == CLI_DONE && at < s->ids.n; at += s->window) {
         const size_t n = s->ids.n - at < s->window ? s->ids.n - at : s->window;
         char scored[64];
+        const skv_scoring what = {.ids = s->ids.at + at,
+                                  .n = n,
+                                  .logprobs = s->logprobs + at,
+                                  .argmax = s->argmax + at,
+                                  .progress = tell,
+                                  .user = &watch};
+        watch.at = at;
         (void)snprintf(scored, sizeof scored, "%zu of %zu tokens were scored", at, s->ids.n);
-        status = cli_interrupt_check(
-            skv_score(s->model.engine, s->ids.at + at, n, s->logprobs + at, s->argmax + at, &err),
-            &err, scored);
+        status = cli_interrupt_check(skv_score_watched(s->model.engine, &what, &err), &err, scored);
         s->logprobs[at] = (double)NAN;
-        cli_progress_tokens(&progress, at + n, s->ids.n);
     }
     cli_interrupt_unwatch(s->options->interrupt);
-    cli_progress_end(&progress);
+    cli_progress_end(&watch.progress);
     return status;
 }
 

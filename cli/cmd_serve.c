@@ -11,6 +11,7 @@
 #include "common/sampling_fields.h"
 #include "hub.h"
 #include "input.h"
+#include "reader_client.h"
 #include "redis_store.h"
 #include "runtime.h"
 #include "server.h"
@@ -96,7 +97,62 @@ typedef struct shared_cache {
     cli_bytes key;      /* owned */
     redis_store *redis; /* owned; NULL: none */
     skv_block_store table;
+    reader_client *reader; /* owned; NULL: none */
+    skv_prompt_readers readers;
 } shared_cache;
+
+static bool is_reader(const cli_options *o)
+{
+    return strcmp(o->role, "read") == 0;
+}
+
+static int check_role(const cli_options *o)
+{
+    if (is_reader(o) && o->prefill_from) {
+        return cli_usage("--prefill-from: a reader reads itself (--role read)");
+    }
+    const char *what = is_reader(o) ? "--role read" : o->prefill_from ? "--prefill-from" : NULL;
+    if (what && !o->cache_store) {
+        return cli_usage("%s needs --cache-store, through which readers hand prompts on", what);
+    }
+    if (what && o->no_prefix_cache) {
+        return cli_usage("%s and --no-prefix-cache: prompts that were read elsewhere are cached "
+                         "prompts",
+                         what);
+    }
+    return CLI_DONE;
+}
+
+/* What is whole on one process only; what models and methods cannot is skv/combine.h's. */
+static int check_ranks(const cli_options *o)
+{
+    if (!o->team) return CLI_DONE;
+    if (o->n_operands > 1) {
+        return cli_usage("several ranks: they hold one model, there are %zu", o->n_operands);
+    }
+    if (is_reader(o)) return cli_usage("--role read, several ranks: a reader is one process");
+    const char *what = o->prefill_from  ? "--prefill-from"
+                       : o->cache_store ? "--cache-store"
+                       : o->cache_dir   ? "--cache-dir"
+                                        : NULL;
+    if (!what) return CLI_DONE;
+    return cli_usage("%s, several ranks: known prompts stay in memory, since each rank has the "
+                     "keys and values of its own heads",
+                     what);
+}
+
+static int open_reader(const cli_options *o, shared_cache *cache)
+{
+    skv_error err;
+    if (!o->prefill_from) return CLI_DONE;
+    const reader_options options = {
+        .url = o->prefill_from, .above = o->prefill_above, .seconds = o->prefill_seconds};
+    if (reader_client_open(&options, &cache->reader, &err) != SKV_OK) {
+        return cli_fail("%s", err.text);
+    }
+    cache->readers = reader_client_table(cache->reader);
+    return CLI_DONE;
+}
 
 static int open_shared(const cli_options *o, shared_cache *cache)
 {
@@ -116,20 +172,21 @@ static int open_shared(const cli_options *o, shared_cache *cache)
                                    .key_file = o->cache_store_key};
     if (redis_store_open(&options, &cache->redis, &err) != SKV_OK) return cli_fail("%s", err.text);
     cache->table = redis_store_table(cache->redis);
-    return CLI_DONE;
+    return open_reader(o, cache);
 }
 
 static void close_shared(shared_cache *cache)
 {
+    reader_client_close(cache->reader);
     redis_store_close(cache->redis);
     cli_bytes_release(&cache->key);
 }
 
 /* The names that requests may say: the model's, then those of its adapters; on the heap. */
-static char *list_names(const cli_options *o, const char *name)
+static char *list_names(const cli_options *o, const char *name, const char *adapters)
 {
     const char *first = o->served_name ? o->served_name : name;
-    const char *adapters = o->adapters ? o->adapters : "";
+    adapters = adapters ? adapters : "";
     char *out = cli_alloc(strlen(first) + strlen(adapters) + 2, 1);
     size_t n = strlen(first);
     memcpy(out, first, n);
@@ -149,6 +206,7 @@ static server_options make_options(const cli_options *o)
 {
     return (server_options){.origins = o->cors_origins,
                             .seed_given = is_given(o, "seed"),
+                            .reads = is_reader(o),
                             .host = o->host,
                             .port = o->port,
                             .key_file = o->key_file,
@@ -186,7 +244,8 @@ typedef struct serve_model {
     const char *given; /* the operand */
     char path[CLI_HUB_PATH_MAX];
     char name[256], cache_dir[CLI_HUB_PATH_MAX];
-    char *names; /* owned: that requests may say */
+    char *names;            /* owned: that requests may say */
+    char *adapters, *draft; /* owned: its own, where there are several models; NULL: none */
     skv_model_info info;
     cli_model model; /* while it is loaded */
 } serve_model;
@@ -197,12 +256,80 @@ typedef struct serve_models {
     server_source *sources;    /* owned, [n] */
     const char *template_text; /* for all of them; NULL: each its own */
     size_t n;
+    struct signal_target *target; /* borrowed: who tells that loading has no use any more */
 } serve_models;
 
 /* The server that signals go to, once there is one. */
 typedef struct signal_target {
     _Atomic(http_server *) server;
 } signal_target;
+
+static bool loading_stopped(void *user)
+{
+    http_server *server = atomic_load(&((signal_target *)user)->server);
+    return server && server_ends(server);
+}
+
+/*
+ * What of a list "NAME@MODEL=PATH,..." is of this model, as "NAME=PATH,..."; without `named` the
+ * list is "MODEL=PATH,..." and this is "PATH". On the heap; NULL: nothing is.
+ */
+static char *share_of(const char *list, const char *model, bool named)
+{
+    char *out = cli_alloc(strlen(list) + 2, 1);
+    size_t n = 0, n_item;
+    for (; *list; list += n_item + (list[n_item] == ',')) {
+        n_item = strcspn(list, ",");
+        const size_t n_name = named ? strcspn(list, "@=,") : 0;
+        const char *owner = list + n_name + (named ? 1 : 0);
+        const size_t n_owner = strcspn(owner, "=,");
+        const bool is_own = (!named || list[n_name] == '@') && n_owner == strlen(model) &&
+                            memcmp(owner, model, n_owner) == 0 && owner[n_owner] == '=';
+        if (!is_own) continue;
+        const char *path = owner + n_owner + (named ? 0 : 1);
+        if (n > 0) out[n++] = ',';
+        memcpy(out + n, list, n_name);
+        n += n_name;
+        memcpy(out + n, path, (size_t)(list + n_item - path));
+        n += (size_t)(list + n_item - path);
+    }
+    out[n] = 0;
+    if (n > 0) return out;
+    free(out);
+    return NULL;
+}
+
+/* Items of such a list; what is of no model would be lost. */
+static size_t count_items(const char *list)
+{
+    size_t n = list && *list ? 1 : 0;
+    for (; list && *list; list++) n += *list == ',';
+    return n;
+}
+
+/* Which adapters and which drafting model are whose. */
+static int share_out(const cli_options *o, serve_models *models)
+{
+    size_t n_adapters = 0, n_drafts = 0;
+    for (size_t i = 0; i < models->n; i++) {
+        serve_model *one = &models->at[i];
+        one->adapters = o->adapters ? share_of(o->adapters, one->name, true) : NULL;
+        one->draft = o->draft ? share_of(o->draft, one->name, false) : NULL;
+        n_adapters += count_items(one->adapters);
+        n_drafts += count_items(one->draft);
+    }
+    if (n_adapters != count_items(o->adapters)) {
+        return cli_usage("serve: --lora %s: with several models each is NAME@MODEL=PATH, by the "
+                         "name of one of them",
+                         o->adapters);
+    }
+    if (n_drafts != count_items(o->draft)) {
+        return cli_usage("serve: --draft %s: with several models each is MODEL=PATH, by the name "
+                         "of one of them",
+                         o->draft);
+    }
+    return CLI_DONE;
+}
 
 static bool on_signal(void *user, int signal)
 {
@@ -216,10 +343,18 @@ static size_t context_of(const cli_options *o, const skv_model_info *info)
     return info->context < SKV_CONTEXT_DEFAULT ? info->context : SKV_CONTEXT_DEFAULT;
 }
 
-static skv_status open_engine(cli_model *model, const cli_options *options, size_t memory_max,
+static skv_status open_engine(const serve_models *models, serve_model *one, size_t memory_max,
                               size_t *n_bytes, skv_error *err)
 {
+    const cli_options *options = models->options;
+    cli_model *model = &one->model;
     skv_engine_options engine = cli_engine_options(options);
+    if (models->n > 1) {
+        engine.adapters = one->adapters;
+        engine.draft_model = one->draft;
+    }
+    engine.stopped = loading_stopped;
+    engine.user = models->target;
     const size_t own = model->info.context;
     engine.context = context_of(options, &model->info);
     if (engine.context < own && options->context == 0) {
@@ -228,7 +363,8 @@ static skv_status open_engine(cli_model *model, const cli_options *options, size
     }
     engine.kv_tokens = options->kv_tokens;
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
-    engine.with_teacher = !options->no_teacher;
+    engine.prompt_only = is_reader(options);
+    engine.with_teacher = !options->no_teacher && !engine.prompt_only;
     engine.memory_max = memory_max;
     engine.memory_needed = n_bytes;
     engine.batch_invariant = true;
@@ -264,12 +400,13 @@ static skv_status load_model(void *user, size_t i, size_t memory_max, server_loa
     skv_error err = {0};
     *model = (cli_model){.path = one->path, .info = one->info};
     skv_status status = SKV_OK;
-    if (!cli_preset_of(one->path)) status = skv_vocab_open(one->path, &model->vocab, &err);
+    const bool reads = is_reader(models->options); /* token ids alone */
+    if (!reads && !cli_preset_of(one->path))
+        status = skv_vocab_open(one->path, &model->vocab, &err);
     if (status == SKV_UNSUPPORTED) status = SKV_OK;
     out->template = (server_template){models->template_text, false};
-    if (status == SKV_OK && !models->template_text) find_template(model, &out->template);
-    if (status == SKV_OK)
-        status = open_engine(model, models->options, memory_max, &out->n_bytes, &err);
+    if (status == SKV_OK && !reads && !models->template_text) find_template(model, &out->template);
+    if (status == SKV_OK) status = open_engine(models, one, memory_max, &out->n_bytes, &err);
     if (status != SKV_OK) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "%s", err.text);
         cli_model_close(model);
@@ -327,9 +464,7 @@ static int describe_model(const cli_options *o, size_t i, serve_models *models)
     name_of(given, is_name, one->name, sizeof one->name);
     if (o->cache_dir) name_cache(o->cache_dir, models->n > 1 ? one->name : "", one);
     const char *slash = strrchr(one->path, '/');
-    one->names = list_names(o, one->name);
-    models->sources[i] = (server_source){.names = one->names,
-                                         .file = slash && slash[1] ? slash + 1 : one->name,
+    models->sources[i] = (server_source){.file = slash && slash[1] ? slash + 1 : one->name,
                                          .info = &one->info,
                                          .context = context_of(o, &one->info),
                                          .cache_dir = o->cache_dir ? one->cache_dir : NULL,
@@ -344,12 +479,6 @@ static int describe_models(const cli_options *o, serve_models *out)
     if (n > 1 && o->served_name) {
         return cli_usage("serve: --name goes with one model, there are %zu", n);
     }
-    if (n > 1 && o->adapters) {
-        return cli_usage("serve: --lora goes with one model, there are %zu", n);
-    }
-    if (n > 1 && o->draft) {
-        return cli_usage("serve: --draft goes with one model, there are %zu", n);
-    }
     /* Those of the models lie in it. */
     if (n > 1 && o->cache_dir && mkdir(o->cache_dir, 0700) != 0 && errno != EEXIST) {
         return cli_fail("--cache-dir: %s: cannot create: %s", o->cache_dir, strerror(errno));
@@ -361,7 +490,14 @@ static int describe_models(const cli_options *o, serve_models *out)
         const int status = describe_model(o, i, out);
         if (status != CLI_DONE) return status;
     }
-    return CLI_DONE;
+    const int status = n > 1 ? share_out(o, out) : CLI_DONE;
+    for (size_t i = 0; i < n && status == CLI_DONE; i++) {
+        serve_model *one = &out->at[i];
+        one->names = list_names(o, one->name, n > 1 ? one->adapters : o->adapters);
+        out->sources[i].names = one->names;
+        out->sources[i].never_drafts = n > 1 && o->draft && !one->draft && !o->speculation_given;
+    }
+    return status;
 }
 
 static int serve(const serve_models *models, http_server *server, const char *host)
@@ -385,13 +521,14 @@ static void bound_heap(void)
 }
 
 /* Listens, loads and serves. */
-static int run(const serve_models *models, const server_options *wanted)
+static int run(serve_models *models, const server_options *wanted)
 {
     char error[SKV_ERROR_TEXT_MAX];
     cli_interrupt *interrupt = models->options->interrupt;
     http_server *server = NULL;
     signal_target target;
     atomic_init(&target.server, NULL);
+    models->target = &target;
     int status = cli_interrupt_handle(interrupt, on_signal, &target);
     if (status == CLI_DONE && !server_start(wanted, &server, error)) {
         status = cli_fail("%s", error);
@@ -403,6 +540,7 @@ static int run(const serve_models *models, const server_options *wanted)
     }
     cli_interrupt_unhandle(interrupt);
     server_stop(server);
+    models->target = NULL;
     return status;
 }
 
@@ -412,7 +550,10 @@ int cli_run_serve(const cli_options *options)
     serve_models models;
     cli_bytes file = {0};
     shared_cache cache = {.redis = NULL};
-    int status = describe_models(options, &models);
+    int status = check_role(options);
+    if (status == CLI_DONE) status = check_ranks(options);
+    models = (serve_models){.options = options};
+    if (status == CLI_DONE) status = describe_models(options, &models);
     if (status == CLI_DONE && options->template_file) {
         status = cli_read_template(options->template_file, &file);
         models.template_text = file.data;
@@ -423,6 +564,7 @@ int cli_run_serve(const cli_options *options)
         wanted.scheduler.cache_key = cache.key.data;
         wanted.scheduler.n_cache_key = cache.key.n;
         wanted.scheduler.store = cache.redis ? &cache.table : NULL;
+        wanted.scheduler.readers = cache.reader ? &cache.readers : NULL;
         wanted.sources = models.sources;
         wanted.n_sources = models.n;
         wanted.loader = (server_loader){load_model, unload_model, &models};
@@ -430,7 +572,11 @@ int cli_run_serve(const cli_options *options)
     }
     close_shared(&cache);
     cli_bytes_release(&file);
-    for (size_t i = 0; models.at && i < models.n; i++) free(models.at[i].names);
+    for (size_t i = 0; models.at && i < models.n; i++) {
+        free(models.at[i].names);
+        free(models.at[i].adapters);
+        free(models.at[i].draft);
+    }
     free(models.at);
     free(models.sources);
     return status;

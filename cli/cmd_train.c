@@ -48,7 +48,7 @@ static int fill_recipe(const cli_options *o, skv_recipe *recipe)
     return status;
 }
 
-enum { STEP_TOKENS = 1024 };
+enum { STEP_TOKENS = 1024, STEPS = 300, STEPS_FLAT = 1000 };
 #define ANSWERS_SHARE (1.0 / 16) /* of a conversation's tokens, roughly */
 
 /* The share of a stage's tokens that are learnt, as far as the kinds of its sources tell. */
@@ -75,13 +75,44 @@ static double choose_rate(const skv_train_options *train, const skv_train_stage 
     return 2e-4 * sqrt(4096.0 / (double)width * learnt_share(s));
 }
 
-/* What a distillation needs and nobody said: half of the layers, rows that fit the model, a rate.
- * One line says what was chosen. */
+static bool has_data(const skv_train_options *train)
+{
+    for (size_t i = 0; i < train->n_stages; i++) {
+        if (train->stages[i].n_data > 0) return true;
+    }
+    return false;
+}
+
+/* As much text as the run reads, so that none of it is read twice. A model whose last layer alone
+ * reads its own input computes what its teacher does, and its run ends with the first step. */
+static size_t choose_text(skv_train_options *train, const skv_model_info *info, size_t n,
+                          char *chosen, size_t capacity)
+{
+    const bool same = !info->swiftkv && train->kv_layers + 1 == info->layers && train->group <= 1;
+    uint64_t all = 0;
+    for (size_t i = 0; i < train->n_stages; i++) {
+        skv_train_stage *s = &train->stages[i];
+        const uint64_t steps = same ? 1 : s->steps;
+        const uint64_t batches = steps * s->accumulate + (i == 0 ? train->held_out : 0);
+        s->data[0] = skv_train_data_default(NULL);
+        s->data[0].self_tokens = batches * s->rows * s->seq;
+        s->n_data = 1;
+        all += s->data[0].self_tokens;
+    }
+    const int more = snprintf(chosen + n, capacity - n,
+                              "%s%.3g M tokens of text that the model writes itself (--data TEXT: "
+                              "yours)",
+                              n > 0 ? ", " : "", (double)all * 1e-6);
+    return n + (more > 0 ? (size_t)more : 0);
+}
+
+/* What a distillation needs and nobody said: half of the layers, rows that fit the model, a rate,
+ * text. One line says what was chosen. */
 static int choose(const cli_options *o, skv_train_options *train)
 {
     skv_error err = {0};
     skv_model_info info;
-    char chosen[256] = "";
+    char chosen[512] = "";
     if (train->task != SKV_TRAIN_DISTILL || !train->model) return CLI_DONE;
     const int status = cli_check(skv_model_info_read(train->model, &info, &err), &err);
     if (status != CLI_DONE) return status;
@@ -93,16 +124,19 @@ static int choose(const cli_options *o, skv_train_options *train)
     }
     for (size_t i = 0; i < train->n_stages; i++) {
         skv_train_stage *s = &train->stages[i];
-        if (s->rate > 0 && s->seq > 0 && s->rows > 0) continue;
+        if (s->rate > 0 && s->seq > 0 && s->rows > 0 && s->steps > 0) continue;
+        if (s->steps == 0) s->steps = train->until_flat ? STEPS_FLAT : STEPS;
         if (s->seq == 0) s->seq = info.context < STEP_TOKENS ? info.context : STEP_TOKENS;
         if (s->rows == 0) s->rows = s->seq < STEP_TOKENS ? STEP_TOKENS / s->seq : 1;
         if (s->rate <= 0) s->rate = choose_rate(train, s, info.hidden);
         if (n < sizeof chosen && i == 0) {
             n += (size_t)snprintf(chosen + n, sizeof chosen - n,
-                                  "%slr %.2g for a width of %zu, %zu x %zu tokens a batch",
-                                  n > 0 ? ", " : "", s->rate, info.hidden, s->rows, s->seq);
+                                  "%slr %.2g for a width of %zu, %llu steps of %zu x %zu tokens",
+                                  n > 0 ? ", " : "", s->rate, info.hidden,
+                                  (unsigned long long)s->steps, s->rows, s->seq);
         }
     }
+    if (!has_data(train)) n = choose_text(train, &info, n, chosen, sizeof chosen);
     if (n > 0 && !o->dry_run) printf("chosen: %s\n", chosen);
     (void)fflush(stdout);
     return CLI_DONE;
@@ -117,6 +151,8 @@ static int check_recipe(const cli_options *o, const skv_train_options *train)
     }
     if (!train->model) return cli_usage("%s: MODEL is missing", name);
     if (!train->out) return cli_usage("%s: OUT is missing", name);
+    if (train->task == SKV_TRAIN_DISTILL && !has_data(train))
+        return CLI_DONE; /* it writes its own */
     for (size_t i = 0; !o->dry_run && i < train->n_stages; i++) {
         if (train->stages[i].n_data == 0) {
             return cli_usage("%s: --data FILE is missing, or --data self:2M for text that the "
@@ -236,9 +272,22 @@ static void print_step(FILE *stream, const skv_train_progress *p)
     if (p->balance > 0) fprintf(stream, ", balance %.3f", p->balance);
     char left[CLI_TIME_TEXT];
     if (p->held > 0) fprintf(stream, ", held out %.4f", p->held);
-    if (p->flat) fputs(", which falls no more: the end", stream);
+    if (p->flat && p->held > 0) fputs(", which falls no more: the end", stream);
     fprintf(stream, ", lr %.3g, %.0f tokens/s, %s left", p->rate, p->tokens_s,
             cli_time_text(p->flat ? 0 : p->eta, left));
+}
+
+/* What the run brought, at its end. */
+static void print_held(const watcher *w, const skv_train_progress *p)
+{
+    if (p->flat && p->held_first <= 0) {
+        puts("held out: 0, this form computes what its teacher does: nothing to repair");
+    } else if (p->held_first > 0) {
+        printf("held out: %.4f at the beginning, %.4f now", p->held_first, p->held);
+        if (w->distils)
+            printf(": %.0f %% of the damage repaired", 100 * (1 - p->held / p->held_first));
+        putchar('\n');
+    }
 }
 
 /* A terminal shows every step on one line; elsewhere some twenty lines tell of the run, and one a
@@ -258,12 +307,7 @@ static void show_step(watcher *w, const skv_train_progress *p)
         if (w->terminal) fputs("\r\x1b[K", stderr);
         print_step(stdout, p);
         putchar('\n');
-        if (p->held > 0 && w->distils && (p->flat || p->step == p->steps)) {
-            printf("held out: %.4f at the beginning, %.4f now: %.0f %% of the damage repaired\n",
-                   p->held_first, p->held, 100 * (1 - p->held / p->held_first));
-        } else if (p->flat && w->distils) {
-            printf("held out: 0, this form computes what its teacher does: nothing to repair\n");
-        }
+        if (p->flat || p->step == p->steps) print_held(w, p);
         fflush(stdout);
     }
 }
@@ -298,6 +342,7 @@ static int run(skv_train_options *train, watcher *w, const char *svg_path)
     train->on_step = on_step;
     train->user = w;
     cli_interrupt_watch(w->interrupt, NULL);
+    if (w->speaks && w->terminal) fputs("\r\x1b[Kopening, then the first step", stderr);
     const skv_status ran = skv_train_run(train, &err);
     cli_interrupt_unwatch(w->interrupt);
     if (!w->speaks) return ran == SKV_OK ? CLI_DONE : CLI_FAILED;
@@ -371,7 +416,7 @@ static int train(const cli_options *options, skv_train_task task)
     if (task == SKV_TRAIN_DISTILL) { /* what stays 0 is chosen by the model */
         skv_train_stage *stage = &recipe.options.stages[0];
         stage->rate = 0;
-        stage->seq = stage->rows = 0;
+        stage->steps = stage->seq = stage->rows = 0;
     }
     int status = fill_recipe(options, &recipe);
     if (status == CLI_DONE) status = check_recipe(options, &recipe.options);

@@ -254,6 +254,12 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
     hub_error error = {0}, late = {0};
     bool found = find_place(given, &place, &error) && find(&place, path, &error);
     if (!found && error.missing && !download) {
+        /* "build/mine" where there is a folder "build" is a path with a slip. */
+        if (is_there(place.name.org)) {
+            return cli_fail("%s: no such file or folder in %s, nor a model of the Hugging Face "
+                            "cache (--download asks %s for it)",
+                            given, place.name.org, hub_endpoint());
+        }
         download = ask(given);
         if (!download) {
             return cli_fail("%s: %s: --download fetches it from %s", given, error.text,

@@ -210,7 +210,7 @@ void hub_blob_close(hub_blob *blob)
 
 /* ---- names ---- */
 
-/* A link or file made beside `path` takes its place in one moment. */
+/* A link or file that was made elsewhere takes its place in one moment. */
 static bool put_in_place(const char *made, const char *path, hub_error *error)
 {
     if (rename(made, path) == 0) return true;
@@ -219,9 +219,17 @@ static bool put_in_place(const char *made, const char *path, hub_error *error)
     return hub_fail(error, "%s: %s", path, strerror(code));
 }
 
-static bool beside(const char *path, char out[CLI_HUB_PATH_MAX])
+/* Where it is made: among the blobs, where nobody takes what a kill leaves for a file of the
+ * snapshot or for a revision. */
+static bool place_to_make(const hub_place *place, char out[CLI_HUB_PATH_MAX], hub_error *error)
 {
-    return snprintf(out, CLI_HUB_PATH_MAX, "%s.%ld", path, (long)getpid()) < CLI_HUB_PATH_MAX;
+    char inside[64];
+    (void)snprintf(inside, sizeof inside, "blobs/name-%ld.incomplete", (long)getpid());
+    if (!hub_join(out, place->repository, inside)) {
+        return hub_fail(error, "%s: the path is too long", place->repository);
+    }
+    (void)unlink(out);
+    return make_folders(out, error);
 }
 
 bool hub_link(const hub_place *place, const char *commit, const hub_file *file, hub_error *error)
@@ -229,8 +237,7 @@ bool hub_link(const hub_place *place, const char *commit, const hub_file *file, 
     char inside[CLI_HUB_PATH_MAX], path[CLI_HUB_PATH_MAX], made[CLI_HUB_PATH_MAX];
     char target[CLI_HUB_PATH_MAX] = "../../";
     const int n = snprintf(inside, sizeof inside, "snapshots/%s/%s", commit, file->path);
-    if (n <= 0 || (size_t)n >= sizeof inside || !hub_join(path, place->repository, inside) ||
-        !beside(path, made)) {
+    if (n <= 0 || (size_t)n >= sizeof inside || !hub_join(path, place->repository, inside)) {
         return hub_fail(error, "%s: the path is too long", file->path);
     }
     size_t at = strlen(target);
@@ -238,8 +245,7 @@ bool hub_link(const hub_place *place, const char *commit, const hub_file *file, 
         at += (size_t)snprintf(target + at, sizeof target - at, "../");
     }
     (void)snprintf(target + at, sizeof target - at, "blobs/%s", file->hash);
-    if (!make_folders(path, error)) return false;
-    (void)unlink(made);
+    if (!make_folders(path, error) || !place_to_make(place, made, error)) return false;
     if (symlink(target, made) != 0) return hub_fail(error, "%s: %s", made, strerror(errno));
     return put_in_place(made, path, error);
 }
@@ -249,13 +255,17 @@ bool hub_write_ref(const hub_place *place, const char *commit, hub_error *error)
     char inside[HUB_WORD_MAX + 8], path[CLI_HUB_PATH_MAX], made[CLI_HUB_PATH_MAX];
     if (strcmp(place->name.revision, commit) == 0) return true;
     (void)snprintf(inside, sizeof inside, "refs/%s", place->name.revision);
-    if (!hub_join(path, place->repository, inside) || !beside(path, made)) {
+    if (!hub_join(path, place->repository, inside)) {
         return hub_fail(error, "%s: the path is too long", inside);
     }
-    if (!make_folders(path, error)) return false;
+    if (!make_folders(path, error) || !place_to_make(place, made, error)) return false;
     FILE *file = fopen(made, "w");
     bool ok = file && fputs(commit, file) >= 0;
     if (file) ok = fclose(file) == 0 && ok;
-    if (!ok) return hub_fail(error, "%s: %s", made, strerror(errno));
+    if (!ok) {
+        const int code = errno;
+        (void)unlink(made);
+        return hub_fail(error, "%s: %s", path, strerror(code));
+    }
     return put_in_place(made, path, error);
 }

@@ -82,6 +82,25 @@ static bool check_room(const hub_place *place, const hub_list *list, hub_error *
     return hub_has_room(place, missing, error);
 }
 
+/* What a model is known by comes last, so that a commit that was half linked when a kill came is
+ * none. */
+static bool is_known_by(const hub_file *file)
+{
+    return strcmp(file->path, "config.json") == 0 || strstr(file->path, "-00001-of-");
+}
+
+static bool link_files(const hub_place *place, const hub_list *list, hub_error *error)
+{
+    for (int last = 0; last < 2; last++) {
+        for (size_t i = 0; i < list->n; i++) {
+            const hub_file *file = &list->at[i];
+            if (!file->wanted || is_known_by(file) != last) continue;
+            if (!hub_link(place, list->commit, file, error)) return false;
+        }
+    }
+    return true;
+}
+
 static bool fetch_files(hub_http *http, const hub_place *place, hub_list *list,
                         cli_progress *progress, hub_error *error)
 {
@@ -96,11 +115,7 @@ static bool fetch_files(hub_http *http, const hub_place *place, hub_list *list,
     if (!check_room(place, list, error) || !hub_http_fetch(http, place, list, progress, error)) {
         return false;
     }
-    for (size_t i = 0; i < list->n; i++) {
-        if (!list->at[i].wanted) continue;
-        if (!hub_link(place, list->commit, &list->at[i], error)) return false;
-    }
-    return hub_write_ref(place, list->commit, error);
+    return link_files(place, list, error) && hub_write_ref(place, list->commit, error);
 }
 
 bool hub_download(const char *given, const hub_place *place, hub_error *error)

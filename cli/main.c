@@ -11,6 +11,7 @@
 #include "interrupt.h"
 #include "options.h"
 #include "suggest.h"
+#include "team_ranks.h"
 
 /* Output that could not be written is a failure, however well the work went. */
 static int finish_output(int status)
@@ -62,7 +63,7 @@ int main(int argc, char **argv)
     if (status != CLI_DONE) return status;
     status = cli_interrupt_start(&options.interrupt);
     if (status != CLI_DONE) return status;
-    status = cli_command_at(options.command)->run(&options);
+    status = cli_ranks_run(&options);
     cli_interrupt_stop(options.interrupt);
     return finish_output(status);
 }

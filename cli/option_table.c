@@ -101,6 +101,9 @@ static const cli_option rows[] = {
     OPTION(ON(QUANTIZE), "--text", "FILE", PARSED, data, .parse = cli_parse_texts,
            .help = "quantise by what the model reads in this text (round to nearest); may be "
                    "repeated"),
+    OPTION(ON(QUANTIZE), "--method", "gptq|awq|both", CHOICE, quantize_method, .initial = "gptq",
+           .help = "with a text: columns make up for each other's errors, columns are scaled by "
+                   "their inputs, or both"),
     OPTION(ON(INFO), "--context", "N", SIZE, cost_context, 1, TOKENS_MAX,
            .help = "context length for the cost of attention (the model's)"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
@@ -325,6 +328,17 @@ static const cli_option rows[] = {
            .help = "rediss://: the client's certificate"),
     OPTION(ON(SERVE), "--cache-store-key", "FILE", TEXT, cache_store_key,
            .help = "rediss://: the key of the client's certificate"),
+    OPTION(ON(SERVE), "--role", "answer|read", WORD, role, .initial = "answer",
+           .help =
+               "read: read prompts for other servers into --cache-store, with half of a SwiftKV "
+               "model, and answer nothing"),
+    OPTION(ON(SERVE), "--prefill-from", "URL", TEXT, prefill_from,
+           .help = "http://HOST:PORT of a server with --role read, or of a proxy before several: "
+                   "long prompts are read there"),
+    OPTION(ON(SERVE), "--prefill-above", "N", SIZE, prefill_above, 64, TOKENS_MAX,
+           .initial = "1024", .help = "tokens to compute beyond which a prompt is long"),
+    OPTION(ON(SERVE), "--prefill-timeout", "S", NUMBER, prefill_seconds, 0.01, 3600, .initial = "5",
+           .help = "seconds without a new block after which a prompt is read here after all"),
     OPTION(ON(SERVE), "--no-text-match", NULL, FLAG, no_text_match,
            .help = "do not match earlier answers by their text"),
     OPTION(ON(SERVE), "--no-teacher", NULL, FLAG, no_teacher,
@@ -472,7 +486,7 @@ static const cli_option rows[] = {
                    "is above P (none)"),
     OPTION(RUNS, "--lora", "NAME=PATH,...", TEXT, adapters,
            .help = "LoRA adapters, PEFT folders or GGUF files: the first is used, but serve lets "
-                   "requests choose by name (none)"),
+                   "requests choose by name; of several models NAME@MODEL=PATH (none)"),
     OPTION(ON(TRANSFORM), "--lora", "NAME=PATH,...", TEXT, adapters,
            .help =
                "add LoRA adapters to the weights; without --kv-layers the model keeps its form"),
@@ -492,7 +506,8 @@ static const cli_option rows[] = {
                    "docs/reference/methods.md"),
     OPTION(DRAFTS, "--draft", "MODEL", TEXT, draft,
            .help =
-               "a small model with the same vocabulary, which drafts; implies --speculate model"),
+               "a small model with the same vocabulary, which drafts; implies --speculate model; "
+               "serve with several models: MODEL=PATH,..."),
     OPTION(RUNS, "--snapkv", "C[,w[,k]]", PARSED, eviction, .parse = cli_parse_snapkv,
            .help = "SnapKV: keep C rows of a prompt per head, the last w and those they attend to"),
     OPTION(ON(GENERATE), "--dump-kept", "F", TEXT, kept_file,

@@ -12,6 +12,7 @@
 #include "hub.h"
 #include "interrupt.h"
 #include "report.h"
+#include "skv/quantize.h"
 #include "skv/skv.h"
 
 enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 64 };
@@ -50,7 +51,8 @@ struct cli_options {
     char model_path[CLI_HUB_PATH_MAX]; /* where it is, if that was a name */
     char reference_path[CLI_HUB_PATH_MAX];
     bool help, json, download;
-    cli_interrupt *interrupt; /* borrowed from main */
+    cli_interrupt *interrupt;    /* borrowed from main */
+    const struct skv_team *team; /* borrowed: ranks that run the command together; NULL: none */
 
     /* Input. */
     const char *prompt, *file, *ids_file;
@@ -75,6 +77,7 @@ struct cli_options {
     const char *draft;       /* --draft */
     const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
+    skv_quantize_method quantize_method;
 
     /* Closed-form initialisation; the text is in `data`. */
     const char *init, *ridge_to, *keep_layers;
@@ -133,7 +136,9 @@ struct cli_options {
     const char *key_file, *served_name, *cors_origins, *request_log, *cache_dir;
     const char *cache_key_file, *cache_store, *cache_store_auth, *cache_store_ca, *cache_store_cert,
         *cache_store_key;
-    double cache_store_seconds;
+    double cache_store_seconds, prefill_seconds;
+    const char *role, *prefill_from;
+    size_t prefill_above;
     size_t max_loaded, models_mib; /* MiB 0: not given */
     const char *reranker;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;

@@ -162,7 +162,8 @@ void cli_progress_tokens(void *user, size_t done, size_t total)
     cli_progress *progress = user;
     const double seconds = done > 0 ? time_to_show(progress) : -1;
     if (seconds < 0) return;
-    const double rate = (double)done / seconds;
+    const double rate = (double)(done - progress->first) / seconds;
+    if (rate <= 0) return;
     show(progress, "%zu of %zu tokens, %.0f tokens/s, %s left", done, total, rate,
          cli_time_text((double)(total - done) / rate, left));
 }
@@ -184,7 +185,11 @@ void cli_progress_items(void *user, const char *name, size_t done, size_t total)
 {
     char left[CLI_TIME_TEXT], line[BAR + 1];
     cli_progress *progress = user;
-    if (done == 0) progress->start_ns = skv_now_ns(); /* of this list */
+    if (done == 0) progress->start_ns = skv_now_ns();   /* of this list */
+    if (done == 0 && progress->terminal && total > 0) { /* the first item may take long */
+        progress->visible = true;
+        show(progress, "%.40s [%s] 0 of %zu", name, bar(0, line), total);
+    }
     const double seconds = done > 0 && total > 0 ? time_to_show(progress) : -1;
     if (seconds < 0) return;
     show(progress, "%.40s [%s] %zu of %zu, %s left", name, bar((double)done / (double)total, line),

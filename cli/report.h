@@ -37,7 +37,7 @@ typedef struct cli_progress {
     bool terminal;    /* standard error is one */
     bool visible;     /* a line stands there now */
     bool counts;      /* `first` is set */
-    uint64_t first;   /* bytes that were there before */
+    uint64_t first;   /* bytes or tokens that were there before */
     uint64_t start_ns, shown_ns;
 } cli_progress;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "skv/ranks.h"
 
 const char *cli_preset_of(const char *path)
 {
@@ -24,7 +25,7 @@ static skv_where where_of(const cli_options *o)
         return strcmp(o->reference, "teacher") == 0 ? SKV_WHERE_TEACHER : SKV_WHERE_REFERENCE;
     case CLI_SCORE: return SKV_WHERE_SCORE;
     case CLI_SIMILARITY: return SKV_WHERE_SIMILARITY;
-    case CLI_SERVE: return SKV_WHERE_SERVE;
+    case CLI_SERVE: return strcmp(o->role, "read") == 0 ? SKV_WHERE_READ : SKV_WHERE_SERVE;
     default: return SKV_WHERE_GENERATE;
     }
 }
@@ -33,8 +34,12 @@ int cli_check_methods(const char *path, const skv_model_info *info, const cli_op
 {
     skv_error err = {0};
     const skv_engine_options engine = cli_engine_options(options);
-    const skv_combination c = skv_combination_of(&info->traits, &engine, where_of(options));
-    const size_t i_rule = skv_combination_refused(&c);
+    skv_combination c = skv_combination_of(&info->traits, &engine, where_of(options));
+    size_t i_rule = skv_combination_refused(&c);
+    if (i_rule == SIZE_MAX && options->team) {
+        c.at[SKV_AXIS_WHERE] = SKV_WHERE_RANKS;
+        i_rule = skv_combination_refused(&c);
+    }
     if (i_rule == SIZE_MAX) return CLI_DONE;
     if (skv_combination_check(&c, &err) == SKV_OK) return CLI_DONE;
     /* What was all said on the command line is wrong there; else it is the model that cannot. */
@@ -100,20 +105,38 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.draft_model = options->draft;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
+    out.team = options->team;
     return out;
+}
+
+typedef struct loading {
+    cli_progress progress;
+    const skv_engine_options *options;
+} loading;
+
+static void tell_share(void *user, double share)
+{
+    cli_progress_share(&((loading *)user)->progress, share);
+}
+
+static bool ask_stopped(void *user)
+{
+    const skv_engine_options *o = ((const loading *)user)->options;
+    return o->stopped && o->stopped(o->user);
 }
 
 skv_status cli_model_try(cli_model *model, const skv_engine_options *options, skv_error *err)
 {
     skv_engine_options full = *options;
-    cli_progress progress;
-    cli_progress_begin(&progress, "loading");
-    full.progress = cli_progress_share;
-    full.user = &progress;
+    loading now = {.options = options};
+    cli_progress_begin(&now.progress, "loading");
+    full.progress = tell_share;
+    full.stopped = ask_stopped;
+    full.user = &now;
     const char *preset = cli_preset_of(model->path);
     const skv_status status = preset ? skv_engine_open_preset(preset, &full, &model->engine, err)
                                      : skv_engine_open(model->path, &full, &model->engine, err);
-    cli_progress_end(&progress);
+    cli_progress_end(&now.progress);
     return status;
 }
 
@@ -205,6 +228,20 @@ void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_D
         skv_json_out_close(json, '}');
     }
     skv_json_out_close(json, '}');
+    skv_json_out_close(json, '}');
+}
+
+void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine)
+{
+    const skv_ranks_traffic t = skv_engine_traffic(engine);
+    if (t.ranks == 1) return;
+    skv_json_out_key(json, "ranks");
+    skv_json_out_open(json, '{');
+    skv_json_out_put_integer(json, "n", t.ranks);
+    skv_json_out_put_integer(json, "sums", t.n_sums);
+    skv_json_out_put_integer(json, "sum_bytes", t.sum_bytes);
+    skv_json_out_put_integer(json, "head_bytes", t.head_bytes);
+    skv_json_out_put_integer(json, "told_bytes", t.told_bytes);
     skv_json_out_close(json, '}');
 }
 

@@ -52,6 +52,8 @@ const char *cli_template_text(const char *name);
 CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
                            const skv_vocab *vocab, cli_bytes *out);
 
+/** "ranks": {"n": N, "sums": N, "sum_bytes": N, ...}: what they have sent; nothing without them. */
+void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine);
 /** "key": {"flops": N, "model_flops": N, ...} */
 /** Who drafts: the model of --draft, where --speculate names nobody. */
 skv_speculation cli_speculation_of(const cli_options *options);

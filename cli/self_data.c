@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "interrupt.h"
 #include "report.h"
 #include "runtime.h"
 #include "skv/self_text.h"
@@ -15,9 +16,13 @@ typedef struct writing {
     cli_progress progress;
 } writing;
 
+/* What a file had before takes no time. */
 static void show(void *user, uint64_t done, uint64_t total)
 {
-    cli_progress_tokens(user, (size_t)done, (size_t)total);
+    cli_progress *progress = user;
+    if (!progress->counts) progress->first = done;
+    progress->counts = true;
+    cli_progress_tokens(progress, (size_t)done, (size_t)total);
 }
 
 /* The engine of one source is closed before the next, and before the trainer takes its memory. */
@@ -45,7 +50,7 @@ static int write_source(writing *w, const skv_train_stage *stage, const skv_trai
     cli_progress_end(&w->progress);
     skv_engine_close(w->model.engine);
     w->model.engine = NULL;
-    status = cli_check(written, &err);
+    status = cli_interrupt_check(written, &err, "the same command goes on with the text");
     const bool speaks = !w->train->team || w->train->team->rank == 0;
     if (status == CLI_DONE && speaks) printf("%s: written by the teacher\n", *path);
     return status;

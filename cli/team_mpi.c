@@ -24,6 +24,12 @@ static bool was_launched(void)
 #include <mpi.h>
 #include <sched.h>
 
+#include <stdint.h>
+#include <time.h>
+
+#define BUSY_NS UINT64_C(3000000)
+enum { PAUSE_NS = 50000, REST_NS = 1000000 };
+
 struct cli_team {
     skv_team table;
     MPI_Comm comm;
@@ -58,11 +64,38 @@ static skv_status exchange(void *ctx, const void *to, void *from, size_t n, skv_
     return check(code, "exchange", err);
 }
 
+/* Between requests a server is silent, and who waits for it leaves the processor to others: it asks
+ * without a pause at first, as a step follows another soon, then more and more rarely. */
+static int wait_quietly(MPI_Request *request)
+{
+    const uint64_t start = skv_now_ns();
+    for (int done = 0;;) {
+        const int code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS || done) return code;
+        const uint64_t waited = skv_now_ns() - start;
+        const long pause = waited < BUSY_NS ? 0 : waited < 100 * BUSY_NS ? PAUSE_NS : REST_NS;
+        (void)nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+    }
+}
+
 static skv_status share(void *ctx, void *data, size_t n, skv_error *err)
 {
     const cli_team *team = ctx;
+    MPI_Request request = MPI_REQUEST_NULL;
     if (n > INT_MAX) return check(MPI_ERR_COUNT, "share", err);
-    return check(MPI_Bcast(data, (int)n, MPI_BYTE, 0, team->comm), "share", err);
+    int code = MPI_Ibcast(data, (int)n, MPI_BYTE, 0, team->comm, &request);
+    if (code == MPI_SUCCESS) code = wait_quietly(&request);
+    const int ended = MPI_Wait(&request, MPI_STATUS_IGNORE); /* at once: it is done */
+    return check(code != MPI_SUCCESS ? code : ended, "share", err);
+}
+
+static skv_status collect(void *ctx, const void *mine, void *all, size_t n, skv_error *err)
+{
+    const cli_team *team = ctx;
+    if (n > INT_MAX) return check(MPI_ERR_COUNT, "collect", err);
+    const void *given = team->table.rank == 0 ? MPI_IN_PLACE : mine;
+    const int code = MPI_Gather(given, (int)n, MPI_BYTE, all, (int)n, MPI_BYTE, 0, team->comm);
+    return check(code, "collect", err);
 }
 
 /* Of n processes on this machine, each processor of this one divided by the number of those that
@@ -121,7 +154,8 @@ static int join(cli_team *team)
                              .threads = share_of_processors(team->comm),
                              .gather = gather,
                              .exchange = exchange,
-                             .share = share};
+                             .share = share,
+                             .collect = collect};
     return CLI_DONE;
 }
 
@@ -131,7 +165,8 @@ int cli_team_join(cli_team **out)
     if (!was_launched()) return CLI_DONE;
     cli_team *team = cli_alloc(1, sizeof *team);
     int level = 0;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
+    /* A server's steps run on a thread of their own, and nothing beside them. */
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
         free(team);
         return cli_fail("MPI does not start");
     }
@@ -142,6 +177,11 @@ int cli_team_join(cli_team **out)
         MPI_Abort(MPI_COMM_WORLD, CLI_FAILED);
     }
     return status;
+}
+
+void cli_team_abort(const cli_team *team)
+{
+    MPI_Abort(team->comm, CLI_FAILED);
 }
 
 void cli_team_leave(cli_team *team)
@@ -169,6 +209,11 @@ int cli_team_join(cli_team **out)
     *out = NULL;
     if (!was_launched()) return CLI_DONE;
     return cli_fail("started by an MPI launcher, but built without MPI");
+}
+
+void cli_team_abort(const cli_team *team)
+{
+    (void)team;
 }
 
 void cli_team_leave(cli_team *team)

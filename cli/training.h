@@ -19,6 +19,8 @@ typedef struct cli_team cli_team;
  * if none did: MPI is not touched then.
  */
 CLI_CHECKED int cli_team_join(cli_team **out);
+/** Ends all of them: one that cannot go on would be waited for. */
+void cli_team_abort(const cli_team *team);
 /** Waits for the others to leave as well, and frees it. */
 void cli_team_leave(cli_team *team);
 /** What the library takes; NULL without a team. */

@@ -1,4 +1,4 @@
-# The program trains on several processes where MPI is installed; the library knows nothing of it.
+# The program trains, and divides models, on several processes where MPI is installed; the library knows nothing of it.
 if(SKV_MPI STREQUAL "AUTO")
   find_package(MPI QUIET COMPONENTS C)
 elseif(SKV_MPI)

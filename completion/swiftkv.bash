@@ -9,7 +9,7 @@ _swiftkv_options() {
         --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
         --threads --weights --lora --cpu --download --help' ;;
-    quantize) echo '--weights --group --text --threads --download --help' ;;
+    quantize) echo '--weights --group --text --method --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
@@ -29,11 +29,12 @@ _swiftkv_options() {
         --tool-format --chat-template-kwargs --reasoning-format --reranker --kv-tokens --step-ms
         --mask-seconds --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache
         --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
-        --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --no-text-match --no-teacher
-        --connections --connections-per-ip --max-body --memory --request-memory --request-work
-        --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
-        --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit
-        --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
+        --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
+        --prefill-above --prefill-timeout --no-text-match --no-teacher --connections --connections-per-ip
+        --max-body --memory --request-memory --request-work --request-seconds --connection-stack
+        --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout --watchdog
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
+        --speculate --draft --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -56,14 +57,14 @@ _swiftkv_options() {
         --kv-layers --group --seed --checkpoint-every --loss --trainable --tau --hidden-loss-mult
         --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss --auxiliary-loss
         --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps --weight-decay --clip
-        --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps --seq --rows --fuse
-        --accumulate --lr --warmup --final-lr --schedule' ;;
+        --threads --cpu --f32 --drop-teacher --held-out --until-flat --f32-weights --delta --steps --seq
+        --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
     train) echo '--recipe --data --stages --from-scratch --resume --log --dry-run --download --help --task
         --model --out --kv-layers --group --seed --checkpoint-every --loss --trainable --tau
         --hidden-loss-mult --router-loss --loss-denominator --early-exit --auxiliary --layers --base-loss
         --auxiliary-loss --consistency-loss --own-answers --predictor-init --beta1 --beta2 --eps
-        --weight-decay --clip --threads --cpu --f32 --drop-teacher --until-flat --f32-weights --delta --steps
-        --seq --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
+        --weight-decay --clip --threads --cpu --f32 --drop-teacher --held-out --until-flat --f32-weights
+        --delta --steps --seq --rows --fuse --accumulate --lr --warmup --final-lr --schedule' ;;
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
@@ -104,22 +105,24 @@ _swiftkv_values() {
         | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded | *:--models-memory \
         | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running \
         | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store \
-        | *:--cache-store-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
-        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
-        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
-        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
-        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
-        | *:--machines | *:--designs | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs \
-        | *:--store-gb | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor \
-        | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers \
-        | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay \
-        | *:--clip | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min \
-        | *:--tokens-max | *:--questions | *:--size) ;;
+        | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout | *:--connections \
+        | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
+        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
+        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
+        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
+        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--machines | *:--designs \
+        | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat \
+        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
+        | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
+        | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--held-out | *:--steps \
+        | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max \
+        | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
         | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe \
         | *:--auxiliary) echo 'FILES' ;;
+    *:--role) echo 'answer read' ;;
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
     *:--weights) echo 'auto file bf16 int8 int4 f32' ;;
     *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;
@@ -130,6 +133,7 @@ _swiftkv_values() {
     *:--init) echo 'copy ridge' ;;
     *:--ridge-to) echo 'copy zero' ;;
     *:--task) echo 'distill finetune scratch kvpred' ;;
+    *:--method) echo 'gptq awq both' ;;
     *:--loss) echo 'kl lm' ;;
     *:--cache-disk-form) echo 'kv rows' ;;
     *:--arrivals) echo 'poisson fixed trace' ;;

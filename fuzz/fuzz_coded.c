@@ -27,7 +27,7 @@ static void read_codes(const skv_tensor *t)
     skv_quant_rows rows;
     if (memory) {
         skv_quant_rows_init(&rows, form, 1, K, memory);
-        skv_tensor_read_codes(t, skv_tensor_rows(t) - 1, &rows);
+        skv_tensor_read_codes(t, skv_tensor_rows(t) - 1, 0, &rows);
     }
     free(memory);
 }

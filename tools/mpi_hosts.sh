@@ -4,12 +4,14 @@
 #     tools/mpi_hosts.sh HOSTS SLOTS COMMAND [ARGUMENT ...]
 # SLOTS processes run on each. What COMMAND writes to SKV_HOST_FOLDER (a folder, if it is set) host 1
 # sees as it is, and every other host has an empty folder of its own there.
+# SKV_HOST_RATE, if it is set ("1gbit"), is what each host sends at most. SKV_HOST_BYTES, if it is set, is a file that gets
+# the bytes that each has sent.
 # Nothing is left behind, since all of it lives in namespaces of this script. Needs root and
 # iproute2; exits with 77 where namespaces cannot be made.
 set -eu
 
 if [ $# -lt 3 ]; then
-    sed -n '2,9s/^# //p' "$0" >&2
+    sed -n '2,11s/^# //p' "$0" >&2
     exit 2
 fi
 if [ "${SKV_HOSTS_INSIDE:-}" != yes ]; then
@@ -46,6 +48,9 @@ while [ "$i" -le "$hosts" ]; do
     ip -n "host$i" link set lo up
     ip -n "host$i" address add "10.77.0.$i/24" dev eth0
     ip -n "host$i" link set eth0 up
+    if [ -n "${SKV_HOST_RATE:-}" ]; then
+        tc -n "host$i" qdisc add dev eth0 root tbf rate "$SKV_HOST_RATE" burst 1mb latency 50ms
+    fi
     list=$list${list:+,}10.77.0.$i:$slots
     i=$((i + 1))
 done
@@ -71,6 +76,18 @@ chmod +x "$agent"
 root=
 [ "$(id -u)" -ne 0 ] || root=--allow-run-as-root
 # shellcheck disable=SC2086 # an option or nothing
-exec mpirun $root --oversubscribe --bind-to none -np $((hosts * slots)) --host "$list" \
+mpirun $root --oversubscribe --bind-to none -np $((hosts * slots)) --host "$list" \
     --mca plm_rsh_agent "$agent" --mca mpi_yield_when_idle 1 --mca btl self,tcp \
-    --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@"
+    --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@" &
+job=$!
+trap 'kill "$job" 2>/dev/null || true' TERM INT
+status=0
+wait "$job" || status=$?
+if [ -n "${SKV_HOST_BYTES:-}" ]; then
+    i=1
+    while [ "$i" -le "$hosts" ]; do
+        ip netns exec "host$i" cat /sys/class/net/eth0/statistics/tx_bytes
+        i=$((i + 1))
+    done >"$SKV_HOST_BYTES"
+fi
+exit "$status"

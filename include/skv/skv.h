@@ -23,6 +23,7 @@
 #include "skv/grammar.h"
 #include "skv/skipping.h"
 #include "skv/speculation.h"
+#include "skv/team.h"
 #include "skv/version.h"
 #include "skv/work.h"
 
@@ -112,6 +113,10 @@ typedef struct skv_engine_options {
     /* Makes a sequence's logits bit-identical for every chunking and every batch. Slower when a few
      * long sequences decode on many threads. */
     bool batch_invariant;
+    /* Only keys and values of prompts are made: what no row needs that nobody wants the output of
+     * is not loaded, which is the head and, with SwiftKV, all of the layers from l on but their K,V
+     * projections. Steps may want nothing (SKV_WANT_NONE). */
+    bool prompt_only;
     skv_eviction eviction;       /* for new sequences: see skv_sequence_set_eviction */
     skv_speculation speculation; /* for new sequences: see skv_sequence_set_speculation */
     /* A model with the same vocabulary that drafts, for SKV_DRAFT_MODEL: a folder, a GGUF file or
@@ -124,6 +129,10 @@ typedef struct skv_engine_options {
     /* LoRA adapters, "NAME=PATH,...": PEFT folders or GGUF files, which sequences choose by name
      * (skv_sequence_set_adapters). NULL: none. */
     const char *adapters;
+    /* Processes that hold a part of the model each (skv/ranks.h); borrowed as long as the engine.
+     * The memory figures are those of this process. NULL, or a team of one: the whole model is
+     * here. */
+    const skv_team *team;
     size_t memory_max;       /* bytes of weights, KV cache and workspace; 0: what the machine has */
     size_t *memory_needed;   /* receives how many these are, also if they do not fit; may be NULL */
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
@@ -131,7 +140,9 @@ typedef struct skv_engine_options {
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
     void (*progress)(void *user,
                      double share); /* called while loading, share in 0..1; may be NULL */
-    void *user;
+    /* Asked while loading; true: opening ends with SKV_CANCELLED. May be NULL. */
+    bool (*stopped)(void *user);
+    void *user; /* for both */
 } skv_engine_options;
 
 SKV_API skv_engine_options skv_engine_options_default(void);
@@ -357,6 +368,18 @@ SKV_CHECKED skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, co
  */
 SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t n, double *logprobs,
                                  int32_t *argmax, skv_error *err);
+
+/* The same, and who is told how far it is. */
+typedef struct skv_scoring {
+    const int32_t *ids; /* [n] */
+    size_t n;
+    double *logprobs;                                        /* [n], or NULL */
+    int32_t *argmax;                                         /* [n], or NULL */
+    void (*progress)(void *user, size_t done, size_t total); /* after each step; may be NULL */
+    void *user;
+} skv_scoring;
+SKV_CHECKED skv_status skv_score_watched(skv_engine *engine, const skv_scoring *scoring,
+                                         skv_error *err);
 
 /* ---- sampling and generation ---- */
 

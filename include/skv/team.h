@@ -1,8 +1,9 @@
 /**
- * Several processes that train one model together (data-parallel training).
+ * Several processes that train one model together (data-parallel training), or that hold a part of
+ * a model each and run it together (tensor parallel: skv/ranks.h).
  *
  * The library does no networking. The program passes this table, which holds the rank of the
- * process and three collective operations. Every process makes the same calls in the same order,
+ * process and its collective operations. Every process makes the same calls in the same order,
  * and each call waits for all processes. `swiftkv` implements the table with MPI.
  */
 #ifndef SKV_TEAM_H
@@ -27,6 +28,10 @@ typedef struct skv_team {
     skv_status (*exchange)(void *ctx, const void *to, void *from, size_t n, skv_error *err);
     /* Broadcasts data [n] of process 0 to all others. */
     skv_status (*share)(void *ctx, void *data, size_t n, skv_error *err);
+    /* Collects `mine` [n] of every other process in all [size][n] of process 0, ordered by rank.
+     * Process 0 gives none, and its part of `all` stays as it is. Only skv/ranks.h needs it: NULL
+     * is fine for training. */
+    skv_status (*collect)(void *ctx, const void *mine, void *all, size_t n, skv_error *err);
 } skv_team;
 
 SKV_END

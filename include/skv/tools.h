@@ -218,13 +218,15 @@ typedef struct skv_peak {
     char cpu[128];
 } skv_peak;
 
-/** Measures for about two seconds. threads 0: one for each processor allowed; cpu: a level as
- * skv_engine_options takes it, NULL for the best. */
-SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out,
-                                        skv_error *err);
+/** Measures for some seconds, more where other work has the processors. threads 0: one for each
+ * processor allowed; cpu: a level as skv_engine_options takes it, NULL for the best. progress gets
+ * the share of the work in 0..1, on the caller's thread; it may be NULL. */
+SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu,
+                                        void (*progress)(void *user, double share), void *user,
+                                        skv_peak *out, skv_error *err);
 
-/** Measures only the read bandwidth, in about a quarter of a second. On a shared machine it varies,
- * so measure it right before or after what you compare it with. */
+/** Measures only the read bandwidth: every thread reads 4 GiB. On a shared machine it varies, so
+ * measure it right before or after what you compare it with. */
 SKV_CHECKED skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err);
 
 /* What the system tells of the machine and allows this process. */

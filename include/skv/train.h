@@ -53,9 +53,9 @@ typedef struct skv_train_progress {
     double seconds, tokens_s;   /* time since the start; speed of the last steps */
     double eta;                 /* seconds left */
     bool checkpoint;            /* a checkpoint was written after the step */
-    double held, held_first; /* until_flat: loss of the held-out rows now and at the beginning; 0:
-                              * not measured */
-    bool flat;               /* and it falls no more: this step is the last */
+    double held, held_first;    /* loss of the held-out rows now and at the beginning; both 0: not
+                                 * measured after this step */
+    bool flat;                  /* and it falls no more: this step is the last */
     double auxiliary, consistency; /* KV Prediction; `loss` is that of the base */
     double balance;                /* of a mixture's trained routers; k: experts are used evenly */
     /* Early exit: its loss, and a calibration histogram over a sample of positions. Bin b holds the
@@ -153,9 +153,12 @@ typedef struct skv_train_options {
     const skv_team *team;
 
     /* Output. */
-    /* Keeps some rows of the first stage's data out of the training (until the data repeats) and
-     * measures their loss 40 times a run. The run ends when four measurements together brought less
-     * than 1 % of what was gained so far. One stage, one process. */
+    /* The first batches of the first stage's data are kept out of the training (until the data
+     * repeats). Their loss is measured before the first step and after the last. 0: none */
+    size_t held_out;
+    /* Measures the loss of held_out batches (4 if it is 0) 40 times a run. The run ends when four
+     * measurements together brought less than 1 % of what was gained so far. One stage, one
+     * process. */
     bool until_flat;
     uint64_t checkpoint_every; /* steps between checkpoints; 0: only at the end and when stopped */
     bool resume;               /* continue from the last good checkpoint in `out` */

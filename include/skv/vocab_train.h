@@ -18,6 +18,9 @@ typedef struct skv_vocab_train_options {
     size_t n_files;
     const skv_documents_options *documents; /* NULL: none */
     uint64_t n_documents;
+    /* How far the work named `what` is: reading a file, making documents, merging. May be NULL. */
+    void (*on_progress)(void *user, const char *what, double share);
+    void *user;
 } skv_vocab_train_options;
 
 /** Returns the defaults: 3072 entries, and 2000 documents if `documents` is set. */

@@ -13,24 +13,26 @@
 
 enum {
     MAX_THREADS = 1024,
+    LIST_THREADS = 8, /* that claim from one list: more would queue for its cache line */
     SPINS = 4000,     /* then a worker sleeps, and the caller yields */
     YIELDS = 1000,    /* then the caller sleeps */
     LOOK_EVERY = 4096 /* runs between two looks at the affinity */
 };
 
-/* The state of a pool is one number. Its lowest bits count the workers inside a run, one bit says
- * that the caller sleeps until they have left, and the rest counts runs that began or ended: it is
- * odd while a run is open. */
-enum { INSIDE_BITS = 16 };
-static const uint64_t INSIDE = (UINT64_C(1) << INSIDE_BITS) - 1;
-static const uint64_t CALLER_SLEEPS = UINT64_C(1) << INSIDE_BITS;
-static const uint64_t ONE_PHASE = UINT64_C(1) << (INSIDE_BITS + 1);
-
-/* Tasks that one thread begins with; others take from it when theirs are done. */
-typedef struct stretch {
+/* Tasks that some threads begin with; others take from them when theirs are done: first, first +
+ * step, ... */
+typedef struct list {
     _Alignas(64) atomic_size_t next;
-    size_t end;
-} stretch;
+    size_t n, first, step;
+} list;
+
+/* What a worker says of itself. Each has a cache line of its own: the caller reads them all, and
+ * nothing that many threads write goes round them. */
+typedef struct worker {
+    _Alignas(64) atomic_size_t inside; /* the run that it works on; 0: none */
+    skv_pool *pool;
+    size_t i_thread;
+} worker;
 
 /*
  * The caller opens a run, works, closes the run when no task is left, and waits until the workers
@@ -38,37 +40,33 @@ typedef struct stretch {
  * for, so a thread that the system has put aside holds nobody up unless it is inside a task. `fn`
  * and `arg` are read by workers that have entered an open run only.
  *
+ * A worker enters by writing the run's number and reading `phase` once more; the caller closes by
+ * writing `phase` and reading what the workers wrote. All four are sequentially consistent, so the
+ * worker finds the run closed or the caller finds the worker inside.
+ *
  * More workers than processors would take the processors from those that have work: workers from
  * `n_active` on are parked.
  */
 struct skv_pool {
     size_t n_threads;
     pthread_t *threads; /* owned, n_threads - 1 */
-    struct worker *workers;
-    size_t n_runs; /* since the last look at the affinity */
-    _Alignas(64) _Atomic uint64_t state;
-    _Alignas(64) stretch *stretches; /* owned, [n_threads] */
-    size_t n_stretches;              /* of this run: one for all threads, or one for each */
+    worker *workers;    /* owned, [n_threads - 1] */
+    size_t n_runs;      /* since the last look at the affinity */
+    list *lists;        /* owned, [n_threads] */
+    /* What follows is read by all threads and written by the caller, once or twice a run. */
+    _Alignas(64) atomic_size_t phase; /* counts runs that began or ended: odd while one is open */
+    size_t n_lists;                   /* of this run */
     skv_task_fn *fn;
     void *arg;
     atomic_size_t n_active; /* threads that take part, the caller's among them */
     atomic_bool stop;
-    atomic_bool has_sleepers; /* workers sleep, or are about to */
-    pthread_mutex_t mutex;    /* guards sleeping and parking only */
+    atomic_bool has_sleepers;  /* workers sleep, or are about to */
+    atomic_bool caller_sleeps; /* until all have left */
+    pthread_mutex_t mutex;     /* guards sleeping and parking only */
     pthread_cond_t wake, unpark, all_left;
 };
 
-struct worker {
-    skv_pool *pool;
-    size_t i_thread;
-};
-
-static uint64_t phase_of(uint64_t state)
-{
-    return state / ONE_PHASE;
-}
-
-static bool is_open(uint64_t phase)
+static bool is_open(size_t phase)
 {
     return phase & 1;
 }
@@ -84,54 +82,55 @@ static void pause_cpu(void)
 
 static void work(skv_pool *pool, size_t i_thread)
 {
-    for (size_t k = 0; k < pool->n_stretches; k++) {
-        stretch *s = &pool->stretches[(i_thread + k) % pool->n_stretches];
+    const size_t n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
+    const size_t own = i_thread * pool->n_lists / n_active;
+    for (size_t k = 0; k < pool->n_lists; k++) {
+        list *l = &pool->lists[(own + k) % pool->n_lists];
         for (;;) {
-            /* An empty stretch is only read: a line that all write goes round all threads. */
-            if (atomic_load_explicit(&s->next, memory_order_relaxed) >= s->end) break;
-            size_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
-            if (i >= s->end) break;
-            pool->fn(pool->arg, i, i_thread);
+            /* An empty list is only read: a line that all write goes round all threads. */
+            if (atomic_load_explicit(&l->next, memory_order_relaxed) >= l->n) break;
+            size_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+            if (i >= l->n) break;
+            pool->fn(pool->arg, l->first + i * l->step, i_thread);
         }
     }
 }
 
 /* Sleeps until a run begins after phase `now`. Sequentially consistent against open_run: either
  * this worker sees the new phase, or the caller sees that it sleeps. */
-static void sleep_in_phase(skv_pool *pool, uint64_t now)
+static void sleep_in_phase(skv_pool *pool, size_t now)
 {
     pthread_mutex_lock(&pool->mutex);
     atomic_store(&pool->has_sleepers, true);
-    if (phase_of(atomic_load(&pool->state)) == now) pthread_cond_wait(&pool->wake, &pool->mutex);
+    if (atomic_load(&pool->phase) == now) pthread_cond_wait(&pool->wake, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
 }
 
-/* Waits until a run other than `seen` is open: some spins, then sleep. */
-static void wait_for_run(skv_pool *pool, uint64_t seen)
+/* Waits until a run other than `seen` is open, some spins, then asleep; its number. */
+static size_t wait_for_run(skv_pool *pool, size_t seen)
 {
     for (;;) {
-        uint64_t now = seen;
+        size_t now = seen;
         for (int i = 0; i < SPINS; i++) {
-            now = phase_of(atomic_load_explicit(&pool->state, memory_order_acquire));
-            if (now != seen && is_open(now)) return;
+            now = atomic_load_explicit(&pool->phase, memory_order_acquire);
+            if (now != seen && is_open(now)) return now;
             pause_cpu();
         }
         sleep_in_phase(pool, now);
     }
 }
 
-/* Counts the worker in, and works if the run is still open; the run that it has seen. */
-static uint64_t take_part(skv_pool *pool, size_t i_thread)
+/* Works on the run if it is still open. */
+static void take_part(skv_pool *pool, worker *me, size_t run)
 {
-    uint64_t before = atomic_fetch_add_explicit(&pool->state, 1, memory_order_acquire);
-    if (is_open(phase_of(before))) work(pool, i_thread);
-    uint64_t after = atomic_fetch_sub_explicit(&pool->state, 1, memory_order_release);
-    if ((after & CALLER_SLEEPS) && (after & INSIDE) == 1) {
+    atomic_store(&me->inside, run);
+    if (atomic_load(&pool->phase) == run) work(pool, me->i_thread);
+    atomic_store(&me->inside, 0);
+    if (atomic_load(&pool->caller_sleeps)) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_signal(&pool->all_left);
         pthread_mutex_unlock(&pool->mutex);
     }
-    return phase_of(before);
 }
 
 static void park(skv_pool *pool, size_t i_thread)
@@ -145,22 +144,22 @@ static void park(skv_pool *pool, size_t i_thread)
 
 static void *worker_main(void *arg)
 {
-    struct worker *worker = arg;
-    skv_pool *pool = worker->pool;
-    uint64_t seen = 0;
+    worker *me = arg;
+    skv_pool *pool = me->pool;
+    size_t seen = 0;
     for (;;) {
         size_t n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
-        if (worker->i_thread >= n_active) park(pool, worker->i_thread);
+        if (me->i_thread >= n_active) park(pool, me->i_thread);
         if (atomic_load(&pool->stop)) return NULL;
-        wait_for_run(pool, seen);
+        seen = wait_for_run(pool, seen);
         if (atomic_load(&pool->stop)) return NULL;
-        seen = take_part(pool, worker->i_thread);
+        take_part(pool, me, seen);
     }
 }
 
 static void open_run(skv_pool *pool)
 {
-    atomic_fetch_add(&pool->state, ONE_PHASE);
+    atomic_fetch_add(&pool->phase, 1);
     if (!atomic_load(&pool->has_sleepers)) return;
     pthread_mutex_lock(&pool->mutex);
     atomic_store(&pool->has_sleepers, false);
@@ -169,25 +168,30 @@ static void open_run(skv_pool *pool)
 }
 
 /* Sleeping lets the system move a worker that waits for a processor to this one. */
-static void sleep_until_all_left(skv_pool *pool)
+static void sleep_until_left(skv_pool *pool, const worker *w, size_t run)
 {
     pthread_mutex_lock(&pool->mutex);
-    atomic_fetch_or(&pool->state, CALLER_SLEEPS);
-    while (atomic_load(&pool->state) & INSIDE) pthread_cond_wait(&pool->all_left, &pool->mutex);
-    atomic_fetch_and(&pool->state, ~CALLER_SLEEPS);
+    atomic_store(&pool->caller_sleeps, true);
+    while (atomic_load(&w->inside) == run) pthread_cond_wait(&pool->all_left, &pool->mutex);
+    atomic_store(&pool->caller_sleeps, false);
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* Also of workers beyond n_active: one may have entered before it was parked. */
 static void close_run(skv_pool *pool)
 {
-    atomic_fetch_add_explicit(&pool->state, ONE_PHASE, memory_order_acq_rel);
-    for (int i = 0; atomic_load_explicit(&pool->state, memory_order_acquire) & INSIDE; i++) {
-        if (i < SPINS) {
-            pause_cpu();
-        } else if (i < SPINS + YIELDS) {
-            (void)sched_yield();
-        } else {
-            sleep_until_all_left(pool);
+    const size_t run = atomic_fetch_add(&pool->phase, 1);
+    int n_looks = 0;
+    for (size_t i = 1; i < pool->n_threads; i++) {
+        const worker *w = &pool->workers[i - 1];
+        for (; atomic_load(&w->inside) == run; n_looks++) {
+            if (n_looks < SPINS) {
+                pause_cpu();
+            } else if (n_looks < SPINS + YIELDS) {
+                (void)sched_yield();
+            } else {
+                sleep_until_left(pool, w, run);
+            }
         }
     }
 }
@@ -205,6 +209,21 @@ static void look_at_affinity(skv_pool *pool)
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* A stretch of neighbours for each thread; or one list for some threads, dealt out in turns, so
+ * that each list has the order of the tasks. */
+static void deal_out(skv_pool *pool, size_t n_tasks, size_t n_active, bool in_stretches)
+{
+    const size_t n = in_stretches ? n_active : skv_ceil_div(n_active, LIST_THREADS);
+    pool->n_lists = n;
+    for (size_t i = 0; i < n; i++) {
+        list *l = &pool->lists[i];
+        atomic_store_explicit(&l->next, 0, memory_order_relaxed);
+        l->step = in_stretches ? 1 : n;
+        l->first = in_stretches ? n_tasks * i / n : i;
+        l->n = in_stretches ? n_tasks * (i + 1) / n - l->first : (n_tasks + n - 1 - i) / n;
+    }
+}
+
 static void run(skv_pool *pool, size_t n_tasks, bool in_stretches, skv_task_fn *fn, void *arg)
 {
     if (pool->n_threads > 1 && pool->n_runs++ == LOOK_EVERY) look_at_affinity(pool);
@@ -213,15 +232,9 @@ static void run(skv_pool *pool, size_t n_tasks, bool in_stretches, skv_task_fn *
         for (size_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
         return;
     }
-    const size_t n_stretches = in_stretches ? n_active : 1;
     pool->fn = fn;
     pool->arg = arg;
-    pool->n_stretches = n_stretches;
-    for (size_t i = 0; i < n_stretches; i++) {
-        stretch *s = &pool->stretches[i];
-        atomic_store_explicit(&s->next, n_tasks * i / n_stretches, memory_order_relaxed);
-        s->end = n_tasks * (i + 1) / n_stretches;
-    }
+    deal_out(pool, n_tasks, n_active, in_stretches);
     open_run(pool);
     work(pool, 0);
     close_run(pool);
@@ -242,7 +255,7 @@ static skv_status start_threads(skv_pool *pool, size_t n_threads, skv_error *err
 {
     pool->n_threads = 1;
     for (size_t i = 1; i < n_threads; i++) {
-        pool->workers[i - 1] = (struct worker){pool, i};
+        pool->workers[i - 1] = (worker){.pool = pool, .i_thread = i};
         int rc = pthread_create(&pool->threads[i - 1], NULL, worker_main, &pool->workers[i - 1]);
         SKV_REQUIRE(rc == 0, err, SKV_MEMORY, "thread pool: cannot start thread %zu of %zu", i,
                     n_threads);
@@ -261,14 +274,14 @@ skv_status skv_pool_create(size_t n_threads, skv_pool **out, skv_error *err)
     const size_t n_processors = skv_processors_affinity(pthread_self());
     *pool = (skv_pool){.n_threads = 1, .n_active = skv_min_size(n_threads, n_processors)};
     pool->threads = skv_alloc(n_threads, sizeof *pool->threads);
-    pool->workers = skv_alloc(n_threads, sizeof *pool->workers);
-    pool->stretches = skv_alloc_aligned(n_threads, sizeof *pool->stretches);
+    pool->workers = skv_alloc_aligned(n_threads, sizeof *pool->workers);
+    pool->lists = skv_alloc_aligned(n_threads, sizeof *pool->lists);
     (void)pthread_mutex_init(&pool->mutex, NULL);
     (void)pthread_cond_init(&pool->wake, NULL);
     (void)pthread_cond_init(&pool->unpark, NULL);
     (void)pthread_cond_init(&pool->all_left, NULL);
     skv_status status = SKV_OK;
-    if (!pool->threads || !pool->workers || !pool->stretches) {
+    if (!pool->threads || !pool->workers || !pool->lists) {
         status = skv_fail(err, SKV_MEMORY, "thread pool: no memory for %zu threads", n_threads);
     } else {
         status = start_threads(pool, n_threads, err);
@@ -296,7 +309,7 @@ void skv_pool_free(skv_pool *pool)
     (void)pthread_cond_destroy(&pool->all_left);
     skv_free(pool->threads);
     skv_free(pool->workers);
-    skv_free(pool->stretches);
+    skv_free(pool->lists);
     skv_free(pool);
 }
 

@@ -2,8 +2,9 @@
  * A fixed team of threads that runs one loop at a time. The caller's thread works too.
  *
  * skv_pool_run(pool, n_tasks, fn, arg) calls fn(arg, i_task, i_thread) once for every
- * i_task < n_tasks and returns when all are done. Tasks are handed out one by one, so uneven
- * tasks balance; results must not depend on which thread runs which task.
+ * i_task < n_tasks and returns when all are done. Tasks are handed out one by one in their order,
+ * from a list for every eight threads, so uneven tasks balance if the long ones come first; results
+ * must not depend on which thread runs which task.
  * One caller at a time. Idle threads spin for some microseconds and then sleep. No more threads
  * work at one time than the affinity has processors, and a run waits for no thread that has not
  * begun to work on it.

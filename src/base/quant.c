@@ -75,14 +75,16 @@ void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form
 {
     skv_quant_row row = skv_quant_row_at(rows, form, i);
     float (*widen)(uint16_t) = form->bf16 ? skv_float_of_bf16 : skv_float_of_f16;
-    for (size_t k = 0; k < rows->K; k++) {
-        size_t g = k / form->group, s = form->fine ? k / SKV_QUANT_SPAN : g;
-        float scale = widen(row.scales[s]) * (row.fine ? (float)row.fine[g] : 1.0F);
+    for (size_t g = 0; g < rows->K / form->group; g++) {
+        const size_t k0 = g * form->group, s = form->fine ? k0 / SKV_QUANT_SPAN : g;
+        const float scale = widen(row.scales[s]) * (row.fine ? (float)row.fine[g] : 1.0F);
         float min = row.mins ? widen(row.mins[s]) : 0.0F;
         if (row.fine_min) min *= -(float)row.fine_min[g];
         if (form->zeros) min *= scale;
-        int value = form->bits == 4 ? form->levels[row.codes[k]] : (int8_t)row.codes[k];
-        out[k] = scale * (float)value + min;
+        for (size_t k = k0; k < k0 + form->group; k++) {
+            const int value = form->bits == 4 ? form->levels[row.codes[k]] : (int8_t)row.codes[k];
+            out[k] = scale * (float)value + min;
+        }
     }
 }
 
@@ -108,49 +110,4 @@ float skv_quant_fault(const float *x, size_t n)
         if (!isfinite(x[i])) return x[i];
     }
     return 0.0F;
-}
-
-/* ---- rounding floats to 4 bits ---- */
-
-/* Codes of a group x [32] for a scale, and the squared error. */
-static float round_group(uint8_t *codes, const float *x, float scale)
-{
-    float inverse = scale == 0.0F ? 0.0F : 1.0F / scale, error = 0.0F;
-    for (size_t k = 0; k < SKV_QUANT_GROUP; k++) {
-        float q = fminf(fmaxf(rintf(x[k] * inverse), -8.0F), 7.0F), miss = q * scale - x[k];
-        codes[k] = (uint8_t)((int)q + 8);
-        error += miss * miss;
-    }
-    return error;
-}
-
-/* The element of largest magnitude of x [32]. */
-static float extreme(const float *x)
-{
-    float most = 0.0F;
-    for (size_t k = 0; k < SKV_QUANT_GROUP; k++) {
-        if (fabsf(x[k]) > fabsf(most)) most = x[k];
-    }
-    return most;
-}
-
-void skv_quant_round(skv_quant_rows *rows, size_t i, const float *x)
-{
-    enum { N_TRIES = 9 };
-    skv_quant_row row = skv_quant_row_at(rows, skv_quant_form_int4(), i);
-    for (size_t k = 0; k < rows->K; k += SKV_QUANT_GROUP) {
-        /* -8 has the extreme's sign; other scales trade its error for the error of the rest. */
-        float most = extreme(x + k), best = INFINITY;
-        uint16_t chosen = 0;
-        for (int t = 0; t < N_TRIES; t++) {
-            uint16_t scale = skv_f16_of_float(most / (-8.0F + 0.25F * (float)(t - 2)));
-            float error = round_group(row.codes + k, x + k, skv_float_of_f16(scale));
-            if (error < best) {
-                best = error;
-                chosen = scale;
-            }
-        }
-        row.scales[k / SKV_QUANT_GROUP] = chosen;
-        (void)round_group(row.codes + k, x + k, skv_float_of_f16(chosen));
-    }
 }

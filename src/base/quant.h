@@ -23,7 +23,8 @@ enum {
 };
 
 typedef struct skv_quant_form {
-    uint8_t bits;  /* 4: a code is 0..15, its value levels[code]; 8: value = (int8_t)code */
+    uint8_t bits;  /* 4: a code is 0..15, its value levels[code]; 6: value = (int8_t)code, which is
+                      -32..31; 8: value = (int8_t)code */
     uint8_t group; /* 16 or 32 elements share a scale */
     bool fine;     /* scales are d * fine */
     bool has_min;  /* false: min = 0 */
@@ -67,9 +68,6 @@ size_t skv_quant_rows_bytes(const skv_quant_form *form, size_t n, size_t K);
 /** Points `rows` into `memory`, 64-byte aligned. */
 void skv_quant_rows_init(skv_quant_rows *rows, const skv_quant_form *form, size_t n, size_t K,
                          void *memory);
-/** Row i = x [K] rounded to skv_quant_form_int4: the scale is the one of least squared error among
- * a few around amax / 8. */
-void skv_quant_round(skv_quant_rows *rows, size_t i, const float *x);
 /** out [K] = row i as f32. */
 void skv_quant_row_to_f32(const skv_quant_rows *rows, const skv_quant_form *form, size_t i,
                           float *out);

@@ -39,6 +39,8 @@ static const char *const places[] = {"generate",
                                      "score",
                                      "similarity",
                                      "serve",
+                                     "serve --role read",
+                                     "several ranks",
                                      "a request's own method",
                                      "batch invariance"};
 /* In the order of skv_evictor; by query head, those that can be. */
@@ -107,6 +109,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define BY_AUX (BIT(SKV_DRAFT_AUX) | BIT(SKV_DRAFT_TEXT_AUX))
 #define OFF BIT(0)
 #define ON BIT(1)
+#define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX)
+#define SERVED (BIT(SKV_WHERE_SERVE) | BIT(SKV_WHERE_READ))
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
 /* The first rule that matches gives the reason: what the model lacks comes first, what a command
@@ -194,19 +198,43 @@ static const skv_refusal rules[] = {
      "the model has no separate teacher weights"},
     {{[SKV_AXIS_EVICT] = EVICTED, [SKV_AXIS_WHERE] = AGREES},
      "agreement is measured over whole texts, so there is no prompt to evict from"},
-    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = SERVED},
      "the prefix cache does not store the auxiliary model's rows (--prefill full serves the "
      "base model)"},
-    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = SERVED},
      "the cached rows of a prompt would depend on how it was split into steps"},
-    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = SERVED},
      "the prefix cache needs every token of a prompt"},
-    {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+    {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = SERVED},
      "requests share steps, which keep rows per KV head, not per query head"},
-    {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+    {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_WHERE] = SERVED},
      "the prefix cache does not record which blocks were skipped"},
-    {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SERVE)},
+    {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = SERVED},
      "prompt log-probabilities must be in order, and early exits finish first"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "a layer's keys and values are predicted from all heads of the auxiliary model"},
+    {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "tokens are chosen by the attention of all heads, and a rank has its own"},
+    {{[SKV_AXIS_EVICT] = BIT(SKV_EVICT_ADAKV) | BIT(EVICTORS + SKV_EVICT_ADAKV),
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "AdaKV deals a layer's rows to all its heads, and a rank has its own"},
+    {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "no rank but the first has the exit head's logits of all ids"},
+    {{[SKV_AXIS_LORA] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "adapters are not divided between ranks"},
+    {{[SKV_AXIS_SPECULATE] = BY_MODEL, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "the model that drafts is not divided between ranks (--speculate text drafts without one)"},
+    {{[SKV_AXIS_MODEL] = ALL_SWIFTKV,
+      [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_FULL) | BIT(SKV_PREFILL_SWIFTKV_FULL),
+      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+     "this method runs every token through every layer, and a reader has only those below the deep "
+     "ones"},
+    {{[SKV_AXIS_EVICT] = EVICTED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+     "a reader stores whole prompts; rows are evicted where they are answered"},
+    {{[SKV_AXIS_LORA] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+     "a reader has no adapters; their prompts are read where they are answered"},
+    {{[SKV_AXIS_SPECULATE] = DRAFTED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+     "a reader writes no answers"},
     {{[SKV_AXIS_MODEL] = NO_TEACHER | BIT(SKV_MODEL_KVPRED),
       [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER),
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SEQUENCE)},
@@ -331,11 +359,24 @@ static skv_model_kind kind_of_engine(const skv_engine *e)
     return e->config->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
 }
 
+/* There, and on ranks where the engine has them. */
+static skv_status check_here(const skv_engine *e, const skv_model_traits *model,
+                             const skv_engine_options *options, skv_where where, skv_error *err)
+{
+    skv_combination c = skv_combination_of(model, options, where);
+    SKV_TRY(skv_combination_check(&c, err));
+    c.at[SKV_AXIS_WHERE] = SKV_WHERE_RANKS;
+    return e->ranks ? skv_combination_check(&c, err) : SKV_OK;
+}
+
 skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill prefill,
                             const skv_eviction *eviction, skv_error *err)
 {
     const bool own = prefill == SKV_PREFILL_AUTO || prefill == e->options.prefill;
     if (where == SKV_WHERE_SEQUENCE && own) return SKV_OK;
+    if (where == SKV_WHERE_SEQUENCE && e->options.prompt_only) {
+        SKV_TRY(skv_engine_check(e, SKV_WHERE_READ, prefill, eviction, err));
+    }
     skv_engine_options options = e->options;
     options.prefill = prefill;
     if (!own) { /* see skv/combine.h */
@@ -348,8 +389,7 @@ skv_status skv_engine_check(const skv_engine *e, skv_where where, skv_prefill pr
     if (eviction) options.eviction = *eviction;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
     model.kind = kind_of_engine(e);
-    const skv_combination c = skv_combination_of(&model, &options, where);
-    return skv_combination_check(&c, err);
+    return check_here(e, &model, &options, where, err);
 }
 
 skv_status skv_engine_check_speculation(const skv_engine *e, skv_prefill prefill,
@@ -361,6 +401,5 @@ skv_status skv_engine_check_speculation(const skv_engine *e, skv_prefill prefill
     if (prefill != SKV_PREFILL_AUTO) options.prefill = prefill;
     skv_model_traits model = skv_model_traits_of(e->config, NULL);
     model.kind = kind_of_engine(e);
-    const skv_combination c = skv_combination_of(&model, &options, SKV_WHERE_GENERATE);
-    return skv_combination_check(&c, err);
+    return check_here(e, &model, &options, SKV_WHERE_GENERATE, err);
 }

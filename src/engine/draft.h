@@ -76,7 +76,9 @@ typedef struct skv_drafter {
      * that the next one and all before it are right. */
     size_t n_match, n_kept;
     double chance;
-    bool asks; /* the model, in place of a text */
+    bool asks;       /* the model, in place of a text */
+    bool reads;      /* AUTO has chosen that its model reads what stands before the answer */
+    double spare_ns; /* of AUTO's steps whose model had not read what stands before them */
 } skv_drafter;
 
 void skv_drafter_free(skv_drafter *drafter);

@@ -70,6 +70,11 @@ void skv_draft_cost_learn_model(skv_draft_cost *c, skv_drafting source, size_t n
     follow(&c->draft_ns[source], ns / (double)n_tokens);
 }
 
+void skv_draft_cost_learn_read(skv_draft_costs *costs, size_t n_tokens, double ns)
+{
+    follow(&costs->read_ns, ns / (double)n_tokens);
+}
+
 bool skv_draft_cost_is_fresh(const skv_draft_cost *c)
 {
     return c->step_ns > 0 && c->n_drafted_steps < FRESH_STEPS;

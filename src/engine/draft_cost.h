@@ -56,6 +56,8 @@ typedef struct skv_draft_costs {
     skv_draft_cost of[SKV_COST_SEQUENCES];
     skv_draft_chances chances;
     skv_draft_gain gains[SKV_DRAFT_SOURCES];
+    double read_ns;  /* a token of a prompt that a model apart reads before it drafts; 0: unknown */
+    double spare_ns; /* of steps of AUTO whose model had not read its prompt, since one began to */
 } skv_draft_costs;
 
 /** The costs of steps of n sequences; NULL: there are too many. */
@@ -67,6 +69,8 @@ void skv_draft_cost_learn(skv_draft_cost *cost, size_t n_drafted, bool ready, do
 /** Learns from n_tokens that a model has drafted one after another for each of its sequences. */
 void skv_draft_cost_learn_model(skv_draft_cost *cost, skv_drafting source, size_t n_tokens,
                                 double ns);
+/** Learns from n_tokens of prompts that a model apart has read before it drafted. */
+void skv_draft_cost_learn_read(skv_draft_costs *costs, size_t n_tokens, double ns);
 /** Whether step_ns is known and not old; else the next step has to be a plain one. */
 bool skv_draft_cost_is_fresh(const skv_draft_cost *cost);
 /** Whether to draft in this step although it does not seem to pay: otherwise a change would go

@@ -14,6 +14,10 @@
 #define LIKELY 0.25
 /* What measurements are trusted to: AUTO drafts what pays by this factor. */
 #define MARGIN 1.05
+/* Part of AUTO's time that may go into prompts for models of which nothing good is known. */
+#define SPARE_PART 0.01
+/* Of a step, what a token of such a prompt takes, before one was read. */
+#define READ_GUESS 0.0625
 
 /* A step as it is planned. */
 typedef struct plan {
@@ -128,6 +132,31 @@ static double model_gain(const plan *p, const skv_drafter *d, size_t n_sequences
     return (1 + d->gain.right) * c->step_ns / ns;
 }
 
+/* Whether AUTO lets a model read a prompt that it has not read. Where its drafts are known to pay,
+ * it may once the answer is so long that they would have saved as much: answers that are that long
+ * go on as long again, about. Else once all answers together took so long that it does not count.
+ */
+static bool may_read(const plan *p, skv_sequence *s, size_t n_sequences)
+{
+    skv_drafter *d = s->drafter;
+    skv_draft_costs *all = &s->engine->draft_costs;
+    if (!d->model->is_apart || d->cache.n_rows + SKV_DRAFT_MAX >= s->n_seen) return true;
+    if (d->reads) return true;
+    const double share = p->cost->step_ns / (double)n_sequences;
+    const double token_ns = all->read_ns > 0 ? all->read_ns : READ_GUESS * p->cost->step_ns;
+    const double read_ns = (double)(s->n_seen - d->cache.n_rows) * token_ns;
+    const double gain = model_gain(p, d, n_sequences);
+    d->spare_ns += share;
+    all->spare_ns += share;
+    if (gain < HUGE_VAL) {
+        d->reads = d->spare_ns * (1 - MARGIN / gain) >= read_ns;
+    } else if (SPARE_PART * all->spare_ns >= read_ns) {
+        all->spare_ns = 0;
+        d->reads = true;
+    }
+    return d->reads;
+}
+
 bool skv_draft_plan_asks(skv_draft_request *r, const skv_draft_step *step)
 {
     skv_sequence *s = r->sequence;
@@ -135,6 +164,7 @@ bool skv_draft_plan_asks(skv_draft_request *r, const skv_draft_step *step)
     if (!d->measures) return r->n == 0;
     const plan p = begin_plan(s->engine, step);
     if (!p.cost || !skv_draft_cost_is_fresh(p.cost)) return false;
+    if (!may_read(&p, s, step->n_sequences)) return false;
     const double gain = model_gain(&p, d, step->n_sequences);
     if (r->n > 0 && gain < MARGIN * text_gain(&p, d, r->n)) return false;
     if (gain > MARGIN) {

@@ -141,12 +141,24 @@ static void propose_text(skv_draft_request *r)
     r->n = d->text->propose(d->state, s->ids, s->n_seen + 1, r->out, r->most, &d->n_match);
 }
 
+/* Tokens that a model apart has read for these requests. */
+static size_t tokens_read(const skv_draft_request *r, size_t n)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const skv_drafter *d = r[i].sequence->drafter;
+        sum += d->model->is_apart ? d->cache.n_rows : 0;
+    }
+    return sum;
+}
+
 /* A model drafts for n requests, in the same steps. */
 static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step)
 {
     skv_engine *e = r->sequence->engine;
     const skv_draft_method *model = r->sequence->drafter->model;
     size_t longest = 0;
+    const size_t before = tokens_read(r, n);
     const uint64_t start = skv_clock_ns();
     const bool counts = model->run(r, n, step);
     const double ns = (double)(skv_clock_ns() - start);
@@ -159,6 +171,8 @@ static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step
     skv_draft_cost *cost = skv_draft_cost_of(&e->draft_costs, step->n_sequences);
     /* It has run the token before the draft as well. */
     if (cost && counts) skv_draft_cost_learn_model(cost, model->id, 1 + longest, ns);
+    const size_t n_tokens = tokens_read(r, n) - before;
+    if (!counts && n_tokens > 0) skv_draft_cost_learn_read(&e->draft_costs, n_tokens, ns);
 }
 
 /* Tokens that a model drafts for AUTO: some more than were right of late, so that drafts that are

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
+#include "engine/ranks_tell.h"
 #include "prefill/method.h"
 
 enum {
@@ -40,13 +41,21 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
     const bool is_for[SKV_WHERE_INVARIANT + 1] = {[SKV_WHERE_GENERATE] = true,
                                                   [SKV_WHERE_SIMILARITY] = o->no_skip,
+                                                  [SKV_WHERE_READ] = o->prompt_only,
+                                                  [SKV_WHERE_RANKS] = e->ranks,
                                                   [SKV_WHERE_INVARIANT] = o->batch_invariant};
     for (skv_where where = 0; where <= SKV_WHERE_INVARIANT; where++) {
         const skv_combination c = skv_combination_of(&model, o, where);
         if (is_for[where]) SKV_TRY(skv_combination_check(&c, err));
     }
-    /* Of models born with shared keys and values rows stop early unless somebody says "full". */
-    if (e->config->n_shared > 0 && o->prefill == SKV_PREFILL_FULL) o->no_skip = true;
+    SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model), err,
+                SKV_ARGUMENT,
+                "prompt only: not with no_skip, a teacher beside the student or a draft model");
+    SKV_REQUIRE(!o->prompt_only || !e->ranks, err, SKV_UNSUPPORTED,
+                "prompt only: a reader is one process (mpirun starts several)");
+    /* Of models born with shared keys and values rows stop early unless somebody says "full", or
+     * nothing is there that they could go on with. */
+    if (e->config->n_shared > 0 && o->prefill == SKV_PREFILL_FULL) o->no_skip = !o->prompt_only;
     o->prefill = skv_prefill_resolve(o->prefill, model.kind);
     /* On a SwiftKV file "full" means: nothing is skipped. */
     if (e->config->swiftkv && o->prefill == SKV_PREFILL_FULL) o->prefill = SKV_PREFILL_SWIFTKV_FULL;
@@ -134,9 +143,14 @@ static skv_load_options load_options(const skv_engine *e)
         .f32_rows = e->options.f32_activations,
         .student = !teacher,
         .teacher = teacher || e->has_teacher,
-        .exit_head = e->config->early_exit && e->options.prefill == SKV_PREFILL_SWIFTKV,
+        .exit_head = e->config->early_exit && e->options.prefill == SKV_PREFILL_SWIFTKV &&
+                     !e->ranks, /* nobody would have all its logits */
+        .ranks = e->ranks,
+        .prompt_only = e->options.prompt_only,
+        .last_boundary = e->plan.last_boundary,
         .seed = e->options.random_seed,
         .progress = e->options.progress,
+        .stopped = e->options.stopped,
         .user = e->options.user};
 }
 
@@ -220,7 +234,8 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     skv_backend_limits limits = backend_limits(e);
     skv_engine_bytes bytes = {.workspace = skv_workspace_bytes(e->config, e->options.step_tokens) +
                                            e->be->reserve_bytes(e->be, &limits) +
-                                           eviction_bytes(e)};
+                                           eviction_bytes(e) +
+                                           skv_ranks_bytes(e->options.team, e->config->vocab)};
     SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, &bytes.weights, err));
     bytes.weights +=
         skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens);
@@ -273,9 +288,24 @@ static void let_windows_go(skv_engine *e)
     e->teacher_plan.layout.step_rows = e->options.step_tokens;
 }
 
+/* This process's part of the model, where there are others. */
+static skv_status divide_model(skv_engine *e, skv_error *err)
+{
+    const skv_team *team = e->options.team;
+    if (skv_team_size(team) == 1) return SKV_OK;
+    const skv_status status = skv_ranks_config(e->config, team->size, &e->part, err);
+    if (status != SKV_OK) {
+        return e->source ? skv_fail_within(err, status, skv_source_path(e->source)) : status;
+    }
+    e->config = e->part;
+    if (e->options.threads == 0) e->options.threads = team->threads;
+    return skv_ranks_reserve(e->ranks, e->config->vocab, err);
+}
+
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
+    SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_backend_cpu_create(e->options.threads, e->level, &e->be, err));
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
@@ -323,6 +353,11 @@ static skv_status create(const skv_engine_options *options, skv_engine **out, sk
     SKV_REQUIRE(e, err, SKV_MEMORY, "engine: no memory");
     e->options = options ? *options : skv_engine_options_default();
     atomic_init(&e->cancel, false);
+    skv_status status = skv_ranks_create(e->options.team, &e->ranks, err);
+    if (status != SKV_OK) {
+        skv_free(e);
+        return status;
+    }
     *out = e;
     return SKV_OK;
 }
@@ -332,6 +367,7 @@ static skv_status finish(skv_engine *e, const char *preset, skv_status status, s
                          skv_error *err)
 {
     if (status == SKV_OK) status = build(e, preset, err);
+    status = skv_ranks_agree(e, status, err);
     if (status != SKV_OK) {
         skv_engine_close(e);
         return status;
@@ -349,7 +385,8 @@ skv_status skv_engine_open(const char *path, const skv_engine_options *options, 
 {
     skv_engine *e = NULL;
     SKV_TRY(create(options, &e, err));
-    skv_status status = skv_source_open(path, &e->source, err);
+    skv_status status = skv_tell_open(e, path, false, err);
+    if (status == SKV_OK) status = skv_source_open(path, &e->source, err);
     if (status == SKV_OK) e->config = skv_source_config(e->source);
     return finish(e, NULL, status, out, err);
 }
@@ -365,6 +402,7 @@ skv_status skv_engine_open_shape(skv_config *config, const char *name,
         return status;
     }
     e->config = e->preset = config;
+    if (name) status = skv_tell_open(e, name, true, err);
     return finish(e, name, status, out, err);
 }
 
@@ -384,6 +422,7 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
 void skv_engine_close(skv_engine *e)
 {
     if (!e) return;
+    skv_tell_close(e);
     skv_engine_kvpred_release(e);
     skv_second_model_release(&e->draft.model, e->be);
     skv_engine_prune_release(e);
@@ -401,6 +440,8 @@ void skv_engine_close(skv_engine *e)
     skv_free(e->spans);
     skv_source_close(e->source);
     skv_preset_free(e->preset);
+    skv_ranks_config_free(e->part);
+    skv_ranks_free(e->ranks);
     skv_free(e);
 }
 

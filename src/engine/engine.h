@@ -22,7 +22,9 @@ struct skv_engine {
     skv_engine_options options; /* as given, defaults resolved; pointers not kept */
     skv_source *source;         /* owned; NULL for a preset */
     skv_config *preset;         /* owned; NULL for a file */
-    const skv_config *config;   /* of one of the two */
+    const skv_config *config;   /* of one of the two, or `part` */
+    skv_config *part;           /* owned: of this rank; NULL: without ranks */
+    skv_ranks *ranks;           /* owned; NULL: without */
     skv_backend *be;            /* owned */
     skv_model model;
     skv_plan plan;

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "engine/ranks_tell.h"
 
 /* Which of the engine's two plans a sequence has. */
 static skv_plan *spread_plan_of(const skv_sequence *s)
@@ -31,6 +32,7 @@ skv_status skv_sequence_set_eviction(skv_sequence *s, const skv_eviction *evicti
     if (eviction->by_query_head) SKV_TRY(make_spread_plan(s, err));
     s->eviction = *eviction;
     skv_kv_votes_release(&s->votes);
+    skv_tell_eviction(s, eviction);
     return SKV_OK;
 }
 
@@ -94,11 +96,14 @@ static skv_status start_votes(skv_sequence *s, size_t n, skv_error *err)
 
 skv_status skv_sequence_expect(skv_sequence *s, size_t n, skv_error *err)
 {
+    const bool had_votes = s->votes.votes;
     skv_kv_votes_release(&s->votes);
-    if (s->eviction.method == SKV_EVICT_NONE) return SKV_OK;
     /* What fits loses nothing: it is run as if nothing had been asked for. */
-    if (skv_kv_cache_most_rows(&s->cache) + n <= s->eviction.capacity) return SKV_OK;
-    return start_votes(s, n, err);
+    const bool fits = s->eviction.method == SKV_EVICT_NONE ||
+                      skv_kv_cache_most_rows(&s->cache) + n <= s->eviction.capacity;
+    if (!fits) SKV_TRY(start_votes(s, n, err));
+    if (had_votes || !fits) skv_tell_expect(s, n);
+    return SKV_OK;
 }
 
 size_t skv_sequence_deep_from(const skv_sequence *s, size_t n)
@@ -203,8 +208,10 @@ skv_status skv_sequence_evict(skv_sequence *s, skv_error *err)
     skv_status status = s->votes.by_query_head ? spread(s, &choice, err)
                                                : skv_kv_cache_evict(&s->cache, &choice, err);
     skv_kv_choice_release(&choice, n_tracks);
-    if (status == SKV_OK) skv_kv_votes_release(&s->votes);
-    return status;
+    if (status != SKV_OK) return status;
+    skv_kv_votes_release(&s->votes);
+    skv_tell_evict(s);
+    return SKV_OK;
 }
 
 size_t skv_sequence_kept(const skv_sequence *s, size_t i_layer, size_t i_head, size_t *out,

@@ -90,12 +90,12 @@ static skv_status view_open(const char *path, model_view *view, skv_error *err)
 static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l, size_t g,
                                 skv_error *err)
 {
-    SKV_REQUIRE(l >= 1 && l <= c->n_layers, err, SKV_RANGE, "%s: kv layers %zu, expected 1 to %zu",
+    SKV_REQUIRE(l >= 1 && l <= c->n_layers, err, SKV_RANGE, "%s: kv-layers %zu, expected 1 to %zu",
                 path, l, c->n_layers);
     SKV_REQUIRE(!c->v_norm || l == c->n_layers, err, SKV_UNSUPPORTED,
-                "%s: kv layers %zu: SwiftKV does not fit %s", path, l, c->architecture);
+                "%s: kv-layers %zu: SwiftKV does not fit %s", path, l, c->architecture);
     SKV_REQUIRE(c->n_shared == 0 || l == c->n_layers, err, SKV_UNSUPPORTED,
-                "%s: kv layers %zu: its last %zu layers share keys and values already", path, l,
+                "%s: kv-layers %zu: its last %zu layers share keys and values already", path, l,
                 c->n_shared);
     SKV_REQUIRE(g >= 1 && (c->n_layers - l) % g == 0, err, SKV_RANGE,
                 "%s: group %zu does not divide the %zu layers from %zu on", path, g,

@@ -15,12 +15,27 @@
 
 enum { READ_BYTES_A_THREAD = 128 << 20, READ_TIMES = 8, READ_TRIES = 4, LOOP_TRIES = 60 };
 
+/* How far skv_peak_measure is: a part is a loop, or a try of reading. */
+typedef struct peak_watch {
+    void (*progress)(void *user, double share); /* may be NULL */
+    void *user;
+    int n_done;
+} peak_watch;
+enum { PEAK_LOOPS = 4, PEAK_PARTS = PEAK_LOOPS + READ_TRIES };
+
 typedef struct peak_job {
     const skv_peak_loop *loop; /* NULL: read */
     skv_peak_read_fn *read;
     unsigned char *memory; /* [n_threads][READ_BYTES_A_THREAD] */
     double *results;       /* [n_threads]: operations a second, or what was read */
+    peak_watch watch;
 } peak_job;
+
+static void tell(peak_watch *watch)
+{
+    watch->n_done++;
+    if (watch->progress) watch->progress(watch->user, (double)watch->n_done / PEAK_PARTS);
+}
 
 /* Time for which this thread had a processor. */
 static double thread_seconds(void)
@@ -84,6 +99,7 @@ static double measure_loop(skv_pool *pool, peak_job *job, const skv_peak_loop *l
     job->loop = loop;
     skv_pool_run(pool, skv_pool_threads(pool), run_peak, job);
     for (size_t i = 0; i < skv_pool_threads(pool); i++) sum += job->results[i];
+    tell(&job->watch);
     return sum * 1e-9;
 }
 
@@ -92,7 +108,10 @@ static double measure_read(skv_pool *pool, peak_job *job)
     double best = 0;
     double n_bytes = (double)READ_BYTES_A_THREAD * READ_TIMES * (double)skv_pool_threads(pool);
     job->loop = NULL;
-    for (int i = 0; i < READ_TRIES; i++) best = fmax(best, n_bytes / seconds_of(pool, job) * 1e-9);
+    for (int i = 0; i < READ_TRIES; i++) {
+        best = fmax(best, n_bytes / seconds_of(pool, job) * 1e-9);
+        tell(&job->watch);
+    }
     return best;
 }
 
@@ -115,7 +134,9 @@ static void release_memory(peak_job *job, size_t n_threads)
     skv_free(job->results);
 }
 
-skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out, skv_error *err)
+skv_status skv_peak_measure(size_t threads, const char *cpu,
+                            void (*progress)(void *user, double share), void *user, skv_peak *out,
+                            skv_error *err)
 {
     skv_cpu_level level = SKV_CPU_LEVEL_BEST;
     SKV_REQUIRE(!cpu || skv_cpu_level_parse(cpu, &level), err, SKV_ARGUMENT,
@@ -127,7 +148,7 @@ skv_status skv_peak_measure(size_t threads, const char *cpu, skv_peak *out, skv_
     SKV_TRY(skv_pool_create(threads, &pool, err));
     skv_peak_loops loops;
     skv_peak_init(&loops, level, features);
-    peak_job job = {.read = loops.read};
+    peak_job job = {.read = loops.read, .watch = {.progress = progress, .user = user}};
     skv_status status = take_memory(&job, skv_pool_threads(pool), err);
     if (status == SKV_OK) {
         *out = (skv_peak){.threads = skv_pool_threads(pool),

@@ -57,6 +57,7 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
 {
     const skv_plan *plan = s->plan;
     const skv_engine_options *o = &s->engine->options;
+    if (s->engine->ranks) return false;                    /* they follow steps */
     if (o->ffn_skip.on || o->early_exit > 0) return false; /* what a row left out is not kept */
     if (!s->votes.votes || s->n_seen > 0 || s->reader || s->pruned) return false;
     if (s->votes.by_query_head || plan->by_query_head) return false;

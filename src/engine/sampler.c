@@ -164,6 +164,13 @@ static candidate pop(candidate *heap, size_t *n)
     return first;
 }
 
+static void make_heap(skv_sampler *sampler, const float *logits)
+{
+    const size_t V = sampler->vocab;
+    for (size_t i = 0; i < V; i++) sampler->candidates[i] = (candidate){(int32_t)i, logits[i]};
+    for (size_t i = V / 2; i-- > 0;) sift_down(sampler->candidates, V, i);
+}
+
 /*
  * Candidates leave a heap in order of probability, so only as many are sorted as are kept. The
  * j-th one taken is put behind the shrinking heap: it stands at V - 1 - j.
@@ -173,8 +180,7 @@ static size_t take_best(skv_sampler *sampler, const float *logits)
     const skv_sampling *s = &sampler->s;
     size_t V = sampler->vocab, n_heap = V, n_kept = 0;
     size_t max_kept = s->top_k > 0 ? skv_min_size(s->top_k, V) : V;
-    for (size_t i = 0; i < V; i++) sampler->candidates[i] = (candidate){(int32_t)i, logits[i]};
-    for (size_t i = V / 2; i-- > 0;) sift_down(sampler->candidates, V, i);
+    make_heap(sampler, logits);
     double best = (double)sampler->candidates[0].logit, kept = 0;
     /* With top_k, top_p is a share of what top_k leaves, known only when all are taken. */
     double enough = HUGE_VAL;
@@ -197,13 +203,37 @@ static size_t take_best(skv_sampler *sampler, const float *logits)
     return n_kept;
 }
 
+/* The same where nothing is cut off: candidates leave the heap until the number that was drawn is
+ * used up, which is mostly after a few, instead of all of them. */
+static int32_t sample_from_all(skv_sampler *sampler, const float *logits)
+{
+    size_t n_heap = sampler->vocab;
+    make_heap(sampler, logits);
+    const double best = (double)sampler->candidates[0].logit, t = sampler->s.temperature;
+    double all = 0;
+    for (size_t i = 0; i < sampler->vocab; i++) all += exp(((double)logits[i] - best) / t);
+    double u = skv_rng_uniform(&sampler->rng) * all;
+    int32_t id = sampler->candidates[0].id;
+    while (n_heap > 0) {
+        const candidate c = pop(sampler->candidates, &n_heap);
+        const double p = exp(((double)c.logit - best) / t);
+        if (!(p > 0)) break; /* forbidden, and so is all that follows */
+        id = c.id;
+        if (u < p) break;
+        u -= p;
+    }
+    return id;
+}
+
 static int32_t sample(skv_sampler *sampler, const float *logits)
 {
+    const skv_sampling *s = &sampler->s;
+    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0) return sample_from_all(sampler, logits);
     size_t n_taken = take_best(sampler, logits), n_kept = 0;
     double taken = 0, kept = 0;
     for (size_t i = 0; i < n_taken; i++) taken += sampler->weights[i];
-    bool cut = sampler->s.top_k > 0 && sampler->s.top_p < 1;
-    while (n_kept < n_taken && (!cut || kept < sampler->s.top_p * taken)) {
+    bool cut = s->top_k > 0 && s->top_p < 1;
+    while (n_kept < n_taken && (!cut || kept < s->top_p * taken)) {
         kept += sampler->weights[n_kept++];
     }
     double u = skv_rng_uniform(&sampler->rng) * kept;

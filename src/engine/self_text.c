@@ -255,8 +255,10 @@ static skv_status make_ready(writer *w, skv_error *err)
     if (w->vocab && skv_vocab_bos(w->vocab) >= 0) w->bos = skv_vocab_bos(w->vocab);
     if (w->bos < 0 && w->engine->config->n_eos > 0) w->bos = w->engine->config->eos[0];
     if (w->bos < 0 && w->vocab) w->bos = skv_vocab_eos(w->vocab);
-    SKV_REQUIRE(w->bos >= 0 && (size_t)w->bos < V, err, SKV_UNSUPPORTED,
-                "self-written text: the model names no token that begins a text");
+    SKV_REQUIRE(
+        w->bos >= 0 && (size_t)w->bos < V, err, SKV_UNSUPPORTED,
+        "self-written text: the model names no token that begins a text, so training needs a "
+        "file");
     w->unit = V <= 1 << 16 ? 2 : 4;
     w->logits = skv_alloc(V, sizeof *w->logits);
     w->ids = skv_alloc(SKV_SELF_LANES * length, sizeof *w->ids);

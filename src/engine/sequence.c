@@ -5,6 +5,18 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "engine/ranks_tell.h"
+
+static void release(skv_sequence *s)
+{
+    skv_kv_cache_release(&s->cache);
+    skv_kv_votes_release(&s->votes);
+    if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
+    skv_pruned_free(s->pruned, s->max_tokens);
+    skv_reader_free(s->reader);
+    skv_drafter_free(s->drafter);
+    skv_free(s);
+}
 
 skv_status skv_sequence_create(skv_engine *engine, size_t max_tokens, skv_sequence **out,
                                skv_error *err)
@@ -51,9 +63,10 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
         if (status == SKV_UNSUPPORTED && !own) status = SKV_OK;
     }
     if (status != SKV_OK) {
-        skv_sequence_free(s);
+        release(s);
         return status;
     }
+    skv_tell_create(s, prefill);
     *out = s;
     return SKV_OK;
 }
@@ -61,13 +74,8 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
 void skv_sequence_free(skv_sequence *s)
 {
     if (!s) return;
-    skv_kv_cache_release(&s->cache);
-    skv_kv_votes_release(&s->votes);
-    if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
-    skv_pruned_free(s->pruned, s->max_tokens);
-    skv_reader_free(s->reader);
-    skv_drafter_free(s->drafter);
-    skv_free(s);
+    skv_tell_free(s);
+    release(s);
 }
 
 skv_status skv_sequence_set_adapters(skv_sequence *s, const skv_adapter_use *uses, size_t n,
@@ -93,6 +101,7 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
 
 size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 {
+    if (n < s->n_seen || s->votes.votes) skv_tell_truncate(s, n);
     skv_kv_votes_release(&s->votes);
     skv_sequence_keep_ready(s, 0);
     if (n >= s->n_seen) return s->n_seen;
@@ -131,6 +140,7 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
+    skv_tell_share(s, from, n);
     return SKV_OK;
 }
 
@@ -168,6 +178,8 @@ skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t 
     const skv_prompt_options o = options ? *options : (skv_prompt_options){0};
     SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "prompt: empty");
     size_t start = sequence->n_seen, done = 0;
+    SKV_REQUIRE(start > 0 || n <= sequence->max_tokens, err, SKV_FULL,
+                "prompt: %zu tokens, but the context is %zu", n, sequence->max_tokens);
     SKV_REQUIRE(n <= sequence->max_tokens - start, err, SKV_FULL,
                 "prompt: %zu tokens after %zu, but the context is %zu", n, start,
                 sequence->max_tokens);

@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "engine/engine.h"
+#include "engine/ranks_tell.h"
 #include "skv/tools.h"
 
 static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t i, skv_error *err)
@@ -19,6 +20,11 @@ static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t 
         SKV_REQUIRE(spans[j].sequence != s, err, SKV_ARGUMENT,
                     "step: spans %zu and %zu are of one sequence", j, i);
     }
+    SKV_REQUIRE(!e->options.prompt_only ||
+                    (span->want == SKV_WANT_NONE && !s->unskipped && !s->votes.votes),
+                err, SKV_UNSUPPORTED,
+                "step: this engine only makes keys and values of prompts (prompt_only): the layers "
+                "and the head behind them are not loaded");
     SKV_REQUIRE(span->n <= s->max_tokens - s->n_seen, err, SKV_FULL,
                 "step: %zu tokens and %zu new ones, but the context is %zu", s->n_seen, span->n,
                 s->max_tokens);
@@ -83,15 +89,31 @@ static bool runs_with(const skv_sequence *a, const skv_sequence *b)
     return a->plan == b->plan && alike && (a->unskipped == b->unskipped || !leaves_out);
 }
 
-/* A pass for every run of spans that share a plan and a first layer: one, but where a teacher runs
- * beside its student, or drafts that stand before layer l beside other spans. */
-static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
-                             const skv_step_sink *sink, skv_error *err)
+static skv_status grow_caches(const skv_span *spans, size_t n_spans, skv_error *err)
 {
     for (size_t i = 0; i < n_spans; i++) {
         skv_sequence *s = spans[i].sequence;
         SKV_TRY(skv_kv_cache_grow(&s->cache, s->n_seen + spans[i].n, err));
     }
+    return SKV_OK;
+}
+
+/* Ranks that have begun a step finish it together: only before it may it be cancelled. */
+static skv_status begin_together(skv_engine *e, const skv_span *spans, size_t n_spans,
+                                 skv_error *err)
+{
+    const skv_status grown = grow_caches(spans, n_spans, err);
+    if (!e->ranks) return grown;
+    SKV_TRY(skv_tell_step(e, spans, n_spans, grown == SKV_OK, grown == SKV_OK ? err : NULL));
+    return grown;
+}
+
+/* A pass for every run of spans that share a plan and a first layer: one, but where a teacher runs
+ * beside its student, or drafts that stand before layer l beside other spans. */
+static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
+                             const skv_step_sink *sink, skv_error *err)
+{
+    SKV_TRY(begin_together(e, spans, n_spans, err));
     for (size_t i = 0, end; i < n_spans; i = end) {
         const skv_sequence *first = spans[i].sequence;
         const bool ready = e->spans[i].x;
@@ -123,6 +145,9 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
                            const skv_step_sink *sink, skv_error *err)
 {
     SKV_TRY(check_spans(e, spans, n_spans, err));
+    if (e->ranks && atomic_exchange(&e->cancel, false)) {
+        return skv_fail(err, SKV_CANCELLED, "cancelled before the step");
+    }
     const uint64_t start = skv_clock_ns();
     describe_spans(e, spans, n_spans);
     const bool prunes = e->options.pruning.kind != SKV_PRUNE_NONE;

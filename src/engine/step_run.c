@@ -47,7 +47,7 @@ skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
                            .end_layer = pass->end_layer,
                            .stack_only = pass->stack_only,
                            .rows = pass->rows,
-                           .cancel = &e->cancel};
+                           .cancel = e->ranks ? NULL : &e->cancel};
     skv_status status = skv_forward_run(&f, err);
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
     return status;
@@ -141,8 +141,8 @@ void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_
 {
     const skv_config *c = e->config;
     const double D = (double)c->hidden, tokens = (double)n;
-    double sum =
-        (double)(wants_hidden(want) ? 0 : skv_step_wanted(want, n)) * 2 * D * (double)c->vocab;
+    double sum = (double)(wants_hidden(want) ? 0 : skv_step_wanted(want, n)) * 2 * D *
+                 (double)e->model.ids.n;
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *shape = &c->layers[i];
         const double q = (double)skv_config_q_columns(c, i);

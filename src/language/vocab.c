@@ -195,11 +195,19 @@ typedef struct reader {
     skv_buf buf; /* the bytes of the token that was asked for last */
 } reader;
 
+/* A special token is its text behind a byte that no text has, so that only a part that names it
+ * allows it. */
 static bool read_token(void *user, uint32_t id, const char **bytes, size_t *n)
 {
     reader *r = user;
     skv_buf_clear(&r->buf);
-    if (!skv_tokenizer_piece(r->vocab->tokenizer, (int32_t)id, &r->buf)) return false;
+    if (!skv_tokenizer_piece(r->vocab->tokenizer, (int32_t)id, &r->buf)) {
+        const skv_text_piece text = token_text(r->vocab, (int32_t)id);
+        if (text.n == 0) return false;
+        skv_buf_clear(&r->buf);
+        skv_buf_byte(&r->buf, (char)SKV_TOKEN_MARK);
+        skv_buf_append(&r->buf, text.text, text.n);
+    }
     *bytes = r->buf.data;
     *n = r->buf.size;
     return true;

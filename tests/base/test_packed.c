@@ -49,7 +49,7 @@ static void values_are_the_packages(void **state)
             void *memory = aligned_alloc(64, skv_round_up(skv_quant_rows_bytes(form, N, K), 64));
             skv_quant_rows rows;
             skv_quant_rows_init(&rows, form, N, K, memory);
-            skv_tensor_read_codes(t, 0, &rows);
+            skv_tensor_read_codes(t, 0, 0, &rows);
             for (size_t j = 0; j < N; j++) {
                 skv_quant_row_to_f32(&rows, form, j, have);
                 assert_memory_equal(have, expected + j * K, K * sizeof *have);

@@ -26,6 +26,17 @@
 
 enum { TASKS_MAX = 5000 };
 
+/* Processors that this machine seems to have; 0: those it has. */
+static size_t seeming_processors;
+
+size_t __real_skv_processors_affinity(pthread_t thread);
+size_t __wrap_skv_processors_affinity(pthread_t thread);
+
+size_t __wrap_skv_processors_affinity(pthread_t thread)
+{
+    return seeming_processors > 0 ? seeming_processors : __real_skv_processors_affinity(thread);
+}
+
 typedef struct job {
     size_t n_threads;
     atomic_uchar runs[TASKS_MAX];
@@ -101,6 +112,49 @@ static void runs_follow_each_other(void **state)
     skv_pool_free(pool);
 }
 
+static void count_task(void *arg, size_t i_task, size_t i_thread)
+{
+    (void)i_task;
+    (void)i_thread;
+    atomic_fetch_add((atomic_size_t *)arg, 1);
+}
+
+static void check_team(job *j, size_t n_threads)
+{
+    skv_pool *pool;
+    skv_error err;
+    assert_int_equal(skv_pool_create(n_threads, &pool, &err), SKV_OK);
+    j->n_threads = n_threads;
+    for (size_t round = 0; round < 60; round++) check_run(pool, j, (round * 37) % 400);
+    skv_pool_free(pool);
+}
+
+/* Teams that have several lists, as on a machine with many processors; then some of the threads are
+ * parked and come back. */
+static void many_threads_work(void **state)
+{
+    (void)state;
+    skv_pool *pool;
+    skv_error err;
+    job *j = skv_alloc_zero(1, sizeof *j);
+    seeming_processors = 48;
+    const size_t teams[] = {8, 9, 16, 17, 40};
+    for (size_t t = 0; t < sizeof teams / sizeof teams[0]; t++) check_team(j, teams[t]);
+    assert_int_equal(skv_pool_create(20, &pool, &err), SKV_OK);
+    j->n_threads = 20;
+    const size_t processors[] = {20, 3, 11, 1, 48};
+    for (size_t p = 0; p < sizeof processors / sizeof processors[0]; p++) {
+        atomic_size_t n = 0;
+        seeming_processors = processors[p];
+        for (int i = 0; i < 4200; i++) skv_pool_run(pool, 2, count_task, &n);
+        assert_int_equal(atomic_load(&n), 2 * 4200);
+        for (size_t round = 0; round < 20; round++) check_run(pool, j, round * 13);
+    }
+    skv_pool_free(pool);
+    seeming_processors = 0;
+    skv_free(j);
+}
+
 static void pause_ms(long ms)
 {
     const struct timespec time = {0, ms * 1000000};
@@ -130,13 +184,6 @@ static void sleepers_are_woken(void **state)
     skv_free(j);
     pause_ms(5);
     skv_pool_free(pool); /* while they sleep */
-}
-
-static void count_task(void *arg, size_t i_task, size_t i_thread)
-{
-    (void)i_task;
-    (void)i_thread;
-    atomic_fetch_add((atomic_size_t *)arg, 1);
 }
 
 /* What a signal handler can reach: it holds up the thread that gets the signal. */
@@ -316,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_runs_once),
         cmocka_unit_test(runs_follow_each_other),
+        cmocka_unit_test(many_threads_work),
         cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(pools_nest),
         cmocka_unit_test(nobody_waits_for_a_thread_without_work),

@@ -417,20 +417,23 @@ static void check_shared_parts(fixture *f, const skv_kernels *k, const way *w, s
     skv_free(scratch);
 }
 
-/* With skv_attention.invariant a token has the same bits alone and in calls of any size. */
-static void check_invariant(fixture *f, const skv_kernels *k, const way *w, skv_rng *rng)
+/* With skv_attention.invariant, and with `singly` where the call for one token has neither, a token
+ * has the same bits alone and in calls of any size. */
+static void check_invariant(fixture *f, const skv_kernels *k, const way *w, skv_rng *rng,
+                            bool singly)
 {
     skv_attention a = f->a;
     size_t n_most = k->attention_tokens(a.n_group, a.head_dim), width = a.n_group * a.head_dim;
     void *scratch = skv_alloc_aligned(k->attention_scratch(a.n_group, a.head_dim), 1);
     float *alone = skv_alloc(width, sizeof *alone);
-    a.invariant = true;
+    a.invariant = !singly;
     for (size_t j = 0; j < a.n_q;) {
         skv_attention part = a, one = a;
         part.n_q = 1 + skv_rng_below(rng, skv_min_size(n_most, a.n_q - j));
         part.n_past += j;
         part.q += j * a.ld_q;
         part.out += j * a.ld_out;
+        part.singly = singly;
         k->attention(&part, scratch);
         size_t i = skv_rng_below(rng, part.n_q);
         one.n_q = 1;
@@ -441,12 +444,42 @@ static void check_invariant(fixture *f, const skv_kernels *k, const way *w, skv_
         const float *beside = part.out + i * a.ld_out;
         for (size_t c = 0; c < width; c++) {
             if (alone[c] == beside[c]) continue;
-            tell(f, w->name, "invariant", (j + i) * width + c, (double)alone[c], (double)beside[c],
-                 0.0);
+            tell(f, w->name, singly ? "singly" : "invariant", (j + i) * width + c, (double)alone[c],
+                 (double)beside[c], 0.0);
             break;
         }
         j += part.n_q;
     }
+    skv_free(alone);
+    skv_free(scratch);
+}
+
+/* A portion of tokens that are taken singly has the bits of a call for each. */
+static void check_single_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng *rng)
+{
+    skv_attention all = f->a;
+    all.n_q = skv_min_size(all.n_q, k->attention_tokens(all.n_group, all.head_dim));
+    size_t n_rows = all.n_past + all.n_q, per_part = all.n_group * (all.head_dim + 2);
+    size_t row0 = skv_rng_below(rng, n_rows);
+    size_t row1 = row0 + 1 + skv_rng_below(rng, n_rows - row0);
+    float *partials = skv_alloc(all.n_q * per_part, sizeof(float));
+    float *alone = skv_alloc(per_part, sizeof *alone);
+    void *scratch = skv_alloc_aligned(k->attention_scratch(all.n_group, all.head_dim), 1);
+    all.singly = true;
+    all.ld_out = per_part;
+    k->attention_part(&all, row0, row1, partials, scratch);
+    for (size_t j = 0; j < all.n_q; j++) {
+        skv_attention one = f->a;
+        one.n_q = 1;
+        one.n_past += j;
+        one.q += j * one.ld_q;
+        k->attention_part(&one, row0, row1, alone, scratch);
+        if (memcmp(alone, partials + j * per_part, per_part * sizeof *alone) == 0) continue;
+        tell(f, w->name, "singly in parts", j, (double)alone[0], (double)partials[j * per_part],
+             0.0);
+        break;
+    }
+    skv_free(partials);
     skv_free(alone);
     skv_free(scratch);
 }
@@ -564,7 +597,9 @@ int skv_check_attention(uint64_t seed, bool bench, FILE *out)
             check_whole(&f, &k, &WAYS[n]);
             check_parts(&f, &k, &WAYS[n], &rng);
             check_shared_parts(&f, &k, &WAYS[n], &rng);
-            check_invariant(&f, &k, &WAYS[n], &rng);
+            check_invariant(&f, &k, &WAYS[n], &rng, false);
+            check_invariant(&f, &k, &WAYS[n], &rng, true);
+            check_single_parts(&f, &k, &WAYS[n], &rng);
             check_page(&f, &k, &ref, &WAYS[n], &rng);
         }
         n_failed += f.n_failed;

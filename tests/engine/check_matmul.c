@@ -224,14 +224,15 @@ static bool multiply(const struct problem *p)
     const skv_matmul *mm = p->mm;
     size_t w_bytes = mm->w_bytes(p->K), x_bytes = mm->x_bytes(p->m, p->K);
     unsigned char *panel = skv_alloc(w_bytes, 1), *block = skv_alloc(x_bytes, 1);
+    const unsigned mode = p->add ? SKV_TILE_ADD : 0, second = p->split ? SKV_TILE_ADD : mode;
     bool ok = panel && block;
     if (ok) {
         memset(panel, 0xff, w_bytes);
         memset(block, 0xff, x_bytes);
         mm->pack_w(panel, p->w, p->ldw, p->n, p->K);
         mm->pack_x(block, p->x, p->ldx, p->m, p->K);
-        if (p->split) mm->tile(p->c, p->ldc, block, panel, p->m, p->K, 0, p->split, p->add);
-        mm->tile(p->c, p->ldc, block, panel, p->m, p->K, p->split, p->K, p->add || p->split);
+        if (p->split) mm->tile(p->c, p->ldc, block, panel, p->m, p->K, 0, p->split, mode);
+        mm->tile(p->c, p->ldc, block, panel, p->m, p->K, p->split, p->K, second);
     }
     skv_free(panel);
     skv_free(block);
@@ -299,7 +300,7 @@ static double time_tile(const skv_matmul *mm, const float *x, const float *w, si
         mm->pack_x(block, x, K, mm->mr, K);
         for (int i = 0; i < 200; i++) {
             uint64_t start = skv_clock_ns();
-            mm->tile(c, mm->nr, block, panel, mm->mr, K, 0, K, false);
+            mm->tile(c, mm->nr, block, panel, mm->mr, K, 0, K, 0);
             best = fmin(best, (double)(skv_clock_ns() - start));
         }
     }

@@ -20,6 +20,7 @@
 #include "base/system.h"
 #include "format/dtype.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul.h"
 #include "kernels/quant_panel.h"
 
 enum { N_CASES = 120, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 16, BENCH_K = 2048 };
@@ -39,7 +40,7 @@ struct problem {
     const char *name;
     skv_quant_rows rows; /* [n, K] */
     size_t m, n, K, ldx, ldc, split;
-    bool add;
+    bool add, fetch;
     float *x, *w, *c, *c_old; /* w [n, K]: the values of the codes */
 };
 
@@ -72,6 +73,16 @@ static void fill_u16(struct run *run, uint16_t *out, size_t n, bool bf16)
     }
 }
 
+/* A code, of 8 random bits; 0 and 255 give the least and the greatest of a form of 6 or 8. */
+static uint8_t random_code(uint8_t bits, unsigned any)
+{
+    switch (bits) {
+    case 4: return any & 15;
+    case 6: return (uint8_t)((any & 63) - 32);
+    default: return (uint8_t)(any - 128);
+    }
+}
+
 static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_rows *rows)
 {
     size_t n_spans = rows->n * skv_quant_spans(form, rows->K);
@@ -79,8 +90,8 @@ static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_row
     bool extreme = pick(run, 4) == 0; /* only codes of the largest magnitude */
     for (size_t i = 0; i < rows->n * rows->K; i++) {
         unsigned any = (unsigned)pick(run, 256);
-        if (extreme) any = any & 1 ? 0x7f : 0x80;
-        rows->codes[i] = (uint8_t)(form->bits == 4 ? any & 15 : any);
+        if (extreme) any = any & 1 ? 0xff : 0;
+        rows->codes[i] = random_code(form->bits, any);
     }
     fill_u16(run, rows->scales, n_spans, form->bf16);
     if (rows->mins) fill_u16(run, rows->mins, n_spans, form->bf16);
@@ -155,6 +166,19 @@ static void check_panel(struct run *run, const struct problem *p, const unsigned
     skv_free(out);
 }
 
+/* All of K, in one tile or two. */
+static void tile_all_k(const struct problem *p, float *c, size_t ldc, const void *block,
+                       const void *panel, size_t m)
+{
+    const skv_matmul *mm = p->mm;
+    unsigned mode = (p->fetch ? SKV_TILE_PREFETCH : 0U) | (p->add ? SKV_TILE_ADD : 0U);
+    if (p->split) {
+        mm->tile(c, ldc, block, panel, m, p->K, 0, p->split, mode);
+        mode |= SKV_TILE_ADD;
+    }
+    mm->tile(c, ldc, block, panel, m, p->K, p->split, p->K, mode);
+}
+
 /* Rows of a block are those of the same rows alone, to the bit: tokens do not depend on how many
  * others a step holds. */
 static void check_alone(struct run *run, const struct problem *p, const unsigned char *panel)
@@ -165,8 +189,7 @@ static void check_alone(struct run *run, const struct problem *p, const unsigned
     for (size_t i = 0; c && block && i < p->m; i++) {
         memcpy(c, p->c_old + i * p->ldc, mm->nr * sizeof *c);
         mm->pack_x(block, p->x + i * p->ldx, p->ldx, 1, p->K);
-        if (p->split) mm->tile(c, mm->nr, block, panel, 1, p->K, 0, p->split, p->add);
-        mm->tile(c, mm->nr, block, panel, 1, p->K, p->split, p->K, p->add || p->split);
+        tile_all_k(p, c, mm->nr, block, panel, 1);
         for (size_t j = 0; j < mm->nr; j++) {
             float got = p->c[i * p->ldc + j];
             if (memcmp(&got, c + j, sizeof got) != 0) {
@@ -191,8 +214,7 @@ static bool multiply(struct run *run, const struct problem *p)
         skv_quant_pack(panel, mm->nr, p->form, &p->rows);
         check_panel(run, p, panel);
         mm->pack_x(block, p->x, p->ldx, p->m, p->K);
-        if (p->split) mm->tile(p->c, p->ldc, block, panel, p->m, p->K, 0, p->split, p->add);
-        mm->tile(p->c, p->ldc, block, panel, p->m, p->K, p->split, p->K, p->add || p->split);
+        tile_all_k(p, p->c, p->ldc, block, panel, p->m);
         check_alone(run, p, panel);
     }
     skv_free(panel);
@@ -223,6 +245,7 @@ static void draw_shape(struct run *run, struct problem *p, size_t i_case)
         p->split = SKV_I8_GROUP * (1 + pick(run, (p->K - 1) / SKV_I8_GROUP));
     }
     p->add = pick(run, 2);
+    p->fetch = pick(run, 2);
 }
 
 static void fill_case(struct run *run, struct problem *p)
@@ -316,6 +339,48 @@ static double plain_miss(const float *x)
     return squared_miss(x, y);
 }
 
+/* Groups of zeros, of tiny and of huge floats, whose scales are 0 or infinite, and of floats that
+ * are not numbers. */
+static void fill_odd_groups(struct run *run, float *x, size_t K)
+{
+    for (size_t k = 0; k < K; k++) {
+        const float u = uniform(run);
+        switch (k / 32) {
+        case 0: x[k] = k % 2 ? 0.0f : -0.0f; break;
+        case 1: x[k] = 1e-7f * u; break;
+        case 2: x[k] = 1e6f * u; break;
+        case 3: x[k] = k % 5 ? u : NAN; break;
+        case 4: x[k] = k % 7 ? u : -INFINITY; break;
+        case 5: x[k] = k % 3 ? 1.0f : -1.0f; break;
+        case 6: x[k] = k % 32 ? 3e-41f * u : 2e-41f; break;
+        default: x[k] = u * u * u; break;
+        }
+    }
+}
+
+/* Every level gives the reference's scales and codes, to the bit, and stays within them. */
+static void check_round_level(struct run *run, const skv_kernels *k)
+{
+    enum { K = 9 * 32, G = K / 32, ROOM = 64 };
+    const struct problem p = {.name = "round", .n = 1, .K = K};
+    uint8_t codes[2][K + ROOM];
+    uint16_t scales[2][G + ROOM];
+    float *x = skv_alloc(K, sizeof *x);
+    if (!x) return;
+    memset(codes, 0xa5, sizeof codes);
+    memset(scales, 0xa5, sizeof scales);
+    fill_odd_groups(run, x, K);
+    skv_round_int4_ref(codes[0], scales[0], x, K);
+    k->round_int4(codes[1], scales[1], x, K);
+    for (size_t i = 0; i < G + ROOM; i++) {
+        if (scales[1][i] != scales[0][i]) report(run, &p, "scale", scales[1][i], scales[0][i]);
+    }
+    for (size_t i = 0; i < K + ROOM; i++) {
+        if (codes[1][i] != codes[0][i]) report(run, &p, "code", codes[1][i], codes[0][i]);
+    }
+    skv_free(x);
+}
+
 /* The scale with the least squared error of nine. */
 static void check_round(struct run *run)
 {
@@ -327,7 +392,7 @@ static void check_round(struct run *run)
     if (!memory) return;
     skv_quant_rows_init(&p.rows, form, 1, K, memory);
     for (size_t k = 0; k < K; k++) x[k] = k < 32 ? 0.0f : uniform(run);
-    skv_quant_round(&p.rows, 0, x);
+    skv_round_int4_ref(p.rows.codes, p.rows.scales, x, K);
     skv_quant_row_to_f32(&p.rows, form, 0, y);
     for (size_t k = 0; k < K; k++) {
         /* The smallest scale that is tried is amax / 8.5, and 7 of it lie farthest from amax. */
@@ -368,7 +433,7 @@ static void bench_form(struct run *run, const skv_matmul *mm, const skv_quant_fo
             mm->pack_x(block, x, BENCH_K, m, BENCH_K);
             for (int i = 0; i < 200; i++) {
                 double start = now_ns();
-                mm->tile(c, mm->nr, block, panel, m, BENCH_K, 0, BENCH_K, false);
+                mm->tile(c, mm->nr, block, panel, m, BENCH_K, 0, BENCH_K, SKV_TILE_PREFETCH);
                 best = fmin(best, now_ns() - start);
             }
             fprintf(run->out, "quant %-6s %-7s %zu x %2zu x %d: %9.0f ns %8.1f GOP/s\n", name,
@@ -396,6 +461,7 @@ static void check_level(struct run *run, skv_cpu_level level, unsigned features,
     skv_kernels k;
     skv_kernels_init(&k, level, features);
     run->level = skv_cpu_level_name(k.level);
+    for (int i = 0; i < 20; i++) check_round_level(run, &k);
     for (int t = 0; t < SKV_DTYPE_COUNT; t++) {
         const skv_quant_form *form = skv_quant_form_of((skv_dtype)t);
         if (form) check_form(run, &k.q, form, skv_dtype_name((skv_dtype)t), bench);

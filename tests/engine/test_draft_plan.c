@@ -191,6 +191,75 @@ static void test_it_gains(void **state)
     assert_true(gain_of(&many, 2000) > 2.2);
 }
 
+/* A model apart and its price: a token of a prompt that it reads, and one that it drafts, as parts
+ * of a step; how often a drafted token is right. */
+typedef struct helper {
+    size_t n_prompt;
+    double read, draft, right;
+} helper;
+
+/* Times plain decoding of n_answers, one after the other, of 200 tokens each. */
+static double gain_with(const helper *h, size_t n_answers)
+{
+    stage *s = new_stage(1, true);
+    skv_drafter *d = &s->drafters[0];
+    double spent = 0, tokens = 0;
+    for (size_t a = 0; a < n_answers; a++) {
+        *d = (skv_drafter){
+            .model = &skv_draft_model, .last = SKV_DRAFT_MODEL, .most = 4, .measures = true};
+        d->gain = s->engine.draft_costs.gains[SKV_DRAFT_MODEL];
+        s->sequences[0].n_seen = h->n_prompt;
+        for (double end = tokens + 200; tokens < end;) {
+            const skv_draft_step step = {.n_sequences = 1, .n_rows = 4};
+            s->requests[0].n = 0;
+            const bool asks = skv_draft_plan_asks(&s->requests[0], &step);
+            const size_t unread = s->sequences[0].n_seen - d->cache.n_rows;
+            const size_t n = asks ? 4 : 0;
+            size_t n_right = 0;
+            while (n_right < n && draw(s) < h->right) n_right++;
+            double ns = 1e6 * (1 + 0.1 * (double)n);
+            spent += ns;
+            s->spans[0].n = 1 + n;
+            skv_draft_plan_learn_step(&s->engine, s->spans, 1, ns);
+            if (asks && unread > SKV_DRAFT_MAX) {
+                skv_draft_cost_learn_read(&s->engine.draft_costs, unread,
+                                          1e6 * h->read * (double)unread);
+                spent += 1e6 * h->read * (double)unread;
+            } else if (asks) {
+                skv_draft_cost_learn_model(skv_draft_cost_of(&s->engine.draft_costs, 1),
+                                           SKV_DRAFT_MODEL, 5, 5e6 * h->draft);
+            }
+            if (asks) spent += 5e6 * h->draft;
+            tokens += 1 + (double)n_right;
+            s->sequences[0].n_seen += 1 + n_right;
+            if (asks) d->cache.n_rows = s->sequences[0].n_seen;
+            if (asks) skv_draft_plan_learn(&s->sequences[0], n, n_right);
+        }
+    }
+    free(s);
+    return tokens * 1e6 / spent;
+}
+
+/* A model has to read a prompt before it drafts, which takes as long as many steps. */
+static void test_prompts_are_read_where_that_pays(void **state)
+{
+    (void)state;
+    static const size_t prompts[] = {20, 200, 2000, 20000};
+    for (size_t i = 0; i < 4; i++) {
+        for (double right = 0; right < 1; right += 0.3) {
+            for (size_t n_answers = 1; n_answers <= 100; n_answers *= 10) {
+                const helper h = {prompts[i], 0.05, 0.2, right};
+                const double gain = gain_with(&h, n_answers);
+                if (gain < 0.98)
+                    fail_msg("%zu tokens, right %g, %zu: %g", h.n_prompt, right, n_answers, gain);
+            }
+        }
+    }
+    const helper fast = {200, 0.01, 0.05, 0.9}, slow = {20000, 0.05, 0.05, 0.9};
+    assert_true(gain_with(&fast, 100) > 1.5);
+    assert_true(gain_with(&slow, 100) < 1.0001);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_rows_go_to_the_likeliest),
         cmocka_unit_test(test_it_never_loses_much),
         cmocka_unit_test(test_it_gains),
+        cmocka_unit_test(test_prompts_are_read_where_that_pays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,9 +118,9 @@ static void test_tables_of_other_processors(void **state)
 }
 
 static void tile_off_by_one(float *c, size_t ldc, const void *block, const void *panel, size_t m,
-                            size_t K, size_t k0, size_t k1, bool add)
+                            size_t K, size_t k0, size_t k1, unsigned mode)
 {
-    skv_matmul_i8_ref.tile(c, ldc, block, panel, m, K, k0, k1, add);
+    skv_matmul_i8_ref.tile(c, ldc, block, panel, m, K, k0, k1, mode);
     if (k1 == K) c[(m - 1) * ldc + skv_matmul_i8_ref.nr - 2] += 1.0f;
 }
 

@@ -159,6 +159,36 @@ static void test_a_seed_repeats(void **state)
     skv_sampler_free(b);
 }
 
+/* Without a filter only as much is sorted as is used: the same tokens as with a filter that keeps
+ * all of them, for peaks, flat logits and forbidden tokens. */
+static void test_the_whole_distribution(void **state)
+{
+    (void)state;
+    enum { WORDS = 300, DRAWS = 400 };
+    const float spreads[] = {0, 0.1F, 3, 40};
+    skv_sampling all = skv_sampling_default(), sorted;
+    all.temperature = 1;
+    all.seed = 5;
+    sorted = all;
+    sorted.top_k = WORDS;
+    skv_sampler *a, *b;
+    assert_int_equal(skv_sampler_create(&all, WORDS, &a, NULL), SKV_OK);
+    assert_int_equal(skv_sampler_create(&sorted, WORDS, &b, NULL), SKV_OK);
+    for (size_t draw = 0; draw < DRAWS; draw++) {
+        float one[WORDS], two[WORDS];
+        for (size_t i = 0; i < WORDS; i++) {
+            one[i] = spreads[draw % 4] * (float)((i * 7919 + draw) % 101) / 101;
+            if (i % 3 == draw % 5) one[i] = -HUGE_VALF;
+        }
+        memcpy(two, one, sizeof two);
+        const int32_t id = skv_sampler_choose(a, one);
+        assert_int_equal(id, skv_sampler_choose(b, two));
+        assert_int_not_equal(id % 3, draw % 5);
+    }
+    skv_sampler_free(a);
+    skv_sampler_free(b);
+}
+
 static void test_bad_values_are_named(void **state)
 {
     (void)state;
@@ -187,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_a_window_forgets),
         cmocka_unit_test(test_a_seed_repeats),
+        cmocka_unit_test(test_the_whole_distribution),
         cmocka_unit_test(test_bad_values_are_named),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);

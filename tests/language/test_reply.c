@@ -384,6 +384,48 @@ static void test_grammars_of_calls(void **state)
     skv_grammar_free(g);
 }
 
+/* Marks that are special tokens are demanded as such: their letters do not do. */
+static void test_special_marks(void **state)
+{
+    (void)state;
+    static const char *const special[] = {"[TOOL_CALLS]", "[ARGS]", "<tool_call>"};
+    static const struct {
+        skv_call_syntax calls;
+        bool may_talk;
+        const char *fits, *spelt;
+    } cases[] = {
+        {SKV_CALLS_MISTRAL_ARGS, false, "\xff[TOOL_CALLS]f\xff[ARGS]{\"n\": 2}",
+         "[TOOL_CALLS]f[ARGS]{\"n\": 2}"},
+        {SKV_CALLS_MISTRAL_ARGS, true, "Hm: \xff[TOOL_CALLS]f\xff[ARGS]{\"n\": 2}",
+         "Hm: [TOOL_CALLS]f[ARGS]{\"n\": 2}"},
+        {SKV_CALLS_HERMES, false,
+         "\xff<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 2}}\n</tool_call>",
+         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 2}}\n</tool_call>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        skv_reply_rules rules = {.format = {cases[i].calls, false},
+                                 .may_talk = cases[i].may_talk,
+                                 .tools_json = tools,
+                                 .n_tools_json = strlen(tools),
+                                 .max_calls = 2,
+                                 .special = special,
+                                 .n_special = 3};
+        for (int named = 1; named >= 0; named--) {
+            char *text = NULL;
+            size_t n = 0;
+            skv_grammar *g = NULL;
+            if (!named) rules.n_special = 0;
+            assert_int_equal(skv_reply_grammar(&rules, &text, &n, NULL), SKV_OK);
+            assert_int_equal(skv_grammar_compile(SKV_GRAMMAR_PARTS, text, n, NULL, &g, NULL),
+                             SKV_OK);
+            assert_int_equal(accepts(g, cases[i].fits), named);
+            assert_int_equal(accepts(g, cases[i].spelt), !named);
+            skv_grammar_free(g);
+            skv_text_free(text);
+        }
+    }
+}
+
 /* ---- the other published forms ---- */
 
 /* What models write, as their templates and cards show it: {"n": 3, "s": "<b>"} to f, {} to
@@ -634,6 +676,7 @@ int main(void)
         cmocka_unit_test(test_names_of_formats),
         cmocka_unit_test(test_grammars_of_calls),
         cmocka_unit_test(test_grammars_of_talk),
+        cmocka_unit_test(test_special_marks),
         cmocka_unit_test(test_published_forms),
         cmocka_unit_test(test_grammars_of_forms),
         cmocka_unit_test(test_parts),

@@ -13,30 +13,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+import mpirun  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
 HOSTS = ROOT / "tools/mpi_hosts.sh"
 MODEL = ROOT / "tests/data/models/llama-mha"
-# Processes that wait let others run: they may be more than the processors.
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
-if os.geteuid() == 0:
-    MPIRUN.append("--allow-run-as-root")
+MPIRUN = mpirun.WORDS
 STEPS = 12
 LONG = 120
 SECONDS = 1200  # what hangs; nothing is asked to be fast
 TRIES = 50  # a run may end before its turn to be killed comes: on a busy machine, now and then
-
-
-def why_not():
-    if not shutil.which("mpirun"):
-        return "no mpirun here"
-    linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
-    return None if "libmpi" in linked else "built without MPI"
 
 
 def kill_group(process):
@@ -49,10 +42,7 @@ def kill_group(process):
 class MpiTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Open MPI makes socket names from the folder of temporary files: a short one.
-        temporary = tempfile.TemporaryDirectory(prefix="skv-", dir="/tmp")
-        cls.addClassCleanup(temporary.cleanup)
-        cls.folder = Path(temporary.name)
+        cls.folder = mpirun.short_folder(cls)
         cls.data = cls.folder / "ids.json"
         cls.data.write_text(json.dumps([i * i % 97 for i in range(4000)]))
         cls.shared = cls.folder / "shared"  # the other hosts have their own
@@ -272,7 +262,7 @@ class MpiTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = why_not()
+    reason = mpirun.why_not()
     if reason:
         print(f"skipped: {reason}")
         sys.exit(77)

@@ -20,73 +20,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/team_work.h"
 #include "skv/train.h"
 #include "temp_folder.h"
 #include "text_ids.h"
-#include "train/team_work.h"
+#include "thread_team.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { STEPS = 12, MEMBERS_MAX = 4, PATH_BYTES = 96 };
+enum { STEPS = 12, PATH_BYTES = 96 };
 
 /* ---- a team of threads ---- */
-
-typedef struct hub {
-    size_t size;
-    pthread_barrier_t all_here;
-    const void *given[MEMBERS_MAX];
-    void *taken[MEMBERS_MAX];
-    size_t n_calls, fails_at; /* gathers of process 0; 0: never */
-} hub;
-
-typedef struct member {
-    hub *hub;
-    size_t rank;
-} member;
-
-static void meet(hub *h)
-{
-    (void)pthread_barrier_wait(&h->all_here);
-}
-
-static skv_status gather(void *ctx, const void *mine, void *all, size_t n, skv_error *err)
-{
-    const member *m = ctx;
-    hub *h = m->hub;
-    h->given[m->rank] = mine;
-    if (m->rank == 0) h->n_calls++;
-    meet(h);
-    bool broken = h->n_calls == h->fails_at;
-    for (size_t i = 0; i < h->size; i++) memcpy((char *)all + i * n, h->given[i], n);
-    meet(h);
-    return broken ? skv_fail(err, SKV_IO, "the wire is cut") : SKV_OK;
-}
-
-static skv_status exchange(void *ctx, const void *to, void *from, size_t n, skv_error *err)
-{
-    const member *m = ctx;
-    hub *h = m->hub;
-    (void)err;
-    h->given[m->rank] = to;
-    meet(h);
-    for (size_t i = 0; i < h->size; i++) {
-        memcpy((char *)from + i * n, (const char *)h->given[i] + m->rank * n, n);
-    }
-    meet(h);
-    return SKV_OK;
-}
-
-static skv_status share(void *ctx, void *data, size_t n, skv_error *err)
-{
-    const member *m = ctx;
-    hub *h = m->hub;
-    (void)err;
-    h->taken[m->rank] = data;
-    meet(h);
-    if (m->rank > 0) memcpy(data, h->taken[0], n);
-    meet(h);
-    return SKV_OK;
-}
 
 /* One process of a run. */
 typedef struct process {
@@ -94,7 +38,8 @@ typedef struct process {
     skv_team team;
     skv_train_options options;
     double loss[STEPS], norm[STEPS];
-    uint64_t stop_at; /* 0: never */
+    double held, held_first; /* after the last step */
+    uint64_t stop_at;        /* 0: never */
     skv_status status;
     skv_error err;
 } process;
@@ -104,6 +49,8 @@ static bool note(void *user, const skv_train_progress *p)
     process *run = user;
     run->loss[p->step - 1] = p->loss;
     run->norm[p->step - 1] = p->norm;
+    run->held = p->held;
+    run->held_first = p->held_first;
     return p->step != run->stop_at;
 }
 
@@ -116,11 +63,9 @@ static void *run_process(void *arg)
 
 static void open_team(hub *h, process *all, size_t size)
 {
-    *h = (hub){.size = size};
-    assert_int_equal(pthread_barrier_init(&h->all_here, NULL, (unsigned)size), 0);
+    open_hub(h, size);
     for (size_t i = 0; i < size; i++) {
-        all[i].member = (member){h, i};
-        all[i].team = (skv_team){&all[i].member, i, size, 1, gather, exchange, share};
+        all[i].team = join_hub(h, &all[i].member, i);
         all[i].options.team = &all[i].team;
         all[i].options.on_step = note;
         all[i].options.user = &all[i];
@@ -217,6 +162,17 @@ static void expect_same_losses(const process *one, const process *all, size_t si
     }
 }
 
+/* Rows that are held out: each process measures its own. */
+static void expect_same_held(const process *one, const process *all, size_t size)
+{
+    assert_true(one->held > 0 && one->held < one->held_first);
+    assert_true(fabs(all[0].held - one->held) <= 1e-5 * one->held);
+    assert_true(fabs(all[0].held_first - one->held_first) <= 1e-5 * one->held_first);
+    for (size_t i = 1; i < size; i++) {
+        assert_true(all[i].held == all[0].held && all[i].held_first == all[0].held_first);
+    }
+}
+
 static void compare(fixture *f, size_t size, size_t rows, size_t accumulate)
 {
     process one[1], all[MEMBERS_MAX];
@@ -231,6 +187,7 @@ static void compare(fixture *f, size_t size, size_t rows, size_t accumulate)
     run_team(all, size);
     expect_all(all, size, SKV_OK);
     expect_same_losses(one, all, size);
+    expect_same_held(one, all, size);
 }
 
 static void test_same_losses(void **state)
@@ -281,6 +238,7 @@ static void check_resume(fixture *f, uint64_t stop_at)
     open_team(&h, parts, 2);
     run_team(parts, 2);
     expect_all(parts, 2, SKV_OK);
+    assert_true(whole[0].held == parts[0].held && whole[0].held_first == parts[0].held_first);
     assert_memory_equal(whole[0].loss, parts[0].loss, sizeof whole[0].loss);
     assert_memory_equal(whole[1].norm, parts[1].norm, sizeof whole[1].norm);
 }

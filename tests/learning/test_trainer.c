@@ -460,6 +460,7 @@ static void test_ablations(void **state)
         o.stages[0].steps = 40;
         o.stages[0].rate = 5e-3;
         o.stages[0].fuse = 0.5;
+        o.held_out = 0;
         run_ok(&o);
         assert_true(r.loss[39] < 0.9 * r.loss[0]);
         if (o.early_exit) assert_in_range((size_t)r.norm[0], 6, 10); /* of 124, one in 16 */

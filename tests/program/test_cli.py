@@ -100,6 +100,14 @@ class CommandLineTest(CliTest):
         self.refuses(1, ("compare", run_folder), run_folder, "--resume")
         self.refuses(1, ("info", self.folder), "config.json")
 
+    def test_names_what_was_typed(self):
+        """A length, a number of layers, a task: the option is named, and what it could be."""
+        mini = ROOT / "models/mini"
+        self.refuses(1, ("compare", mini / "kv6", "--ctx", "128", "--lengths", "400", "--task", "needle", "--count", "1"),
+                     "--lengths 400: the prompt has ", "tokens, but the context is 128")
+        self.refuses(1, ("compare", mini / "kv6", "--task", "nedle"), '"nedle" is none of', "needle, ", "stage:all")
+        self.refuses(1, ("info", mini / "base", "--kv-layers", "13"), "kv-layers 13, expected 1 to 12")
+
     def test_wrong_command_lines(self):
         m = PLAIN
         for words, parts in [

@@ -136,6 +136,13 @@ class HubTest(unittest.TestCase):
         for name in ("org/empty@../../../../etc", "org/empty@/etc", "a/b/c", "org/x:../y"):
             self.assertEqual(self.ask("info", name).returncode, 1, name)
 
+    def test_a_path_with_a_slip(self):
+        """A folder before the slash is here: that is no name of a model."""
+        (self.home / "build").mkdir()
+        self.refused("build/mine", "no such file or folder in build")
+        self.add("build/small", self.folder_files())
+        self.assertEqual(self.ask("info", "build/small").returncode, 0)
+
     def test_references_that_lead_elsewhere(self):
         self.add("org/small", self.folder_files())
         (self.cache / "models--org--small/refs/main").write_text("../../../../../../etc")

@@ -45,6 +45,7 @@ class Hub:
 
     def __init__(self):
         self.models, self.commits, self.requests, self.listing = {}, {}, [], None
+        self.fetched = []  # paths of files, HEAD left out
         self.answer = lambda request, path: False
         self.elsewhere = None  # large files lie on this address
         hub = self
@@ -55,6 +56,7 @@ class Hub:
             def do_GET(self):
                 path = unquote(urlsplit(self.path).path)
                 hub.requests.append((self.path, dict(self.headers)))
+                hub.fetched += [path] if self.command == "GET" and "/resolve/" in path else []
                 try:
                     if not hub.answer(self, path):
                         hub.serve(self, path)
@@ -390,20 +392,7 @@ class DownloadTest(unittest.TestCase):
 
     def test_killed_and_resumed(self):
         blob, incomplete = self.one_file()
-        go_on = threading.Event()
-
-        def answer(request, path):
-            if "/resolve/" not in path or request.headers.get("Range"):
-                return False
-            request.send_response(200)
-            request.send_header("Content-Length", str(len(CONTENT)))
-            request.end_headers()
-            request.wfile.write(CONTENT[:100000])
-            request.wfile.flush()
-            go_on.wait(30)
-            return True
-
-        self.hub.answer = answer
+        go_on, _ = self.stop_in_the_middle()
         process = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
                                    stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 30
@@ -499,6 +488,219 @@ class DownloadTest(unittest.TestCase):
         self.assertEqual(sum("another process fetches it" in text for text in texts), 2, texts)
         self.hub.answer = lambda request, path: False
         self.check("org/one")
+
+    def parts(self, n, size):
+        """A model of n parts, whose first answers a test may end anywhere: eight are asked for at once."""
+        files = {f"many-{i + 1:05}-of-{n:05}.gguf": bytes((i + j) % 256 for j in range(size)) for i in range(n)}
+        self.hub.models["org/parts"] = files
+        return list(files)
+
+    def finish_parts(self):
+        result = self.ask("info", "org/parts", "--download")
+        self.check("org/parts")
+        return result
+
+    def asked_of(self, file):
+        return [headers.get("Range") for path, headers in self.hub.requests if path.endswith("/" + file)]
+
+    def test_cut_at_every_byte_of_a_body(self):
+        """Part i ends after i bytes: none, the last but one and the last among them."""
+        size = 64
+        names = self.parts(size + 1, size)
+        seen = set()
+
+        def answer(request, path):
+            file = path.rsplit("/", 1)[-1]
+            if "/resolve/" not in path or file in seen:
+                return False
+            seen.add(file)
+            request.send_response(200)
+            request.send_header("Content-Length", str(size))
+            request.end_headers()
+            request.wfile.write(self.hub.models["org/parts"][file][:names.index(file)])
+            return True
+
+        self.hub.answer = answer
+        self.finish_parts()
+        for i, file in enumerate(names):
+            again = [] if i == size else [f"bytes={i}-" if i else None]
+            self.assertEqual(self.asked_of(file), [None, *again], file)
+
+    def test_cut_in_the_header(self):
+        """Part i ends within the header of its answer, after 3 i bytes."""
+        data = bytes(50)
+        digest = hashlib.sha256(data).hexdigest()
+        header = (f'HTTP/1.1 200 OK\r\nX-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: "{digest}"\r\n'
+                  f"Accept-Ranges: bytes\r\nContent-Length: {len(data)}\r\n\r\n").encode()
+        names = self.parts(len(header) // 3, len(data))
+        seen = set()
+
+        def answer(request, path):
+            file = path.rsplit("/", 1)[-1]
+            if "/resolve/" not in path or file in seen:
+                return False
+            seen.add(file)
+            part = self.hub.models["org/parts"][file]
+            whole = header.replace(digest.encode(), hashlib.sha256(part).hexdigest().encode())
+            request.wfile.write(whole[:3 * names.index(file)])
+            return True
+
+        self.hub.answer = answer
+        self.finish_parts()
+        for file in names:
+            self.assertEqual(self.asked_of(file), [None, None], file)
+
+    def test_cut_list(self):
+        """The list ends within its header, at its first byte, in the middle and before its last byte."""
+        text = json.dumps(self.hub.list("org/small")).encode()
+        header = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(text)
+        for n in (0, 10, len(header) - 2, len(header), len(header) + len(text) // 2, len(header) + len(text) - 1):
+            left = [n]
+
+            def answer(request, path, left=left):
+                if not path.startswith("/api/") or not left:
+                    return False
+                request.wfile.write((header + text)[:left.pop()])
+                return True
+
+            self.hub.answer = answer
+            shutil.rmtree(self.cache, ignore_errors=True)
+            self.download()
+            self.check(files=FOLDER)
+
+    def test_other_range_than_asked(self):
+        """What does not begin where the file ends is not added to it."""
+        blob, incomplete = self.one_file()
+        for begin, status in ((0, 206), (999, 206), (1001, 206), (None, 206)):
+            shutil.rmtree(self.cache, ignore_errors=True)
+            incomplete.parent.mkdir(parents=True)
+            incomplete.write_bytes(CONTENT[:1000])
+
+            def answer(request, path, begin=begin, status=status):
+                if "/resolve/" not in path:
+                    return False
+                more = {} if begin is None else {
+                    "Content_Range": f"bytes {begin}-{len(CONTENT) - 1}/{len(CONTENT)}"}
+                self.hub.send(request, status, CONTENT[begin or 0:], **more)
+                return True
+
+            self.hub.answer = answer
+            self.refused("one-Q8_0.gguf", "not from 1000", name="org/one")
+            self.assertEqual(incomplete.read_bytes(), CONTENT[:1000])
+            self.hub.answer = lambda request, path: False
+            self.finish()
+
+    def test_changed_between_parts(self):
+        """The file behind the same address changes after half of it came."""
+        other = bytes(255 - b for b in CONTENT)
+        for says in (True, False):
+            blob, incomplete = self.one_file()
+            shutil.rmtree(self.cache, ignore_errors=True)
+            self.hub.requests.clear()
+            seen = []
+
+            def answer(request, path, says=says, seen=seen):
+                if "/resolve/" not in path:
+                    return False
+                seen.append(path)
+                if len(seen) == 1:
+                    request.send_response(200)
+                    request.send_header("Content-Length", str(len(CONTENT)))
+                    request.end_headers()
+                    request.wfile.write(CONTENT[:150000])
+                elif len(seen) == 2:
+                    tag = hashlib.sha256(other if says else CONTENT).hexdigest()
+                    self.hub.send_file(request, other, X_Linked_Etag=f'"{tag}"')
+                else:
+                    return False
+                return True
+
+            self.hub.answer = answer
+            if says:  # nothing of the other file is kept
+                self.refused("one-Q8_0.gguf", "hash", name="org/one")
+                self.assertEqual(incomplete.read_bytes(), CONTENT[:150000])
+            else:  # its hash tells, and all of it is fetched once more
+                self.ask("info", "org/one", "--download")
+                self.assertEqual(self.asked_of("one-Q8_0.gguf"), [None, "bytes=150000-", None])
+            self.finish()
+
+    def test_a_new_file_after_a_cut(self):
+        """The next commit has another file of this name: what came of the old one is not mixed with it."""
+        blob, incomplete = self.one_file()
+        incomplete.parent.mkdir(parents=True)
+        incomplete.write_bytes(CONTENT[:1000])
+        self.hub.models["org/one"] = {"one-Q8_0.gguf": CONTENT[::-1]}
+        self.ask("info", "org/one", "--download")
+        self.assertEqual(self.asked_of("one-Q8_0.gguf"), [None])
+        link = self.root("org/one") / "snapshots" / COMMIT / "one-Q8_0.gguf"
+        self.assertEqual(link.read_bytes(), self.hub.models["org/one"]["one-Q8_0.gguf"])
+        self.assertEqual(incomplete.read_bytes(), CONTENT[:1000])
+
+    def test_killed_between_files_and_names(self):
+        """All blobs are there, and some names: nothing is fetched again."""
+        for keep in range(4):
+            shutil.rmtree(self.cache, ignore_errors=True)
+            self.hub.answer = lambda request, path: False
+            self.download()
+            (self.root() / "refs/main").unlink()
+            for link in sorted((self.root() / "snapshots" / COMMIT).iterdir())[keep:]:
+                link.unlink()
+            self.hub.fetched.clear()
+            self.download()
+            self.check(files=FOLDER)
+            self.assertEqual(self.hub.fetched, [])
+
+    def opens_or_not(self):
+        """After a kill a name stands for the whole model or for none; True: the whole."""
+        root = self.root()
+        for link in root.glob("snapshots/*/*"):
+            self.assertEqual(link.read_bytes(), FOLDER[link.name], link)
+        whole = self.ask("info", "org/small").returncode == 0
+        known = self.ask("info", f"org/small@{COMMIT}").returncode == 0
+        self.assertEqual((root / "refs/main").exists(), whole)
+        if known:
+            self.assertEqual({link.name for link in root.glob("snapshots/*/*")}, set(FOLDER))
+        if huggingface_hub and (root / "refs").exists():
+            repos = huggingface_hub.scan_cache_dir(self.cache).repos
+            self.assertEqual({ref for repo in repos for ref in repo.refs}, {"main"} if whole else set())
+        if whole and huggingface_hub:
+            found = huggingface_hub.snapshot_download("org/small", cache_dir=self.cache, local_files_only=True)
+            self.assertEqual({p.name: p.read_bytes() for p in Path(found).iterdir()}, FOLDER)
+        return whole
+
+    def test_killed_at_any_time(self):
+        start = time.monotonic()
+        self.download()
+        seconds, n = time.monotonic() - start, 24
+        for i in range(n):
+            shutil.rmtree(self.cache)
+            process = subprocess.Popen([PROGRAM, "info", "org/small", "--download"], env=self.environment(),
+                                       stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            time.sleep(seconds * i / n)
+            process.kill()
+            process.wait()
+            self.cache.mkdir(exist_ok=True)
+            self.opens_or_not()
+            self.download()
+            self.assertTrue(self.opens_or_not())
+
+    def test_the_other_goes_on_after_a_kill(self):
+        """Of two processes the one that fetches is killed: the one that waits goes on where it was."""
+        blob, incomplete = self.one_file()
+        self.stop_in_the_middle()
+        words = [PROGRAM, "info", "org/one", "--download"]
+        first = subprocess.Popen(words, env=self.environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not (incomplete.exists() and incomplete.stat().st_size == 100000):
+            time.sleep(0.02)
+        second = subprocess.Popen(words, env=self.environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                  text=True)
+        self.assertIn("another process fetches it", second.stderr.readline())
+        first.kill()
+        first.wait()
+        second.communicate(timeout=60)
+        self.check("org/one")
+        self.assertEqual(self.asked_of("one-Q8_0.gguf"), [None, "bytes=100000-"])
 
     def test_the_lock_of_python(self):
         blob, incomplete = self.one_file()
@@ -611,6 +813,93 @@ class DownloadTest(unittest.TestCase):
         self.download()
         self.assertEqual(len(self.hub.files_asked()), n, "nothing is fetched twice")
         self.assertTrue(self.ask("info", "org/small").stdout.startswith(done.stdout.strip()))
+
+    def python(self, **more):
+        code = ("import huggingface_hub, sys;"
+                "print(huggingface_hub.snapshot_download('org/one', cache_dir=sys.argv[1]))")
+        return subprocess.Popen([sys.executable, "-c", code, self.cache], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env={**os.environ, **self.environment(),
+                                                             "HF_HUB_DISABLE_XET": "1"}, **more)
+
+    def stop_in_the_middle(self):
+        """The first GET of the file stands still after 100000 bytes; returns what lets it go on."""
+        go_on, stood = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def answer(request, path):
+            if "/resolve/" not in path or request.command != "GET" or stood.is_set():
+                return False
+            request.send_response(200)
+            request.send_header("Content-Length", str(len(CONTENT)))
+            request.end_headers()
+            request.wfile.write(CONTENT[:100000])
+            request.wfile.flush()
+            stood.set()
+            go_on.wait(30)
+            return True
+
+        self.hub.answer = answer
+        return go_on, stood
+
+    def wait_for_bytes(self, n):
+        """Until this many bytes of a file are on the disk; it."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for path in self.root("org/one").glob("blobs/*.incomplete"):
+                if path.stat().st_size >= n:
+                    return path
+            time.sleep(0.02)
+        self.fail("nothing came")
+
+    @unittest.skipUnless(huggingface_hub, "the package huggingface_hub is not installed")
+    def test_python_goes_on_after_a_kill(self):
+        self.one_file()
+        _, stood = self.stop_in_the_middle()
+        first = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
+                                 stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.assertTrue(stood.wait(30))
+        self.wait_for_bytes(100000)
+        first.kill()
+        first.wait()
+        out, err = self.python().communicate(timeout=60)
+        link = self.root("org/one") / "snapshots" / COMMIT / "one-Q8_0.gguf"
+        self.assertEqual(link.read_bytes(), CONTENT, err)
+        self.assertEqual(out.strip(), str(link.parent))
+        self.assertEqual((self.root("org/one") / "refs/main").read_text(), COMMIT)
+
+    @unittest.skipUnless(huggingface_hub, "the package huggingface_hub is not installed")
+    def test_goes_on_after_python_was_killed(self):
+        self.one_file()
+        _, stood = self.stop_in_the_middle()
+        first = self.python()
+        self.assertTrue(stood.wait(60))
+        time.sleep(0.2)  # what it has read may not be written yet, and need not be
+        first.kill()
+        first.communicate()
+        self.ask("info", "org/one", "--download")
+        found = huggingface_hub.snapshot_download("org/one", cache_dir=self.cache, local_files_only=True)
+        self.assertEqual((Path(found) / "one-Q8_0.gguf").read_bytes(), CONTENT)
+
+    @unittest.skipUnless(huggingface_hub, "the package huggingface_hub is not installed")
+    def test_python_waits_for_us(self):
+        self.one_file()
+        go_on, stood = self.stop_in_the_middle()
+        ours = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
+                                stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        self.assertTrue(stood.wait(30))
+        theirs = self.python()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and len(self.hub.requests) < 5:  # it has asked what there is
+            time.sleep(0.05)
+        time.sleep(0.5)
+        self.assertEqual(len(self.hub.fetched), 1)
+        go_on.set()
+        ours.communicate(timeout=60)
+        out, err = theirs.communicate(timeout=60)
+        self.assertEqual(theirs.returncode, 0, err)
+        self.assertEqual((Path(out.strip()) / "one-Q8_0.gguf").read_bytes(), CONTENT)
+        self.assertEqual(len(self.hub.fetched), 2, "the rest after the cut, and nothing twice")
+        self.check("org/one")
 
 
 def built_with_curl():

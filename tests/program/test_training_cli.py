@@ -4,13 +4,19 @@ is said of options, recipes and data that cannot be right: one line, and no fold
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from waiting import wait_until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
@@ -82,11 +88,60 @@ class TrainingTest(unittest.TestCase):
     def test_what_is_chosen(self):
         """Half of the layers, rows that fit the model, a rate by its width."""
         info = json.loads(self.run_ok("info", MODEL, "--json"))
-        said = self.run_ok("distill", MODEL, self.out, "--data", self.ids, "--steps", 1, "--threads", 1)
+        said = self.run_ok("distill", MODEL, self.out, "--data", self.ids, "--rows", 1, "--threads", 1)
         rate = 2e-4 * (4096 / info["hidden"]) ** 0.5
         seq = min(info["context"], 1024)
         self.assertEqual(said.splitlines()[0], f"chosen: kv-layers {info['layers'] // 2} of {info['layers']}, "
-                         f"lr {rate:.2g} for a width of {info['hidden']}, {1024 // seq} x {seq} tokens a batch")
+                         f"lr {rate:.2g} for a width of {info['hidden']}, 300 steps of 1 x {seq} tokens")
+
+    def test_without_an_option(self):
+        """The model writes as much text as the run reads, rows that are held out included."""
+        result = self.run_it("distill", MODEL, self.out, "--steps", 2, "--threads", 1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        said = result.stdout.splitlines()
+        info = json.loads(self.run_ok("info", MODEL, "--json"))
+        seq = min(info["context"], 1024)
+        tokens = (2 + 4) * (1024 // seq) * seq
+        self.assertIn(f"{tokens * 1e-6:.3g} M tokens of text that the model writes itself", said[0])
+        text, = self.out.glob("self-*.u16")
+        self.assertGreaterEqual(text.stat().st_size, 2 * tokens)
+        self.assertLess(text.stat().st_size, 2 * (tokens + 16 * seq))
+        self.assertRegex(said[-2], "^held out: [0-9.]+ at the beginning, [0-9.]+ now: -?[0-9]+ % of the damage repaired$")
+
+    def test_what_was_held_out(self):
+        """The share of the damage that was repaired is told at the end, also of a run that was stopped between; the
+        rows are not trained on."""
+        share = re.compile("held out: ([0-9.]+) at the beginning, ([0-9.]+) now: (-?[0-9]+) % of the damage repaired\n")
+        words = self.words("--lr", "1e-3", "--checkpoint-every", 1)
+        first, now, repaired = map(float, share.search(self.run_ok(*words)).groups())
+        self.assertAlmostEqual(repaired, 100 * (1 - now / first), delta=0.6)
+        held = json.loads((self.out / "log.jsonl").read_text().splitlines()[-1])["held_loss"]
+        self.assertAlmostEqual(held, now, delta=1e-4)
+        stopped = self.folder / "stopped"
+        words = self.words("--lr", "1e-3", "--checkpoint-every", 1, "--log", "/dev/full", out=stopped)
+        self.fails(1, words, "/dev/full: cannot be written")  # after the first step
+        self.fails(1, self.words("--lr", "1e-3", "--held-out", 0, "--resume", out=stopped), "made with held-out")
+        said = self.run_ok(*self.words("--lr", "1e-3", "--checkpoint-every", 1, "--resume", out=stopped))
+        self.assertEqual(tuple(map(float, share.search(said).groups())), (first, now, repaired))
+        none = self.run_ok(*self.words("--lr", "1e-3", "--held-out", 0, out=self.folder / "none"))
+        self.assertIsNone(share.search(none))
+        self.assertNotEqual(self.losses(self.folder / "none"), self.losses(self.out))
+
+    def test_interrupted_while_the_text_is_written(self):
+        command = [PROGRAM, *map(str, self.words("--threads", 1, data="self:50M"))]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(lambda: any(part.stat().st_size for part in self.out.glob("self-*.part")))
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read().splitlines()
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(said[-1], "swiftkv: interrupted: the same command goes on with the text")
+
+    def test_nothing_to_repair(self):
+        """With one layer of its own input alone, a form computes what its teacher does: no text and no steps for it."""
+        layers = json.loads(self.run_ok("info", MODEL, "--json"))["layers"]
+        said = self.run_ok("distill", MODEL, self.out, "--kv-layers", layers - 1, "--threads", 1)
+        self.assertIn("nothing to repair", said)
+        self.assertEqual(list(self.losses(self.out)), [1])
 
     def test_until_flat(self):
         """It ends by itself; a run that was stopped holds out the same rows and takes the same steps."""
@@ -106,7 +161,7 @@ class TrainingTest(unittest.TestCase):
     def test_a_mixture(self):
         """Its experts and routers come out as they went in, and the loss falls."""
         self.run_ok("distill", MIXTURE, self.out, "--kv-layers", 1, "--data", self.ids, "--steps", 30, "--seq", 32,
-                    "--rows", 2, "--lr", "1e-2", "--threads", 1)
+                    "--rows", 2, "--lr", "1e-2", "--held-out", 0, "--threads", 1)
         losses = self.losses(self.out)
         self.assertLess(losses[30], losses[1] / 2)
         before, after = tensors(MIXTURE / "model.safetensors"), tensors(self.out / "model.safetensors")
@@ -229,7 +284,7 @@ stages:
         self.fails(1, ("distill", "--recipe", self.folder / "none.yaml"), "none.yaml: cannot open")
         self.fails(2, ("distill",), "distill: MODEL is missing")
         self.fails(2, ("distill", MODEL), "distill: OUT is missing")
-        self.fails(2, ("distill", MODEL, self.out), "distill: --data FILE is missing")
+        self.fails(2, ("train", MODEL, self.out), "train: --data FILE is missing")
         self.assertFalse(self.out.exists())
 
     def test_never_over_a_model(self):

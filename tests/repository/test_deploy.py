@@ -52,10 +52,10 @@ class DeployTest(unittest.TestCase):
     def test_several_servers(self):
         """Servers get options of serve, and what files name is there; tools/checks/check_deploy.sh asks schemas."""
         options = subprocess.run([PROGRAM, "help", "serve"], capture_output=True, text=True, check=True).stdout
-        for path in ("compose.yaml", "kubernetes/server.yaml"):
-            lines = [line for line in (DEPLOY / path).read_text().splitlines() if "--cache-store," in line]
-            self.assertEqual(len(lines), 1)
-            for option in re.findall(r"--[a-z-]+", lines[0]):
+        for path, n in (("compose.yaml", 2), ("kubernetes/server.yaml", 1), ("kubernetes/reader.yaml", 1)):
+            lists = re.findall(r"\[--cache-store,[^]]*\]", (DEPLOY / path).read_text())
+            self.assertEqual(len(lists), n)
+            for option in re.findall(r"--[a-z-]+", " ".join(lists)):
                 self.assertRegex(options, rf"(?m)^  {option} ")
         folder = DEPLOY / "kubernetes"
         named = re.findall(r"^  - (\S+\.yaml)$|files: \[(\S+)\]", (folder / "kustomization.yaml").read_text(), re.M)

@@ -128,6 +128,34 @@ class PageTest(unittest.TestCase):
 
     # ------------------------------------------------------------------------------------ what it does
 
+    def test_panel_comes_with_the_first_question(self):
+        """Before it there is nothing to see; a panel that somebody opened or closed stays as it is."""
+        page = self.page
+        self.assertEqual(page.run("[$('panel').hidden, $('panel-open').getAttribute('aria-expanded')]"), [True, "false"])
+        self.ask("Once upon a time", 1, tokens=4)
+        self.assertEqual(page.run("[$('panel').hidden, $('panel-open').getAttribute('aria-expanded')]"), [False, "true"])
+        page.wait("$('per-cell').textContent.includes('of 64 tokens, for one head of one layer')")
+        page.click("#panel-open")
+        self.ask("And then", 2, tokens=4)
+        self.assertTrue(page.run("$('panel').hidden"))
+
+    def test_length_fits_the_context(self):
+        """The first message of a small context asks for no more than fits, and so does one that somebody typed."""
+        server = Server(MINI, "--ctx", 256)
+        page = Browser(f"http://127.0.0.1:{server.port}/")
+        try:
+            page.wait("state.model")
+            self.assertEqual(page.run("[$('tokens').value, $('example-row').hidden]"), ["64", True])
+            for tokens in (64, 100000):
+                page.run(f"$('tokens').value = {tokens}; $('input').focus()")
+                page.type("Hello")
+                page.press("Enter")
+                page.wait("!state.abort && document.querySelector('.turn:last-child .stats')")
+                self.assertEqual(page.run("document.querySelectorAll('.fault').length"), 0)
+        finally:
+            page.close()
+            self.assertEqual(server.stop(), 0)
+
     def test_conversation(self):
         page = self.page
         self.picture("empty-light")
@@ -290,6 +318,7 @@ class PageTest(unittest.TestCase):
         for theme in ("light", "dark", ""):
             page.press("Enter")
             page.wait(f"document.documentElement.dataset.theme === '{theme}'")
+            self.assertEqual(page.run("$('theme').textContent"), "Theme")
 
     def test_phone(self):
         page = self.page
@@ -344,7 +373,8 @@ class KeyTest(unittest.TestCase):
         page = Browser(f"http://127.0.0.1:{server.port}/")
         try:
             page.resize(1280, 800)
-            page.wait("!$('example').hidden")
+            page.wait("!$('example-row').hidden")
+            self.assertIn("three questions, answered by SwiftKV and by its teacher", page.run("$('intro').textContent"))
             page.click("#example")
             page.wait("!state.abort && document.querySelectorAll('.turn > .soft').length === 3")
             said = page.run("[...document.querySelectorAll('.answer .text')].map((p) => p.textContent)")
@@ -375,7 +405,8 @@ class KeyTest(unittest.TestCase):
                 page.press("Enter")
                 page.wait("state.model")
                 # This model has no template, and is no SwiftKV model: it continues.
-                self.assertTrue(page.run("$('compare').disabled"))
+                self.assertTrue(page.run("$('compare').disabled && $('compare-label').hidden"))
+                self.assertTrue(page.run("$('example-row').hidden"))
                 page.run("$('tokens').value = 12; $('temperature').value = 0")
                 page.type("Once upon a time")
                 page.press("Enter")

@@ -364,7 +364,7 @@ class LlamaServerTest(ServerTest):
         self.assertEqual(answer["content"], ours["text"])
         self.assertEqual((answer["stop"], answer["stop_type"], answer["truncated"]), (True, "limit", False))
         self.assertEqual((answer["tokens_predicted"], answer["tokens_evaluated"]), (6, 5))
-        self.assertEqual(answer["prompt"], "Once upon")
+        self.assertEqual(answer["prompt"], "<|begin|>Once upon")  # with the token that the server adds
         tokens = answer["completion_probabilities"]
         self.assertEqual([t["token"] for t in tokens], ours["logprobs"]["tokens"])
         self.assertEqual([t["logprob"] for t in tokens], ours["logprobs"]["token_logprobs"])

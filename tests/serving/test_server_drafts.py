@@ -34,6 +34,7 @@ ASKS = {
 
 
 class DraftsTest(ServerTest):
+    cancelled = ("text", "self:4,0", "text+self:6", "auto")
     model, words = MINI, ("--ctx", 2048, "--kv-tokens", 2304)  # little enough for preemption
 
     def answer(self, name, how):
@@ -68,7 +69,7 @@ class DraftsTest(ServerTest):
     def test_behind_a_cancelled_draft(self):
         plain = self.answer("greedy", "none")[0]
         body = {"prompt": f"greedy.\n{LOG}", "stream": True, **ASKS["greedy"], "max_tokens": 800}
-        for how in ("text", "self:4,0"):
+        for how in self.cancelled:
             for _ in range(20):  # an answer may end before its reader is missed
                 before = self.server.metrics()[CANCELLED]
                 connection = self.server.connect()
@@ -99,6 +100,7 @@ class DraftsTest(ServerTest):
 class ModelTest(DraftsTest):
     """The same with a model that drafts."""
 
+    cancelled = ("model:4,0", "text+model:6")
     words = ("--ctx", 2048, "--kv-tokens", 2304, "--draft", MINI.parent / "base")
 
     def test_it_drafts(self):
@@ -117,7 +119,7 @@ class ModelTest(DraftsTest):
     def test_what_is_refused(self):
         done = subprocess.run(list(map(str, (PROGRAM, "serve", MINI, MINI.parent / "base", "--draft", MINI))), capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--draft goes with one model", done.stderr)
+        self.assertIn("with several models each is MODEL=PATH", done.stderr)
 
 
 class HistoryTest(unittest.TestCase):

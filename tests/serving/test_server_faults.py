@@ -26,14 +26,25 @@ SMALL = (
 )
 
 
+SECOND = base.STORIES.parent.parent / "tinystories-656k"
+
+
 @unittest.skipUnless(base.STORIES.exists(), f"{base.STORIES} is absent")
 class FaultsTest(unittest.TestCase):
     def test_small(self):
+        self.small()
+
+    @unittest.skipUnless(SECOND.exists(), f"{SECOND} is absent")
+    def test_several_models_and_adapters(self):
+        """Two models of which one is loaded at a time, and two adapters: each client chooses at random."""
+        self.small("--mix", SECOND)
+
+    def small(self, *more):
         build = os.environ.get("SKV_BUILD", base.ROOT / "build")
         for section, *words in SMALL:
             with self.subTest(section=section):
                 command = [sys.executable, "-B", base.ROOT / "tools/checks/check_faults.py", "--build", build]
-                command += ["--only", section, "--kv-tokens", 2048, *words]
+                command += ["--only", section, "--kv-tokens", 2048, *words, *more]
                 result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 

@@ -176,12 +176,15 @@ class MessagesTest(ServerTest):
             ({"max_tokens": None}, "max_tokens"),
             ({"max_tokens": 0}, "max_tokens"),
             ({"messages": []}, "messages"),
-            ({"messages": [{"role": "system", "content": "x"}]}, "system"),
+            ({"messages": [{"role": "tool", "content": "x"}]}, "tool"),
+            ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url"}}]}]}, "url"),
             ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
             ({"messages": [{"role": "user", "content": 3}]}, "messages[0]"),
             ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "name"),
             ({"system": [{"type": "image"}]}, "system"),
             ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
+            ({"tools": [{"type": "bash_20250124"}]}, "tools[0].name"),
+            ({"tools": [{"type": "telepathy", "name": "x"}]}, "telepathy"),
             ({"tools": [{}]}, "tools[0].name"),
             ({"tools": [COLOR], "tool_choice": {"type": "tool", "name": "other"}}, "other"),
             ({"tools": [COLOR], "tool_choice": {"type": "some"}}, "some"),
@@ -247,8 +250,8 @@ class KeyTest(unittest.TestCase):
             self.assertEqual(answer["error"]["type"], "authentication_error")
             self.assertEqual(answer["type"], "error")
             status, _, answer = server.ask("POST", "/v1/messages", body, {"x-api-key": "alpha-key"})
-            self.assertEqual(status, 400)  # the model has no template
-            self.assertIn("template", answer["error"]["message"])
+            self.assertEqual(status, 400)  # the model has no tokenizer
+            self.assertIn("tokenizer", answer["error"]["message"])
 
 
 class PingTest(unittest.TestCase):

@@ -234,6 +234,74 @@ class ModelsTest(unittest.TestCase):
         connection.close()
         self.assertEqual(wait_exit(server.process), 0)
 
+    def test_a_stream_that_waits_gets_signs_of_life(self):
+        """Comments, and then its answer, or a refusal as an event."""
+        server = self.start("--ctx", 65536, "--kv-tokens", 65536, "--ping-interval", 0.05, models=(ONE, TWO))
+        connection, response = self.long_answer(server, ONE.name)
+        result = []
+        body = {"model": TWO.name, "prompt": PROMPT, "max_tokens": 3, "temperature": 0}
+        waiting = threading.Thread(target=lambda: result.append(server.events("/v1/completions", **body)))
+        waiting.start()
+        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        time.sleep(0.5)
+        response.close()
+        connection.close()
+        waiting.join(PATIENCE)
+        events = [e for e in result[0] if e]
+        self.assertEqual(events[0], ": waiting for the model")
+        self.assertEqual(events[-1], "data: [DONE]")
+        said = "".join(json.loads(e[6:])["choices"][0]["text"] for e in events[:-1] if e.startswith("data: "))
+        self.assertEqual(said, server.complete(**body)["choices"][0]["text"])
+        self.assertGreater(sum(e.startswith(": waiting for") for e in events), 2)
+        # Without a stream, and where the wait ends badly.
+        for path, end in (("/v1/completions", "data: [DONE]"), ("/v1/messages", "event: error")):
+            refused = self.start("--ctx", 65536, "--kv-tokens", 65536, "--ping-interval", 0.05, "--queue-timeout", 0.4,
+                                 models=(ONE, TWO))  # fmt: skip
+            connection, response = self.long_answer(refused, ONE.name)
+            self.assertEqual(refused.ask("POST", path, {**body, "stream": False})[0], 503)
+            events = [e for e in refused.events(path, **body) if e]
+            self.assertEqual(events[0], ": waiting for the model")
+            self.assertIn("was not loaded within 0.4 s", events[-2 if "DONE" in end else -1])
+            self.assertTrue(events[-1].startswith(end), events)
+            response.close()
+            connection.close()
+
+    def test_sigterm_ends_loading(self):
+        """A large model, with random weights, loads for many seconds."""
+        server = self.start("--weights", "int8", models=(ONE, "preset:llama-3.2-1b"))
+        result = []
+        body = {"model": "preset:llama-3.2-1b", "prompt": PROMPT}
+        waiting = threading.Thread(target=lambda: result.append(server.ask("POST", "/v1/completions", body)))
+        waiting.start()
+        wait_until(lambda: "loading" in self.states(server).values())
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(wait_exit(server.process), 0)
+        waiting.join(PATIENCE)
+        self.assertLess(time.monotonic() - begun, 8)
+        self.assertEqual(result[0][0], 503)
+        self.assertIn("shutting down", result[0][2]["error"]["message"])
+        self.assertNotIn("swiftkv: preset:llama-3.2-1b is loaded\n", server.lines)
+
+    def test_adapters_and_drafts_of_several_models(self):
+        lora, one = base.ROOT / "tests/data/lora", ONE
+        words = ("--lora", f"narrow@{one.name}={lora / 'narrow'},wide@{one.name}={lora / 'wide'}", "--weights", "f32",
+                 "--draft", f"{one.name}={one}")  # fmt: skip
+        server = self.start(*words, "--ctx", 256, models=(TWO, one))
+        alone = base.Server(one, "--lora", f"narrow={lora / 'narrow'},wide={lora / 'wide'}", "--weights", "f32",
+                            "--ctx", 256)  # fmt: skip
+        self.addCleanup(alone.stop)
+        ask = {"prompt": base.prompt_of(40), "max_tokens": 6, "logprobs": 0, "ignore_eos": True}
+        for name in (one.name, "narrow", "wide"):
+            want = alone.complete(model=name, **ask)["choices"][0]["logprobs"]
+            self.assertEqual(server.complete(model=name, **ask)["choices"][0]["logprobs"], want)
+        self.assertEqual(self.loaded(server), {one.name})
+        drafted = [v for k, v in server.metrics().items() if k.startswith("drafted_tokens_total")]
+        self.assertGreater(sum(drafted), 0)
+        self.assertEqual(server.complete(model=TWO.name, **ask)["model"], TWO.name)
+        status, _, answer = server.ask("POST", "/v1/completions", {**ask, "model": TWO.name, "lora": "narrow"})
+        self.assertEqual((status, answer["error"]["param"]), (400, "lora"))
+
     def test_keys_and_rates_hold_across_models(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
             file.write("one-key rpm=3\n")
@@ -251,7 +319,9 @@ class ModelsTest(unittest.TestCase):
 
     def test_refused_at_the_start(self):
         for words, part in (((ONE, ONE), "two models are called"), ((ONE, TWO, "--name", "x"), "--name goes with one"),
-                            ((ONE, TWO, "--lora", "x=y"), "--lora goes with one"),
+                            ((ONE, TWO, "--lora", "x=y"), "NAME@MODEL=PATH"),
+                            ((ONE, TWO, "--lora", f"x@{ONE.name}=y,z@other=y"), "NAME@MODEL=PATH"),
+                            ((ONE, TWO, "--draft", "x"), "MODEL=PATH"),
                             ((ONE, TWO, "--models-memory", 1, "--kv-tokens", 65536), "1 MiB are available")):
             with self.assertRaises(RuntimeError) as caught:
                 base.Server(*words)

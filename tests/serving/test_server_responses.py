@@ -150,7 +150,10 @@ class ResponsesTest(ServerTest):
         for field, body, *parts in (
             ("input", {"input": None}),
             ("input", {"input": []}),
-            ("input", {"input": [{"type": "web_search_call"}]}, "web_search_call"),
+            ("input", {"input": [{"type": "web_search_call"}]}, "text"),
+            ("input", {"input": [{"type": "mcp_call"}]}, "mcp_call"),
+            ("input", {"input": [{"type": "item_reference", "id": "msg_7"}]}, "msg_7", "not kept"),
+            ("input", {"input": [{"type": "custom_tool_call", "name": "x"}]}, "input"),
             ("input", {"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
             ("input", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input_image"),
             ("input", {"input": [{"type": "function_call"}]}, "name"),
@@ -161,6 +164,11 @@ class ResponsesTest(ServerTest):
             ("truncation", {"truncation": "auto"}, "auto"),
             ("top_logprobs", {"top_logprobs": 2}),
             ("tools", {"tools": [{"type": "web_search"}]}, "web_search"),
+            ("tools", {"tools": [{"type": "telepathy", "name": "x"}]}, "telepathy"),
+            ("tools", {"tools": [{"type": "namespace", "name": "x"}]}, "tools"),
+            ("tools", {"tools": [{"type": "custom", "name": "x", "format": {"type": "xml"}}]}, "format"),
+            ("tool_choice", {"tools": [COLOR], "tool_choice": {"type": "allowed_tools", "tools": [
+                {"type": "function", "name": "x"}], "mode": "auto"}}),
             ("tool_choice", {"tools": [COLOR], "tool_choice": {"type": "mcp"}}, "mcp"),
             ("tool_choice", {"tools": [COLOR], "tool_choice": {"type": "function", "name": "x"}}),
             ("max_output_tokens", {"max_output_tokens": 0}),

@@ -325,18 +325,22 @@ class OpenedThoughtTest(ServerTest):
 class SpecialMarkTest(unittest.TestCase):
     """Some tokenizers of Hermes models have <tool_call> as a special token."""
 
-    def test_the_mark_is_seen(self):
+    def test_the_mark_is_seen_and_demanded(self):
         source = STORIES.parent.parent / "tinystories-656k"
         with tempfile.TemporaryDirectory() as folder:
             for path in source.iterdir():
                 shutil.copyfile(path, Path(folder) / path.name)
             tokenizer = json.loads((source / "tokenizer.json").read_text())
             model = tokenizer["model"]
-            (old,) = [text for text, i in model["vocab"].items() if i == 2047]
-            del model["vocab"][old]
-            model["vocab"]["<tool_call>"] = 2047
-            joined = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-            model["merges"] = [m for m, j in zip(model["merges"], joined) if j.replace(" ", "") != old]
+            # The last tokens become the mark and what JSON needs and this vocabulary cannot spell.
+            new = ["<tool_call>", *(c for c in '{}[]_/:,"' if c not in model["vocab"])]
+            texts = {i: text for text, i in model["vocab"].items()}
+            old = {texts[2047 - i] for i in range(len(new))}
+            for i, text in enumerate(new):
+                del model["vocab"][texts[2047 - i]]
+                model["vocab"][text] = 2047 - i
+            merges = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+            model["merges"] = [m for m, (x, y) in zip(model["merges"], merges) if not {x, y, x + y} & old]
             mark = dict(tokenizer["added_tokens"][0], id=2047, content="<tool_call>", normalized=False)
             tokenizer["added_tokens"].append(mark)
             (Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -345,6 +349,15 @@ class SpecialMarkTest(unittest.TestCase):
             body = {"messages": HELLO, "tools": [COLOR], "logit_bias": {"2047": 100}, "max_tokens": 2}
             answer = server.post("/v1/chat/completions", **body)
             self.assertIn("<tool_call>", answer["choices"][0]["message"]["content"])
+            # A demanded call begins with that token, not with its letters.
+            body = {"messages": HELLO, "tools": [COLOR], "temperature": 0, "logprobs": True, "max_tokens": 200}
+            for more in ({"tool_choice": "required", "parallel_tool_calls": False},
+                         {"tools": [{**COLOR, "function": {**COLOR["function"], "strict": True}}],
+                          "logit_bias": {"2047": 50}, "parallel_tool_calls": False}):  # fmt: skip
+                choice = server.post("/v1/chat/completions", **{**body, **more})["choices"][0]
+                tokens = [entry["token"] for entry in choice["logprobs"]["content"]]
+                self.assertEqual(tokens.count("<tool_call>"), 1, tokens)
+                self.assertEqual([c["function"]["name"] for c in choice["message"]["tool_calls"]], ["set_color"])
 
 
 @unittest.skipUnless(STORIES.exists(), "../shared/assets is absent")

@@ -32,11 +32,13 @@ LONG = ("--ctx", 65536, "--kv-tokens", 65536)
 
 
 class Server:
-    def __init__(self, model, *words):
-        command = [PROGRAM, "serve", model, "--port", 0, "--threads", 1, *STACK, *words]
+    def __init__(self, model, *words, launch=()):
+        """`launch`: words before the program's, those of mpirun."""
+        command = [*launch, PROGRAM, "serve", model, "--port", 0, "--threads", 1, *STACK, *words]
         self.process = subprocess.Popen(
             list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
+        self.launched = bool(launch)
         self.lines = []
         self.port = None
         while self.port is None or not self.lines[-1].startswith("swiftkv: ready"):
@@ -53,8 +55,15 @@ class Server:
         for line in self.process.stderr:
             self.lines.append(line)
 
+    def ranks(self):
+        """Ids of the processes that mpirun has started, in the order of ranks."""
+        pid = self.process.pid
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
     def stop(self):
-        if self.process.poll() is None:
+        if self.process.poll() is None and self.launched:
+            os.kill(self.ranks()[0], signal.SIGTERM)  # mpirun itself would not wait for requests
+        elif self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             status = wait_exit(self.process)

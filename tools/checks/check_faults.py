@@ -3,7 +3,7 @@
 `swiftkv serve`. Status 1 where a page, a descriptor or memory is lost, where somebody else's answer
 differs by one byte from that of an idle server, or where a finished request is lost.
 
-    tools/checks/check_faults.py [--build FOLDER] [--model FILE] [--only disconnect,slow,fuzz,hostile,kill,term,memory]
+    tools/checks/check_faults.py [--build FOLDER] [--model FILE] [--mix FOLDER] [--only disconnect,slow,fuzz,hostile,kill,term,memory]
                           [--clients 1000] [--slow 200] [--fuzz-seconds 600] [--seconds 600] [--kinds gbnf,...]
                           [--kills 20] [--terms 20]
 
@@ -15,6 +15,9 @@ differs by one byte from that of an idle server, or where a finished request is 
     kill        kill -9 while blocks are written to --cache-dir, and a new start with that folder
     term        SIGTERM under load: what was sent before it is answered whole
     memory      hardly any address space is left: requests fail, the server goes on
+
+--mix FOLDER serves a second model behind the same port (`--max-loaded 1`) and two adapters of the first. Every client
+then chooses at random among the four.
 
 Meanwhile witnesses ask the same questions again and again; their answers are compared with those that
 the server gave while it was idle.
@@ -48,7 +51,8 @@ SECTIONS = ("disconnect", "slow", "fuzz", "hostile", "kill", "term", "memory")
 RSS_SLACK = 24 << 20  # heaps of threads that were there at the same time
 WITNESSES = 3
 SWEPT = "files that were damaged, unfinished or of another model"  # what a start tells of a kill
-DISK_HITS = 'prefix_cache_hits_by_kind_total{kind="disk"}'
+ADAPTERS = ("low", "high")
+ADAPTED = {"layers": 5, "hidden": 64, "values": 32}  # stories260k
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -94,6 +98,14 @@ ODD = [
     {"a": {"b": {"c": []}}}, [0] * 600, "[" * 200, "(a*)*b", "((((((((((a{1,9}){1,9}){1,9}){1,9}){1,9}))))))",
     {"type": "object", "properties": {"a": {"$ref": "#"}}}, {"$ref": "#/$defs/x"}, {"pattern": "["},
 ]
+
+
+CHOICES = []  # names that clients choose from; none: the only model's
+
+
+def chosen(body, rng):
+    """The body with the name of a model or an adapter, where there are several."""
+    return {**body, "model": rng.choice(CHOICES)} if CHOICES else body
 
 
 class Faults(Exception):
@@ -239,14 +251,23 @@ class Witnesses:
         check(not self.wrong, f"{len(self.wrong)} witnesses' answers", self.wrong[:3])
 
 
+def total(metrics, name, label=""):
+    """Of all loaded models."""
+    return sum(v for k, v in metrics.items() if k.split("{")[0] == name and label in k)
+
+
 def busy(metrics):
-    return metrics["kv_pages_used"] - metrics["kv_pages_cached"]
+    return total(metrics, "kv_pages_used") - total(metrics, "kv_pages_cached")
+
+
+def disk_hits(metrics):
+    return total(metrics, "prefix_cache_hits_by_kind_total", 'kind="disk"')
 
 
 def quiet(metrics):
     """Nobody is served, and the one connection is that of the question."""
-    return (busy(metrics) == 0 and metrics["requests_running"] == 0 and metrics["requests_waiting"] == 0
-            and metrics["queued_prompt_tokens"] == 0 and metrics["http_connections"] <= 1)
+    served = ("requests_running", "requests_waiting", "queued_prompt_tokens", "model_requests_waiting")
+    return busy(metrics) == 0 and not any(total(metrics, name) for name in served) and metrics["http_connections"] <= 1
 
 
 class Resources:
@@ -259,14 +280,21 @@ class Resources:
     def look(self):
         return self.process.descriptors(), self.process.threads(), self.process.rss()
 
-    def begin(self):
+    def settle(self):
+        """The same model is loaded each time: each holds its own files."""
         self.server.wait_for(quiet)
+        if CHOICES:
+            self.server.complete(model=CHOICES[0], prompt="a", max_tokens=1)
+            self.server.wait_for(quiet)
+
+    def begin(self):
+        self.settle()
         time.sleep(0.3)
         self.before = self.look()
 
     def end(self):
         """(descriptors, threads, bytes) more than before."""
-        self.server.wait_for(quiet)
+        self.settle()
         for _ in range(int(REST / NAP)):
             more = tuple(b - a for a, b in zip(self.before, self.look()))
             if more[0] <= 0 and more[1] <= 0:
@@ -310,7 +338,7 @@ def drop(s, rng):
 
 def leave(port, rng):
     path, body = rng.choice(VALID[:13])
-    body = dict(body)
+    body = dict(chosen(body, rng))
     if "prompt" in body and rng.random() < 0.6:
         body["prompt"] = STORY * rng.randrange(1, 20)
     for key in ("max_tokens", "max_output_tokens"):
@@ -397,12 +425,13 @@ def told(witnesses, more):
 class Slow:
     """One that sends a byte a tenth of a second, or never reads."""
 
-    def __init__(self, port, kind):
+    def __init__(self, port, kind, rng):
         body = {"prompt": "One", "max_tokens": 8}
         if kind == "reader":
             # More than the buffers of two sockets hold that agree on small segments.
             prompt = [(i * 7) % 250 + 3 for i in range(300)]
             body = {"prompt": prompt, "max_tokens": 50, "echo": True, "ignore_eos": True, "stream": True, "logprobs": 20}
+        body = chosen(body, rng)
         # Headers and bodies that would take minutes.
         head, data = request_bytes("/v1/completions", body if kind == "reader" else json.dumps(body).encode() + b" " * 4000)
         self.kind, self.begun, self.cut_after = kind, time.monotonic(), None
@@ -452,7 +481,8 @@ def drip_all(server, options, n, want):
     kinds = ("header", "body", "reader")
     deadline = min(options.header_timeout, options.body_timeout, options.stall_timeout)
     with Witnesses(server.port, want, deadline=deadline) as witnesses:
-        slow = [Slow(server.port, kinds[i % 3]) for i in range(n)]
+        rng = random.Random(options.seed)
+        slow = [Slow(server.port, kinds[i % 3], rng) for i in range(n)]
         readers = [s for s in slow if s.kind == "reader"]
         dripping = [s for s in slow if s.kind != "reader"]
         held = collections.defaultdict(list)
@@ -545,6 +575,7 @@ def mutate_bytes(data, rng):
 
 def mutated(rng):
     path, body = rng.choice(VALID)
+    body = chosen(body, rng)
     if rng.random() < 0.05:
         path = rng.choice(VALID)[0]
     if rng.random() < 0.6:
@@ -823,6 +854,8 @@ class Attacker:
 
     def one(self, client, case, rng):
         path, data = hostile_request(case, rng)
+        if CHOICES:
+            data = data.replace(b"{", b'{"model": "%s", ' % rng.choice(CHOICES).encode(), 1)
         what = f"{path} {case['kind']} {case['shape']} seed {case['seed']}"
         begun = time.monotonic()
         try:
@@ -924,12 +957,12 @@ def check_kill(options):
                 check(not list(cache.glob("*.tmp")), "unfinished files are left")
                 bad = [line for line in server.lines if "removed" in line and "unfinished" not in line]
                 check(not bad, bad)
-                n_found += server.metrics()["cache_disk_files"] > 0
+                n_found += total(server.metrics(), "cache_disk_files") > 0
                 want = want or Witnesses.idle_answers(server.port)
                 last = turn == options.kills
                 n_answers += load_until_killed(server, want, rng, last)
                 if last:
-                    n_hits = server.metrics()[DISK_HITS]
+                    n_hits = disk_hits(server.metrics())
                     check(server.stop() == 0, "the last one ended badly")
                 for line in server.lines:
                     check("damaged" not in line.replace(SWEPT, ""), line)
@@ -946,8 +979,8 @@ def load_until_killed(server, want, rng, last):
         rng, client = random.Random(seed), Client(server.port)
         while not stop.is_set():
             try:
-                client.ask("/v1/completions", json.dumps({"prompt": STORY * rng.randrange(5, 20) + str(rng.random()),
-                                                          "max_tokens": 2}))
+                long = {"prompt": STORY * rng.randrange(5, 20) + str(rng.random()), "max_tokens": 2}
+                client.ask("/v1/completions", json.dumps(chosen(long, rng)))
                 k = rng.randrange(len(QUESTIONS))
                 status, _, data = client.ask(QUESTIONS[k][0], json.dumps(QUESTIONS[k][1]))
             except (OSError, http.client.HTTPException):
@@ -962,9 +995,9 @@ def load_until_killed(server, want, rng, last):
     for thread in threads:
         thread.start()
     if last:
-        wait_until(lambda: server.metrics()[DISK_HITS] > 0)
+        wait_until(lambda: disk_hits(server.metrics()) > 0)
     for _ in range(0 if last else 1000):
-        if server.metrics()["cache_disk_queue_bytes"] > 0:
+        if total(server.metrics(), "cache_disk_queue_bytes") > 0:
             break
         time.sleep(NAP)
     time.sleep(rng.uniform(0, 0.3))
@@ -1071,6 +1104,7 @@ def check_memory(options):
                 rng = random.Random(options.seed + 100 * mib + i)
                 for _ in range(8):
                     path, body = rng.choice(VALID)
+                    body = chosen(body, rng)
                     body = {k: STORY * rng.randrange(1, 2000) if k in ("prompt", "content") and isinstance(v, str) else v
                             for k, v in body.items()}
                     client = Client(server.port)
@@ -1094,6 +1128,29 @@ def check_memory(options):
 # ---- all of it ----
 
 
+def write_adapter(folder, model, seed):
+    """Adds random numbers to the values of a model's layers. Returns the words that serve it."""
+    rng, header, data, at = random.Random(seed), {}, b"", "base_model.model.model.layers.%d.self_attn.v_proj.lora_%s.weight"
+    for i in range(ADAPTED["layers"]):
+        for name, shape in (("A", (4, ADAPTED["hidden"])), ("B", (ADAPTED["values"], 4))):
+            n = shape[0] * shape[1]
+            piece = struct.pack(f"<{n}f", *(rng.gauss(0, 0.2) for _ in range(n)))
+            header[at % (i, name)] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(piece)]}
+            data += piece
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "adapter_config.json").write_text(json.dumps(
+        {"peft_type": "LORA", "r": 4, "lora_alpha": 4, "target_modules": ["v_proj"]}))
+    return f"{folder.name}@{model}={folder}"
+
+
+def use_mix(options):
+    """Names for the clients to choose from, and every question to each of them."""
+    CHOICES[:] = [options.model.stem, *ADAPTERS, options.mix.name]
+    QUESTIONS[:] = [(path, {**body, "model": name}) for path, body in QUESTIONS for name in CHOICES]
+
+
 class Serve:
     """A server of the tests, which is stopped at the end and must end well."""
 
@@ -1107,8 +1164,14 @@ class Serve:
         common = {"--template": template, "--ctx": 2048, "--kv-tokens": options.kv_tokens, "--connections": 512,
                   "--connections-per-ip": 512, "--max-queue": 512, "--tool-format": "hermes",
                   **{f"--{what}-timeout": PATIENCE for what in ("header", "body", "stall")}}
+        models = [options.model]
+        if options.mix:
+            models.append(options.mix)
+            folder = Path(self.folder.name)
+            adapters = (write_adapter(folder / name, options.model.stem, name) for name in ADAPTERS)
+            common |= {"--max-loaded": 1, "--lora": ",".join(adapters)}
         common.update(zip(words[::2], words[1::2]))
-        self.server = base.Server(options.model, *(w for pair in common.items() for w in pair))
+        self.server = base.Server(*models, *(w for pair in common.items() for w in pair))
 
     def __enter__(self):
         return self.server
@@ -1136,6 +1199,7 @@ def parse():
     parser.add_argument("--build", default=ROOT / "build", type=Path)
     parser.add_argument("--model", type=Path,
                         default=ROOT / "../shared/assets/models/stories260k/stories260k-f32.gguf")
+    parser.add_argument("--mix", type=Path, help="a second model; --model must be stories260k then, for its adapters")
     parser.add_argument("--only", default=",".join(SECTIONS))
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=100, help="of them")
@@ -1162,6 +1226,8 @@ def parse():
 def main():
     options = parse()
     os.environ["SKV_BUILD"] = str(options.build)
+    if options.mix:
+        use_mix(options)
     checks = {"disconnect": check_disconnect, "slow": check_slow, "fuzz": check_fuzz,
               "hostile": check_hostile, "kill": check_kill, "term": check_term, "memory": check_memory}
     figures, failed = {}, False

@@ -508,7 +508,7 @@ def measure_steps(bench):
     plain, found = preset(bench), {}
     models = {"teacher": plain, "auto": half(bench, "smollm2", plain, SHAPES["smollm2-135m"]["num_hidden_layers"])}
     for turn in range(1 if bench.args.quick else ROUNDS):
-        for step_ms in STEPS:
+        for step_ms in STEPS if not (bench.measuring and bench.args.step_ms) else [bench.args.step_ms]:
             for method, model in models.items():
                 key = ["steps", method, step_ms, requests_of(bench), turn]
                 measure = lambda m=model, ms=step_ms: ours(bench, m, "int8", "--kv", "int8", "--step-ms", ms)
@@ -535,6 +535,7 @@ def steps_text(bench):
 
 `{command(bench)} steps page`, {machine(bench)}. The load of the section above, weights, keys and values in int8. A longer step reads more of a prompt
 between two tokens of the answers that run beside it: first tokens come sooner and the rest of an answer later, while the whole takes about as long.
+{"One round, in which ratios are right to about a fifth." if bench.args.quick else "Medians of three rounds."} 200 ms is the default.
 
 ![Time to first token, gaps and throughput against --step-ms]({picture.name})
 
@@ -711,6 +712,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="of a rate (60; with --quick 12)")
     parser.add_argument("--requests", type=int, default=0, help="fewest of a run, to try the script out")
     parser.add_argument("--engine", default="", help="of the stage peers: only those with this in their name")
+    parser.add_argument("--step-ms", type=int, choices=STEPS, help="of the stage steps: only this one")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--again", action="store_true", help="measure what is known already")
     parser.add_argument("stages", nargs="*", choices=[[], *STAGES], metavar="STAGE")

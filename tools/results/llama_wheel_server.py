@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """llama.cpp's server from the wheel of xllamacpp, with the few of its options that
-tools/results/bench_serving.py uses. The wheel is built for AVX2; build llama-server for fair figures.
+tools/results/bench_serving.py and bench/speculation.py use. The wheel is built for AVX2: on a processor with more,
+build llama-server for fair figures.
 
     VENV/bin/python tools/results/llama_wheel_server.py -m FILE --port N -t N -tb N -np N -c N -fa on
-                                                -b N -ub N --cache-ram 0
+                                                -b N -ub N --cache-ram 0 [--spec-type NAME [--spec-draft-n-max N]
+                                                [-md FILE]]
 """
 
 import argparse
@@ -19,6 +21,9 @@ def main():
     for name in ("--port", "-t", "-tb", "-np", "-c", "-b", "-ub", "--cache-ram"):
         parser.add_argument(name, type=int)
     parser.add_argument("-fa", choices=["on", "off"])
+    parser.add_argument("--spec-type", choices=["draft-simple", "ngram-simple", "ngram-cache"])
+    parser.add_argument("--spec-draft-n-max", type=int)
+    parser.add_argument("-md")
     args = parser.parse_args()
     params = xllamacpp.CommonParams()
     params.model.path, params.port, params.hostnames = args.m, args.port, ["127.0.0.1"]
@@ -27,6 +32,15 @@ def main():
     params.cache_ram_mib = args.cache_ram
     params.flash_attn_type = (xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED if args.fa == "on" else
                               xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED)
+    if args.spec_type:
+        name = "COMMON_SPECULATIVE_TYPE_" + args.spec_type.upper().replace("-", "_")
+        params.speculative.types = [getattr(xllamacpp.common_speculative_type, name)]
+    if args.md:
+        params.speculative.draft.mparams.path = args.md
+        params.speculative.draft.cpuparams.n_threads = args.t
+        params.speculative.draft.cpuparams_batch.n_threads = args.tb
+    if args.spec_draft_n_max is not None:
+        params.speculative.draft.n_max = args.spec_draft_n_max
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     server = xllamacpp.Server(params)

@@ -47,7 +47,7 @@ class Lab(results_lab.Lab):
             resume = ["--resume"] if (out / "checkpoint" / "latest.json").exists() else []
             # Processes give the losses of threads, and are faster on shapes this small.
             mpi = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-np", str(self.ranks)]
-            self.run("distill", model, out, "--threads", max(self.threads // self.ranks, 1), *more, *resume,
+            self.run("distill", model, out, "--threads", max(self.threads // self.ranks, 1), "--held-out", 0, *more, *resume,
                      before=mpi if self.ranks > 1 else ())
         steps = {}
         for line in (out / "log.jsonl").read_text().splitlines():

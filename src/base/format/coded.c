@@ -101,15 +101,16 @@ static size_t group_at(const skv_tensor_coded *c, size_t k)
     return skv_min_size(load_u32(c->groups.data + 4 * k), c->n_groups - 1);
 }
 
-void skv_coded_read_row(const skv_tensor *t, size_t row, float *out)
+void skv_coded_read_row(const skv_tensor *t, size_t row, size_t column0, size_t n_columns,
+                        float *out)
 {
     const skv_tensor_coded *c = &t->coded;
-    const size_t K = skv_tensor_columns(t);
+    const size_t end = column0 + n_columns;
     uint8_t codes[PIECE];
     size_t last = SIZE_MAX;
     float scale = 0, zero = 0;
-    for (size_t k0 = 0; k0 < K; k0 += PIECE) {
-        const size_t n = skv_min_size(PIECE, K - k0);
+    for (size_t k0 = column0; k0 < end; k0 += PIECE) {
+        const size_t n = skv_min_size(PIECE, end - k0);
         unpack(t, row, k0, n, codes);
         for (size_t i = 0; i < n; i++) {
             const size_t group = group_at(c, k0 + i);
@@ -118,7 +119,7 @@ void skv_coded_read_row(const skv_tensor *t, size_t row, float *out)
                 zero = zero_at(c, row, group);
                 last = group;
             }
-            out[k0 + i] = (value_of(c->layout, codes[i]) - zero) * scale;
+            *out++ = (value_of(c->layout, codes[i]) - zero) * scale;
         }
     }
 }
@@ -146,16 +147,17 @@ static uint16_t scale_bits(const skv_tensor_coded *c, size_t row, size_t group)
     return (uint16_t)(from[0] | from[1] << 8);
 }
 
-void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows, size_t i)
+void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
+                          size_t i)
 {
     const skv_tensor_coded *c = &t->coded;
     const skv_quant_form *form = skv_coded_form(t);
     const skv_quant_row to = skv_quant_row_at(rows, form, i);
     for (size_t k = 0; k < rows->K; k += PIECE) {
-        unpack(t, row, k, skv_min_size(PIECE, rows->K - k), to.codes + k);
+        unpack(t, row, column0 + k, skv_min_size(PIECE, rows->K - k), to.codes + k);
     }
     for (size_t g = 0; g < rows->K / SKV_QUANT_GROUP; g++) {
-        const size_t group = group_at(c, g * SKV_QUANT_GROUP);
+        const size_t group = group_at(c, column0 + g * SKV_QUANT_GROUP);
         to.scales[g] = scale_bits(c, row, group);
         const float zero = 8.0F - zero_at(c, row, group); /* 4 bits: in either type exact */
         if (to.mins) to.mins[g] = form->bf16 ? skv_bf16_of_float(zero) : skv_f16_of_float(zero);

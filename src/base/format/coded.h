@@ -60,10 +60,13 @@ static inline bool skv_coded_has_nibbles(const skv_tensor_coded *c)
     return c->layout >= SKV_CODES_PACKED;
 }
 
-/** out [K] = row `row` of the whole matrix that t lies in. */
-void skv_coded_read_row(const skv_tensor *t, size_t row, float *out);
-/** Row i of `rows` = the same row as codes: for tensors that have a form. */
-void skv_coded_read_codes(const skv_tensor *t, size_t row, skv_quant_rows *rows, size_t i);
+/** out [n_columns] = columns of row `row` of the whole matrix that t lies in, from column0 on,
+ * which is a multiple of 8. */
+void skv_coded_read_row(const skv_tensor *t, size_t row, size_t column0, size_t n_columns,
+                        float *out);
+/** Row i of `rows` = rows->K columns of it as codes: for tensors that have a form. */
+void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
+                          size_t i);
 /** As skv_tensor_form. */
 const skv_quant_form *skv_coded_form(const skv_tensor *t);
 /** Whether the elements of a row do not stand together. */

@@ -95,7 +95,7 @@ static void read_q3_k(skv_quant_row row, const unsigned char *b)
         int low = j < 8 ? s[j] & 15 : s[j - 8] >> 4, high = s[8 + j % 4] >> (j / 4 * 2) & 3;
         row.fine[j] = (int8_t)((low | high << 4) - 32);
         for (size_t i = 0; i < 16; i++) {
-            row.codes[16 * j + i] = (uint8_t)((q[i] >> shift & 3) + (mask[i] >> bit & 1) * 4 - 4);
+            row.codes[16 * j + i] = (uint8_t)((q[i] >> shift & 3) + (mask[i] >> bit & 1) * 4 + 4);
         }
     }
 }
@@ -189,13 +189,13 @@ static const quant_type types[] = {
     {SKV_DTYPE_IQ4_NL, read_q4_0, {4, 32, false, false, false, false, SKV_IQ4_LEVELS, false}},
     {SKV_DTYPE_IQ4_XS, read_iq4_xs, {4, 32, true, false, false, false, SKV_IQ4_LEVELS, false}},
     {SKV_DTYPE_MXFP4, read_mxfp4, {4, 32, false, false, true, false, SKV_E2M1_LEVELS, false}},
-    {SKV_DTYPE_Q5_0, read_q5_0, {8, 32, false, false, false, false, {0}, false}},
-    {SKV_DTYPE_Q5_1, read_q5_1, {8, 32, false, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q5_0, read_q5_0, {6, 32, false, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q5_1, read_q5_1, {6, 32, false, true, false, false, {0}, false}},
     {SKV_DTYPE_Q8_0, read_q8_0, {8, 32, false, false, false, false, {0}, false}},
-    {SKV_DTYPE_Q2_K, read_q2_k, {8, 16, true, true, false, false, {0}, false}},
-    {SKV_DTYPE_Q3_K, read_q3_k, {8, 16, true, false, false, false, {0}, false}},
-    {SKV_DTYPE_Q5_K, read_q5_k, {8, 32, true, true, false, false, {0}, false}},
-    {SKV_DTYPE_Q6_K, read_q6_k, {8, 16, true, false, false, false, {0}, false}},
+    {SKV_DTYPE_Q2_K, read_q2_k, {4, 16, true, true, false, true, UNSIGNED_LEVELS, false}},
+    {SKV_DTYPE_Q3_K, read_q3_k, {4, 16, true, false, false, true, SIGNED_LEVELS, false}},
+    {SKV_DTYPE_Q5_K, read_q5_k, {6, 32, true, true, false, false, {0}, false}},
+    {SKV_DTYPE_Q6_K, read_q6_k, {6, 16, true, false, false, false, {0}, false}},
 };
 
 /* Where the scales are another tensor, of f16 and of bfloat16. */

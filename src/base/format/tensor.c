@@ -14,6 +14,7 @@
 
 enum {
     PIECE_BYTES = 4096, /* of a row, fetched at a time */
+    CODED_COLUMNS = 8,  /* of a coded matrix that are read from a multiple of it on */
     TRANSPOSED = 128,   /* elements of a stored row that are read at a time */
     FORGET_BYTES_MIN = 1 << 15
 };
@@ -66,32 +67,42 @@ const skv_quant_form *skv_tensor_form(const skv_tensor *t)
 }
 
 /* Rows of a matrix that is stored transposed: a stored row has an element of each of them. */
-static void read_transposed(const skv_tensor *t, size_t row0, size_t n, float *out)
+static void read_transposed(const skv_tensor *t, size_t row0, size_t n, size_t column0,
+                            size_t columns, float *out)
 {
-    const size_t columns = skv_tensor_columns(t), step = skv_max_size(t->row_step, 1);
+    const size_t step = skv_max_size(t->row_step, 1);
     const size_t size = skv_dtype_block_bytes(t->type), n_piece = TRANSPOSED / step;
     float piece[TRANSPOSED];
     for (size_t i = 0; i < n; i += n_piece) {
         const size_t m = skv_min_size(n_piece, n - i);
         for (size_t k = 0; k < columns; k++) {
-            const unsigned char *from = t->data + (k * t->column_step + (row0 + i) * step) * size;
+            const size_t at = (column0 + k) * t->column_step + (row0 + i) * step;
+            const unsigned char *from = t->data + at * size;
             skv_dtype_to_f32(t->type, piece, from, (m - 1) * step + 1);
             for (size_t r = 0; r < m; r++) out[(i + r) * columns + k] = piece[r * step];
         }
     }
 }
 
+static void read_coded(const skv_tensor *t, size_t row0, size_t n, size_t column0, size_t n_columns,
+                       float *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t row = t->coded.row0 + stored_row(t, row0 + i);
+        skv_coded_read_row(t, row, column0, n_columns, out + i * n_columns);
+    }
+}
+
 void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out)
 {
     if (t->column_step > 0) {
-        read_transposed(t, row0, n, out);
+        read_transposed(t, row0, n, 0, skv_tensor_columns(t), out);
         return;
     }
-    for (size_t i = 0; t->coded.layout && i < n; i++) {
-        const size_t row = t->coded.row0 + stored_row(t, row0 + i);
-        skv_coded_read_row(t, row, out + i * skv_tensor_columns(t));
+    if (t->coded.layout) {
+        read_coded(t, row0, n, 0, skv_tensor_columns(t), out);
+        return;
     }
-    if (t->coded.layout) return;
     size_t columns = skv_tensor_columns(t), row_bytes = 0;
     bool whole = skv_dtype_bytes(t->type, columns, &row_bytes);
     assert(whole && row0 + n <= skv_tensor_rows(t));
@@ -111,18 +122,52 @@ void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out
     }
 }
 
-void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows)
+bool skv_tensor_divides(const skv_tensor *t, size_t part)
 {
-    size_t row_bytes = 0;
-    bool whole = skv_dtype_bytes(t->type, rows->K, &row_bytes);
-    assert(whole && rows->K == skv_tensor_columns(t) && row0 + rows->n <= skv_tensor_rows(t));
+    const size_t block = t->coded.layout ? CODED_COLUMNS : skv_dtype_block_elements(t->type);
+    return t->n_dims == 2 && part % block == 0;
+}
+
+void skv_tensor_read_part(const skv_tensor *t, size_t row0, size_t n, size_t column0,
+                          size_t n_columns, float *out)
+{
+    size_t row_bytes = 0, start = 0;
+    if (n_columns == skv_tensor_columns(t)) {
+        skv_tensor_read_rows(t, row0, n, out);
+        return;
+    }
+    if (t->column_step > 0) {
+        read_transposed(t, row0, n, column0, n_columns, out);
+        return;
+    }
+    if (t->coded.layout) {
+        read_coded(t, row0, n, column0, n_columns, out);
+        return;
+    }
+    bool whole = skv_dtype_bytes(t->type, skv_tensor_columns(t), &row_bytes) &&
+                 skv_dtype_bytes(t->type, column0, &start);
+    assert(whole && skv_tensor_divides(t, n_columns));
+    (void)whole;
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char *row = t->data + stored_row(t, row0 + i) * row_bytes;
+        skv_dtype_to_f32(t->type, out + i * n_columns, row + start, n_columns);
+    }
+}
+
+void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv_quant_rows *rows)
+{
+    size_t row_bytes = 0, start = 0;
+    bool whole = skv_dtype_bytes(t->type, skv_tensor_columns(t), &row_bytes) &&
+                 skv_dtype_bytes(t->type, column0, &start);
+    assert(whole && column0 + rows->K <= skv_tensor_columns(t) &&
+           row0 + rows->n <= skv_tensor_rows(t));
     (void)whole;
     for (size_t i = 0; i < rows->n; i++) {
         const size_t row = stored_row(t, row0 + i);
         if (t->coded.layout) {
-            skv_coded_read_codes(t, t->coded.row0 + row, rows, i);
+            skv_coded_read_codes(t, t->coded.row0 + row, column0, rows, i);
         } else {
-            skv_quant_read(rows, i, t->type, t->data + row * row_bytes);
+            skv_quant_read(rows, i, t->type, t->data + row * row_bytes + start);
         }
     }
 }

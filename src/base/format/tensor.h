@@ -83,15 +83,22 @@ skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n);
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
 /** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order; see skv_tensor_check. */
 void skv_tensor_read_rows(const skv_tensor *t, size_t row0, size_t n, float *out);
-/** The same between two checks. Refuses codes whose scales are NaN or infinite, with their name. */
+/** out [n, n_columns] = columns [column0, column0 + n_columns) of these rows: all of them, or those
+ * of a tensor with skv_tensor_divides. */
+void skv_tensor_read_part(const skv_tensor *t, size_t row0, size_t n, size_t column0,
+                          size_t n_columns, float *out);
+/** Whether columns from a multiple of `part` on can be read alone, `part` of them. */
+bool skv_tensor_divides(const skv_tensor *t, size_t part);
+/** The same as skv_tensor_read_rows between two checks. Refuses codes whose scales are NaN or
+ * infinite, with their name. */
 SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n,
                                                   float *out, skv_error *err);
 /** Whether the file holds codes and scales. */
 bool skv_tensor_is_quantised(const skv_tensor *t);
 /** The form of its codes (quant.h); NULL where it holds floats, or scales that no form has. */
 const skv_quant_form *skv_tensor_form(const skv_tensor *t);
-/** The same rows, rows->n of them, as codes: for tensors that have a form. */
-void skv_tensor_read_codes(const skv_tensor *t, size_t row0, skv_quant_rows *rows);
+/** The same part, rows->n of them and rows->K columns, as codes: for tensors that have a form. */
+void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv_quant_rows *rows);
 /** Lets go of the pages of the file that it lies in. */
 void skv_tensor_forget(const skv_tensor *t);
 /** The same for rows that were just read, where that is worth a call of the system. */

@@ -29,7 +29,7 @@ typedef struct task {
     size_t ld_v;       /* Dh rounded up */
     size_t q_bytes;    /* of a row of q */
     float slack;
-    float q_steps[FEW_HEADS]; /* of a single token's rows of q: see few_q */
+    float q_steps[TASK_ROWS]; /* of a single token's rows of q: see few_q */
     unsigned char *q, *k, *v; /* packed: [M][Dh], panel, panel */
     float *s;                 /* [M][64] scores, then weights */
     float *o;                 /* [M][ld_v] */
@@ -62,8 +62,8 @@ size_t skv_attention_scratch_tiles(size_t n_group, size_t head_dim)
 static bool is_few(const task *t)
 {
     const skv_attention *a = t->a;
-    if (!t->tiles->few_scores || a->invariant) return false;
-    return t->n_rows == a->n_group && a->n_group <= FEW_HEADS;
+    if (!t->tiles->few_scores || a->invariant || a->n_group > FEW_HEADS) return false;
+    return t->n_rows == a->n_group || a->singly;
 }
 
 static void task_init(task *t, size_t n_tokens, void *scratch)
@@ -208,20 +208,20 @@ static void run_values(const task *t, size_t first)
     }
 }
 
-/* Scores (or, with `values`, sums) of a single token's rows, straight from the page. It asks for
+/* Scores (or, with `values`, sums) of n rows from row i on, straight from the page. It asks for
  * the rows at `ahead`, as many as it reads, on the way. */
-static void run_few(const task *t, const skv_tile_page *page, const unsigned char *ahead,
-                    bool values)
+static void run_few(const task *t, size_t i, size_t n, const skv_tile_page *page,
+                    const unsigned char *ahead, bool values)
 {
-    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_FEW) {
+    for (size_t end = i + n; i < end; i += SKV_TILE_FEW, ahead = NULL) {
         skv_tile_few f = {
             .s = t->s + i * SKV_PAGE_ROWS,
             .o = t->o + i * t->ld_v,
             .q = t->q + i * t->q_bytes,
             .q_bytes = t->q_bytes,
             .q_steps = t->q_steps + i,
-            .m = skv_min_size(SKV_TILE_FEW, t->n_rows - i),
-            .ahead = i == 0 ? ahead : NULL,
+            .m = skv_min_size(SKV_TILE_FEW, end - i),
+            .ahead = ahead,
         };
         if (values) {
             t->tiles->few_values(&f, page);
@@ -246,10 +246,36 @@ static void run_few_page(const task *t, const skv_tile_page *page, size_t first,
 {
     size_t half = skv_page_rows_at(page->type, page->head_dim, 1);
     size_t n_bytes = skv_kv_page_bytes(page->type, page->head_dim);
-    run_few(t, page, page->page + half, false);
+    run_few(t, 0, t->n_rows, page, page->page + half, false);
     run_softmax(t, first);
     for (size_t at = 2 * half; next && at < n_bytes; at += SKV_ALIGN) __builtin_prefetch(next + at);
-    run_few(t, page, next, true);
+    run_few(t, 0, t->n_rows, page, next, true);
+}
+
+/* A page of which each token sees something else, or nothing. */
+static void run_few_tokens(const task *t, skv_tile_page page, size_t first, bool values)
+{
+    for (size_t i = 0; i < t->n_rows; i += t->a->n_group) {
+        span seen = span_of(t, i, first);
+        if (seen.lo >= seen.hi) continue;
+        page.row0 = seen.lo;
+        page.row1 = seen.hi;
+        run_few(t, i, t->a->n_group, &page, NULL, values);
+    }
+}
+
+/* A page of a task whose tokens have the bits of calls of their own. */
+static void run_single_page(const task *t, const skv_tile_page *page, size_t first,
+                            const unsigned char *next)
+{
+    span seen = span_of(t, 0, first), last = span_of(t, t->n_rows - 1, first);
+    if (seen.lo != last.lo || seen.hi != last.hi) {
+        run_few_tokens(t, *page, first, false);
+        run_softmax(t, first);
+        run_few_tokens(t, *page, first, true);
+    } else {
+        run_few_page(t, page, first, next);
+    }
 }
 
 static void decode_scales(const task *t, const unsigned char *page)
@@ -291,7 +317,7 @@ static void run_pages(const task *t)
         skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v};
         if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
         if (is_few(t)) {
-            run_few_page(t, &page, first, first + SKV_PAGE_ROWS < last ? a->pages[i + 1] : NULL);
+            run_single_page(t, &page, first, first + SKV_PAGE_ROWS < last ? a->pages[i + 1] : NULL);
             continue;
         }
         if (t->n_rows <= FEW_ROWS) fetch_pages(a, i, last, &next);

@@ -23,7 +23,7 @@
 
 enum {
     SKV_TILE_ROWS = 6,     /* query rows that one product works on */
-    SKV_TILE_FEW = 4,      /* query rows of a single token that one call below works on */
+    SKV_TILE_FEW = 4,      /* query rows that one call of few_* below works on */
     SKV_TILE_SUMS = 16,    /* partial sums of the weights of one row */
     SKV_TILE_V_ALIGN = 16, /* columns of a V panel and of O are padded to a multiple of this */
 };
@@ -63,7 +63,7 @@ typedef struct skv_tile_softmax {
     float cap; /* > 0: s becomes cap * tanh(s) first */
 } skv_tile_softmax;
 
-/* Up to SKV_TILE_FEW query rows of one token, which all see the same rows of the page. */
+/* Up to SKV_TILE_FEW query rows, which all see the same rows of the page. */
 typedef struct skv_tile_few {
     float *s;               /* [m][64] scores; then [m] rows of 64 weights, 256 bytes apart */
     float *o;               /* [m][ld_v] */
@@ -96,9 +96,9 @@ typedef struct skv_attention_tiles {
     /* Once for each packed row of a single token's q, if the level has it: makes whole numbers of
      * it where few_scores takes those for pages of the type, and returns the step between them. */
     float (*few_q)(void *q, size_t n, skv_kv_type type);
-    /* For a single token, straight from the page: S = Q K^T, and O += P V. NULL: by way of
-     * panels, as all else. They add up in another order than panels do, so they are not used where
-     * skv_attention.invariant is set. */
+    /* For single tokens, straight from the page: S = Q K^T, and O += P V. A row's bits do not
+     * depend on those beside it. NULL: by way of panels, as all else. They add up in another order
+     * than panels do, so they are not used where skv_attention.invariant is set. */
     void (*few_scores)(const skv_tile_few *f, const skv_tile_page *page);
     void (*few_values)(const skv_tile_few *f, const skv_tile_page *page);
 } skv_attention_tiles;

@@ -59,6 +59,13 @@ static inline size_t skv_i8_group(size_t K)
     return K <= SKV_NARROW_K ? SKV_I8_GROUP_NARROW : SKV_I8_GROUP;
 }
 
+/* How to compute a tile: any of these together. */
+enum {
+    SKV_TILE_ADD = 1,     /* add to what c holds */
+    SKV_TILE_PREFETCH = 2 /* the panel is in memory, not in a cache, and so are the bytes behind it,
+                             which are read next: prefetching them pays */
+};
+
 typedef struct skv_matmul {
     size_t nr; /* rows of W in a panel */
     size_t mr; /* most rows of X in a block */
@@ -76,13 +83,18 @@ typedef struct skv_matmul {
     void (*pack_w_t)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
     void (*pack_x_t)(void *block, const float *x, size_t ldx, size_t m, size_t K);
     /*
-     * c[i * ldc + j] (= or, with add, +=) sum over k in [k0, k1) of x[i, k] * w[j, k] for
+     * c[i * ldc + j] (= or, with SKV_TILE_ADD, +=) sum over k in [k0, k1) of x[i, k] * w[j, k] for
      * i < m, j < nr: always nr whole columns. k0 is a multiple of SKV_I8_GROUP; k1 is one too or
      * equals K. m is the m that the block was packed with. c needs no alignment.
      */
     void (*tile)(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add);
+                 size_t k0, size_t k1, unsigned mode);
 } skv_matmul;
+
+/* Rounds a row x [K] of weights to 4 bits, skv_quant_form_int4 (base/quant.h): codes [K] of one
+ * byte and an f16 scale [K / 32] for each group, that of least squared error among nine around amax
+ * / 8. K is a multiple of SKV_QUANT_GROUP. Every level gives the same codes. */
+typedef void skv_round_int4_fn(uint8_t *codes, uint16_t *scales, const float *x, size_t K);
 
 /* ------------------------------------------------------------------------------------------
  * Rows of the KV cache
@@ -139,7 +151,8 @@ typedef struct skv_attention {
     float scale;
     float softcap;
     const float *sinks; /* [G], a logit for each head; NULL: none */
-    bool invariant;     /* a token's bits do not depend on n_q */
+    bool invariant;     /* a token's bits do not depend on n_q, */
+    bool singly;        /* or are those of a call for it alone */
     /* [n_q] token j is token rows[j] of q, for attention_part only; NULL: token j. */
     const uint32_t *rows;
 } skv_attention;
@@ -198,6 +211,7 @@ typedef float skv_dot_fn(const float *x, const float *y, size_t n);
 typedef struct skv_kernels {
     skv_cpu_level level; /* what was asked for, after clamping to the processor */
     skv_matmul f32, wide, bf16, i8, q, q_wide;
+    skv_round_int4_fn *round_int4;
     skv_kv_store_fn *kv_store;
     skv_kv_load_fn *kv_load;
     skv_attention_tokens_fn *attention_tokens;

@@ -9,6 +9,7 @@ void skv_matmul_init_ref(skv_kernels *k)
     k->i8 = skv_matmul_i8_ref;
     k->q = skv_matmul_q_ref;
     k->q_wide = skv_matmul_q_wide_ref;
+    k->round_int4 = skv_round_int4_ref;
 }
 
 #if defined(__x86_64__)
@@ -21,6 +22,7 @@ void skv_matmul_init_avx2(skv_kernels *k, unsigned features)
     k->bf16 = skv_matmul_bf16_avx2;
     k->i8 = skv_matmul_i8_avx2;
     k->q = skv_matmul_q_avx2;
+    k->round_int4 = skv_round_int4_avx2;
 }
 
 void skv_matmul_init_avxvnni(skv_kernels *k)

@@ -11,6 +11,7 @@
 extern const skv_matmul skv_matmul_f32_ref, skv_matmul_wide_ref;
 extern const skv_matmul skv_matmul_bf16_ref, skv_matmul_i8_ref;
 extern const skv_matmul skv_matmul_q_ref, skv_matmul_q_wide_ref;
+skv_round_int4_fn skv_round_int4_ref;
 
 /* x86-64 builds only. */
 extern const skv_matmul skv_matmul_f32_avx2, skv_matmul_wide_avx2;
@@ -21,6 +22,7 @@ extern const skv_matmul skv_matmul_i8_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
 extern const skv_matmul skv_matmul_q_avx512vnni;
 extern const skv_matmul skv_matmul_bf16_amx, skv_matmul_i8_amx;
+skv_round_int4_fn skv_round_int4_avx2;
 
 /* AArch64 builds only. */
 extern const skv_matmul skv_matmul_f32_neon, skv_matmul_wide_neon, skv_matmul_bf16_neon;

@@ -5,7 +5,7 @@
 
 #include "base/float16.h"
 
-enum { BIAS_OF_BYTES = 128 };
+enum { BIAS_6 = 32, BIAS_8 = 128, MAX_UNITS = 4 };
 
 static skv_quant_header make_header(const skv_quant_form *form)
 {
@@ -17,7 +17,7 @@ static skv_quant_header make_header(const skv_quant_form *form)
         .bf16 = form->bf16,
         .zeros = form->zeros,
         .n_parts = (uint8_t)(SKV_QUANT_GROUP / form->group),
-        .bias = BIAS_OF_BYTES,
+        .bias = form->bits == 6 ? BIAS_6 : BIAS_8,
     };
     if (form->bits != 4) return h;
     int8_t least = form->levels[0];
@@ -72,20 +72,46 @@ static unsigned char *put_scales(unsigned char *out, const skv_quant_header *h,
     return h->has_min ? put_u16(out, rows->mins, n_groups, g, rows->n, nr) : out;
 }
 
-/* The codes of SKV_QUANT_GROUP elements from k on. */
+/* The units [4 bytes] of one column from the codes of SKV_QUANT_HALF elements. A 32-bit number
+ * holds four codes, so each operation works on four at once. Returns the number of units. */
+static size_t make_units(uint32_t units[MAX_UNITS], const skv_quant_header *h,
+                         const uint8_t codes[SKV_QUANT_HALF])
+{
+    const uint32_t sign = 0x20202020, low = 0x0f0f0f0f, high = 0x30303030;
+    uint32_t c[MAX_UNITS];
+    memcpy(c, codes, sizeof c);
+    switch (h->bits) {
+    case 4:
+        units[0] = c[0] | c[1] << 4;
+        units[1] = c[2] | c[3] << 4;
+        return 2;
+    case 6:
+        for (size_t i = 0; i < MAX_UNITS; i++) c[i] ^= sign;
+        units[0] = (c[0] & low) | (c[1] & low) << 4;
+        units[1] = (c[2] & low) | (c[3] & low) << 4;
+        units[2] = (c[0] & high) >> 4 | (c[1] & high) >> 2 | (c[2] & high) | (c[3] & high) << 2;
+        return 3;
+    default: memcpy(units, c, sizeof c); return 4;
+    }
+}
+
+/* The codes of SKV_QUANT_GROUP elements from k on; rows that are missing have whatever codes, since
+ * their scales are zero. */
 static unsigned char *put_codes(unsigned char *out, const skv_quant_header *h,
                                 const skv_quant_rows *rows, size_t k, size_t nr)
 {
-    const size_t step = h->bits == 4 ? 8 : 4;
-    for (size_t u = k; u < k + SKV_QUANT_GROUP; u += step) {
-        for (size_t j = 0; j < nr; j++, out += 4) {
-            memset(out, 0, 4);
-            if (j >= rows->n) continue;
-            const uint8_t *codes = rows->codes + j * rows->K + u;
-            memcpy(out, codes, 4);
-            if (h->bits != 4) continue;
-            for (size_t i = 0; i < 4; i++) out[i] = (unsigned char)(out[i] | codes[4 + i] << 4);
+    static const uint8_t none[SKV_QUANT_HALF];
+    const size_t unit_bytes = nr * sizeof(uint32_t);
+    for (size_t end = k + SKV_QUANT_GROUP; k < end; k += SKV_QUANT_HALF) {
+        size_t n_units = 0;
+        for (size_t j = 0; j < nr; j++) {
+            uint32_t units[MAX_UNITS];
+            n_units = make_units(units, h, j < rows->n ? rows->codes + j * rows->K + k : none);
+            for (size_t u = 0; u < n_units; u++) {
+                memcpy(out + u * unit_bytes + j * sizeof *units, units + u, sizeof *units);
+            }
         }
+        out += n_units * unit_bytes;
     }
     return out;
 }
@@ -135,12 +161,17 @@ static void load_scale(const skv_quant_header *h, size_t nr, size_t i_group, siz
     if (h->has_min) *min = -load_16(h, span, nr + j) * (float)at[nr + j];
 }
 
+/* The value of element k = 0..31 of column j. */
 static int load_value(const skv_quant_header *h, size_t nr, const unsigned char *codes, size_t k,
                       size_t j)
 {
-    if (h->bits == 8) return (int8_t)codes[(k / 4 * nr + j) * 4 + k % 4];
-    unsigned byte = codes[(k / 8 * nr + j) * 4 + k % 4];
-    return h->levels[k % 8 < 4 ? byte & 15 : byte >> 4];
+    const size_t unit_bytes = 4 * nr, e = k % SKV_QUANT_HALF;
+    codes += k / SKV_QUANT_HALF * (SKV_QUANT_HALF / 8 * h->bits) * nr + 4 * j + k % 4;
+    if (h->bits == 8) return (int8_t)codes[e / 4 * unit_bytes];
+    int low = codes[e / 8 * unit_bytes] >> e / 4 % 2 * 4 & 15;
+    if (h->bits == 4) return h->levels[low];
+    int high = codes[2 * unit_bytes] >> e / 4 * 2 & 3;
+    return (low | high << 4) - BIAS_6;
 }
 
 void skv_quant_unpack(float *out, const void *panel, size_t nr, size_t K, size_t k0, size_t n)

@@ -6,9 +6,13 @@
  *   fine scales only, per SKV_QUANT_SPAN of K:        d [nr] | dmin [nr] if there are minimums
  *   per SKV_QUANT_GROUP of K:
  *     per `group` of it (one or two):                 scale [nr] | min [nr] if there are minimums
- *     4 bits: per 8 of K                              [nr][4] bytes: element k of the first four in
- *                                                     the low nibble, k + 4 in the high one
- *     8 bits: per 4 of K                              [nr][4] codes
+ *     per SKV_QUANT_HALF of it, units [nr][4], of a byte for element e = 0..3:
+ *       4 bits: two       unit u has element 8u + e in the low nibble, 8u + 4 + e in the high one
+ *       6 bits: three     two of the low four bits, as above; then the high two bits of elements
+ *                         e, 4 + e, 8 + e and 12 + e, from bit 0 on
+ *       8 bits: four      unit u has element 4u + e
+ *
+ * A code of 6 bits stands as value + 32.
  *
  * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8.
  *
@@ -26,6 +30,7 @@
 
 enum {
     SKV_QUANT_HEADER = 64,
+    SKV_QUANT_HALF = SKV_QUANT_GROUP / 2,
     SKV_QUANT_SLACK = 32,
     /* Most bias of even levels: with codes of at most 127 half of a group's products and
      * -bias times the sum of all its codes fit 16 bits together. */
@@ -34,12 +39,12 @@ enum {
 
 typedef struct skv_quant_header {
     uint8_t bits, group;
-    bool fine, has_min, bf16, zeros; /* as in skv_quant_form */
-    bool even;                       /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
-    uint8_t n_parts;                 /* SKV_QUANT_GROUP / group */
-    int32_t bias;                    /* makes every value unsigned: 128 for 8 bits, */
-    int8_t levels[SKV_QUANT_LEVELS];
-    uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias for 4 */
+    bool fine, has_min, bf16, zeros;  /* as in skv_quant_form */
+    bool even;                        /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
+    uint8_t n_parts;                  /* SKV_QUANT_GROUP / group */
+    int32_t bias;                     /* makes every value unsigned */
+    int8_t levels[SKV_QUANT_LEVELS];  /* of 4 bits */
+    uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias */
 } skv_quant_header;
 
 /** Bytes of one panel of nr rows. */

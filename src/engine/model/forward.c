@@ -2,6 +2,7 @@
 #include "model/forward.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -99,7 +100,12 @@ static void embed_row(void *arg, size_t i)
     size_t D = p->c->hidden, row = job->row0 + i;
     float *x = job->x + row * D;
     size_t id = (size_t)job->span->ids[i];
-    p->ws->unread[row] = skv_matrix_fetch_row(&p->m->embedding, id, x, NULL) != SKV_OK;
+    if (id < p->m->ids.first || id - p->m->ids.first >= p->m->ids.n) { /* another rank's */
+        p->ws->unread[row] = false;
+        memset(x, 0, D * sizeof *x);
+    } else {
+        p->ws->unread[row] = skv_matrix_fetch_row(&p->m->embedding, id, x, NULL) != SKV_OK;
+    }
     float scale = (float)p->c->embedding_scale;
     if (p->c->embedding_scale != 1.0) {
         for (size_t d = 0; d < D; d++) x[d] *= scale;
@@ -115,13 +121,31 @@ static skv_status embed_span(embed_job *job, skv_error *err)
     p->be->parallel(p->be, span->n, embed_row, job);
     for (size_t i = 0; i < span->n; i++) {
         size_t row = job->row0 + i;
-        if (p->ws->unread[row]) { /* once more: only one thread may fill the error */
+        if (p->ws->unread[row] && p->m->ranks) { /* all of them are to know */
+            job->x[row * p->c->hidden] = NAN;
+        } else if (p->ws->unread[row]) { /* once more: only one thread may fill the error */
             SKV_TRY(skv_matrix_fetch_row(&p->m->embedding, (size_t)span->ids[i],
                                          job->x + row * p->c->hidden, err));
             SKV_TRY(embed_layers(job, i, err));
             return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
         }
     }
+    return SKV_OK;
+}
+
+/* Each rank has read its ids and has zeros for the others. A row that could not be read is no
+ * number on any rank, so that all of them fail. */
+static skv_status join_embeddings(const skv_pass *p, skv_error *err)
+{
+    const size_t D = p->c->hidden, n_bytes = p->n_rows * D * sizeof(float);
+    float *x = p->be->map(p->be, p->ws->x, n_bytes, SKV_MAP_BOTH);
+    skv_ranks_sum(p->m->ranks, x, p->n_rows * D);
+    bool whole = true;
+    for (size_t row = 0; row < p->n_rows; row++) whole = whole && !isnan(x[row * D]);
+    p->be->unmap(p->be, x);
+    if (p->c->per_layer > 0) p->be->copy(p->be, p->ws->x0, p->ws->x, n_bytes);
+    SKV_TRY(skv_ranks_check(p->m->ranks, err));
+    SKV_REQUIRE(whole, err, SKV_IO, "embedding: a rank cannot read a row");
     return SKV_OK;
 }
 
@@ -138,7 +162,7 @@ static skv_status start_rows(skv_pass *p, skv_error *err)
     unmap_rows(&job);
     p->n_alive = p->n_rows;
     p->all_alive = true;
-    return status;
+    return status == SKV_OK && p->m->ranks ? join_embeddings(p, err) : status;
 }
 
 static void place_span_row(void *arg, size_t i)
@@ -410,21 +434,30 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
                             });
 }
 
+void skv_pass_sum(const skv_pass *p, float *x, size_t n_rows)
+{
+    const size_t n = n_rows * p->c->hidden;
+    if (!p->m->ranks) return;
+    float *host = p->be->map(p->be, x, n * sizeof *x, SKV_MAP_BOTH);
+    skv_ranks_sum(p->m->ranks, host, n);
+    p->be->unmap(p->be, host);
+}
+
 /* A block's last product, whose result is added to rows of x, by way of a norm where the
- * architecture has one after the block; such a sum may be multiplied by a number. */
+ * architecture has one after the block; such a sum may be multiplied by a number. Ranks have parts
+ * of the result, and rank 0 adds its own to x, which becomes the sum of them. */
 static void project(const skv_pass *p, size_t i, skv_product which, const skv_linear_args *product,
                     const float *post_norm, float scale)
 {
+    const bool whole = which == SKV_PRODUCT_EMBED; /* every rank has all of it */
     skv_linear_args args = *product;
     args.ldy = p->c->hidden;
-    args.epilogue = SKV_EPILOGUE_ADD;
-    if (!post_norm) {
-        skv_pass_linear(p, i, which, &args);
-        return;
-    }
-    args.y = p->ws->qkv; /* free again: the queries have been used */
-    args.epilogue = SKV_EPILOGUE_STORE;
+    if (post_norm) args.y = p->ws->qkv; /* free again: the queries have been used */
+    args.epilogue = post_norm || !(whole || skv_ranks_lead(p->m->ranks)) ? SKV_EPILOGUE_STORE
+                                                                         : SKV_EPILOGUE_ADD;
     skv_pass_linear(p, i, which, &args);
+    if (!whole) skv_pass_sum(p, args.y, args.n_rows);
+    if (!post_norm) return;
     p->be->norm_add(p->be, &(skv_norm_add_args){.x = product->y,
                                                 .y = p->ws->qkv,
                                                 .n_rows = args.n_rows,
@@ -591,6 +624,7 @@ static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
         }
         tell_before(p, i);
         run_layer(p, i);
+        SKV_TRY(skv_ranks_check(p->m->ranks, err));
         tell_after(p, i);
     }
     return SKV_OK;
@@ -628,5 +662,5 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
     }
     tell_hidden(&p, p.c->n_layers);
     skv_pass_report(&p);
-    return SKV_OK;
+    return skv_ranks_check(p.m->ranks, err);
 }

@@ -50,15 +50,23 @@ void skv_pass_head(const skv_pass *p, const skv_linear *head, const float *norm,
                    size_t n)
 {
     const skv_config *c = p->c;
+    skv_ranks *ranks = p->m->ranks;
+    const bool leads = skv_ranks_lead(ranks);
     p->be->linear(p->be, &(skv_linear_args){.w = head,
                                             .y = p->ws->logits,
-                                            .ldy = c->vocab,
+                                            .ldy = leads ? c->vocab : p->m->ids.part,
                                             .x = p->ws->x + row * c->hidden,
                                             .ldx = c->hidden,
                                             .n_rows = n,
                                             .norm = skv_pass_norm(p, norm)});
-    p->work->vocabulary += skv_work_product(n, c->hidden, c->vocab);
-    if (c->final_softcap > 0) {
+    p->work->vocabulary += skv_work_product(n, c->hidden, p->m->ids.n);
+    if (ranks) {
+        const size_t n_bytes = n * c->vocab * sizeof(float);
+        float *logits = p->be->map(p->be, p->ws->logits, n_bytes, SKV_MAP_BOTH);
+        skv_ranks_collect(ranks, logits, n, c->vocab);
+        p->be->unmap(p->be, logits);
+    }
+    if (c->final_softcap > 0 && leads) {
         p->be->softcap(p->be, p->ws->logits, n * c->vocab, (float)c->final_softcap);
     }
 }

@@ -36,6 +36,7 @@ typedef struct load_job {
     size_t n_parts, K;
     bool paired;
     load_care care;
+    size_t column0, n_columns; /* K of so many of the tensors' columns; 0, 0: they are all */
 } load_job;
 
 typedef struct loader {
@@ -59,9 +60,34 @@ static void set_part(load_part *part, size_t i_layer, const char *what, size_t n
     part->row0 = part->n_all = 0;
 }
 
+/* A rank's rows of a part, of which each has as many. */
+static void divide_rows(const loader *ld, load_part *parts, size_t n)
+{
+    const skv_ranks *ranks = ld->options->ranks;
+    for (size_t i = 0; ranks && i < n; i++) {
+        parts[i].row0 = skv_ranks_rank(ranks) * parts[i].n_rows;
+        parts[i].n_all = skv_ranks_size(ranks) * parts[i].n_rows;
+    }
+}
+
+/* A rank's columns of a product whose results are added up over ranks, the bias once. */
+static void divide_columns(const loader *ld, load_job *job)
+{
+    const skv_ranks *ranks = ld->options->ranks;
+    job->column0 = ranks ? skv_ranks_rank(ranks) * job->K : 0;
+    job->n_columns = ranks ? skv_ranks_size(ranks) * job->K : 0;
+    if (!skv_ranks_lead(ranks)) job->parts[0].bias = false;
+}
+
 static bool is_swiftkv_layer(const loader *ld, size_t i)
 {
     return ld->config->swiftkv && i >= ld->config->kv_layers;
+}
+
+/* Whether rows that nobody wants run it. */
+static bool is_run(const loader *ld, size_t i)
+{
+    return !ld->options->prompt_only || i < ld->options->last_boundary;
 }
 
 static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_error *err)
@@ -75,14 +101,17 @@ static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_er
         set_part(&parts[0], i, "self_attn.q_proj", n_q, c->qkv_bias);
         set_part(&parts[1], i, "self_attn.k_proj", n_kv, c->qkv_bias);
         set_part(&parts[2], i, "self_attn.v_proj", n_kv, c->qkv_bias);
+        divide_rows(ld, parts, 3);
         job.out = &layer->own.w;
         job.n_parts = skv_config_donor(c, i) != i ? SKV_PART_K
                       : c->layers[i].k_is_v       ? SKV_PART_V
                                                   : SKV_PART_QKV_END;
         SKV_TRY(ld->visit(ld, &job, err));
     }
+    if (!is_run(ld, i)) return SKV_OK;
     if (is_swiftkv_layer(ld, i) && ld->options->student) {
         set_part(&parts[0], i, "self_attn.q_proj_swiftkv", n_q, c->qkv_bias);
+        divide_rows(ld, parts, 1);
         job.out = &layer->stacked.w;
         job.n_parts = 1;
         SKV_TRY(ld->visit(ld, &job, err));
@@ -91,6 +120,7 @@ static skv_status visit_attention(loader *ld, size_t i, skv_layer *layer, skv_er
     job.out = &layer->o;
     job.n_parts = 1;
     job.K = n_q;
+    divide_columns(ld, &job);
     return ld->visit(ld, &job, err);
 }
 
@@ -106,11 +136,13 @@ static skv_status visit_block(loader *ld, size_t i, const char *prefix, size_t F
     set_part(&parts[0], i, name, F, bias);
     (void)snprintf(name, sizeof name, "%s.up_proj", prefix);
     set_part(&parts[1], i, name, F, bias);
-    load_job job = {&out->gate_up, NULL, parts, 2, c->hidden, true, CARE_NONE};
+    divide_rows(ld, parts, 2);
+    load_job job = {&out->gate_up, NULL, parts, 2, c->hidden, true, CARE_NONE, 0, 0};
     SKV_TRY(ld->visit(ld, &job, err));
     (void)snprintf(name, sizeof name, "%s.down_proj", prefix);
     set_part(&parts[0], i, name, c->hidden, bias);
-    job = (load_job){&out->down, NULL, parts, 1, F, false, CARE_NONE};
+    job = (load_job){&out->down, NULL, parts, 1, F, false, CARE_NONE, 0, 0};
+    divide_columns(ld, &job);
     return ld->visit(ld, &job, err);
 }
 
@@ -137,17 +169,18 @@ static skv_status visit_embed(loader *ld, size_t i, skv_layer *layer, skv_error 
 static skv_status visit_embed_parts(loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
-    if (c->per_layer == 0) return SKV_OK;
-    load_part *parts = skv_alloc_zero(c->n_layers, sizeof *parts);
-    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
-    for (size_t i = 0; i < c->n_layers; i++) {
+    size_t n = 0;
+    while (n < c->n_layers && is_run(ld, n)) n++;
+    if (c->per_layer == 0 || n == 0) return SKV_OK;
+    load_part *parts = skv_alloc_zero(n, sizeof *parts);
+    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu layers", n);
+    for (size_t i = 0; i < n; i++) {
         (void)snprintf(parts[i].name, sizeof parts[i].name, "model.per_layer_model_projection");
         parts[i].n_rows = c->per_layer;
         parts[i].row0 = i * c->per_layer;
         parts[i].n_all = c->n_layers * c->per_layer;
     }
-    load_job job = {
-        &ld->model->embed_part, NULL, parts, c->n_layers, c->hidden, false, CARE_8_BITS};
+    load_job job = {&ld->model->embed_part, NULL, parts, n, c->hidden, false, CARE_8_BITS, 0, 0};
     skv_status status = ld->visit(ld, &job, err);
     skv_free(parts);
     return status;
@@ -168,7 +201,7 @@ static skv_status visit_mlp(loader *ld, size_t i, skv_layer *layer, skv_error *e
     if (n_experts == 0) return SKV_OK;
     load_part part;
     set_part(&part, i, "mlp.gate", n_experts, c->router_bias);
-    load_job job = {&layer->router, NULL, &part, 1, c->hidden, false, CARE_F32};
+    load_job job = {&layer->router, NULL, &part, 1, c->hidden, false, CARE_F32, 0, 0};
     SKV_TRY(ld->visit(ld, &job, err));
     if (ld->loads) layer->experts = skv_alloc_zero(n_experts, sizeof *layer->experts);
     SKV_REQUIRE(!ld->loads || layer->experts, err, SKV_MEMORY, "weights: no memory for %zu experts",
@@ -197,8 +230,10 @@ static skv_status visit_stack(loader *ld, skv_error *err)
         set_part(&parts[2 * j], i, "self_attn.k_proj_swiftkv", n_kv, c->qkv_bias);
         set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
     }
+    divide_rows(ld, parts, 2 * n_groups);
     skv_kv_stack *stack = &ld->model->stack;
-    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false, CARE_NONE};
+    load_job job = {&stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false, CARE_NONE, 0,
+                    0};
     skv_status status = ld->visit(ld, &job, err);
     skv_free(parts);
     return status;
@@ -209,15 +244,22 @@ static skv_status visit_products(loader *ld, skv_error *err)
     const skv_config *c = ld->config;
     for (size_t i = 0; i < c->n_layers; i++) {
         skv_layer *layer = &ld->model->layers[i];
-        SKV_TRY(visit_attention(ld, i, layer, err));
+        const bool makes_kv = is_run(ld, i) || i == ld->options->last_boundary;
+        if (makes_kv) SKV_TRY(visit_attention(ld, i, layer, err));
+        if (!is_run(ld, i)) continue;
         SKV_TRY(visit_mlp(ld, i, layer, err));
         SKV_TRY(visit_embed(ld, i, layer, err));
     }
     SKV_TRY(visit_stack(ld, err));
     SKV_TRY(visit_embed_parts(ld, err));
-    load_part part = {.n_rows = c->vocab};
+    const skv_ranks *ranks = ld->options->ranks;
+    const skv_ranks_ids ids =
+        skv_ranks_vocab(c->vocab, skv_ranks_rank(ranks), skv_ranks_size(ranks));
+    load_part part = {.n_rows = ids.n, .row0 = ids.first, .n_all = c->vocab};
+    ld->model->ids = ids;
+    if (ld->options->prompt_only) return SKV_OK;
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
-    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, CARE_NONE};
+    load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, CARE_NONE, 0, 0};
     SKV_TRY(ld->visit(ld, &job, err));
     if (!ld->options->exit_head) return SKV_OK;
     (void)snprintf(part.name, sizeof part.name, "lm_head_swiftkv");
@@ -323,20 +365,52 @@ typedef struct part_data {
     float *bias; /* owned, [n_rows] or NULL */
 } part_data;
 
-static skv_status open_part(const loader *ld, const load_part *part, size_t K, part_data *data,
+/* A vector `name` of n_all numbers, whole: those from `first` on are moved to its beginning. */
+static skv_status read_vector(const loader *ld, const char *name, size_t first, size_t n_all,
+                              float **out, skv_error *err)
+{
+    skv_matrix vector;
+    SKV_TRY(find_matrix(ld, name, 1, n_all, &vector, err));
+    float *host = skv_alloc(n_all, sizeof *host);
+    SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
+    skv_status status = skv_matrix_fetch_row(&vector, 0, host, err);
+    if (status != SKV_OK) {
+        skv_free(host);
+        return status;
+    }
+    memmove(host, host + first, (n_all - first) * sizeof *host);
+    *out = host;
+    return SKV_OK;
+}
+
+/* Of some columns: the file's blocks of codes stay whole. */
+static skv_status take_columns(const loader *ld, const load_job *job, skv_matrix *matrix,
+                               skv_error *err)
+{
+    const skv_tensor *t = matrix->tensor;
+    if (job->n_columns == 0) return SKV_OK;
+    matrix->column0 = job->column0;
+    matrix->n_columns = job->K;
+    SKV_REQUIRE(!t || skv_tensor_divides(t, job->K), err, SKV_UNSUPPORTED,
+                "%s: %s: ranks cannot divide its codes into parts of %zu columns",
+                skv_source_path(ld->source), t->name, job->K);
+    return SKV_OK;
+}
+
+static skv_status open_part(const loader *ld, const load_job *job, size_t i, part_data *data,
                             skv_error *err)
 {
+    const load_part *part = &job->parts[i];
+    const size_t n_all = part->n_all ? part->n_all : part->n_rows;
     char name[NAME_MAX_BYTES + 16];
     (void)snprintf(name, sizeof name, "%s.weight", part->name);
-    SKV_TRY(find_matrix(ld, name, part->n_all ? part->n_all : part->n_rows, K, &data->matrix, err));
+    SKV_TRY(
+        find_matrix(ld, name, n_all, job->n_columns ? job->n_columns : job->K, &data->matrix, err));
     data->matrix.row0 = part->row0;
+    SKV_TRY(take_columns(ld, job, &data->matrix, err));
     if (!part->bias) return SKV_OK;
-    skv_matrix bias;
     (void)snprintf(name, sizeof name, "%s.bias", part->name);
-    SKV_TRY(find_matrix(ld, name, 1, part->n_rows, &bias, err));
-    data->bias = skv_alloc(part->n_rows, sizeof *data->bias);
-    SKV_REQUIRE(data->bias, err, SKV_MEMORY, "weights: no memory for %s", name);
-    return skv_matrix_fetch_row(&bias, 0, data->bias, err);
+    return read_vector(ld, name, part->row0, n_all, &data->bias, err);
 }
 
 static void report_progress(loader *ld, size_t n_bytes)
@@ -356,12 +430,14 @@ static skv_status check_parts(const part_data *data, size_t n, skv_error *err)
 
 static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
 {
+    SKV_REQUIRE(!ld->options->stopped || !ld->options->stopped(ld->options->user), err,
+                SKV_CANCELLED, "weights: loading was stopped");
     part_data *data = skv_alloc_zero(job->n_parts, sizeof *data);
     skv_row_source *sources = skv_alloc_zero(job->n_parts, sizeof *sources);
     skv_status status = SKV_OK;
     if (!data || !sources) status = skv_fail(err, SKV_MEMORY, "weights: no memory");
     for (size_t i = 0; i < job->n_parts && status == SKV_OK; i++) {
-        status = open_part(ld, &job->parts[i], job->K, &data[i], err);
+        status = open_part(ld, job, i, &data[i], err);
         sources[i] = (skv_row_source){.read = skv_matrix_read,
                                       .ctx = &data[i].matrix,
                                       .n_rows = job->parts[i].n_rows,
@@ -399,22 +475,25 @@ typedef struct vector_cursor {
     size_t n_left; /* floats */
 } vector_cursor;
 
+/* Numbers [first, first + n) of a vector of `part`. */
+static skv_status load_part_of(const loader *ld, vector_cursor *cursor, const char *name,
+                               const skv_ranks_ids *ids, const float **out, skv_error *err)
+{
+    float *host = NULL;
+    SKV_TRY(read_vector(ld, name, ids->first, ids->part, &host, err));
+    assert(ids->n <= cursor->n_left);
+    ld->be->put(ld->be, cursor->next, host, ids->n * sizeof *host);
+    skv_free(host);
+    *out = cursor->next;
+    cursor->next += ids->n;
+    cursor->n_left -= ids->n;
+    return SKV_OK;
+}
+
 static skv_status load_vector(const loader *ld, vector_cursor *cursor, const char *name, size_t n,
                               const float **out, skv_error *err)
 {
-    skv_matrix matrix;
-    SKV_TRY(find_matrix(ld, name, 1, n, &matrix, err));
-    float *host = skv_alloc(n, sizeof *host);
-    SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
-    skv_status status = skv_matrix_fetch_row(&matrix, 0, host, err);
-    assert(n <= cursor->n_left);
-    if (status == SKV_OK) ld->be->put(ld->be, cursor->next, host, n * sizeof *host);
-    skv_free(host);
-    SKV_TRY(status);
-    *out = cursor->next;
-    cursor->next += n;
-    cursor->n_left -= n;
-    return SKV_OK;
+    return load_part_of(ld, cursor, name, &(skv_ranks_ids){0, n, n}, out, err);
 }
 
 /* A vector that was loaded. */
@@ -528,7 +607,10 @@ static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size
     if (c->sinks) {
         char name[NAME_MAX_BYTES];
         (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
-        SKV_TRY(load_vector(ld, cursor, name, c->layers[i].n_heads, &layer->sinks, err));
+        const size_t n = c->layers[i].n_heads;
+        const skv_ranks *ranks = ld->options->ranks;
+        const skv_ranks_ids heads = {skv_ranks_rank(ranks) * n, n, skv_ranks_size(ranks) * n};
+        SKV_TRY(load_part_of(ld, cursor, name, &heads, &layer->sinks, err));
     }
     return load_head_norms(ld, cursor, i, layer, err);
 }
@@ -603,7 +685,7 @@ static skv_status load_all(loader *ld, skv_error *err)
 skv_status skv_model_load(skv_model *model, const skv_config *config, const skv_source *source,
                           skv_backend *be, const skv_load_options *options, skv_error *err)
 {
-    *model = (skv_model){.config = config, .be = be};
+    *model = (skv_model){.config = config, .be = be, .ranks = options->ranks};
     loader ld = {.model = model, .config = config, .source = source, .be = be, .options = options};
     skv_status status = load_all(&ld, err);
     if (status != SKV_OK) skv_model_release(model);

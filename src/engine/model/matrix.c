@@ -10,13 +10,14 @@
 /* Four 16-bit uniforms from each 64-bit draw: a preset has more than 10^9 weights to make. */
 static void random_row(const skv_matrix *m, size_t row, float *out)
 {
+    const size_t end = m->column0 + m->n_columns;
     float step = m->scale / 32768.0f;
     uint64_t counter = skv_mix64(m->seed + row);
-    for (size_t k = 0; k < m->n_columns; k += 4) {
-        uint64_t bits = skv_mix64(counter + k);
-        size_t n = skv_min_size(4, m->n_columns - k);
-        for (size_t i = 0; i < n; i++) {
-            out[k + i] = m->center + step * (float)((int)(bits >> (16 * i) & 0xffff) - 32768);
+    for (size_t k = m->column0, next; k < end; k = next) {
+        uint64_t bits = skv_mix64(counter + k / 4 * 4);
+        next = skv_min_size(k / 4 * 4 + 4, end);
+        for (size_t i = k; i < next; i++) {
+            *out++ = m->center + step * (float)((int)(bits >> (16 * (i % 4)) & 0xffff) - 32768);
         }
     }
 }
@@ -26,7 +27,7 @@ void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
     const skv_matrix *m = matrix;
     row0 += m->row0;
     if (m->tensor) {
-        skv_tensor_read_rows(m->tensor, row0, n, out);
+        skv_tensor_read_part(m->tensor, row0, n, m->column0, m->n_columns, out);
         skv_tensor_forget_rows(m->tensor, row0, n);
         return;
     }
@@ -37,7 +38,7 @@ void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_
 {
     const skv_matrix *m = matrix;
     assert(n == out->n);
-    skv_tensor_read_codes(m->tensor, m->row0 + row0, out);
+    skv_tensor_read_codes(m->tensor, m->row0 + row0, m->column0, out);
     skv_tensor_forget_rows(m->tensor, m->row0 + row0, n);
 }
 

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "format/source.h"
 #include "format/tensor.h"
+#include "model/ranks_sum.h"
 
 /* ---- matrix.c: a matrix that can be read by rows, of a file or of random numbers (presets) ----
  */
@@ -21,7 +22,8 @@ typedef struct skv_matrix {
     float scale;              /* random: uniform in (-scale, scale) around `center` */
     float center;
     size_t n_rows, n_columns;
-    size_t row0; /* row 0 of what is read is this one */
+    size_t row0;    /* row 0 of what is read is this one */
+    size_t column0; /* and column 0 this one: n_columns are read, of a tensor that may have more */
 } skv_matrix;
 
 /** out [n, n_columns] = rows [row0, row0 + n); `matrix` is a const skv_matrix *. */
@@ -141,6 +143,8 @@ typedef struct skv_model {
     float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */
     size_t vectors_bytes;
     size_t weight_bytes; /* of the packed matrices */
+    skv_ranks *ranks;    /* borrowed: that have the other parts; NULL: the model is whole */
+    skv_ranks_ids ids;   /* of the head's rows; alone: all */
 } skv_model;
 
 typedef struct skv_load_options {
@@ -150,8 +154,12 @@ typedef struct skv_load_options {
     bool student;                               /* SwiftKV projections, where the model has them */
     bool teacher;                               /* the layers' own projections, everywhere */
     bool exit_head;                             /* the early exit's, which the model has */
+    skv_ranks *ranks;                           /* the configuration is of one; NULL: none */
+    bool prompt_only;                           /* no heads, and of layers from last_boundary on */
+    size_t last_boundary;                       /* only what makes keys and values: see plan.h */
     uint64_t seed;                              /* of random weights */
     void (*progress)(void *user, double share); /* may be NULL; share in 0..1 */
+    bool (*stopped)(void *user);                /* may be NULL; true: loading ends */
     void *user;
 } skv_load_options;
 

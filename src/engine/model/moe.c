@@ -150,7 +150,8 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
                                       .n_terms = c->n_active,
                                       .weights = p->ws->expert_weights,
                                       .places = p->ws->chosen,
-                                      .store = post_norm});
+                                      .store = post_norm || !skv_ranks_lead(p->m->ranks)});
+    skv_pass_sum(p, post_norm ? p->ws->qkv : x, n);
     if (post_norm) {
         p->be->norm_add(p->be, &(skv_norm_add_args){.x = layer->gate_up ? p->ws->ffn_sum : x,
                                                     .y = p->ws->qkv,

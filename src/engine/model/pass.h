@@ -45,6 +45,9 @@ static inline double skv_work_product(size_t n_rows, size_t n_in, size_t n_out)
 /** A product of layer i, which hooks see before it runs. */
 void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args);
 
+/** Rows x [n_rows, D] become their sums over ranks, where there are any. */
+void skv_pass_sum(const skv_pass *p, float *x, size_t n_rows);
+
 /* ---- which rows go on ---- */
 
 /** First of the span's rows that is wanted: its end when none is. */

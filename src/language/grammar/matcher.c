@@ -563,7 +563,7 @@ size_t skv_matcher_forced(skv_matcher *m, char *out, size_t max)
     uint32_t place = now(m)->place, next = SKV_PLACE_DEAD;
     while (n < max && space->uncounted < MASK_WORK_MAX) {
         int byte = only_byte(space, place, &next);
-        if (byte < 0 || space->limit != SKV_LIMIT_NONE) break;
+        if (byte < 0 || byte == SKV_TOKEN_MARK || space->limit != SKV_LIMIT_NONE) break;
         out[n++] = (char)byte;
         place = next;
     }

@@ -3,6 +3,7 @@
  * said by an object with one of these members:
  *
  *     "text"                                              that text
+ *     {"token": "text"}                                   the special token of this text
  *     [part, ...]                                         these, in order
  *     {"any": [part, ...]}                                one of these
  *     {"schema": {...}}                                   a JSON value
@@ -20,6 +21,7 @@
 #include "base/budget_mem.h"
 #include "grammar/grammar_front.h"
 #include "grammar/json_set.h"
+#include "grammar/token_table.h"
 
 enum { REPEATS_MAX = 1000, MARK_MAX = 64, PART_WORK = 16 };
 
@@ -161,8 +163,21 @@ static skv_status read_unlike(const parts *p, const json_t *mark, skv_expr *out)
     return SKV_OK;
 }
 
+static skv_status read_token(const parts *p, const json_t *token, skv_expr *out)
+{
+    char bytes[SKV_TOKEN_BYTES_MAX] = {(char)SKV_TOKEN_MARK};
+    const size_t n = json_string_length(token);
+    SKV_REQUIRE(n > 0 && n < sizeof bytes, p->err, SKV_FORMAT,
+                "parts: \"token\": no text of 1 to %zu bytes", sizeof bytes - 1);
+    memcpy(bytes + 1, json_string_value(token), n);
+    *out = skv_expr_bytes(p->exprs, bytes, n + 1);
+    return SKV_OK;
+}
+
 static skv_status read_object(parts *p, const json_t *part, skv_expr *out)
 {
+    const json_t *token = json_object_get(part, "token");
+    if (token) return read_token(p, token, out);
     const json_t *any = json_object_get(part, "any"), *schema = json_object_get(part, "schema");
     if (any) return read_list(p, any, true, out);
     if (schema) return read_schema(p, schema, json_is_true(json_object_get(part, "loose")), out);

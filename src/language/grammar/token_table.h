@@ -10,6 +10,7 @@
 
 enum {
     SKV_TOKEN_BYTES_MAX = 255, /* a longer token is never allowed */
+    SKV_TOKEN_MARK = 0xFF,     /* the first byte of a special token; its text follows */
     SKV_TOKENS_MAX = 1 << 24
 };
 

@@ -52,17 +52,34 @@ skv_reply_format skv_reply_format_of(const char *template_text, size_t n)
     return format;
 }
 
+/* What a message with a call has around its recipient. */
+#define HARMONY_CHANNEL "<|channel|>commentary "
+#define HARMONY_FORMAT " <|constrain|>json"
+
+static bool is_harmony(const skv_reply_form *form)
+{
+    return form && form->spelling == SKV_SPELL_MESSAGE && form->prefix;
+}
+
 size_t skv_reply_marks(skv_reply_format format, const char *marks[SKV_REPLY_MARKS_MAX])
 {
     const skv_thought_form *thought = skv_thought_form_at(format.thinks);
     const skv_reply_form *form = skv_reply_form_at(format.calls);
-    const char *const all[SKV_REPLY_MARKS_MAX] = {thought->begin,
-                                                  thought->end,
-                                                  form ? form->open : NULL,
+    const bool harmony = is_harmony(form);
+    const char *const all[SKV_REPLY_MARKS_MAX] = {form ? form->open : NULL,
                                                   form ? form->end : NULL,
                                                   form ? form->begin : NULL,
                                                   form ? form->close : NULL,
-                                                  form ? form->separator : NULL};
+                                                  form ? form->separator : NULL,
+                                                  thought->begin,
+                                                  thought->end,
+                                                  form ? form->prefix : NULL,
+                                                  form ? form->id : NULL,
+                                                  form ? form->key : NULL,
+                                                  form ? form->behind_key : NULL,
+                                                  form ? form->value_end : NULL,
+                                                  harmony ? HARMONY_CHANNEL : NULL,
+                                                  harmony ? HARMONY_FORMAT : NULL};
     size_t n = 0;
     for (size_t i = 0; i < SKV_REPLY_MARKS_MAX; i++) {
         if (all[i] && all[i][0]) marks[n++] = all[i];
@@ -111,6 +128,32 @@ static int append(const char *text, size_t n, void *out)
 static void put(skv_buf *out, const char *text)
 {
     if (text) skv_buf_json_text(out, text, strlen(text));
+}
+
+/*
+ * Marks stand between two bytes that JSON has nowhere, until name_tokens replaces these:
+ *
+ *     MARK_BEGIN ... MARK_END     inside a text that is a part of a list
+ *     UNTIL_BEGIN ... MARK_END    in place of a part: any text up to the mark
+ */
+enum { MARK_BEGIN = 1, UNTIL_BEGIN, MARK_END };
+
+static void put_between(skv_buf *out, char begin, const char *mark)
+{
+    if (!mark || !mark[0]) return;
+    skv_buf_byte(out, begin);
+    put(out, mark);
+    skv_buf_byte(out, MARK_END);
+}
+
+static void put_mark(skv_buf *out, const char *mark)
+{
+    put_between(out, MARK_BEGIN, mark);
+}
+
+static void add_until(skv_buf *out, const char *mark)
+{
+    put_between(out, UNTIL_BEGIN, mark);
 }
 
 /* A function as its grammar needs it. */
@@ -192,15 +235,14 @@ static void add_parameter(skv_buf *out, const skv_reply_form *form, const functi
     const json_t *all = json_object_get(property, "enum"),
                  *only = json_object_get(property, "const");
     skv_buf_text(out, "[\"");
-    put(out, form->key);
+    put_mark(out, form->key);
     put(out, key);
-    put(out, form->behind_key);
+    put_mark(out, form->behind_key);
     if (form->typed) put(out, "false\">");
     skv_buf_text(out, "\",");
     if (is_bare(form, property) && !all && !only) {
-        skv_buf_text(out, "{\"until\":");
-        add_text(out, form->value_end);
-        skv_buf_text(out, "},\"\\n\"]");
+        add_until(out, form->value_end);
+        skv_buf_text(out, ",\"\\n\"]");
         return;
     }
     if (is_bare(form, property)) {
@@ -210,7 +252,7 @@ static void add_parameter(skv_buf *out, const skv_reply_form *form, const functi
     }
     skv_buf_text(out, ",\"");
     put(out, n_behind > 0 && form->behind_key[n_behind - 1] == '\n' ? "\n" : NULL);
-    put(out, form->value_end);
+    put_mark(out, form->value_end);
     skv_buf_text(out, "\\n\"]");
 }
 
@@ -269,7 +311,7 @@ static void add_arguments(skv_buf *out, const skv_reply_form *form, const functi
 /* The id that stands between a name and its arguments: an index, or nine digits. */
 static void add_id(skv_buf *out, const skv_reply_form *form)
 {
-    put(out, form->id);
+    put_mark(out, form->id);
     skv_buf_printf(out,
                    "\",{\"repeat\":{\"any\":[\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\","
                    "\"8\",\"9\"]},\"min\":%d,\"max\":%d},\"",
@@ -279,9 +321,9 @@ static void add_id(skv_buf *out, const skv_reply_form *form)
 /* What stands in front of the arguments, the beginning of a list of parts. */
 static void add_head(skv_buf *out, const skv_reply_form *form, const char *name)
 {
-    const bool harmony = form->spelling == SKV_SPELL_MESSAGE && form->prefix;
+    const bool harmony = is_harmony(form);
     skv_buf_text(out, "[\"");
-    if (form->open) put(out, form->begin);
+    if (form->open) put_mark(out, form->begin);
     switch (form->spelling) {
     case SKV_SPELL_OBJECT:
         put(out, "{\"");
@@ -300,17 +342,17 @@ static void add_head(skv_buf *out, const skv_reply_form *form, const char *name)
     case SKV_SPELL_NAMED:
     case SKV_SPELL_MESSAGE:
     case SKV_SPELL_XML:
-        if (harmony) put(out, "<|channel|>commentary ");
-        put(out, form->prefix);
+        if (harmony) put_mark(out, HARMONY_CHANNEL);
+        put_mark(out, form->prefix);
         put(out, name);
         if (form->id) add_id(out, form);
-        if (harmony) put(out, " <|constrain|>json");
-        put(out, form->separator);
+        if (harmony) put_mark(out, HARMONY_FORMAT);
+        put_mark(out, form->separator);
         if (form->spelling == SKV_SPELL_XML) put(out, "\n");
         break;
     case SKV_SPELL_PYTHON:
     case SKV_SPELL_GEMMA:
-        put(out, form->prefix);
+        put_mark(out, form->prefix);
         put(out, name);
         put(out, form->spelling == SKV_SPELL_GEMMA ? "{" : "(");
         break;
@@ -350,7 +392,7 @@ static skv_status add_call(skv_buf *out, const skv_reply_form *form, const json_
     }
     const bool line = form->end && form->spelling == SKV_SPELL_OBJECT;
     if (line || (form->end && form->end[0] == '`')) put(out, "\n");
-    if (form->spelling != SKV_SPELL_MESSAGE) put(out, form->end);
+    if (form->spelling != SKV_SPELL_MESSAGE) put_mark(out, form->end);
     skv_buf_text(out, "\"]");
     return SKV_OK;
 }
@@ -395,7 +437,7 @@ static skv_status add_opened(skv_buf *out, const skv_reply_rules *rules, const s
     }
     skv_buf_text(out, ",\"");
     put(out, form->list ? "]" : xml ? "\n" : NULL);
-    put(out, form->close);
+    put_mark(out, form->close);
     skv_buf_byte(out, '"');
     return SKV_OK;
 }
@@ -406,9 +448,14 @@ static skv_status add_marked(skv_buf *out, const skv_reply_rules *rules, const s
 {
     const bool each = opens_each(form);
     skv_buf_text(out, "{\"repeat\":[");
-    if (rules->may_talk) skv_buf_text(out, "{\"until\":");
-    add_text(out, form->open);
-    skv_buf_text(out, rules->may_talk ? "}," : ",");
+    if (rules->may_talk) {
+        add_until(out, form->open);
+    } else {
+        skv_buf_byte(out, '"');
+        put_mark(out, form->open);
+        skv_buf_byte(out, '"');
+    }
+    skv_buf_byte(out, ',');
     SKV_TRY(add_opened(out, rules, form, tools, err));
     skv_buf_printf(out, "],\"min\":%d,\"max\":%zu,\"between\":\"%s\"}", rules->may_talk ? 0 : 1,
                    each ? rules->max_calls : 1,
@@ -443,7 +490,7 @@ static skv_status write_grammar(skv_buf *out, const skv_reply_rules *rules, json
     skv_buf_byte(out, '[');
     if (rules->in_thought && !rules->may_talk) {
         skv_buf_byte(out, '"');
-        put(out, thought ? thought : "</think>");
+        put_mark(out, thought ? thought : "</think>");
         skv_buf_text(out, "\\n\\n\",");
     }
     if (is_free) {
@@ -454,9 +501,84 @@ static skv_status write_grammar(skv_buf *out, const skv_reply_rules *rules, json
         SKV_TRY(add_bare(out, rules, form, tools, err));
     }
     skv_buf_byte(out, ']');
-    SKV_REQUIRE(!out->failed, err, SKV_RANGE, "tools: schemas of more than %zu bytes, or no memory",
-                SKV_GRAMMAR_TEXT_MAX);
     return SKV_OK;
+}
+
+/* The length of the special token at the beginning of a mark in JSON, 0: there is none; `token` is
+ * its text in JSON. The longest counts. */
+static size_t find_special(const skv_reply_rules *rules, const char *at, size_t n, skv_buf *token)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < rules->n_special; i++) {
+        skv_buf text;
+        skv_buf_init(&text, SKV_GRAMMAR_TEXT_MAX);
+        put(&text, rules->special[i]);
+        if (text.size > best && text.size <= n && memcmp(at, text.data, text.size) == 0) {
+            best = text.size;
+            skv_buf_clear(token);
+            skv_buf_append(token, text.data, text.size);
+        }
+        skv_buf_release(&text);
+    }
+    return best;
+}
+
+/* A mark inside a text: its special tokens become parts of the list that the text is in. */
+static void split_mark(const skv_reply_rules *rules, const char *mark, size_t n, skv_buf *out)
+{
+    skv_buf token;
+    skv_buf_init(&token, SKV_GRAMMAR_TEXT_MAX);
+    for (size_t i = 0; i < n;) {
+        const size_t n_token = find_special(rules, mark + i, n - i, &token);
+        if (n_token == 0) {
+            skv_buf_byte(out, mark[i++]);
+            continue;
+        }
+        skv_buf_text(out, "\",{\"token\":\"");
+        skv_buf_append(out, token.data, token.size);
+        skv_buf_text(out, "\"},\"");
+        i += n_token;
+    }
+    skv_buf_release(&token);
+}
+
+/* Any text up to a mark, which is a token by itself or is spelt. */
+static void write_until(const skv_reply_rules *rules, const char *mark, size_t n, skv_buf *out)
+{
+    skv_buf token;
+    skv_buf_init(&token, SKV_GRAMMAR_TEXT_MAX);
+    const bool special = find_special(rules, mark, n, &token) == n;
+    skv_buf_text(out, special ? "[{\"without\":\"" : "{\"until\":\"");
+    skv_buf_append(out, mark, n);
+    skv_buf_text(out, "\"}");
+    if (special) {
+        skv_buf_text(out, ",{\"token\":\"");
+        skv_buf_append(out, mark, n);
+        skv_buf_text(out, "\"}]");
+    }
+    skv_buf_release(&token);
+}
+
+/* Writes what stands between put_between's bytes as parts. */
+static void name_tokens(const skv_reply_rules *rules, const skv_buf *in, skv_buf *out)
+{
+    for (size_t i = 0; i < in->size; i++) {
+        const char byte = in->data[i];
+        if (byte != MARK_BEGIN && byte != UNTIL_BEGIN) {
+            skv_buf_byte(out, byte);
+            continue;
+        }
+        const char *mark = in->data + i + 1, *end = memchr(mark, MARK_END, in->size - i - 1);
+        if (!end) break;
+        const size_t n = (size_t)(end - mark);
+        if (byte == MARK_BEGIN) {
+            split_mark(rules, mark, n, out);
+        } else {
+            write_until(rules, mark, n, out);
+        }
+        i += n + 1;
+    }
+    out->failed = out->failed || in->failed;
 }
 
 /* The tools; *n_bytes is what they count for in the budget. */
@@ -489,9 +611,16 @@ skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *
     SKV_REQUIRE(rules->max_calls >= 1 && rules->max_calls <= SKV_REPLY_CALLS_MAX, err, SKV_RANGE,
                 "tools: %zu calls, 1 to %d", rules->max_calls, SKV_REPLY_CALLS_MAX);
     SKV_TRY(load_tools(rules, budget, &tools, &n_bytes, err));
-    skv_buf out;
+    skv_buf marked, out;
+    skv_buf_init(&marked, SKV_GRAMMAR_TEXT_MAX);
     skv_buf_init(&out, SKV_GRAMMAR_TEXT_MAX);
-    const skv_status status = write_grammar(&out, rules, tools, err);
+    skv_status status = write_grammar(&marked, rules, tools, err);
+    if (status == SKV_OK) name_tokens(rules, &marked, &out);
+    skv_buf_release(&marked);
+    if (status == SKV_OK && out.failed) {
+        status = skv_fail(err, SKV_RANGE, "tools: schemas of more than %zu bytes, or no memory",
+                          SKV_GRAMMAR_TEXT_MAX);
+    }
     json_decref(tools);
     skv_budget_give(budget, n_bytes);
     if (status != SKV_OK) {

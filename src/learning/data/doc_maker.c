@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +124,12 @@ static skv_status add_task(skv_documents *d, const char *item, size_t n, skv_err
             return SKV_OK;
         }
     }
-    return skv_fail(err, SKV_ARGUMENT, "tasks: \"%.*s\" is not a task", (int)n_name, item);
+    char list[256] = "stage:copy, stage:lookup, stage:all";
+    size_t n_list = strlen(list);
+    for (size_t i = 0; i < SKV_DOC_TASK_COUNT && n_list < sizeof list; i++) {
+        n_list += (size_t)snprintf(list + n_list, sizeof list - n_list, ", %s", tasks[i].name);
+    }
+    return skv_fail(err, SKV_ARGUMENT, "tasks: \"%.*s\" is none of %s", (int)n_name, item, list);
 }
 
 static skv_status set_tasks(skv_documents *d, const char *text, skv_error *err)

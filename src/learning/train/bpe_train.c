@@ -317,11 +317,15 @@ static bool learn(skv_bpe_trainer *t, pair_table *p, size_t n_vocab)
 {
     if (!grow_pairs(p) || !split_words(t, p)) return false;
     const pair_count *best;
+    const size_t n_merges = n_vocab > BYTES ? n_vocab - BYTES : 1;
     while (t->n_vocab < n_vocab && (best = best_pair(p))) {
         const uint32_t left = best->left, right = best->right;
         uint32_t id;
         if (!add_merge(t, left, right, &id) || !merge_everywhere(t, p, left, right, id))
             return false;
+        if (t->on_progress) {
+            t->on_progress(t->user, "merging", (double)(t->n_vocab - BYTES) / (double)n_merges);
+        }
     }
     return true;
 }

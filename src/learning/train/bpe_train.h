@@ -41,7 +41,9 @@ typedef struct skv_bpe_trainer {
     size_t n_vocab, vocab_capacity;
     skv_bpe_merge *merges; /* owned; in order */
     size_t n_merges, merges_capacity;
-    size_t n_bytes; /* of all texts */
+    size_t n_bytes;                                                  /* of all texts */
+    void (*on_progress)(void *user, const char *what, double share); /* may be NULL */
+    void *user;
     skv_pretokenizer pre;
     skv_pre_work work;
 } skv_bpe_trainer;

@@ -241,7 +241,7 @@ static void run_blocks(const slab *s, size_t b0, size_t b1, size_t n0, size_t i_
         if (n == mm->nr) {
             mm->tile(c, a->ldc, block, panel, m, s->k, 0, s->k, add);
         } else {
-            mm->tile(tile, mm->nr, block, panel, m, s->k, 0, s->k, false);
+            mm->tile(tile, mm->nr, block, panel, m, s->k, 0, s->k, 0);
             store_tile(c, a->ldc, tile, mm->nr, n, m, add);
         }
     }

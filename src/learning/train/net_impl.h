@@ -9,10 +9,20 @@
 
 enum { SKV_NET_PARTS = 64 /* partial sums over rows, whatever the number of threads */ };
 
+/* A frozen matrix as the codes of its file, nibbles where they have 4 bits: made floats for each
+ * product, in memory that all such matrices share. */
+typedef struct skv_net_codes {
+    const skv_quant_form *form; /* NULL: no codes are held */
+    size_t N, K;
+    uint8_t *memory; /* owned, mapped */
+    size_t n_bytes;
+} skv_net_codes;
+
 typedef struct skv_net_linear {
     skv_param *w;                  /* [N, K] */
     skv_param *bias;               /* [N] or NULL */
     skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W where it is needed */
+    skv_net_codes codes;           /* in place of both */
     bool exact;                    /* f32 products, whatever the others are: a router's */
 } skv_net_linear;
 
@@ -114,6 +124,9 @@ struct skv_net {
     float *attention_tiles;     /* [threads, ...] */
     float *partial;             /* [SKV_NET_PARTS, max(D, F, H Dh)] */
     float *cos[2], *sin[2];     /* [T, n_rot / 2] */
+    float *wide;                /* the largest matrix of those held as codes, as floats */
+    uint8_t *wide_codes;        /* [n_threads, K]: rows of codes, a byte each */
+    size_t widest, widest_row;  /* elements of that matrix, and of the longest row */
     float *logits, *logits_t;   /* [loss_rows, V] */
     float *tile, *tile_t;       /* [loss_rows, D] */
     double *row_loss;           /* [T] */
@@ -201,6 +214,15 @@ SKV_MUST_CHECK skv_status skv_net_load(skv_net *net, const skv_source *source, s
 void skv_net_draw(const skv_net *net, skv_param *p, size_t i_param);
 /* What attention begins with, once all parameters are drawn. */
 void skv_net_shape_attention(skv_net *net);
+
+/* ---- net_codes.c ---- */
+size_t skv_net_codes_bytes(const skv_quant_form *form, size_t N, size_t K);
+/* The tensor has a form. */
+SKV_MUST_CHECK skv_status skv_net_codes_read(skv_net_codes *c, skv_pool *pool, const skv_tensor *t,
+                                             skv_error *err);
+void skv_net_codes_release(skv_net_codes *c);
+/* out [N, K]; codes [n_threads, K] is for use. */
+void skv_net_codes_widen(const skv_net_codes *c, skv_pool *pool, float *out, uint8_t *codes);
 
 /* ---- net_ops.c: operations over rows, on all threads ---- */
 void skv_net_copy(skv_net *net, float *y, const float *x, size_t n);

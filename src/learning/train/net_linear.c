@@ -36,6 +36,14 @@ static void add_bias(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
+/* The matrix as a product reads it: NULL if it lies packed. */
+static const float *floats(const skv_net_pass *p, const skv_net_linear *l)
+{
+    if (!l->codes.form) return values(p, l->w);
+    skv_net_codes_widen(&l->codes, p->net->pool, p->net->wide, p->net->wide_codes);
+    return p->net->wide;
+}
+
 static skv_gemm_args product(const skv_net_pass *p, float *y, const float *x,
                              const skv_net_linear *l, bool add)
 {
@@ -44,7 +52,7 @@ static skv_gemm_args product(const skv_net_pass *p, float *y, const float *x,
                            .ldc = N,
                            .a = x,
                            .lda = K,
-                           .b = values(p, l->w),
+                           .b = floats(p, l),
                            .ldb = K,
                            .M = p->batch->n_tokens,
                            .N = N,
@@ -73,6 +81,10 @@ void skv_net_mul_all(const skv_net_pass *p, float *const y[3], const float *x,
 {
     skv_gemm_args args[3];
     size_t n = 1;
+    bool coded = false;
+    for (size_t i = 0; i < 3 && y[i]; i++) coded = coded || l[i]->codes.form;
+    for (size_t i = 0; coded && i < 3 && y[i]; i++) skv_net_mul(p, y[i], x, l[i], false);
+    if (coded) return;
     args[0] = product(p, y[0], x, l[0], false);
     for (; n < 3 && y[n]; n++) {
         args[n] = product(p, y[n], x, l[n], false);
@@ -90,7 +102,7 @@ void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const s
                                 .ldc = K,
                                 .a = dy,
                                 .lda = N,
-                                .b = l->w->w,
+                                .b = l->codes.form ? floats(p, l) : l->w->w,
                                 .ldb = K,
                                 .M = p->batch->n_tokens,
                                 .N = K,
@@ -158,6 +170,23 @@ static size_t packed_bytes(const skv_net *net, const skv_net_linear *l, bool bac
 {
     const size_t N = l->w->n_rows, K = l->w->n_columns;
     return back ? skv_gemm_packed_bytes(net->gemm, K, N) : skv_gemm_packed_bytes(net->gemm, N, K);
+}
+
+/* A layer's matrix of a quantised file stays in its codes, which take a quarter to a half of what
+ * it takes packed. */
+static const skv_quant_form *form_of(const skv_net_linear *l)
+{
+    return is_packed(l) && l->w->file ? skv_tensor_form(l->w->file) : NULL;
+}
+
+static skv_status hold_codes(skv_net *net, skv_net_linear *l, skv_error *err)
+{
+    const size_t N = l->w->n_rows, K = l->w->n_columns;
+    net->widest = skv_max_size(net->widest, N * K);
+    net->widest_row = skv_max_size(net->widest_row, K);
+    net->packed_bytes += skv_net_codes_bytes(form_of(l), N, K);
+    if (net->options.plan) return SKV_OK;
+    return skv_net_codes_read(&l->codes, net->pool, l->w->file, err);
 }
 
 static skv_status pack_linear(skv_net *net, skv_net_linear *l, bool back, skv_error *err)
@@ -239,6 +268,7 @@ static void unpack_linear(skv_net_linear *l)
 {
     skv_gemm_packed_release(&l->forward);
     skv_gemm_packed_release(&l->back);
+    skv_net_codes_release(&l->codes);
 }
 
 skv_status skv_net_pack(skv_net *net, skv_error *err)
@@ -248,7 +278,9 @@ skv_status skv_net_pack(skv_net *net, skv_error *err)
     for (size_t i = 0; i < net->config->n_layers; i++) {
         size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
         for (size_t j = 0; j < n; j++) {
-            SKV_TRY(pack_linear(net, all[j], net->layers[i].keep && j >= n_teacher, err));
+            const bool back = net->layers[i].keep && j >= n_teacher;
+            SKV_TRY(form_of(all[j]) ? hold_codes(net, all[j], err)
+                                    : pack_linear(net, all[j], back, err));
         }
         SKV_TRY(pack_experts(net, &net->layers[i], err));
     }

@@ -142,6 +142,9 @@ static void lay_out(skv_net *net)
         net->cos[i] = take(net, T * net->ropes[i].n);
         net->sin[i] = take(net, T * net->ropes[i].n);
     }
+    net->wide = take(net, net->widest);
+    net->wide_codes = (uint8_t *)take_numbers(
+        net, skv_ceil_div(skv_pool_threads(net->pool) * net->widest_row, sizeof(uint32_t)));
     lay_out_backward(net);
     lay_out_loss(net);
 }

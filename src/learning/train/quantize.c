@@ -60,17 +60,25 @@ static float norm_offset(const skv_quantizer *q)
     return c->norm_offset_one ? 0 : -1;
 }
 
+/* What a norm's weight lacks as it is written. */
+static float norm_centre(const skv_quantizer *q)
+{
+    return (skv_source_config(q->source)->norm_offset_one ? 1.0F : 0.0F) - norm_offset(q);
+}
+
 /* `name` is owned by the item then; NULL: the tensor's. */
 static void add_item(skv_quantizer *q, const skv_tensor *t, char *name)
 {
     const bool stays_gguf = q->to_gguf && skv_source_gguf(q->source);
     const bool is_matrix = stays_gguf ? t->n_dims >= 2 && is_gguf_projection(t->name)
                                       : t->n_dims == 2 && is_projection(t->name);
+    const bool is_norm = strstr(t->name, "norm");
     q->items[q->n++] = (skv_quantize_item){.name = name ? name : t->name,
                                            .own_name = name,
                                            .tensor = t,
                                            .is_projection = is_matrix,
-                                           .offset = strstr(t->name, "norm") ? norm_offset(q) : 0};
+                                           .offset = is_norm ? norm_offset(q) : 0,
+                                           .centre = is_norm ? norm_centre(q) : 0};
 }
 
 /* ---- matrices that a file holds of all experts of a layer ---- */
@@ -197,8 +205,16 @@ skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t 
                              skv_error *err)
 {
     SKV_TRY(skv_tensor_read_checked(item->tensor, row0, n, out, err));
-    const size_t n_elements = n * skv_tensor_columns(item->tensor);
+    const size_t K = skv_tensor_columns(item->tensor), n_elements = n * K;
     for (size_t k = 0; item->offset != 0 && k < n_elements; k++) out[k] += item->offset;
+    if (!item->columns && !item->rows) return SKV_OK;
+    for (size_t i = 0; i < n; i++) {
+        const float row = item->rows ? item->rows[row0 + i] : 1;
+        for (size_t k = 0; k < K; k++) {
+            const float factor = item->columns ? row * item->columns[k] : row;
+            out[i * K + k] = (out[i * K + k] + item->centre) * factor - item->centre;
+        }
+    }
     return SKV_OK;
 }
 
@@ -272,7 +288,7 @@ static void round_rows(void *arg, size_t i_task, size_t i_thread)
     }
     if (c) {
         float *missed = job->missed + i_thread * ROWS * K;
-        skv_round_compensated(r, c, rows, scales, n, missed, codes);
+        (void)skv_round_compensated(r, c, rows, scales, n, missed, codes);
     }
     for (size_t i = 0; i < n; i++) {
         store_row(job, row0 + i, codes + i * K, scales + i * n_groups);
@@ -371,6 +387,8 @@ static skv_status round_all(skv_quantizer *q, const char *path, skv_quantize_rep
     SKV_REQUIRE(report->n_quantized > 0, err, SKV_UNSUPPORTED,
                 "%s: no projection has a row length that is a multiple of %zu",
                 skv_source_path(q->source), q->rounding.group);
+    report->n_scaled = q->n_scaled;
+    report->n_inputs = q->n_inputs;
     report->error = q->whole > 0 ? q->error / q->whole : 0;
     return SKV_OK;
 }
@@ -394,18 +412,41 @@ static skv_dtype scale_type_of(const skv_quantizer *q)
     return t && t->type == SKV_DTYPE_BF16 ? SKV_DTYPE_BF16 : SKV_DTYPE_F16;
 }
 
-static skv_status run(skv_quantizer *q, const char *path, const char *out,
-                      skv_quantize_report *report, skv_error *err)
+skv_status skv_quantizer_open(skv_quantizer *q, const char *path,
+                              const skv_quantize_options *options, bool to_gguf, skv_error *err)
 {
-    SKV_TRY(check_options(q->options, err));
+    *q = (skv_quantizer){.options = options, .to_gguf = to_gguf};
+    skv_gguf_out_init(&q->metadata);
+    SKV_TRY(check_options(options, err));
     SKV_TRY(skv_source_open(path, &q->source, err));
-    q->rounding = (skv_rounding){q->options->weights == SKV_WEIGHTS_INT4 ? 4 : 8, q->options->group,
+    q->rounding = (skv_rounding){options->weights == SKV_WEIGHTS_INT4 ? 4 : 8, options->group,
                                  scale_type_of(q)};
     SKV_TRY(list_items(q, path, err));
     SKV_TRY(check_memory(q, path, err));
+    return skv_pool_create(options->threads, &q->pool, err);
+}
+
+void skv_quantizer_release(skv_quantizer *q)
+{
+    for (size_t i = 0; i < q->n; i++) {
+        skv_free(q->items[i].own_name);
+        skv_free(q->items[i].columns);
+        skv_free(q->items[i].rows);
+        skv_free(q->items[i].codes);
+        skv_free(q->items[i].scales);
+    }
+    skv_free(q->items);
+    skv_gguf_out_release(&q->metadata);
+    skv_pool_free(q->pool);
+    skv_safetensors_close(q->files);
+    skv_source_close(q->source);
+}
+
+static skv_status run(skv_quantizer *q, const char *path, const char *out,
+                      skv_quantize_report *report, skv_error *err)
+{
     SKV_TRY(q->to_gguf ? skv_quantize_begin_gguf(q, out, err)
                        : skv_quantize_check_folder(out, err));
-    SKV_TRY(skv_pool_create(q->options->threads, &q->pool, err));
     SKV_TRY(round_all(q, path, report, err));
     return q->to_gguf ? skv_quantize_write_gguf(q, out, &report->bytes, err)
                       : skv_quantize_write_folder(q, out, &report->bytes, err);
@@ -419,20 +460,11 @@ skv_quantize_options skv_quantize_options_default(void)
 skv_status skv_quantize(const char *path, const char *out, const skv_quantize_options *options,
                         skv_quantize_report *report, skv_error *err)
 {
-    skv_quantizer q = {.options = options, .to_gguf = skv_quantize_is_gguf(out)};
+    skv_quantizer q;
     skv_quantize_report done = {0};
-    skv_gguf_out_init(&q.metadata);
-    const skv_status status = run(&q, path, out, &done, err);
-    for (size_t i = 0; i < q.n; i++) {
-        skv_free(q.items[i].own_name);
-        skv_free(q.items[i].codes);
-        skv_free(q.items[i].scales);
-    }
-    skv_free(q.items);
-    skv_gguf_out_release(&q.metadata);
-    skv_pool_free(q.pool);
-    skv_safetensors_close(q.files);
-    skv_source_close(q.source);
+    skv_status status = skv_quantizer_open(&q, path, options, skv_quantize_is_gguf(out), err);
+    if (status == SKV_OK) status = run(&q, path, out, &done, err);
+    skv_quantizer_release(&q);
     if (status == SKV_OK && report) *report = done;
     return status;
 }

@@ -78,9 +78,10 @@ skv_status skv_compensation_init(skv_compensation *c, skv_pool *pool, float *gra
     *c = (skv_compensation){.K = K, .factors = gram};
     c->order = skv_alloc(K, sizeof *c->order);
     c->moments = skv_alloc(K, sizeof *c->moments);
+    c->weights = skv_alloc(K, sizeof *c->weights);
     double *a = skv_alloc(K * K, sizeof *a); /* K is bounded by skv_config_check */
     skv_status status = SKV_OK;
-    if (!c->order || !c->moments || !a) {
+    if (!c->order || !c->moments || !c->weights || !a) {
         status = skv_fail(err, SKV_MEMORY, "quantize: no memory for moments of %zu columns", K);
     }
     if (status == SKV_OK) status = rank_columns(c, gram, err);
@@ -93,6 +94,7 @@ skv_status skv_compensation_init(skv_compensation *c, skv_pool *pool, float *gra
     }
     for (size_t k = 0; status == SKV_OK && k < K; k++) {
         const double pivot = a[(K - 1 - k) * K + (K - 1 - k)];
+        c->weights[k] = (float)(pivot * pivot);
         for (size_t j = 0; j < k; j++) {
             gram[k * K + j] = (float)(a[(K - 1 - j) * K + (K - 1 - k)] / pivot);
         }
@@ -106,6 +108,7 @@ void skv_compensation_release(skv_compensation *c)
 {
     skv_free(c->order);
     skv_free(c->moments);
+    skv_free(c->weights);
     *c = (skv_compensation){0};
 }
 
@@ -123,19 +126,45 @@ static float dot(const float *x, const float *y, size_t n)
     return sum;
 }
 
-void skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
-                           const float *scales, size_t n, float *errors, int8_t *codes)
+typedef struct scale_job {
+    skv_compensation *c;
+    const float *s; /* [K] */
+} scale_job;
+
+static void scale_step(void *arg, size_t k, size_t i_thread)
+{
+    const scale_job *job = arg;
+    const skv_compensation *c = job->c;
+    const float own = job->s[c->order[k]];
+    (void)i_thread;
+    for (size_t j = 0; j < k; j++) c->factors[k * c->K + j] *= own / job->s[c->order[j]];
+    c->weights[k] /= own * own;
+    c->moments[c->order[k]] /= own * own;
+}
+
+void skv_compensation_scale(skv_compensation *c, skv_pool *pool, const float *s)
+{
+    skv_pool_run(pool, c->K, scale_step, &(scale_job){c, s});
+}
+
+double skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
+                             const float *scales, size_t n, float *errors, int8_t *codes)
 {
     const size_t K = c->K, n_groups = K / r->group;
+    double loss = 0;
     for (size_t k = 0; k < K; k++) {
         const size_t column = c->order[k];
+        double squares = 0;
         for (size_t i = 0; i < n; i++) {
             const float scale = scales[i * n_groups + column / r->group];
             float *missed = errors + i * K;
-            const float wanted = x[i * K + column] + dot(missed, c->factors + k * K, k);
-            const int code = skv_round_code(r, wanted, scale);
+            const float own = x[i * K + column], others = dot(missed, c->factors + k * K, k);
+            const int code = skv_round_code(r, c->nearest ? own : own + others, scale);
             codes[i * K + column] = (int8_t)code;
-            missed[k] = x[i * K + column] - (float)code * scale;
+            missed[k] = own - (float)code * scale;
+            squares += (double)(missed[k] + others) * (double)(missed[k] + others);
         }
+        loss += squares * (double)c->weights[k];
     }
+    return loss;
 }

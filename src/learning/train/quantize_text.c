@@ -33,8 +33,20 @@ typedef struct gram_list {
 
 /* ---- which inputs there are ---- */
 
-/* What a projection reads; false where that is not known: an expert reads the rows sent to it. */
-static bool find_input(const skv_quantize_item *item, size_t *layer, skv_product *product)
+const char *skv_quantize_name_in_layer(const char *name, size_t *layer)
+{
+    const char *number = strstr(name, "layers."), *gguf = "blk.";
+    if (!number && strncmp(name, gguf, strlen(gguf)) == 0) number = name;
+    if (!number) return NULL;
+    *layer = 0;
+    for (number = strchr(number, '.') + 1; *number >= '0' && *number <= '9'; number++) {
+        if (*layer > SKV_LAYERS_MAX) return NULL;
+        *layer = 10 * *layer + (size_t)(*number - '0');
+    }
+    return number;
+}
+
+bool skv_quantize_find_input(const skv_quantize_item *item, size_t *layer, skv_product *product)
 {
     static const struct {
         const char *name;
@@ -53,16 +65,10 @@ static bool find_input(const skv_quantize_item *item, size_t *layer, skv_product
         {".ffn_gate", SKV_PRODUCT_GATE_UP},     {".ffn_up", SKV_PRODUCT_GATE_UP},
         {".ffn_down", SKV_PRODUCT_DOWN},
     };
-    const char *number = strstr(item->name, "layers."), *gguf = "blk.";
-    if (!number && strncmp(item->name, gguf, strlen(gguf)) == 0) number = item->name;
-    if (!number || strstr(item->name, ".experts.")) return false;
-    *layer = 0;
-    for (number = strchr(number, '.') + 1; *number >= '0' && *number <= '9'; number++) {
-        if (*layer > SKV_LAYERS_MAX) return false;
-        *layer = 10 * *layer + (size_t)(*number - '0');
-    }
+    const char *rest = skv_quantize_name_in_layer(item->name, layer);
+    if (!rest || strstr(rest, ".experts.")) return false;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const char *part = strstr(number, parts[i].name);
+        const char *part = strstr(rest, parts[i].name);
         if (!part || strcmp(part + strlen(parts[i].name), ".weight") != 0) continue;
         *product = parts[i].product;
         return true;
@@ -80,11 +86,19 @@ static gram *find_gram(const gram_list *list, size_t layer, skv_product product)
     return NULL;
 }
 
+/* By layers, and of a layer, or of the stack and those it serves, what reads another's output
+ * first: scaling its columns divides the rows of what it reads, which must not be rounded yet. */
 static int by_layer(const void *a, const void *b)
 {
+    static const int places[] = {
+        [SKV_PRODUCT_O] = 0,       [SKV_PRODUCT_QKV] = 1, [SKV_PRODUCT_DOWN] = 2,
+        [SKV_PRODUCT_GATE_UP] = 3, [SKV_PRODUCT_KV] = 4,  [SKV_PRODUCT_EMBED] = 5,
+        [SKV_PRODUCT_STACK] = 6};
     const gram *x = a, *y = b;
+    const bool x_last = x->product == SKV_PRODUCT_STACK, y_last = y->product == SKV_PRODUCT_STACK;
+    if (x_last != y_last) return x_last ? 1 : -1;
     if (x->layer != y->layer) return x->layer < y->layer ? -1 : 1;
-    return x->product < y->product ? -1 : 1;
+    return places[x->product] < places[y->product] ? -1 : 1;
 }
 
 static void list_grams(gram_list *list)
@@ -94,7 +108,7 @@ static void list_grams(gram_list *list)
         size_t layer;
         skv_product product;
         if (!skv_quantize_is_quantized(q, &q->items[i])) continue;
-        if (!find_input(&q->items[i], &layer, &product)) continue;
+        if (!skv_quantize_find_input(&q->items[i], &layer, &product)) continue;
         gram *known = find_gram(list, layer, product);
         if (known) {
             known->layer = skv_min_size(known->layer, layer);
@@ -169,12 +183,18 @@ static skv_status round_gram(gram_list *list, gram *g, skv_error *err)
     skv_quantizer *q = list->q;
     skv_compensation c;
     SKV_TRY(skv_compensation_init(&c, q->pool, g->sum, g->K, err));
+    c.nearest = q->options->method == SKV_QUANTIZE_AWQ;
     skv_status status = SKV_OK;
+    q->n_inputs++;
+    if (q->options->method != SKV_QUANTIZE_GPTQ) {
+        status = skv_quantize_scale_input(q, &c, g->layer, g->product, err);
+    }
     for (size_t i = 0; i < q->n && status == SKV_OK; i++) {
         size_t layer;
         skv_product product;
         skv_quantize_item *item = &q->items[i];
-        if (!skv_quantize_is_quantized(q, item) || !find_input(item, &layer, &product)) continue;
+        if (!skv_quantize_is_quantized(q, item) || !skv_quantize_find_input(item, &layer, &product))
+            continue;
         if (find_gram(list, layer, product) != g || skv_tensor_columns(item->tensor) != g->K) {
             continue;
         }

@@ -5,7 +5,8 @@
  *     quantize.c         the list of tensors, their rounding, and who writes them
  *     quantize_round.c   a row of floats -> codes and scales
  *     quantize_gptq.c    the same, where a column makes up for the errors of those before
- *     quantize_text.c    what the products read of a text, for quantize_gptq.c
+ *     quantize_scale.c   columns scaled up where inputs are large, and what makes the inputs down
+ *     quantize_text.c    what the products read of a text, for these two
  *     quantize_folder.c  the list as a Hugging Face folder
  *     quantize_gguf.c    the list as a GGUF file
  */
@@ -21,6 +22,7 @@
 #include "format/safetensors.h"
 #include "format/source.h"
 #include "skv/quantize.h"
+#include "skv/tools.h"
 
 /* ---- quantize_round.c ---- */
 
@@ -46,10 +48,11 @@ void skv_round_row(const skv_rounding *r, const float *x, const float *scales, s
 /* How the columns of matrices that share an input make up for each other's errors. */
 typedef struct skv_compensation {
     size_t K;
-    const float *factors; /* [K, K], borrowed: row k, element j < k: what step k adds of step j's
-                           * error */
-    uint32_t *order;      /* [K], owned: the column of each step */
-    float *moments;       /* [K], owned: sums of squares of each column's input */
+    float *factors; /* [K, K], borrowed: row k, element j < k: what step k adds of step j's error */
+    uint32_t *order; /* [K], owned: the column of each step */
+    float *moments;  /* [K], owned: sums of squares of each column's input */
+    float *weights;  /* [K], owned: what each step's remaining error counts, squared */
+    bool nearest;    /* errors are counted, and not made up for */
 } skv_compensation;
 
 /** From the sum of x x^T over the input's rows, gram [K, K], which becomes the factors and must
@@ -57,9 +60,12 @@ typedef struct skv_compensation {
 SKV_MUST_CHECK skv_status skv_compensation_init(skv_compensation *c, skv_pool *pool, float *gram,
                                                 size_t K, skv_error *err);
 void skv_compensation_release(skv_compensation *c);
-/** codes [n, K] of rows x [n, K] with scales [n, K / group]; errors [n, K] is for use. */
-void skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
-                           const float *scales, size_t n, float *errors, int8_t *codes);
+/** For matrices whose columns are multiplied by s [K], and inputs that are divided by it. */
+void skv_compensation_scale(skv_compensation *c, skv_pool *pool, const float *s);
+/** codes [n, K] of rows x [n, K] with scales [n, K / group]; errors [n, K] is for use. Returns the
+ * squared error of the rows' outputs. */
+double skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
+                             const float *scales, size_t n, float *errors, int8_t *codes);
 
 /* ---- quantize.c ---- */
 
@@ -70,6 +76,9 @@ typedef struct skv_quantize_item {
     const skv_tensor *tensor; /* borrowed */
     bool is_projection;       /* a matrix of a layer; quantised where groups fill its rows */
     float offset;   /* added to every element as it is written: -1 for Gemma's norms of GGUF */
+    float centre;   /* added to what is written where it is used: 1 for Gemma's norms */
+    float *columns; /* [K], owned: what they are multiplied by; NULL: 1 */
+    float *rows;    /* [N], owned: the same of rows */
     uint8_t *codes; /* owned, [N, K * bits / 8]: lowest bits first, + 2^(bits - 1); NULL: floats */
     uint16_t *scales; /* owned, [N, K / group], bits of the scales' type */
 } skv_quantize_item;
@@ -85,6 +94,7 @@ typedef struct skv_quantizer {
     size_t n;
     skv_pool *pool;      /* owned */
     double error, whole; /* sums over the quantised matrices: |Q - W|^2, |W|^2 */
+    size_t n_scaled, n_inputs;
 } skv_quantizer;
 
 /** Whether an item's codes are written. */
@@ -98,7 +108,32 @@ skv_dtype skv_quantize_written_type(const skv_quantize_item *item);
 SKV_MUST_CHECK skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t n,
                                             float *out, skv_error *err);
 
+/** Opens the model of the options and lists its tensors; what follows may fail half-way, so it is
+ * released either way. */
+SKV_MUST_CHECK skv_status skv_quantizer_open(skv_quantizer *q, const char *path,
+                                             const skv_quantize_options *options, bool to_gguf,
+                                             skv_error *err);
+void skv_quantizer_release(skv_quantizer *q);
+
+/* ---- quantize_scale.c ---- */
+
+/** Chooses what the columns that read an input are multiplied by, in items and in c, and divides
+ * what makes the input. Nothing happens where that cannot be divided. */
+SKV_MUST_CHECK skv_status skv_quantize_scale_input(skv_quantizer *q, skv_compensation *c,
+                                                   size_t layer, skv_product product,
+                                                   skv_error *err);
+/** Multiplies the columns that read an input by s [K] and divides what makes it. s becomes what was
+ * done in effect. *done is false where it cannot be divided. */
+SKV_MUST_CHECK skv_status skv_quantize_fold(skv_quantizer *q, size_t layer, skv_product product,
+                                            float *s, size_t K, bool *done, skv_error *err);
+
 /* ---- quantize_text.c ---- */
+
+/** What a name says behind its layer's number, ".self_attn...", and the layer; NULL: no layer's. */
+const char *skv_quantize_name_in_layer(const char *name, size_t *layer);
+/** What a projection reads; false where that is not known: an expert reads the rows sent to it.
+ * The stack is one input, whatever the layer. */
+bool skv_quantize_find_input(const skv_quantize_item *item, size_t *layer, skv_product *product);
 
 /** Rounds the items whose input is known by the text of the options; the model is at `path`.
  * *n_tokens of the text were read. */

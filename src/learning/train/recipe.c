@@ -84,6 +84,8 @@ static const key_row rows[] = {
     ROW("f32", "no|yes", RUN(f32), FLAG, 0, 0, "all arithmetic in f32"),
     ROW("drop-teacher", "no|yes", RUN(drop_teacher), FLAG, 0, 0,
         "leave out what only the teacher uses"),
+    ROW("held-out", "N", RUN(held_out), SIZE, 0, 4096,
+        "batches kept out of the training and measured before and after it"),
     ROW("until-flat", "no|yes", RUN(until_flat), FLAG, 0, 0,
         "end when the loss of held-out rows falls no more"),
     ROW("f32-weights", "no|yes", RUN(f32_weights), FLAG, 0, 0, "write all weights as f32"),

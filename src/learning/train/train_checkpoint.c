@@ -125,7 +125,8 @@ json_t *skv_checkpoint_options(const skv_trainer *t)
     if (o->router_loss >= 0) put(object, "router-loss", json_real(o->router_loss));
     put(object, "loss-denominator", json_string(o->all_positions ? "all" : "unmasked"));
     if (o->early_exit) put(object, "early-exit", json_true());
-    if (o->until_flat) put(object, "until-flat", json_true()); /* rows that are not trained on */
+    if (o->held_out > 0) put(object, "held-out", integer(o->held_out));
+    if (o->until_flat) put(object, "until-flat", json_true()); /* may hold rows out by itself */
     if (o->task == SKV_TRAIN_KVPRED) {
         put(object, "base-loss", json_real(o->base_loss));
         put(object, "auxiliary-loss", json_real(o->auxiliary_loss));
@@ -160,6 +161,7 @@ static skv_status write_state(const skv_trainer *t, const char *path, skv_error 
     put(root, "step", integer(t->step));
     put(root, "adam_step", integer(t->opt.step));
     put(root, "data", words);
+    if (t->held.begun) put(root, "held_first", json_real(t->held.first));
     put(root, "options", skv_checkpoint_options(t));
     skv_status status = skv_json_print(&text, root)
                             ? skv_file_write(path, text.data, text.size, err)
@@ -367,6 +369,9 @@ static skv_status apply_state(skv_trainer *t, const json_t *root, const char *pa
     }
     t->step = t->last_good = (uint64_t)json_integer_value(step);
     t->opt.step = (uint64_t)json_integer_value(adam);
+    const json_t *first = json_object_get(root, "held_first");
+    t->held.begun = json_is_number(first);
+    t->held.first = json_number_value(first);
     SKV_TRY(skv_trainer_enter_stage(t, err));
     /* At the end of a stage the cursor is of the stage before. */
     return t->step > t->stage_start ? t->data.restore(t->data.ctx, state, err) : SKV_OK;

@@ -2,8 +2,8 @@
 #include "skv/train.h"
 
 #include "base/rng.h"
+#include "base/team_work.h"
 #include "data/data.h"
-#include "train/team_work.h"
 #include "train/trainer.h"
 
 skv_train_options skv_train_options_default(skv_train_task task)
@@ -25,6 +25,7 @@ skv_train_options skv_train_options_default(skv_train_task task)
                            .auxiliary_loss = 1,
                            .consistency_loss = -1,
                            .max_norm = 1,
+                           .held_out = distill ? 4 : 0,
                            .checkpoint_every = 100};
     o.stages[0] = (skv_train_stage){.steps = 1000,
                                     .seq = 1024,

@@ -11,28 +11,9 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
-#include "train/team_work.h"
+#include "base/team_work.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20, RATE_STEPS = 16 };
-
-/* A batch of a step that has several: their number of losses is known before the first runs. */
-struct skv_train_copy {
-    skv_train_batch batch;           /* this process's rows */
-    size_t n_tokens;                 /* of all rows */
-    int32_t *ids, *targets;          /* owned */
-    uint32_t *positions, *doc_start; /* owned */
-};
-
-/* Rows that are measured and not trained on. */
-enum { HELD_BATCHES = 4, HELD_TIMES = 40, FLAT_TIMES = 4 };
-#define FLAT_SHARE 0.01
-
-struct skv_train_held {
-    struct skv_train_copy copies[HELD_BATCHES];
-    double first;            /* loss at the run's beginning */
-    double best[FLAT_TIMES]; /* the best losses up to the last measurements, oldest first */
-    size_t n;                /* measurements after the first */
-};
 
 /* ---- opening ---- */
 
@@ -242,7 +223,7 @@ skv_status skv_trainer_plan(skv_trainer *t, const skv_train_options *options, sk
     return open_or_close(t, options, true, err);
 }
 
-static void free_copy(struct skv_train_copy *c)
+void skv_train_copy_clear(struct skv_train_copy *c)
 {
     skv_free(c->ids);
     skv_free(c->targets);
@@ -253,10 +234,9 @@ static void free_copy(struct skv_train_copy *c)
 
 void skv_trainer_close(skv_trainer *t)
 {
-    for (size_t i = 0; t->copies && i < t->n_copies; i++) free_copy(&t->copies[i]);
+    for (size_t i = 0; t->copies && i < t->n_copies; i++) skv_train_copy_clear(&t->copies[i]);
     skv_free(t->copies);
-    for (size_t i = 0; t->held && i < HELD_BATCHES; i++) free_copy(&t->held->copies[i]);
-    skv_free(t->held);
+    skv_trainer_release_held(t);
     skv_free(t->team_scratch);
     skv_adamw_release(&t->opt);
     skv_net_free(t->net);
@@ -282,10 +262,10 @@ static void *copy_of(const void *from, size_t n, size_t size)
     return to;
 }
 
-static skv_status fetch(skv_trainer *t, struct skv_train_copy *c, skv_error *err)
+skv_status skv_trainer_fetch(skv_trainer *t, struct skv_train_copy *c, skv_error *err)
 {
     skv_train_batch b;
-    free_copy(c);
+    skv_train_copy_clear(c);
     SKV_TRY(t->data.next(t->data.ctx, &b, err));
     c->ids = copy_of(b.ids, b.n_tokens, sizeof *b.ids);
     c->targets = copy_of(b.targets, b.n_tokens, sizeof *b.targets);
@@ -334,7 +314,7 @@ static skv_status fetch_all(skv_trainer *t, step_work *w, skv_train_progress *p,
 {
     for (size_t i = 0; i < w->n; i++) {
         struct skv_train_copy *c = &t->copies[i];
-        SKV_TRY(fetch(t, c, err));
+        SKV_TRY(skv_trainer_fetch(t, c, err));
         w->scale.positions += (double)skv_net_count(t->net, &c->batch);
         w->scale.hidden += (double)c->n_tokens * (double)t->config.hidden;
         w->scale.tokens += (double)c->n_tokens;
@@ -384,58 +364,6 @@ static skv_status take_step(skv_trainer *t, skv_train_progress *p, skv_error *er
     if (!isfinite(p->norm)) return fail_loss(t, 0, "the gradients' norm", p->norm, err);
     skv_adamw_step(&t->opt, p->rate, p->norm);
     t->step++;
-    return SKV_OK;
-}
-
-/* ---- rows that are held out ---- */
-
-static skv_status measure_held(skv_trainer *t, double *out, skv_error *err)
-{
-    double loss = 0;
-    skv_net_scale scale = {.positions = 0};
-    for (size_t i = 0; i < HELD_BATCHES; i++) {
-        const skv_train_batch *b = &t->held->copies[i].batch;
-        scale.positions += (double)skv_net_count(t->net, b);
-        scale.hidden += (double)b->n_tokens * (double)t->config.hidden;
-        scale.tokens += (double)b->n_tokens;
-    }
-    if (scale.positions < 1) scale.positions = 1;
-    for (size_t i = 0; i < HELD_BATCHES; i++) {
-        skv_net_sums sums;
-        SKV_TRY(skv_net_run(t->net, &t->held->copies[i].batch, &scale, false, &sums, err));
-        loss += sums.loss;
-    }
-    *out = loss / scale.positions;
-    return SKV_OK;
-}
-
-/* Takes the first rows of the data away; what is trained on begins behind them. */
-static skv_status hold_out(skv_trainer *t, skv_error *err)
-{
-    if (!t->options->until_flat) return SKV_OK;
-    t->held = skv_alloc_zero(1, sizeof *t->held);
-    SKV_REQUIRE(t->held, err, SKV_MEMORY, "training: no memory for held-out rows");
-    for (size_t i = 0; i < HELD_BATCHES; i++) SKV_TRY(fetch(t, &t->held->copies[i], err));
-    return SKV_OK;
-}
-
-/* The loss of the held-out rows, now and then, and whether it falls no more. A run that goes on
- * from a checkpoint begins its measurements anew. */
-static skv_status watch_held(skv_trainer *t, skv_train_progress *p, skv_error *err)
-{
-    struct skv_train_held *h = t->held;
-    const uint64_t every = t->steps > HELD_TIMES ? t->steps / HELD_TIMES : 1;
-    if (!h || t->step % every != 0) return SKV_OK;
-    SKV_TRY(measure_held(t, &p->held, err));
-    p->held_first = h->first;
-    const double last = h->n > 0 ? h->best[FLAT_TIMES - 1] : h->first;
-    const double oldest = h->n >= FLAT_TIMES ? h->best[0] : h->first;
-    const double best = p->held < last ? p->held : last;
-    memmove(h->best, h->best + 1, sizeof h->best - sizeof h->best[0]);
-    h->best[FLAT_TIMES - 1] = best;
-    h->n++;
-    p->flat = h->n > FLAT_TIMES && oldest - best < FLAT_SHARE * (h->first - best);
-    p->flat = p->flat || (h->n > 2 * FLAT_TIMES && best >= h->first); /* nothing was gained */
     return SKV_OK;
 }
 
@@ -500,14 +428,14 @@ static skv_status run_steps(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     step_times pace = {.start = skv_clock_ns()};
-    if (t->held) SKV_TRY(measure_held(t, &t->held->first, err));
+    SKV_TRY(skv_trainer_begin_held(t, err));
     while (t->step < t->steps) {
         skv_train_progress p = {.steps = t->steps, .stage = t->i_stage};
         SKV_TRY(take_step(t, &p, err));
         p.step = t->step;
         p.checkpoint = wants_checkpoint(t);
         if (p.checkpoint) SKV_TRY(write_checkpoint(t, err));
-        SKV_TRY(watch_held(t, &p, err));
+        SKV_TRY(skv_trainer_watch_held(t, &p, err));
         tell_pace(&pace, &p);
         bool stop = o->on_step && !o->on_step(o->user, &p);
         SKV_TRY(skv_team_any(o->team, stop, &stop, err));
@@ -562,7 +490,7 @@ skv_status skv_trainer_run(skv_trainer *t, const skv_trainer_feed *feed, skv_err
     if (status == SKV_OK && skv_team_leads(team)) status = make_folder(t, err);
     SKV_TRY(skv_team_agree(team, status, err));
     SKV_TRY(skv_trainer_meet(t, err));
-    SKV_TRY(hold_out(t, err));
+    SKV_TRY(skv_trainer_hold_out(t, err));
     if (t->options->resume) SKV_TRY(skv_trainer_restore(t, err));
     SKV_TRY(run_steps(t, err));
     if (t->last_good != t->step) SKV_TRY(write_checkpoint(t, err));

@@ -32,6 +32,27 @@ typedef struct skv_auxiliary {
     char *path;                   /* owned: of the file */
 } skv_auxiliary;
 
+/* A batch of a step that has several: their number of losses is known before the first runs. */
+typedef struct skv_train_copy {
+    skv_train_batch batch;           /* this process's rows */
+    size_t n_tokens;                 /* of all rows */
+    int32_t *ids, *targets;          /* owned */
+    uint32_t *positions, *doc_start; /* owned */
+} skv_train_copy;
+
+enum { SKV_TRAIN_FLAT_TIMES = 4 };
+
+/* Rows that are measured and not trained on. */
+typedef struct skv_train_held {
+    skv_train_copy *copies; /* owned, [n_copies] */
+    size_t n_copies;
+    skv_net_scale scale;               /* of all processes */
+    bool begun;                        /* `first` is there: measured, or of the checkpoint */
+    double first;                      /* loss at the run's beginning */
+    double best[SKV_TRAIN_FLAT_TIMES]; /* the best up to the last measurements, oldest first */
+    size_t n;                          /* measurements after the first */
+} skv_train_held;
+
 typedef struct skv_trainer {
     const skv_train_options *options; /* borrowed */
     skv_source *source;               /* owned; NULL from scratch */
@@ -43,15 +64,15 @@ typedef struct skv_trainer {
     skv_adamw opt;
     skv_trainer_feed feed;
     size_t i_stage;
-    uint64_t stage_start, steps;   /* step that the stage began with; of all stages */
-    skv_schedule schedule;         /* of the stage */
-    skv_batch_source data;         /* of the stage, borrowed */
-    uint64_t step;                 /* steps done */
-    uint64_t last_good;            /* step of the last checkpoint; UINT64_MAX: none */
-    struct skv_train_copy *copies; /* owned, [n_copies]: the batches of a step */
+    uint64_t stage_start, steps; /* step that the stage began with; of all stages */
+    skv_schedule schedule;       /* of the stage */
+    skv_batch_source data;       /* of the stage, borrowed */
+    uint64_t step;               /* steps done */
+    uint64_t last_good;          /* step of the last checkpoint; UINT64_MAX: none */
+    skv_train_copy *copies;      /* owned, [n_copies]: the batches of a step */
     size_t n_copies;
-    struct skv_train_held *held; /* owned; NULL but for until_flat */
-    float *team_scratch;         /* owned, [skv_team_scratch]: of sums over processes */
+    skv_train_held held; /* without copies: no rows are held out */
+    float *team_scratch; /* owned, [skv_team_scratch]: of sums over processes */
 } skv_trainer;
 
 /** Opens the model and makes it ready. */
@@ -66,6 +87,22 @@ void skv_trainer_count(skv_trainer *trainer, skv_train_cost *out);
 /** Takes the steps that are left, from the last checkpoint where options->resume says so. */
 SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
                                           skv_error *err);
+
+/** Draws a batch and keeps a copy of it. */
+SKV_MUST_CHECK skv_status skv_trainer_fetch(skv_trainer *trainer, skv_train_copy *out,
+                                            skv_error *err);
+void skv_train_copy_clear(skv_train_copy *copy);
+
+/* ---- trainer_held.c: rows that are held out; all of it is nothing where there are none ---- */
+
+/** Takes the first batches of the data away; what is trained on begins behind them. */
+SKV_MUST_CHECK skv_status skv_trainer_hold_out(skv_trainer *trainer, skv_error *err);
+void skv_trainer_release_held(skv_trainer *trainer);
+/** Their loss before the first step, unless a checkpoint had it. */
+SKV_MUST_CHECK skv_status skv_trainer_begin_held(skv_trainer *trainer, skv_error *err);
+/** Their loss after a step that it is wanted for, and whether the run should end with it. */
+SKV_MUST_CHECK skv_status skv_trainer_watch_held(skv_trainer *trainer, skv_train_progress *p,
+                                                 skv_error *err);
 
 /* ---- train_checkpoint.c: where a run is, and how it gets there again ---- */
 

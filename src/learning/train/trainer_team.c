@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 #include "base/size.h"
+#include "base/team_work.h"
 #include "format/json_doc.h"
-#include "train/team_work.h"
 #include "train/trainer.h"
 
 enum { OPTIONS_BYTES_MAX = 1 << 20, SAMPLE = 64 };
@@ -214,12 +214,16 @@ static skv_status share_state(skv_trainer *t, skv_error *err)
 {
     const skv_team *team = t->options->team;
     struct {
-        uint64_t step, adam, data[SKV_BATCH_STATE_WORDS];
-    } s = {.step = t->step, .adam = t->opt.step};
+        uint64_t step, adam, begun, data[SKV_BATCH_STATE_WORDS];
+        double held_first;
+    } s = {
+        .step = t->step, .adam = t->opt.step, .begun = t->held.begun, .held_first = t->held.first};
     t->data.save(t->data.ctx, s.data);
     SKV_TRY(skv_team_share(team, &s, sizeof s, err));
     t->step = t->last_good = s.step;
     t->opt.step = s.adam;
+    t->held.begun = s.begun;
+    t->held.first = s.held_first;
     skv_status status = skv_team_leads(team) ? SKV_OK : skv_trainer_enter_stage(t, err);
     if (status == SKV_OK && t->step > t->stage_start) {
         status = t->data.restore(t->data.ctx, s.data, err);

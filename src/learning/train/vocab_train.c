@@ -1,6 +1,7 @@
 /* A learnt vocabulary as the files of a model folder: tokenizer.json, tokenizer_config.json. */
 #include "skv/vocab_train.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -9,7 +10,7 @@
 #include "data/doc_maker.h"
 #include "train/bpe_train.h"
 
-enum { SPECIALS = 5, SIZE_LIMIT = 1 << 16 };
+enum { SPECIALS = 5, SIZE_LIMIT = 1 << 16, PORTION = 1 << 20 };
 #define FILE_MAX ((size_t)1 << 30)
 #define JSON_MAX ((size_t)1 << 28)
 
@@ -31,6 +32,20 @@ skv_vocab_train_options skv_vocab_train_default(void)
 
 /* ---- what is learnt from ---- */
 
+static void tell(const skv_bpe_trainer *t, const char *what, double done, double all)
+{
+    if (t->on_progress && all > 0) t->on_progress(t->user, what, done / all);
+}
+
+/* Where a portion may end without a word being cut: before the end of a line whose last byte is a
+ * letter or a digit, since no word has both. */
+static size_t portion_end(const char *text, size_t n, size_t at)
+{
+    size_t i = n - at > PORTION ? at + PORTION : n;
+    while (i < n && !(text[i] == '\n' && isalnum((unsigned char)text[i - 1]))) i++;
+    return i;
+}
+
 static skv_status add_file(skv_bpe_trainer *t, const char *path, skv_error *err)
 {
     skv_file_map map;
@@ -38,7 +53,13 @@ static skv_status add_file(skv_bpe_trainer *t, const char *path, skv_error *err)
     SKV_TRY(map.size <= FILE_MAX
                 ? SKV_OK
                 : skv_fail(err, SKV_RANGE, "%s: %zu bytes, at most %zu", path, map.size, FILE_MAX));
-    skv_status status = skv_bpe_trainer_add(t, (const char *)map.data, map.size, err);
+    const char *text = (const char *)map.data;
+    skv_status status = SKV_OK;
+    for (size_t at = 0, end; status == SKV_OK && at < map.size; at = end) {
+        end = portion_end(text, map.size, at);
+        status = skv_bpe_trainer_add(t, text + at, end - at, err);
+        tell(t, path, (double)end, (double)map.size);
+    }
     skv_file_map_close(&map);
     return status;
 }
@@ -75,6 +96,7 @@ static skv_status add_documents(skv_bpe_trainer *t, const skv_vocab_train_option
     for (uint64_t i = 0; i < o->n_documents && status == SKV_OK; i++) {
         status = skv_documents_make(documents, i, &doc, err);
         if (status == SKV_OK) status = add_pieces(t, &doc, &answer, err);
+        tell(t, "documents", (double)i + 1, (double)o->n_documents);
     }
     skv_buf_release(&answer);
     skv_document_release(&doc);
@@ -217,6 +239,8 @@ skv_status skv_vocab_train(const char *folder, const skv_vocab_train_options *o,
                 "vocabulary: %zu entries, expected %d to %d", o->size, SPECIALS + 256, SIZE_LIMIT);
     skv_bpe_trainer t;
     SKV_TRY(skv_bpe_trainer_init(&t, SPECIALS, err));
+    t.on_progress = o->on_progress;
+    t.user = o->user;
     skv_status status = train(&t, folder, o, err);
     if (status == SKV_OK && report) {
         *report = (skv_vocab_train_report){.size = SPECIALS + t.n_vocab,

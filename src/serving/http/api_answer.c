@@ -39,7 +39,8 @@ static void free_answer(void *state)
     free(a);
 }
 
-void answer_prompt_text(const answer *a, size_t i, skv_buf *out)
+/* A prompt's text, from its ids where it was given as such. */
+static void add_prompt_text(const answer *a, size_t i, skv_buf *out)
 {
     const api_prompt *prompt = &a->prompts.at[i];
     char *text = NULL;
@@ -75,7 +76,7 @@ static bool open_parts(answer *a, reply_parts *parts)
     if (a->params.keep_thoughts) options.format.thinks = SKV_THOUGHTS_NONE;
     options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);
     const bool streams = a->params.stream && !a->dialect->whole_calls;
-    return reply_parts_open(parts, a->ex, &options, streams);
+    return reply_parts_open(parts, a->ex, &a->tools, &options, streams);
 }
 
 static api_choice *create_choices(const answer *a, size_t n)
@@ -100,7 +101,7 @@ static bool make_echoes(answer *a, api_error *error)
     a->echoes = create_choices(a, a->prompts.n);
     if (!a->echoes) return api_fail(error, 503, NULL, "no memory");
     for (size_t i = 0; i < a->prompts.n; i++) {
-        answer_prompt_text(a, i, &a->echoes[i].text);
+        add_prompt_text(a, i, &a->echoes[i].text);
     }
     for (size_t i = 0; i < a->n_choices; i++) a->choices[i].echo = &a->echoes[i / n];
     return true;
@@ -392,7 +393,7 @@ static void write_chunk(answer *a, skv_buf *out, size_t i)
     }
     begin_event(a, out);
     a->dialect->write_chunk_choice(a, out, i);
-    end_event(a, out, a->n_ended == a->n_choices);
+    end_event(a, out, a->params.timings_per_token || a->n_ended == a->n_choices);
     c->begun = true;
     answer_clear_choice(c);
 }
@@ -420,9 +421,13 @@ static void write_failure(answer *a, skv_buf *out, const api_error *error)
     skv_buf_text(out, "\n\ndata: [DONE]\n\n");
 }
 
-static void write_progress_event(const answer *a, skv_buf *out, skv_job_stats stats, size_t n_read)
+static void write_progress_event(answer *a, skv_buf *out, skv_job_stats stats, size_t n_read)
 {
     stats.prefilled_tokens = n_read;
+    if (a->dialect->shape) {
+        a->dialect->shape->progress(a, out, &stats);
+        return;
+    }
     begin_event(a, out);
     skv_buf_text(out, "],\"prompt_progress\":");
     answer_progress(out, &a->g, &stats);
@@ -434,7 +439,8 @@ static void write_progress_event(const answer *a, skv_buf *out, skv_job_stats st
 static void write_progress(answer *a, skv_buf *out)
 {
     skv_job_stats stats;
-    if (!a->params.return_progress || a->dialect->shape) return;
+    const answer_shape *shape = a->dialect->shape;
+    if (!a->params.return_progress || (shape && !shape->progress)) return;
     generation_stats(&a->g, &stats);
     const size_t n_read = stats.prefilled_tokens;
     if (n_read <= a->n_progress) return;

@@ -50,6 +50,8 @@ typedef struct answer_shape {
     void (*quiet)(answer *a, skv_buf *out);
     void (*done)(answer *a, skv_buf *out);
     void (*failed)(answer *a, skv_buf *out, const api_error *error);
+    /* How far the prompt has been read, where that is wanted; NULL: it is not told. */
+    void (*progress)(answer *a, skv_buf *out, const skv_job_stats *stats);
 } answer_shape;
 
 typedef struct answer_dialect {
@@ -65,7 +67,7 @@ typedef struct answer_dialect {
      * this is another. */
     bool (*at_once)(exchange *ex, const json_t *asked, skv_buf *out);
     /* The request in OpenAI's words; NULL: it is. */
-    json_t *(*translate)(const exchange *ex, const json_t *asked, api_error *error);
+    json_t *(*translate)(exchange *ex, const json_t *asked, api_error *error);
     const answer_shape *shape; /* NULL: choices, written by what follows */
     bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);
@@ -77,8 +79,6 @@ typedef struct answer_dialect {
 
 /** Handles a request of a dialect, stream or not. */
 void answer_handle(exchange *ex, const answer_dialect *dialect);
-/** A prompt's text, from its ids where it was given as such. */
-void answer_prompt_text(const answer *a, size_t i, skv_buf *out);
 /** Empties what was written, but for the parts of a chat. */
 void answer_clear_choice(api_choice *c);
 /** The echo that has to be written before what the choice has; NULL: none, or it was. */

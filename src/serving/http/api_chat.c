@@ -20,19 +20,21 @@ static void write_logprobs(const answer *a, skv_buf *out, const api_choice *c)
     out->failed = out->failed || c->tokens.failed;
 }
 
-/* A call, or what is new of it: {"index":0,"id":...,"type":"function","function":{...}} */
+/* A call, or what is new of it: {"index":0,"id":...,"type":"function","function":{...}}, or
+ * {"type":"custom","custom":{...}} */
 static void write_call(skv_buf *out, reply_part *part, size_t i_call, bool chunk)
 {
     skv_buf_text(out, "{");
     if (chunk) skv_buf_printf(out, "\"index\":%zu,", i_call);
-    if (!part->begun) skv_buf_printf(out, "\"id\":\"call_%s\",\"type\":\"function\",", part->id);
-    skv_buf_text(out, "\"function\":{");
+    const char *type = part->custom ? "custom" : "function";
+    if (!part->begun) skv_buf_printf(out, "\"id\":\"call_%s\",\"type\":\"%s\",", part->id, type);
+    skv_buf_printf(out, "\"%s\":{", type);
     if (!part->begun) {
         skv_buf_text(out, "\"name\":");
         out_json(out, part->name.data, part->name.size);
         skv_buf_text(out, ",");
     }
-    skv_buf_text(out, "\"arguments\":");
+    skv_buf_text(out, part->custom ? "\"input\":" : "\"arguments\":");
     out_json(out, part->text.data + part->n_told, part->text.size - part->n_told);
     skv_buf_text(out, "}}");
     out->failed = out->failed || part->text.failed || part->name.failed;

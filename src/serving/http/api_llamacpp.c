@@ -96,6 +96,20 @@ static void write_counts(const skv_job_stats *stats, skv_buf *out)
                    stats->completion_tokens, stats->prompt_tokens);
 }
 
+/* What the model got: the tokens that the server adds have their text too. */
+static void write_prompt(const answer *a, size_t i_prompt, skv_buf *out)
+{
+    const api_prompt *prompt = &a->prompts.at[i_prompt];
+    char *text = NULL;
+    size_t n = 0;
+    const skv_vocab *vocab = a->ex->model->vocab;
+    const skv_decode_options options = {.with_special = true, .budget = a->ex->budget};
+    const bool read = vocab && skv_vocab_decode(vocab, (skv_id_piece){prompt->ids, prompt->n_ids},
+                                                options, &text, &n, NULL) == SKV_OK;
+    out_json(out, read ? text : "", read ? n : 0);
+    skv_text_free(text);
+}
+
 static void write_back(answer *a, skv_buf *out, size_t i)
 {
     const api_choice *c = &a->choices[i];
@@ -113,12 +127,8 @@ static void write_back(answer *a, skv_buf *out, size_t i)
     out_json(out, c->stopped.size > 0 ? c->stopped.data : "", c->stopped.size);
     skv_buf_text(out, ",\"generation_settings\":");
     write_settings(a->ex, &a->g.job.sampling, &a->params, out);
-    skv_buf prompt = exchange_text(a->ex);
-    answer_prompt_text(a, i_prompt, &prompt);
     skv_buf_text(out, ",\"prompt\":");
-    out_json(out, prompt.data, prompt.size);
-    out->failed = out->failed || prompt.failed;
-    skv_buf_release(&prompt);
+    write_prompt(a, i_prompt, out);
     skv_buf_text(out, ",\"timings\":");
     answer_timings(out, &stats);
     skv_buf_text(out, "}");
@@ -228,7 +238,24 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
     skv_buf_text(out, "\n\n");
 }
 
-static const answer_shape shape = {write_whole, write_news, write_quiet, write_done, write_failed};
+/* The first one comes before anything was computed. */
+static void write_progress(answer *a, skv_buf *out, const skv_job_stats *stats)
+{
+    skv_job_stats so_far = *stats;
+    if (stats->prefilled_tokens <= stats->cached_tokens) so_far.prefill_ns = 0;
+    so_far.completion_tokens = 0;
+    so_far.decode_ns = 0;
+    skv_buf_text(out,
+                 "data: {\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":0,\"stop\":false,"
+                 "\"prompt_progress\":");
+    answer_progress(out, &a->g, stats);
+    skv_buf_text(out, ",\"timings\":");
+    answer_timings(out, &so_far);
+    skv_buf_text(out, "}\n\n");
+}
+
+static const answer_shape shape = {write_whole, write_news,   write_quiet,
+                                   write_done,  write_failed, write_progress};
 
 static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {

@@ -6,10 +6,9 @@
 #include "routes.h"
 #include "translate.h"
 
-static json_t *translate(const exchange *ex, const json_t *asked, api_error *error)
+static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 {
-    (void)ex;
-    return messages_translate(asked, false, error);
+    return messages_translate(ex, asked, false, error);
 }
 
 /* ---- pieces ---- */
@@ -183,8 +182,8 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
 
 void api_messages(exchange *ex)
 {
-    static const answer_shape shape = {write_whole, write_news, write_quiet, write_done,
-                                       write_failed};
+    static const answer_shape shape = {write_whole, write_news,   write_quiet,
+                                       write_done,  write_failed, NULL};
     static const answer_dialect dialect = {.api = PARAM_CHAT,
                                            .id_prefix = "msg_",
                                            .default_tokens = SIZE_MAX,

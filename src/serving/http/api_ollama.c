@@ -120,7 +120,8 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
     skv_buf_text(out, "\n");
 }
 
-static const answer_shape shape = {write_done, write_news, write_quiet, write_last, write_failed};
+static const answer_shape shape = {write_done, write_news,   write_quiet,
+                                   write_last, write_failed, NULL};
 
 /* ---- requests that only load the model, which is loaded ---- */
 
@@ -155,13 +156,13 @@ static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out
     return prompts_read(ex, body, "prompt", out, error);
 }
 
-static json_t *translate_chat(const exchange *ex, const json_t *asked, api_error *error)
+static json_t *translate_chat(exchange *ex, const json_t *asked, api_error *error)
 {
     (void)ex;
     return ollama_chat_translate(asked, error);
 }
 
-static json_t *translate_prompt(const exchange *ex, const json_t *asked, api_error *error)
+static json_t *translate_prompt(exchange *ex, const json_t *asked, api_error *error)
 {
     (void)ex;
     return ollama_prompt_translate(asked, error);

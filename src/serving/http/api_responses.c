@@ -11,8 +11,26 @@
 
 /* ---- items ---- */
 
-static const char *const id_prefix[] = {
-    [PART_THOUGHT] = "rs_", [PART_TEXT] = "msg_", [PART_CALL] = "fc_"};
+static const char *id_prefix(const reply_part *part)
+{
+    static const char *const prefix[] = {
+        [PART_THOUGHT] = "rs_", [PART_TEXT] = "msg_", [PART_CALL] = "fc_"};
+    return part->custom ? "ctc_" : prefix[part->kind];
+}
+
+/* The name of a call, and the namespace that it is in. */
+static void write_name(skv_buf *out, const reply_part *part)
+{
+    const size_t n = part->n_namespace;
+    const size_t skip = n > 0 && part->name.size >= n + 2 ? n + 2 : 0;
+    skv_buf_text(out, ",\"name\":");
+    out_json(out, part->name.data + skip, part->name.size - skip);
+    if (skip > 0) {
+        skv_buf_text(out, ",\"namespace\":");
+        out_json(out, part->name.data, n);
+    }
+    out->failed = out->failed || part->name.failed;
+}
 
 static void write_text(skv_buf *out, const reply_part *part, bool begun)
 {
@@ -32,16 +50,14 @@ static void write_content(skv_buf *out, const reply_part *part, bool begun)
 /* An item; `begun`: there is nothing of it but that. */
 static void write_item(skv_buf *out, const reply_part *part, const char *status, bool begun)
 {
-    skv_buf_printf(out, "{\"id\":\"%s%s\",\"status\":\"%s\",", id_prefix[part->kind], part->id,
-                   status);
+    skv_buf_printf(out, "{\"id\":\"%s%s\",\"status\":\"%s\",", id_prefix(part), part->id, status);
     if (part->kind == PART_CALL) {
-        skv_buf_printf(out,
-                       "\"type\":\"function_call\",\"call_id\":\"call_%s\",\"name\":", part->id);
-        out_json(out, part->name.data, part->name.size);
-        skv_buf_text(out, ",\"arguments\":");
+        skv_buf_printf(out, "\"type\":\"%s\",\"call_id\":\"call_%s\"",
+                       part->custom ? "custom_tool_call" : "function_call", part->id);
+        write_name(out, part);
+        skv_buf_text(out, part->custom ? ",\"input\":" : ",\"arguments\":");
         write_text(out, part, begun);
         skv_buf_text(out, "}");
-        out->failed = out->failed || part->name.failed;
         return;
     }
     skv_buf_text(out, part->kind == PART_THOUGHT ? "\"type\":\"reasoning\",\"summary\":[]"
@@ -177,8 +193,7 @@ static void begin_item_event(answer *a, skv_buf *out, const char *type, const re
                              size_t i)
 {
     begin_event(a, out, type);
-    skv_buf_printf(out, ",\"item_id\":\"%s%s\",\"output_index\":%zu", id_prefix[part->kind],
-                   part->id, i);
+    skv_buf_printf(out, ",\"item_id\":\"%s%s\",\"output_index\":%zu", id_prefix(part), part->id, i);
     if (part->kind != PART_CALL) skv_buf_text(out, ",\"content_index\":0");
 }
 
@@ -196,14 +211,26 @@ static void begin_part(void *user, skv_buf *out, const reply_part *part, size_t 
     skv_buf_text(out, "}\n\n");
 }
 
+/* Where they are wanted. */
+static void add_timings(const answer *a, skv_buf *out)
+{
+    if (!a->params.timings_per_token) return;
+    skv_job_stats stats;
+    generation_stats(&a->g, &stats);
+    skv_buf_text(out, ",\"timings\":");
+    answer_timings(out, &stats);
+}
+
 static void tell_part(void *user, skv_buf *out, const reply_part *part, size_t i)
 {
     static const char *const types[] = {[PART_THOUGHT] = "reasoning_text.delta",
                                         [PART_TEXT] = "output_text.delta",
                                         [PART_CALL] = "function_call_arguments.delta"};
-    begin_item_event(user, out, types[part->kind], part, i);
+    const char *type = part->custom ? "custom_tool_call_input.delta" : types[part->kind];
+    begin_item_event(user, out, type, part, i);
     skv_buf_text(out, part->kind == PART_TEXT ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
     out_json(out, part->text.data + part->n_told, part->text.size - part->n_told);
+    add_timings(user, out);
     skv_buf_text(out, "}\n\n");
 }
 
@@ -223,10 +250,14 @@ static void end_text(answer *a, skv_buf *out, const reply_part *part, size_t i)
 static void end_part(void *user, skv_buf *out, const reply_part *part, size_t i)
 {
     answer *a = user;
-    if (part->kind == PART_CALL) {
+    if (part->custom) {
+        begin_item_event(a, out, "custom_tool_call_input.done", part, i);
+        skv_buf_text(out, ",\"input\":");
+        write_text(out, part, false);
+        skv_buf_text(out, "}\n\n");
+    } else if (part->kind == PART_CALL) {
         begin_item_event(a, out, "function_call_arguments.done", part, i);
-        skv_buf_text(out, ",\"name\":");
-        out_json(out, part->name.data, part->name.size);
+        write_name(out, part);
         skv_buf_text(out, ",\"arguments\":");
         write_text(out, part, false);
         skv_buf_text(out, "}\n\n");
@@ -257,9 +288,24 @@ static void write_quiet(answer *a, skv_buf *out)
     }
 }
 
+static void write_progress(answer *a, skv_buf *out, const skv_job_stats *stats)
+{
+    write_start(a, out);
+    begin_event(a, out, "in_progress");
+    skv_buf_text(out, ",\"response\":");
+    write_response(a, out, "in_progress", NULL);
+    skv_buf_text(out, ",\"prompt_progress\":");
+    answer_progress(out, &a->g, stats);
+    skv_buf_text(out, "}\n\n");
+}
+
 static void write_done(answer *a, skv_buf *out)
 {
-    write_response_event(a, out, final_status(a), final_status(a), NULL);
+    begin_event(a, out, final_status(a));
+    skv_buf_text(out, ",\"response\":");
+    write_response(a, out, final_status(a), NULL);
+    add_timings(a, out);
+    skv_buf_text(out, "}\n\n");
 }
 
 static void write_failed(answer *a, skv_buf *out, const api_error *error)
@@ -268,16 +314,15 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
     write_response_event(a, out, "failed", "failed", error);
 }
 
-static json_t *translate(const exchange *ex, const json_t *asked, api_error *error)
+static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 {
-    (void)ex;
-    return responses_translate(asked, error);
+    return responses_translate(ex, asked, error);
 }
 
 void api_responses(exchange *ex)
 {
-    static const answer_shape shape = {write_whole, write_news, write_quiet, write_done,
-                                       write_failed};
+    static const answer_shape shape = {write_whole, write_news,   write_quiet,
+                                       write_done,  write_failed, write_progress};
     static const answer_dialect dialect = {.api = PARAM_CHAT,
                                            .id_prefix = "resp_",
                                            .default_tokens = SIZE_MAX,

@@ -11,8 +11,8 @@
 #include "translate.h"
 
 /* Runs an endpoint that turns a JSON body into JSON. */
-static void answer_body(exchange *ex, bool (*make)(const exchange *ex, const json_t *body,
-                                                   skv_buf *out, api_error *error))
+static void answer_body(exchange *ex, bool (*make)(exchange *ex, const json_t *body, skv_buf *out,
+                                                   api_error *error))
 {
     json_t *body = NULL;
     api_error error;
@@ -50,7 +50,7 @@ static void write_ids(const exchange *ex, const int32_t *ids, size_t n, bool wit
     skv_buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", n, ex->model->limits.context);
 }
 
-static bool tokenize_text(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool tokenize_text(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     const json_t *content = json_body_get(body, "content");
     const json_t *text = content ? content : json_body_get(body, "prompt");
@@ -73,7 +73,7 @@ static bool tokenize_text(const exchange *ex, const json_t *body, skv_buf *out, 
     return true;
 }
 
-static bool tokenize(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool tokenize(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     if (!json_body_get(body, "messages")) return tokenize_text(ex, body, out, error);
     prompt_list list;
@@ -83,7 +83,7 @@ static bool tokenize(const exchange *ex, const json_t *body, skv_buf *out, api_e
     return true;
 }
 
-static bool detokenize(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool detokenize(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     const json_t *tokens = json_body_get(body, "tokens");
     int32_t *ids = NULL;
@@ -110,7 +110,7 @@ static bool detokenize(const exchange *ex, const json_t *body, skv_buf *out, api
     return true;
 }
 
-static bool apply_template(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool apply_template(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
     const bool ok = messages_render(ex, body, &text, error);
@@ -152,16 +152,16 @@ static bool write_count(const exchange *ex, json_t *chat, const char *before, sk
     return true;
 }
 
-static bool count_messages(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool count_messages(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
-    return write_count(ex, messages_translate(body, true, error), "", out, error);
+    return write_count(ex, messages_translate(ex, body, true, error), "", out, error);
 }
 
 /* The request is that of an answer, so its other fields have to be right too. */
-static bool count_responses(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool count_responses(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     request_params params = {0};
-    json_t *chat = responses_translate(body, error);
+    json_t *chat = responses_translate(ex, body, error);
     bool ok = chat && request_params_read(ex, chat, PARAM_CHAT, &params, error);
     request_params_release(&params);
     if (ok) {
@@ -172,7 +172,7 @@ static bool count_responses(const exchange *ex, const json_t *body, skv_buf *out
     return ok;
 }
 
-static bool count_chat(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+static bool count_chat(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     json_t *chat = json_copy_within(ex, (json_t *)(uintptr_t)body, "request", error);
     return write_count(ex, chat, "", out, error);

@@ -109,6 +109,7 @@ static const char *reason_of(int status)
                    {403, "Forbidden"},
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
+                   {409, "Conflict"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
                    {415, "Unsupported Media Type"},
@@ -190,6 +191,7 @@ static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
     add_rates(out, ex);
     skv_buf_text(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
     add_origin(out, ex);
+    if (ex->left_out[0]) skv_buf_printf(out, "x-swiftkv-left-out: %s\r\n", ex->left_out);
     skv_buf_append(out, r->fields.data, r->fields.size);
     add_length(out, ex, r);
     skv_buf_text(out, "\r\n");
@@ -284,8 +286,28 @@ void exchange_reply_json(exchange *ex, int status, skv_buf *text)
     exchange_reply(ex, status, "application/json", text);
 }
 
+/* The last event of a stream that has told nothing but signs of life. */
+static void refuse_in_stream(exchange *ex, const api_error *error)
+{
+    const bool messages = ex->errors == ERRORS_MESSAGES;
+    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    skv_buf_text(&text, messages ? "event: error\ndata: " : "data: ");
+    api_error_write(&text, error, ex->errors, ex->id);
+    skv_buf_text(&text, messages ? "\n\n" : "\n\ndata: [DONE]\n\n");
+    if (!text.failed && exchange_write(ex, text.data, text.size)) {
+        exchange_end(ex);
+    } else {
+        ex->closes = true;
+    }
+    skv_buf_release(&text);
+}
+
 void exchange_refuse(exchange *ex, const api_error *error)
 {
+    if (ex->streams) {
+        refuse_in_stream(ex, error);
+        return;
+    }
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
     api_error_write(&text, error, ex->errors, ex->id);
     exchange_response response = {error->status, "application/json",       text.data, text.size,
@@ -303,16 +325,28 @@ void exchange_refuse(exchange *ex, const api_error *error)
 
 /* ---- streams ---- */
 
-void event_stream_send(exchange *ex, const char *content_type, event_fill_fn *fill,
-                       void (*release)(void *state), void *state)
+static bool begin_stream(exchange *ex, const char *content_type)
 {
-    skv_buf text = exchange_text(ex);
     exchange_response response = {.status = 200,
                                   .content_type = content_type,
                                   .in_pieces = true,
                                   .fields = {.max = LIMIT_TEXT_BYTES}};
+    if (ex->streams) return true;
+    ex->streams = true;
     skv_buf_text(&response.fields, "X-Accel-Buffering: no\r\n");
-    bool goes_on = true, sent = exchange_send(ex, &response);
+    return exchange_send(ex, &response);
+}
+
+bool event_stream_ping(exchange *ex, const char *comment)
+{
+    return begin_stream(ex, "text/event-stream") && exchange_write(ex, comment, strlen(comment));
+}
+
+void event_stream_send(exchange *ex, const char *content_type, event_fill_fn *fill,
+                       void (*release)(void *state), void *state)
+{
+    skv_buf text = exchange_text(ex);
+    bool goes_on = true, sent = begin_stream(ex, content_type);
     while (goes_on && sent) {
         skv_buf_clear(&text);
         goes_on = fill(state, &text);

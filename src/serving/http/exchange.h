@@ -19,6 +19,8 @@ typedef struct exchange {
     bool replied;        /* a response was begun, */
     bool whole;          /* and sent to its end */
     bool closes;         /* nothing comes behind it on this connection */
+    bool may_ping;       /* its client reads events, so comments may come before them */
+    bool streams;        /* the head of a stream of events was sent */
     bool rated;          /* it counts for the rates of its key */
     const char *origin;  /* borrowed from the head: of the page that may read it; NULL: none */
     uint64_t tenant;     /* the number of its key; 0: none needed */
@@ -26,7 +28,8 @@ typedef struct exchange {
     char id[24];         /* of the request, 16 hexadecimal digits */
     trace_context trace; /* what its headers say */
     char method[17], path[257];
-    char methods[64]; /* that the path has, where it has not this one: "GET, HEAD" */
+    char methods[64];  /* that the path has, where it has not this one: "GET, HEAD" */
+    char left_out[96]; /* types of tools that the request has and the model did not get */
     uint64_t begun_ns;
     int status;                 /* of the response; 0: none was begun */
     struct generation *running; /* borrowed: its answers on their way; NULL: none */
@@ -37,13 +40,18 @@ typedef struct exchange {
     skv_budget *budget;         /* = &reading, for those who only read the exchange */
 } exchange;
 
+/* Which servers have a path: those that answer, readers (--role read), or both. */
+typedef enum route_role { ROUTE_ANSWERS, ROUTE_READS, ROUTE_BOTH } route_role;
+
 typedef struct server_route {
     const char *method, *path;
     void (*handle)(exchange *ex);
     bool open;        /* without a key */
     bool needs_model; /* 503 until it is loaded, and once we drain */
     bool lists;       /* all models, without taking one */
+    bool streams;     /* server-sent events, where "stream" says so */
     error_shape errors;
+    route_role role;
 } server_route;
 
 /**
@@ -90,6 +98,9 @@ bool exchange_go_on(exchange *ex);
 /* Appends what comes next and may wait for it; false: the end. */
 typedef bool event_fill_fn(void *state, skv_buf *out);
 
+/** A sign of life of a request whose stream has not begun: a comment, which begins it. From then on
+ * a refusal is an event. False: the client is gone. */
+bool event_stream_ping(exchange *ex, const char *comment);
 /** Answers with what `fill` writes, and waits until all is over; `release` frees the state then. */
 void event_stream_send(exchange *ex, const char *content_type, event_fill_fn *fill,
                        void (*release)(void *state), void *state);

@@ -106,6 +106,16 @@ static bool check_rate(exchange *ex)
     return false;
 }
 
+static bool check_role(exchange *ex)
+{
+    const bool reads = ex->server->options.reads;
+    if (ex->route->role == ROUTE_BOTH || reads == (ex->route->role == ROUTE_READS)) return true;
+    return api_fail(&ex->refusal, 404, NULL,
+                    reads ? "%.200s: this server reads prompts for others and writes no answers"
+                          : "%.200s: this server does not read prompts for others (--role read)",
+                    ex->head->path);
+}
+
 /* False: `refusal` tells why. Keys come before paths: without one nobody learns which exist. */
 static bool admit(exchange *ex)
 {
@@ -120,7 +130,8 @@ static bool admit(exchange *ex)
                                 path)
                      : api_fail(&ex->refusal, 404, NULL, "there is no %.200s", path);
     }
-    return check_state(ex) && check_coding(ex) && check_length(ex) && check_rate(ex);
+    return check_role(ex) && check_state(ex) && check_coding(ex) && check_length(ex) &&
+           check_rate(ex);
 }
 
 /* The origin of a page that --cors-origin allows. */

@@ -1,6 +1,7 @@
 /* JSON of requests: see json_body.h. */
 #include "json_body.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 enum {
     WORD_BYTES_MIN = 64,
+    INT64_DIGITS = 19,
     COPY_BYTES = 240, /* of a container of jansson, and of each of its members: see budget_json.c */
     COPY_MEMBER_BYTES = 160,
     PATIENCE_MS = 1000, /* for memory that others are about to give back */
@@ -62,6 +64,8 @@ void json_body_start(void)
     json_set_alloc_funcs(allocate_patiently, free);
 }
 
+static const char NUMBER[] = "+-.0123456789eE"; /* what numbers are made of */
+
 static bool is_one_of(const char *set, char c)
 {
     return c != 0 && strchr(set, c);
@@ -95,7 +99,7 @@ static bool fail_number(const json_place *place, const json_error_t *problem, ap
     size_t begin = 0, n_name = 0, end = (size_t)problem->position;
     if (end > place->text.n) end = place->text.n;
     size_t number = end;
-    while (number > 0 && is_one_of("+-.0123456789eE", text[number - 1])) number--;
+    while (number > 0 && is_one_of(NUMBER, text[number - 1])) number--;
     for (size_t i = number; i > 0 && text[i - 1] != '{';) {
         while (i > 0 && text[i - 1] != '"' && text[i - 1] != '{') i--;
         const size_t close = i;
@@ -112,6 +116,88 @@ static bool fail_number(const json_place *place, const json_error_t *problem, ap
                     text + number);
 }
 
+/* Whether this is an integer that 64 bits cannot hold. */
+static bool is_beyond(const char *number, size_t n)
+{
+    char copy[INT64_DIGITS + 2] = "";
+    for (size_t i = number[0] == '-'; i < n; i++) {
+        if (number[i] < '0' || number[i] > '9') return false;
+    }
+    if (n >= sizeof copy) return true;
+    memcpy(copy, number, n);
+    errno = 0;
+    (void)strtoll(copy, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* A copy whose integers beyond 64 bits end in ".0": what nobody reads may be of any size, and who
+ * reads one as an integer refuses it by its name. NULL: no memory. */
+static char *with_reals(skv_text_piece text, size_t *n_out)
+{
+    char *out = malloc(text.n + text.n / 8 + 1); /* such integers have 19 digits or more */
+    bool in_string = false;
+    size_t n = 0;
+    for (size_t i = 0; out && i < text.n;) {
+        size_t taken = 1;
+        if (in_string) {
+            in_string = text.text[i] != '"';
+            taken += text.text[i] == '\\' && i + 1 < text.n;
+        } else if (is_one_of(NUMBER, text.text[i])) {
+            while (i + taken < text.n && is_one_of(NUMBER, text.text[i + taken])) taken++;
+        } else {
+            in_string = text.text[i] == '"';
+        }
+        memcpy(out + n, text.text + i, taken);
+        n += taken;
+        if (!in_string && taken >= INT64_DIGITS && is_beyond(text.text + i, taken)) {
+            out[n++] = '.';
+            out[n++] = '0';
+        }
+        i += taken;
+    }
+    *n_out = n;
+    return out;
+}
+
+static json_reading read_checked(const json_place *place, json_t **out, json_error_t *problem,
+                                 api_error *error)
+{
+    if (!has_room(place->text)) {
+        (void)api_fail(error, 503, NULL, "no memory");
+        return JSON_READ_REFUSED;
+    }
+    *out = json_loadb(place->text.text, place->text.n, JSON_ALLOW_NUL, problem);
+    if (*out) return JSON_READ;
+    switch (json_error_code(problem)) {
+    case json_error_out_of_memory: (void)api_fail(error, 503, NULL, "no memory"); break;
+    case json_error_numeric_overflow: (void)fail_number(place, problem, error); break;
+    default: return JSON_READ_BAD;
+    }
+    return JSON_READ_REFUSED;
+}
+
+/* Reads a text again that has numbers beyond 64 bits. */
+static json_reading read_large_numbers(const exchange *ex, json_place place, json_t **out,
+                                       json_error_t *problem, api_error *error)
+{
+    const size_t n_bytes = place.text.n + place.text.n / 8 + 1;
+    json_reading reading = JSON_READ_REFUSED;
+    if (!skv_budget_take(ex->budget, n_bytes)) {
+        (void)check_budget(ex, place.name, place.param, error);
+        return reading;
+    }
+    char *copy = with_reals(place.text, &place.text.n);
+    place.text.text = copy;
+    if (copy) {
+        reading = read_checked(&place, out, problem, error);
+    } else {
+        (void)api_fail(error, 503, NULL, "no memory");
+    }
+    free(copy);
+    skv_budget_give(ex->budget, n_bytes);
+    return reading;
+}
+
 json_reading json_text_read(const exchange *ex, const json_place *place, json_t **out,
                             json_error_t *problem, api_error *error)
 {
@@ -120,18 +206,12 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
         (void)check_budget(ex, place->name, place->param, error);
         return JSON_READ_REFUSED;
     }
-    if (!has_room(text)) {
-        (void)api_fail(error, 503, NULL, "no memory");
-        return JSON_READ_REFUSED;
+    memset(problem, 0, sizeof *problem);
+    const json_reading reading = read_checked(place, out, problem, error);
+    if (reading != JSON_READ_REFUSED || json_error_code(problem) != json_error_numeric_overflow) {
+        return reading;
     }
-    *out = json_loadb(text.text, text.n, JSON_ALLOW_NUL, problem);
-    if (*out) return JSON_READ;
-    switch (json_error_code(problem)) {
-    case json_error_out_of_memory: (void)api_fail(error, 503, NULL, "no memory"); break;
-    case json_error_numeric_overflow: (void)fail_number(place, problem, error); break;
-    default: return JSON_READ_BAD;
-    }
-    return JSON_READ_REFUSED;
+    return read_large_numbers(ex, *place, out, problem, error);
 }
 
 bool json_body_parse(const exchange *ex, json_t **out, api_error *error)

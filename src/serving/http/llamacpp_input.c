@@ -163,7 +163,7 @@ static bool check_fields(const json_t *asked, api_error *error)
                           RESPONSE_FIELDS_MAX);
 }
 
-json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *error)
+json_t *llamacpp_translate(exchange *ex, const json_t *asked, api_error *error)
 {
     json_t *body = json_copy_within(ex, (json_t *)(uintptr_t)asked, "request", error);
     if (!body) return NULL;
@@ -346,7 +346,7 @@ static const gap_marks *marks_of(const server_model *model)
     return NULL;
 }
 
-json_t *infill_translate(const exchange *ex, const json_t *asked, api_error *error)
+json_t *infill_translate(exchange *ex, const json_t *asked, api_error *error)
 {
     gap g = {.ex = ex, .asked = asked, .error = error, .marks = marks_of(ex->model)};
     if (!g.marks) {

@@ -5,6 +5,7 @@
 #include "translate.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- blocks ---- */
 
@@ -12,6 +13,53 @@ static bool refuse_block(const translation *t, const char *where, const json_t *
 {
     return api_fail(t->error, 400, "messages", "%s: blocks of type \"%.40s\" are not supported",
                     where, json_show_member(block, "type").text);
+}
+
+static bool add_texts(translation *t, const char *where, const json_t *content);
+
+/* A document whose source is a text, texts, or a file of text: title and context come first. */
+static bool add_document(translation *t, const char *where, const json_t *block)
+{
+    const json_t *source = json_object_get(block, "source"),
+                 *data = json_object_get(source, "data");
+    const json_t *title = json_object_get(block, "title");
+    const json_t *context = json_object_get(block, "context");
+    if (json_is_string(title)) translation_add_text(t, title);
+    if (json_is_string(context)) translation_add_text(t, context);
+    if (json_body_is(source, "content")) {
+        return add_texts(t, where, json_object_get(source, "content"));
+    }
+    if (json_body_is(source, "text") && json_is_string(data)) {
+        translation_add_text(t, data);
+        return true;
+    }
+    if (json_body_is(source, "base64") && translation_file(t, NULL, data)) return true;
+    return api_fail(t->error, 400, "messages",
+                    "%s: a document of type \"%.40s\" is not supported, unless it is text in UTF-8",
+                    where, json_show_member(source, "type").text);
+}
+
+static bool add_search_result(translation *t, const char *where, const json_t *block)
+{
+    const json_t *title = json_object_get(block, "title"),
+                 *source = json_object_get(block, "source");
+    if (json_is_string(title)) translation_add_text(t, title);
+    if (json_is_string(source)) translation_add_text(t, source);
+    return add_texts(t, where, json_object_get(block, "content"));
+}
+
+/* A block that is text, or has some. */
+static bool add_text_block(translation *t, const char *where, const json_t *block)
+{
+    const bool names_tool = json_body_is(block, "tool_reference");
+    const json_t *text = json_object_get(block, names_tool ? "tool_name" : "text");
+    if (json_body_is(block, "document")) return add_document(t, where, block);
+    if (json_body_is(block, "search_result")) return add_search_result(t, where, block);
+    if ((!names_tool && !json_body_is(block, "text")) || !json_is_string(text)) {
+        return refuse_block(t, where, block);
+    }
+    translation_add_text(t, text);
+    return true;
 }
 
 /* Blocks of text, or a text, for the open message. */
@@ -26,10 +74,7 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
                         where);
     }
     for (size_t i = 0; i < json_array_size(content); i++) {
-        const json_t *block = json_array_get(content, i), *text = json_object_get(block, "text");
-        if (!json_body_is(block, "text") || !json_is_string(text))
-            return refuse_block(t, where, block);
-        translation_add_text(t, text);
+        if (!add_text_block(t, where, json_array_get(content, i))) return false;
     }
     return true;
 }
@@ -37,15 +82,13 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
 /* A result is a message of its own; text behind it is a new one. */
 static bool add_user_block(translation *t, const char *where, const json_t *block, bool joins)
 {
-    const json_t *text = json_object_get(block, "text"), *content = json_body_get(block, "content");
+    const json_t *content = json_body_get(block, "content");
     if (json_body_is(block, "tool_result")) {
         translation_result(t, json_object_get(block, "tool_use_id"));
         return !content || add_texts(t, where, content);
     }
-    if (!json_body_is(block, "text") || !json_is_string(text)) return refuse_block(t, where, block);
     translation_open(t, "user", joins);
-    translation_add_text(t, text);
-    return true;
+    return add_text_block(t, where, block);
 }
 
 static bool add_assistant_block(translation *t, const char *where, const json_t *block)
@@ -80,9 +123,14 @@ static bool add_message(translation *t, const json_t *message, size_t i)
     const json_t *role = json_object_get(message, "role");
     const bool user = json_text_is(role, "user");
     (void)snprintf(where, sizeof where, "messages[%zu]", i);
+    if (json_text_is(role, "system")) {
+        translation_open(t, "system", false);
+        return add_texts(t, where, content);
+    }
     if (!user && !json_text_is(role, "assistant")) {
-        return api_fail(t->error, 400, "messages", "%s.role: \"%.40s\" is not user or assistant",
-                        where, json_show(role).text);
+        return api_fail(t->error, 400, "messages",
+                        "%s.role: \"%.40s\" is not user, assistant or system", where,
+                        json_show(role).text);
     }
     const bool blocks = json_is_array(content);
     if (!user || !blocks) translation_open(t, user ? "user" : "assistant", false);
@@ -116,15 +164,78 @@ static bool add_messages(translation *t)
 
 /* ---- tools ---- */
 
-static bool check_tool(const translation *t, const json_t *tool, size_t i)
+/* Anthropic runs these, or its models know their parameters. */
+static const char *const provider_tools[] = {"web_search_",       "web_fetch_", "code_execution_",
+                                             "tool_search_tool_", "computer_",  "browser_",
+                                             "mcp_toolset",       "advisor_"};
+
+#define PATHS                                                                                      \
+    "\"path\":{\"type\":\"string\"},\"file_text\":{\"type\":\"string\",\"description\":\"of "      \
+    "create\"},"                                                                                   \
+    "\"old_str\":{\"type\":\"string\",\"description\":\"of str_replace: what is replaced\"},"      \
+    "\"new_str\":{\"type\":\"string\",\"description\":\"of str_replace: by what\"},"               \
+    "\"insert_line\":{\"type\":\"integer\",\"description\":\"of insert: behind which line\"},"     \
+    "\"insert_text\":{\"type\":\"string\",\"description\":\"of insert\"},"                         \
+    "\"view_range\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"description\":"         \
+    "\"of view: the first and the last line\"}"
+
+/* Tools of the client whose parameters Anthropic's models know: others are told them. */
+static const struct {
+    const char *type, *description, *schema;
+} client_tools[] = {
+    {"bash_", "Runs a command in the shell of the client, which stays open between calls.",
+     "{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"string\"},"
+     "\"restart\":{\"type\":\"boolean\",\"description\":\"starts the shell anew\"}}}"},
+    {"text_editor_", "Views, creates and edits text files of the client.",
+     "{\"type\":\"object\",\"properties\":{\"command\":{\"enum\":[\"view\",\"create\",\"str_"
+     "replace\","
+     "\"insert\"]}," PATHS "},\"required\":[\"command\",\"path\"]}"},
+    {"memory_", "Keeps notes in files that outlive the conversation.",
+     "{\"type\":\"object\",\"properties\":{\"command\":{\"enum\":[\"view\",\"create\",\"str_"
+     "replace\","
+     "\"insert\",\"delete\",\"rename\"]}," PATHS
+     ",\"old_path\":{\"type\":\"string\",\"description\":"
+     "\"of rename\"},\"new_path\":{\"type\":\"string\"}},\"required\":[\"command\"]}"}};
+
+#undef PATHS
+
+/* The row of client_tools; their number: none. */
+static size_t find_client_tool(const json_t *tool)
 {
-    if (!json_body_is(tool, "") && !json_body_is(tool, "custom")) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    size_t i = 0;
+    const size_t n = sizeof client_tools / sizeof client_tools[0];
+    if (!type) return n;
+    while (i < n && strncmp(type, client_tools[i].type, strlen(client_tools[i].type)) != 0) i++;
+    return i;
+}
+
+static bool add_tool(translation *t, const json_t *tool, size_t i)
+{
+    if (translation_leave_out(t, tool, provider_tools,
+                              sizeof provider_tools / sizeof provider_tools[0])) {
+        return true;
+    }
+    json_t *name = json_object_get(tool, "name");
+    const size_t i_known = find_client_tool(tool);
+    const bool known = i_known < sizeof client_tools / sizeof client_tools[0];
+    if (!known && !json_body_is(tool, "") && !json_body_is(tool, "custom")) {
         return api_fail(t->error, 400, "tools",
                         "tools[%zu].type: \"%.40s\": only the client's own functions are served", i,
                         json_show_member(tool, "type").text);
     }
-    if (json_is_string(json_object_get(tool, "name"))) return true;
-    return api_fail(t->error, 400, "tools", "tools[%zu].name: not a text", i);
+    if (!json_is_string(name)) {
+        return api_fail(t->error, 400, "tools", "tools[%zu].name: not a text", i);
+    }
+    if (!known) {
+        translation_tool(t, translation_function(tool, "input_schema"));
+        return true;
+    }
+    json_t *schema = json_loads(client_tools[i_known].schema, 0, NULL);
+    translation_tool(t, json_pack("{s:s,s:{s:O,s:s,s:o}}", "type", "function", "function", "name",
+                                  name, "description", client_tools[i_known].description,
+                                  "parameters", schema));
+    return true;
 }
 
 static bool set_choice(translation *t)
@@ -179,7 +290,17 @@ static bool set_thinking(translation *t)
                         "thinking.type: \"%.40s\" is none of enabled, adaptive, disabled",
                         json_show_member(thinking, "type").text);
     }
-    translation_think(t, on);
+    translation_var(t, "enable_thinking", json_boolean(on));
+    return true;
+}
+
+/* How much effort: a word for templates that read one. It turns no thinking on. */
+static bool set_effort(translation *t)
+{
+    const json_t *effort = json_body_get(json_body_get(t->asked, "output_config"), "effort");
+    if (!effort) return true;
+    if (!json_text_whole(effort, "output_config.effort", t->error)) return false;
+    translation_var(t, "reasoning_effort", json_string(json_string_value(effort)));
     return true;
 }
 
@@ -196,14 +317,15 @@ static bool set_format(translation *t)
                     "output_format: not {\"type\":\"json_schema\",\"schema\":{...}}");
 }
 
-json_t *messages_translate(const json_t *asked, bool counts, api_error *error)
+json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_error *error)
 {
     translation t;
-    const bool ok = translation_begin(&t, asked, error) &&
-                    (counts || translation_length(&t, "max_tokens", true)) &&
-                    translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
-                    translation_refuse(&t, "container", "there are no containers") &&
-                    add_messages(&t) && translation_tools(&t, "input_schema", check_tool) &&
-                    set_choice(&t) && set_stops(&t) && set_thinking(&t) && set_format(&t);
+    bool ok = translation_begin(&t, asked, error);
+    t.ex = ex;
+    ok = ok && (counts || translation_length(&t, "max_tokens", true)) &&
+         translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
+         translation_refuse(&t, "container", "there are no containers") && add_messages(&t) &&
+         translation_tools(&t, add_tool) && set_choice(&t) && set_stops(&t) && set_thinking(&t) &&
+         set_effort(&t) && set_format(&t);
     return translation_end(&t, ok);
 }

@@ -189,6 +189,8 @@ static void bring(http_server *server, server_model *model)
         model->n_loads++;
         model->ready_ns = model->used_ns = skv_now_ns();
         model->wanted_ns = 0;
+    } else if (status == SKV_CANCELLED) {
+        model->wanted_ns = 0; /* the server ends */
     } else if (status == SKV_MEMORY && could_fit(server, n_bytes)) {
         model->starved = true; /* until one has left */
         return;
@@ -259,10 +261,24 @@ static bool may_wait(exchange *ex, const server_model *model, uint64_t n_failure
     return ok;
 }
 
+/* Now and then a comment, where the client reads events. The lock is held, but not while that is
+ * sent. */
+static void give_sign(exchange *ex, uint64_t *told_ns)
+{
+    http_server *server = ex->server;
+    const double seconds = (double)(skv_now_ns() - *told_ns) * 1e-9;
+    if (!ex->may_ping || seconds < server->options.ping_seconds) return;
+    *told_ns = skv_now_ns();
+    pthread_mutex_unlock(&server->lock);
+    (void)event_stream_ping(ex, ": waiting for the model\n\n");
+    pthread_mutex_lock(&server->lock);
+}
+
 bool model_take(exchange *ex, server_model *model, api_error *error)
 {
     http_server *server = ex->server;
     bool ok = true;
+    uint64_t told_ns = ex->begun_ns;
     pthread_mutex_lock(&server->lock);
     const uint64_t n_failures = model->n_failures;
     model->n_waiting++;
@@ -271,6 +287,7 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
         (void)pthread_cond_broadcast(&server->changed);
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
         (void)pthread_cond_timedwait(&server->changed, &server->lock, &end);
+        if (model->state != MODEL_READY) give_sign(ex, &told_ns);
         ok = model->state == MODEL_READY || may_wait(ex, model, n_failures, error);
     }
     model->n_waiting--;

@@ -6,15 +6,12 @@
 #include <string.h>
 
 #include "common/sampling_fields.h"
+#include "request_input.h"
 #include "translate.h"
 
 /* Options beside those of sampling, and what OpenAI's clients and ours call them. */
-static const char *const options[][2] = {{"stop", "stop"},
-                                         {"repeat_penalty", "repeat_penalty"},
-                                         {"repeat_last_n", "repeat_last_n"},
-                                         {"typical_p", "typical_p"},
-                                         {"tfs_z", "tfs_z"},
-                                         {"mirostat", "mirostat"}};
+static const char *const options[][2] = {
+    {"stop", "stop"}, {"repeat_penalty", "repeat_penalty"}, {"repeat_last_n", "repeat_last_n"}};
 
 static void set_option(translation *t, const json_t *given, const char *name, const char *ours)
 {
@@ -49,6 +46,9 @@ static bool set_options(translation *t)
     }
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         set_option(t, given, options[i][0], options[i][1]);
+    }
+    for (size_t i = 0; request_refused_field(i); i++) {
+        set_option(t, given, request_refused_field(i), request_refused_field(i));
     }
     return set_length(t, given);
 }
@@ -85,7 +85,7 @@ static bool set_thinking(translation *t)
         return api_fail(t->error, 400, "think", "think: %s is neither true, false nor a word",
                         json_show(think).text);
     }
-    translation_think(t, json_is_true(think));
+    translation_var(t, "enable_thinking", json_boolean(json_is_true(think)));
     return true;
 }
 
@@ -175,8 +175,15 @@ static bool add_messages(translation *t)
 json_t *ollama_chat_translate(const json_t *asked, api_error *error)
 {
     translation t;
-    const bool ok = begin(&t, asked, error) && add_messages(&t);
-    json_t *tools = json_object_get(asked, "tools");
+    json_t *tools = json_object_get(asked, "tools"), *tool;
+    size_t i;
+    bool ok = begin(&t, asked, error) && add_messages(&t);
+    json_array_foreach(tools, i, tool)
+    {
+        if (!ok || !json_body_is(tool, "custom")) continue;
+        ok = api_fail(error, 400, "tools", "tools[%zu].type: \"custom\": only functions are served",
+                      i);
+    }
     if (ok && tools) translation_set(&t, "tools", json_incref(tools));
     return translation_end(&t, ok);
 }

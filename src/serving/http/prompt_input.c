@@ -1,4 +1,5 @@
 /* Prompts: see request_input.h. */
+#define _GNU_SOURCE /* memmem */
 #include "request_input.h"
 
 #include <stdio.h>
@@ -374,32 +375,138 @@ static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_err
     return !out->failed || api_fail(error, 503, NULL, "no memory");
 }
 
-/* Templates that know no system message refuse it: its text goes before the first one of the user.
- * False: there is none. */
-static bool fold_system(json_t *messages)
+static const json_t *text_of(const json_t *messages, size_t i, const char *role)
 {
-    const json_t *system = json_object_get(json_array_get(messages, 0), "content");
-    json_t *user = json_array_get(messages, 1);
-    const json_t *content = json_object_get(user, "content");
-    if (!json_text_is(json_object_get(json_array_get(messages, 0), "role"), "system") ||
-        !json_text_is(json_object_get(user, "role"), "user") || !json_is_string(system) ||
-        !json_is_string(content)) {
-        return false;
-    }
+    const json_t *message = json_array_get(messages, i);
+    const json_t *content = json_object_get(message, "content");
+    const bool fits = json_text_is(json_object_get(message, "role"), role);
+    return fits && json_is_string(content) ? content : NULL;
+}
+
+/* Two messages of the user in a row become one. */
+static bool join_users(json_t *messages, size_t i)
+{
+    const json_t *one = text_of(messages, i, "user"), *two = text_of(messages, i + 1, "user");
+    if (!one || !two) return true;
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    skv_buf_append(&text, json_string_value(system), json_string_length(system));
+    skv_buf_append(&text, json_string_value(one), json_string_length(one));
     skv_buf_text(&text, "\n\n");
-    skv_buf_append(&text, json_string_value(content), json_string_length(content));
+    skv_buf_append(&text, json_string_value(two), json_string_length(two));
     const bool ok = !text.failed &&
-                    json_object_set_new(user, "content", json_stringn(text.data, text.size)) == 0 &&
-                    json_array_remove(messages, 0) == 0;
+                    json_object_set_new(json_array_get(messages, i), "content",
+                                        json_stringn(text.data, text.size)) == 0 &&
+                    json_array_remove(messages, i + 1) == 0;
     skv_buf_release(&text);
     return ok;
 }
 
+/* Templates that know no system message, or none behind others, refuse it: its text becomes part of
+ * the user's around it. False: there is none, or none of the user. */
+static bool fold_system(json_t *messages)
+{
+    bool any = false, users = false;
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        users = users || text_of(messages, i, "user");
+    }
+    for (size_t i = 0; users && i < json_array_size(messages); i++) {
+        if (!text_of(messages, i, "system")) continue;
+        const json_t *role = json_object_get(json_array_get(messages, i), "role");
+        if (!role ||
+            json_object_set_new(json_array_get(messages, i), "role", json_string("user")) != 0 ||
+            !join_users(messages, i) || (i > 0 && !join_users(messages, i - 1))) {
+            return false;
+        }
+        any = true;
+    }
+    return any;
+}
+
+/* Whether every system message behind the first message is in the prompt: some templates leave it
+ * out without a word. */
+static bool shows_system(const json_t *messages, const skv_buf *prompt)
+{
+    for (size_t i = 1; i < json_array_size(messages); i++) {
+        const json_t *content = text_of(messages, i, "system");
+        const char *text = json_string_value(content);
+        if (!text || !prompt->data) continue;
+        text += strspn(text, " \t\r\n");
+        size_t n = strlen(text);
+        while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
+        if (n > 0 && !memmem(prompt->data, prompt->size, text, n)) return false;
+    }
+    return true;
+}
+
+/* The arguments of one call as a text of JSON, or as what that text says. False: they are that, or
+ * there is no memory for it. */
+static bool turn_arguments(const exchange *ex, json_t *function, bool to_text)
+{
+    static const char name[] = "arguments";
+    json_t *arguments = json_object_get(function, name), *turned = NULL;
+    json_error_t problem;
+    api_error error;
+    if (to_text && json_is_object(arguments)) {
+        size_t n = 0;
+        char *text = json_text_write(ex, arguments, name, &n, &error);
+        if (text) turned = json_stringn(text, n);
+        if (text) json_text_free(ex, text, n);
+    } else if (!to_text && json_is_string(arguments)) {
+        const skv_text_piece text = {json_string_value(arguments), json_string_length(arguments)};
+        const json_place place = {.name = name, .param = "messages", .text = text};
+        (void)json_text_read(ex, &place, &turned, &problem, &error);
+    }
+    return turned && json_object_set_new(function, name, turned) == 0;
+}
+
+/* False: no call has other arguments now. */
+static bool turn_all_arguments(const exchange *ex, json_t *messages, bool to_text)
+{
+    bool any = false;
+    size_t i, k;
+    json_t *message, *call;
+    json_array_foreach(messages, i, message)
+    {
+        json_array_foreach(json_object_get(message, "tool_calls"), k, call)
+        {
+            any = turn_arguments(ex, json_object_get(call, "function"), to_text) || any;
+        }
+    }
+    return any;
+}
+
+/* Most templates want the arguments of calls as objects; some add them to a text, which an object
+ * cannot be. */
+static bool render_calls(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+{
+    json_t *messages = json_object_get(vars, "messages");
+    api_error other;
+    if (render(ex, vars, out, error)) return true;
+    if (error->status != 400 || !turn_all_arguments(ex, messages, true)) return false;
+    skv_buf_clear(out);
+    if (render(ex, vars, out, &other)) return true;
+    (void)turn_all_arguments(ex, messages, false);
+    return false;
+}
+
+/* Renders the conversation as the template can take it. */
+static bool render_folded(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+{
+    json_t *messages = json_object_get(vars, "messages");
+    const bool ok = render_calls(ex, vars, out, error);
+    if (ok ? shows_system(messages, out) : error->status != 400) return ok;
+    if (!fold_system(messages)) return ok;
+    skv_buf_clear(out);
+    return render_calls(ex, vars, out, error);
+}
+
 bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
-    if (!ex->model->template_text || !ex->model->vocab) {
+    if (!ex->model->vocab) {
+        return api_fail(error, 400, "messages",
+                        "messages: the model brings no tokenizer: send token ids to "
+                        "/v1/completions");
+    }
+    if (!ex->model->template_text) {
         return api_fail(error, 400, "messages",
                         "messages: the model has no chat template (serve --template FILE)");
     }
@@ -407,10 +514,7 @@ bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_e
     json_t *vars = json_object();
     if (!vars) return api_fail(error, 503, NULL, "no memory");
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
-                    (render(ex, vars, out, error) ||
-                     (error->status == 400 && fold_system(json_object_get(vars, "messages")) &&
-                      render(ex, vars, out, error))) &&
-                    (!continues || cut_at_mark(out, error));
+                    render_folded(ex, vars, out, error) && (!continues || cut_at_mark(out, error));
     json_decref(vars);
     return ok;
 }

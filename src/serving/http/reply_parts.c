@@ -40,6 +40,7 @@ static void add_text(reply_parts *parts, part_kind kind, const char *text, size_
 
 static void release_part(reply_part *part)
 {
+    custom_input_release(&part->input);
     skv_buf_release(&part->name);
     skv_buf_release(&part->text);
 }
@@ -55,6 +56,35 @@ static void end_bad_call(reply_parts *parts, const skv_reply_piece *piece)
     add_text(parts, PART_TEXT, piece->text + piece->n - n, n);
 }
 
+static void begin_call(reply_parts *parts, const skv_reply_piece *piece)
+{
+    reply_part *part = add_part(parts, PART_CALL);
+    if (!part) return;
+    const tool_origin *origin = tool_request_origin(parts->tools, piece->text, piece->n);
+    skv_buf_append(&part->name, piece->text, piece->n);
+    if (!origin) return;
+    part->n_namespace = origin->n_namespace;
+    part->custom = origin->custom;
+    if (part->custom) custom_input_init(&part->input, exchange_text(parts->ex));
+}
+
+static void add_arguments(reply_part *part, const skv_reply_piece *piece)
+{
+    if (part->custom) {
+        custom_input_push(&part->input, piece->text, piece->n, &part->text);
+    } else {
+        skv_buf_append(&part->text, piece->text, piece->n);
+    }
+}
+
+static void end_call(reply_parts *parts)
+{
+    reply_part *part = last_of(parts, PART_CALL);
+    if (part && part->custom) custom_input_end(&part->input, &part->text);
+    if (part) part->whole = true;
+    parts->n_whole++;
+}
+
 static void take_piece(void *user, const skv_reply_piece *piece)
 {
     reply_parts *parts = user;
@@ -62,30 +92,23 @@ static void take_piece(void *user, const skv_reply_piece *piece)
     switch (piece->kind) {
     case SKV_REPLY_TEXT: add_text(parts, PART_TEXT, piece->text, piece->n); break;
     case SKV_REPLY_THOUGHT: add_text(parts, PART_THOUGHT, piece->text, piece->n); break;
-    case SKV_REPLY_CALL:
-        part = add_part(parts, PART_CALL);
-        if (part) skv_buf_append(&part->name, piece->text, piece->n);
-        break;
+    case SKV_REPLY_CALL: begin_call(parts, piece); break;
     case SKV_REPLY_ARGUMENTS:
         part = last_of(parts, PART_CALL);
-        if (part) skv_buf_append(&part->text, piece->text, piece->n);
+        if (part) add_arguments(part, piece);
         break;
-    case SKV_REPLY_CALL_END:
-        part = last_of(parts, PART_CALL);
-        if (part) part->whole = true;
-        parts->n_whole++;
-        break;
+    case SKV_REPLY_CALL_END: end_call(parts); break;
     case SKV_REPLY_CALL_BAD: end_bad_call(parts, piece); break;
     }
 }
 
-bool reply_parts_open(reply_parts *parts, exchange *ex, const skv_reply_options *options,
-                      bool streams)
+bool reply_parts_open(reply_parts *parts, exchange *ex, const tool_request *tools,
+                      const skv_reply_options *options, bool streams)
 {
     skv_reply_options o = *options;
     o.tell = take_piece;
     o.user = parts;
-    *parts = (reply_parts){.ex = ex, .streams = streams};
+    *parts = (reply_parts){.ex = ex, .tools = tools, .streams = streams};
     return skv_reply_create(&o, &parts->reader, NULL) == SKV_OK;
 }
 

@@ -5,25 +5,30 @@
 #ifndef SKV_SERVER_REPLY_PARTS_H
 #define SKV_SERVER_REPLY_PARTS_H
 
-#include "exchange.h"
+#include "custom_input.h"
+#include "request_input.h"
 #include "skv/reply.h"
 
 typedef enum part_kind { PART_THOUGHT, PART_TEXT, PART_CALL } part_kind;
 
 typedef struct reply_part {
     part_kind kind;
-    skv_buf name;  /* of a call's function */
-    skv_buf text;  /* or a call's arguments */
-    char id[20];   /* letters and digits, without a dialect's prefix */
-    bool whole;    /* the arguments of a call are */
-    bool begun;    /* the client knows of it */
-    size_t n_told; /* bytes of text that it knows */
+    skv_buf name; /* of a call's function */
+    skv_buf text; /* or a call's arguments */
+    char id[20];  /* letters and digits, without a dialect's prefix */
+    bool whole;   /* the arguments of a call are */
+    bool custom;  /* a call of a custom tool: `text` is its input */
+    custom_input input;
+    size_t n_namespace; /* bytes in front of "__" in the name: see tool_origin */
+    bool begun;         /* the client knows of it */
+    size_t n_told;      /* bytes of text that it knows */
 } reply_part;
 
 typedef struct reply_parts {
-    exchange *ex;      /* borrowed */
-    skv_reply *reader; /* owned */
-    reply_part *at;    /* owned, [n] */
+    exchange *ex;              /* borrowed */
+    const tool_request *tools; /* borrowed */
+    skv_reply *reader;         /* owned */
+    reply_part *at;            /* owned, [n] */
     size_t n, room;
     size_t i_told;  /* everything before it was told to its end */
     size_t n_whole; /* calls */
@@ -31,9 +36,10 @@ typedef struct reply_parts {
     bool failed;    /* memory ran out */
 } reply_parts;
 
-/** `options` but for tell and user; the parts may not move afterwards. */
-bool reply_parts_open(reply_parts *parts, exchange *ex, const skv_reply_options *options,
-                      bool streams);
+/** `options` but for tell and user, whose functions are `tools`; the parts may not move
+ * afterwards. */
+bool reply_parts_open(reply_parts *parts, exchange *ex, const tool_request *tools,
+                      const skv_reply_options *options, bool streams);
 void reply_parts_release(reply_parts *parts);
 void reply_parts_push(reply_parts *parts, const char *text, size_t n, bool last);
 /** Whether there is anything that the client does not know. */

@@ -61,7 +61,8 @@ typedef struct request_params {
     int64_t max_tokens; /* -1: not given */
     int64_t min_tokens, n, best_of, logprobs, top_logprobs;
     bool seed_given;
-    bool stream, include_usage, continuous_usage, return_progress, echo, ignore_eos;
+    bool stream, include_usage, continuous_usage, return_progress, timings_per_token, echo,
+        ignore_eos;
     bool keep_thoughts;  /* thoughts are part of the text */
     bool special_text;   /* special tokens have text too */
     bool wants_logprobs; /* with `n_top` of the most likely */
@@ -79,6 +80,7 @@ typedef struct request_params {
     skv_speculation speculation; /* where speculation_given */
     bool speculation_given;
     skv_pooling pooling;                   /* of an embedding */
+    bool stores;                           /* it is read for others */
     skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
     size_t n_stops;
     int32_t *stop_ids; /* owned, [n_stop_ids] */
@@ -90,6 +92,8 @@ typedef struct request_params {
 /** Reads the members of `body`, which must outlive `out`. */
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error);
+/** The i-th field that request_params_read refuses by name; NULL after the last. */
+const char *request_refused_field(size_t i);
 /** Whether an answer of at most max_tokens can have the min_tokens that were asked for. */
 bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error);
 /** Adds a JSON schema for each field of the table to an object, with the server's defaults; false:
@@ -118,9 +122,16 @@ typedef enum tool_choice {
     TOOL_CHOICE_NAMED
 } tool_choice;
 
+/* What a function was in the request. */
+typedef struct tool_origin {
+    bool custom;        /* a custom tool: its only argument is a text (custom_input.h) */
+    size_t n_namespace; /* bytes in front of "__" in the name that are its namespace; 0: none */
+} tool_origin;
+
 typedef struct tool_request {
-    json_t *tools;      /* owned: as templates want them; NULL: none */
-    const char **names; /* owned, [n]: they point into `tools` */
+    json_t *tools;        /* owned: as templates want them; NULL: none */
+    const char **names;   /* owned, [n]: they point into `tools` */
+    tool_origin *origins; /* owned, [n] */
     size_t n;
     tool_choice choice;
     size_t i_named; /* of NAMED */
@@ -131,6 +142,9 @@ typedef struct tool_request {
 /** Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat's body. */
 bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out, api_error *error);
 void tool_request_release(tool_request *request);
+
+/** What the function of this name was; NULL: there is none. */
+const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n);
 
 /** Adds `tools` to a template's variables, unless the answer shall call none. */
 bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error);

@@ -63,6 +63,8 @@ static const param_row rows[] = {
           .help = "send events as the answer is generated"),
     PARAM(BOTH, "return_progress", NULL, FLAG, return_progress, .initial = "no",
           .help = "events with prompt_progress while the prompt is read"),
+    PARAM(BOTH, "timings_per_token", NULL, FLAG, timings_per_token, .initial = "no",
+          .help = "timings in every event with a text"),
     PARAM(PARAM_COMPLETIONS, "echo", NULL, FLAG, echo, .initial = "no",
           .help = "the answer begins with the prompt"),
     PARAM(ALL, "swiftkv", "auto|full|teacher", CHOICE, i_method, .initial = "auto",
@@ -103,6 +105,11 @@ static const refused_row refused[] = {
     {"use_beam_search", BOTH, "there is no beam search", NULL},
     {"chat_template", BOTH, "chat templates cannot be sent with a request", NULL},
 };
+
+const char *request_refused_field(size_t i)
+{
+    return i < sizeof refused / sizeof refused[0] ? refused[i].name : NULL;
+}
 
 /* The i-th field of requests to the endpoint, beginning with those of sampling; false at the end.
  */
@@ -608,6 +615,7 @@ bool request_body_read(exchange *ex, json_t **out, api_error *error)
         return api_fail(error, 400, "model", "model: expected a string");
     }
     const skv_text_piece text = {name ? json_string_value(name) : "", json_string_length(name)};
+    ex->may_ping = ex->route->streams && json_is_true(json_object_get(*out, "stream"));
     return model_take_named(ex, &text, error);
 }
 
@@ -658,6 +666,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     if (params->eviction_given) job.eviction = &params->eviction;
     if (params->speculation_given) job.speculation = &params->speculation;
     job.pooling = params->pooling;
+    job.stores = params->stores;
+    if (ex->server->options.scheduler.readers) job.key = ex->key;
     job.tenant = ex->tenant;
     if (ex->key) {
         job.salt = skv_scheduler_salt(ex->model->scheduler, ex->key, strlen(ex->key));

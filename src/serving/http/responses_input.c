@@ -1,17 +1,43 @@
 /*
  * OpenAI's Responses: see translate.h. Input is a list of items; those that one turn of the
- * assistant is made of (reasoning, a message, calls) become one message.
+ * assistant is made of (reasoning, a message, calls) become one message. A function in a namespace
+ * is called NAMESPACE__NAME.
  */
-#include "translate.h"
-
 #include <stdio.h>
 
+#include "custom_input.h"
+#include "translate.h"
+
 /* ---- items ---- */
+
+static bool refuse_part(const translation *t, const char *where, const json_t *part)
+{
+    return api_fail(t->error, 400, "input",
+                    "%s: parts of type \"%.40s\" are not supported, unless they are text in UTF-8",
+                    where, json_show_member(part, "type").text);
+}
+
+static bool add_part(translation *t, const char *where, const json_t *part)
+{
+    static const char *const types[] = {"input_text", "output_text", "text", "refusal"};
+    bool known = false;
+    if (json_body_is(part, "input_file")) {
+        return translation_file(t, json_object_get(part, "filename"),
+                                json_object_get(part, "file_data")) ||
+               refuse_part(t, where, part);
+    }
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        known = known || json_body_is(part, types[i]);
+    }
+    const json_t *text = json_object_get(part, json_body_is(part, "refusal") ? "refusal" : "text");
+    if (!known || !json_is_string(text)) return refuse_part(t, where, part);
+    translation_add_text(t, text);
+    return true;
+}
 
 /* A text, or parts of text, for the open message. */
 static bool add_texts(translation *t, const char *where, const json_t *content)
 {
-    static const char *const types[] = {"input_text", "output_text", "text", "refusal"};
     if (json_is_string(content)) {
         translation_add_text(t, content);
         return true;
@@ -21,16 +47,7 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
                         where);
     }
     for (size_t i = 0; i < json_array_size(content); i++) {
-        const json_t *part = json_array_get(content, i);
-        bool known = false;
-        for (size_t k = 0; k < 4; k++) known = known || json_body_is(part, types[k]);
-        const json_t *text =
-            json_object_get(part, json_body_is(part, "refusal") ? "refusal" : "text");
-        if (!known || !json_is_string(text)) {
-            return api_fail(t->error, 400, "input", "%s: parts of type \"%.40s\" are not supported",
-                            where, json_show_member(part, "type").text);
-        }
-        translation_add_text(t, text);
+        if (!add_part(t, where, json_array_get(content, i))) return false;
     }
     return true;
 }
@@ -49,13 +66,30 @@ static bool add_message(translation *t, const char *where, const json_t *item)
                     json_show(role).text);
 }
 
+/* The name of a function as the model has it, to be released; NULL: there is none. */
+static json_t *full_name(const json_t *item)
+{
+    json_t *name = json_object_get(item, "name"), *space = json_object_get(item, "namespace");
+    if (!json_is_string(name)) return NULL;
+    if (json_string_length(space) == 0) return json_incref(name);
+    return json_sprintf("%s__%s", json_string_value(space), json_string_value(name));
+}
+
 static bool add_call(translation *t, const char *where, const json_t *item)
 {
-    const json_t *name = json_object_get(item, "name");
-    if (!json_is_string(name)) {
-        return api_fail(t->error, 400, "input", "%s: a function_call without a name", where);
+    const bool custom = json_body_is(item, "custom_tool_call");
+    json_t *name = full_name(item), *input = json_object_get(item, "input");
+    if (!name || (custom && !json_is_string(input))) {
+        json_decref(name);
+        return api_fail(t->error, 400, "input", "%s: a %s without a name%s", where,
+                        custom ? "custom_tool_call" : "function_call", custom ? " or input" : "");
     }
-    translation_call(t, json_object_get(item, "call_id"), name, json_body_get(item, "arguments"));
+    json_t *wrapped = custom ? json_pack("{s:O}", CUSTOM_INPUT_NAME, input) : NULL;
+    t->failed = t->failed || (custom && !wrapped);
+    translation_call(t, json_object_get(item, "call_id"), name,
+                     custom ? wrapped : json_body_get(item, "arguments"));
+    json_decref(wrapped);
+    json_decref(name);
     return true;
 }
 
@@ -70,11 +104,27 @@ static bool add_reasoning(translation *t, const char *where, const json_t *item)
 {
     const json_t *content = json_body_get(item, "content");
     (void)where;
-    translation_open(t, "assistant", true);
+    if (json_array_size(content) > 0) translation_open(t, "assistant", true);
     for (size_t i = 0; i < json_array_size(content); i++) {
         translation_add_thought(t, json_object_get(json_array_get(content, i), "text"));
     }
     return true;
+}
+
+/* What a provider searched for: the texts that came of it are in the messages around it. */
+static bool skip_search(translation *t, const char *where, const json_t *item)
+{
+    (void)t;
+    (void)where;
+    (void)item;
+    return true;
+}
+
+static bool refuse_reference(translation *t, const char *where, const json_t *item)
+{
+    return api_fail(t->error, 400, "input",
+                    "%s: item_reference \"%.40s\": items are not kept: send the item itself", where,
+                    json_show_member(item, "id").text);
 }
 
 static bool add_item(translation *t, const json_t *item, size_t i)
@@ -86,7 +136,11 @@ static bool add_item(translation *t, const json_t *item, size_t i)
                 {"message", add_message},
                 {"function_call", add_call},
                 {"function_call_output", add_result},
-                {"reasoning", add_reasoning}};
+                {"custom_tool_call", add_call},
+                {"custom_tool_call_output", add_result},
+                {"reasoning", add_reasoning},
+                {"web_search_call", skip_search},
+                {"item_reference", refuse_reference}};
     char where[48];
     (void)snprintf(where, sizeof where, "input[%zu]", i);
     for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
@@ -118,18 +172,98 @@ static bool add_input(translation *t)
     for (size_t i = 0; i < json_array_size(input); i++) {
         if (!add_item(t, json_array_get(input, i), i)) return false;
     }
+    if (json_array_size(t->messages) == 0) {
+        return api_fail(t->error, 400, "input", "input: no item has a text for the model");
+    }
     return true;
 }
 
 /* ---- tools ---- */
 
-static bool check_tool(const translation *t, const json_t *tool, size_t i)
+/* What OpenAI runs, or knows the parameters of. */
+static const char *const provider_tools[] = {
+    "web_search", "file_search", "code_interpreter", "image_generation", "mcp",         "computer",
+    "shell",      "local_shell", "apply_patch",      "tool_search",      "programmatic"};
+
+/* {"type":"custom","custom":{...}}, as chats have it. */
+static json_t *custom_of(const json_t *tool)
 {
-    if (json_body_is(tool, "function") && json_is_string(json_object_get(tool, "name")))
-        return true;
-    return api_fail(t->error, 400, "tools",
-                    "tools[%zu].type: \"%.40s\": only functions with a name are served", i,
-                    json_show_member(tool, "type").text);
+    return json_pack("{s:s,s:{s:O*,s:O*,s:O*}}", "type", "custom", "custom", "name",
+                     json_object_get(tool, "name"), "description",
+                     json_object_get(tool, "description"), "format",
+                     json_object_get(tool, "format"));
+}
+
+/* A function or custom tool, by its own name or in a namespace. */
+static bool add_function(translation *t, const json_t *tool, const json_t *space, size_t i)
+{
+    const bool custom = json_body_is(tool, "custom");
+    if ((!custom && !json_body_is(tool, "function")) ||
+        !json_is_string(json_object_get(tool, "name"))) {
+        return api_fail(t->error, 400, "tools",
+                        "tools[%zu].type: \"%.40s\": only functions and custom tools with a name "
+                        "are served",
+                        i, json_show_member(tool, "type").text);
+    }
+    json_t *one = custom ? custom_of(tool) : translation_function(tool, "parameters");
+    if (one && space) {
+        json_t *function = json_object_get(one, custom ? "custom" : "function");
+        json_t *name = json_sprintf("%s__%s", json_string_value(space),
+                                    json_string_value(json_object_get(tool, "name")));
+        t->failed = t->failed || json_object_set_new(function, "name", name) != 0 ||
+                    json_object_set(one, "namespace", (json_t *)(uintptr_t)space) != 0;
+    }
+    translation_tool(t, one);
+    return true;
+}
+
+static bool add_namespace(translation *t, const json_t *tool, size_t i)
+{
+    const json_t *name = json_object_get(tool, "name"), *inner = json_object_get(tool, "tools");
+    if (json_string_length(name) == 0 || !json_is_array(inner)) {
+        return api_fail(t->error, 400, "tools", "tools[%zu]: a namespace without a name or tools",
+                        i);
+    }
+    for (size_t k = 0; k < json_array_size(inner) && !t->failed; k++) {
+        if (!add_function(t, json_array_get(inner, k), name, i)) return false;
+    }
+    return true;
+}
+
+static bool add_tool(translation *t, const json_t *tool, size_t i)
+{
+    if (json_body_is(tool, "namespace")) return add_namespace(t, tool, i);
+    return translation_leave_out(t, tool, provider_tools,
+                                 sizeof provider_tools / sizeof provider_tools[0]) ||
+           add_function(t, tool, NULL, i);
+}
+
+static json_t *choice_of(const json_t *choice)
+{
+    json_t *name = full_name(choice);
+    if (!name) name = json_string("");
+    return json_pack("{s:s,s:{s:o}}", "type", "function", "function", "name", name);
+}
+
+/* Chats have {"type":"allowed_tools","allowed_tools":{...}}. What was left out of the tools is left
+ * out here too. */
+static bool set_allowed(translation *t, const json_t *choice)
+{
+    const json_t *given = json_object_get(choice, "tools");
+    json_t *mode = json_object_get(choice, "mode");
+    json_t *tools = json_array();
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        const json_t *one = json_array_get(given, i);
+        if (translation_leave_out(t, one, provider_tools,
+                                  sizeof provider_tools / sizeof provider_tools[0])) {
+            continue;
+        }
+        if (json_array_append_new(tools, choice_of(one)) != 0) t->failed = true;
+    }
+    json_t *allowed = json_pack("{s:o,s:O*}", "tools", tools, "mode", mode);
+    translation_set(t, "tool_choice",
+                    json_pack("{s:s,s:o}", "type", "allowed_tools", "allowed_tools", allowed));
+    return true;
 }
 
 static bool set_choice(translation *t)
@@ -142,12 +276,13 @@ static bool set_choice(translation *t)
         translation_set(t, "tool_choice", json_incref(choice));
         return true;
     }
-    if (!json_body_is(choice, "function")) {
+    if (json_body_is(choice, "allowed_tools")) return set_allowed(t, choice);
+    if (!json_body_is(choice, "function") && !json_body_is(choice, "custom")) {
         return api_fail(t->error, 400, "tool_choice",
-                        "tool_choice.type: \"%.40s\": only functions are served",
+                        "tool_choice.type: \"%.40s\": only functions and custom tools are served",
                         json_show_member(choice, "type").text);
     }
-    translation_choose(t, choice);
+    translation_set(t, "tool_choice", choice_of(choice));
     return true;
 }
 
@@ -201,12 +336,12 @@ static bool refuse(translation *t)
                     json_show(truncation).text);
 }
 
-json_t *responses_translate(const json_t *asked, api_error *error)
+json_t *responses_translate(exchange *ex, const json_t *asked, api_error *error)
 {
     translation t;
-    const bool ok = translation_begin(&t, asked, error) && refuse(&t) &&
-                    translation_length(&t, "max_output_tokens", false) && add_input(&t) &&
-                    translation_tools(&t, "parameters", check_tool) && set_choice(&t) &&
-                    set_format(&t) && set_reasoning(&t);
+    bool ok = translation_begin(&t, asked, error);
+    t.ex = ex;
+    ok = ok && refuse(&t) && translation_length(&t, "max_output_tokens", false) && add_input(&t) &&
+         translation_tools(&t, add_tool) && set_choice(&t) && set_format(&t) && set_reasoning(&t);
     return translation_end(&t, ok);
 }

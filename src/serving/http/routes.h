@@ -39,6 +39,7 @@ void api_props(exchange *ex);
 void api_slots(exchange *ex);
 void api_adapters(exchange *ex);
 void api_embedding(exchange *ex);
+void api_read(exchange *ex);
 void api_ollama_chat(exchange *ex);
 void api_ollama_generate(exchange *ex);
 void api_ollama_embed(exchange *ex);

@@ -162,7 +162,12 @@ static void read_again(http_server *server)
     fprintf(stderr, "swiftkv: %s\n", ok ? "the API keys were read again" : error);
 }
 
-/* Nothing interrupts loading. */
+bool server_ends(http_server *server)
+{
+    return server_get_state(server) >= SERVER_DRAINING;
+}
+
+/* Loading ends soon, but not at once: what reads a file may hang. */
 static bool is_loading(http_server *server)
 {
     bool loads = false;

@@ -31,6 +31,7 @@ typedef struct server_source {
     size_t context;        /* of its requests */
     const char *cache_dir; /* for cached prompts, its own; NULL: none */
     skv_sampling sampling; /* of requests that do not say */
+    bool never_drafts;     /* speculation of the scheduler's options is not for it */
 } server_source;
 
 /* What loading it brings. It lives until the model is unloaded; the template is copied. */
@@ -85,6 +86,7 @@ typedef struct server_options {
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     const char *reranker;         /* "yes", "no", "auto": as the names tell */
+    bool reads;                   /* it reads prompts for others, and answers none */
     bool seed_given;              /* it has a seed for all of them; else each draws its own */
     skv_scheduler_options scheduler;
 } server_options;
@@ -99,6 +101,8 @@ bool server_ready(http_server *server, char *error);
  * the next one stops. False: nothing is served yet, or it stops already, and the program may
  * simply end. */
 bool server_signal(http_server *server, int signal);
+/** Whether a signal has told it to end: loading a model has no use any more. */
+bool server_ends(http_server *server);
 /** Loads models that are asked for, and returns when it is time to stop. */
 void server_wait(http_server *server);
 void server_stop(http_server *server);

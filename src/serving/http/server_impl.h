@@ -91,9 +91,11 @@ typedef struct server_model {
     char *template_text;   /* owned; NULL: none */
     bool guesses_template; /* it is not the model's own */
     size_t n_template;
-    skv_reply_format reply_format; /* of the answers to it */
-    bool generic_tools;            /* the template has none that are known: tool_generic.c */
-    bool special_marks;            /* some of its marks are special tokens */
+    skv_reply_format reply_format;      /* of the answers to it */
+    bool generic_tools;                 /* the template has none that are known: tool_generic.c */
+    bool special_marks;                 /* some of its marks are special tokens: */
+    char *special[SKV_REPLY_MARKS_MAX]; /* owned, [n_special] */
+    size_t n_special;
 } server_model;
 
 struct http_server {

@@ -49,29 +49,59 @@ static void choose_generic_tools(const server_options *o, server_model *model)
                    "for JSON, and a grammar enforces it");
 }
 
-static bool is_special(const skv_vocab *vocab, const char *mark)
+/* The text of a token that is none for readers, to be freed; NULL: it is text. */
+static char *special_text(const skv_vocab *vocab, int32_t id)
 {
-    int32_t *ids = NULL;
-    char *text = NULL;
-    size_t n_ids = 0, n = strlen(mark);
-    const bool known = skv_vocab_encode(vocab, (skv_text_piece){mark, n},
-                                        (skv_encode_options){.parse_special = true}, &ids, &n_ids,
-                                        NULL) == SKV_OK &&
-                       skv_vocab_decode(vocab, (skv_id_piece){ids, n_ids}, (skv_decode_options){0},
-                                        &text, &n, NULL) == SKV_OK;
-    skv_text_free(ids);
+    char *shown = NULL, *text = NULL;
+    size_t n_shown = 0, n = 0;
+    const skv_id_piece one = {&id, 1};
+    const bool hidden =
+        skv_vocab_decode(vocab, one, (skv_decode_options){0}, &shown, &n_shown, NULL) == SKV_OK &&
+        n_shown == 0;
+    skv_text_free(shown);
+    if (hidden &&
+        skv_vocab_decode(vocab, one, (skv_decode_options){.with_special = true}, &text, &n, NULL) ==
+            SKV_OK &&
+        n > 0) {
+        return text;
+    }
     skv_text_free(text);
-    return known && n < strlen(mark);
+    return NULL;
 }
 
-static bool any_is_special(const skv_vocab *vocab, skv_reply_format format)
+/* Keeps a text that is not there yet. */
+static void keep_special(server_model *model, char *text)
+{
+    for (size_t i = 0; i < model->n_special; i++) {
+        if (strcmp(model->special[i], text) != 0) continue;
+        skv_text_free(text);
+        return;
+    }
+    if (model->n_special < SKV_REPLY_MARKS_MAX) {
+        model->special[model->n_special++] = text;
+    } else {
+        skv_text_free(text);
+    }
+}
+
+/* The special tokens in the marks of its replies. */
+static void find_special(server_model *model)
 {
     const char *marks[SKV_REPLY_MARKS_MAX];
-    const size_t n = skv_reply_marks(format, marks);
-    for (size_t i = 0; vocab && i < n; i++) {
-        if (is_special(vocab, marks[i])) return true;
+    const size_t n = skv_reply_marks(model->reply_format, marks);
+    for (size_t i = 0; model->vocab && i < n; i++) {
+        int32_t *ids = NULL;
+        size_t n_ids = 0;
+        const skv_status status =
+            skv_vocab_encode(model->vocab, (skv_text_piece){marks[i], strlen(marks[i])},
+                             (skv_encode_options){.parse_special = true}, &ids, &n_ids, NULL);
+        for (size_t k = 0; status == SKV_OK && k < n_ids; k++) {
+            char *text = special_text(model->vocab, ids[k]);
+            if (text) keep_special(model, text);
+        }
+        skv_text_free(ids);
     }
-    return false;
+    model->special_marks = model->n_special > 0;
 }
 
 static bool copy_template(server_model *model, const server_template *template, char *error)
@@ -93,7 +123,9 @@ static skv_status start_scheduler(http_server *server, server_model *model, char
     skv_error err;
     skv_scheduler_options options = server->options.scheduler;
     options.seed = server_draw(server);
-    options.cache_dir = server->options.sources[model - server->models].cache_dir;
+    const server_source *source = &server->options.sources[model - server->models];
+    options.cache_dir = source->cache_dir;
+    if (source->never_drafts) options.speculation = (skv_speculation){.source = SKV_DRAFT_NONE};
     options.cache_flush_seconds = server_flush_seconds(&server->options);
     options.log = log_line;
     options.account = server->account;
@@ -110,7 +142,7 @@ static skv_status start(http_server *server, server_model *model, const server_t
     if (!copy_template(model, template, error)) return SKV_MEMORY;
     if (!set_reply_format(o, model, error)) return SKV_ARGUMENT;
     choose_generic_tools(o, model);
-    model->special_marks = any_is_special(model->vocab, model->reply_format);
+    find_special(model);
     const skv_status status = start_scheduler(server, model, error);
     if (status != SKV_OK) return status;
     skv_engine_get_stats(model->engine, &model->limits);
@@ -139,6 +171,8 @@ void model_close(http_server *server, server_model *model)
     skv_scheduler_free(model->scheduler);
     constrain_stop(model);
     free(model->template_text);
+    for (size_t i = 0; i < model->n_special; i++) skv_text_free(model->special[i]);
+    model->n_special = 0;
     model->scheduler = NULL;
     model->template_text = NULL;
     model->n_template = 0;

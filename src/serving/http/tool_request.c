@@ -1,4 +1,5 @@
 /* Tools in requests: see request_input.h. */
+#include "custom_input.h"
 #include "request_input.h"
 
 #include <stdio.h>
@@ -34,11 +35,73 @@ static bool complete_function(const exchange *ex, json_t *function, api_error *e
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
+/* {"type":"grammar","grammar":{"syntax":...,"definition":...}}, or both in the format itself: a
+ * regular expression becomes a pattern of the text's schema, any grammar a part of the description.
+ */
+static bool read_format(const json_t *format, size_t i, skv_buf *description, json_t *text,
+                        api_error *error)
+{
+    const json_t *inner = json_body_get(format, "grammar"), *grammar = inner ? inner : format;
+    const json_t *syntax = json_body_get(grammar, "syntax");
+    const json_t *definition = json_body_get(grammar, "definition");
+    if (!format || json_body_is(format, "text")) return true;
+    const bool regex = json_text_is(syntax, "regex"), lark = json_text_is(syntax, "lark");
+    if (!json_body_is(format, "grammar") || (!regex && !lark) || !json_is_string(definition)) {
+        return api_fail(error, 400, "tools",
+                        "tools[%zu].custom.format: neither text nor a grammar in lark or regex", i);
+    }
+    if (description->size > 0) skv_buf_text(description, "\n\n");
+    skv_buf_printf(description, "The input follows this %s:\n",
+                   regex ? "regular expression" : "grammar (lark)");
+    const char *words = json_string_value(definition);
+    const size_t n = json_string_length(definition);
+    skv_buf_append(description, words, n);
+    if (!regex) return true;
+    skv_buf pattern = {.max = LIMIT_TEXT_BYTES};
+    skv_buf_text(&pattern, "^(?:");
+    skv_buf_append(&pattern, words, n);
+    skv_buf_text(&pattern, ")$");
+    const bool ok =
+        !pattern.failed &&
+        json_object_set_new(text, "pattern", json_stringn(pattern.data, pattern.size)) == 0;
+    skv_buf_release(&pattern);
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+/* A custom tool is a function with one text, in which a grammar holds every call of it. */
+static bool make_function(json_t *tool, size_t i, api_error *error)
+{
+    const json_t *custom = json_object_get(tool, "custom");
+    const json_t *words = json_body_get(custom, "description");
+    if (words && !json_is_string(words)) {
+        return api_fail(error, 400, "tools", "tools[%zu].custom.description: not a text", i);
+    }
+    skv_buf description = {.max = LIMIT_TEXT_BYTES};
+    if (words) skv_buf_append(&description, json_string_value(words), json_string_length(words));
+    json_t *text = json_pack("{s:s}", "type", "string");
+    bool ok = read_format(json_body_get(custom, "format"), i, &description, text, error);
+    if (ok) {
+        json_t *function = json_pack(
+            "{s:O*,s:s%,s:b,s:{s:s,s:{s:O},s:[s],s:b}}", "name", json_object_get(custom, "name"),
+            "description", description.size > 0 ? description.data : "", description.size, "strict",
+            true, "parameters", "type", "object", "properties", CUSTOM_INPUT_NAME, text, "required",
+            CUSTOM_INPUT_NAME, "additionalProperties", false);
+        ok = (!description.failed && function && json_object_set(tool, "function", function) == 0 &&
+              json_object_set_new(tool, "type", json_string("function")) == 0) ||
+             api_fail(error, 503, NULL, "no memory");
+        json_decref(function);
+        (void)json_object_del(tool, "custom");
+    }
+    json_decref(text);
+    skv_buf_release(&description);
+    return ok;
+}
+
 static bool check_tool(const exchange *ex, json_t *tool, size_t i, api_error *error)
 {
     if (!json_body_is(tool, "function")) {
         return api_fail(error, 400, "tools",
-                        "tools[%zu].type: \"%.40s\": only functions are served", i,
+                        "tools[%zu].type: \"%.40s\": only functions and custom tools are served", i,
                         json_show_member(tool, "type").text);
     }
     json_t *function = json_object_get(tool, "function");
@@ -60,12 +123,19 @@ static bool check_tool(const exchange *ex, json_t *tool, size_t i, api_error *er
 }
 
 /* A tool whose function may be changed, at the end of `tools`; all that is in it is shared. */
-static json_t *copy_tool(const exchange *ex, json_t *given, json_t *tools, api_error *error)
+static json_t *copy_tool(const exchange *ex, json_t *given, json_t *tools, tool_origin *origin,
+                         api_error *error)
 {
     json_t *tool = json_copy_within(ex, given, "tools", error);
     if (!tool) return NULL;
-    json_t *function = json_object_get(tool, "function");
+    const size_t i = json_array_size(tools);
     const bool added = json_array_append_new(tools, tool) == 0;
+    origin->custom =
+        json_body_is(tool, "custom") && json_is_object(json_object_get(tool, "custom"));
+    origin->n_namespace = json_string_length(json_object_get(tool, "namespace"));
+    (void)json_object_del(tool, "namespace");
+    if (added && origin->custom && !make_function(tool, i, error)) return NULL;
+    json_t *function = json_object_get(tool, "function");
     if (added && !json_is_object(function)) return tool;
     function = added ? json_copy_within(ex, function, "tools", error) : NULL;
     if (!function) return NULL;
@@ -82,10 +152,13 @@ static bool read_tools(const exchange *ex, const json_t *given, tool_request *ou
     }
     out->tools = json_array();
     out->names = calloc(out->n, sizeof *out->names);
-    if (!out->tools || !out->names) return api_fail(error, 503, NULL, "no memory");
+    out->origins = calloc(out->n, sizeof *out->origins);
+    if (!out->tools || !out->names || !out->origins) {
+        return api_fail(error, 503, NULL, "no memory");
+    }
     for (size_t i = 0; i < out->n; i++) {
         bool strict = false;
-        json_t *tool = copy_tool(ex, json_array_get(given, i), out->tools, error);
+        json_t *tool = copy_tool(ex, json_array_get(given, i), out->tools, &out->origins[i], error);
         if (!tool || !check_tool(ex, tool, i, error) ||
             !json_body_flag(json_object_get(tool, "function"), "strict", &strict, error)) {
             return false;
@@ -104,10 +177,21 @@ static bool read_tools(const exchange *ex, const json_t *given, tool_request *ou
 
 /* ---- tool_choice ---- */
 
+/* The name in {"type":"function","function":{"name":...}} and the same with "custom". */
+static const json_t *chosen_name(const json_t *choice)
+{
+    static const char *const types[] = {"function", "custom"};
+    for (size_t i = 0; i < 2; i++) {
+        if (!json_body_is(choice, types[i])) continue;
+        return json_object_get(json_object_get(choice, types[i]), "name");
+    }
+    return NULL;
+}
+
 static bool read_named(const json_t *choice, tool_request *out, api_error *error)
 {
-    const json_t *name = json_object_get(json_object_get(choice, "function"), "name");
-    if (!json_body_is(choice, "function") || !json_is_string(name)) {
+    const json_t *name = chosen_name(choice);
+    if (!json_is_string(name)) {
         return api_fail(error, 400, "tool_choice",
                         "tool_choice: none of \"auto\", \"none\", \"required\" and "
                         "{\"type\":\"function\",\"function\":{\"name\":...}}");
@@ -138,12 +222,11 @@ static bool read_allowed(const json_t *choice, tool_request *out, const json_t *
     for (size_t i = 0; i < out->n; i++) {
         bool keeps = false;
         for (size_t k = 0; !keeps && k < json_array_size(wanted); k++) {
-            const json_t *one = json_array_get(wanted, k);
-            keeps = json_text_is(json_object_get(json_object_get(one, "function"), "name"),
-                                 out->names[i]);
+            keeps = json_text_is(chosen_name(json_array_get(wanted, k)), out->names[i]);
         }
         if (keeps) {
             out->names[n] = out->names[i];
+            out->origins[n] = out->origins[i];
             if (json_array_set(out->tools, n++, json_array_get(out->tools, i)) != 0) {
                 return api_fail(error, 503, NULL, "no memory");
             }
@@ -209,7 +292,18 @@ void tool_request_release(tool_request *request)
 {
     json_decref(request->tools);
     free(request->names);
+    free(request->origins);
     *request = (tool_request){.parallel = true};
+}
+
+const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n)
+{
+    for (size_t i = 0; i < request->n; i++) {
+        if (strlen(request->names[i]) == n && memcmp(request->names[i], name, n) == 0) {
+            return &request->origins[i];
+        }
+    }
+    return NULL;
 }
 
 bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
@@ -247,9 +341,25 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
 
 /* ---- messages ---- */
 
+/* {"type":"custom","custom":{"name":...,"input":...}} as the call that the model wrote. */
+static bool tidy_custom(json_t *call, api_error *error)
+{
+    const json_t *custom = json_object_get(call, "custom");
+    json_t *name = json_object_get(custom, "name"), *input = json_object_get(custom, "input");
+    if (!json_body_is(call, "custom") || !json_is_string(input)) return true;
+    json_t *function =
+        json_pack("{s:O*,s:{s:O}}", "name", name, "arguments", CUSTOM_INPUT_NAME, input);
+    const bool ok = function && json_object_set(call, "function", function) == 0 &&
+                    json_object_set_new(call, "type", json_string("function")) == 0;
+    json_decref(function);
+    (void)json_object_del(call, "custom");
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
 /* Clients send the text that they got; templates write an object. What is no JSON stays a text. */
 static bool tidy_call(const exchange *ex, json_t *call, size_t i, size_t k, api_error *error)
 {
+    if (!tidy_custom(call, error)) return false;
     json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function, "arguments");
     if (!json_is_string(json_object_get(function, "name"))) {
@@ -374,6 +484,8 @@ bool tool_request_grammar(const exchange *ex, const tool_request *request, bool 
                                    .tools_json = json,
                                    .n_tools_json = n_json,
                                    .may_talk = !tool_request_forces(request),
+                                   .special = (const char *const *)ex->model->special,
+                                   .n_special = ex->model->n_special,
                                    .max_calls = one ? 1 : SKV_REPLY_CALLS_MAX,
                                    .budget = ex->budget};
     skv_error err;

@@ -1,15 +1,19 @@
 /* Requests in the words of OpenAI's chats: see translate.h. */
 #include "translate.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/sampling_fields.h"
+#include "request_input.h"
 
 /* What every dialect may say, beside the fields of sampling. */
 static const char *const shared_fields[] = {"model",
                                             "lora",
                                             "stream",
                                             "stream_options",
+                                            "return_progress",
+                                            "timings_per_token",
                                             "swiftkv",
                                             "evict",
                                             "snapkv",
@@ -46,6 +50,14 @@ bool translation_begin(translation *t, const json_t *asked, api_error *error)
     }
     for (size_t i = 0; skv_sampling_field(i); i++) {
         copy_field(t, skv_sampling_field(i)->name);
+    }
+    /* They are refused where the request is read. */
+    for (size_t i = 0; request_refused_field(i); i++) {
+        if (!json_object_get(t->body, request_refused_field(i)) &&
+            strcmp(request_refused_field(i), "tools") != 0 &&
+            strcmp(request_refused_field(i), "suffix") != 0) {
+            copy_field(t, request_refused_field(i));
+        }
     }
     t->messages = json_array();
     translation_set(t, "messages", t->messages);
@@ -164,12 +176,15 @@ void translation_continue(translation *t)
     }
 }
 
-void translation_think(translation *t, bool think)
+void translation_var(translation *t, const char *name, json_t *value)
 {
     const json_t *given = json_object_get(t->body, "chat_template_kwargs");
-    if (json_object_get(given, "enable_thinking")) return;
+    if (json_object_get(given, name)) {
+        json_decref(value);
+        return;
+    }
     json_t *kwargs = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
-    set_in(t, kwargs, "enable_thinking", json_boolean(think));
+    set_in(t, kwargs, name, value);
     translation_set(t, "chat_template_kwargs", kwargs);
 }
 
@@ -196,8 +211,7 @@ bool translation_schema(translation *t, const json_t *format)
     return true;
 }
 
-/* {"type":"function","function":{...}} with the values of a tool. */
-static json_t *new_function(const json_t *tool, const char *schema)
+json_t *translation_function(const json_t *tool, const char *schema)
 {
     const char *const names[][2] = {{"name", "name"},
                                     {"description", "description"},
@@ -216,21 +230,48 @@ static json_t *new_function(const json_t *tool, const char *schema)
     return NULL;
 }
 
-bool translation_tools(translation *t, const char *schema,
-                       bool (*check)(const translation *t, const json_t *tool, size_t i))
+void translation_tool(translation *t, json_t *tool)
+{
+    if (json_array_append_new(t->tools, tool) != 0) t->failed = true;
+}
+
+bool translation_tools(translation *t, bool (*add)(translation *t, const json_t *tool, size_t i))
 {
     const json_t *given = json_body_get(t->asked, "tools");
     if (!given) return true;
     if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
-    json_t *tools = json_array();
-    translation_set(t, "tools", tools);
+    t->tools = json_array();
+    translation_set(t, "tools", t->tools);
     for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
-        const json_t *tool = json_array_get(given, i);
-        if (!check(t, tool, i)) return false;
-        json_t *one = new_function(tool, schema);
-        if (!one || json_array_append_new(tools, one) != 0) t->failed = true;
+        if (!add(t, json_array_get(given, i), i)) return false;
     }
-    return true;
+    /* An answer as if it had been searched for would mislead. */
+    if (json_array_size(t->tools) > 0 || t->ex->left_out[0] == 0) return true;
+    return api_fail(t->error, 400, "tools",
+                    "tools: nothing but %s, which only the client's own provider can run",
+                    t->ex->left_out);
+}
+
+static void note_left_out(exchange *ex, const char *type)
+{
+    const size_t n = strlen(ex->left_out);
+    if (strstr(ex->left_out, type)) return;
+    const int n_more =
+        snprintf(ex->left_out + n, sizeof ex->left_out - n, "%s%s", n > 0 ? ", " : "", type);
+    if (n_more < 0 || (size_t)n_more >= sizeof ex->left_out - n) ex->left_out[n] = 0;
+}
+
+bool translation_leave_out(translation *t, const json_t *tool, const char *const *words, size_t n)
+{
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    if (!type || type[strspn(type, letters)] != 0) return false; /* it goes into a header */
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(type, words[i], strlen(words[i])) != 0) continue;
+        note_left_out(t->ex, type);
+        return true;
+    }
+    return false;
 }
 
 void translation_choose(translation *t, const json_t *choice)

@@ -8,22 +8,24 @@
 #include "json_body.h"
 
 /** A request of Responses as a chat's body, owned; NULL: refused. */
-json_t *responses_translate(const json_t *asked, api_error *error);
+json_t *responses_translate(exchange *ex, const json_t *asked, api_error *error);
 /** The same of Messages. `counts`: nothing is generated, max_tokens is not asked for. */
-json_t *messages_translate(const json_t *asked, bool counts, api_error *error);
+json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_error *error);
 /** The same of Ollama's chats, and of its prompts: the body has the text as "prompt" too, and "raw"
  * where that is what is wanted. */
 json_t *ollama_chat_translate(const json_t *asked, api_error *error);
 json_t *ollama_prompt_translate(const json_t *asked, api_error *error);
 /** A completion's body of what llama-server's /completion is sent, and of a text with a gap. */
-json_t *llamacpp_translate(const exchange *ex, const json_t *asked, api_error *error);
-json_t *infill_translate(const exchange *ex, const json_t *asked, api_error *error);
+json_t *llamacpp_translate(exchange *ex, const json_t *asked, api_error *error);
+json_t *infill_translate(exchange *ex, const json_t *asked, api_error *error);
 
 /* A chat's body on its way. */
 typedef struct translation {
+    exchange *ex;          /* borrowed; NULL: of dialects without tools of their own */
     const json_t *asked;   /* borrowed */
     json_t *body;          /* owned */
     json_t *messages;      /* borrowed from body */
+    json_t *tools;         /* borrowed from body; NULL: none so far */
     json_t *open;          /* borrowed: the last message, which texts are added to */
     skv_buf text, thought; /* of the open message, so far */
     api_error *error;
@@ -42,6 +44,9 @@ void translation_open(translation *t, const char *role, bool joins);
 /** Adds to the open message, in a line of its own. */
 void translation_add_text(translation *t, const json_t *text);
 void translation_add_thought(translation *t, const json_t *text);
+/** Adds the name and the text of a file in base64 or a data: address; false: it is no text in UTF-8
+ * (attached_text.c). */
+bool translation_file(translation *t, const json_t *name, const json_t *data);
 /** A call of an earlier turn, of the open assistant or a new one; the values are shared, and may
  * be NULL but for the name. */
 void translation_call(translation *t, const json_t *id, const json_t *name,
@@ -52,13 +57,20 @@ void translation_result(translation *t, const json_t *id);
 void translation_name(translation *t, const json_t *name);
 /** The answer goes on with the last message, if that is a text of the assistant. */
 void translation_continue(translation *t);
-/** Tells a template whether to think, unless the client has said so itself. */
-void translation_think(translation *t, bool think);
+/** Sets a variable of the template, unless the client has done so itself, and takes it over. */
+void translation_var(translation *t, const char *name, json_t *value);
 /** How long the answer may be: a whole number from 1 on. */
 bool translation_length(translation *t, const char *name, bool is_required);
-/** The functions in "tools", which call their parameters `schema`; `check` refuses what is none. */
-bool translation_tools(translation *t, const char *schema,
-                       bool (*check)(const translation *t, const json_t *tool, size_t i));
+/** What is in "tools"; `add` refuses a tool, adds functions for it, or leaves it out. */
+bool translation_tools(translation *t, bool (*add)(translation *t, const json_t *tool, size_t i));
+/** Adds a tool, whose reference is taken over. */
+void translation_tool(translation *t, json_t *tool);
+/** {"type":"function","function":{...}} with the values of a tool, which calls its parameters
+ * `schema`. */
+json_t *translation_function(const json_t *tool, const char *schema);
+/** Leaves out a tool if its type begins with one of these words: its own provider runs it, and no
+ * other can. The response names it in a header. */
+bool translation_leave_out(translation *t, const json_t *tool, const char *const *words, size_t n);
 /** The answer has to call the function that this tool_choice names. */
 void translation_choose(translation *t, const json_t *choice);
 /** The answer has to follow the schema of a format; false: it has none. */

@@ -5,6 +5,7 @@
  */
 #include "base/size.h"
 #include "base/system.h"
+#include "engine/ranks_tell.h"
 #include "scheduler/worker.h"
 
 enum { GROWTH_TOKENS = SKV_PAGE_ROWS }; /* room that a running answer is promised */
@@ -30,6 +31,7 @@ static skv_eviction eviction_of(const skv_scheduler *s, const skv_job *job)
 static size_t matchable(const skv_scheduler *s, const skv_lane *lane)
 {
     skv_eviction how = eviction_of(s, lane->job);
+    if (lane->job->params.stores) return lane->n_ids;
     if (how.method == SKV_EVICT_NONE) return lane->n_ids - 1;
     size_t n_voters = skv_max_size(1, skv_eviction_voters(&how));
     return lane->n_prompt - skv_min_size(lane->n_prompt, n_voters);
@@ -53,6 +55,7 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     if (lane->sequence->cache.kept) return;
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
+    skv_tell_remember(lane->sequence, lane->job->domain, skv_lane_cached(lane));
     skv_worker_share(s, lane);
 }
 
@@ -102,6 +105,7 @@ bool skv_worker_make_room(skv_scheduler *s, size_t n_pages)
     size_t n_free = skv_kv_store_free_pages(s->engine->store);
     if (n_free >= n_pages) return true;
     if (!s->prefix) return false;
+    skv_tell_forget(s->engine, n_pages - n_free);
     return skv_prefix_index_evict(s->prefix, n_pages - n_free) >= n_pages - n_free;
 }
 
@@ -147,13 +151,16 @@ static void count_found(skv_scheduler *s, const skv_lane *lane, size_t n_found)
 {
     const skv_prompt_text *text = &lane->job->params.text;
     size_t n_disk = count_within(n_found, lane->disk.n_before, lane->disk.n_disk);
-    size_t n_store = count_within(n_found, lane->disk.n_disk, lane->disk.n_restored);
-    size_t n_text = count_within(n_found - n_disk - n_store, text->n_plain, text->n_matched);
+    size_t n_store = count_within(n_found, lane->disk.n_disk, lane->disk.n_store);
+    size_t n_reader = count_within(n_found, lane->disk.n_store, lane->disk.n_restored);
+    size_t n_elsewhere = n_disk + n_store + n_reader;
+    size_t n_text = count_within(n_found - n_elsewhere, text->n_plain, text->n_matched);
     s->tally.prefix_hits_tokens += n_found;
     s->tally.prefix_disk_tokens += n_disk;
     s->tally.prefix_store_tokens += n_store;
     s->tally.prefix_text_tokens += n_text;
-    s->tally.prefix_memory_tokens += n_found - n_disk - n_store - n_text;
+    s->tally.prefix_reader_tokens += n_reader;
+    s->tally.prefix_memory_tokens += n_found - n_elsewhere - n_text;
 }
 
 static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool looked)
@@ -168,7 +175,7 @@ static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool l
     s->tally.prompt_tokens += lane->n_prompt;
     if (looked) s->tally.prefix_queries_tokens += lane->n_prompt;
     count_found(s, lane, n_found);
-    skv_histogram_add(&s->tally.queue_time, now - job->queued_ns);
+    skv_histogram_add(&s->tally.queue_time, now - job->queued_ns - lane->remote.spent_ns);
 }
 
 /* Whether a prompt and what stays of it fit side by side, so that it may begin with shared pages;
@@ -218,9 +225,11 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     skv_eviction how = eviction_of(s, lane->job);
     bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
     if (looks) {
-        n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids,
-                                         matchable(s, lane), &sequence->cache);
+        const size_t n = matchable(s, lane);
+        n_found =
+            skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids, n, &sequence->cache);
         skv_sequence_adopt(sequence, lane->ids, n_found);
+        skv_tell_match(sequence, lane->job->domain, lane->ids, n, n_found);
     }
     skv_status status = skv_sequence_set_eviction(sequence, &how, err);
     if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
@@ -271,7 +280,7 @@ static skv_lane *next_waiting(const skv_scheduler *s)
     skv_lane *best = NULL;
     uint64_t best_last = 0;
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
-        if (lane->sequence || lane->disk.fetch) continue;
+        if (lane->sequence || lane->disk.fetch || lane->remote.reading) continue;
         if (lane->queue.begun || lane->i_answer > 0) return lane;
         uint64_t last = s->admitted_last[lane->job->params.tenant % SKV_TENANTS];
         if (best && last >= best_last) continue;
@@ -288,7 +297,7 @@ void skv_worker_admit(skv_scheduler *s)
         if (!lane || !fits(s, lane)) return;
         /* Where nothing runs, what is waited for might never come. */
         if (!skv_lane_reserve(lane->job, s->vocab_size, s->n_running == 0)) return;
-        if (may_match(s, lane) && skv_worker_seek(s, lane)) continue;
+        if (may_match(s, lane) && skv_worker_seek(s, lane, matchable(s, lane))) continue;
         skv_error err;
         s->admitted_last[lane->job->params.tenant % SKV_TENANTS] = ++s->n_admitted;
         if (begin(s, lane, &err) != SKV_OK) {

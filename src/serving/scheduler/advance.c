@@ -141,7 +141,7 @@ static void accept_forks(skv_scheduler *s, const skv_lane *lane)
 static void finish_prompt(skv_scheduler *s, skv_lane *lane)
 {
     if (skv_lane_generated(lane) == 0) skv_worker_remember(s, lane);
-    if (lane->choice.pending) return;
+    if (lane->choice.pending || lane->job->params.stores) return; /* store_prompt.c ends it */
     if (lane->job->params.pooling != SKV_POOLING_NONE) {
         skv_worker_tell_vector(s, lane);
         skv_worker_end(s, lane, lane->failure ? SKV_FINISH_FAILED : SKV_FINISH_STOP,
@@ -252,6 +252,16 @@ static void run_pass(pass *p)
 }
 
 /* Before the step runs. */
+static void count_answers(skv_scheduler *s)
+{
+    s->tally.step_answers += s->n_spans;
+    for (size_t i = 0; i < s->n_spans; i++) {
+        const size_t n = skv_lane_cached(s->span_lanes[i]) + s->spans[i].n;
+        if (n > s->tally.answer_tokens_max) s->tally.answer_tokens_max = n;
+    }
+}
+
+/* Before the step runs. */
 static skv_step_work prompt_work(const skv_scheduler *s, size_t *n_answers)
 {
     skv_step_work sum = {0};
@@ -272,6 +282,7 @@ void skv_worker_advance(skv_scheduler *s)
 {
     size_t n_answers;
     skv_step_work work = prompt_work(s, &n_answers);
+    count_answers(s);
     uint64_t start = skv_clock_ns();
     size_t n_own = 0;
     while (n_own < s->n_spans && s->spans[n_own].sequence->plan == &s->engine->plan) n_own++;

@@ -83,6 +83,7 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane)
     lane->draft = (skv_lane_draft){.n = 0};
     const skv_drafting source = lane->sequence->drafter->last;
     skv_draft_counts *all = &s->tally.drafts[source], *own = &lane->job->stats.drafts[source];
+    s->tally.settled_drafts++;
     all->drafted += d.n;
     all->accepted += d.n_right;
     pthread_mutex_lock(&lane->job->lock);

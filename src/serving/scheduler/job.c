@@ -34,6 +34,9 @@ skv_status skv_job_check(const skv_job_params *p, skv_error *err)
     bool plain = p->max_tokens == 0 && p->n_answers == 1 && !p->prompt_logprobs;
     SKV_REQUIRE(p->pooling == SKV_POOLING_NONE || plain, err, SKV_ARGUMENT,
                 "pooling: a vector comes of a prompt alone, not with answers or log-probabilities");
+    SKV_REQUIRE(!p->stores || (plain && p->pooling == SKV_POOLING_NONE), err, SKV_ARGUMENT,
+                "stores: a prompt that is read for others has no answers, vectors or "
+                "log-probabilities");
     for (size_t i = 0; i < p->n_stops; i++) {
         SKV_REQUIRE(p->stops[i].n >= 1 && p->stops[i].n <= STOP_BYTES_MAX, err, SKV_RANGE,
                     "stop: a text of %zu bytes, 1 to %d", p->stops[i].n, STOP_BYTES_MAX);
@@ -71,7 +74,7 @@ static bool copy_stops(skv_job *job, const skv_job_params *p)
 
 static bool copy_params(skv_job *job, const skv_job_params *p)
 {
-    void *ids, *top_ids, *stop_ids, *biases;
+    void *ids, *top_ids, *stop_ids, *biases, *key;
     job->params = *p;
     if (p->speculation) {
         job->speculation = *p->speculation;
@@ -86,6 +89,8 @@ static bool copy_params(skv_job *job, const skv_job_params *p)
     ok = copy_items(p->top_ids, p->top_ids ? p->n_top : 0, sizeof *p->top_ids, &top_ids) && ok;
     ok = copy_items(p->stop_ids, p->n_stop_ids, sizeof *p->stop_ids, &stop_ids) && ok;
     ok = copy_items(p->biases, p->n_biases, sizeof *p->biases, &biases) && ok;
+    ok = copy_items(p->key, p->key ? strlen(p->key) + 1 : 0, 1, &key) && ok;
+    job->params.key = key;
     job->params.ids = ids;
     job->params.top_ids = top_ids;
     job->params.stop_ids = stop_ids;
@@ -116,6 +121,7 @@ static void free_job(skv_job *job)
     skv_free((void *)(uintptr_t)p->top_ids);
     skv_free((void *)(uintptr_t)p->stop_ids);
     skv_free((void *)(uintptr_t)p->biases);
+    skv_free((void *)(uintptr_t)p->key);
     skv_free(job->stop_bytes);
     skv_free(job->ends);
     (void)pthread_mutex_destroy(&job->lock);
@@ -127,7 +133,7 @@ size_t skv_job_bytes(const skv_job_params *p)
 {
     size_t n_bytes = sizeof(skv_job) + SHORT_QUEUE_BYTES + p->n_ids * sizeof *p->ids +
                      p->n_answers * sizeof(skv_output_node) + p->n_stop_ids * sizeof *p->stop_ids +
-                     p->n_biases * sizeof *p->biases +
+                     p->n_biases * sizeof *p->biases + (p->key ? strlen(p->key) + 1 : 0) +
                      (p->top_ids ? p->n_top * sizeof *p->top_ids : 0);
     for (size_t i = 0; i < p->n_stops; i++) n_bytes += sizeof *p->stops + p->stops[i].n;
     return n_bytes;

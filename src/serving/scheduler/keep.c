@@ -179,7 +179,7 @@ void skv_worker_spill_all(skv_scheduler *s)
 
 /* ---- and back ---- */
 
-static void wake_worker(void *user)
+void skv_worker_wake(void *user)
 {
     skv_scheduler *s = user;
     pthread_mutex_lock(&s->lock);
@@ -205,24 +205,45 @@ static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill *from
     return n;
 }
 
+static bool fetch_blocks(skv_scheduler *s, skv_lane *lane, skv_spill *from,
+                         const skv_spill_name *names, size_t n)
+{
+    lane->disk.fetch = skv_spill_fetch_begin(from, names, n);
+    if (!lane->disk.fetch) return false;
+    lane->disk.fetched_ns = skv_clock_ns();
+    s->n_fetching++;
+    return true;
+}
+
 static bool begin_fetch(skv_scheduler *s, skv_lane *lane, skv_spill *from)
 {
     size_t n_known, n_blocks = (lane->n_ids - 1) / SKV_PAGE_ROWS;
     skv_spill_name *names = n_blocks > 0 ? skv_alloc(n_blocks, sizeof *names) : NULL;
     if (!names) return false;
     size_t n = find_names(s, lane, from, names, &n_known);
-    if (n > 0) lane->disk.fetch = skv_spill_fetch_begin(from, names, n);
+    const bool begun = n > 0 && fetch_blocks(s, lane, from, names, n);
     skv_free(names);
-    if (!lane->disk.fetch) return false;
+    if (!begun) return false;
     bool goes_on = lane->disk.n_disk > lane->disk.n_before; /* behind what the disk had */
     lane->disk.n_restored = lane->disk.n_disk = n_known * SKV_PAGE_ROWS;
+    lane->disk.n_store = lane->disk.n_restored;
     if (!goes_on) lane->disk.n_before = lane->disk.n_restored;
-    lane->disk.fetched_ns = skv_clock_ns();
-    s->n_fetching++;
     return true;
 }
 
-bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
+void skv_worker_expect_told(skv_lane *lane, size_t n_known)
+{
+    const bool fetched = lane->disk.n_restored > 0;
+    lane->disk.n_restored = lane->disk.n_store = n_known * SKV_PAGE_ROWS;
+    if (!fetched) lane->disk.n_before = lane->disk.n_disk = lane->disk.n_restored;
+}
+
+bool skv_worker_fetch_told(skv_scheduler *s, skv_lane *lane, const skv_spill_name *names, size_t n)
+{
+    return fetch_blocks(s, lane, s->store, names, n);
+}
+
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane, size_t n_usable)
 {
     while (lane->disk.n_sought < 2) {
         bool store = lane->disk.n_sought++ > 0;
@@ -230,13 +251,22 @@ bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
         if (!from || (store && !skv_spill_responds(from))) continue;
         if (begin_fetch(s, lane, from)) return true;
     }
-    return false;
+    return skv_worker_ask_reader(s, lane, n_usable);
 }
 
 void skv_worker_seek_again(skv_lane *lane)
 {
     lane->disk.n_sought = 0;
-    lane->disk.n_before = lane->disk.n_disk = lane->disk.n_restored = 0;
+    lane->disk.n_before = lane->disk.n_disk = lane->disk.n_store = lane->disk.n_restored = 0;
+    skv_worker_ask_again(lane);
+}
+
+/* Others may have computed a block since it was asked for. */
+static bool is_known(const skv_scheduler *s, const skv_lane *lane, size_t n)
+{
+    uint8_t last[SKV_BLOCK_NAME_BYTES];
+    return skv_prefix_index_known(s->prefix, lane->job->domain, lane->ids, n, last) ==
+           n / SKV_PAGE_ROWS;
 }
 
 /* The content of a file becomes a block of the index; false: it does not fit there. */
@@ -254,9 +284,10 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
     bool kept = skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, layout);
     for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(store, pages[t]);
     skv_free(pages);
-    if (!kept) return false;
+    if (!kept && !is_known(s, lane, n)) return false;
     lane->disk.n_restored = n;
     if (lane->disk.n_sought == 1) lane->disk.n_disk = n;
+    if (!lane->remote.reading) lane->disk.n_store = n;
     return true;
 }
 
@@ -292,7 +323,7 @@ void skv_worker_collect(skv_scheduler *s)
         if (!lane->disk.fetch) continue;
         collect(s, lane, until);
         if (skv_clock_ns() > until) {
-            wake_worker(s);
+            skv_worker_wake(s);
             return;
         }
     }
@@ -355,6 +386,9 @@ static skv_status open_spills(skv_scheduler *s, skv_error *err)
 {
     uint8_t secret[SKV_SHA256_BYTES];
     skv_scheduler_options *o = &s->options;
+    SKV_REQUIRE(!s->engine->ranks, err, SKV_UNSUPPORTED,
+                "known prompts stay in memory with several ranks, each of which has the keys and "
+                "values of its own heads");
     if (o->cache_key) SKV_TRY(make_secret(o, secret, err));
     if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
     skv_spill_options options = {.store = o->store,
@@ -364,13 +398,15 @@ static skv_status open_spills(skv_scheduler *s, skv_error *err)
                                  .pages_max = most_pages(s->engine),
                                  .log = o->log,
                                  .log_user = o->log_user,
-                                 .wake = wake_worker,
+                                 .wake = skv_worker_wake,
                                  .wake_user = s};
+    SKV_REQUIRE(!o->readers || o->store, err, SKV_ARGUMENT, "prefill-from: needs a cache-store");
     SKV_TRY(skv_rows_print(s->engine, s->context, !!o->cache_key, options.model, err));
     if (o->cache_dir) SKV_TRY(open_disk(s, options, err));
     if (o->store) SKV_TRY(skv_spill_open(&options, &s->store, err));
     skv_prefix_keeper keeper = {.user = s, .name = name_block, .give_up = give_up_block};
     skv_prefix_index_set_keeper(s->prefix, &keeper);
+    SKV_TRY(skv_worker_open_readers(s, err));
     return skv_worker_open_rows(s, err);
 }
 
@@ -384,6 +420,7 @@ skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err)
     o->cache_dir = NULL; /* what is the caller's is not kept */
     o->cache_key = NULL;
     o->store = NULL;
+    o->readers = NULL;
     return status;
 }
 
@@ -401,6 +438,7 @@ static void store_metrics(const skv_scheduler *s, skv_scheduler_metrics *m)
     m->store_unread = stats.n_unread;
     m->store_bad = stats.n_removed;
     m->store_time = stats.read_time;
+    m->readers_up = s->readers_link && s->readers.is_up(s->readers_link);
 }
 
 void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m)

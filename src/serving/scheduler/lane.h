@@ -13,6 +13,8 @@
  *
  *     queue     scheduler.c (the list) and admit.c (the state): where the lane stands
  *     disk      keep.c: what is fetched for it, from the store as well
+ *     remote    remote.c: what a reader reads of it
+ *     stored    store_prompt.c: what was told of its blocks
  *     rows      keep_rows.c: what is written of it, in the smaller form
  *     mask      masks.c: its constraint, and what may be said next
  *     choice    choose.c: its sampler and the token that was chosen
@@ -46,10 +48,27 @@ typedef struct skv_lane_disk {
     size_t n_sought;        /* where it was looked for: 1: on disk, 2: in the store too */
     size_t n_restored;      /* ids at the beginning whose rows are in memory since then, */
     size_t n_before;        /* of them those that were there before, */
-    size_t n_disk;          /* and those and what the disk had */
+    size_t n_disk;          /* and those and what the disk had, */
+    size_t n_store;         /* and what the store had; the rest came from a reader */
     skv_spill_fetch *fetch; /* owned: they are on their way */
     uint64_t fetched_ns;    /* when something last arrived */
 } skv_lane_disk;
+
+typedef struct skv_lane_remote {
+    bool asked;
+    void *reading;               /* owned: at a reader; NULL: it is not */
+    skv_spill_name *names;       /* owned, [n_blocks] */
+    size_t n_blocks, n_fetched;  /* n_fetched: that the store was asked for */
+    size_t n_stored;             /* that are there */
+    uint64_t begun_ns, moved_ns; /* moved: when a block last came */
+    uint64_t spent_ns;           /* by readings that have ended */
+} skv_lane_remote;
+
+typedef struct skv_lane_stored {
+    size_t n, n_named;   /* blocks at the beginning that were told, and that have names, */
+    skv_spill_name name; /* the last of them this one */
+    uint64_t moved_ns;   /* when one was last told; 0: never */
+} skv_lane_stored;
 
 typedef struct skv_lane_rows {
     unsigned char *bytes; /* owned, [n]: of boundary l, of a page that is not full yet */
@@ -103,6 +122,8 @@ typedef struct skv_lane {
 
     skv_lane_queue queue;
     skv_lane_disk disk;
+    skv_lane_remote remote;
+    skv_lane_stored stored;
     skv_lane_rows rows;
     skv_lane_mask mask;
     skv_lane_choice choice;

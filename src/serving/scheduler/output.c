@@ -115,6 +115,15 @@ void skv_worker_add_hidden(skv_lane *lane, size_t n_seen, const float *hidden)
         skv_pooled_add(&lane->output.pooled, hidden);
 }
 
+void skv_worker_tell_stored_block(const skv_scheduler *s, skv_lane *lane, const uint8_t *name)
+{
+    tell(s, lane,
+         &(skv_output){.kind = SKV_OUTPUT_STORED,
+                       .logprob = (double)NAN,
+                       .text = (const char *)name,
+                       .n_text = SKV_CACHE_NAME_BYTES});
+}
+
 void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane)
 {
     if (!skv_pooled_finish(&lane->output.pooled)) {

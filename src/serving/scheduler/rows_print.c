@@ -233,7 +233,11 @@ skv_status skv_rows_print(skv_engine *e, size_t context, bool by_content,
     if (e->source && !by_content) files = sum_files(skv_source_path(e->source));
     skv_sha256_add(&sha, &files, sizeof files);
     SKV_TRY(add_method(&sha, e, SKV_PREFILL_AUTO, context, err));
-    if (e->has_teacher) SKV_TRY(add_method(&sha, e, SKV_PREFILL_TEACHER, context, err));
+    /* A teacher's blocks have a domain of their own. Whoever has not loaded it, as a reader has
+     * not, has the same files and kernels. */
+    if (e->has_teacher && !by_content) {
+        SKV_TRY(add_method(&sha, e, SKV_PREFILL_TEACHER, context, err));
+    }
     skv_sha256_end(&sha, out);
     return SKV_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
+#include "engine/ranks_tell.h"
 #include "scheduler/worker.h"
 
 enum {
@@ -46,6 +47,7 @@ void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after)
     *(lane->queue.next ? &lane->queue.next->queue.before : &s->youngest) = lane;
     *(after ? &after->queue.next : &s->oldest) = lane;
     s->n_waiting++;
+    s->n_storing += lane->job->params.stores;
 }
 
 static void remove_lane(skv_scheduler *s, skv_lane *lane)
@@ -53,6 +55,7 @@ static void remove_lane(skv_scheduler *s, skv_lane *lane)
     *(lane->queue.next ? &lane->queue.next->queue.before : &s->youngest) = lane->queue.before;
     *(lane->queue.before ? &lane->queue.before->queue.next : &s->oldest) = lane->queue.next;
     s->n_waiting--;
+    s->n_storing -= lane->job->params.stores;
 }
 
 void skv_worker_unqueue(skv_scheduler *s, const skv_job *job)
@@ -113,6 +116,7 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
                       .stopped = stopped ? stopped->text : NULL,
                       .n_stopped = stopped ? stopped->n : 0};
     skv_worker_stop_fetch(s, lane);
+    skv_worker_stop_reading(s, lane);
     skv_worker_keep_text(s, lane);
     skv_worker_keep_answer(s, lane);
     /* Whoever reads the end finds its pages free and the whole request counted. */
@@ -141,10 +145,11 @@ static void end_unwanted(skv_scheduler *s)
     skv_lane *next;
     for (skv_lane *lane = s->oldest; lane; lane = next) {
         next = lane->queue.next;
-        double waited = (double)(now - lane->job->queued_ns) * 1e-9;
+        double waited = (double)(now - lane->job->queued_ns - lane->remote.spent_ns) * 1e-9;
+        bool waits = !lane->queue.begun && !lane->remote.reading;
         if (atomic_load(&lane->job->cancelled)) {
             skv_worker_end(s, lane, SKV_FINISH_CANCELLED, skv_text_of("cancelled"));
-        } else if (!lane->queue.begun && waited > s->options.queue_seconds_max) {
+        } else if (waits && waited > s->options.queue_seconds_max) {
             s->tally.rejected_timeout++;
             skv_worker_end(s, lane, SKV_FINISH_FAILED, skv_text_of("waited too long in the queue"));
         }
@@ -193,18 +198,25 @@ static void rest(skv_scheduler *s)
     s->busy_ns = skv_clock_ns();
 }
 
+static bool waits_for_others(const skv_scheduler *s)
+{
+    return s->n_fetching > 0 || s->n_starved > 0 || s->n_reading > 0 || s->n_storing > 0;
+}
+
 static void *work(void *arg)
 {
     skv_scheduler *s = arg;
     s->busy_ns = skv_clock_ns();
     while (take_inbox(s)) {
         end_unwanted(s);
+        skv_worker_tell_stored(s);
         skv_worker_collect(s);
+        skv_worker_look_at_readers(s);
         skv_worker_admit(s);
         bool more_masks = skv_worker_prepare_masks(s);
         if (skv_worker_compose(s)) {
             skv_worker_advance(s);
-        } else if (!more_masks && (s->n_fetching > 0 || s->n_starved > 0)) {
+        } else if (!more_masks && waits_for_others(s)) {
             rest(s);
         }
         skv_worker_spill_ahead(s);
@@ -251,6 +263,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     if (!s->options.no_prefix_cache) {
         SKV_TRY(skv_prefix_index_create(s->engine->store, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
+        skv_tell_index(s->engine, stats.kv_pages, s->options.seed);
     }
     SKV_TRY(skv_worker_open_kept(s, err));
     skv_worker_publish(s);
@@ -259,6 +272,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
 
 static void free_parts(skv_scheduler *s)
 {
+    skv_worker_close_readers(s);
     skv_spill_close(s->store, STORE_FLUSH_SECONDS);
     skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
@@ -361,9 +375,20 @@ static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, 
     return SKV_OK;
 }
 
+/* Who reads prompts for others does nothing else, and needs where to put them. */
+static skv_status check_stores(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
+{
+    SKV_REQUIRE(p->stores || !s->engine->options.prompt_only, err, SKV_UNSUPPORTED,
+                "this engine reads prompts for others (prompt_only) and writes no answers");
+    SKV_REQUIRE(!p->stores || (s->store && s->prefix && !p->no_prefix_cache), err, SKV_UNSUPPORTED,
+                "there is no store that the prompt's blocks could go to");
+    return SKV_OK;
+}
+
 static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
     SKV_TRY(skv_job_check(p, err));
+    SKV_TRY(check_stores(s, p, err));
     size_t longest = p->pooling == SKV_POOLING_NONE ? s->context - 1 : s->context;
     SKV_REQUIRE(p->n_ids <= longest && p->max_tokens <= s->context - p->n_ids, err, SKV_RANGE,
                 "prompt: %zu tokens and max_tokens %zu, the context is %zu", p->n_ids,

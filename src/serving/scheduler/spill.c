@@ -83,6 +83,22 @@ bool skv_spill_has(skv_spill *s, const skv_spill_name *name)
     return has;
 }
 
+static bool is_item(const skv_spill_item *item, const skv_spill_name *name)
+{
+    return item && memcmp(&item->name, name, sizeof *name) == 0;
+}
+
+bool skv_spill_stored(skv_spill *s, const skv_spill_name *name)
+{
+    pthread_mutex_lock(&s->lock);
+    bool has = skv_spill_list_has(&s->list, name) && !is_item(s->writing, name);
+    for (const skv_spill_item *item = s->first; has && item; item = item->next) {
+        has = !is_item(item, name);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
 /* With the lock held: waits until the queue has room, or for too long. */
 static bool wait_for_room(skv_spill *s, size_t n_bytes, double seconds)
 {
@@ -235,11 +251,13 @@ static void write_next(skv_spill *s)
     size_t n_bytes = bytes_of(s, item);
     s->first = item->next;
     if (!s->first) s->last = NULL;
+    s->writing = item;
     if (s->folder && skv_spill_list_has(&s->list, &item->name)) {
         note_use(s, &item->name);
     } else if (item->kind != SKV_SPILL_NOTE) {
         write_new(s, item);
     }
+    s->writing = NULL;
     s->stats.queue_bytes -= n_bytes;
     s->stats.queue_items--;
     (void)pthread_cond_broadcast(&s->moved);

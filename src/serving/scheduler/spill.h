@@ -70,6 +70,8 @@ void skv_spill_block_name(const skv_spill *spill, uint64_t domain, const skv_spi
 
 /** Whether it is there as far as is known: a store may have more, or have lost it. */
 bool skv_spill_has(skv_spill *spill, const skv_spill_name *name);
+/** Whether it was written, as far as is known, and does not wait in the queue. */
+bool skv_spill_stored(skv_spill *spill, const skv_spill_name *name);
 /** Whether the queue has room for n_bytes, now or within so many seconds. */
 bool skv_spill_wait_room(skv_spill *spill, size_t n_bytes, double seconds);
 /** Queues an item, which it takes over. It is dropped where there is no room. */

@@ -79,8 +79,9 @@ struct skv_spill {
     skv_block_store_state store_state;
     uint64_t give_up_ns; /* while stopping */
     skv_spill_list list;
-    skv_spill_item *first, *last; /* owned: to be written */
-    skv_spill_fetch *fetches;     /* owned by who began them */
+    skv_spill_item *first, *last;  /* owned: to be written */
+    const skv_spill_item *writing; /* borrowed: the thread is at it */
+    skv_spill_fetch *fetches;      /* owned by who began them */
     size_t arrived_bytes;
     skv_spill_stats stats;
 };

@@ -17,6 +17,8 @@
  *     keep.c        the prefix cache on disk and in a store
  *     keep_rows.c   its smaller form for SwiftKV
  *     rows_print.c  what the rows on disk depend on
+ *     remote.c      prompts that another server reads
+ *     store_prompt.c prompts that are read for others
  *     recall.c      prompts that continue an answer (called by others)
  */
 #ifndef SKV_SERVE_WORKER_H
@@ -64,11 +66,15 @@ struct skv_scheduler {
     skv_scheduler_metrics tally;
 
     /* pages and answers that are kept for others, */
-    skv_prefix_index *prefix; /* owned, NULL: none */
-    size_t n_fetching;        /* lanes that wait for the disk or the store */
-    double flush_seconds;     /* left for writing at the end */
-    skv_histories histories;  /* answers that drafts are made from */
-    unsigned char *step_rows; /* owned, of the step's rows at boundary l; NULL: not wanted */
+    skv_prefix_index *prefix;   /* owned, NULL: none */
+    size_t n_fetching;          /* lanes that wait for the disk or the store */
+    skv_prompt_readers readers; /* who reads prompts for us, */
+    void *readers_link;         /* owned, NULL: nobody */
+    size_t n_reading;           /* lanes whose prompts are there */
+    size_t n_storing;           /* lanes whose prompts are read for others */
+    double flush_seconds;       /* left for writing at the end */
+    skv_histories histories;    /* answers that drafts are made from */
+    unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
     skv_turns mask_turns; /* of microseconds */
@@ -143,9 +149,16 @@ static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 {
     return s->spill ? s->spill : s->store;
 }
-/** Asks the disk, then the store for what memory does not have of a lane's ids; true: the lane
- * waits for it. */
-bool skv_worker_seek(skv_scheduler *s, skv_lane *lane);
+/** Asks the disk, the store and a reader, one after the other, for what memory does not have of a
+ * lane's ids, of which n_usable may come from elsewhere; true: the lane waits for it. */
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane, size_t n_usable);
+/** n_known blocks of a lane's ids are in memory; the blocks behind them come from a reader. */
+void skv_worker_expect_told(skv_lane *lane, size_t n_known);
+/** Asks the store for the blocks that come next; false: no memory. */
+SKV_MUST_CHECK bool skv_worker_fetch_told(skv_scheduler *s, skv_lane *lane,
+                                          const skv_spill_name *names, size_t n);
+/** Something has arrived; from any thread. `user` is the scheduler. */
+void skv_worker_wake(void *user);
 /** A lane was put back: the disk may have what memory loses. */
 void skv_worker_seek_again(skv_lane *lane);
 /** A lane no longer waits for the disk, if it did. */
@@ -160,6 +173,25 @@ void skv_worker_share(skv_scheduler *s, const skv_lane *lane);
 void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m);
 /** At the end everything is queued; closing the disk waits for the rest. */
 void skv_worker_spill_all(skv_scheduler *s);
+
+/* ---- remote.c ---- */
+
+/** Opens options.readers, where there are any and a store. */
+SKV_MUST_CHECK skv_status skv_worker_open_readers(skv_scheduler *s, skv_error *err);
+void skv_worker_close_readers(skv_scheduler *s);
+/** Sends a lane's prompt to a reader, once; true: the lane waits for it. */
+bool skv_worker_ask_reader(skv_scheduler *s, skv_lane *lane, size_t n_usable);
+/** A lane was put back. */
+void skv_worker_ask_again(skv_lane *lane);
+/** A lane no longer waits for a reader, if it did. */
+void skv_worker_stop_reading(skv_scheduler *s, skv_lane *lane);
+/** Asks the store for what readers have told, and lets lanes go on. */
+void skv_worker_look_at_readers(skv_scheduler *s);
+
+/* ---- store_prompt.c ---- */
+
+/** Tells which blocks of prompts that are read for others have reached the store. */
+void skv_worker_tell_stored(skv_scheduler *s);
 
 /* ---- keep_rows.c ---- */
 
@@ -242,6 +274,8 @@ SKV_MUST_CHECK skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane
 skv_text_piece skv_worker_last_text(skv_lane *lane);
 /** Adds the hidden state of token n_seen - 1 to the vector. */
 void skv_worker_add_hidden(skv_lane *lane, size_t n_seen, const float *hidden);
+/** A block of this name is in the store. */
+void skv_worker_tell_stored_block(const skv_scheduler *s, skv_lane *lane, const uint8_t *name);
 /** Tells the vector; the lane fails where it is not finite. */
 void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane);
 

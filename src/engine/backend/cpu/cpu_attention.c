@@ -5,7 +5,8 @@
  * single token's attention is cut along the cached rows when there are too few heads to keep
  * every thread busy; the portions are joined afterwards (flash-decoding). Rows of a prefix that
  * several sequences share are portions too, of all their tokens at once, so that they are read
- * once (Hydragen, arXiv:2402.05099).
+ * once (Hydragen, arXiv:2402.05099). Tokens of a draft are cut as each would be alone; those whose
+ * portions end at the same rows are one task, so that these rows are read once, too.
  */
 #include <string.h>
 
@@ -27,10 +28,11 @@ typedef struct skv_cpu_task {
     size_t i_head;        /* KV head */
     size_t q0, n_q;       /* query tokens of the item, counted from its first */
     const uint32_t *rows; /* [n_q] rows of q, for tokens of several items; else NULL */
+    bool singly;          /* the tokens get the bits of tasks of their own */
     float *partial;       /* [G][Dh + 2] of the first token; NULL: the task does all rows */
     size_t ld_partial;    /* floats between tokens */
     size_t row0, row1;    /* of a portion */
-    size_t n_parts;       /* > 0: as many portions, from `partial` on, are the whole token */
+    size_t n_parts;       /* > 0: as many portions, from `partial` on, are each whole token */
 } skv_cpu_task;
 
 /* Working memory of a step, one after the other in be->tasks. */
@@ -120,6 +122,7 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
         .softcap = a->softcap,
         .sinks = a->sinks ? a->sinks + t->i_head * job->n_group : NULL,
         .invariant = job->be->limits.batch_invariant,
+        .singly = t->singly,
     };
 }
 
@@ -150,7 +153,9 @@ static void join_task(void *arg, size_t i_task, size_t i_thread)
     (void)i_thread;
     if (t->n_parts == 0) return;
     skv_attention a = kernel_args(job, t);
-    job->be->kernels.attention_join(&a, t->partial, t->n_parts);
+    for (size_t i = 0; i < t->n_q; i++, a.out += a.ld_out) {
+        job->be->kernels.attention_join(&a, t->partial + i * t->ld_partial, t->n_parts);
+    }
 }
 
 static void add_task(attention_job *job, skv_cpu_task task)
@@ -173,14 +178,22 @@ static void add_chunk_tasks(attention_job *job, const skv_attention_item *item)
     }
 }
 
+/* Where the i-th of n portions of rows [row0, row1) begins: inside, at a page. */
+static size_t cut_of(size_t row0, size_t row1, size_t i, size_t n)
+{
+    if (i == 0) return row0;
+    if (i == n) return row1;
+    return (row0 + (row1 - row0) * i / n) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+}
+
 /* The rows [row0, row1) of a token in n portions from `partial` on; the first of them joins
  * n_parts. */
 static void add_portions(attention_job *job, skv_cpu_task task, size_t n)
 {
-    size_t row0 = task.row0, n_rows = task.row1 - task.row0;
+    size_t row0 = task.row0, row1 = task.row1;
     for (size_t i = 0; i < n; i++) {
-        task.row0 = row0 + n_rows * i / n;
-        task.row1 = row0 + n_rows * (i + 1) / n;
+        task.row0 = cut_of(row0, row1, i, n);
+        task.row1 = cut_of(row0, row1, i + 1, n);
         add_task(job, task);
         task.partial += job->part_floats;
         task.n_parts = 0;
@@ -206,30 +219,73 @@ static void make_room(attention_job *job, size_t n_floats)
     job->partials = be->partials;
 }
 
-static void add_token_task(attention_job *job, const skv_attention_item *item, size_t i_head)
+/* How one token is cut. */
+typedef struct cuts {
+    size_t row0, row1, n;
+} cuts;
+
+static cuts cuts_of(const attention_job *job, const skv_attention_item *item, size_t i_head)
 {
-    const skv_attention_args *a = job->args;
-    if (job->is_shared[i_head * a->n_items + (size_t)(item - a->items)]) return;
-    skv_cpu_task task = {.item = item, .i_head = i_head, .n_q = 1};
-    task.row0 = skv_cpu_first_row(a, item, i_head);
-    task.row1 = skv_cpu_end_row(item, i_head);
-    size_t n_parts = count_parts(job->be, task.row1 - task.row0, job->n_expected);
-    if (n_parts == 1) {
-        add_task(job, task);
-        return;
-    }
-    make_room(job, n_parts * job->part_floats);
-    task.partial = job->partials;
-    task.n_parts = n_parts;
-    job->partials += n_parts * job->part_floats;
-    add_portions(job, task, n_parts);
+    cuts c = {skv_cpu_first_row(job->args, item, i_head), skv_cpu_end_row(item, i_head), 0};
+    c.n = count_parts(job->be, c.row1 - c.row0, job->n_expected);
+    return c;
 }
 
-/* Tokens of one sequence, head by head: what one of them reads, the next finds in a cache. */
+static bool cuts_agree(const cuts *x, const cuts *y)
+{
+    bool agree = x->n == y->n;
+    for (size_t i = 1; agree && i < x->n; i++) {
+        agree = cut_of(x->row0, x->row1, i, x->n) == cut_of(y->row0, y->row1, i, y->n);
+    }
+    return agree;
+}
+
+/* How many of n tokens one task takes, if they are cut alike: not so many that threads idle. */
+static size_t most_of_group(const attention_job *job, size_t n, size_t n_parts)
+{
+    const skv_cpu_backend *be = job->be;
+    size_t n_groups =
+        skv_ceil_div(2 * skv_pool_threads(be->pool), skv_max_size(1, job->n_expected * n_parts));
+    size_t room = own_partials(be, &be->limits) / (n_parts * job->part_floats);
+    size_t most = be->kernels.attention_tokens(job->n_group, job->args->head_dim);
+    return skv_max_size(1, skv_min_size(skv_ceil_div(n, n_groups), skv_min_size(room, most)));
+}
+
+/* A task for the first of n tokens that follow each other, and those that are cut as it is. Returns
+ * how many. */
+static size_t add_group(attention_job *job, const skv_attention_item *items, size_t n,
+                        size_t i_head)
+{
+    cuts first = cuts_of(job, items, i_head), last = first;
+    size_t most = most_of_group(job, n, first.n), n_group = 1;
+    for (; n_group < skv_min_size(n, most); n_group++) {
+        cuts next = cuts_of(job, items + n_group, i_head);
+        if (!cuts_agree(&first, &next)) break;
+        last = next;
+    }
+    skv_cpu_task task = {.item = items, .i_head = i_head, .n_q = n_group, .singly = n_group > 1};
+    if (first.n == 1) {
+        add_task(job, task);
+        return n_group;
+    }
+    make_room(job, n_group * first.n * job->part_floats);
+    task.row0 = first.row0;
+    task.row1 = last.row1;
+    task.partial = job->partials;
+    task.ld_partial = first.n * job->part_floats;
+    task.n_parts = first.n;
+    job->partials += n_group * task.ld_partial;
+    add_portions(job, task, first.n);
+    return n_group;
+}
+
+/* Tokens of one sequence, head by head. The first may have tasks already, as others may not. */
 static void add_token_tasks(attention_job *job, const skv_attention_item *items, size_t n)
 {
-    for (size_t h = 0; h < job->args->n_kv_heads; h++) {
-        for (size_t i = 0; i < n; i++) add_token_task(job, &items[i], h);
+    const skv_attention_args *a = job->args;
+    for (size_t h = 0; h < a->n_kv_heads; h++) {
+        size_t i = job->is_shared[h * a->n_items + (size_t)(items - a->items)];
+        while (i < n) i += add_group(job, items + i, n - i, h);
     }
 }
 

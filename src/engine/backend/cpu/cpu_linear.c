@@ -182,7 +182,10 @@ static float pack_codes(const pack_job *job, void *panel, const skv_row_source *
         }
     } else {
         fault = read_floats(source, row0, n, K, floats, row);
-        for (size_t i = 0; i < n; i++) skv_quant_round(&rows, i, floats + i * K);
+        for (size_t i = 0; i < n; i++) {
+            const skv_quant_row out = skv_quant_row_at(&rows, form, i);
+            job->be->kernels.round_int4(out.codes, out.scales, floats + i * K, K);
+        }
     }
     skv_quant_pack(panel, job->mm->nr, form, &rows);
     return fault;
@@ -269,7 +272,9 @@ static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_line
     job.faults = skv_alloc_zero(skv_pool_threads(be->pool), sizeof *job.faults);
     skv_status status = SKV_OK;
     if (job.scratch && job.faults) {
-        skv_pool_run(be->pool, w->n_panels, pack_panel, &job);
+        /* A thread packs the panels that it begins with in products, about: where memory has
+         * several nodes, pages lie on that of the thread that writes them first. */
+        skv_pool_run_stretches(be->pool, w->n_panels, pack_panel, &job);
         status = check_faults(&job, err);
     } else {
         status = skv_fail(err, SKV_MEMORY, "weights: no memory to pack rows of %zu", w->K);
@@ -421,12 +426,19 @@ static void add_bias(const product *p, float *c, size_t ldc, size_t m, size_t co
     }
 }
 
-static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel, size_t m)
+/* A thread's first block of rows reads its panels from memory; later blocks find them in a cache.
+ */
+static unsigned tile_mode(bool first, bool add)
+{
+    return (first ? SKV_TILE_PREFETCH : 0U) | (add ? SKV_TILE_ADD : 0U);
+}
+
+static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel, bool first)
 {
     size_t K = p->w->K;
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
-        p->mm->tile(c, p->mm->nr, p->packed + b * p->block_bytes, panel, m, K, k0,
-                    skv_min_size(K, k0 + p->mm->kc), k0 > 0);
+        p->mm->tile(c, p->mm->nr, p->packed + b * p->block_bytes, panel, block_rows(p, b), K, k0,
+                    skv_min_size(K, k0 + p->mm->kc), tile_mode(first, k0 > 0));
     }
 }
 
@@ -450,7 +462,7 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
     const skv_linear_args *a = &p->args;
     for (size_t b = blocks.first; b < blocks.last; b++) {
         size_t m = block_rows(p, b);
-        tile_all_k(p, tile, b, panel.at, m);
+        tile_all_k(p, tile, b, panel.at, b == blocks.first);
         add_bias(p, tile, p->mm->nr, m, panel.column, panel.n);
         for (size_t i = 0; i < m; i++) {
             float *y = a->y + (block_row(p, b) + i) * a->ldy + (panel.column - p->column0);
@@ -478,9 +490,10 @@ static void strip_direct(const product *p, block_range blocks, const panel_of_st
             const unsigned char *block = p->packed + b * p->block_bytes;
             size_t m = block_rows(p, b);
             float *y = a->y + block_row(p, b) * a->ldy;
+            unsigned mode = tile_mode(b == blocks.first, add);
             for (size_t i = 0; i < n_panels; i++) {
                 float *c = y + (panels[i].column - p->column0);
-                p->mm->tile(c, a->ldy, block, panels[i].at, m, K, k0, k1, add);
+                p->mm->tile(c, a->ldy, block, panels[i].at, m, K, k0, k1, mode);
                 if (k1 == K) add_bias(p, c, a->ldy, m, panels[i].column, p->mm->nr);
             }
         }
@@ -517,7 +530,7 @@ static void clamp_pair(const skv_linear_args *a, float *gate, float *up, size_t 
 }
 
 /* A block times a panel of gate and the panel of up beside it. */
-static void block_pair(const product *p, size_t b, size_t i_pair, float *tiles)
+static void block_pair(const product *p, size_t b, size_t i_pair, bool first, float *tiles)
 {
     const skv_linear_args *a = &p->args;
     size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
@@ -533,8 +546,8 @@ static void block_pair(const product *p, size_t b, size_t i_pair, float *tiles)
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * a->ldy + j, 1);
     }
-    tile_all_k(p, gate, b, gate_panel, m);
-    tile_all_k(p, up, b, up_panel, m);
+    tile_all_k(p, gate, b, gate_panel, first);
+    tile_all_k(p, up, b, up_panel, first);
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
@@ -558,7 +571,7 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
         return;
     }
     for (size_t b = blocks.first; b < blocks.last; b++) {
-        for (size_t i = first; i < last; i++) block_pair(p, b, i, tiles);
+        for (size_t i = first; i < last; i++) block_pair(p, b, i, b == blocks.first, tiles);
     }
 }
 

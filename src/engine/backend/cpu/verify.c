@@ -69,8 +69,8 @@ static bool rows_are_exact(const exact_check *t, size_t m)
     const size_t nr = mm->nr, K = t->K, split = K > SKV_I8_GROUP ? SKV_I8_GROUP : K;
     mm->pack_x(t->block, t->x, K, m, K);
     for (size_t i = 0; i < m * nr; i++) t->c[i] = 1e33f;
-    mm->tile(t->c, nr, t->block, t->panel, m, K, 0, split, false);
-    if (split < K) mm->tile(t->c, nr, t->block, t->panel, m, K, split, K, true);
+    mm->tile(t->c, nr, t->block, t->panel, m, K, 0, split, 0);
+    if (split < K) mm->tile(t->c, nr, t->block, t->panel, m, K, split, K, SKV_TILE_ADD);
     for (size_t i = 0; i < m * nr; i++) {
         if (t->c[i] != t->expected[i]) return false;
     }

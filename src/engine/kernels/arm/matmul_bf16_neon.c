@@ -74,8 +74,9 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const fl
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     const float *x = (const float *)block + k0 * m;
     const uint16_t *w = (const uint16_t *)panel + k0 * SKV_NR128;
     skv_tile128 t = {c, ldc, k1 - k0, add};

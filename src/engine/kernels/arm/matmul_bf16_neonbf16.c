@@ -89,8 +89,9 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const ui
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     const uint16_t *x = (const uint16_t *)block + k0 * m;
     const uint16_t *w = (const uint16_t *)panel + k0 * SKV_NR128;
     skv_tile128 t = {c, ldc, skv_ceil_div(k1 - k0, 4), add};

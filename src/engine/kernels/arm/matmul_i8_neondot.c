@@ -69,8 +69,9 @@ tile_m(skv_tile128 t, const unsigned char *x, const unsigned char *w, size_t len
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     size_t length = skv_i8_group(K), i_group = k0 / length;
     const unsigned char *x =
         (const unsigned char *)block + i_group * skv_pack_x_i8_group_neon(m, length);

@@ -16,7 +16,8 @@ enum {
     KC = SKV_KC128,
     LANES = 4,
     COLUMNS = NR / LANES,
-    STRIP = 12
+    STRIP = 12,
+    AHEAD_SINGLE = 0
 };
 
 typedef float32x4_t vec;
@@ -109,13 +110,18 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 
 #include "kernels/matmul_q_level.inc"
 
-/* The signed values of four elements of 4 columns: those of the low or the high nibbles. */
-INLINE int8x16_t values(const unsigned char *codes, bool high, const code_kind kind,
+/* The signed values of elements 4u to 4u + 3 of the half at codes, of 4 columns. */
+INLINE int8x16_t values(const unsigned char *codes, const size_t u, const code_kind kind,
                         int8x16_t table)
 {
-    uint8x16_t w = vld1q_u8(codes);
-    if (kind == CODES_BYTES) return vreinterpretq_s8_u8(w);
-    return vqtbl1q_s8(table, high ? vshrq_n_u8(w, 4) : vandq_u8(w, vdupq_n_u8(15)));
+    if (kind == CODES_BYTES) return vreinterpretq_s8_u8(vld1q_u8(codes + u * UNIT_BYTES));
+    uint8x16_t w = vld1q_u8(codes + u / 2 * UNIT_BYTES);
+    w = u % 2 ? vshrq_n_u8(w, 4) : vandq_u8(w, vdupq_n_u8(15));
+    if (kind != CODES_SIX) return vqtbl1q_s8(table, w);
+    uint8x16_t high = vld1q_u8(codes + 2 * UNIT_BYTES);
+    high = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - 2 * (int)u)));
+    w = vorrq_u8(w, vandq_u8(high, vdupq_n_u8(0x30)));
+    return vsubq_s8(vreinterpretq_s8_u8(w), vdupq_n_s8(32));
 }
 
 INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const size_t nv,
@@ -127,16 +133,16 @@ INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, cons
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < nv; j++) dot[i][j] = vdupq_n_s32(0);
     }
-    for (size_t p = 0; p < a->n_units; p += 2, codes += UNIT_BYTES) {
-        for (size_t high = 0; high < 2; high++, x_units += m) {
+    for (size_t half = 0; half < a->n_halves; half++) {
+        for (size_t u = 0; u < 4; u++, x_units += m) {
             int8x16_t w[COLUMNS];
-            if (high && kind == CODES_BYTES) codes += UNIT_BYTES;
-            for (size_t j = 0; j < nv; j++) w[j] = values(codes + 16 * j, high, kind, table);
+            for (size_t j = 0; j < nv; j++) w[j] = values(codes + 16 * j, u, kind, table);
             for (size_t i = 0; i < m; i++) {
                 int8x16_t xi = vreinterpretq_s8_s32(vdupq_n_s32(x_units[i]));
                 for (size_t j = 0; j < nv; j++) dot[i][j] = vdotq_s32(dot[i][j], w[j], xi);
             }
         }
+        codes += units_of_half(kind) * UNIT_BYTES;
     }
 }
 

@@ -35,8 +35,9 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     const float *x = block;
     const float *w = panel;
     (void)K;

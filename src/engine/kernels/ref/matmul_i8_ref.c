@@ -93,8 +93,9 @@ static void tile_row(float *sum, const void *block, const void *panel, size_t m,
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     for (size_t i = 0; i < m; i++) {
         float sum[NR] = {0};
         tile_row(sum, block, panel, m, i, K, k0, k1);

@@ -72,8 +72,9 @@ static void add_group(float *sum, const unsigned char *x, float scale, size_t m,
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     float sum[MR * NR] = {0}, w[SKV_QUANT_GROUP * NR];
     const unsigned char *x = (const unsigned char *)block + skv_quant_x_offset(m, K, k0);
     const float *scales = (const float *)(const void *)x; /* [m] */
@@ -119,8 +120,9 @@ static void wide_pack_x(void *block, const float *x, size_t ldx, size_t m, size_
 }
 
 static void wide_tile(float *c, size_t ldc, const void *block, const void *panel, size_t m,
-                      size_t K, size_t k0, size_t k1, bool add)
+                      size_t K, size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     float sum[WIDE_MR * NR] = {0}, w[SKV_QUANT_GROUP * NR];
     for (; k0 < k1; k0 += SKV_QUANT_GROUP) {
         const float *x = (const float *)block + k0 * m;

@@ -20,7 +20,7 @@
 
 enum {
     FEW = SKV_TILE_FEW,
-    KEYS = 4,                        /* rows of K whose sums are added up together */
+    SUMS = 16,                       /* of query rows and rows of K, added up together */
     ROW_BYTES = 2 * SKV_HEAD_DIM_MAX /* of a cached row, at most */
 };
 
@@ -49,6 +49,13 @@ INLINE __m512 to_floats(skv_kv_type type, __m512i sum, __m512 step)
 {
     if (type != SKV_KV_TYPE_INT8) return _mm512_castsi512_ps(sum);
     return _mm512_mul_ps(_mm512_cvtepi32_ps(sum), step);
+}
+
+/* o + sum. An FMA by name: compilers would make one for some numbers of rows only. */
+INLINE __m512 add_floats(skv_kv_type type, __m512 o, __m512i sum, __m512 step)
+{
+    if (type != SKV_KV_TYPE_INT8) return _mm512_add_ps(o, _mm512_castsi512_ps(sum));
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), step, o);
 }
 
 /* Elements d .. d + 31 of a row as what add_product takes; zero from n on. */
@@ -97,15 +104,14 @@ float skv_few_q_avx512bf16(void *q, size_t n, skv_kv_type type)
     return type == SKV_KV_TYPE_INT8 ? to_whole(q, q, n) : 1.0f;
 }
 
-/* Lane 4 i + j of the result is the sum of x[i][j]. */
-INLINE __m512i sums_of(skv_kv_type type, __m512i x[FEW][KEYS])
+/* Lane i of the result is the sum of x[i]. */
+INLINE __m512i sums_of(skv_kv_type type, __m512i x[SUMS])
 {
-    __m512i y[FEW];
-    for (size_t i = 0; i < FEW; i++) {
-        __m512i a = add(type, _mm512_unpacklo_epi32(x[i][0], x[i][1]),
-                        _mm512_unpackhi_epi32(x[i][0], x[i][1]));
-        __m512i b = add(type, _mm512_unpacklo_epi32(x[i][2], x[i][3]),
-                        _mm512_unpackhi_epi32(x[i][2], x[i][3]));
+    __m512i y[4];
+    for (size_t i = 0; i < 4; i++) {
+        const __m512i *z = x + 4 * i;
+        __m512i a = add(type, _mm512_unpacklo_epi32(z[0], z[1]), _mm512_unpackhi_epi32(z[0], z[1]));
+        __m512i b = add(type, _mm512_unpacklo_epi32(z[2], z[3]), _mm512_unpackhi_epi32(z[2], z[3]));
         y[i] = add(type, _mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
     }
     __m512i a =
@@ -115,16 +121,18 @@ INLINE __m512i sums_of(skv_kv_type type, __m512i x[FEW][KEYS])
     return add(type, _mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* Elements d .. d + 31, those before n, of KEYS rows and m query rows. */
-INLINE void add_scores(__m512i sum[FEW][KEYS], const unsigned char *q, size_t q_bytes,
-                       const unsigned char *rows, size_t row_bytes, skv_kv_type type, size_t d,
-                       size_t n, const size_t m)
+/* Elements d .. d + 31, those before n, of `keys` rows of K and m query rows. */
+INLINE void add_scores(__m512i sum[SUMS], const skv_tile_few *f, const unsigned char *rows,
+                       size_t row_bytes, skv_kv_type type, size_t d, size_t n, const size_t m,
+                       const size_t keys)
 {
-    __m512i k[KEYS];
-    for (size_t j = 0; j < KEYS; j++) k[j] = load32(rows + j * row_bytes, type, d, n);
+    __m512i k[SUMS];
+    for (size_t j = 0; j < keys; j++) k[j] = load32(rows + j * row_bytes, type, d, n);
     for (size_t i = 0; i < m; i++) {
-        __m512i x = skv_load32_avx512(q + i * q_bytes, SKV_KV_TYPE_BF16, d, n);
-        for (size_t j = 0; j < KEYS; j++) sum[i][j] = add_product(type, sum[i][j], x, k[j]);
+        __m512i x = skv_load32_avx512(f->q + i * f->q_bytes, SKV_KV_TYPE_BF16, d, n);
+        for (size_t j = 0; j < keys; j++) {
+            sum[i * keys + j] = add_product(type, sum[i * keys + j], x, k[j]);
+        }
     }
 }
 
@@ -132,26 +140,25 @@ INLINE void add_scores(__m512i sum[FEW][KEYS], const unsigned char *q, size_t q_
 INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type type,
                       const size_t m)
 {
-    size_t Dh = p->head_dim, row_bytes = Dh * skv_kv_size(type), q_bytes = f->q_bytes;
-    float step[FEW] = {0};
-    memcpy(step, f->q_steps, m * sizeof *step);
-    const __m512i by_four = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    __m512 steps = _mm512_permutexvar_ps(by_four, _mm512_castps128_ps512(_mm_loadu_ps(step)));
-    for (size_t r = p->row0 / KEYS * KEYS; r < p->row1; r += KEYS) {
+    const size_t keys = SUMS / (m == 3 ? 4 : m), n_bytes = keys * sizeof(float);
+    size_t Dh = p->head_dim, row_bytes = Dh * skv_kv_size(type);
+    float step[SUMS] = {0};
+    for (size_t i = 0; i < m * keys; i++) step[i] = f->q_steps[i / keys];
+    const __m512 steps = _mm512_loadu_ps(step);
+    for (size_t r = p->row0 / keys * keys; r < p->row1; r += keys) {
         const unsigned char *rows = p->page + r * row_bytes;
-        __m512i sum[FEW][KEYS];
+        __m512i sum[SUMS];
         size_t d = 0;
-        skv_tile_fetch(f, r * row_bytes, KEYS * row_bytes);
-        for (size_t i = 0; i < FEW; i++) {
-            for (size_t j = 0; j < KEYS; j++) sum[i][j] = _mm512_setzero_si512();
+        skv_tile_fetch(f, r * row_bytes, keys * row_bytes);
+        for (size_t i = 0; i < SUMS; i++) sum[i] = _mm512_setzero_si512();
+        for (; d + 32 <= Dh; d += 32) {
+            add_scores(sum, f, rows, row_bytes, type, d, d + 32, m, keys);
         }
-        for (; d + 32 <= Dh; d += 32)
-            add_scores(sum, f->q, q_bytes, rows, row_bytes, type, d, d + 32, m);
-        if (d < Dh) add_scores(sum, f->q, q_bytes, rows, row_bytes, type, d, Dh, m);
-        float all[FEW * KEYS];
+        if (d < Dh) add_scores(sum, f, rows, row_bytes, type, d, Dh, m, keys);
+        float all[SUMS];
         _mm512_storeu_ps(all, to_floats(type, sums_of(type, sum), steps));
         for (size_t i = 0; i < m; i++) {
-            memcpy(f->s + i * SKV_PAGE_ROWS + r, all + i * KEYS, KEYS * sizeof *all);
+            memcpy(f->s + i * SKV_PAGE_ROWS + r, all + i * keys, n_bytes);
         }
     }
 }
@@ -212,8 +219,8 @@ INLINE void columns_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_typ
     for (size_t i = 0; i < m; i++) {
         for (size_t v = 0; v < 2 * halves && d + 16 * v < p->ld_v; v++) {
             float *o = f->o + i * p->ld_v + d + 16 * v;
-            __m512 more = to_floats(type, sum[i][v], _mm512_set1_ps(step[i]));
-            _mm512_storeu_ps(o, _mm512_add_ps(_mm512_loadu_ps(o), more));
+            __m512 steps = _mm512_set1_ps(step[i]);
+            _mm512_storeu_ps(o, add_floats(type, _mm512_loadu_ps(o), sum[i][v], steps));
         }
     }
 }

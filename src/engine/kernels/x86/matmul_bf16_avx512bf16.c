@@ -96,8 +96,9 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const ui
 }
 
 static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, bool add)
+                 size_t k0, size_t k1, unsigned mode)
 {
+    const bool add = mode & SKV_TILE_ADD;
     const uint32_t *x = (const uint32_t *)block + k0 / 2 * m;
     const uint32_t *w = (const uint32_t *)panel + k0 / 2 * SKV_NR512;
     skv_tile512 t = {c, ldc, skv_ceil_div(k1 - k0, 2), add};

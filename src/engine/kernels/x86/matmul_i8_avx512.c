@@ -10,6 +10,8 @@ INLINE ints dot2(ints dot, ints w, ints x)
     return dot;
 }
 
+enum { AHEAD = 0 };
+
 #include "kernels/x86/matmul_i8_widened.inc"
 
 const skv_matmul skv_matmul_i8_avx512 = MATMUL_I8;

@@ -8,6 +8,8 @@ INLINE ints dot4(ints dot, ints w, ints x)
     return dot;
 }
 
+enum { AHEAD = 0 };
+
 #include "kernels/x86/matmul_i8_vnni.inc"
 
 const skv_matmul skv_matmul_i8_avxvnni = MATMUL_I8;

@@ -4,7 +4,7 @@
 #include "kernels/quant_panel.h"
 #include "kernels/x86/matmul_vec_avx512.h"
 
-enum { STRIP = 12 };
+enum { STRIP = 12, AHEAD_SINGLE = 0 };
 
 INLINE ints dot4(ints dot, ints w, ints x)
 {
@@ -166,8 +166,15 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
     }
 }
 
-static void tile_whole(tile_args t, const code_kind kind)
+/* 4 bits, one scale for a group and no minimums, and a panel that is in a cache. */
+INLINE bool has_whole(const tile_args *t, const size_t m, const code_kind kind)
 {
+    return m == MR && has_nibbles(kind) && !t->prefetch && t->h->n_parts == 1 && !t->h->has_min;
+}
+
+INLINE void tile_whole(tile_args t, const size_t m, const code_kind kind)
+{
+    (void)m;
     span_ends e;
     const size_t n_piece = skv_i8_group(t.K) / SKV_QUANT_GROUP;
     do {

@@ -2,7 +2,7 @@
 #include "kernels/quant_panel.h"
 #include "kernels/x86/matmul_vec_avx2.h"
 
-enum { STRIP = MR * COLUMNS };
+enum { STRIP = MR * COLUMNS, AHEAD_SINGLE = 0 };
 
 INLINE ints dot4(ints dot, ints w, ints x)
 {

@@ -49,6 +49,18 @@ INLINE ints ints_load_nibbles(const void *x, bool high)
     return _mm256_and_si256(high ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15));
 }
 
+/* x + 16 times bits 2u and 2u + 1 of every byte. */
+INLINE ints ints_add_high(ints x, ints bits, const size_t u)
+{
+    switch (u) {
+    case 0: bits = _mm256_slli_epi16(bits, 4); break;
+    case 1: bits = _mm256_slli_epi16(bits, 2); break;
+    case 2: break;
+    default: bits = _mm256_srli_epi16(bits, 2); break;
+    }
+    return _mm256_or_si256(x, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
+}
+
 /* Signed bytes + 128. */
 INLINE ints ints_flip_signs(ints x)
 {

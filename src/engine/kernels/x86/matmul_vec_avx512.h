@@ -49,6 +49,18 @@ INLINE ints ints_load_nibbles(const void *x, bool high)
     return _mm512_and_si512(high ? _mm512_srli_epi16(bytes, 4) : bytes, _mm512_set1_epi8(15));
 }
 
+/* x + 16 times bits 2u and 2u + 1 of every byte. */
+INLINE ints ints_add_high(ints x, ints bits, const size_t u)
+{
+    switch (u) {
+    case 0: bits = _mm512_slli_epi16(bits, 4); break;
+    case 1: bits = _mm512_slli_epi16(bits, 2); break;
+    case 2: break;
+    default: bits = _mm512_srli_epi16(bits, 2); break;
+    }
+    return _mm512_or_si512(x, _mm512_and_si512(bits, _mm512_set1_epi8(0x30)));
+}
+
 /* Signed bytes + 128. */
 INLINE ints ints_flip_signs(ints x)
 {

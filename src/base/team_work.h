@@ -1,11 +1,11 @@
 /*
- * What training needs of a team of processes (skv/team.h): sums that are the same bits on every
- * one, and errors that all of them hear of, so that none waits for one that has given up.
+ * What training and engines need of a team of processes (skv/team.h): sums that are the same bits
+ * on every one, and errors that all of them hear of, so that none waits for one that has given up.
  *
  * A team may be NULL, which is one process alone: then nothing is sent and nothing can fail.
  */
-#ifndef SKV_TRAIN_TEAM_WORK_H
-#define SKV_TRAIN_TEAM_WORK_H
+#ifndef SKV_BASE_TEAM_WORK_H
+#define SKV_BASE_TEAM_WORK_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,7 +44,8 @@ SKV_MUST_CHECK skv_status skv_team_sum_doubles(const skv_team *team, double *x, 
 
 /**
  * The same for many floats. Each process adds up a part of them and sends it to all, so every one
- * has the same bits. `scratch` has skv_team_scratch(team) floats.
+ * has the same bits; a few are sent to all and added up by each. `scratch` has
+ * skv_team_scratch(team) floats.
  */
 SKV_MUST_CHECK skv_status skv_team_sum(const skv_team *team, float *x, size_t n, float *scratch,
                                        skv_error *err);

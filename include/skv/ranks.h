@@ -1,0 +1,43 @@
+/**
+ * One model on several processes (tensor parallel). Each process, a rank, holds a part of every
+ * matrix and of the KV cache: rows of q|k|v and gate|up, columns of o and down, KV heads, and ids
+ * of the vocabulary. After o and after down the results are added up over all ranks, in the order
+ * of ranks, so the same number of ranks gives the same bits.
+ *
+ * Rank 0 uses engines and sequences as ever: skv_engine_options.team is all that it adds. The other
+ * ranks call skv_ranks_follow, which opens what rank 0 opens and does what its sequences do. Files
+ * must have the same path on all machines.
+ */
+#ifndef SKV_RANKS_H
+#define SKV_RANKS_H
+
+#include <stdint.h>
+
+#include "skv/api.h"
+#include "skv/error.h"
+#include "skv/skv.h"
+#include "skv/team.h"
+
+SKV_BEGIN
+
+/** Ranks other than 0: does what rank 0 says until it calls skv_ranks_end. An error means that this
+ * rank can no longer follow: the program must end the others, since they would wait for it. */
+SKV_CHECKED skv_status skv_ranks_follow(const skv_team *team, skv_error *err);
+/** Rank 0, when its engines are closed: the others return from skv_ranks_follow. */
+SKV_CHECKED skv_status skv_ranks_end(const skv_team *team, skv_error *err);
+
+/* Bytes that all ranks of an engine together have sent since it was opened. */
+typedef struct skv_ranks_traffic {
+    size_t ranks;        /* 1: nothing is sent */
+    uint64_t sum_bytes;  /* sums of rows [D] */
+    uint64_t head_bytes; /* logits, to rank 0 */
+    uint64_t told_bytes; /* what rank 0 tells */
+    uint64_t n_sums;
+} skv_ranks_traffic;
+
+/** Counted by rank 0. */
+SKV_API skv_ranks_traffic skv_engine_traffic(const skv_engine *engine);
+
+SKV_END
+
+#endif

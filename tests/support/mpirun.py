@@ -1,0 +1,36 @@
+"""Processes of Open MPI on this machine, for tests: why there can be none, and the words that start some."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+PROGRAM = Path(os.environ.get("SKV_BUILD", Path(__file__).resolve().parents[2] / "build")).resolve() / "swiftkv"
+# Processes that wait let others run: they may be more than the processors.
+WORDS = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+if os.geteuid() == 0:
+    WORDS.append("--allow-run-as-root")
+
+
+def why_not():
+    """What is missing, or None."""
+    if not shutil.which("mpirun"):
+        return "no mpirun here"
+    linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
+    return None if "libmpi" in linked else "built without MPI"
+
+
+AVAILABLE = why_not() is None
+
+
+def launch(n):
+    """The words before a command that make n processes of it."""
+    return [*WORDS, "-np", str(n)]
+
+
+def short_folder(case):
+    """A folder of a class of tests. Open MPI makes socket names from the folder of temporary files: a short one."""
+    temporary = tempfile.TemporaryDirectory(prefix="skv-", dir="/tmp")
+    case.addClassCleanup(temporary.cleanup)
+    return Path(temporary.name)
