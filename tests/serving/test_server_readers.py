@@ -341,7 +341,8 @@ class FaultTest(ReaderCase):
         self.assertEqual((found, self.fallbacks(server)), (0, {"away": 1}))
         self.reader(self.store_, ("--port", port))
         server.wait_for(lambda m: m["reader_up"] == 1)
-        self.assertEqual(self.ask(server, prompt_of(500, 1))[1], 448)
+        found = self.ask(server, prompt_of(500, 1))[1]
+        self.assertEqual((found, self.fallbacks(server)), (448, {"away": 1}), server.lines)
         self.check_lines(server)
 
     def check_lines(self, server):
