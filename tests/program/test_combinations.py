@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""docs/reference/methods.md, "What goes with what": the table is the program's, and every cell is run. What
-works has to work, and what is refused has to be refused for the reason of its number."""
+"""docs/reference/methods.md, "What goes with what": the table is the program's, and every cell is run (on
+several ranks, all that work and some of each refusal). What works has to work, and what is refused has to be refused for
+the reason of its number."""
 
+import collections
 import concurrent.futures
 import json
 import random
@@ -48,8 +50,9 @@ KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("i
 PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
 RANKS = "several ranks"  # a column of its own: generate under mpirun
 UNDRAFTED = ("score", "similarity")  # they generate nothing, and do not take --speculate
-# Combinations that are run of a cell, and of a rule that names no place. Two processes take long to begin.
-PICKS, RULE_PICKS = 1, 2
+# Combinations that are run of a cell, and of a rule that names no place. Two processes take long to begin: on ranks
+# every row that works is run, and so many rows that are refused for the same reason.
+PICKS, RULE_PICKS, RANK_REFUSALS = 1, 2, 3
 
 
 def section():
@@ -322,9 +325,11 @@ class CombinationsTest(unittest.TestCase):
     def test_every_cell(self):
         if not self.can_run(RANKS):
             print(f"the column of several ranks is not run: {mpirun.why_not()}", file=sys.stderr)
-        table, jobs = Table(section()), []
+        table, jobs, refused = Table(section()), [], collections.Counter()
         for limits, said in table.rows:
-            for place in filter(self.can_run, table.places):
+            refused[said[RANKS]] += 1
+            enough = said[RANKS] != "yes" and refused[said[RANKS]] > RANK_REFUSALS
+            for place in (place for place in table.places if self.can_run(place) and not (place == RANKS and enough)):
                 for model, values in self.some_of(limits, place):
                     jobs.append((place, model, values, said[place], table.reasons))
         untried = {said[RANKS] for _, said in table.rows} - {"yes"} if not self.can_run(RANKS) else set()

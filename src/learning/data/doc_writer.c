@@ -155,8 +155,10 @@ void skv_doc_new_key(skv_doc_writer *w, skv_doc_key kind, skv_doc_word *out)
         if ((hash % 8 == 0) == w->held_out && take(w, hash)) return;
     }
     if (w->status == SKV_OK) {
-        w->status = skv_fail(w->err, SKV_FULL,
-                             "document: %zu tokens need more names than there are", w->budget);
+        w->status =
+            skv_fail(w->err, SKV_FULL,
+                     "document: %zu tokens need more names than can be drawn: ask for fewer tokens",
+                     w->budget);
     }
 }
 

@@ -99,9 +99,12 @@ static void learn(reader_link *l, const reader_exchange *ex, skv_reading state)
         if (!ex->probes) l->wait_ns = WAIT_MIN_NS;
         come_up(l);
         break;
-    case SKV_READING_FULL:
-        l->full_ns = now + FULL_NS;
-        if (ex->probes) go_down(l, "it is not ready");
+    case SKV_READING_FULL: /* of a probe: it starts, and takes prompts as soon as it answers */
+        if (ex->probes) {
+            go_down(l, "it is not ready");
+        } else {
+            l->full_ns = now + FULL_NS;
+        }
         break;
     case SKV_READING_MISMATCH:
         tell(l, "another model, key or version than here, so its blocks are of no use");
