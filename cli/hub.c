@@ -1,70 +1,15 @@
 /* Models by name: see hub.h. */
 #include "hub.h"
 
-#include <ctype.h>
 #include <dirent.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "hub_download.h"
 
 enum { LISTED_BYTES = 400 };
-
-bool hub_fail(hub_error *error, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(error->text, sizeof error->text, format, args);
-    va_end(args);
-    return false;
-}
-
-/* ---- names ---- */
-
-/* The letters, digits and marks that stand first in a text. */
-static size_t count_word(const char *text, const char *marks)
-{
-    size_t n = 0;
-    while (isalnum((unsigned char)text[n]) || (text[n] != 0 && strchr(marks, text[n]))) n++;
-    return n;
-}
-
-/* The next n bytes of *text go to `out`; false: none, too many, or a path that leads elsewhere. */
-static bool take(const char **text, size_t n, char *out, size_t room)
-{
-    if (n == 0 || n >= room || (*text)[0] == '.' || (*text)[0] == '/') return false;
-    memcpy(out, *text, n);
-    out[n] = 0;
-    *text += n;
-    return !strstr(out, "..");
-}
-
-static bool parse(const char *text, hub_name *out)
-{
-    static const char word[] = "._-";
-    *out = (hub_name){.revision = "main"};
-    if (!take(&text, count_word(text, word), out->org, sizeof out->org) || *text != '/') {
-        return false;
-    }
-    text++;
-    if (!take(&text, count_word(text, word), out->model, sizeof out->model)) return false;
-    if (*text == '@') {
-        text++;
-        if (!take(&text, count_word(text, "._-/"), out->revision, sizeof out->revision)) {
-            return false;
-        }
-    }
-    if (*text == ':') {
-        text++;
-        if (!take(&text, count_word(text, word), out->quant, sizeof out->quant)) return false;
-    }
-    return *text == 0;
-}
 
 static bool is_there(const char *path)
 {
@@ -75,43 +20,10 @@ static bool is_there(const char *path)
 bool cli_hub_is_name(const char *text)
 {
     hub_name name;
-    return parse(text, &name) && !is_there(text);
+    return hub_name_parse(text, &name) && !is_there(text);
 }
 
-/* ---- the cache ---- */
-
-bool hub_join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name)
-{
-    const int n = snprintf(out, CLI_HUB_PATH_MAX, "%s/%s", folder, name);
-    return n > 0 && n < CLI_HUB_PATH_MAX;
-}
-
-const char *hub_environment(const char *name, char out[CLI_HUB_PATH_MAX])
-{
-    const char *value = getenv(name), *home = getenv("HOME");
-    if (!value || !*value) return NULL;
-    if (value[0] != '~' || value[1] != '/' || !home) return value;
-    return hub_join(out, home, value + 2) ? out : NULL;
-}
-
-static bool find_cache(char out[CLI_HUB_PATH_MAX])
-{
-    static const struct {
-        const char *variable, *inside;
-    } rows[] = {{"HF_HUB_CACHE", "."},
-                {"HUGGINGFACE_HUB_CACHE", "."},
-                {"HF_HOME", "hub"},
-                {"XDG_CACHE_HOME", "huggingface/hub"},
-                {"HOME", ".cache/huggingface/hub"}};
-    char expanded[CLI_HUB_PATH_MAX];
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *folder = hub_environment(rows[i].variable, expanded);
-        if (!folder) continue;
-        if (strcmp(rows[i].inside, ".") != 0) return hub_join(out, folder, rows[i].inside);
-        return snprintf(out, CLI_HUB_PATH_MAX, "%s", folder) < CLI_HUB_PATH_MAX;
-    }
-    return false;
-}
+/* ---- a snapshot ---- */
 
 /* The commit that refs/REVISION names; a revision without such a file is a commit itself. */
 static void read_commit(const char *repository, const hub_name *name, char out[HUB_WORD_MAX])
@@ -121,33 +33,13 @@ static void read_commit(const char *repository, const hub_name *name, char out[H
     FILE *file = hub_join(path, repository, refs) ? fopen(path, "r") : NULL;
     const bool read = file && fgets(text, sizeof text, file);
     if (file) (void)fclose(file);
-    const size_t n = count_word(text, "_-");
+    const size_t n = hub_count_word(text, "_-");
     const bool is_commit = read && n > 0 && text[n + strspn(text + n, "\r\n ")] == 0;
     (void)snprintf(out, HUB_WORD_MAX, "%.*s", (int)(is_commit ? n : strlen(name->revision)),
                    is_commit ? text : name->revision);
 }
 
 /* ---- GGUF files of a folder ---- */
-
-bool hub_names_quant(const char *file, const char *quant)
-{
-    const size_t n = strlen(quant);
-    for (const char *at = file; *at; at++) {
-        const bool begins = at == file || strchr("-._/", at[-1]);
-        if (begins && strncasecmp(at, quant, n) == 0 && strchr("-./", at[n])) return true;
-    }
-    return false;
-}
-
-/* Of a model in several files the first stands for it. */
-bool hub_is_model_file(const char *file)
-{
-    const size_t n = strlen(file);
-    if (n < 6 || strcasecmp(file + n - 5, ".gguf") != 0) return false;
-    if (strncasecmp(file, "mmproj", 6) == 0) return false; /* a vision tower */
-    const char *part = strstr(file, "-of-");
-    return !part || part - file < 6 || strncmp(part - 6, "-00001", 6) == 0;
-}
 
 typedef struct gguf_search {
     const char *quant;
@@ -203,17 +95,6 @@ static bool find_gguf(const hub_name *name, const char *snapshot, char path[CLI_
 
 /* ---- all of it ---- */
 
-static bool find_place(const char *given, hub_place *out, hub_error *error)
-{
-    char folder[2 * HUB_WORD_MAX + 16];
-    if (!parse(given, &out->name)) {
-        return hub_fail(error, "not org/name, org/name@revision or :type");
-    }
-    if (!find_cache(out->cache)) return hub_fail(error, "no Hugging Face cache: HOME is not set");
-    (void)snprintf(folder, sizeof folder, "models--%s--%s", out->name.org, out->name.model);
-    return hub_join(out->repository, out->cache, folder) || hub_fail(error, "the path is too long");
-}
-
 /* What the cache has of a model. */
 static bool find(const hub_place *place, char path[CLI_HUB_PATH_MAX], hub_error *error)
 {
@@ -252,7 +133,7 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
 {
     hub_place place;
     hub_error error = {0}, late = {0};
-    bool found = find_place(given, &place, &error) && find(&place, path, &error);
+    bool found = hub_find_place(given, &place, &error) && find(&place, path, &error);
     if (!found && error.missing && !download) {
         /* "build/mine" where there is a folder "build" is a path with a slip. */
         if (is_there(place.name.org)) {
@@ -292,13 +173,13 @@ static bool name_of_folder(const char *folder, char out[CLI_HUB_PATH_MAX])
 bool cli_hub_first(char name[CLI_HUB_PATH_MAX])
 {
     char cache[CLI_HUB_PATH_MAX], path[CLI_HUB_PATH_MAX];
-    DIR *dir = find_cache(cache) ? opendir(cache) : NULL;
+    DIR *dir = hub_find_cache(cache) ? opendir(cache) : NULL;
     const struct dirent *entry;
     bool found = false;
     while (dir && !found && (entry = readdir(dir))) {
         hub_place place;
         hub_error error;
-        found = name_of_folder(entry->d_name, name) && find_place(name, &place, &error) &&
+        found = name_of_folder(entry->d_name, name) && hub_find_place(name, &place, &error) &&
                 find(&place, path, &error);
     }
     if (dir) (void)closedir(dir);
@@ -308,7 +189,7 @@ bool cli_hub_first(char name[CLI_HUB_PATH_MAX])
 void cli_hub_describe(void)
 {
     char cache[CLI_HUB_PATH_MAX];
-    if (!find_cache(cache)) return;
+    if (!hub_find_cache(cache)) return;
     printf("%-15s%s%s, --download asks %s%s\n", "models", cache, is_there(cache) ? "" : " (empty)",
            hub_endpoint(), hub_download_is_built() ? "" : ": not built, libcurl was missing");
 }

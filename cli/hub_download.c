@@ -9,12 +9,6 @@
 
 enum { LIST_BYTES_MAX = 64 << 20, TOKEN_MAX = 512 };
 
-const char *hub_endpoint(void)
-{
-    const char *endpoint = getenv("HF_ENDPOINT");
-    return endpoint && *endpoint ? endpoint : "https://huggingface.co";
-}
-
 /* HF_TOKEN, else the file that `hf auth login` writes; "": none. */
 static bool read_token(char out[TOKEN_MAX], hub_error *error)
 {

@@ -34,10 +34,20 @@ typedef struct hub_error {
 /** Fills the line; returns false. */
 bool hub_fail(hub_error *error, const char *format, ...) CLI_PRINTF(2, 3);
 
+/** How many letters, digits and marks stand first in a text. */
+size_t hub_count_word(const char *text, const char *marks);
+/** Takes "org/name@revision:type" apart; false: it is no name. */
+bool hub_name_parse(const char *text, hub_name *out);
+
 /** "folder/name"; false: too long. */
 bool hub_join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name);
 /** A path of the environment, whose ~ is the user's folder; NULL: not set. */
 const char *hub_environment(const char *name, char out[CLI_HUB_PATH_MAX]);
+
+/** The folder of the cache; false: nothing says where it is. */
+bool hub_find_cache(char out[CLI_HUB_PATH_MAX]);
+/** The parts of a name and the folder that is its own in the cache. */
+bool hub_find_place(const char *given, hub_place *out, hub_error *error);
 
 /** HF_ENDPOINT, else the public hub. */
 const char *hub_endpoint(void);
