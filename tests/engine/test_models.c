@@ -195,9 +195,9 @@ static void check_codes(const golden *g, const skv_engine_options *options)
 static void test_codes_of_folders(void **state)
 {
     (void)state;
-    static const char *const names[] = {"int8-row",     "int4-zeros", "int4-64",  "int4-128-zeros",
-                                        "awq",          "awq-128",    "gptq",     "gptq-128",
-                                        "mixtral-int4", "qwen3-moe-gptq"};
+    static const char *const names[] = {
+        "int8-row", "int4-zeros", "int4-64",  "int4-128-zeros", "awq",
+        "awq-128",  "gptq",       "gptq-128", "mixtral-int4",   "qwen3-moe-gptq"};
     const unsigned features = skv_cpu_detect();
     for (int level = SKV_CPU_LEVEL_REF; level <= SKV_CPU_LEVEL_NEON; level++) {
         if (!skv_cpu_level_runs((skv_cpu_level)level, features)) continue;
