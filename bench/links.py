@@ -9,13 +9,10 @@ second server. Needs root and iproute2. MODEL is a SwiftKV model. It ends after 
 else should run on the machine.
 """
 
-import argparse
 import http.client
 import json
 import os
-import pathlib
 import re
-import shutil
 import signal
 import statistics
 import subprocess
@@ -23,17 +20,13 @@ import sys
 import tempfile
 import time
 
-from own_servers import ROOT
+from own_servers import ROOT, key_file, parser_for, prompt_of, store_command
 
 sys.path.insert(0, str(ROOT / "tests/support"))
 
 import hosts  # noqa: E402
 
 PORT = 6379
-
-
-def prompt_of(n, seed):
-    return [(i * 7919 + seed * 104729 + 11) % 3000 for i in range(n)]
 
 
 def ask(address, port, method, path, body=None):
@@ -104,25 +97,18 @@ def measure(args, form, first, key, machines):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("--swiftkv", default=str(ROOT / "build/swiftkv"))
-    parser.add_argument("--options", default="")
+    parser = parser_for(prompt=1056, rounds=2, limit=85)
     parser.add_argument("--rates", default="10gbit,1gbit")
-    for name, value in (("prompt", 1056), ("rounds", 2), ("limit", 85)):
-        parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     hosts.enter()
     # The first process of a namespace gets no signal that it does not handle; with it all others end.
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
     signal.alarm(args.limit)
     machines = [hosts.Host(name, i + 1) for i, name in enumerate(("store", "one", "other"))]
-    store = shutil.which("redis-server") or shutil.which("valkey-server")
+    store = store_command(PORT, "--bind", machines[0].address, "--protected-mode", "no", "--maxmemory", "2gb")
     with tempfile.TemporaryDirectory() as folder:
-        key = pathlib.Path(folder) / "key"
-        key.write_text("0123456789abcdef0123456789abcdef")
-        process = subprocess.Popen([*machines[0].launch, store, "--port", str(PORT), "--bind", machines[0].address, "--save", "",
-                                    "--protected-mode", "no", "--maxmemory", "2gb"], stdout=subprocess.DEVNULL)
+        key = key_file(folder)
+        process = subprocess.Popen([*machines[0].launch, *store], stdout=subprocess.DEVNULL)
         time.sleep(0.5)
         for i, form in enumerate(("kv", "rows")):
             measure(args, form, 100 * i, key, machines)

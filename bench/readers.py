@@ -22,11 +22,8 @@ and how many times the idle time that is, and the times to the first token of th
 under COMMAND. Nothing else should run on the machine.
 """
 
-import argparse
 import http.client
 import json
-import pathlib
-import shutil
 import signal
 import statistics
 import subprocess
@@ -35,15 +32,11 @@ import tempfile
 import threading
 import time
 
-from own_servers import ROOT, free_port, wait_for
+from own_servers import free_port, key_file, parser_for, prompt_of, store_command, wait_for
 
 PARTS = ("spin", "copy", "elsewhere", "stored", "known", "reader")
 HOGS = {"spin": "while True: pass",
         "copy": "a = bytearray(64 << 20); b = bytearray(64 << 20)\nwhile True: a[:] = b"}
-
-
-def prompt_of(n, seed):
-    return [(i * 7919 + seed * 104729 + 11) % 3000 for i in range(n)]
 
 
 def post(port, path, **body):
@@ -172,30 +165,21 @@ def run(args, processes, words, reader, parts):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model")
-    parser.add_argument("--swiftkv", default=str(ROOT / "build/swiftkv"))
-    parser.add_argument("--options", default="")
+    parser = parser_for(prompt=1056, prompts=2, answers=2, port=0, reader=0)
     parser.add_argument("--under", default="")
     parser.add_argument("--parts", default=",".join((*PARTS, "own")))
     parser.add_argument("--seconds", type=float, default=4, help="of idle parts and of loops")
     parser.add_argument("--limit", type=int, default=80, help="seconds that one measurement may take")
-    for name, value in (("prompt", 1056), ("prompts", 2), ("answers", 2), ("port", 0), ("reader", 0)):
-        parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     if args.port:
         measure(args)
         return
     store_port, reader_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
-        key = pathlib.Path(folder) / "key"
-        key.write_text("0123456789abcdef0123456789abcdef")
-        store = shutil.which("redis-server") or shutil.which("valkey-server")
         words = [args.swiftkv, "serve", args.model, "--threads", "1", *args.options.split(), "--cache-store",
-                 f"redis://127.0.0.1:{store_port}", "--cache-key-file", str(key)]
-        processes = [subprocess.Popen(["taskset", "-c", "0", store, "--port", str(store_port), "--save", "",
-                                       "--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru"],
-                                      stdout=subprocess.DEVNULL)]
+                 f"redis://127.0.0.1:{store_port}", "--cache-key-file", str(key_file(folder))]
+        store = store_command(store_port, "--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru")
+        processes = [subprocess.Popen(["taskset", "-c", "0", *store], stdout=subprocess.DEVNULL)]
         try:
             processes.append(subprocess.Popen(["taskset", "-c", "0", *words, "--role", "read", "--port",
                                                str(reader_port)]))

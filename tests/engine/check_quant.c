@@ -73,10 +73,21 @@ static void fill_u16(struct run *run, uint16_t *out, size_t n, bool bf16)
     }
 }
 
-/* A code, of 8 random bits; 0 and 255 give the least and the greatest of a form of 6 or 8. */
-static uint8_t random_code(uint8_t bits, unsigned any)
+/* The code of the least level, or of the greatest. */
+static uint8_t outer_code(const skv_quant_form *form, bool least)
 {
-    switch (bits) {
+    uint8_t code = 0;
+    for (uint8_t c = 1; c < SKV_QUANT_LEVELS; c++) {
+        const int more = form->levels[c] - form->levels[code];
+        if (least ? more < 0 : more > 0) code = c;
+    }
+    return code;
+}
+
+/* A code, of 8 random bits. */
+static uint8_t random_code(const skv_quant_form *form, unsigned any)
+{
+    switch (form->bits) {
     case 4: return any & 15;
     case 6: return (uint8_t)((any & 63) - 32);
     default: return (uint8_t)(any - 128);
@@ -87,11 +98,13 @@ static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_row
 {
     size_t n_spans = rows->n * skv_quant_spans(form, rows->K);
     size_t n_groups = rows->n * (rows->K / form->group);
-    bool extreme = pick(run, 4) == 0; /* only codes of the largest magnitude */
+    const bool extreme = pick(run, 4) == 0; /* only the least and the greatest value, */
+    const bool one = pick(run, 2);          /* or one of them */
     for (size_t i = 0; i < rows->n * rows->K; i++) {
         unsigned any = (unsigned)pick(run, 256);
-        if (extreme) any = any & 1 ? 0xff : 0;
-        rows->codes[i] = random_code(form->bits, any);
+        if (extreme) any = (one ? rows->K & 32 : any & 1) ? 0xff : 0;
+        rows->codes[i] = extreme && form->bits == 4 ? outer_code(form, any == 0)
+                                                    : random_code(form, any);
     }
     fill_u16(run, rows->scales, n_spans, form->bf16);
     if (rows->mins) fill_u16(run, rows->mins, n_spans, form->bf16);
@@ -255,7 +268,11 @@ static void fill_case(struct run *run, struct problem *p)
     for (size_t j = 0; j < p->n; j++) {
         skv_quant_row_to_f32(&p->rows, p->form, j, p->w + j * p->K);
     }
-    for (size_t i = 0; i < (p->m - 1) * p->ldx + p->K; i++) p->x[i] = size * uniform(run);
+    const size_t outer = pick(run, 6); /* 0: rows of the largest code, 1: of that and its opposite */
+    for (size_t i = 0; i < (p->m - 1) * p->ldx + p->K; i++) {
+        const bool less = outer == 0 ? i / p->ldx % 2 : pick(run, 2);
+        p->x[i] = outer > 1 ? size * uniform(run) : less ? -size : size;
+    }
     for (size_t i = 0; i < (p->m - 1) * p->ldc + p->mm->nr; i++) {
         p->c[i] = i % p->ldc < p->mm->nr ? uniform(run) : CANARY;
         p->c_old[i] = p->c[i];

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "golden.h"
+#include "kernels/cpu.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
 
@@ -189,19 +190,50 @@ static void check_codes(const golden *g, const skv_engine_options *options)
     skv_engine_close(engine);
 }
 
-/* Codes with scales of their own: of 8 bits, and of 4 with zero points. */
+/* Codes with scales of their own: of 8 bits, and of 4 in groups of 32, 64, 128 and whole rows,
+ * with zero points and without, with every level of kernels. */
 static void test_codes_of_folders(void **state)
 {
     (void)state;
-    static const char *const names[] = {"int8-row", "int4-zeros",     "awq",
-                                        "gptq",     "qwen3-moe-gptq", "mixtral-int4"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const golden *g = find_golden(names[i]);
-        skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
-        options.weights = SKV_WEIGHTS_FILE;
-        options.kv = SKV_KV_F32;
-        options.f32_activations = true;
-        check_codes(g, &options);
+    static const char *const names[] = {
+        "int8-row", "int4-zeros", "int4-64",  "int4-128-zeros", "awq",
+        "awq-128",  "gptq",       "gptq-128", "mixtral-int4",   "qwen3-moe-gptq"};
+    const unsigned features = skv_cpu_detect();
+    for (int level = SKV_CPU_LEVEL_REF; level <= SKV_CPU_LEVEL_NEON; level++) {
+        if (!skv_cpu_level_runs((skv_cpu_level)level, features)) continue;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
+            options.cpu = skv_cpu_level_name((skv_cpu_level)level);
+            options.weights = SKV_WEIGHTS_FILE;
+            options.kv = SKV_KV_F32;
+            options.f32_activations = true;
+            check_codes(find_golden(names[i]), &options);
+        }
+    }
+}
+
+/* With activations of 8 bits, which is what runs by default, codes that are kept stay nearer to the
+ * oracle than the same weights rounded to int8, with every level of kernels. */
+static void test_wide_groups_with_int8_rows(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"int4-64", "int4-128-zeros", "awq-128", "gptq-128"};
+    const unsigned features = skv_cpu_detect();
+    for (int level = SKV_CPU_LEVEL_REF; level <= SKV_CPU_LEVEL_NEON; level++) {
+        if (!skv_cpu_level_runs((skv_cpu_level)level, features)) continue;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            const golden *g = find_golden(names[i]);
+            skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
+            options.cpu = skv_cpu_level_name((skv_cpu_level)level);
+            options.kv = SKV_KV_F32;
+            options.weights = SKV_WEIGHTS_FILE;
+            const double kept = mean_distance(g, &options);
+            options.weights = SKV_WEIGHTS_INT8;
+            const double rounded = mean_distance(g, &options);
+            print_message("%s, %s: codes %.4f nats, int8 %.4f\n", g->name, options.cpu, kept,
+                          rounded);
+            assert_true(kept < rounded);
+        }
     }
 }
 
@@ -230,7 +262,12 @@ static void test_codes_are_told(void **state)
         {"fp8-block", "fp8 in blocks of 16x16: held as bf16 or int8, which rounds them"},
         {"int8-row", "int8, one scale a row: held as published"},
         {"int4-zeros", "int4 in groups of 32 with zero points: held as published"},
+        {"int4-64", "int4 in groups of 64: held as published"},
         {"awq", "AWQ int4 in groups of 32 with zero points: held as published"},
+        {"awq-128", "AWQ int4 in groups of 128 with zero points: held as published; AWQ int4, one "
+                    "scale a row with zero points: held as published"},
+        {"gptq-64-order", "GPTQ int4 in groups of 64 with zero points, columns in another order: "
+                          "held as bf16 or int8, which rounds them"},
         {"gptq-order-swiftkv", "GPTQ int4 in groups of 32 with zero points, columns in another "
                                "order: held as bf16 or int8, which rounds them"},
         {"gpt-oss-mxfp4", "MXFP4 in groups of 32: held as published"},
@@ -488,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_codes_of_files),
         cmocka_unit_test(test_mixtures_in_codes),
         cmocka_unit_test(test_codes_of_folders),
+        cmocka_unit_test(test_wide_groups_with_int8_rows),
         cmocka_unit_test(test_embeddings_of_layers_in_8_bits),
         cmocka_unit_test(test_codes_are_told),
         cmocka_unit_test(test_skip_equals_no_skip),

@@ -204,6 +204,7 @@ static void test_the_results_of_one_process(void **state)
                                         "granite",
                                         "glm4",
                                         "awq",
+                                        "int4-64",
                                         "fp8-row-swiftkv",
                                         "fp8-tensor",
                                         "gptq",

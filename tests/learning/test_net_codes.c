@@ -42,6 +42,10 @@ static void check_tensor(skv_pool *pool, const skv_tensor *t)
 static void test_values(void **state)
 {
     static const char *const models[] = {"awq",
+                                         "awq-128",
+                                         "gptq-128",
+                                         "int4-128-zeros",
+                                         "int4-64",
                                          "gptq",
                                          "int4-zeros",
                                          "mixtral-int4",

@@ -4,6 +4,7 @@ the engine runs them; and what is said of input that cannot be right."""
 
 import json
 import os
+import random
 import re
 import shutil
 import struct
@@ -275,6 +276,62 @@ class QuantizeTest(unittest.TestCase):
                 for name in scheme["ignore"]:
                     self.assertNotIn(name + ".weight_packed", read_tensors(out))
                 self.assertLess(abs(self.nll(out) - self.nll(self.unpacked(out, bits))), 1e-4)
+
+    def random_model(self, hidden, intermediate):
+        """A Qwen3 of one layer whose rows are long enough for wide groups."""
+        config = json.loads((MODELS / "int4-128-zeros/config.json").read_text())
+        del config["quantization_config"]
+        config |= {"hidden_size": hidden, "intermediate_size": intermediate}
+        heads, kv_heads, size = (config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+        shapes = {"self_attn.q_proj": [heads * size, hidden], "self_attn.k_proj": [kv_heads * size, hidden],
+                  "self_attn.v_proj": [kv_heads * size, hidden], "self_attn.o_proj": [hidden, heads * size],
+                  "mlp.gate_proj": [intermediate, hidden], "mlp.up_proj": [intermediate, hidden],
+                  "mlp.down_proj": [hidden, intermediate], "self_attn.q_norm": [size], "self_attn.k_norm": [size],
+                  "input_layernorm": [hidden], "post_attention_layernorm": [hidden]}
+        shapes = {f"layers.0.{name}": shape for name, shape in shapes.items()}
+        shapes |= {"norm": [hidden], "embed_tokens": [config["vocab_size"], hidden]}
+        draw, header, data = random.Random(1), {}, bytearray()
+        for name, shape in shapes.items():
+            n, spread = shape[0] * (shape + [1])[1], 0.02 if "embed" in name else 1.5 / shape[-1] ** 0.5
+            values = [draw.uniform(0.5, 1.5) if "norm" in name else draw.gauss(0, spread) for _ in range(n)]
+            begin = len(data)
+            data += struct.pack(f"<{n}f", *values)
+            header[f"model.{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+        out, text = self.folder / "wide", json.dumps(header).encode()
+        out.mkdir()
+        (out / "config.json").write_text(json.dumps(config))
+        (out / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        return out
+
+    def test_groups_of_128(self):
+        """As test_layout, for rows of several such groups. test_quantised_files has the levels of kernels."""
+        model = self.random_model(256, 384)
+        ids = self.folder / "ids.json"
+        ids.write_text(json.dumps([3 + i * i % 57 for i in range(60)]))
+        before = read_tensors(model)
+        for bits in (4, 8):
+            out = self.folder / f"int{bits}"
+            self.run_ok("quantize", model, out, "--weights", f"int{bits}", "--group", 128)
+            after, n_packed = read_tensors(out), 0
+            scheme = json.loads((out / "config.json").read_text())["quantization_config"]
+            self.assertEqual(scheme["config_groups"]["group_0"]["weights"]["group_size"], 128)
+            for name, tensor in before.items():
+                if name in after:
+                    self.assertEqual(after[name], tensor)
+                    continue
+                n_packed += 1
+                want, (values, scales, group) = floats(tensor), unpack(after, name, bits)
+                self.assertEqual(group, 128)
+                for x, y, scale in zip(want, values, scales):
+                    self.assertLessEqual(abs(x - y), abs(scale) * (0.51 if bits == 8 else 1.6))
+            self.assertEqual(n_packed, 7)
+            self.assertIn(f"int{bits} in groups of 128: held as published", self.run_ok("info", out))
+            want = self.logprobs(self.unpacked(out, bits), ids)
+            for x, y in zip(want[1:], self.logprobs(out, ids)[1:]):
+                self.assertLess(abs(x - y), 1e-4)
+            said = self.run_ok("score", out, "--ids-file", ids, "--json", "--kv", "f32")
+            apart = sum(abs(x - y) for x, y in zip(want[1:], json.loads(said)["logprobs"][1:])) / (len(want) - 1)
+            self.assertLess(apart, 0.05)  # what activations of 8 bits cost
 
     def test_gguf_and_back_to_swiftkv(self):
         self.run_ok("quantize", MODELS / "llama-gguf/model.gguf", self.out, "--weights", "int8")

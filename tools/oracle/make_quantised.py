@@ -68,6 +68,7 @@ def int8_row(w, options):
 
 def grouped(w, options):
     """(codes 0..15, zero points, scales [N, K / g], group of each column, values)"""
+    symmetric = options.get("symmetric")
     n, k = w.shape
     g = options["group"]
     groups = torch.arange(k) // g
@@ -77,8 +78,11 @@ def grouped(w, options):
     for j in range(k // g):
         part = w[:, groups == j]
         low, high = part.min(1).values.clamp(max=0), part.max(1).values.clamp(min=0)
+        if symmetric:
+            high = torch.maximum(high, -low)
+            low = -high
         scale[:, j] = (high - low) / 15
-        zero[:, j] = (-low / scale[:, j].double()).round().clamp(1, 15)
+        zero[:, j] = 8 if symmetric else (-low / scale[:, j].double()).round().clamp(1, 15)
     scale = scale.to(options.get("scales", torch.float16))
     s, z = scale.double()[:, groups], zero.double()[:, groups]
     codes = (w / s + z).round().clamp(0, 15)
@@ -98,7 +102,9 @@ def pack(codes, dim, order=range(8)):
 def packed(w, options):
     codes, zero, scale, groups, value = grouped(w, options)
     parts = {"weight_packed": pack(codes, 1), "weight_scale": scale,
-             "weight_shape": torch.tensor(w.shape), "weight_zero_point": pack(zero, 0)}
+             "weight_shape": torch.tensor(w.shape)}
+    if not options.get("symmetric"):
+        parts["weight_zero_point"] = pack(zero, 0)
     if options.get("order"):
         parts["weight_g_idx"] = groups.to(torch.int32)
     return parts, value
@@ -134,6 +140,10 @@ def specs():
     llama, qwen, phi3 = model_specs.llama, model_specs.qwen, model_specs.phi3
     v4, v5, swiftkv = model_specs.v4, model_specs.v5, model_specs.swiftkv
     wide = {"hidden_size": 64, "intermediate_size": 96}
+    shared = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    for_64 = shared | {"hidden_size": 128, "intermediate_size": 320, "num_hidden_layers": 2}
+    for_128 = shared | {"hidden_size": 256, "head_dim": 32, "intermediate_size": 384,
+                        "num_hidden_layers": 1, "vocab_size": 61}
     experts = {"hidden_size": 64, "head_dim": 16, "num_hidden_layers": 2, "num_experts": 5}
     half = {"torch_dtype": "bfloat16"}
     return {
@@ -211,6 +221,32 @@ def specs():
             "config": swiftkv(llama(v4, **wide), 4, 2, 2), "by": gptq,
             "options": {"group": 32, "order": True, "v2": True},
             "quantization": gptq_config(32, desc_act=True, checkpoint_format="gptq_v2"),
+        },
+        "int4-64": {
+            "config": llama(v4, **for_64, **half),
+            "by": packed, "options": {"group": 64, "symmetric": True, "scales": torch.bfloat16},
+            "quantization": compressed("pack-quantized", 4, "int", "group", group_size=64),
+        },
+        "int4-128-zeros": {
+            "config": qwen(v5, "Qwen3", attention_bias=False, **for_128),
+            "by": packed, "options": {"group": 128},
+            "quantization": compressed("pack-quantized", 4, "int", "group", group_size=128,
+                                       symmetric=False),
+        },
+        "awq-128": {
+            "config": llama(v4, **for_128), "by": awq, "options": {"group": 128},
+            "quantization": {"quant_method": "awq", "bits": 4, "group_size": 128,
+                             "zero_point": True, "version": "gemm", "modules_to_not_convert": None},
+        },
+        "gptq-128": {
+            "config": qwen(v5, "Qwen3", attention_bias=False, **for_128), "by": gptq,
+            "options": {"group": 128, "symmetric": True},
+            "quantization": gptq_config(128, sym=True),
+        },
+        "gptq-64-order": {
+            "config": llama(v4, **for_64), "by": gptq,
+            "options": {"group": 64, "order": True},
+            "quantization": gptq_config(64, desc_act=True),
         },
         "qwen3-moe-fp8-block": {  # as published: a tensor and its blocks for each expert
             "config": model_specs.qwen3_moe(v5, num_hidden_layers=2), "by": fp8_block,

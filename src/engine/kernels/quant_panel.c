@@ -20,11 +20,13 @@ static skv_quant_header make_header(const skv_quant_form *form)
         .bias = form->bits == 6 ? BIAS_6 : BIAS_8,
     };
     if (form->bits != 4) return h;
-    int8_t least = form->levels[0];
+    int8_t least = form->levels[0], most = form->levels[0];
     for (size_t i = 1; i < SKV_QUANT_LEVELS; i++) {
         if (form->levels[i] < least) least = form->levels[i];
+        if (form->levels[i] > most) most = form->levels[i];
     }
     h.bias = -least;
+    h.small = least <= 0 && least >= -SKV_QUANT_SMALL && most <= SKV_QUANT_SMALL;
     h.even = form->even && least <= 0 && least >= -SKV_QUANT_EVEN;
     for (size_t i = 0; i < SKV_QUANT_LEVELS; i++) {
         h.levels[i] = form->levels[i];

@@ -34,13 +34,16 @@ enum {
     SKV_QUANT_SLACK = 32,
     /* Most bias of even levels: with codes of at most 127 half of a group's products and
      * -bias times the sum of all its codes fit 16 bits together. */
-    SKV_QUANT_EVEN = 8
+    SKV_QUANT_EVEN = 8,
+    /* Most magnitude of small levels: with such codes half of a group's products fit 16 bits. */
+    SKV_QUANT_SMALL = 16
 };
 
 typedef struct skv_quant_header {
     uint8_t bits, group;
     bool fine, has_min, bf16, zeros;  /* as in skv_quant_form */
     bool even;                        /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
+    bool small;                       /* 4 bits: no level is beyond SKV_QUANT_SMALL */
     uint8_t n_parts;                  /* SKV_QUANT_GROUP / group */
     int32_t bias;                     /* makes every value unsigned */
     int8_t levels[SKV_QUANT_LEVELS];  /* of 4 bits */

@@ -5,8 +5,9 @@
  * Even levels: the nibble is the unsigned byte. 8 pairs of at most 15 * 127 * 2 fit 16 bits, so a
  * whole group is added before it is widened, with the panel's bias taken back from the start.
  * Six bits, unsigned: two sums of at most 63 * 127 * 2 fit 16 bits, and the bias of 32 is taken
- * back from sums of 32 bits. Other levels and codes of 8 bits: |w| times x with the sign of w is at
- * most 2 * 128 * 127, which fits, and is widened each time.
+ * back from sums of 32 bits. Small levels from a table, made unsigned by the panel's bias: the same,
+ * and in whole blocks as even levels, see matmul_q_blocks.inc. Other levels and codes of 8 bits:
+ * |w| times x with the sign of w is at most 2 * 128 * 127, which fits, and is widened each time.
  */
 #include <assert.h>
 
@@ -16,6 +17,7 @@
 enum { STRIP = MR * COLUMNS, AHEAD_SINGLE = 4608 };
 
 #define WHOLE_BLOCKS 1
+#define SMALL_TABLES 1
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 {
@@ -64,7 +66,7 @@ INLINE void dots_even(ints dot[MR][COLUMNS], const part_args *a, const size_t m)
     }
 }
 
-/* dot += two units of unsigned bytes of at most 63 times signed bytes of x. */
+/* dot += two units of unsigned bytes of at most 64 times signed bytes of x. */
 INLINE ints dot8(ints dot, ints w0, ints w1, ints x0, ints x1)
 {
     ints pairs, more;
@@ -75,29 +77,44 @@ INLINE ints dot8(ints dot, ints w0, ints w1, ints x0, ints x1)
     return dot;
 }
 
-/* Six bits: sums of 32 bits, of rows [i0, i1) of m. */
-INLINE void dots_six(ints dot[MR][COLUMNS], const part_args *a, const size_t m, const size_t i0,
-                     const size_t i1)
+/* Units 2p and 2p + 1 of the half at codes, made unsigned, of the 8 columns from 8j on. */
+INLINE void unsigned_pair(ints w[2], const unsigned char *codes, const size_t p, const size_t j,
+                          const code_kind kind, ints table)
 {
-    const ints bias = ints_set1(-a->h->bias);
+    const unsigned char *low = codes + p * UNIT_BYTES + 32 * j;
+    w[0] = ints_load_nibbles(low, false);
+    w[1] = ints_load_nibbles(low, true);
+    if (kind == CODES_SMALL) {
+        w[0] = ints_look_up(table, w[0]);
+        w[1] = ints_look_up(table, w[1]);
+        return;
+    }
+    const ints high = ints_load(codes + 2 * UNIT_BYTES + 32 * j);
+    w[0] = ints_add_high(w[0], high, 2 * p);
+    w[1] = ints_add_high(w[1], high, 2 * p + 1);
+}
+
+/* Six bits and small levels: sums of 32 bits, of rows [i0, i1) of m. */
+INLINE void dots_unsigned(ints dot[MR][COLUMNS], const part_args *a, const size_t m,
+                          const size_t i0, const size_t i1, const code_kind kind)
+{
+    const ints bias = ints_set1(-a->h->bias), table = ints_load_table(a->h->biased);
     const unsigned char *codes = a->codes;
     const int32_t *x_units = a->x_units;
     for (size_t i = i0; i < i1; i++) {
         dot[i][0] = dot[i][1] = ints_mul(ints_set1(a->x_sums[i]), bias);
     }
 #pragma GCC unroll 2
-    for (size_t half = 0; half < 2; half++, codes += 3 * UNIT_BYTES) {
+    for (size_t half = 0; half < 2; half++, codes += units_of_half(kind) * UNIT_BYTES) {
         if (half == a->n_halves) break;
 #pragma GCC unroll 2
         for (size_t p = 0; p < 2; p++, x_units += 2 * m) {
             for (size_t j = 0; j < COLUMNS; j++) {
-                const unsigned char *low = codes + p * UNIT_BYTES + 32 * j;
-                ints high = ints_load(codes + 2 * UNIT_BYTES + 32 * j);
-                ints w0 = ints_add_high(ints_load_nibbles(low, false), high, 2 * p);
-                ints w1 = ints_add_high(ints_load_nibbles(low, true), high, 2 * p + 1);
+                ints w[2];
+                unsigned_pair(w, codes, p, j, kind, table);
                 for (size_t i = i0; i < i1; i++) {
                     ints x0 = ints_set1(x_units[i]), x1 = ints_set1(x_units[m + i]);
-                    dot[i][j] = dot8(dot[i][j], w0, w1, x0, x1);
+                    dot[i][j] = dot8(dot[i][j], w[0], w[1], x0, x1);
                 }
             }
         }
@@ -156,9 +173,9 @@ INLINE void dots(ints dot[MR][COLUMNS], const part_args *a, const size_t m, cons
         dots_even(dot, a, m);
         return;
     }
-    if (kind == CODES_SIX) {
-        dots_six(dot, a, m, 0, half);
-        if (half < m) dots_six(dot, a, m, half, m);
+    if (kind == CODES_SIX || kind == CODES_SMALL) {
+        dots_unsigned(dot, a, m, 0, half, kind);
+        if (half < m) dots_unsigned(dot, a, m, half, m, kind);
         return;
     }
     dots_signed(dot, a, m, 0, half, kind);
