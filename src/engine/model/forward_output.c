@@ -46,7 +46,7 @@ static void keep_for_output(skv_pass *p)
     p->n_alive = n;
 }
 
-/* ws->logits [n, n_columns] = rows of x by a head that has n_out of the columns. */
+/* ws->logits [n_rows, ldy] = rows of x by a head of n_out rows. */
 static void run_head(const skv_pass *p, const skv_linear_args *args, const float *norm,
                      size_t n_out)
 {
