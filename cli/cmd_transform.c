@@ -10,9 +10,7 @@ static skv_transform_options read_options(const cli_options *options)
     out.keep_layers = options->keep_layers;
     out.adapters = options->adapters;
     out.exit_words = options->exit_words;
-    if (options->kv_layers != 0 || out.adapters || out.exit_words != 0) {
-        out.kv_layers = options->kv_layers;
-    }
+    if (options->kv_layers != 0 || out.adapters) out.kv_layers = options->kv_layers;
     if (options->group != 0) out.group = options->group;
     if (options->init && strcmp(options->init, "ridge") == 0) {
         out.init = SKV_TRANSFORM_RIDGE;

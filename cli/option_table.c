@@ -86,9 +86,11 @@ static const cli_option rows[] = {
            .help = "AcrossKV: G layers share their keys and values (1)"),
     OPTION(ON(TRANSFORM), "--keep-layers", "I,...|lp-0.25|lp-0.50|lp-0.75", TEXT, keep_layers,
            .help = "write an ordinary model with only these layers instead"),
-    OPTION(ON(TRANSFORM) | ON(BENCH), "--exit-words", "N", SIZE, exit_words, 1, 1 << 24,
-           .help = "transform: cut the exit head of a SwiftKV model to N tokens, those most "
-                   "frequent in --text, for --speculate self; bench: the same of a --preset (all)"),
+    OPTION(ON(TRANSFORM), "--exit-words", "N", SIZE, exit_words, 1, 1 << 24,
+           .help = "cut the exit head of a SwiftKV model to N tokens, those most frequent in "
+                   "--text, so that drafting reads less of it"),
+    OPTION(ON(BENCH), "--exit-words", "N", SIZE, exit_words, 1, 1 << 24,
+           .help = "presets: an exit head of N tokens for --speculate self (all)"),
     OPTION(ON(TRANSFORM), "--init", "copy|ridge", WORD, init,
            .help = "new k and v projections: copied, or fitted to a text (copy)"),
     OPTION(ON(TRANSFORM), "--tokens", "N", SIZE, text_tokens, 1, TOKENS_MAX,

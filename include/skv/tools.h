@@ -174,8 +174,8 @@ typedef struct skv_transform_options {
      * arXiv:2502.14856): its rows are then those of so many tokens, which are the ids that end an
      * answer and those that come most often in `data`. What a line of .jsonl asks does not count,
      * only what is answered, as in training. Ties, and what `data` (which may be absent) lacks, go
-     * by id. Such a head drafts (SKV_DRAFT_SELF), and serves no early exits. l and g must be 0, and
-     * all other options but data and seed are ignored. 0: does not cut.
+     * by id. Such a head drafts (SKV_DRAFT_SELF), and serves no early exits. All other options are
+     * ignored but data and seed, and adapters and keep_layers, which must be NULL. 0: does not cut.
      */
     size_t exit_words;
 

@@ -73,7 +73,6 @@ static const char *cut(const char *model, size_t W, const int32_t *ids, size_t n
     skv_transform_report report;
     skv_error err;
     (void)temp_folder_remove(out);
-    options.kv_layers = 0;
     options.exit_words = W;
     options.data = &text;
     options.n_data = n > 0 ? 1 : 0;
@@ -153,17 +152,18 @@ static void test_models_that_cannot_be_cut(void **state)
     (void)state;
     static const struct {
         const char *model;
-        size_t W, kv_layers;
+        size_t W;
+        const char *adapters;
         const char *says;
-    } wrong[] = {{SKV_TEST_DATA "/models/llama3-v5", 10, 0, "it has no exit head"},
-                 {EXIT_MODEL, 10, 2, "go with no other change"},
-                 {EXIT_MODEL, 1 << 20, 0, "exit words: 1048576, expected"},
-                 {"", 10, 0, "is cut to 10 already"}};
+    } wrong[] = {{SKV_TEST_DATA "/models/llama3-v5", 10, NULL, "it has no exit head"},
+                 {EXIT_MODEL, 10, "a=b", "go with no other change"},
+                 {EXIT_MODEL, 1 << 20, NULL, "exit words: 1048576, expected"},
+                 {"", 10, NULL, "is cut to 10 already"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *model = wrong[i].model[0] ? wrong[i].model : cut(EXIT_MODEL, 10, NULL, 0);
         skv_transform_options options = skv_transform_options_default();
         skv_error err;
-        options.kv_layers = wrong[i].kv_layers;
+        options.adapters = wrong[i].adapters;
         options.exit_words = wrong[i].W;
         assert_int_not_equal(skv_transform_run(model, in_folder("wrong"), &options, NULL, &err),
                              SKV_OK);

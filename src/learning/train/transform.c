@@ -442,7 +442,7 @@ static skv_status set_cut(transform *t, const char *path, const skv_transform_op
                           skv_error *err)
 {
     const skv_config *c = &t->config;
-    SKV_REQUIRE(o->kv_layers == 0 && !o->keep_layers && !o->adapters, err, SKV_ARGUMENT,
+    SKV_REQUIRE(!o->keep_layers && !o->adapters, err, SKV_ARGUMENT,
                 "%s: exit words: go with no other change of the model: make that one first", path);
     SKV_REQUIRE(c->early_exit && c->kv_layers < c->n_layers, err, SKV_ARGUMENT,
                 "%s: exit words: it has no exit head (distill --early-exit yes trains one)", path);
