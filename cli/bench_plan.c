@@ -46,6 +46,7 @@ static int settle_variant(const cli_options *o, bench_variant *v)
         return cli_usage("--kv-layers: goes with --preset; transform makes a SwiftKV model");
     }
     if (l == 0 && v->options.group != 0) return cli_usage("--group: needs --kv-layers");
+    if (l == 0 && v->options.exit_words != 0) return cli_usage("--exit-words: needs --kv-layers");
     if (l != 0) {
         skv_error err = {0};
         const size_t group = v->options.group != 0 ? v->options.group : 1;

@@ -123,6 +123,10 @@ static void print_shape(const description *d)
     if (!m->swiftkv) return;
     printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n", m->swiftkv_layers,
            m->layers, m->group, m->kv_slots);
+    if (m->exit_words > 0) {
+        printf("exit head      %zu of %zu tokens, for --speculate self%s\n", m->exit_words,
+               m->vocab, m->traits.exit_cut ? "" : " and --early-exit");
+    }
 }
 
 static void print_memory(const description *d)
@@ -257,6 +261,7 @@ static void print_json(const description *d)
     }
     skv_json_out_put_integer(&json, "group", m->group);
     skv_json_out_put_integer(&json, "kv_slots", m->kv_slots);
+    if (m->exit_words > 0) skv_json_out_put_integer(&json, "exit_words", m->exit_words);
     skv_json_out_put_text(&json, "kv", skv_kv_name(d->kv));
     skv_json_out_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));
     print_kv_json(&json, m);

@@ -9,6 +9,7 @@ static skv_transform_options read_options(const cli_options *options)
     skv_transform_options out = skv_transform_options_default();
     out.keep_layers = options->keep_layers;
     out.adapters = options->adapters;
+    out.exit_words = options->exit_words;
     if (options->kv_layers != 0 || out.adapters) out.kv_layers = options->kv_layers;
     if (options->group != 0) out.group = options->group;
     if (options->init && strcmp(options->init, "ridge") == 0) {
@@ -36,6 +37,16 @@ static void print_report(const skv_transform_report *r)
                "give more text\n",
                r->width);
     }
+}
+
+static void print_cut(const char *out, const skv_model_info *after, const skv_transform_report *r)
+{
+    printf("%s: an exit head of %zu tokens of %zu", out, after->exit_words, after->vocab);
+    if (r->counted > 0) {
+        printf(", which are %.2f %% of the text's %llu",
+               100 * (double)r->covered / (double)r->counted, (unsigned long long)r->counted);
+    }
+    putchar('\n');
 }
 
 int cli_run_transform(const cli_options *options)
@@ -68,6 +79,10 @@ int cli_run_transform(const cli_options *options)
     if (status != CLI_DONE) return status;
     if (report.tokens > 0) print_report(&report);
     if (before.codes[0]) printf("%s has %s; they are written as bf16\n", path, before.codes);
+    if (options->exit_words > 0) {
+        print_cut(out, &after, &report);
+        return CLI_DONE;
+    }
     if (options->adapters && options->kv_layers == 0 && !options->keep_layers) {
         printf("%s: %s with %s\n", out, path, options->adapters);
         return CLI_DONE;

@@ -45,7 +45,8 @@ static const cli_option rows[] = {
            .help = "recognise special tokens in the text"),
     OPTION(ON(SIMILARITY), "--text", "FILE", TEXT, text_file, .help = "the text to measure on"),
     OPTION(ON(TRANSFORM), "--text", "FILE", PARSED, data, .parse = cli_parse_texts,
-           .help = "ridge: text, .jsonl, or token ids (.u16, .u32, .json); may be repeated"),
+           .help = "ridge and --exit-words: text, .jsonl, or token ids (.u16, .u32, .json); may be "
+                   "repeated"),
     OPTION(ON(RENDER), "--messages", "F", TEXT, messages_file,
            .help = "the conversation as JSON messages"),
     OPTION(ON(RENDER), "--tools", "F", TEXT, tools_file, .help = "a JSON array"),
@@ -85,6 +86,11 @@ static const cli_option rows[] = {
            .help = "AcrossKV: G layers share their keys and values (1)"),
     OPTION(ON(TRANSFORM), "--keep-layers", "I,...|lp-0.25|lp-0.50|lp-0.75", TEXT, keep_layers,
            .help = "write an ordinary model with only these layers instead"),
+    OPTION(ON(TRANSFORM), "--exit-words", "N", SIZE, exit_words, 1, 1 << 24,
+           .help = "cut the exit head of a SwiftKV model to N tokens, those most frequent in "
+                   "--text, so that drafting reads less of it"),
+    OPTION(ON(BENCH), "--exit-words", "N", SIZE, exit_words, 1, 1 << 24,
+           .help = "presets: an exit head of N tokens for --speculate self (all)"),
     OPTION(ON(TRANSFORM), "--init", "copy|ridge", WORD, init,
            .help = "new k and v projections: copied, or fitted to a text (copy)"),
     OPTION(ON(TRANSFORM), "--tokens", "N", SIZE, text_tokens, 1, TOKENS_MAX,

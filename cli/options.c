@@ -81,9 +81,19 @@ static int check_bench(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_cut(const cli_options *o)
+{
+    const bool more = o->keep_layers || o->kv_layers != 0 || o->group != 0 || o->init ||
+                      o->adapters || o->text_tokens > 0 || o->ridge >= 0 || o->ridge_to;
+    return more ? cli_usage("transform: --exit-words cuts the exit head of a SwiftKV model: of the "
+                            "other changes none goes with it")
+                : CLI_DONE;
+}
+
 /* What belongs to --init ridge says nothing without it. */
 static int check_transform(const cli_options *o)
 {
+    if (o->exit_words > 0) return check_cut(o);
     const bool ridge = o->init && strcmp(o->init, "ridge") == 0;
     if (o->keep_layers) {
         const bool more = o->kv_layers != 0 || o->group != 0 || o->init || o->data.n > 0;

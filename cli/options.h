@@ -77,6 +77,7 @@ struct cli_options {
     const char *draft;       /* --draft */
     const char *kept_file;   /* --dump-kept */
     size_t kv_layers, group; /* 0: not given */
+    size_t exit_words;       /* 0: not given */
     skv_quantize_method quantize_method;
 
     /* Closed-form initialisation; the text is in `data`. */

@@ -105,6 +105,7 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.draft_model = options->draft;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
+    out.preset_exit_words = options->exit_words;
     out.team = options->team;
     return out;
 }

@@ -7,8 +7,8 @@ _swiftkv_options() {
     info) echo '--kv-layers --group --context --as-papers --kv --json --download --help' ;;
     similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
         --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
-    transform) echo '--text --kv-layers --group --keep-layers --init --tokens --ridge --ridge-to --seq
-        --threads --weights --lora --cpu --download --help' ;;
+    transform) echo '--text --kv-layers --group --keep-layers --exit-words --init --tokens --ridge --ridge-to
+        --seq --threads --weights --lora --cpu --download --help' ;;
     quantize) echo '--weights --group --text --method --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
@@ -41,9 +41,9 @@ _swiftkv_options() {
     simulate) echo '--step-ms --max-running --rate --trace --length-scale --duration --goodput --machines
         --designs --readers --read-above --share --kv-tokens --link-gbs --store-gbs --store-gb --seed --svg
         --json --help' ;;
-    bench) echo '--kv-layers --group --preset --prompt --gen --batch --repeat --compare --peak --costs
-        --replay --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk
-        --evict --speculate --draft --snapkv --json --download --help' ;;
+    bench) echo '--kv-layers --group --exit-words --preset --prompt --gen --batch --repeat --compare --peak
+        --costs --replay --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu
+        --chunk --evict --speculate --draft --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
         --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --json
         --download --help' ;;
@@ -99,14 +99,14 @@ _swiftkv_values() {
     quantize:--group) echo '32 128' ;;
     documents:--vocab) echo 'FILES' ;;
     quantize:--weights) echo 'int4 int8' ;;
-    *:--kv-layers | *:--group | *:--context | *:--threads | *:--lora | *:--ctx | *:--chunk | *:--snapkv | *:--tokens \
-        | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty \
-        | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop | *:--regex \
-        | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded | *:--models-memory \
-        | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds | *:--max-running \
-        | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes | *:--cache-store \
-        | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout | *:--connections \
-        | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
+    *:--kv-layers | *:--group | *:--context | *:--threads | *:--lora | *:--ctx | *:--chunk | *:--snapkv \
+        | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p \
+        | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop \
+        | *:--regex | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded \
+        | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds \
+        | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes \
+        | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout \
+        | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
         | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
         | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
         | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \

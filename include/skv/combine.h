@@ -22,9 +22,9 @@ SKV_BEGIN
 
 typedef enum skv_axis {
     SKV_AXIS_MODEL,  /* skv_model_kind */
-    SKV_AXIS_WINDOW, /* this and the next two: traits of a model, 0 or 1 */
+    SKV_AXIS_WINDOW, /* this and the next: traits of a model, 0 or 1 */
     SKV_AXIS_KV_HEADS,
-    SKV_AXIS_EXIT_HEAD,
+    SKV_AXIS_EXIT_HEAD, /* 0: none; 1: of all tokens; 2: of some */
     SKV_AXIS_PREFILL,
     SKV_AXIS_PRUNE,
     SKV_AXIS_EVICT,      /* skv_evictor, then the same methods by query head */
@@ -53,6 +53,7 @@ typedef struct skv_model_traits {
     bool windows;         /* some layers attend to a sliding window */
     bool kv_heads_differ; /* between layers */
     bool exit_head;       /* has a head for early exits */
+    bool exit_cut;        /* which has only some of the vocabulary's tokens */
 } skv_model_traits;
 
 /* Where the model is used. */

@@ -138,6 +138,9 @@ typedef struct skv_engine_options {
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
+    /* Presets with speculation by their exit head: it has so many of the vocabulary's tokens, as
+     * after skv_transform_options.exit_words; 0: all. */
+    size_t preset_exit_words;
     void (*progress)(void *user,
                      double share); /* called while loading, share in 0..1; may be NULL */
     /* Asked while loading; true: opening ends with SKV_CANCELLED. May be NULL. */

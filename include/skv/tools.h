@@ -25,6 +25,7 @@ typedef struct skv_model_info {
     size_t swiftkv_layers; /* l; equal to `layers` without SwiftKV */
     size_t group;          /* g */
     size_t kv_slots;       /* l + (L - l) / g */
+    size_t exit_words;     /* tokens of the exit head: `vocab`, or fewer; 0: it has none */
     uint64_t parameters;   /* of the model that runs, without those of a teacher */
     /* Mixtures of experts: experts of a layer, those that a token meets, and the parameters without
      * those of the other experts. 0, 0 and all parameters where there are none. */
@@ -168,9 +169,20 @@ typedef struct skv_transform_options {
      * are then ignored. NULL: make a SwiftKV model. */
     const char *keep_layers;
 
-    /* For RIDGE. */
+    /*
+     * Cuts the exit head of a SwiftKV model instead, so that drafting reads less of it (FR-Spec,
+     * arXiv:2502.14856): its rows are then those of so many tokens, which are the ids that end an
+     * answer and those that come most often in `data`. What a line of .jsonl asks does not count,
+     * only what is answered, as in training. Ties, and what `data` (which may be absent) lacks, go
+     * by id. Such a head drafts (SKV_DRAFT_SELF), and serves no early exits. All other options are
+     * ignored but data and seed, and adapters and keep_layers, which must be NULL. 0: does not cut.
+     */
+    size_t exit_words;
+
+    /* For RIDGE and exit_words. */
     const char *const *data; /* text, .jsonl, or token ids (.u16, .u32, .json) */
     size_t n_data;
+    /* For RIDGE. */
     size_t tokens; /* most tokens to read; 0: 32 per column of x, within 2^15..2^17 */
     size_t seq;    /* the longest sequence; 0: the model's context, at most 1024 */
     /* Weight of the penalty, in units of the mean square of x. Negative: 0.1, and more for short
@@ -190,7 +202,7 @@ typedef struct skv_transform_options {
 /** COPY with l = 1 and g = 1, and automatic values for RIDGE. */
 SKV_API skv_transform_options skv_transform_options_default(void);
 
-/* The result of the regression; zero for COPY. */
+/* The result of the regression, or of counting tokens; zero for COPY. */
 typedef struct skv_transform_report {
     size_t tokens; /* tokens of the text that were used */
     size_t width;  /* columns of x; with fewer tokens than this the penalty dominates */
@@ -198,6 +210,7 @@ typedef struct skv_transform_report {
     /* Relative squared error of the keys and values of the layers from l on, compared with the
      * original model: for the copied projections, and for the solution. */
     double copied_error, ridge_error;
+    uint64_t counted, covered; /* tokens of the text, and those that the cut exit head has */
 } skv_transform_report;
 
 /** Runs the transform with options; report may be NULL. */

@@ -28,6 +28,7 @@ static const skvpy_field option_fields[] = {OPTION(threads, SIZE),
                                             OPTION(random_seed, COUNT),
                                             OPTION(preset_kv_layers, SIZE),
                                             OPTION(preset_group, SIZE),
+                                            OPTION(preset_exit_words, SIZE),
                                             {0}};
 
 #define STAT(member, kind) SKVPY_FIELD(skv_engine_stats, member, kind)

@@ -74,16 +74,26 @@ static const char **list_texts(PyObject *list, size_t *n)
 }
 
 #define TRANSFORM(member, kind) SKVPY_FIELD(skv_transform_options, member, kind)
-static const skvpy_field transform_fields[] = {
-    TRANSFORM(kv_layers, SIZE),   TRANSFORM(group, SIZE),      TRANSFORM(keep_layers, TEXT),
-    TRANSFORM(tokens, SIZE),      TRANSFORM(seq, SIZE),        TRANSFORM(ridge, NUMBER),
-    TRANSFORM(toward_zero, FLAG), TRANSFORM(seed, COUNT),      TRANSFORM(threads, SIZE),
-    TRANSFORM(cpu, TEXT),         TRANSFORM(weights, WEIGHTS), {0}};
+static const skvpy_field transform_fields[] = {TRANSFORM(kv_layers, SIZE),
+                                               TRANSFORM(group, SIZE),
+                                               TRANSFORM(keep_layers, TEXT),
+                                               TRANSFORM(tokens, SIZE),
+                                               TRANSFORM(seq, SIZE),
+                                               TRANSFORM(ridge, NUMBER),
+                                               TRANSFORM(toward_zero, FLAG),
+                                               TRANSFORM(seed, COUNT),
+                                               TRANSFORM(threads, SIZE),
+                                               TRANSFORM(cpu, TEXT),
+                                               TRANSFORM(weights, WEIGHTS),
+                                               TRANSFORM(exit_words, SIZE),
+                                               {0}};
 
 #define REPORT(member, kind) SKVPY_FIELD(skv_transform_report, member, kind)
 static const skvpy_field report_fields[] = {
-    REPORT(tokens, SIZE),         REPORT(width, SIZE),         REPORT(ridge, NUMBER),
-    REPORT(copied_error, NUMBER), REPORT(ridge_error, NUMBER), {0}};
+    REPORT(tokens, SIZE),        REPORT(width, SIZE),
+    REPORT(ridge, NUMBER),       REPORT(copied_error, NUMBER),
+    REPORT(ridge_error, NUMBER), REPORT(counted, COUNT),
+    REPORT(covered, COUNT),      {0}};
 
 /* (model, out, options, data files, progress): with data the projections are fitted. */
 static PyObject *transform(PyObject *module, PyObject *args)

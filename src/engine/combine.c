@@ -23,7 +23,8 @@ static const char *const kinds[] = {"ordinary model",      "SwiftKV model",
 static const char *const windows[] = {"no sliding windows", "sliding windows in some layers"};
 static const char *const kv_heads[] = {"as many KV heads in all layers",
                                        "KV heads that differ by layer"};
-static const char *const exit_heads[] = {"no exit head", "an exit head"};
+static const char *const exit_heads[] = {"no exit head", "an exit head",
+                                         "an exit head of some tokens"};
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
 static const char *const drafts[] = {
@@ -107,6 +108,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define DRAFTED (BIT(SKV_DRAFT_AUTO) - 1 - BIT(SKV_DRAFT_NONE))
 #define BY_EXIT (BIT(SKV_DRAFT_SELF) | BIT(SKV_DRAFT_TEXT_SELF))
 #define BY_AUX (BIT(SKV_DRAFT_AUX) | BIT(SKV_DRAFT_TEXT_AUX))
+#define SOME BIT(2) /* of the exit head's tokens */
 #define OFF BIT(0)
 #define ON BIT(1)
 #define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX)
@@ -131,6 +133,8 @@ static const skv_refusal rules[] = {
      "only SwiftKV models have an exit head, at the start of their deep layers"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},
      "the model has no exit head (distill --early-exit yes trains one)"},
+    {{[SKV_AXIS_EXIT_HEAD] = SOME, [SKV_AXIS_EARLY_EXIT] = ON},
+     "answers could not have the tokens that were cut from the exit head (--speculate self can)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_EARLY_EXIT] = ON},
      "the teacher has no exit head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_FULL) | BIT(SKV_PREFILL_SWIFTKV_FULL),
@@ -298,6 +302,12 @@ skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind)
     return ordinary ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
 }
 
+static unsigned exit_value(const skv_model_traits *model)
+{
+    if (!model->exit_head) return 0;
+    return model->exit_cut ? 2 : 1;
+}
+
 static unsigned evict_value(const skv_eviction *how)
 {
     return (unsigned)how->method + (how->by_query_head ? EVICTORS : 0U);
@@ -311,7 +321,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
         {[SKV_AXIS_MODEL] = model->kind,
          [SKV_AXIS_WINDOW] = model->windows,
          [SKV_AXIS_KV_HEADS] = model->kv_heads_differ,
-         [SKV_AXIS_EXIT_HEAD] = model->exit_head,
+         [SKV_AXIS_EXIT_HEAD] = exit_value(model),
          [SKV_AXIS_PREFILL] = skv_prefill_resolve(o->prefill, model->kind),
          [SKV_AXIS_PRUNE] = o->pruning.kind,
          [SKV_AXIS_EVICT] = (unsigned)skv_min_size(evict_value(&o->eviction), n_evicts),
@@ -339,7 +349,8 @@ static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
 {
     skv_model_traits out = {.kind = kind_of(c, source),
-                            .exit_head = c->early_exit && c->kv_layers < c->n_layers};
+                            .exit_head = c->early_exit &&
+                                         c->kv_layers<c->n_layers, .exit_cut = c->exit_words> 0};
     for (size_t i = 0; i < c->n_layers; i++) {
         out.windows = out.windows || c->layers[i].window > 0;
         out.kv_heads_differ = out.kv_heads_differ ||

@@ -7,6 +7,10 @@
  *     next -> layers 0..l-1 -> x_l -> exit: d1, sure of it
  *     d1   -> layers 0..l-1 -> x_l -> exit: d2, unsure: the draft is d1
  *     next, d1: layers l..L-1 at once, from the x_l that are there
+ *
+ * The exit's head may have the rows of the frequent words alone (FR-Spec, arXiv:2502.14856): each
+ * drafted token reads it whole, and most tokens are frequent ones. Then it is sure of a token among
+ * those; where another one comes, the draft is wrong and checking says so.
  */
 #include <assert.h>
 
@@ -16,9 +20,9 @@
 /* A row on its way, of one sequence. */
 typedef struct drafted_row {
     skv_draft_request *request;
-    float *x;    /* [D]: where its residual stream is kept */
-    size_t best; /* the exit's most likely token */
-    bool sure;   /* of it, as the request wants */
+    float *x;     /* [D]: where its residual stream is kept */
+    int32_t best; /* the exit's most likely token */
+    bool sure;    /* of it, as the request wants */
 } drafted_row;
 
 typedef struct drafting {
@@ -29,14 +33,16 @@ typedef struct drafting {
 
 static void ask_exit(const skv_pass *p, drafting *d)
 {
-    const size_t V = p->c->vocab;
-    skv_pass_head(p, p->m->exit_head, p->m->stack.norm, 0, d->n_rows);
+    const size_t W = p->m->n_exit_ids;
+    const int32_t *ids = p->m->exit_ids;
+    skv_pass_exit(p, 0, d->n_rows);
     const float *logits =
-        p->be->map(p->be, p->ws->logits, d->n_rows * V * sizeof *logits, SKV_MAP_READ);
+        p->be->map(p->be, p->ws->logits, d->n_rows * W * sizeof *logits, SKV_MAP_READ);
     for (size_t i = 0; i < d->n_rows; i++) {
         const double sure = d->rows[i].request->sequence->drafter->sure;
-        d->rows[i].best = skv_logits_best(logits + i * V, V);
-        d->rows[i].sure = skv_draft_is_sure(logits + i * V, V, d->rows[i].best, sure);
+        const size_t best = skv_logits_best(logits + i * W, W);
+        d->rows[i].best = ids ? ids[best] : (int32_t)best;
+        d->rows[i].sure = skv_draft_is_sure(logits + i * W, W, best, sure);
     }
     p->be->unmap(p->be, logits);
 }
@@ -90,9 +96,9 @@ static bool take_row(const drafted_row *row)
     skv_sequence *s = r->sequence;
     s->drafter->ready.n++;
     if (r->n == r->most || !row->sure) return false;
-    if (skv_engine_is_eos(s->engine, (int32_t)row->best)) return false; /* nothing follows it */
-    r->out[r->n] = (int32_t)row->best;
-    s->ids[s->n_seen + 1 + r->n++] = (int32_t)row->best;
+    if (skv_engine_is_eos(s->engine, row->best)) return false; /* nothing follows it */
+    r->out[r->n] = row->best;
+    s->ids[s->n_seen + 1 + r->n++] = row->best;
     return true;
 }
 

@@ -416,6 +416,13 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
     config->early_exit =
         kv_layers > 0 &&
         (source == SKV_DRAFT_SELF || source == SKV_DRAFT_TEXT_SELF || source == SKV_DRAFT_AUTO);
+    const size_t W = options ? options->preset_exit_words : 0;
+    if (W > config->vocab) {
+        const size_t V = config->vocab;
+        skv_preset_free(config);
+        return skv_fail(err, SKV_RANGE, "preset %s: exit words: %zu, at most %zu", name, W, V);
+    }
+    if (config->early_exit) config->exit_words = W;
     return skv_engine_open_shape(config, name, options, out, err);
 }
 

@@ -194,6 +194,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
                             .group = g};
     describe_sampling(c, out);
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
+    if (out->traits.exit_head) out->exit_words = c->exit_words > 0 ? c->exit_words : c->vocab;
     if (swiftkv) out->traits.exit_head = true; /* random weights, where somebody asks for one */
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;

@@ -289,6 +289,7 @@ static skv_engine *open_with_exit(const char *path, const skv_engine_options *op
     skv_engine *engine = open_or_fail(path, options);
     if (has_deep_layers(engine) && !engine->model.exit_head) {
         engine->model.exit_head = engine->model.head;
+        engine->model.n_exit_ids = engine->config->vocab;
         ((skv_config *)(uintptr_t)engine->config)->early_exit = true;
     }
     return engine;

@@ -40,7 +40,7 @@ VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftK
                     "model with shared keys and values"],
           "windows": ["no sliding windows", "sliding windows in some layers"],
           "KV heads": ["as many KV heads in all layers", "KV heads that differ by layer"],
-          "exit head": ["no exit head", "an exit head"],
+          "exit head": ["no exit head", "an exit head", "an exit head of some tokens"],
           "--prefill": ["full", "swiftkv", "swiftkv-full", "teacher", "kvpred", "merged"], "--prune": ["none", *PRUNED],
           "--evict": ["none", *GROUPS["by KV head"], *GROUPS["by query head"]],
           "--ffn-skip": ["none", "on"], "--early-exit": ["none", "on"], "--lora": ["none", "on"], "--speculate": ["none", *DRAFTED]}
@@ -186,6 +186,10 @@ class CombinationsTest(unittest.TestCase):
             shutil.copytree(kinds[kind], folder)
             add_exit_head(folder)
             cls.models[kind, windowed, even, "an exit head"] = folder
+            some = Path(f"{kinds[kind]}-some")
+            done = run("transform", folder, some, "--exit-words", 20)
+            assert done.returncode == 0, done.stderr
+            cls.models[kind, windowed, even, "an exit head of some tokens"] = some
 
     @classmethod
     def make_uneven_models(cls):

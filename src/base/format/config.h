@@ -145,6 +145,9 @@ typedef struct skv_config {
     size_t kv_layers; /* l, 1..L */
     size_t kv_group;  /* g >= 1, divides L - l */
     bool early_exit;  /* lm_head_swiftkv.weight [V, D]: logits from norm_swiftkv(x_l), B.4 */
+    /* The exit head has W rows, those of the ids lm_head_swiftkv.ids [W] alone (FR-Spec,
+     * arXiv:2502.14856). 0: a row for each id. */
+    size_t exit_words;
 
     /* KV Prediction (arXiv:2410.08391): an auxiliary model reads prompts, and layer i's keys and
      * values are predicted from those of its layer kvp_layers[i]. */

@@ -176,6 +176,12 @@ static skv_status check_swiftkv(const skv_config *c, const char *name, skv_error
                 "%s: model_type %s: SwiftKV needs a norm before attention", name, c->architecture);
     SKV_REQUIRE(!c->early_exit || c->logit_divisor == 0.0, err, SKV_UNSUPPORTED,
                 "%s: swiftkv_early_exit: not supported beside logits_scaling", name);
+    SKV_REQUIRE(c->early_exit || c->exit_words == 0, err, SKV_RANGE,
+                "%s: swiftkv_exit_words %zu, expected none without swiftkv_early_exit", name,
+                c->exit_words);
+    SKV_REQUIRE(c->exit_words <= c->vocab, err, SKV_RANGE,
+                "%s: swiftkv_exit_words %zu, expected at most vocab_size %zu", name, c->exit_words,
+                c->vocab);
     SKV_REQUIRE(c->kv_layers >= 1 && c->kv_layers <= c->n_layers, err, SKV_RANGE,
                 "%s: num_key_value_layers %zu, expected 1 to %zu", name, c->kv_layers, c->n_layers);
     SKV_REQUIRE(c->kv_group >= 1 && (c->n_layers - c->kv_layers) % c->kv_group == 0, err, SKV_RANGE,

@@ -663,6 +663,7 @@ static void read_swiftkv(skv_json_reader *r, bool swiftkv, skv_config *c)
     c->kv_layers = skv_json_size(r, "num_key_value_layers", c->n_layers, SIZE_MAX / 2);
     c->kv_group = skv_json_size(r, "key_value_group_size", 1, SIZE_MAX / 2);
     c->early_exit = skv_json_bool(r, "swiftkv_early_exit", false);
+    c->exit_words = skv_json_size(r, "swiftkv_exit_words", 0, SIZE_MAX / 2);
 }
 
 /* A name alone: a configuration cannot make the program open files elsewhere. */

@@ -101,6 +101,8 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
     put_size(f, "num_key_value_layers", c->kv_layers);
     put_size(f, "key_value_group_size", c->kv_group);
     if (c->early_exit) put_bool(f, "swiftkv_early_exit", true);
+    (void)json_object_del(f->object, "swiftkv_exit_words");
+    if (c->exit_words > 0) put_size(f, "swiftkv_exit_words", c->exit_words);
 }
 
 static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *err)

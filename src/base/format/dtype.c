@@ -109,6 +109,13 @@ static void i8(float *out, const unsigned char *b)
     *out = (float)load_i8(*b);
 }
 
+static void i32(float *out, const unsigned char *b)
+{
+    int32_t value;
+    memcpy(&value, b, sizeof value);
+    *out = (float)value;
+}
+
 static void e8m0(float *out, const unsigned char *b)
 {
     out[0] = 2.0f * skv_float_of_bf16(skv_bf16_of_half_e8m0(b[0]));
@@ -309,6 +316,7 @@ static dequant_block_fn *dequant_block(skv_dtype type)
     case SKV_DTYPE_F8_E4M3: return f8_e4m3;
     case SKV_DTYPE_I8: return i8;
     case SKV_DTYPE_U8: return e8m0;
+    case SKV_DTYPE_I32: return i32;
     default: return NULL;
     }
 }
@@ -339,11 +347,17 @@ void skv_dtype_to_f32(skv_dtype type, float *out, const void *data, size_t n)
 void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n)
 {
     unsigned char *bytes = out;
-    assert(type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 || type == SKV_DTYPE_BF16);
+    assert(type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 || type == SKV_DTYPE_BF16 ||
+           type == SKV_DTYPE_I32);
     if (type == SKV_DTYPE_F32) {
         if (n) memcpy(bytes, in, n * sizeof *in);
         return;
     }
+    for (size_t i = 0; type == SKV_DTYPE_I32 && i < n; i++) {
+        const int32_t value = in[i] >= -0x1p31F && in[i] < 0x1p31F ? (int32_t)in[i] : INT32_MIN;
+        memcpy(bytes + 4 * i, &value, sizeof value);
+    }
+    if (type == SKV_DTYPE_I32) return;
     for (size_t i = 0; i < n; i++) {
         uint16_t h = type == SKV_DTYPE_BF16 ? skv_bf16_of_float(in[i]) : skv_f16_of_float(in[i]);
         memcpy(bytes + 2 * i, &h, sizeof h);

@@ -13,7 +13,8 @@
  *
  * F8_E4M3, I8 and PACKED: codes whose scales are another tensor (skv_tensor.coded), which alone
  * reads the packed ones. U8 as f32 is what it means as a scale of MXFP4 (E8M0): 2^(u - 127). I32
- * and I64 are written, and never computed with.
+ * is a list of ids, which f32 holds exactly (no vocabulary is above 2^24), or is written and never
+ * read, as I64 is.
  */
 #define SKV_DTYPE_LIST(X)                                                                          \
     X(F32, 1, 4)                                                                                   \
@@ -55,7 +56,8 @@ size_t skv_dtype_block_bytes(skv_dtype type);
 bool skv_dtype_bytes(skv_dtype type, size_t n, size_t *n_bytes);
 /** out[0..n) = the n elements at data as f32; n is whole blocks. data needs no alignment. */
 void skv_dtype_to_f32(skv_dtype type, float *out, const void *data, size_t n);
-/** out[0..n) = in[0..n) rounded to F32, F16 or BF16 (to nearest, ties to even), no other type. */
+/** out[0..n) = in[0..n) rounded to F32, F16 or BF16 (to nearest, ties to even), or to I32 where
+ * they are whole numbers that it holds; no other type. */
 void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n);
 
 /* Their codes as they are: quant.h. */

@@ -188,6 +188,15 @@ static skv_status check_overlaps(shard *s, const char *file, skv_error *err)
     return SKV_OK;
 }
 
+/* "X.ids", a vector of I32: no other list of integers is read. */
+static bool is_id_list(const skv_tensor *t)
+{
+    static const char end[] = ".ids";
+    const size_t n = strlen(t->name), n_end = sizeof end - 1;
+    return t->type == SKV_DTYPE_I32 && t->n_dims == 1 && n > n_end &&
+           strcmp(t->name + n - n_end, end) == 0;
+}
+
 /* Copies the names out of the header, which is let go, and reads every entry. */
 static skv_status read_entries(json_t *header, const unsigned char *data, size_t n_data,
                                const char *file, shard *out, skv_error *err)
@@ -211,6 +220,7 @@ static skv_status read_entries(json_t *header, const unsigned char *data, size_t
         skv_status status = read_record(entry, n_data, rec, err);
         if (status != SKV_OK) return fail_in(err, file, key, status);
         rec->tensor.data = data + rec->begin;
+        if (is_id_list(&rec->tensor)) rec->unusable = NULL;
         out->n++;
     }
     return check_overlaps(out, file, err);

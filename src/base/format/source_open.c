@@ -31,7 +31,8 @@ typedef enum dim {
     HEADS,
     PER_LAYER,
     ALL_PER_LAYER, /* L times as much */
-    DENSE_FFN      /* of the block that is dense */
+    DENSE_FFN,     /* of the block that is dense */
+    EXIT           /* rows of the exit head */
 } dim;
 
 /* What the norms of q and of k are over. */
@@ -56,12 +57,14 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS,
                                               [HEADS] = SKV_CONFIG_FIELD_HEADS,
                                               [DENSE_FFN] = SKV_CONFIG_FIELD_FFN,
+                                              [EXIT] = SKV_CONFIG_FIELD_VOCAB,
                                               [ONE] = SKV_CONFIG_FIELD_COUNT};
 
 static size_t dim_size(const skv_config *c, dim d, size_t i)
 {
     switch (d) {
     case VOCAB: return c->vocab;
+    case EXIT: return c->exit_words > 0 ? c->exit_words : c->vocab;
     case HIDDEN: return c->hidden;
     case Q: return skv_config_q_columns(c, i);
     case KV: return c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
@@ -83,6 +86,10 @@ static void dim_text(const skv_config *c, dim d, size_t i, char *out, size_t siz
 {
     if (d == ONE) {
         (void)snprintf(out, size, "1");
+        return;
+    }
+    if (d == EXIT && c->exit_words > 0) {
+        (void)snprintf(out, size, "swiftkv_exit_words %zu", c->exit_words);
         return;
     }
     skv_field_name head_dim = skv_config_field_name(c, SKV_CONFIG_FIELD_HEAD_DIM);
@@ -119,6 +126,17 @@ static skv_status check(const checker *k, const char *name, size_t i, dim rows, 
     return skv_fail(k->err, SKV_FORMAT, "%s: %s: shape %s, expected [%s%s%s]",
                     t->file ? t->file->path : skv_source_path(k->source), name, have, want[0],
                     n_dims == 2 ? ", " : "", want[1]);
+}
+
+/* A list of ids. What they are is read when the model is loaded. */
+static skv_status check_ids(const checker *k, const char *name, dim n)
+{
+    SKV_TRY(check(k, name, 0, n, NONE));
+    const skv_tensor *t = skv_source_find(k->source, name);
+    SKV_REQUIRE(
+        t->type == SKV_DTYPE_I32, k->err, SKV_FORMAT, "%s: %s: element type %s, expected I32",
+        t->file ? t->file->path : skv_source_path(k->source), name, skv_dtype_name(t->type));
+    return SKV_OK;
 }
 
 static const char *layer_name(char out[128], size_t i, const char *part, const char *kind)
@@ -265,7 +283,8 @@ static skv_status check_shapes(const skv_source *source, skv_error *err)
     if (!c->tied) SKV_TRY(check(&k, "lm_head.weight", 0, VOCAB, HIDDEN));
     if (c->swiftkv && c->kv_layers < c->n_layers) {
         SKV_TRY(check(&k, "model.norm_swiftkv.weight", 0, HIDDEN, NONE));
-        if (c->early_exit) SKV_TRY(check(&k, "lm_head_swiftkv.weight", 0, VOCAB, HIDDEN));
+        if (c->early_exit) SKV_TRY(check(&k, "lm_head_swiftkv.weight", 0, EXIT, HIDDEN));
+        if (c->exit_words > 0) SKV_TRY(check_ids(&k, "lm_head_swiftkv.ids", EXIT));
     }
     if (c->per_layer) {
         SKV_TRY(check(&k, "model.embed_tokens_per_layer.weight", 0, VOCAB, ALL_PER_LAYER));

@@ -46,29 +46,52 @@ static void keep_for_output(skv_pass *p)
     p->n_alive = n;
 }
 
+/* ws->logits [n_rows, ldy] = rows of x by a head of n_out rows. */
+static void run_head(const skv_pass *p, const skv_linear_args *args, const float *norm,
+                     size_t n_out)
+{
+    skv_linear_args all = *args;
+    all.y = p->ws->logits;
+    all.ldx = p->c->hidden;
+    all.norm = skv_pass_norm(p, norm);
+    p->be->linear(p->be, &all);
+    p->work->vocabulary += skv_work_product(all.n_rows, p->c->hidden, n_out);
+}
+
+static void cap(const skv_pass *p, size_t n_logits)
+{
+    if (p->c->final_softcap > 0) {
+        p->be->softcap(p->be, p->ws->logits, n_logits, (float)p->c->final_softcap);
+    }
+}
+
 void skv_pass_head(const skv_pass *p, const skv_linear *head, const float *norm, size_t row,
                    size_t n)
 {
     const skv_config *c = p->c;
     skv_ranks *ranks = p->m->ranks;
     const bool leads = skv_ranks_lead(ranks);
-    p->be->linear(p->be, &(skv_linear_args){.w = head,
-                                            .y = p->ws->logits,
-                                            .ldy = leads ? c->vocab : p->m->ids.part,
-                                            .x = p->ws->x + row * c->hidden,
-                                            .ldx = c->hidden,
-                                            .n_rows = n,
-                                            .norm = skv_pass_norm(p, norm)});
-    p->work->vocabulary += skv_work_product(n, c->hidden, p->m->ids.n);
+    const skv_linear_args args = {.w = head,
+                                  .ldy = leads ? c->vocab : p->m->ids.part,
+                                  .x = p->ws->x + row * c->hidden,
+                                  .n_rows = n};
+    run_head(p, &args, norm, p->m->ids.n);
     if (ranks) {
         const size_t n_bytes = n * c->vocab * sizeof(float);
         float *logits = p->be->map(p->be, p->ws->logits, n_bytes, SKV_MAP_BOTH);
         skv_ranks_collect(ranks, logits, n, c->vocab);
         p->be->unmap(p->be, logits);
     }
-    if (c->final_softcap > 0 && leads) {
-        p->be->softcap(p->be, p->ws->logits, n * c->vocab, (float)c->final_softcap);
-    }
+    if (leads) cap(p, n * c->vocab);
+}
+
+void skv_pass_exit(const skv_pass *p, size_t row, size_t n)
+{
+    const size_t W = p->m->n_exit_ids;
+    const skv_linear_args args = {
+        .w = p->m->exit_head, .ldy = W, .x = p->ws->x + row * p->c->hidden, .n_rows = n};
+    run_head(p, &args, p->m->stack.norm, W);
+    cap(p, n * W);
 }
 
 /* ws->logits [n, D]: rows of x behind the final norm, added to zeros. */

@@ -239,6 +239,16 @@ static skv_status visit_stack(loader *ld, skv_error *err)
     return status;
 }
 
+/* The head of early exits, which may have the rows of some ids alone. */
+static skv_status visit_exit(loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    load_part part = {.name = "lm_head_swiftkv",
+                      .n_rows = c->exit_words > 0 ? c->exit_words : c->vocab};
+    load_job job = {.out = &ld->model->exit_head, .parts = &part, .n_parts = 1, .K = c->hidden};
+    return ld->visit(ld, &job, err);
+}
+
 static skv_status visit_products(loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
@@ -261,10 +271,7 @@ static skv_status visit_products(loader *ld, skv_error *err)
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
     load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, CARE_NONE, 0, 0};
     SKV_TRY(ld->visit(ld, &job, err));
-    if (!ld->options->exit_head) return SKV_OK;
-    (void)snprintf(part.name, sizeof part.name, "lm_head_swiftkv");
-    job.out = &ld->model->exit_head;
-    return ld->visit(ld, &job, err);
+    return ld->options->exit_head ? visit_exit(ld, err) : SKV_OK;
 }
 
 /* ---- the types of products ---- */
@@ -655,6 +662,45 @@ static skv_status load_vectors(loader *ld, skv_error *err)
     return c->logit_divisor != 0.0 ? make_head_norm(ld, &cursor, err) : SKV_OK;
 }
 
+/* ids [n] = those of the exit head's rows, as they stand in the file; of random weights any. */
+static skv_status read_exit_ids(const loader *ld, int32_t *ids, size_t n, skv_error *err)
+{
+    static const char name[] = "lm_head_swiftkv.ids";
+    const size_t V = ld->config->vocab;
+    float *values = NULL;
+    for (size_t i = 0; !ld->source && i < n; i++) ids[i] = (int32_t)(i * V / n);
+    if (!ld->source) return SKV_OK;
+    SKV_TRY(read_vector(ld, name, 0, n, &values, err));
+    const skv_tensor *t = skv_source_find(ld->source, name);
+    const char *path = t->file ? t->file->path : skv_source_path(ld->source);
+    skv_status status = SKV_OK;
+    double least = 0;
+    for (size_t i = 0; i < n && status == SKV_OK; i++) {
+        const double id = (double)values[i];
+        if (id >= least && id < (double)V) {
+            ids[i] = (int32_t)id;
+            least = id + 1;
+        } else {
+            status = skv_fail(err, SKV_FORMAT, "%s: %s: element %zu: %.0f, expected %.0f to %zu",
+                              path, name, i, id, least, V - 1);
+        }
+    }
+    skv_free(values);
+    return status;
+}
+
+static skv_status load_exit_ids(loader *ld, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const size_t W = ld->config->exit_words;
+    if (!ld->options->exit_head || ld->options->prompt_only) return SKV_OK;
+    model->n_exit_ids = W > 0 ? W : ld->config->vocab;
+    if (W == 0) return SKV_OK;
+    model->exit_ids = skv_alloc(W, sizeof *model->exit_ids);
+    SKV_REQUIRE(model->exit_ids, err, SKV_MEMORY, "weights: no memory for %zu ids", W);
+    return read_exit_ids(ld, model->exit_ids, W, err);
+}
+
 static skv_status load_all(loader *ld, skv_error *err)
 {
     skv_model *model = ld->model;
@@ -675,6 +721,7 @@ static skv_status load_all(loader *ld, skv_error *err)
         SKV_TRY(find_matrix(ld, "model.embed_tokens_per_layer.weight", c->vocab,
                             c->n_layers * c->per_layer, &model->token_embeds, err));
     }
+    SKV_TRY(load_exit_ids(ld, err));
     SKV_TRY(load_vectors(ld, err));
     SKV_TRY(skv_model_bytes(c, ld->source, ld->be, ld->options, &ld->bytes_all, err));
     ld->visit = load_product;
@@ -724,6 +771,7 @@ void skv_model_release(skv_model *model)
     if (model->vectors) be->release(be, model->vectors, model->vectors_bytes);
     skv_rope_table_release(&model->ropes[0]);
     skv_rope_table_release(&model->ropes[1]);
+    skv_free(model->exit_ids);
     skv_free(model->layers);
     *model = (skv_model){0};
 }

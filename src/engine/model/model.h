@@ -137,7 +137,9 @@ typedef struct skv_model {
     const float *embed_norm; /* [P], of a part's result */
     const float *head_norm;  /* [D]: final_norm, divided where logits are */
     skv_linear *head;        /* [V, D] */
-    skv_linear *exit_head;   /* [V, D], on what the stack reads; NULL: no early exit */
+    skv_linear *exit_head;   /* [W, D], on what the stack reads; NULL: no early exit */
+    int32_t *exit_ids;       /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
+    size_t n_exit_ids;       /* W */
     skv_rope_table ropes[2];
     size_t n_ropes; /* that layers use: 1 or 2 */
     float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */

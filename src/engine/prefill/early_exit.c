@@ -40,7 +40,7 @@ static size_t ask_rows(const skv_pass *p, double above, size_t row, size_t n, si
 {
     skv_span_place at = {0, 0};
     const size_t n_vocab = p->c->vocab;
-    skv_pass_head(p, p->m->exit_head, p->m->stack.norm, row, n);
+    skv_pass_exit(p, row, n);
     const float *logits =
         p->be->map(p->be, p->ws->logits, n * n_vocab * sizeof *logits, SKV_MAP_READ);
     p->work->exits_asked += n;

@@ -198,7 +198,8 @@ static skv_status check_memory(const skv_quantizer *q, const char *path, skv_err
 skv_dtype skv_quantize_written_type(const skv_quantize_item *item)
 {
     const skv_dtype type = item->tensor->type;
-    return type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 ? type : SKV_DTYPE_BF16;
+    const bool stays = type == SKV_DTYPE_F32 || type == SKV_DTYPE_F16 || type == SKV_DTYPE_I32;
+    return stays ? type : SKV_DTYPE_BF16;
 }
 
 skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t n, float *out,

@@ -34,6 +34,10 @@ static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     skv_config *c = &t->config;
+    SKV_REQUIRE(c->exit_words == 0, err, SKV_UNSUPPORTED,
+                "%s: swiftkv_exit_words %zu: a cut exit head is not trained: train the model that "
+                "has the whole one, and cut what comes of it (transform --exit-words)",
+                o->model, c->exit_words);
     if (o->early_exit) c->early_exit = true;
     if (o->kv_layers == 0) return SKV_OK;
     size_t group = o->group ? o->group : 1;

@@ -8,7 +8,8 @@
  * The model's own projections stay in the file: the teacher can still be run from it.
  *
  * Or a model without some of its layers (layer_maps.h), which is written the same way. LoRA
- * adapters are added to any of these matrices, or to a model that keeps its form.
+ * adapters are added to any of these matrices, or to a model that keeps its form. Or a SwiftKV
+ * model whose exit head keeps some rows (exit_words.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +26,12 @@
 #include "format/source.h"
 #include "prefill/layer_maps.h"
 #include "skv/tools.h"
+#include "train/exit_words.h"
 #include "train/merge.h"
 #include "train/ridge.h"
+
+#define EXIT_HEAD "lm_head_swiftkv.weight"
+#define EXIT_IDS "lm_head_swiftkv.ids"
 
 enum { NAME_BYTES = 128, CONFIG_BYTES_MAX = 16 << 20, FIT_ROWS = 64 };
 
@@ -50,7 +55,8 @@ typedef struct transform {
     const skv_source *source;
     const skv_ridge *ridge;      /* borrowed; NULL: projections are copied */
     const skv_kept_layers *kept; /* borrowed; NULL: all layers */
-    bool merges_only;            /* the form stays */
+    const skv_exit_words *words; /* borrowed; NULL: the exit head is not cut */
+    bool keeps_form;             /* but for adapters, or for the exit head's rows */
     skv_adapters adapters;       /* that are added to the source's matrices */
     skv_config config;           /* the source's, with l and g; layers are borrowed */
     skv_layer_shape *layers;     /* owned: those of `kept`; or NULL */
@@ -72,7 +78,9 @@ static void tell_written(transform *t)
 /* What a tensor is written as: as it is, or bf16 where it is quantised. */
 static skv_dtype written_type(const skv_tensor *t)
 {
-    return t->type == SKV_DTYPE_F32 || t->type == SKV_DTYPE_F16 ? t->type : SKV_DTYPE_BF16;
+    const bool stays =
+        t->type == SKV_DTYPE_F32 || t->type == SKV_DTYPE_F16 || t->type == SKV_DTYPE_I32; /* ids */
+    return stays ? t->type : SKV_DTYPE_BF16;
 }
 
 /* What a fit adds to a mean of biases: sum [n], the share of tensor i. */
@@ -126,6 +134,25 @@ static skv_status mean_rows(void *arg, size_t row0, size_t n, unsigned char *out
         if (row0 + n == skv_tensor_rows(first)) tell_written(m->of);
     }
     skv_free(sum);
+    skv_free(rows);
+    return status;
+}
+
+/* Rows [row0, row0 + n) of the cut exit head. */
+static skv_status exit_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+{
+    const mean_tensor *m = arg;
+    const skv_tensor *head = m->from[0];
+    const int32_t *ids = m->of->words->ids + row0;
+    const size_t D = skv_tensor_columns(head);
+    float *rows = skv_alloc(n * D, sizeof *rows);
+    SKV_REQUIRE(rows, err, SKV_MEMORY, "%s: no memory for %zu rows", m->name, n);
+    skv_status status = SKV_OK;
+    for (size_t i = 0; i < n && status == SKV_OK; i++) {
+        status = skv_tensor_read_checked(head, (size_t)ids[i], 1, rows + i * D, err);
+    }
+    if (status == SKV_OK) skv_dtype_from_f32(written_type(head), out, rows, n * D);
+    if (status == SKV_OK && row0 + n == m->of->words->n) tell_written(m->of);
     skv_free(rows);
     return status;
 }
@@ -245,6 +272,24 @@ static skv_status add_swiftkv(transform *t, skv_error *err)
     return SKV_OK;
 }
 
+/* The exit head, which has been listed whole, with the rows of some ids, and these ids. */
+static skv_status cut_exit(transform *t, skv_error *err)
+{
+    skv_tensor_out *out = t->outs;
+    while (out < t->outs + t->n && strcmp(out->name, EXIT_HEAD) != 0) out++;
+    SKV_REQUIRE(out < t->outs + t->n, err, SKV_FORMAT, "%s: tensor %s is missing",
+                skv_source_path(t->source), EXIT_HEAD);
+    out->dims[0] = t->words->n;
+    out->rows = exit_rows;
+    t->outs[t->n++] = (skv_tensor_out){.name = EXIT_IDS,
+                                       .type = SKV_DTYPE_I32,
+                                       .n_dims = 1,
+                                       .dims = {t->words->n},
+                                       .data = t->words->ids};
+    t->n_written++; /* it makes no call */
+    return SKV_OK;
+}
+
 static skv_status list_tensors(transform *t, skv_error *err)
 {
     t->n_max = skv_source_count(t->source) + 8 * t->config.n_layers + 1;
@@ -253,7 +298,8 @@ static skv_status list_tensors(transform *t, skv_error *err)
     SKV_REQUIRE(t->tensors && t->outs, err, SKV_MEMORY, "transform: no memory for %zu tensors",
                 t->n_max);
     SKV_TRY(add_originals(t, err));
-    return t->kept || t->merges_only ? SKV_OK : add_swiftkv(t, err);
+    if (t->words) return cut_exit(t, err);
+    return t->kept || t->keeps_form ? SKV_OK : add_swiftkv(t, err);
 }
 
 static void release_tensors(transform *t)
@@ -281,7 +327,7 @@ static skv_status write_config(const transform *t, const char *out, skv_error *e
         status = from ? skv_file_read(from, CONFIG_BYTES_MAX, &text, &n, err)
                       : skv_fail(err, SKV_MEMORY, "transform: no memory");
         if (status == SKV_OK) {
-            status = t->merges_only
+            status = t->keeps_form
                          ? skv_config_json_in_floats(text, n, from, &t->config, &json, err)
                          : skv_config_json_for_swiftkv(text, n, from, &t->config, &json, err);
         }
@@ -341,7 +387,7 @@ static skv_status fit_and_write(transform *t, const char *path, const char *out,
                                 skv_error *err)
 {
     skv_ridge ridge = {0};
-    bool fits = !t->kept && !t->merges_only && o->init == SKV_TRANSFORM_RIDGE &&
+    bool fits = !t->kept && !t->keeps_form && o->init == SKV_TRANSFORM_RIDGE &&
                 o->kv_layers < t->config.n_layers;
     if (fits) {
         SKV_TRY(skv_ridge_solve(path, t->source, o, &ridge, report, err));
@@ -386,7 +432,24 @@ static skv_status set_merged(transform *t, const char *path, skv_error *err)
                 "%s: merging adapters: its auxiliary predicts the keys and values of the model "
                 "without them: merge them into the base and train it again",
                 path);
-    t->merges_only = true;
+    t->keeps_form = true;
+    t->config.base[0] = 0; /* all weights are written */
+    return SKV_OK;
+}
+
+/* The configuration of a model whose exit head is cut. */
+static skv_status set_cut(transform *t, const char *path, const skv_transform_options *o,
+                          skv_error *err)
+{
+    const skv_config *c = &t->config;
+    SKV_REQUIRE(!o->keep_layers && !o->adapters, err, SKV_ARGUMENT,
+                "%s: exit words: go with no other change of the model: make that one first", path);
+    SKV_REQUIRE(c->early_exit && c->kv_layers < c->n_layers, err, SKV_ARGUMENT,
+                "%s: exit words: it has no exit head (distill --early-exit yes trains one)", path);
+    SKV_REQUIRE(c->exit_words == 0, err, SKV_ARGUMENT,
+                "%s: exit words: its exit head is cut to %zu already", path, c->exit_words);
+    t->config.exit_words = o->exit_words;
+    t->keeps_form = true;
     t->config.base[0] = 0; /* all weights are written */
     return SKV_OK;
 }
@@ -403,19 +466,10 @@ static skv_status open_adapters(transform *t, const char *path, const skv_transf
     return skv_adapters_open(&t->adapters, o->adapters, &target, err);
 }
 
-static skv_status run(transform *t, const char *path, const char *out,
-                      const skv_transform_options *o, skv_transform_report *report, skv_error *err)
+static skv_status write_model(transform *t, const char *path, const char *out,
+                              const skv_transform_options *o, skv_transform_report *report,
+                              skv_error *err)
 {
-    skv_kept_layers kept;
-    if (o->adapters) SKV_TRY(open_adapters(t, path, o, err));
-    if (o->keep_layers) {
-        SKV_TRY(set_pruned(t, path, o->keep_layers, &kept, err));
-    } else if (o->adapters && o->kv_layers == 0) {
-        SKV_TRY(set_merged(t, path, err));
-    } else {
-        SKV_TRY(set_swiftkv(t, path, o->kv_layers, o->group, err));
-    }
-    SKV_TRY(check_free(out, err));
     bool is_new = !skv_file_is_folder(out);
     SKV_TRY(skv_folder_create(out, err));
     skv_status status = fit_and_write(t, path, out, o, report, err);
@@ -424,6 +478,35 @@ static skv_status run(transform *t, const char *path, const char *out,
     return status;
 }
 
+/* What becomes of the form. */
+static skv_status set_form(transform *t, const char *path, const skv_transform_options *o,
+                           skv_kept_layers *kept, skv_error *err)
+{
+    if (o->exit_words > 0) return set_cut(t, path, o, err);
+    if (o->adapters) SKV_TRY(open_adapters(t, path, o, err));
+    if (o->keep_layers) return set_pruned(t, path, o->keep_layers, kept, err);
+    if (o->adapters && o->kv_layers == 0) return set_merged(t, path, err);
+    return set_swiftkv(t, path, o->kv_layers, o->group, err);
+}
+
+static skv_status run(transform *t, const char *path, const char *out,
+                      const skv_transform_options *o, skv_transform_report *report, skv_error *err)
+{
+    skv_kept_layers kept;
+    skv_exit_words words = {0};
+    SKV_TRY(set_form(t, path, o, &kept, err));
+    SKV_TRY(check_free(out, err));
+    if (o->exit_words > 0) {
+        SKV_TRY(skv_exit_words_choose(path, t->source, o, &words, err));
+        t->words = &words;
+        report->counted = words.counted;
+        report->covered = words.covered;
+    }
+    const skv_status status = write_model(t, path, out, o, report, err);
+    t->words = NULL;
+    skv_exit_words_release(&words);
+    return status;
+}
 skv_transform_options skv_transform_options_default(void)
 {
     return (skv_transform_options){
