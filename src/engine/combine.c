@@ -348,9 +348,9 @@ static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 
 skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
 {
-    skv_model_traits out = {.kind = kind_of(c, source),
-                            .exit_head = c->early_exit &&
-                                         c->kv_layers<c->n_layers, .exit_cut = c->exit_words> 0};
+    const bool exits = c->early_exit && c->kv_layers < c->n_layers;
+    skv_model_traits out = {.kind = kind_of(c, source), .exit_head = exits};
+    out.exit_cut = exits && c->exit_words > 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out.windows = out.windows || c->layers[i].window > 0;
         out.kv_heads_differ = out.kv_heads_differ ||
