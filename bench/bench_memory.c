@@ -123,9 +123,10 @@ int main(int n_words, char **words)
     printf("file %.1f MiB; packed weights %.1f, KV %.1f, workspace %.1f: together %.1f\n",
            file / MIB, (double)stats.weight_bytes / MIB, (double)stats.kv_bytes / MIB,
            (double)stats.workspace_bytes / MIB, said / MIB);
-    printf("resident, without the program's own %.1f MiB: %.3f of what it says, %.3f of file + KV + "
-           "workspace; the peak %.3f\n",
-           before / MIB, (now - before) / said, (now - before) / (file + rest),
-           (status_of("VmHWM") - before) / (file + rest));
+    printf(
+        "resident, without the program's own %.1f MiB: %.3f of what it says, %.3f of file + KV + "
+        "workspace; the peak %.3f\n",
+        before / MIB, (now - before) / said, (now - before) / (file + rest),
+        (status_of("VmHWM") - before) / (file + rest));
     return 0;
 }

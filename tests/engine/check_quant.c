@@ -103,8 +103,8 @@ static void fill_rows(struct run *run, const skv_quant_form *form, skv_quant_row
     for (size_t i = 0; i < rows->n * rows->K; i++) {
         unsigned any = (unsigned)pick(run, 256);
         if (extreme) any = (one ? rows->K & 32 : any & 1) ? 0xff : 0;
-        rows->codes[i] = extreme && form->bits == 4 ? outer_code(form, any == 0)
-                                                    : random_code(form, any);
+        rows->codes[i] =
+            extreme && form->bits == 4 ? outer_code(form, any == 0) : random_code(form, any);
     }
     fill_u16(run, rows->scales, n_spans, form->bf16);
     if (rows->mins) fill_u16(run, rows->mins, n_spans, form->bf16);
@@ -268,7 +268,8 @@ static void fill_case(struct run *run, struct problem *p)
     for (size_t j = 0; j < p->n; j++) {
         skv_quant_row_to_f32(&p->rows, p->form, j, p->w + j * p->K);
     }
-    const size_t outer = pick(run, 6); /* 0: rows of the largest code, 1: of that and its opposite */
+    const size_t outer =
+        pick(run, 6); /* 0: rows of the largest code, 1: of that and its opposite */
     for (size_t i = 0; i < (p->m - 1) * p->ldx + p->K; i++) {
         const bool less = outer == 0 ? i / p->ldx % 2 : pick(run, 2);
         p->x[i] = outer > 1 ? size * uniform(run) : less ? -size : size;

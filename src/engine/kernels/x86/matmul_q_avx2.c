@@ -5,9 +5,10 @@
  * Even levels: the nibble is the unsigned byte. 8 pairs of at most 15 * 127 * 2 fit 16 bits, so a
  * whole group is added before it is widened, with the panel's bias taken back from the start.
  * Six bits, unsigned: two sums of at most 63 * 127 * 2 fit 16 bits, and the bias of 32 is taken
- * back from sums of 32 bits. Small levels from a table, made unsigned by the panel's bias: the same,
- * and in whole blocks as even levels, see matmul_q_blocks.inc. Other levels and codes of 8 bits:
- * |w| times x with the sign of w is at most 2 * 128 * 127, which fits, and is widened each time.
+ * back from sums of 32 bits. Small levels from a table, made unsigned by the panel's bias: the
+ * same, and in whole blocks as even levels, see matmul_q_blocks.inc. Other levels and codes of 8
+ * bits: |w| times x with the sign of w is at most 2 * 128 * 127, which fits, and is widened each
+ * time.
  */
 #include <assert.h>
 
