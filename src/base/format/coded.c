@@ -62,12 +62,12 @@ static void unpack_awq(const skv_tensor *t, size_t row, size_t n_rows, size_t k0
         for (size_t k = 0; k < n; k += CODES) {
             uint64_t columns[CODES], codes[CODES];
             for (size_t c = 0; c < CODES; c++) {
-                columns[c] = spread(load_u32(t->data + 4 * ((k0 + k + c) * n_words + word)));
+                columns[c] = load_u32(t->data + 4 * ((k0 + k + c) * n_words + word));
             }
             for (size_t r = 0; r < n_here; r++) {
                 codes[r] = 0;
                 for (size_t c = 0; c < CODES; c++) {
-                    codes[r] |= (columns[c] >> 8 * awq_place(first + r) & 15) << 8 * c;
+                    codes[r] |= (columns[c] >> 4 * awq_place(first + r) & 15) << 8 * c;
                 }
                 put_codes(out + (i + r) * PIECE + k, codes[r]);
             }
@@ -182,18 +182,30 @@ void skv_coded_read_rows(const skv_tensor *t, size_t row, size_t n_rows, size_t 
     }
 }
 
-const skv_quant_form *skv_coded_form(const skv_tensor *t)
+/* The widest group of a form that divides those of the file, and the columns that are read. */
+static size_t group_of(const skv_tensor_coded *c, size_t column0, size_t n_columns)
+{
+    size_t group = SKV_QUANT_WIDE;
+    while (group > SKV_QUANT_GROUP &&
+           (c->block_columns % group || column0 % group || n_columns % group)) {
+        group /= 2;
+    }
+    return group;
+}
+
+const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t n_columns)
 {
     const skv_tensor_coded *c = &t->coded;
     const bool whole = c->block_columns % SKV_QUANT_GROUP == 0;
     if (c->layout == SKV_CODES_FP8 || c->groups.data || !whole) return NULL;
     if (c->scale_type == SKV_DTYPE_F32) return NULL;
     const bool bf16 = c->scale_type != SKV_DTYPE_F16;
-    if (c->zeros.data) return skv_quant_form_zeros(bf16);
+    const size_t group = group_of(c, column0, n_columns);
+    if (c->zeros.data) return skv_quant_form_zeros(group, bf16);
     const skv_dtype type = c->layout == SKV_CODES_E2M1 ? SKV_DTYPE_PACKED_E2M1
                            : skv_coded_has_nibbles(c)  ? SKV_DTYPE_PACKED_I4
                                                        : SKV_DTYPE_PACKED_I8;
-    return skv_quant_form_packed(type, bf16);
+    return skv_quant_form_packed(type, group, bf16);
 }
 
 /* A scale in the type of the form. */
@@ -210,10 +222,10 @@ static void read_scales(const skv_tensor *t, size_t row, size_t column0, skv_qua
                         size_t i)
 {
     const skv_tensor_coded *c = &t->coded;
-    const skv_quant_form *form = skv_coded_form(t);
+    const skv_quant_form *form = skv_coded_form(t, column0, rows->K);
     const skv_quant_row to = skv_quant_row_at(rows, form, i);
-    for (size_t g = 0; g < rows->K / SKV_QUANT_GROUP; g++) {
-        const size_t group = group_at(c, column0 + g * SKV_QUANT_GROUP);
+    for (size_t g = 0; g < rows->K / form->group; g++) {
+        const size_t group = group_at(c, column0 + g * form->group);
         to.scales[g] = scale_bits(c, row, group);
         const float zero = 8.0F - zero_at(c, row, group); /* 4 bits: in either type exact */
         if (to.mins) to.mins[g] = form->bf16 ? skv_bf16_of_float(zero) : skv_f16_of_float(zero);

@@ -69,8 +69,8 @@ void skv_coded_read_rows(const skv_tensor *t, size_t row, size_t n_rows, size_t 
  */
 void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
                           size_t i, size_t n_rows);
-/** As skv_tensor_form. */
-const skv_quant_form *skv_coded_form(const skv_tensor *t);
+/** As skv_tensor_form_of. */
+const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t n_columns);
 /** Whether the elements of a row do not stand together. */
 bool skv_coded_is_by_column(const skv_tensor *t);
 /** As skv_tensor_forget. */

@@ -61,9 +61,14 @@ static bool is_scattered(const skv_tensor *t)
     return t->n_rope_heads || t->row_step > 1;
 }
 
+const skv_quant_form *skv_tensor_form_of(const skv_tensor *t, size_t column0, size_t n_columns)
+{
+    return t->coded.layout ? skv_coded_form(t, column0, n_columns) : skv_quant_form_of(t->type);
+}
+
 const skv_quant_form *skv_tensor_form(const skv_tensor *t)
 {
-    return t->coded.layout ? skv_coded_form(t) : skv_quant_form_of(t->type);
+    return skv_tensor_form_of(t, 0, skv_tensor_columns(t));
 }
 
 /* Rows of a matrix that is stored transposed: a stored row has an element of each of them. */
