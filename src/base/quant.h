@@ -50,8 +50,8 @@ typedef struct skv_quant_rows {
 const skv_quant_form *skv_quant_form_int4(void);
 
 /** Codes with a zero point of 4 bits: 16 even levels from -8, and 8 - zero as the multiple of the
- * scale that is the min, so that nothing is rounded. Scales of bfloat16 or f16, for groups of 32, 64
- * or 128. */
+ * scale that is the min, so that nothing is rounded. Scales of bfloat16 or f16, for groups of 32,
+ * 64 or 128. */
 const skv_quant_form *skv_quant_form_zeros(size_t group, bool bf16);
 
 /* One row of them; what the form does not have is NULL. */

@@ -15,8 +15,8 @@
  *
  * A code of 6 bits stands as value + 32.
  *
- * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8. The first two
- * lines of the table are called spans.
+ * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8. The first
+ * two lines of the table are called spans.
  *
  * The rows that meet them, packed for blocks of m, per skv_i8_group(K) of K:
  *   scale [m] f32, amax / 127 (skv_i8_scale)
