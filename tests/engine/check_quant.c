@@ -77,9 +77,9 @@ static void fill_u16(struct run *run, uint16_t *out, size_t n, bool bf16)
 static uint8_t outer_code(const skv_quant_form *form, bool least)
 {
     uint8_t code = 0;
-    for (uint8_t c = 1; c < SKV_QUANT_LEVELS; c++) {
+    for (size_t c = 1; c < SKV_QUANT_LEVELS; c++) {
         const int more = form->levels[c] - form->levels[code];
-        if (least ? more < 0 : more > 0) code = c;
+        if (least ? more < 0 : more > 0) code = (uint8_t)c;
     }
     return code;
 }
