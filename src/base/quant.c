@@ -19,11 +19,15 @@ const skv_quant_form *skv_quant_form_int4(void)
     return &form;
 }
 
-const skv_quant_form *skv_quant_form_zeros(bool bf16)
+const skv_quant_form *skv_quant_form_zeros(size_t group, bool bf16)
 {
-    static const skv_quant_form forms[] = {{4, 32, false, true, false, true, LEVELS, true},
-                                           {4, 32, false, true, true, true, LEVELS, true}};
-    return &forms[bf16];
+    static const skv_quant_form forms[][2] = {{{4, 32, false, true, false, true, LEVELS, true},
+                                               {4, 32, false, true, true, true, LEVELS, true}},
+                                              {{4, 64, false, true, false, true, LEVELS, true},
+                                               {4, 64, false, true, true, true, LEVELS, true}},
+                                              {{4, 128, false, true, false, true, LEVELS, true},
+                                               {4, 128, false, true, true, true, LEVELS, true}}};
+    return &forms[group / 64][bf16];
 }
 
 typedef struct row_sizes {

@@ -1,5 +1,5 @@
 /*
- * Quantised matrices as files hold them: codes, and scales for groups of 16 or 32 of them. Whoever
+ * Quantised matrices as files hold them: codes, and scales for groups of 16 to 128 of them. Whoever
  * computes with the codes loses nothing.
  *
  *   w[j, k] = scale[j, g] * value(code[j, k]) + min[j, g],   g = k / group
@@ -18,6 +18,7 @@
 
 enum {
     SKV_QUANT_GROUP = 32, /* K of a quantised matrix is a multiple of it */
+    SKV_QUANT_WIDE = 128, /* largest group with a scale of its own */
     SKV_QUANT_SPAN = 256, /* elements that share d and dmin where there are fine scales */
     SKV_QUANT_LEVELS = 16 /* values of a code of 4 bits */
 };
@@ -25,7 +26,7 @@ enum {
 typedef struct skv_quant_form {
     uint8_t bits;  /* 4: a code is 0..15, its value levels[code]; 6: value = (int8_t)code, which is
                       -32..31; 8: value = (int8_t)code */
-    uint8_t group; /* 16 or 32 elements share a scale */
+    uint8_t group; /* 16, 32, 64 or 128 elements share a scale; with fine scales 16 or 32 */
     bool fine;     /* scales are d * fine */
     bool has_min;  /* false: min = 0 */
     bool bf16;     /* scales and mins are bfloat16; false: f16 */
@@ -49,8 +50,9 @@ typedef struct skv_quant_rows {
 const skv_quant_form *skv_quant_form_int4(void);
 
 /** Codes with a zero point of 4 bits: 16 even levels from -8, and 8 - zero as the multiple of the
- * scale that is the min, so that nothing is rounded. Scales of bfloat16 or f16. */
-const skv_quant_form *skv_quant_form_zeros(bool bf16);
+ * scale that is the min, so that nothing is rounded. Scales of bfloat16 or f16, for groups of 32,
+ * 64 or 128. */
+const skv_quant_form *skv_quant_form_zeros(size_t group, bool bf16);
 
 /* One row of them; what the form does not have is NULL. */
 typedef struct skv_quant_row {

@@ -77,9 +77,9 @@ static void fill_u16(struct run *run, uint16_t *out, size_t n, bool bf16)
 static uint8_t outer_code(const skv_quant_form *form, bool least)
 {
     uint8_t code = 0;
-    for (uint8_t c = 1; c < SKV_QUANT_LEVELS; c++) {
+    for (size_t c = 1; c < SKV_QUANT_LEVELS; c++) {
         const int more = form->levels[c] - form->levels[code];
-        if (least ? more < 0 : more > 0) code = c;
+        if (least ? more < 0 : more > 0) code = (uint8_t)c;
     }
     return code;
 }
@@ -251,7 +251,8 @@ static void draw_shape(struct run *run, struct problem *p, size_t i_case)
 {
     p->m = 1 + i_case % p->mm->mr;
     p->n = pick(run, 3) ? 1 + pick(run, p->mm->nr) : p->mm->nr;
-    p->K = SKV_QUANT_GROUP * (1 + pick(run, 21));
+    const size_t step = skv_max_size(SKV_QUANT_GROUP, p->form->group);
+    p->K = step * (1 + pick(run, 21 * SKV_QUANT_GROUP / step + 1));
     p->ldx = p->K + pick(run, 4);
     p->ldc = p->mm->nr + pick(run, 4);
     if (p->K > SKV_I8_GROUP && pick(run, 2)) {
@@ -487,8 +488,19 @@ static void check_level(struct run *run, skv_cpu_level level, unsigned features,
     skv_quant_form wide = *skv_quant_form_int4(); /* as other packages write it */
     wide.bf16 = true;
     check_form(run, &k.q, &wide, "bf16", false);
-    check_form(run, &k.q, skv_quant_form_zeros(false), "zeros", bench);
-    check_form(run, &k.q, skv_quant_form_zeros(true), "bf16 zeros", false);
+    for (size_t group = 32; group <= SKV_QUANT_WIDE; group *= 2) {
+        for (int bf16 = 0; bf16 <= 1; bf16++) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "zeros %zu%s", group, bf16 ? " bf16" : "");
+            check_form(run, &k.q, skv_quant_form_zeros(group, bf16), name, bench);
+            const skv_dtype types[] = {SKV_DTYPE_PACKED_I4, SKV_DTYPE_PACKED_I8};
+            for (size_t t = 0; t < 2; t++) {
+                (void)snprintf(name, sizeof name, "packed %s %zu%s", t ? "i8" : "i4", group,
+                               bf16 ? " bf16" : "");
+                check_form(run, &k.q, skv_quant_form_packed(types[t], group, bf16), name, bench);
+            }
+        }
+    }
 }
 
 int skv_check_quant(uint64_t seed, bool bench, FILE *out)

@@ -10,7 +10,9 @@
 #include "base/size.h"
 #include "format/quant_levels.h"
 
-enum { PIECE = 256, CODES = 8 }; /* codes unpacked at a time; of 4 bits in an int32 */
+/* Codes of a row, and rows, that are unpacked at a time: those of a cache line where codes stand by
+ * columns; codes of 4 bits in an int32. */
+enum { PIECE = 256, ROWS = 16, CODES = 8 };
 
 static uint32_t load_u32(const unsigned char *p)
 {
@@ -24,34 +26,78 @@ static unsigned awq_place(size_t i)
     return places[i % CODES];
 }
 
-/* Codes [k0, k0 + n) of a row, n <= PIECE; k0 is a multiple of 8. Those of 8 bits are signed. */
-static void unpack(const skv_tensor *t, size_t row, size_t k0, size_t n, uint8_t *out)
+/* The eight codes of an int32, from the lowest on, as bytes. */
+static uint64_t spread(uint64_t word)
+{
+    word = (word | word << 16) & UINT64_C(0x0000ffff0000ffff);
+    word = (word | word << 8) & UINT64_C(0x00ff00ff00ff00ff);
+    return (word | word << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+}
+
+static void put_codes(uint8_t *out, uint64_t codes)
+{
+    for (size_t i = 0; i < CODES; i++) out[i] = (uint8_t)(codes >> 8 * i);
+}
+
+/* An int32 has eight codes of a row: rows that are neighbours have theirs side by side. */
+static void unpack_gptq(const skv_tensor *t, size_t row, size_t n_rows, size_t k0, size_t n,
+                        uint8_t *out)
+{
+    for (size_t k = 0; k < n; k += CODES) {
+        const unsigned char *from = t->data + 4 * ((k0 + k) / CODES * t->coded.n_rows + row);
+        for (size_t i = 0; i < n_rows; i++) {
+            put_codes(out + i * PIECE + k, spread(load_u32(from + 4 * i)));
+        }
+    }
+}
+
+/* An int32 has a code of each of eight rows, so that many rows and columns are read at a time. */
+static void unpack_awq(const skv_tensor *t, size_t row, size_t n_rows, size_t k0, size_t n,
+                       uint8_t *out)
+{
+    const size_t n_words = skv_ceil_div(t->coded.n_rows, CODES);
+    for (size_t i = 0; i < n_rows;) {
+        const size_t word = (row + i) / CODES, first = (row + i) % CODES;
+        const size_t n_here = skv_min_size(CODES - first, n_rows - i);
+        for (size_t k = 0; k < n; k += CODES) {
+            uint64_t columns[CODES], codes[CODES];
+            for (size_t c = 0; c < CODES; c++) {
+                columns[c] = load_u32(t->data + 4 * ((k0 + k + c) * n_words + word));
+            }
+            for (size_t r = 0; r < n_here; r++) {
+                codes[r] = 0;
+                for (size_t c = 0; c < CODES; c++) {
+                    codes[r] |= (columns[c] >> 4 * awq_place(first + r) & 15) << 8 * c;
+                }
+                put_codes(out + (i + r) * PIECE + k, codes[r]);
+            }
+        }
+        i += n_here;
+    }
+}
+
+/* out [n_rows][PIECE] = codes [k0, k0 + n) of rows from `row` on, n <= PIECE; k0 and, where an
+ * int32 has codes of a column, n are multiples of 8. Those of 8 bits are signed. */
+static void unpack(const skv_tensor *t, size_t row, size_t n_rows, size_t k0, size_t n,
+                   uint8_t *out)
 {
     const skv_tensor_coded *c = &t->coded;
-    const size_t at = row * skv_tensor_columns(t) + k0, n_words = skv_ceil_div(c->n_rows, CODES);
-    switch (c->layout) {
-    case SKV_CODES_FP8:
-    case SKV_CODES_I8: memcpy(out, t->data + at, n); break;
-    case SKV_CODES_BYTES:
-        for (size_t i = 0; i < n; i++) out[i] = t->data[at + i] ^ 0x80;
-        break;
-    case SKV_CODES_PACKED:
-    case SKV_CODES_E2M1:
+    if (c->layout == SKV_CODES_GPTQ) {
+        unpack_gptq(t, row, n_rows, k0, n, out);
+        return;
+    }
+    if (c->layout == SKV_CODES_AWQ) {
+        unpack_awq(t, row, n_rows, k0, n, out);
+        return;
+    }
+    for (size_t end = row + n_rows; row < end; row++, out += PIECE) {
+        const size_t at = row * skv_tensor_columns(t) + k0;
+        if (!skv_coded_has_nibbles(c)) {
+            const uint8_t flip = c->layout == SKV_CODES_BYTES ? 0x80 : 0;
+            for (size_t i = 0; i < n; i++) out[i] = t->data[at + i] ^ flip;
+            continue;
+        }
         for (size_t i = 0; i < n; i++) out[i] = t->data[at / 2 + i / 2] >> i % 2 * 4 & 15;
-        break;
-    case SKV_CODES_GPTQ:
-        for (size_t i = 0; i < n; i++) {
-            const size_t word_at = (k0 + i) / CODES * c->n_rows + row;
-            out[i] = load_u32(t->data + 4 * word_at) >> (k0 + i) % CODES * 4 & 15;
-        }
-        break;
-    case SKV_CODES_AWQ:
-        for (size_t i = 0; i < n; i++) {
-            const uint32_t word = load_u32(t->data + 4 * ((k0 + i) * n_words + row / CODES));
-            out[i] = word >> 4 * awq_place(row) & 15;
-        }
-        break;
-    case SKV_CODES_NONE: break;
     }
 }
 
@@ -101,41 +147,65 @@ static size_t group_at(const skv_tensor_coded *c, size_t k)
     return skv_min_size(load_u32(c->groups.data + 4 * k), c->n_groups - 1);
 }
 
-void skv_coded_read_row(const skv_tensor *t, size_t row, size_t column0, size_t n_columns,
-                        float *out)
+/* out [n] = values of codes [k0, k0 + n) of a row. */
+static void widen(const skv_tensor *t, size_t row, size_t k0, size_t n, const uint8_t *codes,
+                  float *out)
 {
     const skv_tensor_coded *c = &t->coded;
-    const size_t end = column0 + n_columns;
-    uint8_t codes[PIECE];
     size_t last = SIZE_MAX;
     float scale = 0, zero = 0;
-    for (size_t k0 = column0; k0 < end; k0 += PIECE) {
-        const size_t n = skv_min_size(PIECE, end - k0);
-        unpack(t, row, k0, n, codes);
-        for (size_t i = 0; i < n; i++) {
-            const size_t group = group_at(c, k0 + i);
-            if (group != last) {
-                scale = scale_at(c, row, group);
-                zero = zero_at(c, row, group);
-                last = group;
+    for (size_t i = 0; i < n; i++) {
+        const size_t group = group_at(c, k0 + i);
+        if (group != last) {
+            scale = scale_at(c, row, group);
+            zero = zero_at(c, row, group);
+            last = group;
+        }
+        out[i] = (value_of(c->layout, codes[i]) - zero) * scale;
+    }
+}
+
+void skv_coded_read_rows(const skv_tensor *t, size_t row, size_t n_rows, size_t column0,
+                         size_t n_columns, float *out)
+{
+    uint8_t codes[ROWS * PIECE];
+    for (size_t i = 0; i < n_rows; i += ROWS) {
+        const size_t n_here = skv_min_size(ROWS, n_rows - i);
+        for (size_t k = 0; k < n_columns; k += PIECE) {
+            const size_t n = skv_min_size(PIECE, n_columns - k);
+            unpack(t, row + i, n_here, column0 + k, n, codes);
+            for (size_t r = 0; r < n_here; r++) {
+                widen(t, row + i + r, column0 + k, n, codes + r * PIECE,
+                      out + (i + r) * n_columns + k);
             }
-            *out++ = (value_of(c->layout, codes[i]) - zero) * scale;
         }
     }
 }
 
-const skv_quant_form *skv_coded_form(const skv_tensor *t)
+/* The widest group of a form that divides those of the file, and the columns that are read. */
+static size_t group_of(const skv_tensor_coded *c, size_t column0, size_t n_columns)
+{
+    size_t group = SKV_QUANT_WIDE;
+    while (group > SKV_QUANT_GROUP &&
+           (c->block_columns % group || column0 % group || n_columns % group)) {
+        group /= 2;
+    }
+    return group;
+}
+
+const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t n_columns)
 {
     const skv_tensor_coded *c = &t->coded;
     const bool whole = c->block_columns % SKV_QUANT_GROUP == 0;
     if (c->layout == SKV_CODES_FP8 || c->groups.data || !whole) return NULL;
     if (c->scale_type == SKV_DTYPE_F32) return NULL;
     const bool bf16 = c->scale_type != SKV_DTYPE_F16;
-    if (c->zeros.data) return skv_quant_form_zeros(bf16);
+    const size_t group = group_of(c, column0, n_columns);
+    if (c->zeros.data) return skv_quant_form_zeros(group, bf16);
     const skv_dtype type = c->layout == SKV_CODES_E2M1 ? SKV_DTYPE_PACKED_E2M1
                            : skv_coded_has_nibbles(c)  ? SKV_DTYPE_PACKED_I4
                                                        : SKV_DTYPE_PACKED_I8;
-    return skv_quant_form_packed(type, bf16);
+    return skv_quant_form_packed(type, group, bf16);
 }
 
 /* A scale in the type of the form. */
@@ -147,20 +217,35 @@ static uint16_t scale_bits(const skv_tensor_coded *c, size_t row, size_t group)
     return (uint16_t)(from[0] | from[1] << 8);
 }
 
-void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
-                          size_t i)
+/* Scales and minimums of row i of `rows`, which is row `row` of the matrix from column0 on. */
+static void read_scales(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
+                        size_t i)
 {
     const skv_tensor_coded *c = &t->coded;
-    const skv_quant_form *form = skv_coded_form(t);
+    const skv_quant_form *form = skv_coded_form(t, column0, rows->K);
     const skv_quant_row to = skv_quant_row_at(rows, form, i);
-    for (size_t k = 0; k < rows->K; k += PIECE) {
-        unpack(t, row, column0 + k, skv_min_size(PIECE, rows->K - k), to.codes + k);
-    }
-    for (size_t g = 0; g < rows->K / SKV_QUANT_GROUP; g++) {
-        const size_t group = group_at(c, column0 + g * SKV_QUANT_GROUP);
+    for (size_t g = 0; g < rows->K / form->group; g++) {
+        const size_t group = group_at(c, column0 + g * form->group);
         to.scales[g] = scale_bits(c, row, group);
         const float zero = 8.0F - zero_at(c, row, group); /* 4 bits: in either type exact */
         if (to.mins) to.mins[g] = form->bf16 ? skv_bf16_of_float(zero) : skv_f16_of_float(zero);
+    }
+}
+
+void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
+                          size_t i, size_t n_rows)
+{
+    uint8_t codes[ROWS * PIECE];
+    for (size_t end = i + n_rows; i < end; i += ROWS, row += ROWS) {
+        const size_t n_here = skv_min_size(ROWS, end - i);
+        for (size_t k = 0; k < rows->K; k += PIECE) {
+            const size_t n = skv_min_size(PIECE, rows->K - k);
+            unpack(t, row, n_here, column0 + k, n, codes);
+            for (size_t r = 0; r < n_here; r++) {
+                memcpy(rows->codes + (i + r) * rows->K + k, codes + r * PIECE, n);
+            }
+        }
+        for (size_t r = 0; r < n_here; r++) read_scales(t, row + r, column0, rows, i + r);
     }
 }
 

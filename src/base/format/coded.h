@@ -60,15 +60,17 @@ static inline bool skv_coded_has_nibbles(const skv_tensor_coded *c)
     return c->layout >= SKV_CODES_PACKED;
 }
 
-/** out [n_columns] = columns of row `row` of the whole matrix that t lies in, from column0 on,
- * which is a multiple of 8. */
-void skv_coded_read_row(const skv_tensor *t, size_t row, size_t column0, size_t n_columns,
-                        float *out);
-/** Row i of `rows` = rows->K columns of it as codes: for tensors that have a form. */
+/** out [n_rows, n_columns] = columns of rows from `row` on of the whole matrix that t lies in, from
+ * column0 on, which is a multiple of 8. Codes that stand by columns are read much faster many rows
+ * at a time. */
+void skv_coded_read_rows(const skv_tensor *t, size_t row, size_t n_rows, size_t column0,
+                         size_t n_columns, float *out);
+/** Rows [i, i + n_rows) of `rows` = rows->K columns of them as codes: for tensors that have a form.
+ */
 void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
-                          size_t i);
-/** As skv_tensor_form. */
-const skv_quant_form *skv_coded_form(const skv_tensor *t);
+                          size_t i, size_t n_rows);
+/** As skv_tensor_form_of. */
+const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t n_columns);
 /** Whether the elements of a row do not stand together. */
 bool skv_coded_is_by_column(const skv_tensor *t);
 /** As skv_tensor_forget. */

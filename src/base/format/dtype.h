@@ -64,8 +64,9 @@ void skv_dtype_from_f32(skv_dtype type, void *out, const float *in, size_t n);
 
 /** The form of a block-quantised type; NULL for types that hold floats. */
 const skv_quant_form *skv_quant_form_of(skv_dtype type);
-/** The form of a PACKED type with scales of bfloat16 or f16, NULL for any other type. */
-const skv_quant_form *skv_quant_form_packed(skv_dtype type, bool bf16);
+/** The form of a PACKED type with scales of bfloat16 or f16 for groups of 32, 64 or 128 (of E2M1
+ * always 32), NULL for any other type. */
+const skv_quant_form *skv_quant_form_packed(skv_dtype type, size_t group, bool bf16);
 /** Row i of `rows` = the K elements at data, blocks of a type that skv_quant_form_of knows. */
 void skv_quant_read(skv_quant_rows *rows, size_t i, skv_dtype type, const void *data);
 

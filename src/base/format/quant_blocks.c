@@ -198,11 +198,23 @@ static const quant_type types[] = {
     {SKV_DTYPE_Q6_K, read_q6_k, {6, 16, true, false, false, false, {0}, false}},
 };
 
-/* Where the scales are another tensor, of f16 and of bfloat16. */
-static const skv_quant_form packed_i4[] = {{4, 32, false, false, false, true, SIGNED_LEVELS, false},
-                                           {4, 32, false, false, true, true, SIGNED_LEVELS, false}};
-static const skv_quant_form packed_i8[] = {{8, 32, false, false, false, false, {0}, false},
-                                           {8, 32, false, false, true, false, {0}, false}};
+/* Where the scales are another tensor, for groups of 32, 64 and 128, of f16 and of bfloat16. */
+static const skv_quant_form packed_i4[][2] = {
+    {{4, 32, false, false, false, true, SIGNED_LEVELS, false},
+     {4, 32, false, false, true, true, SIGNED_LEVELS, false}},
+    {{4, 64, false, false, false, true, SIGNED_LEVELS, false},
+     {4, 64, false, false, true, true, SIGNED_LEVELS, false}},
+    {{4, 128, false, false, false, true, SIGNED_LEVELS, false},
+     {4, 128, false, false, true, true, SIGNED_LEVELS, false}},
+};
+static const skv_quant_form packed_i8[][2] = {
+    {{8, 32, false, false, false, false, {0}, false},
+     {8, 32, false, false, true, false, {0}, false}},
+    {{8, 64, false, false, false, false, {0}, false},
+     {8, 64, false, false, true, false, {0}, false}},
+    {{8, 128, false, false, false, false, {0}, false},
+     {8, 128, false, false, true, false, {0}, false}},
+};
 static const skv_quant_form packed_e2m1 = {4,    32,    false,           false,
                                            true, false, SKV_E2M1_LEVELS, false};
 
@@ -214,11 +226,11 @@ static const quant_type *find_type(skv_dtype type)
     return NULL;
 }
 
-const skv_quant_form *skv_quant_form_packed(skv_dtype type, bool bf16)
+const skv_quant_form *skv_quant_form_packed(skv_dtype type, size_t group, bool bf16)
 {
     switch (type) {
-    case SKV_DTYPE_PACKED_I4: return &packed_i4[bf16];
-    case SKV_DTYPE_PACKED_I8: return &packed_i8[bf16];
+    case SKV_DTYPE_PACKED_I4: return &packed_i4[group / 64][bf16];
+    case SKV_DTYPE_PACKED_I8: return &packed_i8[group / 64][bf16];
     case SKV_DTYPE_PACKED_E2M1: return bf16 ? &packed_e2m1 : NULL;
     default: return NULL;
     }

@@ -61,9 +61,14 @@ static bool is_scattered(const skv_tensor *t)
     return t->n_rope_heads || t->row_step > 1;
 }
 
+const skv_quant_form *skv_tensor_form_of(const skv_tensor *t, size_t column0, size_t n_columns)
+{
+    return t->coded.layout ? skv_coded_form(t, column0, n_columns) : skv_quant_form_of(t->type);
+}
+
 const skv_quant_form *skv_tensor_form(const skv_tensor *t)
 {
-    return t->coded.layout ? skv_coded_form(t) : skv_quant_form_of(t->type);
+    return skv_tensor_form_of(t, 0, skv_tensor_columns(t));
 }
 
 /* Rows of a matrix that is stored transposed: a stored row has an element of each of them. */
@@ -87,9 +92,10 @@ static void read_transposed(const skv_tensor *t, size_t row0, size_t n, size_t c
 static void read_coded(const skv_tensor *t, size_t row0, size_t n, size_t column0, size_t n_columns,
                        float *out)
 {
-    for (size_t i = 0; i < n; i++) {
+    const size_t n_together = is_scattered(t) ? 1 : n;
+    for (size_t i = 0; i < n; i += n_together) {
         const size_t row = t->coded.row0 + stored_row(t, row0 + i);
-        skv_coded_read_row(t, row, column0, n_columns, out + i * n_columns);
+        skv_coded_read_rows(t, row, n_together, column0, n_columns, out + i * n_columns);
     }
 }
 
@@ -162,10 +168,11 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv
     assert(whole && column0 + rows->K <= skv_tensor_columns(t) &&
            row0 + rows->n <= skv_tensor_rows(t));
     (void)whole;
-    for (size_t i = 0; i < rows->n; i++) {
+    const size_t n_together = t->coded.layout && !is_scattered(t) ? rows->n : 1;
+    for (size_t i = 0; i < rows->n; i += n_together) {
         const size_t row = stored_row(t, row0 + i);
         if (t->coded.layout) {
-            skv_coded_read_codes(t, t->coded.row0 + row, column0, rows, i);
+            skv_coded_read_codes(t, t->coded.row0 + row, column0, rows, i, n_together);
         } else {
             skv_quant_read(rows, i, t->type, t->data + row * row_bytes + start);
         }

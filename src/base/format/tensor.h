@@ -97,6 +97,8 @@ SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t ro
 bool skv_tensor_is_quantised(const skv_tensor *t);
 /** The form of its codes (quant.h); NULL where it holds floats, or scales that no form has. */
 const skv_quant_form *skv_tensor_form(const skv_tensor *t);
+/** The form of columns [column0, column0 + n_columns) of it: other parts may cut groups. */
+const skv_quant_form *skv_tensor_form_of(const skv_tensor *t, size_t column0, size_t n_columns);
 /** The same part, rows->n of them and rows->K columns, as codes: for tensors that have a form. */
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv_quant_rows *rows);
 /** Lets go of the pages of the file that it lies in. */

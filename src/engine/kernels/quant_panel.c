@@ -16,9 +16,12 @@ static skv_quant_header make_header(const skv_quant_form *form)
         .has_min = form->has_min,
         .bf16 = form->bf16,
         .zeros = form->zeros,
-        .n_parts = (uint8_t)(SKV_QUANT_GROUP / form->group),
+        .wide = form->group > SKV_QUANT_GROUP,
+        .n_parts = form->group < SKV_QUANT_GROUP ? SKV_QUANT_GROUP / form->group : 1,
+        .span_groups = (form->fine ? SKV_QUANT_SPAN : form->group) / SKV_QUANT_GROUP,
         .bias = form->bits == 6 ? BIAS_6 : BIAS_8,
     };
+    if (h.span_groups == 0) h.span_groups = 1; /* of groups of 16 without spans */
     if (form->bits != 4) return h;
     int8_t least = form->levels[0], most = form->levels[0];
     for (size_t i = 1; i < SKV_QUANT_LEVELS; i++) {
@@ -38,7 +41,7 @@ static skv_quant_header make_header(const skv_quant_form *form)
 size_t skv_quant_panel_bytes(const skv_quant_form *form, size_t nr, size_t K)
 {
     skv_quant_header h = make_header(form);
-    return SKV_QUANT_HEADER + skv_ceil_div(K, SKV_QUANT_SPAN) * skv_quant_span_bytes(&h, nr) +
+    return SKV_QUANT_HEADER + skv_quant_spans_bytes(&h, nr, K) +
            skv_ceil_div(K, SKV_QUANT_GROUP) * skv_quant_group_bytes(&h, nr);
 }
 
@@ -126,12 +129,12 @@ void skv_quant_pack(void *panel, size_t nr, const skv_quant_form *form, const sk
     memcpy(out, &h, sizeof h);
     out += SKV_QUANT_HEADER;
     size_t n_spans = skv_quant_spans(form, rows->K);
-    for (size_t s = 0; h.fine && s < n_spans; s++) {
+    for (size_t s = 0; (h.fine || h.wide) && s < n_spans; s++) {
         out = put_u16(out, rows->scales, n_spans, s, rows->n, nr);
         if (h.has_min) out = put_u16(out, rows->mins, n_spans, s, rows->n, nr);
     }
     for (size_t k = 0; k < rows->K; k += SKV_QUANT_GROUP) {
-        for (size_t i = 0; i < h.n_parts; i++) {
+        for (size_t i = 0; !h.wide && i < h.n_parts; i++) {
             out = put_scales(out, &h, rows, k / h.group + i, nr);
         }
         out = put_codes(out, &h, rows, k, nr);
@@ -151,7 +154,8 @@ static float load_16(const skv_quant_header *h, const unsigned char *from, size_
 static void load_scale(const skv_quant_header *h, size_t nr, size_t i_group, size_t part, size_t j,
                        const unsigned char *group, float *scale, float *min)
 {
-    const unsigned char *at = group + part * skv_quant_scale_bytes(h, nr);
+    const unsigned char *at =
+        skv_quant_scales(h, nr, group, i_group) + part * skv_quant_scale_bytes(h, nr);
     *min = 0.0F;
     if (!h->fine) {
         *scale = load_16(h, at, j);
@@ -185,7 +189,7 @@ void skv_quant_unpack(float *out, const void *panel, size_t nr, size_t K, size_t
         const unsigned char *codes = group + h->n_parts * skv_quant_scale_bytes(h, nr);
         for (size_t j = 0; j < nr; j++) {
             float scale, min;
-            load_scale(h, nr, i_group, within / h->group, j, group, &scale, &min);
+            load_scale(h, nr, i_group, h->wide ? 0 : within / h->group, j, group, &scale, &min);
             out[k * nr + j] = scale * (float)load_value(h, nr, codes, within, j) + min;
         }
     }

@@ -3,9 +3,10 @@
  * the products of every level. A panel holds nr rows of W and says itself which form it has.
  *
  *   header                                            SKV_QUANT_HEADER bytes
- *   fine scales only, per SKV_QUANT_SPAN of K:        d [nr] | dmin [nr] if there are minimums
+ *   fine scales, per SKV_QUANT_SPAN of K:             d [nr] | dmin [nr] if there are minimums
+ *   groups wider than SKV_QUANT_GROUP, per group:     scale [nr] | min [nr] if there are minimums
  *   per SKV_QUANT_GROUP of K:
- *     per `group` of it (one or two):                 scale [nr] | min [nr] if there are minimums
+ *     other groups, per `group` of it (one or two):   scale [nr] | min [nr] if there are minimums
  *     per SKV_QUANT_HALF of it, units [nr][4], of a byte for element e = 0..3:
  *       4 bits: two       unit u has element 8u + e in the low nibble, 8u + 4 + e in the high one
  *       6 bits: three     two of the low four bits, as above; then the high two bits of elements
@@ -14,7 +15,8 @@
  *
  * A code of 6 bits stands as value + 32.
  *
- * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8.
+ * d, dmin, and scales that are not fine, have 16 bits, fine ones and their minimums 8. The first
+ * two lines of the table are called spans.
  *
  * The rows that meet them, packed for blocks of m, per skv_i8_group(K) of K:
  *   scale [m] f32, amax / 127 (skv_i8_scale)
@@ -42,9 +44,11 @@ enum {
 typedef struct skv_quant_header {
     uint8_t bits, group;
     bool fine, has_min, bf16, zeros;  /* as in skv_quant_form */
+    bool wide;                        /* group > SKV_QUANT_GROUP */
     bool even;                        /* as there, and 0 <= bias <= SKV_QUANT_EVEN */
     bool small;                       /* 4 bits: no level is beyond SKV_QUANT_SMALL */
-    uint8_t n_parts;                  /* SKV_QUANT_GROUP / group */
+    uint8_t n_parts;                  /* SKV_QUANT_GROUP / group, at least 1 */
+    uint8_t span_groups;              /* SKV_QUANT_GROUP of K that a span has */
     int32_t bias;                     /* makes every value unsigned */
     int8_t levels[SKV_QUANT_LEVELS];  /* of 4 bits */
     uint8_t biased[SKV_QUANT_LEVELS]; /* levels + bias */
@@ -58,16 +62,16 @@ void skv_quant_pack(void *panel, size_t nr, const skv_quant_form *form, const sk
  * SKV_QUANT_GROUP. The specification of what a panel holds. */
 void skv_quant_unpack(float *out, const void *panel, size_t nr, size_t K, size_t k0, size_t n);
 
-/** Scales of 16 bits, d and dmin of each span: their place in a panel, and their bytes. */
+/** Scales of 16 bits of each span: their place in a panel, and their bytes. */
 static inline size_t skv_quant_span_bytes(const skv_quant_header *h, size_t nr)
 {
-    return h->fine ? nr * sizeof(uint16_t) * (h->has_min ? 2 : 1) : 0;
+    return h->fine || h->wide ? nr * sizeof(uint16_t) * (h->has_min ? 2 : 1) : 0;
 }
 
-/** Bytes of the scale and min of one group. */
+/** Bytes of the scale and min of one group where it stands. */
 static inline size_t skv_quant_scale_bytes(const skv_quant_header *h, size_t nr)
 {
-    return nr * (h->fine ? 1 : sizeof(uint16_t)) * (h->has_min ? 2 : 1);
+    return h->wide ? 0 : nr * (h->fine ? 1 : sizeof(uint16_t)) * (h->has_min ? 2 : 1);
 }
 
 /** Bytes of SKV_QUANT_GROUP elements along K. */
@@ -76,21 +80,33 @@ static inline size_t skv_quant_group_bytes(const skv_quant_header *h, size_t nr)
     return h->n_parts * skv_quant_scale_bytes(h, nr) + nr * SKV_QUANT_GROUP * h->bits / 8;
 }
 
-/** Where group i_group's scales begin. */
+/** Bytes of all spans. */
+static inline size_t skv_quant_spans_bytes(const skv_quant_header *h, size_t nr, size_t K)
+{
+    return skv_ceil_div(K, (size_t)h->span_groups * SKV_QUANT_GROUP) * skv_quant_span_bytes(h, nr);
+}
+
+/** Where group i_group begins. */
 static inline const unsigned char *skv_quant_group(const skv_quant_header *h, size_t nr, size_t K,
                                                    size_t i_group)
 {
     const unsigned char *spans = (const unsigned char *)h + SKV_QUANT_HEADER;
-    return spans + skv_ceil_div(K, SKV_QUANT_SPAN) * skv_quant_span_bytes(h, nr) +
-           i_group * skv_quant_group_bytes(h, nr);
+    return spans + skv_quant_spans_bytes(h, nr, K) + i_group * skv_quant_group_bytes(h, nr);
 }
 
-/** Where its d [nr] stands, before its dmin [nr]. */
+/** Where the d [nr] of its span stands, before its dmin [nr]. */
 static inline const uint16_t *skv_quant_span(const skv_quant_header *h, size_t nr, size_t i_group)
 {
     const unsigned char *spans = (const unsigned char *)h + SKV_QUANT_HEADER;
-    size_t i = i_group / (SKV_QUANT_SPAN / SKV_QUANT_GROUP);
+    size_t i = i_group / h->span_groups;
     return (const uint16_t *)(const void *)(spans + i * skv_quant_span_bytes(h, nr));
+}
+
+/** Where the scales [nr] stand that a group at `group` uses, before its minimums. */
+static inline const unsigned char *skv_quant_scales(const skv_quant_header *h, size_t nr,
+                                                    const unsigned char *group, size_t i_group)
+{
+    return h->wide ? (const unsigned char *)skv_quant_span(h, nr, i_group) : group;
 }
 
 /** Bytes of SKV_QUANT_GROUP of K of m packed rows. */

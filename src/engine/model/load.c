@@ -277,13 +277,13 @@ static skv_status visit_products(loader *ld, skv_error *err)
 /* ---- the types of products ---- */
 
 /* The form of a part's codes, NULL where the file holds floats. */
-static const skv_quant_form *part_form(const loader *ld, const load_part *part)
+static const skv_quant_form *part_form(const loader *ld, const load_job *job, const load_part *part)
 {
     char name[NAME_MAX_BYTES + 16];
     if (!ld->source || !ld->options->keep_codes) return NULL;
     (void)snprintf(name, sizeof name, "%s.weight", part->name);
     const skv_tensor *t = skv_source_find(ld->source, name);
-    return t ? skv_tensor_form(t) : NULL;
+    return t ? skv_tensor_form_of(t, job->n_columns ? job->column0 : 0, job->K) : NULL;
 }
 
 /* Sets the forms of a product's parts. A product has one type: codes are kept where all its parts
@@ -294,7 +294,7 @@ static skv_weight_type choose_type(const loader *ld, const load_job *job, skv_ro
     skv_weight_type type = ld->options->type == SKV_WEIGHT_QUANT ? codes : ld->options->type;
     size_t n_forms = 0;
     for (size_t i = 0; i < job->n_parts; i++) {
-        sources[i].form = part_form(ld, &job->parts[i]);
+        sources[i].form = part_form(ld, job, &job->parts[i]);
         if (sources[i].form) n_forms++;
     }
     if (n_forms == job->n_parts)

@@ -123,11 +123,12 @@ static void make_starts(span_ends *e, int32_t bias, const unsigned char *x, size
 static void make_scales(span_ends *e, const tile_args *t, const unsigned char *w, size_t n)
 {
     const skv_quant_header h = *t->h;
-    w += t->column0 * (h.fine ? 1 : 2);
+    const size_t column0 = t->column0 * (h.fine ? 1 : 2);
     for (size_t g = 0; g < n; g++, w += skv_quant_group_bytes(&h, NR)) {
         const uint16_t *span = skv_quant_span(t->h, NR, t->group0 + g) + t->column0;
         vec scale[COLUMNS];
-        load_scales(scale, &h, w, span, STRIP_VECS);
+        load_scales(scale, &h, skv_quant_scales(t->h, NR, w, t->group0 + g) + column0, span,
+                    STRIP_VECS);
         for (size_t j = 0; j < STRIP_VECS; j++) e->scales[g][j] = scale[j];
     }
 }
@@ -141,7 +142,7 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
     const size_t step = skv_quant_group_bytes(t->h, NR);
     const int32_t *starts = e->starts[0];
     const unsigned char *w = skv_quant_group(t->h, NR, t->K, t->group0), *x = t->x, *x_scales;
-    const bool f16 = !t->h->fine && !t->h->bf16;
+    const bool f16 = !t->h->fine && !t->h->bf16 && !t->h->wide;
     const void *scales = f16 ? (const void *)(w + 2 * t->column0) : (const void *)e->scales[0];
     const size_t scales_step = f16 ? step : sizeof e->scales[0];
     size_t k;
