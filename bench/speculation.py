@@ -7,12 +7,12 @@
     tasks    models/mini/kv6 behind 2000 tokens: documents of copy, edit, log and report, and books; the
              drafts are kept in DIR for the stages below
     long     the same for answers of 160 tokens
-    words    tasks and long, drafted by the exit head: the whole one, and those of --exit-words tokens, which
-             are the most frequent of other documents' answers and of other pages of the books
-    shapes   a shape (--shape, llama-3.2-1b) behind 2048 tokens, which repeats the drafts of the stage tasks:
-             the whole model, SwiftKV, SwiftKV with each source (SwiftKV's Figure 7), and the exit head cut to
-             --exit-words tokens; --rows says which of them, since each takes as long as loading. Turns of
-             earlier calls in the same --work count too
+    words    tasks and long (--only long-copy ...), drafted by the exit head: the whole one, and those of
+             --exit-words tokens, the most frequent of other documents' answers, and for long of other pages
+    shapes   the shape of llama-3.2-1b behind 2048 tokens, which repeats the drafts of the stage tasks: the
+             whole model, SwiftKV, SwiftKV with each source (SwiftKV's Figure 7)
+    turns    a shape (--shape) that repeats those drafts for --seconds, all variants by short turns in one
+             process (bench_drafts): SwiftKV, the text, the exit head, and one of --exit-words tokens
     snapkv   SnapKV with and without drafts behind 2048, 4096 and 8000 tokens (SnapKV, Figure 9)
     server   1, 4 and 16 clients
     llama    llama.cpp's lookup and draft-model programs in DIR beside this engine, with a GGUF file
@@ -235,95 +235,100 @@ def recorded(args):
     return {source: [tuple(pair) for pair in d] for source, d in json.loads(path.read_text()).items()}
 
 
-def shape_runs(args, drafts):
-    """{row: (bench, words of the program, source, share of the exit head)} of the stage shapes."""
-    shape = ("--preset", args.shape, "--weights", args.weights)
-    swift = Bench(args, *shape, "--kv-layers", LAYERS[args.shape])
-    runs = {"the whole model": (Bench(args, *shape), (), "", 1), "SwiftKV": (swift, (), "", 1)}
-    for source, form in (("text", "text:31"), ("self", "self:31,0")):
-        runs[f"SwiftKV, {source}"] = swift, ("--speculate", form), source, 1
-    for n in args.exit_words:
-        runs[f"SwiftKV, self of {n} tokens"] = swift, ("--speculate", "self:31,0", "--exit-words", n), "self", n / VOCAB[args.shape]
-    wanted = ["SwiftKV", *args.rows]  # to which ratios are
-    return {name: run for name, run in runs.items() if not args.rows or any(name.split(", ")[-1].startswith(row) for row in wanted)}
-
-
 def shapes(args):
     drafts = recorded(args)
-    runs, gen = shape_runs(args, drafts), ("--prompt", args.prompt, "--gen", GEN, "--repeat", 1)
-    kept = args.work / f"shapes-{args.shape}-{args.weights}.json"
-    turns, costs = json.loads(kept.read_text()) if kept.exists() else ([], {})
-    costs = {int(k): ms for k, ms in costs.items()}
+    shape = ("--preset", "llama-3.2-1b", "--weights", args.weights)
+    whole, swift = Bench(args, *shape), Bench(args, *shape, "--kv-layers", 8)
+    gen = ("--prompt", 2048, "--gen", GEN, "--repeat", 1)
+    runs, costs = {}, {}
     for _ in range(args.rounds):  # in turns: what memory gives is not steady
-        turn = {}
-        for name, (bench, words, source, _) in runs.items():
-            said = bench.said(*gen, *words, *(bench.replay(drafts[source]) if source else ()))[0]
-            turn[name] = said["ttft_ms"], said["decode_tok_s"]
-        turns.append(turn)
-        kept.write_text(json.dumps((turns, costs)))
-        if not args.rows or "costs" in args.rows:
-            for k, ms in runs["SwiftKV"][0].row_costs(args.prompt).items():
-                costs[k] = min(ms, costs.get(k, ms))
-            kept.write_text(json.dumps((turns, costs)))
-    print_shapes(args, turns, costs)
+        turn = {"the whole model": whole.said(*gen)[0], "SwiftKV": swift.said(*gen)[0]}
+        for source, form in (("text", "text:31"), ("self", "self:31,0")):
+            turn[f"SwiftKV, {source}"] = swift.said(*gen, "--speculate", form, *swift.replay(drafts[source]))[0]
+        for k, ms in swift.row_costs(2048).items():
+            costs[k] = min(ms, costs.get(k, ms))
+        costs[1] = min(costs[1], 1e3 / turn["SwiftKV"]["decode_tok_s"])
+        for name, said in turn.items():
+            if name not in runs or runs[name]["decode_tok_s"] < said["decode_tok_s"]:
+                runs[name] = said
+    print(f"Milliseconds of a step of {', '.join(map(str, ROWS))} rows: {', '.join(f'{costs[k]:.1f}' for k in ROWS)}\n")
+    rows, plain = [], runs["SwiftKV"]["decode_tok_s"]
+    for name, said in runs.items():
+        source = name.partition(", ")[2]
+        most = f"{allowed(list(used(drafts[source], GEN - 1)), costs, source, HEAD['llama-3.2-1b']):.2f}" if source else ""
+        speed = said["decode_tok_s"]
+        rows.append([name, f"{said['ttft_ms']:.0f}", f"{1e3 / speed:.1f}", f"{speed:.1f}", f"{speed / plain:.2f}", most])
+    table([args.weights, "first token, ms", "ms a token", "tokens/s", "times SwiftKV", "allowed"], rows)
 
 
-def print_shapes(args, turns, costs):
-    """The median of a row's ratios to SwiftKV in the same turn; times are those of its best turn."""
-    args.rows, drafts = [], recorded(args)
-    costs = costs or {1: 1.0}
-    print(f"Milliseconds of a step of k rows: {', '.join(f'{k}: {ms:.1f}' for k, ms in costs.items())}\n")
-    rows = []
-    for name, (_, _, source, share) in shape_runs(args, drafts).items():
-        runs = [(turn[name], turn["SwiftKV"]) for turn in turns if name in turn]
-        if not runs:
+def turns(args):
+    """All variants in one process: a turn lasts some seconds, so its ratios are of one state of the machine."""
+    drafts, n_words = recorded(args), args.exit_words[0] if args.exit_words else 0
+    flat = {source: ",".join(str(n) for pair in drafts[source] for n in pair) for source in ("text", "self")}
+    words_of = [args.swiftkv.parent / "bench/bench_drafts", args.shape, LAYERS[args.shape], args.weights, args.prompt, n_words, flat["text"], flat["self"]]
+    with subprocess.Popen([str(word) for word in words_of], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        end, got = time.monotonic() + args.seconds, []
+        while time.monotonic() < end or not got:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            got.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+    print_turns(args, got, drafts, n_words)
+
+
+def print_turns(args, got, drafts, n_words):
+    costs = {k: middle([turn["rows"][str(k)] / turn["rows"]["1"] for turn in got]) for k in ROWS}
+    plain = middle([turn["plain"] for turn in got])
+    print(f"{len(got)} turns. A step of {', '.join(map(str, ROWS))} rows takes {', '.join(f'{costs[k]:.2f}' for k in ROWS)} of one of 1 row.\n")
+    rows = [["plain", "", f"{plain:.1f}", "1.00", "", ""]]
+    for name, source, share in (("text", "text", 1), ("self", "self", 1), ("cut", "self", n_words / VOCAB[args.shape])):
+        if name not in got[0]:
             continue
-        ttft, speed = min(run[0] for run, _ in runs), max(run[1] for run, _ in runs)
-        ratios = sorted(run[1] / plain[1] for run, plain in runs)
-        times, row = middle(ratios), [name, f"{ttft:.0f}", f"{1e3 / speed:.1f}", f"{speed:.1f}"]
-        row.append(f"{times:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-        if source and len(costs) > 1:
-            most = allowed(list(used(drafts[source], GEN - 1)), costs, source, HEAD[args.shape], share)
-            row += [f"{most:.2f}", f"{times / most:.2f}"]
-        rows.append(row + [""] * (7 - len(row)))
-    table([f"{args.shape}, {args.weights}", "first token, ms", "ms a token", "tokens/s", "times SwiftKV", "allowed", "of it"], rows)
+        most = allowed(drafts[source], costs, source, HEAD[args.shape], share)
+        ratios = [turn["plain"] / turn[name] for turn in got]
+        d = drafts[source]
+        rows.append([f"self of {n_words} tokens" if name == "cut" else name, f"{sum(n for n, _ in d)}, {sum(right for _, right in d)}",
+                     f"{middle([turn[name] for turn in got]):.1f}", interval(ratios), f"{most:.2f}", f"{middle(ratios) / most:.2f}"])
+    table([f"{args.shape}, {args.weights}", "drafted, right", "ms a token", "times", "allowed", "of it"], rows)
+    if n_words:
+        print("The cut head over the whole one:", interval([turn["self"] / turn["cut"] for turn in got]))
 
 
 # ---- exit heads of the frequent tokens ----
 
 
-def cut_models(args):
-    """{tokens of the exit head: model}, the whole one first."""
-    documents, pages = args.work / "answers.jsonl", args.work / "pages.txt"
-    if not documents.exists():
-        documents.write_text(run([args.swiftkv, "documents", "--tasks", ",".join(f"{task}=1" for task in TASKS), "--tokens-min", 400,
-                                  "--tokens-max", 2000, "--vocab", ROOT / "models/mini/base", "--count", 400, "--seed", 11]))
-        pages.write_text("\n".join((TEXTS / f"{book}.txt").read_text(errors="replace")[-200000:] for book in BOOKS))
+def cut_models(args, text):
+    """{tokens of the exit head: model}, the whole one first; the others are cut by the text."""
     models = {VOCAB["mini"]: KV6}
     for n in args.exit_words:
-        models[n] = args.work / f"kv6-{n}"
+        models[n] = args.work / f"kv6-{text.stem}-{n}"
         if not models[n].exists():
-            print(run([args.swiftkv, "transform", KV6, models[n], "--exit-words", n, "--text", documents, "--text", pages]), end="")
+            print(run([args.swiftkv, "transform", KV6, models[n], "--exit-words", n, "--text", text]), end="")
     return models
 
 
 def words(args):
-    models = cut_models(args)
-    asked = [(task, task_prompts(args, task), ()) for task in TASKS if task in args.only]
-    asked += [(f"{kind}, long", long_prompts(args, kind), ("-n", 160, "--ignore-eos")) for kind in TASKS if f"long-{kind}" in args.only]
+    answers, pages = args.work / "answers.jsonl", args.work / "pages.txt"
+    answers.write_text(run([args.swiftkv, "documents", "--tasks", ",".join(f"{task}=1" for task in TASKS), "--tokens-min", 400,
+                            "--tokens-max", 2000, "--vocab", ROOT / "models/mini/base", "--count", 400, "--seed", 11]))
+    pages.write_text("\n".join((TEXTS / f"{book}.txt").read_text(errors="replace")[-200000:] for book in BOOKS))
+    of_answers, of_pages = cut_models(args, answers), cut_models(args, pages)
+    asked = [(task, task_prompts(args, task), (), of_answers) for task in TASKS if task in args.only]
+    asked += [(f"{kind}, long", long_prompts(args, kind), ("-n", 160, "--ignore-eos"), of_pages) for kind in TASKS if f"long-{kind}" in args.only]
     rows = []
-    for name, prompts, more in asked:
+    for name, prompts, more, models in asked:
         spent, drafts, tokens = dict.fromkeys((0, *models), 0.0), {n: [] for n in models}, 0
         for prompt in prompts:
-            best, answers, found = dict.fromkeys(spent, 1e9), set(), {}
+            best, said_ids, found = dict.fromkeys(spent, 1e9), set(), {}
             for _ in range(args.turns):
                 for n in spent:
                     said = generate(args, prompt, "self" if n else "none", more, models.get(n, KV6))
                     best[n] = min(best[n], 1 / said["decode_tok_s"])
-                    answers.add(tuple(said["ids"]))
+                    said_ids.add(tuple(said["ids"]))
                     found[n] = pairs(said.get("drafts", []))
-            assert len(answers) == 1, f"{name}: answers differ"
-            n_tokens = len(answers.pop())
+            assert len(said_ids) == 1, f"{name}: answers differ"
+            n_tokens = len(said_ids.pop())
             tokens += n_tokens
             for n in spent:
                 spent[n] += best[n] * n_tokens
@@ -333,7 +338,7 @@ def words(args):
         for n in models:
             row += [f"{sum(k for k, _ in drafts[n])}, {sum(k for _, k in drafts[n])}", f"{spent[0] / spent[n]:.2f}"]
         rows.append(row)
-    table(["", "tokens", "plain, tokens/s", *(word for n in models for word in (f"{n}: drafted, right", "times"))], rows)
+    table(["", "tokens", "plain, tokens/s", *(word for n in of_answers for word in (f"{n}: drafted, right", "times"))], rows)
 
 
 def snapkv(args):
@@ -546,7 +551,7 @@ def pair(args):
         engine.close()
 
 
-STAGES = {"tasks": tasks, "long": long, "words": words, "shapes": shapes, "snapkv": snapkv, "server": server, "llama": llama, "pair": pair}
+STAGES = {"tasks": tasks, "long": long, "words": words, "shapes": shapes, "turns": turns, "snapkv": snapkv, "server": server, "llama": llama, "pair": pair}
 
 
 def main():
@@ -560,8 +565,8 @@ def main():
     parser.add_argument("--weights", default="int8")
     parser.add_argument("--exit-words", type=lambda text: [int(n) for n in text.split(",")], default=[], help="tokens of the cut exit heads")
     parser.add_argument("--shape", choices=LAYERS, default="llama-3.2-1b")
-    parser.add_argument("--prompt", type=int, default=2048, help="tokens before an answer of a shape")
-    parser.add_argument("--rows", type=lambda text: text.split(","), default=[], help="of the stage shapes, by their beginnings: the whole model, text, self, costs")
+    parser.add_argument("--prompt", type=int, default=2048, help="tokens before the answers of the stage turns")
+    parser.add_argument("--seconds", type=float, default=60, help="of the stage turns")
     parser.add_argument("--llama", type=pathlib.Path, help="the folder of llama.cpp's programs")
     parser.add_argument("--wheel", type=pathlib.Path, help="a Python that has xllamacpp")
     parser.add_argument("--gguf", type=pathlib.Path, help="the model of the stages llama and pair")
