@@ -161,7 +161,7 @@ static void run_turn(variant *v, size_t n)
 
 int main(int argc, char **argv)
 {
-    static record text, self;
+    record text, self;
     char line[8];
     if (argc != 8) {
         (void)fprintf(stderr, "usage: bench_drafts SHAPE L WEIGHTS PROMPT W TEXT SELF\n");
