@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Tables of docs/results/speculation.md: what drafts gain, and what their acceptance allows.
 
-    bench/speculation.py [--swiftkv PROGRAM] [--work DIR] [--docs N] [--weights TYPE] [--llama DIR] STAGE ...
+    bench/speculation.py [--swiftkv PROGRAM] [--work DIR] [--docs N] [--weights TYPE] [--exit-words W,...]
+        [--llama DIR] STAGE ...
 
     tasks    models/mini/kv6 behind 2000 tokens: documents of copy, edit, log and report, and books; the
              drafts are kept in DIR for the stages below
     long     the same for answers of 160 tokens
-    shapes   the shape of llama-3.2-1b behind 2048 tokens, which repeats those drafts: the whole model,
-             SwiftKV, SwiftKV with each source (SwiftKV's Figure 7)
+    words    tasks and long (--only long-copy ...), drafted by the exit head: the whole one, and those of
+             --exit-words tokens, the most frequent of other documents' answers, and for long of other pages
+    shapes   the shape of llama-3.2-1b behind 2048 tokens, which repeats the drafts of the stage tasks: the
+             whole model, SwiftKV, SwiftKV with each source (SwiftKV's Figure 7)
+    turns    a shape (--shape) that repeats those drafts for --seconds, all variants by short turns in one
+             process (bench_drafts): SwiftKV, the text, the exit head, and one of --exit-words tokens
     snapkv   SnapKV with and without drafts behind 2048, 4096 and 8000 tokens (SnapKV, Figure 9)
     server   1, 4 and 16 clients
     llama    llama.cpp's lookup and draft-model programs in DIR beside this engine, with a GGUF file
@@ -38,8 +43,10 @@ TASKS = ("copy", "edit", "log", "report")
 BOOKS = ("GrimmsFairyTales", "moby-dick", "war-and-peace")
 ROWS = (1, 2, 3, 5, 9, 13)
 GEN = 65  # tokens of an answer of a shape
-# The head's share of a step's weights, where half of the layers are below l.
-HEAD = {"mini": 0.09, "llama-3.2-1b": 0.21}
+# The head's share of a step's weights, where half of the layers are below l; tokens; and l.
+HEAD = {"mini": 0.09, "llama-3.2-1b": 0.21, "llama-3.1-8b": 0.065}
+VOCAB = {"mini": 3072, "llama-3.2-1b": 128256, "llama-3.1-8b": 128256}
+LAYERS = {"llama-3.2-1b": 8, "llama-3.1-8b": 16}
 
 
 def table(head, rows):
@@ -108,26 +115,26 @@ def used(drafts, n_tokens):
         n_tokens -= 1 + min(right, n)
 
 
-def allowed(drafts, costs, source, head):
-    """Speed over plain decoding that these drafts allow."""
+def allowed(drafts, costs, source, head, exit_share=1):
+    """Speed over plain decoding that these drafts allow; exit_share: tokens of the exit head, of all."""
     spent = tokens = 0
-    part = (1 - head) / 2 + head  # layers below l and the head, or the layers from l on and the head
+    part = (1 - head) / 2 + head  # the layers from l on and the head
     for n, right in drafts:
         tokens += 1 + right
         if source == "text":
             spent += cost(costs, 1 + n)
-        else:
-            spent += (1 + n) * part * costs[1] + (part if n else (1 - head) / 2 + head) * cost(costs, 1 + n)
+        else:  # the layers below l and the exit head for each row
+            spent += (1 + n) * ((1 - head) / 2 + head * exit_share) * costs[1] + part * cost(costs, 1 + n)
     return tokens * costs[1] / spent
 
 
 # ---- tasks ----
 
 
-def generate(args, prompt, source, more=()):
+def generate(args, prompt, source, more=(), model=KV6):
     path = args.work / "prompt.txt"
     path.write_text(prompt)
-    words = [args.swiftkv, "generate", KV6, "--file", path, "--threads", 2, "--weights", args.weights, "--json", *more]
+    words = [args.swiftkv, "generate", model, "--file", path, "--threads", 2, "--weights", args.weights, "--json", *more]
     return lines(run([*words, "--parse-special", "--speculate", source]))[0]
 
 
@@ -252,6 +259,86 @@ def shapes(args):
         speed = said["decode_tok_s"]
         rows.append([name, f"{said['ttft_ms']:.0f}", f"{1e3 / speed:.1f}", f"{speed:.1f}", f"{speed / plain:.2f}", most])
     table([args.weights, "first token, ms", "ms a token", "tokens/s", "times SwiftKV", "allowed"], rows)
+
+
+def turns(args):
+    """All variants in one process: a turn lasts some seconds, so its ratios are of one state of the machine."""
+    drafts, n_words = recorded(args), args.exit_words[0] if args.exit_words else 0
+    flat = {source: ",".join(str(n) for pair in drafts[source] for n in pair) for source in ("text", "self")}
+    words_of = [args.swiftkv.parent / "bench/bench_drafts", args.shape, LAYERS[args.shape], args.weights, args.prompt, n_words, flat["text"], flat["self"]]
+    with subprocess.Popen([str(word) for word in words_of], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        end, got = time.monotonic() + args.seconds, []
+        while time.monotonic() < end or not got:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            got.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+    print_turns(args, got, drafts, n_words)
+
+
+def print_turns(args, got, drafts, n_words):
+    costs = {k: middle([turn["rows"][str(k)] / turn["rows"]["1"] for turn in got]) for k in ROWS}
+    plain = middle([turn["plain"] for turn in got])
+    print(f"{len(got)} turns. A step of {', '.join(map(str, ROWS))} rows takes {', '.join(f'{costs[k]:.2f}' for k in ROWS)} of one of 1 row.\n")
+    rows = [["plain", "", f"{plain:.1f}", "1.00", "", ""]]
+    for name, source, share in (("text", "text", 1), ("self", "self", 1), ("cut", "self", n_words / VOCAB[args.shape])):
+        if name not in got[0]:
+            continue
+        most = allowed(drafts[source], costs, source, HEAD[args.shape], share)
+        ratios = [turn["plain"] / turn[name] for turn in got]
+        d = drafts[source]
+        rows.append([f"self of {n_words} tokens" if name == "cut" else name, f"{sum(n for n, _ in d)}, {sum(right for _, right in d)}",
+                     f"{middle([turn[name] for turn in got]):.1f}", interval(ratios), f"{most:.2f}", f"{middle(ratios) / most:.2f}"])
+    table([f"{args.shape}, {args.weights}", "drafted, right", "ms a token", "times", "allowed", "of it"], rows)
+    if n_words:
+        print("The cut head over the whole one:", interval([turn["self"] / turn["cut"] for turn in got]))
+
+
+# ---- exit heads of the frequent tokens ----
+
+
+def cut_models(args, text):
+    """{tokens of the exit head: model}, the whole one first; the others are cut by the text."""
+    models = {VOCAB["mini"]: KV6}
+    for n in args.exit_words:
+        models[n] = args.work / f"kv6-{text.stem}-{n}"
+        if not models[n].exists():
+            print(run([args.swiftkv, "transform", KV6, models[n], "--exit-words", n, "--text", text]), end="")
+    return models
+
+
+def words(args):
+    answers, pages = args.work / "answers.jsonl", args.work / "pages.txt"
+    answers.write_text(run([args.swiftkv, "documents", "--tasks", ",".join(f"{task}=1" for task in TASKS), "--tokens-min", 400,
+                            "--tokens-max", 2000, "--vocab", ROOT / "models/mini/base", "--count", 400, "--seed", 11]))
+    pages.write_text("\n".join((TEXTS / f"{book}.txt").read_text(errors="replace")[-200000:] for book in BOOKS))
+    of_answers, of_pages = cut_models(args, answers), cut_models(args, pages)
+    asked = [(task, task_prompts(args, task), (), of_answers) for task in TASKS if task in args.only]
+    asked += [(f"{kind}, long", long_prompts(args, kind), ("-n", 160, "--ignore-eos"), of_pages) for kind in TASKS if f"long-{kind}" in args.only]
+    rows = []
+    for name, prompts, more, models in asked:
+        spent, drafts, tokens = dict.fromkeys((0, *models), 0.0), {n: [] for n in models}, 0
+        for prompt in prompts:
+            best, said_ids, found = dict.fromkeys(spent, 1e9), set(), {}
+            for _ in range(args.turns):
+                for n in spent:
+                    said = generate(args, prompt, "self" if n else "none", more, models.get(n, KV6))
+                    best[n] = min(best[n], 1 / said["decode_tok_s"])
+                    said_ids.add(tuple(said["ids"]))
+                    found[n] = pairs(said.get("drafts", []))
+            assert len(said_ids) == 1, f"{name}: answers differ"
+            n_tokens = len(said_ids.pop())
+            tokens += n_tokens
+            for n in spent:
+                spent[n] += best[n] * n_tokens
+                if n:
+                    drafts[n] += found[n]
+        row = [name, str(tokens), f"{tokens / spent[0]:.0f}"]
+        for n in models:
+            row += [f"{sum(k for k, _ in drafts[n])}, {sum(k for _, k in drafts[n])}", f"{spent[0] / spent[n]:.2f}"]
+        rows.append(row)
+    table(["", "tokens", "plain, tokens/s", *(word for n in of_answers for word in (f"{n}: drafted, right", "times"))], rows)
 
 
 def snapkv(args):
@@ -464,7 +551,7 @@ def pair(args):
         engine.close()
 
 
-STAGES = {"tasks": tasks, "long": long, "shapes": shapes, "snapkv": snapkv, "server": server, "llama": llama, "pair": pair}
+STAGES = {"tasks": tasks, "long": long, "words": words, "shapes": shapes, "turns": turns, "snapkv": snapkv, "server": server, "llama": llama, "pair": pair}
 
 
 def main():
@@ -476,6 +563,10 @@ def main():
     parser.add_argument("--turns", type=int, default=3, help="runs of each answer, of which the best counts")
     parser.add_argument("--only", type=lambda text: text.split(","), default=TASKS + BOOKS, help="rows of the stages tasks and long: copy, edit, log, report, names of books")
     parser.add_argument("--weights", default="int8")
+    parser.add_argument("--exit-words", type=lambda text: [int(n) for n in text.split(",")], default=[], help="tokens of the cut exit heads")
+    parser.add_argument("--shape", choices=LAYERS, default="llama-3.2-1b")
+    parser.add_argument("--prompt", type=int, default=2048, help="tokens before the answers of the stage turns")
+    parser.add_argument("--seconds", type=float, default=60, help="of the stage turns")
     parser.add_argument("--llama", type=pathlib.Path, help="the folder of llama.cpp's programs")
     parser.add_argument("--wheel", type=pathlib.Path, help="a Python that has xllamacpp")
     parser.add_argument("--gguf", type=pathlib.Path, help="the model of the stages llama and pair")

@@ -65,17 +65,17 @@ static void cap(const skv_pass *p, size_t n_logits)
     }
 }
 
-void skv_pass_head(const skv_pass *p, const skv_linear *head, const float *norm, size_t row,
-                   size_t n)
+/* ws->logits [n, V] of rows of x. */
+static void run_own_head(const skv_pass *p, size_t row, size_t n)
 {
     const skv_config *c = p->c;
     skv_ranks *ranks = p->m->ranks;
     const bool leads = skv_ranks_lead(ranks);
-    const skv_linear_args args = {.w = head,
+    const skv_linear_args args = {.w = p->m->head,
                                   .ldy = leads ? c->vocab : p->m->ids.part,
                                   .x = p->ws->x + row * c->hidden,
                                   .n_rows = n};
-    run_head(p, &args, norm, p->m->ids.n);
+    run_head(p, &args, p->m->head_norm, p->m->ids.n);
     if (ranks) {
         const size_t n_bytes = n * c->vocab * sizeof(float);
         float *logits = p->be->map(p->be, p->ws->logits, n_bytes, SKV_MAP_BOTH);
@@ -150,7 +150,7 @@ void skv_pass_report(skv_pass *p)
         if (hidden) {
             make_hidden(p, row, n);
         } else {
-            skv_pass_head(p, p->m->head, p->m->head_norm, row, n);
+            run_own_head(p, row, n);
         }
         tell_rows(p, at, row, n, hidden ? p->c->hidden : p->c->vocab);
     }

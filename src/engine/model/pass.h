@@ -94,10 +94,7 @@ typedef struct skv_span_place {
 
 /** The span of row `row` of x, searched from one that does not come after it. */
 skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row);
-/** ws->logits [n, V] of rows of x by a head and the norm before it. */
-void skv_pass_head(const skv_pass *p, const skv_linear *head, const float *norm, size_t row,
-                   size_t n);
-/** The same [n, W] by the exit head, on what the stack reads: W of its ids. */
+/** ws->logits [n, W] of rows of x by the exit head, which has W of the ids. */
 void skv_pass_exit(const skv_pass *p, size_t row, size_t n);
 /** Row `row` of x is told with its output, which is the host's. */
 void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output);
