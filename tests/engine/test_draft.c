@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "open_engine.h"
 #include "skv/skv.h"
 
 #define MODELS SKV_TEST_DATA "/models"
@@ -34,38 +35,6 @@ enum { N_MIXES = 2 };
 #else
 enum { N_MIXES = 6 };
 #endif
-
-/* Repeats itself, with a change here and there, so that there is something to draft. */
-static void make_ids(int32_t *ids, size_t n, size_t vocab)
-{
-    const size_t m = vocab < 90 ? vocab : 90;
-    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)((i % 23 * 37 + (i % 41 == 0) + 5) % m);
-}
-
-static skv_engine_options small_options(void)
-{
-    skv_engine_options options = skv_engine_options_default();
-    options.threads = 2;
-    options.context = 256;
-    options.kv_tokens = 4 * 256;
-    options.step_tokens = 128;
-    return options;
-}
-
-static skv_engine *open_or_fail(const char *path, const skv_engine_options *options)
-{
-    skv_engine *engine = NULL;
-    skv_error err;
-    if (skv_engine_open(path, options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
-    return engine;
-}
-
-static skv_sequence *new_sequence(skv_engine *engine)
-{
-    skv_sequence *s = NULL;
-    assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
-    return s;
-}
 
 /* ---- the bits of rows ---- */
 
@@ -119,7 +88,7 @@ static void try_model(const char *path, const skv_engine_options *options, size_
 {
     int32_t ids[N_LONG + N_DRAFT];
     skv_engine *engine = open_or_fail(path, options);
-    make_ids(ids, n_past + n, skv_engine_vocab(engine));
+    make_repeating_ids(ids, n_past + n, skv_engine_vocab(engine));
     expect_single_bits(engine, ids, n_past, n);
     skv_engine_close(engine);
 }
@@ -153,7 +122,7 @@ static void test_rows_of_every_model(void **state)
         char path[512];
         if (!model_path(entry->d_name, path, sizeof path)) continue;
         for (size_t i = 0; i < N_MIXES; i++, n++) {
-            skv_engine_options options = small_options();
+            skv_engine_options options = options_for_drafts();
             options.weights = weights[n % 5];
             options.kv = kvs[n % 4];
             options.batch_invariant = n % 7 == 0;
@@ -174,7 +143,7 @@ static void test_rows_behind_long_prompts(void **state)
     static const char *const models[] = {SWIFTKV_MODEL, MODELS "/gemma4-e2b", MODELS "/gpt-oss",
                                          MIXTURE};
     for (size_t i = 0; i < 4 * 3; i++) {
-        skv_engine_options options = small_options();
+        skv_engine_options options = options_for_drafts();
         options.threads = 1 + i % 4;
         options.context = options.kv_tokens = 0;
         options.context = N_LONG + N_DRAFT;
@@ -253,12 +222,12 @@ static void test_answers(void **state)
     int32_t ids[N_PROMPT];
     skv_draft_counts sum = {0};
     for (size_t i = 0; i < sizeof models / sizeof *models * 2; i++) {
-        skv_engine_options options = small_options();
+        skv_engine_options options = options_for_drafts();
         options.kv = i % 3 == 0 ? SKV_KV_INT8 : SKV_KV_AUTO;
         assert_int_equal(skv_eviction_parse(evicts[(i + i / 6 * 2) % 6], &options.eviction, NULL),
                          SKV_OK);
         skv_engine *engine = open_or_fail(models[i / 2], &options);
-        make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+        make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
         for (size_t j = 0; j < 4; j++) {
             const answer plain = answer_of(engine, ids, &samplings[j], "none");
             static const char *const hows[] = {"text:1", "text", "text:31", "auto"};
@@ -310,7 +279,7 @@ static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
         {.top_p = 1, .repetition_penalty = 1},
         {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
     int32_t ids[N_PROMPT];
-    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
     for (size_t i = 0; i < 2; i++) {
         const answer plain = answer_of(engine, ids, &samplings[i], "none");
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
@@ -339,7 +308,7 @@ static void test_self_on_every_model(void **state)
         char path[512];
         if (!model_path(entry->d_name, path, sizeof path)) continue;
         for (size_t i = 0; i < N_MIXES; i++) {
-            skv_engine_options options = small_options();
+            skv_engine_options options = options_for_drafts();
             options.weights = weights[n % 5];
             options.kv = kvs[n % 4];
             options.batch_invariant = n % 7 == 0;
@@ -370,7 +339,7 @@ static void converse(skv_engine *engine, const char *how, const skv_sampling *sa
     skv_speculation speculation;
     skv_sampler *sampler = NULL;
     skv_sequence *s = new_sequence(engine);
-    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
     assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
     assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
     assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, NULL),
@@ -404,7 +373,7 @@ static void expect_same_conversations(size_t i, const char *base, const char *dr
         {.top_p = 1, .repetition_penalty = 1},
         {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
     skv_draft_counts none = {0};
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     options.draft_model = draft;
     options.kv = i % 4 == 3 ? SKV_KV_INT8 : SKV_KV_AUTO;
     options.step_tokens = i % 3 == 0 ? 20 : 128;
@@ -459,7 +428,7 @@ static void test_draft_model(void **state)
 static void test_draft_model_reads_in_parts(void **state)
 {
     (void)state;
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     options.draft_model = MINI "/base";
     options.context = 2048;
     options.kv_tokens = 2 * 2048;
@@ -467,7 +436,7 @@ static void test_draft_model_reads_in_parts(void **state)
     const skv_speculation how = {.source = SKV_DRAFT_MODEL, .most = 4};
     int32_t ids[N_LONG], out[N_DRAFT];
     skv_sequence *s = new_sequence(engine);
-    make_ids(ids, N_LONG, skv_engine_vocab(engine));
+    make_repeating_ids(ids, N_LONG, skv_engine_vocab(engine));
     assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
     assert_int_equal(skv_prompt(engine, s, ids, N_LONG, NULL, NULL), SKV_OK);
     const skv_draft_step step = {.n_sequences = 2, .n_rows = 30};
@@ -498,7 +467,7 @@ static void test_draft_models_that_are_refused(void **state)
                  {MINI "/base", "preset:llama-3.2-1b", "the draft model's vocabulary has 128256"},
                  {MINI "/base", "preset:none-such", "unknown name"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        skv_engine_options options = small_options();
+        skv_engine_options options = options_for_drafts();
         skv_engine *engine = NULL;
         skv_error err;
         struct stat found;
@@ -507,7 +476,7 @@ static void test_draft_models_that_are_refused(void **state)
         assert_int_not_equal(skv_engine_open(wrong[i].base, &options, &engine, &err), SKV_OK);
         if (!strstr(err.text, wrong[i].says)) fail_msg("%s", err.text);
     }
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     skv_error err;
     skv_engine *engine = NULL;
     options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT_MODEL, .most = 4};
@@ -519,7 +488,7 @@ static void test_draft_models_that_are_refused(void **state)
 static void test_ready_rows(void **state)
 {
     (void)state;
-    const skv_engine_options options = small_options();
+    const skv_engine_options options = options_for_drafts();
     skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
     const size_t V = skv_engine_vocab(engine);
     const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 6};
@@ -527,7 +496,7 @@ static void test_ready_rows(void **state)
     const rows one = {calloc(1, V * sizeof(float)), V};
     skv_sequence *plain = new_sequence(engine), *s = new_sequence(engine);
     int32_t ids[N_PROMPT + 1], span[N_DRAFT];
-    make_ids(ids, N_PROMPT + 1, V);
+    make_repeating_ids(ids, N_PROMPT + 1, V);
     assert_true(all.at && one.at);
     assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
     assert_int_equal(skv_prompt(engine, plain, ids, N_PROMPT, NULL, NULL), SKV_OK);
@@ -566,7 +535,7 @@ static void test_drafts_that_stop(void **state)
 {
     (void)state;
     enum { N_SEEN = 60, N_ROWS = 64 };
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     options.context = options.kv_tokens = 2 * N_ROWS;
     skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
     const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = 12};
@@ -574,7 +543,7 @@ static void test_drafts_that_stop(void **state)
     const rows all = {calloc(N_DRAFT, V * sizeof(float)), V};
     skv_sequence *s = new_sequence(engine), *other = new_sequence(engine);
     int32_t ids[N_SEEN], span[N_DRAFT] = {3};
-    make_ids(ids, N_SEEN, V);
+    make_repeating_ids(ids, N_SEEN, V);
     assert_non_null(all.at);
     assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
     assert_int_equal(skv_prompt(engine, s, ids, N_SEEN, NULL, NULL), SKV_OK);
@@ -601,7 +570,7 @@ static void test_drafting_together(void **state)
 {
     (void)state;
     enum { N = 5, N_STEPS = 12 };
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     options.kv_tokens = 8 * 256;
     options.batch_invariant = true; /* what steps are shared with others changes no bit */
     skv_engine *engine = open_or_fail(EXIT_MODEL, &options);
@@ -611,7 +580,7 @@ static void test_drafting_together(void **state)
     skv_sequence *s[N], *one[N];
     skv_draft_request requests[N];
     assert_non_null(all.at);
-    make_ids(ids, N_PROMPT, V);
+    make_repeating_ids(ids, N_PROMPT, V);
     for (size_t i = 0; i < N; i++) {
         const skv_speculation how = {
             .source = i == 2 ? SKV_DRAFT_TEXT : SKV_DRAFT_SELF, .most = 2 + i, .sure = 0.02};

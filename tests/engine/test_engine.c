@@ -18,6 +18,7 @@
 #include "alloc_fail.h"
 #include "engine/engine.h"
 #include "kernels/cpu.h"
+#include "open_engine.h"
 #include "prefill/method.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
@@ -52,21 +53,6 @@ static skv_engine_options small_options(void)
     options.kv_tokens = 4 * 64;
     options.step_tokens = 16;
     return options;
-}
-
-static skv_engine *open_or_fail(const char *path, const skv_engine_options *options)
-{
-    skv_engine *engine = NULL;
-    skv_error err;
-    if (skv_engine_open(path, options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
-    return engine;
-}
-
-static skv_sequence *new_sequence(skv_engine *engine)
-{
-    skv_sequence *sequence = NULL;
-    assert_int_equal(skv_sequence_create(engine, 0, &sequence, NULL), SKV_OK);
-    return sequence;
 }
 
 /* Logits after ids[0..N_IDS) that were read in steps of these sizes (ended by 0), beside `company`.

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "format/safetensors.h"
 #include "format/source.h"
+#include "open_engine.h"
 #include "skv/quantize.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
@@ -79,31 +80,6 @@ static const char *cut(const char *model, size_t W, const int32_t *ids, size_t n
     if (skv_transform_run(model, out, &options, &report, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_int_equal(report.counted, n);
     return out;
-}
-
-static skv_engine_options small_options(void)
-{
-    skv_engine_options options = skv_engine_options_default();
-    options.threads = 2;
-    options.context = 256;
-    options.kv_tokens = 4 * 256;
-    options.step_tokens = 128;
-    return options;
-}
-
-static skv_engine *open_or_fail(const char *path, const skv_engine_options *options)
-{
-    skv_engine *engine = NULL;
-    skv_error err;
-    if (skv_engine_open(path, options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
-    return engine;
-}
-
-/* Repeats itself, with a change here and there. */
-static void make_ids(int32_t *ids, size_t n, size_t vocab)
-{
-    const size_t m = vocab < 90 ? vocab : 90;
-    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)((i % 23 * 37 + (i % 41 == 0) + 5) % m);
 }
 
 /* ---- what is cut ---- */
@@ -195,7 +171,7 @@ static answer answer_of(skv_engine *engine, const char *how, const skv_sampling 
     skv_generation_stats stats;
     skv_sequence *s = NULL;
     int32_t ids[N_PROMPT];
-    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
     assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
     assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
     assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
@@ -247,7 +223,7 @@ static void test_answers_are_the_same(void **state)
     for (size_t i = 0; i < 4; i++) {
         const char *model = cut(MINI, words[i], NULL, 0);
         for (size_t k = i % 2; k < 4; k += 2) {
-            skv_engine_options options = small_options();
+            skv_engine_options options = options_for_drafts();
             options.weights = weights[k];
             options.threads = 1 + (i + k) % 3;
             skv_engine *engine = open_or_fail(model, &options);
@@ -262,7 +238,7 @@ static void test_answers_are_the_same(void **state)
 /* Of random weights in the shape of a small model with fewer layers and tokens. */
 static skv_engine *open_shape(size_t vocab, size_t words)
 {
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     skv_config *config;
     skv_engine *engine = NULL;
     skv_error err;
@@ -300,7 +276,7 @@ static void test_shapes(void **state)
 static void test_presets(void **state)
 {
     (void)state;
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     skv_engine *engine = NULL;
     skv_error err;
     options.preset_kv_layers = 15;
@@ -321,12 +297,12 @@ static void test_presets(void **state)
 /* What the exit drafts behind the prompt and `next`, out [N_DRAFT]. */
 static size_t draft_of(const char *model, int32_t next, int32_t *out)
 {
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     skv_engine *engine = open_or_fail(model, &options);
     const skv_speculation how = {.source = SKV_DRAFT_SELF, .most = N_DRAFT};
     skv_sequence *s = NULL;
     int32_t ids[N_PROMPT];
-    make_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+    make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
     assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
     assert_int_equal(skv_sequence_set_speculation(s, &how, NULL), SKV_OK);
     assert_int_equal(skv_prompt(engine, s, ids, N_PROMPT, NULL, NULL), SKV_OK);
@@ -405,7 +381,7 @@ static void test_wrong_ids_are_refused(void **state)
         {2, 5, "element 3: 3, expected 6 to 3071"},
         {9, (1 << 24) + 1, "element 9: 16777216, expected 9 to 3071"},
     };
-    const skv_engine_options options = small_options();
+    const skv_engine_options options = options_for_drafts();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *model = cut(MINI, 10, NULL, 0);
         char says[256];
@@ -446,7 +422,7 @@ static void test_wrong_configurations_are_refused(void **state)
         {words, "\"swiftkv_exit_words\":4000", "swiftkv_exit_words 4000, expected at most"},
         {"\"swiftkv_early_exit\": true", "\"swiftkv_early_exit\":false",
          "expected none without swiftkv_early_exit"}};
-    const skv_engine_options options = small_options();
+    const skv_engine_options options = options_for_drafts();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *model = cut(MINI, 10, NULL, 0);
         edit_config(model, wrong[i][0], wrong[i][1]);
@@ -457,7 +433,7 @@ static void test_wrong_configurations_are_refused(void **state)
 static void test_early_exit_is_refused(void **state)
 {
     (void)state;
-    skv_engine_options options = small_options();
+    skv_engine_options options = options_for_drafts();
     options.early_exit = 0.5;
     expect_refused(cut(MINI, 10, NULL, 0), &options, "an exit head of some tokens");
 }
@@ -472,7 +448,7 @@ static void test_other_forms_keep_it(void **state)
     skv_error err;
     options.weights = SKV_WEIGHTS_INT4;
     if (skv_quantize(model, out, &options, NULL, &err) != SKV_OK) fail_msg("%s", err.text);
-    const skv_engine_options small = small_options();
+    const skv_engine_options small = options_for_drafts();
     skv_engine *engine = open_or_fail(out, &small), *from = open_or_fail(model, &small);
     assert_int_equal(engine->model.n_exit_ids, 100);
     assert_memory_equal(engine->model.exit_ids, from->model.exit_ids, 100 * sizeof(int32_t));
