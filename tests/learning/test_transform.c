@@ -165,8 +165,8 @@ static void expect_unchanged(const golden *model, size_t l)
 }
 
 /* With l = L - 1 and g = 1 the one SwiftKV layer keeps its own input and its own projections, so
- * nothing is lost; with l = L there is none. The teacher in the file is the model it was made
- * from. */
+ * nothing is lost (a model of one layer has no such l); with l = L there is none. The teacher in
+ * the file is the model it was made from. */
 static void test_every_architecture(void **state)
 {
     (void)state;
@@ -176,7 +176,7 @@ static void test_every_architecture(void **state)
         skv_error err;
         skv_model_info info;
         assert_int_equal(skv_model_info_read(all[i].path, &info, &err), SKV_OK);
-        expect_unchanged(&all[i], info.layers - 1);
+        if (info.layers > 1) expect_unchanged(&all[i], info.layers - 1);
         expect_unchanged(&all[i], info.layers);
     }
 }
