@@ -17,7 +17,7 @@ static skv_quant_header make_header(const skv_quant_form *form)
         .bf16 = form->bf16,
         .zeros = form->zeros,
         .wide = form->group > SKV_QUANT_GROUP,
-        .n_parts = form->group < SKV_QUANT_GROUP ? SKV_QUANT_GROUP / form->group : 1,
+        .n_parts = (uint8_t)(form->group < SKV_QUANT_GROUP ? SKV_QUANT_GROUP / form->group : 1),
         .span_groups = (form->fine ? SKV_QUANT_SPAN : form->group) / SKV_QUANT_GROUP,
         .bias = form->bits == 6 ? BIAS_6 : BIAS_8,
     };
