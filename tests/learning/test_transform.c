@@ -156,7 +156,7 @@ static void expect_unchanged(const golden *model, size_t l)
     /* Quantised matrices are written as bf16, so these models are compared as such. */
     const bool coded = strstr(model->name, "gguf") || info.codes[0];
     const skv_weights weights = coded ? SKV_WEIGHTS_BF16 : SKV_WEIGHTS_F32;
-    const double tolerance = coded ? 1e-2 : 1e-3; /* norms of GGUF files become bf16 too */
+    const double tolerance = coded ? 3e-2 : 1e-3; /* F32 of GGUF files becomes bf16 too */
     const double want =
         coded ? last_logprob(model->path, SKV_PREFILL_FULL, weights, c) : c->own.logprobs[c->n - 1];
     const double student = last_logprob(out, SKV_PREFILL_SWIFTKV, weights, c);
