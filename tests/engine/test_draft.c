@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "drafted_answer.h"
 #include "engine/engine.h"
 #include "open_engine.h"
 #include "skv/skv.h"
@@ -26,7 +27,7 @@
 #define MINI SKV_TEST_DATA "/../../models/mini"
 #define KVPRED_MODEL MINI "/kvpred"
 
-enum { N_PROMPT = 90, N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096, N_ANSWER = 60 };
+enum { N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096 };
 
 /* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer.
  */
@@ -154,51 +155,6 @@ static void test_rows_behind_long_prompts(void **state)
 }
 
 /* ---- answers ---- */
-
-typedef struct answer {
-    int32_t ids[N_ANSWER];
-    size_t n;
-    skv_draft_counts drafts;
-} answer;
-
-static bool on_token(void *user, int32_t id)
-{
-    answer *a = user;
-    a->ids[a->n++] = id;
-    return true;
-}
-
-static answer answer_of(skv_engine *engine, const int32_t *ids, const skv_sampling *sampling,
-                        const char *how)
-{
-    answer out = {.n = 0};
-    skv_error err;
-    skv_speculation speculation;
-    skv_sampler *sampler = NULL;
-    skv_generation_stats stats;
-    skv_sequence *s = new_sequence(engine);
-    assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
-    assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
-    assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, NULL),
-                     SKV_OK);
-    const skv_generation g = {.max_tokens = N_ANSWER,
-                              .sampler = sampler,
-                              .ignore_eos = true,
-                              .on_token = on_token,
-                              .user = &out,
-                              .stats = &stats};
-    if (skv_generate(engine, s, ids, N_PROMPT, &g, &err) != SKV_OK) fail_msg("%s", err.text);
-    assert_int_equal(out.n, N_ANSWER);
-    assert_int_equal(skv_sequence_length(s), N_PROMPT + N_ANSWER - 1);
-    assert_memory_equal(skv_sequence_ids(s) + N_PROMPT, out.ids, (N_ANSWER - 1) * sizeof *out.ids);
-    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
-        out.drafts.drafted += stats.drafts[i].drafted;
-        out.drafts.accepted += stats.drafts[i].accepted;
-    }
-    skv_sampler_free(sampler);
-    skv_sequence_free(s);
-    return out;
-}
 
 static void test_answers(void **state)
 {

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "drafted_answer.h"
 #include "engine/engine.h"
 #include "format/safetensors.h"
 #include "format/source.h"
@@ -28,7 +29,7 @@
 #define HEAD "lm_head_swiftkv.weight"
 #define IDS "lm_head_swiftkv.ids"
 
-enum { N_PROMPT = 90, N_ANSWER = 60, N_DRAFT = 8 };
+enum { N_DRAFT = 8 };
 
 static char folder[] = "/tmp/skv-exit-words-XXXXXX";
 
@@ -149,51 +150,6 @@ static void test_models_that_cannot_be_cut(void **state)
 
 /* ---- answers ---- */
 
-typedef struct answer {
-    int32_t ids[N_ANSWER];
-    size_t n;
-    skv_draft_counts drafts;
-} answer;
-
-static bool on_token(void *user, int32_t id)
-{
-    answer *a = user;
-    a->ids[a->n++] = id;
-    return true;
-}
-
-static answer answer_of(skv_engine *engine, const char *how, const skv_sampling *sampling)
-{
-    answer out = {.n = 0};
-    skv_error err;
-    skv_speculation speculation;
-    skv_sampler *sampler = NULL;
-    skv_generation_stats stats;
-    skv_sequence *s = NULL;
-    int32_t ids[N_PROMPT];
-    make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
-    assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
-    assert_int_equal(skv_speculation_parse(how, &speculation, NULL), SKV_OK);
-    assert_int_equal(skv_sequence_set_speculation(s, &speculation, NULL), SKV_OK);
-    assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, NULL),
-                     SKV_OK);
-    const skv_generation g = {.max_tokens = N_ANSWER,
-                              .sampler = sampler,
-                              .ignore_eos = true,
-                              .on_token = on_token,
-                              .user = &out,
-                              .stats = &stats};
-    if (skv_generate(engine, s, ids, N_PROMPT, &g, &err) != SKV_OK) fail_msg("%s", err.text);
-    assert_int_equal(out.n, N_ANSWER);
-    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
-        out.drafts.drafted += stats.drafts[i].drafted;
-        out.drafts.accepted += stats.drafts[i].accepted;
-    }
-    skv_sampler_free(sampler);
-    skv_sequence_free(s);
-    return out;
-}
-
 /* With each source and without any. */
 static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
 {
@@ -202,10 +158,12 @@ static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
     static const skv_sampling samplings[] = {
         {.top_p = 1, .repetition_penalty = 1},
         {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1, .seed = 6}};
+    int32_t ids[N_PROMPT];
+    make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
     for (size_t i = 0; i < 2; i++) {
-        const answer plain = answer_of(engine, "none", &samplings[i]);
+        const answer plain = answer_of(engine, ids, &samplings[i], "none");
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
-            const answer drafted = answer_of(engine, hows[k], &samplings[i]);
+            const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
             assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
             sum->drafted += drafted.drafts.drafted;
             sum->accepted += drafted.drafts.accepted;
@@ -262,8 +220,10 @@ static void test_shapes(void **state)
     answer whole = {.n = 0};
     for (size_t i = 0; i < 4; i++) {
         skv_engine *engine = open_shape(1001, words[i]);
-        const answer plain = answer_of(engine, "none", &greedy);
-        const answer drafted = answer_of(engine, "self:5,0", &greedy);
+        int32_t ids[N_PROMPT];
+        make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
+        const answer plain = answer_of(engine, ids, &greedy, "none");
+        const answer drafted = answer_of(engine, ids, &greedy, "self:5,0");
         assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
         assert_true(drafted.drafts.drafted > 0);
         if (i == 0) whole = drafted;
