@@ -16,19 +16,36 @@ enum { CASES = 300, CANARY = 16 };
 static const float CANARY_VALUE = -12345.5f;
 static const char *const TYPE_NAMES[] = {"f32", "bf16", "fp8", "int8"};
 
+/* What attention rounds, beside sums of f32. */
+typedef enum arithmetic {
+    EXACT,   /* nothing */
+    COARSE,  /* q, k, v and weights to bfloat16 */
+    SINGLE,  /* q to bfloat16, and weights to whole numbers of 15 bits */
+    WHOLE15, /* q and weights to whole numbers of 15 bits, */
+    WHOLE8,  /* and of 7 and 8 bits */
+    N_ARITHMETIC
+} arithmetic;
+
 /* A way to fill the kernel table. */
 typedef struct way {
     const char *name;
     skv_cpu_level level;
     unsigned without; /* features that are hidden from it */
+    unsigned needed;  /* features without which it is another way */
+    /* Of pages of 16 bits and fp8, of int8, and of int8 in a call for one token. */
+    arithmetic narrow, int8, single;
 } way;
 
 static const way WAYS[] = {
-    {"ref", SKV_CPU_LEVEL_REF, 0},
-    {"avx2", SKV_CPU_LEVEL_AVX2, 0},
-    {"avx512", SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX512_BF16},
-    {"avx512bf16", SKV_CPU_LEVEL_AVX512, 0},
-    {"neon", SKV_CPU_LEVEL_NEON, 0},
+    {"ref", SKV_CPU_LEVEL_REF, 0, 0, EXACT, EXACT, EXACT},
+    {"avx2", SKV_CPU_LEVEL_AVX2, 0, SKV_CPU_AVX2, EXACT, WHOLE15, EXACT},
+    {"avx512", SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16, SKV_CPU_AVX512,
+     EXACT, EXACT, EXACT},
+    {"avx512vnni", SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX512_BF16, SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI,
+     EXACT, WHOLE8, EXACT},
+    {"avx512bf16", SKV_CPU_LEVEL_AVX512, 0,
+     SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16, COARSE, WHOLE8, SINGLE},
+    {"neon", SKV_CPU_LEVEL_NEON, 0, SKV_CPU_NEON, EXACT, EXACT, EXACT},
 };
 enum { N_WAYS = sizeof WAYS / sizeof WAYS[0] };
 
@@ -36,12 +53,7 @@ enum { N_WAYS = sizeof WAYS / sizeof WAYS[0] };
 static bool way_init(const way *w, skv_kernels *k)
 {
     unsigned features = skv_cpu_detect() & ~w->without;
-    unsigned needed = 0;
-    if (w->level == SKV_CPU_LEVEL_AVX2) needed = SKV_CPU_AVX2;
-    if (w->level == SKV_CPU_LEVEL_AVX512) needed = SKV_CPU_AVX512;
-    if (w->level == SKV_CPU_LEVEL_NEON) needed = SKV_CPU_NEON;
-    if (strcmp(w->name, "avx512bf16") == 0) needed |= SKV_CPU_AVX512_BF16 | SKV_CPU_AVX512_VNNI;
-    if ((features & needed) != needed) return false;
+    if ((features & w->needed) != w->needed) return false;
     skv_kernels_init(k, w->level, features);
     return true;
 }
@@ -61,10 +73,8 @@ typedef struct fixture {
     float *result;     /* out with canaries before and behind */
     size_t n_result;   /* floats of out */
     double *want;      /* [n_q][G][Dh] */
-    double *tolerance; /* the same for f32 arithmetic */
-    double *whole;     /* the same for weights that are whole numbers of 15 bits: what is added */
-    size_t i_alone;    /* the token that has a call of its own, and may meet such weights */
-    double *coarse;    /* the same where q, k, v and weights may be bfloat16 */
+    double *tolerance[N_ARITHMETIC]; /* the same; NULL where no page of the type has it */
+    size_t i_alone;                  /* the token that has a call of its own */
 } fixture;
 
 static size_t pick(skv_rng *rng, const size_t *from, size_t n)
@@ -148,23 +158,39 @@ static void fill_pages(fixture *f, skv_rng *rng, const skv_kernels *ref)
     }
 }
 
-/* What rounding may do to one score and to one output, by kind of arithmetic. */
+/* What rounding may do to one score and to one output. */
 typedef struct rounding {
-    double score; /* times scale * sum |q k| */
-    double value; /* relative, of a weight times a value */
+    double score;  /* times scale * sum |q k| */
+    double value;  /* relative, of a weight times a value */
+    double q_step; /* of whole numbers, half of it: times the largest |q| */
+    double p_step; /* the same: times the largest weight, with the scale of its value */
 } rounding;
 
-static rounding rounding_of(const skv_attention *a, bool coarse)
+static rounding rounding_of(const skv_attention *a, arithmetic kind)
 {
-    const double eps = 0x1p-23;
-    const double bf16 = 0x1p-9;
-    bool is_8bit = skv_kv_has_scales(a->type);
-    rounding r = {((double)a->head_dim + 16.0) * eps, 40.0 * eps};
-    if (coarse && a->type != SKV_KV_TYPE_F32) {
-        r.score += bf16 * (is_8bit ? 2.01 : 1.01);
-        r.value += bf16 * (is_8bit ? 2.01 : 1.01) + 2e-4;
+    const double eps = 0x1p-23, bf16 = 0x1p-9, coarse_exp = 2e-4;
+    double codes = skv_kv_has_scales(a->type) ? 2.01 : 1.01;
+    rounding r = {((double)a->head_dim + 16.0) * eps, 40.0 * eps, 0.0, 0.0};
+    if (kind == COARSE || kind == SINGLE) {
+        r.score += bf16 * codes;
+        r.value += bf16 * codes + coarse_exp;
+    }
+    if (kind == SINGLE) r.p_step = 1.01 / 65534.0;
+    if (kind == WHOLE15) r.q_step = r.p_step = 1.01 / 65534.0;
+    if (kind == WHOLE8) {
+        r.q_step = 1.01 / 254.0;
+        r.p_step = 1.01 / 510.0;
+        r.value += coarse_exp;
     }
     return r;
+}
+
+/* Which arithmetic meets the pages of a way; `single` if the call is for one token. */
+static arithmetic arithmetic_of(const way *w, skv_kv_type type, bool single)
+{
+    if (type == SKV_KV_TYPE_F32) return EXACT;
+    if (type != SKV_KV_TYPE_INT8) return w->narrow;
+    return single ? w->single : w->int8;
 }
 
 static double v_scale(const fixture *f, size_t row)
@@ -176,8 +202,9 @@ static double v_scale(const fixture *f, size_t row)
         page[skv_page_scales_at(a->type, a->head_dim, 1) + row % SKV_PAGE_ROWS]);
 }
 
-/* Weights times scales are rounded to a 32767th of the largest: half of that for every code. */
-static void bound_whole(fixture *f, const double *s, size_t begin, size_t end, double *bound)
+/* Weights times scales are rounded to whole steps: half of one for every code. */
+static void bound_weights(fixture *f, const double *s, size_t begin, size_t end, double step,
+                          double *bound)
 {
     size_t Dh = f->a.head_dim;
     double most = 0.0;
@@ -186,9 +213,35 @@ static void bound_whole(fixture *f, const double *s, size_t begin, size_t end, d
         double scale = v_scale(f, r);
         if (!(scale > 0.0)) continue;
         for (size_t d = 0; d < Dh; d++) {
-            bound[d] += fabs((double)f->v[r * Dh + d]) / scale * most * 1.01 / 65534.0;
+            bound[d] += fabs((double)f->v[r * Dh + d]) / scale * most * step;
         }
     }
+}
+
+/* How far the outputs of one query row may be off, by the weights s of its rows. */
+static void bound_row(fixture *f, const float *q, const double *s, const double *size, size_t begin,
+                      size_t end, arithmetic kind, double *bound)
+{
+    const skv_attention *a = &f->a;
+    size_t Dh = a->head_dim;
+    rounding by = rounding_of(a, kind);
+    double q_most = 0.0, spread = 0.0; /* spread: of the denominator */
+    double *off = skv_alloc(end, sizeof(double));
+    for (size_t d = 0; d < Dh; d++) q_most = fmax(q_most, fabs((double)q[d]));
+    for (size_t r = begin; r < end; r++) {
+        double k_sum = 0.0;
+        for (size_t d = 0; d < Dh; d++) k_sum += fabs((double)f->k[r * Dh + d]);
+        off[r] = expm1(by.score * size[r] + by.q_step * q_most * k_sum * (double)a->scale);
+        spread += s[r] * off[r];
+    }
+    double fixed = spread + 2.0 * by.value + (double)(end - begin) * 0x1p-23;
+    for (size_t r = begin; r < end; r++) {
+        for (size_t d = 0; d < Dh; d++) {
+            bound[d] += fabs(s[r] * (double)f->v[r * Dh + d]) * (off[r] + fixed);
+        }
+    }
+    if (by.p_step > 0.0) bound_weights(f, s, begin, end, by.p_step * (1.0 + spread), bound);
+    skv_free(off);
 }
 
 /* The textbook: all scores, their maximum, exponentials, quotient; and error bounds. */
@@ -199,7 +252,7 @@ static void oracle_row(fixture *f, size_t j, size_t g, double *s, double *size)
     const float *q = a->q + j * a->ld_q + g * Dh;
     size_t end = a->n_past + j + 1;
     size_t begin = a->window && end > a->window ? end - a->window : 0;
-    double max = -HUGE_VAL;
+    double max = -HUGE_VAL, sum = 0.0;
     for (size_t r = begin; r < end; r++) {
         double dot = 0.0;
         size[r] = 0.0;
@@ -212,30 +265,17 @@ static void oracle_row(fixture *f, size_t j, size_t g, double *s, double *size)
         s[r] = dot;
         max = fmax(max, dot);
     }
-    double sum = 0.0;
-    double spread[2] = {0.0, 0.0}; /* of the denominator */
-    const rounding by[2] = {rounding_of(a, false), rounding_of(a, true)};
     for (size_t r = begin; r < end; r++) sum += s[r] = exp(s[r] - max);
     if (a->sinks) sum += exp((double)a->sinks[g] - max);
+    size_t at = (j * a->n_group + g) * Dh;
     for (size_t r = begin; r < end; r++) {
         s[r] /= sum;
-        for (int c = 0; c < 2; c++) spread[c] += s[r] * expm1(by[c].score * size[r]);
+        for (size_t d = 0; d < Dh; d++) f->want[at + d] += s[r] * (double)f->v[r * Dh + d];
     }
-    size_t at = (j * a->n_group + g) * Dh;
-    double n_eps = (double)(end - begin) * 0x1p-23;
-    for (size_t r = begin; r < end; r++) {
-        double bound[2];
-        for (int c = 0; c < 2; c++) {
-            bound[c] = expm1(by[c].score * size[r]) + spread[c] + 2.0 * by[c].value + n_eps;
-        }
-        for (size_t d = 0; d < Dh; d++) {
-            double term = s[r] * (double)f->v[r * Dh + d];
-            f->want[at + d] += term;
-            f->tolerance[at + d] += fabs(term) * bound[0];
-            f->coarse[at + d] += fabs(term) * bound[1];
-        }
+    for (int kind = 0; kind < N_ARITHMETIC; kind++) {
+        if (!f->tolerance[kind]) continue;
+        bound_row(f, q, s, size, begin, end, (arithmetic)kind, f->tolerance[kind] + at);
     }
-    if (a->type == SKV_KV_TYPE_INT8) bound_whole(f, s, begin, end, f->whole + at);
 }
 
 static void fixture_init(fixture *f, skv_rng *rng, const skv_kernels *ref)
@@ -268,9 +308,11 @@ static void fixture_init(fixture *f, skv_rng *rng, const skv_kernels *ref)
     a->out = f->result + CANARY;
 
     f->want = skv_alloc_zero(n_out, sizeof(double));
-    f->tolerance = skv_alloc_zero(n_out, sizeof(double));
-    f->whole = skv_alloc_zero(n_out, sizeof(double));
-    f->coarse = skv_alloc_zero(n_out, sizeof(double));
+    for (int kind = 0; kind < N_ARITHMETIC; kind++) {
+        bool is_whole = kind > COARSE, is_int8 = a->type == SKV_KV_TYPE_INT8;
+        if (kind != EXACT && (a->type == SKV_KV_TYPE_F32 || is_whole != is_int8)) continue;
+        f->tolerance[kind] = skv_alloc_zero(n_out, sizeof(double));
+    }
     double *s = skv_alloc(2 * n_rows, sizeof(double));
     for (size_t j = 0; j < a->n_q; j++) {
         for (size_t g = 0; g < a->n_group; g++) oracle_row(f, j, g, s, s + n_rows);
@@ -288,9 +330,7 @@ static void fixture_release(fixture *f)
     skv_free(f->sinks);
     skv_free(f->result);
     skv_free(f->want);
-    skv_free(f->tolerance);
-    skv_free(f->whole);
-    skv_free(f->coarse);
+    for (int kind = 0; kind < N_ARITHMETIC; kind++) skv_free(f->tolerance[kind]);
 }
 
 static void tell(fixture *f, const char *way_name, const char *what, size_t index, double got,
@@ -307,9 +347,11 @@ static void tell(fixture *f, const char *way_name, const char *what, size_t inde
 }
 
 /* Everything of `out` for the first n_q tokens; what lies between rows keeps the canary. */
-static void compare(fixture *f, const char *way_name, const char *what, size_t n_q, bool fine)
+static void compare(fixture *f, const way *w, const char *what, size_t n_q)
 {
     const skv_attention *a = &f->a;
+    const double *together = f->tolerance[arithmetic_of(w, a->type, false)];
+    const double *alone = f->tolerance[arithmetic_of(w, a->type, true)];
     size_t width = a->n_group * a->head_dim;
     for (size_t i = 0; i < f->n_result + 2 * CANARY; i++) {
         size_t token = i < CANARY ? n_q : (i - CANARY) / a->ld_out;
@@ -317,14 +359,15 @@ static void compare(fixture *f, const char *way_name, const char *what, size_t n
         double got = (double)f->result[i];
         if (token >= n_q || column >= width) {
             if (f->result[i] == CANARY_VALUE) continue;
-            tell(f, way_name, "canary", i, got, (double)CANARY_VALUE, 0.0);
+            tell(f, w->name, "canary", i, got, (double)CANARY_VALUE, 0.0);
             return;
         }
         size_t at = token * width + column;
-        double tolerance = (fine ? f->tolerance : f->coarse)[at] + 1e-30;
-        if (!fine && token == f->i_alone) tolerance += f->whole[at];
+        double tolerance = together[at];
+        if (token == f->i_alone) tolerance = fmax(tolerance, alone[at]); /* G may be too large */
+        tolerance += 1e-30;
         if (fabs(got - f->want[at]) <= tolerance) continue;
-        tell(f, way_name, what, at, got, f->want[at], tolerance);
+        tell(f, w->name, what, at, got, f->want[at], tolerance);
         return;
     }
 }
@@ -351,8 +394,7 @@ static void check_whole(fixture *f, const skv_kernels *k, const way *w)
         part.out += j * a->ld_out;
         k->attention(&part, scratch);
     }
-    bool fine = w->level == SKV_CPU_LEVEL_REF || strcmp(w->name, "avx512bf16") != 0;
-    compare(f, w->name, "attention", a->n_q, fine);
+    compare(f, w, "attention", a->n_q);
     skv_free(scratch);
 }
 
@@ -375,8 +417,7 @@ static void check_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng 
     reset_result(f);
     f->i_alone = 0;
     k->attention_join(&one, partials, n_parts);
-    bool fine = w->level == SKV_CPU_LEVEL_REF || strcmp(w->name, "avx512bf16") != 0;
-    compare(f, w->name, "attention in parts", 1, fine);
+    compare(f, w, "attention in parts", 1);
     skv_free(partials);
     skv_free(scratch);
 }
@@ -409,8 +450,7 @@ static void check_shared_parts(fixture *f, const skv_kernels *k, const way *w, s
         all.out = f->a.out + j * f->a.ld_out;
         k->attention_join(&all, partials + j * 2 * per_part, 2);
     }
-    bool fine = w->level == SKV_CPU_LEVEL_REF || strcmp(w->name, "avx512bf16") != 0;
-    compare(f, w->name, "attention of several tokens in parts", n, fine);
+    compare(f, w, "attention of several tokens in parts", n);
     skv_free(partials);
     skv_free(q);
     skv_free(rows);

@@ -28,8 +28,10 @@ void skv_attention_init_avx2(skv_kernels *k, unsigned features)
 
 void skv_attention_init_avx512(skv_kernels *k, unsigned features)
 {
-    put(k, features & SKV_CPU_AVX512_BF16 ? &skv_attention_kernels_avx512bf16
-                                          : &skv_attention_kernels_avx512);
+    const unsigned both = SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16;
+    put(k, &skv_attention_kernels_avx512);
+    if (features & SKV_CPU_AVX512_VNNI) put(k, &skv_attention_kernels_avx512vnni);
+    if ((features & both) == both) put(k, &skv_attention_kernels_avx512bf16);
 }
 
 #elif defined(__aarch64__)

@@ -29,13 +29,15 @@ typedef struct task {
     size_t ld_v;       /* Dh rounded up */
     size_t q_bytes;    /* of a row of q */
     float slack;
-    float q_steps[TASK_ROWS]; /* of a single token's rows of q: see few_q */
+    bool few;          /* of single tokens, straight from the pages */
     unsigned char *q, *k, *v; /* packed: [M][Dh], panel, panel */
     float *s;                 /* [M][64] scores, then weights */
     float *o;                 /* [M][ld_v] */
     float *max;               /* [M] */
+    float *q_steps, *p_steps; /* [M] between the whole numbers of a row of q, of weights */
     float *sums;              /* [M][SKV_TILE_SUMS] */
     float *scales;            /* [2][64] of K and V in an 8-bit page */
+    int32_t *starts;          /* [64] what the sums of scores begin with */
 } task;
 
 /* The columns [lo, hi) of one page that a query row sees. */
@@ -49,50 +51,63 @@ size_t skv_attention_tokens_tiles(size_t n_group, size_t head_dim)
     return skv_max_size(1, TASK_ROWS / n_group);
 }
 
+/* Elements of a K panel's column, room for eight at a time. */
+static size_t k_rows(size_t head_dim)
+{
+    return skv_round_up(head_dim, 8);
+}
+
 size_t skv_attention_scratch_tiles(size_t n_group, size_t head_dim)
 {
     size_t M = skv_attention_tokens_tiles(n_group, head_dim) * n_group;
     size_t ld_v = skv_round_up(head_dim, SKV_TILE_V_ALIGN);
-    size_t floats = skv_round_up(M * head_dim, 16) + SKV_PAGE_ROWS * (head_dim + ld_v) +
-                    M * (SKV_PAGE_ROWS + ld_v + SKV_TILE_SUMS) + 2 * SKV_PAGE_ROWS +
-                    skv_round_up(M, 16);
+    size_t floats = skv_round_up(M * head_dim, 16) + SKV_PAGE_ROWS * (k_rows(head_dim) + ld_v) +
+                    M * (SKV_PAGE_ROWS + ld_v + SKV_TILE_SUMS) + 3 * SKV_PAGE_ROWS +
+                    3 * skv_round_up(M, 16);
     return floats * sizeof(float);
 }
 
-static bool is_few(const task *t)
+/* Which tiles serve the task, and whether their few_* do. */
+static void choose_tiles(task *t, const skv_attention_ways *ways)
 {
     const skv_attention *a = t->a;
-    if (!t->tiles->few_scores || a->invariant || a->n_group > FEW_HEADS) return false;
-    return t->n_rows == a->n_group || a->singly;
+    t->tiles = a->type == SKV_KV_TYPE_F32 ? ways->f32 : ways->narrow;
+    t->few = t->tiles->few_scores && !a->invariant && a->n_group <= FEW_HEADS &&
+             (t->n_rows == a->n_group || a->singly);
+    if (!t->few && a->type == SKV_KV_TYPE_INT8 && ways->int8) t->tiles = ways->int8;
 }
 
-static void task_init(task *t, size_t n_tokens, void *scratch)
+static void task_init(task *t, const skv_attention_ways *ways, size_t n_tokens, void *scratch)
 {
     const skv_attention *a = t->a;
     size_t Dh = a->head_dim;
-    size_t element = t->tiles->element;
     t->n_rows = n_tokens * a->n_group;
+    choose_tiles(t, ways);
+    size_t element = t->tiles->element;
     t->ld_v = skv_round_up(Dh, SKV_TILE_V_ALIGN);
     t->q_bytes = Dh * element;
 
     size_t M = t->n_rows;
     t->q = scratch;
     t->k = t->q + skv_round_up(M * t->q_bytes, SKV_ALIGN);
-    t->v = t->k + SKV_PAGE_ROWS * Dh * element;
+    t->v = t->k + SKV_PAGE_ROWS * k_rows(Dh) * element;
     t->s = (float *)(void *)(t->v + SKV_PAGE_ROWS * t->ld_v * element);
     t->o = t->s + M * SKV_PAGE_ROWS;
     t->sums = t->o + M * t->ld_v;
     t->scales = t->sums + M * SKV_TILE_SUMS;
-    t->max = t->scales + 2 * SKV_PAGE_ROWS;
+    t->starts = (int32_t *)(void *)(t->scales + 2 * SKV_PAGE_ROWS);
+    t->max = t->scales + 3 * SKV_PAGE_ROWS;
+    t->q_steps = t->max + skv_round_up(M, 16);
+    t->p_steps = t->q_steps + skv_round_up(M, 16);
 
     float scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * LOG2_E;
     for (size_t i = 0; i < M; i++) {
         size_t token = t->token0 + i / a->n_group;
         if (a->rows) token = a->rows[token];
         const float *q = a->q + token * a->ld_q + i % a->n_group * Dh;
-        t->tiles->pack_q(t->q + i * t->q_bytes, q, scale, Dh);
+        t->q_steps[i] = t->tiles->pack_q(t->q + i * t->q_bytes, q, scale, Dh);
         t->max[i] = NOTHING;
-        if (!is_few(t) || !t->tiles->few_q) continue;
+        if (!t->few || !t->tiles->few_q) continue;
         t->q_steps[i] = t->tiles->few_q(t->q + i * t->q_bytes, Dh, a->type);
     }
     memset(t->o, 0, M * t->ld_v * sizeof *t->o);
@@ -124,25 +139,30 @@ static uint64_t bits_below(size_t n)
     return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
 }
 
-static void run_scores(const task *t, size_t first)
+/* Rows of one product, from row i on, and what they see of a page. */
+typedef struct tile {
+    size_t i, m;
+    span seen; /* columns that any of them sees */
+    bool all;  /* every row sees every column */
+    float *s;  /* [m][64] */
+} tile;
+
+static void run_scores(const task *t, const tile *x)
 {
-    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
-        size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
-        span seen = span_of_rows(t, i, m, first);
-        if (seen.lo >= seen.hi) continue;
-        skv_tile_product p = {
-            .c = t->s + i * SKV_PAGE_ROWS,
-            .ldc = SKV_PAGE_ROWS,
-            .a = t->q + i * t->q_bytes,
-            .lda = t->q_bytes,
-            .b = t->k,
-            .ldb = SKV_PAGE_ROWS,
-            .m = m,
-            .n = skv_round_up(seen.hi, 16),
-            .k = t->a->head_dim,
-        };
-        t->tiles->product(&p);
-    }
+    skv_tile_product p = {
+        .c = x->s,
+        .ldc = SKV_PAGE_ROWS,
+        .a = t->q + x->i * t->q_bytes,
+        .lda = t->q_bytes,
+        .b = t->k,
+        .ldb = SKV_PAGE_ROWS,
+        .m = x->m,
+        .n = skv_round_up(x->seen.hi, 16),
+        .k = t->a->head_dim,
+        .steps = t->q_steps + x->i,
+        .starts = t->starts,
+    };
+    t->tiles->product(&p);
 }
 
 static void shrink_rows(const task *t, size_t i, size_t m, const float *shrink)
@@ -154,57 +174,74 @@ static void shrink_rows(const task *t, size_t i, size_t m, const float *shrink)
     }
 }
 
-static void run_softmax(const task *t, size_t first)
+static void run_softmax(const task *t, const tile *x, size_t first)
 {
     float cap = t->a->softcap > 0.0f ? t->a->softcap * LOG2_E : 0.0f;
     bool has_scales = skv_kv_has_scales(t->a->type);
+    uint64_t visible[SKV_TILE_ROWS];
+    float shrink[SKV_TILE_ROWS];
+    for (size_t r = 0; !x->all && r < x->m; r++) {
+        span s = span_of(t, x->i + r, first);
+        visible[r] = bits_below(s.hi) & ~bits_below(s.lo);
+    }
+    skv_tile_softmax softmax = {
+        .s = x->s,
+        .m = x->m,
+        .visible = x->all ? NULL : visible,
+        .max = t->max + x->i,
+        .sums = t->sums + x->i * SKV_TILE_SUMS,
+        .shrink = shrink,
+        .steps = t->p_steps + x->i,
+        .k_scales = has_scales ? t->scales : NULL,
+        .v_scales = has_scales ? t->scales + SKV_PAGE_ROWS : NULL,
+        .slack = t->slack,
+        .cap = cap,
+    };
+    if (t->tiles->softmax(&softmax)) shrink_rows(t, x->i, x->m, shrink);
+}
+
+static void run_values(const task *t, const tile *x)
+{
+    skv_tile_product p = {
+        .c = t->o + x->i * t->ld_v,
+        .ldc = t->ld_v,
+        .a = (const unsigned char *)x->s,
+        .lda = SKV_PAGE_ROWS * sizeof *x->s,
+        .b = t->v,
+        .ldb = t->ld_v,
+        .m = x->m,
+        .n = t->ld_v,
+        .k = skv_round_up(x->seen.hi, t->tiles->unit),
+        .add = true,
+        .steps = t->p_steps + x->i,
+    };
+    t->tiles->product(&p);
+}
+
+/* A page by way of panels, a few rows at a time. */
+static void run_panels(const task *t, const skv_tile_page *page, size_t first)
+{
+    span most = span_of(t, 0, first), last = span_of(t, t->n_rows - 1, first);
+    bool all = last.lo == 0 && most.hi == SKV_PAGE_ROWS;
+    t->tiles->pack_k(t->k, page);
+    t->tiles->pack_v(t->v, page);
     for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
-        size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
-        span seen = span_of_rows(t, i, m, first);
-        if (seen.lo >= seen.hi) continue;
-        uint64_t visible[SKV_TILE_ROWS];
-        uint64_t everywhere = ~(uint64_t)0;
-        float shrink[SKV_TILE_ROWS];
-        for (size_t r = 0; r < m; r++) {
-            span s = span_of(t, i + r, first);
-            visible[r] = bits_below(s.hi) & ~bits_below(s.lo);
-            everywhere &= visible[r];
-        }
-        skv_tile_softmax x = {
-            .s = t->s + i * SKV_PAGE_ROWS,
-            .m = m,
-            .visible = everywhere == ~(uint64_t)0 ? NULL : visible,
-            .max = t->max + i,
-            .sums = t->sums + i * SKV_TILE_SUMS,
-            .shrink = shrink,
-            .k_scales = has_scales ? t->scales : NULL,
-            .v_scales = has_scales ? t->scales + SKV_PAGE_ROWS : NULL,
-            .slack = t->slack,
-            .cap = cap,
-        };
-        if (t->tiles->softmax(&x)) shrink_rows(t, i, m, shrink);
+        tile x = {i, skv_min_size(SKV_TILE_ROWS, t->n_rows - i), {0, SKV_PAGE_ROWS}, all, t->s};
+        if (!all) x.seen = span_of_rows(t, i, x.m, first);
+        if (x.seen.lo >= x.seen.hi) continue;
+        run_scores(t, &x);
+        run_softmax(t, &x, first);
+        run_values(t, &x);
     }
 }
 
-static void run_values(const task *t, size_t first)
+/* The softmax of every row of the task, whose scores are all there. */
+static void run_few_softmax(const task *t, size_t first)
 {
     for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
         size_t m = skv_min_size(SKV_TILE_ROWS, t->n_rows - i);
-        span seen = span_of_rows(t, i, m, first);
-        if (seen.lo >= seen.hi) continue;
-        skv_tile_product p = {
-            .c = t->o + i * t->ld_v,
-            .ldc = t->ld_v,
-            .a = (const unsigned char *)(t->s + i * SKV_PAGE_ROWS),
-            .lda = SKV_PAGE_ROWS * sizeof *t->s,
-            .b = t->v,
-            .ldb = t->ld_v,
-            .m = m,
-            .n = t->ld_v,
-            .k = skv_round_up(seen.hi, t->tiles->unit),
-            .add = true,
-        };
-        t->tiles->product(&p);
+        tile x = {i, m, span_of_rows(t, i, m, first), false, t->s + i * SKV_PAGE_ROWS};
+        if (x.seen.lo < x.seen.hi) run_softmax(t, &x, first);
     }
 }
 
@@ -247,7 +284,7 @@ static void run_few_page(const task *t, const skv_tile_page *page, size_t first,
     size_t half = skv_page_rows_at(page->type, page->head_dim, 1);
     size_t n_bytes = skv_kv_page_bytes(page->type, page->head_dim);
     run_few(t, 0, t->n_rows, page, page->page + half, false);
-    run_softmax(t, first);
+    run_few_softmax(t, first);
     for (size_t at = 2 * half; next && at < n_bytes; at += SKV_ALIGN) __builtin_prefetch(next + at);
     run_few(t, 0, t->n_rows, page, next, true);
 }
@@ -271,7 +308,7 @@ static void run_single_page(const task *t, const skv_tile_page *page, size_t fir
     span seen = span_of(t, 0, first), last = span_of(t, t->n_rows - 1, first);
     if (seen.lo != last.lo || seen.hi != last.hi) {
         run_few_tokens(t, *page, first, false);
-        run_softmax(t, first);
+        run_few_softmax(t, first);
         run_few_tokens(t, *page, first, true);
     } else {
         run_few_page(t, page, first, next);
@@ -309,23 +346,20 @@ static void run_pages(const task *t)
     begin = skv_max_size(begin, t->row0);
 
     size_t next = begin / SKV_PAGE_ROWS; /* page to be fetched */
-    if (is_few(t) && begin < last) fetch_k(a, a->pages[next]);
+    if (t->few && begin < last) fetch_k(a, a->pages[next]);
     for (size_t i = next; i * SKV_PAGE_ROWS < last; i++) {
         size_t first = i * SKV_PAGE_ROWS;
         span seen = span_of_rows(t, 0, t->n_rows, first);
         if (seen.lo >= seen.hi) continue;
-        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo, seen.hi, t->ld_v};
+        skv_tile_page page = {a->pages[i], a->type, a->head_dim, seen.lo,
+                              seen.hi,     t->ld_v, t->starts};
         if (skv_kv_has_scales(a->type)) decode_scales(t, a->pages[i]);
-        if (is_few(t)) {
+        if (t->few) {
             run_single_page(t, &page, first, first + SKV_PAGE_ROWS < last ? a->pages[i + 1] : NULL);
             continue;
         }
         if (t->n_rows <= FEW_ROWS) fetch_pages(a, i, last, &next);
-        t->tiles->pack_k(t->k, &page);
-        run_scores(t, first);
-        run_softmax(t, first);
-        t->tiles->pack_v(t->v, &page);
-        run_values(t, first);
+        run_panels(t, &page, first);
     }
 }
 
@@ -336,13 +370,13 @@ static float sum_of_row(const task *t, size_t i)
     return sum;
 }
 
-void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles, void *scratch)
+void skv_attention_run(const skv_attention *a, const skv_attention_ways *ways, void *scratch)
 {
     size_t G = a->n_group;
     size_t n_most = skv_attention_tokens_tiles(G, a->head_dim);
     for (size_t j = 0; j < a->n_q; j += n_most) {
-        task t = {.a = a, .tiles = tiles, .token0 = j, .row1 = SIZE_MAX, .slack = SLACK};
-        task_init(&t, skv_min_size(n_most, a->n_q - j), scratch);
+        task t = {.a = a, .token0 = j, .row1 = SIZE_MAX, .slack = SLACK};
+        task_init(&t, ways, skv_min_size(n_most, a->n_q - j), scratch);
         run_pages(&t);
         for (size_t i = 0; i < t.n_rows; i++) {
             float *out = a->out + (j + i / G) * a->ld_out + i % G * a->head_dim;
@@ -355,12 +389,12 @@ void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles,
     }
 }
 
-void skv_attention_run_part(const skv_attention *a, const skv_attention_tiles *tiles, size_t row0,
+void skv_attention_run_part(const skv_attention *a, const skv_attention_ways *ways, size_t row0,
                             size_t row1, float *partial, void *scratch)
 {
     size_t Dh = a->head_dim;
-    task t = {.a = a, .tiles = tiles, .row0 = row0, .row1 = row1};
-    task_init(&t, a->n_q, scratch);
+    task t = {.a = a, .row0 = row0, .row1 = row1};
+    task_init(&t, ways, a->n_q, scratch);
     run_pages(&t);
     for (size_t i = 0; i < t.n_rows; i++) {
         float *part = partial + i / a->n_group * a->ld_out + i % a->n_group * (Dh + 2);

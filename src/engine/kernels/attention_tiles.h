@@ -1,6 +1,6 @@
 /*
  * Attention in tiles: the loop that every fast level shares, and the five small operations that
- * each level supplies.
+ * each level supplies for each kind of page.
  *
  * A task is M = tokens x G query rows of one KV head. For each page that any of them sees:
  *
@@ -8,12 +8,16 @@
  *     V of the page -> panel [64 / unit][ld_v][unit]     P = 2^(S - max), in place of S
  *                                                        O [M][ld_v] += P V
  *
- * unit is 1 for f32 and 2 for pairs of bfloat16. Scores are in units of log 2: Q is packed times
- * scale * log2 e. A row's maximum is only raised when a score passes it by more than `slack`, so
- * most pages need neither a horizontal maximum nor a multiplication of O; weights are then at
- * most 2^slack, and their quotient is the same. Panels of 8-bit rows hold the codes: the scales
- * of K multiply the scores, those of V the weights. (Online softmax in tiles: FlashAttention-2,
- * arXiv:2307.08691, Algorithm 1; the slack as in FlashAttention-4.)
+ * unit is 1 for f32, 2 for pairs of bfloat16 and 4 for codes of 8 bits. Scores are in units of
+ * log 2: Q is packed times scale * log2 e. A row's maximum is only raised when a score passes it by
+ * more than `slack`, so most pages need neither a horizontal maximum nor a multiplication of O;
+ * weights are then at most 2^slack, and their quotient is the same. Panels of 8-bit rows hold the
+ * codes: the scales of K multiply the scores, those of V the weights. (Online softmax in tiles:
+ * FlashAttention-2, arXiv:2307.08691, Algorithm 1; the slack as in FlashAttention-4.)
+ *
+ * Where the tiles multiply whole numbers, a row of Q, and the weights of a row for one page, are
+ * whole numbers too, times a step of their own (SageAttention, arXiv:2410.02367, Section 4, has
+ * such steps for blocks).
  */
 #ifndef SKV_KERNELS_ATTENTION_TILES_H
 #define SKV_KERNELS_ATTENTION_TILES_H
@@ -34,10 +38,11 @@ typedef struct skv_tile_page {
     skv_kv_type type;
     size_t head_dim;
     size_t row0, row1;
-    size_t ld_v; /* columns of a V panel */
+    size_t ld_v;     /* columns of a V panel */
+    int32_t *starts; /* [64] out, of whole numbers: see skv_tile_product */
 } skv_tile_page;
 
-/* c [m, n] = (or, with add, +=) a [m, k] * b [k, n]. */
+/* c [m, n] = (or, with add, +=) a [m, k] * b [k, n]; of whole numbers, steps * (starts + a * b). */
 typedef struct skv_tile_product {
     float *c;
     size_t ldc;             /* floats */
@@ -47,6 +52,8 @@ typedef struct skv_tile_product {
     size_t ldb;             /* columns of the panel */
     size_t m, n, k;         /* m <= SKV_TILE_ROWS; n a multiple of 16; k of unit */
     bool add;
+    const float *steps;    /* [m] between the whole numbers of a row of a */
+    const int32_t *starts; /* [n] what sums begin with; NULL: 0 */
 } skv_tile_product;
 
 /* Scores of up to SKV_TILE_ROWS rows that become weights. */
@@ -57,6 +64,7 @@ typedef struct skv_tile_softmax {
     float *max;              /* [m] running maxima */
     float *sums;             /* [m][SKV_TILE_SUMS] partial sums of the weights */
     float *shrink;           /* [m] out: what O and older sums are to be multiplied by */
+    float *steps;            /* [m] out: between the whole numbers that are a row's weights */
     const float *k_scales;   /* [64] what column c of the scores is multiplied by first; or NULL */
     const float *v_scales;   /* [64] the same for the weights, after they are summed; or NULL */
     float slack;
@@ -69,7 +77,7 @@ typedef struct skv_tile_few {
     float *o;               /* [m][ld_v] */
     const unsigned char *q; /* [m] packed rows */
     size_t q_bytes;         /* between rows of q */
-    const float *q_steps;   /* [m] what few_q returned, if there is one */
+    const float *q_steps;   /* [m] what few_q returned, if there is one, else pack_q */
     size_t m;
     const unsigned char *ahead; /* rows to ask for while those of the page are read; or NULL */
 } skv_tile_few;
@@ -87,7 +95,8 @@ static inline __attribute__((always_inline)) void skv_tile_fetch(const skv_tile_
 typedef struct skv_attention_tiles {
     size_t unit;    /* elements of k that belong together */
     size_t element; /* bytes of an element of Q, K, V and P as packed */
-    void (*pack_q)(void *y, const float *x, float scale, size_t n);
+    /* The step between the whole numbers of a row; 1 where they are floats. */
+    float (*pack_q)(void *y, const float *x, float scale, size_t n);
     void (*pack_k)(void *panel, const skv_tile_page *page);
     void (*pack_v)(void *panel, const skv_tile_page *page);
     void (*product)(const skv_tile_product *p);
@@ -103,13 +112,20 @@ typedef struct skv_attention_tiles {
     void (*few_values)(const skv_tile_few *f, const skv_tile_page *page);
 } skv_attention_tiles;
 
+/* The tiles of a level. */
+typedef struct skv_attention_ways {
+    const skv_attention_tiles *f32;    /* for pages of f32, */
+    const skv_attention_tiles *narrow; /* of 16 and 8 bits, */
+    const skv_attention_tiles *int8;   /* and of int8, but for few_*; NULL: narrow */
+} skv_attention_ways;
+
 skv_attention_tokens_fn skv_attention_tokens_tiles;
 skv_attention_scratch_fn skv_attention_scratch_tiles;
 
 /** All of a->n_q tokens, a task's worth at a time. */
-void skv_attention_run(const skv_attention *a, const skv_attention_tiles *tiles, void *scratch);
+void skv_attention_run(const skv_attention *a, const skv_attention_ways *ways, void *scratch);
 /** The portion [row0, row1) of each token, as skv_attention_part_fn. */
-void skv_attention_run_part(const skv_attention *a, const skv_attention_tiles *tiles, size_t row0,
+void skv_attention_run_part(const skv_attention *a, const skv_attention_ways *ways, size_t row0,
                             size_t row1, float *partial, void *scratch);
 
 #endif

@@ -114,7 +114,15 @@ INLINE vec vec_sums(const vec x[LANES])
 #include "kernels/attention_few_f32.inc"
 #define FEW_SCORES few_scores
 #define FEW_VALUES few_values
+#define TILES skv_attention_tiles_neon
+#include "kernels/attention_pack.inc"
 #include "kernels/attention_level.inc"
+
+static const skv_attention_ways ways = {
+    .f32 = &skv_attention_tiles_neon,
+    .narrow = &skv_attention_tiles_neon,
+};
+#include "kernels/attention_run.inc"
 
 const skv_attention_kernels skv_attention_kernels_neon = {
     .kv_store = skv_kv_store_neon,

@@ -1,10 +1,94 @@
-/* What the AVX2 sources of attention share. */
+/* What the AVX2 sources of attention share: their vectors, for attention_level.inc. */
 #ifndef SKV_KERNELS_X86_ATTENTION_AVX2_H
 #define SKV_KERNELS_X86_ATTENTION_AVX2_H
 
-#include "kernels/kernels.h"
+#include <immintrin.h>
+#include <math.h>
+
+#include "kernels/attention_tiles.h"
+#include "kernels/x86/math_avx2.h"
 
 skv_kv_store_fn skv_kv_store_avx2;
 skv_kv_load_fn skv_kv_load_avx2;
+extern const skv_attention_tiles skv_attention_tiles_avx2, skv_attention_tiles_int8_avx2;
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 8, BLOCK_VECTORS = 2 };
+
+typedef __m256 vec;
+
+INLINE vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+INLINE vec vec_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+INLINE vec vec_load(const float *x)
+{
+    return _mm256_loadu_ps(x);
+}
+
+INLINE void vec_store(float *y, vec x)
+{
+    _mm256_storeu_ps(y, x);
+}
+
+INLINE vec vec_add(vec x, vec y)
+{
+    return _mm256_add_ps(x, y);
+}
+
+INLINE vec vec_sub(vec x, vec y)
+{
+    return _mm256_sub_ps(x, y);
+}
+
+INLINE vec vec_mul(vec x, vec y)
+{
+    return _mm256_mul_ps(x, y);
+}
+
+INLINE vec vec_max(vec x, vec y)
+{
+    return _mm256_max_ps(x, y);
+}
+
+INLINE float vec_first(vec x)
+{
+    return _mm256_cvtss_f32(x);
+}
+
+INLINE float vec_most(vec x)
+{
+    return skv_max8_avx2(x);
+}
+
+INLINE bool vec_any_above(vec x, float limit)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_GT_OQ)) != 0;
+}
+
+INLINE vec vec_exp2(vec x)
+{
+    return skv_exp2_avx2(x);
+}
+
+INLINE vec vec_tanh(vec x)
+{
+    return skv_tanh_avx2(x);
+}
+
+INLINE vec vec_see(vec x, uint32_t bits)
+{
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i byte = _mm256_set1_epi32((int)(bits & 0xff));
+    __m256i seen = _mm256_cmpeq_epi32(_mm256_and_si256(byte, lane), lane);
+    return _mm256_blendv_ps(_mm256_set1_ps(-HUGE_VALF), x, _mm256_castsi256_ps(seen));
+}
 
 #endif

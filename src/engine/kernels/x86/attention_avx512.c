@@ -69,18 +69,15 @@ INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
     }
 }
 
+#define TILES skv_attention_tiles_avx512
+#include "kernels/attention_pack.inc"
 #include "kernels/attention_level.inc"
 
-void skv_attention_avx512(const skv_attention *a, void *scratch)
-{
-    run(a, scratch);
-}
-
-void skv_attention_part_avx512(const skv_attention *a, size_t row0, size_t row1, float *partial,
-                               void *scratch)
-{
-    run_part(a, row0, row1, partial, scratch);
-}
+static const skv_attention_ways ways = {
+    .f32 = &skv_attention_tiles_avx512,
+    .narrow = &skv_attention_tiles_avx512,
+};
+#include "kernels/attention_run.inc"
 
 const skv_attention_kernels skv_attention_kernels_avx512 = {
     .kv_store = skv_kv_store_avx512,

@@ -10,8 +10,7 @@
 
 skv_kv_store_fn skv_kv_store_avx512;
 skv_kv_load_fn skv_kv_load_avx512;
-skv_attention_fn skv_attention_avx512;
-skv_attention_part_fn skv_attention_part_avx512;
+extern const skv_attention_tiles skv_attention_tiles_avx512, skv_attention_tiles_avx512vnni;
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -29,12 +29,28 @@ INLINE operand operand_repeat(const unsigned char *a)
     return _mm512_set1_epi32(pair);
 }
 
+typedef vec acc;
+
+INLINE acc acc_start(const skv_tile_product *p, size_t column)
+{
+    (void)p;
+    (void)column;
+    return vec_zero();
+}
+
+INLINE vec acc_end(const skv_tile_product *p, acc c, size_t i)
+{
+    (void)p;
+    (void)i;
+    return c;
+}
+
 INLINE vec operand_dot(vec c, operand a, operand b)
 {
     return skv_dot_pairs_avx512(c, a, b);
 }
 
-static void pack_q(void *y, const float *x, float scale, size_t n)
+static float pack_q(void *y, const float *x, float scale, size_t n)
 {
     unsigned char *to = y;
     __m512 factor = _mm512_set1_ps(scale);
@@ -47,6 +63,7 @@ static void pack_q(void *y, const float *x, float scale, size_t n)
         __mmask32 lanes = (__mmask32)lanes1 << 16 | lanes0;
         _mm512_mask_storeu_epi16(to + 2 * i, lanes, skv_round_pair_avx512(low, high));
     }
+    return 1.0f;
 }
 
 /* panel [Dh / 2][64][2]: sixteen rows of K, a pair of elements at a time, become columns. */
@@ -124,26 +141,22 @@ INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
 #define FEW_Q skv_few_q_avx512bf16
 #define FEW_SCORES skv_few_scores_avx512bf16
 #define FEW_VALUES skv_few_values_avx512bf16
+#define TILES skv_attention_tiles_avx512bf16
+#include "kernels/attention_pack.inc"
 #include "kernels/attention_level.inc"
 
-/* Pages of f32 are read as they are. */
-static void run_any(const skv_attention *a, void *scratch)
-{
-    (a->type == SKV_KV_TYPE_F32 ? skv_attention_avx512 : run)(a, scratch);
-}
-
-static void run_any_part(const skv_attention *a, size_t row0, size_t row1, float *partial,
-                         void *scratch)
-{
-    skv_attention_part_fn *part = a->type == SKV_KV_TYPE_F32 ? skv_attention_part_avx512 : run_part;
-    part(a, row0, row1, partial, scratch);
-}
+static const skv_attention_ways ways = {
+    .f32 = &skv_attention_tiles_avx512,
+    .narrow = &skv_attention_tiles_avx512bf16,
+    .int8 = &skv_attention_tiles_avx512vnni,
+};
+#include "kernels/attention_run.inc"
 
 const skv_attention_kernels skv_attention_kernels_avx512bf16 = {
     .kv_store = skv_kv_store_avx512,
     .kv_load = skv_kv_load_avx512,
     .tokens = skv_attention_tokens_tiles,
     .scratch = skv_attention_scratch_tiles,
-    .attention = run_any,
-    .part = run_any_part,
+    .attention = run,
+    .part = run_part,
 };
