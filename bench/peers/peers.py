@@ -109,8 +109,9 @@ class Swiftkv:
         model = self.bench.half() if self.swift else self.bench.hf()
         if self.bits == 4 and not self.swift:  # the file that the others read
             model = self.bench.gguf("Q4_0")
-        out, mib = measured_run([self.bench.program, "bench", model, "--weights", "auto" if model.suffix == ".gguf" else self.weights, "--threads",
-                                 self.bench.args.threads, "--repeat", 1, "--ctx", 16384, "--json", *words])
+        weights = "auto" if model.suffix == ".gguf" else self.weights
+        out, mib = measured_run([self.bench.program, "bench", model, "--weights", weights, "--kv", "bf16" if self.bits == 16 else "int8",
+                                 "--threads", self.bench.args.threads, "--repeat", 1, "--ctx", 16384, "--json", *words])
         return lines_of(out)[0], mib
 
     def measure(self, column):
@@ -268,7 +269,7 @@ class Bench:
     def gguf(self, weights):
         kind = weights.lower()
         if kind == "q4_k_m":
-            quantize = self.llama() / "llama-quantize"
+            quantize = next(f / "llama-quantize" for f in (self.llama(), self.ik()) if f.exists())
             return made(self.work / "q4_k_m.gguf", lambda out: run([quantize, self.gguf("f16"), out, "Q4_K_M"]))
         words = [self.python(), TOOLS / "serving_models.py", "gguf", self.hf()]
         return made(self.work / f"{kind}.gguf", lambda out: run([*words, out, kind]))
