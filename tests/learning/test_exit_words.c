@@ -2,7 +2,7 @@
  * Exit heads of some tokens (FR-Spec): the rows that are cut, answers with the bits of those
  * without drafts, drafts of no other token, and files that are refused.
  */
-#define _XOPEN_SOURCE 700 /* nftw */
+#define _XOPEN_SOURCE 700 /* mkdtemp, nftw */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,11 +18,11 @@
 #include "engine/engine.h"
 #include "format/safetensors.h"
 #include "format/source.h"
+#include "group_folder.h"
 #include "open_engine.h"
 #include "skv/quantize.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
-#include "temp_folder.h"
 
 #define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
 #define MINI SKV_TEST_DATA "/../../models/mini/kv6"
@@ -31,26 +31,12 @@
 
 enum { N_DRAFT = 8 };
 
-static char folder[] = "/tmp/skv-exit-words-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return !mkdtemp(folder);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return temp_folder_remove(folder);
-}
-
 static const char *in_folder(const char *name)
 {
     static char path[8][128];
     static size_t i;
     char *out = path[i++ % 8];
-    (void)snprintf(out, sizeof path[0], "%s/%s", folder, name);
+    (void)snprintf(out, sizeof path[0], "%s/%s", group_folder, name);
     return out;
 }
 
@@ -431,5 +417,5 @@ int main(void)
         cmocka_unit_test(test_early_exit_is_refused),
         cmocka_unit_test(test_other_forms_keep_it),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, group_folder_make, group_folder_drop);
 }
