@@ -29,13 +29,20 @@
 
 enum { N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096 };
 
-/* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer.
- */
+/* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer:
+ * of mixes that are counted through, it takes every second one, so that each option still comes
+ * with each model. The release build tries them all. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { N_MIXES = 2 };
+enum { N_MIXES = 2, EVERY_MIX = 0 };
 #else
-enum { N_MIXES = 6 };
+enum { N_MIXES = 6, EVERY_MIX = 1 };
 #endif
+
+/* Whether mix i is tried: 0, 3, 5, 6, 8, 11, 13, 14 and so on, or all of them. */
+static bool is_tried(size_t i)
+{
+    return EVERY_MIX || (i ^ i / 2 ^ i / 4) % 2 == 0;
+}
 
 /* ---- the bits of rows ---- */
 
@@ -185,6 +192,7 @@ static void test_answers(void **state)
         skv_engine *engine = open_or_fail(models[i / 2], &options);
         make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
         for (size_t j = 0; j < 4; j++) {
+            if (!is_tried(4 * i + j)) continue;
             const answer plain = answer_of(engine, ids, &samplings[j], "none");
             static const char *const hows[] = {"text:1", "text", "text:31", "auto"};
             assert_int_equal(plain.drafts.drafted, 0);
@@ -355,7 +363,9 @@ static void test_auxiliary(void **state)
     static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0",
                                        "auto:9,0"};
     skv_draft_counts sum = {0};
-    for (size_t i = 0; i < 16; i++) expect_same_conversations(i, models[i / 4], NULL, hows, &sum);
+    for (size_t i = 0; i < 16; i++) {
+        if (is_tried(i)) expect_same_conversations(i, models[i / 4], NULL, hows, &sum);
+    }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }
 
@@ -375,6 +385,7 @@ static void test_draft_model(void **state)
                                        "auto:9,0"};
     skv_draft_counts sum = {0};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs * 4; i++) {
+        if (!is_tried(i)) continue;
         expect_same_conversations(i, pairs[i / 4].base, pairs[i / 4].draft, hows, &sum);
     }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
