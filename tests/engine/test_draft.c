@@ -234,8 +234,9 @@ static void close_with_exit(skv_engine *engine)
     skv_engine_close(engine);
 }
 
-/* Answers with and without drafts of its own. */
-static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
+/* Answers with and without drafts of its own. Where not every mix is tried, each source has one of
+ * the two samplings, and the other one in the next turn. */
+static void expect_same_answers(skv_engine *engine, size_t turn, skv_draft_counts *sum)
 {
     static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02", "text+self:5,0",
                                        "auto:9,0"};
@@ -247,6 +248,7 @@ static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
     for (size_t i = 0; i < 2; i++) {
         const answer plain = answer_of(engine, ids, &samplings[i], "none");
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
+            if (!EVERY_MIX && (turn + i + k) % 2 != 0) continue;
             const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
             assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
             sum->drafted += drafted.drafts.drafted;
@@ -280,7 +282,7 @@ static void test_self_on_every_model(void **state)
             assert_int_equal(skv_eviction_parse(evicts[i % 6], &options.eviction, NULL), SKV_OK);
             skv_engine *engine = open_with_exit(path, &options);
             const bool drafts = has_deep_layers(engine);
-            if (drafts) expect_same_answers(engine, &sum);
+            if (drafts) expect_same_answers(engine, n, &sum);
             n += drafts;
             close_with_exit(engine);
             if (!drafts) break;
