@@ -30,8 +30,8 @@
 enum { N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096 };
 
 /* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer:
- * of mixes that are counted through, it takes every second one, so that each option still comes
- * with each model. The release build tries them all. */
+ * of mixes that are counted through, it takes half, so chosen that every option still comes. The
+ * release build tries them all. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { N_MIXES = 2, EVERY_MIX = 0 };
 #else
