@@ -213,8 +213,3 @@ size_t skv_processors_quota(void)
 {
     return skv_processors_of_groups("");
 }
-
-uint64_t skv_now_ns(void)
-{
-    return skv_clock_ns();
-}

@@ -29,13 +29,20 @@
 
 enum { N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096 };
 
-/* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer.
- */
+/* Mixes of options for each model. AddressSanitizer is slow, and sees the same accesses in fewer:
+ * of mixes that are counted through, it takes half, so chosen that every option still comes. The
+ * release build tries them all. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { N_MIXES = 2 };
+enum { N_MIXES = 2, EVERY_MIX = 0 };
 #else
-enum { N_MIXES = 6 };
+enum { N_MIXES = 6, EVERY_MIX = 1 };
 #endif
+
+/* Whether mix i is tried: 0, 3, 5, 6, 8, 11, 13, 14 and so on, or all of them. */
+static bool is_tried(size_t i)
+{
+    return EVERY_MIX || (i ^ i / 2 ^ i / 4) % 2 == 0;
+}
 
 /* ---- the bits of rows ---- */
 
@@ -185,6 +192,7 @@ static void test_answers(void **state)
         skv_engine *engine = open_or_fail(models[i / 2], &options);
         make_repeating_ids(ids, N_PROMPT, skv_engine_vocab(engine));
         for (size_t j = 0; j < 4; j++) {
+            if (!is_tried(4 * i + j)) continue;
             const answer plain = answer_of(engine, ids, &samplings[j], "none");
             static const char *const hows[] = {"text:1", "text", "text:31", "auto"};
             assert_int_equal(plain.drafts.drafted, 0);
@@ -226,8 +234,9 @@ static void close_with_exit(skv_engine *engine)
     skv_engine_close(engine);
 }
 
-/* Answers with and without drafts of its own. */
-static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
+/* Answers with and without drafts of its own. Where not every mix is tried, each source has one of
+ * the two samplings, and the other one in the next turn. */
+static void expect_same_answers(skv_engine *engine, size_t turn, skv_draft_counts *sum)
 {
     static const char *const hows[] = {"self:1,0", "self:5,0", "self:12,0.02", "text+self:5,0",
                                        "auto:9,0"};
@@ -239,6 +248,7 @@ static void expect_same_answers(skv_engine *engine, skv_draft_counts *sum)
     for (size_t i = 0; i < 2; i++) {
         const answer plain = answer_of(engine, ids, &samplings[i], "none");
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
+            if (!EVERY_MIX && (turn + i + k) % 2 != 0) continue;
             const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
             assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
             sum->drafted += drafted.drafts.drafted;
@@ -272,7 +282,7 @@ static void test_self_on_every_model(void **state)
             assert_int_equal(skv_eviction_parse(evicts[i % 6], &options.eviction, NULL), SKV_OK);
             skv_engine *engine = open_with_exit(path, &options);
             const bool drafts = has_deep_layers(engine);
-            if (drafts) expect_same_answers(engine, &sum);
+            if (drafts) expect_same_answers(engine, n, &sum);
             n += drafts;
             close_with_exit(engine);
             if (!drafts) break;
@@ -355,7 +365,9 @@ static void test_auxiliary(void **state)
     static const char *const hows[] = {"aux:1,0", "aux:5,0", "aux:12,0.1", "text+aux:5,0",
                                        "auto:9,0"};
     skv_draft_counts sum = {0};
-    for (size_t i = 0; i < 16; i++) expect_same_conversations(i, models[i / 4], NULL, hows, &sum);
+    for (size_t i = 0; i < 16; i++) {
+        if (is_tried(i)) expect_same_conversations(i, models[i / 4], NULL, hows, &sum);
+    }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }
 
@@ -375,6 +387,7 @@ static void test_draft_model(void **state)
                                        "auto:9,0"};
     skv_draft_counts sum = {0};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs * 4; i++) {
+        if (!is_tried(i)) continue;
         expect_same_conversations(i, pairs[i / 4].base, pairs[i / 4].draft, hows, &sum);
     }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);

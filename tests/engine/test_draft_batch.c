@@ -18,6 +18,14 @@
 #define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
 #define MINI SKV_TEST_DATA "/../../models/mini"
 
+/* AddressSanitizer is slow, and tries each mix of options with one of two models: each has both
+ * sources and types of the cache and all evictions. The release build tries both models. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { EVERY_MIX = 0 };
+#else
+enum { EVERY_MIX = 1 };
+#endif
+
 enum { N_LANES = 5, N_PROMPT = 90, N_ANSWER = 40, N_STEPS_MAX = 20 * N_ANSWER };
 
 /* One sequence after another in a place of the batch. */
@@ -222,8 +230,13 @@ static void test_auxiliary(void **state)
     static const char *const hows[] = {"aux:4,0", "text+aux:6,0.1"};
     skv_draft_counts sum = {0};
     for (size_t i = 0; i < 6; i++) {
-        expect_plain_answers(MINI "/kvpred", NULL, hows[i % 2], i, &sum);
-        expect_plain_answers(SKV_TEST_DATA "/kvpred/qwen3-c", NULL, hows[i % 2], i, &sum);
+        const bool first = i < 2 || i == 5;
+        if (EVERY_MIX || first) {
+            expect_plain_answers(MINI "/kvpred", NULL, hows[i % 2], i, &sum);
+        }
+        if (EVERY_MIX || !first) {
+            expect_plain_answers(SKV_TEST_DATA "/kvpred/qwen3-c", NULL, hows[i % 2], i, &sum);
+        }
     }
     assert_true(sum.accepted > 100 && sum.drafted > sum.accepted);
 }

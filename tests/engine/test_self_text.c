@@ -16,28 +16,13 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "group_folder.h"
 #include "skv/self_text.h"
 #include "skv/train.h"
-#include "temp_folder.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama-mha"
 
 enum { LENGTH = 48, WAVE = SKV_SELF_LANES * LENGTH, WAVES = 3, BOS = 1 };
-
-static char folder[64];
-
-static int start(void **state)
-{
-    (void)state;
-    memcpy(folder, "/tmp/skv-self-XXXXXX", 21);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int finish(void **state)
-{
-    (void)state;
-    return temp_folder_remove(folder);
-}
 
 static skv_self_options options_of(double temperature)
 {
@@ -63,7 +48,8 @@ static char *write_text(const skv_self_options *o, size_t threads, int32_t ids[W
     char *path, *data;
     size_t n;
     skv_error err;
-    if (skv_self_write(engine, NULL, folder, o, &path, &err) != SKV_OK) fail_msg("%s", err.text);
+    if (skv_self_write(engine, NULL, group_folder, o, &path, &err) != SKV_OK)
+        fail_msg("%s", err.text);
     assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, &err), SKV_OK);
     assert_int_equal(n, 2 * WAVE * WAVES);
     for (size_t i = 0; i < WAVE * WAVES; i++) {
@@ -134,7 +120,7 @@ static void test_goes_on(void **state)
     assert_int_equal(truncate(path, 10), 0);
     skv_engine *engine = open_engine(MODEL, &o, 1);
     char *kept;
-    assert_int_equal(skv_self_write(engine, NULL, folder, &o, &kept, NULL), SKV_OK);
+    assert_int_equal(skv_self_write(engine, NULL, group_folder, &o, &kept, NULL), SKV_OK);
     assert_string_equal(kept, path);
     assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, NULL), SKV_OK);
     assert_int_equal(n, 10);
@@ -142,7 +128,7 @@ static void test_goes_on(void **state)
     skv_self_options other = o;
     other.seed++;
     skv_text_free(kept);
-    assert_int_equal(skv_self_write(engine, NULL, folder, &other, &kept, NULL), SKV_OK);
+    assert_int_equal(skv_self_write(engine, NULL, group_folder, &other, &kept, NULL), SKV_OK);
     assert_string_not_equal(kept, path);
     skv_engine_close(engine);
     skv_free(data);
@@ -165,7 +151,7 @@ static void test_recovers(void **state)
     char *path = write_text(&o, 2, ids), out[96];
     double loss[40];
     skv_error err;
-    (void)snprintf(out, sizeof out, "%.60s/out", folder);
+    (void)snprintf(out, sizeof out, "%.60s/out", group_folder);
     skv_train_options train = skv_train_options_default(SKV_TRAIN_DISTILL);
     train.model = MODEL;
     train.out = out;
@@ -202,13 +188,14 @@ static void test_beginnings(void **state)
     size_t n, n_begun = 0;
     skv_error err;
     skv_vocab *vocab;
-    (void)snprintf(begin, sizeof begin, "%.60s/begin.txt", folder);
+    (void)snprintf(begin, sizeof begin, "%.60s/begin.txt", group_folder);
     assert_int_equal(skv_file_write(begin, lines, sizeof lines - 1, NULL), SKV_OK);
     skv_self_options o = options_of(0.8);
     o.begin = begin;
     skv_engine *engine = open_engine(model, &o, 2);
     assert_int_equal(skv_vocab_open(model, &vocab, NULL), SKV_OK);
-    if (skv_self_write(engine, vocab, folder, &o, &path, &err) != SKV_OK) fail_msg("%s", err.text);
+    if (skv_self_write(engine, vocab, group_folder, &o, &path, &err) != SKV_OK)
+        fail_msg("%s", err.text);
     assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, NULL), SKV_OK);
     for (size_t i = 0; i < n / 2; i += LENGTH) {
         int32_t ids[LENGTH];
@@ -237,5 +224,5 @@ int main(void)
         cmocka_unit_test(test_greedy_is_the_best), cmocka_unit_test(test_documents),
         cmocka_unit_test(test_goes_on), cmocka_unit_test(test_recovers),
         cmocka_unit_test(test_beginnings)};
-    return cmocka_run_group_tests(tests, start, finish);
+    return cmocka_run_group_tests(tests, group_folder_make, group_folder_drop);
 }

@@ -19,34 +19,14 @@
 #include "format/companions.h"
 #include "format/gguf.h"
 #include "format/gguf_write.h"
+#include "group_folder.h"
 #include "skv/text.h"
 #include "skv/tools.h"
 #include "skv/train.h"
-#include "temp_folder.h"
 #include "text/tokenizer.h"
 
 #define ASSETS SKV_TEST_ASSETS
 #define STORIES ASSETS "/models/stories260k/stories260k-f32.gguf"
-
-static char root[] = "/tmp/skv-keep-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return !mkdtemp(root);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return temp_folder_remove(root);
-}
-
-static const char *place(char buf[256], const char *name)
-{
-    (void)snprintf(buf, 256, "%s/%s", root, name);
-    return buf;
-}
 
 static skv_vocab *open_vocab(const char *path)
 {
@@ -100,9 +80,9 @@ static void check_model(const char *name, const char *path)
 {
     char transformed[256], distilled[256], ids[256];
     skv_error err;
-    place(transformed, name);
-    (void)snprintf(distilled, sizeof distilled, "%.200s/%.40s-2", root, name);
-    assert_int_equal(skv_file_write(place(ids, "ids.json"),
+    group_folder_path(transformed, name);
+    (void)snprintf(distilled, sizeof distilled, "%.200s/%.40s-2", group_folder, name);
+    assert_int_equal(skv_file_write(group_folder_path(ids, "ids.json"),
                                     "[3,4,5,6,7,8,9,8,7,6,3,4,5,6,7,8,9,8,7,6]", 41, &err),
                      0);
     if (skv_transform(path, transformed, 1, 1, &err) != SKV_OK) fail_msg("%s", err.text);
@@ -117,7 +97,7 @@ static void check_model(const char *name, const char *path)
     o.threads = 1;
     if (skv_train_run(&o, &err) != SKV_OK) fail_msg("%s", err.text);
     check_same(path, distilled);
-    (void)snprintf(distilled, sizeof distilled, "%.200s/%.40s-3", root, name);
+    (void)snprintf(distilled, sizeof distilled, "%.200s/%.40s-3", group_folder, name);
     o.model = path; /* and straight from the file */
     o.kv_layers = 1;
     if (skv_train_run(&o, &err) != SKV_OK) fail_msg("%s", err.text);
@@ -136,7 +116,7 @@ static void test_without_vocabulary(void **state)
     char folder[256], path[300];
     skv_error err;
     assert_int_equal(skv_transform(SKV_TEST_DATA "/models/qwen2-gguf/model.gguf",
-                                   place(folder, "none"), 1, 1, &err),
+                                   group_folder_path(folder, "none"), 1, 1, &err),
                      SKV_OK);
     (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, folder);
     assert_false(skv_file_exists(path));
@@ -148,7 +128,7 @@ static void test_damaged(void **state)
     char folder[256], path[300];
     skv_error err = {0};
     skv_vocab *vocab = NULL;
-    assert_int_equal(skv_folder_create(place(folder, "damaged"), &err), SKV_OK);
+    assert_int_equal(skv_folder_create(group_folder_path(folder, "damaged"), &err), SKV_OK);
     (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, folder);
     assert_int_equal(skv_file_write(path, "GGUF\3\0\0\0\0\0", 10, &err), SKV_OK);
     assert_int_equal(skv_vocab_open(folder, &vocab, &err), SKV_FORMAT);
@@ -192,7 +172,7 @@ static void test_as_gguf(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char folder[256];
-        convert(models[i], place(folder, i ? "as-b" : "as-a"));
+        convert(models[i], group_folder_path(folder, i ? "as-b" : "as-a"));
         skv_vocab *a = open_vocab(models[i]), *b = open_vocab(folder);
         assert_int_equal(skv_vocab_size(a), skv_vocab_size(b));
         assert_int_equal(skv_vocab_bos(a), skv_vocab_bos(b));
@@ -213,7 +193,7 @@ static void test_as_gemma4(void **state)
     size_t n;
     skv_error err;
     (void)state;
-    assert_int_equal(skv_folder_create(place(from, "gemma4"), &err), SKV_OK);
+    assert_int_equal(skv_folder_create(group_folder_path(from, "gemma4"), &err), SKV_OK);
     assert_int_equal(
         skv_file_read(SKV_TEST_DATA "/tokenizer/gemma4.json", 1 << 20, &data, &n, &err), SKV_OK);
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", from);
@@ -221,7 +201,7 @@ static void test_as_gemma4(void **state)
     skv_free(data);
     (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", from);
     assert_int_equal(skv_file_write(path, config, sizeof config - 1, &err), SKV_OK);
-    convert(from, place(again, "gemma4-again"));
+    convert(from, group_folder_path(again, "gemma4-again"));
     (void)snprintf(path, sizeof path, "%s/" SKV_TOKENIZER_GGUF, again);
     assert_int_equal(skv_file_read(path, 1 << 20, &data, &n, &err), SKV_OK);
     assert_non_null(memmem(data, n, "gemma4", 6));
@@ -258,7 +238,7 @@ static void test_published_vocabularies(void **state)
         skv_error err;
         (void)snprintf(path, sizeof path, ASSETS "/tokenizers/gguf-vocabs/ggml-vocab-%s.gguf",
                        names[i]);
-        assert_int_equal(skv_folder_create(place(folder, names[i]), &err), SKV_OK);
+        assert_int_equal(skv_folder_create(group_folder_path(folder, names[i]), &err), SKV_OK);
         if (skv_gguf_open(path, &gguf, &err) != SKV_OK) fail_msg("%s", err.text);
         assert_int_equal(skv_tokenizer_keep(gguf, folder, &err), SKV_OK);
         skv_gguf_close(gguf);
@@ -280,7 +260,7 @@ static void test_published_as_gguf(void **state)
         char path[1024], folder[256], name[32];
         (void)snprintf(path, sizeof path, ASSETS "/tokenizers/%s", names[i]);
         (void)snprintf(name, sizeof name, "as-gguf-%zu", i);
-        convert(path, place(folder, name));
+        convert(path, group_folder_path(folder, name));
         skv_vocab *a = open_vocab(path), *b = open_vocab(folder);
         for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
             char *text;
@@ -303,7 +283,7 @@ static void test_stories(void **state)
     if (!has_assets()) skip();
     char folder[256];
     skv_error err;
-    if (skv_transform(STORIES, place(folder, "stories"), 3, 1, &err) != SKV_OK) {
+    if (skv_transform(STORIES, group_folder_path(folder, "stories"), 3, 1, &err) != SKV_OK) {
         fail_msg("%s", err.text);
     }
     check_same(STORIES, folder);
@@ -328,5 +308,6 @@ int main(void)
         cmocka_unit_test(test_stories),   cmocka_unit_test(test_as_gguf),
         cmocka_unit_test(test_as_gemma4), cmocka_unit_test(test_published_as_gguf),
     };
-    return cmocka_run_group_tests_name("tokenizer keep", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("tokenizer keep", tests, group_folder_make,
+                                       group_folder_drop);
 }

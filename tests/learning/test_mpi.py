@@ -262,8 +262,4 @@ class MpiTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = mpirun.why_not()
-    if reason:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    mpirun.main()

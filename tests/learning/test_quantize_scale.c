@@ -21,26 +21,11 @@
 #include "base/rng.h"
 #include "format/dtype.h"
 #include "format/safetensors.h"
+#include "group_folder.h"
 #include "skv/tools.h"
-#include "temp_folder.h"
 #include "train/quantizer.h"
 
 enum { N_IDS = 48 };
-
-static char folder[] = "/tmp/skv-scale-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return !mkdtemp(folder);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temp_folder_remove(folder);
-    return 0;
-}
 
 static void expect(skv_status status, const skv_error *err)
 {
@@ -202,7 +187,7 @@ static void test_same_function(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char from[512], to[512];
         (void)snprintf(from, sizeof from, "%s/models/%s", SKV_TEST_DATA, cases[i].model);
-        (void)snprintf(to, sizeof to, "%s/%s", folder, cases[i].model);
+        (void)snprintf(to, sizeof to, "%s/%s", group_folder, cases[i].model);
         widen(from, to);
         check(to, cases[i].wanted, true);
         check(to, cases[i].wanted, false);
@@ -243,5 +228,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_function),
                                        cmocka_unit_test(test_norms_stay_exact)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, group_folder_make, group_folder_drop);
 }

@@ -3,7 +3,7 @@
  * (tools/oracle/make_ridge_goldens.py), what must be copies, the same bytes for any number of
  * threads, distillation from the result, and refusals.
  */
-#define _XOPEN_SOURCE 700 /* nftw */
+#define _XOPEN_SOURCE 700 /* mkdtemp, nftw */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,37 +21,16 @@
 #include "base/mem.h"
 #include "format/safetensors.h"
 #include "format/source.h"
+#include "group_folder.h"
 #include "skv/tools.h"
 #include "skv/train.h"
-#include "temp_folder.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
-
-static char folder[] = "/tmp/skv-ridge-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return !mkdtemp(folder);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return temp_folder_remove(folder);
-}
-
-/* folder/name; the buffers live as long as the test program's current test. */
-static const char *place(char buf[256], const char *name)
-{
-    (void)snprintf(buf, 256, "%s/%s", folder, name);
-    return buf;
-}
 
 static const char *write_text(char buf[256], const char *name, const char *text, size_t n)
 {
     skv_error err;
-    assert_int_equal(skv_file_write(place(buf, name), text, n, &err), SKV_OK);
+    assert_int_equal(skv_file_write(group_folder_path(buf, name), text, n, &err), SKV_OK);
     return buf;
 }
 
@@ -131,7 +110,7 @@ static void check_case(const json_t *c)
     o.toward_zero = json_is_true(json_object_get(c, "to_zero"));
     skv_error err;
     skv_transform_report report;
-    if (skv_transform_run(model, place(out, name), &o, &report, &err) != SKV_OK) {
+    if (skv_transform_run(model, group_folder_path(out, name), &o, &report, &err) != SKV_OK) {
         fail_msg("%s: %s", name, err.text);
     }
     assert_int_equal(report.tokens, json_integer_value(json_object_get(c, "rows")));
@@ -191,10 +170,12 @@ static void test_own_input_is_copied(void **state)
     const char *const data = write_ids(ids, "own.json", 500);
     skv_transform_options o = ridge_options(3, 1, &data);
     skv_error err;
-    assert_int_equal(skv_transform_run(MODELS "llama-bias", place(fitted, "own"), &o, NULL, &err),
-                     SKV_OK);
-    assert_int_equal(skv_transform(MODELS "llama-bias", place(copied, "copied"), 3, 1, &err),
-                     SKV_OK);
+    assert_int_equal(
+        skv_transform_run(MODELS "llama-bias", group_folder_path(fitted, "own"), &o, NULL, &err),
+        SKV_OK);
+    assert_int_equal(
+        skv_transform(MODELS "llama-bias", group_folder_path(copied, "copied"), 3, 1, &err),
+        SKV_OK);
     check_same_file(fitted, copied);
 }
 
@@ -206,10 +187,12 @@ static void test_threads_do_not_matter(void **state)
     skv_transform_options o = ridge_options(1, 1, &data);
     skv_error err;
     o.threads = 1;
-    assert_int_equal(skv_transform_run(MODELS "qwen2", place(one, "one"), &o, NULL, &err), SKV_OK);
+    assert_int_equal(
+        skv_transform_run(MODELS "qwen2", group_folder_path(one, "one"), &o, NULL, &err), SKV_OK);
     o.threads = 3;
-    assert_int_equal(skv_transform_run(MODELS "qwen2", place(three, "three"), &o, NULL, &err),
-                     SKV_OK);
+    assert_int_equal(
+        skv_transform_run(MODELS "qwen2", group_folder_path(three, "three"), &o, NULL, &err),
+        SKV_OK);
     check_same_file(one, three);
 }
 
@@ -223,7 +206,8 @@ static void test_tokens_are_limited(void **state)
     skv_error err;
     o.tokens = 100;
     assert_int_equal(
-        skv_transform_run(MODELS "llama-mha", place(out, "limited"), &o, &report, &err), SKV_OK);
+        skv_transform_run(MODELS "llama-mha", group_folder_path(out, "limited"), &o, &report, &err),
+        SKV_OK);
     assert_int_equal(report.tokens, 100);
     assert_true(fabs(report.ridge - (0.1 + 4.0 * 32 / 100)) < 1e-12);
 }
@@ -263,11 +247,13 @@ static void test_distill_begins_with_it(void **state)
     const char *const data = write_ids(ids, "distill.json", 3000);
     skv_transform_options o = ridge_options(1, 1, &data);
     skv_error err;
-    assert_int_equal(skv_transform_run(MODELS "llama-mha", place(fitted, "fitted"), &o, NULL, &err),
-                     SKV_OK);
-    assert_int_equal(skv_transform(MODELS "llama-mha", place(copied, "start"), 1, 1, &err), SKV_OK);
-    double from_fitted = first_loss(fitted, place(out, "from-fitted"), &data);
-    double from_copied = first_loss(copied, place(out, "from-copied"), &data);
+    assert_int_equal(
+        skv_transform_run(MODELS "llama-mha", group_folder_path(fitted, "fitted"), &o, NULL, &err),
+        SKV_OK);
+    assert_int_equal(
+        skv_transform(MODELS "llama-mha", group_folder_path(copied, "start"), 1, 1, &err), SKV_OK);
+    double from_fitted = first_loss(fitted, group_folder_path(out, "from-fitted"), &data);
+    double from_copied = first_loss(copied, group_folder_path(out, "from-copied"), &data);
     assert_true(from_fitted > 0 && from_fitted < from_copied);
 }
 
@@ -277,7 +263,8 @@ static void expect_refusal(const char *model, const skv_transform_options *o, co
 {
     char out[256];
     skv_error err = {0};
-    assert_int_not_equal(skv_transform_run(model, place(out, "refused"), o, NULL, &err), SKV_OK);
+    assert_int_not_equal(skv_transform_run(model, group_folder_path(out, "refused"), o, NULL, &err),
+                         SKV_OK);
     if (!strstr(err.text, text)) fail_msg("%s", err.text);
     assert_int_equal(access(out, F_OK), -1);
 }
@@ -323,7 +310,7 @@ static void test_not_finite(void **state)
     uint64_t header;
     skv_error err;
     const char *const data = write_ids(ids, "nan.json", 500);
-    assert_int_equal(skv_folder_create(place(model, "nan"), &err), SKV_OK);
+    assert_int_equal(skv_folder_create(group_folder_path(model, "nan"), &err), SKV_OK);
     assert_int_equal(skv_file_read(MODELS "llama-mha/config.json", 1 << 20, &bytes, &n, &err), 0);
     (void)snprintf(path, sizeof path, "%s/config.json", model);
     assert_int_equal(skv_file_write(path, bytes, n, &err), SKV_OK);
@@ -350,5 +337,5 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_not_finite),
     };
-    return cmocka_run_group_tests_name("ridge", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("ridge", tests, group_folder_make, group_folder_drop);
 }

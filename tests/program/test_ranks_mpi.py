@@ -283,8 +283,4 @@ def spoil(path, rank, n):
 
 
 if __name__ == "__main__":
-    reason = mpirun.why_not()
-    if reason:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    mpirun.main()

@@ -1,9 +1,12 @@
-"""Processes of Open MPI on this machine, for tests: why there can be none, and the words that start some."""
+"""Processes of Open MPI on this machine, for tests: why there can be none, the words that start some, and the main
+program of a script of such tests."""
 
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import unittest
 from pathlib import Path
 
 PROGRAM = Path(os.environ.get("SKV_BUILD", Path(__file__).resolve().parents[2] / "build")).resolve() / "swiftkv"
@@ -34,3 +37,12 @@ def short_folder(case):
     temporary = tempfile.TemporaryDirectory(prefix="skv-", dir="/tmp")
     case.addClassCleanup(temporary.cleanup)
     return Path(temporary.name)
+
+
+def main():
+    """Runs the tests of the script that was started; without MPI it is skipped, with a line that says why."""
+    reason = why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2)
