@@ -69,10 +69,10 @@ typedef struct fixture {
     unsigned char **pages; /* [n_pages] owned, each a block of its own, NULL where none may look */
     float *k, *v;          /* [n_rows][Dh] as the page holds them */
     float *q;
-    float *sinks;      /* [G], or NULL */
-    float *result;     /* out with canaries before and behind */
-    size_t n_result;   /* floats of out */
-    double *want;      /* [n_q][G][Dh] */
+    float *sinks;                    /* [G], or NULL */
+    float *result;                   /* out with canaries before and behind */
+    size_t n_result;                 /* floats of out */
+    double *want;                    /* [n_q][G][Dh] */
     double *tolerance[N_ARITHMETIC]; /* the same; NULL where no page of the type has it */
     size_t i_alone;                  /* the token that has a call of its own */
 } fixture;

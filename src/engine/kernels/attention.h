@@ -30,8 +30,8 @@ extern const skv_attention_kernels skv_attention_kernels_neon;
 void skv_attention_init_ref(skv_kernels *k);
 /* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */
 void skv_attention_init_avx2(skv_kernels *k, unsigned features);
-/* With SKV_CPU_AVX512_BF16, pages of 16 and 8 bits go through VDPBF16PS, otherwise through f32; with
- * SKV_CPU_AVX512_VNNI prompts over pages of int8 go through VPDPBUSD. */
+/* With SKV_CPU_AVX512_BF16, pages of 16 and 8 bits go through VDPBF16PS, otherwise through f32;
+ * with SKV_CPU_AVX512_VNNI prompts over pages of int8 go through VPDPBUSD. */
 void skv_attention_init_avx512(skv_kernels *k, unsigned features);
 void skv_attention_init_neon(skv_kernels *k, unsigned features);
 

@@ -29,7 +29,7 @@ typedef struct task {
     size_t ld_v;       /* Dh rounded up */
     size_t q_bytes;    /* of a row of q */
     float slack;
-    bool few;          /* of single tokens, straight from the pages */
+    bool few;                 /* of single tokens, straight from the pages */
     unsigned char *q, *k, *v; /* packed: [M][Dh], panel, panel */
     float *s;                 /* [M][64] scores, then weights */
     float *o;                 /* [M][ld_v] */

@@ -2,10 +2,9 @@
 #ifndef SKV_KERNELS_ARM_ATTENTION_NEON_H
 #define SKV_KERNELS_ARM_ATTENTION_NEON_H
 
-#include "kernels/attention_tiles.h"
+#include "kernels/kernels.h"
 
 skv_kv_store_fn skv_kv_store_neon;
 skv_kv_load_fn skv_kv_load_neon;
-extern const skv_attention_tiles skv_attention_tiles_neon;
 
 #endif

@@ -23,6 +23,11 @@ enum {
 typedef float32x4_t vec;
 typedef int32x4_t ints;
 
+INLINE ints ints_add(ints x, ints y)
+{
+    return vaddq_s32(x, y);
+}
+
 INLINE ints ints_set1(int32_t x)
 {
     return vdupq_n_s32(x);

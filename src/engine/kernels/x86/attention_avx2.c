@@ -42,13 +42,13 @@ INLINE vec vec_sums(const vec x[LANES])
 #include "kernels/attention_few_f32.inc"
 #define FEW_SCORES few_scores
 #define FEW_VALUES few_values
-#define TILES skv_attention_tiles_avx2
 #include "kernels/attention_pack.inc"
+#define TILES static const skv_attention_tiles tiles
 #include "kernels/attention_level.inc"
 
 static const skv_attention_ways ways = {
-    .f32 = &skv_attention_tiles_avx2,
-    .narrow = &skv_attention_tiles_avx2,
+    .f32 = &tiles,
+    .narrow = &tiles,
     .int8 = &skv_attention_tiles_int8_avx2,
 };
 #include "kernels/attention_run.inc"

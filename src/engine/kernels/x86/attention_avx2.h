@@ -10,7 +10,7 @@
 
 skv_kv_store_fn skv_kv_store_avx2;
 skv_kv_load_fn skv_kv_load_avx2;
-extern const skv_attention_tiles skv_attention_tiles_avx2, skv_attention_tiles_int8_avx2;
+extern const skv_attention_tiles skv_attention_tiles_int8_avx2;
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -69,8 +69,8 @@ INLINE void pack_k_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
     }
 }
 
-#define TILES skv_attention_tiles_avx512
 #include "kernels/attention_pack.inc"
+#define TILES const skv_attention_tiles skv_attention_tiles_avx512
 #include "kernels/attention_level.inc"
 
 static const skv_attention_ways ways = {

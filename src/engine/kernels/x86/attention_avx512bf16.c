@@ -141,13 +141,13 @@ INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
 #define FEW_Q skv_few_q_avx512bf16
 #define FEW_SCORES skv_few_scores_avx512bf16
 #define FEW_VALUES skv_few_values_avx512bf16
-#define TILES skv_attention_tiles_avx512bf16
 #include "kernels/attention_pack.inc"
+#define TILES static const skv_attention_tiles tiles
 #include "kernels/attention_level.inc"
 
 static const skv_attention_ways ways = {
     .f32 = &skv_attention_tiles_avx512,
-    .narrow = &skv_attention_tiles_avx512bf16,
+    .narrow = &tiles,
     .int8 = &skv_attention_tiles_avx512vnni,
 };
 #include "kernels/attention_run.inc"

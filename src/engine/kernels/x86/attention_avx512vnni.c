@@ -110,8 +110,8 @@ static void pack_k(void *panel, const skv_tile_page *p)
 static void pack_v(void *panel, const skv_tile_page *p)
 {
     const __m512i quads = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-    const __m512i turn = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    const __m512i turn =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
     size_t Dh = p->head_dim;
     const unsigned char *rows = p->page + skv_page_rows_at(SKV_KV_TYPE_INT8, Dh, 1);
     unsigned char *to = panel;
@@ -128,8 +128,8 @@ static void pack_v(void *panel, const skv_tile_page *p)
     }
 }
 
-#define TILES skv_attention_tiles_avx512vnni
 #include "kernels/attention_whole.inc"
+#define TILES const skv_attention_tiles skv_attention_tiles_avx512vnni
 #include "kernels/attention_level.inc"
 
 static const skv_attention_ways ways = {

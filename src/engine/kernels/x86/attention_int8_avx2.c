@@ -137,6 +137,6 @@ static void pack_v(void *panel, const skv_tile_page *p)
     }
 }
 
-#define TILES skv_attention_tiles_int8_avx2
 #include "kernels/attention_whole.inc"
+#define TILES const skv_attention_tiles skv_attention_tiles_int8_avx2
 #include "kernels/attention_level.inc"

@@ -13,6 +13,7 @@ INLINE ints dot4(ints dot, ints w, ints x)
 }
 
 #define WHOLE_BLOCKS 1
+#define WIDE_SUMS true
 
 #include "kernels/x86/matmul_q_vnni.inc"
 
@@ -91,9 +92,33 @@ typedef struct span_ends {
     "2:\n\t" GROUP(LOOK_UP, SCALES, "") LINES("dec %[k]", "jnz 2b")                                \
         LINES("3: test %[n], %[n]", "jnz 1b") ROWS(SCALE, )
 
+#define END_WIDE(i, d0, d1, s0, s1, more)                                                          \
+    "vbroadcastss 4*" #i "(%[x_scales]), %%zmm31\n\t" LINES("vcvtdq2ps %%zmm" #d0 ", %%zmm" #d0,   \
+                                                            "vcvtdq2ps %%zmm" #d1 ", %%zmm" #d1)   \
+        LINES("vmulps %%zmm" #d0 ", %%zmm26, %%zmm" #d0,                                           \
+              "vmulps %%zmm" #d1 ", %%zmm27, %%zmm" #d1)                                           \
+            LINES("vfmadd231ps %%zmm" #d0 ", %%zmm31, %%zmm" #s0,                                  \
+                  "vfmadd231ps %%zmm" #d1 ", %%zmm31, %%zmm" #s1)
+#define STORE(i, d0, d1, s0, s1, more)                                                             \
+    LINES("vmovaps %%zmm" #s0 ", 128*" #i "(%[sum])", "vmovaps %%zmm" #s1 ", 128*" #i "+64(%[sum]" \
+                                                      ")")
+/* Pieces that have one scale of W too: a start and an end for each of them. */
+#define STRIP_PIECES(LOOK_UP, SCALES)                                                              \
+    LINES("vmovdqu64 %[table], %%zmm30", "vmovdqu64 %[mask], %%zmm28")                             \
+    ROWS(ZERO, )                                                                                   \
+    LINES("1: mov %[x], %[x_scales]", "mov %[n_piece], %[k]")                                      \
+    LINES("cmp %[k], %[n]", "cmovb %[n], %[k]")                                                    \
+    LINES("sub %[k], %[n]", "add $24, %[x]")                                                       \
+    ROWS(START, )                                                                                  \
+    "2:\n\t" UNITS(0, 0, 1, LOOK_UP) UNITS(1, 2, 3, LOOK_UP) UNITS(2, 4, 5, LOOK_UP)               \
+        UNITS(3, 6, 7, LOOK_UP) LINES("add $264, %[x]", "add %[step], %[w]")                       \
+            LINES("dec %[k]", "jnz 2b") SCALES                                                     \
+            ROWS(END_WIDE, ) LINES("add $32, %[starts]", "add %[scales_step], %[scales]")          \
+                LINES("test %[n], %[n]", "jnz 1b") ROWS(STORE, )
+
 /* sum [MR][STRIP_VECS] += n groups, in pieces of n_piece that share the scales of X. */
-#define RUN_GROUPS(LOOK_UP, SCALES)                                                                \
-    __asm__ volatile(STRIP_GROUPS(LOOK_UP, SCALES)                                                 \
+#define RUN_GROUPS(STRIP_OF, LOOK_UP, SCALES)                                                      \
+    __asm__ volatile(STRIP_OF(LOOK_UP, SCALES)                                                     \
                      : [starts] "+r"(starts), [scales] "+r"(scales), [x] "+r"(x), [w] "+r"(w),     \
                        [n] "+r"(n), [k] "=&r"(k), [x_scales] "=&r"(x_scales)                       \
                      : [sum] "r"(sum), [step] "r"(step), [scales_step] "m"(scales_step),           \
@@ -103,33 +128,41 @@ typedef struct span_ends {
                        "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",     \
                        "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm30", "xmm31")
 
-/* Fills starts for n groups of X at x, which starts a piece. */
+/* Fills starts for n groups of X at x, which starts a piece, or with `wide` for its pieces. */
 static void make_starts(span_ends *e, int32_t bias, const unsigned char *x, size_t n,
-                        size_t n_piece)
+                        size_t n_piece, bool wide)
 {
+    int32_t *to = e->starts[0];
     for (size_t g = 0; g < n;) {
         size_t end = skv_min_size(g + n_piece, n);
+        __m256i all = _mm256_setzero_si256();
         x += MR * sizeof(float);
         for (; g < end; g++, x += skv_quant_x_group(MR)) {
             /* Eight sums: the last two are not used. */
             __m256i sums = _mm256_loadu_si256((const __m256i *)(const void *)x);
-            __m256i starts = _mm256_mullo_epi32(sums, _mm256_set1_epi32(-bias));
-            _mm256_storeu_si256((__m256i *)(void *)e->starts[g], starts);
+            all = wide ? _mm256_add_epi32(all, sums) : sums;
+            if (wide && g + 1 < end) continue;
+            __m256i starts = _mm256_mullo_epi32(all, _mm256_set1_epi32(-bias));
+            _mm256_storeu_si256((__m256i *)(void *)to, starts);
+            to += PADDED;
         }
     }
 }
 
-/* Fills scales for n groups of W at w. */
-static void make_scales(span_ends *e, const tile_args *t, const unsigned char *w, size_t n)
+/* Fills scales for n groups of W at w, or with `wide` for its pieces. */
+static void make_scales(span_ends *e, const tile_args *t, const unsigned char *w, size_t n,
+                        bool wide)
 {
     const skv_quant_header h = *t->h;
     const size_t column0 = t->column0 * (h.fine ? 1 : 2);
-    for (size_t g = 0; g < n; g++, w += skv_quant_group_bytes(&h, NR)) {
+    const size_t n_step = wide ? h.span_groups : 1;
+    vec *to = e->scales[0];
+    for (size_t g = 0; g < n; g += n_step, w += n_step * skv_quant_group_bytes(&h, NR)) {
         const uint16_t *span = skv_quant_span(t->h, NR, t->group0 + g) + t->column0;
         vec scale[COLUMNS];
         load_scales(scale, &h, skv_quant_scales(t->h, NR, w, t->group0 + g) + column0, span,
                     STRIP_VECS);
-        for (size_t j = 0; j < STRIP_VECS; j++) e->scales[g][j] = scale[j];
+        for (size_t j = 0; j < STRIP_VECS; j++) *to++ = scale[j];
     }
 }
 
@@ -142,22 +175,26 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
     const size_t step = skv_quant_group_bytes(t->h, NR);
     const int32_t *starts = e->starts[0];
     const unsigned char *w = skv_quant_group(t->h, NR, t->K, t->group0), *x = t->x, *x_scales;
-    const bool f16 = !t->h->fine && !t->h->bf16 && !t->h->wide;
+    const bool f16 = !t->h->fine && !t->h->bf16 && !t->h->wide, wide = has_wide_sums(t);
     const void *scales = f16 ? (const void *)(w + 2 * t->column0) : (const void *)e->scales[0];
     const size_t scales_step = f16 ? step : sizeof e->scales[0];
     size_t k;
     static_assert((int)MR == 6 && (int)NR == 64, "registers and steps");
     for (size_t i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vec_zero();
-    if (!f16) make_scales(e, t, w, n);
+    if (!f16) make_scales(e, t, w, n, wide);
     w += skv_quant_scale_bytes(t->h, NR) + 4 * t->column0;
-    if (kind == CODES_TABLE && f16) {
-        RUN_GROUPS(LOOK_UP_TABLE, SCALES_F16);
+    if (kind == CODES_TABLE && wide) {
+        RUN_GROUPS(STRIP_PIECES, LOOK_UP_TABLE, SCALES_F32);
+    } else if (kind == CODES_TABLE && f16) {
+        RUN_GROUPS(STRIP_GROUPS, LOOK_UP_TABLE, SCALES_F16);
     } else if (kind == CODES_TABLE) {
-        RUN_GROUPS(LOOK_UP_TABLE, SCALES_F32);
+        RUN_GROUPS(STRIP_GROUPS, LOOK_UP_TABLE, SCALES_F32);
+    } else if (wide) {
+        RUN_GROUPS(STRIP_PIECES, "", SCALES_F32);
     } else if (f16) {
-        RUN_GROUPS("", SCALES_F16);
+        RUN_GROUPS(STRIP_GROUPS, "", SCALES_F16);
     } else {
-        RUN_GROUPS("", SCALES_F32);
+        RUN_GROUPS(STRIP_GROUPS, "", SCALES_F32);
     }
     for (size_t i = 0; i < MR; i++) {
         for (size_t j = 0; j < STRIP_VECS; j++) {
@@ -180,7 +217,7 @@ INLINE void tile_whole(tile_args t, const size_t m, const code_kind kind)
     const size_t n_piece = skv_i8_group(t.K) / SKV_QUANT_GROUP;
     do {
         size_t n = skv_min_size(SPAN_GROUPS, t.group1 - t.group0);
-        make_starts(&e, t.h->bias, t.x, n, n_piece);
+        make_starts(&e, t.h->bias, t.x, n, n_piece, has_wide_sums(&t));
         for (t.column0 = 0; t.column0 < NR; t.column0 += STRIP_VECS * LANES) {
             strip_span(&e, &t, n, n_piece, kind);
         }

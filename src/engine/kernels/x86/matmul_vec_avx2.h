@@ -37,6 +37,11 @@ INLINE ints ints_load_wide(const void *x)
     return _mm256_cvtepi8_epi16(_mm_loadu_si128(x));
 }
 
+INLINE ints ints_add(ints x, ints y)
+{
+    return _mm256_add_epi32(x, y);
+}
+
 INLINE ints ints_mul(ints x, ints y)
 {
     return _mm256_mullo_epi32(x, y);
