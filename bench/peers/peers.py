@@ -94,12 +94,12 @@ def made(path, make):
 
 
 class Swiftkv:
-    """This engine; as SwiftKV, the deeper half of the layers is skipped by prompts."""
+    """This engine; as SwiftKV, the deeper half of the layers is skipped by prompts. With `group`, 4 bits in groups of that length."""
 
-    def __init__(self, bench, weights, swift):
+    def __init__(self, bench, weights, swift, group=None):
         self.bench, self.weights = bench, weights
-        self.swift = swift
-        self.name = "swiftkv, SwiftKV 50 %" if swift else "swiftkv"
+        self.swift, self.group = swift, group
+        self.name = f"swiftkv{', SwiftKV 50 %' if swift else ''}{f', groups of {group}' if group else ''}"
         self.bits = {"bf16": 16, "int8": 8, "int4": 4}[weights]
 
     def ready(self):
@@ -107,9 +107,11 @@ class Swiftkv:
 
     def ask(self, *words):
         model = self.bench.half() if self.swift else self.bench.hf()
-        if self.bits == 4 and not self.swift:  # the file that the others read
+        if self.group:
+            model = self.bench.grouped(self.group)
+        elif self.bits == 4 and not self.swift:  # the file that the others read
             model = self.bench.gguf("Q4_0")
-        weights = "auto" if model.suffix == ".gguf" else self.weights
+        weights = "auto" if model.suffix == ".gguf" or self.group else self.weights
         out, mib = measured_run([self.bench.program, "bench", model, "--weights", weights, "--kv", "bf16" if self.bits == 16 else "int8",
                                  "--threads", self.bench.args.threads, "--repeat", 1, "--ctx", 16384, "--json", *words])
         return lines_of(out)[0], mib
@@ -266,6 +268,10 @@ class Bench:
     def half(self):
         return made(self.work / "1b-half", lambda out: run([self.program, "transform", self.hf(), out, "--kv-layers", LAYERS // 2]))
 
+    def grouped(self, group):
+        words = [self.program, "quantize", self.hf()]
+        return made(self.work / f"int4-{group}", lambda out: run([*words, out, "--weights", "int4", "--group", group]))
+
     def gguf(self, weights):
         kind = weights.lower()
         if kind == "q4_k_m":
@@ -287,6 +293,8 @@ def engines(bench):
     for ours, theirs, vino in (("int8", ("Q8_0",), "int8"), ("int4", ("Q4_0", "Q4_K_M"), "int4"), ("bf16", ("BF16",), None)):
         yield Swiftkv(bench, ours, False)
         yield Swiftkv(bench, ours, True)
+        if ours == "int4":
+            yield Swiftkv(bench, ours, False, 128)
         for kind in theirs:
             yield (IkLlama if bench.args.ik else IkWheel)(bench, bench.ik(), kind)
             yield Llama(bench, "llama.cpp", bench.llama(), kind)
@@ -335,6 +343,7 @@ def setup(bench):
 def models(bench):
     bench.hf()
     bench.half()
+    bench.grouped(128)
     for engine in chosen(bench):
         if isinstance(engine, Llama) and engine.ready():
             bench.gguf(engine.weights)
@@ -387,17 +396,17 @@ def rows_of(bench, measured):
 
 
 def ratios(bench, measured):
-    """Ours over the best of the others, by bits: (bits, {column: (ratio, its name)})."""
-    for bits in (8, 4, 16):
-        ours = next((said for e, said in measured if e.bits == bits and e.name == "swiftkv"), {})
+    """Ours over the best of the others, by bits: rows of a table."""
+    for bits, name in ((8, "swiftkv"), (4, "swiftkv"), (4, "swiftkv, groups of 128"), (16, "swiftkv")):
+        ours = next((said for e, said in measured if e.bits == bits and e.name == name), {})
         swift = next((said for e, said in measured if e.bits == bits and e.name.endswith("50 %")), {})
         others = [(e, said) for e, said in measured if e.bits == bits and not e.name.startswith("swiftkv")]
         for column in columns(bench.args):
             best = max(((said[column], e) for e, said in others if column in said), key=lambda p: p[0], default=None)
             if best is None or column == "MiB" or column not in ours:
                 continue
-            yield [f"{bits} bits", column, f"{best[1].name} {best[1].weights}", f"{ours[column] / best[0]:.2f}",
-                   f"{swift[column] / best[0]:.2f}" if column in swift else ""]
+            yield [f"{bits} bits{name.removeprefix('swiftkv')}", column, f"{best[1].name} {best[1].weights}", f"{ours[column] / best[0]:.2f}",
+                   f"{swift[column] / best[0]:.2f}" if column in swift and name == "swiftkv" else ""]
 
 
 def picture(path, measured, column, title):

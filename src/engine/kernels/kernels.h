@@ -135,7 +135,8 @@ typedef void skv_kv_load_fn(const void *page, skv_kv_type type, size_t row, floa
  * so n_past + n_q rows must be stored before. Rows are in pages of SKV_PAGE_ROWS:
  * row r is row r % SKV_PAGE_ROWS of pages[r / SKV_PAGE_ROWS].
  * With f32 pages the arithmetic is f32; with the others it may round q, k, v and the softmax
- * weights to bfloat16, always with f32 sums.
+ * weights to bfloat16, with f32 sums. With int8 pages q may become whole numbers of at least 7 bits
+ * and a sign, and the softmax weights of a page of at least 8 bits, with exact sums within a page.
  */
 typedef struct skv_attention {
     float *out;               /* token j, head g at out + j * ld_out + g * head_dim */
