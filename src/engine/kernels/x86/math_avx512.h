@@ -131,7 +131,8 @@ static inline __m512 skv_kv16_avx512(const unsigned char *row, skv_kv_type type,
 
 /*
  * Sixteen rows of n units of 32 bits, `stride` bytes apart, become n rows of sixteen units,
- * ld units apart. Reads the rows in pieces of four units: beyond n in the last piece.
+ * ld units apart. Reads the rows in pieces of four units: beyond n in the last piece. Writes a row
+ * more where n is odd.
  */
 static inline void skv_columns16_avx512(unsigned char *to, size_t ld, const unsigned char *from,
                                         size_t stride, size_t n)
@@ -153,7 +154,7 @@ static inline void skv_columns16_avx512(unsigned char *to, size_t ld, const unsi
         unsigned char *row = to + i * ld * 4;
         _mm512_storeu_si512(row, _mm512_unpacklo_epi64(a, c));
         _mm512_storeu_si512(row + ld * 4, _mm512_unpackhi_epi64(a, c));
-        if (i + 2 >= n) break; /* n is even */
+        if (i + 2 >= n) break;
         _mm512_storeu_si512(row + ld * 8, _mm512_unpacklo_epi64(b, d));
         _mm512_storeu_si512(row + ld * 12, _mm512_unpackhi_epi64(b, d));
     }
