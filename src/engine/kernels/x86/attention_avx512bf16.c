@@ -123,7 +123,7 @@ INLINE void pack_v_of(unsigned char *panel, const skv_tile_page *p, skv_kv_type 
 }
 
 /* Scores x of row r become weights, rounded to bfloat16 in place of the scores. */
-INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
+INLINE vec weigh(const skv_tile_softmax *t, size_t r, vec x[4])
 {
     float *s = t->s + r * SKV_PAGE_ROWS;
     vec max = vec_set1(t->max[r]);
@@ -136,6 +136,13 @@ INLINE void weigh(const skv_tile_softmax *t, size_t r, vec x[4])
     vec_store(t->sums + r * SKV_TILE_SUMS, sum);
     _mm512_storeu_si512(s, skv_round_pair_avx512(x[0], x[1]));
     _mm512_storeu_si512(s + 16, skv_round_pair_avx512(x[2], x[3]));
+    return max;
+}
+
+INLINE void weigh_rows(const skv_tile_softmax *t, const vec given[SKV_TILE_ROWS])
+{
+    (void)t;
+    (void)given;
 }
 
 #define FEW_Q skv_few_q_avx512bf16
