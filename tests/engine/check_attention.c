@@ -168,9 +168,10 @@ typedef struct rounding {
 
 static rounding rounding_of(const skv_attention *a, arithmetic kind)
 {
-    const double eps = 0x1p-23, bf16 = 0x1p-9, coarse_exp = 2e-4;
+    /* bf16: half a unit of the last of its 8 bits, beside a number just above a power of two. */
+    const double eps = 0x1p-23, bf16 = 0x1p-8, coarse_exp = 4e-4;
     double codes = skv_kv_has_scales(a->type) ? 2.01 : 1.01;
-    rounding r = {((double)a->head_dim + 16.0) * eps, 40.0 * eps, 0.0, 0.0};
+    rounding r = {((double)a->head_dim + 16.0) * eps, 80.0 * eps, 0.0, 0.0};
     if (kind == COARSE || kind == SINGLE) {
         r.score += bf16 * codes;
         r.value += bf16 * codes + coarse_exp;
@@ -234,7 +235,7 @@ static void bound_row(fixture *f, const float *q, const double *s, const double 
         off[r] = expm1(by.score * size[r] + by.q_step * q_most * k_sum * (double)a->scale);
         spread += s[r] * off[r];
     }
-    double fixed = spread + 2.0 * by.value + (double)(end - begin) * 0x1p-23;
+    double fixed = spread + by.value + (double)(end - begin) * 0x1p-23;
     for (size_t r = begin; r < end; r++) {
         for (size_t d = 0; d < Dh; d++) {
             bound[d] += fabs(s[r] * (double)f->v[r * Dh + d]) * (off[r] + fixed);
