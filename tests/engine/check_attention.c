@@ -219,6 +219,20 @@ static void bound_weights(fixture *f, const double *s, size_t begin, size_t end,
     }
 }
 
+static double sum_of_sizes(const float *x, size_t n)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) sum += fabs((double)x[i]);
+    return sum;
+}
+
+static double largest_size(const float *x, size_t n)
+{
+    double most = 0.0;
+    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
 /* How far the outputs of one query row may be off, by the weights s of its rows. */
 static void bound_row(fixture *f, const float *q, const double *s, const double *size, size_t begin,
                       size_t end, arithmetic kind, double *bound)
@@ -226,20 +240,17 @@ static void bound_row(fixture *f, const float *q, const double *s, const double 
     const skv_attention *a = &f->a;
     size_t Dh = a->head_dim;
     rounding by = rounding_of(a, kind);
-    double q_most = 0.0, spread = 0.0; /* spread: of the denominator */
+    double q_off = by.q_step * largest_size(q, Dh) * (double)a->scale; /* times |k| */
+    double spread = 0.0;                                               /* of the denominator */
     double *off = skv_alloc(end, sizeof(double));
-    for (size_t d = 0; d < Dh; d++) q_most = fmax(q_most, fabs((double)q[d]));
     for (size_t r = begin; r < end; r++) {
-        double k_sum = 0.0;
-        for (size_t d = 0; d < Dh; d++) k_sum += fabs((double)f->k[r * Dh + d]);
-        off[r] = expm1(by.score * size[r] + by.q_step * q_most * k_sum * (double)a->scale);
+        off[r] = expm1(by.score * size[r] + q_off * sum_of_sizes(f->k + r * Dh, Dh));
         spread += s[r] * off[r];
     }
     double fixed = spread + by.value + (double)(end - begin) * 0x1p-23;
     for (size_t r = begin; r < end; r++) {
-        for (size_t d = 0; d < Dh; d++) {
-            bound[d] += fabs(s[r] * (double)f->v[r * Dh + d]) * (off[r] + fixed);
-        }
+        double share = s[r] * (off[r] + fixed); /* of |v| */
+        for (size_t d = 0; d < Dh; d++) bound[d] += share * fabs((double)f->v[r * Dh + d]);
     }
     if (by.p_step > 0.0) bound_weights(f, s, begin, end, by.p_step * (1.0 + spread), bound);
     skv_free(off);
