@@ -226,11 +226,12 @@ static double sum_of_sizes(const float *x, size_t n)
     return sum;
 }
 
+/* In float: gcc 12 for AArch64 does not compile the loop in double. */
 static double largest_size(const float *x, size_t n)
 {
-    double most = 0.0;
-    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)x[i]));
-    return most;
+    float most = 0.0f;
+    for (size_t i = 0; i < n; i++) most = fmaxf(most, fabsf(x[i]));
+    return (double)most;
 }
 
 /* How far the outputs of one query row may be off, by the weights s of its rows. */
