@@ -124,11 +124,5 @@ static const skv_attention_ways ways = {
 };
 #include "kernels/attention_run.inc"
 
-const skv_attention_kernels skv_attention_kernels_neon = {
-    .kv_store = skv_kv_store_neon,
-    .kv_load = skv_kv_load_neon,
-    .tokens = skv_attention_tokens_tiles,
-    .scratch = skv_attention_scratch_tiles,
-    .attention = run,
-    .part = run_part,
-};
+const skv_attention_kernels skv_attention_kernels_neon =
+    ATTENTION_KERNELS(skv_kv_store_neon, skv_kv_load_neon);

@@ -159,11 +159,5 @@ static const skv_attention_ways ways = {
 };
 #include "kernels/attention_run.inc"
 
-const skv_attention_kernels skv_attention_kernels_avx512bf16 = {
-    .kv_store = skv_kv_store_avx512,
-    .kv_load = skv_kv_load_avx512,
-    .tokens = skv_attention_tokens_tiles,
-    .scratch = skv_attention_scratch_tiles,
-    .attention = run,
-    .part = run_part,
-};
+const skv_attention_kernels skv_attention_kernels_avx512bf16 =
+    ATTENTION_KERNELS(skv_kv_store_avx512, skv_kv_load_avx512);
