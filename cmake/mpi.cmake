@@ -5,6 +5,8 @@ elseif(SKV_MPI)
   find_package(MPI REQUIRED COMPONENTS C)
 endif()
 if(MPI_C_FOUND AND SKV_MPI)
-  set_source_files_properties(cli/team_mpi.c PROPERTIES COMPILE_DEFINITIONS SKV_MPI)
-  target_link_libraries(swiftkv PRIVATE MPI::MPI_C)
+  # Of this file alone, so that a build from before MPI was installed keeps its other objects.
+  set_source_files_properties(cli/team_mpi.c PROPERTIES COMPILE_DEFINITIONS SKV_MPI
+    INCLUDE_DIRECTORIES "${MPI_C_INCLUDE_DIRS}" COMPILE_OPTIONS "${MPI_C_COMPILE_OPTIONS}")
+  target_link_libraries(swiftkv PRIVATE ${MPI_C_LIBRARIES} ${MPI_C_LINK_FLAGS})
 endif()

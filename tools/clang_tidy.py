@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over src and cli on every processor, the slowest files first.
 
-    tools/clang_tidy.py [--root DIR] [--build DIR] [--all]
+    tools/clang_tidy.py [--root DIR] [--build DIR] [--all | --since COMMIT]
 
 A file without findings is not analysed again as long as nothing changes that decides about them: its
 text and that of every header it includes, its commands in compile_commands.json, .clang-tidy, and the
 version of clang-tidy. DIR/clang-tidy keeps that, and the time of each file. --all analyses every file.
+With --since, a file is not analysed either if git knows no change since that commit in what it reads.
 """
 
 import argparse
@@ -60,6 +61,16 @@ def read_files(folder, words):
     return sorted({os.path.join(folder, name) for name in names})
 
 
+def changed_since(root, commit):
+    """The files of the tree that differ from those of a commit, as resolved paths; None if it is not asked."""
+    if not commit:
+        return None
+    found = []
+    for words in (("diff", "--name-only", commit, "--"), ("ls-files", "--others", "--exclude-standard")):
+        found += subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {root / name for name in found}
+
+
 def key_of(of_file, common):
     """What decides about the findings in a file; None where that is not known."""
     key = hashlib.sha256(common)
@@ -73,8 +84,9 @@ def key_of(of_file, common):
 
 
 class Checker:
-    def __init__(self, root, build, every):
+    def __init__(self, root, build, every, since=None):
         self.root, self.build, self.every = root, build, every
+        self.changed = changed_since(root, since)
         self.marks = build / "clang-tidy"
         self.marks.mkdir(exist_ok=True)
         self.commands = commands(build)
@@ -96,8 +108,18 @@ class Checker:
         seconds = self.known(path)["seconds"]
         return (seconds is not None, -(seconds or path.stat().st_size))
 
+    def unchanged(self, path):
+        """Whether git knows no change in anything that the file reads, nor in .clang-tidy."""
+        if self.changed is None or self.root / ".clang-tidy" in self.changed:
+            return False
+        read = [read_files(folder, words) for folder, words in self.commands.get(path, ())]
+        return bool(read) and all(paths and self.changed.isdisjoint(map(Path, map(os.path.normpath, paths)))
+                                  for paths in read)
+
     def check(self, path):
         """Whether the file was analysed, and its findings, None if there are none."""
+        if self.unchanged(path):
+            return False, None
         key = key_of(self.commands.get(path, ()), self.common)
         if key and not self.every and self.known(path)["key"] == key:
             return False, None
@@ -113,10 +135,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--build", type=Path, help="default: build in the root")
-    parser.add_argument("--all", action="store_true", help="also what did not change")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="also what did not change")
+    which.add_argument("--since", metavar="COMMIT", help="only files that read something changed since then")
     options = parser.parse_args()
     root = options.root.resolve()
-    checker = Checker(root, (options.build or root / "build").resolve(), options.all)
+    checker = Checker(root, (options.build or root / "build").resolve(), options.all, options.since)
     paths = sorted(sources(root), key=checker.order)
     n_analysed, n_found = 0, 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

@@ -68,6 +68,23 @@ class ClangTidyTest(unittest.TestCase):
         self.expect(3, 0)
         self.expect(0, 0)
 
+    def test_what_changed_since_a_commit(self):
+        def git(*words):
+            subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=self.root, check=True,
+                           capture_output=True)
+        (self.root / ".gitignore").write_text("build\n")
+        git("init")
+        git("add", ".")
+        git("commit", "-m", "clean")
+        self.expect(0, 0, "--since", "HEAD")  # although nothing is known of these files
+        self.header(WRONG)
+        self.expect(2, 2, "--since", "HEAD")
+        git("commit", "-a", "-m", "wrong")
+        self.expect(0, 0, "--since", "HEAD")
+        self.expect(2, 2, "--since", "HEAD~1")
+        self.config("bugprone-*,performance-*")  # changes the findings of every file
+        self.expect(3, 2, "--since", "HEAD")
+
     def test_what_does_not_compile(self):
         (self.root / "src/a.c").write_text('#include "nowhere.h"\n')
         for n_analysed in (3, 1):
