@@ -112,7 +112,8 @@ def print_times(logs):
     for seconds, stage, test in sorted(stages, reverse=True) + sorted(slow, reverse=True):
         print(f"{seconds:8.1f} s  {stage:11} {test}".rstrip())
     rest = sum(row[0] for row in tests) - sum(row[0] for row in slow)
-    print(f"{rest:8.1f} s  {len(tests) - len(slow)} tests of less than {SHOWN_SECONDS:g} s each; all are in {path}")
+    if tests:
+        print(f"{rest:8.1f} s  {len(tests) - len(slow)} tests of less than {SHOWN_SECONDS:g} s each; all are in {path}")
 
 
 if __name__ == "__main__":
