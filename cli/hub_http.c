@@ -20,7 +20,7 @@ enum {
     CONNECT_SECONDS = 10,
     STALL_SECONDS = 30,
     RETRY_SECONDS_MAX = 300,
-    POLL_MS = 100, /* between two looks at what another process fetches, and two lines of progress */
+    POLL_MS = 100, /* without anything to do */
     URL_MAX = 8192,
     REFUSAL_BYTES_MAX = 1 << 20
 };
