@@ -141,7 +141,7 @@ class CombinationsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.keep = tempfile.TemporaryDirectory()
-        cls.folder = Path(cls.keep.name)
+        cls.folder, cls.ranks_folder = Path(cls.keep.name), mpirun.short_folder(cls)
         (cls.folder / "key").write_text("0123456789abcdef\n")
         cls.models = {}  # by the values of TRAITS
         for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
@@ -241,7 +241,8 @@ class CombinationsTest(unittest.TestCase):
     def run_on_ranks(self, words):
         """On two of them, and what they themselves say: mpirun says more when a command fails."""
         command = [*mpirun.launch(2), str(base.PROGRAM), *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False,
+                              env=mpirun.environment(self.ranks_folder))
         done.stderr = "".join(line for line in done.stderr.splitlines(True) if line.startswith("swiftkv: "))
         return done
 

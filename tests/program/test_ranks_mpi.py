@@ -53,13 +53,17 @@ class RanksTest(unittest.TestCase):
         cls.ids = cls.folder / "ids.json"
         cls.ids.write_text(json.dumps(IDS))
 
+    def launch(self, words, **more):
+        own = {"env": mpirun.environment(self.folder)} if words[0] == "mpirun" else {}
+        return run(words, **own, **more)
+
     def ok(self, words, **more):
-        done = run(words, **more)
+        done = self.launch(words, **more)
         self.assertEqual(done.returncode, 0, (words, done.stderr[-2000:]))
         return done.stdout
 
     def refused(self, words, *parts, **more):
-        done = run(words, **more)
+        done = self.launch(words, **more)
         self.assertNotEqual(done.returncode, 0, done.stdout)
         lines = messages(done)
         self.assertEqual(len(lines), 1, done.stderr)

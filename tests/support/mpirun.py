@@ -35,6 +35,11 @@ def launch(n):
     return [*WORDS, "-np", str(n)]
 
 
+def environment(folder):
+    """Of one launch: launches at the same time fail where both make the folder that all of a user share."""
+    return {**os.environ, "TMPDIR": tempfile.mkdtemp(prefix="o", dir=folder)}
+
+
 def short_folder(case):
     """A folder of a class of tests. Open MPI makes socket names from the folder of temporary files: a short one."""
     temporary = tempfile.TemporaryDirectory(prefix="skv-", dir="/tmp")
