@@ -24,7 +24,7 @@ ASKS = {
     "sampled": {"max_tokens": 40, "temperature": 0.4, "seed": 3, "n": 3},
     "shaped": {"max_tokens": 50, "temperature": 0.7, "top_p": 0.9, "seed": 4, "repetition_penalty": 1.05, "frequency_penalty": 0.1,
                "logit_bias": {"100": 2, "101": -3}},
-    "long": {"max_tokens": 500, "ignore_eos": True},  # five at once have too few pages
+    "long": {"max_tokens": 300, "ignore_eos": True},  # five at once have too few pages
     "logprobs": {"max_tokens": 40, "logprobs": 3},
     "stop": {"max_tokens": 60, "stop": ["node 1", " took 3"], "ignore_eos": True},
     "grammar": {"max_tokens": 60, "guided_json": SCHEMA},
