@@ -729,7 +729,7 @@ class DownloadTest(unittest.TestCase):
             self.cache.mkdir(exist_ok=True)
             self.opens_or_not()
             self.download()
-            self.check(files=FOLDER)
+            self.assertTrue(self.opens_or_not())
 
     def test_the_other_goes_on_after_a_kill(self):
         """Of two processes the one that fetches is killed: the one that waits goes on where it was."""
