@@ -20,11 +20,13 @@ enum {
     CONNECT_SECONDS = 10,
     STALL_SECONDS = 30,
     RETRY_SECONDS_MAX = 300,
-    POLL_MS = 100,
+    POLL_MS = 100, /* without anything to do */
     URL_MAX = 8192,
     REFUSAL_BYTES_MAX = 1 << 20
 };
 #define SECOND_NS UINT64_C(1000000000)
+#define MS_NS UINT64_C(1000000)
+static const double FIRST_RETRY_SECONDS = 0.5;
 
 /* One request: of a file of the list, or of an answer into memory. */
 typedef struct transfer {
@@ -48,6 +50,7 @@ struct hub_http {
     CURLM *multi;
     const char *endpoint, *token;
     long stall_seconds;
+    double retry_seconds; /* before the second try; twice as long before each further one */
 };
 
 /* The files that are left. */
@@ -64,6 +67,13 @@ bool hub_download_is_built(void)
     return true;
 }
 
+static double seconds_of(const char *name, double otherwise)
+{
+    const char *value = getenv(name);
+    const double seconds = value ? strtod(value, NULL) : 0;
+    return seconds > 0 && seconds <= RETRY_SECONDS_MAX ? seconds : otherwise;
+}
+
 bool hub_http_create(const char *endpoint, const char *token, hub_http **out, hub_error *error)
 {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
@@ -75,7 +85,8 @@ bool hub_http_create(const char *endpoint, const char *token, hub_http **out, hu
     *http = (hub_http){.multi = curl_multi_init(),
                        .endpoint = endpoint,
                        .token = token,
-                       .stall_seconds = seconds > 0 ? seconds : STALL_SECONDS};
+                       .stall_seconds = seconds > 0 ? seconds : STALL_SECONDS,
+                       .retry_seconds = seconds_of("SWIFTKV_RETRY_SECONDS", FIRST_RETRY_SECONDS)};
     *out = http;
     return http->multi || hub_fail(error, "libcurl: no memory");
 }
@@ -262,7 +273,7 @@ static bool try_later(transfer *t, double after_seconds, hub_error *why)
 {
     if (t->file && t->blob.bytes > t->bytes_before) t->n_tries = 0;
     if (++t->n_tries > TRIES || after_seconds > RETRY_SECONDS_MAX) return false;
-    const double seconds = 0.25 * (double)(1U << t->n_tries);
+    const double seconds = t->http->retry_seconds * (double)(1U << (t->n_tries - 1));
     const double wait = after_seconds > seconds ? after_seconds : seconds;
     if (wait >= 1) cli_warn("%s: once more in %.0f s", why->text, wait);
     t->start_ns = skv_now_ns() + (uint64_t)(wait * (double)SECOND_NS);
@@ -319,6 +330,19 @@ static bool end(transfer *t, CURLcode code, bool *done, hub_error *error)
     return (status == 408 || status == 429 || status >= 500) && try_later(t, (double)after, error);
 }
 
+/* How long there may be nothing to do: no longer than to the next try of one of n requests. */
+static int idle_ms(const transfer *at, size_t n)
+{
+    const uint64_t now_ns = skv_now_ns();
+    uint64_t idle_ns = POLL_MS * MS_NS;
+    for (size_t i = 0; i < n; i++) {
+        if (at[i].handle || (!at[i].file && !at[i].text)) continue;
+        const uint64_t left_ns = at[i].start_ns > now_ns ? at[i].start_ns - now_ns : 0;
+        if (left_ns < idle_ns) idle_ns = left_ns;
+    }
+    return (int)((idle_ns + MS_NS - 1) / MS_NS);
+}
+
 bool hub_http_read(hub_http *http, const char *path, skv_buf *text, hub_error *error)
 {
     transfer t = {.http = http, .text = text};
@@ -336,7 +360,7 @@ bool hub_http_read(hub_http *http, const char *path, skv_buf *text, hub_error *e
         bool done;
         const CURLMsg *message = curl_multi_info_read(http->multi, &n_left);
         if (!message || message->msg != CURLMSG_DONE) {
-            (void)curl_multi_poll(http->multi, NULL, 0, POLL_MS, NULL);
+            (void)curl_multi_poll(http->multi, NULL, 0, idle_ms(&t, 1), NULL);
         } else if (!end(&t, message->data.result, &done, error)) {
             return false;
         } else if (done) {
@@ -398,31 +422,41 @@ static bool start(queue *q, transfer *t)
     return begin_request(q, t);
 }
 
+/* Gives a free slot the next file that is not there. */
+static void take_next(hub_http *http, queue *q, transfer *t)
+{
+    const hub_list *list = q->list;
+    while (!t->file && q->i_next < list->n) {
+        const hub_file *file = &list->at[q->i_next++];
+        uint64_t bytes;
+        if (!file->wanted || hub_blob_is_there(q->place, file, &bytes)) continue;
+        *t = (transfer){
+            .http = http, .file = file, .commit = list->commit, .blob.fd = -1, .blob.lock = -1};
+    }
+}
+
 /* Fills free slots and starts what waits. *n_open: slots that are not free. */
 static bool start_all(hub_http *http, queue *q, size_t *n_open, hub_error *error)
 {
-    const hub_list *list = q->list;
     *n_open = 0;
     for (size_t i = 0; i < AT_ONCE; i++) {
         transfer *t = &q->slots[i];
-        while (!t->file && q->i_next < list->n) {
-            const hub_file *file = &list->at[q->i_next++];
-            uint64_t bytes;
-            if (!file->wanted || hub_blob_is_there(q->place, file, &bytes)) continue;
-            *t = (transfer){
-                .http = http, .file = file, .commit = list->commit, .blob.fd = -1, .blob.lock = -1};
-        }
-        if (t->file && !t->handle && skv_now_ns() >= t->start_ns && !start(q, t)) {
-            *error = t->error;
-            return false;
-        }
+        do {
+            take_next(http, q, t);
+            if (t->file && !t->handle && skv_now_ns() >= t->start_ns && !start(q, t)) {
+                *error = t->error;
+                return false;
+            }
+        } while (!t->file && q->i_next < q->list->n); /* its blob was whole already */
         *n_open += t->file ? 1 : 0;
     }
     return true;
 }
 
-static bool end_all(hub_http *http, queue *q, hub_error *error)
+/* *n_ended: requests, whose slots are free or try again. */
+static bool end_all(hub_http *http, queue *q, size_t *n_ended, hub_error *error)
 {
+    *n_ended = 0;
     const CURLMsg *message;
     int n_left;
     while ((message = curl_multi_info_read(http->multi, &n_left))) {
@@ -433,6 +467,7 @@ static bool end_all(hub_http *http, queue *q, hub_error *error)
         (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)(void *)&t);
         if (!end(t, code, &done, error)) return false;
         if (done) free_slot(q, t);
+        ++*n_ended;
     }
     return true;
 }
@@ -461,11 +496,13 @@ bool hub_http_fetch(hub_http *http, const hub_place *place, const hub_list *list
     bool ok;
     while ((ok = start_all(http, q, &n_open, error)) && n_open > 0) {
         int n_running;
+        size_t n_ended;
         (void)curl_multi_perform(http->multi, &n_running);
-        ok = end_all(http, q, error);
+        ok = end_all(http, q, &n_ended, error);
         if (!ok) break;
         show(q, progress);
-        (void)curl_multi_poll(http->multi, NULL, 0, POLL_MS, NULL);
+        if (n_ended > 0) continue; /* what is left begins at once */
+        (void)curl_multi_poll(http->multi, NULL, 0, idle_ms(q->slots, AT_ONCE), NULL);
     }
     for (size_t i = 0; i < AT_ONCE; i++) {
         if (!q->slots[i].file) continue;
@@ -483,6 +520,13 @@ bool hub_download_is_built(void)
     return false;
 }
 
+static double seconds_of(const char *name, double otherwise)
+{
+    const char *value = getenv(name);
+    const double seconds = value ? strtod(value, NULL) : 0;
+    return seconds > 0 && seconds <= RETRY_SECONDS_MAX ? seconds : otherwise;
+}
+
 bool hub_http_create(const char *endpoint, const char *token, hub_http **out, hub_error *error)
 {
     (void)endpoint;
@@ -494,6 +538,19 @@ bool hub_http_create(const char *endpoint, const char *token, hub_http **out, hu
 void hub_http_free(hub_http *http)
 {
     (void)http;
+}
+
+/* How long there may be nothing to do: no longer than to the next try of one of n requests. */
+static int idle_ms(const transfer *at, size_t n)
+{
+    const uint64_t now_ns = skv_now_ns();
+    uint64_t idle_ns = POLL_MS * MS_NS;
+    for (size_t i = 0; i < n; i++) {
+        if (at[i].handle || (!at[i].file && !at[i].text)) continue;
+        const uint64_t left_ns = at[i].start_ns > now_ns ? at[i].start_ns - now_ns : 0;
+        if (left_ns < idle_ns) idle_ns = left_ns;
+    }
+    return (int)((idle_ns + MS_NS - 1) / MS_NS);
 }
 
 bool hub_http_read(hub_http *http, const char *path, skv_buf *text, hub_error *error)

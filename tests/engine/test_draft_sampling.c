@@ -2,6 +2,7 @@
  * Speculation with sampling: over many seeds the tokens of an answer with drafts come as often as
  * without, for every source and combination, with penalties, cuts and grammars.
  */
+#define _XOPEN_SOURCE 700 /* nftw */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,11 +18,10 @@
 #include "skv/skv.h"
 #include "skv/text.h"
 #include "skv/tools.h"
+#include "temp_folder.h"
 
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/qwen2-swiftkv-g2"
 #define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
-#define MINI SKV_TEST_DATA "/../../models/mini"
-#define KVPRED_MODEL MINI "/kvpred"
 #define KVPRED_SMALL SKV_TEST_DATA "/kvpred/llama-lp"
 
 /* Fewer answers than N_TELLS need have no right draft, nor words that come often enough to count.
@@ -30,9 +30,9 @@ enum { N_PROMPT = 90, N_ANSWER = 4, N_TELLS = 500 };
 
 /* Answers of a sample. AddressSanitizer is slow, and sees the same accesses in fewer. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { N = 1000, N_OF_TWO = 400, N_MATCHED = 100 };
+enum { N = 1000, N_OF_TWO = 400 };
 #else
-enum { N = 4000, N_OF_TWO = 1500, N_MATCHED = 600 };
+enum { N = 4000, N_OF_TWO = 1500 };
 #endif
 
 static skv_engine *open_for(const char *model, const char *source)
@@ -196,16 +196,16 @@ static double chi_squared(const double *p, const size_t *counts, size_t n_bins, 
     return rare >= 5 ? sum + (rare_found - rare) * (rare_found - rare) / rare : sum;
 }
 
-static void expect_distribution(const char *model, const char *source, double temperature)
+/* p [V]: probabilities of the model's second tokens. */
+static void expect_distribution(const char *model, const char *source, double temperature,
+                                const double *p)
 {
     skv_engine *engine = open_for(model, source);
     const size_t V = skv_engine_vocab(engine);
     int32_t ids[N_PROMPT];
     make_ids(ids);
-    double *p = calloc(V, sizeof *p);
     size_t *counts = calloc(V, sizeof *counts), freedom;
-    assert_true(p && counts);
-    second_tokens(engine, ids, temperature, p);
+    assert_non_null(counts);
     skv_sequence *s = new_sequence(engine, source);
     for (size_t i = 0; i < N; i++) {
         const skv_sampling sampling = {
@@ -217,20 +217,33 @@ static void expect_distribution(const char *model, const char *source, double te
     expect_close(x, freedom, N);
     skv_sequence_free(s);
     skv_engine_close(engine);
-    free(p);
     free(counts);
+}
+
+static void expect_distributions(const char *model, double temperature, const char *const *sources,
+                                 size_t n)
+{
+    skv_engine *engine = open_for(model, "none");
+    double *p = calloc(skv_engine_vocab(engine), sizeof *p);
+    int32_t ids[N_PROMPT];
+    make_ids(ids);
+    assert_non_null(p);
+    second_tokens(engine, ids, temperature, p);
+    skv_engine_close(engine);
+    for (size_t i = 0; i < n; i++) expect_distribution(model, sources[i], temperature, p);
+    free(p);
 }
 
 static void test_distribution(void **state)
 {
     (void)state;
-    expect_distribution(SWIFTKV_MODEL, "text:4", 4);
-    expect_distribution(EXIT_MODEL, "self:4,0", 1);
-    expect_distribution(KVPRED_SMALL, "aux:4,0", 1);
-    expect_distribution(EXIT_MODEL, "model:4,0", 1);
-    expect_distribution(EXIT_MODEL, "text+self:4,0", 1);
-    expect_distribution(KVPRED_SMALL, "text+aux:4,0", 1);
-    expect_distribution(EXIT_MODEL, "text+model:4,0", 1);
+    static const char *const of_text[] = {"text:4"};
+    static const char *const of_exit[] = {"self:4,0", "model:4,0", "text+self:4,0",
+                                          "text+model:4,0"};
+    static const char *const of_auxiliary[] = {"aux:4,0", "text+aux:4,0"};
+    expect_distributions(SWIFTKV_MODEL, 4, of_text, 1);
+    expect_distributions(EXIT_MODEL, 1, of_exit, 4);
+    expect_distributions(KVPRED_SMALL, 1, of_auxiliary, 2);
 }
 
 /* ---- against the plain sampler, with other seeds ---- */
@@ -274,43 +287,54 @@ static void count_tokens(skv_engine *engine, skv_sequence *s, const int32_t *ids
     }
 }
 
-static void expect_same_frequencies(const char *model, const char *source, const int32_t *ids,
-                                    const skv_sampling *sampling, const skv_matcher *matcher,
-                                    size_t n)
+/* What is asked of a model, n times with seeds of its own. */
+typedef struct question {
+    const char *model;
+    const int32_t *ids; /* [N_PROMPT], borrowed as all here */
+    const skv_sampling *sampling;
+    const skv_matcher *matcher;
+    size_t n;
+} question;
+
+/* With drafts and without: plain [N_ANSWER, V], counted once for all sources. */
+static void expect_same_frequencies(const question *q, const char *source, const size_t *plain)
 {
-    skv_engine *engine = open_for(model, source);
+    skv_engine *engine = open_for(q->model, source);
     const size_t V = skv_engine_vocab(engine);
-    size_t *plain = calloc(N_ANSWER * V, sizeof *plain),
-           *drafted = calloc(N_ANSWER * V, sizeof *drafted);
-    skv_sequence *a = new_sequence(engine, "none"), *b = new_sequence(engine, source);
-    assert_true(plain && drafted);
-    count_tokens(engine, a, ids, *sampling, matcher, 0, n, plain);
-    count_tokens(engine, b, ids, *sampling, matcher, 1000000, n, drafted);
-    expect_drafts(b, source, n);
+    size_t *drafted = calloc(N_ANSWER * V, sizeof *drafted);
+    skv_sequence *s = new_sequence(engine, source);
+    assert_non_null(drafted);
+    count_tokens(engine, s, q->ids, *q->sampling, q->matcher, 1000000, q->n, drafted);
+    expect_drafts(s, source, q->n);
     for (size_t j = 1; j < N_ANSWER; j++) {
         size_t freedom;
         const double x = chi_squared_of_two(plain + j * V, drafted + j * V, V, &freedom);
-        expect_close(x, freedom, n);
+        expect_close(x, freedom, q->n);
     }
-    skv_sequence_free(a);
-    skv_sequence_free(b);
+    skv_sequence_free(s);
     skv_engine_close(engine);
-    free(plain);
     free(drafted);
 }
 
-static const struct {
-    const char *model, *source;
-} SOURCES[] = {{EXIT_MODEL, "text:4"},        {EXIT_MODEL, "self:4,0"},
-               {KVPRED_SMALL, "aux:4,0"},     {EXIT_MODEL, "model:4,0"},
-               {EXIT_MODEL, "text+self:4,0"}, {KVPRED_SMALL, "text+aux:4,0"},
-               {EXIT_MODEL, "text+model:4,0"}};
-
-enum { N_SOURCES = sizeof SOURCES / sizeof *SOURCES };
+static void expect_same_of_sources(const question *q, const char *const *sources, size_t n)
+{
+    skv_engine *engine = open_for(q->model, "none");
+    size_t *plain = calloc(N_ANSWER * skv_engine_vocab(engine), sizeof *plain);
+    skv_sequence *s = new_sequence(engine, "none");
+    assert_non_null(plain);
+    count_tokens(engine, s, q->ids, *q->sampling, q->matcher, 0, q->n, plain);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+    for (size_t i = 0; i < n; i++) expect_same_frequencies(q, sources[i], plain);
+    free(plain);
+}
 
 static void test_penalties_and_cuts(void **state)
 {
     (void)state;
+    static const char *const of_exit[] = {"text:4", "self:4,0", "model:4,0", "text+self:4,0",
+                                          "text+model:4,0"};
+    static const char *const of_auxiliary[] = {"aux:4,0", "text+aux:4,0"};
     static const skv_sampling samplings[] = {
         {.temperature = 3, .top_k = 60, .top_p = 0.97, .repetition_penalty = 1},
         {.temperature = 3,
@@ -322,60 +346,80 @@ static void test_penalties_and_cuts(void **state)
          .penalty_window = -1}};
     int32_t ids[N_PROMPT];
     make_ids(ids);
-    for (size_t i = 0; i < N_SOURCES; i++) {
-        for (size_t j = 0; j < sizeof samplings / sizeof *samplings; j++) {
-            expect_same_frequencies(SOURCES[i].model, SOURCES[i].source, ids, &samplings[j], NULL,
-                                    N_OF_TWO);
-        }
+    for (size_t j = 0; j < sizeof samplings / sizeof *samplings; j++) {
+        question q = {EXIT_MODEL, ids, &samplings[j], NULL, N_OF_TWO};
+        expect_same_of_sources(&q, of_exit, 5);
+        q.model = KVPRED_SMALL;
+        expect_same_of_sources(&q, of_auxiliary, 2);
     }
 }
 
-/* A text that repeats itself: drafts from it hold digits, which the grammar forbids. */
-static void make_counting_ids(const skv_vocab *vocab, int32_t ids[N_PROMPT])
+/* ---- with a grammar ---- */
+
+static int32_t id_of(char c)
 {
-    static const char unit[] = "he had one. he had 5. ";
-    char text[20 * sizeof unit];
-    size_t n = 0;
-    int32_t *all = NULL;
-    for (size_t i = 0; i < 20; i++) memcpy(text + i * (sizeof unit - 1), unit, sizeof unit);
-    const skv_text_piece piece = {text, strlen(text)};
-    assert_int_equal(skv_vocab_encode(vocab, piece, (skv_encode_options){0}, &all, &n, NULL),
-                     SKV_OK);
-    assert_true(n >= N_PROMPT);
-    memcpy(ids, all, N_PROMPT * sizeof *ids);
-    skv_text_free(all);
+    return c == '\n' ? 0 : c - ' ' + 1;
+}
+
+/* A tokenizer of a token for each character: the small models have none. */
+static skv_vocab *open_characters(const char *folder)
+{
+    char path[512];
+    skv_vocab *vocab = NULL;
+    skv_error err;
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs("{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,"
+                "\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":{\"type\":\"Fuse\"},"
+                "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"\\n\":0",
+                f);
+    for (char c = ' '; c <= '~'; c++) (void)fprintf(f, ",\"\\u%04x\":%d", c, (int)id_of(c));
+    (void)fputs("}}}", f);
+    assert_int_equal(fclose(f), 0);
+    if (skv_vocab_open(folder, &vocab, &err) != SKV_OK) fail_msg("%s", err.text);
+    return vocab;
+}
+
+/* Each of these characters between two spaces: what is drafted behind a letter is a space, and then
+ * the next character, which may be a digit or a capital, that the grammar forbids. */
+static void make_mixed_ids(int32_t ids[N_PROMPT])
+{
+    static const char mixed[] = "a0b1c2d3e4f5g6h7i8j9kAlBmCnDoEpFqrstuvwxyz.,\n";
+    for (size_t i = 0; i < N_PROMPT; i++) ids[i] = id_of(i % 2 == 1 ? ' ' : mixed[i / 2]);
 }
 
 static void test_grammars(void **state)
 {
-    static const struct {
-        const char *model, *source;
-    } sources[] = {{MINI "/kv6", "text:4"},        {MINI "/kv6", "self:4,0"},
-                   {MINI "/kvpred", "aux:4,0"},    {MINI "/kv6", "model:4,0"},
-                   {MINI "/kv6", "text+self:4,0"}, {MINI "/kv6", "text+model:4,0"}};
-    (void)state;
+    static const char *const of_exit[] = {"text:4", "self:4,0", "model:4,0", "text+self:4,0",
+                                          "text+model:4,0"};
+    static const char *const of_auxiliary[] = {"aux:4,0", "text+aux:4,0"};
     static const char regex[] = "[a-z .,\\n]{1,99}";
-    const skv_sampling sampling = {.temperature = 0.9, .top_p = 1, .repetition_penalty = 1};
-    skv_vocab *vocab = NULL;
+    const skv_sampling sampling = {.temperature = 2, .top_p = 1, .repetition_penalty = 1};
+    skv_vocab *vocab = open_characters(*state);
     skv_token_table *table = NULL;
     skv_grammar *grammar = NULL;
     skv_matcher *matcher = NULL;
-    assert_int_equal(skv_vocab_open(MINI "/base", &vocab, NULL), SKV_OK);
     assert_int_equal(skv_token_table_create(vocab, NULL, 0, &table, NULL), SKV_OK);
     assert_int_equal(
         skv_grammar_compile(SKV_GRAMMAR_REGEX, regex, sizeof regex - 1, NULL, &grammar, NULL),
         SKV_OK);
     assert_int_equal(skv_matcher_create(grammar, table, NULL, &matcher, NULL), SKV_OK);
     int32_t ids[N_PROMPT];
-    make_counting_ids(vocab, ids);
-    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        expect_same_frequencies(sources[i].model, sources[i].source, ids, &sampling, matcher,
-                                N_MATCHED);
-    }
+    make_mixed_ids(ids);
+    question q = {EXIT_MODEL, ids, &sampling, matcher, N_OF_TWO};
+    expect_same_of_sources(&q, of_exit, 5);
+    q.model = KVPRED_SMALL;
+    expect_same_of_sources(&q, of_auxiliary, 2);
     skv_matcher_free(matcher);
     skv_grammar_free(grammar);
     skv_token_table_free(table);
     skv_vocab_close(vocab);
+}
+
+static int make_folder(void **state)
+{
+    return temp_folder_make(state, "draft-sampling");
 }
 
 int main(void)
@@ -383,7 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_penalties_and_cuts),
-        cmocka_unit_test(test_grammars),
+        cmocka_unit_test_setup_teardown(test_grammars, make_folder, temp_folder_drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,19 +7,20 @@ there to the same end; what fails on one process ends all of them with one messa
                              MPI, or for the last tests namespaces, cannot be had
 """
 
+import concurrent.futures
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import mpirun  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
@@ -57,7 +58,8 @@ class MpiTest(unittest.TestCase):
         return [str(word) for word in words]
 
     def start(self, words):
-        environment = dict(os.environ, SKV_HOST_FOLDER=str(self.shared))
+        environment = dict(mpirun.environment(self.folder) if words[0] == "mpirun" else os.environ,
+                           SKV_HOST_FOLDER=str(self.shared))
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, start_new_session=True,
                                    env=environment)
@@ -107,10 +109,7 @@ class MpiTest(unittest.TestCase):
     def wait_for_step(self, name, step, process):
         """Until the log has so many lines, or the run is over."""
         log = self.shared / f"{name}.log"
-        end = time.monotonic() + SECONDS
-        while process.poll() is None and (not log.exists() or log.read_text().count("\n") < step):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        wait_until(lambda: process.poll() is not None or (log.exists() and log.read_text().count("\n") >= step))
 
     def processes_of(self, name):
         """Ids of the processes that train into `name`, in the order in which they began."""
@@ -161,10 +160,7 @@ class MpiTest(unittest.TestCase):
         except (IndexError, ProcessLookupError):
             pass
         code, _, errors = self.finish(process)
-        end = time.monotonic() + SECONDS
-        while self.processes_of(name):
-            self.assertLess(time.monotonic(), end, "a process goes on alone")
-            time.sleep(0.05)
+        wait_until(lambda: not self.processes_of(name))  # none goes on alone
         latest = json.loads((self.shared / name / "checkpoint/latest.json").read_text())["step"]
         if latest == LONG or (self.shared / name / "config.json").exists():
             return None
@@ -226,12 +222,14 @@ class MpiTest(unittest.TestCase):
             first, second = self.words(name), self.words(name, **more)
             return [*MPIRUN, "-np", "1", *first, ":", "-np", "1", *second]
 
-        self.fails(pair("a", data=other), "process 1 of 2 has read other data than process 0")
-        self.fails(pair("b", data=broken), "process 1 of 2: ", "item 2 is not a token id")
-        self.fails([*MPIRUN, "-np", "2", *self.words("e", rows=3)],
-                   "stage 0: 1 batches of 3 rows are 3 rows a step, which 2 processes")
-        self.fails([*MPIRUN, "-np", "2", *self.words("f"), "--log", "/nowhere/log"],
-                   "/nowhere/log: cannot be written")
+        cases = ((pair("a", data=other), "process 1 of 2 has read other data than process 0"),
+                 (pair("b", data=broken), "process 1 of 2: ", "item 2 is not a token id"),
+                 ([*MPIRUN, "-np", "2", *self.words("e", rows=3)],
+                  "stage 0: 1 batches of 3 rows are 3 rows a step, which 2 processes"),
+                 ([*MPIRUN, "-np", "2", *self.words("f"), "--log", "/nowhere/log"], "/nowhere/log: cannot be written"))
+        with concurrent.futures.ThreadPoolExecutor(mpirun.AT_ONCE) as pool:
+            for done in [pool.submit(self.fails, *case) for case in cases]:
+                done.result()
 
     def test_dry_run_speaks_once(self):
         out = self.run_ok([*MPIRUN, "-np", "2", *self.words("plan", "--dry-run")])

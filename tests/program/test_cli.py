@@ -15,9 +15,12 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from waiting import wait_until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
@@ -87,7 +90,7 @@ class CliTest(unittest.TestCase):
         except OSError:  # the other side is closed
             pass
         os.close(main)
-        self.assertEqual(process.wait(60), 0, text)
+        self.assertEqual(process.wait(), 0, text)
         return text.decode()
 
 
@@ -434,7 +437,6 @@ class RunTest(CliTest):
                    "--ignore-eos"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         first = process.stdout.read(1)  # the first token is there
-        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=1200)
         self.assertEqual(process.returncode, 1, errors)
@@ -455,13 +457,10 @@ class TrainingInterruptTest(CliTest):
             process = subprocess.Popen(command + more, stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, text=True)
             log = out / "log.jsonl"
-            end = time.monotonic() + 1200
-            while not log.exists() or log.read_text().count("\n") < last + 3:
-                self.assertIsNone(process.poll())
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.01)
+            wait_until(lambda: process.poll() is not None
+                       or (log.exists() and log.read_text().count("\n") >= last + 3))
+            self.assertIsNone(process.poll())
             process.send_signal(which)
-            time.sleep(0.005)
             process.send_signal(which)  # timeout(1) sends one to the process and one to its group
             _, errors = process.communicate(timeout=1200)
             self.assertEqual(process.returncode, 1, errors)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""docs/reference/methods.md, "What goes with what": the table is the program's, and every cell is run (on
-several ranks, all that work and some of each refusal). What works has to work, and what is refused has to be refused for
-the reason of its number."""
+"""docs/reference/methods.md, "What goes with what": the table is the program's. What works has to work, and what is
+refused has to be refused for the reason of its number. The same few functions answer for all cells, so not every cell is
+run: every row works somewhere, every value of every axis works in every column, and every rule refuses every value that
+it names (in each of its columns, where it has some)."""
 
-import collections
 import concurrent.futures
+import itertools
 import json
 import random
 import re
@@ -50,9 +51,8 @@ KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("i
 PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
 RANKS = "several ranks"  # a column of its own: generate under mpirun
 UNDRAFTED = ("score", "similarity")  # they generate nothing, and do not take --speculate
-# Combinations that are run of a cell, and of a rule that names no place. Two processes take long to begin: on ranks
-# every row that works is run, and so many rows that are refused for the same reason.
-PICKS, RULE_PICKS, RANK_REFUSALS = 1, 2, 3
+SOLE = ("generate", "chat", "bench", "eval")  # where every row works
+DRAWS, CANDIDATES = 400, 12  # tries to find a combination, and those among which the best is chosen
 
 
 def section():
@@ -100,6 +100,10 @@ class Table:
         self.rules = {number: limits_of("; ".join(parts[:-1] if number in self.of_places else parts))
                       for number, parts in named.items()}
 
+    def axes_of(self, number):
+        """Those that a rule is about."""
+        return [axis for axis, values in self.rules[number].items() if values != VALUES[axis]] or ["model"]
+
     def everywhere(self, values):
         """The number of the rule that refuses a combination wherever it is run, or None."""
         fitting = (number for number, limits in self.rules.items() if number not in self.of_places and fits(values, limits))
@@ -137,7 +141,7 @@ class CombinationsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.keep = tempfile.TemporaryDirectory()
-        cls.folder = Path(cls.keep.name)
+        cls.folder, cls.ranks_folder = Path(cls.keep.name), mpirun.short_folder(cls)
         (cls.folder / "key").write_text("0123456789abcdef\n")
         cls.models = {}  # by the values of TRAITS
         for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
@@ -237,7 +241,8 @@ class CombinationsTest(unittest.TestCase):
     def run_on_ranks(self, words):
         """On two of them, and what they themselves say: mpirun says more when a command fails."""
         command = [*mpirun.launch(2), str(base.PROGRAM), *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False,
+                              env=mpirun.environment(self.ranks_folder))
         done.stderr = "".join(line for line in done.stderr.splitlines(True) if line.startswith("swiftkv: "))
         return done
 
@@ -288,21 +293,37 @@ class CombinationsTest(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, (line, done.stderr))
             self.assertIn(reasons[said], done.stderr, line)
 
-    def some_of(self, limits, place, n=PICKS, wanted=lambda values: True):
-        """n combinations of a cell, always the same ones."""
-        draw = random.Random(f"{limits} {place}")
+    def draw(self, draw, limits, wanted):
+        """Some combinations within these limits; none where there is no such model, or none that is wanted."""
         fitting = [traits for traits in self.models if all(v in limits[axis] for axis, v in zip(TRAITS, traits))]
-        self.assertTrue(fitting, limits)
         found = []
-        for _ in range(10000):
+        for _ in range(DRAWS if fitting else 0):
             traits = draw.choice(fitting)
-            values = {axis: draw.choice(limits[axis]) for axis in VALUES} | dict(zip(TRAITS, traits))
-            if wanted(values):
-                found.append((self.models[traits], values))
-            if len(found) == (PICKS if place == RANKS else n):
-                return found
-        self.fail(f"{limits}: no combination found")
+            options = {axis: draw.choice((limits[axis][0], draw.choice(limits[axis]))) for axis in VALUES}  # often none
+            values = options | dict(zip(TRAITS, traits))
+            found += [values] if wanted(values) else []
+            if len(found) == CANDIDATES:
+                break
         return found
+
+    def cover(self, rows, axes, seed, wanted=lambda values: True):
+        """Combinations of these rows, always the same ones, in which each value of these axes comes that can."""
+        draw, found = random.Random(seed), []
+        left = {(axis, value): limits for limits in rows for axis in axes for value in limits[axis]}
+        for (axis, value), limits in sorted(left.items(), key=lambda item: item[0]):
+            if (axis, value) not in left:
+                continue
+            candidates = self.draw(draw, {**limits, axis: [value]}, wanted)
+            if candidates:
+                values = max(candidates, key=lambda c: sum((a, v) in left for a, v in c.items()))
+                found.append(values)
+                for pair in values.items():
+                    left.pop(pair, None)
+        self.assertTrue(found, (rows, axes))
+        return found
+
+    def model_of(self, values):
+        return self.models[tuple(values[axis] for axis in TRAITS)]
 
     def can_run(self, place):
         return place != RANKS or mpirun.AVAILABLE
@@ -326,27 +347,49 @@ class CombinationsTest(unittest.TestCase):
             rows = [said for limits, said in table.rows if fits(values, limits)]
             self.assertEqual(len(rows), table.everywhere(values) is None, values)
 
-    def test_every_cell(self):
+    def working(self, table):
+        """[(place, values)]: every value in every column, then what is left of the rows."""
+        jobs = []
+        for place in filter(self.can_run, table.places):
+            rows = [limits for limits, said in table.rows if said[place] == "yes"]
+            jobs += [(place, values) for values in self.cover(rows, VALUES, place)]
+        places = itertools.cycle(SOLE)
+        for limits, said in table.rows:
+            if not any(fits(values, limits) for _, values in jobs):
+                jobs += [(next(places), values) for values in self.cover([limits], ["model"], str(limits))[:1]]
+        return jobs
+
+    def refused(self, table):
+        """[(place, values, number)]: each value that a rule names. Those of several ranks are test_ranks_mpi.py's;
+        what is refused wherever it is run is tried in one column after the other."""
+        jobs = []
+        for place in (place for place in table.places if place != RANKS):
+            for number in sorted({said[place] for _, said in table.rows} - {"yes"}):
+                rows = [limits for limits, said in table.rows if said[place] == number]
+                jobs += [(place, values, number) for values in self.cover(rows, table.axes_of(number), number + place)]
+        places = itertools.cycle(place for place in table.places if place != RANKS)
+        for number in sorted(table.rules.keys() - table.of_places, key=int):
+            drafts = "none" not in table.rules[number]["--speculate"]
+            for values in self.cover([table.rules[number]], table.axes_of(number), number,
+                                     lambda v, n=number: table.everywhere(v) == n):
+                place = next(place for place in places if not (drafts and place in UNDRAFTED))
+                jobs.append((place, values, number))
+        return jobs
+
+    def test_cells(self):
         if not self.can_run(RANKS):
             print(f"the column of several ranks is not run: {mpirun.why_not()}", file=sys.stderr)
-        table, jobs, refused = Table(section()), [], collections.Counter()
-        for limits, said in table.rows:
-            refused[said[RANKS]] += 1
-            enough = said[RANKS] != "yes" and refused[said[RANKS]] > RANK_REFUSALS
-            for place in (place for place in table.places if self.can_run(place) and not (place == RANKS and enough)):
-                for model, values in self.some_of(limits, place):
-                    jobs.append((place, model, values, said[place], table.reasons))
-        untried = {said[RANKS] for _, said in table.rows} - {"yes"} if not self.can_run(RANKS) else set()
-        self.assertEqual({job[3] for job in jobs} - {"yes"}, table.of_places - table.columnless - untried)
-        for number in table.rules.keys() - table.of_places:
-            drafts = "none" not in table.rules[number]["--speculate"]
-            for place in (place for place in table.places if self.can_run(place) and not (drafts and place in UNDRAFTED)):
-                for model, values in self.some_of(table.rules[number], place, RULE_PICKS,
-                                                  lambda v, n=number: table.everywhere(v) == n):
-                    jobs.append((place, model, values, number, table.reasons))
-        self.assertEqual({job[3] for job in jobs}, {"yes", *table.rules} - table.columnless - untried)
+        table = Table(section())
+        working, refused = self.working(table), self.refused(table)
+        for limits, _ in table.rows:
+            self.assertTrue(any(fits(values, limits) for _, values in working), limits)
+        of_ranks = {said[RANKS] for _, said in table.rows}
+        self.assertEqual({job[2] for job in refused}, table.rules.keys() - table.columnless - of_ranks)
+        jobs = [(*job, "yes") for job in working] + refused
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for done in [pool.submit(self.check, i, *job) for i, job in enumerate(jobs)]:
+            running = [pool.submit(self.check, i, place, self.model_of(values), values, said, table.reasons)
+                       for i, (place, values, said) in enumerate(jobs)]
+            for done in running:
                 done.result()
 
 

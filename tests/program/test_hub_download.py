@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""--download: a server of this test answers as the hub does. What it sends, and when it fails, is a test's to say."""
+"""--download: a server of this test answers as the hub does. What it sends, and when it fails, is a test's to say.
+Failed requests are tried again after hundredths of a second (SWIFTKV_RETRY_SECONDS)."""
 
 import fcntl
 import hashlib
 import http.server
+import io
+import itertools
 import json
 import os
 import pty
+import random
 import resource
-import select
 import shutil
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from urllib.parse import unquote, urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from server_process import MODELS, PROGRAM  # noqa: E402
+from waiting import PATIENCE, wait_until  # noqa: E402
 
 try:
     import huggingface_hub
@@ -71,11 +75,18 @@ class Hub:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self):
         self.server.shutdown()
         self.server.server_close()
+
+    def send_half(self, request, path):
+        """The first half of an answer: its header and some of its body."""
+        connection, request.wfile = request.wfile, io.BytesIO()
+        self.serve(request, path)
+        answer, request.wfile = request.wfile.getvalue(), connection
+        request.wfile.write(answer[:len(answer) // 2])
 
     def send(self, request, status, body=b"", **headers):
         request.send_response(status)
@@ -156,12 +167,19 @@ class DownloadTest(unittest.TestCase):
 
     def environment(self, **more):
         return {"PATH": os.environ["PATH"], "HF_HOME": str(self.home), "HF_ENDPOINT": self.hub.address,
-                "no_proxy": "*", **more}
+                "no_proxy": "*", "SWIFTKV_RETRY_SECONDS": "0.01", **more}
 
     def ask(self, *words, before=None, **environment):
         return subprocess.run([PROGRAM, *words], env=self.environment(**environment), cwd=self.home,
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=before,
-                              timeout=120)
+                              timeout=PATIENCE)
+
+    def begin(self, name, **more):
+        """A download that goes on beside the test."""
+        process = subprocess.Popen([PROGRAM, "info", name, "--download"], env=self.environment(), text=True,
+                                   stdout=subprocess.DEVNULL, **{"stderr": subprocess.DEVNULL, **more})
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
 
     def download(self, name="org/small", **more):
         result = self.ask("info", name, "--download", **more)
@@ -220,19 +238,17 @@ class DownloadTest(unittest.TestCase):
                                    stderr=side, close_fds=True)
         os.close(side)
         text, sent = b"", False
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            if select.select([main], [], [], 0.1)[0]:
-                try:
-                    text += os.read(main, 4096)
-                except OSError:
-                    break
-            if b"[y/N]" in text and not sent:
-                self.assertEqual(self.hub.requests, [])
-                os.write(main, typed)
-                sent = True
+        try:
+            while chunk := os.read(main, 4096):
+                text += chunk
+                if b"[y/N]" in text and not sent:
+                    self.assertEqual(self.hub.requests, [])
+                    os.write(main, typed)
+                    sent = True
+        except OSError:  # the other side is closed
+            pass
         os.close(main)
-        return process.wait(10), text.decode(errors="replace")
+        return process.wait(), text.decode(errors="replace")
 
     def test_question_on_a_terminal(self):
         status, text = self.on_terminal(b"n\n")
@@ -393,11 +409,8 @@ class DownloadTest(unittest.TestCase):
     def test_killed_and_resumed(self):
         blob, incomplete = self.one_file()
         go_on, _ = self.stop_in_the_middle()
-        process = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
-                                   stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not (incomplete.exists() and incomplete.stat().st_size == 100000):
-            time.sleep(0.02)
+        process = self.begin("org/one")
+        self.wait_for_bytes(100000)
         process.kill()
         process.wait()
         go_on.set()
@@ -472,18 +485,20 @@ class DownloadTest(unittest.TestCase):
             subprocess.run(["umount", self.cache], check=True)
 
     def test_two_processes(self):
+        """The file comes when two of three have said that they wait for it."""
         self.one_file()
-        slow = threading.Semaphore(0)
-
-        def answer(request, path):
-            if "/resolve/" in path:
-                slow.acquire(timeout=2)
-            return False
-
-        self.hub.answer = answer
-        processes = [subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
-                                      stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) for _ in range(3)]
-        texts = [process.communicate(timeout=60)[1] for process in processes]
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+        self.hub.answer = lambda request, path: "/resolve/" in path and not go_on.wait(PATIENCE)
+        texts = [self.home / f"stderr-{i}" for i in range(3)]
+        processes = []
+        for text in texts:
+            with text.open("w") as file:
+                processes.append(self.begin("org/one", stderr=file))
+        wait_until(lambda: sum("another process fetches it" in text.read_text() for text in texts) == 2)
+        go_on.set()
+        self.assertEqual([process.wait() for process in processes], [1] * 3)  # one-Q8_0.gguf is no model
+        texts = [text.read_text() for text in texts]
         self.assertEqual(len(self.hub.files_asked()), 1, texts)
         self.assertEqual(sum("another process fetches it" in text for text in texts), 2, texts)
         self.hub.answer = lambda request, path: False
@@ -624,6 +639,17 @@ class DownloadTest(unittest.TestCase):
                 self.assertEqual(self.asked_of("one-Q8_0.gguf"), [None, "bytes=150000-", None])
             self.finish()
 
+    def test_all_parts_were_left_whole(self):
+        """More files than are asked for at once got all their bytes, and no names: nothing is fetched again."""
+        names = self.parts(20, 50)
+        blobs = self.root("org/parts") / "blobs"
+        blobs.mkdir(parents=True)
+        for name in names:
+            data = self.hub.models["org/parts"][name]
+            (blobs / f"{hashlib.sha256(data).hexdigest()}.incomplete").write_bytes(data)
+        self.finish_parts()
+        self.assertEqual(self.hub.files_asked(), [])
+
     def test_a_new_file_after_a_cut(self):
         """The next commit has another file of this name: what came of the old one is not mixed with it."""
         blob, incomplete = self.one_file()
@@ -668,17 +694,38 @@ class DownloadTest(unittest.TestCase):
             self.assertEqual({p.name: p.read_bytes() for p in Path(found).iterdir()}, FOLDER)
         return whole
 
+    def kill_at(self, i, send):
+        """Kills a download while its i-th request waits for the rest of the answer, of which `send` sends a part."""
+        asked, n, go_on = threading.Event(), itertools.count(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def answer(request, path):
+            if next(n) != i:
+                return False
+            send(request, path)
+            request.wfile.flush()
+            asked.set()
+            go_on.wait(PATIENCE)
+            return True
+
+        self.hub.answer = answer
+        process = self.begin("org/small")
+        self.assertTrue(asked.wait(PATIENCE))
+        return process, go_on
+
     def test_killed_at_any_time(self):
-        start = time.monotonic()
-        self.download()
-        seconds, n = time.monotonic() - start, 24
-        for i in range(n):
-            shutil.rmtree(self.cache)
-            process = subprocess.Popen([PROGRAM, "info", "org/small", "--download"], env=self.environment(),
-                                       stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            time.sleep(seconds * i / n)
+        """With each request, before its answer, in the middle of it and, at some moment, behind it: the last answer
+        is followed by the names."""
+        parts = (lambda request, path: None, self.hub.send_half, *[self.hub.serve] * 6)
+        for i, send in itertools.product(range(1 + len(FOLDER)), parts):
+            shutil.rmtree(self.cache, ignore_errors=True)
+            process, go_on = self.kill_at(i, send)
+            if send == self.hub.serve:
+                time.sleep(random.uniform(0, 0.01))  # any moment is as good: no outcome depends on it
             process.kill()
             process.wait()
+            go_on.set()
+            self.hub.answer = lambda request, path: False
             self.cache.mkdir(exist_ok=True)
             self.opens_or_not()
             self.download()
@@ -688,17 +735,13 @@ class DownloadTest(unittest.TestCase):
         """Of two processes the one that fetches is killed: the one that waits goes on where it was."""
         blob, incomplete = self.one_file()
         self.stop_in_the_middle()
-        words = [PROGRAM, "info", "org/one", "--download"]
-        first = subprocess.Popen(words, env=self.environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not (incomplete.exists() and incomplete.stat().st_size == 100000):
-            time.sleep(0.02)
-        second = subprocess.Popen(words, env=self.environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                  text=True)
+        first = self.begin("org/one")
+        self.wait_for_bytes(100000)
+        second = self.begin("org/one", stderr=subprocess.PIPE)
         self.assertIn("another process fetches it", second.stderr.readline())
         first.kill()
         first.wait()
-        second.communicate(timeout=60)
+        second.communicate()
         self.check("org/one")
         self.assertEqual(self.asked_of("one-Q8_0.gguf"), [None, "bytes=100000-"])
 
@@ -708,11 +751,10 @@ class DownloadTest(unittest.TestCase):
         lock.parent.mkdir(parents=True)
         with lock.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            process = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
-                                       stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            process = self.begin("org/one", stderr=subprocess.PIPE)
             self.assertIn("another process", process.stderr.readline())
             self.assertEqual(self.hub.files_asked(), [])
-        process.communicate(timeout=60)
+        process.communicate()
         self.check("org/one")
 
     # ---- what the hub may say ----
@@ -727,10 +769,10 @@ class DownloadTest(unittest.TestCase):
         self.hub.answer = answer
 
     def test_later(self):
-        self.fail_first(2, 429, b"slow down", Retry_After=1)
+        self.fail_first(1, 429, b"slow down", Retry_After=1)
         start = time.monotonic()
         result = self.download()
-        self.assertGreater(time.monotonic() - start, 1.9)
+        self.assertGreater(time.monotonic() - start, 0.95)  # without Retry-After it would be a hundredth
         self.assertIn("429", result.stderr)
         shutil.rmtree(self.cache)
         self.fail_first(1, 503, b"")
@@ -778,12 +820,24 @@ class DownloadTest(unittest.TestCase):
         self.refused(self.hub.address)
 
     def test_stalled(self):
-        stop = threading.Event()
+        """Five times the connection ends, and the last time nothing comes."""
+        stop, n = threading.Event(), itertools.count(1)
         self.addCleanup(stop.set)
-        self.hub.answer = lambda request, path: not stop.wait(60)
+        self.hub.answer = lambda request, path: next(n) < 6 or not stop.wait(PATIENCE)
         process = self.ask("info", "org/small", "--download", HF_HUB_DOWNLOAD_TIMEOUT="1")
         self.assertEqual(process.returncode, 1)
         self.assertIn("imeout", process.stderr)
+        self.assertEqual(len(self.hub.requests), 6)
+
+    def test_tried_later_and_later(self):
+        """Each try waits twice as long as the one before: 0.05, 0.1, 0.2, 0.4 and 0.8 s at least."""
+        times = []
+        self.hub.answer = lambda request, path: times.append(time.monotonic()) or True
+        self.assertEqual(self.ask("info", "org/small", "--download", SWIFTKV_RETRY_SECONDS="0.05").returncode, 1)
+        waits = [after - before for before, after in zip(times, times[1:])]
+        self.assertEqual(len(waits), 5)
+        for i, wait in enumerate(waits):
+            self.assertGreater(wait, 0.9 * 0.05 * 2**i)
 
     # ---- Python's tools ----
 
@@ -835,7 +889,7 @@ class DownloadTest(unittest.TestCase):
             request.wfile.write(CONTENT[:100000])
             request.wfile.flush()
             stood.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
             return True
 
         self.hub.answer = answer
@@ -843,25 +897,19 @@ class DownloadTest(unittest.TestCase):
 
     def wait_for_bytes(self, n):
         """Until this many bytes of a file are on the disk; it."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            for path in self.root("org/one").glob("blobs/*.incomplete"):
-                if path.stat().st_size >= n:
-                    return path
-            time.sleep(0.02)
-        self.fail("nothing came")
+        blobs = self.root("org/one") / "blobs"
+        return wait_until(lambda: next((p for p in blobs.glob("*.incomplete") if p.stat().st_size >= n), None))
 
     @unittest.skipUnless(huggingface_hub, "the package huggingface_hub is not installed")
     def test_python_goes_on_after_a_kill(self):
         self.one_file()
         _, stood = self.stop_in_the_middle()
-        first = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
-                                 stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        self.assertTrue(stood.wait(30))
+        first = self.begin("org/one")
+        self.assertTrue(stood.wait(PATIENCE))
         self.wait_for_bytes(100000)
         first.kill()
         first.wait()
-        out, err = self.python().communicate(timeout=60)
+        out, err = self.python().communicate()
         link = self.root("org/one") / "snapshots" / COMMIT / "one-Q8_0.gguf"
         self.assertEqual(link.read_bytes(), CONTENT, err)
         self.assertEqual(out.strip(), str(link.parent))
@@ -872,9 +920,8 @@ class DownloadTest(unittest.TestCase):
         self.one_file()
         _, stood = self.stop_in_the_middle()
         first = self.python()
-        self.assertTrue(stood.wait(60))
-        time.sleep(0.2)  # what it has read may not be written yet, and need not be
-        first.kill()
+        self.assertTrue(stood.wait(PATIENCE))
+        first.kill()  # what it has read may not be written yet, and need not be
         first.communicate()
         self.ask("info", "org/one", "--download")
         found = huggingface_hub.snapshot_download("org/one", cache_dir=self.cache, local_files_only=True)
@@ -884,18 +931,14 @@ class DownloadTest(unittest.TestCase):
     def test_python_waits_for_us(self):
         self.one_file()
         go_on, stood = self.stop_in_the_middle()
-        ours = subprocess.Popen([PROGRAM, "info", "org/one", "--download"], env=self.environment(),
-                                stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        self.assertTrue(stood.wait(30))
+        ours = self.begin("org/one")
+        self.assertTrue(stood.wait(PATIENCE))
         theirs = self.python()
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and len(self.hub.requests) < 5:  # it has asked what there is
-            time.sleep(0.05)
-        time.sleep(0.5)
+        wait_until(lambda: len(self.hub.requests) >= 5)  # it has asked what there is
         self.assertEqual(len(self.hub.fetched), 1)
         go_on.set()
-        ours.communicate(timeout=60)
-        out, err = theirs.communicate(timeout=60)
+        ours.wait()
+        out, err = theirs.communicate()
         self.assertEqual(theirs.returncode, 0, err)
         self.assertEqual((Path(out.strip()) / "one-Q8_0.gguf").read_bytes(), CONTENT)
         self.assertEqual(len(self.hub.fetched), 2, "the rest after the cut, and nothing twice")

@@ -100,7 +100,7 @@ class PublishedTest(unittest.TestCase):
 
     def info(self, config):
         (self.folder / "config.json").write_text(json.dumps(config))
-        result = subprocess.run([PROGRAM, "info", self.folder, "--json"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([PROGRAM, "info", self.folder, "--json"], capture_output=True, text=True, timeout=300)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return json.loads(result.stdout)
 
@@ -118,7 +118,7 @@ class PublishedTest(unittest.TestCase):
         for words in (("score", self.folder, "--ids-file", self.folder / "ids.json"),
                       ("transform", self.folder, self.folder / "out", "--kv-layers", "2")):
             (self.folder / "ids.json").write_text("[1, 2, 3]")
-            result = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=60)
+            result = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300)
             self.assertEqual(result.returncode, 1)
             self.assertIn("neither model.safetensors nor", result.stderr)
 

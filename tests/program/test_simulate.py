@@ -17,7 +17,7 @@ COSTS = {"prompt_ms": [[1, 2], [512, 512]], "answer_ms": [[1, 10], [64, 73]], "p
 
 
 def run(*words):
-    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300, check=False)
 
 
 class SimulateTest(unittest.TestCase):

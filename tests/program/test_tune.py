@@ -8,11 +8,14 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
 import test_eval_cli as base
+
+from waiting import PATIENCE  # noqa: E402
 
 STORIES = base.ROOT / "../shared/assets/models/stories260k/stories260k-f32.gguf"
 TALES = base.ROOT / "../shared/assets/text/tinystories-b.txt"
@@ -21,7 +24,7 @@ FEW = ("--repeat", 1, "--gen", 3, "--threads", 1)
 
 
 def run(*words):
-    return subprocess.run([base.PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300)
+    return subprocess.run([base.PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 class TuneTest(unittest.TestCase):
@@ -185,9 +188,8 @@ class TuneTest(unittest.TestCase):
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         process.stdout.readline()
         process.stdout.readline()
-        time.sleep(0.02)
         process.send_signal(2)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 1, err)
         self.assertEqual(len(err.splitlines()), 1)
         self.assertIn("swiftkv generate", out)

@@ -115,7 +115,7 @@ class FakeTest(unittest.TestCase):
         self.server.bodies, self.server.paths, self.server.keys = [], [], set()
         self.server.n_gone = 0
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
 
     def tearDown(self):

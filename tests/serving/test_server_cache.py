@@ -3,6 +3,7 @@
 on disk."""
 
 import concurrent.futures
+import itertools
 import random
 import re
 import subprocess
@@ -394,11 +395,12 @@ class DiskTest(unittest.TestCase):
             if want is None:
                 want = [self.ask(server, ids)[0] for ids in prompts]
                 server.wait_for(lambda m: m["cache_disk_files"] > 0)
-            killer = threading.Timer(rng.uniform(0.02, 0.6), server.process.kill)
-            killer.start()
-            wrong = []
+            n_asked, wrong = rng.randrange(20), []
+            killer = threading.Timer(rng.uniform(0, 0.02), server.process.kill)  # in the middle of an answer, or not
             try:
-                while True:
+                for n in itertools.count():
+                    if n == n_asked:
+                        killer.start()
                     i = rng.randrange(6)
                     if self.ask(server, prompts[i])[0] != want[i]:
                         wrong.append(i)

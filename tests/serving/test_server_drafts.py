@@ -2,6 +2,7 @@
 """Speculation in the server: every answer is the one without drafts, alone and beside others."""
 
 import concurrent.futures
+import functools
 import json
 import subprocess
 import sys
@@ -19,21 +20,23 @@ SCHEMA = {"type": "object", "properties": {"node": {"type": "string", "maxLength
           "required": ["node", "jobs"], "additionalProperties": False}
 CANCELLED = 'requests_cancelled_total{phase="decode"}'
 ASKS = {
-    "greedy": {"max_tokens": 80, "ignore_eos": True},
-    "sampled": {"max_tokens": 60, "temperature": 0.4, "seed": 3, "n": 3},
-    "shaped": {"max_tokens": 60, "temperature": 0.7, "top_p": 0.9, "seed": 4, "repetition_penalty": 1.05, "frequency_penalty": 0.1,
+    "greedy": {"max_tokens": 50, "ignore_eos": True},
+    "sampled": {"max_tokens": 40, "temperature": 0.4, "seed": 3, "n": 3},
+    "shaped": {"max_tokens": 50, "temperature": 0.7, "top_p": 0.9, "seed": 4, "repetition_penalty": 1.05, "frequency_penalty": 0.1,
                "logit_bias": {"100": 2, "101": -3}},
-    "long": {"max_tokens": 500, "ignore_eos": True},  # five at once have too few pages
+    "long": {"max_tokens": 300, "ignore_eos": True},  # five at once have too few pages
     "logprobs": {"max_tokens": 40, "logprobs": 3},
-    "stop": {"max_tokens": 80, "stop": ["node 1", " took 3"], "ignore_eos": True},
+    "stop": {"max_tokens": 60, "stop": ["node 1", " took 3"], "ignore_eos": True},
     "grammar": {"max_tokens": 60, "guided_json": SCHEMA},
     "regex": {"max_tokens": 60, "temperature": 0.5, "seed": 5, "guided_regex": "(12:0[0-9] job [0-9] started\\n){2,4}"},
-    "evicted": {"max_tokens": 80, "evict": "snapkv:128,16,5", "ignore_eos": True},
-    "minimum": {"max_tokens": 70, "min_tokens": 50},
+    "evicted": {"max_tokens": 50, "evict": "snapkv:128,16,5", "ignore_eos": True},
+    "minimum": {"max_tokens": 50, "min_tokens": 40},
 }
 
 
 class DraftsTest(ServerTest):
+    alone = ("text", "text:2", "text:31", "self", "self:2,0", "self:12,0.1", "text+self:8,0.2", "auto", "auto:9,0")
+    beside = ("text", "none", "self:4,0", "text+self:4", "self", "auto")
     cancelled = ("text", "self:4,0", "text+self:6", "auto")
     model, words = MINI, ("--ctx", 2048, "--kv-tokens", 2304)  # little enough for preemption
 
@@ -41,33 +44,44 @@ class DraftsTest(ServerTest):
         got = self.server.complete(prompt=f"{name}.\n{LOG}", speculate=how, **ASKS[name])
         return [(c["text"], c["finish_reason"], c.get("logprobs")) for c in got["choices"]], got["usage"]
 
+    @classmethod
+    @functools.cache
+    def plain(cls, name):
+        """Without drafts, asked once."""
+        found, usage = cls.answer(cls, name, "none")
+        assert "completion_tokens_details" not in usage
+        return found
+
     def test_alone(self):
-        n = 0
-        for name in ASKS:
-            plain, usage = self.answer(name, "none")
-            self.assertNotIn("completion_tokens_details", usage)
-            for how in ("text", "text:2", "text:31", "self", "self:2,0", "self:12,0.1", "text+self:8,0.2", "auto", "auto:9,0"):
+        """What is long is so for the pages of others."""
+        n, before = 0, self.drafts()
+        for name in (name for name in ASKS if name != "long"):
+            for how in self.alone:
                 with self.subTest(ask=name, how=how):
                     drafted, usage = self.answer(name, how)
-                    self.assertEqual(drafted, plain)
+                    self.assertEqual(drafted, self.plain(name))
                     n += usage.get("completion_tokens_details", {}).get("accepted_prediction_tokens", 0)
         self.assertGreater(n, 100)
+        accepted, drafted = (b - a for a, b in zip(before, self.drafts()))
+        self.assertEqual(accepted, n)
+        self.assertGreater(drafted, n)
+
+    def drafts(self):
+        """Those that were right, and all."""
         metrics = self.server.metrics()
-        by = {kind: sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux", "model")) for kind in ("accepted_drafts_total", "drafted_tokens_total")}
-        self.assertEqual(by["accepted_drafts_total"], n)
-        self.assertGreater(by["drafted_tokens_total"], n)
+        return [sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux", "model"))
+                for kind in ("accepted_drafts_total", "drafted_tokens_total")]
 
     def test_beside_others(self):
-        plain = {name: self.answer(name, "none")[0] for name in ASKS}
+        plain = {name: self.plain(name) for name in ASKS}
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            jobs = [(name, how, pool.submit(self.answer, name, how)) for name in ASKS for how in ("text", "none", "self:4,0", "text+self:4", "self", "auto")]
+            jobs = [(name, how, pool.submit(self.answer, name, how)) for name in ASKS for how in self.beside]
             for name, how, job in jobs:
                 with self.subTest(ask=name, how=how):
                     self.assertEqual(job.result()[0], plain[name])
         self.assertGreater(self.server.metrics()["preemptions_total"], 0)
 
     def test_behind_a_cancelled_draft(self):
-        plain = self.answer("greedy", "none")[0]
         body = {"prompt": f"greedy.\n{LOG}", "stream": True, **ASKS["greedy"], "max_tokens": 800}
         for how in self.cancelled:
             for _ in range(20):  # an answer may end before its reader is missed
@@ -82,7 +96,7 @@ class DraftsTest(ServerTest):
                 if self.server.metrics()[CANCELLED] > before:
                     break
             self.assertGreater(self.server.metrics()[CANCELLED], before)
-            self.assertEqual(self.answer("greedy", how)[0], plain)
+            self.assertEqual(self.answer("greedy", how)[0], self.plain("greedy"))
 
     def test_what_is_refused(self):
         for how, words in (("text:0", "K '0' is not from 1 to 31"), ("selfish", "is neither none, auto"), (3, "not a text")):
@@ -98,22 +112,17 @@ class DraftsTest(ServerTest):
 
 
 class ModelTest(DraftsTest):
-    """The same with a model that drafts."""
+    """The same with a model that drafts: alone, with a text, or where --speculate auto lets it."""
 
+    alone = ("model", "model:2,0", "text+model:8,0.2", "auto")
+    beside = ("model:3,0", "text+model", "none", "model", "auto")
     cancelled = ("model:4,0", "text+model:6")
     words = ("--ctx", 2048, "--kv-tokens", 2304, "--draft", MINI.parent / "base")
 
     def test_it_drafts(self):
-        plain, _ = self.answer("greedy", "none")
         text, usage = self.answer("greedy", None)  # --draft alone lets it draft
-        self.assertEqual(text, plain)
+        self.assertEqual(text, self.plain("greedy"))
         self.assertEqual(set(usage["completion_tokens_details"]["by"]), {"model"})
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
-            asks = [(name, how) for name in ASKS for how in ("model:3,0", "text+model", "none", "model")]
-            wanted = {name: self.answer(name, "none")[0] for name in ASKS}
-            for (name, how), (text, _) in zip(asks, pool.map(lambda ask: self.answer(*ask), asks)):
-                with self.subTest(ask=name, how=how):
-                    self.assertEqual(text, wanted[name])
         self.assertGreater(self.server.metrics()['accepted_drafts_total{source="model"}'], 20)
 
     def test_what_is_refused(self):

@@ -18,9 +18,9 @@ from waiting import PATIENCE  # noqa: E402
 SMALL = (
     ("disconnect", "--clients", 40, "--at-once", 20),
     ("slow", "--slow", 9, "--header-timeout", 1, "--body-timeout", 1, "--stall-timeout", 1),
-    ("fuzz", "--fuzz-seconds", 4),
+    ("fuzz", "--fuzz-seconds", 2),
     # What others run decides how late a token is: only a stream that was held for seconds fails here.
-    ("hostile", "--seconds", 6, "--gap-ms", 1000),
+    ("hostile", "--seconds", 3, "--gap-ms", 1000),
     ("kill", "--kills", 2),
     ("term", "--terms", 2),
 )

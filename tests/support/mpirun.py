@@ -10,8 +10,11 @@ import unittest
 from pathlib import Path
 
 PROGRAM = Path(os.environ.get("SKV_BUILD", Path(__file__).resolve().parents[2] / "build")).resolve() / "swiftkv"
-# Processes that wait let others run: they may be more than the processors.
-WORDS = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+# Processes that wait let others run: they may be more than the processors. They speak through memory, and do not look
+# for networks first.
+WORDS = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "pml", "ob1",
+         "--mca", "btl", "self,vader"]
+AT_ONCE = 4  # so many commands of a test: mpirun waits most of the time, more than a second after one that fails
 if os.geteuid() == 0:
     WORDS.append("--allow-run-as-root")
 
@@ -30,6 +33,11 @@ AVAILABLE = why_not() is None
 def launch(n):
     """The words before a command that make n processes of it."""
     return [*WORDS, "-np", str(n)]
+
+
+def environment(folder):
+    """Of one launch: launches at the same time fail where both make the folder that all of a user share."""
+    return {**os.environ, "TMPDIR": tempfile.mkdtemp(prefix="o", dir=folder)}
 
 
 def short_folder(case):
