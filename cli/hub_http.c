@@ -520,13 +520,6 @@ bool hub_download_is_built(void)
     return false;
 }
 
-static double seconds_of(const char *name, double otherwise)
-{
-    const char *value = getenv(name);
-    const double seconds = value ? strtod(value, NULL) : 0;
-    return seconds > 0 && seconds <= RETRY_SECONDS_MAX ? seconds : otherwise;
-}
-
 bool hub_http_create(const char *endpoint, const char *token, hub_http **out, hub_error *error)
 {
     (void)endpoint;
@@ -538,19 +531,6 @@ bool hub_http_create(const char *endpoint, const char *token, hub_http **out, hu
 void hub_http_free(hub_http *http)
 {
     (void)http;
-}
-
-/* How long there may be nothing to do: no longer than to the next try of one of n requests. */
-static int idle_ms(const transfer *at, size_t n)
-{
-    const uint64_t now_ns = skv_now_ns();
-    uint64_t idle_ns = POLL_MS * MS_NS;
-    for (size_t i = 0; i < n; i++) {
-        if (at[i].handle || (!at[i].file && !at[i].text)) continue;
-        const uint64_t left_ns = at[i].start_ns > now_ns ? at[i].start_ns - now_ns : 0;
-        if (left_ns < idle_ns) idle_ns = left_ns;
-    }
-    return (int)((idle_ns + MS_NS - 1) / MS_NS);
 }
 
 bool hub_http_read(hub_http *http, const char *path, skv_buf *text, hub_error *error)

@@ -2,11 +2,13 @@
 """docs/reference/methods.md, "What goes with what": the table is the program's. What works has to work, and what is
 refused has to be refused for the reason of its number. The same few functions answer for all cells, so not every cell is
 run: every row works somewhere, every value of every axis works in every column, and every rule refuses every value that
-it names (in each of its columns, where it has some)."""
+it names (in each of its columns, where it has some). SKV_TEST_ALL runs every cell."""
 
+import collections
 import concurrent.futures
 import itertools
 import json
+import os
 import random
 import re
 import shutil
@@ -52,6 +54,7 @@ PROGRAMS = ("a request's own method", "batch invariance")  # what has no command
 RANKS = "several ranks"  # a column of its own: generate under mpirun
 UNDRAFTED = ("score", "similarity")  # they generate nothing, and do not take --speculate
 SOLE = ("generate", "chat", "bench", "eval")  # where every row works
+RANK_REFUSALS = 3  # of each reason, where every cell is run
 DRAWS, CANDIDATES = 400, 12  # tries to find a combination, and those among which the best is chosen
 
 
@@ -376,6 +379,17 @@ class CombinationsTest(unittest.TestCase):
                 jobs.append((place, values, number))
         return jobs
 
+    def cells(self, table):
+        """[(place, values, said)]: one combination of every cell; on several ranks, some of each refusal."""
+        jobs, refusals = [], collections.Counter()
+        for limits, said in table.rows:
+            refusals[said[RANKS]] += 1
+            for place in filter(self.can_run, table.places):
+                if place != RANKS or said[place] == "yes" or refusals[said[place]] <= RANK_REFUSALS:
+                    values = self.draw(random.Random(f"{limits} {place}"), limits, lambda values: True)[0]
+                    jobs.append((place, values, said[place]))
+        return jobs
+
     def test_cells(self):
         if not self.can_run(RANKS):
             print(f"the column of several ranks is not run: {mpirun.why_not()}", file=sys.stderr)
@@ -386,6 +400,7 @@ class CombinationsTest(unittest.TestCase):
         of_ranks = {said[RANKS] for _, said in table.rows}
         self.assertEqual({job[2] for job in refused}, table.rules.keys() - table.columnless - of_ranks)
         jobs = [(*job, "yes") for job in working] + refused
+        jobs += self.cells(table) if os.environ.get("SKV_TEST_ALL") else []
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             running = [pool.submit(self.check, i, place, self.model_of(values), values, said, table.reasons)
                        for i, (place, values, said) in enumerate(jobs)]
