@@ -161,6 +161,13 @@ def resident(process, what):
     return int(re.search(rf"{what}:\s+(\d+) kB", text).group(1)) << 10
 
 
+def warm(server, context):
+    """Resident bytes of a server that has used all of its KV memory once, and now has nothing to do."""
+    for seed in range(5):
+        server.complete(prompt=base.prompt_of(context - 8, seed), max_tokens=2)
+    return resident(server.process, "VmRSS")
+
+
 class AccountsTest(base.ServerTest):
     model = MODEL
     words = ("--ctx", 512, "--memory", MEMORY, "--connections-per-ip", 200, "--shutdown-timeout", 0.3)
@@ -168,8 +175,7 @@ class AccountsTest(base.ServerTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.server.complete(prompt="word " * 400, max_tokens=8)
-        cls.idle = resident(cls.server.process, "VmRSS")
+        cls.idle = warm(cls.server, 512)
 
     def post(self, path, body):
         """A connection that has sent all of a request."""
@@ -303,7 +309,7 @@ class AnswersTest(base.ServerTest):
             whole = self.answer(n_predict=n)
             n = min(2 * n, 1900)
         self.assertGreater(whole["timings"]["predicted_ms"], 500)
-        self.assertGreater(len(whole["prompt"]), 100)
+        self.assertGreaterEqual(len(whole["prompt"]), 100)
         fields = ["content", "prompt", "generation_settings/seed", "stop_type", "no/such", "content"]
         picked = self.answer(n_predict=whole["tokens_predicted"], response_fields=fields)
         self.assertEqual(set(picked), {"content", "prompt", "generation_settings/seed", "stop_type"})
@@ -326,7 +332,7 @@ class AnswersTest(base.ServerTest):
                     self.assertEqual(picked, {path: value} if found else {})
 
     def test_memory(self):
-        idle = resident(self.server.process, "VmRSS")
+        idle = warm(self.server, 2048)
         body = {"prompt": "a", "n_predict": 600, "ignore_eos": True, "n_probs": 20, "response_fields": ["content"]}
         got = []
         threads = [
