@@ -509,7 +509,8 @@ static bool render_folded(const exchange *ex, const json_t *vars, skv_buf *out, 
     const bool ok = render_calls(ex, vars, out, error);
     bool shown = false, any = false;
     api_error other;
-    if (!ok && error->status != 400) return false;
+    const bool spent = ex->budget->exceeded != SKV_EXCEEDED_NONE; /* nothing else can be tried */
+    if (!ok && (error->status != 400 || spent)) return false;
     if (ok && !system_is_shown(ex, messages, out, &shown, error)) return false;
     if (shown) return true;
     if (!system_fold(ex, messages, &any, &other)) {
