@@ -12,8 +12,8 @@
 
 /** Nanoseconds since some fixed moment; never runs backwards. */
 uint64_t skv_clock_ns(void);
-/** The moment in so many nanoseconds, and a condition whose waits end by this clock: the time of day
- * may be set meanwhile. */
+/** The moment in so many nanoseconds, and a condition whose waits end by this clock: the time of
+ * day may be set meanwhile. */
 struct timespec skv_clock_in(uint64_t ns);
 void skv_cond_init(pthread_cond_t *cond);
 

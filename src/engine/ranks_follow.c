@@ -67,8 +67,8 @@ static skv_status take_message(follower *f, order *out, skv_error *err)
     SKV_TRY(f->team->share(f->team->ctx, block, sizeof block, err));
     memcpy(&out->head, block, sizeof out->head);
     SKV_REQUIRE(out->head.n_bytes <= SKV_TOLD_BYTES_MAX, err, SKV_FORMAT,
-                "ranks: a message of %llu bytes, at most %d",
-                (unsigned long long)out->head.n_bytes, (int)SKV_TOLD_BYTES_MAX);
+                "ranks: a message of %llu bytes, at most %d", (unsigned long long)out->head.n_bytes,
+                (int)SKV_TOLD_BYTES_MAX);
     const size_t n = (size_t)out->head.n_bytes, room = sizeof block - sizeof out->head;
     const skv_status status = grow(&body, &f->message_room, skv_max_size(n, room), 1, err);
     f->message = body;

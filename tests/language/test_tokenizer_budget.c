@@ -21,11 +21,10 @@
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
 
-static const char *const files[] = {"gpt2.json",     "llama3.json",     "qwen2.json",
-                                    "o200k.json",    "deepseek.json",   "falcon.json",
-                                    "gemma4.json",   "metaspace.json",  "words.json",
-                                    "spm_bpe.model", "spm_nfkc.model",  "spm_unigram.model",
-                                    "gemma4.gguf",   "spm_suffix.model"};
+static const char *const files[] = {
+    "gpt2.json",      "llama3.json",       "qwen2.json",     "o200k.json",      "deepseek.json",
+    "falcon.json",    "gemma4.json",       "metaspace.json", "words.json",      "spm_bpe.model",
+    "spm_nfkc.model", "spm_unigram.model", "gemma4.gguf",    "spm_suffix.model"};
 enum { N_FILES = sizeof files / sizeof files[0] };
 
 /* Several windows of the small vocabularies; sanitized builds look at every third text only. */
@@ -68,9 +67,10 @@ typedef struct text {
 /* Long words, runs and noise: n characters out of a set, or bytes. */
 static text make_text(size_t kind, size_t n)
 {
-    static const char *const sets[] = {"a", "ab", "etaoin", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ",
-                                       "aé漢字а", " ", "ab c", "\n", "a\xff\xc3z", "0123456789",
-                                       "the of and "};
+    static const char *const sets[] = {
+        "a",          "ab",         "etaoin",     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ",
+        "aé漢字а",    " ",          "ab c",       "\n",
+        "a\xff\xc3z", "0123456789", "the of and "};
     const char *set = sets[kind];
     const size_t n_set = strlen(set);
     skv_rng rng;
@@ -150,8 +150,8 @@ static void test_first_ids(void **state)
             encode(t, &from, (skv_encode_options){.add_special = true}, &all);
             for (size_t k = 0; k < sizeof most / sizeof most[0]; k++) {
                 const size_t n = most[k] < all.n ? most[k] : all.n;
-                encode(t, &from,
-                       (skv_encode_options){.add_special = true, .max_ids = most[k]}, &some);
+                encode(t, &from, (skv_encode_options){.add_special = true, .max_ids = most[k]},
+                       &some);
                 assert_int_equal(some.n, n);
                 expect_same(files[i], kind, &some, &all, n);
             }
@@ -209,9 +209,9 @@ static void test_unigram(void **state)
         from.n += n;
     }
     spell(&t->unigram, &from, &wanted);
-    assert_int_equal(skv_unigram_encode(&t->unigram, (skv_text_piece){from.data, from.n}, NULL,
-                                        &ids, NULL),
-                     SKV_OK);
+    assert_int_equal(
+        skv_unigram_encode(&t->unigram, (skv_text_piece){from.data, from.n}, NULL, &ids, NULL),
+        SKV_OK);
     assert_int_equal(ids.n, wanted.n);
     expect_same("spm_unigram.model", 0, &ids, &wanted, ids.n);
     skv_ids_release(&ids);

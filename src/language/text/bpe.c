@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 enum {
-    SHORT_MAX = 40,        /* symbols; below this, scanning beats the heap */
+    SHORT_MAX = 40,          /* symbols; below this, scanning beats the heap */
     SPARE_SYMBOLS = 1 << 16, /* up to here there is room for longer words */
     LOOK_EVERY = 1 << 12     /* merges, about a millisecond */
 };
@@ -179,8 +179,8 @@ static bool reserve_long(skv_bpe_work *work, size_t n)
     size_t n_heap = n + n / 4;
     work->nodes = skv_budget_alloc_zero(work->budget, n, sizeof *work->nodes);
     if (work->nodes) work->long_capacity = n;
-    work->heap = work->nodes ? skv_budget_alloc_zero(work->budget, n_heap, sizeof *work->heap)
-                             : NULL;
+    work->heap =
+        work->nodes ? skv_budget_alloc_zero(work->budget, n_heap, sizeof *work->heap) : NULL;
     if (work->heap) work->heap_capacity = n_heap;
     return work->heap;
 }
@@ -189,10 +189,9 @@ static bool reserve_long(skv_bpe_work *work, size_t n)
 static bool rank_pair(const skv_bpe *bpe, skv_bpe_work *work, uint32_t i)
 {
     struct skv_bpe_node *node = &work->nodes[i];
-    const skv_bpe_pair *pair =
-        node->next == SKV_BPE_NONE
-            ? NULL
-            : find_pair(bpe, work->symbols[i], work->symbols[node->next]);
+    const skv_bpe_pair *pair = node->next == SKV_BPE_NONE
+                                   ? NULL
+                                   : find_pair(bpe, work->symbols[i], work->symbols[node->next]);
     node->rank = pair ? pair->rank : SKV_BPE_NONE;
     return pair;
 }

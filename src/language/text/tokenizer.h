@@ -63,9 +63,9 @@ SKV_MUST_CHECK skv_status skv_tokenizer_parse_spm(const void *data, size_t n, co
                                                   skv_tokenizer **out, skv_error *err);
 void skv_tokenizer_free(skv_tokenizer *t);
 
-/** Appends the ids of text[0..n), or the first options.max_ids of them. Any bytes are accepted; what
- * is not UTF-8 is taken as the original tokenizer takes it (byte tokens where there are any, U+FFFD
- * otherwise). */
+/** Appends the ids of text[0..n), or the first options.max_ids of them. Any bytes are accepted;
+ * what is not UTF-8 is taken as the original tokenizer takes it (byte tokens where there are any,
+ * U+FFFD otherwise). */
 SKV_MUST_CHECK skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t n,
                                                skv_encode_options options, skv_ids *out,
                                                skv_error *err);

@@ -2,7 +2,6 @@
  * Viterbi's algorithm for the unigram model. Positions are kept from the last one that every best
  * spelling passes, so that a text of any length takes what a stretch of it takes.
  */
-#include <assert.h>
 #include <float.h>
 #include <string.h>
 
@@ -12,8 +11,7 @@
 #include "base/utf8.h"
 #include "text/tokenizer_impl.h"
 
-enum { ROOM_MIN = 1 << 16 }; /* positions, more than four times what the longest piece reaches */
-static_assert(ROOM_MIN >= 4 * SKV_TRIE_TEXT_MAX, "a piece has to fit");
+enum { ROOM_MIN = 16 * SKV_TRIE_TEXT_MAX }; /* positions: several times what a piece reaches */
 
 /* The best spelling that ends at a byte position. */
 typedef struct best_end {
@@ -27,7 +25,7 @@ typedef struct lattice {
     const skv_unigram *model;
     const char *text; /* [n] */
     size_t n;
-    best_end *ends;   /* owned, [room]: of the positions from `base` on */
+    best_end *ends; /* owned, [room]: of the positions from `base` on */
     size_t room, base;
     skv_budget *budget; /* borrowed; NULL: none */
     skv_ids *out;

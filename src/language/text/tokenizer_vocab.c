@@ -148,7 +148,8 @@ skv_status skv_ids_reserve(skv_ids *ids, size_t more, skv_error *err)
     bool fits = skv_size_add(ids->n, more, &need);
     if (fits && need <= ids->capacity) return SKV_OK;
     if (grown < need) grown = skv_max_size(need, 64);
-    if (fits && skv_budget_resize(ids->budget, &ids->data, &ids->capacity, grown, sizeof *ids->data))
+    if (fits &&
+        skv_budget_resize(ids->budget, &ids->data, &ids->capacity, grown, sizeof *ids->data))
         return SKV_OK;
     if (ids->budget) SKV_TRY(skv_budget_check(ids->budget, "tokenizing", err));
     return skv_fail(err, SKV_MEMORY, "no memory for %zu token ids", grown);

@@ -134,7 +134,8 @@ static void write_back(answer *a, skv_buf *out, size_t i)
     skv_buf_text(out, "}");
 }
 
-/* ---- `response_fields`: pieces of the text that was written, which is never parsed as a whole ---- */
+/* ---- `response_fields`: pieces of the text that was written, which is never parsed as a whole
+ * ---- */
 
 /* Behind the text in quotation marks that begins at `at`. */
 static const char *skip_text(const char *at)

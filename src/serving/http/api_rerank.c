@@ -165,12 +165,11 @@ static bool read_document(const rerank_request *r, const json_t *document, api_p
     skv_buf text = exchange_text(r->ex);
     int32_t *ids = NULL;
     size_t n = 0;
-    const bool ok =
-        write_texts(r, document, &text, error) &&
-        (!text.failed || api_fail(error, 503, NULL, "no memory")) &&
-        request_work(r->ex, text.size / COPY_BYTES_A_UNIT, "documents", error) &&
-        text_encode(r->ex, text.data, text.size, flags, &ids, &n, error) &&
-        join(r, ids, n, out, error);
+    const bool ok = write_texts(r, document, &text, error) &&
+                    (!text.failed || api_fail(error, 503, NULL, "no memory")) &&
+                    request_work(r->ex, text.size / COPY_BYTES_A_UNIT, "documents", error) &&
+                    text_encode(r->ex, text.data, text.size, flags, &ids, &n, error) &&
+                    join(r, ids, n, out, error);
     text_ids_free(r->ex, ids, n);
     skv_buf_release(&text);
     return ok;

@@ -10,9 +10,9 @@
 enum {
     WORD_BYTES_MIN = 64,
     INT64_DIGITS = 19,
-    BYTES_A_UNIT = 4, /* of a text that is written */
+    BYTES_A_UNIT = 4,     /* of a text that is written */
     LOOK_BYTES = 1 << 18, /* that are read between two looks at the client */
-    PATIENCE_MS = 1000, /* for memory that others are about to give back */
+    PATIENCE_MS = 1000,   /* for memory that others are about to give back */
     NAP_MS = 5
 };
 
@@ -434,8 +434,7 @@ bool json_body_ids(const exchange *ex, const json_t *array, const char *name, in
 {
     const size_t vocab = skv_engine_vocab(ex->model->engine);
     *n = json_array_size(array);
-    if (!request_work(ex, *n, name, error) ||
-        !request_hold(ex, *n * sizeof **ids, name, error)) {
+    if (!request_work(ex, *n, name, error) || !request_hold(ex, *n * sizeof **ids, name, error)) {
         return false;
     }
     *ids = calloc(*n > 0 ? *n : 1, sizeof **ids);

@@ -76,8 +76,7 @@ static bool close_joined(folding *f)
     json_t *content = json_of_text(f->ex, &f->text, "messages", f->error);
     skv_buf_clear(&f->text);
     f->joins = false;
-    return content &&
-           set_member(f, json_array_get(f->messages, f->n_kept - 1), "content", content);
+    return content && set_member(f, json_array_get(f->messages, f->n_kept - 1), "content", content);
 }
 
 static void add_text(skv_buf *out, const json_t *content)
@@ -88,8 +87,7 @@ static void add_text(skv_buf *out, const json_t *content)
 static void join(folding *f, const json_t *content)
 {
     if (!f->joins) {
-        add_text(&f->text,
-                 json_object_get(json_array_get(f->messages, f->n_kept - 1), "content"));
+        add_text(&f->text, json_object_get(json_array_get(f->messages, f->n_kept - 1), "content"));
     }
     f->joins = true;
     skv_buf_text(&f->text, "\n\n");

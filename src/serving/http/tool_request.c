@@ -85,8 +85,8 @@ static bool make_function(const exchange *ex, json_t *tool, size_t i, api_error 
     if (ok) {
         json_t *function = json_pack(
             "{s:O*,s:O,s:b,s:{s:s,s:{s:O},s:[s],s:b}}", "name", json_object_get(custom, "name"),
-            "description", told, "strict", true, "parameters", "type", "object", "properties", CUSTOM_INPUT_NAME, text, "required",
-            CUSTOM_INPUT_NAME, "additionalProperties", false);
+            "description", told, "strict", true, "parameters", "type", "object", "properties",
+            CUSTOM_INPUT_NAME, text, "required", CUSTOM_INPUT_NAME, "additionalProperties", false);
         ok = (function && json_object_set(tool, "function", function) == 0 &&
               json_object_set_new(tool, "type", json_string("function")) == 0) ||
              api_fail(error, 503, NULL, "no memory");

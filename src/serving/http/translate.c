@@ -196,10 +196,9 @@ void translation_var(translation *t, const char *name, json_t *value)
         json_decref(value);
         return;
     }
-    json_t *kwargs =
-        json_is_object(given)
-            ? json_copy_within(t->ex, (json_t *)(uintptr_t)given, "chat_template_kwargs", t->error)
-            : json_object();
+    json_t *kwargs = json_is_object(given) ? json_copy_within(t->ex, (json_t *)(uintptr_t)given,
+                                                              "chat_template_kwargs", t->error)
+                                           : json_object();
     set_in(t, kwargs, name, value);
     translation_set(t, "chat_template_kwargs", kwargs);
 }

@@ -36,8 +36,8 @@ typedef struct translation {
 bool translation_begin(translation *t, exchange *ex, const json_t *asked, api_error *error);
 /** The body, owned by the caller, or NULL: `ok` is false or memory ran out. */
 json_t *translation_end(translation *t, bool ok);
-/** Counts what is made beside the request's own JSON, a unit of work and n_bytes; false, and `failed`,
- * beyond the budget. */
+/** Counts what is made beside the request's own JSON, a unit of work and n_bytes; false, and
+ * `failed`, beyond the budget. */
 bool translation_hold(translation *t, size_t n_bytes);
 /** Sets a member of the body and takes the value over. */
 void translation_set(translation *t, const char *name, json_t *value);
