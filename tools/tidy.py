@@ -263,6 +263,7 @@ class Tidy:
             self.check_calls(source)
             self.check_null(source)
             self.check_lanes(source)
+            self.check_waits(source)
             self.check_statics(source)
             self.check_guard(source)
             self.check_shapes(source)
@@ -445,6 +446,12 @@ class Tidy:
     def check_null(self, source):
         for line in null_style.lines(source.text):
             self.report(source.path, line, "null", "a pointer is its own condition: tools/null_style.py --fix")
+
+    def check_waits(self, source):
+        """A wait that ends by the time of day ends at another moment when somebody sets the clock."""
+        if source.in_library and "pthread_cond_timedwait" in source.code and "CLOCK_REALTIME" in source.code:
+            line = line_of(source.code, source.code.index("CLOCK_REALTIME"))
+            self.report(source.path, line, "wait", "timed waits go by skv_clock_in and skv_cond_init (base/system.h)")
 
     def check_lanes(self, source):
         if not source.inside(LANE_FOLDER) or source.path == LANE_FOLDER + "/lane.c":

@@ -42,10 +42,12 @@ typedef struct skv_encode_options {
     bool add_special;   /* add what the tokenizer adds by itself, BOS, sometimes EOS */
     bool parse_special; /* special tokens that are written in the text become their ids */
     skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
+    size_t max_ids;     /* the text is not read further than to so many ids; 0: to its end */
 } skv_encode_options;
 
-/** The ids of a text on the heap (skv_text_free). Fails with SKV_RANGE where the tokenizer's own
- * rules make the text much longer than it was. */
+/** The ids of a text on the heap (skv_text_free), which the budget no longer counts; the first
+ * max_ids where there are more. Fails with SKV_RANGE where the tokenizer's own rules make the text
+ * much longer than it was. */
 SKV_CHECKED skv_status skv_vocab_encode(const skv_vocab *vocab, skv_text_piece text,
                                         skv_encode_options options, int32_t **ids, size_t *n_ids,
                                         skv_error *err);

@@ -175,6 +175,11 @@ skv_status skv_budget_check(const skv_budget *budget, const char *name, skv_erro
     return SKV_OK;
 }
 
+bool skv_budget_look(skv_budget *budget)
+{
+    return !budget || (budget->exceeded == SKV_EXCEEDED_NONE && look(budget));
+}
+
 /* ---- memory that a budget counts ---- */
 
 static bool take(skv_budget *budget, size_t count, size_t size, size_t *n_bytes)
@@ -223,6 +228,24 @@ bool skv_budget_grow(skv_budget *budget, void *array, size_t *capacity, size_t n
     memcpy(array, &bigger, sizeof bigger);
     give(budget, *capacity * size);
     *capacity = grown;
+    return true;
+}
+
+bool skv_budget_resize(skv_budget *budget, void *array, size_t *capacity, size_t n, size_t size)
+{
+    size_t n_bytes, n_old = *capacity * size;
+    void *old, *resized;
+    memcpy(&old, array, sizeof old);
+    if (!skv_size_mul(n, size, &n_bytes)) return false;
+    if (budget && n_bytes > n_old && !skv_budget_take(budget, n_bytes - n_old)) return false;
+    resized = skv_realloc(old, n, size);
+    if (!resized) {
+        if (n_bytes > n_old) give(budget, n_bytes - n_old);
+        return false;
+    }
+    memcpy(array, &resized, sizeof resized);
+    if (n_bytes < n_old) give(budget, n_old - n_bytes);
+    *capacity = n;
     return true;
 }
 

@@ -21,7 +21,16 @@ void skv_budget_free(skv_budget *budget, void *block, size_t count, size_t size)
  */
 SKV_CHECKED bool skv_budget_grow(skv_budget *budget, void *array, size_t *capacity, size_t need,
                                  size_t size, size_t max);
+/**
+ * Makes an array `n` items long, and counts the difference alone: for large ones, whose pages the
+ * system moves. False, and nothing has changed, when they cannot be had.
+ */
+SKV_CHECKED bool skv_budget_resize(skv_budget *budget, void *array, size_t *capacity, size_t n,
+                                   size_t size);
 /** Cuts an array down to n items. It stays as it is where that does not work. */
 void skv_budget_shrink(skv_budget *budget, void *array, size_t *capacity, size_t n, size_t size);
+
+/** Whether the work may go on: asks at once, for loops that counted their work before. */
+SKV_CHECKED bool skv_budget_look(skv_budget *budget);
 
 #endif

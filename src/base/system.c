@@ -23,6 +23,22 @@ uint64_t skv_clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+struct timespec skv_clock_in(uint64_t ns)
+{
+    const uint64_t end = skv_clock_ns() + ns;
+    return (struct timespec){.tv_sec = (time_t)(end / 1000000000u),
+                             .tv_nsec = (long)(end % 1000000000u)};
+}
+
+void skv_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(cond, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
 size_t skv_processors_affinity(pthread_t thread)
 {
     cpu_set_t sets[8]; /* one holds 1024 processors, and the call fails when they do not fit */

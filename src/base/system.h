@@ -8,9 +8,14 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 /** Nanoseconds since some fixed moment; never runs backwards. */
 uint64_t skv_clock_ns(void);
+/** The moment in so many nanoseconds, and a condition whose waits end by this clock: the time of
+ * day may be set meanwhile. */
+struct timespec skv_clock_in(uint64_t ns);
+void skv_cond_init(pthread_cond_t *cond);
 
 /** Processors that a thread may run on; at least 1. */
 size_t skv_processors_affinity(pthread_t thread);

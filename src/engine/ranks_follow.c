@@ -66,6 +66,9 @@ static skv_status take_message(follower *f, order *out, skv_error *err)
     *out = (order){.engine = NULL};
     SKV_TRY(f->team->share(f->team->ctx, block, sizeof block, err));
     memcpy(&out->head, block, sizeof out->head);
+    SKV_REQUIRE(out->head.n_bytes <= SKV_TOLD_BYTES_MAX, err, SKV_FORMAT,
+                "ranks: a message of %llu bytes, at most %d", (unsigned long long)out->head.n_bytes,
+                (int)SKV_TOLD_BYTES_MAX);
     const size_t n = (size_t)out->head.n_bytes, room = sizeof block - sizeof out->head;
     const skv_status status = grow(&body, &f->message_room, skv_max_size(n, room), 1, err);
     f->message = body;
@@ -93,6 +96,9 @@ static skv_status open_engine(follower *f, const order *o, skv_error *err)
     SKV_REQUIRE(told.version == SKV_TOLD_VERSION && told.n_path < SKV_TOLD_TEXT &&
                     told.n_level < SKV_TOLD_TEXT,
                 err, SKV_UNSUPPORTED, "ranks: process 0 has another version of the program");
+    SKV_REQUIRE(o->head.n_bytes - sizeof told == told.n_path + told.n_level, err, SKV_FORMAT,
+                "ranks: a message of %zu bytes for texts of %zu and %zu", (size_t)o->head.n_bytes,
+                (size_t)told.n_path, (size_t)told.n_level);
     memcpy(text, o->body + sizeof told, told.n_path);
     text[told.n_path] = 0;
     char *level = text + told.n_path + 1;
@@ -159,16 +165,24 @@ static skv_status set_eviction(const order *o, skv_error *err)
 
 /* ---- steps ---- */
 
+/* Whether a message has just so many of the two. */
+static bool has_items(const order *o, uint64_t n, size_t size, uint64_t n_ids)
+{
+    const uint64_t n_bytes = o->head.n_bytes; /* at most SKV_TOLD_BYTES_MAX */
+    return n <= n_bytes / size && n_ids <= n_bytes / sizeof(int32_t) &&
+           n_bytes == n * size + n_ids * sizeof(int32_t);
+}
+
 static skv_status read_spans(follower *f, const order *o, skv_error *err)
 {
-    const size_t n = (size_t)o->head.n, n_ids = (size_t)o->head.m;
+    const size_t n = (size_t)o->head.n;
+    size_t n_left = (size_t)o->head.m;
+    SKV_REQUIRE(has_items(o, o->head.n, sizeof(skv_told_span), o->head.m), err, SKV_FORMAT,
+                "ranks: a message of %zu bytes", (size_t)o->head.n_bytes);
     void *array = f->spans;
     const skv_status status = grow(&array, &f->span_room, n, sizeof *f->spans, err);
     f->spans = array;
     SKV_TRY(status);
-    const size_t n_bytes = n * sizeof(skv_told_span) + n_ids * sizeof(int32_t);
-    SKV_REQUIRE(o->head.n_bytes == n_bytes, err, SKV_FORMAT, "ranks: a message of %zu bytes",
-                (size_t)o->head.n_bytes);
     const int32_t *ids = (const int32_t *)(const void *)(o->body + n * sizeof(skv_told_span));
     for (size_t i = 0; i < n; i++) {
         skv_told_span told;
@@ -177,6 +191,10 @@ static skv_status read_spans(follower *f, const order *o, skv_error *err)
         SKV_REQUIRE(own && own->sequence->n_seen == told.n_seen, err, SKV_ARGUMENT,
                     "ranks: a sequence of %zu tokens has %zu here", (size_t)told.n_seen,
                     own ? own->sequence->n_seen : 0);
+        SKV_REQUIRE(told.n <= n_left && told.want <= SKV_WANT_DRAFTED, err, SKV_FORMAT,
+                    "ranks: a span of %zu tokens that wants %zu, %zu are left", (size_t)told.n,
+                    (size_t)told.want, n_left);
+        n_left -= (size_t)told.n;
         f->spans[i] = (skv_span){own->sequence, ids, (size_t)told.n, (skv_want)told.want};
         ids += told.n;
     }
@@ -203,6 +221,9 @@ static skv_status step(follower *f, const order *o, skv_error *err)
 static skv_status make_index(const order *o, skv_error *err)
 {
     own_engine *own = o->engine;
+    const size_t n_pages = skv_kv_store_pages(own->engine->store);
+    SKV_REQUIRE(o->head.n <= n_pages, err, SKV_RANGE, "ranks: an index of %llu blocks, %zu pages",
+                (unsigned long long)o->head.n, n_pages);
     skv_prefix_index_free(own->index);
     own->index = NULL;
     return skv_prefix_index_create(own->engine->store, (size_t)o->head.n, o->head.m, &own->index,
@@ -214,8 +235,9 @@ static skv_status match(const order *o, skv_error *err)
     const size_t n = (size_t)o->head.n;
     const int32_t *ids = (const int32_t *)(const void *)o->body;
     skv_sequence *s = o->sequence->sequence;
-    SKV_REQUIRE(o->head.n_bytes == n * sizeof *ids && s->n_seen == 0, err, SKV_FORMAT,
-                "ranks: a message of %zu bytes", (size_t)o->head.n_bytes);
+    SKV_REQUIRE(has_items(o, 0, 1, o->head.n) && s->n_seen == 0 && n <= s->max_tokens, err,
+                SKV_FORMAT, "ranks: a message of %zu bytes for %zu ids", (size_t)o->head.n_bytes,
+                n);
     const size_t n_found = skv_prefix_index_match(o->engine->index, o->head.m, ids, n, &s->cache);
     SKV_REQUIRE(n_found == o->head.other, err, SKV_ARGUMENT,
                 "ranks: %zu tokens of a prompt are known, %zu here", (size_t)o->head.other,
@@ -271,7 +293,8 @@ static skv_status obey(follower *f, const order *o, skv_error *err)
     case SKV_TOLD_FORGET: return of_index(o, err);
     default: break;
     }
-    SKV_REQUIRE(o->sequence, err, SKV_ARGUMENT, "ranks: a sequence that is not here");
+    SKV_REQUIRE(o->sequence && o->sequence->sequence->engine == o->engine->engine, err,
+                SKV_ARGUMENT, "ranks: a sequence that is not here");
     return of_sequence(f, o, err);
 }
 

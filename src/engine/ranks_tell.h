@@ -17,7 +17,11 @@
 #include "engine/engine.h"
 #include "kv/prefix_index.h"
 
-enum { SKV_TOLD_BLOCK = 512, SKV_TOLD_TEXT = 4096 };
+enum {
+    SKV_TOLD_BLOCK = 512,
+    SKV_TOLD_TEXT = 4096,
+    SKV_TOLD_BYTES_MAX = 1 << 30 /* of a message: far more than the ids of any context */
+};
 
 #define SKV_TOLD_VERSION                                                                           \
     ((uint64_t)SKV_VERSION_MAJOR << 48 | (uint64_t)SKV_VERSION_MINOR << 32 |                       \

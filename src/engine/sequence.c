@@ -57,8 +57,7 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     s->eviction = engine->options.eviction;
     const bool own = prefill == SKV_PREFILL_AUTO || prefill == engine->options.prefill;
     if (status == SKV_OK) {
-        skv_error unused;
-        status = skv_sequence_set_speculation(s, &engine->options.speculation, own ? err : &unused);
+        status = skv_sequence_set_speculation(s, &engine->options.speculation, err);
         /* Another method may have no exit head, or no auxiliary: nobody drafts. */
         if (status == SKV_UNSUPPORTED && !own) status = SKV_OK;
     }

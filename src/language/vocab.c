@@ -50,15 +50,15 @@ int32_t skv_vocab_eos(const skv_vocab *vocab)
 skv_status skv_vocab_encode(const skv_vocab *vocab, skv_text_piece text, skv_encode_options options,
                             int32_t **ids, size_t *n_ids, skv_error *err)
 {
-    skv_ids out = {0};
+    skv_ids out = {.budget = options.budget};
     skv_status status =
         skv_tokenizer_encode(vocab->tokenizer, text.text, text.n, options, &out, err);
     if (status != SKV_OK) {
         skv_ids_release(&out);
         return status;
     }
-    *ids = out.data;
     *n_ids = out.n;
+    *ids = skv_ids_give_away(&out);
     return SKV_OK;
 }
 

@@ -364,6 +364,63 @@ static void test_memory(void **state)
     }
 }
 
+/* ---- messages whose sizes are wrong ---- */
+
+/* What a message says, and what of it is wrong. */
+typedef struct bad_message {
+    skv_told head;
+    skv_told_span span;
+    skv_status status;
+} bad_message;
+
+/* An engine and a sequence on two ranks, and then this: the follower refuses it and ends. */
+static void expect_refused(const bad_message *bad)
+{
+    ranks r;
+    skv_error err = {0};
+    skv_sequence *s = NULL;
+    unsigned char block[SKV_TOLD_BLOCK] = {0};
+    start(&r, 2);
+    const skv_engine_options options = exact(&r);
+    skv_engine *engine = open_or_fail(MODELS "llama3-v5", &options);
+    assert_int_equal(skv_sequence_create(engine, 32, &s, &err), SKV_OK);
+    bad_message message = *bad;
+    message.head.engine = (uint64_t)(uintptr_t)engine;
+    message.head.sequence = message.span.sequence = (uint64_t)(uintptr_t)s;
+    memcpy(block, &message.head, sizeof message.head);
+    memcpy(block + sizeof message.head, &message.span, sizeof message.span);
+    assert_int_equal(r.team.share(r.team.ctx, block, sizeof block, &err), SKV_OK);
+    pthread_join(r.others[1].thread, NULL);
+    assert_int_equal(r.others[1].status, bad->status);
+    assert_true(strlen(r.others[1].err.text) > 0);
+    skv_ranks_fail(engine->ranks, SKV_IO, &err); /* nobody is there to be told of the end */
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+    pthread_barrier_destroy(&r.hub.all_here);
+}
+
+static void test_sizes_of_messages(void **state)
+{
+    const uint64_t huge = UINT64_MAX, one = sizeof(skv_told_span), step = SKV_TOLD_STEP;
+    const uint64_t wraps = (uint64_t)1 << 59; /* times 32, the size of a span, is 0 */
+    const bad_message cases[] = {
+        {{.what = SKV_TOLD_FREE, .n_bytes = huge}, {0}, SKV_FORMAT},
+        {{.what = SKV_TOLD_FREE, .n_bytes = (uint64_t)SKV_TOLD_BYTES_MAX + 1}, {0}, SKV_FORMAT},
+        {{.what = (uint32_t)step, .n = wraps}, {0}, SKV_FORMAT},
+        {{.what = (uint32_t)step, .n = 1, .m = 2, .n_bytes = one + 4}, {0}, SKV_FORMAT},
+        {{.what = (uint32_t)step, .n = 1, .m = 1, .n_bytes = one + 4}, {.n = 2}, SKV_FORMAT},
+        {{.what = (uint32_t)step, .n = 1, .m = 1, .n_bytes = one + 4}, {.n = huge}, SKV_FORMAT},
+        {{.what = (uint32_t)step, .n = 1, .m = 1, .n_bytes = one + 4},
+         {.n = 1, .want = huge},
+         SKV_FORMAT},
+        {{.what = SKV_TOLD_INDEX, .n = huge}, {0}, SKV_RANGE},
+        {{.what = SKV_TOLD_CREATE, .n = huge}, {0}, SKV_RANGE},
+        {{.what = SKV_TOLD_OPEN, .n_bytes = 8}, {0}, SKV_FORMAT},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) expect_refused(&cases[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_evictions),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_sizes_of_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,13 +224,15 @@ class CodesTest(BadInputTest):
 
     def broken(self, name, tensor, bits, i=0):
         model = self.copy(name)
-        path = model / "model.safetensors"
+        self.write(model / "model.safetensors", tensor, bits, i)
+        return model
+
+    def write(self, path, tensor, bits, i):
         data = bytearray(path.read_bytes())
         n = int.from_bytes(data[:8], "little")
         begin = 8 + n + json.loads(data[8 : 8 + n])[tensor]["data_offsets"][0] + i * len(bits)
         data[begin : begin + len(bits)] = bits
         path.write_bytes(data)
-        return model
 
     def test_scales(self):
         mlp = "model.layers.1.mlp."
@@ -246,6 +248,14 @@ class CodesTest(BadInputTest):
             for weights in ("auto", "int8", "f32"):
                 self.refused(("generate", model, *IDS, "--weights", weights), str(model), where, said)
 
+    def test_groups(self):
+        """An order of columns is a group for each of them, or -1 for all: never for some."""
+        tensor, minus = "model.layers.0.mlp.down_proj.g_idx", struct.pack("<i", -1)
+        for columns in ([0], [0, 1], [1], [95], [5, 95], range(95), range(1, 96)):
+            model = self.broken("gptq-order-swiftkv", tensor, minus, columns[0])
+            for i in columns[1:]:
+                self.write(model / "model.safetensors", tensor, minus, i)
+            self.refused(("generate", model, *IDS), tensor, "]: -1, expected 0 to ")
 
     def test_contradictions(self):
         """quantization_config says one thing, the tensors another."""

@@ -87,18 +87,22 @@ static skv_status set_groups(const skv_tensor *groups, skv_tensor *t, skv_error 
     if (groups->type != SKV_DTYPE_I32 || groups->n_dims != 1 || groups->dims[0] != K) {
         return refuse(groups, "I32, one a column", err);
     }
-    bool in_turn = true, unset = true;
+    bool in_turn = true;
+    size_t n_unset = 0;
     for (size_t k = 0; k < K; k++) {
         const unsigned char *p = groups->data + 4 * k;
         const uint32_t g =
             (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-        unset = unset && g == UINT32_MAX;
+        n_unset += g == UINT32_MAX && n_unset == k; /* -1 is a group of none but of all columns */
         in_turn = in_turn && g == k / c->block_columns;
-        SKV_REQUIRE(unset || g < c->n_groups, err, SKV_RANGE, "%s[%zu]: %lld, expected 0 to %zu",
-                    groups->name, k, (long long)(int32_t)g, c->n_groups - 1);
+        SKV_REQUIRE(g < c->n_groups || n_unset == k + 1, err, SKV_RANGE,
+                    "%s[%zu]: %lld, expected 0 to %zu", groups->name, k, (long long)(int32_t)g,
+                    c->n_groups - 1);
     }
-    if (!in_turn && !unset) c->groups = part_of(groups);
-    c->says_groups = !unset;
+    SKV_REQUIRE(n_unset == 0 || n_unset == K, err, SKV_RANGE, "%s[0]: -1, expected 0 to %zu",
+                groups->name, c->n_groups - 1);
+    if (!in_turn && n_unset == 0) c->groups = part_of(groups);
+    c->says_groups = n_unset == 0;
     return SKV_OK;
 }
 

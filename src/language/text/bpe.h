@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/fail.h"
+#include "skv/budget.h"
 
 #define SKV_BPE_NONE UINT32_MAX
 
@@ -24,15 +25,19 @@ typedef struct skv_bpe_pair {
 typedef struct skv_bpe {
     skv_bpe_pair *pairs; /* owned; [mask + 1] open addressing */
     size_t mask, n_pairs, limit;
+    /* Symbols in front of the end of a text of which what follows can still change something; 0: of
+     * any number it may. */
+    size_t margin;
 } skv_bpe;
 
 /* Working memory of one call. */
 typedef struct skv_bpe_work {
     uint32_t *symbols; /* owned; [capacity] in: the symbols, out: what they became */
     size_t capacity;
-    struct skv_bpe_node *nodes; /* owned; used for long words only */
-    struct skv_bpe_entry *heap; /* owned */
-    size_t long_capacity;
+    struct skv_bpe_node *nodes; /* owned, [long_capacity]; used for long words only */
+    uint64_t *heap;             /* owned, [heap_capacity]: rank << 32 | position */
+    size_t long_capacity, heap_capacity;
+    skv_budget *budget; /* borrowed: where all of it counts; NULL: nowhere */
 } skv_bpe_work;
 
 /** Room for n_pairs. */
@@ -41,13 +46,28 @@ void skv_bpe_release(skv_bpe *bpe);
 /** Sets what a pair becomes; the last of two equal pairs counts. At most n_pairs times. */
 void skv_bpe_put(skv_bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
+/**
+ * Sets `margin`. A merge that begins in front of a text's end and depends on what follows has a
+ * chain of merges behind it, each of which begins where the one before reaches. Where every merge
+ * has a higher rank than those that made its two symbols (as training writes them), ranks rise
+ * along the chain, so that no merge is in it twice, and all symbols that merges can make,
+ * n_symbols long together, bound its length. `made` [n_ids] is scratch.
+ */
+void skv_bpe_find_margin(skv_bpe *bpe, size_t n_symbols, uint32_t *made, size_t n_ids);
+
 /** Makes room for n symbols. */
 SKV_MUST_CHECK bool skv_bpe_reserve(skv_bpe_work *work, size_t n);
 void skv_bpe_work_release(skv_bpe_work *work);
 /**
  * Merges work->symbols[0..*n) in place. Short words by scanning for the lowest rank, long ones
- * with a heap in O(n log n). False when out of memory.
+ * with a heap in O(n log n). False when out of memory, or when the budget says no.
  */
 SKV_MUST_CHECK bool skv_bpe_merge(const skv_bpe *bpe, skv_bpe_work *work, size_t *n);
+/**
+ * The same of a word's beginning, more than two margins long: leaves the symbols that what follows
+ * cannot change, *n of them, made of the first *n_taken.
+ */
+SKV_MUST_CHECK bool skv_bpe_merge_front(const skv_bpe *bpe, skv_bpe_work *work, size_t *n,
+                                        size_t *n_taken);
 
 #endif

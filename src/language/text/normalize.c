@@ -4,12 +4,13 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/budget_mem.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/utf8.h"
 #include "text/unicode_class.h"
 
-enum { BYTES_A_UNIT = 8 };
+enum { BYTES_A_UNIT = 8, LOOK_CHARS = 1 << 14 /* about a millisecond */ };
 
 /* All characters below U+0300 are their own NFC, and their UTF-8 begins below this byte. */
 #define FIRST_COMPOSING_BYTE 0xcc
@@ -32,7 +33,7 @@ size_t skv_text_growth(size_t n)
 
 void skv_norm_work_init(skv_norm_work *work, skv_budget *budget)
 {
-    *work = (skv_norm_work){.budget = budget};
+    *work = (skv_norm_work){.budget = budget, .regex = {.budget = budget}};
     skv_buf_init_within(&work->buffers[0], 0, budget);
     skv_buf_init_within(&work->buffers[1], 0, budget);
 }
@@ -41,8 +42,7 @@ void skv_norm_work_release(skv_norm_work *work)
 {
     skv_buf_release(&work->buffers[0]);
     skv_buf_release(&work->buffers[1]);
-    if (work->budget) skv_budget_give(work->budget, work->n_codes * sizeof *work->codes);
-    skv_free(work->codes);
+    skv_budget_free(work->budget, work->codes, work->n_codes, sizeof *work->codes);
     skv_regex_work_release(&work->regex);
     *work = (skv_norm_work){0};
 }
@@ -68,16 +68,8 @@ static bool is_simple(skv_norm_kind kind, const char *text, size_t n)
 static bool reserve_codes(skv_norm_work *work, size_t n)
 {
     if (n <= work->n_codes) return true;
-    size_t more = (n + n / 2 - work->n_codes) * sizeof *work->codes;
-    if (work->budget && !skv_budget_take(work->budget, more)) return false;
-    int32_t *codes = skv_realloc(work->codes, n + n / 2, sizeof *codes);
-    if (!codes) {
-        if (work->budget) skv_budget_give(work->budget, more);
-        return false;
-    }
-    work->codes = codes;
-    work->n_codes = n + n / 2;
-    return true;
+    return skv_budget_resize(work->budget, &work->codes, &work->n_codes, n + n / 2,
+                             sizeof *work->codes);
 }
 
 static unsigned class_of(int32_t code)
@@ -114,10 +106,14 @@ static bool decompose(skv_norm_work *work, const char *text, size_t n, bool comp
 {
     utf8proc_option_t options =
         compatible ? UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT : UTF8PROC_DECOMPOSE;
-    size_t used = 0;
+    size_t used = 0, looked = 0;
     int last_class = 0;
     for (size_t i = 0; i < n;) {
         uint32_t code;
+        if (used - looked >= LOOK_CHARS) {
+            if (!skv_budget_look(work->budget)) return false;
+            looked = used;
+        }
         if (!reserve_codes(work, used + 32)) return false;
         size_t length = skv_utf8_decode(text + i, n - i, &code);
         if (code == SKV_UTF8_BAD) {

@@ -36,8 +36,10 @@ void skv_pre_work_init(skv_pre_work *work, const skv_pretokenizer *pre, size_t m
                        skv_budget *budget, skv_word_fn *word, void *arg)
 {
     *work = (skv_pre_work){.pre = pre, .word = word, .arg = arg};
-    for (size_t i = 0; i < SKV_PRE_STEPS_MAX; i++)
+    for (size_t i = 0; i < SKV_PRE_STEPS_MAX; i++) {
         skv_buf_init_within(&work->texts[i], max, budget);
+        work->regexes[i].budget = budget;
+    }
 }
 
 void skv_pre_work_release(skv_pre_work *work)

@@ -272,6 +272,7 @@ void skv_regex_work_release(skv_regex_work *work)
         pcre2_match_context_free(work->state->context);
         pcre2_jit_stack_free(work->state->stack);
         skv_free(work->state);
+        if (work->budget) skv_budget_give(work->budget, STACK_MAX);
     }
     skv_buf_release(&work->valid);
     *work = (skv_regex_work){0};
@@ -280,7 +281,9 @@ void skv_regex_work_release(skv_regex_work *work)
 static bool make_state(skv_regex_work *work)
 {
     if (work->state) return true;
+    if (work->budget && !skv_budget_take(work->budget, STACK_MAX)) return false;
     struct skv_regex_state *state = skv_alloc_zero(1, sizeof *state);
+    if (!state && work->budget) skv_budget_give(work->budget, STACK_MAX);
     pcre2_general_context *general = pcre2_general_context_create(take, give, NULL);
     if (state && general) {
         state->data = pcre2_match_data_create(1, general);
@@ -289,7 +292,7 @@ static bool make_state(skv_regex_work *work)
     }
     pcre2_general_context_free(general);
     work->state = state;
-    skv_buf_init(&work->valid, SIZE_MAX / 4);
+    skv_buf_init_within(&work->valid, SIZE_MAX / 4, work->budget);
     if (!state || !state->data || !state->context || !state->stack) {
         return false;
     }
@@ -320,10 +323,10 @@ skv_status skv_regex_begin(skv_regex_search *search, const skv_regex *regex, skv
 {
     size_t bad;
     *search = (skv_regex_search){.regex = regex, .work = work, .text = text, .n = n};
-    SKV_REQUIRE(make_state(work), err, SKV_MEMORY, "no memory to match a pattern");
-    if (skv_utf8_valid(text, n, &bad)) return SKV_OK;
-    SKV_REQUIRE(mask_bad_bytes(search), err, SKV_MEMORY, "no memory to match a pattern");
-    return SKV_OK;
+    if (make_state(work) && (skv_utf8_valid(text, n, &bad) || mask_bad_bytes(search)))
+        return SKV_OK;
+    if (work->budget) SKV_TRY(skv_budget_check(work->budget, "splitting", err));
+    return skv_fail(err, SKV_MEMORY, "no memory to match a pattern");
 }
 
 static size_t next_char(const skv_regex_search *search, size_t at)

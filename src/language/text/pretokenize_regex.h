@@ -24,6 +24,7 @@ void skv_regex_free(skv_regex *regex);
 typedef struct skv_regex_work {
     struct skv_regex_state *state; /* owned */
     skv_buf valid;                 /* a copy of text that was not UTF-8 */
+    skv_budget *budget;            /* borrowed: where both count; NULL: nowhere */
 } skv_regex_work;
 
 void skv_regex_work_release(skv_regex_work *work);

@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "text/tokenizer_impl.h"
 
-enum { BYTES_A_UNIT = 4, TEXT_SHOWN = 24 };
+enum { TEXT_SHOWN = 24 };
 
 /* One call of skv_tokenizer_encode. */
 typedef struct encoder {
@@ -58,9 +58,6 @@ void skv_tokenizer_free(skv_tokenizer *t)
 static skv_status on_word(void *arg, const char *word, size_t n, skv_error *err)
 {
     encoder *e = arg;
-    skv_budget *budget = e->options.budget;
-    if (budget && !skv_budget_work(budget, 1 + n / BYTES_A_UNIT))
-        return skv_budget_check(budget, "tokenizing", err);
     return skv_encode_word(&e->word, word, n, err);
 }
 
@@ -68,7 +65,8 @@ static skv_status on_word(void *arg, const char *word, size_t n, skv_error *err)
 static skv_status encode_spm_stretch(encoder *e, const char *text, size_t n, skv_error *err)
 {
     if (e->t->model == SKV_MODEL_UNIGRAM) {
-        return skv_unigram_encode(&e->t->unigram, text, n, e->out, err);
+        return skv_unigram_encode(&e->t->unigram, (skv_text_piece){text, n}, e->options.budget,
+                                  e->out, err);
     }
     return skv_encode_word(&e->word, text, n, err);
 }
@@ -147,10 +145,13 @@ static skv_status encode_text(encoder *e, const char *text, size_t n, skv_error 
     }
 }
 
-static skv_status append_all(skv_ids *out, const int32_t *ids, size_t n, skv_error *err)
+static skv_status encode_all(encoder *e, const char *text, size_t n, skv_error *err)
 {
-    for (size_t i = 0; i < n; i++) SKV_TRY(skv_ids_push(out, ids[i], err));
-    return SKV_OK;
+    const skv_tokenizer *t = e->t;
+    const bool special = e->options.add_special;
+    if (special) SKV_TRY(skv_ids_append(e->out, t->prefix, t->n_prefix, err));
+    if (n > 0) SKV_TRY(encode_text(e, text, n, err));
+    return special ? skv_ids_append(e->out, t->suffix, t->n_suffix, err) : SKV_OK;
 }
 
 skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t n,
@@ -159,21 +160,20 @@ skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t
     SKV_REQUIRE(n <= SKV_ENCODE_BYTES_MAX, err, SKV_RANGE, "a text of %zu bytes, at most %d", n,
                 (int)SKV_ENCODE_BYTES_MAX);
     encoder e = {.t = t, .options = options, .out = out};
-    size_t before = out->n;
-    SKV_TRY(skv_ids_reserve(out, n / 4 + 16, err));
-    if (options.add_special) SKV_TRY(append_all(out, t->prefix, t->n_prefix, err));
+    const size_t before = out->n, most = options.max_ids, likely = n / 4 + 16;
+    SKV_TRY(skv_ids_reserve(out, most > 0 ? skv_min_size(most, likely) : likely, err));
+    out->max = most > 0 ? before + most : 0;
     skv_norm_work_init(&e.norm, options.budget);
     skv_pre_work_init(&e.pre, &t->pretokenizer, skv_text_growth(n), options.budget, on_word, &e);
-    skv_word_work_init(&e.word, &t->bpe, &t->vocab, n, out);
+    skv_word_work_init(&e.word, &t->bpe, &t->vocab, n, options.budget, out);
     skv_buf_init_within(&e.spm, skv_text_growth(n), options.budget);
-    skv_status status = n == 0 ? SKV_OK : encode_text(&e, text, n, err);
+    skv_status status = encode_all(&e, text, n, err);
     skv_buf_release(&e.spm);
     skv_word_work_release(&e.word);
     skv_pre_work_release(&e.pre);
     skv_norm_work_release(&e.norm);
-    if (status == SKV_OK && options.add_special) {
-        status = append_all(out, t->suffix, t->n_suffix, err);
-    }
+    if (status == SKV_FULL && most > 0) status = SKV_OK; /* what is there is what was wanted */
+    out->max = 0;
     if (status != SKV_OK) out->n = before;
     return status;
 }

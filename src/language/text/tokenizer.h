@@ -23,12 +23,20 @@ typedef struct skv_tokenizer skv_tokenizer;
 typedef struct skv_ids {
     int32_t *data; /* owned; release with skv_ids_release */
     size_t n, capacity;
+    size_t max;         /* that it takes; 0: any number */
+    skv_budget *budget; /* borrowed: `capacity` counts there; NULL: nowhere */
 } skv_ids;
 
 void skv_ids_release(skv_ids *ids);
+/** Hands the ids over, which skv_free frees and no budget counts any more. */
+int32_t *skv_ids_give_away(skv_ids *ids);
 /** Room for more ids. */
 SKV_MUST_CHECK skv_status skv_ids_reserve(skv_ids *ids, size_t more, skv_error *err);
+/** SKV_FULL, without a text, where there are `max` of them. */
 SKV_MUST_CHECK skv_status skv_ids_push(skv_ids *ids, int32_t id, skv_error *err);
+/** The same of several; those that fit are there in any case. */
+SKV_MUST_CHECK skv_status skv_ids_append(skv_ids *ids, const int32_t *more, size_t n,
+                                         skv_error *err);
 
 /** From tokenizer.json, tokenizer.model or tokenizer.gguf (format/companions.h) in the folder,
  * or where the folder leaves them (skv_tokenizer_home); *out is NULL when there are none. */
@@ -55,8 +63,9 @@ SKV_MUST_CHECK skv_status skv_tokenizer_parse_spm(const void *data, size_t n, co
                                                   skv_tokenizer **out, skv_error *err);
 void skv_tokenizer_free(skv_tokenizer *t);
 
-/** Appends the ids of text[0..n). Any bytes are accepted; what is not UTF-8 is taken as the
- * original tokenizer takes it (byte tokens where there are any, U+FFFD otherwise). */
+/** Appends the ids of text[0..n), or the first options.max_ids of them. Any bytes are accepted;
+ * what is not UTF-8 is taken as the original tokenizer takes it (byte tokens where there are any,
+ * U+FFFD otherwise). */
 SKV_MUST_CHECK skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t n,
                                                skv_encode_options options, skv_ids *out,
                                                skv_error *err);

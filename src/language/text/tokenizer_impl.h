@@ -160,8 +160,8 @@ const char *skv_pre_type_name(size_t i);
 /* tokenizer_unigram.c */
 void skv_unigram_release(skv_unigram *model);
 /** Appends the ids of text[0..n). */
-SKV_MUST_CHECK skv_status skv_unigram_encode(const skv_unigram *model, const char *text, size_t n,
-                                             skv_ids *out, skv_error *err);
+SKV_MUST_CHECK skv_status skv_unigram_encode(const skv_unigram *model, skv_text_piece text,
+                                             skv_budget *budget, skv_ids *out, skv_error *err);
 
 /* spm_normalize.c */
 SKV_MUST_CHECK skv_status skv_charsmap_parse(skv_charsmap *map, const void *data, size_t n,

@@ -1,9 +1,17 @@
-/* Viterbi's algorithm for the unigram model. */
+/*
+ * Viterbi's algorithm for the unigram model. Positions are kept from the last one that every best
+ * spelling passes, so that a text of any length takes what a stretch of it takes.
+ */
 #include <float.h>
+#include <string.h>
 
+#include "base/budget_mem.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/utf8.h"
 #include "text/tokenizer_impl.h"
+
+enum { ROOM_MIN = 16 * SKV_TRIE_TEXT_MAX }; /* positions: several times what a piece reaches */
 
 /* The best spelling that ends at a byte position. */
 typedef struct best_end {
@@ -11,6 +19,18 @@ typedef struct best_end {
     uint32_t id;    /* of its last piece */
     uint32_t start; /* where that piece begins; UINT32_MAX: position not reached */
 } best_end;
+
+/* One text on its way. */
+typedef struct lattice {
+    const skv_unigram *model;
+    const char *text; /* [n] */
+    size_t n;
+    best_end *ends; /* owned, [room]: of the positions from `base` on */
+    size_t room, base;
+    skv_budget *budget; /* borrowed; NULL: none */
+    skv_ids *out;
+    bool unknown; /* the last piece that was written is unknown */
+} lattice;
 
 void skv_unigram_release(skv_unigram *model)
 {
@@ -25,18 +45,20 @@ static void offer(best_end *end, size_t start, uint32_t id, float score)
     *end = (best_end){.score = score, .id = id, .start = (uint32_t)start};
 }
 
-static void extend(const skv_unigram *model, const char *text, size_t n, size_t start,
-                   best_end *ends)
+static void extend(lattice *l, size_t start)
 {
-    float base = start == 0 ? 0.0f : ends[start].score;
+    const skv_unigram *model = l->model;
+    const char *text = l->text + start;
+    best_end *here = l->ends + (start - l->base);
+    float base = start == 0 ? 0.0f : here->score;
     uint32_t code, state = 0, id;
-    size_t length = skv_utf8_decode(text + start, n - start, &code), at = 0;
+    size_t n = l->n - start, length = skv_utf8_decode(text, n, &code), at = 0;
     bool single = false;
-    while (skv_trie_next(&model->pieces, text + start, n - start, &state, &at, &id)) {
+    while (skv_trie_next(&model->pieces, text, n, &state, &at, &id)) {
         single = single || at == length;
-        offer(&ends[start + at], start, id, base + model->scores[id]);
+        offer(here + at, start, id, base + model->scores[id]);
     }
-    if (!single) offer(&ends[start + length], start, model->unk, base + model->unk_score);
+    if (!single) offer(here + length, start, model->unk, base + model->unk_score);
 }
 
 /* Unknown pieces: their bytes where there are tokens for all, one unknown token for a run else. */
@@ -54,47 +76,110 @@ static skv_status write_unknown(const skv_unigram *model, const char *text, size
     return SKV_OK;
 }
 
-/* Turns the chain of last pieces around and writes it. */
-static skv_status write_path(const skv_unigram *model, const char *text, size_t n, best_end *ends,
-                             skv_ids *out, skv_error *err)
+/* Turns the chain of last pieces from `base` to `end` around and writes it. */
+static skv_status write_path(lattice *l, size_t end, skv_error *err)
 {
-    uint32_t next = (uint32_t)n;
-    for (uint32_t at = (uint32_t)n; at > 0;) {
-        uint32_t start = ends[at].start;
-        ends[at].start = next; /* from here on: where the following piece ends */
+    const skv_unigram *model = l->model;
+    best_end *ends = l->ends;
+    const uint32_t base = (uint32_t)l->base;
+    uint32_t next = (uint32_t)end;
+    for (uint32_t at = (uint32_t)end; at > base;) {
+        uint32_t start = ends[at - base].start;
+        ends[at - base].start = next; /* from here on: where the following piece ends */
         next = at;
         at = start;
     }
-    bool unknown = false;
-    for (uint32_t start = 0, end = next; start < n;) {
-        uint32_t following = ends[end].start;
-        if (ends[end].id == model->unk) {
+    for (uint32_t start = base, stop = next; start < end;) {
+        const best_end *piece = &ends[stop - base];
+        uint32_t following = piece->start;
+        if (piece->id == model->unk) {
             bool fell_back;
-            SKV_TRY(write_unknown(model, text + start, end - start, unknown, out, &fell_back, err));
-            unknown = !fell_back;
+            SKV_TRY(write_unknown(model, l->text + start, stop - start, l->unknown, l->out,
+                                  &fell_back, err));
+            l->unknown = !fell_back;
         } else {
-            SKV_TRY(skv_ids_push(out, (int32_t)ends[end].id, err));
-            unknown = false;
+            SKV_TRY(skv_ids_push(l->out, (int32_t)piece->id, err));
+            l->unknown = false;
         }
-        start = end;
-        end = following;
+        start = stop;
+        stop = following;
     }
     return SKV_OK;
 }
 
-skv_status skv_unigram_encode(const skv_unigram *model, const char *text, size_t n, skv_ids *out,
-                              skv_error *err)
+/* The last position that the best spellings of both have in common. */
+static size_t meet(const lattice *l, size_t a, size_t b)
 {
-    if (n == 0) return SKV_OK;
-    best_end *ends = skv_alloc(n + 1, sizeof *ends);
-    SKV_REQUIRE(ends, err, SKV_MEMORY, "no memory to tokenize %zu bytes", n);
-    for (size_t i = 0; i <= n; i++) ends[i].start = UINT32_MAX;
-    for (size_t i = 0; i < n;) {
-        uint32_t code;
-        extend(model, text, n, i, ends);
-        i += skv_utf8_decode(text + i, n - i, &code);
+    while (a != b) {
+        if (a > b) {
+            a = l->ends[a - l->base].start;
+        } else {
+            b = l->ends[b - l->base].start;
+        }
     }
-    skv_status status = write_path(model, text, n, ends, out, err);
-    skv_free(ends);
+    return a;
+}
+
+/* Whether so many positions can be kept. */
+static bool make_room(lattice *l, size_t room)
+{
+    const size_t had = l->room;
+    if (!skv_budget_resize(l->budget, &l->ends, &l->room, room, sizeof *l->ends)) return false;
+    for (size_t i = had; i < room; i++) l->ends[i].start = UINT32_MAX;
+    return true;
+}
+
+/* Writes what no text behind position `at` can change: all spellings that go on pass a position
+ * from there to as far as a piece reaches. Where that is little, more positions are kept. */
+static skv_status settle(lattice *l, size_t at, skv_error *err)
+{
+    const size_t last = skv_min_size(l->n, l->base + l->room - 1);
+    const size_t reach = skv_min_size(last, at + SKV_TRIE_TEXT_MAX);
+    size_t common = at;
+    for (size_t i = at + 1; i <= reach; i++) {
+        if (l->ends[i - l->base].start != UINT32_MAX) common = meet(l, common, i);
+    }
+    const size_t gone = common - l->base;
+    if (gone > 0) {
+        SKV_TRY(write_path(l, common, err));
+        memmove(l->ends, l->ends + gone, (l->room - gone) * sizeof *l->ends);
+        for (size_t i = l->room - gone; i < l->room; i++) l->ends[i].start = UINT32_MAX;
+        l->base = common;
+    }
+    if (gone > l->room / 4) return SKV_OK;
+    SKV_REQUIRE(make_room(l, 2 * l->room), err, SKV_MEMORY, "no memory to tokenize %zu bytes",
+                l->n);
+    return SKV_OK;
+}
+
+static skv_status walk_lattice(lattice *l, skv_error *err)
+{
+    for (size_t i = 0; i < l->n;) {
+        uint32_t code;
+        if (i + SKV_TRIE_TEXT_MAX >= l->base + l->room && l->base + l->room <= l->n) {
+            if (!skv_budget_look(l->budget)) return SKV_MEMORY;
+            SKV_TRY(settle(l, i, err));
+        }
+        extend(l, i);
+        i += skv_utf8_decode(l->text + i, l->n - i, &code);
+    }
+    return write_path(l, l->n, err);
+}
+
+skv_status skv_unigram_encode(const skv_unigram *model, skv_text_piece text, skv_budget *budget,
+                              skv_ids *out, skv_error *err)
+{
+    if (text.n == 0) return SKV_OK;
+    if (budget && !skv_budget_work(budget, 1 + text.n / 4))
+        return skv_budget_check(budget, "tokenizing", err);
+    lattice l = {.model = model, .text = text.text, .n = text.n, .budget = budget, .out = out};
+    skv_status status = SKV_MEMORY;
+    if (make_room(&l, skv_min_size(text.n + 1, ROOM_MIN))) {
+        status = walk_lattice(&l, err);
+    } else {
+        status = skv_fail(err, SKV_MEMORY, "no memory to tokenize %zu bytes", text.n);
+    }
+    skv_budget_free(budget, l.ends, l.room, sizeof *l.ends);
+    if (status == SKV_MEMORY && budget) SKV_TRY(skv_budget_check(budget, "tokenizing", err));
     return status;
 }

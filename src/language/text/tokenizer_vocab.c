@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/budget_mem.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "text/tokenizer.h"
@@ -125,9 +126,19 @@ int skv_byte_token_value(const char *text, size_t n)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+int32_t *skv_ids_give_away(skv_ids *ids)
+{
+    skv_budget_shrink(ids->budget, &ids->data, &ids->capacity, skv_max_size(ids->n, 1),
+                      sizeof *ids->data);
+    int32_t *data = ids->data;
+    if (ids->budget) skv_budget_give(ids->budget, ids->capacity * sizeof *data);
+    *ids = (skv_ids){.max = ids->max, .budget = ids->budget};
+    return data;
+}
+
 void skv_ids_release(skv_ids *ids)
 {
-    skv_free(ids->data);
+    skv_budget_free(ids->budget, ids->data, ids->capacity, sizeof *ids->data);
     *ids = (skv_ids){0};
 }
 
@@ -137,16 +148,23 @@ skv_status skv_ids_reserve(skv_ids *ids, size_t more, skv_error *err)
     bool fits = skv_size_add(ids->n, more, &need);
     if (fits && need <= ids->capacity) return SKV_OK;
     if (grown < need) grown = skv_max_size(need, 64);
-    int32_t *data = fits ? skv_realloc(ids->data, grown, sizeof *data) : NULL;
-    SKV_REQUIRE(data, err, SKV_MEMORY, "no memory for %zu token ids", grown);
-    ids->data = data;
-    ids->capacity = grown;
-    return SKV_OK;
+    if (fits &&
+        skv_budget_resize(ids->budget, &ids->data, &ids->capacity, grown, sizeof *ids->data))
+        return SKV_OK;
+    if (ids->budget) SKV_TRY(skv_budget_check(ids->budget, "tokenizing", err));
+    return skv_fail(err, SKV_MEMORY, "no memory for %zu token ids", grown);
 }
 
 skv_status skv_ids_push(skv_ids *ids, int32_t id, skv_error *err)
 {
+    if (ids->max > 0 && ids->n >= ids->max) return SKV_FULL;
     if (ids->n == ids->capacity) SKV_TRY(skv_ids_reserve(ids, 1, err));
     ids->data[ids->n++] = id;
+    return SKV_OK;
+}
+
+skv_status skv_ids_append(skv_ids *ids, const int32_t *more, size_t n, skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) SKV_TRY(skv_ids_push(ids, more[i], err));
     return SKV_OK;
 }

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "base/budget_mem.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "base/utf8.h"
 #include "text/pretokenize.h"
 
@@ -12,7 +14,11 @@ enum {
     CACHED_IDS = 9,
     CACHE_TEXT_MIN = 2048, /* shorter texts do without */
     CACHE_SLOTS_MAX = 1 << 14,
-    WHOLE_WORD_MAX = 1024 /* bytes; published byte-level tokens have at most 256 */
+    WHOLE_WORD_MAX = 1024, /* bytes; published byte-level tokens have at most 256 */
+    SYMBOLS_A_CHAR = 5,    /* at most: its byte tokens, behind the token of an unknown run */
+    WINDOW_MIN = 1 << 16,  /* symbols; shorter words are merged as a whole */
+    LOOK_BYTES = 1 << 16,  /* of stretches, about a millisecond */
+    BYTES_A_UNIT = 4
 };
 
 /* Raw symbols: a code point, or a byte that is no UTF-8. Never in the pair table. */
@@ -97,30 +103,63 @@ static void find_cuts(skv_bpe_model *model, const skv_vocab *vocab)
     model->can_cut = true;
 }
 
+/* The symbols of all tokens together are not more than their bytes. Without memory words are merged
+ * as a whole. */
+static void find_margin(skv_bpe_model *model, const skv_vocab *vocab)
+{
+    size_t n_symbols = 0;
+    uint32_t *made = skv_alloc(vocab->n_ids + 1, sizeof *made);
+    for (size_t id = 0; id < vocab->n_ids; id++) n_symbols += vocab->texts[id].length;
+    if (made) skv_bpe_find_margin(&model->merges, n_symbols, made, vocab->n_ids);
+    skv_free(made);
+}
+
 void skv_bpe_model_prepare(skv_bpe_model *model, const skv_vocab *vocab)
 {
     find_byte_tokens(model, vocab);
-    if (!model->byte_level && model->merges.pairs) find_cuts(model, vocab);
+    if (!model->merges.pairs) return;
+    if (!model->byte_level) find_cuts(model, vocab);
+    find_margin(model, vocab);
+}
+
+/* Without a cache it is only slower. */
+static void make_cache(skv_word_work *work, size_t n_slots)
+{
+    const size_t n_bytes = n_slots * sizeof *work->cache;
+    if (work->budget && !skv_budget_take(work->budget, n_bytes)) return;
+    work->cache = skv_alloc_aligned(n_slots, sizeof *work->cache);
+    if (!work->cache) {
+        if (work->budget) skv_budget_give(work->budget, n_bytes);
+        return;
+    }
+    memset(work->cache, 0, n_bytes);
+    work->cache_mask = n_slots - 1;
 }
 
 void skv_word_work_init(skv_word_work *work, const skv_bpe_model *model, const skv_vocab *vocab,
-                        size_t n_text, skv_ids *out)
+                        size_t n_text, skv_budget *budget, skv_ids *out)
 {
-    *work = (skv_word_work){.model = model, .vocab = vocab, .out = out};
+    *work = (skv_word_work){
+        .model = model, .vocab = vocab, .bpe = {.budget = budget}, .budget = budget, .out = out};
     if (n_text < CACHE_TEXT_MIN) return;
     size_t n_slots = 256;
     while (n_slots < n_text / 32 && n_slots < CACHE_SLOTS_MAX) n_slots *= 2;
-    work->cache = skv_alloc_aligned(n_slots, sizeof *work->cache);
-    if (!work->cache) return; /* only slower */
-    memset(work->cache, 0, n_slots * sizeof *work->cache);
-    work->cache_mask = n_slots - 1;
+    make_cache(work, n_slots);
 }
 
 void skv_word_work_release(skv_word_work *work)
 {
     skv_bpe_work_release(&work->bpe);
-    skv_free(work->cache);
+    skv_budget_free(work->budget, work->ahead, work->n_ahead, sizeof *work->ahead);
+    skv_budget_free(work->budget, work->cache, work->cache_mask + 1, sizeof *work->cache);
+    work->ahead = NULL;
     work->cache = NULL;
+}
+
+static skv_status no_memory(const skv_word_work *work, size_t n, skv_error *err)
+{
+    if (work->budget) SKV_TRY(skv_budget_check(work->budget, "tokenizing", err));
+    return skv_fail(err, SKV_MEMORY, "no memory for a word of %zu bytes", n);
 }
 
 /* Up to 8 bytes as one number, without reading past them. */
@@ -155,7 +194,7 @@ static struct skv_cached_word *cache_slot(const skv_word_work *work, const char 
 static skv_status append(skv_word_work *work, const uint32_t *ids, size_t n, skv_error *err)
 {
     skv_ids *out = work->out;
-    if (out->capacity - out->n < n) {
+    if (out->capacity - out->n < n || (out->max > 0 && out->max - out->n < n)) {
         for (size_t i = 0; i < n; i++) SKV_TRY(skv_ids_push(out, (int32_t)ids[i], err));
         return SKV_OK;
     }
@@ -211,71 +250,95 @@ static bool has_byte_tokens(const skv_bpe_model *model, const char *text, size_t
     return true;
 }
 
+/* A word on its way to symbols. */
+typedef struct word_reader {
+    const char *word;
+    size_t n, at;
+    bool unknown; /* an unknown run is not written yet */
+} word_reader;
+
 /*
  * Characters to symbols. An unknown run waits until the next known character: byte tokens in
  * between come before it, as in the original.
  */
-static size_t char_symbols(const skv_word_work *work, const char *word, size_t n, uint32_t *symbols)
+static size_t char_symbols(const skv_word_work *work, word_reader *r, uint32_t *symbols,
+                           size_t room)
 {
     const skv_bpe_model *model = work->model;
-    bool unknown = false;
+    bool unknown = r->unknown;
     size_t used = 0, length;
-    for (size_t i = 0; i < n; i += length) {
+    for (; r->at < r->n && used + SYMBOLS_A_CHAR <= room; r->at += length) {
         uint32_t code;
-        length = skv_utf8_decode(word + i, n - i, &code);
+        const char *word = r->word + r->at;
+        length = skv_utf8_decode(word, r->n - r->at, &code);
         if (code == SKV_UTF8_BAD) length = 1;
-        uint32_t symbol = char_symbol(work, word + i, length, code);
+        uint32_t symbol = char_symbol(work, word, length, code);
         if (symbol != SKV_NO_TOKEN) {
             if (unknown) symbols[used++] = model->unk;
             unknown = false;
             symbols[used++] = symbol;
-        } else if (has_byte_tokens(model, word + i, length)) {
+        } else if (has_byte_tokens(model, word, length)) {
             for (size_t k = 0; k < length; k++) {
-                symbols[used++] = model->byte_token[(unsigned char)word[i + k]];
+                symbols[used++] = model->byte_token[(unsigned char)word[k]];
             }
         } else if (model->unk != SKV_NO_TOKEN) {
             if (unknown && !model->fuse_unk) symbols[used++] = model->unk;
             unknown = true;
         }
     }
-    if (unknown) symbols[used++] = model->unk;
+    r->unknown = unknown;
     return used;
 }
 
-static size_t byte_symbols(const skv_bpe_model *model, const char *word, size_t n,
-                           uint32_t *symbols)
+static size_t byte_symbols(const skv_bpe_model *model, word_reader *r, uint32_t *symbols,
+                           size_t room)
 {
     size_t used = 0;
-    bool unknown = false;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t symbol = model->byte_symbol[(unsigned char)word[i]];
+    bool unknown = r->unknown;
+    for (; r->at < r->n && used + SYMBOLS_A_CHAR <= room; r->at++) {
+        unsigned char byte = (unsigned char)r->word[r->at];
+        uint32_t symbol = model->byte_symbol[byte];
         if (symbol != SKV_NO_TOKEN) {
             if (unknown) symbols[used++] = model->unk;
             unknown = false;
             symbols[used++] = symbol;
         } else if (model->late_unknown) {
-            symbols[used++] = RAW_BYTE | (unsigned char)word[i];
+            symbols[used++] = RAW_BYTE | byte;
         } else if (model->unk != SKV_NO_TOKEN) {
             if (unknown && !model->fuse_unk) symbols[used++] = model->unk;
             unknown = true;
         }
     }
-    if (unknown) symbols[used++] = model->unk;
+    r->unknown = unknown;
     return used;
 }
 
-/* Symbols that are no tokens: to byte tokens, or to one unknown token for a run of them. */
-static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_t n, skv_error *err)
+/* As many symbols of the word as there is room for; at its end all of them. */
+static size_t read_symbols(const skv_word_work *work, word_reader *r, uint32_t *symbols,
+                           size_t room)
 {
     const skv_bpe_model *model = work->model;
-    bool unknown = false;
+    size_t used = model->byte_level ? byte_symbols(model, r, symbols, room)
+                                    : char_symbols(work, r, symbols, room);
+    if (r->at < r->n || !r->unknown) return used;
+    symbols[used++] = model->unk;
+    r->unknown = false;
+    return used;
+}
+
+/* Symbols that are no tokens: to byte tokens, or to one unknown token for a run of them, which
+ * *unknown says has begun. */
+static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_t n, bool *unknown,
+                             skv_error *err)
+{
+    const skv_bpe_model *model = work->model;
     for (size_t i = 0; i < n; i++) {
         uint32_t symbol = symbols[i], ids[4];
         char bytes[4];
         size_t length;
         if (symbol < work->vocab->n_ids) {
             SKV_TRY(append(work, &symbol, 1, err));
-            unknown = false;
+            *unknown = false;
             continue;
         }
         if (symbol >= RAW_BYTE) {
@@ -289,13 +352,13 @@ static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_
         if (has_byte_tokens(model, bytes, length)) {
             for (size_t k = 0; k < length; k++) ids[k] = model->byte_token[(unsigned char)bytes[k]];
             SKV_TRY(append(work, ids, length, err));
-            unknown = false;
+            *unknown = false;
             continue;
         }
-        if (model->unk != SKV_NO_TOKEN && !(unknown && model->fuse_unk)) {
+        if (model->unk != SKV_NO_TOKEN && !(*unknown && model->fuse_unk)) {
             SKV_TRY(append(work, &model->unk, 1, err));
         }
-        unknown = true;
+        *unknown = true;
     }
     return SKV_OK;
 }
@@ -313,21 +376,58 @@ static uint32_t whole_word(const skv_word_work *work, const char *word, size_t n
     return find_token(work, text, used);
 }
 
+/* Writes merged symbols. */
+static skv_status write_symbols(skv_word_work *work, size_t n, bool *unknown, skv_error *err)
+{
+    if (work->model->late_unknown) return write_late(work, work->bpe.symbols, n, unknown, err);
+    return append(work, work->bpe.symbols, n, err);
+}
+
+/*
+ * A very long word, window by window: of each window those symbols are written that what follows
+ * cannot change, and the others are read again with what follows. A word that is cut where its
+ * symbols have a boundary becomes the same symbols, as no merge passes a boundary.
+ */
+static skv_status merge_windows(skv_word_work *work, word_reader *r, size_t window, skv_error *err)
+{
+    const skv_bpe *merges = &work->model->merges;
+    const size_t room = window + 2 * SYMBOLS_A_CHAR;
+    bool unknown = false;
+    size_t n = 0;
+    if (!skv_bpe_reserve(&work->bpe, room)) return no_memory(work, r->n, err);
+    if (!work->ahead) work->ahead = skv_budget_alloc_zero(work->budget, room, sizeof *work->ahead);
+    if (!work->ahead) return no_memory(work, r->n, err);
+    work->n_ahead = room;
+    while (r->at < r->n || n > 0) {
+        n += read_symbols(work, r, work->ahead + n, room - n);
+        size_t n_ids = n, n_taken = n;
+        memcpy(work->bpe.symbols, work->ahead, n * sizeof *work->ahead);
+        bool ok = r->at == r->n ? skv_bpe_merge(merges, &work->bpe, &n_ids)
+                                : skv_bpe_merge_front(merges, &work->bpe, &n_ids, &n_taken);
+        if (!ok) return no_memory(work, r->n, err);
+        SKV_TRY(write_symbols(work, n_ids, &unknown, err));
+        n -= n_taken;
+        memmove(work->ahead, work->ahead + n_taken, n * sizeof *work->ahead);
+    }
+    return SKV_OK;
+}
+
 static skv_status merge_word(skv_word_work *work, const char *word, size_t n, skv_error *err)
 {
     const skv_bpe_model *model = work->model;
+    word_reader r = {.word = word, .n = n};
     if (model->ignore_merges && !model->can_cut) {
         uint32_t id = whole_word(work, word, n);
         if (id != SKV_NO_TOKEN) return append(work, &id, 1, err);
     }
-    SKV_REQUIRE(skv_bpe_reserve(&work->bpe, n + 1), err, SKV_MEMORY,
-                "no memory for a word of %zu bytes", n);
-    size_t used = model->byte_level ? byte_symbols(model, word, n, work->bpe.symbols)
-                                    : char_symbols(work, word, n, work->bpe.symbols);
-    SKV_REQUIRE(skv_bpe_merge(&model->merges, &work->bpe, &used), err, SKV_MEMORY,
-                "no memory to merge a word of %zu bytes", n);
-    if (model->late_unknown) return write_late(work, work->bpe.symbols, used, err);
-    return append(work, work->bpe.symbols, used, err);
+    const size_t margin = model->merges.margin, window = skv_max_size(2 * margin, WINDOW_MIN);
+    if (margin > 0 && n > window) return merge_windows(work, &r, window, err);
+    const size_t room = n + 2 * SYMBOLS_A_CHAR;
+    if (!skv_bpe_reserve(&work->bpe, room)) return no_memory(work, n, err);
+    size_t used = read_symbols(work, &r, work->bpe.symbols, room);
+    bool unknown = false;
+    if (!skv_bpe_merge(&model->merges, &work->bpe, &used)) return no_memory(work, n, err);
+    return write_symbols(work, used, &unknown, err);
 }
 
 /* A stretch of text that no merge leaves, through the cache if it is short. */
@@ -365,10 +465,14 @@ static inline int cut_class(const char *word, size_t n, size_t at, size_t *lengt
 static skv_status encode_by_stretches(skv_word_work *work, const char *word, size_t n,
                                       skv_error *err)
 {
-    size_t start = 0, length;
+    size_t start = 0, looked = 0, length;
     int before = -1;
     for (size_t at = 0; at < n; at += length) {
         int class = cut_class(word, n, at, &length);
+        if (at - looked >= LOOK_BYTES) {
+            if (!skv_budget_look(work->budget)) return no_memory(work, n, err);
+            looked = at;
+        }
         if (before >= 0 && class >= 0 && work->model->cut[before][class] != 0) {
             SKV_TRY(encode_stretch(work, word + start, at - start, err));
             start = at;
@@ -389,6 +493,8 @@ static bool only_newlines(const char *word, size_t n)
 skv_status skv_encode_word(skv_word_work *work, const char *word, size_t n, skv_error *err)
 {
     if (n == 0) return SKV_OK;
+    if (work->budget && !skv_budget_work(work->budget, 1 + n / BYTES_A_UNIT))
+        return no_memory(work, n, err);
     if (work->model->whole_newlines && word[0] == '\n') {
         const uint32_t id = only_newlines(word, n) ? whole_word(work, word, n) : SKV_NO_TOKEN;
         if (id != SKV_NO_TOKEN) return append(work, &id, 1, err);

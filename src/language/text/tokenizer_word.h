@@ -42,17 +42,21 @@ typedef struct skv_word_work {
     const skv_bpe_model *model;
     const skv_vocab *vocab;
     skv_bpe_work bpe;
+    uint32_t *ahead; /* owned, [n_ahead]: the symbols of a very long word that are read again */
+    size_t n_ahead;
     struct skv_cached_word *cache; /* owned; [cache_mask + 1], NULL: none */
     size_t cache_mask;
+    skv_budget *budget; /* borrowed: where all of it counts; NULL: nowhere */
     skv_ids *out;
 } skv_word_work;
 
 void skv_bpe_model_release(skv_bpe_model *model);
-/** Fills byte_symbol, byte_token, ascii and cut from the vocabulary and the merges. */
+/** Fills byte_symbol, byte_token, ascii, cut and the merges' margin from the vocabulary and the
+ * merges. */
 void skv_bpe_model_prepare(skv_bpe_model *model, const skv_vocab *vocab);
 
 void skv_word_work_init(skv_word_work *work, const skv_bpe_model *model, const skv_vocab *vocab,
-                        size_t n_text, skv_ids *out);
+                        size_t n_text, skv_budget *budget, skv_ids *out);
 void skv_word_work_release(skv_word_work *work);
 /** Appends the ids of word[0..n). */
 SKV_MUST_CHECK skv_status skv_encode_word(skv_word_work *work, const char *word, size_t n,

@@ -117,6 +117,24 @@ void answer_token(const exchange *ex, skv_buf *out, int32_t id)
     skv_text_free(text);
 }
 
+void answer_ids_text(const exchange *ex, skv_id_piece ids, bool with_special,
+                     void (*add)(skv_buf *out, const char *text, size_t n), skv_buf *out)
+{
+    skv_text_stream *stream = NULL;
+    const char *text = "";
+    size_t n = 0;
+    if (!ex->model->vocab) return;
+    skv_status status = skv_text_stream_create(ex->model->vocab, with_special, &stream, NULL);
+    for (size_t i = 0; status == SKV_OK && i < ids.n && !out->failed; i++) {
+        status = skv_text_stream_push(stream, ids.ids[i], &text, &n, NULL);
+        if (status == SKV_OK) add(out, text, n);
+    }
+    if (status == SKV_OK) status = skv_text_stream_finish(stream, &text, &n, NULL);
+    if (status == SKV_OK) add(out, text, n);
+    out->failed = out->failed || status != SKV_OK;
+    skv_text_stream_free(stream);
+}
+
 static void add_chat_token(const exchange *ex, skv_buf *out, int32_t id, double logprob)
 {
     size_t from = 0, n = 0;

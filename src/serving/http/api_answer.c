@@ -39,21 +39,20 @@ static void free_answer(void *state)
     free(a);
 }
 
+static void add_plain(skv_buf *out, const char *text, size_t n)
+{
+    skv_buf_append(out, text, n);
+}
+
 /* A prompt's text, from its ids where it was given as such. */
 static void add_prompt_text(const answer *a, size_t i, skv_buf *out)
 {
     const api_prompt *prompt = &a->prompts.at[i];
-    char *text = NULL;
-    size_t n = 0;
-    const skv_vocab *vocab = a->ex->model->vocab;
     if (prompt->text) {
         skv_buf_append(out, prompt->text, prompt->n_text);
-    } else if (vocab && skv_vocab_decode(vocab, (skv_id_piece){prompt->ids, prompt->n_ids},
-                                         (skv_decode_options){.budget = a->ex->budget}, &text, &n,
-                                         NULL) == SKV_OK) {
-        skv_buf_append(out, text, n);
+    } else {
+        answer_ids_text(a->ex, (skv_id_piece){prompt->ids, prompt->n_ids}, false, add_plain, out);
     }
-    skv_text_free(text);
 }
 
 /* A thought that the prompt has opened: not where a constraint holds from the first token on. */
@@ -79,9 +78,11 @@ static bool open_parts(answer *a, reply_parts *parts)
     return reply_parts_open(parts, a->ex, &a->tools, &options, streams);
 }
 
-static api_choice *create_choices(const answer *a, size_t n)
+static api_choice *create_choices(const answer *a, size_t n, api_error *error)
 {
+    if (!request_hold(a->ex, n * sizeof(api_choice), "prompt", error)) return NULL;
     api_choice *choices = calloc(n, sizeof *choices);
+    if (!choices) (void)api_fail(error, 503, NULL, "no memory");
     for (size_t i = 0; choices && i < n; i++) {
         api_choice *c = &choices[i];
         skv_buf *const texts[] = {&c->text,         &c->tokens,      &c->token_logprobs,
@@ -98,8 +99,8 @@ static bool make_echoes(answer *a, api_error *error)
 {
     const size_t n = (size_t)a->params.n;
     if (!a->params.echo) return true;
-    a->echoes = create_choices(a, a->prompts.n);
-    if (!a->echoes) return api_fail(error, 503, NULL, "no memory");
+    a->echoes = create_choices(a, a->prompts.n, error);
+    if (!a->echoes) return false;
     for (size_t i = 0; i < a->prompts.n; i++) {
         add_prompt_text(a, i, &a->echoes[i].text);
     }
@@ -110,8 +111,8 @@ static bool make_echoes(answer *a, api_error *error)
 static bool make_choices(answer *a, api_error *error)
 {
     a->n_choices = a->prompts.n * (size_t)a->params.n;
-    a->choices = create_choices(a, a->n_choices);
-    if (!a->choices) return api_fail(error, 503, NULL, "no memory");
+    a->choices = create_choices(a, a->n_choices, error);
+    if (!a->choices) return false;
     for (size_t i = 0; a->dialect->in_parts && i < a->n_choices; i++) {
         if (!open_parts(a, &a->choices[i].parts)) return api_fail(error, 503, NULL, "no memory");
     }
@@ -129,6 +130,7 @@ static bool constrain_to_calls(answer *a, api_error *error)
     if (a->has_format && !tool_request_forces(&a->tools)) return true;
     const bool ok =
         tool_request_grammar(a->ex, &a->tools, begins_in_thought(a), &text, &n, error) &&
+        request_hold(a->ex, n, "tools", error) &&
         constrain_calls(a->ex, text, n, &a->g.job.constraint, error);
     skv_text_free(text);
     return ok;

@@ -98,6 +98,10 @@ void answer_progress(skv_buf *out, const generation *g, const skv_job_stats *sta
 const char *answer_finish(skv_finish finish);
 /** A token's text as a JSON string. */
 void answer_token(const exchange *ex, skv_buf *out, int32_t id);
+/** Adds the text of ids, piece by piece, so that no more is held than `out` has. Without memory it
+ * fails as `out` does. */
+void answer_ids_text(const exchange *ex, skv_id_piece ids, bool with_special,
+                     void (*add)(skv_buf *out, const char *text, size_t n), skv_buf *out);
 /** A token of "logprobs":{"content":[...]} as chats have it. */
 void answer_chat_logprob(const exchange *ex, skv_buf *out, const skv_output *token);
 

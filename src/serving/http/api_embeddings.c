@@ -25,8 +25,8 @@ typedef struct embedding_request {
     request_params params;
     prompt_list inputs;
     generation g;
-    float *vectors; /* owned, [inputs.n, D] */
-    size_t D;
+    float *vectors; /* owned, [inputs.n, D]: n_held bytes of the account */
+    size_t D, n_held;
 } embedding_request;
 
 static bool truncate_inputs(embedding_request *r, api_error *error)
@@ -35,7 +35,9 @@ static bool truncate_inputs(embedding_request *r, api_error *error)
     bool truncates = true;
     if (!json_body_flag(r->body, "truncate", &truncates, error)) return false;
     for (size_t i = 0; truncates && i < r->inputs.n; i++) {
-        if (r->inputs.at[i].n_ids > context) r->inputs.at[i].n_ids = context;
+        if (r->inputs.at[i].n_ids <= context) continue;
+        r->inputs.at[i].n_ids = context;
+        r->inputs.at[i].is_cut = false;
     }
     return true;
 }
@@ -50,6 +52,9 @@ static bool begin(embedding_request *r, api_error *error)
     }
     if (r->dialect->truncates && !truncate_inputs(r, error)) return false;
     r->D = skv_engine_hidden(ex->model->engine);
+    const size_t n_bytes = r->inputs.n * r->D * sizeof *r->vectors;
+    if (!exchange_take(ex, n_bytes, error)) return false;
+    r->n_held = n_bytes;
     r->vectors = calloc(r->inputs.n * r->D, sizeof *r->vectors);
     if (!r->vectors) return api_fail(error, 503, NULL, "no memory");
     return generation_start(&r->g, ex, &r->inputs, &r->params, 0, error);
@@ -162,6 +167,7 @@ static void embed(exchange *ex, const embedding_dialect *dialect)
     prompts_release(&r.inputs);
     request_params_release(&r.params);
     free(r.vectors);
+    exchange_give(ex, r.n_held);
     json_decref(r.body);
 }
 

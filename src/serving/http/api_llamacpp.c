@@ -96,18 +96,18 @@ static void write_counts(const skv_job_stats *stats, skv_buf *out)
                    stats->completion_tokens, stats->prompt_tokens);
 }
 
+static void add_quoted(skv_buf *out, const char *text, size_t n)
+{
+    out_json_inside(out, text, n);
+}
+
 /* What the model got: the tokens that the server adds have their text too. */
 static void write_prompt(const answer *a, size_t i_prompt, skv_buf *out)
 {
     const api_prompt *prompt = &a->prompts.at[i_prompt];
-    char *text = NULL;
-    size_t n = 0;
-    const skv_vocab *vocab = a->ex->model->vocab;
-    const skv_decode_options options = {.with_special = true, .budget = a->ex->budget};
-    const bool read = vocab && skv_vocab_decode(vocab, (skv_id_piece){prompt->ids, prompt->n_ids},
-                                                options, &text, &n, NULL) == SKV_OK;
-    out_json(out, read ? text : "", read ? n : 0);
-    skv_text_free(text);
+    skv_buf_text(out, "\"");
+    answer_ids_text(a->ex, (skv_id_piece){prompt->ids, prompt->n_ids}, true, add_quoted, out);
+    skv_buf_text(out, "\"");
 }
 
 static void write_back(answer *a, skv_buf *out, size_t i)
@@ -134,39 +134,82 @@ static void write_back(answer *a, skv_buf *out, size_t i)
     skv_buf_text(out, "}");
 }
 
-/* The member that a path such as "timings/prompt_n" leads to. */
-static json_t *member_at(json_t *object, const char *path)
+/* ---- `response_fields`: pieces of the text that was written, which is never parsed as a whole
+ * ---- */
+
+/* Behind the text in quotation marks that begins at `at`. */
+static const char *skip_text(const char *at)
 {
-    char name[64];
-    for (size_t n; object; path += n + 1) {
-        n = strcspn(path, "/");
-        if (n >= sizeof name) return NULL;
-        memcpy(name, path, n);
-        name[n] = 0;
-        object = json_object_get(object, name);
-        if (!path[n]) break;
+    for (at++; *at && *at != '"'; at++) at += *at == '\\' && at[1];
+    return *at ? at + 1 : at;
+}
+
+/* Behind the value that begins at `at`: JSON of our own, without blanks, ended by a zero. */
+static const char *skip_value(const char *at)
+{
+    size_t depth = 0;
+    do {
+        if (*at == '"') {
+            at = skip_text(at);
+            continue;
+        }
+        depth += *at == '{' || *at == '[';
+        depth -= *at == '}' || *at == ']';
+        at++;
+        while (depth == 0 && *at && !strchr(",]}", *at)) at++; /* of a number or a word */
+    } while (depth > 0 && *at);
+    return at;
+}
+
+/* The value of the member of an object that begins at `at`; NULL: it has none, or is no object. */
+static const char *member_of(const char *at, const char *name, size_t n_name)
+{
+    while (*at == '{' || *at == ',') {
+        const char *key = at + 1;
+        if (*key != '"') return NULL; /* {} */
+        const char *value = skip_text(key) + 1;
+        const size_t n = (size_t)(value - key) - 3;
+        if (n == n_name && memcmp(key + 1, name, n) == 0) return value;
+        at = skip_value(value);
     }
-    return object;
+    return NULL;
+}
+
+/* The value that a path such as "timings/prompt_n" leads to. */
+static const char *value_at(const char *at, const char *path)
+{
+    for (;;) {
+        const size_t n = strcspn(path, "/");
+        at = member_of(at, path, n);
+        if (!at || !path[n]) return at;
+        path += n + 1;
+    }
+}
+
+static bool is_listed_before(const json_t *fields, size_t i, const char *path)
+{
+    for (size_t k = 0; k < i; k++) {
+        if (strcmp(json_string_value(json_array_get(fields, k)), path) == 0) return true;
+    }
+    return false;
 }
 
 /* Only what `response_fields` lists, under the paths as they are listed. */
-static void write_fields(const answer *a, const json_t *fields, const skv_buf *whole, skv_buf *out)
+static void write_fields(const json_t *fields, const skv_buf *whole, skv_buf *out)
 {
-    json_t *object = json_loadb(whole->data, whole->size, JSON_ALLOW_NUL, NULL);
-    json_t *picked = json_object();
+    const char *comma = "";
+    skv_buf_text(out, "{");
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const char *path = json_string_value(json_array_get(fields, i));
-        json_t *value = member_at(object, path);
-        if (value && json_object_set(picked, path, value) != 0) out->failed = true;
+        const char *value = value_at(whole->data, path);
+        if (!value || is_listed_before(fields, i, path)) continue;
+        skv_buf_text(out, comma);
+        out_json_str(out, path);
+        skv_buf_text(out, ":");
+        skv_buf_append(out, value, (size_t)(skip_value(value) - value));
+        comma = ",";
     }
-    size_t n = 0;
-    api_error error;
-    char *text = json_text_write(a->ex, picked, "response_fields", &n, &error);
-    skv_buf_append(out, text ? text : "", text ? n : 0);
-    out->failed = out->failed || !text;
-    json_text_free(a->ex, text, n);
-    json_decref(picked);
-    json_decref(object);
+    skv_buf_text(out, "}");
 }
 
 /* An answer's last object. */
@@ -181,7 +224,7 @@ static void write_last(answer *a, skv_buf *out, size_t i)
     skv_buf whole = exchange_text(a->ex);
     write_front(a, &whole, i);
     write_back(a, &whole, i);
-    write_fields(a, fields, &whole, out);
+    if (!whole.failed) write_fields(fields, &whole, out);
     out->failed = out->failed || whole.failed;
     skv_buf_release(&whole);
 }

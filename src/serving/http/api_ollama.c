@@ -156,18 +156,6 @@ static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out
     return prompts_read(ex, body, "prompt", out, error);
 }
 
-static json_t *translate_chat(exchange *ex, const json_t *asked, api_error *error)
-{
-    (void)ex;
-    return ollama_chat_translate(asked, error);
-}
-
-static json_t *translate_prompt(exchange *ex, const json_t *asked, api_error *error)
-{
-    (void)ex;
-    return ollama_prompt_translate(asked, error);
-}
-
 void api_ollama_chat(exchange *ex)
 {
     static const answer_dialect dialect = {.api = PARAM_CHAT,
@@ -176,7 +164,7 @@ void api_ollama_chat(exchange *ex)
                                            .in_parts = true,
                                            .whole_calls = true,
                                            .at_once = loads_chat,
-                                           .translate = translate_chat,
+                                           .translate = ollama_chat_translate,
                                            .shape = &shape,
                                            .read_prompts = messages_read};
     answer_handle(ex, &dialect);
@@ -190,7 +178,7 @@ void api_ollama_generate(exchange *ex)
                                            .in_parts = true,
                                            .whole_calls = true,
                                            .at_once = loads_prompt,
-                                           .translate = translate_prompt,
+                                           .translate = ollama_prompt_translate,
                                            .shape = &shape,
                                            .read_prompts = read_prompt};
     answer_handle(ex, &dialect);

@@ -21,6 +21,7 @@ static const char behind[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</th
 static const char instruction[] =
     "Given a web search query, retrieve relevant passages that answer the query";
 
+enum { COPY_BYTES_A_UNIT = 64 };
 enum { YES, NO, N_WORDS };
 static const char *const words[N_WORDS] = {"yes", "no"};
 
@@ -34,7 +35,7 @@ typedef struct rerank_request {
     json_t *body; /* owned */
     const json_t *documents;
     int32_t ids[N_WORDS];
-    int32_t *before, *behind; /* owned by skv_text_free */
+    int32_t *before, *behind; /* owned: text_ids_free */
     size_t n_before, n_behind;
     size_t n_wanted;
     bool tells_documents;
@@ -69,12 +70,12 @@ static bool find_words(rerank_request *r, api_error *error)
     for (size_t i = 0; i < N_WORDS; i++) {
         int32_t *ids = NULL;
         size_t n = 0;
-        if (!text_encode(r->ex, words[i], strlen(words[i]), (encode_flags){false, false}, &ids, &n,
+        if (!text_encode(r->ex, words[i], strlen(words[i]), (encode_flags){.max_ids = 0}, &ids, &n,
                          error)) {
             return false;
         }
         if (n == 1) r->ids[i] = ids[0];
-        skv_text_free(ids);
+        text_ids_free(r->ex, ids, n);
         if (n == 1) continue;
         return api_fail(error, 400, "model", "model: \"%s\" is %zu of its tokens, expected 1",
                         words[i], n);
@@ -148,6 +149,7 @@ static bool join(const rerank_request *r, const int32_t *texts, size_t n_texts, 
     }
     if (n_texts > room - n_form) n_texts = room - n_form;
     out->n_ids = n_form + n_texts;
+    if (!request_hold(r->ex, out->n_ids * sizeof *out->ids, "documents", error)) return false;
     out->ids = calloc(out->n_ids, sizeof *out->ids);
     if (!out->ids) return api_fail(error, 503, NULL, "no memory");
     memcpy(out->ids, r->before, r->n_before * sizeof *out->ids);
@@ -159,26 +161,27 @@ static bool join(const rerank_request *r, const int32_t *texts, size_t n_texts, 
 static bool read_document(const rerank_request *r, const json_t *document, api_prompt *out,
                           api_error *error)
 {
+    const encode_flags flags = {.max_ids = r->ex->model->limits.context};
     skv_buf text = exchange_text(r->ex);
     int32_t *ids = NULL;
     size_t n = 0;
-    const bool ok =
-        write_texts(r, document, &text, error) &&
-        (!text.failed || api_fail(error, 503, NULL, "no memory")) &&
-        text_encode(r->ex, text.data, text.size, (encode_flags){false, false}, &ids, &n, error) &&
-        join(r, ids, n, out, error);
-    skv_text_free(ids);
+    const bool ok = write_texts(r, document, &text, error) &&
+                    (!text.failed || api_fail(error, 503, NULL, "no memory")) &&
+                    request_work(r->ex, text.size / COPY_BYTES_A_UNIT, "documents", error) &&
+                    text_encode(r->ex, text.data, text.size, flags, &ids, &n, error) &&
+                    join(r, ids, n, out, error);
+    text_ids_free(r->ex, ids, n);
     skv_buf_release(&text);
     return ok;
 }
 
 static bool read_prompts(rerank_request *r, api_error *error)
 {
-    const encode_flags form = {false, true};
+    const encode_flags form = {.parse_special = true};
     const size_t n = json_array_size(r->documents);
-    r->prompts.at = calloc(n, sizeof *r->prompts.at);
+    if (!prompts_create(r->ex, n, &r->prompts, error)) return false;
     r->ranks = calloc(n, sizeof *r->ranks);
-    if (!r->prompts.at || !r->ranks) return api_fail(error, 503, NULL, "no memory");
+    if (!r->ranks) return api_fail(error, 503, NULL, "no memory");
     if (!text_encode(r->ex, before, sizeof before - 1, form, &r->before, &r->n_before, error) ||
         !text_encode(r->ex, behind, sizeof behind - 1, form, &r->behind, &r->n_behind, error)) {
         return false;
@@ -265,8 +268,8 @@ void api_rerank(exchange *ex)
     }
     generation_release(&r.g);
     prompts_release(&r.prompts);
-    skv_text_free(r.before);
-    skv_text_free(r.behind);
+    text_ids_free(ex, r.before, r.n_before);
+    text_ids_free(ex, r.behind, r.n_behind);
     free(r.ranks);
     json_decref(r.body);
 }

@@ -10,6 +10,8 @@
 #include "routes.h"
 #include "translate.h"
 
+enum { LOOK_IDS = 1 << 12 /* that are written, some milliseconds */ };
+
 /* Runs an endpoint that turns a JSON body into JSON. */
 static void answer_body(exchange *ex, bool (*make)(exchange *ex, const json_t *body, skv_buf *out,
                                                    api_error *error))
@@ -33,11 +35,12 @@ static bool read_flag(const json_t *body, const char *name, const char *other, b
     return json_body_flag(body, name, out, error) && json_body_flag(body, other, out, error);
 }
 
-static void write_ids(const exchange *ex, const int32_t *ids, size_t n, bool with_pieces,
-                      skv_buf *out)
+static bool write_ids(const exchange *ex, const int32_t *ids, size_t n, bool with_pieces,
+                      skv_buf *out, api_error *error)
 {
     skv_buf_text(out, "{\"tokens\":[");
     for (size_t i = 0; i < n; i++) {
+        if (i % LOOK_IDS == 0 && !request_goes_on(ex, error)) return false;
         if (i > 0) skv_buf_text(out, ",");
         if (with_pieces) {
             skv_buf_printf(out, "{\"id\":%d,\"piece\":", ids[i]);
@@ -48,6 +51,7 @@ static void write_ids(const exchange *ex, const int32_t *ids, size_t n, bool wit
         }
     }
     skv_buf_printf(out, "],\"count\":%zu,\"max_model_len\":%zu}", n, ex->model->limits.context);
+    return true;
 }
 
 static bool tokenize_text(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
@@ -68,19 +72,19 @@ static bool tokenize_text(exchange *ex, const json_t *body, skv_buf *out, api_er
                      error)) {
         return false;
     }
-    write_ids(ex, ids, n, with_pieces, out);
-    skv_text_free(ids);
-    return true;
+    const bool ok = write_ids(ex, ids, n, with_pieces, out, error);
+    text_ids_free(ex, ids, n);
+    return ok;
 }
 
 static bool tokenize(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     if (!json_body_get(body, "messages")) return tokenize_text(ex, body, out, error);
     prompt_list list;
-    if (!messages_read(ex, body, &list, error)) return false;
-    write_ids(ex, list.at[0].ids, list.at[0].n_ids, false, out);
+    if (!messages_read_whole(ex, body, &list, error)) return false;
+    const bool ok = write_ids(ex, list.at[0].ids, list.at[0].n_ids, false, out, error);
     prompts_release(&list);
-    return true;
+    return ok;
 }
 
 static bool detokenize(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
@@ -94,25 +98,25 @@ static bool detokenize(exchange *ex, const json_t *body, skv_buf *out, api_error
     if (!ex->model->vocab) {
         return api_fail(error, 400, "tokens", "tokens: the model brings no tokenizer");
     }
-    const size_t vocab = skv_engine_vocab(ex->model->engine);
-    if (!json_body_ids(tokens, "tokens", vocab, &ids, &n_ids, error)) return false;
+    if (!json_body_ids(ex, tokens, "tokens", &ids, &n_ids, error)) return false;
     const skv_status status = skv_vocab_decode(
         ex->model->vocab, (skv_id_piece){ids, n_ids},
         (skv_decode_options){.with_special = true, .budget = ex->budget}, &text, &n, &err);
     free(ids);
     if (status != SKV_OK) return exchange_fail(ex, status, &err, "tokens", error);
+    const bool ok = request_hold(ex, n, "tokens", error);
     skv_buf_text(out, "{\"prompt\":");
-    out_json(out, text, n);
+    out_json(out, text, ok ? n : 0);
     skv_buf_text(out, ",\"content\":");
-    out_json(out, text, n);
+    out_json(out, text, ok ? n : 0);
     skv_buf_text(out, "}");
     skv_text_free(text);
-    return true;
+    return ok;
 }
 
 static bool apply_template(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
-    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    skv_buf text = request_text(ex);
     const bool ok = messages_render(ex, body, &text, error);
     if (ok) {
         skv_buf_text(out, "{\"prompt\":");
@@ -144,7 +148,7 @@ static bool write_count(const exchange *ex, json_t *chat, const char *before, sk
                         api_error *error)
 {
     prompt_list prompts;
-    const bool ok = chat && messages_read(ex, chat, &prompts, error);
+    const bool ok = chat && messages_read_whole(ex, chat, &prompts, error);
     json_decref(chat);
     if (!ok) return false;
     skv_buf_printf(out, "{%s\"input_tokens\":%zu}", before, prompts.at[0].n_ids);

@@ -46,10 +46,11 @@ bool translation_file(translation *t, const json_t *name, const json_t *data)
         n -= (size_t)(at - text) + sizeof mark - 1;
         text = at + sizeof mark - 1;
     }
-    skv_buf decoded = {.max = LIMIT_TEXT_BYTES};
+    skv_buf decoded = request_text(t->ex);
     const bool ok = decode(text, n, &decoded) && is_text(&decoded);
+    t->failed = t->failed || decoded.failed;
     if (ok) {
-        json_t *content = json_stringn(decoded.data, decoded.size);
+        json_t *content = json_of_text(t->ex, &decoded, "request", t->error);
         if (json_is_string(name)) translation_add_text(t, name);
         translation_add_text(t, content);
         t->failed = t->failed || !content;

@@ -38,10 +38,11 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
     *max_tokens = wanted < room ? wanted : room;
     /* A vector comes of a whole context, an answer needs a place in it. */
     if (room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context)) return true;
+    /* A text is not read further than this. */
     (void)api_fail(error, 400, "messages",
-                   "the prompt has %zu tokens and exceeds the available context size: this model's "
-                   "maximum context length is %zu tokens, of which the answer needs one",
-                   prompt->n_ids, context);
+                   "the prompt has %s%zu tokens and exceeds the available context size: this "
+                   "model's maximum context length is %zu tokens, of which the answer needs one",
+                   prompt->is_cut ? "more than " : "", prompt->n_ids - prompt->is_cut, context);
     error->code = "context_length_exceeded";
     error->param[0] = 0;
     return false;
@@ -105,6 +106,9 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
                       .default_tokens = default_tokens,
                       .start_ns = skv_now_ns()};
     g->job.constraint = constraint;
+    if (!request_hold(ex, prompts->n * (sizeof(skv_job *) + sizeof *g->stats), "prompt", error)) {
+        return false;
+    }
     g->jobs = calloc(prompts->n, sizeof(skv_job *));
     g->stats = calloc(prompts->n, sizeof *g->stats);
     g->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -10,9 +10,9 @@
 enum {
     WORD_BYTES_MIN = 64,
     INT64_DIGITS = 19,
-    COPY_BYTES = 240, /* of a container of jansson, and of each of its members: see budget_json.c */
-    COPY_MEMBER_BYTES = 160,
-    PATIENCE_MS = 1000, /* for memory that others are about to give back */
+    BYTES_A_UNIT = 4,     /* of a text that is written */
+    LOOK_BYTES = 1 << 18, /* that are read between two looks at the client */
+    PATIENCE_MS = 1000,   /* for memory that others are about to give back */
     NAP_MS = 5
 };
 
@@ -39,6 +39,34 @@ static bool check_budget(const exchange *ex, const char *name, const char *param
     skv_error err;
     const skv_status status = skv_budget_check(ex->budget, name, &err);
     return status == SKV_OK || exchange_fail(ex, status, &err, param, error);
+}
+
+bool request_work(const exchange *ex, uint64_t n, const char *name, api_error *error)
+{
+    return skv_budget_work(ex->budget, n) || check_budget(ex, name, name, error);
+}
+
+bool request_hold(const exchange *ex, size_t n_bytes, const char *name, api_error *error)
+{
+    return skv_budget_take(ex->budget, n_bytes) || check_budget(ex, name, name, error);
+}
+
+bool request_goes_on(const exchange *ex, api_error *error)
+{
+    skv_budget *budget = ex->budget;
+    if (!budget->stopped || !budget->stopped(budget->user)) return true;
+    budget->exceeded = SKV_EXCEEDED_STOPPED;
+    return check_budget(ex, "request", NULL, error);
+}
+
+bool request_lacks(const exchange *ex, const char *name, api_error *error)
+{
+    return check_budget(ex, name, name, error) && api_fail(error, 503, NULL, "no memory");
+}
+
+skv_buf request_text(const exchange *ex)
+{
+    return (skv_buf){.max = LIMIT_TEXT_BYTES, .budget = ex->budget};
 }
 
 /* ---- memory ----
@@ -159,15 +187,40 @@ static char *with_reals(skv_text_piece text, size_t *n_out)
     return out;
 }
 
-static json_reading read_checked(const json_place *place, json_t **out, json_error_t *problem,
-                                 api_error *error)
+/* A text that the JSON reader takes piece by piece. */
+typedef struct json_pieces {
+    const exchange *ex;
+    skv_text_piece text;
+    size_t at, looked;
+} json_pieces;
+
+/* The next piece; none where nobody waits for the answer any more. */
+static size_t next_piece(void *out, size_t room, void *user)
 {
+    json_pieces *p = user;
+    size_t n = p->text.n - p->at;
+    if (p->at - p->looked >= LOOK_BYTES) {
+        p->looked = p->at;
+        api_error error;
+        if (!request_goes_on(p->ex, &error)) return (size_t)-1;
+    }
+    if (n > room) n = room;
+    memcpy(out, p->text.text + p->at, n);
+    p->at += n;
+    return n;
+}
+
+static json_reading read_checked(const exchange *ex, const json_place *place, json_t **out,
+                                 json_error_t *problem, api_error *error)
+{
+    json_pieces pieces = {.ex = ex, .text = place->text};
     if (!has_room(place->text)) {
         (void)api_fail(error, 503, NULL, "no memory");
         return JSON_READ_REFUSED;
     }
-    *out = json_loadb(place->text.text, place->text.n, JSON_ALLOW_NUL, problem);
+    *out = json_load_callback(next_piece, &pieces, JSON_ALLOW_NUL, problem);
     if (*out) return JSON_READ;
+    if (!check_budget(ex, place->name, place->param, error)) return JSON_READ_REFUSED;
     switch (json_error_code(problem)) {
     case json_error_out_of_memory: (void)api_fail(error, 503, NULL, "no memory"); break;
     case json_error_numeric_overflow: (void)fail_number(place, problem, error); break;
@@ -189,7 +242,7 @@ static json_reading read_large_numbers(const exchange *ex, json_place place, jso
     char *copy = with_reals(place.text, &place.text.n);
     place.text.text = copy;
     if (copy) {
-        reading = read_checked(&place, out, problem, error);
+        reading = read_checked(ex, &place, out, problem, error);
     } else {
         (void)api_fail(error, 503, NULL, "no memory");
     }
@@ -207,7 +260,7 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
         return JSON_READ_REFUSED;
     }
     memset(problem, 0, sizeof *problem);
-    const json_reading reading = read_checked(place, out, problem, error);
+    const json_reading reading = read_checked(ex, place, out, problem, error);
     if (reading != JSON_READ_REFUSED || json_error_code(problem) != json_error_numeric_overflow) {
         return reading;
     }
@@ -242,7 +295,7 @@ char *json_text_write(const exchange *ex, const json_t *value, const char *name,
 {
     const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
     *n = json_dumpb(value, NULL, 0, flags);
-    if (!skv_budget_work(ex->budget, *n / 4) || !skv_budget_take(ex->budget, *n)) {
+    if (!skv_budget_work(ex->budget, *n / BYTES_A_UNIT) || !skv_budget_take(ex->budget, *n)) {
         (void)check_budget(ex, name, name, error);
         return NULL;
     }
@@ -262,10 +315,25 @@ void json_text_free(const exchange *ex, char *text, size_t n)
     free(text);
 }
 
+json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, api_error *error)
+{
+    json_t *value = NULL;
+    if (!text->failed && skv_budget_take(ex->budget, JSON_MEMBER_BYTES + text->size)) {
+        value = json_stringn(text->size > 0 ? text->data : "", text->size);
+    }
+    if (!value) (void)request_lacks(ex, name, error);
+    return value;
+}
+
+void json_array_cut(json_t *array, size_t n)
+{
+    while (json_array_size(array) > n) (void)json_array_remove(array, json_array_size(array) - 1);
+}
+
 json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error)
 {
-    const size_t n_bytes =
-        COPY_BYTES + COPY_MEMBER_BYTES * (json_object_size(value) + json_array_size(value));
+    const size_t n_members = json_object_size(value) + json_array_size(value),
+                 n_bytes = JSON_CONTAINER_BYTES + JSON_MEMBER_BYTES * n_members;
     if (!skv_budget_take(ex->budget, n_bytes)) {
         (void)check_budget(ex, name, name, error);
         return NULL;
@@ -361,10 +429,14 @@ bool json_body_flag(const json_t *object, const char *name, bool *out, api_error
     return true;
 }
 
-bool json_body_ids(const json_t *array, const char *name, size_t vocab, int32_t **ids, size_t *n,
-                   api_error *error)
+bool json_body_ids(const exchange *ex, const json_t *array, const char *name, int32_t **ids,
+                   size_t *n, api_error *error)
 {
+    const size_t vocab = skv_engine_vocab(ex->model->engine);
     *n = json_array_size(array);
+    if (!request_work(ex, *n, name, error) || !request_hold(ex, *n * sizeof **ids, name, error)) {
+        return false;
+    }
     *ids = calloc(*n > 0 ? *n : 1, sizeof **ids);
     if (!*ids) return api_fail(error, 503, NULL, "no memory");
     for (size_t i = 0; i < *n; i++) {

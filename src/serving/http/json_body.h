@@ -15,7 +15,21 @@
 bool exchange_fail(const exchange *ex, skv_status status, const skv_error *err, const char *param,
                    api_error *error);
 
+/** Counts n units of work, or n_bytes of memory until the request ends, for what `name` says; false
+ * with an error beyond the budget, or where nobody waits for the answer any more. */
+bool request_work(const exchange *ex, uint64_t n, const char *name, api_error *error);
+bool request_hold(const exchange *ex, size_t n_bytes, const char *name, api_error *error);
+/** Whether anybody still waits for the answer; false with an error. */
+bool request_goes_on(const exchange *ex, api_error *error);
+/** Why memory was missing for what `name` says: the budget, or the machine. Returns false. */
+bool request_lacks(const exchange *ex, const char *name, api_error *error);
+/** A text on its way: what it holds counts in the budget until it is released. */
+skv_buf request_text(const exchange *ex);
+
 /* ---- its JSON ---- */
+
+/* Bytes of a value that is made, on the heap: see budget_json.c. */
+enum { JSON_CONTAINER_BYTES = 240, JSON_MEMBER_BYTES = 160 };
 
 /** Once, before the first body. */
 void json_body_start(void);
@@ -42,6 +56,10 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
 char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
                       api_error *error);
 void json_text_free(const exchange *ex, char *text, size_t n);
+/** A text as a value, which counts until the request ends; NULL with an error. */
+json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, api_error *error);
+/** Removes the items of an array from the n-th on. */
+void json_array_cut(json_t *array, size_t n);
 /** A copy of an object or array that shares its members; NULL with an error. */
 json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error);
 
@@ -63,8 +81,8 @@ typedef struct json_shown {
 json_shown json_show(const json_t *value);
 json_shown json_show_member(const json_t *object, const char *name);
 bool json_body_flag(const json_t *object, const char *name, bool *out, api_error *error);
-/** An array of token ids below `vocab`, on the heap. */
-bool json_body_ids(const json_t *array, const char *name, size_t vocab, int32_t **ids, size_t *n,
-                   api_error *error);
+/** An array of token ids of the model, on the heap, which count until the request ends. */
+bool json_body_ids(const exchange *ex, const json_t *array, const char *name, int32_t **ids,
+                   size_t *n, api_error *error);
 
 #endif

@@ -10,7 +10,7 @@
 #include "request_input.h"
 #include "translate.h"
 
-enum { RESPONSE_FIELDS_MAX = 64 };
+enum { RESPONSE_FIELDS_MAX = 64, ID_BYTES = 64 /* of an id as a JSON value */ };
 
 static bool put(json_t *body, const char *name, json_t *value, api_error *error)
 {
@@ -46,8 +46,10 @@ static bool add_bias(const exchange *ex, json_t *map, const json_t *of, const js
     size_t n = 0;
     bool ok = text_encode(ex, json_string_value(of), json_string_length(of),
                           (encode_flags){.parse_special = true}, &ids, &n, error);
-    for (size_t i = 0; ok && i < n; i++) ok = put_bias(map, ids[i], bias, error);
-    skv_text_free(ids);
+    for (size_t i = 0; ok && i < n && json_object_size(map) <= PARAM_BIASES_MAX; i++) {
+        ok = put_bias(map, ids[i], bias, error); /* more of them are refused later */
+    }
+    text_ids_free(ex, ids, n);
     return ok;
 }
 
@@ -238,6 +240,7 @@ typedef struct gap {
 
 static bool add_id(gap *g, int32_t id)
 {
+    if (!request_hold(g->ex, ID_BYTES, "prompt", g->error)) return false;
     return json_array_append_new(g->ids, json_integer(id)) == 0 ||
            api_fail(g->error, 503, NULL, "no memory");
 }
@@ -252,15 +255,15 @@ static bool add_text(gap *g, const char *text, size_t n, size_t most, bool last)
 {
     int32_t *ids = NULL;
     size_t n_ids = 0;
-    if (n == 0) return true;
-    if (!text_encode(g->ex, text, n, (encode_flags){false, false}, &ids, &n_ids, g->error)) {
-        return false;
-    }
+    /* The last ones are known at the end of the text only. */
+    const encode_flags flags = {.max_ids = last ? 0 : most};
+    if (n == 0 || most == 0) return true;
+    if (!text_encode(g->ex, text, n, flags, &ids, &n_ids, g->error)) return false;
     const size_t from = last && n_ids > most ? n_ids - most : 0;
     const size_t n_taken = n_ids > most ? most : n_ids;
     bool ok = true;
     for (size_t i = 0; ok && i < n_taken; i++) ok = add_id(g, ids[from + i]);
-    skv_text_free(ids);
+    text_ids_free(g->ex, ids, n_ids);
     return ok;
 }
 

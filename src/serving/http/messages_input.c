@@ -320,8 +320,7 @@ static bool set_format(translation *t)
 json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_error *error)
 {
     translation t;
-    bool ok = translation_begin(&t, asked, error);
-    t.ex = ex;
+    bool ok = translation_begin(&t, ex, asked, error);
     ok = ok && (counts || translation_length(&t, "max_tokens", true)) &&
          translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
          translation_refuse(&t, "container", "there are no containers") && add_messages(&t) &&

@@ -70,11 +70,13 @@ server_model *models_find(http_server *server, skv_text_piece name)
 {
     static const char tag[] = ":latest"; /* Ollama's clients add it */
     const size_t n_tag = sizeof tag - 1;
-    for (size_t i = 0; i < server->n_models; i++) {
-        if (server_list_has(server->models[i].names, name)) return &server->models[i];
+    for (;;) {
+        for (size_t i = 0; i < server->n_models; i++) {
+            if (server_list_has(server->models[i].names, name)) return &server->models[i];
+        }
+        if (name.n <= n_tag || memcmp(name.text + name.n - n_tag, tag, n_tag) != 0) return NULL;
+        name.n -= n_tag;
     }
-    if (name.n <= n_tag || memcmp(name.text + name.n - n_tag, tag, n_tag) != 0) return NULL;
-    return models_find(server, (skv_text_piece){name.text, name.n - n_tag});
 }
 
 bool model_is_loaded(const server_model *model)

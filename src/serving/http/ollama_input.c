@@ -90,9 +90,9 @@ static bool set_thinking(translation *t)
 }
 
 /* Ollama streams unless it is told not to. */
-static bool begin(translation *t, const json_t *asked, api_error *error)
+static bool begin(translation *t, exchange *ex, const json_t *asked, api_error *error)
 {
-    if (!translation_begin(t, asked, error)) return false;
+    if (!translation_begin(t, ex, asked, error)) return false;
     if (!json_body_get(asked, "stream")) translation_set(t, "stream", json_true());
     return set_options(t) && set_format(t) && set_thinking(t) &&
            translation_refuse(t, "images", "only text is supported");
@@ -172,12 +172,12 @@ static bool add_messages(translation *t)
     return true;
 }
 
-json_t *ollama_chat_translate(const json_t *asked, api_error *error)
+json_t *ollama_chat_translate(exchange *ex, const json_t *asked, api_error *error)
 {
     translation t;
     json_t *tools = json_object_get(asked, "tools"), *tool;
     size_t i;
-    bool ok = begin(&t, asked, error) && add_messages(&t);
+    bool ok = begin(&t, ex, asked, error) && add_messages(&t);
     json_array_foreach(tools, i, tool)
     {
         if (!ok || !json_body_is(tool, "custom")) continue;
@@ -201,11 +201,11 @@ static bool add_text(translation *t, const char *name, const char *role)
 }
 
 /* The prompt is in the body twice: as a message, and as it is for `raw`. */
-json_t *ollama_prompt_translate(const json_t *asked, api_error *error)
+json_t *ollama_prompt_translate(exchange *ex, const json_t *asked, api_error *error)
 {
     translation t;
     bool raw = false;
-    const bool ok = begin(&t, asked, error) && json_body_flag(asked, "raw", &raw, error) &&
+    const bool ok = begin(&t, ex, asked, error) && json_body_flag(asked, "raw", &raw, error) &&
                     translation_refuse(&t, "context", "send the conversation to /api/chat") &&
                     translation_refuse(&t, "template", "templates cannot be sent with a request") &&
                     translation_refuse(&t, "suffix", "text is only continued at its end") &&

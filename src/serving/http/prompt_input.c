@@ -1,5 +1,4 @@
 /* Prompts: see request_input.h. */
-#define _GNU_SOURCE /* memmem */
 #include "request_input.h"
 
 #include <stdio.h>
@@ -15,10 +14,24 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
         return api_fail(error, 400, "prompt",
                         "prompt: the model brings no tokenizer: send token ids");
     }
-    const skv_status status = skv_vocab_encode(
-        ex->model->vocab, (skv_text_piece){text, n},
-        (skv_encode_options){flags.add_special, flags.parse_special, ex->budget}, ids, n_ids, &err);
-    return status == SKV_OK || exchange_fail(ex, status, &err, NULL, error);
+    const skv_encode_options options = {.add_special = flags.add_special,
+                                        .parse_special = flags.parse_special,
+                                        .budget = ex->budget,
+                                        .max_ids = flags.max_ids};
+    const skv_status status =
+        skv_vocab_encode(ex->model->vocab, (skv_text_piece){text, n}, options, ids, n_ids, &err);
+    if (status != SKV_OK) return exchange_fail(ex, status, &err, NULL, error);
+    if (request_hold(ex, *n_ids * sizeof **ids, "prompt", error)) return true;
+    skv_text_free(*ids);
+    *ids = NULL;
+    return false;
+}
+
+void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids)
+{
+    if (!ids) return;
+    skv_text_free(ids);
+    skv_budget_give(ex->budget, n_ids * sizeof *ids);
 }
 
 void prompts_release(prompt_list *list)
@@ -31,7 +44,28 @@ void prompts_release(prompt_list *list)
     *list = (prompt_list){0};
 }
 
-/* Both copies are the prompt's own. */
+bool prompts_create(const exchange *ex, size_t n, prompt_list *out, api_error *error)
+{
+    *out = (prompt_list){0};
+    if (!request_hold(ex, n * sizeof *out->at, "prompt", error)) return false;
+    out->at = calloc(n, sizeof *out->at);
+    return out->at || api_fail(error, 503, NULL, "no memory");
+}
+
+/* Nobody needs to know more of a prompt than that it exceeds the context. */
+static size_t most_ids(const exchange *ex)
+{
+    return ex->model->limits.context + 1;
+}
+
+static void note_end(const exchange *ex, api_prompt *prompt)
+{
+    prompt->is_cut = prompt->n_ids >= most_ids(ex);
+    if (prompt->is_cut) prompt->n_ids = most_ids(ex);
+}
+
+/* Both copies are the prompt's own, and count until the request ends. A text that was not read to
+ * its end is not kept. */
 static bool set_text(const exchange *ex, api_prompt *out, const char *text, size_t n,
                      encode_flags flags, api_error *error)
 {
@@ -42,55 +76,79 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
     const int32_t bos = skv_engine_bos(ex->model->engine);
     const bool begins = n_ids == 0 && bos >= 0;
     out->n_ids = begins ? 1 : n_ids;
-    out->ids = calloc(out->n_ids + 1, sizeof *out->ids);
-    out->text = malloc(n + 1);
-    const bool ok = out->ids && out->text;
+    if (flags.max_ids > 0) note_end(ex, out);
+    const size_t n_text = out->is_cut ? 0 : n + 1, n_bytes = (n_ids + 1) * sizeof *ids + n_text;
+    bool ok = request_hold(ex, n_bytes, "prompt", error);
+    if (ok) {
+        out->ids = calloc(n_ids + 1, sizeof *out->ids);
+        out->text = n_text > 0 ? malloc(n_text) : NULL;
+        ok = (out->ids && (out->text || n_text == 0)) || api_fail(error, 503, NULL, "no memory");
+    }
     if (ok) {
         if (begins) out->ids[0] = bos;
         if (n_ids > 0) memcpy(out->ids, ids, n_ids * sizeof *ids);
+        out->add_special = flags.add_special;
+    }
+    if (ok && out->text) {
         if (n > 0) memcpy(out->text, text, n);
         out->text[n] = 0;
         out->n_text = n;
-        out->add_special = flags.add_special;
     }
-    skv_text_free(ids);
-    return ok || api_fail(error, 503, NULL, "no memory");
+    text_ids_free(ex, ids, n_ids);
+    return ok;
+}
+
+/* Room for n more ids of a prompt of pieces. */
+static bool reserve_ids(const exchange *ex, api_prompt *out, size_t *room, size_t n,
+                        api_error *error)
+{
+    if (out->n_ids + n <= *room) return true;
+    const size_t grown = 2 * *room > out->n_ids + n ? 2 * *room : out->n_ids + n;
+    if (!request_hold(ex, (grown - *room) * sizeof *out->ids, "prompt", error)) return false;
+    int32_t *ids = realloc(out->ids, grown * sizeof *ids);
+    if (!ids) return api_fail(error, 503, NULL, "no memory");
+    out->ids = ids;
+    *room = grown;
+    return true;
 }
 
 /* One more piece of a prompt of texts and ids. */
 static bool add_piece(const exchange *ex, const json_t *piece, bool first, const char *name,
-                      api_prompt *out, api_error *error)
+                      api_prompt *out, size_t *room, api_error *error)
 {
+    if (!json_is_string(piece)) {
+        const json_int_t id = json_integer_value(piece);
+        const size_t vocab = skv_engine_vocab(ex->model->engine);
+        if (!json_is_integer(piece) || id < 0 || (uint64_t)id >= vocab) {
+            return api_fail(error, 400, name, "%s: %s is not a token id from 0 to %zu", name,
+                            json_show(piece).text, vocab - 1);
+        }
+        if (!reserve_ids(ex, out, room, 1, error)) return false;
+        out->ids[out->n_ids++] = (int32_t)id;
+        return true;
+    }
     int32_t *ids = NULL;
     size_t n = 0;
-    const bool is_text = json_is_string(piece);
-    json_t *list = is_text ? NULL : json_pack("[O]", (json_t *)(uintptr_t)piece);
-    const bool read =
-        is_text ? text_encode(ex, json_string_value(piece), json_string_length(piece),
-                              (encode_flags){first, true}, &ids, &n, error)
-                : json_body_ids(list, name, skv_engine_vocab(ex->model->engine), &ids, &n, error);
-    json_decref(list);
-    int32_t *grown = read ? realloc(out->ids, (out->n_ids + n + 1) * sizeof *grown) : NULL;
-    if (grown) {
-        out->ids = grown;
-        if (n > 0) memcpy(out->ids + out->n_ids, ids, n * sizeof *ids);
-        out->n_ids += n;
-    }
-    if (is_text) {
-        skv_text_free(ids);
-    } else {
-        free(ids);
-    }
-    return grown || (read && api_fail(error, 503, NULL, "no memory"));
+    const encode_flags flags = {first, true, most_ids(ex)};
+    const bool ok = text_encode(ex, json_string_value(piece), json_string_length(piece), flags,
+                                &ids, &n, error) &&
+                    reserve_ids(ex, out, room, n, error);
+    if (ok && n > 0) memcpy(out->ids + out->n_ids, ids, n * sizeof *ids);
+    if (ok) out->n_ids += n;
+    text_ids_free(ex, ids, n);
+    return ok;
 }
 
 /* ["text", 12, 34, "more text"] is one prompt. */
 static bool read_mixed(const exchange *ex, const json_t *pieces, const char *name, api_prompt *out,
                        api_error *error)
 {
-    for (size_t i = 0; i < json_array_size(pieces); i++) {
-        if (!add_piece(ex, json_array_get(pieces, i), i == 0, name, out, error)) return false;
+    size_t room = 0;
+    for (size_t i = 0; i < json_array_size(pieces) && out->n_ids < most_ids(ex); i++) {
+        const json_t *piece = json_array_get(pieces, i);
+        if (!add_piece(ex, piece, i == 0, name, out, &room, error)) return false;
     }
+    note_end(ex, out);
     return true;
 }
 
@@ -107,15 +165,14 @@ static bool read_prompt(const exchange *ex, const json_t *value, const char *nam
 {
     if (json_is_string(value)) {
         return set_text(ex, out, json_string_value(value), json_string_length(value),
-                        (encode_flags){true, true}, error);
+                        (encode_flags){true, true, most_ids(ex)}, error);
     }
     if (!json_is_array(value)) {
         return api_fail(error, 400, name, "%s: expected a string, token ids, or an array of them",
                         name);
     }
     if (has_kind(value, JSON_STRING)) return read_mixed(ex, value, name, out, error);
-    return json_body_ids(value, name, skv_engine_vocab(ex->model->engine), &out->ids, &out->n_ids,
-                         error);
+    return json_body_ids(ex, value, name, &out->ids, &out->n_ids, error);
 }
 
 static bool check_empty(const prompt_list *list, const char *name, api_error *error)
@@ -139,8 +196,7 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, prom
     if (n == 0 || n > PROMPTS_MAX) {
         return api_fail(error, 400, name, "%s: %zu, expected 1 to %d", name, n, PROMPTS_MAX);
     }
-    out->at = calloc(n, sizeof *out->at);
-    if (!out->at) return api_fail(error, 503, NULL, "no memory");
+    if (!prompts_create(ex, n, out, error)) return false;
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
         out->n++;
@@ -151,24 +207,38 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, prom
     return false;
 }
 
+/* What looking for known ids takes for each id of the prompt and of what is known, which fits into
+ * the context: where it ends in the text, and the ids that come of it. */
+enum { RECALL_BYTES = sizeof(size_t) + 2 * sizeof(int32_t) };
+
+static void put_known(const exchange *ex, api_prompt *prompt, const skv_job_params *job,
+                      const int32_t *ids)
+{
+    const size_t n_bytes = job->n_ids * sizeof *ids;
+    int32_t *copy = skv_budget_take(ex->budget, n_bytes) ? malloc(n_bytes) : NULL;
+    if (!copy) return;
+    memcpy(copy, ids, n_bytes);
+    free(prompt->ids);
+    prompt->ids = copy;
+    prompt->n_ids = job->n_ids;
+    prompt->known = job->text;
+}
+
 /* Without memory, or with nothing known, the prompt stays as the tokenizer gave it. */
 static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
 {
     const skv_text_piece text = {prompt->text, prompt->n_text};
+    const size_t n_bytes = RECALL_BYTES * (prompt->n_ids + ex->model->limits.context);
     int32_t *ids = NULL;
+    if (!skv_budget_take(ex->budget, n_bytes)) return;
     job->ids = prompt->ids;
     job->n_ids = prompt->n_ids;
     const skv_status status =
         skv_scheduler_recall(ex->model->scheduler, job, &text, prompt->add_special, &ids, NULL);
-    int32_t *copy = status == SKV_OK && ids ? calloc(job->n_ids, sizeof *copy) : NULL;
-    if (copy) {
-        memcpy(copy, ids, job->n_ids * sizeof *copy);
-        free(prompt->ids);
-        prompt->ids = copy;
-        prompt->n_ids = job->n_ids;
-    }
-    if (status == SKV_OK && (!ids || copy)) prompt->known = job->text;
+    if (status == SKV_OK && ids) put_known(ex, prompt, job, ids);
+    if (status == SKV_OK && !ids) prompt->known = job->text;
     skv_text_free(ids);
+    skv_budget_give(ex->budget, n_bytes);
 }
 
 void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
@@ -181,8 +251,10 @@ void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
 /* ---- conversations ---- */
 
 /* The text of a message's parts, each on a line of its own. Only those of text are served. */
-static bool flatten_content(const json_t *content, size_t i, skv_buf *out, api_error *error)
+static bool flatten_content(const exchange *ex, const json_t *content, size_t i, skv_buf *out,
+                            api_error *error)
 {
+    if (!request_work(ex, json_array_size(content), "messages", error)) return false;
     for (size_t j = 0; j < json_array_size(content); j++) {
         const json_t *part = json_array_get(content, j), *text = json_object_get(part, "text");
         if (!json_body_is(part, "text") || !json_is_string(text)) {
@@ -193,14 +265,15 @@ static bool flatten_content(const json_t *content, size_t i, skv_buf *out, api_e
         if (j > 0) skv_buf_text(out, "\n");
         skv_buf_append(out, json_string_value(text), json_string_length(text));
     }
-    return !out->failed || api_fail(error, 503, NULL, "no memory");
+    return true;
 }
 
 /* Parts become one text, since templates expect one. The body itself is changed: nobody else reads
  * its messages. */
-static bool check_message(json_t *message, size_t i, api_error *error)
+static bool check_message(const exchange *ex, json_t *message, size_t i, api_error *error)
 {
     const json_t *content = json_object_get(message, "content");
+    if (!request_work(ex, 1, "messages", error)) return false;
     if (!json_is_string(json_object_get(message, "role"))) {
         return api_fail(error, 400, "messages", "messages[%zu].role: expected a string", i);
     }
@@ -209,13 +282,11 @@ static bool check_message(json_t *message, size_t i, api_error *error)
         return api_fail(error, 400, "messages",
                         "messages[%zu].content: expected a string or an array of parts", i);
     }
-    skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    bool ok = flatten_content(content, i, &text, error);
-    if (ok) {
-        json_t *joined = json_stringn(text.size > 0 ? text.data : "", text.size);
-        ok = joined && json_object_set_new(message, "content", joined) == 0;
-        if (!ok) (void)api_fail(error, 503, NULL, "no memory");
-    }
+    skv_buf text = request_text(ex);
+    bool ok = flatten_content(ex, content, i, &text, error);
+    json_t *joined = ok ? json_of_text(ex, &text, "messages", error) : NULL;
+    ok = joined && (json_object_set_new(message, "content", joined) == 0 ||
+                    api_fail(error, 503, NULL, "no memory"));
     skv_buf_release(&text);
     return ok;
 }
@@ -287,7 +358,8 @@ static const char continue_mark[] = "<|swiftkv_continues_here|>";
 
 /* Whether the answer goes on with the last message: continue_final_message of vLLM and
  * transformers, or "prefix" of the message, as DeepSeek and Mistral say it. */
-static bool mark_last(const json_t *body, json_t *messages, bool *continues, api_error *error)
+static bool mark_last(const exchange *ex, const json_t *body, json_t *messages, bool *continues,
+                      api_error *error)
 {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     if (!json_body_flag(last, "prefix", continues, error) ||
@@ -306,13 +378,12 @@ static bool mark_last(const json_t *body, json_t *messages, bool *continues, api
         return api_fail(error, 400, "continue_final_message",
                         "continue_final_message: excludes add_generation_prompt");
     }
-    skv_buf text = {.max = LIMIT_TEXT_BYTES};
+    skv_buf text = request_text(ex);
     skv_buf_append(&text, json_string_value(content), json_string_length(content));
     skv_buf_text(&text, continue_mark);
-    const bool ok = !text.failed &&
-                    json_object_set_new(last, "content", json_stringn(text.data, text.size)) == 0;
+    json_t *marked = json_of_text(ex, &text, "messages", error);
     skv_buf_release(&text);
-    return ok || api_fail(error, 503, NULL, "no memory");
+    return marked && set_new(last, "content", marked, error);
 }
 
 /* Ends the prompt in front of the mark. */
@@ -342,11 +413,11 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     }
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i);
-        if (!check_message(message, i, error) || !tool_message_tidy(ex, message, i, error)) {
+        if (!check_message(ex, message, i, error) || !tool_message_tidy(ex, message, i, error)) {
             return false;
         }
     }
-    if (!mark_last(body, messages, continues, error)) return false;
+    if (!mark_last(ex, body, messages, continues, error)) return false;
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
     return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
@@ -370,71 +441,14 @@ static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_err
     if (status != SKV_OK) {
         return exchange_fail(ex, status, &err, "messages", error);
     }
-    skv_buf_append(out, text, n);
+    bool ok = request_hold(ex, n, "messages", error); /* as long as there are two of it */
+    if (ok) {
+        skv_buf_append(out, text, n);
+        skv_budget_give(ex->budget, n);
+        ok = !out->failed || request_lacks(ex, "messages", error);
+    }
     skv_text_free(text);
-    return !out->failed || api_fail(error, 503, NULL, "no memory");
-}
-
-static const json_t *text_of(const json_t *messages, size_t i, const char *role)
-{
-    const json_t *message = json_array_get(messages, i);
-    const json_t *content = json_object_get(message, "content");
-    const bool fits = json_text_is(json_object_get(message, "role"), role);
-    return fits && json_is_string(content) ? content : NULL;
-}
-
-/* Two messages of the user in a row become one. */
-static bool join_users(json_t *messages, size_t i)
-{
-    const json_t *one = text_of(messages, i, "user"), *two = text_of(messages, i + 1, "user");
-    if (!one || !two) return true;
-    skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    skv_buf_append(&text, json_string_value(one), json_string_length(one));
-    skv_buf_text(&text, "\n\n");
-    skv_buf_append(&text, json_string_value(two), json_string_length(two));
-    const bool ok = !text.failed &&
-                    json_object_set_new(json_array_get(messages, i), "content",
-                                        json_stringn(text.data, text.size)) == 0 &&
-                    json_array_remove(messages, i + 1) == 0;
-    skv_buf_release(&text);
     return ok;
-}
-
-/* Templates that know no system message, or none behind others, refuse it: its text becomes part of
- * the user's around it. False: there is none, or none of the user. */
-static bool fold_system(json_t *messages)
-{
-    bool any = false, users = false;
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        users = users || text_of(messages, i, "user");
-    }
-    for (size_t i = 0; users && i < json_array_size(messages); i++) {
-        if (!text_of(messages, i, "system")) continue;
-        const json_t *role = json_object_get(json_array_get(messages, i), "role");
-        if (!role ||
-            json_object_set_new(json_array_get(messages, i), "role", json_string("user")) != 0 ||
-            !join_users(messages, i) || (i > 0 && !join_users(messages, i - 1))) {
-            return false;
-        }
-        any = true;
-    }
-    return any;
-}
-
-/* Whether every system message behind the first message is in the prompt: some templates leave it
- * out without a word. */
-static bool shows_system(const json_t *messages, const skv_buf *prompt)
-{
-    for (size_t i = 1; i < json_array_size(messages); i++) {
-        const json_t *content = text_of(messages, i, "system");
-        const char *text = json_string_value(content);
-        if (!text || !prompt->data) continue;
-        text += strspn(text, " \t\r\n");
-        size_t n = strlen(text);
-        while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
-        if (n > 0 && !memmem(prompt->data, prompt->size, text, n)) return false;
-    }
-    return true;
 }
 
 /* The arguments of one call as a text of JSON, or as what that text says. False: they are that, or
@@ -493,8 +507,17 @@ static bool render_folded(const exchange *ex, const json_t *vars, skv_buf *out, 
 {
     json_t *messages = json_object_get(vars, "messages");
     const bool ok = render_calls(ex, vars, out, error);
-    if (ok ? shows_system(messages, out) : error->status != 400) return ok;
-    if (!fold_system(messages)) return ok;
+    bool shown = false, any = false;
+    api_error other;
+    const bool spent = ex->budget->exceeded != SKV_EXCEEDED_NONE; /* nothing else can be tried */
+    if (!ok && (error->status != 400 || spent)) return false;
+    if (ok && !system_is_shown(ex, messages, out, &shown, error)) return false;
+    if (shown) return true;
+    if (!system_fold(ex, messages, &any, &other)) {
+        *error = other;
+        return false;
+    }
+    if (!any) return ok;
     skv_buf_clear(out);
     return render_calls(ex, vars, out, error);
 }
@@ -519,22 +542,29 @@ bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_e
     return ok;
 }
 
-bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
+static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids, prompt_list *out,
+                          api_error *error)
 {
+    skv_buf text = request_text(ex);
+    const encode_flags flags = {ex->model->guesses_template, true, max_ids};
     *out = (prompt_list){0};
-    skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    bool ok = messages_render(ex, body, &text, error);
-    if (ok) {
-        out->at = calloc(1, sizeof *out->at);
-        ok = out->at || api_fail(error, 503, NULL, "no memory");
-    }
+    bool ok = messages_render(ex, body, &text, error) && prompts_create(ex, 1, out, error);
     if (ok) {
         out->n = 1;
-        ok = set_text(ex, &out->at[0], text.size > 0 ? text.data : "", text.size,
-                      (encode_flags){ex->model->guesses_template, true}, error) &&
+        ok = set_text(ex, &out->at[0], text.size > 0 ? text.data : "", text.size, flags, error) &&
              check_empty(out, "messages", error);
     }
     skv_buf_release(&text);
     if (!ok) prompts_release(out);
     return ok;
+}
+
+bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
+{
+    return read_messages(ex, body, most_ids(ex), out, error);
+}
+
+bool messages_read_whole(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
+{
+    return read_messages(ex, body, 0, out, error);
 }

@@ -137,7 +137,7 @@ bool reply_parts_have_news(const reply_parts *parts)
 
 bool reply_parts_write(reply_parts *parts, part_kind kind, const char *before, skv_buf *out)
 {
-    skv_buf joined = {.max = LIMIT_TEXT_BYTES};
+    skv_buf joined = exchange_text(parts->ex);
     bool any = false;
     for (size_t i = parts->i_told; i < parts->n; i++) {
         reply_part *part = &parts->at[i];

@@ -12,6 +12,7 @@ typedef struct api_prompt {
     char *text; /* owned; NULL: it was given as ids */
     size_t n_text;
     bool add_special;      /* how the text was encoded */
+    bool is_cut;           /* it has more ids than the context holds, and n_ids is one more */
     skv_prompt_text known; /* what prompts_recall found out */
 } api_prompt;
 
@@ -24,24 +25,41 @@ typedef struct prompt_list {
 bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
                   api_error *error);
 void prompts_release(prompt_list *list);
+/** Room for n prompts, none of which is there yet. */
+bool prompts_create(const exchange *ex, size_t n, prompt_list *out, api_error *error);
 /** Texts that continue an answer of ours get the ids of that answer back. */
 void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job);
 
 /** The chat template's text for "messages" and what else it reads, on the heap. */
 bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error);
-/** The same as a prompt. */
+/** The same as a prompt, which is not read further than the context can hold. */
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
+/** The same, read to its end: to count it. */
+bool messages_read_whole(const exchange *ex, const json_t *body, prompt_list *out,
+                         api_error *error);
 
 /** The first of a template's variables that only the server sets; NULL: none is there. */
 const char *template_own_var(const json_t *vars);
 
 typedef struct encode_flags {
     bool add_special, parse_special;
+    size_t max_ids; /* the text is read to so many; 0: to its end */
 } encode_flags;
 
-/** Ids of a text, to be freed with skv_text_free. */
+/** Ids of a text, which count in the request's budget until text_ids_free. */
 bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags flags, int32_t **ids,
                  size_t *n_ids, api_error *error);
+void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids);
+
+/* ---- system_fold.c: templates that know no system message, or none behind others ---- */
+
+/** *shown: the prompt has the text of every system message behind the first message; some templates
+ * leave them out without a word. */
+bool system_is_shown(const exchange *ex, const json_t *messages, const skv_buf *prompt, bool *shown,
+                     api_error *error);
+/** Makes the text of system messages a part of the user's around them. *any: there were some, and
+ * messages of the user. */
+bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *error);
 
 /*
  * ---- request_params.c: what a request may say beside its prompt ----

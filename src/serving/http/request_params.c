@@ -225,8 +225,7 @@ static bool read_stop_ids(const exchange *ex, const json_t *body, request_params
         return api_fail(error, 400, "stop_token_ids",
                         "stop_token_ids: not an array of at most %d token ids", PARAM_STOP_IDS_MAX);
     }
-    return json_body_ids(ids, "stop_token_ids", skv_engine_vocab(ex->model->engine), &out->stop_ids,
-                         &out->n_stop_ids, error);
+    return json_body_ids(ex, ids, "stop_token_ids", &out->stop_ids, &out->n_stop_ids, error);
 }
 
 static bool read_bias(const char *key, const json_t *value, size_t vocab, skv_logit_bias *out)

@@ -66,24 +66,34 @@ static bool add_message(translation *t, const char *where, const json_t *item)
                     json_show(role).text);
 }
 
+/* NAMESPACE__NAME, to be released; NULL: no memory. */
+static json_t *join_names(translation *t, const json_t *space, const json_t *name)
+{
+    const size_t n = json_string_length(space) + json_string_length(name);
+    if (!translation_hold(t, 2 * n + JSON_MEMBER_BYTES)) return NULL;
+    return json_sprintf("%s__%s", json_string_value(space), json_string_value(name));
+}
+
 /* The name of a function as the model has it, to be released; NULL: there is none. */
-static json_t *full_name(const json_t *item)
+static json_t *full_name(translation *t, const json_t *item)
 {
     json_t *name = json_object_get(item, "name"), *space = json_object_get(item, "namespace");
     if (!json_is_string(name)) return NULL;
     if (json_string_length(space) == 0) return json_incref(name);
-    return json_sprintf("%s__%s", json_string_value(space), json_string_value(name));
+    return join_names(t, space, name);
 }
 
 static bool add_call(translation *t, const char *where, const json_t *item)
 {
     const bool custom = json_body_is(item, "custom_tool_call");
-    json_t *name = full_name(item), *input = json_object_get(item, "input");
+    json_t *name = full_name(t, item), *input = json_object_get(item, "input");
     if (!name || (custom && !json_is_string(input))) {
         json_decref(name);
+        if (t->failed) return request_lacks(t->ex, "input", t->error);
         return api_fail(t->error, 400, "input", "%s: a %s without a name%s", where,
                         custom ? "custom_tool_call" : "function_call", custom ? " or input" : "");
     }
+    if (custom) (void)translation_hold(t, JSON_CONTAINER_BYTES + JSON_MEMBER_BYTES);
     json_t *wrapped = custom ? json_pack("{s:O}", CUSTOM_INPUT_NAME, input) : NULL;
     t->failed = t->failed || (custom && !wrapped);
     translation_call(t, json_object_get(item, "call_id"), name,
@@ -208,8 +218,7 @@ static bool add_function(translation *t, const json_t *tool, const json_t *space
     json_t *one = custom ? custom_of(tool) : translation_function(tool, "parameters");
     if (one && space) {
         json_t *function = json_object_get(one, custom ? "custom" : "function");
-        json_t *name = json_sprintf("%s__%s", json_string_value(space),
-                                    json_string_value(json_object_get(tool, "name")));
+        json_t *name = join_names(t, space, json_object_get(tool, "name"));
         t->failed = t->failed || json_object_set_new(function, "name", name) != 0 ||
                     json_object_set(one, "namespace", (json_t *)(uintptr_t)space) != 0;
     }
@@ -238,9 +247,9 @@ static bool add_tool(translation *t, const json_t *tool, size_t i)
            add_function(t, tool, NULL, i);
 }
 
-static json_t *choice_of(const json_t *choice)
+static json_t *choice_of(translation *t, const json_t *choice)
 {
-    json_t *name = full_name(choice);
+    json_t *name = full_name(t, choice);
     if (!name) name = json_string("");
     return json_pack("{s:s,s:{s:o}}", "type", "function", "function", "name", name);
 }
@@ -254,11 +263,12 @@ static bool set_allowed(translation *t, const json_t *choice)
     json_t *tools = json_array();
     for (size_t i = 0; i < json_array_size(given); i++) {
         const json_t *one = json_array_get(given, i);
+        if (!translation_hold(t, 2 * JSON_CONTAINER_BYTES + 3 * JSON_MEMBER_BYTES)) break;
         if (translation_leave_out(t, one, provider_tools,
                                   sizeof provider_tools / sizeof provider_tools[0])) {
             continue;
         }
-        if (json_array_append_new(tools, choice_of(one)) != 0) t->failed = true;
+        if (json_array_append_new(tools, choice_of(t, one)) != 0) t->failed = true;
     }
     json_t *allowed = json_pack("{s:o,s:O*}", "tools", tools, "mode", mode);
     translation_set(t, "tool_choice",
@@ -282,7 +292,7 @@ static bool set_choice(translation *t)
                         "tool_choice.type: \"%.40s\": only functions and custom tools are served",
                         json_show_member(choice, "type").text);
     }
-    translation_set(t, "tool_choice", choice_of(choice));
+    translation_set(t, "tool_choice", choice_of(t, choice));
     return true;
 }
 
@@ -339,8 +349,7 @@ static bool refuse(translation *t)
 json_t *responses_translate(exchange *ex, const json_t *asked, api_error *error)
 {
     translation t;
-    bool ok = translation_begin(&t, asked, error);
-    t.ex = ex;
+    bool ok = translation_begin(&t, ex, asked, error);
     ok = ok && refuse(&t) && translation_length(&t, "max_output_tokens", false) && add_input(&t) &&
          translation_tools(&t, add_tool) && set_choice(&t) && set_format(&t) && set_reasoning(&t);
     return translation_end(&t, ok);

@@ -92,6 +92,7 @@ typedef struct server_model {
     bool guesses_template; /* it is not the model's own */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
+    bool knows_developer;               /* the template has messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
     bool special_marks;                 /* some of its marks are special tokens: */
     char *special[SKV_REPLY_MARKS_MAX]; /* owned, [n_special] */

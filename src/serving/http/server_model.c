@@ -107,6 +107,7 @@ static void find_special(server_model *model)
 static bool copy_template(server_model *model, const server_template *template, char *error)
 {
     model->guesses_template = template->is_guess;
+    model->knows_developer = template->text && strstr(template->text, "developer");
     if (!template->text) return true;
     model->n_template = strlen(template->text);
     model->template_text = malloc(model->n_template + 1);

@@ -38,8 +38,8 @@ static bool complete_function(const exchange *ex, json_t *function, api_error *e
 /* {"type":"grammar","grammar":{"syntax":...,"definition":...}}, or both in the format itself: a
  * regular expression becomes a pattern of the text's schema, any grammar a part of the description.
  */
-static bool read_format(const json_t *format, size_t i, skv_buf *description, json_t *text,
-                        api_error *error)
+static bool read_format(const exchange *ex, const json_t *format, size_t i, skv_buf *description,
+                        json_t *text, api_error *error)
 {
     const json_t *inner = json_body_get(format, "grammar"), *grammar = inner ? inner : format;
     const json_t *syntax = json_body_get(grammar, "syntax");
@@ -57,41 +57,43 @@ static bool read_format(const json_t *format, size_t i, skv_buf *description, js
     const size_t n = json_string_length(definition);
     skv_buf_append(description, words, n);
     if (!regex) return true;
-    skv_buf pattern = {.max = LIMIT_TEXT_BYTES};
+    skv_buf pattern = request_text(ex);
     skv_buf_text(&pattern, "^(?:");
     skv_buf_append(&pattern, words, n);
     skv_buf_text(&pattern, ")$");
-    const bool ok =
-        !pattern.failed &&
-        json_object_set_new(text, "pattern", json_stringn(pattern.data, pattern.size)) == 0;
+    json_t *value = json_of_text(ex, &pattern, "tools", error);
+    const bool ok = value && (json_object_set_new(text, "pattern", value) == 0 ||
+                              api_fail(error, 503, NULL, "no memory"));
     skv_buf_release(&pattern);
-    return ok || api_fail(error, 503, NULL, "no memory");
+    return ok;
 }
 
 /* A custom tool is a function with one text, in which a grammar holds every call of it. */
-static bool make_function(json_t *tool, size_t i, api_error *error)
+static bool make_function(const exchange *ex, json_t *tool, size_t i, api_error *error)
 {
     const json_t *custom = json_object_get(tool, "custom");
     const json_t *words = json_body_get(custom, "description");
     if (words && !json_is_string(words)) {
         return api_fail(error, 400, "tools", "tools[%zu].custom.description: not a text", i);
     }
-    skv_buf description = {.max = LIMIT_TEXT_BYTES};
+    skv_buf description = request_text(ex);
     if (words) skv_buf_append(&description, json_string_value(words), json_string_length(words));
     json_t *text = json_pack("{s:s}", "type", "string");
-    bool ok = read_format(json_body_get(custom, "format"), i, &description, text, error);
+    bool ok = read_format(ex, json_body_get(custom, "format"), i, &description, text, error);
+    json_t *told = ok ? json_of_text(ex, &description, "tools", error) : NULL;
+    ok = told;
     if (ok) {
         json_t *function = json_pack(
-            "{s:O*,s:s%,s:b,s:{s:s,s:{s:O},s:[s],s:b}}", "name", json_object_get(custom, "name"),
-            "description", description.size > 0 ? description.data : "", description.size, "strict",
-            true, "parameters", "type", "object", "properties", CUSTOM_INPUT_NAME, text, "required",
-            CUSTOM_INPUT_NAME, "additionalProperties", false);
-        ok = (!description.failed && function && json_object_set(tool, "function", function) == 0 &&
+            "{s:O*,s:O,s:b,s:{s:s,s:{s:O},s:[s],s:b}}", "name", json_object_get(custom, "name"),
+            "description", told, "strict", true, "parameters", "type", "object", "properties",
+            CUSTOM_INPUT_NAME, text, "required", CUSTOM_INPUT_NAME, "additionalProperties", false);
+        ok = (function && json_object_set(tool, "function", function) == 0 &&
               json_object_set_new(tool, "type", json_string("function")) == 0) ||
              api_fail(error, 503, NULL, "no memory");
         json_decref(function);
         (void)json_object_del(tool, "custom");
     }
+    json_decref(told);
     json_decref(text);
     skv_buf_release(&description);
     return ok;
@@ -134,7 +136,7 @@ static json_t *copy_tool(const exchange *ex, json_t *given, json_t *tools, tool_
         json_body_is(tool, "custom") && json_is_object(json_object_get(tool, "custom"));
     origin->n_namespace = json_string_length(json_object_get(tool, "namespace"));
     (void)json_object_del(tool, "namespace");
-    if (added && origin->custom && !make_function(tool, i, error)) return NULL;
+    if (added && origin->custom && !make_function(ex, tool, i, error)) return NULL;
     json_t *function = json_object_get(tool, "function");
     if (added && !json_is_object(function)) return tool;
     function = added ? json_copy_within(ex, function, "tools", error) : NULL;
@@ -232,7 +234,7 @@ static bool read_allowed(const json_t *choice, tool_request *out, const json_t *
             }
         }
     }
-    while (json_array_size(out->tools) > n) (void)json_array_remove(out->tools, n);
+    json_array_cut(out->tools, n);
     out->n = n;
     out->strict = false;
     for (size_t i = 0; i < n; i++) {
@@ -330,7 +332,7 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
         size_t n = 0;
         const json_t *tools = json_object_get(vars, "tools");
         char *text = tools ? json_text_write(ex, tools, "tools", &n, error) : NULL;
-        ok = (!tools || text) &&
+        ok = (!tools || (text && request_hold(ex, n, "tools", error))) &&
              (json_object_set_new(vars, "functions", json_stringn(text ? text : "", n)) == 0 ||
               api_fail(error, 503, NULL, "no memory"));
         json_text_free(ex, text, n);
@@ -342,11 +344,14 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
 /* ---- messages ---- */
 
 /* {"type":"custom","custom":{"name":...,"input":...}} as the call that the model wrote. */
-static bool tidy_custom(json_t *call, api_error *error)
+static bool tidy_custom(const exchange *ex, json_t *call, api_error *error)
 {
     const json_t *custom = json_object_get(call, "custom");
     json_t *name = json_object_get(custom, "name"), *input = json_object_get(custom, "input");
     if (!json_body_is(call, "custom") || !json_is_string(input)) return true;
+    if (!request_hold(ex, 2 * JSON_CONTAINER_BYTES + 5 * JSON_MEMBER_BYTES, "messages", error)) {
+        return false;
+    }
     json_t *function =
         json_pack("{s:O*,s:{s:O}}", "name", name, "arguments", CUSTOM_INPUT_NAME, input);
     const bool ok = function && json_object_set(call, "function", function) == 0 &&
@@ -359,7 +364,7 @@ static bool tidy_custom(json_t *call, api_error *error)
 /* Clients send the text that they got; templates write an object. What is no JSON stays a text. */
 static bool tidy_call(const exchange *ex, json_t *call, size_t i, size_t k, api_error *error)
 {
-    if (!tidy_custom(call, error)) return false;
+    if (!tidy_custom(ex, call, error)) return false;
     json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function, "arguments");
     if (!json_is_string(json_object_get(function, "name"))) {
@@ -402,13 +407,14 @@ static bool tidy_calls(const exchange *ex, json_t *message, size_t i, api_error 
 bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error)
 {
     if (!tidy_calls(ex, message, i, error)) return false;
-    const bool developer = json_text_is(json_object_get(message, "role"), "developer") &&
-                           !strstr(ex->model->template_text, "developer");
+    const bool developer =
+        !ex->model->knows_developer && json_text_is(json_object_get(message, "role"), "developer");
     if (developer && json_object_set_new(message, "role", json_string("system")) != 0) {
         return api_fail(error, 503, NULL, "no memory");
     }
     /* Templates expect a text, also where there is none. */
     if (json_body_get(message, "content")) return true;
+    if (!request_hold(ex, JSON_MEMBER_BYTES, "messages", error)) return false;
     return json_object_set_new(message, "content", json_string("")) == 0 ||
            api_fail(error, 503, NULL, "no memory");
 }

@@ -38,12 +38,13 @@ static void copy_field(translation *t, const char *name)
     if (value) translation_set(t, name, json_incref(value));
 }
 
-bool translation_begin(translation *t, const json_t *asked, api_error *error)
+bool translation_begin(translation *t, exchange *ex, const json_t *asked, api_error *error)
 {
-    *t = (translation){.asked = asked,
+    *t = (translation){.ex = ex,
+                       .asked = asked,
                        .body = json_object(),
-                       .text = {.max = LIMIT_TEXT_BYTES},
-                       .thought = {.max = LIMIT_TEXT_BYTES},
+                       .text = request_text(ex),
+                       .thought = request_text(ex),
                        .error = error};
     for (size_t i = 0; i < sizeof shared_fields / sizeof shared_fields[0]; i++) {
         copy_field(t, shared_fields[i]);
@@ -64,6 +65,13 @@ bool translation_begin(translation *t, const json_t *asked, api_error *error)
     return !t->failed || api_fail(error, 503, NULL, "no memory");
 }
 
+bool translation_hold(translation *t, size_t n_bytes)
+{
+    skv_budget *budget = t->ex->budget;
+    if (!skv_budget_work(budget, 1) || !skv_budget_take(budget, n_bytes)) t->failed = true;
+    return !t->failed;
+}
+
 static void set_in(translation *t, json_t *object, const char *name, json_t *value)
 {
     if (json_object_set_new(object, name, value) != 0) t->failed = true;
@@ -76,15 +84,18 @@ void translation_set(translation *t, const char *name, json_t *value)
 
 /* ---- messages ---- */
 
+static void set_text(translation *t, const char *name, const skv_buf *text)
+{
+    json_t *value = t->failed ? NULL : json_of_text(t->ex, text, "request", t->error);
+    set_in(t, t->open, name, value);
+}
+
 /* Texts become one only when all are there: a message may have very many. */
 static void close_message(translation *t)
 {
     if (!t->open) return;
-    t->failed = t->failed || t->text.failed || t->thought.failed;
-    set_in(t, t->open, "content", json_stringn(t->text.size > 0 ? t->text.data : "", t->text.size));
-    if (t->thought.size > 0) {
-        set_in(t, t->open, "reasoning_content", json_stringn(t->thought.data, t->thought.size));
-    }
+    set_text(t, "content", &t->text);
+    if (t->thought.size > 0) set_text(t, "reasoning_content", &t->thought);
     t->open = NULL;
     skv_buf_clear(&t->text);
     skv_buf_clear(&t->thought);
@@ -95,7 +106,7 @@ json_t *translation_end(translation *t, bool ok)
     close_message(t);
     skv_buf_release(&t->text);
     skv_buf_release(&t->thought);
-    if (ok && t->failed) ok = api_fail(t->error, 503, NULL, "no memory");
+    if (ok && t->failed) ok = request_lacks(t->ex, "request", t->error);
     if (ok) return t->body;
     json_decref(t->body);
     return NULL;
@@ -106,6 +117,7 @@ void translation_open(translation *t, const char *role, bool joins)
     const char *now = json_string_value(json_object_get(t->open, "role"));
     if (joins && now && strcmp(now, role) == 0) return;
     close_message(t);
+    if (!translation_hold(t, JSON_CONTAINER_BYTES + 3 * JSON_MEMBER_BYTES)) return;
     json_t *message = json_object();
     set_in(t, message, "role", json_string(role));
     if (json_array_append_new(t->messages, message) != 0) {
@@ -140,6 +152,7 @@ static json_t *share(const json_t *value)
 void translation_call(translation *t, const json_t *id, const json_t *name, const json_t *arguments)
 {
     translation_open(t, "assistant", true);
+    if (!translation_hold(t, 3 * JSON_CONTAINER_BYTES + 7 * JSON_MEMBER_BYTES)) return;
     json_t *calls = json_object_get(t->open, "tool_calls");
     if (!calls) {
         calls = json_array();
@@ -158,7 +171,7 @@ void translation_call(translation *t, const json_t *id, const json_t *name, cons
 void translation_result(translation *t, const json_t *id)
 {
     translation_open(t, "tool", false);
-    if (id) set_in(t, t->open, "tool_call_id", share(id));
+    if (id && t->open) set_in(t, t->open, "tool_call_id", share(id));
 }
 
 void translation_name(translation *t, const json_t *name)
@@ -183,7 +196,9 @@ void translation_var(translation *t, const char *name, json_t *value)
         json_decref(value);
         return;
     }
-    json_t *kwargs = json_is_object(given) ? json_copy((json_t *)(uintptr_t)given) : json_object();
+    json_t *kwargs = json_is_object(given) ? json_copy_within(t->ex, (json_t *)(uintptr_t)given,
+                                                              "chat_template_kwargs", t->error)
+                                           : json_object();
     set_in(t, kwargs, name, value);
     translation_set(t, "chat_template_kwargs", kwargs);
 }
@@ -232,6 +247,7 @@ json_t *translation_function(const json_t *tool, const char *schema)
 
 void translation_tool(translation *t, json_t *tool)
 {
+    (void)translation_hold(t, 3 * JSON_CONTAINER_BYTES + 8 * JSON_MEMBER_BYTES);
     if (json_array_append_new(t->tools, tool) != 0) t->failed = true;
 }
 

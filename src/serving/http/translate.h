@@ -13,15 +13,15 @@ json_t *responses_translate(exchange *ex, const json_t *asked, api_error *error)
 json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_error *error);
 /** The same of Ollama's chats, and of its prompts: the body has the text as "prompt" too, and "raw"
  * where that is what is wanted. */
-json_t *ollama_chat_translate(const json_t *asked, api_error *error);
-json_t *ollama_prompt_translate(const json_t *asked, api_error *error);
+json_t *ollama_chat_translate(exchange *ex, const json_t *asked, api_error *error);
+json_t *ollama_prompt_translate(exchange *ex, const json_t *asked, api_error *error);
 /** A completion's body of what llama-server's /completion is sent, and of a text with a gap. */
 json_t *llamacpp_translate(exchange *ex, const json_t *asked, api_error *error);
 json_t *infill_translate(exchange *ex, const json_t *asked, api_error *error);
 
 /* A chat's body on its way. */
 typedef struct translation {
-    exchange *ex;          /* borrowed; NULL: of dialects without tools of their own */
+    exchange *ex;          /* borrowed */
     const json_t *asked;   /* borrowed */
     json_t *body;          /* owned */
     json_t *messages;      /* borrowed from body */
@@ -29,13 +29,16 @@ typedef struct translation {
     json_t *open;          /* borrowed: the last message, which texts are added to */
     skv_buf text, thought; /* of the open message, so far */
     api_error *error;
-    bool failed; /* memory ran out */
+    bool failed; /* memory ran out, or nobody waits any more: nothing more is added */
 } translation;
 
 /** Begins with the fields that both call the same, and no messages. */
-bool translation_begin(translation *t, const json_t *asked, api_error *error);
+bool translation_begin(translation *t, exchange *ex, const json_t *asked, api_error *error);
 /** The body, owned by the caller, or NULL: `ok` is false or memory ran out. */
 json_t *translation_end(translation *t, bool ok);
+/** Counts what is made beside the request's own JSON, a unit of work and n_bytes; false, and
+ * `failed`, beyond the budget. */
+bool translation_hold(translation *t, size_t n_bytes);
 /** Sets a member of the body and takes the value over. */
 void translation_set(translation *t, const char *name, json_t *value);
 

@@ -183,13 +183,7 @@ static bool take_inbox(skv_scheduler *s)
 /* Waits a little for the disk, or for somebody else. */
 static void rest(skv_scheduler *s)
 {
-    struct timespec end;
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += REST_MS * 1000000L;
-    if (end.tv_nsec >= 1000000000L) {
-        end.tv_nsec -= 1000000000L;
-        end.tv_sec++;
-    }
+    const struct timespec end = skv_clock_in(REST_MS * UINT64_C(1000000));
     pthread_mutex_lock(&s->lock);
     if (!s->stopping && !s->inbox && !s->nudged) {
         (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
@@ -308,7 +302,7 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     s->engine = engine;
     s->vocab = vocab;
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->wake, NULL);
+    skv_cond_init(&s->wake);
     skv_status status = build(s, options, err);
     if (status == SKV_OK && pthread_create(&s->thread, NULL, work, s) != 0) {
         status = skv_fail(err, SKV_MEMORY, "scheduler: cannot start a thread");

@@ -102,9 +102,7 @@ bool skv_spill_stored(skv_spill *s, const skv_spill_name *name)
 /* With the lock held: waits until the queue has room, or for too long. */
 static bool wait_for_room(skv_spill *s, size_t n_bytes, double seconds)
 {
-    struct timespec end;
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += (time_t)seconds + 1; /* never less than was asked for */
+    const struct timespec end = skv_clock_in(seconds > 0 ? (uint64_t)(seconds * 1e9) : 0);
     int code = 0;
     while (s->stats.queue_bytes > 0 && s->stats.queue_bytes + n_bytes > s->options.queue_bytes) {
         if (!(seconds > 0) || code == ETIMEDOUT) return false;
@@ -371,11 +369,7 @@ static void rest(skv_spill *s)
         (void)pthread_cond_wait(&s->wake, &s->lock);
         return;
     }
-    struct timespec end;
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    const uint64_t ns = (uint64_t)end.tv_nsec + s->store_state.wait_ms * UINT64_C(1000000);
-    end.tv_sec += (time_t)(ns / 1000000000u);
-    end.tv_nsec = (long)(ns % 1000000000u);
+    const struct timespec end = skv_clock_in(s->store_state.wait_ms * UINT64_C(1000000));
     (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
 }
 
@@ -543,8 +537,8 @@ skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv
         return status;
     }
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_cond_init(&s->wake, NULL);
-    (void)pthread_cond_init(&s->moved, NULL);
+    skv_cond_init(&s->wake);
+    skv_cond_init(&s->moved);
     if (s->medium->tend) s->medium->tend(s, &s->store_state); /* for the first request */
     if (pthread_create(&s->thread, NULL, work, s) != 0) {
         free_spill(s);

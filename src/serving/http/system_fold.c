@@ -1,0 +1,139 @@
+/*
+ * System messages that a template leaves out or refuses: whether a prompt has them, and how they
+ * become a part of the user's messages. One pass over messages and prompt each.
+ */
+#define _GNU_SOURCE /* memmem */
+#include <string.h>
+
+#include "request_input.h"
+
+enum { BYTES_A_UNIT = 16 /* that are searched */ };
+
+static const char blanks[] = " \t\r\n";
+
+/* The text of a message of this role; NULL: it is of another, or has none. */
+static const json_t *text_of(const json_t *message, const char *role)
+{
+    const json_t *content = json_object_get(message, "content");
+    const bool fits = json_text_is(json_object_get(message, "role"), role);
+    return fits && json_is_string(content) ? content : NULL;
+}
+
+/* Without the blanks around it, which templates cut off. */
+static skv_text_piece inner_text(const json_t *content)
+{
+    skv_text_piece out = {json_string_value(content), json_string_length(content)};
+    while (out.n > 0 && out.text[0] && strchr(blanks, out.text[0])) {
+        out.text++;
+        out.n--;
+    }
+    while (out.n > 0 && out.text[out.n - 1] && strchr(blanks, out.text[out.n - 1])) out.n--;
+    return out;
+}
+
+/* They are looked for in their order, each behind the one before. */
+bool system_is_shown(const exchange *ex, const json_t *messages, const skv_buf *prompt, bool *shown,
+                     api_error *error)
+{
+    const char *at = prompt->data ? prompt->data : "", *end = at + prompt->size;
+    *shown = true;
+    for (size_t i = 1; *shown && i < json_array_size(messages); i++) {
+        const json_t *content = text_of(json_array_get(messages, i), "system");
+        if (!request_work(ex, 1, "messages", error)) return false;
+        if (!content) continue;
+        const skv_text_piece text = inner_text(content);
+        const char *found = memmem(at, (size_t)(end - at), text.text, text.n);
+        *shown = found;
+        if (!found) break;
+        if (!request_work(ex, (uint64_t)(found - at) / BYTES_A_UNIT, "messages", error)) {
+            return false;
+        }
+        at = found + text.n;
+    }
+    return true;
+}
+
+/* The messages on their way: those that stay move up. */
+typedef struct folding {
+    const exchange *ex; /* borrowed */
+    json_t *messages;   /* borrowed */
+    size_t n_kept;
+    skv_buf text; /* of the last one that stays, where several become it */
+    bool joins;   /* there are several */
+    api_error *error;
+} folding;
+
+static bool set_member(const folding *f, json_t *message, const char *name, json_t *value)
+{
+    return json_object_set_new(message, name, value) == 0 ||
+           api_fail(f->error, 503, NULL, "no memory");
+}
+
+/* What several became is the text of the first. */
+static bool close_joined(folding *f)
+{
+    if (!f->joins) return true;
+    json_t *content = json_of_text(f->ex, &f->text, "messages", f->error);
+    skv_buf_clear(&f->text);
+    f->joins = false;
+    return content && set_member(f, json_array_get(f->messages, f->n_kept - 1), "content", content);
+}
+
+static void add_text(skv_buf *out, const json_t *content)
+{
+    skv_buf_append(out, json_string_value(content), json_string_length(content));
+}
+
+static void join(folding *f, const json_t *content)
+{
+    if (!f->joins) {
+        add_text(&f->text, json_object_get(json_array_get(f->messages, f->n_kept - 1), "content"));
+    }
+    f->joins = true;
+    skv_buf_text(&f->text, "\n\n");
+    add_text(&f->text, content);
+}
+
+static bool keep(folding *f, json_t *message)
+{
+    if (!close_joined(f)) return false;
+    return json_array_set(f->messages, f->n_kept++, message) == 0 ||
+           api_fail(f->error, 503, NULL, "no memory");
+}
+
+/* A system message becomes the user's, and one with those of the user around it. */
+static bool fold_all(folding *f, bool *any)
+{
+    bool after_user = false, after_system = false; /* the message before is of that kind */
+    for (size_t i = 0; i < json_array_size(f->messages); i++) {
+        json_t *message = json_array_get(f->messages, i);
+        const json_t *system = text_of(message, "system"), *user = text_of(message, "user");
+        const bool joins = (system && (after_user || after_system)) || (user && after_system);
+        if (!request_work(f->ex, 1, "messages", f->error)) return false;
+        if (joins) {
+            join(f, system ? system : user);
+        } else if (!keep(f, message)) {
+            return false;
+        }
+        if (system && !joins && !set_member(f, message, "role", json_string("user"))) return false;
+        after_system = system;
+        after_user = user;
+        *any = *any || system;
+    }
+    if (!close_joined(f)) return false;
+    json_array_cut(f->messages, f->n_kept);
+    return true;
+}
+
+bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *error)
+{
+    folding f = {.ex = ex, .messages = messages, .text = request_text(ex), .error = error};
+    bool users = false;
+    *any = false;
+    for (size_t i = 0; !users && i < json_array_size(messages); i++) {
+        users = text_of(json_array_get(messages, i), "user");
+    }
+    const bool ok = !users || fold_all(&f, any);
+    skv_buf_release(&f.text);
+    return ok;
+}

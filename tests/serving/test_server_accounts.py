@@ -1,0 +1,403 @@
+#!/usr/bin/env python3
+"""One account for everything that a request makes the process do.
+
+Bodies of every shape, to every endpoint that reads text: the process holds at most --memory and a tenth beside what it
+holds idle, its processor time is bounded by a constant for each byte, what clients have left ends, and SIGTERM ends
+with 0. SKV_ACCOUNTS=30,32 (MiB of a body, requests at once) tries every shape at every endpoint with that.
+"""
+
+import functools
+import http.client
+import itertools
+import json
+import os
+import pathlib
+import re
+import socket
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import sanitizer  # noqa: E402
+import server_process as base  # noqa: E402
+from waiting import PATIENCE, cpu_seconds, wait_exit, wait_until  # noqa: E402
+
+MIB = 1 << 20
+MODEL = base.ROOT / "models/mini/kv6-g2"  # byte-level BPE, and tools that its template does not know
+NIGHTLY = tuple(map(int, os.environ["SKV_ACCOUNTS"].split(","))) if "SKV_ACCOUNTS" in os.environ else None
+MEMORY = 1024 if NIGHTLY else 128
+SECONDS_A_MIB = 0.35  # of processor time, reading and answering; unoptimised or quadratic code takes many times that
+SECONDS_AT_LEAST = 0.5
+
+# ---- shapes: lists of messages and texts of about n bytes ----
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def one_word(n):
+    return [user("a" * n)]
+
+
+def words(n):
+    return [user("word " * (n // 5))]
+
+
+def characters(n):
+    return [user("é漢" * (n // 5))]
+
+
+def messages(n):
+    return [user("u"), {"role": "assistant", "content": "a"}] * (n // 73)
+
+
+def systems(n):
+    return [user("u" * (n // 2))] + [{"role": "system", "content": "bc"}] * (n // 80)
+
+
+def other_systems(n):
+    """Each is in the text of the user, the last first."""
+    texts = [f"{i:x}." for i in range(n // 50)]
+    return [user("".join(reversed(texts)))] + [{"role": "system", "content": text} for text in texts]
+
+
+def folded(n):
+    return [user("u" * (n // 2))] + [{"role": "system", "content": "s"}, user("u")] * (n // 150)
+
+
+def parts(n):
+    return [{"role": "user", "content": [{"type": "text", "text": "x"}] * (n // 26)}]
+
+
+def results(n):
+    return [user("u")] + [{"role": "tool"}] * (n // 16)
+
+
+def calls(n):
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    return [user("u"), {"role": "assistant", "tool_calls": [call] * (n // 48)}]
+
+
+SHAPES = (one_word, words, characters, messages, systems, other_systems, folded, parts, results, calls)
+
+
+def tools(n):
+    one = '{"type":"function","function":{"name":"f%d","description":"%s","parameters":{}}}'
+    return "[" + ",".join(one % (i, "d" * (n // 128)) for i in range(128)) + "]"
+
+
+# ---- endpoints: the body for a list of messages ----
+
+
+def text_of(conversation):
+    return "".join(m.get("content") or "" if isinstance(m.get("content"), str) else "x" for m in conversation)
+
+
+def pieces(conversation):
+    """A prompt of texts and ids, from as many messages."""
+    return list(itertools.chain.from_iterable((m["content"], 5) for m in conversation if isinstance(m.get("content"), str)))
+
+
+def items(conversation):
+    """The input of Responses."""
+    for m in conversation:
+        if m["role"] == "tool":
+            yield {"type": "function_call_output", "call_id": "c", "output": "r"}
+        elif "tool_calls" in m:
+            yield from [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}] * len(m["tool_calls"])
+        elif isinstance(m["content"], list):
+            yield {**m, "content": [{"type": "input_text", "text": "x"}] * len(m["content"])}
+        else:
+            yield m
+
+
+def blocks(conversation):
+    """The messages of Messages."""
+    for m in conversation:
+        if m["role"] == "tool":
+            yield user([{"type": "tool_result", "tool_use_id": "c", "content": "r"}])
+        elif "tool_calls" in m:
+            yield {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f"}] * len(m["tool_calls"])}
+        else:
+            yield m
+
+
+def flat(conversation):
+    """The messages of Ollama."""
+    return [{**m, "content": m.get("content") if isinstance(m.get("content"), str) else "x"} for m in conversation]
+
+
+ENDPOINTS = {
+    "/v1/completions": lambda c: {"prompt": text_of(c), "max_tokens": 1},
+    "/completion": lambda c: {"prompt": pieces(c), "n_predict": 1},
+    "/v1/embeddings": lambda c: {"input": text_of(c)},
+    "/api/embed": lambda c: {"input": text_of(c), "truncate": True},
+    "/tokenize": lambda c: {"content": text_of(c)},
+    "/apply-template": lambda c: {"messages": c},
+    "/v1/chat/completions": lambda c: {"messages": c, "max_tokens": 1},
+    "/v1/messages": lambda c: {"messages": list(blocks(c)), "max_tokens": 1},
+    "/v1/messages/count_tokens": lambda c: {"messages": list(blocks(c))},
+    "/v1/responses": lambda c: {"input": list(items(c)), "max_output_tokens": 1},
+    "/api/chat": lambda c: {"messages": flat(c), "stream": False, "options": {"num_predict": 1}},
+    "/api/generate": lambda c: {"prompt": text_of(c), "stream": False, "options": {"num_predict": 1}},
+}
+
+
+@functools.lru_cache(maxsize=64)
+def body_of(path, shape, n):
+    """About n bytes, and no more."""
+    if shape is tools:
+        return b'{"messages":[{"role":"user","content":"u"}],"max_tokens":1,"tools":' + tools(n).encode() + b"}"
+    return json.dumps(ENDPOINTS[path](shape(n)), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def resident(process, what):
+    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(rf"{what}:\s+(\d+) kB", text).group(1)) << 10
+
+
+def warm(server, context):
+    """Resident bytes of a server that has used all of its KV memory once, and now has nothing to do."""
+    for seed in range(5):
+        server.complete(prompt=base.prompt_of(context - 8, seed), max_tokens=2)
+    return resident(server.process, "VmRSS")
+
+
+class AccountsTest(base.ServerTest):
+    model = MODEL
+    words = ("--ctx", 512, "--memory", MEMORY, "--connections-per-ip", 200, "--shutdown-timeout", 0.3)
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.idle = warm(cls.server, 512)
+
+    def post(self, path, body):
+        """A connection that has sent all of a request."""
+        s = socket.create_connection(("127.0.0.1", self.server.port), PATIENCE)
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        try:
+            s.sendall(head.encode() + body)
+        except OSError:  # refused before it was read
+            pass
+        return s
+
+    def status(self, s):
+        response = http.client.HTTPResponse(s)
+        try:
+            response.begin()
+            while response.read(1 << 16):
+                pass
+            return response.status
+        except (OSError, http.client.HTTPException):
+            return 0
+        finally:
+            s.close()
+
+    def quiet(self):
+        """Until nothing is held, as all requests are over."""
+        wait_until(lambda: self.server.metrics()["memory_used_bytes"] < MIB // 2)
+
+    def run_at_once(self, *requests):
+        """Statuses of requests (path, body), within the bounds of memory and time."""
+        process, statuses = self.server.process, []
+        pathlib.Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak is that of now
+        before = cpu_seconds(process)
+        threads = [
+            threading.Thread(target=lambda r=r: statuses.append(self.status(self.post(*r)))) for r in requests
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        took, n_bytes = cpu_seconds(process) - before, sum(len(body) for _, body in requests)
+        self.assertEqual(len(statuses), len(requests))
+        self.assertLessEqual(set(statuses), {200, 400, 413, 429, 503}, requests[0][0])
+        self.assertLessEqual(resident(process, "VmHWM"), sanitizer.resident(self.idle + int(1.1 * MEMORY * MIB)))
+        most = SECONDS_AT_LEAST + SECONDS_A_MIB * n_bytes / MIB
+        self.assertLessEqual(took, sanitizer.seconds(most), [(path, len(body)) for path, body in requests])
+        return statuses
+
+    def test_every_shape_everywhere(self):
+        n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1]) if NIGHTLY else (MIB // 4, 1)
+        for path, shape in itertools.product(ENDPOINTS, SHAPES):
+            with self.subTest(path=path, shape=shape.__name__):
+                self.run_at_once(*[(path, body_of(path, shape, n))] * at_once)
+        self.quiet()
+
+    def test_large_bodies(self):
+        """8 MiB in every shape; text that exceeds the context is refused as such and not read to its end."""
+        paths = itertools.cycle(ENDPOINTS)
+        for shape in (*SHAPES, tools):
+            path = next(paths) if shape is not tools else "/v1/chat/completions"
+            with self.subTest(path=path, shape=shape.__name__):
+                self.run_at_once((path, body_of(path, shape, 8 * MIB)))
+        for text in ("a" * (8 * MIB), "word " * MIB):
+            error = self.refuses(400, "/v1/completions", {"prompt": text}, "more than 512 tokens", "maximum context")
+            self.assertEqual(error["code"], "context_length_exceeded")
+        self.quiet()
+
+    def test_eight_at_once(self):
+        for path, shape, n in (
+            ("/v1/completions", one_word, 8 * MIB),
+            ("/tokenize", one_word, MIB),
+            ("/v1/chat/completions", systems, MIB),
+            ("/v1/chat/completions", results, MIB),
+            ("/v1/messages", parts, MIB),
+            ("/v1/responses", folded, MIB),
+        ):
+            with self.subTest(path=path, shape=shape.__name__):
+                self.run_at_once(*[(path, body_of(path, shape, n))] * 8)
+        self.quiet()
+
+    def test_many_kinds_at_once(self):
+        requests = [(path, body_of(path, shape, MIB)) for path, shape in zip(ENDPOINTS, SHAPES)]
+        self.run_at_once(*requests)
+        self.quiet()
+
+    def test_clients_leave(self):
+        """What they wanted ends within a second of processor time."""
+        for i, (path, shape) in enumerate((
+            ("/v1/completions", one_word), ("/tokenize", one_word), ("/tokenize", words),
+            ("/v1/chat/completions", systems), ("/v1/chat/completions", results), ("/v1/messages", parts),
+            ("/v1/chat/completions", other_systems), ("/v1/responses", folded), ("/api/chat", messages),
+        )):  # fmt: skip
+            body = body_of(path, shape, 4 * MIB)
+            with self.subTest(path=path, shape=shape.__name__):
+                held = [self.post(path, body) for _ in range(2 if i % 3 else 8)]
+                time.sleep(0.02 * (i % 4))
+                for s in held:
+                    s.close()
+                before = cpu_seconds(self.server.process)
+                self.quiet()
+                self.assertLess(cpu_seconds(self.server.process) - before, sanitizer.seconds(1))
+
+    def test_the_end(self):
+        """SIGTERM while everything runs."""
+        server = base.Server(self.model, *self.words)
+        mine, type(self).server = self.server, server
+        try:
+            held = [self.post(path, body_of(path, shape, MIB)) for path, shape in zip(ENDPOINTS, SHAPES)]
+            server.process.terminate()
+            self.assertEqual(wait_exit(server.process), 0, server.lines)
+            for s in held:
+                s.close()
+        finally:
+            type(self).server = mine
+            server.stop()
+
+
+class AnswersTest(base.ServerTest):
+    """Answers are written from what --memory leaves, whatever reading may take."""
+
+    model = MODEL
+    words = ("--ctx", 2048, "--memory", 32, "--request-seconds", 0.5)
+
+    def answer(self, **body):
+        return self.server.post("/completion", **{"prompt": [5] * 100, "ignore_eos": True, "seed": 1, **body})
+
+    def test_beyond_the_time_of_reading(self):
+        """An answer that takes longer than reading may is told whole."""
+        whole = {"timings": {"predicted_ms": 0}}
+        n = 200
+        while whole["timings"]["predicted_ms"] < 600 and n < 1900:
+            whole = self.answer(n_predict=n)
+            n = min(2 * n, 1900)
+        self.assertGreater(whole["timings"]["predicted_ms"], 500)
+        self.assertGreaterEqual(len(whole["prompt"]), 100)
+        fields = ["content", "prompt", "generation_settings/seed", "stop_type", "no/such", "content"]
+        picked = self.answer(n_predict=whole["tokens_predicted"], response_fields=fields)
+        self.assertEqual(set(picked), {"content", "prompt", "generation_settings/seed", "stop_type"})
+        for field in ("content", "prompt", "stop_type"):
+            self.assertEqual(picked[field], whole[field])
+
+    def test_fields_are_picked_as_a_parser_would(self):
+        """Texts that look like members, and members of every kind."""
+        for text in ('"stop":1,"content":"x"}', "\\\\\"", "{[", "é\u0000\n", ""):
+            whole = self.answer(prompt=text + " ", n_predict=3, n_probs=2, stop=[text or "zz"])
+            for path in ("", "/", "prompt", "tokens", "timings", "generation_settings", "generation_settings/stop",
+                         "completion_probabilities", "stop", "timings/prompt_n/x", "index", "x"):  # fmt: skip
+                value, found = whole, True
+                for name in path.split("/"):
+                    found = found and isinstance(value, dict) and name in value
+                    value = value[name] if found else None
+                picked = self.answer(prompt=text + " ", n_predict=3, n_probs=2, stop=[text or "zz"],
+                                     response_fields=[path])  # fmt: skip
+                if not path.startswith("timings"):
+                    self.assertEqual(picked, {path: value} if found else {})
+
+    def test_memory(self):
+        idle = warm(self.server, 2048)
+        body = {"prompt": "a", "n_predict": 600, "ignore_eos": True, "n_probs": 20, "response_fields": ["content"]}
+        got = []
+        threads = [
+            threading.Thread(target=lambda: got.append(self.server.ask("POST", "/completion", body)[0]))
+            for _ in range(12)
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertLessEqual(set(got), {200, 413, 503})
+        self.assertIn(200, got)
+        self.assertLessEqual(resident(self.server.process, "VmHWM"), sanitizer.resident(idle + int(1.1 * 32 * MIB)))
+
+
+class FoldTest(unittest.TestCase):
+    """System messages that a template refuses, or leaves out, become a part of the user's around them: all of them."""
+
+    strict = ("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+              "<{{ m.role }}>{{ m.content }}{% endfor %}")  # fmt: skip
+    silent = "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}"
+
+    def wanted(self, conversation):
+        """Each system message joins its neighbours of system and user."""
+        out, last = [], None
+        for m in conversation:
+            near = last and {m["role"], last["role"]} <= {"system", "user"} and "system" in (m["role"], last["role"])
+            role = "user" if m["role"] == "system" else m["role"]
+            if near:
+                out[-1][1] += "\n\n" + m["content"]
+            else:
+                out.append([role, m["content"]])
+            last = m
+        return "".join(f"<{role}>{text}" for role, text in out)
+
+    def check(self, template):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write(template)
+            file.flush()
+            server = base.Server(MODEL, "--ctx", 512, "--template", file.name)
+            try:
+                for roles in itertools.product(("system", "user", "assistant"), repeat=5):
+                    if "user" not in roles:
+                        continue
+                    conversation = [{"role": role, "content": f"{i}{role}"} for i, role in enumerate(roles)]
+                    got = server.post("/apply-template", messages=conversation)["prompt"]
+                    if "system" in (roles[1:] if template is self.silent else roles):
+                        self.assertEqual(got, self.wanted(conversation), roles)
+            finally:
+                status = server.stop()
+            self.assertEqual(status, 0)
+
+    def test_a_template_that_refuses_them(self):
+        self.check(self.strict)
+
+    def test_a_template_that_leaves_them_out(self):
+        self.check(self.silent)
+
+
+class NamesTest(base.ServerTest):
+    def test_a_name_of_any_length(self):
+        self.refuses(404, "/v1/completions", {"model": "x" + ":latest" * 200000, "prompt": [1]}, "not available")
+
+
+if __name__ == "__main__":
+    if not base.PROGRAM.exists():
+        sys.exit(77)
+    unittest.main()
