@@ -196,8 +196,12 @@ typedef struct skv_constraint {
      * SKV_MEMORY: called again when there may be room; any other failure ends the answer. NULL:
      * masks are always ready. */
     skv_status (*prepare)(void *state, skv_budget *budget, bool *ready, skv_error *err);
-    /* Forbidden tokens get -INFINITY; false: no token is left, the answer fails. */
+    /* Forbidden tokens get -INFINITY; false: no token is left. With `prepare` it is called by
+     * several threads at once, for states of different answers, and only applies what is ready. */
     bool (*mask)(void *state, float *logits, size_t vocab);
+    /* Whether what was said is all there has to be: where no token is left, the answer then ends
+     * with SKV_FINISH_STOP. NULL: it fails. */
+    bool (*complete)(const void *state);
     void (*accept)(void *state, int32_t id); /* the token that was chosen */
     size_t (*bytes)(const void *state);      /* that the job's states hold together; may be NULL */
     void (*shrink)(void *state); /* gives up what only saves time, of all of them; may be NULL */
@@ -232,7 +236,7 @@ typedef struct skv_job_params {
     size_t max_tokens; /* of an answer; with n_ids at most the context. 0: only the prompt */
     size_t min_tokens; /* an answer does not end before, unless its constraint is complete */
     skv_sampling sampling;
-    bool ignore_eos;
+    bool ignore_eos; /* with a constraint the answer ends where nothing else may come */
     bool special_text;           /* special tokens of an answer have text too */
     const skv_text_piece *stops; /* [n_stops]: an answer ends before such a text */
     size_t n_stops;
