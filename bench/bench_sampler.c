@@ -1,8 +1,8 @@
 /*
  * bench_sampler [VOCABULARY [ROWS]]: milliseconds that one thread takes to choose a token from a
  * row of logits, for each way of sampling, the best of several turns. Rows lie one behind another,
- * so that each comes from memory, as after a step. "flat" is a normal distribution of deviation 0.5, as random weights
- * have it; "peaked" has twenty tokens far above the others.
+ * so that each comes from memory, as after a step. "flat" is a normal distribution of deviation
+ * 0.5, as random weights have it; "peaked" has twenty tokens far above the others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,11 +104,10 @@ int main(int argc, char **argv)
     if (vocab == 0 || n_rows == 0 || !rows[0] || !rows[1]) return 1;
     make_rows(rows[0], vocab, n_rows, 0);
     make_rows(rows[1], vocab, n_rows, 1);
-    (void)printf("# milliseconds a row of %zu logits, %zu rows, best of %d\n# %-34s %7s %7s\n", vocab,
-                 n_rows, (int)TURNS, "", "flat", "peaked");
+    (void)printf("# milliseconds a row of %zu logits, %zu rows, best of %d\n# %-34s %7s %7s\n",
+                 vocab, n_rows, (int)TURNS, "", "flat", "peaked");
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        (void)printf("%-36s %7.3f %7.3f\n", ways[i].name,
-                     measure(&ways[i], rows[0], vocab, n_rows),
+        (void)printf("%-36s %7.3f %7.3f\n", ways[i].name, measure(&ways[i], rows[0], vocab, n_rows),
                      measure(&ways[i], rows[1], vocab, n_rows));
     }
     free(rows[0]);

@@ -26,11 +26,12 @@ skv_status skv_look_init(skv_look *l, size_t vocab, skv_cpu_level level, skv_err
     skv_kernels_init(&kernels, level, skv_cpu_detect());
     l->kernels = kernels.logits;
     l->maxima = skv_alloc(skv_logit_blocks(vocab), sizeof *l->maxima);
+    l->block_sums = skv_alloc(skv_logit_blocks(vocab), sizeof *l->block_sums);
     l->sums = skv_alloc(2 * (size_t)SKV_LOGIT_BUCKETS, sizeof *l->sums);
     l->ids = skv_alloc(LIST_MAX, sizeof *l->ids);
     l->weights = skv_alloc(LIST_MAX, sizeof *l->weights);
     l->row.maxima = l->maxima;
-    if (l->maxima && l->sums && l->ids && l->weights) return SKV_OK;
+    if (l->maxima && l->block_sums && l->sums && l->ids && l->weights) return SKV_OK;
     skv_look_release(l);
     return skv_fail(err, SKV_MEMORY, "sampler: no memory for a vocabulary of %zu", vocab);
 }
@@ -38,6 +39,7 @@ skv_status skv_look_init(skv_look *l, size_t vocab, skv_cpu_level level, skv_err
 void skv_look_release(skv_look *l)
 {
     skv_free(l->maxima);
+    skv_free(l->block_sums);
     skv_free(l->sums);
     skv_free(l->ids);
     skv_free(l->weights);
@@ -179,6 +181,37 @@ static void interval_of(const skv_logit_scale *s, uint32_t b, float *low, float 
     *high = b == 0 ? s->high : of_key(first_that(first, end, is_up_to_bucket, &before) - 1);
 }
 
+/* ---- weights in blocks ---- */
+
+/* All of the row that may be drawn, unless that is there already. */
+static void weigh_row(skv_look *l, double factor)
+{
+    const skv_logit_scale s = {
+        .max = l->max, .factor = factor, .low = l->last.logit, .high = l->max};
+    if (!(l->scale.factor < factor) && !(l->scale.factor > factor) && !(l->scale.low < s.low) &&
+        !(l->scale.low > s.low)) {
+        return;
+    }
+    l->kernels.weigh(l->block_sums, &l->row, &s);
+    l->scale = s;
+    l->total = 0;
+    for (size_t b = 0; b < skv_logit_blocks(l->row.n); b++) l->total += l->block_sums[b];
+}
+
+/* The token at this place of their sum, by id. */
+static int32_t token_of_blocks(const skv_look *l, uint64_t at)
+{
+    size_t b = 0;
+    while (at >= l->block_sums[b]) at -= l->block_sums[b++];
+    size_t i = b * SKV_LOGIT_BLOCK;
+    for (;; i++) {
+        const float x = l->row.x[i];
+        const uint64_t weight = x >= l->last.logit ? skv_logit_weight(&l->scale, x) : 0;
+        if (at < weight) return (int32_t)i;
+        at -= weight;
+    }
+}
+
 /* ---- weights in buckets ---- */
 
 /* Buckets of equal width from s->high down to `low`; what lies below it is in the last. */
@@ -206,19 +239,16 @@ static uint64_t spread(const skv_look *l, const skv_logit_scale *s, uint64_t *su
     memset(sums, 0, SKV_LOGIT_BUCKETS * sizeof *sums);
     l->kernels.spread(sums, &l->row, s);
     if (l->n_tied > 0 && l->last.logit >= s->low && l->last.logit <= s->high) {
-        sums[skv_logit_bucket(s, l->last.logit)] -=
-            l->n_tied * skv_logit_weight(s, l->last.logit);
+        sums[skv_logit_bucket(s, l->last.logit)] -= l->n_tied * skv_logit_weight(s, l->last.logit);
     }
     for (size_t b = 0; b < SKV_LOGIT_BUCKETS; b++) total += sums[b];
     return total;
 }
 
-/* All of the row that may be drawn, unless that is there already. */
+/* All of the row that may be drawn. */
 static void spread_row(skv_look *l, double factor)
 {
     skv_logit_scale s = {.max = l->max, .factor = factor, .low = l->last.logit, .high = l->max};
-    const bool same = l->scale.factor == factor && l->scale.low == s.low && l->n_tied == 0;
-    if (same) return;
     set_width(&s, reach_of(l, s.low));
     l->scale = s;
     l->total = spread(l, &s, l->sums);
@@ -229,8 +259,7 @@ static void allow(skv_look *l, double factor, uint64_t least)
 {
     const skv_logit_scale s = {.max = l->max, .factor = factor};
     const weight_bound bound = {&s, least};
-    const uint32_t lowest =
-        first_that(key_of(-FLT_MAX), key_of(l->max), weighs_enough, &bound);
+    const uint32_t lowest = first_that(key_of(-FLT_MAX), key_of(l->max), weighs_enough, &bound);
     l->last = (skv_candidate){INT32_MAX, of_key(lowest)};
     l->n_tied = 0;
 }
@@ -257,8 +286,7 @@ static bool list(skv_look *l, const skv_logit_scale *s, float low, float high, s
     size_t i_block = 0;
     *n = l->kernels.between(l->ids, LIST_MAX, &l->row, low, high, &i_block);
     for (size_t i = 0; i < *n; i++) {
-        l->weights[i] =
-            may_be_drawn(l, l->ids[i]) ? skv_logit_weight(s, l->row.x[l->ids[i]]) : 0;
+        l->weights[i] = may_be_drawn(l, l->ids[i]) ? skv_logit_weight(s, l->row.x[l->ids[i]]) : 0;
     }
     return i_block == skv_logit_blocks(l->row.n);
 }
@@ -336,7 +364,6 @@ static void keep_first(skv_look *l, size_t n)
 {
     spread_row(l, 0);
     if (l->total > n * SKV_LOGIT_ONE) cut(l, n * SKV_LOGIT_ONE);
-    l->scale.factor = -1;
 }
 
 /* ---- a draw ---- */
@@ -355,7 +382,7 @@ static uint64_t place_of(uint64_t total, double u)
 }
 
 /* The token at this place of the sum of all that may be drawn: bucket by bucket, by id in each. */
-static int32_t token_at(skv_look *l, uint64_t at)
+static int32_t token_of_buckets(skv_look *l, uint64_t at)
 {
     uint64_t sum = 0;
     float low, high;
@@ -398,11 +425,16 @@ int32_t skv_look_draw(skv_look *l, const skv_sampling *s, double u)
     const double least = ceil(s->min_p * (double)SKV_LOGIT_ONE);
     allow(l, factor, least > 1 ? (uint64_t)least : 1);
     if (s->top_k > 0 && s->top_k <= SKV_LOOK_TOP_MAX) return draw_from_top(l, s, factor, u);
-    if (s->top_k > 0 && s->top_k < l->row.n) keep_first(l, s->top_k);
+    const bool many = s->top_k > 0 && s->top_k < l->row.n;
+    if (!many && s->top_p >= 1) {
+        weigh_row(l, factor);
+        return token_of_blocks(l, place_of(l->total, u));
+    }
+    if (many) keep_first(l, s->top_k);
     spread_row(l, factor);
     if (s->top_p < 1) cut(l, share_of(l->total, s->top_p));
-    const int32_t id = token_at(l, place_of(l->total, u));
-    if (s->top_p < 1) l->scale.factor = -1; /* the sums are not those of `total` */
+    const int32_t id = token_of_buckets(l, place_of(l->total, u));
+    l->scale.factor = -1; /* `total` is not that of blocks */
     return id;
 }
 
@@ -410,6 +442,6 @@ double skv_look_norm(skv_look *l)
 {
     if (!isfinite(l->max)) return (double)l->max;
     allow(l, LOG2_E, 1);
-    spread_row(l, LOG2_E);
+    weigh_row(l, LOG2_E);
     return (double)l->max + log((double)l->total / (double)SKV_LOGIT_ONE);
 }

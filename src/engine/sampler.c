@@ -100,9 +100,8 @@ skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sa
     skv_sampler *sampler = NULL;
     SKV_TRY(skv_sampler_create_bare(sampling, vocab, &sampler, err));
     sampler->look = skv_alloc_zero(1, sizeof *sampler->look);
-    skv_status status = sampler->look
-                            ? skv_look_init(sampler->look, vocab, SKV_CPU_LEVEL_BEST, err)
-                            : skv_fail(err, SKV_MEMORY, "sampler: no memory");
+    skv_status status = sampler->look ? skv_look_init(sampler->look, vocab, SKV_CPU_LEVEL_BEST, err)
+                                      : skv_fail(err, SKV_MEMORY, "sampler: no memory");
     if (status != SKV_OK) {
         skv_sampler_free(sampler);
         return status;

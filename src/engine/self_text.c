@@ -272,8 +272,8 @@ static skv_status make_ready(writer *w, skv_error *err)
     w->unit = V <= 1 << 16 ? 2 : 4;
     w->ids = skv_alloc(SKV_SELF_LANES * length, sizeof *w->ids);
     w->bytes = skv_alloc(SKV_SELF_LANES * length, w->unit);
-    SKV_REQUIRE(w->ids && w->bytes, err, SKV_MEMORY,
-                "self-written text: no memory for %zu tokens", SKV_SELF_LANES * length);
+    SKV_REQUIRE(w->ids && w->bytes, err, SKV_MEMORY, "self-written text: no memory for %zu tokens",
+                SKV_SELF_LANES * length);
     for (size_t i = 0; i < SKV_SELF_LANES; i++) {
         SKV_TRY(skv_sequence_create(w->engine, length, &w->lanes[i].sequence, err));
     }

@@ -32,8 +32,8 @@ typedef struct fixture {
     const char *level;
     size_t n, n_blocks;
     float *x;
-    void *block;   /* owned: what x lies in */
-    float *maxima; /* owned, [n_blocks + CANARY] */
+    void *block;           /* owned: what x lies in */
+    float *maxima;         /* owned, [n_blocks + CANARY] */
     uint64_t *sums, *want; /* owned, [SKV_LOGIT_BUCKETS + CANARY] */
 } fixture;
 
@@ -93,6 +93,25 @@ static void check_spread(fixture *f, const skv_kernels *k, const skv_logit_scale
     }
 }
 
+static void check_weigh(fixture *f, const skv_kernels *k, const skv_logit_scale *s)
+{
+    const skv_logit_row row = {f->x, f->maxima, f->n};
+    for (size_t b = 0; b < f->n_blocks + CANARY; b++) {
+        f->sums[b] = 77;
+        f->want[b] = b < f->n_blocks ? 0 : 77;
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        if (!(f->x[i] >= s->low && f->x[i] <= s->high)) continue;
+        f->want[i / SKV_LOGIT_BLOCK] += skv_logit_weight(s, f->x[i]);
+    }
+    k->logits.weigh(f->sums, &row, s);
+    for (size_t b = 0; b < f->n_blocks + CANARY; b++) {
+        if (f->sums[b] == f->want[b]) continue;
+        tell(f, "weigh", b, (double)f->sums[b], (double)f->want[b]);
+        return;
+    }
+}
+
 static void check_between(fixture *f, const skv_kernels *k, float low, float high)
 {
     const skv_logit_row row = {f->x, f->maxima, f->n};
@@ -122,9 +141,8 @@ static void check_between(fixture *f, const skv_kernels *k, float low, float hig
 
 static void fixture_init(fixture *f, skv_rng *rng)
 {
-    const size_t sizes[] = {1,   2,   7,   8,    15,   16,   17,   31,  33,
-                            63,  64,  65,  127,  128,  129,  191,  192, 193,
-                            300, 577, 640, 2048, 4095, 4096, N_MOST};
+    const size_t sizes[] = {1,   2,   7,   8,   15,  16,  17,  31,  33,   63,   64,   65,    127,
+                            128, 129, 191, 192, 193, 300, 577, 640, 2048, 4095, 4096, N_MOST};
     f->n = sizes[skv_rng_below(rng, sizeof sizes / sizeof sizes[0])];
     f->n_blocks = skv_logit_blocks(f->n);
     const size_t offset = skv_rng_below(rng, OFFSET_MOST);
@@ -174,6 +192,7 @@ static void check_row(fixture *f, const skv_kernels *k, skv_rng *rng)
     s.high = s.max;
     s.per = SKV_LOGIT_BUCKETS / (20 * skv_rng_uniform(rng));
     check_spread(f, k, &s);
+    check_weigh(f, k, &s);
     for (int i = 0; i < 2; i++) { /* a part of it, and one value */
         const float a = f->x[skv_rng_below(rng, f->n)], b = f->x[skv_rng_below(rng, f->n)];
         if (!isfinite(a) || !isfinite(b)) continue;
@@ -182,6 +201,7 @@ static void check_row(fixture *f, const skv_kernels *k, skv_rng *rng)
         const double width = (double)s.high - (double)s.low;
         s.per = width > 0 ? SKV_LOGIT_BUCKETS / width : 0;
         check_spread(f, k, &s);
+        check_weigh(f, k, &s);
         check_between(f, k, s.low, s.high);
     }
     check_between(f, k, -HUGE_VALF, HUGE_VALF);
@@ -194,6 +214,7 @@ static void bench_level(const skv_kernels *k, const char *name, FILE *out)
     enum { N = 151936, TIMES = 50 };
     float *x = skv_alloc(N, sizeof *x), *maxima = skv_alloc(skv_logit_blocks(N), sizeof *maxima);
     uint64_t *sums = skv_alloc_zero(SKV_LOGIT_BUCKETS, sizeof *sums);
+    uint64_t *weights = skv_alloc(skv_logit_blocks(N), sizeof *weights);
     uint32_t ids[2048];
     skv_rng rng;
     skv_rng_init(&rng, 1);
@@ -204,6 +225,9 @@ static void bench_level(const skv_kernels *k, const char *name, FILE *out)
     uint64_t begin = skv_clock_ns();
     for (int i = 0; i < TIMES; i++) k->logits.maxima(maxima, x, N);
     fprintf(out, "%s: maxima %.1f us", name, (double)(skv_clock_ns() - begin) / TIMES * 1e-3);
+    begin = skv_clock_ns();
+    for (int i = 0; i < TIMES; i++) k->logits.weigh(weights, &row, &s);
+    fprintf(out, ", weigh %.1f us", (double)(skv_clock_ns() - begin) / TIMES * 1e-3);
     begin = skv_clock_ns();
     for (int i = 0; i < TIMES; i++) k->logits.spread(sums, &row, &s);
     fprintf(out, ", spread %.1f us", (double)(skv_clock_ns() - begin) / TIMES * 1e-3);
@@ -216,6 +240,7 @@ static void bench_level(const skv_kernels *k, const char *name, FILE *out)
     skv_free(x);
     skv_free(maxima);
     skv_free(sums);
+    skv_free(weights);
 }
 
 int skv_check_logits(uint64_t seed, bool bench, FILE *out)

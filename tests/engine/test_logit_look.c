@@ -23,7 +23,7 @@ enum { V_MOST = 12000, N_DRAWS = 400, N_CASES = 400 };
 /* ---- rows ---- */
 
 typedef enum row_kind {
-    ROW_FLAT,      /* a narrow normal distribution, as of random weights */
+    ROW_FLAT, /* a narrow normal distribution, as of random weights */
     ROW_NORMAL,
     ROW_PEAKED,    /* a few tokens far above the others */
     ROW_TIES,      /* few different values */
@@ -168,8 +168,8 @@ static void test_options(void **state)
         char what[160];
         make_row(x, n, kind, &rng);
         const skv_sampling s = random_options(n, &rng);
-        snprintf(what, sizeof what, "case %zu: row %d of %zu, T %g, top_k %zu, top_p %g, min_p %g", i,
-                 (int)kind, n, s.temperature, s.top_k, s.top_p, s.min_p);
+        snprintf(what, sizeof what, "case %zu: row %d of %zu, T %g, top_k %zu, top_p %g, min_p %g",
+                 i, (int)kind, n, s.temperature, s.top_k, s.top_p, s.min_p);
         const size_t n_right = keep_right(x, n, &s, right, &sure);
         if (!sure) continue;
         n_sure++;

@@ -1,4 +1,5 @@
-/* The kernels of check_logits.c, every level that this machine runs, as one program of the suite. */
+/* The kernels of check_logits.c, every level that this machine runs, as one program of the suite.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

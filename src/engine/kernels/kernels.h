@@ -240,6 +240,9 @@ typedef struct skv_logit_scale {
 
 /* maxima[b] = the largest of block b of x [n]. */
 typedef void skv_logit_maxima_fn(float *maxima, const float *x, size_t n);
+/* sums[b] = the weights of the logits of block b in [low, high]. */
+typedef void skv_logit_weigh_fn(uint64_t *sums, const skv_logit_row *row,
+                                const skv_logit_scale *scale);
 /* sums[b] += the weights of the row's logits in [low, high] that belong to bucket b. */
 typedef void skv_logit_spread_fn(uint64_t *sums /* [SKV_LOGIT_BUCKETS] */, const skv_logit_row *row,
                                  const skv_logit_scale *scale);
@@ -251,6 +254,7 @@ typedef size_t skv_logit_between_fn(uint32_t *ids, size_t most, const skv_logit_
 
 typedef struct skv_logit_kernels {
     skv_logit_maxima_fn *maxima;
+    skv_logit_weigh_fn *weigh;
     skv_logit_spread_fn *spread;
     skv_logit_between_fn *between;
 } skv_logit_kernels;

@@ -17,16 +17,17 @@
  *     2^n SKV_LOGIT_ONE (1 + c1 f + .. + c9 f^9) with f = t - n, to the nearest whole number
  *
  * in double, without fused multiply-adds. Sums with a large constant do both roundings. The
- * polynomial interpolates 2^f within 1e-13.
+ * polynomial interpolates 2^f within 1e-13; its terms are added by pairs and pairs of pairs, so
+ * that a sum waits for few others.
  */
 uint64_t skv_logit_weight(const skv_logit_scale *scale, float x);
 /* The bucket of one logit: it never falls as x does. */
 uint32_t skv_logit_bucket(const skv_logit_scale *scale, float x);
 
 #define SKV_LOGIT_LOWEST (-64.0)
-#define SKV_LOGIT_ROUND 0x1.8p52  /* x + this - this: to the nearest whole number, x of any sign */
-#define SKV_LOGIT_WHOLE 0x1p52    /* the low bits of x + this are x as a whole number, x >= 0 */
-#define SKV_LOGIT_POWER_BITS 52   /* place of the exponent */
+#define SKV_LOGIT_ROUND 0x1.8p52 /* x + this - this: to the nearest whole number, x of any sign */
+#define SKV_LOGIT_WHOLE 0x1p52   /* the low bits of x + this are x as a whole number, x >= 0 */
+#define SKV_LOGIT_POWER_BITS 52  /* place of the exponent */
 /* SKV_LOGIT_ONE times 1, c1 .. c9. */
 #define SKV_LOGIT_C0 0x1p42
 #define SKV_LOGIT_C1 0x1.62e42fefa39efp+41

@@ -97,8 +97,8 @@ static bool lay_out(const skv_scheduler *s, skv_desk *desk, const skv_lane *lane
     memcpy(left, logits, s->vocab_size * sizeof *left);
     for (size_t i = 0; i < p->n_biases; i++) left[p->biases[i].id] += p->biases[i].bias;
     forbid(s, lane, held, left);
-    const bool any = !lane->mask.constraint ||
-                     p->constraint.mask(lane->mask.constraint, left, s->vocab_size);
+    const bool any =
+        !lane->mask.constraint || p->constraint.mask(lane->mask.constraint, left, s->vocab_size);
     skv_sampler_penalise(lane->choice.sampler, left);
     skv_look_at(&desk->look, left);
     return any && (!lane->mask.constraint || desk->look.max > -HUGE_VALF);

@@ -1,5 +1,5 @@
-/* Log-probabilities and vectors: see told_values.h. Sums of vectors are f64: the order of rows is the
- * prompt's, whatever chunks it came in. */
+/* Log-probabilities and vectors: see told_values.h. Sums of vectors are f64: the order of rows is
+ * the prompt's, whatever chunks it came in. */
 #include "scheduler/told_values.h"
 
 #include <assert.h>

@@ -34,9 +34,15 @@ static vectors vectors_of(const skv_logit_scale *s)
                      .per = _mm256_set1_pd(s->per)};
 }
 
-static inline __m256d next_term(__m256d p, __m256d f, double c)
+/* a * f + b */
+static inline __m256d add(__m256d a, __m256d f, __m256d b)
 {
-    return _mm256_add_pd(_mm256_mul_pd(p, f), _mm256_set1_pd(c));
+    return _mm256_add_pd(_mm256_mul_pd(a, f), b);
+}
+
+static inline __m256d pair(double a, __m256d f, double b)
+{
+    return add(_mm256_set1_pd(a), f, _mm256_set1_pd(b));
 }
 
 /* skv_logit_weight four times. */
@@ -47,15 +53,13 @@ static inline __m256i weigh(const vectors *v, __m256d x)
     t = _mm256_max_pd(t, _mm256_set1_pd(SKV_LOGIT_LOWEST));
     const __m256d rounded = _mm256_add_pd(t, round);
     const __m256d f = _mm256_sub_pd(t, _mm256_sub_pd(rounded, round));
-    __m256d p = next_term(_mm256_set1_pd(SKV_LOGIT_C9), f, SKV_LOGIT_C8);
-    p = next_term(p, f, SKV_LOGIT_C7);
-    p = next_term(p, f, SKV_LOGIT_C6);
-    p = next_term(p, f, SKV_LOGIT_C5);
-    p = next_term(p, f, SKV_LOGIT_C4);
-    p = next_term(p, f, SKV_LOGIT_C3);
-    p = next_term(p, f, SKV_LOGIT_C2);
-    p = next_term(p, f, SKV_LOGIT_C1);
-    p = next_term(p, f, SKV_LOGIT_C0);
+    const __m256d f2 = _mm256_mul_pd(f, f), f4 = _mm256_mul_pd(f2, f2), f8 = _mm256_mul_pd(f4, f4);
+    const __m256d p0 =
+        add(pair(SKV_LOGIT_C3, f, SKV_LOGIT_C2), f2, pair(SKV_LOGIT_C1, f, SKV_LOGIT_C0));
+    const __m256d p4 =
+        add(pair(SKV_LOGIT_C7, f, SKV_LOGIT_C6), f2, pair(SKV_LOGIT_C5, f, SKV_LOGIT_C4));
+    __m256d p =
+        _mm256_add_pd(add(p4, f4, p0), _mm256_mul_pd(pair(SKV_LOGIT_C9, f, SKV_LOGIT_C8), f8));
     const __m256i power = _mm256_slli_epi64(_mm256_castpd_si256(rounded), SKV_LOGIT_POWER_BITS);
     p = _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), power));
     return _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(p, whole)),
@@ -67,6 +71,12 @@ static inline __m256 inside_of(__m256 x, __m256 low, __m256 high)
     return _mm256_and_ps(_mm256_cmp_ps(x, low, _CMP_GE_OQ), _mm256_cmp_ps(x, high, _CMP_LE_OQ));
 }
 
+/* What is outside becomes minus infinity, which has no weight. */
+static inline __m256 allowed(const vectors *v, __m256 x)
+{
+    return _mm256_blendv_ps(_mm256_set1_ps(-HUGE_VALF), x, inside_of(x, v->low, v->high));
+}
+
 /* skv_logit_bucket four times. */
 static inline __m128i bucket_of(const vectors *v, __m256d x)
 {
@@ -74,33 +84,53 @@ static inline __m128i bucket_of(const vectors *v, __m256d x)
     return _mm256_cvttpd_epi32(_mm256_min_pd(at, _mm256_set1_pd(SKV_LOGIT_BUCKETS - 1)));
 }
 
-/* What is outside becomes minus infinity, which has no weight. */
-static inline void spread8(uint64_t *sums, const vectors *v, __m256 x)
+static void weigh_avx2(uint64_t *sums, const skv_logit_row *row, const skv_logit_scale *s)
 {
-    uint32_t at[8];
-    uint64_t weights[8];
-    const __m256 inside = inside_of(x, v->low, v->high);
-    if (_mm256_movemask_ps(inside) == 0) return;
-    x = _mm256_blendv_ps(_mm256_set1_ps(-HUGE_VALF), x, inside);
-    const __m256d first = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
-    const __m256d second = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-    _mm_storeu_si128((__m128i *)(void *)at, bucket_of(v, first));
-    _mm_storeu_si128((__m128i *)(void *)(at + 4), bucket_of(v, second));
-    _mm256_storeu_si256((__m256i *)(void *)weights, weigh(v, first));
-    _mm256_storeu_si256((__m256i *)(void *)(weights + 4), weigh(v, second));
-    for (size_t j = 0; j < 8; j++) sums[at[j]] += weights[j];
+    const vectors v = vectors_of(s);
+    float whole[SKV_LOGIT_BLOCK];
+    uint64_t lanes[4];
+    for (size_t b = 0; b < skv_logit_blocks(row->n); b++) {
+        sums[b] = 0;
+        if (!(row->maxima[b] >= s->low)) continue;
+        const float *block = skv_logit_block(row->x, row->n, b, -HUGE_VALF, whole);
+        __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        for (size_t i = 0; i < SKV_LOGIT_BLOCK; i += 8) {
+            const __m256 x = allowed(&v, _mm256_loadu_ps(block + i));
+            sum[0] =
+                _mm256_add_epi64(sum[0], weigh(&v, _mm256_cvtps_pd(_mm256_castps256_ps128(x))));
+            sum[1] =
+                _mm256_add_epi64(sum[1], weigh(&v, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))));
+        }
+        _mm256_storeu_si256((__m256i *)(void *)lanes, _mm256_add_epi64(sum[0], sum[1]));
+        for (size_t i = 0; i < 4; i++) sums[b] += lanes[i];
+    }
+}
+
+/* A block as buckets and weights. */
+static inline void weigh_block(uint32_t *at, uint64_t *weights, const vectors *v,
+                               const float *block)
+{
+    for (size_t i = 0; i < SKV_LOGIT_BLOCK; i += 8) {
+        const __m256 x = allowed(v, _mm256_loadu_ps(block + i));
+        const __m256d first = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+        const __m256d second = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+        _mm_storeu_si128((__m128i *)(void *)(at + i), bucket_of(v, first));
+        _mm_storeu_si128((__m128i *)(void *)(at + i + 4), bucket_of(v, second));
+        _mm256_storeu_si256((__m256i *)(void *)(weights + i), weigh(v, first));
+        _mm256_storeu_si256((__m256i *)(void *)(weights + i + 4), weigh(v, second));
+    }
 }
 
 static void spread_avx2(uint64_t *sums, const skv_logit_row *row, const skv_logit_scale *s)
 {
     const vectors v = vectors_of(s);
     float whole[SKV_LOGIT_BLOCK];
+    uint32_t at[SKV_LOGIT_BLOCK];
+    uint64_t weights[SKV_LOGIT_BLOCK];
     for (size_t b = 0; b < skv_logit_blocks(row->n); b++) {
         if (!(row->maxima[b] >= s->low)) continue;
-        const float *block = skv_logit_block(row->x, row->n, b, -HUGE_VALF, whole);
-        for (size_t i = 0; i < SKV_LOGIT_BLOCK; i += 8) {
-            spread8(sums, &v, _mm256_loadu_ps(block + i));
-        }
+        weigh_block(at, weights, &v, skv_logit_block(row->x, row->n, b, -HUGE_VALF, whole));
+        for (size_t i = 0; i < SKV_LOGIT_BLOCK; i++) sums[at[i]] += weights[i];
     }
 }
 
@@ -127,6 +157,7 @@ static size_t between_avx2(uint32_t *ids, size_t most, const skv_logit_row *row,
 
 const skv_logit_kernels skv_logits_avx2 = {
     .maxima = maxima_avx2,
+    .weigh = weigh_avx2,
     .spread = spread_avx2,
     .between = between_avx2,
 };
