@@ -200,7 +200,8 @@ typedef struct skv_constraint {
      * several threads at once, for states of different answers, and only applies what is ready. */
     bool (*mask)(void *state, float *logits, size_t vocab);
     /* Whether what was said is all there has to be: where no token is left, the answer then ends
-     * with SKV_FINISH_STOP. NULL: it fails. */
+     * with SKV_FINISH_STOP, and with ignore_eos an ending id comes only where nothing else may.
+     * NULL: it fails, and ignore_eos is as without a constraint. */
     bool (*complete)(const void *state);
     void (*accept)(void *state, int32_t id); /* the token that was chosen */
     size_t (*bytes)(const void *state);      /* that the job's states hold together; may be NULL */
@@ -236,7 +237,7 @@ typedef struct skv_job_params {
     size_t max_tokens; /* of an answer; with n_ids at most the context. 0: only the prompt */
     size_t min_tokens; /* an answer does not end before, unless its constraint is complete */
     skv_sampling sampling;
-    bool ignore_eos; /* with a constraint the answer ends where nothing else may come */
+    bool ignore_eos;
     bool special_text;           /* special tokens of an answer have text too */
     const skv_text_piece *stops; /* [n_stops]: an answer ends before such a text */
     size_t n_stops;

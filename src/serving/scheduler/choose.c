@@ -61,12 +61,13 @@ typedef struct held_ends {
     bool eos, stop_ids;
 } held_ends;
 
-/* The ends that are held back as long as something else is left. Without a constraint ignore_eos
- * lets the answer go on behind such a token; a constraint has nothing behind it. */
+/* The ends that are held back as long as something else is left. ignore_eos lets an answer go on
+ * behind such a token, but a constraint that knows when it is complete has nothing behind it. */
 static held_ends ends_held(const skv_lane *lane)
 {
     const bool too_early = skv_lane_generated(lane) < lane->job->params.min_tokens;
-    const bool ignored = lane->job->params.ignore_eos && lane->mask.constraint;
+    const bool ignored = lane->job->params.ignore_eos && lane->mask.constraint &&
+                         lane->job->params.constraint.complete;
     return (held_ends){.eos = too_early || ignored, .stop_ids = too_early};
 }
 
