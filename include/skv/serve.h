@@ -196,8 +196,13 @@ typedef struct skv_constraint {
      * SKV_MEMORY: called again when there may be room; any other failure ends the answer. NULL:
      * masks are always ready. */
     skv_status (*prepare)(void *state, skv_budget *budget, bool *ready, skv_error *err);
-    /* Forbidden tokens get -INFINITY; false: no token is left, the answer fails. */
+    /* Forbidden tokens get -INFINITY; false: no token is left. With `prepare` it is called by
+     * several threads at once, for states of different answers, and only applies what is ready. */
     bool (*mask)(void *state, float *logits, size_t vocab);
+    /* Whether what was said is all there has to be: where no token is left, the answer then ends
+     * with SKV_FINISH_STOP, and with ignore_eos an ending id comes only where nothing else may.
+     * NULL: it fails, and ignore_eos is as without a constraint. */
+    bool (*complete)(const void *state);
     void (*accept)(void *state, int32_t id); /* the token that was chosen */
     size_t (*bytes)(const void *state);      /* that the job's states hold together; may be NULL */
     void (*shrink)(void *state); /* gives up what only saves time, of all of them; may be NULL */

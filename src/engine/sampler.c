@@ -1,9 +1,9 @@
 /*
- * Choosing a token from logits: penalties, temperature, top-k, min-p, top-p, and a draw.
+ * Choosing a token from logits: penalties, then temperature, top-k, min-p, top-p, and a draw.
  *
- * The order is that of the common servers: penalties on logits, then temperature, then top-k on
- * the sorted candidates, min-p against the best, top-p on what is left. One uniform number is
- * drawn for every token that is not greedy, so a seed gives the same tokens again.
+ * The order is that of the common servers: penalties on logits, then temperature, then top-k and
+ * min-p, then top-p on what they leave (logit_look.c). One uniform number is drawn for every token
+ * that is not greedy, so a seed gives the same tokens again.
  */
 #include <math.h>
 
@@ -13,26 +13,29 @@
 #include "base/size.h"
 #include "common/sampling_fields.h"
 #include "engine/engine.h"
-#include "model/forward.h"
-
-typedef struct candidate {
-    int32_t id;
-    float logit;
-} candidate;
+#include "engine/logit_look.h"
 
 typedef struct recent_token {
     int32_t id;
     bool generated;
 } recent_token;
 
+/* A token that penalties look at. */
+typedef struct seen_token {
+    int32_t id;
+    uint32_t n_seen;      /* times in prompt and answer */
+    uint32_t n_generated; /* times in the answer */
+} seen_token;
+
 struct skv_sampler {
     skv_sampling s;
     size_t vocab;
     skv_rng rng;
-    candidate *candidates; /* owned, [vocab] */
-    double *weights;       /* owned, [vocab] */
-    uint32_t *seen;        /* owned, [vocab]: times in prompt and answer; NULL: no penalties */
-    uint32_t *generated;   /* owned, [vocab]: times in the answer; NULL likewise */
+    skv_look *look;   /* owned; NULL: whoever asks brings one */
+    seen_token *seen; /* owned, [n_seen], room for most_seen; NULL: no penalties */
+    size_t n_seen;
+    uint32_t *places; /* owned, [vocab]: a token's place in `seen` + 1; 0: it was not; NULL likewise
+                       */
     /* The tokens of a penalty window, the oldest at i_recent once it is full. */
     recent_token *recent; /* owned, [s.penalty_window]; NULL: penalties look at all tokens */
     size_t n_recent, i_recent;
@@ -50,15 +53,32 @@ static size_t window_of(const skv_sampling *s)
     return has_penalties(s) && s->penalty_window > 0 ? (size_t)s->penalty_window : 0;
 }
 
-size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab)
+/* Different tokens that penalties may look at. */
+static size_t most_seen(const skv_sampling *s, size_t vocab)
 {
-    size_t each = sizeof(candidate) + sizeof(double);
-    if (has_penalties(sampling)) each += 2 * sizeof(uint32_t);
-    return sizeof(skv_sampler) + vocab * each + window_of(sampling) * sizeof(recent_token);
+    const size_t window = window_of(s);
+    return window > 0 ? skv_min_size(window, vocab) : vocab;
 }
 
-skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sampler **out,
-                              skv_error *err)
+size_t skv_sampler_bytes(const skv_sampling *s, size_t vocab)
+{
+    if (!has_penalties(s)) return sizeof(skv_sampler);
+    return sizeof(skv_sampler) + vocab * sizeof(uint32_t) +
+           most_seen(s, vocab) * sizeof(seen_token) + window_of(s) * sizeof(recent_token);
+}
+
+static bool take_penalties(skv_sampler *sampler)
+{
+    const skv_sampling *s = &sampler->s;
+    if (!has_penalties(s)) return true;
+    sampler->places = skv_alloc_zero(sampler->vocab, sizeof *sampler->places);
+    sampler->seen = skv_alloc(most_seen(s, sampler->vocab), sizeof *sampler->seen);
+    if (window_of(s) > 0) sampler->recent = skv_alloc(window_of(s), sizeof *sampler->recent);
+    return sampler->places && sampler->seen && (window_of(s) == 0 || sampler->recent);
+}
+
+skv_status skv_sampler_create_bare(const skv_sampling *sampling, size_t vocab, skv_sampler **out,
+                                   skv_error *err)
 {
     SKV_TRY(skv_sampling_check(sampling, err));
     skv_sampler *sampler = skv_alloc_zero(1, sizeof *sampler);
@@ -66,21 +86,25 @@ skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sa
     sampler->s = *sampling;
     sampler->vocab = vocab;
     skv_rng_init(&sampler->rng, sampling->seed);
-    sampler->candidates = skv_alloc(vocab, sizeof *sampler->candidates);
-    sampler->weights = skv_alloc(vocab, sizeof *sampler->weights);
-    bool ok = sampler->candidates && sampler->weights;
-    if (has_penalties(sampling)) {
-        sampler->seen = skv_alloc_zero(vocab, sizeof *sampler->seen);
-        sampler->generated = skv_alloc_zero(vocab, sizeof *sampler->generated);
-        ok = ok && sampler->seen && sampler->generated;
-    }
-    if (window_of(sampling) > 0) {
-        sampler->recent = skv_alloc(window_of(sampling), sizeof *sampler->recent);
-        ok = ok && sampler->recent;
-    }
-    if (!ok) {
+    if (!take_penalties(sampler)) {
         skv_sampler_free(sampler);
         return skv_fail(err, SKV_MEMORY, "sampler: no memory for a vocabulary of %zu", vocab);
+    }
+    *out = sampler;
+    return SKV_OK;
+}
+
+skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sampler **out,
+                              skv_error *err)
+{
+    skv_sampler *sampler = NULL;
+    SKV_TRY(skv_sampler_create_bare(sampling, vocab, &sampler, err));
+    sampler->look = skv_alloc_zero(1, sizeof *sampler->look);
+    skv_status status = sampler->look ? skv_look_init(sampler->look, vocab, SKV_CPU_LEVEL_BEST, err)
+                                      : skv_fail(err, SKV_MEMORY, "sampler: no memory");
+    if (status != SKV_OK) {
+        skv_sampler_free(sampler);
+        return status;
     }
     *out = sampler;
     return SKV_OK;
@@ -89,12 +113,38 @@ skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab, skv_sa
 void skv_sampler_free(skv_sampler *sampler)
 {
     if (!sampler) return;
-    skv_free(sampler->candidates);
-    skv_free(sampler->weights);
+    if (sampler->look) skv_look_release(sampler->look);
+    skv_free(sampler->look);
     skv_free(sampler->seen);
-    skv_free(sampler->generated);
+    skv_free(sampler->places);
     skv_free(sampler->recent);
     skv_free(sampler);
+}
+
+/* ---- penalties ---- */
+
+static void add_seen(skv_sampler *sampler, recent_token token)
+{
+    uint32_t *place = &sampler->places[token.id];
+    if (*place == 0) {
+        sampler->seen[sampler->n_seen] = (seen_token){.id = token.id};
+        *place = (uint32_t)++sampler->n_seen;
+    }
+    seen_token *seen = &sampler->seen[*place - 1];
+    seen->n_seen++;
+    if (token.generated) seen->n_generated++;
+}
+
+/* The last of the list takes the place of one that is seen no more. */
+static void remove_seen(skv_sampler *sampler, recent_token token)
+{
+    const uint32_t place = sampler->places[token.id];
+    seen_token *seen = &sampler->seen[place - 1];
+    if (token.generated) seen->n_generated--;
+    if (--seen->n_seen > 0) return;
+    *seen = sampler->seen[--sampler->n_seen];
+    sampler->places[seen->id] = place;
+    sampler->places[token.id] = 0;
 }
 
 /* What leaves the window counts no more. */
@@ -105,8 +155,7 @@ static void push_recent(skv_sampler *sampler, recent_token token)
     if (sampler->n_recent < window) {
         sampler->n_recent++;
     } else {
-        sampler->seen[slot->id]--;
-        if (slot->generated) sampler->generated[slot->id]--;
+        remove_seen(sampler, *slot);
     }
     *slot = token;
     sampler->i_recent = (sampler->i_recent + 1) % window;
@@ -115,138 +164,46 @@ static void push_recent(skv_sampler *sampler, recent_token token)
 void skv_sampler_accept(skv_sampler *sampler, int32_t id, bool generated)
 {
     if (!sampler->seen || id < 0 || (size_t)id >= sampler->vocab) return;
-    sampler->seen[id]++;
-    if (generated) sampler->generated[id]++;
-    if (sampler->recent) push_recent(sampler, (recent_token){id, generated});
+    const recent_token token = {id, generated};
+    if (sampler->recent) push_recent(sampler, token);
+    add_seen(sampler, token);
 }
 
-static void apply_penalties(const skv_sampler *sampler, float *logits)
+bool skv_sampler_penalises(const skv_sampler *sampler)
 {
-    if (!sampler->seen) return;
+    return sampler->n_seen > 0;
+}
+
+void skv_sampler_penalise(const skv_sampler *sampler, float *logits)
+{
     const skv_sampling *s = &sampler->s;
-    for (size_t i = 0; i < sampler->vocab; i++) {
-        if (sampler->seen[i] == 0) continue;
-        double x = (double)logits[i];
+    for (size_t i = 0; i < sampler->n_seen; i++) {
+        const seen_token *seen = &sampler->seen[i];
+        double x = (double)logits[seen->id];
         x = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
-        if (sampler->generated[i] > 0) x -= s->presence_penalty;
-        x -= s->frequency_penalty * (double)sampler->generated[i];
-        logits[i] = (float)x;
+        if (seen->n_generated > 0) x -= s->presence_penalty;
+        x -= s->frequency_penalty * (double)seen->n_generated;
+        logits[seen->id] = (float)x;
     }
 }
 
-/* True when a stands before b: larger logit, lower id among equals. */
-static bool before(candidate a, candidate b)
-{
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
+/* ---- choosing ---- */
 
-static void sift_down(candidate *heap, size_t n, size_t i)
-{
-    for (;;) {
-        size_t best = i;
-        for (size_t child = 2 * i + 1; child <= 2 * i + 2 && child < n; child++) {
-            if (before(heap[child], heap[best])) best = child;
-        }
-        if (best == i) return;
-        candidate moved = heap[i];
-        heap[i] = heap[best];
-        heap[best] = moved;
-        i = best;
-    }
-}
-
-/* Takes the first of a heap of *n candidates. */
-static candidate pop(candidate *heap, size_t *n)
-{
-    candidate first = heap[0];
-    heap[0] = heap[--*n];
-    sift_down(heap, *n, 0);
-    return first;
-}
-
-static void make_heap(skv_sampler *sampler, const float *logits)
-{
-    const size_t V = sampler->vocab;
-    for (size_t i = 0; i < V; i++) sampler->candidates[i] = (candidate){(int32_t)i, logits[i]};
-    for (size_t i = V / 2; i-- > 0;) sift_down(sampler->candidates, V, i);
-}
-
-/*
- * Candidates leave a heap in order of probability, so only as many are sorted as are kept. The
- * j-th one taken is put behind the shrinking heap: it stands at V - 1 - j.
- */
-static size_t take_best(skv_sampler *sampler, const float *logits)
+int32_t skv_sampler_draw(skv_sampler *sampler, skv_look *look)
 {
     const skv_sampling *s = &sampler->s;
-    size_t V = sampler->vocab, n_heap = V, n_kept = 0;
-    size_t max_kept = s->top_k > 0 ? skv_min_size(s->top_k, V) : V;
-    make_heap(sampler, logits);
-    double best = (double)sampler->candidates[0].logit, kept = 0;
-    /* With top_k, top_p is a share of what top_k leaves, known only when all are taken. */
-    double enough = HUGE_VAL;
-    if (s->top_p < 1 && max_kept == V) {
-        enough = 0;
-        for (size_t i = 0; i < V; i++) {
-            double p = exp(((double)logits[i] - best) / s->temperature);
-            if (p >= s->min_p) enough += s->top_p * p;
-        }
-    }
-    while (n_kept < max_kept && kept < enough) {
-        candidate c = pop(sampler->candidates, &n_heap);
-        double p = exp(((double)c.logit - best) / s->temperature);
-        /* Tokens with logits of minus infinity are forbidden, not unlikely. */
-        if (n_kept > 0 && (p < s->min_p || p == 0)) break;
-        sampler->candidates[n_heap] = c;
-        sampler->weights[n_kept++] = p;
-        kept += p;
-    }
-    return n_kept;
+    if (s->temperature <= 0 || s->top_k == 1 || s->top_p <= 0) return (int32_t)look->best;
+    return skv_look_draw(look, s, skv_rng_uniform(&sampler->rng));
 }
 
-/* The same where nothing is cut off: candidates leave the heap until the number that was drawn is
- * used up, which is mostly after a few, instead of all of them. */
-static int32_t sample_from_all(skv_sampler *sampler, const float *logits)
+int32_t skv_sampler_choose_plain(skv_sampler *sampler, const float *logits)
 {
-    size_t n_heap = sampler->vocab;
-    make_heap(sampler, logits);
-    const double best = (double)sampler->candidates[0].logit, t = sampler->s.temperature;
-    double all = 0;
-    for (size_t i = 0; i < sampler->vocab; i++) all += exp(((double)logits[i] - best) / t);
-    double u = skv_rng_uniform(&sampler->rng) * all;
-    int32_t id = sampler->candidates[0].id;
-    while (n_heap > 0) {
-        const candidate c = pop(sampler->candidates, &n_heap);
-        const double p = exp(((double)c.logit - best) / t);
-        if (!(p > 0)) break; /* forbidden, and so is all that follows */
-        id = c.id;
-        if (u < p) break;
-        u -= p;
-    }
-    return id;
-}
-
-static int32_t sample(skv_sampler *sampler, const float *logits)
-{
-    const skv_sampling *s = &sampler->s;
-    if (s->top_k == 0 && s->top_p >= 1 && s->min_p <= 0) return sample_from_all(sampler, logits);
-    size_t n_taken = take_best(sampler, logits), n_kept = 0;
-    double taken = 0, kept = 0;
-    for (size_t i = 0; i < n_taken; i++) taken += sampler->weights[i];
-    bool cut = s->top_k > 0 && s->top_p < 1;
-    while (n_kept < n_taken && (!cut || kept < s->top_p * taken)) {
-        kept += sampler->weights[n_kept++];
-    }
-    double u = skv_rng_uniform(&sampler->rng) * kept;
-    size_t j = 0;
-    while (j + 1 < n_kept && u >= sampler->weights[j]) u -= sampler->weights[j++];
-    return sampler->candidates[sampler->vocab - 1 - j].id;
+    skv_look_at(sampler->look, logits);
+    return skv_sampler_draw(sampler, sampler->look);
 }
 
 int32_t skv_sampler_choose(skv_sampler *sampler, float *logits)
 {
-    apply_penalties(sampler, logits);
-    if (sampler->s.temperature == 0 || sampler->s.top_k == 1 || sampler->s.top_p == 0) {
-        return (int32_t)skv_logits_best(logits, sampler->vocab);
-    }
-    return sample(sampler, logits);
+    skv_sampler_penalise(sampler, logits);
+    return skv_sampler_choose_plain(sampler, logits);
 }

@@ -16,7 +16,7 @@ enum {
     BEGIN_TOKENS = 32, /* of a given beginning, BOS included */
     BEGIN_BYTES_MAX = 1 << 26,
     LENGTH_MIN = 16,
-    SELF_VERSION = 1 /* in the hash: a change of what is written must change the name */
+    SELF_VERSION = 2 /* in the hash: a change of what is written must change the name */
 };
 
 /* One stream: documents one behind another, written token by token. */
@@ -34,7 +34,6 @@ typedef struct writer {
     const skv_self_options *o;
     int32_t bos;
     size_t unit;          /* bytes of a token in the file */
-    float *logits;        /* owned, [V] */
     int32_t *ids;         /* owned, [LANES * length] */
     unsigned char *bytes; /* owned, [LANES * length * unit] */
     char *lines;          /* owned: the file of beginnings; NULL: none */
@@ -87,13 +86,23 @@ static skv_status begin_document(const writer *w, lane *l, skv_error *err)
     return SKV_OK;
 }
 
-static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+typedef struct told_rows {
+    const writer *w;
+    const skv_told_row *rows;
+} told_rows;
+
+static void take_logits(void *arg, size_t i)
 {
-    writer *w = user;
-    lane *l = w->of_span[i_span];
-    (void)i_token;
-    memcpy(w->logits, logits, w->engine->config->vocab * sizeof *logits);
-    put(w, l, skv_sampler_choose(l->sampler, w->logits));
+    const told_rows *told = arg;
+    lane *l = told->w->of_span[told->rows[i].i_span];
+    put(told->w, l, skv_sampler_choose_plain(l->sampler, told->rows[i].output));
+}
+
+static void take_rows(void *user, const skv_told_row *rows, size_t n)
+{
+    const writer *w = user;
+    told_rows told = {w, rows};
+    w->engine->be->parallel(w->engine->be, n, take_logits, &told);
 }
 
 /* What a lane does with the token that was chosen last: a document may have ended with it. */
@@ -120,7 +129,8 @@ static skv_status step(writer *w, bool *any, skv_error *err)
     }
     *any = n > 0;
     if (n == 0) return SKV_OK;
-    SKV_TRY(skv_step(w->engine, spans, n, take_logits, w, err));
+    const skv_step_sink sink = {.on_rows = take_rows, .user = w};
+    SKV_TRY(skv_engine_step(w->engine, spans, n, &sink, err));
     for (size_t i = 0; i < n; i++) {
         lane *l = w->of_span[i];
         l->fed += spans[i].n;
@@ -260,11 +270,10 @@ static skv_status make_ready(writer *w, skv_error *err)
         "self-written text: the model names no token that begins a text, so training needs a "
         "file");
     w->unit = V <= 1 << 16 ? 2 : 4;
-    w->logits = skv_alloc(V, sizeof *w->logits);
     w->ids = skv_alloc(SKV_SELF_LANES * length, sizeof *w->ids);
     w->bytes = skv_alloc(SKV_SELF_LANES * length, w->unit);
-    SKV_REQUIRE(w->logits && w->ids && w->bytes, err, SKV_MEMORY,
-                "self-written text: no memory for %zu tokens", SKV_SELF_LANES * length);
+    SKV_REQUIRE(w->ids && w->bytes, err, SKV_MEMORY, "self-written text: no memory for %zu tokens",
+                SKV_SELF_LANES * length);
     for (size_t i = 0; i < SKV_SELF_LANES; i++) {
         SKV_TRY(skv_sequence_create(w->engine, length, &w->lanes[i].sequence, err));
     }
@@ -281,7 +290,6 @@ static void release(writer *w)
         skv_sequence_free(w->lanes[i].sequence);
         skv_sampler_free(w->lanes[i].sampler);
     }
-    skv_free(w->logits);
     skv_free(w->ids);
     skv_free(w->bytes);
     skv_free(w->lines);

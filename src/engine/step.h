@@ -12,7 +12,8 @@
 
 /* Where the rows of a step go, and who watches it. */
 typedef struct skv_step_sink {
-    skv_logits_fn *on_row; /* may be NULL */
+    skv_logits_fn *on_row;  /* may be NULL */
+    skv_rows_sink *on_rows; /* in its place; may be NULL */
     void *user;
     const skv_hook *tap; /* may be NULL */
 } skv_step_sink;

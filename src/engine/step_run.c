@@ -38,6 +38,7 @@ skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
                            .spans = pass->spans,
                            .n_spans = pass->n_spans,
                            .on_row = pass->sink ? pass->sink->on_row : NULL,
+                           .on_rows = pass->sink ? pass->sink->on_rows : NULL,
                            .user = pass->sink ? pass->sink->user : NULL,
                            .adapters = pass->model || e->adapters.n == 0 ? NULL : &e->adapters,
                            .hooks = hooks,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "check_attention.h"
+#include "check_logits.h"
 #include "check_matmul.h"
 #include "check_peak.h"
 #include "check_quant.h"
@@ -27,6 +28,7 @@ int main(int argc, char **argv)
     n_failed += skv_check_matmul(seed, bench, stdout);
     n_failed += skv_check_quant(seed, bench, stdout);
     n_failed += skv_check_rows(seed, bench, stdout);
+    n_failed += skv_check_logits(seed, bench, stdout);
     n_failed += skv_check_attention(seed, bench, stdout);
     n_failed += skv_check_peak(seed, stdout);
     printf("checkkernels: seed %llu, %d failed\n", (unsigned long long)seed, n_failed);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "skv/skv.h"
 
 enum { V = 6, N_DRAWS = 40000 };
@@ -140,6 +141,49 @@ static void test_a_window_forgets(void **state)
     }
 }
 
+/* Random tokens of prompts and answers, against counting them in the window again each time. */
+static void test_windows_of_many_tokens(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    static const int64_t windows[] = {1, 2, 5, 30, N + 1, -1};
+    int32_t ids[N];
+    bool generated[N];
+    skv_rng rng;
+    skv_rng_init(&rng, 8);
+    for (size_t k = 0; k < sizeof windows / sizeof *windows; k++) {
+        skv_sampling s = skv_sampling_default();
+        s.repetition_penalty = 1.5;
+        s.presence_penalty = 0.25;
+        s.frequency_penalty = 0.125;
+        s.penalty_window = windows[k];
+        skv_sampler *sampler;
+        assert_int_equal(skv_sampler_create(&s, V, &sampler, NULL), SKV_OK);
+        for (size_t i = 0; i < N; i++) {
+            float logits[V];
+            ids[i] = (int32_t)skv_rng_below(&rng, V);
+            generated[i] = skv_rng_below(&rng, 3) > 0;
+            skv_sampler_accept(sampler, ids[i], generated[i]);
+            memcpy(logits, logits_of_test, sizeof logits);
+            (void)skv_sampler_choose(sampler, logits);
+            const size_t first =
+                windows[k] < 0 || (size_t)windows[k] > i ? 0 : i + 1 - (size_t)windows[k];
+            for (int id = 0; id < V; id++) {
+                int n_seen = 0, n_generated = 0;
+                for (size_t t = first; t <= i; t++) {
+                    n_seen += ids[t] == id;
+                    n_generated += ids[t] == id && generated[t];
+                }
+                double x = (double)logits_of_test[id];
+                if (n_seen > 0) x = x > 0 ? x / 1.5 : x * 1.5;
+                x -= (n_generated > 0 ? 0.25 : 0) + 0.125 * n_generated;
+                assert_true(fabs((double)logits[id] - x) < 1e-5);
+            }
+        }
+        skv_sampler_free(sampler);
+    }
+}
+
 static void test_a_seed_repeats(void **state)
 {
     (void)state;
@@ -159,8 +203,8 @@ static void test_a_seed_repeats(void **state)
     skv_sampler_free(b);
 }
 
-/* Without a filter only as much is sorted as is used: the same tokens as with a filter that keeps
- * all of them, for peaks, flat logits and forbidden tokens. */
+/* Without a filter the same tokens as with one that keeps all of them, for peaks, flat logits and
+ * forbidden tokens. */
 static void test_the_whole_distribution(void **state)
 {
     (void)state;
@@ -216,6 +260,7 @@ int main(void)
         cmocka_unit_test(test_filters),
         cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_a_window_forgets),
+        cmocka_unit_test(test_windows_of_many_tokens),
         cmocka_unit_test(test_a_seed_repeats),
         cmocka_unit_test(test_the_whole_distribution),
         cmocka_unit_test(test_bad_values_are_named),

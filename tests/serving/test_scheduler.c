@@ -34,7 +34,7 @@ enum { CONTEXT = 640, ANSWER_MAX = 40, N_JOBS = 24, VOCAB = 90 };
 static skv_engine *open_engine(const char *path, size_t kv_tokens)
 {
     skv_engine_options options = skv_engine_options_default();
-    options.threads = 1;
+    options.threads = 2; /* rows of a step are chosen from on both */
     options.weights = SKV_WEIGHTS_F32;
     options.context = CONTEXT;
     options.kv_tokens = kv_tokens;
@@ -227,6 +227,9 @@ static void make_scripts(script *scripts, size_t n, bool swiftkv, skv_rng *rng)
         s->params.n_answers = skv_rng_below(rng, 4) == 0 ? 3 : 1;
         s->params.sampling.temperature = skv_rng_below(rng, 2) ? 1.0 : 0.0;
         s->params.sampling.seed = i;
+        s->params.sampling.top_k = i % 3 == 0 ? 30 : 0;
+        s->params.sampling.top_p = i / 3 % 2 == 0 ? 0.9 : 1;
+        s->params.sampling.min_p = i % 5 == 0 ? 0.02 : 0;
         s->params.sampling.repetition_penalty = skv_rng_below(rng, 3) == 0 ? 1.3 : 1;
         s->params.ignore_eos = skv_rng_below(rng, 2) == 0;
         s->params.tenant = skv_rng_below(rng, 2);
@@ -365,7 +368,7 @@ static void test_numbers_are_those_of_an_idle_engine(void **state)
         const bool evicts = k == 2;
         skv_engine *engine = open_engine(paths[k], CONTEXT);
         skv_rng rng;
-        skv_rng_init(&rng, 21 + k);
+        skv_rng_init(&rng, 51 + k);
         script *scripts = test_calloc(N_JOBS, sizeof *scripts);
         numbers *want = test_calloc(N_JOBS, sizeof *want), *got = test_calloc(N_JOBS, sizeof *got);
         make_scripts(scripts, N_JOBS, k >= 1, &rng);

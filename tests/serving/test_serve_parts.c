@@ -17,16 +17,20 @@ static void test_top_tokens(void **state)
 {
     (void)state;
     const float logits[] = {1, 3, 2, 3, -1};
-    skv_token_prob top[4];
-    double norm = skv_logits_norm(logits, 5);
-    skv_logits_top(logits, 5, norm, 4, top);
-    assert_int_equal(top[0].id, 1);
-    assert_int_equal(top[1].id, 3);
-    assert_int_equal(top[2].id, 2);
-    assert_int_equal(top[3].id, 0);
+    skv_look look;
+    skv_row_values values;
+    assert_int_equal(skv_look_init(&look, 5, SKV_CPU_LEVEL_BEST, NULL), SKV_OK);
+    skv_look_at(&look, logits);
+    skv_row_values_of(&look, 4, &values);
+    assert_int_equal(values.n_top, 4);
+    assert_int_equal(values.top[0].id, 1);
+    assert_int_equal(values.top[1].id, 3);
+    assert_int_equal(values.top[2].id, 2);
+    assert_int_equal(values.top[3].id, 0);
     double sum = 0;
-    for (size_t i = 0; i < 5; i++) sum += exp((double)logits[i] - norm);
+    for (size_t i = 0; i < 5; i++) sum += exp((double)logits[i] - values.norm);
     assert_true(fabs(sum - 1) < 1e-12);
+    skv_look_release(&look);
 }
 
 static void push_text(skv_stop_text *stop, const char *text, bool last, const char *want)

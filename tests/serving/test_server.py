@@ -740,6 +740,25 @@ class TextTest(ServerTest):
             self.assertEqual("".join(choice["logprobs"]["tokens"]), choice["text"])
             self.assertEqual(choice["finish_reason"], "stop")
 
+    def test_a_complete_answer_ends_where_ends_are_ignored(self):
+        """With ignore_eos a grammar that may go on does, and one that is complete ends the answer."""
+        for body, n_max, pattern, reason in (
+            ({"guided_choice": ["a cat", "a dog"]}, 30, "a cat|a dog", "stop"),
+            ({"guided_regex": "[A-Z][a-z]{2,5}[.]"}, 30, r"[A-Z][a-z]{2,5}\.", "stop"),
+            ({"guided_regex": "[a-c]{1,12}"}, 30, "[a-c]{12}", "stop"),
+            ({"guided_regex": "[a-c]{1,90}"}, 9, "[a-c]{9,}", "length"),
+        ):
+            for temperature in (0, 1):
+                with self.subTest(body=body, temperature=temperature):
+                    answer = self.server.complete(
+                        prompt="Once", max_tokens=n_max, temperature=temperature, seed=4, logprobs=0,
+                        ignore_eos=True, n=2 if temperature else 1, **body,
+                    )  # fmt: skip
+                    for choice in answer["choices"]:
+                        self.assertRegex(choice["text"], f"^({pattern})$")
+                        self.assertEqual("".join(choice["logprobs"]["tokens"]), choice["text"])
+                        self.assertEqual(choice["finish_reason"], reason)
+
     def test_stop_texts(self):
         for stop, want in (("Lily", ", there was a little girl named "), ("named L", None)):
             answer = self.server.complete(prompt="Once upon a time", max_tokens=40, stop=[stop])

@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 
 #include "kernels/attention.h"
+#include "kernels/logits.h"
 #include "kernels/matmul.h"
 #include "kernels/rows.h"
 
@@ -12,6 +13,7 @@ static void init_ref(skv_kernels *k)
 {
     skv_matmul_init_ref(k);
     skv_rows_init_ref(k);
+    skv_logits_init_ref(k);
     skv_attention_init_ref(k);
 }
 
@@ -21,6 +23,7 @@ static void init_avx2(skv_kernels *k, unsigned features)
 {
     skv_matmul_init_avx2(k, features);
     skv_rows_init_avx2(k);
+    skv_logits_init_avx2(k);
     skv_attention_init_avx2(k, features);
 }
 
@@ -33,6 +36,7 @@ static void init_avx512(skv_kernels *k, unsigned features)
 {
     skv_matmul_init_avx512(k, features);
     skv_rows_init_avx512(k);
+    skv_logits_init_avx512(k);
     skv_attention_init_avx512(k, features);
 }
 

@@ -207,6 +207,58 @@ typedef void skv_to_bf16_fn(uint16_t *y, const float *x, size_t n);
 /* sum_i x[i] * y[i] in f32 or better. */
 typedef float skv_dot_fn(const float *x, const float *y, size_t n);
 
+/* ------------------------------------------------------------------------------------------
+ * Rows of logits
+ *
+ * A logit x has the weight 2^42 exp((x - max) / temperature), rounded to a whole number, where max
+ * is the largest of its row: skv_logit_weight says how. Whole numbers add up to the same sum in
+ * any order, so sums, and tokens drawn by them, are the same at every level. Each level computes
+ * weights by the same operations in double, without fused multiply-adds.
+ *
+ * NaN counts as minus infinity, which has no weight.
+ */
+enum {
+    SKV_LOGIT_BLOCK = 64,     /* logits of a block, whose maximum is kept */
+    SKV_LOGIT_BUCKETS = 2048, /* sums that the logits of an interval are sorted into */
+    SKV_LOGIT_VOCAB_MAX = 1 << 21
+};
+#define SKV_LOGIT_ONE (UINT64_C(1) << 42) /* the weight of the largest logit */
+
+typedef struct skv_logit_row {
+    const float *x;      /* [n], n <= SKV_LOGIT_VOCAB_MAX */
+    const float *maxima; /* [ceil(n / SKV_LOGIT_BLOCK)], of its blocks */
+    size_t n;
+} skv_logit_row;
+
+/* How logits are weighed and sorted. All members are finite. */
+typedef struct skv_logit_scale {
+    float max;
+    double factor;   /* log2(e) / temperature; 0: all weights are SKV_LOGIT_ONE */
+    float low, high; /* logits outside of [low, high] do not count */
+    double per;      /* x belongs to bucket (high - x) * per, or to the last one */
+} skv_logit_scale;
+
+/* maxima[b] = the largest of block b of x [n]. */
+typedef void skv_logit_maxima_fn(float *maxima, const float *x, size_t n);
+/* sums[b] = the weights of the logits of block b in [low, high]. */
+typedef void skv_logit_weigh_fn(uint64_t *sums, const skv_logit_row *row,
+                                const skv_logit_scale *scale);
+/* sums[b] += the weights of the row's logits in [low, high] that belong to bucket b. */
+typedef void skv_logit_spread_fn(uint64_t *sums /* [SKV_LOGIT_BUCKETS] */, const skv_logit_row *row,
+                                 const skv_logit_scale *scale);
+/* Lists the ids of the row's logits in [low, high], ascending, from block *i_block on, and returns
+ * how many. Stops in front of the block where fewer than SKV_LOGIT_BLOCK of `most` places are
+ * left; *i_block becomes the first that was not looked at. */
+typedef size_t skv_logit_between_fn(uint32_t *ids, size_t most, const skv_logit_row *row, float low,
+                                    float high, size_t *i_block);
+
+typedef struct skv_logit_kernels {
+    skv_logit_maxima_fn *maxima;
+    skv_logit_weigh_fn *weigh;
+    skv_logit_spread_fn *spread;
+    skv_logit_between_fn *between;
+} skv_logit_kernels;
+
 /* ------------------------------------------------------------------------------------------ */
 
 typedef struct skv_kernels {
@@ -231,6 +283,7 @@ typedef struct skv_kernels {
     skv_from_bf16_fn *from_bf16;
     skv_to_bf16_fn *to_bf16;
     skv_dot_fn *dot;
+    skv_logit_kernels logits;
 } skv_kernels;
 
 /**

@@ -83,13 +83,22 @@ void skv_workspace_release(skv_workspace *ws, skv_backend *be);
  * come first): its logits [V], or its hidden state [D] after the final norm. */
 typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
 
+/* The same for rows whose outputs exist at the same time, at most SKV_LOGIT_ROWS: whoever has work
+ * for each of them can do it on several threads. */
+typedef struct skv_told_row {
+    size_t i_span, i_row;
+    const float *output;
+} skv_told_row;
+typedef void skv_rows_sink(void *user, const skv_told_row *rows, size_t n);
+
 typedef struct skv_forward {
     const skv_model *model;
     const skv_plan *plan;
     skv_workspace *ws;
     const skv_forward_span *spans; /* [n_spans]; at most ws->max_rows tokens in all */
     size_t n_spans;
-    skv_row_sink *on_row; /* may be NULL */
+    skv_row_sink *on_row;   /* may be NULL */
+    skv_rows_sink *on_rows; /* in its place; may be NULL */
     void *user;
     const struct skv_adapters *adapters; /* that spans may have; NULL: none */
     const skv_hook *const *hooks;        /* [n_hooks] */

@@ -120,22 +120,41 @@ static size_t count_alike(const skv_pass *p, skv_span_place at, size_t row)
     return n;
 }
 
-void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output)
+/* Row `row` of x as its span names it. */
+static skv_told_row told_row(const skv_pass *p, skv_span_place at, size_t row, const float *output)
 {
     const skv_forward_span *span = &p->spans[at.i_span];
-    size_t i_wanted = p->ws->alive[row] - at.row0 - skv_span_wanted(span);
-    if (p->f->on_row) p->f->on_row(p->f->user, span->told_span, span->told_row + i_wanted, output);
+    const size_t i_wanted = p->ws->alive[row] - at.row0 - skv_span_wanted(span);
+    return (skv_told_row){span->told_span, span->told_row + i_wanted, output};
+}
+
+static void tell(const skv_forward *f, const skv_told_row *rows, size_t n)
+{
+    if (f->on_rows) {
+        f->on_rows(f->user, rows, n);
+        return;
+    }
+    if (!f->on_row) return;
+    for (size_t i = 0; i < n; i++) f->on_row(f->user, rows[i].i_span, rows[i].i_row, rows[i].output);
+}
+
+void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output)
+{
+    const skv_told_row told = told_row(p, at, row, output);
+    tell(p->f, &told, 1);
 }
 
 /* Rows [row, row + n), whose outputs of `length` are at ws->logits. */
 static void tell_rows(const skv_pass *p, skv_span_place at, size_t row, size_t n, size_t length)
 {
+    skv_told_row rows[SKV_LOGIT_ROWS];
     const float *outputs =
         p->be->map(p->be, p->ws->logits, n * length * sizeof *outputs, SKV_MAP_READ);
     for (size_t i = 0; i < n; i++) {
         at = skv_pass_find_span(p, at, row + i);
-        skv_pass_tell(p, at, row + i, outputs + i * length);
+        rows[i] = told_row(p, at, row + i, outputs + i * length);
     }
+    tell(p->f, rows, n);
     p->be->unmap(p->be, outputs);
 }
 

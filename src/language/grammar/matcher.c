@@ -376,8 +376,14 @@ skv_status skv_matcher_mask(skv_matcher *m, uint32_t *bits, size_t n_bits, skv_e
     return SKV_OK;
 }
 
+/* Most words are all ones or all zeros. */
 static bool mask_word(float *logits, size_t n, uint32_t bits)
 {
+    if (bits == UINT32_MAX) return n > 0;
+    if (bits == 0) {
+        for (size_t i = 0; i < n; i++) logits[i] = -INFINITY;
+        return false;
+    }
     for (size_t i = 0; i < n; i++) {
         if ((bits >> i & 1) == 0) logits[i] = -INFINITY;
     }
@@ -398,8 +404,8 @@ bool skv_matcher_mask_logits(const skv_matcher *m, float *logits, size_t n)
 
 void skv_mask_logits(const uint32_t *bits, float *logits, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        if ((bits[i / 32] >> i % 32 & 1) == 0) logits[i] = -INFINITY;
+    for (size_t i = 0; i < n; i += 32) {
+        (void)mask_word(logits + i, skv_min_size(n - i, 32), bits[i / 32]);
     }
 }
 

@@ -164,6 +164,12 @@ static bool mask_rules(void *state, float *logits, size_t vocab)
     return skv_matcher_mask_logits(rules->matcher, logits, vocab);
 }
 
+static bool rules_are_complete(const void *state)
+{
+    const answer_rules *rules = state;
+    return rules->id < 0 && skv_matcher_is_complete(rules->matcher);
+}
+
 static void accept_rules(void *state, int32_t id)
 {
     answer_rules *rules = state;
@@ -286,6 +292,7 @@ static bool follow(exchange *ex, const wish *w, const char *text, size_t n, skv_
                             .copy = copy_rules,
                             .prepare = prepare_rules,
                             .mask = mask_rules,
+                            .complete = rules_are_complete,
                             .accept = accept_rules,
                             .bytes = rules_bytes,
                             .shrink = shrink_rules,

@@ -17,11 +17,26 @@ typedef struct pass {
 
 /* ---- choosing, while the logits are there ---- */
 
-/* The other answers of a job branch off where its prompt ends. */
-static void fork_answers(skv_scheduler *s, skv_lane *lane, const float *logits)
+static void fail_answer(skv_scheduler *s, skv_job *job, size_t i_answer, const skv_error *err)
+{
+    const skv_text_piece text = skv_text_of(err->text);
+    s->tally.finished[SKV_FINISH_FAILED]++;
+    skv_worker_publish(s);
+    skv_job_end(job, &(skv_output){.kind = SKV_OUTPUT_END,
+                                   .i_answer = i_answer,
+                                   .logprob = (double)NAN,
+                                   .finish = SKV_FINISH_FAILED,
+                                   .status = SKV_MEMORY,
+                                   .text = text.text,
+                                   .n_text = text.n});
+}
+
+/* The other answers of a job branch off where its prompt ends. They stand behind the first. Returns
+ * whether this lane is there now. */
+static bool fork_answers(skv_scheduler *s, skv_lane *lane)
 {
     skv_job *job = lane->job;
-    if (job->forked || job->params.n_answers == 1) return;
+    if (lane->i_answer > 0 || job->forked || job->params.n_answers == 1) return false;
     job->forked = true;
     skv_lane *before = lane;
     for (size_t i = 1; i < job->params.n_answers; i++) {
@@ -31,22 +46,21 @@ static void fork_answers(skv_scheduler *s, skv_lane *lane, const float *logits)
         if (status == SKV_OK) status = skv_lane_constrain(fork, lane, &err);
         if (status != SKV_OK) {
             skv_lane_free(fork);
-            skv_text_piece text = skv_text_of(err.text);
-            s->tally.finished[SKV_FINISH_FAILED]++;
-            skv_worker_publish(s);
-            skv_job_end(job, &(skv_output){.kind = SKV_OUTPUT_END,
-                                           .i_answer = i,
-                                           .logprob = (double)NAN,
-                                           .finish = SKV_FINISH_FAILED,
-                                           .status = SKV_MEMORY,
-                                           .text = text.text,
-                                           .n_text = text.n});
+            fail_answer(s, job, i, &err);
             continue;
         }
         skv_worker_insert(s, fork, before);
-        skv_worker_choose(s, fork, logits);
         before = fork;
     }
+    return true;
+}
+
+/* The next branch of a lane's job that has not begun; NULL: there is none. */
+static skv_lane *next_fork(const skv_lane *lane)
+{
+    skv_lane *fork = lane->queue.next;
+    while (fork && fork->job == lane->job && fork->queue.begun) fork = fork->queue.next;
+    return fork && fork->job == lane->job ? fork : NULL;
 }
 
 /* A token that was chosen becomes one of the lane's ids, and its reader gets it. */
@@ -71,26 +85,89 @@ static void take_drafted(skv_scheduler *s, skv_lane *lane)
     skv_worker_right(lane);
 }
 
-static void take_row(void *user, size_t i_span, size_t i_token, const float *logits)
+/* Tokens that a lane has behind row i_token of its span; the step has not counted them yet. */
+static size_t seen_by(const skv_lane *lane, size_t i_token)
 {
-    const pass *p = user;
-    skv_lane *lane = p->s->span_lanes[p->first + i_span];
+    return skv_lane_cached(lane) + i_token + 1;
+}
+
+static bool is_drafted(const skv_lane *lane, size_t i_token)
+{
+    return i_token > 0 && lane->draft.n > 0;
+}
+
+/* Rows behind the last id are those of a draft that has ended. */
+static bool wants_choice(const skv_lane *lane, size_t n_seen)
+{
+    return n_seen == lane->n_ids && lane->job->params.max_tokens > 0 && !lane->failure &&
+           !lane->output.stop.stopped;
+}
+
+/* What may be done for a row before the rows in front of it are taken: returns how many tasks. */
+static size_t list_tasks(skv_scheduler *s, skv_lane *lane, const skv_told_row *row,
+                         skv_row_values *values, skv_row_task *tasks)
+{
+    const size_t n_seen = seen_by(lane, row->i_row);
+    size_t n = 0;
+    if (lane->job->params.pooling != SKV_POOLING_NONE) return 0;
+    if (skv_worker_tells_prompt(lane, n_seen)) {
+        tasks[n++] = (skv_row_task){lane, row->output, values};
+    }
+    if (!wants_choice(lane, n_seen) || is_drafted(lane, row->i_row)) return n;
+    if (lane->choice.pending || !skv_worker_chooses_ahead(lane)) return n;
+    tasks[n++] = (skv_row_task){.lane = lane, .logits = row->output};
+    if (!fork_answers(s, lane)) return n;
+    for (skv_lane *fork = lane; (fork = next_fork(fork)) != NULL;) {
+        tasks[n++] = (skv_row_task){.lane = fork, .logits = row->output};
+    }
+    return n;
+}
+
+static void choose_now(skv_scheduler *s, skv_lane *lane, const float *logits)
+{
+    skv_worker_choose(s, lane, logits);
+    if (!fork_answers(s, lane)) return;
+    for (skv_lane *fork = lane; (fork = next_fork(fork)) != NULL;) {
+        skv_worker_choose(s, fork, logits);
+    }
+}
+
+static void take_row(skv_scheduler *s, skv_lane *lane, const skv_told_row *row,
+                     const skv_row_values *values)
+{
     const skv_job_params *params = &lane->job->params;
-    size_t n_seen = skv_lane_cached(lane) + i_token + 1; /* the step has not counted them yet */
+    const size_t n_seen = seen_by(lane, row->i_row);
     if (params->pooling != SKV_POOLING_NONE) {
-        skv_worker_add_hidden(lane, n_seen, logits);
+        skv_worker_add_hidden(lane, n_seen, row->output);
         return;
     }
     if (params->prompt_logprobs && skv_lane_generated(lane) == 0) {
-        skv_worker_tell_prompt(p->s, lane, n_seen, logits);
+        skv_worker_tell_prompt(s, lane, n_seen, row->output, values);
     }
-    /* Rows behind the last id are those of a draft that has ended. */
-    if (n_seen != lane->n_ids || params->max_tokens == 0) return;
-    if (lane->failure || lane->output.stop.stopped) return;
-    if (i_token > 0 && lane->draft.n > 0 && !skv_worker_mask_draft(p->s, lane)) return;
-    skv_worker_choose(p->s, lane, logits);
-    take_drafted(p->s, lane);
-    if (lane->i_answer == 0) fork_answers(p->s, lane, logits);
+    if (!wants_choice(lane, n_seen)) return;
+    if (!lane->choice.pending) {
+        if (is_drafted(lane, row->i_row) && !skv_worker_mask_draft(s, lane)) return;
+        choose_now(s, lane, row->output);
+    }
+    take_drafted(s, lane);
+}
+
+/* Rows whose logits are there: first the work that no row's depends on another's, on all threads,
+ * then they are taken in order. */
+static void take_rows(void *user, const skv_told_row *rows, size_t n)
+{
+    const pass *p = user;
+    skv_scheduler *s = p->s;
+    size_t n_tasks = 0;
+    assert(n <= SKV_LOGIT_ROWS);
+    for (size_t i = 0; i < n; i++) {
+        skv_lane *lane = s->span_lanes[p->first + rows[i].i_span];
+        n_tasks += list_tasks(s, lane, &rows[i], &s->values[i], s->tasks + n_tasks);
+    }
+    skv_worker_work_rows(s, s->tasks, n_tasks);
+    for (size_t i = 0; i < n; i++) {
+        take_row(s, s->span_lanes[p->first + rows[i].i_span], &rows[i], &s->values[i]);
+    }
 }
 
 /* ---- appending, after the step ---- */
@@ -231,7 +308,7 @@ static void run_pass(pass *p)
     bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
     set_stepping(s, only_job(p));
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
-    const skv_step_sink sink = {.on_row = take_row, .user = p, .tap = keeps ? &tap : NULL};
+    const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
     set_stepping(s, NULL);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */

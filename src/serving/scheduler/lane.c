@@ -28,7 +28,7 @@ static skv_status start_sampler(skv_lane *lane, size_t vocab_size, skv_error *er
 {
     skv_sampling sampling = lane->job->params.sampling;
     sampling.seed += lane->i_answer;
-    SKV_TRY(skv_sampler_create(&sampling, vocab_size, &lane->choice.sampler, err));
+    SKV_TRY(skv_sampler_create_bare(&sampling, vocab_size, &lane->choice.sampler, err));
     for (size_t i = 0; i < lane->n_prompt; i++) {
         skv_sampler_accept(lane->choice.sampler, lane->ids[i], false);
     }

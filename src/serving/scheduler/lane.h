@@ -88,7 +88,9 @@ typedef struct skv_lane_mask {
 typedef struct skv_lane_choice {
     skv_sampler *sampler; /* owned; keeps its state when the pages are lost */
     bool pending;         /* `id` comes after the lane's ids; what follows is told with it */
-    bool may_end;         /* `id` may be an end */
+    bool may_end;         /* `id` may be an end, */
+    bool complete;        /* also of an answer that ignores ends: nothing else may come */
+    bool ended;           /* nothing may come at all: the answer ends without `id` */
     int32_t id;
     double logprob;
     skv_token_prob top[SKV_JOB_TOP_MAX];

@@ -22,25 +22,27 @@ static void tell(const skv_scheduler *s, skv_lane *lane, const skv_output *outpu
     lane->failure = "the output was not read in time, or memory ran out";
 }
 
-void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits)
+bool skv_worker_tells_prompt(const skv_lane *lane, size_t t)
 {
-    const skv_job_params *p = &lane->job->params;
+    return lane->job->params.prompt_logprobs && skv_lane_generated(lane) == 0 &&
+           t < lane->n_prompt && t >= lane->output.n_told;
+}
+
+void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits,
+                            const skv_row_values *values)
+{
     skv_output first = {.kind = SKV_OUTPUT_PROMPT, .id = lane->ids[0], .logprob = (double)NAN};
     if (lane->output.n_told == 0) {
         tell(s, lane, &first);
         lane->output.n_told = 1;
     }
-    if (t >= lane->n_prompt || t < lane->output.n_told) return;
-    skv_token_prob top[SKV_JOB_TOP_MAX];
-    size_t n_top = p->n_top < s->vocab_size ? p->n_top : s->vocab_size;
-    double norm = skv_logits_norm(logits, s->vocab_size);
-    skv_logits_top(logits, s->vocab_size, norm, n_top, top);
+    if (!skv_worker_tells_prompt(lane, t)) return;
     tell(s, lane,
          &(skv_output){.kind = SKV_OUTPUT_PROMPT,
                        .id = lane->ids[t],
-                       .logprob = (double)logits[lane->ids[t]] - norm,
-                       .top = top,
-                       .n_top = n_top});
+                       .logprob = (double)logits[lane->ids[t]] - values->norm,
+                       .top = values->top,
+                       .n_top = values->n_top});
     lane->output.n_told = t + 1;
 }
 

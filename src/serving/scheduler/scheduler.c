@@ -252,8 +252,8 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     skv_step_clock_init(&s->clock, s->options.step_ms);
     s->spans = skv_alloc(s->step_tokens, sizeof *s->spans);
     s->span_lanes = skv_alloc(s->step_tokens, sizeof *s->span_lanes);
-    s->logits = skv_alloc(s->vocab_size, sizeof *s->logits);
-    SKV_REQUIRE(s->spans && s->span_lanes && s->logits, err, SKV_MEMORY, "scheduler: no memory");
+    SKV_REQUIRE(s->spans && s->span_lanes, err, SKV_MEMORY, "scheduler: no memory");
+    SKV_TRY(skv_worker_open_desks(s, err));
     if (!s->options.no_prefix_cache) {
         SKV_TRY(skv_prefix_index_create(s->engine->store, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
@@ -275,7 +275,7 @@ static void free_parts(skv_scheduler *s)
     skv_free(s->step_rows);
     skv_free(s->spans);
     skv_free(s->span_lanes);
-    skv_free(s->logits);
+    skv_worker_close_desks(s);
     (void)pthread_mutex_destroy(&s->lock);
     (void)pthread_cond_destroy(&s->wake);
     skv_free(s);

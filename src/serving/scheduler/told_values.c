@@ -1,12 +1,11 @@
-/* Log-probabilities and vectors: see told_values.h. Sums are f64: the order of rows is the
- * prompt's, whatever chunks it came in. */
+/* Log-probabilities and vectors: see told_values.h. Sums of vectors are f64: the order of rows is
+ * the prompt's, whatever chunks it came in. */
 #include "scheduler/told_values.h"
 
 #include <assert.h>
 #include <math.h>
 
 #include "base/mem.h"
-#include "model/forward.h"
 
 skv_status skv_pooled_init(skv_pooled *pooled, size_t n, skv_error *err)
 {
@@ -42,21 +41,13 @@ bool skv_pooled_finish(skv_pooled *pooled)
     return true;
 }
 
-double skv_logits_norm(const float *logits, size_t n)
+void skv_row_values_of(skv_look *look, size_t n_top, skv_row_values *out)
 {
-    size_t best;
-    double sum = skv_logits_sum(logits, n, &best);
-    return (double)logits[best] + log(sum);
-}
-
-void skv_logits_top(const float *logits, size_t n, double norm, size_t n_top, skv_token_prob *top)
-{
-    size_t n_kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        double logprob = (double)logits[i] - norm;
-        if (n_kept == n_top && (n_top == 0 || logprob <= top[n_top - 1].logprob)) continue;
-        size_t at = n_kept < n_top ? n_kept++ : n_top - 1;
-        for (; at > 0 && top[at - 1].logprob < logprob; at--) top[at] = top[at - 1];
-        top[at] = (skv_token_prob){(int32_t)i, logprob};
+    skv_candidate top[SKV_JOB_TOP_MAX];
+    assert(n_top <= SKV_JOB_TOP_MAX);
+    out->norm = skv_look_norm(look);
+    out->n_top = skv_look_top(look, n_top, top);
+    for (size_t i = 0; i < out->n_top; i++) {
+        out->top[i] = (skv_token_prob){top[i].id, (double)top[i].logit - out->norm};
     }
 }

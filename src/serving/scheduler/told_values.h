@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "base/fail.h"
+#include "engine/logit_look.h"
 #include "skv/serve.h"
 
 /* The hidden states of a prompt on their way to one vector: their sum, and at the end that sum
@@ -23,9 +24,15 @@ void skv_pooled_add(skv_pooled *pooled, const float *row);
 /** Fills `vector`, of length 1; false: the rows were zeros or not finite. */
 bool skv_pooled_finish(skv_pooled *pooled);
 
-/** The constant that a row's logits are less: log p(i) = logits[i] - norm. */
-double skv_logits_norm(const float *logits, size_t n);
-/** The n_top most likely, best first, equal ones by id. */
-void skv_logits_top(const float *logits, size_t n, double norm, size_t n_top, skv_token_prob *top);
+/* What is told of a row of logits. */
+typedef struct skv_row_values {
+    double norm; /* log p(i) = logits[i] - norm */
+    skv_token_prob top[SKV_JOB_TOP_MAX];
+    size_t n_top;
+} skv_row_values;
+
+/** Of the row that the look is at, with its n_top most likely tokens, best first, equal ones by id.
+ */
+void skv_row_values_of(skv_look *look, size_t n_top, skv_row_values *out);
 
 #endif

@@ -34,6 +34,19 @@
 #include "scheduler/text_index.h"
 #include "scheduler/turns.h"
 
+/* What a thread needs to choose tokens. */
+typedef struct skv_desk {
+    skv_look look;
+    float *logits; /* owned, [vocab_size]: a row, and what was changed in it */
+} skv_desk;
+
+/* Work for a row of logits, which no other row's changes. */
+typedef struct skv_row_task {
+    skv_lane *lane;
+    const float *logits;    /* [vocab_size] */
+    skv_row_values *values; /* to be filled; NULL: the lane's choice is made */
+} skv_row_task;
+
 struct skv_scheduler {
     /* Set before the worker starts; any thread reads them. */
     skv_engine *engine;     /* borrowed; its memory is the worker's */
@@ -90,7 +103,11 @@ struct skv_scheduler {
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
     size_t n_spans;
-    float *logits; /* owned, [vocab_size] */
+    skv_desk *desks; /* owned, [n_desks]: one for each thread that chooses tokens */
+    size_t n_desks;
+    /* Of rows whose logits are there, owned: */
+    skv_row_values *values; /* [SKV_LOGIT_ROWS] */
+    skv_row_task *tasks;    /* [SKV_LOGIT_ROWS * SKV_JOB_ANSWERS_MAX] */
 };
 
 static inline skv_text_piece skv_text_of(const char *text)
@@ -239,8 +256,15 @@ size_t skv_worker_step_needs(const skv_scheduler *s, size_t first);
 
 /* ---- choose.c ---- */
 
-/** Chooses a lane's next token from logits [V]; the lane fails where its constraint leaves none. */
+SKV_MUST_CHECK skv_status skv_worker_open_desks(skv_scheduler *s, skv_error *err);
+void skv_worker_close_desks(skv_scheduler *s);
+/** Chooses a lane's next token from logits [V]; where its constraint leaves none, the answer ends
+ * if it is complete, or else the lane fails. */
 void skv_worker_choose(skv_scheduler *s, skv_lane *lane, const float *logits);
+/** Whether a lane's choice may be a task: its constraint does not work out masks then. */
+bool skv_worker_chooses_ahead(const skv_lane *lane);
+/** Does tasks [n] on the engine's threads. A lane has one choice among them at most. */
+void skv_worker_work_rows(skv_scheduler *s, const skv_row_task *tasks, size_t n);
 /** The token that was chosen, which is no longer pending. */
 int32_t skv_worker_take_choice(skv_lane *lane);
 /** Whether the token that was chosen ends the answer. */
@@ -265,8 +289,11 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane);
 
 /* ---- output.c ---- */
 
-/** The logits behind prompt token t - 1 tell token t. */
-void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits);
+/** Whether the logits behind prompt token t - 1 tell a token t whose reader waits for it. */
+bool skv_worker_tells_prompt(const skv_lane *lane, size_t t);
+/** They do; values are theirs, if skv_worker_tells_prompt says so. */
+void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits,
+                            const skv_row_values *values);
 /** Tells the token that was taken, with its text; the lane fails where nobody reads it in time. */
 SKV_MUST_CHECK skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id,
                                                 skv_error *err);
