@@ -346,6 +346,7 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
             return false;
         }
     }
+    if (ex->model->habits.short_ids && !tool_ids_shorten(messages, error)) return false;
     if (!mark_last(body, messages, continues, error)) return false;
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;

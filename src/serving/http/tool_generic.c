@@ -1,28 +1,12 @@
 /*
  * Tools for models whose chat template has none, or writes calls in a form that nobody knows: a
- * system text asks for calls in Hermes' form, and the turns of earlier calls become plain texts.
+ * system text asks for calls in Hermes' form, and the turns of earlier calls become plain texts. So
+ * do those that a template of a known form leaves out, in that form where it can be written.
  */
 #include <string.h>
 
 #include "request_input.h"
-
-static const char probe[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"add_generation_prompt\":true,"
-    "\"date_string\":\"\",\"datetime\":\"\",\"functions\":\"skv_probe\",\"tools\":[{\"type\":"
-    "\"function\",\"function\":{\"name\":\"skv_probe\",\"description\":\"\",\"parameters\":{"
-    "\"type\":\"object\",\"properties\":{}}}}]}";
-
-bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
-{
-    char *shown = NULL;
-    size_t n_shown = 0;
-    const skv_render_input input = {
-        .template_text = {text, n}, .vars = {probe, sizeof probe - 1}, .vocab = vocab};
-    const bool ok = skv_render(&input, &shown, &n_shown, NULL) == SKV_OK;
-    const bool ignores = !ok || !strstr(shown, "skv_probe");
-    skv_text_free(shown);
-    return ignores;
-}
+#include "skv/reply.h"
 
 static void add_json(const exchange *ex, skv_buf *out, const json_t *value)
 {
@@ -61,6 +45,34 @@ static void add_calls(const exchange *ex, skv_buf *out, const json_t *message)
     }
 }
 
+/* The calls of a message in the model's own form; false: it is written by templates alone. */
+static bool add_own_calls(const exchange *ex, skv_buf *out, const json_t *message)
+{
+    const json_t *calls = json_object_get(message, "tool_calls"), *call;
+    api_error error;
+    size_t i, n = 0, n_text = 0;
+    char *text = NULL;
+    json_t *functions = json_array();
+    json_array_foreach(calls, i, call)
+    {
+        const json_t *function = json_object_get(call, "function");
+        if (json_array_append(functions, (json_t *)(uintptr_t)function) != 0) out->failed = true;
+    }
+    char *json = functions ? json_text_write(ex, functions, "messages", &n, &error) : NULL;
+    json_decref(functions);
+    out->failed = out->failed || !json;
+    const skv_status status =
+        json ? skv_reply_write_calls(ex->model->reply_format, json, n, &text, &n_text, NULL)
+             : SKV_MEMORY;
+    json_text_free(ex, json, n);
+    if (status == SKV_OK) {
+        add_content(out, message);
+        skv_buf_append(out, text, n_text);
+    }
+    skv_text_free(text);
+    return status == SKV_OK;
+}
+
 static bool set_text(json_t *message, const char *role, const skv_buf *text)
 {
     return !text->failed && json_object_set_new(message, "role", json_string(role)) == 0 &&
@@ -88,16 +100,18 @@ static bool join_results(json_t *messages, size_t i, skv_buf *text)
     return set_text(joined, "user", text) && json_array_insert_new(messages, i, joined) == 0;
 }
 
-static bool plain_history(const exchange *ex, json_t *messages)
+/* Calls become texts, and results do unless the template writes them. */
+static bool plain_history(const exchange *ex, json_t *messages, bool results)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i);
         const bool calls = json_object_get(message, "tool_calls");
-        if (!calls && !json_text_is(json_object_get(message, "role"), "tool")) continue;
+        const bool result = results && json_text_is(json_object_get(message, "role"), "tool");
+        if (!calls && !result) continue;
         skv_buf text = {.max = LIMIT_TEXT_BYTES};
         if (calls) {
-            add_calls(ex, &text, message);
+            if (results || !add_own_calls(ex, &text, message)) add_calls(ex, &text, message);
             ok = set_text(message, "assistant", &text);
             (void)json_object_del(message, "tool_calls");
         } else {
@@ -138,7 +152,15 @@ static bool instruct(const exchange *ex, const json_t *tools, json_t *messages)
 bool tool_generic_render(const exchange *ex, const json_t *tools, json_t *messages,
                          api_error *error)
 {
-    const bool ok = plain_history(ex, messages) &&
+    const bool ok = plain_history(ex, messages, true) &&
                     (json_array_size(tools) == 0 || instruct(ex, tools, messages));
     return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+bool tool_generic_history(const exchange *ex, json_t *messages, api_error *error)
+{
+    const tool_habits *habits = &ex->model->habits;
+    if (!habits->loses_calls && !habits->loses_results) return true;
+    return plain_history(ex, messages, habits->loses_results) ||
+           api_fail(error, 503, NULL, "no memory");
 }
