@@ -144,7 +144,7 @@ static void test_short_calls(void **state)
     /* Blanks in front of what is no call. */
     check(coder, "a\n\n<tool_call> is a mark", "T:a\n\n<tool_call> is a mark");
     check(hermes, "a\n <tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\" 1}}",
-          "C:f|A:{\"a\"|B:\n <tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\"  (1)|T:1}}");
+          "T:a|C:f|A:{\"a\" |B:\n <tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\" 1 (1)|T:}}");
     /* Without arguments, or with a text of them. */
     check(hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": null}\n</tool_call>",
           "C:f|A:{}|E:");

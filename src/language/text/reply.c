@@ -517,7 +517,10 @@ static bool step_first(skv_reply *r)
     const char *text = held(r), first = r->form->list ? '[' : '{';
     const size_t n = n_held(r), k = blanks(text, n);
     if (k == n && !r->last) return false;
-    const bool object = r->form->spelling == SKV_SPELL_OBJECT && k < n && text[k] == first;
+    const match marked = match_mark(r, text + k, n - k, r->form->open);
+    if (marked == MATCH_PART) return false;
+    const bool object =
+        r->form->spelling == SKV_SPELL_OBJECT && marked == MATCH_NO && k < n && text[k] == first;
     r->begun = true;
     r->place = PLACE_TEXT;
     if (!object) return true;
