@@ -2,7 +2,7 @@
 """A property of replies: what a chat template writes for a call is read as that call, for every template at hand and
 arguments that hold marks, numbers with commas, line ends, nullable and nested values.
 
-SKV_CALL_CASES is the number of cases of a template (default: 25), SKV_CALL_SEED the first seed. A failure prints both.
+SKV_CALL_CASES is the number of cases of a template (default: 12), SKV_CALL_SEED the first seed. A failure prints both.
 """
 
 import json
@@ -24,7 +24,7 @@ except ImportError:
     hypothesis = None
 
 TOOL = Path(os.environ.get("SKV_BUILD", ROOT / "build")) / "tests" / "tool_reply"
-CASES = int(os.environ.get("SKV_CALL_CASES", 25))
+CASES = int(os.environ.get("SKV_CALL_CASES", 12))
 SEED = int(os.environ.get("SKV_CALL_SEED", 1))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from call_cases import TEMPLATES, USER, call_is_clear, called, function, parameters, text_of_call  # noqa: E402
-from server_process import PROGRAM, ROOT, Server  # noqa: E402
+from server_process import PROGRAM, STORIES, Server  # noqa: E402
 from server_process import TEMPLATES as FOLDER  # noqa: E402
 
 try:
@@ -27,7 +27,6 @@ try:
 except ImportError:
     hypothesis = None
 
-MODEL = ROOT / "models/mini/kv6-g2"
 CASES = int(os.environ.get("SKV_CALL_CASES", 0))
 SEED = int(os.environ.get("SKV_CALL_SEED", 1))
 QUIET = {"temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
@@ -79,7 +78,7 @@ class Chat(Api):
 
 
 class Messages(Api):
-    path, fields = "/v1/messages", {"model": MODEL.name}
+    path, fields = "/v1/messages", {"model": STORIES.stem}
 
     def tools(self, schema):
         return [{"name": "f", "description": "D", "input_schema": schema}]
@@ -155,13 +154,15 @@ SCHEMA = {"type": "object", "properties": {
     "on": {"type": ["integer", "null"], "description": "d"},
     "a": {"type": "array", "items": {}, "description": "d"},
     "o": {"type": "object", "description": "d"}}}  # fmt: skip
+# Some templates (Hermes 2 Pro, Command R+) recurse without end over lists of types, in jinja2 too.
+SIMPLE = {**SCHEMA, "properties": {name: SCHEMA["properties"][name] for name in ("s", "os", "n", "a")}}
 ARGUMENTS = {"s": "a\n</parameter>\n <tool_call>\"1,5\n", "os": "1.10", "n": 0.5, "on": None, "a": ["x, y", None, {"k": [True]}],
              "o": {"k": "</tool_call>\n"}}  # fmt: skip
 
 
 @contextlib.contextmanager
 def serving(template):
-    server = Server(MODEL, "--ctx", 8192, "--template", template)
+    server = Server(STORIES, "--ctx", 8192, "--template", template)
     try:
         yield server
     finally:
@@ -175,6 +176,10 @@ def renderer(server, schema):
         return answer["prompt"] if status == 200 else None
 
     return render
+
+
+def takes(server, schema):
+    return renderer(server, schema)([USER], True) is not None
 
 
 def round_trip(server, template, schema, arguments):
@@ -196,9 +201,9 @@ def round_trip(server, template, schema, arguments):
                 api.go_on(server, schema, answer, calls)
 
 
-def histories(template, server):
+def histories(template, server, schema):
     """Ids and arguments of any shape are taken by the chat API, and what they say reaches the model."""
-    tools = [function(SCHEMA)]
+    tools = [function(schema)]
     shapes = [(id, '{"s": "SKVTEXT"}') for id in ("call_0123456789abcdef", "toolu_01A", "abcdefgh1", "x", "", None, 7)]
     shapes += [("call_1", said) for said in ("{", "", " ", "null", None, '{"s": "SKVTEXT', '{"s": "SKVTEXT", "n": 1', "SKVTEXT",
                                             '["SKVTEXT"]', {"s": "SKVTEXT"}, ["SKVTEXT"])]  # fmt: skip
@@ -213,8 +218,9 @@ def histories(template, server):
 
 def check_template(template):
     with serving(template) as server:
-        histories(template, server)
-        round_trip(server, template, SCHEMA, ARGUMENTS)
+        schema = SCHEMA if takes(server, SCHEMA) else SIMPLE
+        histories(template, server, schema)
+        round_trip(server, template, schema, {name: ARGUMENTS[name] for name in schema["properties"]})
         form = server.lines and ("generic" if any("no known format" in line for line in server.lines) else "its own")
         if CASES == 0 or not hypothesis:
             return form
@@ -223,14 +229,14 @@ def check_template(template):
         @hypothesis.settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck))
         @hypothesis.given(parameters(st))
         def case(pair):
-            hypothesis.assume(all(call_is_clear(form, *pair) for form in ("qwen3-coder", "glm", "deepseek-v4", "gemma4")))
+            hypothesis.assume(takes(server, pair[0]) and all(call_is_clear(form, *pair) for form in ("qwen3-coder", "glm", "deepseek-v4", "gemma4")))
             round_trip(server, template, *pair)
 
         case()
         return form
 
 
-@unittest.skipUnless(FOLDER.exists(), "../shared/assets is absent")
+@unittest.skipUnless(STORIES.exists() and FOLDER.exists(), "../shared/assets is absent")
 class EveryTemplateTest(unittest.TestCase):
     def test_round_trip(self):
         with ThreadPoolExecutor(2) as pool:
@@ -241,7 +247,7 @@ class EveryTemplateTest(unittest.TestCase):
         self.assertGreater(len(tasks), 20)
 
 
-@unittest.skipUnless(FOLDER.exists(), "../shared/assets is absent")
+@unittest.skipUnless(STORIES.exists() and FOLDER.exists(), "../shared/assets is absent")
 class OneTemplateTest(unittest.TestCase):
     def test_short_ids(self):
         """A call and its result have one id, which is the same in every request; an id that fits stays."""
@@ -306,7 +312,7 @@ class OneTemplateTest(unittest.TestCase):
         with serving(FOLDER / "Qwen3-Coder.jinja") as server:
             for text, schema, want in cases:
                 for api in APIS:
-                    for stream in (False, True):
+                    for stream in (False, True) if api is APIS[0] else (False,):
                         with self.subTest(text=text, api=api.path, stream=stream):
                             ((_, said, _),), _ = api.force(server, stream, schema, text)
                             self.assertEqual(json.loads(said, object_pairs_hook=self.pairs), want)

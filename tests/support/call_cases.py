@@ -112,5 +112,8 @@ def text_of_call(render, arguments):
     if not prompt or not whole or not plain or PLAIN not in plain:
         return prompt, None
     n = next((i for i, (x, y) in enumerate(zip(prompt, whole)) if x != y), min(len(prompt), len(whole)))
+    mark = whole.rfind("<", 0, n)
+    if mark > whole.rfind(">", 0, n) and n - mark < 20:
+        n = mark  # the prompt goes on with another mark that begins alike
     turn_end = plain.split(PLAIN)[-1]
     return prompt[:n], whole[n:].removesuffix(turn_end) if turn_end else whole[n:]

@@ -86,34 +86,58 @@ static void put_object_call(skv_buf *out, const skv_reply_form *form, const json
     skv_buf_byte(out, '}');
 }
 
+/* begin prefix f:0 separator {...} end */
+static void put_named_call(skv_buf *out, const skv_reply_form *form, const json_t *name,
+                           const json_t *arguments, size_t i)
+{
+    if (!form->begin) skv_buf_text(out, form->open);
+    skv_buf_printf(out, "%s%s", form->begin ? form->begin : "", form->prefix ? form->prefix : "");
+    skv_buf_append(out, json_string_value(name), json_string_length(name));
+    if (form->id) skv_buf_printf(out, "%s%zu", form->id, i);
+    skv_buf_text(out, form->separator);
+    put_json(out, arguments);
+    const bool fence = form->end && form->end[0] == '`';
+    skv_buf_printf(out, "%s%s", fence ? "\n" : "", form->end ? form->end : "");
+}
+
 static bool put_calls(skv_buf *out, const skv_reply_form *form, const json_t *calls)
 {
     const json_t *call;
     size_t i;
-    skv_buf_printf(out, "%s[", form->open);
+    if (form->list || form->begin) skv_buf_text(out, form->open);
+    if (form->list) skv_buf_byte(out, '[');
     json_array_foreach(calls, i, call)
     {
         const json_t *name = json_object_get(call, "name"),
                      *arguments = json_object_get(call, "arguments");
         if (!json_is_string(name) || !json_is_object(arguments)) return false;
-        if (i > 0) skv_buf_text(out, ", ");
+        if (i > 0 && form->list) skv_buf_text(out, ", ");
         if (form->spelling == SKV_SPELL_PYTHON) {
             put_python_call(out, name, arguments);
+        } else if (form->spelling == SKV_SPELL_NAMED) {
+            put_named_call(out, form, name, arguments, i);
         } else {
             put_object_call(out, form, name, arguments);
         }
     }
-    skv_buf_printf(out, "]%s", form->close ? form->close : "");
+    skv_buf_printf(out, "%s%s", form->list ? "]" : "", form->close ? form->close : "");
     return true;
+}
+
+/* Lists, and names in front of arguments, unless an id of nine digits stands between them. */
+static bool can_write(const skv_reply_form *form)
+{
+    if (!form || !form->open) return false;
+    if (form->spelling == SKV_SPELL_NAMED) return form->own_id != SKV_ID_BEHIND;
+    return form->list && (form->spelling == SKV_SPELL_PYTHON || form->spelling == SKV_SPELL_OBJECT);
 }
 
 skv_status skv_reply_write_calls(skv_reply_format format, const char *calls_json, size_t n_json,
                                  char **text, size_t *n, skv_error *err)
 {
     const skv_reply_form *form = skv_reply_form_at(format.calls);
-    const bool known = form && form->list && form->open &&
-                       (form->spelling == SKV_SPELL_PYTHON || form->spelling == SKV_SPELL_OBJECT);
-    SKV_REQUIRE(known, err, SKV_UNSUPPORTED, "calls: the format is written by its template alone");
+    SKV_REQUIRE(can_write(form), err, SKV_UNSUPPORTED,
+                "calls: the format is written by its template alone");
     json_error_t why;
     json_t *calls = json_loadb(calls_json, n_json, JSON_ALLOW_NUL, &why);
     SKV_REQUIRE(calls, err, SKV_FORMAT, "calls: %s at byte %d", why.text, why.position);

@@ -45,12 +45,8 @@ static json_t *short_id(const char *text, size_t n)
 static json_t *shorten(const json_t *id, size_t i, size_t k)
 {
     char place[64];
-    if (json_is_string(id) && json_string_length(id) > 0) {
+    if (json_string_length(id) > 0) {
         return short_id(json_string_value(id), json_string_length(id));
-    }
-    const json_shown shown = json_show(id);
-    if (id && !json_is_null(id) && !json_is_string(id)) {
-        return short_id(shown.text, strlen(shown.text));
     }
     const int n = snprintf(place, sizeof place, "%zu/%zu", i, k);
     return short_id(place, n > 0 ? (size_t)n : 0);
@@ -73,9 +69,10 @@ bool tool_ids_shorten(json_t *messages, api_error *error)
             }
         }
         if (!json_text_is(json_object_get(message, "role"), "tool")) continue;
-        const json_t *given = json_body_get(message, "tool_call_id");
+        const json_t *given = json_object_get(message, "tool_call_id");
         json_t *of_call = json_object_get(json_array_get(calls, i_result++), "id");
-        json_t *id = !given && of_call ? json_incref(of_call) : shorten(given, i, 0);
+        json_t *id =
+            json_string_length(given) == 0 && of_call ? json_incref(of_call) : shorten(given, i, 0);
         ok = json_object_set_new(message, "tool_call_id", id) == 0 && ok;
     }
     return ok || api_fail(error, 503, NULL, "no memory");

@@ -394,11 +394,22 @@ static bool read_arguments(const exchange *ex, json_place *place, json_t **out, 
     return ok;
 }
 
+/* Ids are texts where templates add them to others. */
+static bool tidy_id(json_t *object, const char *name, api_error *error)
+{
+    const json_t *id = json_object_get(object, name);
+    if (!id || json_is_string(id)) return true;
+    const bool ok = json_is_null(id)
+                        ? json_object_del(object, name) == 0
+                        : json_object_set_new(object, name, json_string(json_show(id).text)) == 0;
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
 /* Clients send the text that they got; templates write an object. Whatever else the arguments are
  * is the text of one argument. */
 static bool tidy_call(const exchange *ex, json_t *call, size_t i, size_t k, api_error *error)
 {
-    if (!tidy_custom(call, error)) return false;
+    if (!tidy_custom(call, error) || !tidy_id(call, "id", error)) return false;
     json_t *function = json_object_get(call, "function");
     json_t *arguments = json_object_get(function, "arguments");
     if (!json_is_string(json_object_get(function, "name"))) {
@@ -440,7 +451,8 @@ static bool tidy_calls(const exchange *ex, json_t *message, size_t i, api_error 
 
 bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error)
 {
-    if (!tidy_calls(ex, message, i, error)) return false;
+    if (!tidy_calls(ex, message, i, error) || !tidy_id(message, "tool_call_id", error))
+        return false;
     const bool developer = json_text_is(json_object_get(message, "role"), "developer") &&
                            !strstr(ex->model->template_text, "developer");
     if (developer && json_object_set_new(message, "role", json_string("system")) != 0) {

@@ -30,22 +30,30 @@ static char *render(const probed *p, const char *vars)
     return skv_render(&input, &shown, &n, NULL) == SKV_OK ? shown : NULL;
 }
 
-/* A call and its result; arguments are an object, as most templates want them, or a text. */
+/* A conversation with a call, which `call` has, and its result. */
+static char *render_turns(const probed *p, const char *call, const char *id)
+{
+    char vars[1024];
+    (void)snprintf(vars, sizeof vars,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
+                   "%s},{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"name\":\"skv_probe\","
+                   "\"content\":\"skv_result\"}],%s}",
+                   call, id, PROBE);
+    return render(p, vars);
+}
+
+/* Arguments are an object, as most templates want them, or a text. */
 static char *render_call(const probed *p, const char *id)
 {
     static const char *const arguments[] = {"{\"skv_key\":\"skv_value\"}",
                                             "\"{\\\"skv_key\\\":\\\"skv_value\\\"}\""};
-    char vars[1024], *shown = NULL;
+    char call[512], *shown = NULL;
     for (size_t i = 0; !shown && i < 2; i++) {
-        (void)snprintf(
-            vars, sizeof vars,
-            "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
-            "\"content\":\"\",\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\","
-            "\"function\":{\"name\":\"skv_probe\",\"arguments\":%s}}]},{\"role\":\"tool\","
-            "\"tool_call_id\":\"%s\",\"name\":\"skv_probe\",\"content\":\"skv_result\"}],"
-            "%s}",
-            id, arguments[i], id, PROBE);
-        shown = render(p, vars);
+        (void)snprintf(call, sizeof call,
+                       "\"content\":\"\",\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\","
+                       "\"function\":{\"name\":\"skv_probe\",\"arguments\":%s}}]",
+                       id, arguments[i]);
+        shown = render_turns(p, call, id);
     }
     return shown;
 }
@@ -69,6 +77,7 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
         habits.short_ids = shown;
     }
     habits.loses_calls = !shown || !strstr(shown, "skv_value");
+    if (!shown) shown = render_turns(&p, "\"content\":\"skv_value\"", short_id);
     habits.loses_results = !shown || !strstr(shown, "skv_result");
     skv_text_free(shown);
     return habits;
