@@ -159,6 +159,9 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
 bool tool_ids_shorten(json_t *messages, api_error *error);
 /** Puts calls and results into texts that the template leaves out. */
 bool tool_generic_history(const exchange *ex, json_t *messages, api_error *error);
+/** Puts all calls into texts, and results if that is wanted; false: there are none, or no memory.
+ */
+bool tool_generic_plain(const exchange *ex, json_t *messages, bool results);
 /** Puts tools, calls and results into texts, where the template knows no calls (tool_generic.c). */
 bool tool_generic_render(const exchange *ex, const json_t *tools, json_t *messages,
                          api_error *error);

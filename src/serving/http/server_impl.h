@@ -67,7 +67,7 @@ typedef enum model_state {
 typedef struct tool_habits {
     bool short_ids;     /* it refuses ids but of nine letters and digits */
     bool loses_calls;   /* it leaves calls out */
-    bool loses_results; /* it leaves results out, or refuses conversations that have some */
+    bool loses_results; /* it leaves results out */
 } tool_habits;
 
 /* A model that may be asked for. A request that has taken it (model_take) may read all of what is

@@ -157,6 +157,23 @@ bool tool_generic_render(const exchange *ex, const json_t *tools, json_t *messag
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
+static bool has_calls(const json_t *messages, bool results)
+{
+    const json_t *message;
+    size_t i;
+    json_array_foreach(messages, i, message)
+    {
+        if (json_object_get(message, "tool_calls")) return true;
+        if (results && json_text_is(json_object_get(message, "role"), "tool")) return true;
+    }
+    return false;
+}
+
+bool tool_generic_plain(const exchange *ex, json_t *messages, bool results)
+{
+    return has_calls(messages, results) && plain_history(ex, messages, results);
+}
+
 bool tool_generic_history(const exchange *ex, json_t *messages, api_error *error)
 {
     const tool_habits *habits = &ex->model->habits;

@@ -76,9 +76,8 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
         shown = render_call(&p, short_id);
         habits.short_ids = shown;
     }
-    habits.loses_calls = !shown || !strstr(shown, "skv_value");
-    if (!shown) shown = render_turns(&p, "\"content\":\"skv_value\"", short_id);
-    habits.loses_results = !shown || !strstr(shown, "skv_result");
+    habits.loses_calls = shown && !strstr(shown, "skv_value");
+    habits.loses_results = shown && !strstr(shown, "skv_result");
     skv_text_free(shown);
     return habits;
 }
