@@ -2,14 +2,17 @@
 forms, and what a chat template writes for a call.
 
 The values are those that a form can tell apart: call_is_clear says which are not.
+SKV_CALL_TEMPLATES is a folder of further templates.
 """
 
 import json
+import os
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATES = sorted((ROOT / "../shared/assets/templates").glob("*.jinja")) + [ROOT / "tests/data/templates/gemma4.jinja"]
+FOLDERS = [ROOT / "../shared/assets/templates", ROOT / "tests/data/templates", *filter(None, [os.environ.get("SKV_CALL_TEMPLATES")])]
+TEMPLATES = [path for folder in FOLDERS for path in sorted(Path(folder).glob("*.jinja"))]
 USER = {"role": "user", "content": "Q?"}
 PLAIN = "SKVPLAIN"
 
