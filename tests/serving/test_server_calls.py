@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -289,6 +290,19 @@ class OneTemplateTest(unittest.TestCase):
                 prompt = server.post("/apply-template", messages=messages, tools=[function(SCHEMA)])["prompt"]
                 self.assertIn("Well." + part, prompt)
                 self.assertIn(RESULT, prompt)
+
+    def test_form_is_what_the_template_writes(self):
+        """No sign of the template's text tells its form."""
+        text = ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}[{{ m.role }}] {{ m.content }}"
+                "{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": {{ c.function.name | tojson }}, {{ '\"' }}arguments{{ '\"' }}: "
+                "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}\n{% endfor %}"
+                "{% if add_generation_prompt %}[assistant] {% endif %}")  # fmt: skip
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write(text)
+            file.flush()
+            with serving(file.name) as server:
+                self.assertFalse(any("no known format" in line for line in server.lines), server.lines)
+                round_trip(server, Path(file.name), SCHEMA, ARGUMENTS)
 
     def test_kinds(self):
         """Answers as models really write them."""

@@ -369,9 +369,9 @@ static void take_id(skv_reply *r, const char *text, size_t n, const char *name, 
     case SKV_ID_NONE:
     case SKV_ID_MEMBER: return;
     }
-    while (from < end && is_blank(*from)) from++;
-    while (from < end && is_blank(end[-1])) end--;
-    skv_reply_call_set_id(&r->call, from, (size_t)(end - from));
+    if (from >= end) return;
+    const size_t n_id = without_last_blanks(from, (size_t)(end - from)), k = blanks(from, n_id);
+    skv_reply_call_set_id(&r->call, from + k, n_id - k);
 }
 
 static bool step_head(skv_reply *r)

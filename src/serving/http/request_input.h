@@ -153,6 +153,10 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 
 /** Whether a template renders nothing of the tools that it is given, or fails over them. */
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
+/** The form of its calls: `signs`, which its text suggests, unless another form's reader alone
+ * reads what it writes. */
+skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
+                                    skv_call_syntax signs);
 /** What it does with the calls of earlier turns. */
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
 /** Gives calls and results ids of nine letters and digits (tool_ids.c). */

@@ -44,6 +44,8 @@ static void choose_generic_tools(const server_options *o, server_model *model)
     if (!model->template_text || !vocab) return;
     model->habits = tool_template_habits(vocab, model->template_text, model->n_template);
     if (o->tool_format) return;
+    format->calls =
+        tool_template_calls(vocab, model->template_text, model->n_template, format->calls);
     model->generic_tools = format->calls == SKV_CALLS_NONE ||
                            tool_template_ignores(vocab, model->template_text, model->n_template);
     if (!model->generic_tools) return;
