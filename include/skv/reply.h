@@ -91,16 +91,38 @@ SKV_API size_t skv_reply_marks(skv_reply_format format, const char *marks[SKV_RE
 /** Whether a prompt ends inside a thought that it has opened. */
 SKV_API bool skv_reply_prompt_thinks(skv_reply_format format, const char *prompt, size_t n);
 
+/* ---- types of parameters ---- */
+
+/* Types of JSON, as bits of a set. */
+typedef enum skv_reply_type {
+    SKV_TYPE_STRING = 1,
+    SKV_TYPE_INTEGER = 2,
+    SKV_TYPE_NUMBER = 4, /* one that is no integer */
+    SKV_TYPE_BOOLEAN = 8,
+    SKV_TYPE_NULL = 16,
+    SKV_TYPE_ARRAY = 32,
+    SKV_TYPE_OBJECT = 64,
+    SKV_TYPE_ANY = 127
+} skv_reply_type;
+
+struct json_t; /* of jansson */
+
+/** The types that a JSON schema allows, from type, enum, const, anyOf, oneOf, allOf and references
+ * into `root`, in which the schema stands. */
+SKV_API unsigned skv_reply_schema_types(const struct json_t *root, const struct json_t *schema);
+
 /* ---- reading ---- */
 
 typedef enum skv_reply_kind {
     SKV_REPLY_TEXT,
     SKV_REPLY_THOUGHT,
-    SKV_REPLY_CALL,      /* a call begins: the text is the function's name */
+    SKV_REPLY_CALL,    /* a call begins: the text is the function's name */
+    SKV_REPLY_CALL_ID, /* behind it: the id that the model gave the call, where the form has one */
     SKV_REPLY_ARGUMENTS, /* a part of its arguments, which are one JSON object */
     SKV_REPLY_CALL_END,  /* they are whole */
-    SKV_REPLY_CALL_BAD   /* they are no JSON: the text is what came of the call as it was written,
-                          * of which the last n_rest bytes have not been told in any form */
+    SKV_REPLY_CALL_BAD /* they are no JSON, or were cut off: the text is what came of the call as it
+                        * was written, of which the last n_rest bytes have not been told in any
+                        * form */
 } skv_reply_kind;
 
 typedef struct skv_reply_piece {
@@ -112,9 +134,10 @@ typedef struct skv_reply_piece {
 /** Told of every piece. */
 typedef void skv_reply_fn(void *user, const skv_reply_piece *piece);
 
-/** Whether a function's parameter is a text by its schema: XML does not tell "3" and 3 apart. */
-typedef bool skv_reply_text_fn(const void *functions, const char *function, size_t n_function,
-                               const char *parameter, size_t n_parameter);
+/** The types (skv_reply_type) that a function's schema allows for a parameter, 0 where nobody
+ * knows: XML does not tell "3" and 3 apart. */
+typedef unsigned skv_reply_types_fn(const void *functions, const char *function, size_t n_function,
+                                    const char *parameter, size_t n_parameter);
 
 typedef struct skv_reply_options {
     skv_reply_format format;
@@ -123,8 +146,8 @@ typedef struct skv_reply_options {
     bool one_call;            /* what follows the first call is dropped */
     const char *const *names; /* [n_names]: borrowed; a call of another function is text */
     size_t n_names;
-    skv_reply_text_fn *is_text; /* NULL: none is */
-    const void *functions;      /* borrowed: for is_text */
+    skv_reply_types_fn *types; /* NULL: nobody knows any */
+    const void *functions;     /* borrowed: for types */
     skv_reply_fn *tell;
     void *user; /* for tell */
 } skv_reply_options;
@@ -136,10 +159,27 @@ SKV_CHECKED skv_status skv_reply_create(const skv_reply_options *options, skv_re
 SKV_API void skv_reply_free(skv_reply *reply);
 /** Whole UTF-8 characters, as a skv_text_stream gives them. */
 SKV_CHECKED skv_status skv_reply_push(skv_reply *reply, const char *text, size_t n, skv_error *err);
-/** Tells what is left. A call that was cut off has no end. */
+/** Tells what is left. A call that was cut off is BAD, or has its end where only brackets of the
+ * form are missing. */
 SKV_CHECKED skv_status skv_reply_finish(skv_reply *reply, skv_error *err);
 
 /* ---- writing ---- */
+
+/**
+ * Appends calls as a model of this format writes them, to be freed with skv_text_free. calls_json
+ * is an array of {"name":..., "arguments": {...}}. SKV_UNSUPPORTED: the format's calls are written
+ * by its template alone.
+ */
+SKV_CHECKED skv_status skv_reply_write_calls(skv_reply_format format, const char *calls_json,
+                                             size_t n_json, char **text, size_t *n, skv_error *err);
+
+/**
+ * Closes a JSON object that was cut off: the text that came of a value stays, an unfinished name,
+ * number or word is dropped. The result is on the heap, to be freed with skv_text_free; SKV_FORMAT:
+ * the text is not the beginning of an object.
+ */
+SKV_CHECKED skv_status skv_reply_close_object(const char *text, size_t n, char **closed,
+                                              size_t *n_closed, skv_error *err);
 
 enum { SKV_REPLY_CALLS_MAX = 16 };
 

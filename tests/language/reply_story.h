@@ -22,7 +22,7 @@ typedef struct story {
 
 static void write_piece(void *user, const skv_reply_piece *piece)
 {
-    static const char letters[] = "TRCAEB";
+    static const char letters[] = "TRCIAEB";
     story *s = user;
     const bool joins = piece->kind == SKV_REPLY_TEXT || piece->kind == SKV_REPLY_THOUGHT ||
                        piece->kind == SKV_REPLY_ARGUMENTS;
@@ -38,7 +38,18 @@ typedef struct how {
     skv_call_syntax calls;
     skv_thought_marks thinks;
     bool in_thought, one_call;
+    unsigned types; /* of every parameter; 0: nobody knows */
 } how;
+
+static unsigned types_of(const void *functions, const char *function, size_t n_function,
+                         const char *parameter, size_t n_parameter)
+{
+    (void)function;
+    (void)n_function;
+    (void)parameter;
+    (void)n_parameter;
+    return *(const unsigned *)functions;
+}
 
 static const char *const functions[] = {"f", "get_weather"};
 
@@ -51,6 +62,8 @@ static void tell_story(const how *h, const char *text, bool (*cut)(size_t i, siz
                                        .one_call = h->one_call,
                                        .names = functions,
                                        .n_names = 2,
+                                       .types = types_of,
+                                       .functions = &h->types,
                                        .tell = write_piece,
                                        .user = out};
     skv_reply *reply = NULL;

@@ -16,47 +16,11 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "reply_story.h"
+#include "reply_check.h"
 #include "skv/grammar.h"
 #include "skv/reply.h"
 #include "skv/text.h"
 #include "text/json_scan.h"
-
-static bool cut_everywhere(size_t i, size_t k)
-{
-    (void)i;
-    (void)k;
-    return true;
-}
-
-static bool cut_twice(size_t i, size_t k)
-{
-    return i == k / 1000 || i == k % 1000;
-}
-
-static void expect(const how *h, const char *text, bool (*cut)(size_t i, size_t k), size_t k,
-                   const char *want)
-{
-    story got;
-    tell_story(h, text, cut, k, &got);
-    if (strcmp(got.text.data, want) != 0) {
-        fail_msg("\"%s\" cut at %zu: %s, expected %s", text, k, got.text.data, want);
-    }
-    skv_buf_release(&got.text);
-}
-
-static void check(how h, const char *text, const char *want)
-{
-    const size_t n = strlen(text);
-    expect(&h, text, cut_nowhere, 0, want);
-    expect(&h, text, cut_everywhere, 0, want);
-    for (size_t k = 1; k < n; k++) {
-        expect(&h, text, cut_once, k, want);
-        for (size_t j = k + 1; n < 100 && j < n; j++) {
-            expect(&h, text, cut_twice, 1000 * k + j, want);
-        }
-    }
-}
 
 static const how hermes = {.calls = SKV_CALLS_HERMES}, llama3 = {.calls = SKV_CALLS_LLAMA3},
                  plain = {.calls = SKV_CALLS_NONE},
@@ -89,7 +53,8 @@ static void test_calls_of_hermes(void **state)
     /* Without its closing mark, with a part of it, and cut off. */
     check(hermes, "<tool_call>{\"name\":\"f\"}\n</tool_c", "C:f|A:{}|E:");
     check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}", "C:f|A:{\"a\":1}|E:");
-    check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "C:f|A:{\"a\":");
+    check(hermes, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":",
+          "C:f|A:{\"a\":|B:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": (0)");
     check(hermes, "<tool_call>{\"name\":\"f\",\"argu", "T:<tool_call>{\"name\":\"f\",\"argu");
 }
 
@@ -455,12 +420,12 @@ static const struct {
      "R:Hm|C:f|A:{\"n\":3,\"s\":\"a\\\"}\",\"o\":{\"a\":[1,true],\"b\":{}}}|E:|C:get_weather|A:{}"
      "|E:"},
     {SKV_CALLS_GEMMA4, 0, "a <|tool_call>call:g{n:3}<tool_call|> b",
-     "T:a<|tool_call>call:g{n:3}<tool_call|> b"},
+     "T:a <|tool_call>call:g{n:3}<tool_call|> b"},
     {SKV_CALLS_GEMMA4, 0, "<|tool_call>call:f{n:3", "T:<|tool_call>call:f{n:3"},
     {SKV_CALLS_MISTRAL, 0,
      "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 3}, \"id\": \"abcdefgh1\"}, "
      "{\"name\": \"get_weather\", \"arguments\": {}}]",
-     "C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+     "C:f|I:abcdefgh1|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
     {SKV_CALLS_MISTRAL, 0, "[TOOL_CALLS][{\"name\": \"g\"}]", "T:[TOOL_CALLS][{\"name\": \"g\"}]"},
     {SKV_CALLS_MISTRAL_ARGS, SKV_THOUGHTS_MISTRAL,
      "[THINK]Hm[/THINK]Well.[TOOL_CALLS]f[ARGS]{\"n\": 3}[TOOL_CALLS]get_weather[ARGS]{}",
@@ -468,7 +433,7 @@ static const struct {
     {SKV_CALLS_MISTRAL_ARGS, 0, "[TOOL_CALLS]g[ARGS]{} x", "T:[TOOL_CALLS]g[ARGS]{} x"},
     {SKV_CALLS_MISTRAL_ARGS, 0, "[TOOL_CALLS]f", "T:[TOOL_CALLS]f"},
     {SKV_CALLS_MISTRAL_ID, 0, "[TOOL_CALLS]f[CALL_ID]abcdefgh1[ARGS]{\"n\": 3}",
-     "C:f|A:{\"n\": 3}|E:"},
+     "C:f|I:abcdefgh1|A:{\"n\": 3}|E:"},
     {SKV_CALLS_DEEPSEEK, SKV_THOUGHTS_THINK,
      "<think>x</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
      "{\"n\": 3}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
@@ -488,11 +453,11 @@ static const struct {
      "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
      "{\"n\": 3}<|tool_call_end|><|tool_call_begin|>functions.get_weather:1"
      "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
-     "T:Ok|C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+     "T:Ok|C:f|I:functions.f:0|A:{\"n\": 3}|E:|C:get_weather|I:functions.get_weather:1|A:{}|E:"},
     {SKV_CALLS_SOLAR, 0,
      "<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>f<|tool_call:args|>{\"n\": 3}"
      "<|tool_call:end|>",
-     "C:f|A:{\"n\": 3}|E:"},
+     "C:f|I:a1|A:{\"n\": 3}|E:"},
     {SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_THINK,
      "<tool_call>\n<function=f>\n<parameter=s>\na\n</function>\n</parameter>\n<parameter=n>\n3\n"
      "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=get_weather>\n</function>\n"

@@ -49,6 +49,16 @@ static void squeeze(char *text)
     *to = 0;
 }
 
+/* Without the ids that models give calls. */
+static void drop_ids(char *text)
+{
+    char *at;
+    while ((at = strstr(text, "|I:"))) {
+        const char *rest = strchr(at + 1, '|');
+        memmove(at, rest, strlen(rest) + 1);
+    }
+}
+
 /* Reads the calls of `whole` back, from the place where it leaves `prompt`. */
 static void read_back(const char *name, skv_reply_format format, const char *prompt,
                       const char *whole, size_t n_calls)
@@ -68,6 +78,7 @@ static void read_back(const char *name, skv_reply_format format, const char *pro
     char want[400], text[4000];
     snprintf(text, sizeof text, "%s", first);
     tell_story(&h, text, cut_nowhere, 0, &s);
+    drop_ids(s.text.data);
     squeeze(s.text.data);
     snprintf(want, sizeof want, "C:get_weather|A:%s|E:", arguments);
     squeeze(want);
@@ -79,6 +90,7 @@ static void read_back(const char *name, skv_reply_format format, const char *pro
     for (size_t i = 1; i < strlen(text); i++) {
         story cut;
         tell_story(&h, text, cut_once, i, &cut);
+        drop_ids(cut.text.data);
         squeeze(cut.text.data);
         assert_string_equal(cut.text.data, s.text.data);
         skv_buf_release(&cut.text);
@@ -133,6 +145,7 @@ static void test_templates_read_back(void **state)
                                         "Cohere2MoE",
                                         "CohereForAI-c4ai-command-r-plus-tool_use",
                                         "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+                                        "GLM-4.6",
                                         "GLM-5.2",
                                         "GigaChat3-10B-A1.8B",
                                         "GigaChat3.1-10B-A1.8B",
@@ -145,6 +158,7 @@ static void test_templates_read_back(void **state)
                                         "Qwen-Qwen2.5-7B-Instruct",
                                         "Qwen-Qwen3-0.6B",
                                         "Qwen3-Coder",
+                                        "Qwen3.5-4B",
                                         "StepFun3.5-Flash",
                                         "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
                                         "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",

@@ -139,7 +139,9 @@ class MessagesTest(ServerTest):
         self.assertEqual(json.loads(blocks[3]["said"]), {"color": "red", "level": 3})
         self.assertEqual(blocks[3]["input"], {})
         cut = self.ask(**{**body, "max_tokens": 60, "guided_choice": [CALL]})
-        self.assertEqual((cut["content"], cut["stop_reason"]), ([], "max_tokens"))
+        (block,) = cut["content"]
+        self.assertEqual((block["type"], cut["stop_reason"]), ("text", "max_tokens"))
+        self.assertTrue(CALL.startswith(block["text"]), block)
 
     def test_history_is_the_same_prompt(self):
         call = {"type": "tool_use", "id": "toolu_1", "name": "set_color", "input": {"color": "red", "level": 3}}

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
+
 /* Parts of a number; the number may end in those marked. */
 typedef enum number_part {
     NUMBER_MINUS,
@@ -178,4 +180,50 @@ skv_json_place skv_json_scan_byte(skv_json_scan *scan, char byte)
 {
     scan->place = next_place(scan, byte);
     return scan->place;
+}
+
+/* ---- strings ---- */
+
+/* The code of \uXXXX at text[0..n); 0x10000: it is none. */
+static uint32_t read_code(const char *text, size_t n)
+{
+    uint32_t code = 0;
+    if (n < 6 || text[0] != '\\' || text[1] != 'u') return 0x10000;
+    for (size_t i = 2; i < 6; i++) {
+        const char c = text[i];
+        code = code << 4 | (uint32_t)(is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return code;
+}
+
+/* An escape of two bytes, or of six, or a pair of these; returns its bytes. */
+static size_t unescape_one(const char *text, size_t n, skv_buf *out)
+{
+    static const char letters[] = "bfnrt", bytes[] = "\b\f\n\r\t";
+    char utf8[4];
+    if (n < 2) return 1;
+    if (text[1] != 'u') {
+        const char *letter = text[1] != 0 ? strchr(letters, text[1]) : NULL;
+        skv_buf_byte(out, letter ? bytes[letter - letters] : text[1]);
+        return 2;
+    }
+    uint32_t code = read_code(text, n);
+    const bool high = code >= 0xd800 && code < 0xdc00;
+    const uint32_t low = high ? read_code(text + 6, n - 6) : 0;
+    const bool pair = low >= 0xdc00 && low < 0xe000;
+    if (pair) code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    if (!pair && code >= 0xd800) code = code < 0xe000 || code > 0xffff ? 0xfffd : code;
+    skv_buf_append(out, utf8, skv_utf8_encode(code, utf8));
+    return pair ? 12 : n < 6 ? n : 6;
+}
+
+void skv_json_unescape(const char *text, size_t n, skv_buf *out)
+{
+    for (size_t i = 0; i < n;) {
+        if (text[i] == '\\') {
+            i += unescape_one(text + i, n - i, out);
+        } else {
+            skv_buf_byte(out, text[i++]);
+        }
+    }
 }

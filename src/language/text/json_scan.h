@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 enum { SKV_JSON_SCAN_DEPTH_MAX = 64 };
 
 typedef enum skv_json_place {
@@ -42,5 +44,8 @@ typedef struct skv_json_scan {
 void skv_json_scan_init(skv_json_scan *scan);
 /** Goes on by a byte and tells where it is now: ENDED with the last bracket, BAD for ever. */
 skv_json_place skv_json_scan_byte(skv_json_scan *scan, char byte);
+
+/** Appends what the inside of a string of JSON says; half of a surrogate pair becomes U+FFFD. */
+void skv_json_unescape(const char *text, size_t n, skv_buf *out);
 
 #endif

@@ -17,6 +17,7 @@ enum { TEXT_BYTES_MAX = 1 << 28, HEAD_BYTES_MAX = 512 };
 typedef enum reply_place {
     PLACE_BEGIN,   /* where a thought may begin */
     PLACE_THOUGHT, /* inside it */
+    PLACE_FIRST,   /* the answer's first byte, where a call may begin without its mark */
     PLACE_TEXT,    /* in which calls begin by a mark */
     PLACE_CHOICE,  /* where a call without a mark may begin */
     PLACE_PLAIN,   /* only text comes */
@@ -37,6 +38,7 @@ struct skv_reply {
     const skv_thought_form *thought;
     reply_place place;
     skv_reply_kind body; /* of a message: TEXT or THOUGHT */
+    bool begun;          /* text or a call was read */
     bool skips_blanks;   /* until something else comes */
     bool last;           /* nothing comes behind what is held */
     bool ended, closed;  /* BEHIND a call: its mark and its list were read */
@@ -50,7 +52,8 @@ static reply_place place_of_text(const skv_reply *r)
 {
     if (r->form && r->form->spelling == SKV_SPELL_MESSAGE) return PLACE_HEADER;
     if (!r->form || r->options.no_calls) return PLACE_PLAIN;
-    return r->form->open ? PLACE_TEXT : PLACE_CHOICE;
+    if (!r->form->open) return PLACE_CHOICE;
+    return r->begun ? PLACE_TEXT : PLACE_FIRST;
 }
 
 skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, skv_error *err)
@@ -64,6 +67,7 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
     r->thought = skv_thought_form_at(thinks);
     skv_buf_init(&r->held, TEXT_BYTES_MAX);
     skv_reply_call_init(&r->call, options->names, options->n_names, TEXT_BYTES_MAX);
+    r->call.wants_id = r->form && r->form->own_id == SKV_ID_MEMBER;
     r->skips_blanks = options->in_thought;
     r->place = place_of_text(r);
     if (r->thought->begin) r->place = options->in_thought ? PLACE_THOUGHT : PLACE_BEGIN;
@@ -202,12 +206,15 @@ static void begin_call(skv_reply *r)
     }
 }
 
-/* Tells what is known of the call: its arguments only behind its name. */
-static void tell_call(skv_reply *r)
+/* Tells what is known of the call: its arguments only behind its name, and behind its id. */
+static void tell_call(skv_reply *r, bool whole)
 {
     skv_reply_call *call = &r->call;
-    if (!call->has_name || !call->has_args) return;
-    if (!call->told) tell(r, SKV_REPLY_CALL, call->name.data, call->name.size);
+    if (!call->has_name || !call->has_args || (call->wants_id && !whole)) return;
+    if (!call->told) {
+        tell(r, SKV_REPLY_CALL, call->name.data, call->name.size);
+        tell(r, SKV_REPLY_CALL_ID, call->id.data, call->id.size);
+    }
     call->told = true;
     if (call->args.size > 0) tell(r, SKV_REPLY_ARGUMENTS, call->args.data, call->args.size);
     skv_buf_clear(&call->args);
@@ -225,7 +232,8 @@ static void give_up_call(skv_reply *r)
     } else {
         tell(r, SKV_REPLY_TEXT, call->raw.data, call->raw.size);
     }
-    call->told = false;
+    call->told = call->needs_args = false;
+    r->begun = true;
     const reply_place place = place_of_text(r);
     r->body = SKV_REPLY_TEXT;
     r->place = place == PLACE_CHOICE ? PLACE_PLAIN : place == PLACE_HEADER ? PLACE_BODY : place;
@@ -235,20 +243,58 @@ static void end_call(skv_reply *r)
 {
     tell(r, SKV_REPLY_CALL_END, "", 0);
     skv_buf_clear(&r->call.raw);
-    r->call.told = false;
+    r->call.told = r->call.needs_args = false;
+    r->begun = true;
     r->ended = r->closed = false;
     r->place = r->options.one_call ? PLACE_DROPPED : PLACE_BEHIND;
+}
+
+/* Whether one of the marks behind a call stands here, or may. */
+static match match_behind(const skv_reply *r)
+{
+    const char *const marks[] = {r->form->end, r->form->close, r->form->open};
+    match best = MATCH_NO;
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        if (!marks[i] || *held(r) != marks[i][0]) continue;
+        const match found = match_mark(r, held(r), n_held(r), marks[i]);
+        if (found == MATCH_WHOLE || best == MATCH_NO) best = found;
+    }
+    return best;
+}
+
+/* A call whose last bracket is missing, or whose arguments are: the mark behind it stands here. */
+static match take_short_end(skv_reply *r)
+{
+    skv_reply_call *call = &r->call;
+    const bool no_args = call->n_outer == 0 && call->args.size == 0 && !call->has_args;
+    if (!no_args && !skv_reply_call_lacks_bracket(call)) return MATCH_NO;
+    match found = match_behind(r);
+    if (no_args && found != MATCH_WHOLE) {
+        const match null = match_mark(r, held(r), n_held(r), "null");
+        if (null == MATCH_WHOLE) take_raw(r, 4);
+        if (null != MATCH_NO) found = null;
+    } else if (!no_args && r->form->list && *held(r) == ']') {
+        found = MATCH_WHOLE;
+    }
+    if (found == MATCH_WHOLE && no_args) {
+        call->has_args = skv_buf_text(&call->args, "{}");
+    }
+    return found;
 }
 
 static bool step_call(skv_reply *r)
 {
     skv_reply_call *call = &r->call;
     skv_call_state state = SKV_CALL_MORE;
+    match early = MATCH_NO;
     while (state == SKV_CALL_MORE && n_held(r) > 0) {
+        early = take_short_end(r);
+        if (early != MATCH_NO) break;
         state = skv_reply_call_byte(call, *held(r));
         r->n_done++;
     }
-    tell_call(r);
+    if (early == MATCH_WHOLE) state = SKV_CALL_ENDED;
+    tell_call(r, state == SKV_CALL_ENDED);
     if (state == SKV_CALL_MORE) return false;
     if (state == SKV_CALL_BAD) {
         /* All but the last byte was told, however the text was cut. */
@@ -306,6 +352,28 @@ static const char *name_in(const skv_reply_form *form, const char *text, size_t 
     return text;
 }
 
+/* The id in text[0..n), which name_in has read NAME out of. */
+static void take_id(skv_reply *r, const char *text, size_t n, const char *name, size_t n_name)
+{
+    const skv_reply_form *form = r->form;
+    const char *end = text + n, *from = text;
+    switch (form->own_id) {
+    case SKV_ID_BEHIND:
+        from = name + n_name;
+        if ((size_t)(end - from) < strlen(form->id)) return;
+        if (memcmp(from, form->id, strlen(form->id)) != 0) return;
+        from += strlen(form->id);
+        break;
+    case SKV_ID_WHOLE: from = name - strlen(form->prefix); break;
+    case SKV_ID_BEFORE: end = name - strlen(form->prefix); break;
+    case SKV_ID_NONE:
+    case SKV_ID_MEMBER: return;
+    }
+    if (from >= end) return;
+    const size_t n_id = without_last_blanks(from, (size_t)(end - from)), k = blanks(from, n_id);
+    skv_reply_call_set_id(&r->call, from + k, n_id - k);
+}
+
 static bool step_head(skv_reply *r)
 {
     match found;
@@ -317,6 +385,7 @@ static bool step_head(skv_reply *r)
         found == MATCH_WHOLE && at <= HEAD_BYTES_MAX ? name_in(r->form, text, at, &n_name) : NULL;
     if (name && skv_reply_call_knows(&r->call, name, n_name)) {
         skv_reply_call_begin_named(&r->call, name, n_name);
+        take_id(r, text, at, name, n_name);
         take_raw(r, at + strlen(mark));
         r->place = PLACE_CALL;
     } else {
@@ -329,9 +398,15 @@ static bool step_raw(skv_reply *r)
 {
     skv_reply_call *call = &r->call;
     if (r->scan.pos == 0) take_raw(r, blanks(held(r), n_held(r)));
-    const skv_raw_state state = skv_raw_scan_text(r->form, &r->scan, held(r), n_held(r));
+    skv_raw_state state = skv_raw_scan_text(r->form, &r->scan, held(r), n_held(r));
+    const skv_raw_span name = r->scan.name;
+    const bool unknown =
+        name.to > 0 && !skv_reply_call_knows(call, held(r) + name.from, name.to - name.from);
+    if (unknown && state == SKV_RAW_MORE) state = SKV_RAW_BAD;
     if (state == SKV_RAW_MORE && !r->last) return false;
     skv_reply_call_begin(call, false);
+    /* What was cut off is text to its end: marks inside it begin nothing. */
+    if (state == SKV_RAW_MORE) take_raw(r, n_held(r));
     if (state == SKV_RAW_ENDED) {
         const char *text = held(r);
         const size_t n = r->scan.pos;
@@ -339,7 +414,7 @@ static bool step_raw(skv_reply *r)
         call->has_name = call->has_args =
             skv_raw_convert(&r->options, r->form, text, n, &call->name, &call->args) &&
             skv_reply_call_knows(call, call->name.data, call->name.size);
-        tell_call(r);
+        tell_call(r, true);
         if (call->told) {
             end_call(r);
             r->ended = r->form->spelling == SKV_SPELL_XML;
@@ -434,12 +509,62 @@ static bool step_thought(skv_reply *r)
     return true;
 }
 
+/* An answer that begins with an object, or a list of them, may be calls whose first mark is
+ * missing: they are if they have the members of calls and the name of a function. */
+static bool step_first(skv_reply *r)
+{
+    if (!skip_blanks(r) && !r->last) return false;
+    const char *text = held(r), first = r->form->list ? '[' : '{';
+    const size_t n = n_held(r), k = blanks(text, n);
+    if (k == n && !r->last) return false;
+    const match marked = match_mark(r, text + k, n - k, r->form->open);
+    if (marked == MATCH_PART) return false;
+    const bool object =
+        r->form->spelling == SKV_SPELL_OBJECT && marked == MATCH_NO && k < n && text[k] == first;
+    r->begun = true;
+    r->place = PLACE_TEXT;
+    if (!object) return true;
+    skv_buf_clear(&r->call.raw);
+    take_raw(r, k);
+    r->place = PLACE_LIST;
+    if (!r->form->list) begin_call(r);
+    r->call.needs_args = true;
+    return true;
+}
+
+/* The mark with which a call may begin without the one that opens calls; NULL: there is none. */
+static const char *bare_mark(const skv_reply_form *form)
+{
+    return form->open && form->begin && !form->list ? form->begin : NULL;
+}
+
+/* Text up to a mark of calls, which the blanks in front of it belong to. Models leave the first
+ * mark out where another one says as much. */
 static bool step_text(skv_reply *r)
 {
-    if (!take_until(r, SKV_REPLY_TEXT, r->form->open)) return false;
+    match found, bare_found = MATCH_NO;
+    if (!skip_blanks(r)) return false;
+    const char *text = held(r), *mark = r->form->open, *bare = bare_mark(r->form);
+    const size_t n = n_held(r);
+    size_t at = find_mark(r, text, n, mark, &found);
+    const size_t bare_at = bare ? find_mark(r, text, n, bare, &bare_found) : n;
+    const bool is_bare = bare_found != MATCH_NO && bare_at < at;
+    if (is_bare) {
+        at = bare_at;
+        mark = bare;
+        found = bare_found;
+    }
+    const size_t shown = r->last && found == MATCH_NO ? n : without_last_blanks(text, at);
+    tell(r, SKV_REPLY_TEXT, text, shown);
+    r->n_done += shown;
+    if (found != MATCH_WHOLE) return false;
     skv_buf_clear(&r->call.raw);
-    skv_buf_text(&r->call.raw, r->form->open);
-    r->place = r->form->list ? PLACE_LIST : PLACE_ITEM;
+    take_raw(r, at - shown + strlen(mark));
+    if (is_bare) {
+        begin_call(r);
+    } else {
+        r->place = r->form->list ? PLACE_LIST : PLACE_ITEM;
+    }
     return true;
 }
 
@@ -522,6 +647,7 @@ static bool step(skv_reply *r)
     switch (r->place) {
     case PLACE_BEGIN: return step_begin(r);
     case PLACE_THOUGHT: return step_thought(r);
+    case PLACE_FIRST: return step_first(r);
     case PLACE_TEXT: return step_text(r);
     case PLACE_CHOICE: return step_choice(r);
     case PLACE_PLAIN: return step_plain(r);
@@ -563,6 +689,12 @@ skv_status skv_reply_finish(skv_reply *reply, skv_error *err)
 {
     reply->last = true;
     SKV_TRY(run(reply, err));
-    if (reply->place == PLACE_CALL && !reply->call.told) give_up_call(reply);
+    if (reply->place != PLACE_CALL) return SKV_OK;
+    if (skv_reply_call_lacks_bracket(&reply->call)) {
+        tell_call(reply, true);
+        end_call(reply);
+    } else {
+        give_up_call(reply);
+    }
     return SKV_OK;
 }

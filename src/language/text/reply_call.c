@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { WORD_MAX = 64 };
+enum { WORD_MAX = 64, ID_MAX = 64 };
 
 void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t n_names,
                          size_t max_bytes)
@@ -12,6 +12,7 @@ void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t 
     skv_buf_init(&call->raw, max_bytes);
     skv_buf_init(&call->word, WORD_MAX);
     skv_buf_init(&call->name, max_bytes);
+    skv_buf_init(&call->id, max_bytes);
     skv_buf_init(&call->args, max_bytes);
 }
 
@@ -20,6 +21,7 @@ void skv_reply_call_release(skv_reply_call *call)
     skv_buf_release(&call->raw);
     skv_buf_release(&call->word);
     skv_buf_release(&call->name);
+    skv_buf_release(&call->id);
     skv_buf_release(&call->args);
 }
 
@@ -28,9 +30,11 @@ void skv_reply_call_begin(skv_reply_call *call, bool keyed)
     skv_json_scan_init(&call->scan);
     skv_buf_clear(&call->word);
     skv_buf_clear(&call->name);
+    skv_buf_clear(&call->id);
     skv_buf_clear(&call->args);
     call->field = SKV_CALL_NO_FIELD;
     call->has_name = call->has_args = call->in_args = call->told = false;
+    call->quoted = call->saw_args = false;
     call->keyed = keyed;
     call->n_outer = 1;
     call->n_raw_told = 0;
@@ -42,6 +46,25 @@ void skv_reply_call_begin_named(skv_reply_call *call, const char *name, size_t n
     skv_buf_append(&call->name, name, n);
     call->has_name = true;
     call->n_outer = 0;
+}
+
+void skv_reply_call_set_id(skv_reply_call *call, const char *id, size_t n)
+{
+    skv_buf_clear(&call->id);
+    if (n > ID_MAX) return;
+    for (size_t i = 0; i < n; i++) {
+        const char c = id[i];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!letter && !(c >= '0' && c <= '9') && c != '_' && c != '-' && c != '.' && c != ':')
+            return;
+    }
+    skv_buf_append(&call->id, id, n);
+}
+
+bool skv_reply_call_lacks_bracket(const skv_reply_call *call)
+{
+    return call->n_outer == 1 && call->has_name && call->has_args && !call->in_args &&
+           call->scan.depth == 1 && call->scan.place == SKV_JSON_BEHIND;
 }
 
 bool skv_reply_call_knows(const skv_reply_call *call, const char *name, size_t n)
@@ -75,9 +98,11 @@ static bool begin_member(skv_reply_call *call)
     }
     if ((word_is(call, "arguments") || word_is(call, "parameters")) && !call->has_args) {
         call->field = SKV_CALL_ARGUMENTS;
+        call->saw_args = true;
         return true;
     }
-    call->field = SKV_CALL_NOTE;
+    call->field = call->wants_id && word_is(call, "id") ? SKV_CALL_ID : SKV_CALL_NOTE;
+    if (call->field == SKV_CALL_ID) skv_buf_clear(&call->id);
     return word_is(call, "type") || word_is(call, "id") || word_is(call, "tool_call_id");
 }
 
@@ -113,14 +138,70 @@ static bool take_name(skv_reply_call *call, skv_json_place before, char c)
     return c != '\\';
 }
 
+/* A byte of an id, which is a text without escapes or is none. */
+static bool take_id(skv_reply_call *call, skv_json_place before, char c)
+{
+    if (before != SKV_JSON_STRING) {
+        if (in_text(before)) skv_buf_byte(&call->id, '\\');
+        return true;
+    }
+    if (call->scan.place != SKV_JSON_BEHIND) return skv_buf_byte(&call->id, c);
+    skv_buf id = call->id;
+    skv_buf_init(&call->id, id.max);
+    skv_reply_call_set_id(call, id.size > 0 ? id.data : "", id.size);
+    skv_buf_release(&id);
+    return true;
+}
+
+/* Arguments that were written as a text: what the text says, {} where it says nothing. */
+static bool end_quoted(skv_reply_call *call)
+{
+    skv_buf text;
+    skv_json_scan scan;
+    skv_buf_init(&text, call->args.max);
+    skv_json_unescape(call->args.data ? call->args.data : "", call->args.size, &text);
+    skv_json_scan_init(&scan);
+    bool blank = true, ended = false, ok = !text.failed;
+    for (size_t i = 0; ok && i < text.size; i++) {
+        const bool space = strchr(" \t\r\n", text.data[i]) && text.data[i] != 0;
+        blank = blank && space;
+        if (ended && space) continue;
+        if (blank) continue;
+        const skv_json_place place = skv_json_scan_byte(&scan, text.data[i]);
+        const bool list = place == SKV_JSON_FIRST_VALUE && scan.depth == 1;
+        ok = !ended && place != SKV_JSON_BAD && !list;
+        ended = ended || place == SKV_JSON_ENDED;
+    }
+    ok = ok && (ended || blank);
+    skv_buf_clear(&call->args);
+    if (ok && !blank) skv_buf_append(&call->args, text.data, text.size);
+    if (ok && blank) skv_buf_text(&call->args, "{}");
+    call->has_args = ok;
+    call->quoted = false;
+    call->args.failed = call->args.failed || text.failed;
+    skv_buf_release(&text);
+    return ok;
+}
+
+/* A byte of the text that the arguments are in. */
+static bool take_quoted(skv_reply_call *call, char c)
+{
+    if (call->scan.place == SKV_JSON_BEHIND) return end_quoted(call);
+    return skv_buf_byte(&call->args, c);
+}
+
+/* The arguments begin: an object, one in a text, or null, which is none. */
 static bool take_args(skv_reply_call *call, skv_json_place before, char c)
 {
+    if (call->quoted) return take_quoted(call, c);
     if (call->in_args) {
         skv_buf_byte(&call->args, c);
         call->in_args = call->scan.depth > call->n_outer;
         return true;
     }
     if (before != SKV_JSON_VALUE || call->scan.place == SKV_JSON_VALUE) return true;
+    call->quoted = call->scan.place == SKV_JSON_STRING;
+    if (call->quoted || (call->scan.place == SKV_JSON_WORD && c == 'n')) return true;
     if (call->scan.place != SKV_JSON_FIRST_NAME) return false;
     call->in_args = call->has_args = true;
     return skv_buf_byte(&call->args, c);
@@ -134,6 +215,7 @@ static bool take(skv_reply_call *call, skv_json_place before, char c)
     switch (call->field) {
     case SKV_CALL_NAME: return take_name(call, before, c);
     case SKV_CALL_ARGUMENTS: return take_args(call, before, c);
+    case SKV_CALL_ID: return take_id(call, before, c);
     case SKV_CALL_NOTE:
     case SKV_CALL_NO_FIELD: break;
     }
@@ -159,7 +241,7 @@ skv_call_state skv_reply_call_byte(skv_reply_call *call, char byte)
     }
     if (!take(call, before, byte)) return SKV_CALL_BAD;
     if (now != SKV_JSON_ENDED) return SKV_CALL_MORE;
-    if (!call->has_name) return SKV_CALL_BAD;
+    if (!call->has_name || (call->needs_args && !call->saw_args)) return SKV_CALL_BAD;
     if (!call->has_args) skv_buf_text(&call->args, "{}");
     call->has_args = true;
     return SKV_CALL_ENDED;

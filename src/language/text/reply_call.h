@@ -13,7 +13,8 @@ typedef enum skv_call_field {
     SKV_CALL_NO_FIELD,
     SKV_CALL_NAME,
     SKV_CALL_ARGUMENTS,
-    SKV_CALL_NOTE /* type, id: read over */
+    SKV_CALL_ID,  /* where the form has one */
+    SKV_CALL_NOTE /* type: read over */
 } skv_call_field;
 
 typedef struct skv_reply_call {
@@ -23,11 +24,16 @@ typedef struct skv_reply_call {
     skv_buf raw;  /* as it is written, with the mark in front */
     skv_buf word; /* the name of a member */
     skv_buf name; /* of the function */
+    skv_buf id;   /* that the model gave the call; empty: none */
     skv_buf args; /* of the arguments, what was not told yet */
     skv_call_field field;
     bool has_name, has_args; /* both: as far as they have come */
     bool keyed;              /* the member's name is the function's */
     bool in_args;
+    bool quoted;       /* the arguments are JSON in a text, which `args` holds until it ends */
+    bool needs_args;   /* without a member of arguments it is no call */
+    bool saw_args;     /* there is one */
+    bool wants_id;     /* a member "id" is the call's: it is told when the call is whole */
     size_t n_outer;    /* objects around the arguments: 1; 0 where they come alone */
     bool told;         /* the name was told */
     size_t n_raw_told; /* bytes of raw that were told in some form */
@@ -42,6 +48,10 @@ void skv_reply_call_release(skv_reply_call *call);
 void skv_reply_call_begin(skv_reply_call *call, bool keyed);
 /** A call whose name is known: its arguments come. */
 void skv_reply_call_begin_named(skv_reply_call *call, const char *name, size_t n);
+/** The model's own id, if clients can take it for one. */
+void skv_reply_call_set_id(skv_reply_call *call, const char *id, size_t n);
+/** Whether all is read but for the bracket that closes the call itself. */
+bool skv_reply_call_lacks_bracket(const skv_reply_call *call);
 /** Whether there is such a function. */
 bool skv_reply_call_knows(const skv_reply_call *call, const char *name, size_t n);
 /** BAD: it is not the beginning of a call. `args` and `name` grow. */

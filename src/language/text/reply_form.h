@@ -24,6 +24,15 @@ typedef enum skv_call_spelling {
     SKV_SPELL_GEMMA    /* f{a:1,b:<|"|>x<|"|>} */
 } skv_call_spelling;
 
+/* Where the model's own id of a call stands. */
+typedef enum skv_call_id {
+    SKV_ID_NONE,
+    SKV_ID_BEHIND, /* the mark `id` */
+    SKV_ID_WHOLE,  /* prefix NAME id ID, all of it */
+    SKV_ID_BEFORE, /* the prefix */
+    SKV_ID_MEMBER  /* "id" of the object, behind its arguments */
+} skv_call_id;
+
 /* NULL: there is no such mark. */
 typedef struct skv_reply_form {
     const char *name;
@@ -40,6 +49,7 @@ typedef struct skv_reply_form {
     bool alone;                          /* every call has an open and a close of its own */
     const char *signs[3];                /* a template of this form has all of them */
     skv_call_spelling spelling;
+    skv_call_id own_id;
     bool list;
 } skv_reply_form;
 
@@ -54,14 +64,33 @@ const skv_thought_form *skv_thought_form_at(skv_thought_marks marks);
 
 /* ---- spellings that are no JSON, read as a whole ---- */
 
+/* Where a call of XML is. */
+typedef enum skv_raw_place {
+    SKV_RAW_NAME,   /* of the function */
+    SKV_RAW_KEYS,   /* a parameter or the end comes */
+    SKV_RAW_KEY,    /* the name of a parameter */
+    SKV_RAW_VALUE,  /* its value */
+    SKV_RAW_BEHIND, /* what may be the end of the value: it is where `KEYS` goes on */
+} skv_raw_place;
+
+typedef struct skv_raw_span {
+    size_t from, to;
+} skv_raw_span;
+
 typedef struct skv_raw_scan {
     size_t pos; /* read up to here */
     size_t depth;
-    char quote;    /* of the string around pos; 0: none */
-    bool in_value; /* of a parameter */
+    char quote; /* of the string around pos; 0: none */
+    skv_raw_place place;
+    skv_raw_span name, key, value; /* of XML: those that came last */
 } skv_raw_scan;
 
-typedef enum skv_raw_state { SKV_RAW_MORE, SKV_RAW_ENDED, SKV_RAW_BAD } skv_raw_state;
+typedef enum skv_raw_state {
+    SKV_RAW_MORE,
+    SKV_RAW_PARAMETER, /* one of XML is whole */
+    SKV_RAW_ENDED,
+    SKV_RAW_BAD
+} skv_raw_state;
 
 /** Goes on to the end of the call that text begins with; ENDED: it is text[0..scan->pos). */
 skv_raw_state skv_raw_scan_text(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
@@ -69,5 +98,38 @@ skv_raw_state skv_raw_scan_text(const skv_reply_form *form, skv_raw_scan *scan, 
 /** The name and, as JSON, the arguments of a whole call; false: it is none. */
 bool skv_raw_convert(const skv_reply_options *options, const skv_reply_form *form, const char *text,
                      size_t n, skv_buf *name, skv_buf *args);
+
+/* ---- its parts ---- */
+
+#define SKV_GEMMA_QUOTE "<|\"|>"
+
+enum { SKV_TYPE_QUOTED = 128 /* beside skv_reply_type: a text stands in quotation marks */ };
+
+/** Whether Gemma's mark ends a text in front of this byte: inside, it may be a part of the text. */
+bool skv_raw_ends_mark(char behind);
+/** The name and the arguments of a whole call of XML; false: it is none. */
+bool skv_xml_convert(const skv_reply_options *options, const skv_reply_form *form, const char *text,
+                     size_t n, skv_buf *name, skv_buf *args);
+
+/** The next part of a call of XML: a value ends only where a parameter or the call's end follows.
+ */
+skv_raw_state skv_xml_next(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
+                           size_t n);
+/** Appends a parameter's value as JSON. types: those that its schema allows; 0: nobody knows. */
+void skv_raw_put_value(const skv_reply_form *form, const char *text, size_t n, unsigned types,
+                       skv_buf *out);
+/** Appends JSON for a value in JSON, Python or Gemma's spelling, `open` and `close` around it;
+ * false: it is none, and nothing is appended. */
+bool skv_raw_put_loose(const char *open, const char *text, size_t n, const char *close,
+                       skv_buf *out);
+/** Of the members of an object with one name the last stays. args[begin..) is the object. */
+void skv_raw_drop_doubled(skv_buf *args, size_t begin);
+
+/* ---- schemas ---- */
+
+struct json_t; /* of jansson */
+
+/** What "$ref" of a schema leads to inside `root`; NULL: nothing. */
+const struct json_t *skv_schema_target(const struct json_t *root, const struct json_t *schema);
 
 #endif

@@ -7,6 +7,9 @@
 #include "skv/reply.h"
 #include "text/reply_form.h"
 
+/* Of a parameter whose values are listed: nested unions and references, and values. */
+enum { LISTED_DEPTH_MAX = 8, LISTED_MAX = 4096 };
+
 /* ---- from a template ---- */
 
 static bool contains(const char *text, size_t n, const char *part)
@@ -204,27 +207,80 @@ static bool is_ascii(const char *text)
     return true;
 }
 
-/* Whether a parameter is a text that stands as it is. */
-static bool is_bare(const skv_reply_form *form, const json_t *property)
+/* Whether a parameter may be a text, which stands as it is. */
+static bool is_bare(const skv_reply_form *form, const function *f, const json_t *property)
 {
-    const char *type = json_string_value(json_object_get(property, "type"));
-    return type && strcmp(type, "string") == 0 && !form->typed && is_ascii(form->value_end);
+    return !form->typed && is_ascii(form->value_end) &&
+           (skv_reply_schema_types(f->schema, property) & SKV_TYPE_STRING);
 }
 
-/* One of the texts that the schema allows. */
-static void add_choice(skv_buf *out, const json_t *all, const json_t *only)
+/* Adds the values that a schema lists one by one; false: it allows others too. */
+static bool list_values(const function *f, const json_t *schema, size_t depth, json_t *out)
+{
+    static const char *const unions[] = {"anyOf", "oneOf"};
+    const json_t *values = json_object_get(schema, "enum"), *one;
+    json_t *only = json_object_get(schema, "const");
+    size_t i;
+    if (depth == 0 || json_array_size(out) > LISTED_MAX) return false;
+    if (only) return json_array_append(out, only) == 0;
+    if (json_array_size(values) > 0) {
+        return json_array_extend(out, (json_t *)(uintptr_t)values) == 0;
+    }
+    const json_t *target = skv_schema_target(f->schema, schema);
+    if (target) return list_values(f, target, depth - 1, out);
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *all = json_object_get(schema, unions[k]);
+        if (!json_is_array(all)) continue;
+        json_array_foreach(all, i, one)
+        {
+            if (!list_values(f, one, depth - 1, out)) return false;
+        }
+        return json_array_size(all) > 0;
+    }
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    return type && strcmp(type, "null") == 0 && json_array_append_new(out, json_null()) == 0;
+}
+
+/* One of these values, texts without quotation marks. */
+static void add_choice(skv_buf *out, const json_t *values)
 {
     const json_t *one;
-    size_t i, n = 0;
+    size_t i;
     skv_buf_text(out, "{\"any\":[");
-    json_array_foreach(all, i, one)
+    json_array_foreach(values, i, one)
     {
-        if (!json_is_string(one) || only) continue;
-        if (n++ > 0) skv_buf_byte(out, ',');
-        add_text(out, json_string_value(one));
+        skv_buf text;
+        skv_buf_init(&text, SKV_GRAMMAR_TEXT_MAX);
+        if (json_is_string(one)) {
+            skv_buf_append(&text, json_string_value(one), json_string_length(one));
+        } else if (json_dump_callback(one, append, &text, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+            text.failed = true;
+        }
+        skv_buf_text(out, i > 0 ? ",\"" : "\"");
+        skv_buf_json_text(out, text.size > 0 ? text.data : "", text.size);
+        skv_buf_byte(out, '"');
+        out->failed = out->failed || text.failed;
+        skv_buf_release(&text);
     }
-    if (json_is_string(only)) add_text(out, json_string_value(only));
     skv_buf_text(out, "]}");
+}
+
+/* A text: one of those that the schema lists, or any. */
+static void add_bare_value(skv_buf *out, const skv_reply_form *form, const function *f,
+                           const json_t *property)
+{
+    json_t *values = json_array();
+    if (list_values(f, property, LISTED_DEPTH_MAX, values) && json_array_size(values) > 0) {
+        const bool line = form->behind_key[strlen(form->behind_key) - 1] == '\n';
+        add_choice(out, values);
+        skv_buf_text(out, line ? ",\"\\n" : ",\"");
+        put_mark(out, form->value_end);
+        skv_buf_text(out, "\\n\"]");
+    } else {
+        add_until(out, form->value_end);
+        skv_buf_text(out, ",\"\\n\"]");
+    }
+    json_decref(values);
 }
 
 /* KEY behind_key VALUE value_end. */
@@ -232,24 +288,17 @@ static void add_parameter(skv_buf *out, const skv_reply_form *form, const functi
                           const char *key, json_t *property)
 {
     const size_t n_behind = strlen(form->behind_key);
-    const json_t *all = json_object_get(property, "enum"),
-                 *only = json_object_get(property, "const");
     skv_buf_text(out, "[\"");
     put_mark(out, form->key);
     put(out, key);
     put_mark(out, form->behind_key);
     if (form->typed) put(out, "false\">");
     skv_buf_text(out, "\",");
-    if (is_bare(form, property) && !all && !only) {
-        add_until(out, form->value_end);
-        skv_buf_text(out, ",\"\\n\"]");
+    if (is_bare(form, f, property)) {
+        add_bare_value(out, form, f, property);
         return;
     }
-    if (is_bare(form, property)) {
-        add_choice(out, all, only);
-    } else {
-        add_property(out, f, property);
-    }
+    add_property(out, f, property);
     skv_buf_text(out, ",\"");
     put(out, n_behind > 0 && form->behind_key[n_behind - 1] == '\n' ? "\n" : NULL);
     put_mark(out, form->value_end);

@@ -70,7 +70,7 @@ static bool open_parts(answer *a, reply_parts *parts)
                                  .names = a->tools.names,
                                  .n_names = a->tools.n};
     options.no_calls = a->tools.n == 0 || a->tools.choice == TOOL_CHOICE_NONE;
-    options.is_text = tool_request_is_text;
+    options.types = tool_request_types;
     options.functions = &a->tools;
     if (a->params.keep_thoughts) options.format.thinks = SKV_THOUGHTS_NONE;
     options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);

@@ -27,7 +27,11 @@ static void write_call(skv_buf *out, reply_part *part, size_t i_call, bool chunk
     skv_buf_text(out, "{");
     if (chunk) skv_buf_printf(out, "\"index\":%zu,", i_call);
     const char *type = part->custom ? "custom" : "function";
-    if (!part->begun) skv_buf_printf(out, "\"id\":\"call_%s\",\"type\":\"%s\",", part->id, type);
+    if (!part->begun) {
+        skv_buf_text(out, "\"id\":");
+        reply_part_call_id(part, "call_", out);
+        skv_buf_printf(out, ",\"type\":\"%s\",", type);
+    }
     skv_buf_printf(out, "\"%s\":{", type);
     if (!part->begun) {
         skv_buf_text(out, "\"name\":");

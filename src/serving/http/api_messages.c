@@ -61,11 +61,12 @@ static void write_block(skv_buf *out, const reply_part *part, bool begun)
     static const char *const opening[] = {
         [PART_THOUGHT] = "{\"type\":\"thinking\",\"signature\":\"\",\"thinking\":",
         [PART_TEXT] = "{\"type\":\"text\",\"text\":",
-        [PART_CALL] = "{\"type\":\"tool_use\",\"id\":\"toolu_"};
+        [PART_CALL] = "{\"type\":\"tool_use\",\"id\":"};
     const skv_buf *text = &part->text;
     skv_buf_text(out, opening[part->kind]);
     if (part->kind == PART_CALL) {
-        skv_buf_printf(out, "%s\",\"name\":", part->id);
+        reply_part_call_id(part, "toolu_", out);
+        skv_buf_text(out, ",\"name\":");
         out_json(out, part->name.data, part->name.size);
         skv_buf_text(out, ",\"input\":");
         if (begun) skv_buf_text(out, "{}");
@@ -77,18 +78,14 @@ static void write_block(skv_buf *out, const reply_part *part, bool begun)
     out->failed = out->failed || text->failed || part->name.failed;
 }
 
-/* A call that was cut off has no input, so it is left out. */
+/* A call that was cut off has become text: every one has an input. */
 static void write_whole(answer *a, skv_buf *out)
 {
     const reply_parts *parts = &a->choices[0].parts;
-    bool any = false;
     write_head(a, out);
     for (size_t i = 0; i < parts->n; i++) {
-        const reply_part *part = &parts->at[i];
-        if (part->kind == PART_CALL && !part->whole) continue;
-        if (any) skv_buf_text(out, ",");
-        write_block(out, part, false);
-        any = true;
+        if (i > 0) skv_buf_text(out, ",");
+        write_block(out, &parts->at[i], false);
     }
     skv_buf_text(out, "],");
     write_stop(a, out);

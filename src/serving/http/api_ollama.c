@@ -17,6 +17,15 @@ static void write_head(const exchange *ex, skv_buf *out)
     out_time(out, &now, 6);
 }
 
+/* JSON without line ends, which would end the line; inside its strings there are none. */
+static void add_line(skv_buf *out, const skv_buf *json)
+{
+    for (size_t i = 0; i < json->size; i++) {
+        const char c = json->data[i];
+        skv_buf_byte(out, c == '\n' || c == '\r' ? ' ' : c);
+    }
+}
+
 /* "tool_calls":[...] with those that are whole and new. */
 static bool write_calls(skv_buf *out, reply_parts *parts)
 {
@@ -27,11 +36,12 @@ static bool write_calls(skv_buf *out, reply_parts *parts)
         const size_t index = i_call++;
         if (!part->whole || part->begun) continue;
         skv_buf_text(out, n++ > 0 ? "," : ",\"tool_calls\":[");
-        skv_buf_printf(out, "{\"id\":\"call_%s\",\"function\":{\"index\":%zu,\"name\":", part->id,
-                       index);
+        skv_buf_text(out, "{\"id\":");
+        reply_part_call_id(part, "call_", out);
+        skv_buf_printf(out, ",\"function\":{\"index\":%zu,\"name\":", index);
         out_json(out, part->name.data, part->name.size);
         skv_buf_text(out, ",\"arguments\":");
-        skv_buf_append(out, part->text.data, part->text.size);
+        add_line(out, &part->text);
         skv_buf_text(out, "}}");
         out->failed = out->failed || part->name.failed || part->text.failed;
         part->begun = true;

@@ -52,8 +52,9 @@ static void write_item(skv_buf *out, const reply_part *part, const char *status,
 {
     skv_buf_printf(out, "{\"id\":\"%s%s\",\"status\":\"%s\",", id_prefix(part), part->id, status);
     if (part->kind == PART_CALL) {
-        skv_buf_printf(out, "\"type\":\"%s\",\"call_id\":\"call_%s\"",
-                       part->custom ? "custom_tool_call" : "function_call", part->id);
+        skv_buf_printf(out, "\"type\":\"%s\",\"call_id\":",
+                       part->custom ? "custom_tool_call" : "function_call");
+        reply_part_call_id(part, "call_", out);
         write_name(out, part);
         skv_buf_text(out, part->custom ? ",\"input\":" : ",\"arguments\":");
         write_text(out, part, begun);

@@ -417,6 +417,7 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
             return false;
         }
     }
+    if (ex->model->habits.short_ids && !tool_ids_shorten(ex, messages, error)) return false;
     if (!mark_last(ex, body, messages, continues, error)) return false;
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
@@ -522,6 +523,22 @@ static bool render_folded(const exchange *ex, const json_t *vars, skv_buf *out, 
     return render_calls(ex, vars, out, error);
 }
 
+/* A history with calls that the template refuses, whatever for, is told in texts: the conversation
+ * would have ended for ever. */
+static bool render_history(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+{
+    json_t *messages = json_object_get(vars, "messages");
+    api_error other = {0};
+    if (render_folded(ex, vars, out, error)) return true;
+    for (int results = 0; results < 2 && error->status == 400; results++) {
+        if (ex->budget->exceeded != SKV_EXCEEDED_NONE) return false;
+        if (!tool_generic_plain(ex, messages, results == 1, &other)) continue;
+        skv_buf_clear(out);
+        if (render_folded(ex, vars, out, &other)) return true;
+    }
+    return false;
+}
+
 bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
     if (!ex->model->vocab) {
@@ -537,7 +554,7 @@ bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_e
     json_t *vars = json_object();
     if (!vars) return api_fail(error, 503, NULL, "no memory");
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
-                    render_folded(ex, vars, out, error) && (!continues || cut_at_mark(out, error));
+                    render_history(ex, vars, out, error) && (!continues || cut_at_mark(out, error));
     json_decref(vars);
     return ok;
 }

@@ -24,8 +24,10 @@ static reply_part *add_part(reply_parts *parts, part_kind kind)
         parts->room = room;
     }
     reply_part *part = &parts->at[parts->n++];
-    *part = (reply_part){
-        .kind = kind, .name = exchange_text(parts->ex), .text = exchange_text(parts->ex)};
+    *part = (reply_part){.kind = kind,
+                         .name = exchange_text(parts->ex),
+                         .text = exchange_text(parts->ex),
+                         .own_id = exchange_text(parts->ex)};
     (void)snprintf(part->id, sizeof part->id, "%016llx",
                    (unsigned long long)server_draw(parts->ex->server));
     return part;
@@ -43,6 +45,7 @@ static void release_part(reply_part *part)
     custom_input_release(&part->input);
     skv_buf_release(&part->name);
     skv_buf_release(&part->text);
+    skv_buf_release(&part->own_id);
 }
 
 /* Nobody has seen it yet, so it was text all along; or they have, and the rest of it is. */
@@ -53,6 +56,7 @@ static void end_bad_call(reply_parts *parts, const skv_reply_piece *piece)
         release_part(&parts->at[--parts->n]);
         n = piece->n;
     }
+    if (n == 0) return;
     add_text(parts, PART_TEXT, piece->text + piece->n - n, n);
 }
 
@@ -66,6 +70,29 @@ static void begin_call(reply_parts *parts, const skv_reply_piece *piece)
     part->n_namespace = origin->n_namespace;
     part->custom = origin->custom;
     if (part->custom) custom_input_init(&part->input, exchange_text(parts->ex));
+}
+
+/* The model's own id, unless another call of the answer has it. */
+static void set_id(reply_parts *parts, const skv_reply_piece *piece)
+{
+    reply_part *part = last_of(parts, PART_CALL);
+    if (!part) return;
+    for (size_t i = 0; i + 1 < parts->n; i++) {
+        const skv_buf *other = &parts->at[i].own_id;
+        if (other->size == piece->n && memcmp(other->data, piece->text, piece->n) == 0) return;
+    }
+    skv_buf_append(&part->own_id, piece->text, piece->n);
+}
+
+void reply_part_call_id(const reply_part *part, const char *prefix, skv_buf *out)
+{
+    /* Both are letters, digits and - _ . : */
+    if (part->own_id.size > 0) {
+        skv_buf_printf(out, "\"%s\"", part->own_id.data);
+    } else {
+        skv_buf_printf(out, "\"%s%s\"", prefix, part->id);
+    }
+    out->failed = out->failed || part->own_id.failed;
 }
 
 static void add_arguments(reply_part *part, const skv_reply_piece *piece)
@@ -93,6 +120,7 @@ static void take_piece(void *user, const skv_reply_piece *piece)
     case SKV_REPLY_TEXT: add_text(parts, PART_TEXT, piece->text, piece->n); break;
     case SKV_REPLY_THOUGHT: add_text(parts, PART_THOUGHT, piece->text, piece->n); break;
     case SKV_REPLY_CALL: begin_call(parts, piece); break;
+    case SKV_REPLY_CALL_ID: set_id(parts, piece); break;
     case SKV_REPLY_ARGUMENTS:
         part = last_of(parts, PART_CALL);
         if (part) add_arguments(part, piece);

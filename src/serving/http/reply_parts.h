@@ -13,11 +13,12 @@ typedef enum part_kind { PART_THOUGHT, PART_TEXT, PART_CALL } part_kind;
 
 typedef struct reply_part {
     part_kind kind;
-    skv_buf name; /* of a call's function */
-    skv_buf text; /* or a call's arguments */
-    char id[20];  /* letters and digits, without a dialect's prefix */
-    bool whole;   /* the arguments of a call are */
-    bool custom;  /* a call of a custom tool: `text` is its input */
+    skv_buf name;   /* of a call's function */
+    skv_buf text;   /* or a call's arguments */
+    char id[20];    /* letters and digits, without a dialect's prefix */
+    skv_buf own_id; /* of a call: the model's; empty: none */
+    bool whole;     /* the arguments of a call are */
+    bool custom;    /* a call of a custom tool: `text` is its input */
     custom_input input;
     size_t n_namespace; /* bytes in front of "__" in the name: see tool_origin */
     bool begun;         /* the client knows of it */
@@ -35,6 +36,9 @@ typedef struct reply_parts {
     bool streams;   /* what was told cannot be taken back */
     bool failed;    /* memory ran out */
 } reply_parts;
+
+/** Appends a call's id as clients get it: the model's own, or ours behind the dialect's prefix. */
+void reply_part_call_id(const reply_part *part, const char *prefix, skv_buf *out);
 
 /** `options` but for tell and user, whose functions are `tools`; the parts may not move
  * afterwards. */

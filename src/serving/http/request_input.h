@@ -171,12 +171,25 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 
 /** Whether a template renders nothing of the tools that it is given, or fails over them. */
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
+/** The form of its calls: `signs`, which its text suggests, unless another form's reader alone
+ * reads what it writes. */
+skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
+                                    skv_call_syntax signs);
+/** What it does with the calls of earlier turns. */
+tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
+/** Gives calls and results ids of nine letters and digits (tool_ids.c). */
+bool tool_ids_shorten(const exchange *ex, json_t *messages, api_error *error);
+/** Puts calls and results into texts that the template leaves out. */
+bool tool_generic_history(const exchange *ex, json_t *messages, api_error *error);
+/** Puts all calls into texts, and results if that is wanted; false: there are none, or no memory.
+ */
+bool tool_generic_plain(const exchange *ex, json_t *messages, bool results, api_error *error);
 /** Puts tools, calls and results into texts, where the template knows no calls (tool_generic.c). */
 bool tool_generic_render(const exchange *ex, const json_t *tools, json_t *messages,
                          api_error *error);
-/** A skv_reply_text_fn for a tool_request. */
-bool tool_request_is_text(const void *functions, const char *function, size_t n_function,
-                          const char *parameter, size_t n_parameter);
+/** A skv_reply_types_fn for a tool_request. */
+unsigned tool_request_types(const void *functions, const char *function, size_t n_function,
+                            const char *parameter, size_t n_parameter);
 
 /** Whether the answer has to be calls. */
 bool tool_request_forces(const tool_request *request);

@@ -63,6 +63,13 @@ typedef enum model_state {
     MODEL_LEAVING   /* its memory is being freed */
 } model_state;
 
+/* What a chat template does with the calls of earlier turns. */
+typedef struct tool_habits {
+    bool short_ids;     /* it refuses ids but of nine letters and digits */
+    bool loses_calls;   /* it leaves calls out */
+    bool loses_results; /* it leaves results out */
+} tool_habits;
+
 /* A model that may be asked for. A request that has taken it (model_take) may read all of what is
  * set while it is loaded: it stays until the request gives it back. */
 typedef struct server_model {
@@ -94,6 +101,7 @@ typedef struct server_model {
     skv_reply_format reply_format;      /* of the answers to it */
     bool knows_developer;               /* the template has messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
+    tool_habits habits;                 /* of the template, where there are */
     bool special_marks;                 /* some of its marks are special tokens: */
     char *special[SKV_REPLY_MARKS_MAX]; /* owned, [n_special] */
     size_t n_special;

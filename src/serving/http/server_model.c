@@ -40,7 +40,12 @@ static void choose_generic_tools(const server_options *o, server_model *model)
     skv_reply_format *format = &model->reply_format;
     const skv_vocab *vocab = model->vocab;
     model->generic_tools = false;
-    if (!model->template_text || !vocab || o->tool_format) return;
+    model->habits = (tool_habits){false};
+    if (!model->template_text || !vocab) return;
+    model->habits = tool_template_habits(vocab, model->template_text, model->n_template);
+    if (o->tool_format) return;
+    format->calls =
+        tool_template_calls(vocab, model->template_text, model->n_template, format->calls);
     model->generic_tools = format->calls == SKV_CALLS_NONE ||
                            tool_template_ignores(vocab, model->template_text, model->n_template);
     if (!model->generic_tools) return;

@@ -1,33 +1,18 @@
 /*
  * Tools for models whose chat template has none, or writes calls in a form that nobody knows: a
- * system text asks for calls in Hermes' form, and the turns of earlier calls become plain texts.
+ * system text asks for calls in Hermes' form, and the turns of earlier calls become plain texts. So
+ * do those that a template of a known form leaves out, in that form where it can be written.
  */
 #include <string.h>
 
 #include "request_input.h"
-
-static const char probe[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"add_generation_prompt\":true,"
-    "\"date_string\":\"\",\"datetime\":\"\",\"functions\":\"skv_probe\",\"tools\":[{\"type\":"
-    "\"function\",\"function\":{\"name\":\"skv_probe\",\"description\":\"\",\"parameters\":{"
-    "\"type\":\"object\",\"properties\":{}}}}]}";
-
-bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
-{
-    char *shown = NULL;
-    size_t n_shown = 0;
-    const skv_render_input input = {
-        .template_text = {text, n}, .vars = {probe, sizeof probe - 1}, .vocab = vocab};
-    const bool ok = skv_render(&input, &shown, &n_shown, NULL) == SKV_OK;
-    const bool ignores = !ok || !strstr(shown, "skv_probe");
-    skv_text_free(shown);
-    return ignores;
-}
+#include "skv/reply.h"
 
 /* The history on its way: one pass, in which messages that stay move up. */
 typedef struct history {
     const exchange *ex; /* borrowed */
     json_t *messages;   /* borrowed */
+    bool results;       /* whether they become texts, and so do calls in the general form */
     size_t i_next, n_kept;
     api_error *error;
 } history;
@@ -63,6 +48,36 @@ static bool add_calls(const history *h, skv_buf *out, const json_t *message)
         if (!add_json(h->ex, out, json_object_get(function, "arguments"), h->error)) return false;
         skv_buf_text(out, "}\n</tool_call>");
     }
+    return true;
+}
+
+/* The calls of a message in the model's own form. *written: false where templates alone write it.
+ */
+static bool add_own_calls(const history *h, skv_buf *out, const json_t *message, bool *written)
+{
+    const exchange *ex = h->ex;
+    const json_t *calls = json_object_get(message, "tool_calls"), *call;
+    size_t i, n = 0, n_text = 0;
+    char *text = NULL;
+    if (!request_hold(ex, JSON_CONTAINER_BYTES, "messages", h->error)) return false;
+    json_t *functions = json_array();
+    bool ok = functions;
+    json_array_foreach(calls, i, call)
+    {
+        json_t *function = json_object_get(call, "function");
+        ok = ok && json_array_append(functions, function) == 0;
+    }
+    char *json = ok ? json_text_write(ex, functions, "messages", &n, h->error) : NULL;
+    json_decref(functions);
+    if (!json) return ok ? false : api_fail(h->error, 503, NULL, "no memory");
+    *written =
+        skv_reply_write_calls(ex->model->reply_format, json, n, &text, &n_text, NULL) == SKV_OK;
+    json_text_free(ex, json, n);
+    if (*written) {
+        add_content(out, message);
+        skv_buf_append(out, text, n_text);
+    }
+    skv_text_free(text);
     return true;
 }
 
@@ -108,18 +123,28 @@ static bool join_results(history *h, skv_buf *text)
     return false;
 }
 
+/* A message with calls becomes one of text. */
+static bool plain_calls(history *h, skv_buf *text, json_t *message)
+{
+    bool written = false;
+    if (!h->results && !add_own_calls(h, text, message, &written)) return false;
+    return (written || add_calls(h, text, message)) &&
+           set_text(h->ex, message, "assistant", text, h->error) &&
+           json_object_del(message, "tool_calls") == 0;
+}
+
+/* Calls become texts, and results do unless the template writes them. */
 static bool plain_message(history *h)
 {
     json_t *message = json_array_get(h->messages, h->i_next);
     const bool calls = json_object_get(message, "tool_calls");
+    const bool result = h->results && json_text_is(json_object_get(message, "role"), "tool");
     skv_buf text = request_text(h->ex);
     bool ok = request_work(h->ex, 1, "messages", h->error);
-    if (ok && !calls && json_text_is(json_object_get(message, "role"), "tool")) {
+    if (ok && !calls && result) {
         ok = join_results(h, &text);
     } else if (ok) {
-        ok = !calls || (add_calls(h, &text, message) &&
-                        set_text(h->ex, message, "assistant", &text, h->error));
-        if (calls) (void)json_object_del(message, "tool_calls");
+        ok = !calls || plain_calls(h, &text, message);
         h->i_next++;
         ok = ok && keep(h, json_incref(message));
     }
@@ -127,9 +152,9 @@ static bool plain_message(history *h)
     return ok;
 }
 
-static bool plain_history(const exchange *ex, json_t *messages, api_error *error)
+static bool plain_history(const exchange *ex, json_t *messages, bool results, api_error *error)
 {
-    history h = {.ex = ex, .messages = messages, .error = error};
+    history h = {.ex = ex, .messages = messages, .results = results, .error = error};
     while (h.i_next < json_array_size(messages)) {
         if (!plain_message(&h)) return false;
     }
@@ -170,6 +195,30 @@ static bool instruct(const exchange *ex, const json_t *tools, json_t *messages, 
 bool tool_generic_render(const exchange *ex, const json_t *tools, json_t *messages,
                          api_error *error)
 {
-    return plain_history(ex, messages, error) &&
+    return plain_history(ex, messages, true, error) &&
            (json_array_size(tools) == 0 || instruct(ex, tools, messages, error));
+}
+
+static bool has_calls(const json_t *messages, bool results)
+{
+    const json_t *message;
+    size_t i;
+    json_array_foreach(messages, i, message)
+    {
+        if (json_object_get(message, "tool_calls")) return true;
+        if (results && json_text_is(json_object_get(message, "role"), "tool")) return true;
+    }
+    return false;
+}
+
+bool tool_generic_plain(const exchange *ex, json_t *messages, bool results, api_error *error)
+{
+    return has_calls(messages, results) && plain_history(ex, messages, results, error);
+}
+
+bool tool_generic_history(const exchange *ex, json_t *messages, api_error *error)
+{
+    const tool_habits *habits = &ex->model->habits;
+    if (!habits->loses_calls && !habits->loses_results) return true;
+    return plain_history(ex, messages, habits->loses_results, error);
 }

@@ -327,6 +327,9 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
         ok = tool_generic_render(ex, any ? request.tools : NULL, json_object_get(vars, "messages"),
                                  error);
     }
+    if (ok && !ex->model->generic_tools) {
+        ok = tool_generic_history(ex, json_object_get(vars, "messages"), error);
+    }
     /* Firefunction's templates want the tools as a text. */
     if (ok && strstr(ex->model->template_text, "+ functions")) {
         size_t n = 0;
@@ -361,27 +364,74 @@ static bool tidy_custom(const exchange *ex, json_t *call, api_error *error)
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
-/* Clients send the text that they got; templates write an object. What is no JSON stays a text. */
+/* Reads a text as JSON; *out stays NULL where it is no object. False: it exceeds a limit. */
+static bool read_object(const exchange *ex, const json_place *place, json_t **out, api_error *error)
+{
+    json_error_t problem;
+    json_t *value = NULL;
+    const json_reading reading = json_text_read(ex, place, &value, &problem, error);
+    if (json_is_object(value)) {
+        *out = value;
+    } else {
+        json_decref(value);
+    }
+    return reading != JSON_READ_REFUSED;
+}
+
+/* What the text of arguments says, as an object: an object, also one that was cut off; {} where it
+ * says nothing. *out stays NULL where it is none. False: it exceeds a limit. */
+static bool read_arguments(const exchange *ex, json_place *place, json_t **out, api_error *error)
+{
+    const char *text = place->text.text;
+    size_t n = place->text.n, begin = 0;
+    while (begin < n && strchr(" \t\r\n", text[begin]) && text[begin] != 0) begin++;
+    const bool none = begin == n || (n - begin == 4 && memcmp(text + begin, "null", 4) == 0);
+    if (none) place->text = (skv_text_piece){"{}", 2};
+    if (!read_object(ex, place, out, error)) return false;
+    char *closed = NULL;
+    if (*out || !skv_budget_work(ex->budget, n) ||
+        skv_reply_close_object(text, n, &closed, &place->text.n, NULL) != SKV_OK) {
+        return true;
+    }
+    place->text.text = closed;
+    const bool ok = read_object(ex, place, out, error);
+    skv_text_free(closed);
+    return ok;
+}
+
+/* Ids are texts where templates add them to others. */
+static bool tidy_id(json_t *object, const char *name, api_error *error)
+{
+    const json_t *id = json_object_get(object, name);
+    if (!id || json_is_string(id)) return true;
+    const bool ok = json_is_null(id)
+                        ? json_object_del(object, name) == 0
+                        : json_object_set_new(object, name, json_string(json_show(id).text)) == 0;
+    return ok || api_fail(error, 503, NULL, "no memory");
+}
+
+/* Clients send the text that they got; templates write an object. Whatever else the arguments are
+ * is the text of one argument. */
 static bool tidy_call(const exchange *ex, json_t *call, size_t i, size_t k, api_error *error)
 {
-    if (!tidy_custom(ex, call, error)) return false;
+    if (!tidy_custom(ex, call, error) || !tidy_id(call, "id", error)) return false;
     json_t *function = json_object_get(call, "function");
-    const json_t *arguments = json_object_get(function, "arguments");
+    json_t *arguments = json_object_get(function, "arguments");
     if (!json_is_string(json_object_get(function, "name"))) {
         return api_fail(error, 400, "messages",
                         "messages[%zu].tool_calls: one has no function.name", i);
     }
-    if (arguments && !json_is_string(arguments)) return true;
+    if (json_is_object(arguments)) return true;
     char name[80];
     (void)snprintf(name, sizeof name, "messages[%zu].tool_calls[%zu].function.arguments", i, k);
-    json_place place = {.name = name, .param = "messages", .text = {"{}", 2}};
-    if (arguments) {
+    json_place place = {.name = name, .param = "messages", .text = {"", 0}};
+    if (json_is_string(arguments)) {
         place.text = (skv_text_piece){json_string_value(arguments), json_string_length(arguments)};
     }
-    json_error_t problem;
+    const bool reads = !arguments || json_is_string(arguments) || json_is_null(arguments);
     json_t *object = NULL;
-    const json_reading reading = json_text_read(ex, &place, &object, &problem, error);
-    if (reading != JSON_READ) return reading == JSON_READ_BAD;
+    if (reads && !read_arguments(ex, &place, &object, error)) return false;
+    if (!object) object = json_pack("{s:O}", CUSTOM_INPUT_NAME, arguments);
     return json_object_set_new(function, "arguments", object) == 0 ||
            api_fail(error, 503, NULL, "no memory");
 }
@@ -406,7 +456,8 @@ static bool tidy_calls(const exchange *ex, json_t *message, size_t i, api_error 
 
 bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error)
 {
-    if (!tidy_calls(ex, message, i, error)) return false;
+    if (!tidy_calls(ex, message, i, error) || !tidy_id(message, "tool_call_id", error))
+        return false;
     const bool developer =
         !ex->model->knows_developer && json_text_is(json_object_get(message, "role"), "developer");
     if (developer && json_object_set_new(message, "role", json_string("system")) != 0) {
@@ -433,8 +484,8 @@ bool tool_request_constrains(const exchange *ex, const tool_request *request)
     return tool_request_forces(request) || (may_call && (request->strict || untrained));
 }
 
-bool tool_request_is_text(const void *functions, const char *function, size_t n_function,
-                          const char *parameter, size_t n_parameter)
+unsigned tool_request_types(const void *functions, const char *function, size_t n_function,
+                            const char *parameter, size_t n_parameter)
 {
     const tool_request *request = functions;
     for (size_t i = 0; i < request->n; i++) {
@@ -444,9 +495,9 @@ bool tool_request_is_text(const void *functions, const char *function, size_t n_
             json_object_get(json_array_get(request->tools, i), "function"), "parameters");
         const json_t *property =
             json_object_getn(json_object_get(schema, "properties"), parameter, n_parameter);
-        return json_body_is(property, "string");
+        return property ? skv_reply_schema_types(schema, property) : 0;
     }
-    return false;
+    return 0;
 }
 
 /* What a function's arguments have to follow: its schema where a call is demanded or the function

@@ -1,0 +1,150 @@
+/*
+ * What a chat template does with tools, found out by rendering small conversations: a template says
+ * no more of itself than its text.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "request_input.h"
+#include "skv/reply.h"
+
+#define PROBE                                                                                      \
+    "\"add_generation_prompt\":true,\"date_string\":\"\",\"datetime\":\"\",\"functions\":"         \
+    "\"skv_probe\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"skv_probe\","        \
+    "\"description\":\"\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]"
+
+/* Ids as Mistral's templates want them, and as ours are. */
+static const char short_id[] = "abcdefgh1", long_id[] = "call_0123456789abcdef";
+
+typedef struct probed {
+    const skv_vocab *vocab;
+    skv_text_piece text; /* of the template */
+} probed;
+
+/* The text for these variables, to be freed; NULL: the template refuses them. */
+static char *render(const probed *p, const char *vars)
+{
+    char *shown = NULL;
+    size_t n = 0;
+    const skv_render_input input = {
+        .template_text = p->text, .vars = {vars, strlen(vars)}, .vocab = p->vocab};
+    return skv_render(&input, &shown, &n, NULL) == SKV_OK ? shown : NULL;
+}
+
+/* A conversation with a call, which `call` has, and its result. */
+static char *render_turns(const probed *p, const char *call, const char *id)
+{
+    char vars[1024];
+    (void)snprintf(
+        vars, sizeof vars,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"skv_question\"},{\"role\":\"assistant\","
+        "%s},{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"name\":\"skv_probe\","
+        "\"content\":\"skv_result\"}],%s}",
+        call, id, PROBE);
+    return render(p, vars);
+}
+
+/* Arguments are an object, as most templates want them, or a text. */
+static char *render_call(const probed *p, const char *id)
+{
+    static const char *const arguments[] = {"{\"skv_key\":\"skv_value\"}",
+                                            "\"{\\\"skv_key\\\":\\\"skv_value\\\"}\""};
+    char call[512], *shown = NULL;
+    for (size_t i = 0; !shown && i < 2; i++) {
+        (void)snprintf(call, sizeof call,
+                       "\"content\":\"\",\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\","
+                       "\"function\":{\"name\":\"skv_probe\",\"arguments\":%s}}]",
+                       id, arguments[i]);
+        shown = render_turns(p, call, id);
+    }
+    return shown;
+}
+
+bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    char *shown = render(&p, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," PROBE "}");
+    const bool ignores = !shown || !strstr(shown, "skv_probe");
+    skv_text_free(shown);
+    return ignores;
+}
+
+tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    tool_habits habits = {false};
+    char *shown = render_call(&p, long_id);
+    if (!shown) {
+        shown = render_call(&p, short_id);
+        habits.short_ids = shown;
+    }
+    habits.loses_calls = shown && !strstr(shown, "skv_value");
+    habits.loses_results = shown && !strstr(shown, "skv_result");
+    skv_text_free(shown);
+    return habits;
+}
+
+/* ---- the form of its calls ---- */
+
+typedef struct read_call {
+    bool named, ended, bad;
+    char arguments[64]; /* without blanks */
+    size_t n;
+} read_call;
+
+static void take_piece(void *user, const skv_reply_piece *piece)
+{
+    static const char name[] = "skv_probe";
+    read_call *call = user;
+    switch (piece->kind) {
+    case SKV_REPLY_CALL:
+        call->named = piece->n == sizeof name - 1 && memcmp(piece->text, name, piece->n) == 0;
+        break;
+    case SKV_REPLY_ARGUMENTS:
+        for (size_t i = 0; i < piece->n && call->n + 1 < sizeof call->arguments; i++) {
+            if (strchr(" \n", piece->text[i])) continue;
+            call->arguments[call->n++] = piece->text[i];
+        }
+        break;
+    case SKV_REPLY_CALL_END: call->ended = true; break;
+    case SKV_REPLY_CALL_BAD: call->bad = true; break;
+    case SKV_REPLY_TEXT:
+    case SKV_REPLY_THOUGHT:
+    case SKV_REPLY_CALL_ID: break;
+    }
+}
+
+/* Whether the form's reader finds the call of render_call in a text. */
+static bool reads(skv_call_syntax calls, const char *text)
+{
+    static const char *const names[] = {"skv_probe"};
+    read_call call = {0};
+    skv_reply *reply = NULL;
+    const skv_reply_options options = {.format = {calls, SKV_THOUGHTS_NONE},
+                                       .names = names,
+                                       .n_names = 1,
+                                       .tell = take_piece,
+                                       .user = &call};
+    skv_status status = skv_reply_create(&options, &reply, NULL);
+    if (status == SKV_OK) status = skv_reply_push(reply, text, strlen(text), NULL);
+    if (status == SKV_OK) status = skv_reply_finish(reply, NULL);
+    skv_reply_free(reply);
+    return status == SKV_OK && call.named && call.ended && !call.bad &&
+           strcmp(call.arguments, "{\"skv_key\":\"skv_value\"}") == 0;
+}
+
+skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
+                                    skv_call_syntax signs)
+{
+    const probed p = {vocab, {text, n}};
+    skv_call_syntax found = signs;
+    char *shown = render_call(&p, short_id);
+    const char *from = shown ? strstr(shown, "skv_question") : NULL;
+    if (from && strstr(from, "skv_value") && (signs == SKV_CALLS_NONE || !reads(signs, from))) {
+        for (int i = SKV_CALLS_COUNT - 1; i > SKV_CALLS_NONE; i--) {
+            if (reads((skv_call_syntax)i, from)) found = (skv_call_syntax)i;
+        }
+    }
+    skv_text_free(shown);
+    return found;
+}

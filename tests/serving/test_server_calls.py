@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""Calls survive a round trip through `swiftkv serve`: what a chat template writes for a call comes back as that call from all
+four APIs, streamed and whole, and is taken as history with its result, as is everything else that clients hold of calls.
+
+Answers are forced by a grammar. By default every template has one case; SKV_CALL_CASES is the number of cases of the property
+(0: the fixed one alone), SKV_CALL_SEED its first seed. A failure prints the seed and the case.
+"""
+
+import contextlib
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from call_cases import TEMPLATES, USER, call_is_clear, called, function, parameters, text_of_call  # noqa: E402
+from server_process import PROGRAM, STORIES, Server  # noqa: E402
+from server_process import TEMPLATES as FOLDER  # noqa: E402
+
+try:
+    import hypothesis
+    from hypothesis import strategies as st
+except ImportError:
+    hypothesis = None
+
+CASES = int(os.environ.get("SKV_CALL_CASES", 0))
+SEED = int(os.environ.get("SKV_CALL_SEED", 1))
+QUIET = {"temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
+RESULT = "SKVRESULT"
+
+
+def literal(text):
+    """A grammar in GBNF of this text."""
+    for old, new in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        text = text.replace(old, new)
+    return f'root ::= "{text}"'
+
+
+def events_of(text):
+    """The data of server-sent events."""
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ") and line != "data: [DONE]"]
+
+
+class Api:
+    """One dialect: a request, the calls of its answer as (name, arguments as a text, id), and the answer as history."""
+
+    def ask(self, server, stream, **body):
+        status, _, answer = server.ask("POST", self.path, {**self.fields, **QUIET, **body, "stream": stream})
+        if status != 200:
+            raise AssertionError((self.path, status, answer))
+        return answer
+
+
+class Chat(Api):
+    path, fields = "/v1/chat/completions", {}
+
+    def force(self, server, stream, schema, text):
+        answer = self.ask(server, stream, messages=[USER], tools=[function(schema)], grammar=literal(text), max_tokens=4000)
+        if not stream:
+            message = answer["choices"][0]["message"]
+            return [(c["function"]["name"], c["function"]["arguments"], c["id"]) for c in message.get("tool_calls", ())], message
+        calls = {}
+        for event in events_of(answer):
+            for choice in event["choices"]:
+                for call in choice["delta"].get("tool_calls", ()):
+                    name, said, id = calls.get(call["index"], ("", "", ""))
+                    calls[call["index"]] = (name + call["function"].get("name", ""), said + call["function"].get("arguments", ""),
+                                            id + call.get("id", ""))  # fmt: skip
+        return [calls[i] for i in sorted(calls)], None
+
+    def go_on(self, server, schema, message, calls):
+        results = [{"role": "tool", "tool_call_id": id, "content": RESULT} for _, _, id in calls]
+        self.ask(server, False, messages=[USER, message, *results], tools=[function(schema)], max_tokens=1)
+
+
+class Messages(Api):
+    path, fields = "/v1/messages", {"model": STORIES.stem}
+
+    def tools(self, schema):
+        return [{"name": "f", "description": "D", "input_schema": schema}]
+
+    def force(self, server, stream, schema, text):
+        answer = self.ask(server, stream, messages=[USER], tools=self.tools(schema), grammar=literal(text), max_tokens=4000)
+        if not stream:
+            calls = [(b["name"], json.dumps(b["input"]), b["id"]) for b in answer["content"] if b["type"] == "tool_use"]
+            return calls, answer["content"]
+        calls = {}
+        for event in events_of(answer):
+            block = event.get("content_block", {})
+            if block.get("type") == "tool_use":
+                calls[event["index"]] = (block["name"], "", block["id"])
+            elif event.get("delta", {}).get("type") == "input_json_delta":
+                name, said, id = calls[event["index"]]
+                calls[event["index"]] = (name, said + event["delta"]["partial_json"], id)
+        return list(calls.values()), None
+
+    def go_on(self, server, schema, content, calls):
+        results = [{"type": "tool_result", "tool_use_id": id, "content": RESULT} for _, _, id in calls]
+        messages = [USER, {"role": "assistant", "content": content}, {"role": "user", "content": results}]
+        self.ask(server, False, messages=messages, tools=self.tools(schema), max_tokens=1)
+
+
+class Responses(Api):
+    path, fields = "/v1/responses", {}
+
+    def tools(self, schema):
+        return [{"type": "function", "name": "f", "description": "D", "parameters": schema}]
+
+    def force(self, server, stream, schema, text):
+        answer = self.ask(server, stream, input=[USER], tools=self.tools(schema), grammar=literal(text), max_output_tokens=4000)
+        said = None
+        if stream:
+            events = events_of(answer)
+            said = "".join(e["delta"] for e in events if e["type"] == "response.function_call_arguments.delta")
+            answer = events[-1]["response"]
+        items = [item for item in answer["output"] if item["type"] == "function_call"]
+        if stream and said != "".join(item["arguments"] for item in items):
+            raise AssertionError((said, items))
+        return [(item["name"], item["arguments"], item["call_id"]) for item in items], answer["output"]
+
+    def go_on(self, server, schema, output, calls):
+        results = [{"type": "function_call_output", "call_id": id, "output": RESULT} for _, _, id in calls]
+        self.ask(server, False, input=[USER, *output, *results], tools=self.tools(schema), max_output_tokens=1)
+
+
+class Ollama(Api):
+    path, fields = "/api/chat", {}
+
+    def force(self, server, stream, schema, text):
+        answer = self.ask(server, stream, messages=[USER], tools=[function(schema)], grammar=literal(text),
+                          options={"num_predict": 4000})  # fmt: skip
+        lines = [json.loads(line) for line in answer.split("\n") if line] if stream else [answer]
+        calls = [call for line in lines for call in line["message"].get("tool_calls", ())]
+        for call in calls:
+            call.pop("id") if stream else None  # as older clients hold them
+        return [(c["function"]["name"], json.dumps(c["function"]["arguments"]), c.get("id")) for c in calls], lines[0]["message"]
+
+    def go_on(self, server, schema, message, calls):
+        message = {**message, "tool_calls": [{"function": {k: v for k, v in c["function"].items() if k != "index"}}
+                                             for c in message.get("tool_calls", ())]}  # fmt: skip
+        results = [{"role": "tool", "tool_name": "f", "content": RESULT} for _ in calls]
+        self.ask(server, False, messages=[USER, message, *results], tools=[function(schema)], options={"num_predict": 1})
+
+
+APIS = [Chat(), Messages(), Responses(), Ollama()]
+SCHEMA = {"type": "object", "properties": {
+    "s": {"type": "string", "description": "d"},
+    "os": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": "d"},
+    "n": {"type": "number", "description": "d"},
+    "on": {"type": ["integer", "null"], "description": "d"},
+    "a": {"type": "array", "items": {}, "description": "d"},
+    "o": {"type": "object", "description": "d"}}}  # fmt: skip
+# Some templates (Hermes 2 Pro, Command R+) recurse without end over lists of types, in jinja2 too.
+SIMPLE = {**SCHEMA, "properties": {name: SCHEMA["properties"][name] for name in ("s", "os", "n", "a")}}
+ARGUMENTS = {"s": "a\n</parameter>\n <tool_call>\"1,5\n", "os": "1.10", "n": 0.5, "on": None, "a": ["x, y", None, {"k": [True]}],
+             "o": {"k": "</tool_call>\n"}}  # fmt: skip
+
+
+@contextlib.contextmanager
+def serving(template):
+    server = Server(STORIES, "--ctx", 8192, "--template", template)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def renderer(server, schema):
+    def render(messages, begins):
+        status, _, answer = server.ask("POST", "/apply-template", {
+            "messages": messages, "tools": [function(schema)], "add_generation_prompt": begins, **QUIET})  # fmt: skip
+        return answer["prompt"] if status == 200 else None
+
+    return render
+
+
+def takes(server, schema):
+    return renderer(server, schema)([USER], True) is not None
+
+
+def round_trip(server, template, schema, arguments):
+    """What the template writes for the call comes back from every API, and goes in again with a result."""
+    prompt, text = text_of_call(renderer(server, schema), arguments)
+    if text is None:
+        raise AssertionError(f"{template.stem} writes no call, or refuses one")
+    text = re.sub(r"^\s*</think>\s*", "", text)
+    for api in APIS:
+        for stream in (False, True):
+            story = f"{template.stem}, {api.path}, stream {stream}, seed {SEED}: {text!r}"
+            calls, answer = api.force(server, stream, schema, text)
+            if [name for name, _, _ in calls] != ["f"]:
+                raise AssertionError(f"{story}: {calls}, {answer}")
+            got = json.loads(calls[0][1])
+            if json.dumps(got, sort_keys=True) != json.dumps(arguments, sort_keys=True):
+                raise AssertionError(f"{story}: {got}, expected {arguments}")
+            if answer is not None:
+                api.go_on(server, schema, answer, calls)
+
+
+def histories(template, server, schema):
+    """Ids and arguments of any shape are taken by the chat API, and what they say reaches the model."""
+    tools = [function(schema)]
+    shapes = [(id, '{"s": "SKVTEXT"}') for id in ("call_0123456789abcdef", "toolu_01A", "abcdefgh1", "x", "", None, 7)]
+    shapes += [("call_1", said) for said in ("{", "", " ", "null", None, '{"s": "SKVTEXT', '{"s": "SKVTEXT", "n": 1', "SKVTEXT",
+                                            '["SKVTEXT"]', {"s": "SKVTEXT"}, ["SKVTEXT"])]  # fmt: skip
+    for id, said in shapes:
+        call = {"type": "function", "function": {"name": "f", "arguments": said}, **({} if id is None else {"id": id})}
+        result = {"role": "tool", "content": RESULT, **({} if id is None else {"tool_call_id": id})}
+        messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
+        status, _, answer = server.ask("POST", "/apply-template", {"messages": messages, "tools": tools, **QUIET})
+        if status != 200 or RESULT not in answer["prompt"] or "SKVTEXT" in str(said) and "SKVTEXT" not in answer["prompt"]:
+            raise AssertionError(f"{template.stem}: id {id!r}, arguments {said!r}: {answer}")
+
+
+def check_template(template):
+    with serving(template) as server:
+        schema = SCHEMA if takes(server, SCHEMA) else SIMPLE
+        histories(template, server, schema)
+        round_trip(server, template, schema, {name: ARGUMENTS[name] for name in schema["properties"]})
+        form = server.lines and ("generic" if any("no known format" in line for line in server.lines) else "its own")
+        if CASES == 0 or not hypothesis:
+            return form
+
+        @hypothesis.seed(SEED)
+        @hypothesis.settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck))
+        @hypothesis.given(parameters(st))
+        def case(pair):
+            hypothesis.assume(takes(server, pair[0]) and all(call_is_clear(form, *pair) for form in ("qwen3-coder", "glm", "deepseek-v4", "gemma4")))
+            round_trip(server, template, *pair)
+
+        case()
+        return form
+
+
+@unittest.skipUnless(STORIES.exists() and FOLDER.exists(), "../shared/assets is absent")
+class EveryTemplateTest(unittest.TestCase):
+    def test_round_trip(self):
+        with ThreadPoolExecutor(2) as pool:
+            tasks = {template: pool.submit(check_template, template) for template in TEMPLATES if template.exists()}
+        for template, task in tasks.items():
+            with self.subTest(template=template.stem, seed=SEED, cases=CASES):
+                task.result()
+        self.assertGreater(len(tasks), 20)
+
+
+@unittest.skipUnless(STORIES.exists() and FOLDER.exists(), "../shared/assets is absent")
+class OneTemplateTest(unittest.TestCase):
+    def test_short_ids(self):
+        """A call and its result have one id, which is the same in every request; an id that fits stays."""
+        with serving(FOLDER / "mistralai-Mistral-Nemo-Instruct-2407.jinja") as server:
+            def prompt(*ids):
+                calls = [{"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}} for id in ids]
+                messages = [USER, {"role": "assistant", "content": "", "tool_calls": calls},
+                            *({"role": "tool", "tool_call_id": id, "content": RESULT} for id in reversed(ids))]  # fmt: skip
+                return server.post("/apply-template", messages=messages, tools=[function(SCHEMA)])["prompt"]
+
+            said = prompt("call_1", "call_2", "abcdefgh1")
+            ids = re.findall(r'"id": "([^"]*)"', said)
+            self.assertEqual(re.findall(r'"call_id": "([^"]*)"', said), ids[::-1])
+            self.assertEqual((len(set(ids)), ids[2]), (3, "abcdefgh1"))
+            self.assertTrue(all(re.fullmatch("[0-9A-Za-z]{9}", id) for id in ids), ids)
+            self.assertEqual(said, prompt("call_1", "call_2", "abcdefgh1"))
+            call = '[TOOL_CALLS][{"name": "f", "arguments": {"s": "x"}, "id": "q1w2e3r4t"}]'
+            for api in APIS[:3]:
+                for stream in (False, True):
+                    ((_, _, id),), _ = api.force(server, stream, SCHEMA, call)
+                    self.assertEqual(id, "q1w2e3r4t", api.path)
+
+    def test_ids_of_the_model(self):
+        with serving(FOLDER / "moonshotai-Kimi-K2.jinja") as server:
+            text = ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+                    "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>")
+            for api in APIS[:3]:
+                calls, _ = api.force(server, False, SCHEMA, text)
+                self.assertEqual(calls[0][2], "functions.f:0")
+                self.assertNotEqual(calls[1][2], calls[0][2])
+
+    def test_lost_calls_are_written(self):
+        for name, part in (("LFM2-8B-A1B", '<|tool_call_start|>[f(s="secret7")]<|tool_call_end|>'),
+                           ("LFM2.5-Instruct", '<|tool_call_start|>[f(s="secret7")]<|tool_call_end|>'),
+                           ("ibm-granite-granite-3.3-2B-Instruct", '<|tool_call|>[{"name": "f", "arguments": {"s": "secret7"}}]')):
+            with serving(FOLDER / f"{name}.jinja") as server:
+                messages = [USER, {**called('{"s": "secret7"}'), "content": "Well."},
+                            {"role": "tool", "tool_call_id": "abcdefgh1", "content": RESULT}]  # fmt: skip
+                prompt = server.post("/apply-template", messages=messages, tools=[function(SCHEMA)])["prompt"]
+                self.assertIn("Well." + part, prompt)
+                self.assertIn(RESULT, prompt)
+
+    def test_form_is_what_the_template_writes(self):
+        """No sign of the template's text tells its form."""
+        text = ("{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}[{{ m.role }}] {{ m.content }}"
+                "{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": {{ c.function.name | tojson }}, {{ '\"' }}arguments{{ '\"' }}: "
+                "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}\n{% endfor %}"
+                "{% if add_generation_prompt %}[assistant] {% endif %}")  # fmt: skip
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
+            file.write(text)
+            file.flush()
+            with serving(file.name) as server:
+                self.assertFalse(any("no known format" in line for line in server.lines), server.lines)
+                round_trip(server, Path(file.name), SCHEMA, ARGUMENTS)
+
+    def test_kinds(self):
+        """Answers as models really write them."""
+        def coder(value, schema):
+            return f"<tool_call>\n<function=f>\n<parameter=s>\n{value}\n</parameter>\n</function>\n</tool_call>", {
+                "type": "object", "properties": {"s": schema}}  # fmt: skip
+
+        optional = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+        cases = [
+            (*coder("1,5", {}), {"s": "1,5"}),
+            (*coder("1, 2", {"type": "array"}), {"s": "1, 2"}),
+            (*coder("1.10", optional), {"s": "1.10"}),
+            (*coder("1.10", {"$ref": "#/$defs/o"}), {"s": "1.10"}),
+            (*coder("None", optional), {"s": None}),
+            (*coder("a\n</parameter>\nb", {"type": "string"}), {"s": "a\n</parameter>\nb"}),
+            (*coder("a\n</parameter>\n<parameter=s>\nb", {"type": "string"}), {"s": "b"}),
+            ("I look.\n\n<function=f>\n<parameter=s>\n*.md\n</parameter>\n</function>\n</tool_call>", SCHEMA, {"s": "*.md"}),
+        ]
+        for _, schema, _ in cases:
+            schema.setdefault("$defs", {"o": optional}) if schema is not SCHEMA else None
+        with serving(FOLDER / "Qwen3-Coder.jinja") as server:
+            for text, schema, want in cases:
+                for api in APIS:
+                    for stream in (False, True) if api is APIS[0] else (False,):
+                        with self.subTest(text=text, api=api.path, stream=stream):
+                            ((_, said, _),), _ = api.force(server, stream, schema, text)
+                            self.assertEqual(json.loads(said, object_pairs_hook=self.pairs), want)
+            text = "a\n\n<tool_call> is a mark"
+            _, message = APIS[0].force(server, False, SCHEMA, text)
+            self.assertEqual(message["content"], text)
+            enforced = {"type": "object", "properties": {"s": {"anyOf": [{"enum": ["1.10", "x"]}, {"type": "null"}]}},
+                        "required": ["s"], "additionalProperties": False}  # fmt: skip
+            answer = server.post(APIS[0].path, messages=[USER], tools=[function(enforced)], tool_choice="required", max_tokens=300,
+                                 parallel_tool_calls=False, **QUIET)  # fmt: skip
+            (call,) = answer["choices"][0]["message"]["tool_calls"]
+            self.assertIn(json.loads(call["function"]["arguments"])["s"], ("1.10", "x", None))
+
+    def pairs(self, pairs):
+        self.assertEqual(len(dict(pairs)), len(pairs))
+        return dict(pairs)
+
+    def test_cut_calls_are_text(self):
+        text = '<tool_call>\n{"name": "f", "arguments": {"s": "' + 40 * "word " + '"}}\n</tool_call>'
+        with serving(FOLDER / "Qwen-Qwen3-0.6B.jinja") as server:
+            for api in APIS:
+                body = {"grammar": literal(text), "max_tokens": 60, "max_output_tokens": 60, "options": {"num_predict": 60}}
+                body["tools"] = api.tools(SCHEMA) if hasattr(api, "tools") else [function(SCHEMA)]
+                answer = api.ask(server, False, messages=[USER], input=[USER], **body)
+                shown = json.dumps(answer)
+                self.assertIn("<tool_call>", shown)
+                for part in ("tool_use", '"tool_calls"', '"function_call"'):
+                    self.assertNotIn(part, shown.replace('"stop_reason": "tool_use"', ""), api.path)
+            for said in ("null", '""', '"{}"'):
+                calls, _ = APIS[0].force(server, False, SCHEMA,
+                                         f'<tool_call>\n{{"name": "f", "arguments": {said}}}\n</tool_call>')  # fmt: skip
+                self.assertEqual([(name, json.loads(said)) for name, said, _ in calls], [("f", {})])
+            # A line of Ollama's stream stays one line.
+            text = '<tool_call>\n{"name": "f",\n "arguments": {\n  "s": "a\\n"\n }}\n</tool_call>'
+            ((_, said, _),), _ = APIS[3].force(server, True, SCHEMA, text)
+            self.assertEqual(json.loads(said), {"s": "a\n"})
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print("the program is not built")
+        sys.exit(77)
+    if CASES > 0 and not hypothesis:
+        print("the package hypothesis is not installed (tests/clients/requirements.txt): only the fixed cases run")
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
