@@ -348,6 +348,9 @@ static skv_status join_keyword(join *j, const char *key, const json_t *value)
     if (strcmp(key, "type") == 0) return join_types(j, have, value);
     if (strcmp(key, "required") == 0) return join_required(j, have, value);
     if (strcmp(key, "enum") == 0) return join_enums(j, have, value);
+    if (strcmp(key, "uniqueItems") == 0) { /* one that asks for it is enough */
+        return json_is_true(value) ? put(j, j->own, key, value) : SKV_OK;
+    }
     if (strcmp(key, "nullable") == 0) {
         (void)json_object_del(j->own, key);
         return SKV_OK;
