@@ -42,6 +42,9 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
 char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
                       api_error *error);
 void json_text_free(const exchange *ex, char *text, size_t n);
+/** Writes the numbers in such a text in their shortest form, 0.1 and not with 17 digits; returns
+ * the length that it has then. */
+size_t json_text_shorten(const exchange *ex, char *text, size_t n);
 /** A copy of an object or array that shares its members; NULL with an error. */
 json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error);
 

@@ -30,7 +30,7 @@ static void add_json(const exchange *ex, skv_buf *out, const json_t *value)
     size_t n = 0;
     char *text = json_text_write(ex, value, "messages", &n, &error);
     if (text) {
-        skv_buf_append(out, text, n);
+        skv_buf_append(out, text, json_text_shorten(ex, text, n));
     } else {
         out->failed = true;
     }
