@@ -11,11 +11,14 @@ import decimal
 import fractions
 import ipaddress
 import json
+import pathlib
 import random
 import re
 import string
 import sys
+import typing
 import unittest
+import uuid
 
 from grammar_tool import ROOT, Grammar
 
@@ -215,8 +218,7 @@ class Schema(unittest.TestCase):
 
     def test_refusals(self):
         """What cannot be followed is named, not ignored."""
-        keywords = {"not": {}, "if": {}, "patternProperties": {}, "propertyNames": {},
-                    "contains": {}, "minProperties": 1,
+        keywords = {"not": {}, "if": {}, "contains": {},
                     "dependentRequired": {}, "unevaluatedProperties": False, "$dynamicRef": "#a",
                     "nonsense": 1}
         for keyword, value in keywords.items():
@@ -229,6 +231,16 @@ class Schema(unittest.TestCase):
         refused = [
             ({"type": "string", "format": "iri"}, 'the format "iri"'),
             ({"type": "string", "format": "date", "maxLength": 9}, '"maxLength" beside "format"'),
+            ({"properties": {"a": {}}, "patternProperties": {"b": {}}}, '"patternProperties" is not supported here'),
+            ({"patternProperties": {"b": {}, "c": {}}}, '"patternProperties" is not supported here'),
+            ({"patternProperties": {"b": {}}, "additionalProperties": True}, '"patternProperties"'),
+            ({"patternProperties": {"(?=b)": {}}}, "lookahead"),
+            ({"required": ["a"], "propertyNames": {"minLength": 1}}, '"propertyNames" is not supported here'),
+            ({"propertyNames": {"anyOf": [{"const": "a"}]}}, '"propertyNames" is not supported here'),
+            ({"propertyNames": {"not": {}}}, '/propertyNames: the keyword "not"'),
+            ({"minProperties": 2}, '"minProperties" is not supported here'),
+            ({"properties": {"a": {}}, "maxProperties": 1}, '"maxProperties" is not supported here'),
+            ({"minProperties": 1, "maxProperties": 0}, "nothing can match"),
             ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not supported here'),
             ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, '"uniqueItems"'),
             ({"type": "integer", "multipleOf": 0}, '"multipleOf"'),
@@ -449,6 +461,76 @@ class Schema(unittest.TestCase):
                     self.assertEqual(self.tool.match(text) == "complete", check.is_valid(some), (schema, some))
             self.assertNotEqual(self.tool.match('["a","a"]'), "complete")
             self.assertGreater(self.walk_all(schema, 30), 10)
+
+    def test_maps(self):
+        """Names by a list, a pattern or a length, and how many there are."""
+        cases = [
+            ({"propertyNames": {"enum": ["x", "xy", 3]}, "additionalProperties": {"type": "integer"}},
+             [{}, {"x": 1}, {"xy": 1, "x": 2}], [{"y": 1}, {"x": "a"}, {"xyz": 1}]),
+            ({"propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"], "type": "string"}}}, [{"a": None}], [{"b": 1}]),
+            ({"propertyNames": {"maxLength": 3, "minLength": 2}, "additionalProperties": {"type": "boolean"}},
+             [{"ab": True, "\u00e4\u00f6\u00fc": False}], [{"a": True}, {"abcd": True}]),
+            ({"propertyNames": {"format": "uuid"}}, [{}], [{"a": 1}]),
+            ({"propertyNames": {}, "minProperties": 1}, [{"a": 1}, {"a": 1, "b": 2}], [{}]),
+            ({"propertyNames": {"type": "integer"}}, [{}], [{"a": 1}]),
+            ({"patternProperties": {"^[a-c]+$": {"type": "integer"}}}, [{}, {"a": 1, "abc": 2}], [{"a": "x"}]),
+            ({"patternProperties": {"^a": {"type": "null"}}, "additionalProperties": False, "maxProperties": 2},
+             [{"a": None, "ax": None}], [{"b": None}, {"a": None, "a1": None, "a2": None}]),
+            ({"type": "object", "minProperties": 1, "maxProperties": 3, "additionalProperties": {"type": "integer"}},
+             [{"a": 1}, {"a": 1, "b": 2, "c": 3}], [{}, {"a": 1, "b": 2, "c": 3, "d": 4}]),
+            ({"type": "object", "maxProperties": 0}, [{}], [{"a": 1}]),
+        ]
+        for schema, valid, invalid in cases:
+            with self.subTest(schema=schema):
+                self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+                check = validator(schema)
+                for value in valid:
+                    check.validate(value)
+                    for text in spellings(value):
+                        self.assertEqual(self.tool.match(text), "complete", text)
+                for value in invalid:
+                    self.assertFalse(check.is_valid(value), value)
+                    self.assertNotEqual(self.tool.match(json.dumps(value)), "complete", value)
+                self.assertGreater(self.walk_all(schema, 40), 4)
+        loose = {"schema": {"properties": {"a": {"type": "null"}}, "minProperties": 7, "propertyNames": {"const": 3}}, "loose": True}
+        self.assertIsNone(self.tool.compile("parts", json.dumps(loose)))
+        self.assertEqual(self.tool.match('{"a":null}'), "complete")
+
+    @unittest.skipUnless(pydantic, "the package pydantic is not installed")
+    def test_types_of_pydantic(self):
+        """Schemas of Python's and pydantic's types: what is generated is read as such a value."""
+        p, t = pydantic, typing
+        kinds = [
+            str, int, float, bool, bytes, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal,
+            uuid.UUID, p.UUID1, p.UUID3, p.UUID4, p.UUID5, pathlib.Path, p.NewPath, p.SecretStr, p.SecretBytes, p.AnyUrl,
+            p.IPvAnyAddress, ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface,
+            set[t.Literal["a", "b", 3]], frozenset[t.Literal["x", "y"]], tuple[int, str], tuple[int, ...],
+            list[int], dict[str, int], dict[t.Literal["x", "y"], int], dict[t.Annotated[str, p.Field(pattern="^ab")], int],
+            t.Annotated[dict[str, int], p.Field(min_length=1, max_length=3)], t.Optional[str], t.Literal["a", "b"], re.Pattern,
+            p.ByteSize, p.Base64Bytes, p.Base64Str, p.Base64UrlStr, p.AwareDatetime, p.PositiveInt, p.NonNegativeFloat,
+            p.conint(multiple_of=5, ge=-20), p.confloat(multiple_of=0.5), p.constr(min_length=2, max_length=9),
+            p.constr(pattern="^a+$"), p.conlist(int, min_length=1, max_length=3), fractions.Fraction, t.Any, t.Sequence[int],
+        ]  # fmt: skip
+        for kind in kinds:
+            reader = p.TypeAdapter(kind)
+            schema = reader.json_schema()
+            with self.subTest(kind=kind, schema=schema):
+                self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+                check, n_complete = validator(schema), 0
+                for seed in range(60):
+                    text, complete = self.tool.walk(seed, 400)
+                    if not complete:
+                        continue
+                    n_complete += 1
+                    check.validate(json.loads(text.decode()))
+                    # What a type asks for beyond its schema is its own matter.
+                    if kind not in (p.NewPath, p.ByteSize, p.Base64Str, p.Base64UrlStr):
+                        reader.validate_json(text)
+                self.assertGreater(n_complete, 5)
+        for kind in (set[int], dict[str, set[str]]):  # an automaton has no memory for these
+            schema = json.dumps(p.TypeAdapter(kind).json_schema())
+            self.assertIn('"uniqueItems" is not supported here', self.tool.compile("schema", schema))
+            self.assertIsNone(self.tool.compile("parts", f'{{"schema":{schema},"loose":true}}'))
 
     def test_objects(self):
         self.assertIsNone(self.tool.compile("object"))

@@ -73,6 +73,11 @@ SKV_MUST_CHECK skv_status skv_schema_compile(skv_schema *s, const json_t *node, 
                                              skv_expr *out);
 /** Only the keywords that concern one type. */
 SKV_MUST_CHECK skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out);
+/** An object without declared names, where the schema says something of all its names or of their
+ * number; `followed` false: it does not, or that is left out. `declares`: names are declared, and
+ * what is said beside them is refused. */
+SKV_MUST_CHECK skv_status skv_schema_map(skv_schema *s, const json_t *node, bool declares,
+                                         bool *followed, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_number(skv_schema *s, const json_t *node, bool whole,
@@ -100,6 +105,9 @@ SKV_MUST_CHECK skv_status skv_schema_resolve(skv_schema *s, const json_t *referr
  */
 SKV_MUST_CHECK skv_status skv_schema_join(skv_schema *s, const json_t *node, const char *without,
                                           const json_t *branch, const json_t **out);
+
+/** {"pattern": text}, borrowed from s. */
+SKV_MUST_CHECK skv_status skv_schema_new_pattern(skv_schema *s, const char *text, json_t **out);
 
 /** Whether the keyword says something about a value that this program can follow, nothing at all
  * (annotations), or something that it cannot. */

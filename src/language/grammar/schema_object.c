@@ -196,6 +196,13 @@ skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out)
     skv_budget *budget = s->exprs->budget;
     skv_json_set required = {.budget = budget};
     skv_status status = read_required(s, json_object_get(node, "required"), &required);
+    const bool declares = json_object_size(json_object_get(node, "properties")) + required.n > 0;
+    bool is_map = false;
+    if (status == SKV_OK) status = skv_schema_map(s, node, declares, &is_map, out);
+    if (status != SKV_OK || is_map) {
+        skv_json_set_release(&required);
+        return status;
+    }
     const size_t most = 1 + json_object_size(json_object_get(node, "properties")) + required.n;
     object o = {.properties = skv_budget_alloc_zero(budget, most, sizeof *o.properties),
                 .names = skv_budget_alloc_zero(budget, most, sizeof *o.names),
