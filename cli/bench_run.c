@@ -184,7 +184,7 @@ static skv_status make_lanes(run *r, skv_error *err)
     skv_status status = SKV_OK;
     for (size_t i = 0; i < load->batch && status == SKV_OK; i++) {
         r->lanes[i].ids = cli_alloc(load->prompt, sizeof(int32_t));
-        r->lanes[i].n_left = load->gen - 1;
+        r->lanes[i].n_left = load->gen > 0 ? load->gen - 1 : 0; /* the prompt gives the first */
         fill_ids(r, &r->lanes[i], i);
         status = skv_sequence_create(r->variant->model.engine, load->prompt + load->gen,
                                      &r->lanes[i].sequence, err);

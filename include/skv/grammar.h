@@ -54,6 +54,16 @@ typedef enum skv_grammar_kind {
  */
 SKV_CHECKED skv_status skv_grammar_compile(skv_grammar_kind kind, const char *text, size_t n,
                                            skv_budget *budget, skv_grammar **out, skv_error *err);
+/* A grammar that waits: what stands in front of the text that it holds for. */
+typedef struct skv_grammar_source {
+    skv_grammar_kind kind;
+    skv_text_piece text;
+    skv_text_piece lead; /* of the kind SKV_GRAMMAR_PARTS; NULL: nothing stands there */
+} skv_grammar_source;
+/** The same for answers that begin with what `lead` says. */
+SKV_CHECKED skv_status skv_grammar_compile_behind(const skv_grammar_source *source,
+                                                  skv_budget *budget, skv_grammar **out,
+                                                  skv_error *err);
 /** Frees it; its matchers must have been freed. NULL is allowed. */
 SKV_API void skv_grammar_free(skv_grammar *grammar);
 /** What the compiled form takes, in bytes. */

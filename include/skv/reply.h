@@ -90,6 +90,8 @@ enum { SKV_REPLY_MARKS_MAX = 16 };
 SKV_API size_t skv_reply_marks(skv_reply_format format, const char *marks[SKV_REPLY_MARKS_MAX]);
 /** Whether a prompt ends inside a thought that it has opened. */
 SKV_API bool skv_reply_prompt_thinks(skv_reply_format format, const char *prompt, size_t n);
+/** The bytes at the end of such a prompt that open the thought, blanks included; 0: it has not. */
+SKV_API size_t skv_reply_thought_opening(skv_reply_format format, const char *prompt, size_t n);
 
 /* ---- types of parameters ---- */
 
@@ -185,7 +187,7 @@ enum { SKV_REPLY_CALLS_MAX = 16 };
 
 typedef struct skv_reply_rules {
     skv_reply_format format;
-    bool in_thought; /* the prompt has opened a thought: the answer closes it first */
+    bool in_thought; /* the prompt has opened a thought: the answer ends it first */
     /* An array of {"name":..., "parameters": a JSON schema, "loose":...}. Where `loose` is true,
      * what the grammar cannot follow of the schema is left out; else it is refused by its name. */
     const char *tools_json;
@@ -202,6 +204,12 @@ typedef struct skv_reply_rules {
 /** A grammar (SKV_GRAMMAR_PARTS) of answers that are calls, to be freed with skv_text_free. */
 SKV_CHECKED skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *n,
                                          skv_error *err);
+
+/** A grammar (SKV_GRAMMAR_PARTS) of what stands in front of an answer whose prompt has opened a
+ * thought: any text up to the thought's end, and blanks. Of the rules, the format and the special
+ * tokens count. To be freed with skv_text_free. */
+SKV_CHECKED skv_status skv_reply_thought_grammar(const skv_reply_rules *rules, char **text,
+                                                 size_t *n, skv_error *err);
 
 SKV_END
 

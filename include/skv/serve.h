@@ -335,6 +335,10 @@ typedef struct skv_output {
     size_t n_vector;
     const char *text; /* what became certain with it, whole characters; of END: what was left */
     size_t n_text;
+    /* Of TOKEN with logprobs: what it is in the text, perhaps a part of a character, and the whole
+     * characters of the answer in front of it. */
+    const char *bytes;
+    size_t n_bytes, i_char;
     skv_finish finish;   /* of END */
     const char *stopped; /* of END: the stop text, NULL for others; [n_stopped] */
     size_t n_stopped;

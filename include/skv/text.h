@@ -61,6 +61,10 @@ typedef struct skv_decode_options {
 SKV_CHECKED skv_status skv_vocab_decode(const skv_vocab *vocab, skv_id_piece ids,
                                         skv_decode_options options, char **text, size_t *n_text,
                                         skv_error *err);
+/** The bytes that a token adds to a text in progress, perhaps a part of a character, on the heap;
+ * of a special token its text. SKV_ARGUMENT where the id is none. */
+SKV_CHECKED skv_status skv_vocab_token_bytes(const skv_vocab *vocab, int32_t id, char **bytes,
+                                             size_t *n, skv_error *err);
 SKV_API void skv_text_free(void *text_or_ids);
 
 /* Text as tokens arrive: whole UTF-8 characters only. */
@@ -71,6 +75,9 @@ SKV_API void skv_text_stream_free(skv_text_stream *stream);
 /** *text is what the token made certain (perhaps ""), valid until the next call. */
 SKV_CHECKED skv_status skv_text_stream_push(skv_text_stream *stream, int32_t id, const char **text,
                                             size_t *n, skv_error *err);
+/** The bytes that the last token put into the text, perhaps a part of a character; those of all
+ * tokens are the text. Valid until the next call. */
+SKV_API const char *skv_text_stream_bytes(const skv_text_stream *stream, size_t *n);
 /** What is left at the end. */
 SKV_CHECKED skv_status skv_text_stream_finish(skv_text_stream *stream, const char **text, size_t *n,
                                               skv_error *err);
@@ -79,6 +86,9 @@ SKV_CHECKED skv_status skv_text_stream_finish(skv_text_stream *stream, const cha
 
 /** The model's chat template (Jinja), NULL when it has none. */
 SKV_API const char *skv_vocab_chat_template(const skv_vocab *vocab);
+
+/** Whether a chat template can be read at all: SKV_FORMAT names what is wrong and where. */
+SKV_CHECKED skv_status skv_chat_template_check(skv_text_piece template_text, skv_error *err);
 
 /* What a rendering needs; all borrowed. */
 typedef struct skv_render_input {

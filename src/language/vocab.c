@@ -90,6 +90,18 @@ skv_status skv_vocab_decode(const skv_vocab *vocab, skv_id_piece ids, skv_decode
     return give_text(&buf, status, text, n_text, err);
 }
 
+skv_status skv_vocab_token_bytes(const skv_vocab *vocab, int32_t id, char **bytes, size_t *n,
+                                 skv_error *err)
+{
+    skv_buf buf;
+    skv_buf_init(&buf, TEXT_MAX);
+    const bool known = skv_tokenizer_bytes(vocab->tokenizer, id, &buf);
+    const skv_status status = known || buf.failed
+                                  ? SKV_OK
+                                  : skv_fail(err, SKV_ARGUMENT, "token %d: no such token", (int)id);
+    return give_text(&buf, status, bytes, n, err);
+}
+
 void skv_text_free(void *text_or_ids)
 {
     skv_free(text_or_ids);
@@ -99,7 +111,7 @@ void skv_text_free(void *text_or_ids)
 
 struct skv_text_stream {
     skv_stream_decoder decoder;
-    skv_buf buf;
+    skv_buf buf, raw; /* raw: the bytes of the last token */
 };
 
 skv_status skv_text_stream_create(const skv_vocab *vocab, bool with_special, skv_text_stream **out,
@@ -109,6 +121,8 @@ skv_status skv_text_stream_create(const skv_vocab *vocab, bool with_special, skv
     SKV_REQUIRE(stream, err, SKV_MEMORY, "text: no memory");
     skv_stream_decoder_init(&stream->decoder, vocab->tokenizer, with_special);
     skv_buf_init(&stream->buf, TEXT_MAX);
+    skv_buf_init(&stream->raw, TEXT_MAX);
+    stream->decoder.raw = &stream->raw;
     *out = stream;
     return SKV_OK;
 }
@@ -117,6 +131,7 @@ void skv_text_stream_free(skv_text_stream *stream)
 {
     if (!stream) return;
     skv_buf_release(&stream->buf);
+    skv_buf_release(&stream->raw);
     skv_free(stream);
 }
 
@@ -134,8 +149,15 @@ skv_status skv_text_stream_push(skv_text_stream *stream, int32_t id, const char 
                                 skv_error *err)
 {
     skv_buf_clear(&stream->buf);
+    skv_buf_clear(&stream->raw);
     skv_status status = skv_stream_decoder_push(&stream->decoder, id, &stream->buf, err);
     return show(stream, status, text, n, err);
+}
+
+const char *skv_text_stream_bytes(const skv_text_stream *stream, size_t *n)
+{
+    *n = stream->raw.size;
+    return stream->raw.data ? stream->raw.data : "";
 }
 
 skv_status skv_text_stream_finish(skv_text_stream *stream, const char **text, size_t *n,
@@ -158,6 +180,15 @@ static skv_text_piece token_text(const skv_vocab *vocab, int32_t id)
     skv_text_piece piece = {0};
     if (id >= 0) piece.text = skv_tokenizer_text(vocab->tokenizer, id, &piece.n);
     return piece;
+}
+
+skv_status skv_chat_template_check(skv_text_piece template_text, skv_error *err)
+{
+    skv_template *template = NULL;
+    SKV_TRY(skv_template_parse(template_text.text, template_text.n, "chat template", NULL,
+                               &template, err));
+    skv_template_free(template);
+    return SKV_OK;
 }
 
 static skv_status render(const skv_render_input *in, skv_budget *budget, skv_buf *out,

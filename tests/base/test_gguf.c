@@ -1,4 +1,6 @@
-/* GGUF: a valid file read back, malformed ones refused with a reason, every truncation of one. */
+/* GGUF: a valid file read back, malformed ones refused with a reason, every truncation of one;
+ * files in parts. */
+#define _XOPEN_SOURCE 700 /* temp_folder.h */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +13,7 @@
 #include "alloc_fail.h"
 #include "bytes_script.h"
 #include "format/gguf.h"
+#include "temp_folder.h"
 
 /* Value types by number: 0 u8, 1 i8, 2 u16, 3 i16, 4 u32, 5 i32, 6 f32, 7 bool, 8 string,
  * 9 array, 10 u64, 11 i64, 12 f64. Element types: 0 F32, 8 Q8_0. */
@@ -310,6 +313,106 @@ static void an_empty_file_is_fine(void **state)
     assert_int_equal(skv_gguf_open("/nonexistent/x.gguf", &g, &err), SKV_IO);
 }
 
+/* ---- files in parts ---- */
+
+enum { PATH_BYTES = 4200 };
+
+/* Part i of n in the folder, with one tensor "t<i>" but in the first. */
+static void write_part(const char *folder, unsigned i, unsigned n, unsigned said_no,
+                       unsigned n_tensors)
+{
+    char path[PATH_BYTES], script[400];
+    skv_buf b;
+    skv_buf_init(&b, 1 << 12);
+    int at = snprintf(script, sizeof script,
+                      "r:GGUF 4:3 8:%d 8:3 s:split.no 4:4 4:%u s:split.count 4:4 4:%u "
+                      "s:split.tensors.count 4:5 4:%u",
+                      i > 1, said_no, n, n_tensors);
+    if (i > 1) {
+        (void)snprintf(script + at, sizeof script - (size_t)at,
+                       " s:t%u 4:1 8:2 4:0 8:0 p:32 4:%u 4:0x40000000", i, i);
+    }
+    bytes_script(&b, script);
+    (void)snprintf(path, sizeof path, "%s/m-%05u-of-%05u.gguf", folder, i, n);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(b.data, 1, b.size, file), b.size);
+    assert_int_equal(fclose(file), 0);
+    skv_buf_release(&b);
+}
+
+static void refuses(const char *folder, const char *name, skv_status status, const char *said)
+{
+    char path[PATH_BYTES];
+    skv_gguf *g = NULL;
+    skv_error err = {0};
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(skv_gguf_open(path, &g, &err), status);
+    if (!strstr(err.text, said)) fail_msg("%s: %s", said, err.text);
+}
+
+static bool open_once(void *arg)
+{
+    skv_gguf *g = NULL;
+    const bool ok = skv_gguf_open(arg, &g, NULL) == SKV_OK;
+    skv_gguf_close(g);
+    return ok;
+}
+
+static void opens_a_file_in_parts(void **state)
+{
+    void *folder = NULL;
+    (void)state;
+    assert_int_equal(temp_folder_make(&folder, "gguf"), 0);
+    char path[PATH_BYTES];
+    for (unsigned i = 1; i <= 3; i++) write_part(folder, i, 3, i - 1, 2);
+    (void)snprintf(path, sizeof path, "%s/m-00001-of-00003.gguf", (char *)folder);
+    skv_gguf *g = NULL;
+    assert_int_equal(skv_gguf_open(path, &g, NULL), SKV_OK);
+    assert_int_equal(skv_gguf_tensor_count(g), 2);
+    for (uint32_t i = 2; i <= 3; i++) {
+        const char name[] = {'t', (char)('0' + i), '\0'};
+        const skv_tensor *t = skv_gguf_tensor_find(g, name);
+        uint32_t first;
+        assert_non_null(t);
+        memcpy(&first, t->data, sizeof first);
+        assert_int_equal(first, i);
+        assert_non_null(strstr(t->file->path, i == 2 ? "00002-of" : "00003-of"));
+    }
+    skv_gguf_close(g);
+    const size_t n = alloc_fail_each(open_once, path, false);
+    assert_true(n > 20 && n != SIZE_MAX);
+    assert_int_equal(temp_folder_drop(&folder), 0);
+}
+
+static void refuses_parts_that_do_not_fit(void **state)
+{
+    void *folder = NULL;
+    char path[PATH_BYTES], other[PATH_BYTES];
+    (void)state;
+    assert_int_equal(temp_folder_make(&folder, "gguf"), 0);
+    for (unsigned i = 1; i <= 3; i++) write_part(folder, i, 3, i - 1, 2);
+    refuses(folder, "m-00002-of-00003.gguf", SKV_FORMAT, "part 2 of 3: open the first part, ");
+    refuses(folder, "m-00003-of-00003.gguf", SKV_FORMAT, "m-00001-of-00003.gguf");
+    write_part(folder, 3, 3, 1, 2);
+    refuses(folder, "m-00001-of-00003.gguf", SKV_FORMAT, "do not make it part 3 of 3");
+    write_part(folder, 3, 3, 2, 2);
+    write_part(folder, 1, 3, 0, 5);
+    refuses(folder, "m-00001-of-00003.gguf", SKV_FORMAT, "split.tensors.count 5, the parts have 2");
+    write_part(folder, 1, 3, 7, 2);
+    refuses(folder, "m-00001-of-00003.gguf", SKV_FORMAT, "split.no 7, split.count 3");
+    write_part(folder, 1, 3, 0, 2);
+    (void)snprintf(path, sizeof path, "%s/m-00002-of-00003.gguf", (char *)folder);
+    assert_int_equal(remove(path), 0);
+    refuses(folder, "m-00001-of-00003.gguf", SKV_IO,
+            "m-00002-of-00003.gguf: missing: part 2 of the 3");
+    (void)snprintf(path, sizeof path, "%s/m-00001-of-00003.gguf", (char *)folder);
+    (void)snprintf(other, sizeof other, "%s/other.gguf", (char *)folder);
+    assert_int_equal(rename(path, other), 0);
+    refuses(folder, "other.gguf", SKV_FORMAT, "whose name has to end with -00001-of-00003.gguf");
+    assert_int_equal(temp_folder_drop(&folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +421,8 @@ int main(void)
         cmocka_unit_test(every_truncation_and_bit_is_safe),
         cmocka_unit_test(survives_every_failed_allocation),
         cmocka_unit_test(an_empty_file_is_fine),
+        cmocka_unit_test(opens_a_file_in_parts),
+        cmocka_unit_test(refuses_parts_that_do_not_fit),
     };
     return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);
 }

@@ -5,11 +5,20 @@ The oracle is the package jsonschema. The cases of tests/data/grammar/schemas.js
 with valid values (their properties in the order of the schema) and invalid ones.
 """
 
+import base64
+import datetime
+import decimal
+import fractions
+import ipaddress
 import json
+import pathlib
 import random
+import re
 import string
 import sys
+import typing
 import unittest
+import uuid
 
 from grammar_tool import ROOT, Grammar
 
@@ -18,6 +27,24 @@ try:
 except ImportError:
     print("the package jsonschema is not installed")
     sys.exit(77)
+try:
+    import pydantic
+except ImportError:
+    pydantic = None
+
+# What reads values of a format, where jsonschema asks for packages that may be missing, or knows none.
+FORMATS = {
+    "ipv4network": lambda v: ipaddress.IPv4Interface(v), "ipv4interface": ipaddress.IPv4Interface,
+    "ipv6network": lambda v: ipaddress.IPv6Interface(v), "ipv6interface": ipaddress.IPv6Interface,
+    "ipvanyaddress": ipaddress.ip_address, "ipvanyinterface": ipaddress.ip_interface, "fraction": fractions.Fraction,
+    "ipvanynetwork": ipaddress.ip_interface, "base64": lambda v: base64.b64decode(v, validate=True),
+    "byte": lambda v: base64.b64decode(v, validate=True), "base64url": base64.urlsafe_b64decode, "regex": re.compile,
+}
+if pydantic:
+    for name, kind in {"duration": datetime.timedelta, "uri": pydantic.AnyUrl, "uuid4": pydantic.UUID4, "uuid1": pydantic.UUID1,
+                       "uuid3": pydantic.UUID3, "uuid5": pydantic.UUID5, "date": datetime.date, "time": datetime.time,
+                       "date-time": datetime.datetime, "ipv4": ipaddress.IPv4Address, "ipv6": ipaddress.IPv6Address}.items():
+        FORMATS[name] = pydantic.TypeAdapter(kind).validate_python
 
 CASES = json.loads((ROOT / "tests/data/grammar/schemas.json").read_text())
 
@@ -191,8 +218,7 @@ class Schema(unittest.TestCase):
 
     def test_refusals(self):
         """What cannot be followed is named, not ignored."""
-        keywords = {"not": {}, "if": {}, "patternProperties": {}, "propertyNames": {},
-                    "uniqueItems": True, "multipleOf": 3, "contains": {}, "minProperties": 1,
+        keywords = {"not": {}, "if": {}, "contains": {},
                     "dependentRequired": {}, "unevaluatedProperties": False, "$dynamicRef": "#a",
                     "nonsense": 1}
         for keyword, value in keywords.items():
@@ -204,6 +230,25 @@ class Schema(unittest.TestCase):
                 self.assertTrue(error.startswith(f"json schema: {path}: "), error)
         refused = [
             ({"type": "string", "format": "iri"}, 'the format "iri"'),
+            ({"type": "string", "format": "date", "maxLength": 9}, '"maxLength" beside "format"'),
+            ({"properties": {"a": {}}, "patternProperties": {"b": {}}}, '"patternProperties" is not supported here'),
+            ({"patternProperties": {"b": {}, "c": {}}}, '"patternProperties" is not supported here'),
+            ({"patternProperties": {"b": {}}, "additionalProperties": True}, '"patternProperties"'),
+            ({"patternProperties": {"(?=b)": {}}}, "lookahead"),
+            ({"required": ["a"], "propertyNames": {"minLength": 1}}, '"propertyNames" is not supported here'),
+            ({"propertyNames": {"anyOf": [{"const": "a"}]}}, '"propertyNames" is not supported here'),
+            ({"propertyNames": {"not": {}}}, '/propertyNames: the keyword "not"'),
+            ({"minProperties": 2}, '"minProperties" is not supported here'),
+            ({"properties": {"a": {}}, "maxProperties": 1}, '"maxProperties" is not supported here'),
+            ({"minProperties": 1, "maxProperties": 0}, "nothing can match"),
+            ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not supported here'),
+            ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, '"uniqueItems"'),
+            ({"type": "integer", "multipleOf": 0}, '"multipleOf"'),
+            ({"type": "integer", "multipleOf": 1e-30}, '"multipleOf"'),
+            ({"type": "integer", "multipleOf": 999983}, '"multipleOf"'),
+            ({"type": "integer", "const": "a"}, "nothing can match"),
+            ({"type": "string", "const": 1}, "nothing can match"),
+            ({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 3}, "nothing can match"),
             ({"type": "string", "pattern": "(?=a)b"}, "lookahead"),
             ({"type": "string", "pattern": "a", "maxLength": 3}, '"maxLength" beside "pattern"'),
             ({"$ref": "https://example.org/x"}, 'only "#/..."'),
@@ -224,6 +269,268 @@ class Schema(unittest.TestCase):
                 self.assertIn(words, self.tool.compile("schema", json.dumps(schema)) or "")
         for text in ("{", "", '{"a":1,"a":2}', "[" * 100):
             self.assertIsNotNone(self.tool.compile("schema", text), text)
+
+    def test_places(self):
+        """A limit that a schema exceeds is told with the place in it."""
+        inner = {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}
+        schema = {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+        cases = [({"type": "string", "maxLength": 25000}, '"maxLength" is 25000'),
+                 ({"type": "string", "minLength": 300000}, '"minLength" is 300000'),
+                 ({"type": "string", "pattern": "^(ab?c?d?e?){90000}$"}, "524288 states")]
+        for value, said in cases:
+            inner["properties"]["b"] = value
+            error = self.tool.compile("schema", json.dumps(schema)) or ""
+            self.assertIn("/properties/b", error)
+            self.assertIn(said, error)
+
+    def test_long_strings(self):
+        """Lengths that answers have, many equal ones, and escapes, which take room in the automaton."""
+        for n in (3000, 20000):
+            schema = {"type": "string", "maxLength": n, "minLength": 5}
+            self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+            for text, fits in (("a" * n, True), ("a" * (n + 1), False), ("abcd", False), ("\u00e4\n\x01\x1f\"" * (n // 5), True)):
+                self.assertEqual(self.tool.match(json.dumps(text, ensure_ascii=False)) == "complete", fits)
+        names = [f"p{i}" for i in range(40)]
+        schema = {"type": "object", "properties": {k: {"type": "string", "maxLength": 3000} for k in names}, "required": names}
+        self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+        loose = json.dumps({"schema": {"type": "string", "maxLength": 90000, "minLength": 3}, "loose": True})
+        self.assertIsNone(self.tool.compile("parts", loose))
+        self.assertEqual(self.tool.match('"' + "a" * 95000 + '"'), "complete")
+
+    def test_characters(self):
+        """Each character has its one spelling inside a string with a length; escapes may be of any case."""
+        self.assertIsNone(self.tool.compile("schema", '{"type":"string","minLength":1,"maxLength":1}'))
+        for code in [*range(0x180), 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff]:
+            text = json.dumps(chr(code), ensure_ascii=False)
+            self.assertEqual(self.tool.match(text), "complete", text)
+            if code < 32 and "u00" in text:
+                self.assertEqual(self.tool.match(text.upper().replace("U", "u")), "complete", text)
+        for text in ("\"\\/\"", "\"\\u0041\"", "\"\\u0020\"", "\"\\u000a\"", "\"\n\"", "\"\""):
+            self.assertNotEqual(self.tool.match(text), "complete", text)
+
+    def test_names_that_are_begun(self):
+        """Where undeclared members are allowed, an optional name that is begun can be ended."""
+        rng = random.Random(9)
+        for _ in range(60):
+            names = rng.sample(["name", "age", "nam", "names", "n", "a", "", "x\"y", "\u00e4", "agent"], rng.randint(1, 6))
+            kinds = {k: rng.choice([{"type": "integer"}, {"type": "string"}, {"enum": ["q", 7]}]) for k in names}
+            required = [k for k in names if rng.random() < 0.4]
+            more = rng.choice([True, {"type": "boolean"}])
+            schema = {"type": "object", "properties": kinds, "required": required, "additionalProperties": more}
+            self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+            check = validator(schema)
+            first = {k: {"integer": 1, "string": "s"}.get(kinds[k].get("type"), "q") for k in names if k in required}
+            late = {k: {"integer": 1, "string": "s"}.get(kinds[k].get("type"), 7) for k in names if k not in required}
+            order = list(late)
+            rng.shuffle(order)
+            value = first | {"zz": True} | {k: late[k] for k in order}
+            check.validate(value)
+            for text in spellings(value):
+                self.assertEqual(self.tool.match(text), "complete", (schema, text))
+            for name in order:  # a value that the name's schema does not allow
+                bad = first | {"zz": True, name: [1]}
+                self.assertFalse(check.is_valid(bad))
+                self.assertEqual(self.tool.match(json.dumps(bad)), "no", (schema, bad))
+            for name in required:  # it stands already
+                text = json.dumps(first | {"zz": True})[:-1] + ", " + json.dumps(name, ensure_ascii=False) + ":"
+                self.assertEqual(self.tool.match(text), "no", (schema, text))
+            self.walk_all(schema, 5)
+
+    def test_dates(self):
+        """Every day around the ends of February, of many years, as Python has them."""
+        self.assertIsNone(self.tool.compile("schema", '{"type":"string","format":"date"}'))
+        years = [0, 1, 4, 100, 400, 999, 1600, 1899, 1900, 1904, 2000, 2023, 2024, 2100, 2400, 9996, 9999]
+        days = [f"{y:04}-{m:02}-{d:02}" for y in years for m in range(14) for d in (0, 1, 28, 29, 30, 31, 32)]
+        for day, found in zip(days, self.tool.match_all(f'"{day}"' for day in days)):
+            try:
+                datetime.date.fromisoformat(day)
+                fits = True
+            except ValueError:
+                fits = False
+            self.assertEqual(found == "complete", fits, day)
+
+    def check_format(self, name, more, valid, invalid):
+        schema = {"type": "string", "format": name, **more}
+        self.assertIsNone(self.tool.compile("schema", json.dumps(schema)), schema)
+        check = validator(schema)
+        n_complete = 0
+        for seed in range(150):
+            text, complete = self.tool.walk(seed, 600)
+            if complete:
+                n_complete += 1
+                value = json.loads(text.decode())
+                check.validate(value)
+                FORMATS.get(name, lambda v: None)(value)
+        self.assertGreater(n_complete, 20, schema)
+        for value in valid:
+            self.assertEqual(self.tool.match(json.dumps(value)), "complete", (name, value))
+        for value in invalid:
+            self.assertNotEqual(self.tool.match(json.dumps(value)), "complete", (name, value))
+
+    def test_formats(self):
+        """What is generated of a format passes jsonschema's checker, and what reads such values."""
+        u = "12345678-9abc-{}def-8000-0123456789ab"
+        cases = {
+            "date": (["2024-02-29"], ["2023-02-29"]), "time": (["23:59:59.5Z"], ["24:00:00Z"]),
+            "date-time": (["2000-02-29T01:02:03+05:30"], ["2100-02-29T01:02:03Z", "2024-01-01"]),
+            "duration": (["PT1H30M", "P1DT2H", "P3W", "PT0S", "P1Y2M10DT2H30M5S", "PT1H3S"],
+                         ["P", "PT", "1D", "P1H", "P1W2D", "PT1S2M", "P2D1Y"]),
+            "uuid": ([u.format(1), u.format("a").upper()], [u.format(1)[1:], u.format("g")]),
+            "uuid4": ([u.format(4)], [u.format(1)]), "uuid1": ([u.format(1)], [u.format(4)]),
+            "uuid3": ([u.format(3)], []), "uuid5": ([u.format(5)], []), "uuid7": ([u.format(7)], []),
+            "ipv4": (["127.0.0.1", "255.255.255.255"], ["256.0.0.1", "1.2.3", "01.2.3.4"]),
+            "ipv6": (["::", "::1", "1::", "fe80::1:2", "1:2:3:4:5:6:7:8", "::ffff:1.2.3.4", "1:2:3:4:5:6:7::", "2001:db8::"],
+                     [":", "1", "1::2::3", "1:2:3:4:5:6:7:8:9", "12345::", ":::"]),
+            "ipv4network": (["10.0.0.0/8", "1.2.3.4"], ["1.2.3.4/33"]), "ipv4interface": (["10.0.0.1/8"], []),
+            "ipv6network": (["fe80::/10"], ["::/129"]), "ipv6interface": (["::1/128"], []),
+            "ipvanyaddress": (["::1", "1.2.3.4"], ["x"]), "ipvanyinterface": (["::1/3"], []), "ipvanynetwork": (["::/3"], []),
+            "hostname": (["example.org", "a", "a-b.c"], ["-a", "a-", "a..b", ""]),
+            "email": (["a.b+c@example.org"], ["a", "@b.cd", "a@b"]),
+            "uri": (["https://example.org", "http://a.b:8080/c/d?e=f&g#h", "mailto:a@b.c", "ftp://u:p@h/x", "http://[::1]:80/",
+                     "urn:isbn:1", "https://example.org/%C3%A4"], ["example.org", "http://a b", "1a:b", "http://a/%zz", ""]),
+            "multi-host-uri": (["postgres://u:p@h:5432/db"], ["x"]),
+            "regex": (["^a+b?$", "[a-z]{3}|\\d+", "(ab|c)*", ""], ["(", "[", "*a", "a**", "a{", "\\"]),
+            "base64": (["", "YQ==", "YWI=", "YWJj"], ["YQ", "=", "YQ==YQ=="]), "base64url": (["-_-_"], ["+/+/"]),
+            "byte": (["YQ=="], ["Y"]), "fraction": (["1/2", "-3"], ["1/0", "1/"]),
+            "password": (["any \u00e4"], []), "binary": (["x"], []), "path": (["/a b"], []), "file-path": (["a"], []),
+            "directory-path": (["a/"], []),
+        }
+        for name, (valid, invalid) in cases.items():
+            with self.subTest(format=name):
+                self.check_format(name, {}, valid, invalid)
+
+    def test_lengths_beside_formats(self):
+        self.check_format("uri", {"minLength": 1, "maxLength": 2083}, ["https://a.b/" + "x" * 500], ["https://a.b/" + "x" * 2083])
+        self.check_format("uri", {"minLength": 1}, ["https://a.b/" + "x" * 5000], [])
+        self.check_format("password", {"minLength": 8, "maxLength": 9}, ["12345678"], ["1234567"])
+        self.check_format("uuid", {"minLength": 36, "maxLength": 40}, [], [])
+
+    def test_multiples(self):
+        """Multiples within bounds, all integers near them; decimals by exact arithmetic."""
+        rng = random.Random(11)
+        for _ in range(120):
+            step = rng.choice([1, 2, 3, 5, 7, 8, 10, 12, 25, 60, 100, 125, 1000, 2500, 0.5, 2.5, 5.0])
+            schema = {"type": "integer", "multipleOf": step}
+            low, high = sorted(rng.randint(-(10 ** rng.randint(1, 5)), 10 ** rng.randint(1, 5)) for _ in range(2))
+            for key, value in (("minimum", low), ("maximum", high)):
+                if rng.random() < 0.6:
+                    schema[key if rng.random() < 0.5 else "exclusive" + key.capitalize()] = value
+            error = self.tool.compile("schema", json.dumps(schema))
+            check = validator(schema)
+            near = {base + d for base in (low, high, 0, 1000, -100) for d in range(-14, 15)}
+            values = sorted(near | {int(step * rng.randint(-300, 300)) for _ in range(20)})
+            if error:
+                self.assertIn("nothing can match", error)
+                self.assertFalse([v for v in range(low - 1, high + 2) if check.is_valid(v)], schema)
+                continue
+            for value, found in zip(values, self.tool.match_all(map(str, values))):
+                self.assertEqual(found == "complete", check.is_valid(value), (schema, value))
+            self.walk_all(schema, 10)
+        self.assertEqual(self.tool.match("-0"), "no")
+        for _ in range(80):
+            step = rng.choice(["0.1", "0.01", "0.25", "0.5", "1.5", "0.05", "2", "0.125", "12.5"])
+            low = decimal.Decimal(rng.randint(-5000, 5000)) / 10 ** rng.randint(0, 3)
+            schema = {"type": "number", "multipleOf": float(step), "minimum": float(low), "maximum": float(low) + 40}
+            self.assertIsNone(self.tool.compile("schema", json.dumps(schema)), schema)
+            values = {str((low + k * decimal.Decimal(step) / rng.choice([1, 1, 2])).normalize()) for k in range(-5, 300)}
+            values = sorted(v for v in values if "E" not in v)
+            for value, found in zip(values, self.tool.match_all(values)):
+                exact = decimal.Decimal(value)
+                fits = exact % decimal.Decimal(step) == 0 and low <= exact <= low + 40
+                self.assertEqual(found == "complete", fits, (schema, value))
+            for seed in range(6):
+                text, complete = self.tool.walk(seed, 60)
+                if complete:
+                    exact = decimal.Decimal(text.decode())
+                    self.assertTrue(exact % decimal.Decimal(step) == 0 and low <= exact <= low + 40, (schema, text))
+                    json.loads(text)
+
+    def test_distinct_values(self):
+        """Each value of a list at most once, in the list's order."""
+        values = ["a", "ab", 3, None, True]
+        for low, high in ((0, None), (1, 2), (3, 9), (5, 5), (0, 1)):
+            schema = {"type": "array", "items": {"$ref": "#/$defs/e"}, "uniqueItems": True, "minItems": low,
+                      "$defs": {"e": {"enum": values}}}
+            if high is not None:
+                schema["maxItems"] = high
+            self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+            check = validator(schema)
+            for mask in range(32):
+                some = [v for i, v in enumerate(values) if mask >> i & 1]
+                for text in spellings(some):
+                    self.assertEqual(self.tool.match(text) == "complete", check.is_valid(some), (schema, some))
+            self.assertNotEqual(self.tool.match('["a","a"]'), "complete")
+            self.assertGreater(self.walk_all(schema, 30), 10)
+
+    def test_maps(self):
+        """Names by a list, a pattern or a length, and how many there are."""
+        cases = [
+            ({"propertyNames": {"enum": ["x", "xy", 3]}, "additionalProperties": {"type": "integer"}},
+             [{}, {"x": 1}, {"xy": 1, "x": 2}], [{"y": 1}, {"x": "a"}, {"xyz": 1}]),
+            ({"propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"], "type": "string"}}}, [{"a": None}], [{"b": 1}]),
+            ({"propertyNames": {"maxLength": 3, "minLength": 2}, "additionalProperties": {"type": "boolean"}},
+             [{"ab": True, "\u00e4\u00f6\u00fc": False}], [{"a": True}, {"abcd": True}]),
+            ({"propertyNames": {"format": "uuid"}}, [{}], [{"a": 1}]),
+            ({"propertyNames": {}, "minProperties": 1}, [{"a": 1}, {"a": 1, "b": 2}], [{}]),
+            ({"propertyNames": {"type": "integer"}}, [{}], [{"a": 1}]),
+            ({"patternProperties": {"^[a-c]+$": {"type": "integer"}}}, [{}, {"a": 1, "abc": 2}], [{"a": "x"}]),
+            ({"patternProperties": {"^a": {"type": "null"}}, "additionalProperties": False, "maxProperties": 2},
+             [{"a": None, "ax": None}], [{"b": None}, {"a": None, "a1": None, "a2": None}]),
+            ({"type": "object", "minProperties": 1, "maxProperties": 3, "additionalProperties": {"type": "integer"}},
+             [{"a": 1}, {"a": 1, "b": 2, "c": 3}], [{}, {"a": 1, "b": 2, "c": 3, "d": 4}]),
+            ({"type": "object", "maxProperties": 0}, [{}], [{"a": 1}]),
+        ]
+        for schema, valid, invalid in cases:
+            with self.subTest(schema=schema):
+                self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+                check = validator(schema)
+                for value in valid:
+                    check.validate(value)
+                    for text in spellings(value):
+                        self.assertEqual(self.tool.match(text), "complete", text)
+                for value in invalid:
+                    self.assertFalse(check.is_valid(value), value)
+                    self.assertNotEqual(self.tool.match(json.dumps(value)), "complete", value)
+                self.assertGreater(self.walk_all(schema, 40), 4)
+        loose = {"schema": {"properties": {"a": {"type": "null"}}, "minProperties": 7, "propertyNames": {"const": 3}}, "loose": True}
+        self.assertIsNone(self.tool.compile("parts", json.dumps(loose)))
+        self.assertEqual(self.tool.match('{"a":null}'), "complete")
+
+    @unittest.skipUnless(pydantic, "the package pydantic is not installed")
+    def test_types_of_pydantic(self):
+        """Schemas of Python's and pydantic's types: what is generated is read as such a value."""
+        p, t = pydantic, typing
+        kinds = [
+            str, int, float, bool, bytes, datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal,
+            uuid.UUID, p.UUID1, p.UUID3, p.UUID4, p.UUID5, pathlib.Path, p.NewPath, p.SecretStr, p.SecretBytes, p.AnyUrl,
+            p.IPvAnyAddress, ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Interface, ipaddress.IPv6Interface,
+            set[t.Literal["a", "b", 3]], frozenset[t.Literal["x", "y"]], tuple[int, str], tuple[int, ...],
+            list[int], dict[str, int], dict[t.Literal["x", "y"], int], dict[t.Annotated[str, p.Field(pattern="^ab")], int],
+            t.Annotated[dict[str, int], p.Field(min_length=1, max_length=3)], t.Optional[str], t.Literal["a", "b"], re.Pattern,
+            p.ByteSize, p.Base64Bytes, p.Base64Str, p.Base64UrlStr, p.AwareDatetime, p.PositiveInt, p.NonNegativeFloat,
+            p.conint(multiple_of=5, ge=-20), p.confloat(multiple_of=0.5), p.constr(min_length=2, max_length=9),
+            p.constr(pattern="^a+$"), p.conlist(int, min_length=1, max_length=3), fractions.Fraction, t.Any, t.Sequence[int],
+        ]  # fmt: skip
+        for kind in kinds:
+            reader = p.TypeAdapter(kind)
+            schema = reader.json_schema()
+            with self.subTest(kind=kind, schema=schema):
+                self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+                check, n_complete = validator(schema), 0
+                for seed in range(60):
+                    text, complete = self.tool.walk(seed, 400)
+                    if not complete:
+                        continue
+                    n_complete += 1
+                    check.validate(json.loads(text.decode()))
+                    # What a type asks for beyond its schema is its own matter.
+                    if kind not in (p.NewPath, p.ByteSize, p.Base64Str, p.Base64UrlStr):
+                        reader.validate_json(text)
+                self.assertGreater(n_complete, 5)
+        for kind in (set[int], dict[str, set[str]]):  # an automaton has no memory for these
+            schema = json.dumps(p.TypeAdapter(kind).json_schema())
+            self.assertIn('"uniqueItems" is not supported here', self.tool.compile("schema", schema))
+            self.assertIsNone(self.tool.compile("parts", f'{{"schema":{schema},"loose":true}}'))
 
     def test_objects(self):
         self.assertIsNone(self.tool.compile("object"))

@@ -243,6 +243,9 @@ static void test_names_of_formats(void **state)
     assert_true(!skv_reply_prompt_thinks(none, "<|assistant|><think>\n", 21));
     assert_true(!skv_reply_prompt_thinks(thinks, "<think>\n\n</think>\n\n", 19));
     assert_true(!skv_reply_prompt_thinks(thinks, "hink>", 5));
+    assert_int_equal(skv_reply_thought_opening(thinks, "<|assistant|><think>\n", 21), 8);
+    assert_int_equal(skv_reply_thought_opening(thinks, "<think>", 7), 7);
+    assert_int_equal(skv_reply_thought_opening(thinks, "<think> x", 9), 0);
 }
 
 /* ---- grammars ---- */
@@ -339,8 +342,18 @@ static void test_grammars_of_calls(void **state)
     g = grammar_of(SKV_CALLS_HERMES, true, 1);
     assert_true(!accepts(g, two));
     assert_true(!accepts(g, one));
-    assert_true(accepts(g, "</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 3}}\n"
-                           "</tool_call>"));
+    static const char three[] =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 3}}\n</tool_call>";
+    static const char *const leads[] = {"</think>\n\n", "</think>",
+                                        "Hm {<tool_call>\n</thin </think>\n"};
+    for (size_t i = 0; i < 3; i++) { /* the thought is free */
+        char text[200];
+        (void)snprintf(text, sizeof text, "%s%s", leads[i], three);
+        assert_true(accepts(g, text));
+        (void)snprintf(text, sizeof text, "%sx%s", leads[i], three);
+        assert_true(!accepts(g, text));
+    }
+    assert_true(!accepts(g, "Hm "));
     skv_grammar_free(g);
     g = grammar_of(SKV_CALLS_LLAMA3, false, 16);
     assert_true(accepts(g, "{\"name\": \"f\", \"parameters\": {\"n\": 1}}"));
@@ -387,6 +400,66 @@ static void test_special_marks(void **state)
             assert_int_equal(accepts(g, cases[i].spelt), !named);
             skv_grammar_free(g);
             skv_text_free(text);
+        }
+    }
+}
+
+/* Whether a grammar that waits behind a thought accepts a text. */
+static bool accepts_behind(const skv_reply_rules *rules, skv_grammar_kind kind, const char *grammar,
+                           const char *answer)
+{
+    skv_grammar_source source = {.kind = kind, .text = {grammar, strlen(grammar)}};
+    char *lead = NULL;
+    skv_grammar *g = NULL;
+    skv_error err = {0};
+    assert_int_equal(skv_reply_thought_grammar(rules, &lead, &source.lead.n, NULL), SKV_OK);
+    source.lead.text = lead;
+    if (skv_grammar_compile_behind(&source, NULL, &g, &err) != SKV_OK) fail_msg("%s", err.text);
+    const bool ok = accepts(g, answer);
+    skv_grammar_free(g);
+    skv_text_free(lead);
+    return ok;
+}
+
+/* Every kind of grammar waits for the end of a thought, spelt or a token of its own. */
+static void test_grammars_behind_thoughts(void **state)
+{
+    (void)state;
+    static const struct {
+        skv_grammar_kind kind;
+        const char *grammar, *fits;
+    } cases[] = {
+        {SKV_GRAMMAR_JSON_OBJECT, "", "{\"a\": [1]}"},
+        {SKV_GRAMMAR_JSON_SCHEMA, "{\"$defs\":{\"a\":{\"type\":\"null\"}},\"$ref\":\"#/$defs/a\"}",
+         "null"},
+        {SKV_GRAMMAR_REGEX, "[0-9]{2}", "12"},
+        {SKV_GRAMMAR_GBNF, "root ::= parts \"!\"\nparts ::= \"a\"*", "aa!"},
+        {SKV_GRAMMAR_CHOICE, "[\"yes\",\"no\"]", "no"},
+        {SKV_GRAMMAR_PARTS, "[\"a\",{\"schema\":{\"const\":1}}]", "a1"},
+    };
+    static const skv_thought_marks marks[] = {SKV_THOUGHTS_THINK, SKV_THOUGHTS_MISTRAL,
+                                              SKV_THOUGHTS_SEED, SKV_THOUGHTS_APRIEL};
+    static const char *const ends[] = {"</think>", "[/THINK]", "</seed:think>",
+                                       "[BEGIN FINAL RESPONSE]"};
+    static const char *const blanks[] = {"", "\n", "\n\n", " "};
+    char text[200];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const skv_grammar_kind kind = cases[i].kind;
+        for (size_t k = 0; k < 16; k++) {
+            const bool special = k / 4 % 2 == 1;
+            const char *end = ends[k % 4];
+            const skv_reply_rules rules = {
+                .format = {SKV_CALLS_NONE, marks[k % 4]}, .special = &end, .n_special = special};
+            const char *fits = cases[i].fits, *mark = special ? "\xff" : "";
+            (void)snprintf(text, sizeof text, "Hm, { \"\xc3\xa4 <%s%s%s%s", mark, end,
+                           blanks[k % 4], fits);
+            assert_true(accepts_behind(&rules, kind, cases[i].grammar, text));
+            (void)snprintf(text, sizeof text, "%s%s%s", mark, end, fits);
+            assert_true(accepts_behind(&rules, kind, cases[i].grammar, text));
+            (void)snprintf(text, sizeof text, "Hm%s%sx%s", mark, end, fits);
+            assert_true(!accepts_behind(&rules, kind, cases[i].grammar, text));
+            assert_true(!accepts_behind(&rules, kind, cases[i].grammar, fits));
+            assert_true(!accepts_behind(&rules, kind, cases[i].grammar, "Hm"));
         }
     }
 }
@@ -642,6 +715,7 @@ int main(void)
         cmocka_unit_test(test_grammars_of_calls),
         cmocka_unit_test(test_grammars_of_talk),
         cmocka_unit_test(test_special_marks),
+        cmocka_unit_test(test_grammars_behind_thoughts),
         cmocka_unit_test(test_published_forms),
         cmocka_unit_test(test_grammars_of_forms),
         cmocka_unit_test(test_parts),

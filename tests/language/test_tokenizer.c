@@ -165,6 +165,33 @@ static void test_gold_spm(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) check_gold(names[i], "model");
 }
 
+/* A run of blanks that a user has defined is one piece wherever it stands, as other such pieces
+ * are. "  " is no such run: its blanks are spelt otherwise in a normalised text. */
+static void test_user_defined_unigrams(void **state)
+{
+    (void)state;
+    static const char text[] = "a   b<code>the   x</code>\n\n   ";
+    static const int32_t expected[] = {5, 6, 5, 7, 8, 5}; /* of the pieces that a user defined */
+    skv_tokenizer *t = open_path(DATA "spm_user_defined.model");
+    skv_ids ids = {0};
+    skv_buf back;
+    size_t n = 0;
+    encode(t, text, sizeof text - 1, false, false, &ids);
+    for (size_t i = 0; i < ids.n; i++) {
+        if (ids.data[i] < 3 || ids.data[i] > 8) continue;
+        assert_true(n < 6);
+        assert_int_equal(ids.data[i], expected[n++]);
+    }
+    assert_int_equal(n, 6);
+    skv_buf_init(&back, 1 << 10);
+    decode(t, &ids, &back);
+    assert_int_equal(back.size, sizeof text - 1);
+    assert_memory_equal(back.data, text, sizeof text - 1);
+    skv_buf_release(&back);
+    skv_ids_release(&ids);
+    skv_tokenizer_free(t);
+}
+
 static void test_gold_gguf(void **state)
 {
     (void)state;
@@ -323,7 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gold_json), cmocka_unit_test(test_gold_spm),
         cmocka_unit_test(test_gold_gguf), cmocka_unit_test(test_gguf_vocabs),
-        cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_hashes),    cmocka_unit_test(test_user_defined_unigrams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * Runs grammars for the oracles in Python: one command a line, one line of answer each.
  *
  *     vocab PATH            the tokens of a model; without it, single bytes and some pairs
- *     grammar KIND HEX      KIND: object, schema, regex, gbnf, choice     ok | error TEXT
+ *     grammar KIND HEX      KIND: object, schema, regex, gbnf, choice, parts   ok | error TEXT
  *     match HEX             the bytes from the start             complete | alive | no
  *     walk SEED TOKENS      random tokens that the masks allow   complete HEX | cut HEX | error
  * TEXT check SEED TOKENS     the same, every mask compared with every token tried alone ok TOKENS |
@@ -96,11 +96,11 @@ static void print_hex(const char *word, const char *bytes, size_t n)
 
 static skv_status use_grammar(tool *t, char *arguments, skv_error *err)
 {
-    static const char *const kinds[] = {"object", "schema", "regex", "gbnf", "choice"};
+    static const char *const kinds[] = {"object", "schema", "regex", "gbnf", "choice", "parts"};
     char *text = strchr(arguments, ' ');
     if (text) *text++ = '\0';
     size_t n = text ? unhex(text) : 0, kind = 0;
-    while (kind < 4 && strcmp(kinds[kind], arguments) != 0) kind++;
+    while (kind < 5 && strcmp(kinds[kind], arguments) != 0) kind++;
     skv_matcher_free(t->fresh);
     skv_grammar_free(t->grammar);
     t->fresh = NULL;

@@ -532,6 +532,13 @@ class BenchTest(CliTest):
         line = self.json_of("bench", PLAIN, "--prompt", 8, "--gen", 1, "--repeat", 1, "--json")
         self.assertIsNone(line["decode_tok_s"])
 
+    def test_prompts_alone(self):
+        line = self.json_of("bench", PLAIN, "--prompt", 8, "--gen", 0, "--repeat", 1, "--json")
+        self.assertEqual((line["gen"], line["decode_tok_s"]), (0, None))
+        self.assertGreater(line["prefill_tok_s"], 0)
+        table = run("bench", SWIFTKV, "--prompt", 16, "--gen", 0, "--compare")
+        self.assertEqual((table.returncode, "nan" in table.stdout), (0, False), table.stdout)
+
     def test_compare(self):
         teacher, swiftkv = self.json_of("bench", SWIFTKV, "--prompt", 64, "--gen", 2, "--compare",
                                         "--json")

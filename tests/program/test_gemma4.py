@@ -50,6 +50,26 @@ class Gemma4Test(unittest.TestCase):
                 done = run(*words, *more, data=ids)
                 self.assertEqual(done.returncode, 0, (name, more, done.stderr))
 
+    def test_layers_by_number(self):
+        """per_layer_config, transformers' newer spelling: the same model, with zeros in front or without."""
+        for name in ("gemma4-e2b", "gemma4-dense"):
+            words = ("--ids-file", "-", "-n", "6", "--threads", "1", "--weights", "f32")
+            own = run("generate", MODELS / name, *words, data="[1, 2, 3]")
+            self.assertEqual(own.returncode, 0, own.stderr)
+            for width in (1, 2, 4):
+                with tempfile.TemporaryDirectory() as folder:
+                    out = Path(folder, "model")
+                    shutil.copytree(MODELS / name, out)
+                    config = json.loads((out / "config.json").read_text())
+                    text = config.get("text_config") or config
+                    large, few = text.pop("global_head_dim"), text.pop("num_global_key_value_heads", None)
+                    layer = {"head_dim": large} | ({"num_key_value_heads": few} if few else {})
+                    text["per_layer_config"] = {f"{i:0{width}}": layer for i, kind in enumerate(text["layer_types"])
+                                                if kind == "full_attention"}
+                    (out / "config.json").write_text(json.dumps(config))
+                    done = run("generate", out, *words, data="[1, 2, 3]")
+                    self.assertEqual((done.returncode, done.stdout), (0, own.stdout), (name, width, done.stderr))
+
     def test_what_the_configuration_denies(self):
         """Weights that a changed config.json would leave out make another model: refused by name."""
         denied = {"hidden_size_per_layer_input": ("gemma4-e2b", 0, "per_layer_input_gate"),

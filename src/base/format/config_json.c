@@ -13,7 +13,7 @@
 #include "base/size.h"
 #include "format/config_build.h"
 
-enum { CONFIG_BYTES_MAX = 16 << 20 };
+enum { CONFIG_BYTES_MAX = 16 << 20, LAYER_NAME_MAX = 8 /* digits */ };
 
 /* Which layers see a window of the last rows only. */
 typedef enum window_rule {
@@ -473,12 +473,15 @@ static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
     skv_rope_from_json(r, local, &in, &c->ropes[1]);
 }
 
-/* What per_layer_config says of layer i, transformers' newer spelling of the two keys. */
+/* What per_layer_config says of layer i, whose name there may have zeros in front: transformers'
+ * newer spelling of the two keys. */
 static void read_layer_override(skv_json_reader *r, size_t i, skv_layer_shape *l)
 {
-    char key[32];
-    (void)snprintf(key, sizeof key, "%zu", i);
+    char key[32] = "";
     skv_json_reader all = skv_json_child(r, "per_layer_config");
+    for (int width = 1; width <= LAYER_NAME_MAX && !skv_json_get(&all, key); width++) {
+        (void)snprintf(key, sizeof key, "%0*zu", width, i);
+    }
     skv_json_reader one = skv_json_child(&all, key);
     one.status = r->status;
     l->head_dim = skv_json_size(&one, "head_dim", l->head_dim, SIZE_MAX / 2);
@@ -779,9 +782,7 @@ skv_status skv_config_parse_generation(const char *json, size_t n, const char *n
     json_t *root;
     SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
     skv_json_reader r = {root, name, err, SKV_OK};
-    if (!json_is_object(root)) {
-        refuse_root(&r, root);
-    }
+    if (!json_is_object(root)) refuse_root(&r, root);
     skv_config copy = *c; /* results are set only on success */
     read_eos(&r, &copy, -1);
     static const char *const keys[] = {"temperature", "top_p", "top_k", "repetition_penalty"};

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "format/gguf_parts.h"
 #include "format/tensor.h"
 
 enum {
@@ -32,6 +33,7 @@ enum {
 struct skv_gguf {
     char *name; /* owned */
     skv_file_map map;
+    skv_gguf_parts parts;   /* owned: their tensors stand in `tensors` too */
     skv_gguf_value *values; /* [n_values], owned, with keys and starts */
     size_t n_values;
     skv_name_index keys;
@@ -410,7 +412,7 @@ skv_status skv_gguf_parse(const void *data, size_t n, const char *name, skv_gguf
     return SKV_OK;
 }
 
-skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err)
+skv_status skv_gguf_open_one(const char *path, skv_gguf **out, skv_error *err)
 {
     skv_file_map map;
     SKV_TRY(skv_file_map_open(path, &map, err));
@@ -426,9 +428,37 @@ skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err)
     return SKV_OK;
 }
 
+static skv_status index_tensors(skv_gguf *g, skv_error *err)
+{
+    skv_name_entry *entries = skv_alloc(g->n_tensors, sizeof *entries);
+    SKV_REQUIRE(entries, err, SKV_MEMORY, "%s: no memory", g->name);
+    for (size_t i = 0; i < g->n_tensors; i++) {
+        entries[i] = (skv_name_entry){g->tensors[i].name, i};
+    }
+    skv_name_index_release(&g->tensor_names);
+    return skv_name_index_build(&g->tensor_names, entries, g->n_tensors, g->name, "tensor", err);
+}
+
+skv_status skv_gguf_take_parts(skv_gguf *g, skv_gguf_parts *parts, skv_error *err)
+{
+    size_t n = g->n_tensors;
+    for (size_t i = 0; i < parts->n; i++) n += parts->at[i]->n_tensors;
+    skv_tensor *all = skv_realloc(g->tensors, n, sizeof *all);
+    SKV_REQUIRE(all, err, SKV_MEMORY, "%s: no memory for %zu tensors", g->name, n);
+    g->tensors = all;
+    for (size_t i = 0; i < parts->n; i++) {
+        const skv_gguf *part = parts->at[i];
+        for (size_t t = 0; t < part->n_tensors; t++) all[g->n_tensors++] = part->tensors[t];
+    }
+    g->parts = *parts;
+    *parts = (skv_gguf_parts){0};
+    return index_tensors(g, err);
+}
+
 void skv_gguf_close(skv_gguf *g)
 {
     if (!g) return;
+    skv_gguf_parts_close(&g->parts);
     for (size_t i = 0; i < g->n_texts; i++) skv_free(g->texts[i]);
     for (size_t i = 0; i < g->n_starts; i++) skv_free(g->starts[i]);
     skv_free(g->texts);
@@ -445,6 +475,11 @@ void skv_gguf_close(skv_gguf *g)
 const char *skv_gguf_name(const skv_gguf *g)
 {
     return g->name;
+}
+
+size_t skv_gguf_part_count(const skv_gguf *g)
+{
+    return g->parts.n + 1;
 }
 
 const skv_gguf_value *skv_gguf_find(const skv_gguf *g, const char *key)

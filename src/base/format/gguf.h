@@ -62,13 +62,16 @@ typedef struct skv_gguf skv_gguf;
 /** Reads data[0..n), which must outlive the result; `name` is for errors. */
 SKV_MUST_CHECK skv_status skv_gguf_parse(const void *data, size_t n, const char *name,
                                          skv_gguf **out, skv_error *err);
-/** Maps the file and reads it; the map lives as long as the result. */
+/** Maps the file and reads it; the map lives as long as the result. The first part of a file that
+ * is split has the tensors of all parts, which lie beside it. */
 SKV_MUST_CHECK skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err);
 /** NULL is fine. */
 void skv_gguf_close(skv_gguf *g);
 
 /** The path or name it was opened under. */
 const char *skv_gguf_name(const skv_gguf *g);
+/** The files that it is made of: 1, or all parts. */
+size_t skv_gguf_part_count(const skv_gguf *g);
 
 /** The entry of a key, NULL when there is none. */
 const skv_gguf_value *skv_gguf_find(const skv_gguf *g, const char *key);

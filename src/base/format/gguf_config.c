@@ -507,15 +507,14 @@ static void read_sizes(reader *r, skv_config *c)
     read_experts(r, c);
 }
 
-/* A model in several files: this one would lack most of its tensors. */
-static skv_status refuse_split(const skv_gguf *g, skv_error *err)
+/* A part of a model that was read from memory would lack most of its tensors. */
+static skv_status refuse_part(const skv_gguf *g, skv_error *err)
 {
     const skv_gguf_value *v = skv_gguf_find(g, "split.count");
     uint64_t count = 0;
     if (v) SKV_TRY(skv_gguf_u64(v, &count, err));
-    SKV_REQUIRE(count <= 1, err, SKV_UNSUPPORTED,
-                "%s: split.count: %llu: models in several GGUF files are not supported, "
-                "merge them first",
+    SKV_REQUIRE(count <= 1 || count == skv_gguf_part_count(g), err, SKV_UNSUPPORTED,
+                "%s: split.count: %llu: the other parts of the model are not there",
                 skv_gguf_name(g), (unsigned long long)count);
     return SKV_OK;
 }
@@ -539,7 +538,7 @@ skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *e
 {
     reader r = {.g = g, .err = err};
     SKV_TRY(find_family(g, &r.f, err));
-    SKV_TRY(refuse_split(g, err));
+    SKV_TRY(refuse_part(g, err));
     skv_config c = {.bos = -1, .gguf = r.f->gguf};
     (void)snprintf(c.architecture, sizeof c.architecture, "%s", r.f->model_type);
     read_sizes(&r, &c);

@@ -422,7 +422,7 @@ static void build_rules(builder *b)
     b->seen[0] = true;
     b->queue[b->n_queued++] = 0;
     while (b->n_built < b->n_queued && b->status == SKV_OK) {
-        uint32_t index = b->queue[b->n_built++];
+        uint32_t index = b->queue[b->n_built++]; /* a failure names the last one */
         size_t n_rules = b->exprs->n_rules;
         spend(b, 1);
         b->starts[index] = build_rule(b, b->exprs->rules[index % n_rules].expr,
@@ -452,7 +452,8 @@ static skv_status build_all(builder *b, skv_error *err)
         return skv_fail(err, SKV_MEMORY, "grammar: no memory");
     }
     build_rules(b);
-    SKV_REQUIRE(b->status == SKV_OK, err, b->status, "grammar: %s", b->why);
+    SKV_REQUIRE(b->status == SKV_OK, err, b->status, "grammar: %s, at the rule \"%s\"", b->why,
+                b->n_built > 0 ? exprs->rules[b->queue[b->n_built - 1] % exprs->n_rules].name : "");
     shrink(b);
     return skv_grammar_finish(b->g, exprs, &b->facts, b->starts, err);
 }

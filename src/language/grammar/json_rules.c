@@ -123,24 +123,51 @@ static skv_expr escaped_char(skv_exprs *exprs, uint32_t code)
     return skv_expr_seq2(exprs, skv_expr_bytes(exprs, head, 5), skv_expr_alt2(exprs, lower, upper));
 }
 
+/* One character of a set, which is released. */
+static skv_expr take_set(skv_exprs *exprs, skv_code_set *set)
+{
+    skv_code_set_tidy(set);
+    skv_expr out = skv_expr_set(exprs, set);
+    skv_code_set_release(set);
+    return out;
+}
+
+/* Escaped characters of a tidy set: their first characters stand once, however many there are,
+ * since long strings are made of copies of this. */
+static skv_expr escaped_chars(skv_exprs *exprs, const skv_code_set *special)
+{
+    skv_code_set letters = {0}, digits_of[2] = {{0}, {0}};
+    for (size_t i = 0; i < special->n; i++) {
+        for (uint32_t c = special->at[i].lo; c <= special->at[i].hi; c++) {
+            const uint32_t letter = (uint32_t)short_escape(c), low = c & 15;
+            skv_code_set *to = letter ? &letters : &digits_of[c >> 4];
+            const uint32_t code = letter ? letter : low < 10 ? '0' + low : 'a' + low - 10;
+            skv_code_set_add(to, code, code);
+            if (!letter && low >= 10) skv_code_set_add(to, 'A' + low - 10, 'A' + low - 10);
+        }
+    }
+    skv_expr low = skv_expr_seq2(exprs, skv_expr_text(exprs, "0"), take_set(exprs, &digits_of[0]));
+    skv_expr high = skv_expr_seq2(exprs, skv_expr_text(exprs, "1"), take_set(exprs, &digits_of[1]));
+    skv_expr coded =
+        skv_expr_seq2(exprs, skv_expr_text(exprs, "u00"), skv_expr_alt2(exprs, low, high));
+    return skv_expr_seq2(exprs, skv_expr_text(exprs, "\\"),
+                         skv_expr_alt2(exprs, take_set(exprs, &letters), coded));
+}
+
 skv_expr skv_json_char(skv_exprs *exprs, const skv_code_set *set)
 {
-    skv_expr_list list = {.exprs = exprs};
     skv_code_set plain = {.failed = set->failed}, special = {0};
     skv_code_set_cut(set, SKV_JSON_CONTROL_MAX + 1, '"' - 1, &plain);
     skv_code_set_cut(set, '"' + 1, '\\' - 1, &plain);
     skv_code_set_cut(set, '\\' + 1, SKV_CODE_MAX, &plain);
     skv_code_set_tidy(&plain);
-    skv_expr_list_add(&list, skv_expr_set(exprs, &plain));
     skv_json_cut_escaped(set, &special);
-    for (size_t i = 0; i < special.n; i++) {
-        for (uint32_t c = special.at[i].lo; c <= special.at[i].hi; c++) {
-            skv_expr_list_add(&list, escaped_char(exprs, c));
-        }
-    }
+    skv_code_set_tidy(&special);
+    const skv_expr spelled = skv_expr_set(exprs, &plain);
+    const skv_expr escaped = special.n > 0 ? escaped_chars(exprs, &special) : SKV_EXPR_NEVER;
     skv_code_set_release(&plain);
     skv_code_set_release(&special);
-    return skv_expr_list_alt(&list);
+    return skv_expr_alt2(exprs, spelled, escaped);
 }
 
 skv_expr skv_json_any_char(skv_exprs *exprs)
@@ -220,10 +247,14 @@ skv_expr skv_json_after_comma(skv_json_rules *r, skv_expr item)
     return skv_expr_seq3(r->exprs, skv_expr_text(r->exprs, ","), blank_rule(r), item);
 }
 
+skv_expr skv_json_after_name(skv_json_rules *r, skv_expr value)
+{
+    return skv_expr_seq3(r->exprs, skv_expr_text(r->exprs, ":"), blank_rule(r), value);
+}
+
 skv_expr skv_json_member(skv_json_rules *r, skv_expr key, skv_expr value)
 {
-    skv_expr colon = skv_expr_text(r->exprs, ":");
-    return skv_expr_seq(r->exprs, (skv_expr[]){key, colon, blank_rule(r), value}, 4);
+    return skv_expr_seq2(r->exprs, key, skv_json_after_name(r, value));
 }
 
 skv_expr skv_json_list(skv_json_rules *r, skv_expr item, uint32_t min, uint32_t max)

@@ -47,6 +47,8 @@ skv_expr skv_json_bracket(skv_json_rules *r, const char *open, skv_expr items, b
                           const char *close);
 /** "," ws item */
 skv_expr skv_json_after_comma(skv_json_rules *r, skv_expr item);
+/** ":" ws value */
+skv_expr skv_json_after_name(skv_json_rules *r, skv_expr value);
 /** key ":" ws value */
 skv_expr skv_json_member(skv_json_rules *r, skv_expr key, skv_expr value);
 /** item ("," ws item)*, min to max items in all; max >= 1. */
@@ -78,5 +80,11 @@ typedef struct skv_number_bounds {
 /** Every number within the bounds, exactly, written without an exponent; SKV_EXPR_NEVER where
  * there is none. */
 skv_expr skv_json_bounded(skv_exprs *exprs, const skv_number_bounds *bounds);
+
+/** Every multiple of `step`, which is above 0, within the bounds, of at most 18 digits:
+ * json_multiple.c. False: `step` and the bounds ask for more digits or states than there is room
+ * for. */
+SKV_MUST_CHECK bool skv_json_multiples(skv_exprs *exprs, const skv_number_bounds *bounds,
+                                       const skv_decimal *step, skv_expr *out);
 
 #endif

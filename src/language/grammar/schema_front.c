@@ -136,7 +136,7 @@ static skv_status compile_joined(skv_schema *s, const json_t *node, skv_expr *ou
 
 /* ---- values ---- */
 
-static unsigned types_of_value(const json_t *value)
+unsigned skv_schema_types_of(const json_t *value)
 {
     const unsigned number = 1u << SKV_TYPE_NUMBER, integer = 1u << SKV_TYPE_INTEGER | number;
     switch (json_typeof(value)) {
@@ -153,8 +153,7 @@ static unsigned types_of_value(const json_t *value)
     return 0;
 }
 
-/* The types that a schema allows; all where it names none. */
-static skv_status read_types(skv_schema *s, const json_t *node, unsigned *out)
+skv_status skv_schema_allowed_types(skv_schema *s, const json_t *node, unsigned *out)
 {
     const json_t *given = json_object_get(node, "type");
     *out = (1u << SKV_N_TYPES) - 1;
@@ -171,7 +170,7 @@ static skv_status compile_values(skv_schema *s, const json_t *node, skv_expr *ou
     const char *key;
     size_t i;
     unsigned types;
-    SKV_TRY(read_types(s, node, &types));
+    SKV_TRY(skv_schema_allowed_types(s, node, &types));
     json_object_foreach((json_t *)(uintptr_t)node, key, value)
     {
         if (skv_schema_keyword_type(key) && !s->loose) return skv_schema_refuse(s, key);
@@ -180,11 +179,13 @@ static skv_status compile_values(skv_schema *s, const json_t *node, skv_expr *ou
     if (list && json_array_size(list) == 0) {
         return skv_schema_fail(s, SKV_FORMAT, "\"enum\" is no list of values");
     }
-    if (!list) skv_expr_list_add(&choices, skv_schema_literal(s, only));
+    if (!list && (types & skv_schema_types_of(only))) {
+        skv_expr_list_add(&choices, skv_schema_literal(s, only));
+    }
     json_array_foreach(list, i, value)
     {
         if (!skv_expr_work(s->exprs, 1)) break;
-        if (!(types & types_of_value(value))) continue;
+        if (!(types & skv_schema_types_of(value))) continue;
         if (only && !skv_json_same(s->exprs->budget, only, value)) continue;
         skv_expr_list_add(&choices, skv_schema_literal(s, value));
     }
@@ -232,7 +233,7 @@ static skv_status compile_types(skv_schema *s, const json_t *node, skv_expr *out
     skv_expr choices[SKV_N_TYPES];
     size_t n = 0;
     unsigned types;
-    SKV_TRY(read_types(s, node, &types));
+    SKV_TRY(skv_schema_allowed_types(s, node, &types));
     if (!given && !implied && !says_more_than(node, "nullable")) {
         *out = skv_json_value(&s->rules);
         return SKV_OK;
@@ -261,9 +262,7 @@ static skv_status check_keywords(skv_schema *s, const json_t *node)
     if (s->loose) return SKV_OK;
     json_object_foreach((json_t *)(uintptr_t)node, key, value)
     {
-        /* False says that something is not asked for. */
-        bool harmless = strcmp(key, "uniqueItems") == 0 && json_is_false(value);
-        if (skv_schema_keyword(key) == SKV_KEYWORD_UNKNOWN && !harmless) {
+        if (skv_schema_keyword(key) == SKV_KEYWORD_UNKNOWN) {
             return skv_schema_fail(s, SKV_UNSUPPORTED, "the keyword \"%.100s\" is not supported",
                                    key);
         }
@@ -358,6 +357,7 @@ static void release(skv_schema *s)
     skv_budget_free(budget, s->tasks, s->tasks_capacity, sizeof *s->tasks);
     skv_budget_free(budget, s->paths, s->paths_capacity, 1);
     skv_budget_free(budget, s->ref_rules, s->ref_rules_capacity, sizeof *s->ref_rules);
+    skv_budget_free(budget, s->strings, s->strings_capacity, sizeof *s->strings);
     skv_json_set_release(&s->refs);
     skv_buf_release(&s->path);
     skv_buf_release(&s->key);

@@ -31,18 +31,26 @@ typedef struct skv_schema_task {
     size_t path, n_path; /* where it stands: a part of s->paths */
 } skv_schema_task;
 
+/* Strings of a length or a format, which have a rule for all that ask for the same. */
+typedef struct skv_shared_string {
+    int format; /* SKV_FORMAT_UNKNOWN: none */
+    uint32_t min, max, rule;
+} skv_shared_string;
+
 typedef struct skv_schema {
     skv_exprs *exprs; /* borrowed */
     skv_json_rules rules;
-    bool loose;             /* what cannot be followed is left out, not refused */
-    const json_t *root;     /* borrowed */
-    json_t **made;          /* owned, [n_made] the joined schemas, all kept to the end */
-    skv_schema_task *tasks; /* owned, [n_tasks], done in order */
-    char *paths;            /* owned, [n_paths] */
-    skv_json_set refs;      /* by identity: the schemas that have a rule, what a $ref names */
-    uint32_t *ref_rules;    /* owned, [refs.n] */
-    size_t n_made, n_tasks, n_paths;
-    size_t made_capacity, tasks_capacity, paths_capacity, ref_rules_capacity;
+    bool loose;                 /* what cannot be followed is left out, not refused */
+    const json_t *root;         /* borrowed */
+    json_t **made;              /* owned, [n_made] the joined schemas, all kept to the end */
+    skv_schema_task *tasks;     /* owned, [n_tasks], done in order */
+    char *paths;                /* owned, [n_paths] */
+    skv_json_set refs;          /* by identity: the schemas that have a rule, what a $ref names */
+    uint32_t *ref_rules;        /* owned, [refs.n] */
+    skv_shared_string *strings; /* owned, [n_strings] */
+    size_t n_made, n_tasks, n_paths, n_strings;
+    size_t made_capacity, tasks_capacity, paths_capacity, ref_rules_capacity, strings_capacity;
+    size_t n_lengths;  /* characters that `strings` may have together */
     size_t json_bytes; /* of joined schemas, counted in the budget */
     size_t depth;      /* of the budget where the schema began */
     skv_buf path;      /* of the schema being read, "/properties/a" */
@@ -65,6 +73,11 @@ SKV_MUST_CHECK skv_status skv_schema_compile(skv_schema *s, const json_t *node, 
                                              skv_expr *out);
 /** Only the keywords that concern one type. */
 SKV_MUST_CHECK skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out);
+/** An object without declared names, where the schema says something of all its names or of their
+ * number; `followed` false: it does not, or that is left out. `declares`: names are declared, and
+ * what is said beside them is refused. */
+SKV_MUST_CHECK skv_status skv_schema_map(skv_schema *s, const json_t *node, bool declares,
+                                         bool *followed, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_number(skv_schema *s, const json_t *node, bool whole,
@@ -72,9 +85,15 @@ SKV_MUST_CHECK skv_status skv_schema_number(skv_schema *s, const json_t *node, b
 
 /** One value, spelled canonically, blanks where JSON has them. */
 skv_expr skv_schema_literal(skv_schema *s, const json_t *value);
-/** The rest of a canonical string, and its quotation mark, that is none of the names. Sorts them;
- * no two are equal. */
-skv_expr skv_schema_other_name(skv_schema *s, skv_text_ref *names, size_t n);
+/* A declared name; NEVER after it: it may not stand where undeclared members do. */
+typedef struct skv_schema_name {
+    const char *text; /* borrowed, zero-terminated, [n] */
+    size_t n;
+    skv_expr after; /* the colon and the value */
+} skv_schema_name;
+/** The rest of a member behind its first quotation mark: a canonical name that is none of the names
+ * with `after`, or one of them with what belongs to it. Sorts them; no two are equal. */
+skv_expr skv_schema_other_member(skv_schema *s, skv_schema_name *names, size_t n, skv_expr after);
 
 /** What the "$ref" of a schema names. */
 SKV_MUST_CHECK skv_status skv_schema_resolve(skv_schema *s, const json_t *referrer,
@@ -87,6 +106,9 @@ SKV_MUST_CHECK skv_status skv_schema_resolve(skv_schema *s, const json_t *referr
 SKV_MUST_CHECK skv_status skv_schema_join(skv_schema *s, const json_t *node, const char *without,
                                           const json_t *branch, const json_t **out);
 
+/** {"pattern": text}, borrowed from s. */
+SKV_MUST_CHECK skv_status skv_schema_new_pattern(skv_schema *s, const char *text, json_t **out);
+
 /** Whether the keyword says something about a value that this program can follow, nothing at all
  * (annotations), or something that it cannot. */
 typedef enum skv_keyword_use {
@@ -98,7 +120,19 @@ skv_keyword_use skv_schema_keyword(const char *keyword);
 /** Whether a keyword is about values of this type alone; NULL: about all. */
 const char *skv_schema_keyword_type(const char *keyword);
 
-/** A non-negative integer; `fallback` where the keyword is absent. */
+/* The formats of strings: schema_formats.c. */
+enum { SKV_FORMAT_UNKNOWN = -1, SKV_FORMAT_PATTERN_MAX = 4096 };
+/** SKV_FORMAT_UNKNOWN where there is none of this name. */
+int skv_schema_format_find(const char *name);
+/** Whether any string is of it. */
+bool skv_schema_format_is_free(int format);
+/** Whether its pattern can keep these bounds of the length. */
+bool skv_schema_format_holds(int format, uint32_t min, uint32_t max);
+/** The pattern of a format that is not free, for strings of at most max characters. */
+void skv_schema_format_pattern(int format, uint32_t max, char out[SKV_FORMAT_PATTERN_MAX]);
+
+/** A non-negative integer; `fallback` where the keyword is absent, or too large and may be left
+ * out. */
 SKV_MUST_CHECK skv_status skv_schema_integer(skv_schema *s, const json_t *node, const char *key,
                                              uint32_t fallback, uint32_t *out);
 
@@ -116,5 +150,10 @@ typedef enum skv_schema_type {
 const char *skv_schema_type_name(skv_schema_type type);
 /** The types that the value of the keyword "type" names, a text or a list of texts. */
 SKV_MUST_CHECK skv_status skv_schema_types(skv_schema *s, const json_t *value, unsigned *out);
+/** The types that a schema allows; all where it names none. */
+SKV_MUST_CHECK skv_status skv_schema_allowed_types(skv_schema *s, const json_t *node,
+                                                   unsigned *out);
+/** The types that a value is of: an integer is a number too. */
+unsigned skv_schema_types_of(const json_t *value);
 
 #endif

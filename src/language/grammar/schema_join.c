@@ -57,6 +57,13 @@ static skv_status keep(skv_schema *s, json_t *made)
     return skv_schema_no_memory(s);
 }
 
+skv_status skv_schema_new_pattern(skv_schema *s, const char *text, json_t **out)
+{
+    SKV_TRY(skv_schema_count(s, KEY_WORK, OBJECT_BYTES + MEMBER_BYTES + TEXT_BYTES + strlen(text)));
+    *out = json_pack("{s:s}", "pattern", text);
+    return keep(s, *out);
+}
+
 /* Puts a value that is new, or NULL where there was no memory for it. */
 static skv_status put_new(join *j, json_t *to, const char *key, json_t *value)
 {
@@ -337,8 +344,10 @@ static skv_status join_equal(join *j, const char *key, const json_t *have, const
 
 static skv_status join_keyword(join *j, const char *key, const json_t *value)
 {
-    static const char *const larger[] = {"minimum", "exclusiveMinimum", "minLength", "minItems"};
-    static const char *const smaller[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"};
+    static const char *const larger[] = {"minimum", "exclusiveMinimum", "minLength", "minItems",
+                                         "minProperties"};
+    static const char *const smaller[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems",
+                                          "maxProperties"};
     const json_t *have = json_object_get(j->own, key);
     if (!have) return put(j, j->own, key, value);
     if (have == value) return SKV_OK;
@@ -348,6 +357,9 @@ static skv_status join_keyword(join *j, const char *key, const json_t *value)
     if (strcmp(key, "type") == 0) return join_types(j, have, value);
     if (strcmp(key, "required") == 0) return join_required(j, have, value);
     if (strcmp(key, "enum") == 0) return join_enums(j, have, value);
+    if (strcmp(key, "uniqueItems") == 0) { /* one that asks for it is enough */
+        return json_is_true(value) ? put(j, j->own, key, value) : SKV_OK;
+    }
     if (strcmp(key, "nullable") == 0) {
         (void)json_object_del(j->own, key);
         return SKV_OK;

@@ -27,11 +27,16 @@ static const keyword keywords[] = {
     {"properties", "object", SKV_KEYWORD_USED},
     {"required", "object", SKV_KEYWORD_USED},
     {"additionalProperties", "object", SKV_KEYWORD_USED},
+    {"propertyNames", "object", SKV_KEYWORD_USED},
+    {"patternProperties", "object", SKV_KEYWORD_USED},
+    {"minProperties", "object", SKV_KEYWORD_USED},
+    {"maxProperties", "object", SKV_KEYWORD_USED},
     {"items", "array", SKV_KEYWORD_USED},
     {"additionalItems", "array", SKV_KEYWORD_USED},
     {"prefixItems", "array", SKV_KEYWORD_USED},
     {"minItems", "array", SKV_KEYWORD_USED},
     {"maxItems", "array", SKV_KEYWORD_USED},
+    {"uniqueItems", "array", SKV_KEYWORD_USED},
     {"minLength", "string", SKV_KEYWORD_USED},
     {"maxLength", "string", SKV_KEYWORD_USED},
     {"pattern", "string", SKV_KEYWORD_USED},
@@ -40,6 +45,7 @@ static const keyword keywords[] = {
     {"maximum", "number", SKV_KEYWORD_USED},
     {"exclusiveMinimum", "number", SKV_KEYWORD_USED},
     {"exclusiveMaximum", "number", SKV_KEYWORD_USED},
+    {"multipleOf", "number", SKV_KEYWORD_USED},
     {"title", NULL, SKV_KEYWORD_NOTE},
     {"description", NULL, SKV_KEYWORD_NOTE},
     {"default", NULL, SKV_KEYWORD_NOTE},
@@ -52,6 +58,7 @@ static const keyword keywords[] = {
     {"externalDocs", NULL, SKV_KEYWORD_NOTE},
     {"contentMediaType", NULL, SKV_KEYWORD_NOTE},
     {"contentEncoding", NULL, SKV_KEYWORD_NOTE},
+    {"contentSchema", NULL, SKV_KEYWORD_NOTE},
     {"$schema", NULL, SKV_KEYWORD_NOTE},
     {"$id", NULL, SKV_KEYWORD_NOTE},
     {"id", NULL, SKV_KEYWORD_NOTE},
@@ -122,6 +129,7 @@ skv_status skv_schema_integer(skv_schema *s, const json_t *node, const char *key
     if (!json_is_number(value) || number < 0 || number != trunc(number)) {
         return skv_schema_fail(s, SKV_FORMAT, "\"%s\" is no whole number from 0", key);
     }
+    if (number > SKV_REPEAT_COUNT_MAX && s->loose) return SKV_OK;
     if (number > SKV_REPEAT_COUNT_MAX) {
         return skv_schema_fail(s, SKV_RANGE, "\"%s\" is %.15g, at most %d", key, number,
                                SKV_REPEAT_COUNT_MAX);

@@ -1,6 +1,7 @@
 /*
- * The names that a schema does not declare, as an automaton: at every character of a declared name
- * the others may leave it.
+ * Members that a schema does not declare, as an automaton over their names: at every character of a
+ * declared name the others may leave it. A declared name that may still come ends there with what
+ * belongs to it, so that nothing begins like a name and cannot be ended.
  *
  * Names are a tree of characters. It is built from the last name back and from the leaves to the
  * root, over a stack of the places on the way to the current name, so a long name takes no deeper
@@ -23,9 +24,10 @@ enum {
 
 /* A place after some characters of a name. */
 typedef struct place {
-    uint32_t code; /* the character before it */
-    bool ends;     /* a name ends here */
-    size_t first;  /* of its branches */
+    uint32_t code;  /* the character before it */
+    bool ends;      /* a declared name ends here */
+    skv_expr after; /* then: what may follow it; NEVER: it may not stand here */
+    size_t first;   /* of its branches */
 } place;
 
 /* What may follow a place: a character, and the rest of the names that go on with it. */
@@ -36,6 +38,8 @@ typedef struct branch {
 
 typedef struct names {
     skv_schema *s;
+    skv_expr end;     /* the end of a name that is not declared, and what follows it */
+    skv_expr rest;    /* any rest of such a name, and the same */
     place *places;    /* owned, [n_places] on the way to the current name */
     branch *branches; /* owned, [n_branches] those of the last place last */
     size_t n_places, n_branches, places_capacity, branches_capacity;
@@ -58,9 +62,14 @@ static skv_expr as_rule(names *t, skv_expr expr)
     return skv_expr_call(t->s->exprs, rule);
 }
 
-static skv_expr and_rest(names *t, skv_expr character)
+static skv_expr and_rest(const names *t, skv_expr character)
 {
-    return skv_expr_seq2(t->s->exprs, character, skv_json_string_rest(&t->s->rules));
+    return skv_expr_seq2(t->s->exprs, character, t->rest);
+}
+
+static skv_expr end_name(const names *t, skv_expr after)
+{
+    return skv_expr_seq2(t->s->exprs, skv_expr_text(t->s->exprs, "\""), after);
 }
 
 /* Any character that is escaped but those of the branches, and the rest of the string. */
@@ -110,7 +119,7 @@ static skv_expr leave(names *t, const branch *branches, size_t n, bool ends)
     skv_expr *leaf = shared ? &t->leaves[ends ? ASCII : branches[0].code] : NULL;
     if (shared && *leaf != SKV_EXPR_NEVER) return *leaf;
     skv_expr expr = leave_any(t, branches, n);
-    if (!ends) expr = skv_expr_alt2(exprs, skv_expr_text(exprs, "\""), expr);
+    if (!ends) expr = skv_expr_alt2(exprs, t->end, expr);
     if (shared) expr = *leaf = as_rule(t, expr);
     return expr;
 }
@@ -137,6 +146,7 @@ static skv_expr close_place(names *t)
         skv_expr_list_add(&list,
                           skv_expr_seq2(exprs, one_char(t, branches[i].code), branches[i].rest));
     }
+    if (p->ends) skv_expr_list_add(&list, end_name(t, p->after));
     skv_expr_list_add(&list, leave(t, branches, n, p->ends));
     t->n_branches = p->first;
     skv_expr all = skv_expr_list_alt(&list);
@@ -173,7 +183,7 @@ static bool open_place(names *t, uint32_t code)
 }
 
 /* The place 0 is the beginning; the place i stands after i characters. */
-static bool add_name(names *t, const skv_text_ref *name)
+static bool add_name(names *t, const skv_schema_name *name)
 {
     size_t at = 0, depth = 1;
     uint32_t code = 0;
@@ -187,22 +197,26 @@ static bool add_name(names *t, const skv_text_ref *name)
         at += skv_utf8_decode(name->text + at, name->n - at, &code);
         if (!skv_expr_work(t->s->exprs, CHAR_WORK) || !open_place(t, code)) return false;
     }
-    t->places[t->n_places - 1].ends = true;
+    place *last = &t->places[t->n_places - 1];
+    last->ends = true;
+    last->after = name->after;
     return true;
 }
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const skv_text_ref *)a)->text, ((const skv_text_ref *)b)->text);
+    return strcmp(((const skv_schema_name *)a)->text, ((const skv_schema_name *)b)->text);
 }
 
-skv_expr skv_schema_other_name(skv_schema *s, skv_text_ref *texts, size_t n)
+skv_expr skv_schema_other_member(skv_schema *s, skv_schema_name *texts, size_t n, skv_expr after)
 {
     skv_budget *budget = s->exprs->budget;
     names t = {.s = s};
     skv_expr out = SKV_EXPR_NEVER;
     uint64_t work = 16 * (uint64_t)n; /* to sort them */
     for (size_t i = 0; i < n; i++) work += texts[i].n;
+    t.end = as_rule(&t, end_name(&t, after));
+    t.rest = as_rule(&t, skv_expr_seq2(s->exprs, skv_json_string_rest(&s->rules), after));
     bool done = skv_expr_work(s->exprs, work) && open_place(&t, 0);
     if (done && n > 1) qsort(texts, n, sizeof *texts, by_name);
     for (size_t i = 0; done && i < n; i++) done = add_name(&t, &texts[i]);

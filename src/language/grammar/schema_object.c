@@ -3,15 +3,19 @@
  *
  * Properties come in the order in which the schema declares them, optional ones may be left out,
  * and those that it does not declare, where allowed, come last: any order would take a state for
- * every set of properties that has been written. Names of undeclared properties are spelled
- * canonically, so that none can be a declared one in disguise.
+ * every set of properties that has been written. Optional properties may also come among these,
+ * since a model that begins such a name there must be able to end it. Names of undeclared
+ * properties are spelled canonically, so that none can be a declared one in disguise.
  */
 #include <string.h>
 
 #include "base/budget_mem.h"
 #include "grammar/schema_impl.h"
 
-enum { PROPERTY_WORK = 16 };
+enum {
+    PROPERTY_WORK = 16,
+    DISTINCT_MAX = 64 /* values of which an array has each once */
+};
 
 /* ---- properties ---- */
 
@@ -21,11 +25,21 @@ typedef struct property {
 } property;
 
 typedef struct object {
-    property *properties; /* owned */
-    skv_text_ref *names;  /* owned; [n] */
+    property *properties;   /* owned */
+    skv_schema_name *names; /* owned; [n] */
     size_t n;
-    skv_expr more; /* a member that is not declared; SKV_EXPR_NEVER: none allowed */
+    bool open;     /* members that are not declared may be allowed */
+    skv_expr more; /* one of those that come last; SKV_EXPR_NEVER: none allowed */
 } object;
+
+/* A rule, so that what stands at several places is built once. */
+static skv_expr as_rule(skv_schema *s, const char *name, skv_expr expr)
+{
+    if (expr == SKV_EXPR_NEVER) return expr;
+    uint32_t rule = skv_rule_declare(s->exprs, name, strlen(name));
+    skv_rule_define(s->exprs, rule, expr);
+    return skv_expr_call(s->exprs, rule);
+}
 
 static skv_status add_property(skv_schema *s, object *o, const char *name, const json_t *schema,
                                bool required)
@@ -40,8 +54,10 @@ static skv_status add_property(skv_schema *s, object *o, const char *name, const
     }
     s->path.size = before;
     skv_expr key = skv_json_quoted(s->exprs, name, strlen(name));
-    o->names[o->n] = (skv_text_ref){name, strlen(name)};
-    o->properties[o->n++] = (property){skv_json_member(&s->rules, key, value), required};
+    skv_expr after = skv_json_after_name(&s->rules, value), late = SKV_EXPR_NEVER;
+    if (o->open && !required) after = late = as_rule(s, "value", after);
+    o->names[o->n] = (skv_schema_name){name, strlen(name), late};
+    o->properties[o->n++] = (property){skv_expr_seq2(s->exprs, key, after), required};
     return skv_schema_count(s, PROPERTY_WORK + strlen(name) / 4, 0);
 }
 
@@ -88,12 +104,18 @@ static skv_status add_properties(skv_schema *s, const json_t *node, const skv_js
 }
 
 /* Without a word on others, an object with declared properties has no others. */
+static bool may_have_more(const json_t *node)
+{
+    const json_t *schema = json_object_get(node, "additionalProperties");
+    return schema ? !json_is_false(schema) : !json_object_get(node, "properties");
+}
+
 static skv_status add_more(skv_schema *s, const json_t *node, object *o)
 {
     const json_t *schema = json_object_get(node, "additionalProperties");
     skv_expr value = SKV_EXPR_NEVER;
     o->more = SKV_EXPR_NEVER;
-    if (!schema && json_object_get(node, "properties")) return SKV_OK;
+    if (!o->open) return SKV_OK;
     if (!schema || json_is_true(schema)) {
         value = skv_json_value(&s->rules);
     } else {
@@ -104,9 +126,9 @@ static skv_status add_more(skv_schema *s, const json_t *node, object *o)
         o->more = skv_json_member(&s->rules, skv_json_string(&s->rules), value);
         return SKV_OK;
     }
-    skv_expr key = skv_expr_seq2(s->exprs, skv_expr_text(s->exprs, "\""),
-                                 skv_schema_other_name(s, o->names, o->n));
-    o->more = skv_json_member(&s->rules, key, value);
+    skv_expr after = as_rule(s, "other value", skv_json_after_name(&s->rules, value));
+    o->more = skv_expr_seq2(s->exprs, skv_expr_text(s->exprs, "\""),
+                            skv_schema_other_member(s, o->names, o->n, after));
     return SKV_OK;
 }
 
@@ -174,9 +196,17 @@ skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out)
     skv_budget *budget = s->exprs->budget;
     skv_json_set required = {.budget = budget};
     skv_status status = read_required(s, json_object_get(node, "required"), &required);
+    const bool declares = json_object_size(json_object_get(node, "properties")) + required.n > 0;
+    bool is_map = false;
+    if (status == SKV_OK) status = skv_schema_map(s, node, declares, &is_map, out);
+    if (status != SKV_OK || is_map) {
+        skv_json_set_release(&required);
+        return status;
+    }
     const size_t most = 1 + json_object_size(json_object_get(node, "properties")) + required.n;
     object o = {.properties = skv_budget_alloc_zero(budget, most, sizeof *o.properties),
-                .names = skv_budget_alloc_zero(budget, most, sizeof *o.names)};
+                .names = skv_budget_alloc_zero(budget, most, sizeof *o.names),
+                .open = may_have_more(node)};
     bool room = o.properties && o.names;
     if (status == SKV_OK && !room) status = skv_schema_no_memory(s);
     if (status == SKV_OK && room) status = add_properties(s, node, &required, &o);
@@ -244,6 +274,65 @@ static skv_status compile_items(skv_schema *s, const array *a, skv_expr *out)
     return SKV_OK;
 }
 
+/* ---- arrays of distinct values ---- */
+
+/* The values of a schema that is a list of them, each once; NULL: it is none. */
+static skv_status list_values(skv_schema *s, const json_t *items, const json_t **out)
+{
+    const json_t *joined = items;
+    *out = NULL;
+    if (!json_is_object(items)) return SKV_OK;
+    SKV_TRY(skv_schema_join(s, items, NULL, NULL, &joined));
+    const json_t *list = json_object_get(joined, "enum"), *value;
+    const size_t n = json_array_size(list);
+    size_t i;
+    unsigned types;
+    if (n == 0 || n > DISTINCT_MAX || json_object_get(joined, "anyOf") ||
+        json_object_get(joined, "oneOf") || json_object_get(joined, "const")) {
+        return SKV_OK;
+    }
+    SKV_TRY(skv_schema_allowed_types(s, joined, &types));
+    json_array_foreach(list, i, value)
+    {
+        if (!(types & skv_schema_types_of(value))) return SKV_OK;
+        for (size_t k = 0; k < i; k++) {
+            if (skv_json_same(s->exprs->budget, value, json_array_get(list, k))) return SKV_OK;
+        }
+    }
+    *out = list;
+    return SKV_OK;
+}
+
+/* Some of the values, at least one, in the order of the list: what may follow is a rule for each
+ * place in the list and each number of values that stand already. */
+static skv_expr distinct_items(skv_schema *s, const array *a, const json_t *list)
+{
+    const uint32_t n = (uint32_t)json_array_size(list), most = a->max < n ? a->max : n;
+    skv_expr next[DISTINCT_MAX + 1], now[DISTINCT_MAX + 1] = {SKV_EXPR_NEVER};
+    for (uint32_t k = 1; k <= most; k++) now[k] = k >= a->min ? SKV_EXPR_EMPTY : SKV_EXPR_NEVER;
+    for (uint32_t i = n; i-- > 0;) {
+        const skv_expr first = skv_schema_literal(s, json_array_get(list, i));
+        const skv_expr later = skv_json_after_comma(&s->rules, first);
+        memcpy(next, now, sizeof next);
+        for (uint32_t k = 0; k < most; k++) {
+            const skv_expr taken = skv_expr_seq2(s->exprs, k > 0 ? later : first, next[k + 1]);
+            now[k] = as_rule(s, "distinct", skv_expr_alt2(s->exprs, taken, next[k]));
+        }
+    }
+    return now[0];
+}
+
+/* The elements of an array that have to be distinct; *followed false: that is left out. */
+static skv_status compile_distinct(skv_schema *s, const array *a, bool *followed, skv_expr *out)
+{
+    const json_t *list = NULL;
+    if (!a->first && a->rest) SKV_TRY(list_values(s, a->rest, &list));
+    *followed = list;
+    if (!list) return s->loose ? SKV_OK : skv_schema_refuse(s, "uniqueItems");
+    *out = distinct_items(s, a, list);
+    return SKV_OK;
+}
+
 skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out)
 {
     array a = {0};
@@ -253,7 +342,9 @@ skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out)
         *out = SKV_EXPR_NEVER;
         return SKV_OK;
     }
-    if (a.max > 0) SKV_TRY(compile_items(s, &a, &items));
+    bool distinct = a.max > 1 && json_is_true(json_object_get(node, "uniqueItems"));
+    if (distinct) SKV_TRY(compile_distinct(s, &a, &distinct, &items));
+    if (!distinct && a.max > 0) SKV_TRY(compile_items(s, &a, &items));
     *out = skv_json_bracket(&s->rules, "[", items, a.min == 0, "]");
     return SKV_OK;
 }

@@ -3,32 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/budget_mem.h"
 #include "grammar/grammar_front.h"
 #include "grammar/schema_impl.h"
 
 /* ---- strings ---- */
 
-#define YEAR_DATE "[0-9]{4}-"
-#define DATE                                                                                       \
-    YEAR_DATE "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]" \
-              "|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
-#define CLOCK "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?"
-#define ZONE "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-#define BYTE "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-
-/* Formats as patterns. Days go to the 28th of February: leap years are not regular enough. */
-static const struct {
-    const char *name, *pattern;
-} formats[] = {
-    {"date", DATE},
-    {"time", CLOCK ZONE},
-    {"date-time", DATE "T" CLOCK ZONE},
-    {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-    {"ipv4", BYTE "\\." BYTE "\\." BYTE "\\." BYTE},
-    {"hostname", LABEL "(?:\\." LABEL "){0,7}"},
-    {"email", "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,32}){0,3}@" LABEL "(?:\\." LABEL
-              "){0,3}\\.[A-Za-z]{2,12}"},
+enum {
+    LENGTHS_MAX = 20000, /* characters of all strings with a length together, as states allow */
+    STRINGS_A_UNIT = 8   /* looked at for one unit of work */
 };
 
 static skv_expr in_quotes(skv_schema *s, skv_expr content)
@@ -51,49 +34,130 @@ static skv_status compile_pattern(skv_schema *s, const char *pattern, bool searc
     return any ? SKV_OK : status;
 }
 
-static skv_status compile_format(skv_schema *s, const json_t *format, skv_expr *out)
+/* Names a rule by the place where it is asked for first. */
+static uint32_t declare_here(skv_schema *s, const char *what)
 {
-    const char *name = json_string_value(format);
-    if (!name) return skv_schema_fail(s, SKV_FORMAT, "\"format\" is no text");
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        if (strcmp(formats[i].name, name) != 0) continue;
-        return compile_pattern(s, formats[i].pattern, false, out);
-    }
-    *out = skv_json_string(&s->rules);
-    if (s->loose) return SKV_OK;
-    return skv_schema_fail(s, SKV_UNSUPPORTED, "the format \"%.100s\" is not supported", name);
+    char name[SKV_RULE_NAME_MAX];
+    const char *path = s->path.size > 0 ? s->path.data : "/";
+    const int n = snprintf(name, sizeof name, "%s %.48s", what, path);
+    return skv_rule_declare(s->exprs, name, (size_t)n);
 }
 
-/* A pattern, a format, or a length: two of them at once would take the product of automata. Where
- * one of them is enough, that is the pattern, else the format. */
+/* Characters that a string with these bounds is made of. */
+static uint32_t count_chars(uint32_t min, uint32_t max)
+{
+    return max == SKV_REPEAT_MANY ? min : max;
+}
+
+static skv_status define_string(skv_schema *s, const skv_shared_string *string)
+{
+    char pattern[SKV_FORMAT_PATTERN_MAX];
+    skv_expr expr = SKV_EXPR_NEVER;
+    if (string->format != SKV_FORMAT_UNKNOWN) {
+        skv_schema_format_pattern(string->format, string->max, pattern);
+        SKV_TRY(compile_pattern(s, pattern, false, &expr));
+    } else {
+        skv_expr any = skv_json_any_char(s->exprs);
+        expr = in_quotes(s, skv_expr_repeat(s->exprs, any, string->min, string->max));
+    }
+    skv_rule_define(s->exprs, string->rule, expr);
+    return SKV_OK;
+}
+
+/* The rule of strings of a format or a length; all places that ask for the same share it. */
+static skv_status share_string(skv_schema *s, int format, uint32_t min, uint32_t max, skv_expr *out)
+{
+    skv_shared_string string = {.format = format, .min = min, .max = max};
+    (void)skv_expr_work(s->exprs, 1 + s->n_strings / STRINGS_A_UNIT);
+    for (size_t i = 0; i < s->n_strings; i++) {
+        const skv_shared_string *have = &s->strings[i];
+        if (have->format != format || have->min != min || have->max != max) continue;
+        *out = skv_expr_call(s->exprs, have->rule);
+        return SKV_OK;
+    }
+    if (!skv_budget_grow(s->exprs->budget, &s->strings, &s->strings_capacity, s->n_strings + 1,
+                         sizeof *s->strings, SKV_RULES_MAX + 1)) {
+        return skv_schema_no_memory(s);
+    }
+    string.rule = declare_here(s, "string");
+    SKV_TRY(skv_exprs_check(s->exprs, s->err));
+    s->strings[s->n_strings++] = string;
+    if (format == SKV_FORMAT_UNKNOWN) s->n_lengths += count_chars(min, max);
+    *out = skv_expr_call(s->exprs, string.rule);
+    return define_string(s, &string);
+}
+
+static skv_status compile_length(skv_schema *s, uint32_t min, uint32_t max, skv_expr *out)
+{
+    const bool bounded = min > 0 || max != SKV_REPEAT_MANY;
+    const bool fits = s->n_lengths + count_chars(min, max) <= LENGTHS_MAX;
+    *out = min > max ? SKV_EXPR_NEVER : skv_json_string(&s->rules);
+    if (!bounded || min > max || (!fits && s->loose)) return SKV_OK;
+    if (fits) return share_string(s, SKV_FORMAT_UNKNOWN, min, max, out);
+    return skv_schema_fail(s, SKV_RANGE,
+                           "\"%s\" is %u: strings of a length may have %d characters in all of a "
+                           "schema",
+                           max == SKV_REPEAT_MANY ? "minLength" : "maxLength",
+                           (unsigned)count_chars(min, max), LENGTHS_MAX);
+}
+
+/* Lookaheads are no part of our expressions; where a known pattern has one, what it says without.
+ */
+static const char *without_lookahead(const char *pattern)
+{
+    static const char decimal[] = "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"; /* pydantic's Decimal */
+    return strcmp(pattern, decimal) == 0 ? "^[+-]?(?:\\d+\\.?\\d*|\\.\\d+)$" : pattern;
+}
+
+/* The format that a string must have; UNKNOWN: none, or one that says nothing. */
+static skv_status read_format(skv_schema *s, const json_t *node, int *out)
+{
+    const json_t *format = json_object_get(node, "format");
+    const char *name = json_string_value(format);
+    *out = SKV_FORMAT_UNKNOWN;
+    if (!format) return SKV_OK;
+    if (!name) return skv_schema_fail(s, SKV_FORMAT, "\"format\" is no text");
+    *out = skv_schema_format_find(name);
+    if (*out == SKV_FORMAT_UNKNOWN && !s->loose) {
+        return skv_schema_fail(s, SKV_UNSUPPORTED, "the format \"%.100s\" is not supported", name);
+    }
+    const bool says = *out != SKV_FORMAT_UNKNOWN && !skv_schema_format_is_free(*out);
+    if (!says) *out = SKV_FORMAT_UNKNOWN;
+    return SKV_OK;
+}
+
+/* Two of a pattern, a format and a length at once would take the product of automata, but where the
+ * format's values keep the length anyway. Where one of them is enough, that is the pattern, else
+ * the format. */
 skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out)
 {
     const json_t *pattern = json_object_get(node, "pattern");
-    const json_t *format = json_object_get(node, "format");
+    int format;
     uint32_t min, max;
+    SKV_TRY(read_format(s, node, &format));
     SKV_TRY(skv_schema_integer(s, node, "minLength", 0, &min));
     SKV_TRY(skv_schema_integer(s, node, "maxLength", SKV_REPEAT_MANY, &max));
-    bool bounded = min > 0 || max != SKV_REPEAT_MANY;
-    if (bounded && (pattern || format) && !s->loose) {
+    const bool bounded = min > 0 || max != SKV_REPEAT_MANY, has_format = format >= 0;
+    const bool holds = has_format && skv_schema_format_holds(format, min, max);
+    if (bounded && (pattern || has_format) && (pattern || !holds) && !s->loose) {
         return skv_schema_fail(s, SKV_UNSUPPORTED, "\"%s\" beside \"%s\" is not supported",
                                min > 0 ? "minLength" : "maxLength", pattern ? "pattern" : "format");
     }
-    if (pattern && format && !s->loose) {
+    if (pattern && has_format && !s->loose) {
         return skv_schema_fail(s, SKV_UNSUPPORTED,
                                "\"pattern\" beside \"format\" is not supported");
     }
-    if (format && !pattern) return compile_format(s, format, out);
     if (pattern) {
         const char *text = json_string_value(pattern);
         if (!text) return skv_schema_fail(s, SKV_FORMAT, "\"pattern\" is no text");
-        return compile_pattern(s, text, true, out);
+        const uint32_t rule = declare_here(s, "pattern");
+        SKV_TRY(compile_pattern(s, without_lookahead(text), true, out));
+        skv_rule_define(s->exprs, rule, *out);
+        *out = skv_expr_call(s->exprs, rule);
+        return SKV_OK;
     }
-    *out = bounded ? SKV_EXPR_NEVER : skv_json_string(&s->rules);
-    if (bounded && min <= max) {
-        skv_expr any = skv_json_any_char(s->exprs);
-        *out = in_quotes(s, skv_expr_repeat(s->exprs, any, min, max));
-    }
-    return SKV_OK;
+    if (!has_format) return compile_length(s, min, max, out);
+    return share_string(s, format, 0, holds ? max : SKV_REPEAT_MANY, out);
 }
 
 /* ---- numbers ---- */
@@ -120,7 +184,8 @@ static skv_status read_bound(skv_schema *s, const json_t *node, const char *key,
     if (!*given) return SKV_OK;
     if (!json_is_number(value)) return skv_schema_fail(s, SKV_FORMAT, "\"%s\" is no number", key);
     print_number(value, text, sizeof text);
-    if (skv_decimal_parse(text, out)) return SKV_OK;
+    *given = skv_decimal_parse(text, out);
+    if (*given || s->loose) return SKV_OK;
     return skv_schema_fail(s, SKV_RANGE, "\"%s\" is %s: more than %d digits", key, text,
                            (int)SKV_BOUND_DIGITS_MAX);
 }
@@ -148,11 +213,29 @@ static skv_status read_bounds(skv_schema *s, const json_t *node, bool upper, boo
     return SKV_OK;
 }
 
+/* What a number is a multiple of; *given false: nothing that has to be followed. */
+static skv_status read_multiple(skv_schema *s, const json_t *node, bool *given, skv_decimal *out)
+{
+    SKV_TRY(read_bound(s, node, "multipleOf", given, out));
+    const bool zero = *given && strcmp(out->whole, "0") == 0 && out->fraction[0] == '\0';
+    if (!*given || (!zero && !out->negative)) return SKV_OK;
+    return skv_schema_fail(s, SKV_FORMAT, "\"multipleOf\" is no number above 0");
+}
+
 skv_status skv_schema_number(skv_schema *s, const json_t *node, bool whole, skv_expr *out)
 {
     skv_number_bounds b = {.whole = whole};
+    skv_decimal step;
+    bool stepped;
     SKV_TRY(read_bounds(s, node, false, &b.has_min, &b.open_min, &b.min));
     SKV_TRY(read_bounds(s, node, true, &b.has_max, &b.open_max, &b.max));
+    SKV_TRY(read_multiple(s, node, &stepped, &step));
+    if (stepped && skv_json_multiples(s->exprs, &b, &step, out)) return SKV_OK;
+    if (stepped && !s->loose) {
+        return skv_schema_fail(s, SKV_RANGE,
+                               "\"multipleOf\" with its bounds has more digits, or asks for more "
+                               "states, than can be followed");
+    }
     if (b.has_min || b.has_max) {
         *out = skv_json_bounded(s->exprs, &b);
     } else {

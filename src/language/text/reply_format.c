@@ -90,12 +90,18 @@ size_t skv_reply_marks(skv_reply_format format, const char *marks[SKV_REPLY_MARK
     return n;
 }
 
-bool skv_reply_prompt_thinks(skv_reply_format format, const char *prompt, size_t n)
+size_t skv_reply_thought_opening(skv_reply_format format, const char *prompt, size_t n)
 {
     const char *mark = skv_thought_form_at(format.thinks)->begin;
-    const size_t n_mark = mark ? strlen(mark) : 0;
+    const size_t n_mark = mark ? strlen(mark) : 0, n_prompt = n;
     while (n > 0 && (prompt[n - 1] == '\n' || prompt[n - 1] == ' ')) n--;
-    return mark && n >= n_mark && memcmp(prompt + n - n_mark, mark, n_mark) == 0;
+    const bool opens = mark && n >= n_mark && memcmp(prompt + n - n_mark, mark, n_mark) == 0;
+    return opens ? n_prompt - (n - n_mark) : 0;
+}
+
+bool skv_reply_prompt_thinks(skv_reply_format format, const char *prompt, size_t n)
+{
+    return skv_reply_thought_opening(format, prompt, n) > 0;
 }
 
 const char *skv_call_syntax_name(skv_call_syntax syntax)
@@ -529,18 +535,24 @@ static skv_status add_bare(skv_buf *out, const skv_reply_rules *rules, const skv
     return SKV_OK;
 }
 
+/* The rest of a thought, its end, and the blanks that models write behind it: parts of a list. */
+static void add_thought(skv_buf *out, skv_reply_format format)
+{
+    const char *end = skv_thought_form_at(format.thinks)->end;
+    add_until(out, end ? end : "</think>");
+    skv_buf_text(out, ",{\"any\":[\"\",\"\\n\",\"\\n\\n\",\" \"]}");
+}
+
 static skv_status write_grammar(skv_buf *out, const skv_reply_rules *rules, json_t *tools,
                                 skv_error *err)
 {
     const skv_reply_form *form = skv_reply_form_at(rules->format.calls);
-    const char *thought = skv_thought_form_at(rules->format.thinks)->end;
     const bool is_free = rules->may_talk && (form->spelling == SKV_SPELL_MESSAGE ||
                                              (form->open && !is_ascii(form->open)));
     skv_buf_byte(out, '[');
     if (rules->in_thought && !rules->may_talk) {
-        skv_buf_byte(out, '"');
-        put_mark(out, thought ? thought : "</think>");
-        skv_buf_text(out, "\\n\\n\",");
+        add_thought(out, rules->format);
+        skv_buf_byte(out, ',');
     }
     if (is_free) {
         skv_buf_text(out, "{\"without\":\"\\u0001\"}");
@@ -648,6 +660,23 @@ static skv_status load_tools(const skv_reply_rules *rules, skv_budget *budget, j
     return skv_fail(err, SKV_ARGUMENT, "tools: no array of tools");
 }
 
+/* The grammar for the caller, from one whose marks stand between put_between's bytes. */
+static skv_status finish_grammar(const skv_reply_rules *rules, const skv_buf *marked, char **text,
+                                 size_t *n, skv_error *err)
+{
+    skv_buf out;
+    skv_buf_init(&out, SKV_GRAMMAR_TEXT_MAX);
+    name_tokens(rules, marked, &out);
+    if (out.failed) {
+        skv_buf_release(&out);
+        return skv_fail(err, SKV_RANGE, "tools: schemas of more than %zu bytes, or no memory",
+                        SKV_GRAMMAR_TEXT_MAX);
+    }
+    *text = out.data;
+    *n = out.size;
+    return SKV_OK;
+}
+
 skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *n, skv_error *err)
 {
     skv_budget own;
@@ -660,23 +689,25 @@ skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *
     SKV_REQUIRE(rules->max_calls >= 1 && rules->max_calls <= SKV_REPLY_CALLS_MAX, err, SKV_RANGE,
                 "tools: %zu calls, 1 to %d", rules->max_calls, SKV_REPLY_CALLS_MAX);
     SKV_TRY(load_tools(rules, budget, &tools, &n_bytes, err));
-    skv_buf marked, out;
+    skv_buf marked;
     skv_buf_init(&marked, SKV_GRAMMAR_TEXT_MAX);
-    skv_buf_init(&out, SKV_GRAMMAR_TEXT_MAX);
     skv_status status = write_grammar(&marked, rules, tools, err);
-    if (status == SKV_OK) name_tokens(rules, &marked, &out);
+    if (status == SKV_OK) status = finish_grammar(rules, &marked, text, n, err);
     skv_buf_release(&marked);
-    if (status == SKV_OK && out.failed) {
-        status = skv_fail(err, SKV_RANGE, "tools: schemas of more than %zu bytes, or no memory",
-                          SKV_GRAMMAR_TEXT_MAX);
-    }
     json_decref(tools);
     skv_budget_give(budget, n_bytes);
-    if (status != SKV_OK) {
-        skv_buf_release(&out);
-        return status;
-    }
-    *text = out.data;
-    *n = out.size;
-    return SKV_OK;
+    return status;
+}
+
+skv_status skv_reply_thought_grammar(const skv_reply_rules *rules, char **text, size_t *n,
+                                     skv_error *err)
+{
+    skv_buf marked;
+    skv_buf_init(&marked, SKV_GRAMMAR_TEXT_MAX);
+    skv_buf_byte(&marked, '[');
+    add_thought(&marked, rules->format);
+    skv_buf_byte(&marked, ']');
+    const skv_status status = finish_grammar(rules, &marked, text, n, err);
+    skv_buf_release(&marked);
+    return status;
 }

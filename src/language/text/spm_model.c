@@ -3,6 +3,7 @@
  *
  * ModelProto { 1: repeated piece { 1: text, 2: float score, 3: type }, 2: trainer, 3: normalizer }
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -254,11 +255,12 @@ static skv_status read_pieces(skv_tokenizer *t, const void *data, size_t n, floa
     return SKV_OK;
 }
 
-/* Scores as SentencePiece uses them: unknown far below the worst, user-defined above all. */
+/* Scores as SentencePiece uses them: unknown far below the worst, user-defined above all that are
+ * logarithms. */
 static skv_status build_unigram(skv_tokenizer *t, float *scores, bool byte_fallback, skv_error *err)
 {
     skv_unigram *model = &t->unigram;
-    float lowest = INFINITY, highest = -INFINITY;
+    float lowest = INFINITY, highest = FLT_MIN; /* from there on, as SentencePiece: not below 0 */
     const unsigned left_out =
         SKV_TOKEN_UNKNOWN | SKV_TOKEN_LITERAL | SKV_TOKEN_BYTE | SKV_TOKEN_UNUSED;
     for (uint32_t id = 0; id < t->vocab.n_ids; id++) {

@@ -85,6 +85,7 @@ typedef struct skv_stream_decoder {
     char held[16]; /* the unfinished character */
     size_t n_held;
     size_t n_stripped; /* characters that the decoder took from the start of the text */
+    skv_buf *raw;      /* borrowed: gets each token's bytes, cut as they are; NULL: not wanted */
 } skv_stream_decoder;
 
 void skv_stream_decoder_init(skv_stream_decoder *d, const skv_tokenizer *t, bool with_special);

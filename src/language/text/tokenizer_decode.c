@@ -201,8 +201,9 @@ static bool push(skv_stream_decoder *d, int32_t id, skv_buf *scratch, skv_buf *o
     bool literal = (t->vocab.flags[id] & SKV_TOKEN_LITERAL) != 0;
     if (literal && n > 0) d->n_stripped = t->decoder.n_strip;
     strip_start(d, &bytes, &n);
+    if (d->raw) skv_buf_append(d->raw, bytes, n);
     put_stream(d, bytes, n, false, out);
-    return !scratch->failed && !out->failed;
+    return !scratch->failed && !out->failed && !(d->raw && d->raw->failed);
 }
 
 skv_status skv_stream_decoder_push(skv_stream_decoder *d, int32_t id, skv_buf *out, skv_error *err)

@@ -71,6 +71,13 @@ void answer_progress(skv_buf *out, const generation *g, const skv_job_stats *sta
                    (double)(skv_now_ns() - g->start_ns) * 1e-6);
 }
 
+size_t answer_count_chars(const char *text, size_t n)
+{
+    size_t n_chars = 0;
+    for (size_t i = 0; i < n; i++) n_chars += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n_chars;
+}
+
 const char *answer_finish(skv_finish finish)
 {
     return finish == SKV_FINISH_STOP ? "stop" : "length";
@@ -135,29 +142,45 @@ void answer_ids_text(const exchange *ex, skv_id_piece ids, bool with_special,
     skv_text_stream_free(stream);
 }
 
-static void add_chat_token(const exchange *ex, skv_buf *out, int32_t id, double logprob)
+/* {"id":...,"token":...,"logprob":...,"bytes":[...]: of a character that several tokens make, each
+ * has its own bytes. */
+static void add_chat_token(const exchange *ex, skv_buf *out, skv_token_prob token,
+                           skv_text_piece bytes)
 {
-    size_t from = 0, n = 0;
-    char *text = token_text(ex, id, &from, &n);
-    skv_buf_printf(out, "{\"id\":%d,\"token\":", id);
-    write_token(out, text ? text + from : NULL, n, id);
+    skv_buf_printf(out, "{\"id\":%d,\"token\":", token.id);
+    answer_token(ex, out, token.id);
     skv_buf_text(out, ",\"logprob\":");
-    out_number(out, logprob);
+    out_number(out, token.logprob);
     skv_buf_text(out, ",\"bytes\":[");
-    for (size_t i = 0; text && i < n; i++) {
-        skv_buf_printf(out, i > 0 ? ",%u" : "%u", (unsigned)(unsigned char)text[from + i]);
+    for (size_t i = 0; i < bytes.n; i++) {
+        skv_buf_printf(out, i > 0 ? ",%u" : "%u", (unsigned)(unsigned char)bytes.text[i]);
     }
     skv_buf_text(out, "]");
-    skv_text_free(text);
+}
+
+/* A token that might have come instead. */
+static void add_other_token(const exchange *ex, skv_buf *out, skv_token_prob token)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    const skv_vocab *vocab = ex->model->vocab;
+    const bool known = vocab && skv_vocab_token_bytes(vocab, token.id, &bytes, &n, NULL) == SKV_OK;
+    add_chat_token(ex, out, token, (skv_text_piece){bytes, known ? n : 0});
+    skv_text_free(bytes);
 }
 
 void answer_chat_logprob(const exchange *ex, skv_buf *out, const skv_output *token)
 {
-    add_chat_token(ex, out, token->id, token->logprob);
+    const skv_text_piece own = {token->bytes, token->n_bytes};
+    add_chat_token(ex, out, (skv_token_prob){token->id, token->logprob}, own);
     skv_buf_text(out, ",\"top_logprobs\":[");
     for (size_t i = 0; i < token->n_top; i++) {
         if (i > 0) skv_buf_text(out, ",");
-        add_chat_token(ex, out, token->top[i].id, token->top[i].logprob);
+        if (token->top[i].id == token->id) {
+            add_chat_token(ex, out, token->top[i], own);
+        } else {
+            add_other_token(ex, out, token->top[i]);
+        }
         skv_buf_text(out, "}");
     }
     skv_buf_text(out, "]}");

@@ -16,6 +16,7 @@ static void release_choice(api_choice *c)
     skv_buf_release(&c->top_logprobs);
     skv_buf_release(&c->text_offset);
     skv_buf_release(&c->stopped);
+    skv_text_stream_free(c->reader);
     reply_parts_release(&c->parts);
 }
 
@@ -55,12 +56,22 @@ static void add_prompt_text(const answer *a, size_t i, skv_buf *out)
     }
 }
 
-/* A thought that the prompt has opened: not where a constraint holds from the first token on. */
+/* Whether the prompt has opened a thought, which the answer goes on with. */
 static bool begins_in_thought(const answer *a)
 {
     const api_prompt *prompt = &a->prompts.at[0];
     return prompt->text &&
            skv_reply_prompt_thinks(a->ex->model->reply_format, prompt->text, prompt->n_text);
+}
+
+/* Thoughts that are part of the text have the mark that the prompt opens them with. */
+static void keep_opening(const answer *a, reply_parts *parts)
+{
+    const api_prompt *prompt = &a->prompts.at[0];
+    const size_t n = begins_in_thought(a) ? skv_reply_thought_opening(a->ex->model->reply_format,
+                                                                      prompt->text, prompt->n_text)
+                                          : 0;
+    if (n > 0) reply_parts_push(parts, prompt->text + prompt->n_text - n, n, false);
 }
 
 static bool open_parts(answer *a, reply_parts *parts)
@@ -73,9 +84,11 @@ static bool open_parts(answer *a, reply_parts *parts)
     options.types = tool_request_types;
     options.functions = &a->tools;
     if (a->params.keep_thoughts) options.format.thinks = SKV_THOUGHTS_NONE;
-    options.in_thought = !a->has_format && options.format.thinks && begins_in_thought(a);
+    options.in_thought = options.format.thinks && begins_in_thought(a);
     const bool streams = a->params.stream && !a->dialect->whole_calls;
-    return reply_parts_open(parts, a->ex, &a->tools, &options, streams);
+    if (!reply_parts_open(parts, a->ex, &a->tools, &options, streams)) return false;
+    if (a->params.keep_thoughts) keep_opening(a, parts);
+    return true;
 }
 
 static api_choice *create_choices(const answer *a, size_t n, api_error *error)
@@ -101,8 +114,15 @@ static bool make_echoes(answer *a, api_error *error)
     if (!a->params.echo) return true;
     a->echoes = create_choices(a, a->prompts.n, error);
     if (!a->echoes) return false;
+    const skv_vocab *vocab = a->ex->model->vocab;
     for (size_t i = 0; i < a->prompts.n; i++) {
+        /* Special tokens that the prompt spells are in its text; of ids they are not. */
+        const bool special = a->prompts.at[i].text;
         add_prompt_text(a, i, &a->echoes[i].text);
+        if (!vocab || !a->params.wants_logprobs) continue;
+        if (skv_text_stream_create(vocab, special, &a->echoes[i].reader, NULL) != SKV_OK) {
+            return api_fail(error, 503, NULL, "no memory");
+        }
     }
     for (size_t i = 0; i < a->n_choices; i++) a->choices[i].echo = &a->echoes[i / n];
     return true;
@@ -125,15 +145,35 @@ static bool constrain_to_calls(answer *a, api_error *error)
 {
     char *text = NULL;
     size_t n = 0;
-    a->has_format = a->g.job.constraint.begin;
+    const bool has_format = a->g.job.constraint.begin;
     if (!tool_request_constrains(a->ex, &a->tools)) return true;
-    if (a->has_format && !tool_request_forces(&a->tools)) return true;
+    if (has_format && !tool_request_forces(&a->tools)) return true;
     const bool ok =
         tool_request_grammar(a->ex, &a->tools, begins_in_thought(a), &text, &n, error) &&
         request_hold(a->ex, n, "tools", error) &&
         constrain_calls(a->ex, text, n, &a->g.job.constraint, error);
     skv_text_free(text);
     return ok;
+}
+
+/* What the answer has to follow. Where the prompt has opened a thought, that is free. */
+static bool constrain(answer *a, api_error *error)
+{
+    exchange *ex = a->ex;
+    skv_error err;
+    char *thought = NULL;
+    size_t n = 0;
+    if (a->dialect->in_parts && begins_in_thought(a)) {
+        const skv_reply_rules rules = {.format = ex->model->reply_format,
+                                       .special = (const char *const *)ex->model->special,
+                                       .n_special = ex->model->n_special};
+        const skv_status status = skv_reply_thought_grammar(&rules, &thought, &n, &err);
+        if (status != SKV_OK) return exchange_fail(ex, status, &err, NULL, error);
+    }
+    const bool ok =
+        constrain_read(ex, a->body, (skv_text_piece){thought, n}, &a->g.job.constraint, error);
+    skv_text_free(thought);
+    return ok && (!a->dialect->in_parts || constrain_to_calls(a, error));
 }
 
 /* The body, in OpenAI's words. */
@@ -153,7 +193,6 @@ static bool read_request(answer *a, api_error *error)
     const answer_dialect *d = a->dialect;
     return read_body(a, error) && request_check_model(ex, a->body, error) &&
            request_params_read(ex, a->body, d->api, &a->params, error) &&
-           constrain_read(ex, a->body, &a->g.job.constraint, error) &&
            (!d->in_parts || tool_request_read(ex, a->body, &a->tools, error));
 }
 
@@ -161,10 +200,7 @@ static bool begin(answer *a, api_error *error)
 {
     exchange *ex = a->ex;
     const answer_dialect *d = a->dialect;
-    if (!d->read_prompts(ex, a->body, &a->prompts, error) ||
-        (d->in_parts && !constrain_to_calls(a, error))) {
-        return false;
-    }
+    if (!d->read_prompts(ex, a->body, &a->prompts, error) || !constrain(a, error)) return false;
     skv_job_params job = request_params_job(ex, &a->params);
     prompts_recall(ex, &a->prompts, &job);
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin;
@@ -193,6 +229,7 @@ static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
         skv_buf_append(&c->text, o->text, o->n_text);
     }
     if (o->kind == SKV_OUTPUT_TOKEN) {
+        a->n_taken++;
         if (a->params.wants_logprobs || a->dialect->every_token) a->dialect->add_logprob(a, c, o);
         return i;
     }
@@ -350,10 +387,13 @@ static void begin_event(const answer *a, skv_buf *out)
     skv_buf_text(out, ",\"choices\":[");
 }
 
-static void end_event(const answer *a, skv_buf *out, bool with_timings)
+/* The counts of an event are of the n_tokens that have been sent with it, though more may be there.
+ */
+static void end_event(const answer *a, skv_buf *out, size_t n_tokens, bool with_timings)
 {
     skv_job_stats stats;
     generation_stats(&a->g, &stats);
+    stats.completion_tokens = n_tokens;
     skv_buf_text(out, "]");
     if (a->params.continuous_usage) {
         skv_buf_text(out, ",\"usage\":");
@@ -391,11 +431,12 @@ static void write_chunk(answer *a, skv_buf *out, size_t i)
                        "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":null},"
                        "\"logprobs\":null,\"finish_reason\":null}",
                        i);
-        end_event(a, out, false);
+        end_event(a, out, a->n_told, false);
     }
     begin_event(a, out);
     a->dialect->write_chunk_choice(a, out, i);
-    end_event(a, out, a->params.timings_per_token || a->n_ended == a->n_choices);
+    a->n_told = a->n_taken;
+    end_event(a, out, a->n_told, a->params.timings_per_token || a->n_ended == a->n_choices);
     c->begun = true;
     answer_clear_choice(c);
 }

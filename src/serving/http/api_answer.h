@@ -14,10 +14,11 @@ typedef struct api_choice {
     const struct api_choice *echo; /* borrowed: what stands before its own; NULL: nothing */
     skv_buf text;
     skv_buf tokens, token_logprobs, top_logprobs, text_offset; /* insides of JSON arrays */
-    size_t n_tokens;   /* whose log-probabilities are in the arrays */
-    size_t n_chars;    /* of all tokens so far */
-    bool begun, ended; /* begun: something was written */
-    bool has_line_end; /* in the text so far, where the dialect looks */
+    size_t n_tokens;         /* whose log-probabilities are in the arrays */
+    size_t n_chars;          /* of an echo: of its tokens so far */
+    skv_text_stream *reader; /* owned: the text of an echo's tokens; NULL: not wanted */
+    bool begun, ended;       /* begun: something was written */
+    bool has_line_end;       /* in the text so far, where the dialect looks */
     skv_finish finish;
     skv_buf stopped;   /* the stop text that came */
     reply_parts parts; /* of a chat, instead of `text` */
@@ -29,7 +30,6 @@ typedef struct answer {
     json_t *body;  /* owned: as OpenAI's chats and completions say it */
     json_t *asked; /* owned: what another dialect was asked; NULL: the same as body */
     tool_request tools;
-    bool has_format; /* the answer follows a response_format or the like */
     request_params params;
     prompt_list prompts;
     generation g;
@@ -37,10 +37,11 @@ typedef struct answer {
     api_choice *echoes;  /* owned, [prompts.n]: prompts that are wanted back; NULL: they are not */
     size_t n_choices, n_ended;
     int64_t created_s;
-    uint64_t written_ns; /* when something was last written */
-    size_t n_progress;   /* prompt tokens that were last told */
-    size_t n_events;     /* of a stream whose events are counted */
-    bool fitted;         /* the answer may be shorter than was asked for, as the context ends */
+    uint64_t written_ns;    /* when something was last written */
+    size_t n_progress;      /* prompt tokens that were last told */
+    size_t n_events;        /* of a stream whose events are counted */
+    size_t n_taken, n_told; /* tokens of all answers: that came, and that events have told */
+    bool fitted;            /* the answer may be shorter than was asked for, as the context ends */
 } answer;
 
 /* How answers are written that are no list of choices. `done` and `failed` end a stream. */
@@ -94,6 +95,8 @@ void answer_usage(skv_buf *out, const skv_job_stats *stats);
 void answer_timings(skv_buf *out, const skv_job_stats *stats);
 /** {"total":...,"cache":...,"processed":...,"time_ms":...} of the prompt. */
 void answer_progress(skv_buf *out, const generation *g, const skv_job_stats *stats);
+/** Characters of a text in UTF-8. */
+size_t answer_count_chars(const char *text, size_t n);
 /** "stop", "length" */
 const char *answer_finish(skv_finish finish);
 /** A token's text as a JSON string. */

@@ -12,15 +12,40 @@ static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *ou
     return prompts_read(ex, body, "prompt", out, error);
 }
 
-/* Characters of a token's text as it stands in JSON: what begins none is counted. */
-static size_t count_chars(const char *json, size_t n)
+/* The first token of a prompt is no part of its text where the tokenizer has put it there. */
+static bool is_added(const answer *a, const api_choice *echo, int32_t id)
 {
-    size_t n_chars = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (json[i] == '\\' && i + 1 < n) i += json[i + 1] == 'u' ? 5 : 1;
-        n_chars += ((unsigned char)json[i] & 0xc0) != 0x80;
+    char *bytes = NULL;
+    size_t n = 0;
+    const skv_vocab *vocab = a->ex->model->vocab;
+    if (echo->n_tokens > 0 || id != skv_vocab_bos(vocab)) return false;
+    const bool known = skv_vocab_token_bytes(vocab, id, &bytes, &n, NULL) == SKV_OK;
+    const bool spelled =
+        known && echo->text.size >= n && n > 0 && memcmp(echo->text.data, bytes, n) == 0;
+    skv_text_free(bytes);
+    return !spelled;
+}
+
+/* Whole characters of the echo in front of its next token. */
+static size_t echo_offset(const answer *a, api_choice *echo, int32_t id)
+{
+    const char *text = "";
+    size_t n = 0;
+    const size_t offset = echo->n_chars;
+    if (!echo->reader || is_added(a, echo, id)) return offset;
+    if (skv_text_stream_push(echo->reader, id, &text, &n, NULL) == SKV_OK) {
+        echo->n_chars += answer_count_chars(text, n);
     }
-    return n_chars;
+    return offset;
+}
+
+/* Where the token stands in the text that is sent. */
+static size_t offset_of(const answer *a, api_choice *c, const skv_output *token)
+{
+    if (token->kind == SKV_OUTPUT_PROMPT) return echo_offset(a, c, token->id);
+    const size_t n_before =
+        c->echo ? answer_count_chars(c->echo->text.data, c->echo->text.size) : 0;
+    return n_before + token->i_char;
 }
 
 /* {"text": logprob, ...}: the most likely ones and the token itself. Of two tokens with the same
@@ -63,12 +88,8 @@ static void add_logprob(answer *a, api_choice *c, const skv_output *token)
 {
     const char *comma = c->n_tokens > 0 ? "," : "";
     skv_buf_text(&c->tokens, comma);
-    const size_t start = c->tokens.size;
     answer_token(a->ex, &c->tokens, token->id);
-    const size_t n = c->tokens.size - start;
-    const size_t n_before = c->echo ? c->echo->n_chars : 0;
-    skv_buf_printf(&c->text_offset, "%s%zu", comma, n_before + c->n_chars);
-    if (n > 2) c->n_chars += count_chars(c->tokens.data + start + 1, n - 2);
+    skv_buf_printf(&c->text_offset, "%s%zu", comma, offset_of(a, c, token));
     skv_buf_text(&c->token_logprobs, comma);
     out_number(&c->token_logprobs, token->logprob);
     skv_buf_text(&c->top_logprobs, comma);

@@ -15,6 +15,8 @@ typedef struct wish {
     const char *field; /* as errors name it; NULL: none */
     skv_grammar_kind kind;
     const json_t *value; /* a text as it is, all else as the JSON that it is; NULL: no text */
+    bool loose;          /* what a schema says and a grammar cannot is left out */
+    skv_text_piece lead; /* what stands in front of what the grammar holds for; NULL: nothing */
 } wish;
 
 typedef struct field_row {
@@ -42,7 +44,7 @@ static bool add_wish(wish *out, const char *field, skv_grammar_kind kind, const 
     if (out->field) {
         return api_fail(error, 400, field, "%s: cannot be combined with %s", field, out->field);
     }
-    *out = (wish){field, kind, value};
+    *out = (wish){.field = field, .kind = kind, .value = value};
     return true;
 }
 
@@ -61,14 +63,18 @@ static bool read_format(const json_t *body, wish *out, api_error *error)
                         "%s: type \"%.40s\" is not text, json_object or json_schema", name,
                         json_show_member(format, "type").text);
     }
-    /* llama.cpp's json_object may bring a schema too. */
-    const json_t *holder = any_object ? format : json_object_get(format, "json_schema");
+    /* llama.cpp's json_object may bring a schema too, and its json_schema has it without a holder.
+     */
+    const json_t *holder = json_body_get(format, "json_schema");
+    if (any_object || (!holder && json_body_get(format, "schema"))) holder = format;
     const json_t *schema = json_object_get(holder, "schema");
     if (!json_is_object(schema)) {
         return api_fail(error, 400, name, "%s: %sschema: missing or no object", name,
                         any_object ? "" : "json_schema.");
     }
-    return add_wish(out, name, SKV_GRAMMAR_JSON_SCHEMA, schema, error);
+    if (!add_wish(out, name, SKV_GRAMMAR_JSON_SCHEMA, schema, error)) return false;
+    out->loose = json_is_false(json_object_get(holder, "strict"));
+    return true;
 }
 
 static bool read_structured(const json_t *body, wish *out, api_error *error)
@@ -235,7 +241,8 @@ static bool compile(exchange *ex, const wish *w, const char *text, size_t n, sha
     skv_error err;
     const http_server *server = ex->server;
     if (!enter_compiler(ex, error)) return false;
-    skv_status status = skv_grammar_compile(w->kind, text, n, ex->budget, &out->grammar, &err);
+    const skv_grammar_source source = {w->kind, {text, n}, w->lead};
+    skv_status status = skv_grammar_compile_behind(&source, ex->budget, &out->grammar, &err);
     leave_compiler(ex);
     if (status == SKV_OK && !keep_grammar(ex, out, error)) return false;
     if (status == SKV_OK) {
@@ -256,19 +263,36 @@ static bool check_type(const wish *w, api_error *error)
     return api_fail(error, 400, w->field, "%s: expected a string", w->field);
 }
 
-static bool compile_value(exchange *ex, const wish *w, shared_rules *out, api_error *error)
+static bool compile_json(exchange *ex, const wish *w, const json_t *value, shared_rules *out,
+                         api_error *error)
 {
-    const json_t *value = w->kind == SKV_GRAMMAR_JSON_OBJECT ? NULL : w->value;
-    if (!value) return compile(ex, w, "", 0, out, error);
-    if (json_is_string(value)) {
-        return compile(ex, w, json_string_value(value), json_string_length(value), out, error);
-    }
     size_t n = 0;
     char *text = json_text_write(ex, value, w->field, &n, error);
     if (!text) return false;
     const bool ok = compile(ex, w, text, n, out, error);
     json_text_free(ex, text, n);
     return ok;
+}
+
+/* The schema as a part of a grammar, which may be loose. */
+static bool compile_loose(exchange *ex, const wish *w, shared_rules *out, api_error *error)
+{
+    wish parts = *w;
+    json_t *part = json_pack("{s:O,s:b}", "schema", w->value, "loose", true);
+    parts.kind = SKV_GRAMMAR_PARTS;
+    const bool ok = part ? compile_json(ex, &parts, part, out, error)
+                         : api_fail(error, 503, w->field, "no memory");
+    json_decref(part);
+    return ok;
+}
+
+static bool compile_value(exchange *ex, const wish *w, shared_rules *out, api_error *error)
+{
+    const json_t *value = w->kind == SKV_GRAMMAR_JSON_OBJECT ? NULL : w->value;
+    if (!value) return compile(ex, w, "", 0, out, error);
+    if (w->loose) return compile_loose(ex, w, out, error);
+    if (!json_is_string(value)) return compile_json(ex, w, value, out, error);
+    return compile(ex, w, json_string_value(value), json_string_length(value), out, error);
 }
 
 /* Makes the constraint of a wish. */
@@ -301,11 +325,13 @@ static bool follow(exchange *ex, const wish *w, const char *text, size_t n, skv_
     return true;
 }
 
-bool constrain_read(exchange *ex, const json_t *body, skv_constraint *out, api_error *error)
+bool constrain_read(exchange *ex, const json_t *body, skv_text_piece lead, skv_constraint *out,
+                    api_error *error)
 {
     wish w;
     *out = (skv_constraint){0};
     if (!read_wish(body, &w, error)) return false;
+    w.lead = lead;
     return !w.field || (check_type(&w, error) && follow(ex, &w, NULL, 0, out, error));
 }
 

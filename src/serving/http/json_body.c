@@ -2,6 +2,7 @@
 #include "json_body.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ enum {
     INT64_DIGITS = 19,
     BYTES_A_UNIT = 4,     /* of a text that is written */
     LOOK_BYTES = 1 << 18, /* that are read between two looks at the client */
+    SHORTEN_UNITS = 4,    /* of work for a byte */
     PATIENCE_MS = 1000,   /* for memory that others are about to give back */
     NAP_MS = 5
 };
@@ -328,6 +330,56 @@ json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, 
 void json_array_cut(json_t *array, size_t n)
 {
     while (json_array_size(array) > n) (void)json_array_remove(array, json_array_size(array) - 1);
+}
+
+/* The shortest digits that make the same number again, of a number with a point or an exponent.
+ * Returns how many bytes it has now: not more. */
+static size_t shorten(char *at, size_t n)
+{
+    char given[64], best[64];
+    if (n >= sizeof given) return n;
+    memcpy(given, at, n);
+    given[n] = '\0';
+    const double number = strtod(given, NULL);
+    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
+        (void)snprintf(best, sizeof best, "%.*g", digits, number);
+        if (strtod(best, NULL) == number) break;
+    }
+    size_t n_best = strlen(best);
+    if (!strpbrk(best, ".e")) { /* stays what it is */
+        (void)snprintf(best + n_best, sizeof best - n_best, ".0");
+        n_best = strlen(best);
+    }
+    if (n_best >= n) return n;
+    memcpy(at, best, n_best);
+    return n_best;
+}
+
+static size_t span_of(const char *text, size_t n, const char *letters)
+{
+    size_t k = 0;
+    while (k < n && text[k] && strchr(letters, text[k])) k++;
+    return k;
+}
+
+size_t json_text_shorten(const exchange *ex, char *text, size_t n)
+{
+    size_t n_out = 0;
+    bool in_text = false;
+    if (!skv_budget_work(ex->budget, n * SHORTEN_UNITS)) return n; /* whoever asks next is told */
+    for (size_t i = 0; i < n;) {
+        const char c = text[i];
+        const size_t n_number = in_text ? 0 : span_of(text + i, n - i, "-+.0123456789eE");
+        const bool starts = c == '-' || (c >= '0' && c <= '9');
+        const bool real = starts && span_of(text + i, n_number, "-0123456789") < n_number;
+        size_t n_taken = real ? n_number : 1;
+        if (in_text && c == '\\' && i + 1 < n) n_taken = 2;
+        if (c == '"') in_text = !in_text;
+        memmove(text + n_out, text + i, n_taken);
+        n_out += real ? shorten(text + n_out, n_taken) : n_taken;
+        i += n_taken;
+    }
+    return n_out;
 }
 
 json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error)

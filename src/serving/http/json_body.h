@@ -60,6 +60,9 @@ void json_text_free(const exchange *ex, char *text, size_t n);
 json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, api_error *error);
 /** Removes the items of an array from the n-th on. */
 void json_array_cut(json_t *array, size_t n);
+/** Writes the numbers in such a text in their shortest form, 0.1 and not with 17 digits; returns
+ * the length that it has then. */
+size_t json_text_shorten(const exchange *ex, char *text, size_t n);
 /** A copy of an object or array that shares its members; NULL with an error. */
 json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, api_error *error);
 

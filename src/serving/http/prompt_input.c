@@ -400,6 +400,31 @@ static bool cut_at_mark(skv_buf *text, api_error *error)
                     "continue_final_message: the chat template does not write the last message");
 }
 
+/* What transformers gives a template as None where there is none. */
+static const char *const nones[] = {"tools", "documents"};
+enum { N_NONES = sizeof nones / sizeof nones[0] };
+
+static bool add_nones(json_t *vars, api_error *error)
+{
+    for (size_t i = 0; i < N_NONES; i++) {
+        if (!json_object_get(vars, nones[i]) && !set_new(vars, nones[i], json_null(), error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* False: none of them is None. */
+static bool drop_nones(json_t *vars)
+{
+    bool any = false;
+    for (size_t i = 0; i < N_NONES; i++) {
+        const bool is_none = json_is_null(json_object_get(vars, nones[i]));
+        any = (is_none && json_object_del(vars, nones[i]) == 0) || any;
+    }
+    return any;
+}
+
 static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool *continues,
                       api_error *error)
 {
@@ -422,11 +447,11 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
     return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
-           tool_request_vars(ex, body, vars, error) &&
+           tool_request_vars(ex, body, vars, error) && add_nones(vars, error) &&
            set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
 
-static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+static bool render_vars(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
 {
     const server_model *model = ex->model;
     size_t n_json = 0, n = 0;
@@ -450,6 +475,18 @@ static bool render(const exchange *ex, const json_t *vars, skv_buf *out, api_err
     }
     skv_text_free(text);
     return ok;
+}
+
+/* Templates for tools alone loop over None, which fails; over what is undefined they do not. */
+static bool render(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
+{
+    api_error other;
+    if (render_vars(ex, vars, out, error)) return true;
+    if (error->status != 400 || !drop_nones(vars)) return false;
+    skv_buf_clear(out);
+    if (render_vars(ex, vars, out, &other)) return true;
+    (void)add_nones(vars, &other);
+    return false;
 }
 
 /* The arguments of one call as a text of JSON, or as what that text says. False: they are that, or
@@ -491,7 +528,7 @@ static bool turn_all_arguments(const exchange *ex, json_t *messages, bool to_tex
 
 /* Most templates want the arguments of calls as objects; some add them to a text, which an object
  * cannot be. */
-static bool render_calls(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+static bool render_calls(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
 {
     json_t *messages = json_object_get(vars, "messages");
     api_error other;
@@ -504,7 +541,7 @@ static bool render_calls(const exchange *ex, const json_t *vars, skv_buf *out, a
 }
 
 /* Renders the conversation as the template can take it. */
-static bool render_folded(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+static bool render_folded(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
 {
     json_t *messages = json_object_get(vars, "messages");
     const bool ok = render_calls(ex, vars, out, error);
@@ -525,7 +562,7 @@ static bool render_folded(const exchange *ex, const json_t *vars, skv_buf *out, 
 
 /* A history with calls that the template refuses, whatever for, is told in texts: the conversation
  * would have ended for ever. */
-static bool render_history(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+static bool render_history(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
 {
     json_t *messages = json_object_get(vars, "messages");
     api_error other = {0};
@@ -549,6 +586,11 @@ bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_e
     if (!ex->model->template_text) {
         return api_fail(error, 400, "messages",
                         "messages: the model has no chat template (serve --template FILE)");
+    }
+    if (ex->model->template_error[0]) {
+        return api_fail(error, 400, "messages",
+                        "messages: the model's template cannot be used: %s (serve --template FILE)",
+                        ex->model->template_error);
     }
     bool continues = false;
     json_t *vars = json_object();

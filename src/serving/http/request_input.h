@@ -203,8 +203,10 @@ bool tool_request_grammar(const exchange *ex, const tool_request *request, bool 
  * on its tokens ---- */
 
 /** Fills *out from the request's fields; out->begin stays NULL when there is none. The job that
- * it is given to takes it over; without one generation_release frees it. */
-bool constrain_read(exchange *ex, const json_t *body, skv_constraint *out, api_error *error);
+ * it is given to takes it over; without one generation_release frees it. lead: what stands in front
+ * of what the constraint holds for (skv_grammar_source). */
+bool constrain_read(exchange *ex, const json_t *body, skv_text_piece lead, skv_constraint *out,
+                    api_error *error);
 /** The same for an answer that has to call functions, by the grammar that tool_request_grammar
  * made; `out` is what constrain_read left: an answer follows one of them. */
 bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *out,

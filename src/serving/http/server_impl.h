@@ -95,8 +95,9 @@ typedef struct server_model {
     skv_scheduler *scheduler;       /* owned */
     struct skv_token_table *tokens; /* owned: for constraints; NULL without a vocabulary */
     skv_engine_stats limits;
-    char *template_text;   /* owned; NULL: none */
-    bool guesses_template; /* it is not the model's own */
+    char *template_text;                     /* owned; NULL: none */
+    bool guesses_template;                   /* it is not the model's own */
+    char template_error[SKV_ERROR_TEXT_MAX]; /* why it cannot be read; "": it can */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
     bool knows_developer;               /* the template has messages of that role */

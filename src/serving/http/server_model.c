@@ -41,7 +41,7 @@ static void choose_generic_tools(const server_options *o, server_model *model)
     const skv_vocab *vocab = model->vocab;
     model->generic_tools = false;
     model->habits = (tool_habits){false};
-    if (!model->template_text || !vocab) return;
+    if (!model->template_text || !vocab || model->template_error[0]) return;
     model->habits = tool_template_habits(vocab, model->template_text, model->n_template);
     if (o->tool_format) return;
     format->calls =
@@ -124,6 +124,21 @@ static bool copy_template(server_model *model, const server_template *template, 
     return false;
 }
 
+/* A template that cannot be read makes chats impossible, and nothing else: the server starts. */
+static void check_template(server_model *model)
+{
+    skv_error err = {0};
+    char line[2 * SKV_ERROR_TEXT_MAX];
+    const skv_text_piece text = {model->template_text, model->n_template};
+    model->template_error[0] = '\0';
+    if (!text.text || skv_chat_template_check(text, &err) == SKV_OK) return;
+    (void)snprintf(model->template_error, sizeof model->template_error, "%s", err.text);
+    (void)snprintf(line, sizeof line,
+                   "%s: %s: chats are refused (serve --template FILE gives another template)",
+                   model->name, err.text);
+    log_line(NULL, line);
+}
+
 static skv_status start_scheduler(http_server *server, server_model *model, char *error)
 {
     skv_error err;
@@ -147,6 +162,7 @@ static skv_status start(http_server *server, server_model *model, const server_t
     const server_options *o = &server->options;
     if (!copy_template(model, template, error)) return SKV_MEMORY;
     if (!set_reply_format(o, model, error)) return SKV_ARGUMENT;
+    check_template(model);
     choose_generic_tools(o, model);
     find_special(model);
     const skv_status status = start_scheduler(server, model, error);

@@ -21,7 +21,7 @@ static bool add_json(const exchange *ex, skv_buf *out, const json_t *value, api_
 {
     size_t n = 0;
     char *text = json_text_write(ex, value, "messages", &n, error);
-    if (text) skv_buf_append(out, text, n);
+    if (text) skv_buf_append(out, text, json_text_shorten(ex, text, n));
     json_text_free(ex, text, n);
     return text;
 }

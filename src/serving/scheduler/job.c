@@ -179,20 +179,24 @@ void skv_job_drop(skv_job *job)
 static skv_output_node *copy_output(const skv_output *o)
 {
     size_t n_top = o->n_top * sizeof *o->top, n_vector = o->n_vector * sizeof *o->vector;
-    size_t n_bytes = sizeof(skv_output_node) + n_top + n_vector + o->n_text + o->n_stopped;
+    size_t n_bytes =
+        sizeof(skv_output_node) + n_top + n_vector + o->n_text + o->n_stopped + o->n_bytes;
     skv_output_node *node = skv_alloc(1, n_bytes);
     if (!node) return NULL;
     *node = (skv_output_node){.n_bytes = n_bytes, .output = *o};
     skv_token_prob *top = (skv_token_prob *)(node + 1);
     float *vector = (float *)(void *)((char *)top + n_top);
     char *text = (char *)vector + n_vector, *stopped = text + o->n_text;
+    char *bytes = stopped + o->n_stopped;
     if (n_top > 0) memcpy(top, o->top, n_top);
     if (n_vector > 0) memcpy(vector, o->vector, n_vector);
     if (o->n_text > 0) memcpy(text, o->text, o->n_text);
     if (o->n_stopped > 0) memcpy(stopped, o->stopped, o->n_stopped);
+    if (o->n_bytes > 0) memcpy(bytes, o->bytes, o->n_bytes);
     node->output.top = top;
     node->output.vector = vector;
     node->output.text = text;
+    node->output.bytes = bytes;
     if (o->stopped) node->output.stopped = stopped;
     return node;
 }

@@ -107,6 +107,7 @@ typedef struct skv_lane_output {
     skv_stop_text stop;
     skv_pooled pooled;      /* of a job that wants a vector */
     size_t n_told;          /* prompt tokens whose log-probability was told */
+    size_t n_chars;         /* whole characters of the answer's tokens */
     uint64_t last_token_ns; /* 0: none yet */
 } skv_lane_output;
 

@@ -67,6 +67,13 @@ static void count_token(skv_scheduler *s, skv_lane *lane, uint64_t now)
     lane->output.last_token_ns = now;
 }
 
+static size_t count_chars(skv_text_piece text)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < text.n; i++) n += ((unsigned char)text.text[i] & 0xc0) != 0x80;
+    return n;
+}
+
 /* The text that id makes certain, up to a stop text. */
 static skv_status text_of_token(skv_lane *lane, int32_t id, skv_text_piece *out, skv_error *err)
 {
@@ -74,6 +81,7 @@ static skv_status text_of_token(skv_lane *lane, int32_t id, skv_text_piece *out,
     *out = text;
     if (!lane->output.stream) return SKV_OK;
     SKV_TRY(skv_text_stream_push(lane->output.stream, id, &text.text, &text.n, err));
+    lane->output.n_chars += count_chars(text);
     SKV_REQUIRE(skv_stop_text_push(&lane->output.stop, &text, false, out), err, SKV_MEMORY,
                 "answer: no memory for its text");
     return SKV_OK;
@@ -92,9 +100,13 @@ skv_text_piece skv_worker_last_text(skv_lane *lane)
 skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id, skv_error *err)
 {
     const skv_lane_choice *c = &lane->choice;
-    skv_text_piece text;
+    skv_text_piece text, bytes = {"", 0};
+    const size_t i_char = lane->output.n_chars;
     count_token(s, lane, skv_clock_ns());
     SKV_TRY(text_of_token(lane, id, &text, err));
+    if (lane->output.stream && lane->job->params.logprobs) {
+        bytes.text = skv_text_stream_bytes(lane->output.stream, &bytes.n);
+    }
     tell(s, lane,
          &(skv_output){.kind = SKV_OUTPUT_TOKEN,
                        .i_answer = lane->i_answer,
@@ -103,7 +115,10 @@ skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id, s
                        .top = c->top,
                        .n_top = c->n_top,
                        .text = text.text,
-                       .n_text = text.n});
+                       .n_text = text.n,
+                       .bytes = bytes.text,
+                       .n_bytes = bytes.n,
+                       .i_char = i_char});
     return SKV_OK;
 }
 
