@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/budget_mem.h"
 #include "base/system.h"
 #include "skv/budget.h"
 
@@ -69,6 +70,31 @@ static void test_bytes(void **state)
     assert_false(skv_budget_take(&budget, SIZE_MAX));
     assert_int_equal(budget.bytes, 1000);
     check(&budget, SKV_RANGE, "thing: needs more than 1000 bytes of memory");
+}
+
+/* An array that is made longer and shorter counts for what it is. */
+static void test_resizing(void **state)
+{
+    skv_limits limits = skv_limits_default();
+    skv_budget budget;
+    uint32_t *array = NULL;
+    size_t n = 0;
+    (void)state;
+    limits.bytes = 400;
+    skv_budget_init(&budget, &limits);
+    assert_true(skv_budget_resize(&budget, &array, &n, 100, sizeof *array));
+    assert_int_equal(budget.bytes, 400);
+    array[99] = 7;
+    assert_true(skv_budget_resize(&budget, &array, &n, 25, sizeof *array));
+    assert_int_equal(budget.bytes, 100);
+    assert_false(skv_budget_resize(&budget, &array, &n, 101, sizeof *array));
+    assert_int_equal(n, 25);
+    assert_int_equal(budget.bytes, 100);
+    assert_false(skv_budget_resize(NULL, &array, &n, SIZE_MAX / 2, sizeof *array));
+    skv_budget_free(&budget, array, n, sizeof *array);
+    assert_int_equal(budget.bytes, 0);
+    assert_false(skv_budget_look(&budget)); /* a limit was exceeded */
+    assert_true(skv_budget_look(NULL));
 }
 
 static void test_depth(void **state)
@@ -260,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_resizing),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_stop_and_time),
         cmocka_unit_test(test_accounts),

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -184,6 +185,37 @@ static void test_out_of_memory_at_every_allocation(void **state)
     assert_true(n > 50 && n < SIZE_MAX);
 }
 
+/* A sequence of another method than the engine's, which drafts too: where memory runs out the
+ * caller is told so, whatever failed. */
+static bool create_teacher(void *arg)
+{
+    skv_sequence *s = NULL;
+    skv_error err;
+    memset(&err, 'x', sizeof err);
+    const skv_status status = skv_sequence_create_as(arg, SKV_PREFILL_TEACHER, 0, &s, &err);
+    skv_sequence_free(s);
+    if (status == SKV_OK) return true;
+    assert_int_equal(status, SKV_MEMORY);
+    assert_non_null(memchr(err.text, 0, sizeof err.text));
+    assert_non_null(strstr(err.text, "memory"));
+    return false;
+}
+
+static void test_another_method_out_of_memory(void **state)
+{
+    skv_engine_options options = skv_engine_options_default();
+    skv_engine *engine = NULL;
+    (void)state;
+    options.threads = 1;
+    options.context = 64;
+    options.with_teacher = true;
+    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT, .most = 4};
+    assert_int_equal(skv_engine_open(MODEL, &options, &engine, NULL), SKV_OK);
+    const size_t n = alloc_fail_each(create_teacher, engine, false);
+    assert_true(n > 2 && n < SIZE_MAX);
+    skv_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_history),
         cmocka_unit_test(test_drafts_from_history),
         cmocka_unit_test(test_out_of_memory_at_every_allocation),
+        cmocka_unit_test(test_another_method_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

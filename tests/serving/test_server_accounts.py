@@ -148,7 +148,7 @@ ENDPOINTS = {
 }
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4)  # of up to 30 MiB
 def body_of(path, shape, n):
     """About n bytes, and no more."""
     if shape is tools:
