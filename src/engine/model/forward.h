@@ -87,7 +87,7 @@ typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *
  * for each of them can do it on several threads. */
 typedef struct skv_told_row {
     size_t i_span, i_row;
-    const float *output;
+    const float *output; /* [V], or [D] of a hidden state */
 } skv_told_row;
 typedef void skv_rows_sink(void *user, const skv_told_row *rows, size_t n);
 

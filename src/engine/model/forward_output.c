@@ -135,7 +135,9 @@ static void tell(const skv_forward *f, const skv_told_row *rows, size_t n)
         return;
     }
     if (!f->on_row) return;
-    for (size_t i = 0; i < n; i++) f->on_row(f->user, rows[i].i_span, rows[i].i_row, rows[i].output);
+    for (size_t i = 0; i < n; i++) {
+        f->on_row(f->user, rows[i].i_span, rows[i].i_row, rows[i].output);
+    }
 }
 
 void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output)

@@ -117,7 +117,7 @@ static size_t list_tasks(skv_scheduler *s, skv_lane *lane, const skv_told_row *r
     if (lane->choice.pending || !skv_worker_chooses_ahead(lane)) return n;
     tasks[n++] = (skv_row_task){.lane = lane, .logits = row->output};
     if (!fork_answers(s, lane)) return n;
-    for (skv_lane *fork = lane; (fork = next_fork(fork)) != NULL;) {
+    for (skv_lane *fork = next_fork(lane); fork; fork = next_fork(fork)) {
         tasks[n++] = (skv_row_task){.lane = fork, .logits = row->output};
     }
     return n;
@@ -127,7 +127,7 @@ static void choose_now(skv_scheduler *s, skv_lane *lane, const float *logits)
 {
     skv_worker_choose(s, lane, logits);
     if (!fork_answers(s, lane)) return;
-    for (skv_lane *fork = lane; (fork = next_fork(fork)) != NULL;) {
+    for (skv_lane *fork = next_fork(lane); fork; fork = next_fork(fork)) {
         skv_worker_choose(s, fork, logits);
     }
 }
