@@ -89,6 +89,8 @@ SKV_CHECKED bool skv_budget_work(skv_budget *budget, uint64_t n);
 /** Counts n_bytes of memory that are about to be allocated; false when a limit is, or was,
  * exceeded, and then they are not counted. */
 SKV_CHECKED bool skv_budget_take(skv_budget *budget, size_t n_bytes);
+/** The same for what can be left out: a refusal is not remembered. */
+SKV_CHECKED bool skv_budget_try(skv_budget *budget, size_t n_bytes);
 /** Counts n_bytes as freed. */
 SKV_API void skv_budget_give(skv_budget *budget, size_t n_bytes);
 /** Enters a level of nesting; false when a limit is, or was, exceeded, and then there is nothing

@@ -132,6 +132,14 @@ bool skv_budget_take(skv_budget *budget, size_t n_bytes)
     return true;
 }
 
+bool skv_budget_try(skv_budget *budget, size_t n_bytes)
+{
+    if (budget->exceeded != SKV_EXCEEDED_NONE) return false;
+    if (skv_budget_take(budget, n_bytes)) return true;
+    budget->exceeded = SKV_EXCEEDED_NONE;
+    return false;
+}
+
 void skv_budget_give(skv_budget *budget, size_t n_bytes)
 {
     n_bytes = skv_min_size(n_bytes, budget->bytes);

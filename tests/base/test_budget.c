@@ -54,6 +54,7 @@ static void test_work(void **state)
     assert_false(skv_budget_take(&budget, 1) || skv_budget_enter(&budget));
     check(&budget, SKV_RANGE, "thing: needs more than 100 units of work");
     assert_int_equal(budget.work, 101);
+    assert_false(skv_budget_try(&budget, 1));
     budget = small_budget();
     assert_true(skv_budget_work(&budget, 10));
     assert_false(skv_budget_work(&budget, UINT64_MAX));
@@ -66,7 +67,9 @@ static void test_bytes(void **state)
     skv_budget budget = small_budget();
     assert_true(skv_budget_take(&budget, 600) && skv_budget_take(&budget, 400));
     skv_budget_give(&budget, 500);
-    assert_true(skv_budget_take(&budget, 500));
+    assert_false(skv_budget_try(&budget, 501));
+    check(&budget, SKV_OK, "");
+    assert_true(skv_budget_try(&budget, 500));
     assert_false(skv_budget_take(&budget, SIZE_MAX));
     assert_int_equal(budget.bytes, 1000);
     check(&budget, SKV_RANGE, "thing: needs more than 1000 bytes of memory");

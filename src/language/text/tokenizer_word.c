@@ -126,7 +126,7 @@ void skv_bpe_model_prepare(skv_bpe_model *model, const skv_vocab *vocab)
 static void make_cache(skv_word_work *work, size_t n_slots)
 {
     const size_t n_bytes = n_slots * sizeof *work->cache;
-    if (work->budget && !skv_budget_take(work->budget, n_bytes)) return;
+    if (work->budget && !skv_budget_try(work->budget, n_bytes)) return;
     work->cache = skv_alloc_aligned(n_slots, sizeof *work->cache);
     if (!work->cache) {
         if (work->budget) skv_budget_give(work->budget, n_bytes);

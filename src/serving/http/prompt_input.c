@@ -215,7 +215,7 @@ static void put_known(const exchange *ex, api_prompt *prompt, const skv_job_para
                       const int32_t *ids)
 {
     const size_t n_bytes = job->n_ids * sizeof *ids;
-    int32_t *copy = skv_budget_take(ex->budget, n_bytes) ? malloc(n_bytes) : NULL;
+    int32_t *copy = skv_budget_try(ex->budget, n_bytes) ? malloc(n_bytes) : NULL;
     if (!copy) return;
     memcpy(copy, ids, n_bytes);
     free(prompt->ids);
@@ -230,7 +230,7 @@ static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
     const skv_text_piece text = {prompt->text, prompt->n_text};
     const size_t n_bytes = RECALL_BYTES * (prompt->n_ids + ex->model->limits.context);
     int32_t *ids = NULL;
-    if (!skv_budget_take(ex->budget, n_bytes)) return;
+    if (!skv_budget_try(ex->budget, n_bytes)) return;
     job->ids = prompt->ids;
     job->n_ids = prompt->n_ids;
     const skv_status status =
