@@ -456,6 +456,52 @@ static void test_neighbours_go_on(void **state)
     skv_engine_close(engine);
 }
 
+/* Allows three tokens, and then none. */
+static bool three_mask(void *state, float *logits, size_t vocab)
+{
+    atomic_size_t *n = state;
+    (void)logits, (void)vocab;
+    return atomic_fetch_add(n, 1) < 3;
+}
+
+static void *three_begin(void *user)
+{
+    return user;
+}
+
+static bool three_are_complete(const void *state)
+{
+    (void)state;
+    return true;
+}
+
+/* Where no token is left, not even one that ends it, an answer ends if it is complete. */
+static void test_nothing_is_left(void **state)
+{
+    skv_engine *engine = open_engine();
+    skv_scheduler_options options = without_limits();
+    skv_scheduler *s = start(engine, &options);
+    (void)state;
+    for (int complete = 0; complete < 2; complete++) {
+        skv_job_params p = params_of(prompt, N_PROMPT, 1);
+        answer got[1] = {0};
+        atomic_size_t n;
+        atomic_init(&n, 0);
+        p.constraint = (skv_constraint){.user = &n,
+                                        .begin = three_begin,
+                                        .mask = three_mask,
+                                        .complete = complete ? three_are_complete : NULL,
+                                        .accept = held_accept,
+                                        .end = held_end};
+        finish_job(submit(s, &p), got);
+        assert_int_equal(got[0].n, 3);
+        assert_int_equal(got[0].finish, complete ? SKV_FINISH_STOP : SKV_FINISH_FAILED);
+        if (!complete) assert_non_null(strstr(got[0].text, "allows no further token"));
+    }
+    skv_scheduler_free(s);
+    skv_engine_close(engine);
+}
+
 static void check_limit(const skv_scheduler_options *options, const char *words)
 {
     skv_engine *engine = open_engine();
@@ -612,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_counted),
         cmocka_unit_test(test_shrinking_gives_memory_back),
         cmocka_unit_test(test_neighbours_go_on),
+        cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_too_much_work_ends_the_request),
         cmocka_unit_test(test_tenants_share_the_time),
         cmocka_unit_test(test_the_youngest_gives_up),
