@@ -109,6 +109,8 @@ static void test_marks_inside_values(void **state)
           "C:f|A:{\"s\":\"</｜DSML｜invoke></｜DSML｜parameter>1\"}|E:");
     check(gemma, "<|tool_call>call:f{s:<|\"|>a<|\"|>b}<tool_call|><|\"|>,n:1}<tool_call|>",
           "C:f|A:{\"s\":\"a<|\\\"|>b}<tool_call|>\",\"n\":1}|E:");
+    check(lfm, "<|tool_call_start|>[f(s=''', t='it's', u=\"\\\"\")]<|tool_call_end|>",
+          "C:f|A:{\"s\":\"'\",\"t\":\"it's\",\"u\":\"\\\"\"}|E:");
     /* Two parameters of one name are the last one. */
     check(coder,
           CODER("<parameter=s>\na\n</parameter>\n<parameter=n>\n1\n</parameter>\n"

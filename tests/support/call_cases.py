@@ -56,6 +56,8 @@ def call_is_clear(form, schema, arguments):
             return False
         if form == "gemma4" and any(text.endswith('<|"|>') or '<|"|>' in text and text[-5:] in '<|"|>' for text in texts_in(value)):
             return False
+        if form == "lfm2" and any("\\" in text or re.search(r"'\s*[,)\]}:]", text) for text in texts_in(value)):
+            return False  # a template of LFM2.5 writes texts without escapes
         optional = "anyOf" in schema["properties"][name] or isinstance(schema["properties"][name].get("type"), list)
         if form in BARE and optional and isinstance(value, str) and value.strip() in ("null", "None"):
             return False

@@ -107,6 +107,9 @@ enum { SKV_TYPE_QUOTED = 128 /* beside skv_reply_type: a text stands in quotatio
 
 /** Whether Gemma's mark ends a text in front of this byte: inside, it may be a part of the text. */
 bool skv_raw_ends_mark(char behind);
+/** Whether a quotation mark in front of text[0..n) ends a text: templates write some that are parts
+ * of it as they are. MORE: the text that comes tells. */
+skv_raw_state skv_raw_ends_quote(const char *text, size_t n);
 /** The name and the arguments of a whole call of XML; false: it is none. */
 bool skv_xml_convert(const skv_reply_options *options, const skv_reply_form *form, const char *text,
                      size_t n, skv_buf *name, skv_buf *args);

@@ -3,7 +3,7 @@
 
 #include "text/reply_form.h"
 
-enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256 };
+enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256, BLANKS_MAX = 64 };
 
 static bool is_blank(char c)
 {
@@ -41,6 +41,14 @@ bool skv_raw_ends_mark(char behind)
     return behind == ',' || behind == '}' || behind == ']' || behind == ':';
 }
 
+skv_raw_state skv_raw_ends_quote(const char *text, size_t n)
+{
+    size_t k = 0;
+    while (k < n && k < BLANKS_MAX && is_blank(text[k])) k++;
+    if (k == n) return SKV_RAW_MORE;
+    return text[k] == ')' || skv_raw_ends_mark(text[k]) ? SKV_RAW_ENDED : SKV_RAW_BAD;
+}
+
 /* Behind the bracket that closes the first one. */
 static skv_raw_state scan_brackets(skv_raw_scan *scan, const char *text, size_t n, char first)
 {
@@ -65,7 +73,11 @@ static skv_raw_state scan_brackets(skv_raw_scan *scan, const char *text, size_t 
             if (n_left == 1) return SKV_RAW_MORE;
             scan->pos++;
         } else if (scan->quote) {
-            if (c == scan->quote) scan->quote = 0;
+            const skv_raw_state end = c == scan->quote
+                                          ? skv_raw_ends_quote(text + scan->pos + 1, n_left - 1)
+                                          : SKV_RAW_BAD;
+            if (end == SKV_RAW_MORE) return SKV_RAW_MORE;
+            if (end == SKV_RAW_ENDED) scan->quote = 0;
         } else if (scan->depth == 0) {
             if (c != first && (!is_word(c) && c != ':')) return SKV_RAW_BAD;
             if (c == first) scan->depth = 1;

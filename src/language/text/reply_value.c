@@ -100,7 +100,7 @@ static size_t put_string(const char *text, size_t n, skv_buf *out)
     skv_buf_byte(out, '"');
     if (text[0] == '<') return put_marked(text, n, out);
     for (size_t i = 1; i < n; i++) {
-        if (text[i] == text[0]) {
+        if (text[i] == text[0] && skv_raw_ends_quote(text + i + 1, n - i - 1) != SKV_RAW_BAD) {
             skv_buf_byte(out, '"');
             return i + 1;
         }
