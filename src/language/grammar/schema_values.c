@@ -225,7 +225,7 @@ static skv_status read_multiple(skv_schema *s, const json_t *node, bool *given, 
 skv_status skv_schema_number(skv_schema *s, const json_t *node, bool whole, skv_expr *out)
 {
     skv_number_bounds b = {.whole = whole};
-    skv_decimal step;
+    skv_decimal step = {.whole = "0"};
     bool stepped;
     SKV_TRY(read_bounds(s, node, false, &b.has_min, &b.open_min, &b.min));
     SKV_TRY(read_bounds(s, node, true, &b.has_max, &b.open_max, &b.max));

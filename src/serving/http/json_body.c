@@ -351,7 +351,7 @@ static size_t shorten(char *at, size_t n)
         n_best = strlen(best);
     }
     if (n_best >= n) return n;
-    memcpy(at, best, n_best);
+    for (size_t i = 0; i < n_best; i++) at[i] = best[i];
     return n_best;
 }
 
