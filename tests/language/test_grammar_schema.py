@@ -524,7 +524,7 @@ class Schema(unittest.TestCase):
                     n_complete += 1
                     check.validate(json.loads(text.decode()))
                     # What a type asks for beyond its schema is its own matter.
-                    if kind not in (p.NewPath, p.ByteSize, p.Base64Str, p.Base64UrlStr):
+                    if kind not in (p.NewPath, p.ByteSize, p.Base64Str, p.Base64UrlStr, decimal.Decimal):
                         reader.validate_json(text)
                 self.assertGreater(n_complete, 5)
         for kind in (set[int], dict[str, set[str]]):  # an automaton has no memory for these

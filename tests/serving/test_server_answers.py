@@ -89,9 +89,9 @@ class ThoughtTest(unittest.TestCase):
                     self.assertGreater(len(said["reasoning_content"]), 3)
                     if "response_format" in wish and wish["response_format"]["type"] == "json_object":
                         continue  # a random object may have any length
-                    said = self.message(server, max_tokens=40, **wish, **ends)
+                    said = self.message(server, max_tokens=300, **wish, **ends)
                     self.assertFalse(said.get("reasoning_content"))
-                    closed = self.message(server, max_tokens=40, **wish, **OFF)
+                    closed = self.message(server, max_tokens=300, **wish, **OFF)
                     for content in (said["content"], closed["content"]):
                         if "guided_regex" in wish:
                             self.assertRegex(content, "^[0-9]{3}$")
@@ -105,7 +105,7 @@ class ThoughtTest(unittest.TestCase):
         ends, stays = {"logit_bias": {str(self.end): 100}}, {"logit_bias": {str(self.end): -100}}
         for more in (ends, stays):
             said = self.message(server, "/api/chat", format=SCHEMA, stream=False,
-                                options={"num_predict": 30, "logit_bias": more["logit_bias"]})  # fmt: skip
+                                options={"num_predict": 300, "logit_bias": more["logit_bias"]})  # fmt: skip
             content, thought = said["message"]["content"], said["message"].get("thinking")
             if more is ends and "a" in content:
                 self.assertEqual(list(json.loads(content)), ["a"])
@@ -122,7 +122,7 @@ class ThoughtTest(unittest.TestCase):
         said = self.message(server, max_tokens=12, logit_bias={str(self.end): -100}, **body)
         self.assertNotIn("tool_calls", said)
         self.assertGreater(len(said["reasoning_content"]), 3)
-        said = self.message(server, max_tokens=120, logit_bias={str(self.end): 100}, **body)
+        said = self.message(server, max_tokens=300, logit_bias={str(self.end): 100}, **body)
         self.assertEqual([c["function"]["name"] for c in said["tool_calls"]], ["f"])
         self.assertEqual(list(json.loads(said["tool_calls"][0]["function"]["arguments"])), ["a"])
 
@@ -136,7 +136,7 @@ class ThoughtTest(unittest.TestCase):
         deltas = [c["choices"][0]["delta"].get("content") or "" for c in chunks]
         self.assertEqual("".join(deltas), content)
         self.assertNotIn("<think>", self.message(server, **body, **OFF)["content"])
-        body |= {"logit_bias": {str(self.end): 100}, "max_tokens": 40}
+        body |= {"logit_bias": {str(self.end): 100}, "max_tokens": 300}
         content = self.message(server, **body, response_format=FORMAT)["content"]
         thought, _, text = content.partition("</think>")
         self.assertTrue(thought.startswith("<think>\n"), content)

@@ -217,10 +217,18 @@ def histories(template, server, schema):
             raise AssertionError(f"{template.stem}: id {id!r}, arguments {said!r}: {answer}")
 
 
+def thinks_anyway(server):
+    """Whether its prompts open a thought although none is wanted: answers are free until its end, so none can be forced."""
+    status, _, answer = server.ask("POST", "/v1/chat/completions", {"messages": [USER], "grammar": 'root ::= "x"', "max_tokens": 1, **QUIET})
+    return status == 200 and answer["choices"][0]["message"]["content"] != "x"
+
+
 def check_template(template):
     with serving(template) as server:
         schema = SCHEMA if takes(server, SCHEMA) else SIMPLE
         histories(template, server, schema)
+        if thinks_anyway(server):
+            return "thinks"
         round_trip(server, template, schema, {name: ARGUMENTS[name] for name in schema["properties"]})
         form = server.lines and ("generic" if any("no known format" in line for line in server.lines) else "its own")
         if CASES == 0 or not hypothesis:
@@ -242,10 +250,11 @@ class EveryTemplateTest(unittest.TestCase):
     def test_round_trip(self):
         with ThreadPoolExecutor(2) as pool:
             tasks = {template: pool.submit(check_template, template) for template in TEMPLATES if template.exists()}
+        forms = []
         for template, task in tasks.items():
             with self.subTest(template=template.stem, seed=SEED, cases=CASES):
-                task.result()
-        self.assertGreater(len(tasks), 20)
+                forms.append(task.result())
+        self.assertGreater(len(forms) - forms.count("thinks"), 20)
 
 
 @unittest.skipUnless(STORIES.exists() and FOLDER.exists(), "../shared/assets is absent")

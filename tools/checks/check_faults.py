@@ -873,7 +873,8 @@ class Attacker:
             self.faults.append((what, status, answer[:300], data[:200]))
         # The second model may have a vocabulary of stories only, without a brace.
         unspelt = self.options.mix and name == self.options.mix.name and UNSPELT in answer
-        if case["ordinary"] and case["kind"] != "template" and status == 400 and not unspelt:
+        too_long = b"exceeds the available context size" in answer  # its tokens are letters, nearly
+        if case["ordinary"] and case["kind"] != "template" and status == 400 and not unspelt and not too_long:
             self.faults.append((what, "an ordinary input is refused", answer[:300], data[:300]))
         return True
 
