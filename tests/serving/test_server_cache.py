@@ -99,7 +99,7 @@ class ConversationTest(unittest.TestCase):
             self.skipTest(f"{model} is absent")
         server = self.serve(model, template)
         retokenized = 0
-        for seed in (4, 5, 6):
+        for seed in (4, 5, 6) if differs else (0, 1, 2):  # their draws are cut otherwise, or are not
             talk = Conversation(server, **body)
             for turn in range(6):
                 n_known, n_computed = talk.n_known, talk.n_computed
