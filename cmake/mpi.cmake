@@ -6,7 +6,8 @@ elseif(SKV_MPI)
 endif()
 if(MPI_C_FOUND AND SKV_MPI)
   # Of this file alone, so that a build from before MPI was installed keeps its other objects.
+  list(TRANSFORM MPI_C_INCLUDE_DIRS PREPEND "-isystem;" OUTPUT_VARIABLE mpi_includes)
   set_source_files_properties(cli/team_mpi.c PROPERTIES COMPILE_DEFINITIONS SKV_MPI
-    INCLUDE_DIRECTORIES "${MPI_C_INCLUDE_DIRS}" COMPILE_OPTIONS "${MPI_C_COMPILE_OPTIONS}")
+    COMPILE_OPTIONS "${mpi_includes};${MPI_C_COMPILE_OPTIONS}")
   target_link_libraries(swiftkv PRIVATE ${MPI_C_LIBRARIES} ${MPI_C_LINK_FLAGS})
 endif()

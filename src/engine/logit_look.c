@@ -405,15 +405,16 @@ static int32_t draw_from_top(const skv_look *l, const skv_sampling *s, double fa
     uint64_t weights[SKV_LOOK_TOP_MAX], total = 0, kept = 0;
     const skv_logit_scale scale = {.max = l->max, .factor = factor};
     const size_t n_top = skv_look_top(l, s->top_k, top);
-    size_t n = 0, i = 0;
+    size_t n = 0, n_kept = 0, i = 0;
     for (; n < n_top && top[n].logit >= l->last.logit; n++) {
         weights[n] = skv_logit_weight(&scale, top[n].logit);
         total += weights[n];
     }
+    if (n == 0) return (int32_t)l->best; /* not reached: the best may be drawn */
     const uint64_t need = share_of(total, s->top_p);
-    for (n = 0; kept < need; n++) kept += weights[n];
-    for (uint64_t at = place_of(kept, u); at >= weights[i]; i++) at -= weights[i];
-    assert(i < n);
+    while (n_kept < n && kept < need) kept += weights[n_kept++];
+    uint64_t at = place_of(kept, u);
+    while (i + 1 < n_kept && at >= weights[i]) at -= weights[i++];
     return top[i].id;
 }
 
