@@ -162,6 +162,9 @@ static void read_outputs(script *s)
         if (o.kind == SKV_OUTPUT_TOKEN) {
             assert_true(a->n < ANSWER_MAX && !a->ended);
             a->ids[a->n++] = o.id;
+            skv_job_stats stats; /* while the worker goes on counting */
+            skv_job_get_stats(s->job, &stats);
+            assert_true(stats.completion_tokens > 0);
         } else if (o.kind == SKV_OUTPUT_END) {
             assert_false(a->ended);
             a->ended = true;
