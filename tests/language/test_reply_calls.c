@@ -169,6 +169,8 @@ static void test_short_calls(void **state)
           "T:<tool_call>\n<function=f>\n<parameter=s>\n<function=f>\n</function>");
 }
 
+static const skv_text_piece no_mark = {0};
+
 static void test_written_calls(void **state)
 {
     (void)state;
@@ -185,7 +187,8 @@ static void test_written_calls(void **state)
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         const skv_reply_format format = {written[i], SKV_THOUGHTS_NONE};
         story s;
-        assert_int_equal(skv_reply_write_calls(format, calls, sizeof calls - 1, &text, &n, NULL),
+        assert_int_equal(skv_reply_write_calls(format, (skv_text_piece){calls, sizeof calls - 1},
+                                               no_mark, &text, &n, NULL),
                          SKV_OK);
         const how h = {.calls = written[i]};
         tell_story(&h, text, cut_nowhere, 0, &s);
@@ -206,10 +209,11 @@ static void test_written_calls(void **state)
     }
     const skv_reply_format none = {SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_NONE},
                            lfm = {SKV_CALLS_LFM2, SKV_THOUGHTS_NONE};
-    assert_int_equal(skv_reply_write_calls(none, calls, sizeof calls - 1, &text, &n, NULL),
+    assert_int_equal(skv_reply_write_calls(none, (skv_text_piece){calls, sizeof calls - 1}, no_mark,
+                                           &text, &n, NULL),
                      SKV_UNSUPPORTED);
-    assert_int_equal(skv_reply_write_calls(lfm, "[{}]", 4, &text, &n, NULL), SKV_FORMAT);
-    assert_int_equal(skv_reply_write_calls(lfm, "[", 1, &text, &n, NULL), SKV_FORMAT);
+    assert_int_equal(skv_reply_write_calls(lfm, (skv_text_piece){"[{}]", 4}, no_mark, &text, &n, NULL), SKV_FORMAT);
+    assert_int_equal(skv_reply_write_calls(lfm, (skv_text_piece){"[", 1}, no_mark, &text, &n, NULL), SKV_FORMAT);
 }
 
 /* Every beginning of an object is closed to JSON, and what is none is refused. */

@@ -363,17 +363,25 @@ static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_
     return SKV_OK;
 }
 
+/* A special token is never a word. */
+static uint32_t find_word(const skv_word_work *work, const char *text, size_t n)
+{
+    uint32_t id = find_token(work, text, n);
+    bool special = id != SKV_NO_TOKEN && (work->vocab->flags[id] & SKV_TOKEN_SPECIAL) != 0;
+    return special ? SKV_NO_TOKEN : id;
+}
+
 /* The token that the whole word spells, for models that ignore merges then. */
 static uint32_t whole_word(const skv_word_work *work, const char *word, size_t n)
 {
-    if (!work->model->byte_level) return find_token(work, word, n);
+    if (!work->model->byte_level) return find_word(work, word, n);
     char text[2 * WHOLE_WORD_MAX];
     size_t used = 0;
     if (n > WHOLE_WORD_MAX) return SKV_NO_TOKEN;
     for (size_t i = 0; i < n; i++) {
         used += skv_utf8_encode(skv_alphabet_char((unsigned char)word[i]), text + used);
     }
-    return find_token(work, text, used);
+    return find_word(work, text, used);
 }
 
 /* Writes merged symbols. */

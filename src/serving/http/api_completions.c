@@ -9,7 +9,7 @@ enum { DEFAULT_TOKENS = 16 };
 
 static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return prompts_read(ex, body, "prompt", out, error);
+    return prompts_read(ex, body, "prompt", true, out, error);
 }
 
 /* The first token of a prompt is no part of its text where the tokenizer has put it there. */

@@ -302,7 +302,7 @@ static const answer_shape shape = {write_whole, write_news,   write_quiet,
 
 static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return prompts_read(ex, body, "prompt", out, error);
+    return prompts_read(ex, body, "prompt", true, out, error);
 }
 
 void api_completion(exchange *ex)

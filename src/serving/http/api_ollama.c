@@ -163,7 +163,7 @@ static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out
 {
     const bool raw = json_is_true(json_object_get(body, "raw"));
     if (!raw && !ex->model->guesses_template) return messages_read(ex, body, out, error);
-    return prompts_read(ex, body, "prompt", out, error);
+    return prompts_read(ex, body, "prompt", true, out, error);
 }
 
 void api_ollama_chat(exchange *ex)

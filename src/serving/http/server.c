@@ -3,6 +3,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -43,6 +44,11 @@ uint64_t server_draw(http_server *server)
     uint64_t bits = 0;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == (ssize_t)sizeof bits) return bits;
     return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
+}
+
+skv_text_piece server_own_mark(const http_server *server)
+{
+    return (skv_text_piece){server->own_mark, strlen(server->own_mark)};
 }
 
 static bool no_memory(char *error)
@@ -109,6 +115,8 @@ bool server_start(const server_options *options, http_server **out, char *error)
     server->listen_fd = -1;
     watchdog_open(&server->dog);
     json_body_start();
+    (void)snprintf(server->own_mark, sizeof server->own_mark, "<%016" PRIx64 "%016" PRIx64 ">",
+                   server_draw(server), server_draw(server));
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_condattr_t attributes;
