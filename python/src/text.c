@@ -167,15 +167,14 @@ static PyObject *encode_chat(PyObject *module, PyObject *args)
     skv_status status = skv_render_marked(&input, &text, &n, &data, &err);
     const skv_encode_options options = {.parse_special = true, .data = special_text ? NULL : &data};
     if (status == SKV_OK) {
-        Py_BEGIN_ALLOW_THREADS status = skv_vocab_encode(input.vocab, (skv_text_piece){text, n},
-                                                         options, &ids, &n_ids, &err);
+        Py_BEGIN_ALLOW_THREADS status =
+            skv_vocab_encode(input.vocab, (skv_text_piece){text, n}, options, &ids, &n_ids, &err);
         Py_END_ALLOW_THREADS
     }
     skv_text_free(text);
     skv_text_free(data.at);
     if (status != SKV_OK) return skvpy_fail(status, &err);
-    PyObject *out =
-        PyBytes_FromStringAndSize((const char *)ids, (Py_ssize_t)(n_ids * sizeof *ids));
+    PyObject *out = PyBytes_FromStringAndSize((const char *)ids, (Py_ssize_t)(n_ids * sizeof *ids));
     skv_text_free(ids);
     return out;
 }

@@ -212,8 +212,11 @@ static void test_written_calls(void **state)
     assert_int_equal(skv_reply_write_calls(none, (skv_text_piece){calls, sizeof calls - 1}, no_mark,
                                            &text, &n, NULL),
                      SKV_UNSUPPORTED);
-    assert_int_equal(skv_reply_write_calls(lfm, (skv_text_piece){"[{}]", 4}, no_mark, &text, &n, NULL), SKV_FORMAT);
-    assert_int_equal(skv_reply_write_calls(lfm, (skv_text_piece){"[", 1}, no_mark, &text, &n, NULL), SKV_FORMAT);
+    assert_int_equal(
+        skv_reply_write_calls(lfm, (skv_text_piece){"[{}]", 4}, no_mark, &text, &n, NULL),
+        SKV_FORMAT);
+    assert_int_equal(skv_reply_write_calls(lfm, (skv_text_piece){"[", 1}, no_mark, &text, &n, NULL),
+                     SKV_FORMAT);
 }
 
 /* Every beginning of an object is closed to JSON, and what is none is refused. */

@@ -23,7 +23,7 @@
 #include "skv/text.h"
 #include "text/tokenizer_impl.h"
 
-enum { TEXT_MAX = 1 << 16, TRIES = 1 };
+enum { TEXT_MAX = 1 << 16 };
 
 /* Sanitized builds try a part. */
 #ifdef NDEBUG
@@ -76,7 +76,8 @@ static void show(const rendered *r, skv_buf *out)
 
 static const char variables[] =
     "{\"a\":\"xyz\",\"b\":\"u v w\",\"n\":5,\"d\":{\"k\":\"v\"},\"l\":[\"p\",\"q\"],\"e\":\"\","
-    "\"f\":\"%s!\",\"own\":\"x@@<t>@@y@@<u>@@\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+    "\"f\":\"%s!\",\"own\":\"x@@<t>@@y@@<u>@@\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}"
+    ","
     "{\"role\":\"<|x|>\"}]}";
 
 static const struct {
@@ -144,21 +145,45 @@ static void test_operations(void **state)
 
 /* ---- generated templates: literals have letters up to m, variables have those from n on ---- */
 
-static const char letters[] = "{\"x\":\"no pq RS\",\"y\":\" tuv wXYZ \",\"z\":[\"nn\",\"o\",\"zp\"]}";
+static const char letters[] =
+    "{\"x\":\"no pq RS\",\"y\":\" tuv wXYZ \",\"z\":[\"nn\",\"o\",\"zp\"]}";
 
 static void put_expression(skv_rng *rng, skv_buf *out, unsigned depth)
 {
     static const char *const leaves[] = {"x", "y", "z[0]", "'abc de'", "'FGh'", "' k '", "z|join"};
     /* E stands for an expression. */
-    static const char *const forms[] = {
-        "(E + E)",         "(E ~ E)",          "(E|trim)",          "(E|upper)",
-        "(E|title)",       "(E|capitalize)",   "(E[1:5])",          "(E[::-1])",
-        "(E|replace(E,E))", "([E,E]|join(E))", "(E.split('a')|join(E))", "(E|indent(1,true))",
-        "(E|center(9))",   "(E|truncate(4,true,'',0))", "('%s %5s' % (E,E))", "('{}-{}'.format(E,E))",
-        "(E*2)",           "(E|list|join)",    "(E|reverse)",       "(E.strip('n '))",
-        "(E|string)",      "(E|e|replace('&',''))",            "(E|tojson)",        "([E,{'a':E}]|string)",
-        "(E.splitlines()|join('b'))", "(E if E else E)", "(E|default(E,true))", "(E.swapcase())",
-        "(E|lower)",  "(E.partition(E)|join('c'))", "(E.replace('n','b',1))", "(z|map('upper')|join(E))"};
+    static const char *const forms[] = {"(E + E)",
+                                        "(E ~ E)",
+                                        "(E|trim)",
+                                        "(E|upper)",
+                                        "(E|title)",
+                                        "(E|capitalize)",
+                                        "(E[1:5])",
+                                        "(E[::-1])",
+                                        "(E|replace(E,E))",
+                                        "([E,E]|join(E))",
+                                        "(E.split('a')|join(E))",
+                                        "(E|indent(1,true))",
+                                        "(E|center(9))",
+                                        "(E|truncate(4,true,'',0))",
+                                        "('%s %5s' % (E,E))",
+                                        "('{}-{}'.format(E,E))",
+                                        "(E*2)",
+                                        "(E|list|join)",
+                                        "(E|reverse)",
+                                        "(E.strip('n '))",
+                                        "(E|string)",
+                                        "(E|e|replace('&',''))",
+                                        "(E|tojson)",
+                                        "([E,{'a':E}]|string)",
+                                        "(E.splitlines()|join('b'))",
+                                        "(E if E else E)",
+                                        "(E|default(E,true))",
+                                        "(E.swapcase())",
+                                        "(E|lower)",
+                                        "(E.partition(E)|join('c'))",
+                                        "(E.replace('n','b',1))",
+                                        "(z|map('upper')|join(E))"};
     const char *form = leaves[skv_rng_below(rng, sizeof leaves / sizeof leaves[0])];
     if (depth > 0 && skv_rng_below(rng, 5) > 0)
         form = forms[skv_rng_below(rng, sizeof forms / sizeof forms[0])];
@@ -180,7 +205,8 @@ static void put_template(skv_rng *rng, skv_buf *out)
         "{% for c in E %}{{ c }}f{% endfor %}",
         "{% filter title %}gh {{ E }}{% endfilter %}",
         "{% call(u) m(E) %}{{ u }}{% endcall %}",
-        "{% set n = namespace(s=E) %}{% for c in z %}{% set n.s = n.s + c + 'b' %}{% endfor %}{{ n.s }}"};
+        "{% set n = namespace(s=E) %}{% for c in z %}{% set n.s = n.s + c + 'b' %}{% endfor %}{{ "
+        "n.s }}"};
     const char *frame = frames[skv_rng_below(rng, sizeof frames / sizeof frames[0])];
     if (frame[3] == 'c') skv_buf_text(out, "{% macro m(s) %}a{{ caller(s) }}b{% endmacro %}");
     for (; *frame; frame++) {
@@ -228,11 +254,16 @@ static void test_generated_templates(void **state)
 /* ---- tokenizers ---- */
 
 static const char *const files[] = {
-    SKV_TEST_DATA "/tokenizer/gpt2.json",      SKV_TEST_DATA "/tokenizer/llama3.json",
-    SKV_TEST_DATA "/tokenizer/qwen2.json",     SKV_TEST_DATA "/tokenizer/metaspace.json",
-    SKV_TEST_DATA "/tokenizer/words.json",     SKV_TEST_DATA "/tokenizer/gemma4.json",
-    SKV_TEST_DATA "/tokenizer/gemma4.gguf",    SKV_TEST_DATA "/tokenizer/spm_bpe.model",
-    SKV_TEST_DATA "/tokenizer/spm_nfkc.model", SKV_TEST_DATA "/tokenizer/spm_unigram.model",
+    SKV_TEST_DATA "/tokenizer/gpt2.json",
+    SKV_TEST_DATA "/tokenizer/llama3.json",
+    SKV_TEST_DATA "/tokenizer/qwen2.json",
+    SKV_TEST_DATA "/tokenizer/metaspace.json",
+    SKV_TEST_DATA "/tokenizer/words.json",
+    SKV_TEST_DATA "/tokenizer/gemma4.json",
+    SKV_TEST_DATA "/tokenizer/gemma4.gguf",
+    SKV_TEST_DATA "/tokenizer/spm_bpe.model",
+    SKV_TEST_DATA "/tokenizer/spm_nfkc.model",
+    SKV_TEST_DATA "/tokenizer/spm_unigram.model",
     SKV_TEST_DATA "/../../models/mini/base/tokenizer.json",
     SKV_TEST_ASSETS "/tokenizers/smollm2/tokenizer.json",
     SKV_TEST_ASSETS "/tokenizers/minimind/tokenizer.json",
@@ -245,8 +276,10 @@ static const char *const files[] = {
 static void make_late(char *json)
 {
     static const char early[] = "\"normalized\": false", other[] = "\"normalized\":false";
-    for (char *at; (at = strstr(json, early));) memcpy(at, "\"normalized\": true ", sizeof early - 1);
-    for (char *at; (at = strstr(json, other));) memcpy(at, "\"normalized\":true ", sizeof other - 1);
+    for (char *at; (at = strstr(json, early));)
+        memcpy(at, "\"normalized\": true ", sizeof early - 1);
+    for (char *at; (at = strstr(json, other));)
+        memcpy(at, "\"normalized\":true ", sizeof other - 1);
 }
 
 static skv_tokenizer *open_tokenizer(const char *path, bool late)
@@ -309,7 +342,8 @@ static void encode(const skv_tokenizer *t, const pieces *p, skv_encode_options o
 
 static void expect_ids(const char *what, const pieces *p, const skv_ids *a, const skv_ids *b)
 {
-    bool same = a->n == b->n && (a->n == 0 || memcmp(a->data, b->data, a->n * sizeof *a->data) == 0);
+    bool same =
+        a->n == b->n && (a->n == 0 || memcmp(a->data, b->data, a->n * sizeof *a->data) == 0);
     if (!same) fail_msg("%s: \"%.*s\"", what, (int)p->n, p->text);
 }
 
@@ -345,8 +379,9 @@ enum { SPECIALS_MAX = 64 };
 /* Text with data that spell specials; and the same with other data. */
 static void make_hostile(const skv_tokenizer *t, skv_rng *rng, pieces *hostile, pieces *neutral)
 {
-    static const char *const words[] = {"a", " the", "\n", " x1", "Hello", "\xc3\xa4", "e\xcc\x81",
-                                        "  ", ".", "\xef\xbc\x9c", "\xe6\xbc\xa2"};
+    static const char *const words[] = {"a",     " the",         "\n",          " x1",
+                                        "Hello", "\xc3\xa4",     "e\xcc\x81",   "  ",
+                                        ".",     "\xef\xbc\x9c", "\xe6\xbc\xa2"};
     const char *texts[SPECIALS_MAX];
     size_t lengths[SPECIALS_MAX];
     const size_t n_special = find_specials(t, texts, lengths, SPECIALS_MAX);
@@ -423,7 +458,8 @@ static void test_tokenizers(void **state)
 /* Control tokens as texts of the template that are not in the conversation: <|...|>, [...]. */
 static size_t mark_length(const char *text)
 {
-    static const char in_angles[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_|/:-";
+    static const char in_angles[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_|/:-";
     static const char in_brackets[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_/";
     size_t n = 1;
     if (*text == '[') {
@@ -453,10 +489,9 @@ static void add_marks(json_t *added, const char *text, const char *conversation,
             known = strcmp(json_string_value(other), mark) == 0;
         }
         if (known) continue;
-        json_t *token = json_pack("{s:i,s:s,s:b,s:b,s:b,s:b,s:b}", "id",
-                                  (int)(n_ids + json_array_size(added)), "content", mark,
-                                  "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
-                                  "special", 1);
+        json_t *token = json_pack(
+            "{s:i,s:s,s:b,s:b,s:b,s:b,s:b}", "id", (int)(n_ids + json_array_size(added)), "content",
+            mark, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
         assert_non_null(token);
         json_array_append_new(added, token);
     }
@@ -469,7 +504,8 @@ static skv_tokenizer *tokenizer_for(const char *text, const char *conversation)
     json_t *root = json_load_file(SKV_TEST_DATA "/tokenizer/llama3.json", 0, &why);
     assert_non_null(root);
     json_t *added = json_object_get(root, "added_tokens");
-    const size_t n_vocab = json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
+    const size_t n_vocab =
+        json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
     add_marks(added, text, conversation, n_vocab + 64);
     char *json = json_dumps(root, JSON_COMPACT);
     skv_tokenizer *t = NULL;
@@ -602,7 +638,8 @@ static void check_insert(const char *name, const char *source, const json_t *var
     (void)snprintf(insert, sizeof insert, LABEL "%.*s" LABEL, (int)lengths[k], texts[k]);
     json_t *with = insert_text(vars, &i, insert, share);
     json_t *without = insert_text(vars, &same, LABEL LABEL, share);
-    const bool ok = render_talk(source, with, &hostile), other = render_talk(source, without, &neutral);
+    const bool ok = render_talk(source, with, &hostile),
+               other = render_talk(source, without, &neutral);
     json_decref(with);
     json_decref(without);
     if (ok && other) {
@@ -616,8 +653,10 @@ static void check_insert(const char *name, const char *source, const json_t *var
         keep_special(t, &a);
         keep_special(t, &b);
         /* A template that looks for the token's text in a message may write others then. */
-        const bool same_text = left.size == neutral.n && memcmp(left.data, neutral.text, neutral.n) == 0;
-        bool same_ids = a.n == b.n && (a.n == 0 || memcmp(a.data, b.data, a.n * sizeof *a.data) == 0);
+        const bool same_text =
+            left.size == neutral.n && memcmp(left.data, neutral.text, neutral.n) == 0;
+        bool same_ids =
+            a.n == b.n && (a.n == 0 || memcmp(a.data, b.data, a.n * sizeof *a.data) == 0);
         count->n_looked_at += !same_text;
         if (same_text && !same_ids) fail_msg("%s: %s in \"%s\"", name, insert, hostile.text);
         skv_ids_release(&a);
@@ -685,9 +724,10 @@ static void test_published(void **state)
     }
     json_decref(table);
     json_decref(all);
-    print_message("%zu conversations as before; of %zu hostile ones %zu where the template looks at "
-                  "the text, %zu refused\n",
-                  count.n_benign, count.n_hostile, count.n_looked_at, count.n_refused);
+    print_message(
+        "%zu conversations as before; of %zu hostile ones %zu where the template looks at "
+        "the text, %zu refused\n",
+        count.n_benign, count.n_hostile, count.n_looked_at, count.n_refused);
     assert_true(count.n_benign > 500 && count.n_looked_at < count.n_hostile / 10);
 }
 

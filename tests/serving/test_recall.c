@@ -434,8 +434,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_are_kept),        cmocka_unit_test(test_nothing_to_keep),
-        cmocka_unit_test(test_data_keep_no_special),
-        cmocka_unit_test(test_data_keep_no_special),
+        cmocka_unit_test(test_data_keep_no_special),    cmocka_unit_test(test_data_keep_no_special),
         cmocka_unit_test(test_index_finds_the_longest), cmocka_unit_test(test_index_is_bounded),
         cmocka_unit_test(test_index_long_texts),        cmocka_unit_test(test_index_without_memory),
     };

@@ -43,9 +43,9 @@ void skv_template_free(skv_template *t)
 typedef struct rendering {
     const skv_template *t;
     skv_template_options options;
-    skv_budget own; /* without a caller's */
-    json_t *vars;   /* owned */
-    size_t n_bytes; /* of JSON that is counted */
+    skv_budget own;        /* without a caller's */
+    json_t *vars;          /* owned */
+    size_t n_bytes;        /* of JSON that is counted */
     bool own_bos, own_eos; /* they are not the caller's */
     skv_error *err;
 } rendering;
@@ -82,7 +82,8 @@ static skv_status load(rendering *x, const char *what, skv_text_piece text, json
     return SKV_OK;
 }
 
-/* A special token, unless the variables have it. Its bytes need not be UTF-8. *own: it was added. */
+/* A special token, unless the variables have it. Its bytes need not be UTF-8. *own: it was added.
+ */
 static skv_status add_token(rendering *x, const char *name, skv_text_piece token, bool *own)
 {
     skv_buf text;
@@ -129,7 +130,8 @@ static bool is_role(const skv_jstr *text)
 
 static void clear_roles(skv_jrun *r, const skv_jdict *vars)
 {
-    static const skv_jstr name = {.data = "messages", .size = 8}, role = {.data = "role", .size = 4};
+    static const skv_jstr name = {.data = "messages", .size = 8},
+                          role = {.data = "role", .size = 4};
     const skv_jv *messages = skv_jdict_get(r->budget, vars, &name);
     if (!messages || messages->kind != SKV_J_LIST) return;
     for (size_t i = 0; i < messages->as.list->n && skv_j_spend(r, 1); i++) {
@@ -186,7 +188,8 @@ static skv_status render(rendering *x, skv_buf *out)
     const size_t n = text.text.size;
     if (status == SKV_OK) status = skv_budget_check(r.budget, r.t->name, x->err);
     if (status == SKV_OK && marks && !write_marks(&text, out->size, marks))
-        status = skv_fail(x->err, SKV_RANGE, "%s: no room for the marks of %zu bytes", r.t->name, n);
+        status =
+            skv_fail(x->err, SKV_RANGE, "%s: no room for the marks of %zu bytes", r.t->name, n);
     if (status == SKV_OK && !skv_buf_append(out, text.text.data, n))
         status = skv_fail(x->err, SKV_RANGE, "%s: no room for %zu bytes of text", r.t->name, n);
     skv_jout_release(&text);

@@ -239,8 +239,7 @@ static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
     if (!skv_budget_try(ex->budget, n_bytes)) return;
     job->ids = prompt->ids;
     job->n_ids = prompt->n_ids;
-    const skv_status status =
-        skv_scheduler_recall(ex->model->scheduler, job, &text, &ids, NULL);
+    const skv_status status = skv_scheduler_recall(ex->model->scheduler, job, &text, &ids, NULL);
     if (status == SKV_OK && ids) put_known(ex, prompt, job, ids);
     if (status == SKV_OK && !ids) prompt->known = job->text;
     skv_text_free(ids);
@@ -651,9 +650,9 @@ static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids
                                     .data = all ? NULL : &rendered.data};
         const skv_buf *text = &rendered.text;
         out->n = 1;
-        ok = set_text(ex, &out->at[0], text->size > 0 ? text->data : "", text->size, flags,
-                      error) &&
-             check_empty(out, "messages", error);
+        ok =
+            set_text(ex, &out->at[0], text->size > 0 ? text->data : "", text->size, flags, error) &&
+            check_empty(out, "messages", error);
         if (!all) out->at[0].data = rendered.data;
         if (!all) rendered.data = (skv_text_marks){0};
     }

@@ -46,11 +46,6 @@ uint64_t server_draw(http_server *server)
     return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
 }
 
-skv_text_piece server_own_mark(const http_server *server)
-{
-    return (skv_text_piece){server->own_mark, strlen(server->own_mark)};
-}
-
 static bool no_memory(char *error)
 {
     (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no memory");

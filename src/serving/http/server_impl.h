@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -157,8 +158,11 @@ bool server_list_next(const char **at, skv_text_piece *out);
 double server_flush_seconds(const server_options *o);
 /** So far from now, by the clock of server->changed. */
 struct timespec server_time_in(double seconds);
-/** server->own_mark as a piece. */
-skv_text_piece server_own_mark(const http_server *server);
+static inline skv_text_piece server_own_mark(const http_server *server)
+{
+    return (skv_text_piece){server->own_mark, strlen(server->own_mark)};
+}
+
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
 

@@ -79,9 +79,8 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
     char *json = ok ? json_text_write(ex, functions, "messages", &n, h->error) : NULL;
     json_decref(functions);
     if (!json) return ok ? false : api_fail(h->error, 503, NULL, "no memory");
-    *written =
-        skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
-                              server_own_mark(ex->server), &text, &n_text, NULL) == SKV_OK;
+    *written = skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
+                                     server_own_mark(ex->server), &text, &n_text, NULL) == SKV_OK;
     json_text_free(ex, json, n);
     if (*written) {
         add_content(out, message);

@@ -157,10 +157,8 @@ static skv_jv char_range(skv_jrun *r, skv_jv v, size_t from, size_t to)
     size_t start = skv_j_offset(s, from), end = skv_j_offset(s, to);
     skv_jstr *part = skv_j_take(r, 1, sizeof *part);
     if (!part || !skv_j_spend_bytes(r, s->n_chars == s->size ? 0 : end)) return skv_j_undefined();
-    *part = (skv_jstr){.data = s->data + start,
-                       .size = end - start,
-                       .n_chars = to - from,
-                       .marks = s->marks};
+    *part = (skv_jstr){
+        .data = s->data + start, .size = end - start, .n_chars = to - from, .marks = s->marks};
     return (skv_jv){.kind = SKV_J_STRING, .markup = v.markup, .as.s = part};
 }
 

@@ -1,5 +1,5 @@
-/* tojson: Python's json.dumps with the options that transformers allows. Its marks count as data, but
- * for the texts of literals. */
+/* tojson: Python's json.dumps with the options that transformers allows. Its marks count as data,
+ * but for the texts of literals. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -155,7 +155,8 @@ static void write_value(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *
     }
 }
 
-static void write_json(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *style, unsigned level)
+static void write_json(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *style,
+                       unsigned level)
 {
     if (!skv_j_enter(r)) return;
     if (skv_j_spend(r, 1)) write_value(r, out, v, style, level);

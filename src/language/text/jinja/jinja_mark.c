@@ -25,7 +25,8 @@ static size_t marks_before(const skv_jmarks *marks, size_t at)
     return low;
 }
 
-bool skv_jstr_is_data(const skv_jstr *s, size_t at)
+/* Whether byte `at` of the text is data. */
+static bool is_data(const skv_jstr *s, size_t at)
 {
     if (!s->marks || s->marks == &skv_j_data) return s->marks;
     return marks_before(s->marks, start_of(s) + at) % 2 == 1;
@@ -42,7 +43,8 @@ void skv_jmarker_release(skv_jmarker *m)
     skv_buf_release(&m->at);
 }
 
-void skv_jmarker_set(skv_jmarker *m, size_t at, bool data)
+/* From byte `at` on, which is not before the last mark, the text is data or not. */
+static void set_data(skv_jmarker *m, size_t at, bool data)
 {
     if (m->data == data) return;
     m->data = data;
@@ -58,15 +60,15 @@ void skv_jmarker_copy(skv_jmarker *m, size_t at, const skv_jstr *s, size_t from,
 {
     const bool before = m->data;
     if (from == to) return;
-    skv_jmarker_set(m, at, skv_jstr_is_data(s, from));
+    set_data(m, at, is_data(s, from));
     if (s->marks && s->marks != &skv_j_data) {
         const size_t start = start_of(s);
         for (size_t i = marks_before(s->marks, start + from); i < s->marks->n; i++) {
             if (s->marks->at[i] >= start + to) break;
-            skv_jmarker_set(m, at + s->marks->at[i] - start - from, i % 2 == 0);
+            set_data(m, at + s->marks->at[i] - start - from, i % 2 == 0);
         }
     }
-    skv_jmarker_set(m, at + to - from, before);
+    set_data(m, at + to - from, before);
 }
 
 size_t skv_jmarker_count(const skv_jmarker *m, size_t size)
@@ -89,13 +91,13 @@ void skv_jout_release(skv_jout *out)
 
 void skv_jout_set(skv_jout *out, bool data)
 {
-    skv_jmarker_set(&out->marks, out->text.size, data);
+    set_data(&out->marks, out->text.size, data);
     out->text.failed = out->text.failed || out->marks.at.failed;
 }
 
 void skv_jout_follow(skv_jout *out, const skv_jstr *s, size_t at)
 {
-    skv_jout_set(out, skv_jstr_is_data(s, at));
+    skv_jout_set(out, is_data(s, at));
 }
 
 void skv_jout_part(skv_jout *out, const skv_jstr *s, size_t from, size_t to)

@@ -21,9 +21,6 @@ struct skv_jmarks {
 /** The marks of a text that is data as a whole. */
 extern const skv_jmarks skv_j_data;
 
-/** Whether byte `at` of the text is data. */
-bool skv_jstr_is_data(const skv_jstr *s, size_t at);
-
 /* Marks of a text that grows. */
 typedef struct skv_jmarker {
     skv_buf at; /* [size / sizeof(size_t)] */
@@ -32,8 +29,6 @@ typedef struct skv_jmarker {
 
 void skv_jmarker_init(skv_jmarker *m, skv_budget *budget);
 void skv_jmarker_release(skv_jmarker *m);
-/** From byte `at` on, which is not before the last mark, the text is data or not. */
-void skv_jmarker_set(skv_jmarker *m, size_t at, bool data);
 /** Bytes s[from..to) were put at byte `at`; behind them the text is what it was before. */
 void skv_jmarker_copy(skv_jmarker *m, size_t at, const skv_jstr *s, size_t from, size_t to);
 /** How many marks there are in a text of `size` bytes. */

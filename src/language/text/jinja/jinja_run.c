@@ -107,10 +107,8 @@ static skv_jv view_of(skv_jrun *r, const char *data, size_t size, const skv_jmar
 {
     skv_jstr *s = skv_j_take(r, 1, sizeof *s);
     if (!s || !skv_j_spend_bytes(r, size)) return skv_j_undefined();
-    *s = (skv_jstr){.data = data,
-                    .size = size,
-                    .n_chars = skv_j_count_chars(data, size),
-                    .marks = marks};
+    *s = (skv_jstr){
+        .data = data, .size = size, .n_chars = skv_j_count_chars(data, size), .marks = marks};
     return (skv_jv){.kind = SKV_J_STRING, .as.s = s};
 }
 

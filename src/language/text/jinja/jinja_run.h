@@ -41,8 +41,8 @@ typedef struct skv_jrun {
     skv_jout *out;
     const skv_jdict *vars;   /* what the caller passed */
     skv_text_piece own_mark; /* around what is the template's own in their texts; n 0: nothing is */
-    uint32_t line;         /* of the node being evaluated */
-    char what[96];         /* what skv_j_what gave last */
+    uint32_t line;           /* of the node being evaluated */
+    char what[96];           /* what skv_j_what gave last */
     unsigned loop_depth;
     enum { SKV_JUMP_NONE, SKV_JUMP_BREAK, SKV_JUMP_CONTINUE } jump;
     skv_status status;

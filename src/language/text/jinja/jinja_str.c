@@ -92,7 +92,8 @@ static skv_jv split_at(skv_jrun *r, const skv_jstr *s, const skv_jstr *by, int64
     size_t from = 0;
     while (skv_j_spend(r, 1)) {
         size_t hit = limit == 0 ? SIZE_MAX : skv_j_find_bytes(r, s, by, from);
-        if (!skv_j_push(r, list.as.list, skv_j_part(r, s, from, hit == SIZE_MAX ? s->size : hit))) break;
+        if (!skv_j_push(r, list.as.list, skv_j_part(r, s, from, hit == SIZE_MAX ? s->size : hit)))
+            break;
         if (hit == SIZE_MAX) break;
         from = hit + by->size;
         if (limit > 0) limit--;
@@ -281,7 +282,8 @@ static skv_jv str_count(skv_jrun *r, const skv_jcall *call)
 }
 
 /* An empty `old` stands before every character and at the end. */
-static void replace_between(skv_jout *out, const skv_jstr *text, const skv_jstr *with, int64_t count)
+static void replace_between(skv_jout *out, const skv_jstr *text, const skv_jstr *with,
+                            int64_t count)
 {
     size_t at = 0;
     for (; count != 0 && !out->text.failed; count--) {
@@ -304,7 +306,8 @@ skv_jv skv_jstr_replace_in(skv_jrun *r, const skv_jstr *text, const skv_jstr *ol
         return skv_j_from_out(r, &out);
     }
     size_t at = 0, hit;
-    while (count != 0 && (hit = skv_j_find_bytes(r, text, old, at)) != SIZE_MAX && !out.text.failed) {
+    while (count != 0 && (hit = skv_j_find_bytes(r, text, old, at)) != SIZE_MAX &&
+           !out.text.failed) {
         skv_jout_part(&out, text, at, hit);
         skv_jout_put(&out, with);
         at = hit + old->size;
