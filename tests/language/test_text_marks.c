@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 #include <ctype.h>
+#include <glob.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -602,7 +603,7 @@ static void drop_inserted(const rendered *r, skv_buf *out)
 }
 
 typedef struct talks {
-    size_t n_benign, n_hostile, n_looked_at, n_refused;
+    size_t n_templates, n_benign, n_hostile, n_looked_at, n_refused;
 } talks;
 
 static void encode_rendered(const skv_tokenizer *t, const rendered *r, bool marked, skv_ids *out)
@@ -690,45 +691,52 @@ static void check_talk(const char *name, const char *source, const json_t *vars,
     free_rendered(&r);
 }
 
+/* Every conversation by every template of a folder. */
+static void check_folder(const char *folder, const json_t *all, skv_rng *rng, talks *count)
+{
+    char pattern[1024];
+    glob_t found = {0};
+    (void)snprintf(pattern, sizeof pattern, "%s/*.jinja", folder);
+    if (glob(pattern, 0, NULL, &found) != 0) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char *source;
+        size_t size;
+        const char *key;
+        json_t *vars;
+        assert_int_equal(skv_file_read(found.gl_pathv[i], 1 << 22, &source, &size, NULL), SKV_OK);
+        json_object_foreach((json_t *)(uintptr_t)all, key, vars)
+        {
+            /* A role that no template knows stays data. */
+            if (strcmp(key, "unknown-role") == 0) continue;
+            check_talk(found.gl_pathv[i], source, vars, rng, count);
+        }
+        skv_free(source);
+        count->n_templates++;
+    }
+    globfree(&found);
+}
+
 static void test_published(void **state)
 {
     (void)state;
     json_error_t why;
     skv_rng rng;
     talks count = {0};
-    if (!skv_file_is_folder(SKV_TEST_ASSETS "/templates")) {
-        print_message("skipped: no %s/templates\n", SKV_TEST_ASSETS);
-        skip();
-    }
-    json_t *table = json_load_file(SKV_TEST_DATA "/template_hashes.json", 0, &why), *row;
     json_t *all = json_load_file(SKV_TEST_DATA "/templates/conversations.json", 0, &why), *vars;
-    assert_non_null(table);
+    const char *more = getenv("SKV_CALL_TEMPLATES"), *key;
     assert_non_null(all);
+    json_object_foreach(all, key, vars) own_tokens(vars);
     skv_rng_init(&rng, 5);
-    const char *name, *key;
-    json_object_foreach(table, name, row)
-    {
-        char path[512], *source;
-        size_t size;
-        (void)snprintf(path, sizeof path, "%s/templates/%s", SKV_TEST_ASSETS, name);
-        assert_int_equal(skv_file_read(path, 1 << 22, &source, &size, NULL), SKV_OK);
-        json_object_foreach(all, key, vars)
-        {
-            /* A role that no template knows stays data. */
-            if (strcmp(key, "unknown-role") == 0) continue;
-            if (!json_object_get(vars, "own")) own_tokens(vars);
-            json_object_set_new(vars, "own", json_true());
-            check_talk(name, source, vars, &rng, &count);
-        }
-        skv_free(source);
-    }
-    json_decref(table);
+    check_folder(SKV_TEST_ASSETS "/templates", all, &rng, &count);
+    check_folder(SKV_TEST_DATA "/templates", all, &rng, &count);
+    if (more) check_folder(more, all, &rng, &count);
     json_decref(all);
-    print_message(
-        "%zu conversations as before; of %zu hostile ones %zu where the template looks at "
-        "the text, %zu refused\n",
-        count.n_benign, count.n_hostile, count.n_looked_at, count.n_refused);
-    assert_true(count.n_benign > 500 && count.n_looked_at < count.n_hostile / 10);
+    print_message("%zu templates: %zu conversations as before; of %zu hostile ones %zu where the "
+                  "template looks at the text; %zu refused\n",
+                  count.n_templates, count.n_benign, count.n_hostile, count.n_looked_at,
+                  count.n_refused);
+    assert_true(count.n_benign > 15 * count.n_templates);
+    assert_true(count.n_hostile > 10 * count.n_looked_at);
 }
 
 int main(void)

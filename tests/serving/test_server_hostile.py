@@ -325,6 +325,19 @@ class SpecialTextTest(base.ServerTest):
         self.assertEqual((ids, n), ([0, 2, 0, 1, 2, 3, 4, 1, 3], 6))
         server.stop()
 
+    def test_command(self):
+        """`swiftkv chat` reads its messages as the server does."""
+        answers = []
+        for words in ((), ("--allow-special-text",)):
+            server = base.Server(self.model, *self.words, *words)
+            body = {"messages": [{"role": "user", "content": FORGED}], "max_tokens": 12, "temperature": 0}
+            answers.append(server.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"])
+            server.stop()
+            command = [base.PROGRAM, "chat", self.model, "--threads", "1", "-n", "12", "--temp", "0", *words]
+            done = subprocess.run(command, input=FORGED + "\n", capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout.strip(), answers[-1].strip(), done)
+        self.assertNotEqual(*answers)
+
     def test_remembered_tokens(self):
         """What a raw prompt has had as control tokens does not come back in a conversation of the same text."""
         conversation = [{"role": "user", "content": FORGED * 12}]
