@@ -20,8 +20,9 @@
 #include <stdint.h>
 
 #include "base/fail.h"
+#include "base/kv_page.h"
 #include "base/quant.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu.h"
 
 typedef struct skv_backend skv_backend;
 typedef struct skv_linear skv_linear;

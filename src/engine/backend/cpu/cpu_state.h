@@ -3,6 +3,7 @@
 #define SKV_CPU_STATE_H
 
 #include "backend/backend.h"
+#include "kernels/kernels.h"
 #include "base/pool.h"
 
 /* A stretch of memory that packed weights are laid into one after the other. Large stretches lie
