@@ -90,6 +90,22 @@ static void check_rotate(backend_check *c)
     check_near(c, q, want, bound);
 }
 
+static void check_norm_alone(backend_check *c)
+{
+    check_begin(c, "norm");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
+    const check_tensor x = check_random(c, n_rows * n, 2), w = check_random(c, n, 0.5);
+    const check_tensor y = check_one_in(c, 2) ? x : check_random(c, n_rows * n, 1);
+    const skv_norm norm = {.weight = w.at, .offset = check_one_in(c, 2) ? 1.0f : 0, .eps = 1e-6f};
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t i = 0; i < x.n; i += n) {
+        check_normed(&norm, w.host, x.host + i, n, want + i, bound + i);
+    }
+    skv_backend *be = check_backend_of(c);
+    be->norm(be, &(skv_norm_args){y.at, x.at, n_rows, n, norm});
+    check_near(c, y, want, bound);
+}
+
 static void check_norm_add(backend_check *c)
 {
     check_begin(c, "norm_add");
@@ -103,19 +119,17 @@ static void check_norm_add(backend_check *c)
     const skv_norm plain = {.eps = norm.eps, .offset = weight ? norm.offset : 0};
     const float scales[] = {0, 1, 0.25f};
     const float scale = scales[check_below(c, 3)];
-    const bool store = check_one_in(c, 3);
     double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
     for (size_t i = 0; i < n_rows; i++) {
         check_normed(&plain, weight ? weight : ones, y.host + i * n, n, want + i * n,
                      bound + i * n);
     }
     for (size_t i = 0; i < x.n; i++) {
-        const double before = store ? 0 : (double)x.host[i],
-                     factor = scale == 0 ? 1 : (double)scale;
+        const double before = (double)x.host[i], factor = scale == 0 ? 1 : (double)scale;
         bound[i] = factor * (bound[i] + 2 * CHECK_F32 * (fabs(before) + fabs(want[i])));
         want[i] = factor * (before + want[i]);
     }
-    const skv_norm_add_args args = {x.at, y.at, n_rows, n, norm, scale, store};
+    const skv_norm_add_args args = {x.at, y.at, n_rows, n, norm, scale};
     skv_backend *be = check_backend_of(c);
     be->norm_add(be, &args);
     check_near(c, x, want, bound);
@@ -214,6 +228,19 @@ static void check_gather(backend_check *c)
     check_same(c, got, want, head.n * sizeof *got);
 }
 
+static void check_scale(backend_check *c)
+{
+    check_begin(c, "scale");
+    const size_t n = check_between(c, 1, 1000);
+    const check_tensor x = check_random(c, n, 1);
+    const float factor = (float)check_normal(c);
+    double *want = check_host(c, n * sizeof *want);
+    for (size_t i = 0; i < n; i++) want[i] = (double)(x.host[i] * factor);
+    skv_backend *be = check_backend_of(c);
+    be->scale(be, x.at, n, factor);
+    check_near(c, x, want, NULL);
+}
+
 static void check_softcap(backend_check *c)
 {
     check_begin(c, "softcap");
@@ -271,10 +298,12 @@ static void check_mix(backend_check *c)
 void check_row_operations(backend_check *c)
 {
     check_rotate(c);
+    check_norm_alone(c);
     check_norm_add(c);
     check_glu(c);
     check_embed_gate(c);
     check_gather(c);
+    check_scale(c);
     check_softcap(c);
     check_mix(c);
 }

@@ -329,6 +329,16 @@ static void guarded_gather_kv(skv_backend *base, const skv_gather_kv_args *args)
     free(from);
 }
 
+static void guarded_norm(skv_backend *base, const skv_norm_args *args)
+{
+    guarded *g = enter(base);
+    skv_norm_args a = *args;
+    a.x = twin_of(g, a.x, a.n_rows * a.n * sizeof *a.x);
+    a.y = twin_of(g, a.y, a.n_rows * a.n * sizeof *a.y);
+    a.norm = norm_of(g, a.norm);
+    g->cpu->norm(g->cpu, &a);
+}
+
 static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
     guarded *g = enter(base);
@@ -364,6 +374,12 @@ static void guarded_gather(skv_backend *base, float *x, size_t n, const uint32_t
 {
     guarded *g = enter(base);
     g->cpu->gather(g->cpu, floats(g, x), n, rows, n_rows);
+}
+
+static void guarded_scale(skv_backend *base, float *x, size_t n, float factor)
+{
+    guarded *g = enter(base);
+    g->cpu->scale(g->cpu, twin_of(g, x, n * sizeof *x), n, factor);
 }
 
 static void guarded_softcap(skv_backend *base, float *x, size_t n, float cap)
@@ -440,10 +456,12 @@ skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, 
         .attention = guarded_attention,
         .votes = guarded_votes,
         .gather_kv = guarded_gather_kv,
+        .norm = guarded_norm,
         .norm_add = guarded_norm_add,
         .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
         .gather = guarded_gather,
+        .scale = guarded_scale,
         .softcap = guarded_softcap,
         .row_bytes = guarded_row_bytes,
         .save_rows = guarded_save_rows,

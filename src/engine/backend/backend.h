@@ -209,6 +209,14 @@ typedef struct skv_gather_kv_args {
     size_t head_dim;
 } skv_gather_kv_args;
 
+/* y[i, :] = norm(x[i, :]) for i < n_rows; y may be x. */
+typedef struct skv_norm_args {
+    float *y;       /* [n_rows, n] */
+    const float *x; /* [n_rows, n] */
+    size_t n_rows, n;
+    skv_norm norm;
+} skv_norm_args;
+
 /* x[i, :] = (x[i, :] + norm(y[i, :])) * scale for i < n_rows (Gemma's norms behind a block). */
 typedef struct skv_norm_add_args {
     float *x; /* [n_rows, n] */
@@ -216,7 +224,6 @@ typedef struct skv_norm_add_args {
     size_t n_rows, n;
     skv_norm norm;
     float scale; /* 0: 1 */
-    bool store;  /* x is what is added, whatever it was */
 } skv_norm_add_args;
 
 /* y[i, :] = act(x[i, 0..n)) * x[i, n..2n) for i < n_rows: what the epilogue of a paired product
@@ -296,11 +303,14 @@ struct skv_backend {
     void (*attention)(skv_backend *be, const skv_attention_args *args);
     void (*votes)(skv_backend *be, const skv_votes_args *args);
     void (*gather_kv)(skv_backend *be, const skv_gather_kv_args *args);
+    void (*norm)(skv_backend *be, const skv_norm_args *args);
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
     void (*glu)(skv_backend *be, const skv_glu_args *args);
     void (*embed_gate)(skv_backend *be, const skv_embed_gate_args *args);
     /* x[i, :] = x[rows[i], :] for i < n_rows, rows ascending, in place. */
     void (*gather)(skv_backend *be, float *x, size_t n, const uint32_t *rows, size_t n_rows);
+    /* x[i] *= factor. */
+    void (*scale)(skv_backend *be, float *x, size_t n, float factor);
     /* x[i] = cap * tanh(x[i] / cap). */
     void (*softcap)(skv_backend *be, float *x, size_t n, float cap);
     /* Rows x [n, K] as bytes of the host, n times row_bytes of them, and back: a product with

@@ -152,12 +152,11 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
                                       .places = p->ws->chosen,
                                       .store = post_norm || !skv_ranks_lead(p->m->ranks)});
     skv_pass_sum(p, post_norm ? p->ws->qkv : x, n);
-    if (post_norm) {
-        p->be->norm_add(p->be, &(skv_norm_add_args){.x = layer->gate_up ? p->ws->ffn_sum : x,
-                                                    .y = p->ws->qkv,
-                                                    .n_rows = n,
-                                                    .n = D,
-                                                    .norm = skv_pass_norm(p, post_norm),
-                                                    .store = layer->gate_up});
+    if (!post_norm) return;
+    const skv_norm norm = skv_pass_norm(p, post_norm);
+    if (layer->gate_up) {
+        p->be->norm(p->be, &(skv_norm_args){p->ws->ffn_sum, p->ws->qkv, n, D, norm});
+    } else {
+        p->be->norm_add(p->be, &(skv_norm_add_args){x, p->ws->qkv, n, D, norm, 0});
     }
 }
