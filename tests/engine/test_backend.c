@@ -17,10 +17,14 @@ static void check_level(skv_cpu_level level, size_t n_threads, uint64_t seed)
 {
     skv_backend *be;
     skv_error err;
-    if (skv_backend_cpu_create(n_threads, level, &be, &err) != SKV_OK) return; /* not here */
-    print_message("%s, %zu threads\n", be->level, n_threads);
-    assert_int_equal(skv_check_backend(be, seed, stdout), 0);
-    be->free(be);
+    skv_pool *pool;
+    assert_int_equal(skv_pool_create(n_threads, &pool, &err), SKV_OK);
+    if (skv_backend_cpu_create(pool, level, &be, &err) == SKV_OK) { /* else: not here */
+        print_message("%s, %zu threads\n", be->level, n_threads);
+        assert_int_equal(skv_check_backend(be, seed, stdout), 0);
+        be->free(be);
+    }
+    skv_pool_free(pool);
 }
 
 static void test_every_level(void **state)

@@ -21,6 +21,7 @@
 
 #include "base/fail.h"
 #include "base/kv_page.h"
+#include "base/pool.h"
 #include "base/quant.h"
 #include "kernels/cpu.h"
 
@@ -320,13 +321,10 @@ struct skv_backend {
                       size_t n, size_t K);
     void (*load_rows)(skv_backend *be, skv_weight_type type, float *x, const unsigned char *host,
                       size_t n, size_t K);
-    /* Runs fn(arg, i) for i < n on the host's threads (loading, sampling). */
-    void (*parallel)(skv_backend *be, size_t n, void (*fn)(void *arg, size_t i), void *arg);
-    size_t (*threads)(const skv_backend *be);
 };
 
-/** The processor's back end: n_threads 0 means one for each processor allowed. */
-SKV_MUST_CHECK skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level,
+/** The processor's back end, on threads that are borrowed until it is freed. */
+SKV_MUST_CHECK skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level,
                                                  skv_backend **out, skv_error *err);
 
 #endif

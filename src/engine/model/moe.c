@@ -56,9 +56,10 @@ void skv_experts_choose(const skv_config *c, const float *logits, size_t n_exper
     for (size_t j = 0; j < k; j++) weights[j] /= sum;
 }
 
-static void route_row(void *arg, size_t i)
+static void route_row(void *arg, size_t i, size_t i_thread)
 {
     const route_job *job = arg;
+    (void)i_thread;
     const size_t k = job->p->c->n_active;
     const uint32_t *chosen = job->p->ws->chosen + i * k;
     float *weights = job->p->ws->expert_weights + i * k;
@@ -82,7 +83,7 @@ static void route(const skv_pass *p, size_t i, const float *x, size_t n)
     const size_t n_bytes = n * E * sizeof(float);
     const float *logits = p->be->map(p->be, p->ws->router, n_bytes, SKV_MAP_READ);
     route_job job = {p, logits, E, layer->expert_scale};
-    p->be->parallel(p->be, n, route_row, &job);
+    skv_pool_run(p->pool, n, route_row, &job);
     p->be->unmap(p->be, job.logits);
 }
 
