@@ -139,6 +139,7 @@ struct http_server {
 
     pthread_t reaper;
     bool reaper_runs;
+    pthread_cond_t reaper_stops;
     watchdog dog;          /* the reaper's */
     json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
     /* Around what the server itself writes into a message in the name of the template, such as the
@@ -156,7 +157,7 @@ bool server_list_next(const char **at, skv_text_piece *out);
 /** How long a scheduler may write to its cache at the end: as long as requests had, within bounds.
  */
 double server_flush_seconds(const server_options *o);
-/** So far from now, by the clock of server->changed. */
+/** So far from now, by the clock of the server's condition variables. */
 struct timespec server_time_in(double seconds);
 static inline skv_text_piece server_own_mark(const http_server *server)
 {
