@@ -38,8 +38,8 @@ typedef struct skv_id_piece {
     size_t n;
 } skv_id_piece;
 
-/* Which bytes of a text are data, of somebody who may write anything: those from at[0] to at[1],
- * from at[2] to at[3], and so on. The offsets rise, and there is an even number of them. */
+/* Which bytes of a text are data, which may spell anything: those from at[0] to at[1], from at[2]
+ * to at[3], and so on. The offsets rise, and there is an even number of them. */
 typedef struct skv_text_marks {
     size_t *at; /* [n] */
     size_t n;
@@ -50,8 +50,8 @@ typedef struct skv_encode_options {
     bool parse_special; /* special tokens that are written in the text become their ids */
     skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
     size_t max_ids;     /* the text is not read further than to so many ids; 0: to its end */
-    /* Borrowed: with parse_special, where none is parsed, since no byte of a special token may be
-     * data. All else is tokenized as without marks. NULL: there are no data. */
+    /* Borrowed: with parse_special, a special token is parsed only if none of its bytes is data.
+     * Everything else is tokenized as without marks. NULL: there are no data. */
     const skv_text_marks *data;
 } skv_encode_options;
 
@@ -106,8 +106,9 @@ typedef struct skv_render_input {
     skv_text_piece vars;    /* a JSON object: messages, tools, and what else the template reads */
     const skv_vocab *vocab; /* gives bos_token and eos_token where vars do not; NULL: nobody does */
     skv_budget *budget;     /* NULL: the default limits */
-    /* Texts in vars are data. What stands between two of these in one of them is not, and the marks
-     * go: for what a caller writes into a message itself. Nobody else may know it. n 0: none. */
+    /* Texts in vars are data, but for the parts that stand between two of these, which are removed:
+     * a caller that writes into a message itself puts its own words there. It must be secret. n 0:
+     * there is none. */
     skv_text_piece own_mark;
 } skv_render_input;
 

@@ -350,9 +350,9 @@ bool skv_norm_work_mark(skv_norm_work *work, size_t n)
     return true;
 }
 
-/* Marks move by as much as a step makes of what is in front of them, stretch by stretch. What it
- * makes of two stretches together is nearly always what it makes of both; the caller compares the
- * sum, which *n_made gets. */
+/* Moves marks to where they are in a step's result, stretch by stretch. A step that joins two
+ * stretches (an accent behind the letter of another, a pattern of several characters) makes another
+ * length of them together: the caller compares the sum, *n_made. */
 static skv_status move_marks(const skv_norm_step *step, skv_norm_work *work, const char *text,
                              size_t n, size_t *n_made, skv_error *err)
 {

@@ -22,8 +22,8 @@ typedef struct prompt_list {
     size_t n;
 } prompt_list;
 
-/** The field `name` of a request: a text, token ids, or an array of either. parse_special: what
- * spells a special token in it is one, as in a prompt that is given whole. */
+/** The field `name` of a request: a text, token ids, or an array of either. parse_special: special
+ * tokens in a text become their ids, as in a whole prompt. */
 bool prompts_read(const exchange *ex, const json_t *body, const char *name, bool parse_special,
                   prompt_list *out, api_error *error);
 void prompts_release(prompt_list *list);

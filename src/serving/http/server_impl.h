@@ -142,8 +142,8 @@ struct http_server {
     pthread_cond_t reaper_stops;
     watchdog dog;          /* the reaper's */
     json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
-    /* Around what the server itself writes into a message in the name of the template, such as the
-     * marks of calls (skv_render_input.own_mark). No client knows it. */
+    /* Around text that the server itself writes into a message in the template's name, such as the
+     * marks of calls (skv_render_input.own_mark). It is secret. */
     char own_mark[40];
 };
 

@@ -26,7 +26,7 @@ static bool add_json(const exchange *ex, skv_buf *out, const json_t *value, api_
     return text;
 }
 
-/* What the template, had it known calls, would write; the rest is the client's. */
+/* Text in the template's name, which may have control tokens; all other text is the client's. */
 static void add_own(const exchange *ex, skv_buf *out, const char *text)
 {
     skv_buf_text(out, ex->server->own_mark);
