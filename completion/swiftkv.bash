@@ -23,7 +23,7 @@ _swiftkv_options() {
         --lora --ctx --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
-    serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --max-loaded
+    serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --log-probes --max-loaded
         --models-memory --metrics-compat --insecure --name --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --no-generation-config --cors-origin
         --tool-format --chat-template-kwargs --reasoning-format --reranker --kv-tokens --step-ms
