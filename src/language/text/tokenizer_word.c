@@ -103,15 +103,14 @@ static void find_cuts(skv_bpe_model *model, const skv_vocab *vocab)
     model->can_cut = true;
 }
 
-/* The symbols of all tokens together are not more than their bytes. Without memory words are merged
- * as a whole. */
+/* A token's symbols are not more than its bytes. Without memory words are merged as a whole. */
 static void find_margin(skv_bpe_model *model, const skv_vocab *vocab)
 {
-    size_t n_symbols = 0;
-    uint32_t *made = skv_alloc(vocab->n_ids + 1, sizeof *made);
-    for (size_t id = 0; id < vocab->n_ids; id++) n_symbols += vocab->texts[id].length;
-    if (made) skv_bpe_find_margin(&model->merges, n_symbols, made, vocab->n_ids);
-    skv_free(made);
+    const size_t n = vocab->n_ids;
+    uint32_t *lengths = skv_alloc(2 * n + 1, sizeof *lengths);
+    for (size_t id = 0; lengths && id < n; id++) lengths[id] = vocab->texts[id].length;
+    if (lengths) skv_bpe_find_margin(&model->merges, lengths, lengths + n, n);
+    skv_free(lengths);
 }
 
 void skv_bpe_model_prepare(skv_bpe_model *model, const skv_vocab *vocab)

@@ -43,9 +43,7 @@ static size_t echo_offset(const answer *a, api_choice *echo, int32_t id)
 static size_t offset_of(const answer *a, api_choice *c, const skv_output *token)
 {
     if (token->kind == SKV_OUTPUT_PROMPT) return echo_offset(a, c, token->id);
-    const size_t n_before =
-        c->echo ? answer_count_chars(c->echo->text.data, c->echo->text.size) : 0;
-    return n_before + token->i_char;
+    return (c->echo ? c->echo->n_text_chars : 0) + token->i_char;
 }
 
 /* {"text": logprob, ...}: the most likely ones and the token itself. Of two tokens with the same

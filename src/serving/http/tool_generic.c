@@ -66,7 +66,7 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
 {
     const exchange *ex = h->ex;
     const json_t *calls = json_object_get(message, "tool_calls"), *call;
-    size_t i, n = 0, n_text = 0;
+    size_t i, n = 0, n_text = 0, n_read = 0;
     char *text = NULL;
     if (!request_hold(ex, JSON_CONTAINER_BYTES, "messages", h->error)) return false;
     json_t *functions = json_array();
@@ -79,15 +79,19 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
     char *json = ok ? json_text_write(ex, functions, "messages", &n, h->error) : NULL;
     json_decref(functions);
     if (!json) return ok ? false : api_fail(h->error, 503, NULL, "no memory");
-    *written = skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
-                                     server_own_mark(ex->server), &text, &n_text, NULL) == SKV_OK;
+    /* What its values take once more, and the text. */
+    ok = skv_budget_json(ex->budget, json, n, &n_read) || request_lacks(ex, "messages", h->error);
+    *written =
+        ok && skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
+                                    server_own_mark(ex->server), &text, &n_text, NULL) == SKV_OK;
     json_text_free(ex, json, n);
     if (*written) {
         add_content(out, message);
         skv_buf_append(out, text, n_text);
     }
     skv_text_free(text);
-    return true;
+    skv_budget_give(ex->budget, n_read);
+    return ok;
 }
 
 static bool set_text(const exchange *ex, json_t *message, const char *role, const skv_buf *text,
