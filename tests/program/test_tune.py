@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import test_eval_cli as base
 
+from server_process import Server  # noqa: E402
 from waiting import PATIENCE  # noqa: E402
 
 STORIES = base.ROOT / "../shared/assets/models/stories260k/stories260k-f32.gguf"
@@ -136,8 +137,9 @@ class TuneTest(unittest.TestCase):
         self.assertIn("Too few examples for a confidence interval: 1", done.stdout)
         self.assertIn("Asked: prompts of 96 tokens", done.stdout)
         lines = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("  swiftkv ")]
-        self.assertEqual([line[1] for line in lines], ["generate", "eval"])
-        for words in (lines[0] + ["-n", "3"], lines[1]):
+        self.assertEqual([line[1] for line in lines], ["serve", "generate", "eval"])
+        self.assertEqual(Server(*lines[0][2:]).stop(), 0)
+        for words in (lines[1] + ["-n", "3"], lines[2]):
             self.assertEqual(run(*words[1:]).returncode, 0)
 
     def test_a_floor_that_nothing_keeps(self):

@@ -220,6 +220,7 @@ class LogTest(LifeTest):
         for path in ("/health", "/metrics"):
             self.assertEqual(ask(server, "k", method="GET", path=path)[0], 200)
         ask(server, method="GET", path="/metrics")  # without its key it is no probe
+        self.lines(log, 1)
         ask(server, "k", method="GET", path="/v1/models")
         self.assertEqual([(r["path"], r["status"], r.get("error")) for r in self.lines(log, 2)],
                          [("/metrics", 401, "invalid_api_key"), ("/v1/models", 200, None)])
@@ -253,10 +254,10 @@ class LogTest(LifeTest):
         """Where it is no fault of the client's; what may quote the request is told by name alone."""
         log = self.folder / "log"
         server = self.start("--request-log", log, "--rpm", 2)
-        for model in ("private", None, None):
+        for i, model in enumerate(("private", None, None)):
             status = server.ask("POST", "/v1/completions", {"prompt": [1], "max_tokens": 1, "model": model})[0]
+            rows = self.lines(log, i + 1)
         self.assertEqual(status, 429)
-        rows = self.lines(log, 3)
         self.assertEqual([(r["status"], r.get("error")) for r in rows],
                          [(404, "model_not_found"), (200, None), (429, "rate_limit_exceeded")])
         self.assertIn("requests: 2 a minute", rows[2]["reason"])
@@ -267,9 +268,10 @@ class LogTest(LifeTest):
         other = base.MODELS / "qwen3-v5"
         server = base.Server(base.PLAIN, other, "--ctx", 128, "--request-log", log)
         self.addCleanup(server.stop)
-        for _ in range(2):
+        for i in range(2):
             server.complete(prompt=[1, 2], max_tokens=1, model=other.name)
-        first, second = self.lines(log, 2)
+            rows = self.lines(log, i + 1)
+        first, second = rows
         self.assertGreater(first["load_ms"], 0)
         self.assertLess(first["load_ms"], first["duration_ms"])
         self.assertNotIn("load_ms", second)
@@ -295,7 +297,8 @@ class LogTest(LifeTest):
         try:
             found = wait_until(lambda: re.search(rb"ready on http://[^ ]*:(\d+)", b"".join(said)))
             port = int(found[1])
-            for path in (b"/v1/completions", b"/v1/\x1b]0;x\x07", b"/\x9b31m", b"/\xc2\x9b31m", b"/health"):
+            paths = (b"/v1/completions", b"/v1/\x1b]0;x\x07", b"/\x9b31m", b"/\xc2\x9b31m", b"/health")
+            for i, path in enumerate(paths):
                 body = b'{"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": true}'
                 with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as link:
                     method = b"GET" if path == b"/health" else b"POST"
@@ -304,6 +307,7 @@ class LogTest(LifeTest):
                                  + str(len(body)).encode() + b"\r\n\r\n" + body)  # fmt: skip
                     while link.recv(65536):
                         pass
+                wait_until(lambda n=min(i + 1, 4): len(re.findall(rb"\d\d:\d\d:\d\d \d", b"".join(said))) >= n)
         finally:
             process.send_signal(signal.SIGTERM)
             self.assertEqual(wait_exit(process), 0)
