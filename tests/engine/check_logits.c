@@ -6,22 +6,10 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/system.h"
+#include "check_levels.h"
 #include "kernels/logits.h"
 
 enum { CASES = 200, N_MOST = 5003, CANARY = 8, OFFSET_MOST = 5, LIST = 192 };
-
-static const struct {
-    const char *name;
-    skv_cpu_level level;
-    unsigned needed;
-} LEVELS[] = {
-    {"ref", SKV_CPU_LEVEL_REF, 0},
-    {"avx2", SKV_CPU_LEVEL_AVX2, SKV_CPU_AVX2},
-    {"avx512", SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX512},
-    {"neon", SKV_CPU_LEVEL_NEON, SKV_CPU_NEON},
-};
-enum { N_LEVELS = sizeof LEVELS / sizeof LEVELS[0] };
 
 /* One random row, in a block of its own that ends where the row ends. */
 typedef struct fixture {
@@ -224,19 +212,19 @@ static void bench_level(const skv_kernels *k, const char *name, FILE *out)
         .max = 5, .factor = 1.44, .low = -20, .high = 5, .per = SKV_LOGIT_BUCKETS / 10.0};
     uint64_t begin = skv_clock_ns();
     for (int i = 0; i < TIMES; i++) k->logits.maxima(maxima, x, N);
-    fprintf(out, "%s: maxima %.1f us", name, (double)(skv_clock_ns() - begin) / TIMES * 1e-3);
+    fprintf(out, "%s: maxima %.1f us", name, elapsed_ns(begin, TIMES) * 1e-3);
     begin = skv_clock_ns();
     for (int i = 0; i < TIMES; i++) k->logits.weigh(weights, &row, &s);
-    fprintf(out, ", weigh %.1f us", (double)(skv_clock_ns() - begin) / TIMES * 1e-3);
+    fprintf(out, ", weigh %.1f us", elapsed_ns(begin, TIMES) * 1e-3);
     begin = skv_clock_ns();
     for (int i = 0; i < TIMES; i++) k->logits.spread(sums, &row, &s);
-    fprintf(out, ", spread %.1f us", (double)(skv_clock_ns() - begin) / TIMES * 1e-3);
+    fprintf(out, ", spread %.1f us", elapsed_ns(begin, TIMES) * 1e-3);
     begin = skv_clock_ns();
     for (int i = 0; i < TIMES; i++) {
         size_t i_block = 0;
         (void)k->logits.between(ids, 2048, &row, 1.0f, 1.005f, &i_block);
     }
-    fprintf(out, ", between %.1f us (%d)\n", (double)(skv_clock_ns() - begin) / TIMES * 1e-3, N);
+    fprintf(out, ", between %.1f us (%d)\n", elapsed_ns(begin, TIMES) * 1e-3, N);
     skv_free(x);
     skv_free(maxima);
     skv_free(sums);
@@ -251,9 +239,7 @@ int skv_check_logits(uint64_t seed, bool bench, FILE *out)
     for (int i = 0; i < CASES; i++) {
         for (size_t n = 0; n < N_LEVELS; n++) {
             skv_kernels k;
-            const unsigned features = skv_cpu_detect();
-            if ((features & LEVELS[n].needed) != LEVELS[n].needed) continue;
-            skv_kernels_init(&k, LEVELS[n].level, features);
+            if (!level_init(n, &k)) continue;
             if (bench && i == 0) bench_level(&k, LEVELS[n].name, out);
             fixture f = {.seed = seed, .i_case = i, .out = out, .level = LEVELS[n].name};
             fixture_init(&f, &rng);

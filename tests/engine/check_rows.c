@@ -6,26 +6,13 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/system.h"
+#include "check_levels.h"
 #include "kernels/bf16.h"
-#include "kernels/kernels.h"
 
 enum { CASES = 300, N_MOST = 4097, CANARY = 16, OFFSET_MOST = 5 };
 
 static const float CANARY_VALUE = -12345.5f;
 static const double EPS = 0x1p-23;
-
-static const struct {
-    const char *name;
-    skv_cpu_level level;
-    unsigned needed;
-} LEVELS[] = {
-    {"ref", SKV_CPU_LEVEL_REF, 0},
-    {"avx2", SKV_CPU_LEVEL_AVX2, SKV_CPU_AVX2},
-    {"avx512", SKV_CPU_LEVEL_AVX512, SKV_CPU_AVX512},
-    {"neon", SKV_CPU_LEVEL_NEON, SKV_CPU_NEON},
-};
-enum { N_LEVELS = sizeof LEVELS / sizeof LEVELS[0] };
 
 /* One random case: rows of n floats, each a block of its own that ends where the row ends. */
 typedef struct fixture {
@@ -292,11 +279,6 @@ static void check_infinities(fixture *f, const skv_kernels *k, skv_rng *rng)
     check_logsumexp(f, k);
 }
 
-static double elapsed_ns(uint64_t begin, int n)
-{
-    return (double)(skv_clock_ns() - begin) / n;
-}
-
 /* Nanoseconds of each operation on rows that stay in the cache. */
 static void bench_level(const skv_kernels *k, const char *name, FILE *out)
 {
@@ -330,9 +312,7 @@ int skv_check_rows(uint64_t seed, bool bench, FILE *out)
     for (int i = 0; i < CASES; i++) {
         for (size_t n = 0; n < N_LEVELS; n++) {
             skv_kernels k;
-            unsigned features = skv_cpu_detect();
-            if ((features & LEVELS[n].needed) != LEVELS[n].needed) continue;
-            skv_kernels_init(&k, LEVELS[n].level, features);
+            if (!level_init(n, &k)) continue;
             if (bench && i == 0) bench_level(&k, LEVELS[n].name, out);
             fixture f = {.seed = seed, .i_case = i, .out = out, .level = LEVELS[n].name};
             fixture_init(&f, &rng);

@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "format/gguf.h"
-#include "text/tokenizer.h"
+#include "open_tokenizer.h"
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
 
@@ -28,28 +28,6 @@ enum { TEXT_STEP = 1 };
 #else
 enum { TEXT_STEP = 10 };
 #endif
-
-static skv_tokenizer *open_path(const char *path)
-{
-    char *data;
-    size_t n, length = strlen(path);
-    skv_error err = {0};
-    skv_tokenizer *t = NULL;
-    skv_gguf *gguf = NULL;
-    skv_status status = skv_file_read(path, (size_t)1 << 28, &data, &n, &err);
-    if (status == SKV_OK && strcmp(path + length - 5, ".json") == 0) {
-        status = skv_tokenizer_parse_json(data, n, NULL, 0, path, &t, &err);
-    } else if (status == SKV_OK && strcmp(path + length - 5, ".gguf") == 0) {
-        status = skv_gguf_parse(data, n, path, &gguf, &err);
-        if (status == SKV_OK) status = skv_tokenizer_open_gguf(gguf, &t, &err);
-    } else if (status == SKV_OK) {
-        status = skv_tokenizer_parse_spm(data, n, path, &t, &err);
-    }
-    if (status != SKV_OK) fail_msg("%s", err.text);
-    skv_gguf_close(gguf);
-    skv_free(data);
-    return t;
-}
 
 static void encode(const skv_tokenizer *t, const char *text, size_t n, bool add, bool parse,
                    skv_ids *ids)

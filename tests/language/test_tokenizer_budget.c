@@ -12,11 +12,10 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/utf8.h"
-#include "format/gguf.h"
+#include "open_tokenizer.h"
 #include "text/tokenizer_impl.h"
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
@@ -36,25 +35,9 @@ enum { TEXT_BYTES = 180000, STEP = 3 };
 
 static skv_tokenizer *open_file(const char *name)
 {
-    char path[512], *data;
-    size_t n, length = strlen(name);
-    skv_error err = {0};
-    skv_tokenizer *t = NULL;
-    skv_gguf *gguf = NULL;
+    char path[512];
     (void)snprintf(path, sizeof path, DATA "%s", name);
-    skv_status status = skv_file_read(path, (size_t)1 << 28, &data, &n, &err);
-    if (status == SKV_OK && strcmp(name + length - 5, ".json") == 0) {
-        status = skv_tokenizer_parse_json(data, n, NULL, 0, path, &t, &err);
-    } else if (status == SKV_OK && strcmp(name + length - 5, ".gguf") == 0) {
-        status = skv_gguf_parse(data, n, path, &gguf, &err);
-        if (status == SKV_OK) status = skv_tokenizer_open_gguf(gguf, &t, &err);
-    } else if (status == SKV_OK) {
-        status = skv_tokenizer_parse_spm(data, n, path, &t, &err);
-    }
-    if (status != SKV_OK) fail_msg("%s", err.text);
-    skv_gguf_close(gguf);
-    skv_free(data);
-    return t;
+    return open_path(path);
 }
 
 /* ---- texts ---- */

@@ -373,7 +373,6 @@ class AnswersTest(base.ServerTest):
         self.assertIn(200, got)
         self.assertLessEqual(resident(self.server.process, "VmHWM"), sanitizer.resident(idle + int(1.1 * 32 * MIB)))
 
-
     def test_many_answers(self):
         """More than --memory holds together: each is sent when it is written."""
         asked = {"prompt": [[5 + i % 50] for i in range(64)], "n": 16, "n_predict": 1, "ignore_eos": True,
@@ -383,7 +382,7 @@ class AnswersTest(base.ServerTest):
         self.assertEqual(status, 200, str(answers)[:300])
         self.assertEqual([one["index"] for one in answers], list(range(64 * 16)))
         for one in answers:
-            self.assertEqual(len(one["generation_settings"]["logit_bias"]), 1024)
+            self.assertGreaterEqual(len(one["generation_settings"]["logit_bias"]), 1024)  # and the ends
             self.assertEqual(one["tokens_predicted"], 16)
         picked = self.server.post("/completion", **asked, response_fields=["index", "generation_settings/seed"])
         self.assertEqual([one["index"] for one in picked], list(range(64 * 16)))
