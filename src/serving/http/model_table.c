@@ -280,12 +280,14 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
 {
     http_server *server = ex->server;
     bool ok = true;
+    const uint64_t asked_ns = skv_now_ns();
     uint64_t told_ns = ex->begun_ns;
     pthread_mutex_lock(&server->lock);
     const uint64_t n_failures = model->n_failures;
     model->n_waiting++;
     while (ok && model->state != MODEL_READY) {
         if (model->wanted_ns == 0) model->wanted_ns = skv_now_ns();
+        memory_pass(ex); /* it needs no more for now */
         (void)pthread_cond_broadcast(&server->changed);
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
         (void)pthread_cond_timedwait(&server->changed, &server->lock, &end);
@@ -299,6 +301,7 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
         ex->model = model;
     }
     pthread_mutex_unlock(&server->lock);
+    skv_budget_waited(&ex->reading, skv_now_ns() - asked_ns);
     return ok;
 }
 
