@@ -1,7 +1,7 @@
 /*
  * Budgets: every limit is met exactly, the first one that was exceeded is told, accounts and their
- * parts add up over threads, no part takes the memory from others, and what JSON is counted for covers what jansson takes.
- * Labels: threads
+ * parts add up over threads, no part takes the memory from others, and what JSON is counted for
+ * covers what jansson takes. Labels: threads
  */
 #include <jansson.h>
 #include <malloc.h>
@@ -318,8 +318,7 @@ static void test_parts_of_threads(void **state)
     pthread_t threads[2 * N_PARTS];
     shared_account s = open_shared(120);
     for (size_t i = 0; i < 2 * N_PARTS; i++) {
-        assert_int_equal(
-            pthread_create(&threads[i], NULL, take_of_part, s.parts[i % N_PARTS]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, take_of_part, s.parts[i % N_PARTS]), 0);
     }
     for (size_t i = 0; i < 2 * N_PARTS; i++) {
         void *has_too_much;

@@ -63,8 +63,8 @@ static bool try_submit(void *user, bool first)
 {
     submission *s = user;
     (void)first;
-    s->status = skv_scheduler_submit(s->g->ex->model->scheduler, s->job, &s->g->jobs[s->i_prompt],
-                                     &s->err);
+    s->status =
+        skv_scheduler_submit(s->g->ex->model->scheduler, s->job, &s->g->jobs[s->i_prompt], &s->err);
     return s->status != SKV_MEMORY;
 }
 

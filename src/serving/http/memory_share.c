@@ -178,7 +178,7 @@ static bool try_take(void *user, bool first)
     skv_account *account = m->ex->share->account;
     const bool is_small = held_by(m->ex) + m->n_bytes <= LIMIT_SMALL_BYTES;
     return first || is_small || m->ends ? skv_account_take(account, m->n_bytes)
-                             : skv_account_take_early(account, m->n_bytes);
+                                        : skv_account_take_early(account, m->n_bytes);
 }
 
 static bool is_alone(http_server *server)

@@ -28,17 +28,17 @@ typedef struct memory_turn {
 
 typedef struct memory_share {
     struct memory_share *next;
-    uint64_t key;           /* the number of the API key; 0: of those without a part */
-    skv_account *account;   /* owned, but for that of key 0 */
-    size_t n_users;         /* requests */
-    const void *first;      /* the request that need not leave room; NULL: none */
-    memory_turn *turns;     /* borrowed, those that wait, the one that has waited longest first */
-    memory_turn **last;     /* where the next one is put */
+    uint64_t key;         /* the number of the API key; 0: of those without a part */
+    skv_account *account; /* owned, but for that of key 0 */
+    size_t n_users;       /* requests */
+    const void *first;    /* the request that need not leave room; NULL: none */
+    memory_turn *turns;   /* borrowed, those that wait, the one that has waited longest first */
+    memory_turn **last;   /* where the next one is put */
 } memory_share;
 
 typedef struct memory_table {
     pthread_mutex_t lock; /* guards what follows */
-    size_t n_waiting; /* requests, of all shares */
+    size_t n_waiting;     /* requests, of all shares */
     memory_share common;
     memory_share *shares; /* owned */
 } memory_table;
