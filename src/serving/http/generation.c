@@ -50,6 +50,13 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
 
 /* ---- jobs ---- */
 
+/* What GENERATION_GONE means for the response; returns false. */
+static bool gone_error(const generation *g, api_error *error)
+{
+    return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
+                         error);
+}
+
 typedef struct submission {
     generation *g;
     size_t i_prompt;
@@ -93,6 +100,7 @@ static bool submit(generation *g, size_t i, api_error *error)
         g->job.constraint = (skv_constraint){0}; /* the job has it now */
         return true;
     }
+    if (status == SKV_MEMORY && exchange_stopped(g->ex)) return gone_error(g, error);
     (void)api_fail_status(error, status, &s.err);
     g->is_full = status == SKV_FULL || status == SKV_MEMORY;
     if (error->status == 429 || error->status == 503) {
@@ -216,13 +224,6 @@ generation_event generation_next(generation *g, double seconds, size_t *i_prompt
         const int wait_ms = left * 1e3 < WAIT_MS_MAX ? (int)(left * 1e3) + 1 : WAIT_MS_MAX;
         if (is_gone(g, wait_ms)) return GENERATION_GONE;
     }
-}
-
-/* What GENERATION_GONE means for the response; returns false. */
-static bool gone_error(const generation *g, api_error *error)
-{
-    return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
-                         error);
 }
 
 bool generation_output_failed(const skv_output *end, api_error *error)
