@@ -68,7 +68,8 @@ void exchange_begin_budget(exchange *ex);
  * connection's own thread may call it. False: `error` is that of memory_lacks. */
 bool exchange_take(exchange *ex, size_t n_bytes, api_error *error);
 void exchange_give(exchange *ex, size_t n_bytes);
-/** A text whose memory exchange_take counts; `refusal` tells what was missing. */
+/** A text whose memory exchange_take counts; `refusal` tells what was missing. A long one ends when
+ * the client leaves. */
 skv_buf exchange_text(exchange *ex);
 
 /** All of these wait until the client has taken what is sent, or is gone. This one takes the text

@@ -7,7 +7,7 @@
 #include "exchange.h"
 #include "json_body.h"
 
-enum { LOOK_MS = 10 };
+enum { LOOK_MS = 10, LOOK_BYTES = 1 << 16 /* that a text grows by */ };
 
 /* ---- shares ---- */
 
@@ -218,13 +218,16 @@ bool memory_wait_for_budget(void *ex, size_t n_bytes)
     return take(ex, n_bytes, false);
 }
 
+static bool cancel(const exchange *ex, api_error *error)
+{
+    return exchange_fail(ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL, error);
+}
+
 /* What exchange_give gives back; false: `error`. */
 static bool hold(exchange *ex, size_t n_bytes, bool ends, api_error *error)
 {
-    static const skv_error left = {.text = "cancelled"};
     if (!take(ex, n_bytes, ends)) {
-        return exchange_stopped(ex) ? exchange_fail(ex, SKV_CANCELLED, &left, NULL, error)
-                                    : memory_lacks(ex, error);
+        return exchange_stopped(ex) ? cancel(ex, error) : memory_lacks(ex, error);
     }
     ex->n_held += n_bytes;
     return true;
@@ -244,6 +247,7 @@ void exchange_give(exchange *ex, size_t n_bytes)
 static bool take_for_text(void *arg, size_t n_bytes)
 {
     exchange *ex = arg;
+    if (n_bytes >= LOOK_BYTES && exchange_stopped(ex)) return cancel(ex, &ex->refusal);
     return hold(ex, n_bytes, true, &ex->refusal);
 }
 

@@ -3,6 +3,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -107,6 +108,8 @@ bool server_start(const server_options *options, http_server **out, char *error)
     server->listen_fd = -1;
     watchdog_open(&server->dog);
     json_body_start();
+    (void)snprintf(server->own_mark, sizeof server->own_mark, "<%016" PRIx64 "%016" PRIx64 ">",
+                   server_draw(server), server_draw(server));
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_mutex_init(&server->memory.lock, NULL);
