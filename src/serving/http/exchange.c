@@ -224,6 +224,11 @@ void exchange_reply_json(exchange *ex, int status, skv_buf *text)
     exchange_reply(ex, status, "application/json", text);
 }
 
+void exchange_note(exchange *ex, const api_error *error)
+{
+    if (error != &ex->refusal) ex->refusal = *error;
+}
+
 /* The last event of a stream that has told nothing but signs of life. */
 static void refuse_in_stream(exchange *ex, const api_error *error)
 {
@@ -242,6 +247,7 @@ static void refuse_in_stream(exchange *ex, const api_error *error)
 
 void exchange_refuse(exchange *ex, const api_error *error)
 {
+    exchange_note(ex, error);
     if (ex->streams) {
         refuse_in_stream(ex, error);
         return;

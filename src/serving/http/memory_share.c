@@ -154,7 +154,9 @@ bool memory_wait(exchange *ex, memory_try_fn *tries, void *user)
     end_turn(ex, &turn);
     if (ex->compiles) atomic_fetch_add(&ex->server->n_compiling, 1);
     (void)peers_set_phase(ex->server, ex->peer, phase);
-    skv_budget_waited(&ex->reading, skv_now_ns() - begun_ns);
+    const uint64_t waited_ns = skv_now_ns() - begun_ns;
+    ex->memory_ns += waited_ns;
+    skv_budget_waited(&ex->reading, waited_ns);
     return there;
 }
 
