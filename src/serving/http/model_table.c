@@ -301,7 +301,6 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
 {
     http_server *server = ex->server;
     bool ok = true;
-    const uint64_t asked_ns = skv_now_ns();
     uint64_t told_ns = ex->begun_ns;
     pthread_mutex_lock(&server->lock);
     const uint64_t n_failures = model->n_failures, asked_ns = skv_now_ns();
@@ -317,14 +316,15 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
         ok = model->state == MODEL_READY || may_wait(ex, model, n_failures, error);
     }
     model->n_waiting--;
-    if (waits) ex->load_ns += skv_now_ns() - asked_ns;
+    const uint64_t waited_ns = waits ? skv_now_ns() - asked_ns : 0;
+    ex->load_ns += waited_ns;
     if (model->n_waiting == 0) model->wanted_ns = 0;
     if (ok) {
         model->n_users++;
         ex->model = model;
     }
     pthread_mutex_unlock(&server->lock);
-    skv_budget_waited(&ex->reading, skv_now_ns() - asked_ns);
+    skv_budget_waited(&ex->reading, waited_ns);
     return ok;
 }
 
