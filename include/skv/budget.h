@@ -1,8 +1,8 @@
 /**
  * Budgets: what one piece of work on untrusted text may take.
  *
- *   skv_account  memory that many pieces of work hold at the same time, with one maximum.
- *                Any thread may use it.
+ *   skv_account  memory that many pieces of work hold at the same time, with one maximum, and parts
+ *                of it for those who share it. Any thread may use it.
  *   skv_budget   the limits of one piece of work (work, memory, depth, time), and what it has used.
  *                It belongs to one thread at a time and owns nothing.
  *
@@ -31,10 +31,21 @@ typedef struct skv_account skv_account;
 
 /** An account of at most max_bytes. */
 SKV_CHECKED skv_status skv_account_create(size_t max_bytes, skv_account **out, skv_error *err);
+/**
+ * A part of an account, for one of those who share it: what is taken from it is taken from the
+ * whole too. A part may hold three times what is left free of the whole. So one alone gets at most
+ * three quarters, n that take all they can get 3 / (3 n + 1) each, and the 1 / (3 n + 1) that they
+ * leave are there for the next. The whole is borrowed, and no part of another.
+ */
+SKV_CHECKED skv_status skv_account_create_part(skv_account *whole, skv_account **out,
+                                               skv_error *err);
 /** Frees it; nothing may be taken any more. NULL is allowed. */
 SKV_API void skv_account_free(skv_account *account);
 /** Takes n_bytes; false, and nothing is taken, when they do not fit. NULL: always true. */
 SKV_CHECKED bool skv_account_take(skv_account *account, size_t n_bytes);
+/** The same for work that can wait, and leaves room in which other work is finished: a quarter of
+ * an account, and a part then holds no more than what is left free of the whole. */
+SKV_CHECKED bool skv_account_take_early(skv_account *account, size_t n_bytes);
 /** Takes n_bytes even beyond the maximum: for memory that is already in use. NULL: does nothing. */
 SKV_API void skv_account_take_anyway(skv_account *account, size_t n_bytes);
 /** Gives back what was taken. NULL: does nothing. */
@@ -42,7 +53,9 @@ SKV_API void skv_account_give(skv_account *account, size_t n_bytes);
 /** Bytes that are taken now, and the most that were taken at one time. NULL: 0. */
 SKV_API size_t skv_account_used(const skv_account *account);
 SKV_API size_t skv_account_peak(const skv_account *account);
+/** The most that it can ever hold, and how much more it can take now. NULL: 0. */
 SKV_API size_t skv_account_max(const skv_account *account);
+SKV_API size_t skv_account_left(const skv_account *account);
 
 /* ---- one piece of work ---- */
 
@@ -71,7 +84,10 @@ typedef struct skv_budget {
     skv_limits max;
     skv_account *account;        /* borrowed; NULL: none. Memory counts there too. */
     bool (*stopped)(void *user); /* asked every millisecond or so; NULL: nobody stops the work */
-    void *user;                  /* borrowed */
+    /* Where the account has no room (skv_account_take_early): waits until n_bytes of it are taken;
+     * false: they cannot be had. NULL: nothing waits, and all of the account may be taken. */
+    bool (*wait)(void *user, size_t n_bytes);
+    void *user; /* borrowed */
     /* What has been used. */
     uint64_t work, look_at, deadline_ns; /* look_at: the work at which to look at the clock next */
     size_t bytes, depth;
@@ -83,13 +99,16 @@ SKV_API void skv_budget_init(skv_budget *budget, const skv_limits *limits);
 /** Gives all memory that is still counted back to the account. */
 SKV_API void skv_budget_release(skv_budget *budget);
 
+/** So much time has passed in which the work only waited: its deadline is that much later. */
+SKV_API void skv_budget_waited(skv_budget *budget, uint64_t ns);
+
 /** Counts n units of work; false when a limit is, or was, exceeded. The units that exceed a limit
  * are counted too, since they have been used. */
 SKV_CHECKED bool skv_budget_work(skv_budget *budget, uint64_t n);
 /** Counts n_bytes of memory that are about to be allocated; false when a limit is, or was,
  * exceeded, and then they are not counted. */
 SKV_CHECKED bool skv_budget_take(skv_budget *budget, size_t n_bytes);
-/** The same for what can be left out: a refusal is not remembered. */
+/** The same for what can be left out: it waits for nothing, and a refusal is not remembered. */
 SKV_CHECKED bool skv_budget_try(skv_budget *budget, size_t n_bytes);
 /** Counts n_bytes as freed. */
 SKV_API void skv_budget_give(skv_budget *budget, size_t n_bytes);
@@ -97,10 +116,16 @@ SKV_API void skv_budget_give(skv_budget *budget, size_t n_bytes);
  * to leave. */
 SKV_CHECKED bool skv_budget_enter(skv_budget *budget);
 SKV_API void skv_budget_leave(skv_budget *budget);
+/* The memory that JSON takes; the caller gives it back. */
+typedef struct skv_json_bytes {
+    size_t values; /* until they are freed */
+    size_t reader; /* until it has read the text */
+} skv_json_bytes;
+
 /** Counts JSON text[0..n) before a reader sees it: its depth below the current one, its work, and
- * the memory that its values will take, which *n_bytes gets (NULL allowed) and the caller gives
- * back when the values are freed. A false answer counts nothing. The text need not be valid. */
-SKV_CHECKED bool skv_budget_json(skv_budget *budget, const char *text, size_t n, size_t *n_bytes);
+ * its memory. A false answer counts nothing. The text need not be valid. */
+SKV_CHECKED bool skv_budget_json(skv_budget *budget, const char *text, size_t n,
+                                 skv_json_bytes *bytes);
 
 /**
  * SKV_OK, or the first limit that was exceeded as "NAME: needs more than 67108864 bytes of memory".

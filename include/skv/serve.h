@@ -152,8 +152,8 @@ typedef struct skv_scheduler_options {
     void (*log)(void *user, const char *line); /* for the operator; any thread. May be NULL */
     void *log_user;
     /* Jobs, their answers and outputs that nobody has read yet count here (borrowed; NULL:
-     * nowhere). A job that does not fit now is refused with SKV_MEMORY, one that can never fit
-     * with SKV_RANGE. */
+     * nowhere), unless a job has an account of its own. A job that does not fit now is refused with
+     * SKV_MEMORY, one that can never fit with SKV_RANGE. */
     skv_account *account;
     uint64_t seed; /* keys the hashes of the prefix cache: random, and secret */
 } skv_scheduler_options;
@@ -264,6 +264,8 @@ typedef struct skv_job_params {
     uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
     uint64_t salt;             /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
                                 * other than 0 are not found again after a restart */
+    skv_account *account;      /* borrowed as long as the job is there: its tenant's part of the
+                                * scheduler's; NULL: the scheduler's */
     bool no_prefix_cache;      /* for this prompt */
     skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */

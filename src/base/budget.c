@@ -1,4 +1,6 @@
 /* Budgets and accounts: see skv/budget.h and budget_mem.h. */
+#include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -15,22 +17,50 @@ enum { FIRST_BYTES = 2048 /* of an array that grows */ };
 
 /* ---- accounts ---- */
 
-struct skv_account {
-    size_t max;
-    atomic_size_t used, peak;
+enum {
+    PART_TIMES = 3, /* what is left free: a part may hold so many times as much */
+    EARLY_PART = 4  /* of an account: one of so many stays free of what is taken early */
 };
 
-skv_status skv_account_create(size_t max_bytes, skv_account **out, skv_error *err)
+struct skv_account {
+    skv_account *whole; /* borrowed: this is a part of it; NULL: of none */
+    size_t max;
+    atomic_size_t used, peak;
+    pthread_mutex_t lock; /* of a part: held while it takes, so that it never has too much */
+};
+
+/* One of `parts` of n bytes, rounded up. */
+static size_t part_of(size_t n, size_t parts)
+{
+    return n / parts + (n % parts != 0);
+}
+
+static skv_status create(skv_account *whole, size_t max_bytes, skv_account **out, skv_error *err)
 {
     skv_account *account = skv_alloc_zero(1, sizeof *account);
     SKV_REQUIRE(account, err, SKV_MEMORY, "account: no memory");
+    account->whole = whole;
     account->max = max_bytes;
+    (void)pthread_mutex_init(&account->lock, NULL);
     *out = account;
     return SKV_OK;
 }
 
+skv_status skv_account_create(size_t max_bytes, skv_account **out, skv_error *err)
+{
+    return create(NULL, max_bytes, out, err);
+}
+
+skv_status skv_account_create_part(skv_account *whole, skv_account **out, skv_error *err)
+{
+    assert(whole && !whole->whole);
+    return create(whole, whole->max - part_of(whole->max, PART_TIMES + 1), out, err);
+}
+
 void skv_account_free(skv_account *account)
 {
+    if (!account) return;
+    (void)pthread_mutex_destroy(&account->lock);
     skv_free(account);
 }
 
@@ -40,25 +70,54 @@ static void raise_peak(skv_account *account, size_t used)
     while (used > peak && !atomic_compare_exchange_weak(&account->peak, &peak, used)) continue;
 }
 
-bool skv_account_take(skv_account *account, size_t n_bytes)
+/* Takes n_bytes of a whole account where that leaves so many of it free. */
+static bool take_leaving(skv_account *account, size_t n_bytes, size_t n_left)
 {
-    if (!account) return true;
     size_t used = atomic_load_explicit(&account->used, memory_order_relaxed), sum;
     do {
         if (!skv_size_add(used, n_bytes, &sum) || sum > account->max) return false;
+        if (account->max - sum < n_left) return false;
     } while (!atomic_compare_exchange_weak(&account->used, &used, sum));
     raise_peak(account, sum);
     return true;
 }
 
+/* Takes n_bytes of a part where it then holds at most so many times what is left free. */
+static bool take_part(skv_account *part, size_t n_bytes, size_t times)
+{
+    size_t own;
+    pthread_mutex_lock(&part->lock);
+    bool taken = skv_size_add(atomic_load(&part->used), n_bytes, &own) &&
+                 take_leaving(part->whole, n_bytes, part_of(own, times));
+    if (taken) raise_peak(part, atomic_fetch_add(&part->used, n_bytes) + n_bytes);
+    pthread_mutex_unlock(&part->lock);
+    return taken;
+}
+
+bool skv_account_take(skv_account *account, size_t n_bytes)
+{
+    if (!account) return true;
+    return account->whole ? take_part(account, n_bytes, PART_TIMES)
+                          : take_leaving(account, n_bytes, 0);
+}
+
+bool skv_account_take_early(skv_account *account, size_t n_bytes)
+{
+    if (!account) return true;
+    return account->whole ? take_part(account, n_bytes, 1)
+                          : take_leaving(account, n_bytes, part_of(account->max, EARLY_PART));
+}
+
 void skv_account_take_anyway(skv_account *account, size_t n_bytes)
 {
-    if (account) raise_peak(account, atomic_fetch_add(&account->used, n_bytes) + n_bytes);
+    for (; account; account = account->whole) {
+        raise_peak(account, atomic_fetch_add(&account->used, n_bytes) + n_bytes);
+    }
 }
 
 void skv_account_give(skv_account *account, size_t n_bytes)
 {
-    if (account) (void)atomic_fetch_sub(&account->used, n_bytes);
+    for (; account; account = account->whole) (void)atomic_fetch_sub(&account->used, n_bytes);
 }
 
 size_t skv_account_used(const skv_account *account)
@@ -76,6 +135,16 @@ size_t skv_account_max(const skv_account *account)
     return account ? account->max : 0;
 }
 
+size_t skv_account_left(const skv_account *account)
+{
+    if (!account) return 0;
+    const skv_account *whole = account->whole ? account->whole : account;
+    size_t used = skv_account_used(whole), left = used < whole->max ? whole->max - used : 0;
+    if (whole == account) return left;
+    size_t owes = part_of(skv_account_used(account), PART_TIMES);
+    return owes < left ? (left - owes) / (PART_TIMES + 1) * PART_TIMES : 0;
+}
+
 /* ---- budgets ---- */
 
 skv_limits skv_limits_default(void)
@@ -88,6 +157,11 @@ void skv_budget_init(skv_budget *budget, const skv_limits *limits)
 {
     *budget = (skv_budget){.max = limits ? *limits : skv_limits_default()};
     if (budget->max.max_ns > 0) budget->deadline_ns = skv_clock_ns() + budget->max.max_ns;
+}
+
+void skv_budget_waited(skv_budget *budget, uint64_t ns)
+{
+    if (budget->deadline_ns > 0) budget->deadline_ns += ns;
 }
 
 void skv_budget_release(skv_budget *budget)
@@ -121,23 +195,35 @@ bool skv_budget_work(skv_budget *budget, uint64_t n)
     return budget->work < budget->look_at || look(budget);
 }
 
+static bool is_within(const skv_budget *budget, size_t n_bytes)
+{
+    return budget->bytes <= budget->max.bytes && n_bytes <= budget->max.bytes - budget->bytes;
+}
+
+static bool take_now(const skv_budget *budget, size_t n_bytes)
+{
+    return budget->wait ? skv_account_take_early(budget->account, n_bytes)
+                        : skv_account_take(budget->account, n_bytes);
+}
+
 bool skv_budget_take(skv_budget *budget, size_t n_bytes)
 {
     if (budget->exceeded != SKV_EXCEEDED_NONE) return false;
-    if (budget->bytes > budget->max.bytes || n_bytes > budget->max.bytes - budget->bytes) {
-        return exceed(budget, SKV_EXCEEDED_BYTES);
+    if (!is_within(budget, n_bytes)) return exceed(budget, SKV_EXCEEDED_BYTES);
+    if (!take_now(budget, n_bytes) && !(budget->wait && budget->wait(budget->user, n_bytes))) {
+        const bool stopped = budget->wait && budget->stopped && budget->stopped(budget->user);
+        return exceed(budget, stopped ? SKV_EXCEEDED_STOPPED : SKV_EXCEEDED_ACCOUNT);
     }
-    if (!skv_account_take(budget->account, n_bytes)) return exceed(budget, SKV_EXCEEDED_ACCOUNT);
     budget->bytes += n_bytes;
     return true;
 }
 
 bool skv_budget_try(skv_budget *budget, size_t n_bytes)
 {
-    if (budget->exceeded != SKV_EXCEEDED_NONE) return false;
-    if (skv_budget_take(budget, n_bytes)) return true;
-    budget->exceeded = SKV_EXCEEDED_NONE;
-    return false;
+    if (budget->exceeded != SKV_EXCEEDED_NONE || !is_within(budget, n_bytes)) return false;
+    if (!take_now(budget, n_bytes)) return false;
+    budget->bytes += n_bytes;
+    return true;
 }
 
 void skv_budget_give(skv_budget *budget, size_t n_bytes)

@@ -21,7 +21,8 @@ enum {
 /* The text as it is scanned. */
 typedef struct scan {
     size_t depth, deepest;
-    size_t bytes, n_values;
+    size_t n_values;
+    skv_json_bytes bytes;
     size_t word, longest; /* where the current text or number begins; the longest one */
 } scan;
 
@@ -29,7 +30,7 @@ static void open_container(scan *s, size_t bytes)
 {
     s->depth++;
     s->deepest = skv_max_size(s->deepest, s->depth);
-    s->bytes += bytes + VALUE_BYTES;
+    s->bytes.values += bytes + VALUE_BYTES;
     s->n_values++;
 }
 
@@ -41,11 +42,11 @@ static void take_char(scan *s, char c)
     case '}':
     case ']': s->depth -= s->depth > 0; break;
     case ',':
-        s->bytes += VALUE_BYTES;
+        s->bytes.values += VALUE_BYTES;
         s->n_values++;
         break;
     case ':':
-        s->bytes += KEY_BYTES;
+        s->bytes.values += KEY_BYTES;
         s->n_values++;
         break;
     default: break;
@@ -67,11 +68,11 @@ static bool ends_word(char c)
 
 static scan scan_json(const char *text, size_t n)
 {
-    scan s = {.bytes = VALUE_BYTES};
+    scan s = {.bytes = {.values = VALUE_BYTES}};
     for (size_t i = 0; i < n;) {
         if (text[i] == '"') {
             size_t end = skip_text(text, n, i);
-            s.bytes += TEXT_BYTES + (end - i);
+            s.bytes.values += TEXT_BYTES + (end - i);
             s.longest = skv_max_size(s.longest, end - i);
             s.word = i = end;
             continue;
@@ -81,11 +82,11 @@ static scan scan_json(const char *text, size_t n)
         if (ends_word(text[i - 1])) s.word = i;
         s.longest = skv_max_size(s.longest, i - s.word);
     }
-    s.bytes += WORD_GROWTH * s.longest;
+    s.bytes.reader = WORD_GROWTH * s.longest;
     return s;
 }
 
-bool skv_budget_json(skv_budget *budget, const char *text, size_t n, size_t *n_bytes)
+bool skv_budget_json(skv_budget *budget, const char *text, size_t n, skv_json_bytes *bytes)
 {
     if (!skv_budget_work(budget, n / BYTES_A_UNIT)) return false;
     scan s = scan_json(text, n);
@@ -94,8 +95,8 @@ bool skv_budget_json(skv_budget *budget, const char *text, size_t n, size_t *n_b
     if (deep) budget->depth = budget->max.depth;
     bool fits = deep ? skv_budget_enter(budget)
                      : skv_budget_work(budget, s.n_values * VALUE_UNITS) &&
-                           skv_budget_take(budget, s.bytes);
+                           skv_budget_take(budget, s.bytes.values + s.bytes.reader);
     budget->depth = depth;
-    if (fits && n_bytes) *n_bytes = s.bytes;
+    if (fits) *bytes = s.bytes;
     return fits;
 }

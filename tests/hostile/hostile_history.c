@@ -25,6 +25,13 @@ server_state server_get_state(http_server *server)
     return SERVER_READY;
 }
 
+/* And memory that nobody else has. */
+bool memory_lacks(const exchange *ex, api_error *error)
+{
+    (void)ex;
+    return api_fail(error, 503, NULL, "no memory");
+}
+
 /* The answer that a client sees, as a status of the library. */
 static void refuse(hostile_job *job, const api_error *error)
 {

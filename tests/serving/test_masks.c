@@ -650,6 +650,61 @@ static void test_jobs_are_counted(void **state)
     skv_engine_close(engine);
 }
 
+/* A job whose other answers find no room in their part of the account holds up none but its own
+ * key's, whose jobs stay in order. */
+static void test_a_full_part_holds_up_its_own(void **state)
+{
+    enum { OWN, OWN_NEXT, OTHER };
+    skv_engine *engine = open_engine();
+    skv_scheduler_options options = without_limits();
+    skv_account *parts[2] = {NULL};
+    assert_int_equal(skv_account_create((size_t)64 * MIB, &options.account, NULL), SKV_OK);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(skv_account_create_part(options.account, &parts[i], NULL), SKV_OK);
+    }
+    skv_scheduler *s = start(engine, &options);
+    skv_job_params p = params_of(prompt, N_PROMPT, 1);
+    answer ends[SKV_JOB_ANSWERS_MAX] = {0}, got[3][SKV_JOB_ANSWERS_MAX] = {0};
+    skv_job *jobs[3];
+    slow w;
+    (void)state;
+    p.account = parts[1];
+    p.constraint = slow_constraint(&w); /* as long as something runs nothing is let in anyway */
+    skv_job *running = submit(s, &p);
+    wait_calls(&w, 1);
+    p.constraint = (skv_constraint){0};
+    p.account = parts[0];
+    p.n_answers = SKV_JOB_ANSWERS_MAX;
+    const size_t taken = skv_account_left(parts[0]) - ((size_t)48 << 10);
+    skv_account_take_anyway(parts[0], taken); /* one lane fits into what is left */
+    jobs[OWN] = submit(s, &p);
+    p.n_answers = 1;
+    p.account = NULL;
+    jobs[OTHER] = submit(s, &p);
+    finish_job(jobs[OTHER], got[OTHER]);
+    assert_int_equal(got[OTHER][0].n, p.max_tokens);
+    skv_job_stats stats;
+    skv_job_get_stats(jobs[OWN], &stats);
+    assert_int_equal(stats.prefilled_tokens, 0);
+    skv_account_give(parts[0], taken);
+    p.account = parts[0];
+    jobs[OWN_NEXT] = submit(s, &p);
+    finish_job(jobs[OWN], got[OWN]);
+    finish_job(jobs[OWN_NEXT], got[OWN_NEXT]);
+    for (size_t i = 0; i < SKV_JOB_ANSWERS_MAX; i++) {
+        assert_int_equal(got[OWN][i].n, p.max_tokens);
+    }
+    atomic_store(&w.open, true);
+    finish_job(running, ends);
+    skv_scheduler_free(s);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(skv_account_used(parts[i]), 0);
+        skv_account_free(parts[i]);
+    }
+    skv_account_free(options.account);
+    skv_engine_close(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +718,7 @@ int main(void)
         cmocka_unit_test(test_tenants_share_the_time),
         cmocka_unit_test(test_the_youngest_gives_up),
         cmocka_unit_test(test_jobs_are_counted),
+        cmocka_unit_test(test_a_full_part_holds_up_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

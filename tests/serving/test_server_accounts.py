@@ -3,7 +3,8 @@
 
 Bodies of every shape, to every endpoint that reads text: the process holds at most --memory and a tenth beside what it
 holds idle, its processor time is bounded by a constant for each byte, what clients have left ends, and SIGTERM ends
-with 0. SKV_ACCOUNTS=30,32 (MiB of a body, requests at once) tries every shape at every endpoint with that.
+with 0. While one key does its worst another key is served. SKV_ACCOUNTS=30,32 (MiB of a body, requests at once) tries
+every shape at every endpoint with that.
 """
 
 import functools
@@ -168,6 +169,32 @@ def warm(server, context):
     return resident(server.process, "VmRSS")
 
 
+def post(server, path, body, key=None):
+    """A connection that has sent all of a request."""
+    s = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    head += f"Authorization: Bearer {key}\r\n" if key else ""
+    try:
+        s.sendall(head.encode() + b"\r\n" + body)
+    except OSError:  # refused before it was read
+        pass
+    return s
+
+
+def status_of(s):
+    """Of the response, which is read to its end."""
+    response = http.client.HTTPResponse(s)
+    try:
+        response.begin()
+        while response.read(1 << 16):
+            pass
+        return response.status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        s.close()
+
+
 class Bounded(base.ServerTest):
     """Requests within the bounds of --memory and of processor time."""
 
@@ -179,28 +206,6 @@ class Bounded(base.ServerTest):
         super().setUpClass()
         cls.idle = warm(cls.server, 512)
 
-    def post(self, path, body):
-        """A connection that has sent all of a request."""
-        s = socket.create_connection(("127.0.0.1", self.server.port), PATIENCE)
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        try:
-            s.sendall(head.encode() + body)
-        except OSError:  # refused before it was read
-            pass
-        return s
-
-    def status(self, s):
-        response = http.client.HTTPResponse(s)
-        try:
-            response.begin()
-            while response.read(1 << 16):
-                pass
-            return response.status
-        except (OSError, http.client.HTTPException):
-            return 0
-        finally:
-            s.close()
-
     def quiet(self):
         """Until nothing is held, as all requests are over."""
         wait_until(lambda: self.server.metrics()["memory_used_bytes"] < MIB // 2)
@@ -211,7 +216,7 @@ class Bounded(base.ServerTest):
         pathlib.Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak is that of now
         before = cpu_seconds(process)
         threads = [
-            threading.Thread(target=lambda r=r: statuses.append(self.status(self.post(*r)))) for r in requests
+            threading.Thread(target=lambda r=r: statuses.append(status_of(post(self.server, *r)))) for r in requests
         ]
         for t in threads:
             t.start()
@@ -295,7 +300,7 @@ class AccountsTest(Bounded):
         )):  # fmt: skip
             body = body_of(path, shape, 4 * MIB)
             with self.subTest(path=path, shape=shape.__name__):
-                held = [self.post(path, body) for _ in range(2 if i % 3 else 8)]
+                held = [post(self.server, path, body) for _ in range(2 if i % 3 else 8)]
                 time.sleep(0.02 * (i % 4))
                 for s in held:
                     s.close()
@@ -308,7 +313,7 @@ class AccountsTest(Bounded):
         server = base.Server(self.model, *self.words)
         mine, type(self).server = self.server, server
         try:
-            held = [self.post(path, body_of(path, shape, MIB)) for path, shape in zip(ENDPOINTS, SHAPES)]
+            held = [post(server, path, body_of(path, shape, MIB)) for path, shape in zip(ENDPOINTS, SHAPES)]
             server.process.terminate()
             self.assertEqual(wait_exit(server.process), 0, server.lines)
             for s in held:
@@ -316,6 +321,80 @@ class AccountsTest(Bounded):
         finally:
             type(self).server = mine
             server.stop()
+
+
+class SharesTest(unittest.TestCase):
+    """While one key does its worst, what another one asks is served: no request of it is refused."""
+
+    n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1] + 8) if NIGHTLY else (3 * MIB, 12)
+    memory = MEMORY if NIGHTLY else 64
+    n_asked = 40 if NIGHTLY else 6  # rounds
+    small = {
+        "/v1/completions": {"prompt": "hello", "max_tokens": 1},
+        "/v1/chat/completions": {"messages": [user("hello")], "max_tokens": 1},
+        "/v1/messages": {"messages": [user("hello")], "max_tokens": 1},
+        "/v1/embeddings": {"input": "hello"},
+        "/tokenize": {"content": "hello"},
+    }
+
+    def start(self, *keys):
+        file = tempfile.NamedTemporaryFile("w", suffix=".keys")
+        self.addCleanup(file.close)
+        file.write("\n".join(keys))
+        file.flush()
+        server = base.Server(MODEL, "--ctx", 512, "--memory", self.memory, "--connections-per-ip", 200,
+                             "--api-key-file", file.name)  # fmt: skip
+        self.addCleanup(server.stop)
+        return server
+
+    def metric(self, server, name):
+        text = server.ask("GET", "/metrics", headers={"Authorization": "Bearer beta"})[2]
+        return float(re.search(rf"^swiftkv_{name} (\S+)$", text, re.M).group(1))
+
+    def ask(self, server, path):
+        return server.ask("POST", path, self.small[path], {"Authorization": "Bearer beta"})
+
+    def worst(self, server, path, body, statuses, over):
+        while not over.is_set():
+            statuses.append(status_of(post(server, path, body, "alpha")))
+
+    def check(self, path, shape):
+        server, body, statuses, over = self.start("alpha", "beta"), body_of(path, shape, self.n), [], threading.Event()
+        for small in self.small:
+            self.assertEqual(self.ask(server, small)[0], 200)
+        idle = resident(server.process, "VmRSS")
+        threads = [
+            threading.Thread(target=self.worst, args=(server, path, body, statuses, over)) for _ in range(self.at_once)
+        ]
+        for t in threads:
+            t.start()
+        try:
+            # Until the first key has all that it ever gets, or nearly.
+            wait_until(lambda: self.metric(server, "memory_peak_bytes") > 0.45 * self.memory * MIB)
+            for small in [*self.small] * self.n_asked:
+                status, _, answer = self.ask(server, small)
+                self.assertEqual(status, 200, (small, answer))
+        finally:
+            over.set()
+            for t in threads:
+                t.join()
+        self.assertLessEqual(set(statuses), {200, 400, 413, 503})
+        self.assertLessEqual(self.metric(server, "memory_peak_bytes"), 0.8 * self.memory * MIB)
+        kv = 4 * 512 * 2048  # that was not used before
+        most = idle + kv + int(1.1 * self.memory * MIB)
+        self.assertLessEqual(resident(server.process, "VmHWM"), sanitizer.resident(most))
+
+    def test_one_word(self):
+        self.check("/v1/completions", one_word)
+
+    def test_messages(self):
+        self.check("/v1/chat/completions", messages)
+
+    def test_tools(self):
+        self.check("/v1/chat/completions", tools)
+
+    def test_parts(self):
+        self.check("/v1/messages", parts)
 
 
 class AnswersTest(base.ServerTest):

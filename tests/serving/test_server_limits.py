@@ -387,6 +387,72 @@ class MemoryTest(unittest.TestCase):
             self.assertEqual(asked.result()[0], 200)
             server.wait_for(lambda m: m["memory_used_bytes"] < 1 << 20)
 
+    def status(self, server, body):
+        """Of a stream's head; what comes behind it is not waited for."""
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": [1, 2], "stream": True, **body}))
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    def check_waits(self, body, room, *words, model=base.PLAIN):
+        """With so much room beside a holder of memory the request waits; it is served when the holder leaves."""
+        mib = 8
+        with (
+            serving("--memory", mib, *words, model=model) as server,
+            concurrent.futures.ThreadPoolExecutor(1) as pool,
+        ):
+            used = int(server.metrics()["memory_used_bytes"])
+            with self.hold(server, (mib << 20) - used - room) as holder:
+                asked = pool.submit(self.status, server, body)
+                server.wait_for(lambda m: m["memory_waiting_requests"] == 1 or asked.done())
+                self.assertFalse(asked.done())
+                holder.close()
+            self.assertEqual(asked.result(), 200)
+
+    def test_parsing_waits(self):
+        self.check_waits({"metadata": [{}] * 4000}, 1 << 20, "--ctx", 512)
+
+    def test_jobs_wait(self):
+        self.check_waits({"max_tokens": 60000}, 192 << 10, *base.LONG)
+
+    def test_grammars_wait(self):
+        regex = "|".join(f"[a-z]{{{i}}}" for i in range(1, 120))
+        self.check_waits(
+            {"guided_regex": regex}, 128 << 10, "--ctx", 512, model=base.ROOT / "models/mini/kv6-g2"
+        )
+
+    def test_who_waits_may_leave(self):
+        with serving("--memory", 8, "--ctx", 512) as server:
+            holder = self.hold(server, 7 << 20)
+            waiting = self.post(server, json.dumps({"metadata": [{}] * 9000, "prompt": [1, 2]}).encode())
+            server.wait_for(lambda m: m["memory_waiting_requests"] == 1)
+            waiting.close()
+            server.wait_for(lambda m: m["memory_waiting_requests"] == 0)
+            holder.close()
+
+    def test_the_end_of_who_waits(self):
+        with serving("--memory", 8, "--ctx", 512, "--shutdown-timeout", 0.2) as server:
+            holder = self.hold(server, 7 << 20)
+            waiting = self.post(server, json.dumps({"metadata": [{}] * 9000, "prompt": [1, 2]}).encode())
+            server.wait_for(lambda m: m["memory_waiting_requests"] == 1)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(wait_exit(server.process), 0)
+            holder.close()
+            waiting.close()
+
+    def test_what_reading_took_is_given_back(self):
+        """While an answer is on its way its request holds the body and its values, not the reader's buffers."""
+        n = 4 << 20
+        with serving(*base.LONG) as server:
+            connection = server.connect()
+            body = {"prompt": [1, 2], "max_tokens": 60000, "ignore_eos": True, "metadata": "x" * n}
+            connection.request("POST", "/v1/completions", json.dumps(body))
+            server.wait_for(lambda m: m["requests_running"] == 1)
+            self.assertLess(server.metrics()["memory_used_bytes"], 3 * n)
+            self.assertGreater(server.metrics()["memory_used_bytes"], 2 * n)
+            connection.close()
+
     def test_everything_beside_a_full_account(self):
         """What waits for memory that others keep is refused: after ten seconds, in which another server is tried."""
         with serving("--memory", 8, "--ctx", 512) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:

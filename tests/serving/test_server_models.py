@@ -202,6 +202,21 @@ class ModelsTest(unittest.TestCase):
         waiting.join(PATIENCE)
         self.assertEqual(self.loaded(server), {TWO.name})
 
+    def test_waiting_is_not_reading(self):
+        """A request that waits for its model is read afterwards: to its end, which is told to be wrong here."""
+        server = self.start(*base.LONG, "--request-seconds", 2, models=(ONE, TWO))
+        connection, response = self.long_answer(server, ONE.name)
+        result = []
+        body = {"model": TWO.name, "prompt": [[1] * 40] * 1000 + [[-1]]}
+        waiting = threading.Thread(target=lambda: result.append(server.ask("POST", "/v1/completions", body)))
+        waiting.start()
+        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        time.sleep(2.5)
+        response.close()
+        connection.close()
+        waiting.join(PATIENCE)
+        self.assertIn("-1 is not a token id", result[0][2]["error"]["message"])
+
     def test_leaving_while_waiting(self):
         server = self.hurry()
         connection, response = self.long_answer(server, ONE.name)

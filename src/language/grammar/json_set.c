@@ -19,11 +19,12 @@ skv_status skv_grammar_json_load(skv_budget *budget, const char *text, size_t n,
                                  skv_grammar_json *out, skv_error *err)
 {
     *out = (skv_grammar_json){0};
-    if (!skv_budget_json(budget, text, n, &out->n_bytes)) {
-        return skv_budget_check(budget, name, err);
-    }
+    skv_json_bytes bytes;
+    if (!skv_budget_json(budget, text, n, &bytes)) return skv_budget_check(budget, name, err);
     skv_status status = skv_json_load(text, n, SKV_GRAMMAR_TEXT_MAX, name, &out->json, err);
-    if (status != SKV_OK) skv_budget_give(budget, out->n_bytes);
+    skv_budget_give(budget, bytes.reader);
+    out->n_bytes = bytes.values;
+    if (status != SKV_OK) skv_budget_give(budget, bytes.values);
     return status;
 }
 

@@ -70,14 +70,18 @@ static skv_status load(rendering *x, const char *what, skv_text_piece text, json
 {
     json_error_t why;
     char name[128];
-    size_t n_bytes;
+    skv_json_bytes bytes;
     (void)snprintf(name, sizeof name, "%.60s: %s", x->t->tree.name, what);
-    if (!skv_budget_json(x->options.budget, text.text, text.n, &n_bytes))
+    if (!skv_budget_json(x->options.budget, text.text, text.n, &bytes))
         return skv_budget_check(x->options.budget, name, x->err);
-    x->n_bytes += n_bytes;
-    SKV_REQUIRE(skv_json_has_room(text.text, text.n), x->err, SKV_MEMORY, "%s: no memory", name);
-    *out = json_loadb(text.text, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
-                      &why);
+    x->n_bytes += bytes.values;
+    const bool has_room = skv_json_has_room(text.text, text.n);
+    if (has_room) {
+        *out = json_loadb(text.text, text.n,
+                          JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
+    }
+    skv_budget_give(x->options.budget, bytes.reader);
+    SKV_REQUIRE(has_room, x->err, SKV_MEMORY, "%s: no memory", name);
     SKV_REQUIRE(*out, x->err, SKV_FORMAT, "%s: %s at byte %d", name, why.text, why.position);
     return SKV_OK;
 }

@@ -647,10 +647,13 @@ static skv_status load_tools(const skv_reply_rules *rules, skv_budget *budget, j
                              size_t *n_bytes, skv_error *err)
 {
     json_error_t problem;
-    if (!skv_budget_json(budget, rules->tools_json, rules->n_tools_json, n_bytes)) {
+    skv_json_bytes bytes;
+    if (!skv_budget_json(budget, rules->tools_json, rules->n_tools_json, &bytes)) {
         return skv_budget_check(budget, "tools", err);
     }
     json_t *tools = json_loadb(rules->tools_json, rules->n_tools_json, JSON_ALLOW_NUL, &problem);
+    skv_budget_give(budget, bytes.reader);
+    *n_bytes = bytes.values;
     if (json_is_array(tools) && json_array_size(tools) > 0) {
         *out = tools;
         return SKV_OK;

@@ -201,6 +201,16 @@ uint64_t api_keys_find(api_keys *keys, const char *key)
     return number;
 }
 
+/* A key that the file has twice has a number once. */
+bool api_keys_are_several(api_keys *keys)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&keys->lock);
+    for (size_t i = 0; i < keys->n && n < 2; i++) n += keys->at[i].number != 0;
+    pthread_mutex_unlock(&keys->lock);
+    return n > 1;
+}
+
 void api_keys_limits(api_keys *keys, uint64_t number, rate_limits *limits)
 {
     pthread_mutex_lock(&keys->lock);

@@ -25,6 +25,8 @@ bool api_keys_reload(api_keys *keys, char *error);
 /** The number of a key, from 1 on; 0: there is no such key. Takes the same time for every key
  * that could be. */
 uint64_t api_keys_find(api_keys *keys, const char *key);
+/** Whether there is more than one of them. */
+bool api_keys_are_several(api_keys *keys);
 /** Changes what the key's line says. */
 void api_keys_limits(api_keys *keys, uint64_t number, rate_limits *limits);
 

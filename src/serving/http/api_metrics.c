@@ -230,7 +230,7 @@ static metric_source *read_sources(http_server *server, size_t *n)
     return sources;
 }
 
-static void add_memory(skv_buf *out, const http_server *server)
+static void add_memory(skv_buf *out, http_server *server)
 {
     const skv_account *account = server->account;
     add_head(out, "memory_used_bytes", "gauge", "Memory held by requests besides the KV memory.");
@@ -239,6 +239,8 @@ static void add_memory(skv_buf *out, const http_server *server)
     skv_buf_printf(out, "swiftkv_memory_peak_bytes %zu\n", skv_account_peak(account));
     add_head(out, "memory_limit_bytes", "gauge", "Limit of the memory held by requests: --memory.");
     skv_buf_printf(out, "swiftkv_memory_limit_bytes %zu\n", skv_account_max(account));
+    add_head(out, "memory_waiting_requests", "gauge", "Requests that wait for memory.");
+    skv_buf_printf(out, "swiftkv_memory_waiting_requests %zu\n", memory_waiting(server));
 }
 
 static void add_front(skv_buf *out, http_server *server)

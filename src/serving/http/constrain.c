@@ -208,7 +208,7 @@ static bool keep_grammar(exchange *ex, shared_rules *out, api_error *error)
 {
     const size_t n_bytes = skv_grammar_bytes(out->grammar);
     if (!exchange_take(ex, n_bytes, error)) return false;
-    out->account = ex->server->account;
+    out->account = ex->share->account;
     out->grammar_bytes = n_bytes;
     return true;
 }
@@ -217,7 +217,8 @@ static bool keep_grammar(exchange *ex, shared_rules *out, api_error *error)
 static bool enter_compiler(exchange *ex, api_error *error)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
-    const uint64_t end_ns = skv_now_ns() + LIMIT_GRAMMAR_WAIT_SECONDS * UINT64_C(1000000000);
+    const uint64_t begun_ns = skv_now_ns();
+    const uint64_t end_ns = begun_ns + LIMIT_GRAMMAR_WAIT_SECONDS * UINT64_C(1000000000);
     while (atomic_fetch_add(&ex->server->n_compiling, 1) >= LIMIT_GRAMMARS_AT_ONCE) {
         atomic_fetch_sub(&ex->server->n_compiling, 1);
         if (skv_now_ns() > end_ns || exchange_stopped(ex)) {
@@ -227,30 +228,56 @@ static bool enter_compiler(exchange *ex, api_error *error)
         }
         (void)nanosleep(&nap, NULL);
     }
+    skv_budget_waited(&ex->reading, skv_now_ns() - begun_ns);
+    ex->compiles = true;
     return true;
 }
 
 static void leave_compiler(exchange *ex)
 {
+    ex->compiles = false;
     atomic_fetch_sub(&ex->server->n_compiling, 1);
+}
+
+typedef struct matcher_maker {
+    const exchange *ex;
+    shared_rules *rules;
+    skv_status status;
+    skv_error err;
+} matcher_maker;
+
+/* False: there is no memory for it now. */
+static bool try_matcher(void *user, bool first)
+{
+    matcher_maker *m = user;
+    (void)first;
+    m->status = skv_matcher_create(m->rules->grammar, m->ex->model->tokens, m->rules->account,
+                                   &m->rules->matcher, &m->err);
+    return m->status != SKV_MEMORY;
+}
+
+static skv_status make_matcher(exchange *ex, shared_rules *out, skv_error *err)
+{
+    matcher_maker m = {.ex = ex, .rules = out};
+    (void)(try_matcher(&m, false) || memory_wait(ex, try_matcher, &m));
+    *err = m.err;
+    return m.status;
 }
 
 static bool compile(exchange *ex, const wish *w, const char *text, size_t n, shared_rules *out,
                     api_error *error)
 {
     skv_error err;
-    const http_server *server = ex->server;
     if (!enter_compiler(ex, error)) return false;
     const skv_grammar_source source = {w->kind, {text, n}, w->lead};
     skv_status status = skv_grammar_compile_behind(&source, ex->budget, &out->grammar, &err);
     leave_compiler(ex);
     if (status == SKV_OK && !keep_grammar(ex, out, error)) return false;
-    if (status == SKV_OK) {
-        status = skv_matcher_create(out->grammar, ex->model->tokens, server->account, &out->matcher,
-                                    &err);
-    }
+    if (status == SKV_OK) status = make_matcher(ex, out, &err);
     if (status == SKV_OK) return true;
-    if (status == SKV_CANCELLED) return exchange_fail(ex, status, &err, w->field, error);
+    if (status == SKV_CANCELLED || (status == SKV_MEMORY && ex->never_fits)) {
+        return exchange_fail(ex, status, &err, w->field, error);
+    }
     return api_fail(error, status == SKV_MEMORY ? 503 : 400, w->field, "%s: %s", w->field,
                     err.text);
 }

@@ -8,10 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "json_body.h"
-
-enum { LOOK_MS = 10, LOOK_BYTES = 1 << 16 /* that a text grows by */ };
-
 /* ---- what a request may still do ---- */
 
 bool exchange_stopped(void *arg)
@@ -25,83 +21,17 @@ bool exchange_stopped(void *arg)
 void exchange_begin_budget(exchange *ex)
 {
     const server_options *o = &ex->server->options;
+    const size_t most = skv_account_max(ex->share->account);
     const skv_limits limits = {.work = o->request_work,
-                               .bytes = o->request_bytes < o->memory_bytes ? o->request_bytes
-                                                                           : o->memory_bytes,
+                               .bytes = o->request_bytes < most ? o->request_bytes : most,
                                .depth = LIMIT_REQUEST_DEPTH,
                                .max_ns = (uint64_t)(o->request_seconds * 1e9)};
     skv_budget_init(&ex->reading, &limits);
-    ex->reading.account = ex->server->account;
+    ex->reading.account = ex->share->account;
     ex->reading.stopped = exchange_stopped;
+    ex->reading.wait = memory_wait_for_budget;
     ex->reading.user = ex;
     ex->budget = &ex->reading;
-}
-
-static bool is_alone(http_server *server)
-{
-    pthread_mutex_lock(&server->lock);
-    const bool alone = server->n_in_flight == 1;
-    pthread_mutex_unlock(&server->lock);
-    return alone;
-}
-
-static bool never_fits(const exchange *ex, api_error *error)
-{
-    return api_fail(error, 413, NULL, "the request needs more than the %zu MiB of --memory",
-                    skv_account_max(ex->server->account) >> 20);
-}
-
-bool exchange_take(exchange *ex, size_t n_bytes, api_error *error)
-{
-    skv_account *account = ex->server->account;
-    const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
-    const uint64_t end_ns = skv_now_ns() + LIMIT_MEMORY_WAIT_SECONDS * UINT64_C(1000000000);
-    if (n_bytes > skv_account_max(account) - ex->n_held) return never_fits(ex, error);
-    ex->n_held += n_bytes;
-    if (skv_account_take(account, n_bytes)) return true;
-    const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
-    const uint64_t begun_ns = skv_now_ns();
-    bool taken = false;
-    while (!(taken = skv_account_take(account, n_bytes))) {
-        if (skv_now_ns() > end_ns || exchange_stopped(ex)) {
-            (void)api_fail(error, 503, NULL, "the memory is in use by other requests");
-            error->retry_after_s = LIMIT_MEMORY_RETRY_SECONDS;
-            /* What the request holds elsewhere, its JSON or its jobs, is missing here. */
-            if (is_alone(ex->server)) (void)never_fits(ex, error);
-            break;
-        }
-        (void)nanosleep(&nap, NULL);
-    }
-    (void)peers_set_phase(ex->server, ex->peer, phase);
-    ex->memory_ns += skv_now_ns() - begun_ns;
-    if (!taken) ex->n_held -= n_bytes;
-    return taken;
-}
-
-void exchange_give(exchange *ex, size_t n_bytes)
-{
-    ex->n_held -= n_bytes;
-    skv_account_give(ex->server->account, n_bytes);
-}
-
-static bool take_for_text(void *arg, size_t n_bytes)
-{
-    exchange *ex = arg;
-    if (n_bytes >= LOOK_BYTES && exchange_stopped(ex)) {
-        return exchange_fail(ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
-                             &ex->refusal);
-    }
-    return exchange_take(ex, n_bytes, &ex->refusal);
-}
-
-static void give_of_text(void *arg, size_t n_bytes)
-{
-    exchange_give(arg, n_bytes);
-}
-
-skv_buf exchange_text(exchange *ex)
-{
-    return (skv_buf){.max = SIZE_MAX, .memory = {take_for_text, give_of_text, ex}};
 }
 
 /* ---- responses ---- */

@@ -16,12 +16,15 @@ typedef struct exchange {
     error_shape errors;               /* of its path */
     char *body;                       /* owned, with a terminating zero */
     size_t n_body, body_room, body_counted;
+    memory_share *share; /* borrowed: whose memory it takes */
     bool replied;        /* a response was begun, */
     bool whole;          /* and sent to its end */
     bool closes;         /* nothing comes behind it on this connection */
     bool may_ping;       /* its client reads events, so comments may come before them */
     bool streams;        /* the head of a stream of events was sent */
     bool rated;          /* it counts for the rates of its key */
+    bool compiles;       /* a grammar: it counts in server->n_compiling */
+    bool never_fits;     /* memory that it asked for is more than its share can ever have */
     const char *origin;  /* borrowed from the head: of the page that may read it; NULL: none */
     uint64_t tenant;     /* the number of its key; 0: none needed */
     const char *key;     /* borrowed from the head; NULL: none needed */
@@ -65,9 +68,8 @@ typedef struct server_route {
 bool exchange_stopped(void *ex);
 /** Begins the budget of a request whose body is there. */
 void exchange_begin_budget(exchange *ex);
-/** Takes memory from the account that all requests share (server->account), and waits for it while
- * others hold too much: only the connection's own thread may call it. False: `error` is 413 where
- * the request alone holds too much, else 503. */
+/** Takes memory from the request's share, and waits for it while others hold too much: only the
+ * connection's own thread may call it. False: `error` is that of memory_lacks. */
 bool exchange_take(exchange *ex, size_t n_bytes, api_error *error);
 void exchange_give(exchange *ex, size_t n_bytes);
 /** A text whose memory exchange_take counts; `refusal` tells what was missing. A long one ends when

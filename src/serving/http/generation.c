@@ -53,11 +53,44 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
 
 /* ---- jobs ---- */
 
+/* What GENERATION_GONE means for the response; returns false. */
+static bool gone_error(const generation *g, api_error *error)
+{
+    return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
+                         error);
+}
+
+typedef struct submission {
+    generation *g;
+    size_t i_prompt;
+    const skv_job_params *job;
+    skv_status status;
+    skv_error err;
+} submission;
+
+/* False: there is no memory for it now. */
+static bool try_submit(void *user, bool first)
+{
+    submission *s = user;
+    (void)first;
+    s->status =
+        skv_scheduler_submit(s->g->ex->model->scheduler, s->job, &s->g->jobs[s->i_prompt], &s->err);
+    return s->status != SKV_MEMORY;
+}
+
+/* Where nothing of the request is on its way, it waits for memory. */
+static skv_status submit_patiently(submission *s)
+{
+    const bool idle = s->g->n_begun == s->g->n_done;
+    if (!try_submit(s, false) && idle) (void)memory_wait(s->g->ex, try_submit, s);
+    return s->status;
+}
+
 static bool submit(generation *g, size_t i, api_error *error)
 {
     const api_prompt *prompt = &g->prompts->at[i];
     skv_job_params job = g->job;
-    skv_error err;
+    submission s = {.g = g, .i_prompt = i, .job = &job};
     if (!check_length(g, prompt, &job.max_tokens, error)) return false;
     if (job.min_tokens > job.max_tokens) job.min_tokens = job.max_tokens;
     job.ids = prompt->ids;
@@ -65,16 +98,16 @@ static bool submit(generation *g, size_t i, api_error *error)
     job.text = prompt->known;
     job.notify = wake;
     job.user = g;
-    skv_scheduler *scheduler = g->ex->model->scheduler;
-    const skv_status status = skv_scheduler_submit(scheduler, &job, &g->jobs[i], &err);
+    const skv_status status = submit_patiently(&s);
     if (status == SKV_OK) {
         g->job.constraint = (skv_constraint){0}; /* the job has it now */
         return true;
     }
-    (void)api_fail_status(error, status, &err);
+    if (status == SKV_MEMORY && exchange_stopped(g->ex)) return gone_error(g, error);
+    (void)api_fail_status(error, status, &s.err);
     g->is_full = status == SKV_FULL || status == SKV_MEMORY;
     if (error->status == 429 || error->status == 503) {
-        const double backlog = skv_scheduler_backlog_seconds(scheduler);
+        const double backlog = skv_scheduler_backlog_seconds(g->ex->model->scheduler);
         error->retry_after_s = backlog < 1 ? 1 : backlog > 120 ? 120 : backlog;
     }
     return false;
@@ -129,6 +162,7 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
     }
     if (!begin_jobs(g, error)) return false;
     ex->running = g;
+    memory_pass(ex);
     use_tokens(ex, n_tokens);
     return true;
 }
@@ -196,13 +230,6 @@ generation_event generation_next(generation *g, double seconds, size_t *i_prompt
         const int wait_ms = left * 1e3 < WAIT_MS_MAX ? (int)(left * 1e3) + 1 : WAIT_MS_MAX;
         if (is_gone(g, wait_ms)) return GENERATION_GONE;
     }
-}
-
-/* What GENERATION_GONE means for the response; returns false. */
-static bool gone_error(const generation *g, api_error *error)
-{
-    return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
-                         error);
 }
 
 bool generation_output_failed(const skv_output *end, api_error *error)

@@ -68,7 +68,7 @@ static bool check_state(exchange *ex)
 static bool check_length(exchange *ex)
 {
     const http_server *server = ex->server;
-    const size_t memory = skv_account_max(server->account), body = server->options.body_bytes;
+    const size_t memory = skv_account_max(ex->share->account), body = server->options.body_bytes;
     const size_t most = body < memory ? body : memory - 1;
     if (ex->head->n_body <= most) return true;
     return api_fail(&ex->refusal, 413, NULL, "the body has %llu bytes, the limit is %zu",
@@ -124,6 +124,7 @@ static bool admit(exchange *ex)
     ex->route = route_find(method, path, &other);
     ex->errors = ex->route ? ex->route->errors : other ? other->errors : ERRORS_OPENAI;
     if ((!ex->route || !ex->route->open) && !check_key(ex)) return false;
+    if (!memory_join(ex, &ex->refusal)) return false;
     if (!ex->route) {
         route_methods(path, ex->methods, sizeof ex->methods);
         return other ? api_fail(&ex->refusal, 405, NULL, "%.16s is not allowed for %.200s", method,
@@ -224,6 +225,7 @@ static void begin_exchange(exchange *ex, connection *c)
     *ex = (exchange){.server = server, .peer = c->peer, .fd = c->wire.fd, .head = &c->head};
     ex->begun_ns = skv_now_ns();
     ex->closes = true;
+    ex->share = &server->memory.common;
     (void)snprintf(ex->id, sizeof ex->id, "%016llx", (unsigned long long)server_draw(server));
     pthread_mutex_lock(&server->lock);
     server->n_in_flight++;
@@ -260,6 +262,7 @@ static void end_exchange(exchange *ex)
     trim_heap(n_held);
     skv_budget_release(&ex->reading);
     exchange_give(ex, ex->body_counted);
+    memory_leave(ex);
     (void)peers_set_phase(server, ex->peer, PEER_IDLE);
     pthread_mutex_lock(&server->lock);
     server->n_in_flight--;

@@ -23,6 +23,7 @@ enum {
 bool exchange_fail(const exchange *ex, skv_status status, const skv_error *err, const char *param,
                    api_error *error)
 {
+    if (status == SKV_MEMORY && ex->never_fits) return memory_lacks(ex, error);
     (void)api_fail_status(error, status, err);
     if (param) (void)snprintf(error->param, sizeof error->param, "%s", param);
     if (status != SKV_CANCELLED) return false;
@@ -257,16 +258,18 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
                             json_error_t *problem, api_error *error)
 {
     const skv_text_piece text = place->text;
-    if (!skv_budget_json(ex->budget, text.text, text.n, NULL)) {
+    skv_json_bytes bytes;
+    if (!skv_budget_json(ex->budget, text.text, text.n, &bytes)) {
         (void)check_budget(ex, place->name, place->param, error);
         return JSON_READ_REFUSED;
     }
     memset(problem, 0, sizeof *problem);
-    const json_reading reading = read_checked(ex, place, out, problem, error);
-    if (reading != JSON_READ_REFUSED || json_error_code(problem) != json_error_numeric_overflow) {
-        return reading;
+    json_reading reading = read_checked(ex, place, out, problem, error);
+    if (reading == JSON_READ_REFUSED && json_error_code(problem) == json_error_numeric_overflow) {
+        reading = read_large_numbers(ex, *place, out, problem, error);
     }
-    return read_large_numbers(ex, *place, out, problem, error);
+    skv_budget_give(ex->budget, bytes.reader);
+    return reading;
 }
 
 bool json_body_parse(const exchange *ex, json_t **out, api_error *error)

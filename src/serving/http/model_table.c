@@ -308,6 +308,7 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
     model->n_waiting++;
     while (ok && model->state != MODEL_READY) {
         if (model->wanted_ns == 0) model->wanted_ns = skv_now_ns();
+        memory_pass(ex); /* it needs no more for now */
         (void)pthread_cond_broadcast(&server->changed);
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
         (void)pthread_cond_timedwait(&server->changed, &server->lock, &end);
@@ -315,13 +316,15 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
         ok = model->state == MODEL_READY || may_wait(ex, model, n_failures, error);
     }
     model->n_waiting--;
-    if (waits) ex->load_ns += skv_now_ns() - asked_ns;
+    const uint64_t waited_ns = waits ? skv_now_ns() - asked_ns : 0;
+    ex->load_ns += waited_ns;
     if (model->n_waiting == 0) model->wanted_ns = 0;
     if (ok) {
         model->n_users++;
         ex->model = model;
     }
     pthread_mutex_unlock(&server->lock);
+    skv_budget_waited(&ex->reading, waited_ns);
     return ok;
 }
 

@@ -665,6 +665,7 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.stores = params->stores;
     if (ex->server->options.scheduler.readers) job.key = ex->key;
     job.tenant = ex->tenant;
+    job.account = ex->share->account;
     if (ex->key) {
         job.salt = skv_scheduler_salt(ex->model->scheduler, ex->key, strlen(ex->key));
     }

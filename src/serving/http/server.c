@@ -78,9 +78,7 @@ static bool start_parts(http_server *server, char *error)
 {
     const server_options *o = &server->options;
     if (!models_start(server, error)) return false;
-    if (skv_account_create(o->memory_bytes, &server->account, NULL) != SKV_OK) {
-        return no_memory(error);
-    }
+    if (!memory_start(server)) return no_memory(error);
     if (o->key_file && !api_keys_open(o->key_file, &server->keys, error)) return false;
     server->rates = rates_create(API_KEYS_MAX);
     if (!server->rates) return no_memory(error);
@@ -113,6 +111,7 @@ bool server_start(const server_options *options, http_server **out, char *error)
                    server_draw(server), server_draw(server));
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
+    pthread_mutex_init(&server->memory.lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -266,7 +265,8 @@ void server_stop(http_server *server)
     rates_free(server->rates);
     request_log_close(server->log);
     watchdog_close(&server->dog);
-    skv_account_free(server->account);
+    memory_stop(server);
+    pthread_mutex_destroy(&server->memory.lock);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
     pthread_cond_destroy(&server->reaper_stops);

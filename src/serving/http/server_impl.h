@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "api_keys.h"
+#include "memory_share.h"
 #include "server.h"
 #include "server_limits.h"
 #include "skv/budget.h"
@@ -123,8 +124,9 @@ struct http_server {
     int64_t started_s;
     _Atomic uint64_t n_requests, n_drawn;
     _Atomic uint32_t n_compiling; /* grammars */
-    /* Owned: what requests hold beside the KV memory, at most --memory. */
+    /* Owned: what requests hold beside the KV memory, at most --memory; and who shares it. */
     skv_account *account;
+    memory_table memory;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;

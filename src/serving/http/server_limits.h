@@ -54,6 +54,7 @@ enum {
 
     /* ---- memory that requests share (--memory, server.c) ---- */
     LIMIT_MEMORY_WAIT_SECONDS = 10, /* a request waits this long for room, then 503 ... */
+    LIMIT_SMALL_BYTES = 256 << 10,  /* one that holds no more need not leave room for others */
     LIMIT_TRIM_BYTES =
         4 << 20, /* a request that held more has free pages given back to the system */
     LIMIT_WHOLE_BYTES = 1 << 20,   /* larger answers are sent in pieces: "chunked" */

@@ -66,7 +66,8 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
 {
     const exchange *ex = h->ex;
     const json_t *calls = json_object_get(message, "tool_calls"), *call;
-    size_t i, n = 0, n_text = 0, n_read = 0;
+    size_t i, n = 0, n_text = 0;
+    skv_json_bytes read = {0};
     char *text = NULL;
     if (!request_hold(ex, JSON_CONTAINER_BYTES, "messages", h->error)) return false;
     json_t *functions = json_array();
@@ -80,7 +81,7 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
     json_decref(functions);
     if (!json) return ok ? false : api_fail(h->error, 503, NULL, "no memory");
     /* What its values take once more, and the text. */
-    ok = skv_budget_json(ex->budget, json, n, &n_read) || request_lacks(ex, "messages", h->error);
+    ok = skv_budget_json(ex->budget, json, n, &read) || request_lacks(ex, "messages", h->error);
     *written =
         ok && skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
                                     server_own_mark(ex->server), &text, &n_text, NULL) == SKV_OK;
@@ -90,7 +91,7 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
         skv_buf_append(out, text, n_text);
     }
     skv_text_free(text);
-    skv_budget_give(ex->budget, n_read);
+    skv_budget_give(ex->budget, read.values + read.reader);
     return ok;
 }
 

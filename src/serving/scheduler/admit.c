@@ -281,6 +281,7 @@ static skv_lane *next_waiting(const skv_scheduler *s)
     uint64_t best_last = 0;
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
         if (lane->sequence || lane->disk.fetch || lane->remote.reading) continue;
+        if (lane->queue.passed) continue;
         if (lane->queue.begun || lane->i_answer > 0) return lane;
         uint64_t last = s->admitted_last[lane->job->params.tenant % SKV_TENANTS];
         if (best && last >= best_last) continue;
@@ -290,13 +291,26 @@ static skv_lane *next_waiting(const skv_scheduler *s)
     return best;
 }
 
+/* There is no memory for the other answers of a lane's job: whoever shares its account waits with
+ * it, all others go on. */
+static void pass_over(const skv_scheduler *s, const skv_lane *poor)
+{
+    for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
+        if (lane->job->account == poor->job->account) lane->queue.passed = true;
+    }
+}
+
 void skv_worker_admit(skv_scheduler *s)
 {
+    for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) lane->queue.passed = false;
     while (s->n_running < s->options.max_running) {
         skv_lane *lane = next_waiting(s);
         if (!lane || !fits(s, lane)) return;
         /* Where nothing runs, what is waited for might never come. */
-        if (!skv_lane_reserve(lane->job, s->vocab_size, s->n_running == 0)) return;
+        if (!skv_lane_reserve(lane->job, s->vocab_size, s->n_running == 0)) {
+            pass_over(s, lane);
+            continue;
+        }
         if (may_match(s, lane) && skv_worker_seek(s, lane, matchable(s, lane))) continue;
         skv_error err;
         s->admitted_last[lane->job->params.tenant % SKV_TENANTS] = ++s->n_admitted;

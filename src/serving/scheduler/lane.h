@@ -41,7 +41,8 @@ typedef enum skv_lane_state {
 typedef struct skv_lane_queue {
     struct skv_lane *next, *before; /* in the inbox (next alone), then in the worker's list */
     skv_lane_state state;
-    bool begun; /* it had pages once */
+    bool begun;  /* it had pages once */
+    bool passed; /* admit.c's: there is no memory for its job's answers now */
 } skv_lane_queue;
 
 typedef struct skv_lane_disk {
@@ -81,7 +82,7 @@ typedef struct skv_lane_mask {
     bool ready;
     uint64_t ns, work;   /* that were spent on it */
     uint64_t starved_ns; /* since when it waits for memory; 0: it does not */
-    size_t starved_used; /* what the account held then */
+    size_t starved_left; /* what the account had left then */
     uint64_t waits_ns;   /* when it had to wait for the first time */
 } skv_lane_mask;
 

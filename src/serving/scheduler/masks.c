@@ -5,8 +5,9 @@
  * answers the one whose mask has had the least, so that a mask of microseconds never waits for one
  * of seconds. What a tenant was given for masks also counts where prompts take turns.
  *
- * Memory: where the account has no room for a mask, whoever holds most does without what only saves
- * time. When that is not enough the answer waits, and fails where waiting cannot help.
+ * Memory: where the account has no room for a mask, the answer that holds most of it does without
+ * what only saves time. When that is not enough the answer waits, and fails where waiting cannot
+ * help.
  */
 #include "base/size.h"
 #include "base/system.h"
@@ -78,18 +79,19 @@ static size_t held_bytes(const skv_lane *lane)
     return lane->mask.constraint && c->bytes ? c->bytes(lane->mask.constraint) : 0;
 }
 
-/* Whoever holds most gives up what only saves time, if that is more than n_bytes and not the job of
- * `but`, which has done so; false: nothing has become free. */
-static bool shrink_largest(skv_scheduler *s, size_t n_bytes, const skv_job *but)
+/* The lane that holds most gives up what only saves time, if that is more than n_bytes. For the job
+ * of `poor`, which has done so itself, only one whose account is the same; NULL: any. False:
+ * nothing has become free. */
+static bool shrink_largest(skv_scheduler *s, size_t n_bytes, const skv_job *poor)
 {
     skv_lane *largest = NULL;
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
         size_t n = held_bytes(lane);
-        if (n <= n_bytes) continue;
+        if (n <= n_bytes || (poor && lane->job->account != poor->account)) continue;
         largest = lane;
         n_bytes = n;
     }
-    if (!largest || largest->job == but || !largest->job->params.constraint.shrink) return false;
+    if (!largest || largest->job == poor || !largest->job->params.constraint.shrink) return false;
     largest->job->params.constraint.shrink(largest->mask.constraint);
     return held_bytes(largest) < n_bytes;
 }
@@ -117,7 +119,7 @@ static const char *name_of(const skv_lane *lane)
 static void fail_starved(skv_scheduler *s, skv_lane *lane)
 {
     skv_error err;
-    size_t max = skv_account_max(s->options.account);
+    size_t max = skv_account_max(lane->job->account);
     if (held_bytes(lane) > max / 2) {
         (void)skv_fail(&err, SKV_RANGE, "%s: needs more than its part of %zu bytes of memory",
                        name_of(lane), max);
@@ -128,10 +130,10 @@ static void fail_starved(skv_scheduler *s, skv_lane *lane)
     fail(s, lane, &err);
 }
 
-static void wait_for_memory(skv_scheduler *s, skv_lane *lane)
+static void wait_for_memory(skv_lane *lane)
 {
     lane->mask.starved_ns = skv_clock_ns();
-    lane->mask.starved_used = skv_account_used(s->options.account);
+    lane->mask.starved_left = skv_account_left(lane->job->account);
     if (lane->mask.waits_ns == 0) lane->mask.waits_ns = lane->mask.starved_ns;
 }
 
@@ -139,7 +141,7 @@ static void wait_for_memory(skv_scheduler *s, skv_lane *lane)
  * the youngest gives up; who has waited for too long does too. */
 static void look_at_starved(skv_scheduler *s)
 {
-    size_t used = skv_account_used(s->options.account), n_starved = 0, n_others = 0;
+    size_t n_starved = 0, n_others = 0;
     uint64_t now = skv_clock_ns();
     skv_lane *youngest = NULL, *next;
     for (skv_lane *lane = s->oldest; lane; lane = next) {
@@ -149,7 +151,7 @@ static void look_at_starved(skv_scheduler *s)
         if (!starved) continue;
         if (now - lane->mask.waits_ns > MEMORY_WAIT_NS) {
             fail_starved(s, lane);
-        } else if (used + KEEP_BYTES <= lane->mask.starved_used) {
+        } else if (skv_account_left(lane->job->account) >= lane->mask.starved_left + KEEP_BYTES) {
             lane->mask.starved_ns = 0;
         } else {
             n_starved++;
@@ -218,8 +220,8 @@ static uint64_t work_on(skv_scheduler *s, skv_lane *lane, uint64_t start, uint64
     if (status == SKV_OK && !lane->mask.ready) status = check_limits(s, lane, &err);
     if (status == SKV_OK) {
         if (lane->mask.ready) finish(s, lane);
-    } else if (status == SKV_MEMORY && s->options.account) {
-        wait_for_memory(s, lane);
+    } else if (status == SKV_MEMORY && lane->job->account) {
+        wait_for_memory(lane);
     } else {
         if (status == SKV_FULL) err.status = SKV_RANGE; /* of the grammar: it never fits */
         fail(s, lane, &err);

@@ -359,12 +359,18 @@ static skv_status check_method(const skv_scheduler *s, const skv_job_params *p, 
     return skv_engine_check(e, SKV_WHERE_SERVE, e->options.prefill, p->eviction, err);
 }
 
+static skv_account *account_of(const skv_scheduler *s, const skv_job_params *p)
+{
+    return p->account ? p->account : s->options.account;
+}
+
 /* What can never fit is not let in to wait. */
 static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
     size_t n_bytes = skv_job_bytes(p) + p->n_answers * skv_lane_bytes(p, s->vocab_size);
-    size_t max = skv_account_max(s->options.account);
-    SKV_REQUIRE(!s->options.account || n_bytes <= max, err, SKV_RANGE,
+    const skv_account *account = account_of(s, p);
+    size_t max = skv_account_max(account);
+    SKV_REQUIRE(!account || n_bytes <= max, err, SKV_RANGE,
                 "n: %zu answers of %zu tokens take %zu bytes of memory, at most %zu", p->n_answers,
                 p->max_tokens, n_bytes, max);
     return SKV_OK;
@@ -440,7 +446,7 @@ skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, 
     skv_job *job;
     skv_lane *lane;
     SKV_TRY(check_job(s, params, err));
-    SKV_TRY(skv_job_create(params, s->options.account, &job, err));
+    SKV_TRY(skv_job_create(params, account_of(s, params), &job, err));
     job->scheduler = s;
     job->domain = skv_worker_domain(s, params);
     skv_status status = create_first_lane(s, job, &lane, err);

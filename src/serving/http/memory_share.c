@@ -1,0 +1,264 @@
+/* Shares of memory, and waiting for it: see memory_share.h. */
+#include "memory_share.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "exchange.h"
+#include "json_body.h"
+
+enum { LOOK_MS = 10, LOOK_BYTES = 1 << 16 /* that a text grows by */ };
+
+/* ---- shares ---- */
+
+static void share_init(memory_share *share, uint64_t key, skv_account *account)
+{
+    *share = (memory_share){.key = key, .account = account};
+    share->last = &share->turns;
+}
+
+bool memory_start(http_server *server)
+{
+    const skv_status status =
+        skv_account_create(server->options.memory_bytes, &server->account, NULL);
+    share_init(&server->memory.common, 0, server->account);
+    return status == SKV_OK;
+}
+
+void memory_stop(http_server *server)
+{
+    while (server->memory.shares) {
+        memory_share *share = server->memory.shares;
+        server->memory.shares = share->next;
+        skv_account_free(share->account);
+        free(share);
+    }
+    skv_account_free(server->account);
+}
+
+static memory_share *new_share(http_server *server)
+{
+    skv_account *account = NULL;
+    memory_share *share = malloc(sizeof *share);
+    if (!share || skv_account_create_part(server->account, &account, NULL) != SKV_OK) {
+        free(share);
+        return NULL;
+    }
+    share_init(share, 0, account);
+    share->next = server->memory.shares;
+    server->memory.shares = share;
+    return share;
+}
+
+/* The share of a key: its own, or one that no request and no job uses any more. With the lock held;
+ * NULL: no memory. */
+static memory_share *share_of(http_server *server, uint64_t key)
+{
+    memory_share *found = NULL;
+    for (memory_share *share = server->memory.shares; share; share = share->next) {
+        if (share->key == key) return share;
+        if (share->n_users == 0 && skv_account_used(share->account) == 0) found = share;
+    }
+    if (!found) found = new_share(server);
+    if (found) found->key = key;
+    return found;
+}
+
+bool memory_join(exchange *ex, api_error *error)
+{
+    http_server *server = ex->server;
+    if (ex->tenant == 0 || !api_keys_are_several(server->keys)) return true;
+    pthread_mutex_lock(&server->memory.lock);
+    memory_share *share = share_of(server, ex->tenant);
+    if (share) share->n_users++;
+    pthread_mutex_unlock(&server->memory.lock);
+    if (!share) return api_fail(error, 503, NULL, "no memory");
+    ex->share = share;
+    return true;
+}
+
+void memory_leave(exchange *ex)
+{
+    http_server *server = ex->server;
+    memory_pass(ex);
+    pthread_mutex_lock(&server->memory.lock);
+    if (ex->share->key != 0) ex->share->n_users--;
+    pthread_mutex_unlock(&server->memory.lock);
+    ex->share = &server->memory.common;
+}
+
+void memory_pass(exchange *ex)
+{
+    pthread_mutex_lock(&ex->server->memory.lock);
+    if (ex->share->first == ex) ex->share->first = NULL;
+    pthread_mutex_unlock(&ex->server->memory.lock);
+}
+
+/* ---- turns ---- */
+
+static void take_turn(exchange *ex, memory_turn *turn)
+{
+    memory_share *share = ex->share;
+    pthread_mutex_lock(&ex->server->memory.lock);
+    *share->last = turn;
+    share->last = &turn->next;
+    ex->server->memory.n_waiting++;
+    pthread_mutex_unlock(&ex->server->memory.lock);
+}
+
+static void end_turn(exchange *ex, const memory_turn *turn)
+{
+    memory_share *share = ex->share;
+    pthread_mutex_lock(&ex->server->memory.lock);
+    memory_turn **at = &share->turns;
+    while (*at != turn) at = &(*at)->next;
+    *at = turn->next;
+    if (!*at) share->last = at;
+    ex->server->memory.n_waiting--;
+    pthread_mutex_unlock(&ex->server->memory.lock);
+}
+
+size_t memory_waiting(http_server *server)
+{
+    pthread_mutex_lock(&server->memory.lock);
+    const size_t n = server->memory.n_waiting;
+    pthread_mutex_unlock(&server->memory.lock);
+    return n;
+}
+
+static bool is_first(exchange *ex, const memory_turn *turn)
+{
+    memory_share *share = ex->share;
+    pthread_mutex_lock(&ex->server->memory.lock);
+    if (!share->first && share->turns == turn) share->first = ex;
+    const bool first = share->first == ex;
+    pthread_mutex_unlock(&ex->server->memory.lock);
+    return first;
+}
+
+bool memory_wait(exchange *ex, memory_try_fn *tries, void *user)
+{
+    const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
+    const uint64_t begun_ns = skv_now_ns();
+    const uint64_t end_ns = begun_ns + LIMIT_MEMORY_WAIT_SECONDS * UINT64_C(1000000000);
+    const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
+    memory_turn turn = {0};
+    /* While it waits others may compile. */
+    if (ex->compiles) atomic_fetch_sub(&ex->server->n_compiling, 1);
+    take_turn(ex, &turn);
+    bool there = false;
+    while (!(there = tries(user, is_first(ex, &turn)))) {
+        if (skv_now_ns() > end_ns || exchange_stopped(ex)) break;
+        (void)nanosleep(&nap, NULL);
+    }
+    end_turn(ex, &turn);
+    if (ex->compiles) atomic_fetch_add(&ex->server->n_compiling, 1);
+    (void)peers_set_phase(ex->server, ex->peer, phase);
+    const uint64_t waited_ns = skv_now_ns() - begun_ns;
+    ex->memory_ns += waited_ns;
+    skv_budget_waited(&ex->reading, waited_ns);
+    return there;
+}
+
+/* ---- memory of a request ---- */
+
+typedef struct request_memory {
+    exchange *ex;
+    size_t n_bytes;
+    bool ends; /* it is for the answer, after which all is given back */
+} request_memory;
+
+static size_t held_by(const exchange *ex)
+{
+    return ex->n_held + ex->reading.bytes;
+}
+
+/* A small request gets on beside large ones, and one that ends makes room for others. */
+static bool try_take(void *user, bool first)
+{
+    const request_memory *m = user;
+    skv_account *account = m->ex->share->account;
+    const bool is_small = held_by(m->ex) + m->n_bytes <= LIMIT_SMALL_BYTES;
+    return first || is_small || m->ends ? skv_account_take(account, m->n_bytes)
+                                        : skv_account_take_early(account, m->n_bytes);
+}
+
+static bool is_alone(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    const bool alone = server->n_in_flight == 1;
+    pthread_mutex_unlock(&server->lock);
+    return alone;
+}
+
+static bool take(exchange *ex, size_t n_bytes, bool ends)
+{
+    request_memory wanted = {ex, n_bytes, ends};
+    const size_t most = skv_account_max(ex->share->account), held = held_by(ex);
+    ex->never_fits = held > most || n_bytes > most - held;
+    if (ex->never_fits) return false;
+    if (try_take(&wanted, false) || memory_wait(ex, try_take, &wanted)) return true;
+    /* What the request holds elsewhere, its jobs, is missing here. */
+    ex->never_fits = is_alone(ex->server);
+    return false;
+}
+
+bool memory_lacks(const exchange *ex, api_error *error)
+{
+    if (ex->never_fits) {
+        return api_fail(error, 413, NULL, "the request needs more than %s%zu MiB of --memory",
+                        ex->share->key != 0 ? "a key's part, " : "the ",
+                        skv_account_max(ex->share->account) >> 20);
+    }
+    (void)api_fail(error, 503, NULL, "the memory is in use by other requests");
+    error->retry_after_s = LIMIT_MEMORY_RETRY_SECONDS;
+    return false;
+}
+
+bool memory_wait_for_budget(void *ex, size_t n_bytes)
+{
+    return take(ex, n_bytes, false);
+}
+
+static bool cancel(const exchange *ex, api_error *error)
+{
+    return exchange_fail(ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL, error);
+}
+
+/* What exchange_give gives back; false: `error`. */
+static bool hold(exchange *ex, size_t n_bytes, bool ends, api_error *error)
+{
+    if (!take(ex, n_bytes, ends)) {
+        return exchange_stopped(ex) ? cancel(ex, error) : memory_lacks(ex, error);
+    }
+    ex->n_held += n_bytes;
+    return true;
+}
+
+bool exchange_take(exchange *ex, size_t n_bytes, api_error *error)
+{
+    return hold(ex, n_bytes, false, error);
+}
+
+void exchange_give(exchange *ex, size_t n_bytes)
+{
+    ex->n_held -= n_bytes;
+    skv_account_give(ex->share->account, n_bytes);
+}
+
+static bool take_for_text(void *arg, size_t n_bytes)
+{
+    exchange *ex = arg;
+    if (n_bytes >= LOOK_BYTES && exchange_stopped(ex)) return cancel(ex, &ex->refusal);
+    return hold(ex, n_bytes, true, &ex->refusal);
+}
+
+static void give_of_text(void *arg, size_t n_bytes)
+{
+    exchange_give(arg, n_bytes);
+}
+
+skv_buf exchange_text(exchange *ex)
+{
+    return (skv_buf){.max = SIZE_MAX, .memory = {take_for_text, give_of_text, ex}};
+}

@@ -1,0 +1,70 @@
+/*
+ * Whose memory requests take, and how they wait for it.
+ *
+ * Where there are several API keys each has a part of --memory (skv_account_create_part), so that
+ * one key's requests leave room for another's; all others share the whole. Requests of a share hold
+ * memory while they wait for more, so some room is left to one of them, the first that had to wait:
+ * it gets on whatever the others hold, until it has all it needs or ends. Then it is the next
+ * one's turn.
+ */
+#ifndef SKV_SERVER_MEMORY_SHARE_H
+#define SKV_SERVER_MEMORY_SHARE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/budget.h"
+
+struct api_error;
+struct exchange;
+struct http_server;
+
+/* A request that waits. */
+typedef struct memory_turn {
+    struct memory_turn *next;
+} memory_turn;
+
+typedef struct memory_share {
+    struct memory_share *next;
+    uint64_t key;         /* the number of the API key; 0: of those without a part */
+    skv_account *account; /* owned, but for that of key 0 */
+    size_t n_users;       /* requests */
+    const void *first;    /* the request that need not leave room; NULL: none */
+    memory_turn *turns;   /* borrowed, those that wait, the one that has waited longest first */
+    memory_turn **last;   /* where the next one is put */
+} memory_share;
+
+typedef struct memory_table {
+    pthread_mutex_t lock; /* guards what follows */
+    size_t n_waiting;     /* requests, of all shares */
+    memory_share common;
+    memory_share *shares; /* owned */
+} memory_table;
+
+/** server->account and what is taken from it; false: no memory. */
+bool memory_start(struct http_server *server);
+/** After the last job. */
+void memory_stop(struct http_server *server);
+
+/** The request takes memory from its key's share from here on; false: `error`. */
+bool memory_join(struct exchange *ex, struct api_error *error);
+void memory_leave(struct exchange *ex);
+/** The request has what it needs: another of its share may be the first. */
+void memory_pass(struct exchange *ex);
+
+/* Whether the memory is there by now. first: the request need not leave room for others. */
+typedef bool memory_try_fn(void *user, bool first);
+
+/** Waits until it is; false: nobody waits for the answer any more, or it took too long. Only the
+ * connection's own thread may call it. This time does not count for the reading of the request. */
+bool memory_wait(struct exchange *ex, memory_try_fn *tries, void *user);
+/** How many requests wait. */
+size_t memory_waiting(struct http_server *server);
+/** Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
+bool memory_lacks(const struct exchange *ex, struct api_error *error);
+/** skv_budget.wait of a request's budget, whose user is the exchange. */
+bool memory_wait_for_budget(void *ex, size_t n_bytes);
+
+#endif
