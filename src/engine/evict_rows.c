@@ -118,13 +118,10 @@ size_t skv_sequence_deep_from(const skv_sequence *s, size_t n)
 
 size_t skv_eviction_most_rows(const skv_sequence *s, const skv_eviction *how, size_t n)
 {
-    size_t most = how->capacity;
     for (size_t i = 0; i < s->plan->layout.n_slots; i++) {
         if (last_rows_of(s, i) != SKV_SLOT_SCORED) return n;
     }
-    if (how->method == SKV_EVICT_ADAKV) return n;
-    if (how->method == SKV_EVICT_PYRAMIDKV) most *= 2;
-    return skv_min_size(n, most);
+    return skv_evict_most_rows(how, n);
 }
 
 size_t skv_sequence_evict_needs(const skv_sequence *s)
