@@ -138,6 +138,7 @@ struct http_server {
 
     pthread_t reaper;
     bool reaper_runs;
+    pthread_cond_t reaper_stops;
     watchdog dog;          /* the reaper's */
     json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
 };
@@ -152,7 +153,7 @@ bool server_list_next(const char **at, skv_text_piece *out);
 /** How long a scheduler may write to its cache at the end: as long as requests had, within bounds.
  */
 double server_flush_seconds(const server_options *o);
-/** So far from now, by the clock of server->changed. */
+/** So far from now, by the clock of the server's condition variables. */
 struct timespec server_time_in(double seconds);
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
