@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import swiftkv
-from conftest import ROOT
+from conftest import MINI, ROOT, TEXT
 from plain_model import PlainModel
 from test_engine import log_softmax
 
@@ -170,3 +170,19 @@ def test_rows_of_8_bits():
         for found, wanted in zip(b.keys_values(0, 1), a.keys_values(0, 1)):
             error = np.abs(found - wanted).max(1)
             assert (error > 0).any() and (error <= np.abs(wanted).max(1) / 100).all()
+
+
+def test_methods_that_keep_tokens_from_layers():
+    """Their caches can be read and cut, but not all layers run for all tokens."""
+    for name, options, words in (("kvpred", {}, "never runs the prompt"), ("kv6", dict(early_exit=0.5), "every layer")):
+        with swiftkv.Engine.open(MINI / name, weights="f32", context=256, kv_tokens=512, **options) as engine, engine.sequence() as sequence:
+            engine.prompt(sequence, engine.ids(TEXT))
+            n = len(sequence)
+            with pytest.raises(swiftkv.UnsupportedError, match=words):
+                engine.attention(sequence, [5])
+            assert len(sequence) == n
+            keys, values = sequence.keys_values(0, 0)
+            assert np.isfinite(keys).all() and len(keys) == len(values) == n
+            sequence.evict_by(lambda layer, head, keys, values, positions: positions, 8, window=4)
+            assert sequence.kept(0, 0).tolist() == list(range(n - 8, n))
+            assert np.isfinite(sequence.step([5], "last")).all()
