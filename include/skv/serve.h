@@ -276,16 +276,23 @@ enum { SKV_JOB_ANSWERS_MAX = 16, SKV_JOB_TOP_MAX = 20 };
 
 SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 tokens */
 
+/* The text of a prompt, and how its ids were encoded. */
+typedef struct skv_recalled_text {
+    skv_text_piece text;
+    bool add_special;
+    skv_text_marks data; /* borrowed; n 0: none of it is */
+} skv_recalled_text;
+
 /**
  * Looks whether the text of a prompt, whose ids by the tokenizer are in params, continues an answer
  * that was given before: then *ids (skv_text_free) are those that the model read and wrote, up to
  * the last boundary between tokens that both readings have, and the tokenizer's from there on. They
- * replace those in params. NULL: nothing to replace. Sets params->text. add_special: as the ids
- * were encoded. params needs ids, tenant and prefill for this.
+ * replace those in params. NULL: nothing to replace. Sets params->text. params needs ids, tenant
+ * and prefill for this.
  */
 SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
-                                            const skv_text_piece *text, bool add_special,
-                                            int32_t **ids, skv_error *err);
+                                            const skv_recalled_text *text, int32_t **ids,
+                                            skv_error *err);
 /** The name of the first block of a prompt, for who shares the store; SKV_RANGE: the prompt has no
  * whole block, or there is no store. params needs ids, tenant, salt, prefill and adapters. */
 SKV_CHECKED skv_status skv_scheduler_first_block(const skv_scheduler *scheduler,
@@ -359,8 +366,10 @@ typedef struct skv_job_stats {
     size_t completion_tokens; /* of all answers so far; ending ids are not counted */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
     size_t preemptions;  /* times that an answer was put back for want of pages */
-    uint64_t queue_ns;   /* from submission to the first step */
-    uint64_t prefill_ns; /* from there to the first token, or till now */
+    uint64_t queue_ns;   /* from submission to its first pages */
+    uint64_t prefill_ns; /* of the steps with tokens of the prompt, up to the first token */
+    uint64_t wait_ns;    /* the rest from its first pages to the first token, or till now: the turns
+                          * of other prompts, masks */
     uint64_t decode_ns;  /* from the first token to the last */
 } skv_job_stats;
 
@@ -414,7 +423,9 @@ typedef struct skv_scheduler_metrics {
     uint64_t rejected_full, rejected_timeout;
     uint64_t masks_refused; /* answers that failed for what their constraint takes */
     size_t grammar_bytes;   /* that constraints hold */
-    skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time,
+    /* Each up to the first token: queue, wait and prefill are ttft. */
+    skv_histogram ttft, queue_time, wait_time, prefill_time;
+    skv_histogram inter_token, end_to_end, decode_time, step_time,
         mask_time,    /* of a mask, of the worker's time */
         store_time,   /* of a block that came from the store */
         reading_time; /* of a prompt at a reader */

@@ -3,6 +3,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -83,9 +84,8 @@ static bool start_parts(http_server *server, char *error)
     if (o->key_file && !api_keys_open(o->key_file, &server->keys, error)) return false;
     server->rates = rates_create(API_KEYS_MAX);
     if (!server->rates) return no_memory(error);
-    if (o->request_log && !request_log_open(o->request_log, &server->log, error)) {
-        return false;
-    }
+    const bool logs = o->request_log || o->log_words;
+    if (logs && !request_log_open(o->request_log, &server->log, error)) return false;
     return http_fit_files(server, error) && peers_start(server, error) && http_start(server, error);
 }
 
@@ -109,6 +109,8 @@ bool server_start(const server_options *options, http_server **out, char *error)
     server->listen_fd = -1;
     watchdog_open(&server->dog);
     json_body_start();
+    (void)snprintf(server->own_mark, sizeof server->own_mark, "<%016" PRIx64 "%016" PRIx64 ">",
+                   server_draw(server), server_draw(server));
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_condattr_t attributes;

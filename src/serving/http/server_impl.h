@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -141,6 +142,9 @@ struct http_server {
     pthread_cond_t reaper_stops;
     watchdog dog;          /* the reaper's */
     json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
+    /* Around what the server itself writes into a message in the name of the template, such as the
+     * marks of calls (skv_render_input.own_mark). No client knows it. */
+    char own_mark[40];
 };
 
 server_state server_get_state(http_server *server);
@@ -155,6 +159,11 @@ bool server_list_next(const char **at, skv_text_piece *out);
 double server_flush_seconds(const server_options *o);
 /** So far from now, by the clock of the server's condition variables. */
 struct timespec server_time_in(double seconds);
+static inline skv_text_piece server_own_mark(const http_server *server)
+{
+    return (skv_text_piece){server->own_mark, strlen(server->own_mark)};
+}
+
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
 
@@ -187,6 +196,8 @@ bool model_is_loaded(const server_model *model);
 const char *model_state_name(http_server *server, const server_model *model);
 /** The model of this name, with ":latest" or without; NULL: there is none. */
 server_model *models_find(http_server *server, skv_text_piece name);
+/** Refuses a name that no model has; returns false. */
+bool models_lack(const http_server *server, skv_text_piece name, struct api_error *error);
 /** Makes it the model of a request, which waits until it is loaded: ex->model. False: `error`. */
 bool model_take(struct exchange *ex, server_model *model, struct api_error *error);
 /** The same by the name that a request's body or, without one, its query has; the first model where
@@ -219,9 +230,10 @@ void peers_remove(http_server *server, http_peer *peer);
 peer_phase peers_set_phase(http_server *server, http_peer *peer, peer_phase phase);
 void peers_count_body(http_server *server, http_peer *peer, size_t n);
 
-/* ---- request_log.c: a line of JSON for every request that has ended ---- */
+/* ---- request_log.c: a line for every request that has ended ---- */
 
-/** path "-": standard error. On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
+/** path "-": standard error; NULL: words for people, on the terminal that standard error is. On
+ * failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 bool request_log_open(const char *path, struct request_log **out, char *error);
 void request_log_close(struct request_log *log);
 /** Opens the file again, as it is moved away by those who rotate it. */
