@@ -18,14 +18,31 @@
 
 SKV_BEGIN
 
+/*
+ * One row makes a method: SKV_EVICT_SNAPKV, its name "snapkv", skv_evict_snapkv in
+ * src/engine/kv/snapkv.c, and what it goes with (src/engine/combine.c).
+ *
+ *     BY_QUERY_HEAD  each query head may keep rows of its own;  BY_KV_HEAD: only each KV head
+ *     HEADS_APART    a head chooses by itself;  HEADS_TOGETHER: the heads of a layer share its rows
+ *
+ * SnapKV: arXiv:2404.14469. PyramidKV (arXiv:2406.02069) is SnapKV with more rows for early layers,
+ * AdaKV (arXiv:2407.11550) with more rows for heads that spread their attention. H2O
+ * (arXiv:2306.14048) and StreamingLLM (arXiv:2309.17453), which keeps the first and the last rows,
+ * are applied once, after the prompt.
+ */
+#define SKV_EVICTOR_LIST(X)                                                                        \
+    X(SNAPKV, snapkv, BY_QUERY_HEAD, HEADS_APART)                                                  \
+    X(PYRAMIDKV, pyramidkv, BY_QUERY_HEAD, HEADS_APART)                                            \
+    X(ADAKV, adakv, BY_QUERY_HEAD, HEADS_TOGETHER)                                                 \
+    X(H2O, h2o, BY_QUERY_HEAD, HEADS_APART)                                                        \
+    X(STREAMING, streaming, BY_KV_HEAD, HEADS_APART)
+
 typedef enum skv_evictor {
     SKV_EVICT_NONE,
-    SKV_EVICT_SNAPKV,    /* arXiv:2404.14469 */
-    SKV_EVICT_PYRAMIDKV, /* arXiv:2406.02069: SnapKV with more rows for early layers */
-    SKV_EVICT_ADAKV,     /* arXiv:2407.11550: SnapKV with more rows for heads that spread their
-                            attention */
-    SKV_EVICT_H2O,       /* arXiv:2306.14048, applied once after the prompt */
-    SKV_EVICT_STREAMING  /* arXiv:2309.17453, applied once: keeps the first and the last rows */
+#define SKV_EVICTOR_ENUM(id, name, rows, heads) SKV_EVICT_##id,
+    SKV_EVICTOR_LIST(SKV_EVICTOR_ENUM)
+#undef SKV_EVICTOR_ENUM
+        SKV_EVICTOR_COUNT
 } skv_evictor;
 
 typedef struct skv_eviction {

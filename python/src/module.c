@@ -4,8 +4,8 @@
 static int fill_module(PyObject *module)
 {
     PyMethodDef *const tables[] = {
-        skvpy_engine_methods, skvpy_sequence_methods, skvpy_text_methods, skvpy_grammar_methods,
-        skvpy_model_methods,  skvpy_learn_methods,    skvpy_eval_methods};
+        skvpy_engine_methods,  skvpy_sequence_methods, skvpy_inspect_methods, skvpy_text_methods,
+        skvpy_grammar_methods, skvpy_model_methods,    skvpy_learn_methods,   skvpy_eval_methods};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         if (PyModule_AddFunctions(module, tables[i]) < 0) return -1;
     }

@@ -85,7 +85,8 @@ size_t skvpy_length(const Py_buffer *array);
 
 /* ---- the module's functions, by file ---- */
 
-extern PyMethodDef skvpy_engine_methods[], skvpy_sequence_methods[], skvpy_text_methods[],
-    skvpy_grammar_methods[], skvpy_model_methods[], skvpy_learn_methods[], skvpy_eval_methods[];
+extern PyMethodDef skvpy_engine_methods[], skvpy_sequence_methods[], skvpy_inspect_methods[],
+    skvpy_text_methods[], skvpy_grammar_methods[], skvpy_model_methods[], skvpy_learn_methods[],
+    skvpy_eval_methods[];
 
 #endif

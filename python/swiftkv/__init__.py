@@ -25,7 +25,7 @@ from .grammar import Grammar, Matcher
 from .hub import resolve
 from .models import distill, info, quantize, train, transform
 from .sampling import Sampler, Sampling
-from .sequence import Sequence
+from .sequence import KvShape, Sequence
 from .vocab import Vocab
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "FullError",
     "Grammar",
     "InputOutputError",
+    "KvShape",
     "Matcher",
     "OutOfMemoryError",
     "RangeError",

@@ -179,6 +179,25 @@ class Engine:
             )
         return out
 
+    def attention(self, sequence: Sequence, ids) -> np.ndarray:
+        """Appends ids [n], at most `step_tokens`, and returns what they attend to: float32
+        [L, n, H, T], T the sequence's new length. attention[l, i, h, p] is the share that query head
+        h of layer l gives the token at position p for the i-th of `ids`: the softmax of its scaled
+        scores. It is 0 for later tokens, for rows that were evicted and outside of the layer's
+        window. Layers with fewer than H query heads have zeros behind them.
+
+        For the last tokens of a prompt, `step` the others before. All layers run for these tokens.
+        """
+        if sequence.engine is not self:
+            raise ValueError("attention: a sequence of another engine")
+        ids = as_ids(ids)
+        with self._lock:
+            layers = _skv.model_info(self.path)["layers"]
+            heads = max(sequence.kv_shape(layer).query_heads for layer in range(layers))
+            out = np.zeros((layers, len(ids), heads, len(sequence) + len(ids)), np.float32)
+            _skv.sequence_attention(sequence._handle, ids, out, layers, heads)
+        return out
+
     def prompt(self, sequence: Sequence, ids, progress: Progress | None = None) -> np.ndarray:
         """Appends a prompt in chunks, then evicts rows where the sequence does that. Returns the
         logits after its last token, [vocab]. progress(done, total) is called after each chunk; it

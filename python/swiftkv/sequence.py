@@ -1,6 +1,7 @@
 """Sequences: lists of tokens with their keys and values."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
 
 # What a span of a step wants, in the order of skv_want.
 WANTS = ("none", "last", "all", "last_hidden", "all_hidden", "drafted")
+
+
+class KvShape(NamedTuple):
+    """The rows that a layer reads: see `Sequence.kv_shape`."""
+
+    heads: int  # that hold rows: KV heads, or query heads once each has its own rows
+    query_heads: int  # query heads [h q / heads, (h + 1) q / heads) read those of head h
+    head_size: int
+    slot: int  # layers with the same slot read the same rows
+    window: int  # rows that a token attends to, its own included; 0: all
+
+
+# (layer, head, keys [n, head_size], values [n, head_size], positions [n]) -> scores [n]
+Score = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class Sequence:
@@ -99,6 +114,73 @@ class Sequence:
             raise IndexError(f"kept: layer {layer}, head {head}")
         with self.engine._lock:
             return np.frombuffer(_skv.sequence_kept(self._handle, layer, head), np.uintp)
+
+    # ---- keys, values, and rows of the caller's choice ----
+
+    def kv_shape(self, layer: int) -> KvShape:
+        """What a layer reads: how many heads hold rows, their size, and which layers share them."""
+        with self.engine._lock:
+            shape = _skv.sequence_kv_shape(self._handle, layer)
+        if shape is None:
+            raise IndexError(f"layer {layer}")
+        return KvShape(*shape)
+
+    def keys_values(self, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
+        """The keys and values that a head holds, float32 [n, head_size] each, as the cache has
+        them. Row i is that of the token at position `kept(layer, head)[i]`; keys are rotated by
+        their positions. With a KV type of 8 or 16 bits the numbers are rounded to it."""
+        with self.engine._lock:
+            size = self.kv_shape(layer).head_size
+            n = len(self.kept(layer, head))
+            keys, values = np.empty((n, size), np.float32), np.empty((n, size), np.float32)
+            _skv.sequence_read_kv(self._handle, layer, head, keys, values)
+        return keys, values
+
+    def keep(self, rows: Mapping[tuple[int, int], np.ndarray]) -> None:
+        """Evicts, of each (layer, head) in `rows`, all rows but those at its positions, which are
+        ascending and among `kept(layer, head)`. Other heads keep their rows. Of layers that share
+        a slot one is named. Layers with sliding windows cannot be. If it fails, nothing has
+        changed."""
+        given = [
+            (layer, head, np.ascontiguousarray(at, np.uintp)) for (layer, head), at in rows.items()
+        ]
+        with self.engine._lock:
+            _skv.sequence_keep(self._handle, given)
+
+    def evict_by(self, score: Score, capacity: int, window: int = 32) -> None:
+        """Evicts by a scoring function of one's own, after a prompt: each head keeps its last
+        `window` rows, and of the others those with the highest scores, `capacity` rows in all. Of
+        equal scores the earlier row stays. Heads that hold no more than `capacity` rows keep them.
+
+        score(layer, head, keys, values, positions) returns a number for each row, [n]. It is called
+        once for each head of each slot, with the first layer that reads it, and not for layers with
+        sliding windows. The `window` rows need no scores, but get them."""
+        if not 0 <= window < capacity:
+            raise ValueError(f"window: {window}, expected 0 to {capacity - 1}")
+        rows = {}
+        with self.engine._lock:
+            for layer, shape in self._slots():
+                for head in range(shape.heads):
+                    positions = self.kept(layer, head)
+                    if len(positions) <= capacity:
+                        continue
+                    scores = score(layer, head, *self.keys_values(layer, head), positions)
+                    scores = np.asarray(scores, np.float64)
+                    if scores.shape != positions.shape:
+                        raise ValueError(f"scores: {scores.shape}, expected {positions.shape}")
+                    n = len(positions) - window
+                    best = np.argsort(-scores[:n], kind="stable")[: capacity - window]
+                    rows[layer, head] = np.concatenate([positions[np.sort(best)], positions[n:]])
+            self.keep(rows)
+
+    def _slots(self) -> list[tuple[int, KvShape]]:
+        """The first layer of each slot that no layer reads with a window, and its shape."""
+        shapes = []
+        while (shape := _skv.sequence_kv_shape(self._handle, len(shapes))) is not None:
+            shapes.append(KvShape(*shape))
+        windowed = {shape.slot for shape in shapes if shape.window}
+        first = {shape.slot: layer for layer, shape in reversed(list(enumerate(shapes)))}
+        return [(layer, shapes[layer]) for slot, layer in sorted(first.items()) if slot not in windowed]
 
     # ---- speculation ----
 

@@ -4,6 +4,7 @@
  */
 #include "skv/combine.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #define COUNT(table) ((unsigned)(sizeof(table) / sizeof *(table)))
 #define BIT(value) (UINT32_C(1) << (value))
 
-enum { EVICTORS = SKV_EVICT_STREAMING + 1 };
+enum { EVICTORS = SKV_EVICTOR_COUNT };
 
 /* ---- axes ---- */
 
@@ -44,10 +45,13 @@ static const char *const places[] = {"generate",
                                      "several ranks",
                                      "a request's own method",
                                      "batch invariance"};
-/* In the order of skv_evictor; by query head, those that can be. */
-static const char *const evicts[] = {
-    "none", "snapkv",       "pyramidkv",       "adakv",       "h2o",      "streaming",
-    NULL,   "snapkv,query", "pyramidkv,query", "adakv,query", "h2o,query"};
+/* By skv_evictor, then the same by query head, where that can be. */
+#define BY_QUERY_HEAD_NAME(name) #name ",query"
+#define BY_KV_HEAD_NAME(name) NULL
+#define EVICTOR(id, name, rows, heads)                                                             \
+    [SKV_EVICT_##id] = #name, [EVICTORS + SKV_EVICT_##id] = rows##_NAME(name),
+static const char *const evicts[2 * EVICTORS] = {[SKV_EVICT_NONE] = "none",
+                                                 SKV_EVICTOR_LIST(EVICTOR)};
 
 static const struct {
     const char *name;
@@ -72,6 +76,8 @@ static const struct {
 
 const char *skv_axis_name(skv_axis axis)
 {
+    static_assert(2 * EVICTORS < 32, "rules have a bit for each value");
+    static_assert(COUNT(drafts) == SKV_DRAFT_COUNT, "each source has a name");
     return axes[axis].name;
 }
 
@@ -96,9 +102,16 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 
 #define ALL_SWIFTKV (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_STUDENT))
 #define NO_TEACHER (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_SHARED))
-#define BY_QUERY_HEAD                                                                              \
-    (BIT(EVICTORS + SKV_EVICT_SNAPKV) | BIT(EVICTORS + SKV_EVICT_PYRAMIDKV) |                      \
-     BIT(EVICTORS + SKV_EVICT_ADAKV) | BIT(EVICTORS + SKV_EVICT_H2O))
+/* Of the evictors, those by query head, and those that deal rows to the heads of a layer: a column
+ * of the list that has no bits here does not compile. */
+#define BY_QUERY_HEAD_BITS(id) | BIT(EVICTORS + SKV_EVICT_##id)
+#define BY_KV_HEAD_BITS(id)
+#define QUERY_BITS(id, name, rows, heads) rows##_BITS(id)
+#define SPREAD (UINT32_C(0) SKV_EVICTOR_LIST(QUERY_BITS))
+#define HEADS_TOGETHER_BITS(id) | BIT(SKV_EVICT_##id) | BIT(EVICTORS + SKV_EVICT_##id)
+#define HEADS_APART_BITS(id)
+#define TOGETHER_BITS(id, name, rows, heads) heads##_BITS(id)
+#define TOGETHER (UINT32_C(0) SKV_EVICTOR_LIST(TOGETHER_BITS))
 #define EVICTED (BIT(2 * EVICTORS) - 1 - BIT(SKV_EVICT_NONE) - BIT(EVICTORS + SKV_EVICT_NONE))
 #define PRUNED (BIT(SKV_PRUNE_RANDOM) | BIT(SKV_PRUNE_STATIC) | BIT(SKV_PRUNE_LAZY))
 #define NOT_FULL                                                                                   \
@@ -175,7 +188,7 @@ static const skv_refusal rules[] = {
      "the model has no auxiliary model (swiftkv train creates one)"},
     {{[SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
      "the auxiliary model has not read the prompt (--prefill kvpred lets it)"},
-    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = BY_QUERY_HEAD},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = SPREAD},
      "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},
      "the base model never runs the prompt, so it has no hidden states (--prefill full runs the "
@@ -209,7 +222,7 @@ static const skv_refusal rules[] = {
      "the cached rows of a prompt would depend on how it was split into steps"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = SERVED},
      "the prefix cache needs every token of a prompt"},
-    {{[SKV_AXIS_EVICT] = BY_QUERY_HEAD, [SKV_AXIS_WHERE] = SERVED},
+    {{[SKV_AXIS_EVICT] = SPREAD, [SKV_AXIS_WHERE] = SERVED},
      "requests share steps, which keep rows per KV head, not per query head"},
     {{[SKV_AXIS_FFN_SKIP] = ON, [SKV_AXIS_WHERE] = SERVED},
      "the prefix cache does not record which blocks were skipped"},
@@ -219,9 +232,8 @@ static const skv_refusal rules[] = {
      "a layer's keys and values are predicted from all heads of the auxiliary model"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
      "tokens are chosen by the attention of all heads, and a rank has its own"},
-    {{[SKV_AXIS_EVICT] = BIT(SKV_EVICT_ADAKV) | BIT(EVICTORS + SKV_EVICT_ADAKV),
-      [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
-     "AdaKV deals a layer's rows to all its heads, and a rank has its own"},
+    {{[SKV_AXIS_EVICT] = TOGETHER, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "a layer's rows are dealt to all of its heads, and a rank has its own"},
     {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
      "no rank but the first has the exit head's logits of all ids"},
     {{[SKV_AXIS_LORA] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},

@@ -67,6 +67,7 @@ typedef struct skv_drafter {
     size_t most;                          /* K */
     double sure;                          /* P */
     bool measures;                        /* AUTO: it drafts what pays */
+    skv_draft_learnt *learnt;             /* borrowed: of its domain */
     skv_draft_chances chances;            /* of text */
     skv_draft_gain gain;                  /* of the model */
     skv_ready_rows ready;
@@ -82,6 +83,9 @@ typedef struct skv_drafter {
 } skv_drafter;
 
 void skv_drafter_free(skv_drafter *drafter);
+/** Lets a sequence's drafts learn in a domain, until another is set. Without it they learn in the
+ * engine's own, as if all of the engine's texts had one reader. */
+void skv_sequence_set_learnt(skv_sequence *sequence, skv_draft_learnt *learnt);
 
 /** skv_sequences_draft for a step that others may share. The rows go to the texts that are most
  * likely right; what is left is divided among the sequences that a model drafts for. */

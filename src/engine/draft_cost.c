@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "base/size.h"
-
 /* Where nothing was measured: of a row, a part of a step as small models take, so that a large one
  * begins with short drafts and not a small one with slow steps. */
 #define ROW_GUESS 0.3
@@ -80,22 +78,21 @@ bool skv_draft_cost_is_fresh(const skv_draft_cost *c)
     return c->step_ns > 0 && c->n_drafted_steps < FRESH_STEPS;
 }
 
-bool skv_draft_cost_tries(skv_draft_cost *c)
+/* ---- what they bring ---- */
+
+bool skv_draft_wait_is_over(skv_draft_wait *w)
 {
-    c->n_wait = skv_max_size(c->n_wait, WAIT_MIN);
-    if (++c->n_idle < c->n_wait) return false;
-    c->n_idle = 0;
-    c->n_wait = skv_min_size(2 * c->n_wait, WAIT_MAX);
+    if (w->n_wait == 0) w->n_wait = WAIT_MIN;
+    if (++w->n_idle < w->n_wait) return false;
+    w->n_idle = 0;
+    w->n_wait = w->n_wait < WAIT_MAX ? 2 * w->n_wait : WAIT_MAX;
     return true;
 }
 
-void skv_draft_cost_paid(skv_draft_cost *c)
+void skv_draft_wait_reset(skv_draft_wait *w)
 {
-    c->n_idle = 0;
-    c->n_wait = WAIT_MIN;
+    *w = (skv_draft_wait){.n_wait = WAIT_MIN};
 }
-
-/* ---- what they bring ---- */
 
 /* Classes are by the length of the match, and the guess grows with it. */
 static const struct {

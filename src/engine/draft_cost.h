@@ -1,6 +1,10 @@
 /*
  * What drafts cost and bring, as this engine measured it: `--speculate auto` drafts only what pays.
  *
+ * Costs are times of this machine, so an engine has them once. What drafts bring is learnt from
+ * texts, so it is kept by domain (who may see whose texts): how much is drafted for a reader tells
+ * nothing about the texts of others.
+ *
  * A step of a token each of n sequences takes step_ns, and each drafted row adds the part `row` of
  * it (measured curves are straight lines, about: docs/results/speculation.md). So with tokens
  * expected of a step that has D drafted rows, another row that is right with probability p pays as
@@ -33,8 +37,13 @@ typedef struct skv_draft_cost {
     double ready_ns;       /* a token each, where rows are ready (draft.h); 0: unknown */
     double draft_ns[SKV_DRAFT_SOURCES]; /* a token each, drafted by a model; 0: unknown */
     size_t n_drafted_steps;             /* since the last one without drafts */
-    size_t n_idle, n_wait;              /* steps that did not draft, and after how many one tries */
 } skv_draft_cost;
+
+/* An engine's. */
+typedef struct skv_draft_costs {
+    skv_draft_cost of[SKV_COST_SEQUENCES];
+    double read_ns; /* a token of a prompt that a model apart reads before it drafts; 0: unknown */
+} skv_draft_costs;
 
 /* How often a token of a text draft was right, by the tokens before it that agreed: those of the
  * match, and those of the draft. */
@@ -51,14 +60,18 @@ typedef struct skv_draft_gain {
     double drafted, right;
 } skv_draft_gain;
 
-/* An engine's; those of its sequences begin with them. */
-typedef struct skv_draft_costs {
-    skv_draft_cost of[SKV_COST_SEQUENCES];
-    skv_draft_chances chances;
-    skv_draft_gain gains[SKV_DRAFT_SOURCES];
-    double read_ns;  /* a token of a prompt that a model apart reads before it drafts; 0: unknown */
+/* Steps that did not draft because nothing seemed to pay, and after how many one drafts anyway. */
+typedef struct skv_draft_wait {
+    uint16_t n_idle, n_wait;
+} skv_draft_wait;
+
+/* What drafts brought in a domain. A sequence begins with it. All zeros: nothing is known. */
+typedef struct skv_draft_learnt {
+    skv_draft_chances chances;               /* of texts */
+    skv_draft_gain gains[SKV_DRAFT_SOURCES]; /* of models */
+    skv_draft_wait waits[SKV_COST_SEQUENCES];
     double spare_ns; /* of steps of AUTO whose model had not read its prompt, since one began to */
-} skv_draft_costs;
+} skv_draft_learnt;
 
 /** The costs of steps of n sequences; NULL: there are too many. */
 skv_draft_cost *skv_draft_cost_of(skv_draft_costs *costs, size_t n_sequences);
@@ -73,15 +86,16 @@ void skv_draft_cost_learn_model(skv_draft_cost *cost, skv_drafting source, size_
 void skv_draft_cost_learn_read(skv_draft_costs *costs, size_t n_tokens, double ns);
 /** Whether step_ns is known and not old; else the next step has to be a plain one. */
 bool skv_draft_cost_is_fresh(const skv_draft_cost *cost);
-/** Whether to draft in this step although it does not seem to pay: otherwise a change would go
- * unnoticed. True for one step of 32, and for fewer, down to one of 256, as tries keep failing. */
-bool skv_draft_cost_tries(skv_draft_cost *cost);
-/** Something paid: tries come more often again. */
-void skv_draft_cost_paid(skv_draft_cost *cost);
 
 /* ---- what they bring ---- */
 
-/** The probability that the token behind n_match tokens is right; `all` (the engine's) stands in
+/** Whether to draft in this step although it does not seem to pay: otherwise a change would go
+ * unnoticed. True for one step of 32, and for fewer, down to one of 256, as tries keep failing. */
+bool skv_draft_wait_is_over(skv_draft_wait *wait);
+/** Something paid: tries come more often again. */
+void skv_draft_wait_reset(skv_draft_wait *wait);
+
+/** The probability that the token behind n_match tokens is right; `all` (the domain's) stands in
  * where `own` (a sequence's) has seen little. */
 double skv_draft_chance(const skv_draft_chances *own, const skv_draft_chances *all, size_t n_match);
 /** Of n_drafted tokens behind a match of n_match the first n_right were right. */

@@ -34,6 +34,11 @@ void skv_draft_history_free(skv_draft_history *h)
     skv_free(h);
 }
 
+size_t skv_draft_history_bytes(size_t max_tokens)
+{
+    return sizeof(skv_draft_history) + skv_draft_index_bytes(max_tokens);
+}
+
 /* The younger half of the tokens moves to the front. What is left of the answer that is cut is one
  * of its own. */
 static void drop_older(skv_draft_history *h)

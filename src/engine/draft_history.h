@@ -17,6 +17,8 @@ typedef struct skv_draft_history skv_draft_history;
 SKV_MUST_CHECK skv_status skv_draft_history_create(size_t max_tokens, skv_draft_history **out,
                                                    skv_error *err);
 void skv_draft_history_free(skv_draft_history *history);
+/** What one of max_tokens tokens takes, at most. */
+size_t skv_draft_history_bytes(size_t max_tokens);
 /** Adds an answer, of a long one its end. Where there is no room, the older half of all goes. */
 void skv_draft_history_add(skv_draft_history *history, const int32_t *ids, size_t n);
 /** The longest match of the last tokens of ids [n] with an answer; 0: there is none. *out [*n_out]

@@ -49,6 +49,11 @@ void skv_draft_index_free(skv_draft_index *t)
     skv_free(t);
 }
 
+size_t skv_draft_index_bytes(size_t max_tokens)
+{
+    return sizeof(skv_draft_index) + max_tokens * (sizeof(uint32_t) + sizeof(int32_t));
+}
+
 const int32_t *skv_draft_index_ids(const skv_draft_index *t, size_t *n)
 {
     *n = t->n;

@@ -19,6 +19,8 @@ typedef struct skv_draft_index skv_draft_index;
 SKV_MUST_CHECK skv_status skv_draft_index_create(size_t max_tokens, skv_draft_index **out,
                                                  skv_error *err);
 void skv_draft_index_free(skv_draft_index *index);
+/** What one of max_tokens tokens takes, at most. */
+size_t skv_draft_index_bytes(size_t max_tokens);
 
 /** The text [*n] that the index has the places of. */
 const int32_t *skv_draft_index_ids(const skv_draft_index *index, size_t *n);

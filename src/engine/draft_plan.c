@@ -21,8 +21,8 @@
 
 /* A step as it is planned. */
 typedef struct plan {
-    skv_draft_cost *cost; /* NULL: too many sequences */
-    const skv_draft_chances *usual;
+    const skv_draft_cost *cost; /* NULL: too many sequences */
+    size_t n_sequences;
     double row;    /* what a drafted row adds, as a part of a step */
     double tokens; /* that are expected of the step */
     size_t n_rows; /* drafted ones */
@@ -31,10 +31,22 @@ typedef struct plan {
 static plan begin_plan(skv_engine *e, const skv_draft_step *step)
 {
     plan p = {.cost = skv_draft_cost_of(&e->draft_costs, step->n_sequences),
-              .usual = &e->draft_costs.chances,
+              .n_sequences = step->n_sequences,
               .tokens = (double)step->n_sequences};
     if (p.cost) p.row = skv_draft_cost_row(p.cost);
     return p;
+}
+
+/* The probability that the token behind n_match tokens of a text is right. */
+static double chance_of(const skv_drafter *d, size_t n_match)
+{
+    return skv_draft_chance(&d->chances, &d->learnt->chances, n_match);
+}
+
+/* Of the domain, in steps like this one; needs p->cost. */
+static skv_draft_wait *wait_of(const plan *p, const skv_drafter *d)
+{
+    return &d->learnt->waits[p->n_sequences - 1];
 }
 
 static bool pays(const plan *p, double chance)
@@ -68,17 +80,33 @@ static void add_row(plan *p, const skv_draft_request *r)
     p->tokens += d->chance;
     p->n_rows++;
     d->n_kept++;
-    d->chance *= skv_draft_chance(&d->chances, p->usual, d->n_match + d->n_kept);
+    d->chance *= chance_of(d, d->n_match + d->n_kept);
 }
 
-/* Nothing seems to pay. One row now and then tells whether that has changed. */
-static void try_one(plan *p, skv_draft_request *requests, size_t n)
+static bool may_try(const skv_draft_request *r)
+{
+    const skv_drafter *d = r->sequence->drafter;
+    return d && r->n > 0 && d->measures;
+}
+
+/* Whether one of the first n requests may try for this domain. */
+static bool may_try_before(const skv_draft_request *requests, size_t n, const skv_draft_learnt *of)
 {
     for (size_t i = 0; i < n; i++) {
-        const skv_draft_request *r = &requests[i];
-        const skv_drafter *d = r->sequence->drafter;
-        if (!d || r->n == 0 || !d->measures || !p->cost || p->cost->step_ns == 0) continue;
-        if (skv_draft_cost_tries(p->cost)) add_row(p, r);
+        if (may_try(&requests[i]) && requests[i].sequence->drafter->learnt == of) return true;
+    }
+    return false;
+}
+
+/* Nothing seems to pay. One row now and then, for a domain, tells whether that has changed. */
+static void try_one(plan *p, const skv_draft_request *requests, size_t n)
+{
+    if (!p->cost || p->cost->step_ns == 0) return;
+    for (size_t i = 0; i < n; i++) {
+        const skv_drafter *d = requests[i].sequence->drafter;
+        if (!may_try(&requests[i]) || may_try_before(requests, i, d->learnt)) continue;
+        if (!skv_draft_wait_is_over(wait_of(p, d))) continue;
+        add_row(p, &requests[i]);
         return;
     }
 }
@@ -91,12 +119,12 @@ size_t skv_draft_plan_texts(skv_draft_request *requests, size_t n, const skv_dra
         skv_drafter *d = requests[i].sequence->drafter;
         if (!d || requests[i].n == 0) continue;
         d->n_kept = 0;
-        d->chance = skv_draft_chance(&d->chances, p.usual, d->n_match);
+        d->chance = chance_of(d, d->n_match);
     }
     for (skv_draft_request *r; p.n_rows < step->n_rows && (r = next_row(&p, requests, n));) {
         add_row(&p, r);
+        if (p.cost) skv_draft_wait_reset(wait_of(&p, r->sequence->drafter));
     }
-    if (p.n_rows > 0 && p.cost) skv_draft_cost_paid(p.cost);
     if (p.n_rows == 0 && step->n_rows > 0) try_one(&p, requests, n);
     for (size_t i = 0; i < n; i++) {
         const skv_drafter *d = requests[i].sequence->drafter;
@@ -112,7 +140,7 @@ static double text_gain(const plan *p, const skv_drafter *d, size_t n)
 {
     double tokens = 1, chance = 1;
     for (size_t i = 0; i < n; i++) {
-        chance *= skv_draft_chance(&d->chances, p->usual, d->n_match + i);
+        chance *= chance_of(d, d->n_match + i);
         tokens += chance;
     }
     return tokens / (1 + p->row * (double)n);
@@ -134,12 +162,13 @@ static double model_gain(const plan *p, const skv_drafter *d, size_t n_sequences
 
 /* Whether AUTO lets a model read a prompt that it has not read. Where its drafts are known to pay,
  * it may once the answer is so long that they would have saved as much: answers that are that long
- * go on as long again, about. Else once all answers together took so long that it does not count.
- */
+ * go on as long again, about. Else once all answers of the domain took so long that it does not
+ * count. */
 static bool may_read(const plan *p, skv_sequence *s, size_t n_sequences)
 {
     skv_drafter *d = s->drafter;
-    skv_draft_costs *all = &s->engine->draft_costs;
+    const skv_draft_costs *all = &s->engine->draft_costs;
+    skv_draft_learnt *learnt = d->learnt;
     if (!d->model->is_apart || d->cache.n_rows + SKV_DRAFT_MAX >= s->n_seen) return true;
     if (d->reads) return true;
     const double share = p->cost->step_ns / (double)n_sequences;
@@ -147,11 +176,11 @@ static bool may_read(const plan *p, skv_sequence *s, size_t n_sequences)
     const double read_ns = (double)(s->n_seen - d->cache.n_rows) * token_ns;
     const double gain = model_gain(p, d, n_sequences);
     d->spare_ns += share;
-    all->spare_ns += share;
+    learnt->spare_ns += share;
     if (gain < HUGE_VAL) {
         d->reads = d->spare_ns * (1 - MARGIN / gain) >= read_ns;
-    } else if (SPARE_PART * all->spare_ns >= read_ns) {
-        all->spare_ns = 0;
+    } else if (SPARE_PART * learnt->spare_ns >= read_ns) {
+        learnt->spare_ns = 0;
         d->reads = true;
     }
     return d->reads;
@@ -168,8 +197,8 @@ bool skv_draft_plan_asks(skv_draft_request *r, const skv_draft_step *step)
     const double gain = model_gain(&p, d, step->n_sequences);
     if (r->n > 0 && gain < MARGIN * text_gain(&p, d, r->n)) return false;
     if (gain > MARGIN) {
-        skv_draft_cost_paid(p.cost);
-    } else if (r->n > 0 || !skv_draft_cost_tries(p.cost)) {
+        skv_draft_wait_reset(wait_of(&p, d));
+    } else if (r->n > 0 || !skv_draft_wait_is_over(wait_of(&p, d))) {
         return false;
     }
     r->n = 0;
@@ -196,7 +225,7 @@ void skv_draft_plan_learn_step(skv_engine *e, const skv_span *spans, size_t n_sp
 void skv_draft_plan_learn(skv_sequence *s, size_t n_drafted, size_t n_right)
 {
     skv_drafter *d = s->drafter;
-    skv_draft_costs *all = &s->engine->draft_costs;
+    skv_draft_learnt *all = d->learnt;
     if (d->last == SKV_DRAFT_TEXT) {
         skv_draft_chances_learn(&d->chances, d->n_match, n_drafted, n_right);
         skv_draft_chances_learn(&all->chances, d->n_match, n_drafted, n_right);

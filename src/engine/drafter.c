@@ -45,7 +45,6 @@ static skv_status create_drafter(skv_drafting source, const skv_speculation *how
     d->most = how->most;
     d->sure = how->sure;
     d->measures = how->source == SKV_DRAFT_AUTO;
-    if (d->model) d->gain = s->engine->draft_costs.gains[d->model->id];
     skv_status status = SKV_OK;
     if (d->model && d->model->keeps_rows) {
         d->ready.x = skv_alloc((SKV_DRAFT_MAX + 1) * s->engine->config->hidden, sizeof(float));
@@ -99,7 +98,16 @@ skv_status skv_sequence_set_speculation(skv_sequence *s, const skv_speculation *
     skv_sequence_keep_ready(s, 0);
     skv_drafter_free(s->drafter);
     s->drafter = drafter;
+    skv_sequence_set_learnt(s, &s->engine->draft_learnt);
     return SKV_OK;
+}
+
+void skv_sequence_set_learnt(skv_sequence *s, skv_draft_learnt *learnt)
+{
+    skv_drafter *d = s->drafter;
+    if (!d) return;
+    d->learnt = learnt;
+    if (d->model && !d->gain.known) d->gain = learnt->gains[d->model->id];
 }
 
 /* Tokens that may be drafted; a step has the next token and the draft, and the sequence has room

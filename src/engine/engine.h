@@ -35,14 +35,15 @@ struct skv_engine {
     bool has_teacher;
     bool runs_swiftkv; /* the engine's own method uses the SwiftKV weights */
     skv_engine_kvpred kvpred;
-    skv_engine_draft draft;      /* of options.draft_model */
-    skv_adapters adapters;       /* of options.adapters */
-    skv_engine_prune prune;      /* of options.pruning */
-    skv_ffn_skipper ffn_skipper; /* of options.ffn_skip */
-    skv_hook early_exit;         /* of options.early_exit */
-    skv_draft_costs draft_costs; /* of steps with drafts */
-    skv_work work;               /* of all steps; `total` is not filled */
-    skv_kv_store *store;         /* owned */
+    skv_engine_draft draft;        /* of options.draft_model */
+    skv_adapters adapters;         /* of options.adapters */
+    skv_engine_prune prune;        /* of options.pruning */
+    skv_ffn_skipper ffn_skipper;   /* of options.ffn_skip */
+    skv_hook early_exit;           /* of options.early_exit */
+    skv_draft_costs draft_costs;   /* of steps with drafts */
+    skv_draft_learnt draft_learnt; /* of sequences without a domain */
+    skv_work work;                 /* of all steps; `total` is not filled */
+    skv_kv_store *store;           /* owned */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;

@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/ranks_tell.h"
+#include "skv/inspect.h"
 
 /* Which of the engine's two plans a sequence has. */
 static skv_plan *spread_plan_of(const skv_sequence *s)
@@ -118,13 +119,10 @@ size_t skv_sequence_deep_from(const skv_sequence *s, size_t n)
 
 size_t skv_eviction_most_rows(const skv_sequence *s, const skv_eviction *how, size_t n)
 {
-    size_t most = how->capacity;
     for (size_t i = 0; i < s->plan->layout.n_slots; i++) {
         if (last_rows_of(s, i) != SKV_SLOT_SCORED) return n;
     }
-    if (how->method == SKV_EVICT_ADAKV) return n;
-    if (how->method == SKV_EVICT_PYRAMIDKV) most *= 2;
-    return skv_min_size(n, most);
+    return skv_evict_most_rows(how, n);
 }
 
 size_t skv_sequence_evict_needs(const skv_sequence *s)
@@ -212,6 +210,101 @@ skv_status skv_sequence_evict(skv_sequence *s, skv_error *err)
     skv_kv_votes_release(&s->votes);
     skv_tell_evict(s);
     return SKV_OK;
+}
+
+/* ---- rows that the caller chooses ---- */
+
+/* The rows of a track at these positions; false: they do not ascend, or one is not there. */
+static bool find_rows(const skv_kv_cache *cache, size_t track, const skv_head_rows *head,
+                      uint32_t *rows)
+{
+    const size_t n_rows = skv_kv_cache_track_rows(cache, track);
+    for (size_t i = 0, r = 0; i < head->n; i++, r++) {
+        while (r < n_rows && skv_kv_cache_position(cache, track, r) < head->positions[i]) r++;
+        if (r == n_rows || skv_kv_cache_position(cache, track, r) != head->positions[i]) {
+            return false;
+        }
+        rows[i] = (uint32_t)r;
+    }
+    return true;
+}
+
+static skv_status keep_named(const skv_sequence *s, const skv_head_rows *head, skv_kv_choice *out,
+                             skv_error *err)
+{
+    const size_t layer = head->i_layer, i_head = head->i_head;
+    skv_kv_shape shape;
+    SKV_REQUIRE(skv_sequence_kv_shape(s, layer, &shape) && i_head < shape.n_heads, err,
+                SKV_ARGUMENT, "keep: layer %zu has no head %zu", layer, i_head);
+    SKV_REQUIRE(last_rows_of(s, shape.slot) == SKV_SLOT_SCORED, err, SKV_UNSUPPORTED,
+                "keep: the rows of layer %zu lie in a sliding window, which drops them by itself",
+                layer);
+    const size_t track = s->cache.layout->track0[shape.slot] + i_head;
+    SKV_REQUIRE(out->n[track] == 0, err, SKV_ARGUMENT,
+                "keep: the rows of layer %zu, head %zu are named twice", layer, i_head);
+    SKV_REQUIRE(head->n >= 1 && find_rows(&s->cache, track, head, out->rows + track * out->stride),
+                err, SKV_ARGUMENT,
+                "keep: layer %zu, head %zu: %zu positions, which must be one or more of those that "
+                "it holds, ascending",
+                layer, i_head, head->n);
+    out->n[track] = head->n;
+    return SKV_OK;
+}
+
+/* Tracks that nobody named keep what they have, in windows what a window can see. */
+static void keep_others(const skv_sequence *s, skv_kv_choice *out)
+{
+    const skv_kv_layout *layout = s->cache.layout;
+    for (size_t slot = 0; slot < layout->n_slots; slot++) {
+        const size_t last = last_rows_of(s, slot);
+        for (size_t t = layout->track0[slot]; t < layout->track0[slot + 1]; t++) {
+            const size_t n = skv_kv_cache_track_rows(&s->cache, t);
+            if (out->n[t] > 0) continue;
+            out->n[t] = last == SKV_SLOT_SCORED ? n : skv_min_size(n, last);
+            for (size_t i = 0; i < out->n[t]; i++) {
+                out->rows[t * out->stride + i] = (uint32_t)(n - out->n[t] + i);
+            }
+        }
+    }
+}
+
+static skv_status check_keep(const skv_sequence *s, skv_error *err)
+{
+    /* As methods that go by positions alone. */
+    static const skv_eviction own = {.method = SKV_EVICT_STREAMING};
+    const skv_prefill how = s->reader ? SKV_PREFILL_KVPRED : SKV_PREFILL_FULL;
+    SKV_REQUIRE(!s->engine->ranks, err, SKV_UNSUPPORTED,
+                "keep: several ranks: a process has only its own heads");
+    SKV_TRY(skv_engine_check(s->engine, SKV_WHERE_GENERATE, how, &own, err));
+    SKV_REQUIRE(!s->eviction.by_query_head || s->plan->by_query_head, err, SKV_UNSUPPORTED,
+                "keep: the sequence evicts rows by query head, and has none of them yet");
+    SKV_REQUIRE(!s->votes.votes, err, SKV_ARGUMENT,
+                "keep: a prompt is announced, whose end evicts rows");
+    return SKV_OK;
+}
+
+skv_status skv_sequence_keep(skv_sequence *s, const skv_head_rows *heads, size_t n, skv_error *err)
+{
+    const size_t n_tracks = skv_kv_layout_tracks(s->cache.layout);
+    SKV_TRY(check_keep(s, err));
+    skv_sequence_keep_ready(s, 0);
+    /* One row where there are none: no map is empty. */
+    skv_kv_choice choice = {.stride = skv_max_size(1, skv_kv_cache_most_rows(&s->cache))};
+    choice.n = skv_alloc_zero(n_tracks, sizeof *choice.n);
+    choice.rows = skv_map_zero(n_tracks * choice.stride * sizeof *choice.rows);
+    skv_status status = choice.n && choice.rows
+                            ? SKV_OK
+                            : skv_fail(err, SKV_MEMORY, "keep: no memory for %zu rows of %zu heads",
+                                       choice.stride, n_tracks);
+    for (size_t i = 0; i < n && status == SKV_OK; i++) {
+        status = keep_named(s, &heads[i], &choice, err);
+    }
+    if (status == SKV_OK) {
+        keep_others(s, &choice);
+        status = skv_kv_cache_evict(&s->cache, &choice, err);
+    }
+    skv_kv_choice_release(&choice, n_tracks);
+    return status;
 }
 
 size_t skv_sequence_kept(const skv_sequence *s, size_t i_layer, size_t i_head, size_t *out,

@@ -431,6 +431,7 @@ void check_votes(backend_check *c)
     const size_t n_q = check_between(c, 1, CHECK_ROWS), n_past = check_between(c, 1, 200);
     const heads h = draw_heads(c, n_q);
     const bool drops = check_one_in(c, 2), by_query_head = check_one_in(c, 2);
+    const size_t window = check_one_in(c, 2) ? check_between(c, 1, 150) : 0;
     sequence *seq = draw_sequence(c, type, h.n_kv, h.head_dim, n_past + n_q, drops ? n_past : 0);
     fill_sequence(c, seq, n_past + n_q);
     const size_t n_tracks = by_query_head ? h.n : h.n_kv, n = n_tracks * CHECK_KV_ROWS;
@@ -443,10 +444,10 @@ void check_votes(backend_check *c)
     for (size_t j = 0; j < n_q; j++) {
         for (size_t g = 0; g < h.n; g++) {
             const size_t end = n_past + j + 1 - seq->dropped[g / h.n_group];
-            query q = query_of(&h, seq, j, g, end, 0);
+            query q = query_of(&h, seq, j, g, end, window);
             q.may = (rounding){1e-6, 0, 1e-5};
             score(&q, s);
-            for (size_t r = 0; r < end; r++) {
+            for (size_t r = q.begin; r < end; r++) {
                 const size_t at = (by_query_head ? g : g / h.n_group) * CHECK_KV_ROWS + r;
                 want[at] += weight_of(s, r);
                 bound[at] += weight_error(s, &q.may) * weight_of(s, r) + 4 * CHECK_F32 * want[at];
@@ -465,6 +466,7 @@ void check_votes(backend_check *c)
                                  .n_kv_heads = h.n_kv,
                                  .head_dim = h.head_dim,
                                  .type = type,
+                                 .window = window,
                                  .scale = h.scale,
                                  .softcap = h.softcap,
                                  .sinks = h.has_sinks ? h.sinks.at : NULL,

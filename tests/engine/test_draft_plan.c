@@ -1,7 +1,8 @@
 /*
  * What `--speculate auto` drafts: costs and chances are learnt from steps, rows go to the text that
- * is most likely right, and on machines that are made up here, with steps of any price and drafts
- * of any quality, it never takes much longer than plain decoding and gains where there is a gain.
+ * is most likely right, domains learn apart, and on machines that are made up here, with steps of
+ * any price and drafts of any quality, it never takes much longer than plain decoding and gains
+ * where there is a gain.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -40,6 +41,7 @@ static stage *new_stage(size_t n, bool measures)
         s->sequences[i].drafter = &s->drafters[i];
         s->drafters[i] = (skv_drafter){
             .text = &skv_draft_text, .last = SKV_DRAFT_TEXT, .most = 16, .measures = measures};
+        skv_sequence_set_learnt(&s->sequences[i], &s->engine.draft_learnt);
         s->requests[i].sequence = &s->sequences[i];
         s->spans[i] = (skv_span){.sequence = &s->sequences[i], .n = 1, .want = SKV_WANT_DRAFTED};
     }
@@ -91,7 +93,7 @@ static void test_chances_are_learnt(void **state)
     assert_true(skv_draft_chance(&none, &all, 2) > 0.75);
     assert_true(skv_draft_chance(&none, &all, 4) > 0.85);
     assert_true(skv_draft_chance(&none, &all, 5) < 0.3);
-    /* A sequence's own count more than the engine's, soon. */
+    /* A sequence's own count more than the domain's, soon. */
     for (size_t i = 0; i < 20; i++) skv_draft_chances_learn(&own, 2, 1, 0);
     assert_true(skv_draft_chance(&own, &all, 2) < 0.2);
     /* A new habit is seen after some tokens, however long the old one was. */
@@ -124,6 +126,84 @@ static void test_rows_go_to_the_likeliest(void **state)
         }
         free(s);
     }
+}
+
+/* How many tokens of twelve are drafted for the first sequence. */
+static size_t drafted_by_name(stage *s)
+{
+    const skv_draft_step step = {.n_sequences = 1, .n_rows = 40};
+    s->requests[0].n = 12;
+    s->drafters[0].n_match = 9;
+    return skv_draft_plan_texts(s->requests, 1, &step);
+}
+
+/* What another domain learnt changes nothing: neither drafts that were chosen by name, nor what a
+ * model is believed to gain, nor when AUTO tries. */
+static void test_domains_learn_apart(void **state)
+{
+    (void)state;
+    for (int right = 0; right <= 1; right++) {
+        stage *s = new_stage(2, false);
+        skv_draft_learnt other = {.spare_ns = 0};
+        const size_t alone = drafted_by_name(s);
+        skv_sequence_set_learnt(&s->sequences[1], &other);
+        s->drafters[1].n_match = 9;
+        for (size_t i = 0; i < 50; i++) skv_draft_plan_learn(&s->sequences[1], 6, right ? 6 : 0);
+        s->drafters[1].model = &skv_draft_self;
+        s->drafters[1].last = SKV_DRAFT_SELF;
+        skv_draft_plan_learn(&s->sequences[1], 6, right ? 6 : 0);
+        assert_true(other.gains[SKV_DRAFT_SELF].known);
+        assert_int_equal(drafted_by_name(s), alone);
+        s->drafters[0].model = &skv_draft_self;
+        skv_sequence_set_learnt(&s->sequences[0], &s->engine.draft_learnt);
+        assert_false(s->drafters[0].gain.known);
+        /* In the same domain it does. */
+        skv_sequence_set_learnt(&s->sequences[0], &other);
+        assert_true(s->drafters[0].gain.known);
+        assert_true(right ? drafted_by_name(s) > alone : drafted_by_name(s) < alone);
+        free(s);
+    }
+}
+
+/* Steps until AUTO tries to draft for the first sequence, where nothing pays; 0: not within 600. */
+static size_t steps_to_try(stage *s, size_t n_sequences)
+{
+    const skv_draft_step step = {.n_sequences = n_sequences, .n_rows = 40};
+    skv_draft_cost *cost = skv_draft_cost_of(&s->engine.draft_costs, n_sequences);
+    for (size_t i = 1; i <= 600; i++) {
+        cost->step_ns = 1e6;
+        cost->added = 1e4; /* a row takes 100 steps */
+        cost->squares = 1e2;
+        for (size_t k = 0; k < n_sequences; k++) s->requests[k].n = 6;
+        (void)skv_draft_plan_texts(s->requests, n_sequences, &step);
+        if (s->requests[0].n > 0) return i;
+    }
+    return 0;
+}
+
+static void test_domains_try_apart(void **state)
+{
+    (void)state;
+    stage *s = new_stage(2, true);
+    skv_draft_learnt one = {.spare_ns = 0}, other = {.spare_ns = 0};
+    skv_sequence_set_learnt(&s->sequences[0], &one);
+    assert_int_equal(steps_to_try(s, 1), 32);
+    assert_int_equal(steps_to_try(s, 1), 64);
+    assert_int_equal(steps_to_try(s, 1), 128);
+    skv_sequence_set_learnt(&s->sequences[0], &other);
+    assert_int_equal(steps_to_try(s, 1), 32);
+    /* Both in one step: each has its turn, and no step tries for two. */
+    one = other = (skv_draft_learnt){.spare_ns = 0};
+    skv_sequence_set_learnt(&s->sequences[0], &one);
+    skv_sequence_set_learnt(&s->sequences[1], &other);
+    assert_int_equal(steps_to_try(s, 2), 32);
+    assert_int_equal(s->requests[1].n, 0);
+    assert_int_equal(other.waits[1].n_idle, 31);
+    /* Sequences of one domain wait together. */
+    one = (skv_draft_learnt){.spare_ns = 0};
+    skv_sequence_set_learnt(&s->sequences[1], &one);
+    assert_int_equal(steps_to_try(s, 2), 32);
+    free(s);
 }
 
 /* A machine and a text. */
@@ -207,7 +287,7 @@ static double gain_with(const helper *h, size_t n_answers)
     for (size_t a = 0; a < n_answers; a++) {
         *d = (skv_drafter){
             .model = &skv_draft_model, .last = SKV_DRAFT_MODEL, .most = 4, .measures = true};
-        d->gain = s->engine.draft_costs.gains[SKV_DRAFT_MODEL];
+        skv_sequence_set_learnt(&s->sequences[0], &s->engine.draft_learnt);
         s->sequences[0].n_seen = h->n_prompt;
         for (double end = tokens + 200; tokens < end;) {
             const skv_draft_step step = {.n_sequences = 1, .n_rows = 4};
@@ -266,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_costs_are_learnt),
         cmocka_unit_test(test_chances_are_learnt),
         cmocka_unit_test(test_rows_go_to_the_likeliest),
+        cmocka_unit_test(test_domains_learn_apart),
+        cmocka_unit_test(test_domains_try_apart),
         cmocka_unit_test(test_it_never_loses_much),
         cmocka_unit_test(test_it_gains),
         cmocka_unit_test(test_prompts_are_read_where_that_pays),

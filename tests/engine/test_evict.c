@@ -107,6 +107,46 @@ static void test_choices(void **state)
     for (size_t i = 0; i < json_array_size(cases); i++) check_choice(json_array_get(cases, i));
 }
 
+/* Whether a case of a list is of this method. */
+static bool has_case(const char *list, const char *name)
+{
+    const json_t *cases = json_object_get(goldens, list);
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const char *how = text_of(json_array_get(cases, i), "how");
+        if (strncmp(how, name, n) == 0 && how[n] == ':') return true;
+    }
+    return false;
+}
+
+/* Each method's choices and what follows them are held against torch, and its form says what it
+ * takes. */
+static void test_every_method_has_cases(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"choices", "runs", "trained"};
+    const char *name, *form, *about;
+    for (size_t i = 0; skv_eviction_form(i, &name, &form, &about); i++) {
+        for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
+            if (has_case(lists[k], name)) continue;
+            fail_msg("%s has no case in %s of tests/data/evict.json: add some to "
+                     "tools/oracle/make_evict_goldens.py, which writes it",
+                     name, lists[k]);
+        }
+        char text[SKV_EVICTION_TEXT];
+        skv_eviction e;
+        const bool sinks = strncmp(form, "SINKS", 5) == 0;
+        (void)snprintf(text, sizeof text, "%s:%s,query", name, sinks ? "4,64" : "64");
+        const bool spreads = skv_eviction_parse(text, &e, NULL) == SKV_OK;
+        const bool says = strstr(form, "[,kv|query]");
+        assert_int_equal(spreads, says);
+        text[strlen(text) - strlen(",query")] = 0;
+        e = parse(text);
+        e.by_query_head = true;
+        assert_int_equal(skv_eviction_check(&e, NULL) == SKV_OK, spreads);
+    }
+}
+
 /* ---- runs ---- */
 
 static skv_engine *open_with(const char *model, const skv_engine_options *options)
@@ -712,6 +752,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_every_method_has_cases),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_trained_model),
         cmocka_unit_test(test_what_fits_loses_nothing),

@@ -157,7 +157,7 @@ class RanksTest(unittest.TestCase):
         add_exit_head(exit_head)
         kvpred, plain = base.ROOT / "tests/data/kvpred/qwen3-c", MODELS / "llama3-v5"
         for model, more, reason in (
-            (plain, ("--evict", "adakv:24,8"), "evict adakv, several ranks: AdaKV deals a layer's rows to all its heads"),
+            (plain, ("--evict", "adakv:24,8"), "evict adakv, several ranks: a layer's rows are dealt to all of its heads"),
             (plain, ("--prune", "random:0.5"), "several ranks: tokens are chosen by the attention of all heads"),
             (plain, ("--lora", "a=nowhere"), "adapters are not divided"),
             (plain, ("--draft", plain), "the model that drafts is not divided"),

@@ -1,15 +1,18 @@
-/* Parts of the scheduler by themselves: stop texts, the time of a step, the most likely tokens. */
+/* Parts of the scheduler by themselves: stop texts, the time of a step, the most likely tokens,
+ * what drafts know of a domain. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/rng.h"
 #include "common/stop_text.h"
+#include "scheduler/draft_domains.h"
 #include "scheduler/step_clock.h"
 #include "scheduler/told_values.h"
 
@@ -131,6 +134,74 @@ static void test_few_steps_are_late(void **state)
     assert_true(sum / n > 0.7 * 50);
 }
 
+/* What a domain was marked with; 0: it is new. */
+static double mark_of(skv_draft_domains *all, uint64_t id)
+{
+    return skv_draft_domains_of(all, id)->learnt.spare_ns;
+}
+
+static void test_idle_domains_give_way(void **state)
+{
+    (void)state;
+    skv_draft_domains *all = calloc(1, sizeof *all);
+    assert_non_null(all);
+    for (uint64_t id = 1; id <= SKV_DRAFT_DOMAINS; id++) {
+        assert_true(mark_of(all, id) == 0);
+        skv_draft_domains_of(all, id)->learnt.spare_ns = (double)id;
+    }
+    for (uint64_t id = 1; id <= SKV_DRAFT_DOMAINS; id++) {
+        assert_true(mark_of(all, id) == (double)id);
+    }
+    assert_true(mark_of(all, 1) == 1);
+    assert_true(mark_of(all, 1000) == 0); /* in the place of the second, which was idle longest */
+    assert_true(mark_of(all, 1) == 1);
+    assert_true(mark_of(all, 3) == 3);
+    assert_true(mark_of(all, 2) == 0);
+    skv_draft_domains_release(all);
+    free(all);
+}
+
+/* Answers of the domains that were used last are kept, as many as the account has room for. */
+static void test_answers_are_counted(void **state)
+{
+    (void)state;
+    static const int32_t answer[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const size_t one = skv_draft_history_bytes(SKV_HISTORY_TOKENS);
+    const struct {
+        size_t max, used_by_others, n_kept;
+    } cases[] = {{0, 0, SKV_HISTORIES},
+                 {(size_t)1 << 30, 0, SKV_HISTORIES},
+                 {3 * SKV_HISTORY_PART * one, 0, 3},
+                 {3 * SKV_HISTORY_PART * one, (3 * SKV_HISTORY_PART - 2) * one, 2},
+                 {3 * SKV_HISTORY_PART * one, 3 * SKV_HISTORY_PART * one, 0},
+                 {one, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        skv_draft_domains *all = calloc(1, sizeof *all);
+        assert_non_null(all);
+        if (cases[i].max > 0) {
+            assert_int_equal(skv_account_create(cases[i].max, &all->account, NULL), SKV_OK);
+            skv_account_take_anyway(all->account, cases[i].used_by_others);
+        }
+        skv_draft_domains_add(all, 99, answer, SKV_HISTORY_TOKENS_MIN - 1);
+        assert_int_equal(all->n_histories, 0);
+        for (uint64_t id = 1; id <= SKV_DRAFT_DOMAINS - 1; id++) {
+            skv_draft_domains_add(all, id, answer, 8);
+        }
+        assert_int_equal(all->n_histories, cases[i].n_kept);
+        const size_t counted = all->account ? cases[i].n_kept * one : 0;
+        assert_int_equal(skv_account_used(all->account), cases[i].used_by_others + counted);
+        for (uint64_t id = 1; id <= SKV_DRAFT_DOMAINS - 1; id++) {
+            const bool kept = id >= SKV_DRAFT_DOMAINS - cases[i].n_kept;
+            const bool found = skv_draft_domains_of(all, id)->history;
+            assert_int_equal(found, kept);
+        }
+        skv_draft_domains_release(all);
+        assert_int_equal(skv_account_used(all->account), cases[i].used_by_others);
+        skv_account_free(all->account);
+        free(all);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +209,8 @@ int main(void)
         cmocka_unit_test(test_stop_texts),
         cmocka_unit_test(test_step_clock_keeps_its_target),
         cmocka_unit_test(test_few_steps_are_late),
+        cmocka_unit_test(test_idle_domains_give_way),
+        cmocka_unit_test(test_answers_are_counted),
     };
     return cmocka_run_group_tests_name("serve parts", tests, NULL, NULL);
 }

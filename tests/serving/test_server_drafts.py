@@ -131,28 +131,45 @@ class ModelTest(DraftsTest):
         self.assertIn("with several models each is MODEL=PATH", done.stderr)
 
 
-class HistoryTest(unittest.TestCase):
-    """Drafts come from earlier answers of the same key, and never from those of another."""
+class KeysTest(unittest.TestCase):
+    """Drafts follow from earlier requests of the same key, and never from those of another."""
 
-    def test_by_key(self):
-        prompt = [(7 * i * i + 3 * i) % 3000 for i in range(200)]
+    def setUp(self):
         with tempfile.NamedTemporaryFile("w") as keys:
-            keys.write("one\ntwo\n")
+            keys.write("alpha\nbeta\ngamma\ndelta\n")
             keys.flush()
-            server = Server(MINI, "--ctx", 2048, "--api-key-file", keys.name)
-            try:
-                found = []
-                for key in ("one", "two", "one", "two"):
-                    body = {"prompt": prompt, "max_tokens": 60, "temperature": 2, "seed": 1, "ignore_eos": True, "speculate": "text"}
-                    status, _, answer = server.ask("POST", "/v1/completions", body, {"X-Api-Key": key})
-                    self.assertEqual(status, 200)
-                    details = answer["usage"].get("completion_tokens_details", {})
-                    found.append((answer["choices"][0]["text"], details.get("accepted_prediction_tokens", 0)))
-                self.assertEqual(len({text for text, _ in found}), 1)
-                self.assertLess(max(found[0][1], found[1][1]), 15)
-                self.assertGreater(min(found[2][1], found[3][1]), 35)
-            finally:
-                self.assertEqual(server.stop(), 0)
+            self.server = Server(MINI, "--ctx", 2048, "--api-key-file", keys.name)
+        self.addCleanup(lambda: self.assertEqual(self.server.stop(), 0))
+
+    def ask(self, key, **body):
+        """Text, tokens that were drafted, those of them that were right."""
+        status, _, answer = self.server.ask("POST", "/v1/completions", {"ignore_eos": True, "speculate": "text", **body}, {"X-Api-Key": key})
+        self.assertEqual(status, 200)
+        details = answer["usage"].get("completion_tokens_details", {})
+        right = details.get("accepted_prediction_tokens", 0)
+        return answer["choices"][0]["text"], right + details.get("rejected_prediction_tokens", 0), right
+
+    def test_earlier_answers(self):
+        prompt = [(7 * i * i + 3 * i) % 3000 for i in range(200)]
+        found = [self.ask(key, prompt=prompt, max_tokens=60, temperature=2, seed=1) for key in ("alpha", "beta", "alpha", "beta")]
+        self.assertEqual(len({text for text, _, _ in found}), 1)
+        self.assertLess(max(found[0][2], found[1][2]), 15)
+        self.assertGreater(min(found[2][2], found[3][2]), 35)
+
+    def test_how_many_tokens_are_drafted(self):
+        """How often drafts were right is learnt apart: what others asked changes no count."""
+        asked = {"prompt": LOG, "max_tokens": 40, "temperature": 0}
+        good = {"prompt": "one two three four five six seven. " * 30, "max_tokens": 40, "temperature": 0}
+        bad = {"prompt": LOG, "max_tokens": 60, "temperature": 1, "seed": 2, "logit_bias": {"100": 100, "101": 100, "102": 100}}
+        alone = self.ask("beta", **asked)
+        self.assertGreater(alone[1], 10)
+        _, drafted, right = self.ask("alpha", **good)
+        self.assertGreater(right, drafted / 2)
+        self.assertEqual(self.ask("gamma", **asked), alone)
+        self.assertNotEqual(self.ask("alpha", **asked)[1], alone[1])  # its own requests do change it
+        _, drafted, right = self.ask("alpha", **bad)
+        self.assertLess(right, drafted / 2)
+        self.assertEqual(self.ask("delta", **asked), alone)
 
 
 class GenerateTest(unittest.TestCase):

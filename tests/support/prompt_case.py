@@ -8,6 +8,14 @@ from pathlib import Path
 
 import server_process as base
 
+STALE = "tools/make_reference.py writes this page again"
+
+
+def evictors():
+    """The methods of --evict with their forms, as the program has them: {"snapkv": "C[,w[,k]]..."}."""
+    rows = [line.split("`")[1].replace("\\|", "|") for line in run("help", "--methods").stdout.splitlines() if line.startswith("| `") and ":" in line]
+    return dict(row.split(":", 1) for row in rows if row != "--evict")
+
 
 def run(*words, text=""):
     command = [base.PROGRAM, *map(str, words)]

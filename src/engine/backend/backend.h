@@ -181,7 +181,7 @@ typedef struct skv_attention_args {
 /*
  * Votes: what consecutive tokens of one sequence attend to, added up by cached row. For query head
  * g, token j and cached row r:  votes[g or its KV head][r] += softmax_r(s[j, :]), with s as in
- * attention, in f32, over all rows that token j sees (without a window). Tokens are added in order.
+ * attention, in f32, over all rows that token j sees. Tokens are added in order.
  */
 typedef struct skv_votes_args {
     const float *q; /* [n_q, ld_q], rotated */
@@ -192,6 +192,7 @@ typedef struct skv_votes_args {
     size_t table_stride;
     size_t n_heads, n_kv_heads, head_dim;
     skv_kv_type type;
+    size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
     const float *sinks; /* [n_heads] or NULL: what they take is nobody's vote */
     float *votes;       /* [heads][votes_stride], the host's */

@@ -47,16 +47,15 @@ static void share(const skv_evict_slot *slot, size_t *n_kept)
 }
 
 const skv_evict_method skv_evict_adakv = {
-    .name = "adakv",
     .form = "C[,w[,k[,floor]]][,max|avg][,kv|query][,exact|last]",
     .about =
         "SnapKV with more rows for heads whose votes spread; `floor` of the equal share is sure",
-    .id = SKV_EVICT_ADAKV,
     .voting = SKV_VOTES_WINDOW,
     .takes = SKV_EVICT_TAKES_WINDOW | SKV_EVICT_TAKES_KERNEL | SKV_EVICT_TAKES_FLOOR |
-             SKV_EVICT_TAKES_SMOOTHING | SKV_EVICT_TAKES_HEADS | SKV_EVICT_TAKES_DEPTH,
+             SKV_EVICT_TAKES_SMOOTHING | SKV_EVICT_TAKES_DEPTH,
     .window = 32,
     .kernel = 7,
+    .most = SKV_EVICT_ANY_ROWS,
     .score = skv_evict_score_smoothed,
     .share = share,
 };

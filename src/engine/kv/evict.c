@@ -13,36 +13,57 @@
 
 enum { CAPACITY_MAX = 1 << 28, ITEM_MAX = 24 };
 
-static const skv_evict_method *const methods[] = {
-    &skv_evict_snapkv, &skv_evict_pyramidkv, &skv_evict_adakv, &skv_evict_h2o, &skv_evict_streaming,
+enum { BY_KV_HEAD = 0, BY_QUERY_HEAD = SKV_EVICT_TAKES_HEADS };
+
+/* By skv_evictor; NONE is nothing. */
+static const struct {
+    const char *name;
+    const skv_evict_method *method;
+    unsigned heads;
+} evictors[SKV_EVICTOR_COUNT] = {
+#define EVICTOR(id, name, rows, heads) [SKV_EVICT_##id] = {#name, &skv_evict_##name, rows},
+    SKV_EVICTOR_LIST(EVICTOR)
+#undef EVICTOR
 };
 
-enum { N_METHODS = sizeof methods / sizeof methods[0] };
+#define LISTED(id, name, rows, heads) ", " #name
+static const char names[] = SKV_EVICTOR_LIST(LISTED);
+#undef LISTED
 
 static const skv_evict_method *method_of(skv_evictor id)
 {
-    for (size_t i = 0; i < N_METHODS; i++) {
-        if (methods[i]->id == id) return methods[i];
-    }
-    return NULL;
+    return (unsigned)id < SKV_EVICTOR_COUNT ? evictors[id].method : NULL;
 }
 
-static const skv_evict_method *find_method(const char *name, size_t n)
+/* What the options of a method may say. */
+static unsigned taken_by(skv_evictor id)
 {
-    for (size_t i = 0; i < N_METHODS; i++) {
-        const char *known = methods[i]->name;
-        if (strlen(known) == n && memcmp(known, name, n) == 0) return methods[i];
+    return evictors[id].method->takes | evictors[id].heads;
+}
+
+static skv_evictor find_evictor(const char *name, size_t n)
+{
+    for (size_t i = SKV_EVICT_NONE + 1; i < SKV_EVICTOR_COUNT; i++) {
+        const char *known = evictors[i].name;
+        if (strlen(known) == n && memcmp(known, name, n) == 0) return (skv_evictor)i;
     }
-    return NULL;
+    return SKV_EVICT_NONE;
 }
 
 bool skv_eviction_form(size_t i, const char **name, const char **form, const char **about)
 {
-    if (i >= N_METHODS) return false;
-    *name = methods[i]->name;
-    *form = methods[i]->form;
-    *about = methods[i]->about;
+    const size_t id = SKV_EVICT_NONE + 1 + i;
+    if (id >= SKV_EVICTOR_COUNT) return false;
+    *name = evictors[id].name;
+    *form = evictors[id].method->form;
+    *about = evictors[id].method->about;
     return true;
+}
+
+size_t skv_evict_most_rows(const skv_eviction *eviction, size_t n)
+{
+    const size_t most = evictors[eviction->method].method->most;
+    return most == SKV_EVICT_ANY_ROWS ? n : skv_min_size(n, most * eviction->capacity);
 }
 
 size_t skv_eviction_voters(const skv_eviction *eviction)
@@ -81,15 +102,16 @@ typedef struct place {
 enum { PLACES_MAX = 4 };
 
 /* What a method's numbers are; returns how many. */
-static size_t places_of(const skv_evict_method *method, skv_eviction *e, place out[PLACES_MAX])
+static size_t places_of(skv_eviction *e, place out[PLACES_MAX])
 {
+    const unsigned takes = taken_by(e->method);
     size_t n = 0;
-    if (method->takes & SKV_EVICT_TAKES_SINKS) out[n++] = (place){"SINKS", &e->sinks, NULL};
+    if (takes & SKV_EVICT_TAKES_SINKS) out[n++] = (place){"SINKS", &e->sinks, NULL};
     out[n++] = (place){"C", &e->capacity, NULL};
-    if (method->takes & SKV_EVICT_TAKES_WINDOW) out[n++] = (place){"w", &e->window, NULL};
-    if (method->takes & SKV_EVICT_TAKES_KERNEL) out[n++] = (place){"k", &e->kernel, NULL};
-    if (method->takes & SKV_EVICT_TAKES_BETA) out[n++] = (place){"beta", NULL, &e->beta};
-    if (method->takes & SKV_EVICT_TAKES_FLOOR) out[n++] = (place){"floor", NULL, &e->floor};
+    if (takes & SKV_EVICT_TAKES_WINDOW) out[n++] = (place){"w", &e->window, NULL};
+    if (takes & SKV_EVICT_TAKES_KERNEL) out[n++] = (place){"k", &e->kernel, NULL};
+    if (takes & SKV_EVICT_TAKES_BETA) out[n++] = (place){"beta", NULL, &e->beta};
+    if (takes & SKV_EVICT_TAKES_FLOOR) out[n++] = (place){"floor", NULL, &e->floor};
     return n;
 }
 
@@ -127,13 +149,12 @@ static bool *flag_of(skv_eviction *e, unsigned bit)
 }
 
 /* A word that the method takes and that was not said yet. */
-static bool read_word(const char *text, const skv_evict_method *method, skv_eviction *e,
-                      unsigned *said)
+static bool read_word(const char *text, skv_eviction *e, unsigned *said)
 {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         unsigned bit = words[i].bit;
         if (strcmp(words[i].word, text) != 0) continue;
-        if (!(method->takes & bit) || (*said & bit)) return false;
+        if (!(taken_by(e->method) & bit) || (*said & bit)) return false;
         *said |= bit;
         *flag_of(e, bit) = words[i].value;
         return true;
@@ -143,20 +164,21 @@ static bool read_word(const char *text, const skv_evict_method *method, skv_evic
 
 /* ---- the whole ---- */
 
-static skv_eviction defaults_of(const skv_evict_method *method)
+static skv_eviction defaults_of(skv_evictor id)
 {
-    return (skv_eviction){.method = method->id,
+    const skv_evict_method *method = evictors[id].method;
+    return (skv_eviction){.method = id,
                           .window = method->window > 0 ? method->window : SIZE_MAX,
                           .kernel = method->kernel,
                           .beta = method->takes & SKV_EVICT_TAKES_BETA ? 20 : 0,
                           .floor = method->takes & SKV_EVICT_TAKES_FLOOR ? 0.2 : 0};
 }
 
-static skv_status read_items(const char *text, const skv_evict_method *method, skv_eviction *e,
-                             skv_error *err)
+static skv_status read_items(const char *text, skv_eviction *e, skv_error *err)
 {
+    const char *name = evictors[e->method].name, *form = evictors[e->method].method->form;
     place places[PLACES_MAX];
-    size_t n_places = places_of(method, e, places), n_read = 0;
+    size_t n_places = places_of(e, places), n_read = 0;
     unsigned said = 0;
     for (const char *at = text;;) {
         size_t n = strcspn(at, ",");
@@ -166,34 +188,31 @@ static skv_status read_items(const char *text, const skv_evict_method *method, s
         if (ok && said == 0 && n_read < n_places && read_place(item, &places[n_read])) {
             n_read++;
         } else if (ok) {
-            ok = read_word(item, method, e, &said);
+            ok = read_word(item, e, &said);
         }
         SKV_REQUIRE(ok, err, SKV_ARGUMENT, "eviction: '%.*s' in '%s:%.60s', it is %s:%s",
-                    (int)(n < ITEM_MAX ? n : ITEM_MAX), at, method->name, text, method->name,
-                    method->form);
+                    (int)(n < ITEM_MAX ? n : ITEM_MAX), at, name, text, name, form);
         if (at[n] == 0) break;
         at += n + 1;
     }
-    size_t n_needed = method->takes & SKV_EVICT_TAKES_SINKS ? 2 : 1;
+    size_t n_needed = taken_by(e->method) & SKV_EVICT_TAKES_SINKS ? 2 : 1;
     SKV_REQUIRE(n_read >= n_needed, err, SKV_ARGUMENT, "eviction: '%s:%.60s' lacks %s, it is %s:%s",
-                method->name, text, places[n_read].name, method->name, method->form);
+                name, text, places[n_read].name, name, form);
     return SKV_OK;
 }
 
 skv_status skv_eviction_parse(const char *text, skv_eviction *out, skv_error *err)
 {
     size_t n = strcspn(text, ":");
-    const skv_evict_method *method = find_method(text, n);
+    const skv_evictor id = find_evictor(text, n);
     if (strcmp(text, "none") == 0) {
         *out = (skv_eviction){.method = SKV_EVICT_NONE};
         return SKV_OK;
     }
-    SKV_REQUIRE(method && text[n] == ':', err, SKV_ARGUMENT,
-                "eviction: '%.60s' is none, or METHOD:C,... with METHOD one of snapkv, pyramidkv, "
-                "adakv, h2o, streaming",
-                text);
-    skv_eviction e = defaults_of(method);
-    SKV_TRY(read_items(text + n + 1, method, &e, err));
+    SKV_REQUIRE(id != SKV_EVICT_NONE && text[n] == ':', err, SKV_ARGUMENT,
+                "eviction: '%.60s' is none, or METHOD:C,... with METHOD one of%s", text, names + 1);
+    skv_eviction e = defaults_of(id);
+    SKV_TRY(read_items(text + n + 1, &e, err));
     if (e.window == SIZE_MAX) e.window = e.capacity / 2;
     SKV_TRY(skv_eviction_check(&e, err));
     *out = e;
@@ -216,6 +235,8 @@ skv_status skv_eviction_check(const skv_eviction *e, skv_error *err)
                 "eviction: k %zu is not from 1 to %d", e->kernel, SKV_EVICT_KERNEL_MAX);
     SKV_REQUIRE(e->sinks < e->capacity, err, SKV_ARGUMENT,
                 "eviction: %zu sinks, C %zu has no room for others", e->sinks, e->capacity);
+    SKV_REQUIRE(!e->by_query_head || taken_by(e->method) & SKV_EVICT_TAKES_HEADS, err, SKV_ARGUMENT,
+                "eviction: %s keeps rows by KV head, not by query head", evictors[e->method].name);
     bool beta = method->takes & SKV_EVICT_TAKES_BETA;
     SKV_REQUIRE(!beta || (e->beta >= 1 && e->beta <= 1e6), err, SKV_ARGUMENT,
                 "eviction: beta %g is not from 1 to 1e6", e->beta);
@@ -227,14 +248,13 @@ skv_status skv_eviction_check(const skv_eviction *e, skv_error *err)
 void skv_eviction_print(const skv_eviction *eviction, char out[SKV_EVICTION_TEXT])
 {
     skv_eviction e = *eviction;
-    const skv_evict_method *method = method_of(e.method);
     place places[PLACES_MAX];
-    if (!method) {
+    if (!method_of(e.method)) {
         (void)snprintf(out, SKV_EVICTION_TEXT, "none");
         return;
     }
-    size_t n = (size_t)snprintf(out, SKV_EVICTION_TEXT, "%s", method->name);
-    size_t n_places = places_of(method, &e, places);
+    size_t n = (size_t)snprintf(out, SKV_EVICTION_TEXT, "%s", evictors[e.method].name);
+    size_t n_places = places_of(&e, places);
     for (size_t i = 0; i < n_places; i++) {
         char *at = out + n;
         size_t room = SKV_EVICTION_TEXT - n;
@@ -243,7 +263,7 @@ void skv_eviction_print(const skv_eviction *eviction, char out[SKV_EVICTION_TEXT
                                       : snprintf(at, room, "%s%.9g", mark, *places[i].number));
     }
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (!(method->takes & words[i].bit) || *flag_of(&e, words[i].bit) != words[i].value) {
+        if (!(taken_by(e.method) & words[i].bit) || *flag_of(&e, words[i].bit) != words[i].value) {
             continue;
         }
         n += (size_t)snprintf(out + n, SKV_EVICTION_TEXT - n, ",%s", words[i].word);

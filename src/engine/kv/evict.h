@@ -1,6 +1,7 @@
 /*
- * Choosing which rows of a prompt stay: a table of methods, each a file of this folder, over one
- * way of choosing. Pure arithmetic on votes; the cache does the moving (kv_cache.h).
+ * Choosing which rows of a prompt stay: a table of methods (SKV_EVICTOR_LIST in skv/eviction.h),
+ * each a file of this folder, over one way of choosing. Pure arithmetic on votes; the cache does
+ * the moving (kv_cache.h).
  *
  * Chosen is slot by slot. Of each head's n rows the last `n_window` stay; of the others, the
  * prefix, those with the highest scores, as many as the method's budget says.
@@ -35,7 +36,8 @@ typedef enum skv_evict_voting {
     SKV_VOTES_ALL     /* every token of it */
 } skv_evict_voting;
 
-/* What a method's options may say beside C: a bit each. */
+/* What a method's options may say beside C: a bit each. The list of methods says who may say HEADS.
+ */
 enum {
     SKV_EVICT_TAKES_WINDOW = 1,
     SKV_EVICT_TAKES_KERNEL = 2,
@@ -47,22 +49,27 @@ enum {
     SKV_EVICT_TAKES_DEPTH = 128     /* exact|last */
 };
 
+enum { SKV_EVICT_ANY_ROWS = 0 };
+
 typedef struct skv_evict_method {
-    const char *name, *form, *about;
-    skv_evictor id;
+    const char *form, *about;
     skv_evict_voting voting;
     unsigned takes;
     size_t window; /* the default; 0: half of the capacity */
     size_t kernel; /* the default */
+    size_t most;   /* capacities that one head may keep; SKV_EVICT_ANY_ROWS: all of its rows */
     /* Turns a head's votes into scores, in place. */
     void (*score)(const skv_evict_slot *slot, size_t head);
     /* Rows of the prefix that each head keeps: n_kept [n_heads], at most what it has. */
     void (*share)(const skv_evict_slot *slot, size_t *n_kept);
 } skv_evict_method;
 
-extern const skv_evict_method skv_evict_snapkv, skv_evict_pyramidkv, skv_evict_adakv, skv_evict_h2o,
-    skv_evict_streaming;
+#define SKV_EVICTOR_METHOD(id, name, rows, heads) extern const skv_evict_method skv_evict_##name;
+SKV_EVICTOR_LIST(SKV_EVICTOR_METHOD)
+#undef SKV_EVICTOR_METHOD
 
+/** Rows that a head may keep of n; the eviction was checked. */
+size_t skv_evict_most_rows(const skv_eviction *eviction, size_t n);
 /** What every head of a slot keeps: rows + h * rows_stride gets n_kept[h] of them, window
  * included. Overwrites the votes. */
 void skv_evict_choose(const skv_evict_slot *slot, uint32_t *rows, size_t rows_stride,

@@ -16,14 +16,13 @@ static void score(const skv_evict_slot *slot, size_t head)
 }
 
 const skv_evict_method skv_evict_h2o = {
-    .name = "h2o",
     .form = "C[,w][,kv|query]",
     .about = "heavy hitters: rows that all of the prompt attended to, and the last w (C/2)",
-    .id = SKV_EVICT_H2O,
     .voting = SKV_VOTES_ALL,
-    .takes = SKV_EVICT_TAKES_WINDOW | SKV_EVICT_TAKES_HEADS,
+    .takes = SKV_EVICT_TAKES_WINDOW,
     .window = 0,
     .kernel = 1,
+    .most = 1,
     .score = score,
     .share = skv_evict_share_equally,
 };

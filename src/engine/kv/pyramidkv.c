@@ -31,15 +31,14 @@ static void share(const skv_evict_slot *slot, size_t *n_kept)
 }
 
 const skv_evict_method skv_evict_pyramidkv = {
-    .name = "pyramidkv",
     .form = "C[,w[,k[,beta]]][,max|avg][,kv|query][,exact|last]",
     .about = "SnapKV with more rows for early layers: the last has 1/beta of the mean",
-    .id = SKV_EVICT_PYRAMIDKV,
     .voting = SKV_VOTES_WINDOW,
     .takes = SKV_EVICT_TAKES_WINDOW | SKV_EVICT_TAKES_KERNEL | SKV_EVICT_TAKES_BETA |
-             SKV_EVICT_TAKES_SMOOTHING | SKV_EVICT_TAKES_HEADS | SKV_EVICT_TAKES_DEPTH,
+             SKV_EVICT_TAKES_SMOOTHING | SKV_EVICT_TAKES_DEPTH,
     .window = 32,
     .kernel = 7,
+    .most = 2,
     .score = skv_evict_score_smoothed,
     .share = share,
 };

@@ -14,15 +14,14 @@
 #include "kv/evict.h"
 
 const skv_evict_method skv_evict_snapkv = {
-    .name = "snapkv",
     .form = "C[,w[,k]][,max|avg][,kv|query][,exact|last]",
     .about = "rows that the prompt's last w queries attend to, clustered by pooling over k",
-    .id = SKV_EVICT_SNAPKV,
     .voting = SKV_VOTES_WINDOW,
     .takes = SKV_EVICT_TAKES_WINDOW | SKV_EVICT_TAKES_KERNEL | SKV_EVICT_TAKES_SMOOTHING |
-             SKV_EVICT_TAKES_HEADS | SKV_EVICT_TAKES_DEPTH,
+             SKV_EVICT_TAKES_DEPTH,
     .window = 32,
     .kernel = 7,
+    .most = 1,
     .score = skv_evict_score_smoothed,
     .share = skv_evict_share_equally,
 };

@@ -17,14 +17,13 @@ static void score(const skv_evict_slot *slot, size_t head)
 }
 
 const skv_evict_method skv_evict_streaming = {
-    .name = "streaming",
     .form = "SINKS,C",
     .about = "the first SINKS rows and the last C - SINKS",
-    .id = SKV_EVICT_STREAMING,
     .voting = SKV_VOTES_NONE,
     .takes = SKV_EVICT_TAKES_SINKS,
     .window = 1,
     .kernel = 1,
+    .most = 1,
     .score = score,
     .share = skv_evict_share_equally,
 };

@@ -24,8 +24,18 @@ static skv_draft_request request_of(const skv_lane *lane, size_t n_rows)
                                    cancelled || n_left < 2 ? 0 : skv_min_size(n_left - 1, n_rows)};
 }
 
+/* What the drafts of a lane may follow from. A domain that nobody used has made way for others, so
+ * it is looked up each time. */
+static void enter_domain(skv_scheduler *s, const skv_lane *lane)
+{
+    skv_draft_domain *domain = skv_draft_domains_of(&s->drafts, lane->job->domain);
+    skv_sequence_set_learnt(lane->sequence, &domain->learnt);
+    skv_sequence_set_history(lane->sequence, domain->history);
+}
+
 void skv_worker_draft(skv_scheduler *s, size_t n)
 {
+    static_assert((int)ROWS_MOST <= (int)SKV_DRAFT_DOMAINS, "their domains stand together");
     skv_draft_request requests[ROWS_MOST];
     const skv_lane *drafting[ROWS_MOST];
     size_t n_drafting = 0, n_cheap = ROWS_CHEAP;
@@ -33,8 +43,7 @@ void skv_worker_draft(skv_scheduler *s, size_t n)
         const skv_drafter *drafter = s->span_lanes[i]->sequence->drafter;
         if (!drafter) continue;
         if (drafter->measures) n_cheap = ROWS_MOST;
-        skv_sequence_set_history(s->span_lanes[i]->sequence,
-                                 skv_histories_find(&s->histories, s->span_lanes[i]->job->domain));
+        enter_domain(s, s->span_lanes[i]);
         drafting[n_drafting++] = s->span_lanes[i];
     }
     n_cheap = skv_min_size(n_cheap, s->step_tokens);
@@ -68,8 +77,8 @@ void skv_worker_keep_answer(skv_scheduler *s, const skv_lane *lane)
 {
     const skv_drafter *drafter = lane->sequence ? lane->sequence->drafter : NULL;
     if (!drafter || !drafter->text) return;
-    skv_histories_add(&s->histories, lane->job->domain, lane->ids + lane->n_prompt,
-                      skv_lane_generated(lane));
+    skv_draft_domains_add(&s->drafts, lane->job->domain, lane->ids + lane->n_prompt,
+                          skv_lane_generated(lane));
 }
 
 void skv_worker_settle(skv_scheduler *s, skv_lane *lane)
@@ -77,6 +86,7 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane)
     const skv_lane_draft d = lane->draft;
     if (d.n == 0) return;
     assert(d.n_right <= d.n);
+    enter_domain(s, lane);
     skv_sequence_settle(lane->sequence, d.n, d.n_right);
     /* Without a choice behind it, the last id is read again when its mask is ready. */
     if (!lane->choice.pending) skv_sequence_truncate(lane->sequence, lane->n_ids - 1);

@@ -28,7 +28,7 @@
 
 #include "engine/engine.h"
 #include "kv/prefix_index.h"
-#include "scheduler/histories.h"
+#include "scheduler/draft_domains.h"
 #include "scheduler/lane.h"
 #include "scheduler/step_clock.h"
 #include "scheduler/text_index.h"
@@ -86,7 +86,7 @@ struct skv_scheduler {
     size_t n_reading;           /* lanes whose prompts are there */
     size_t n_storing;           /* lanes whose prompts are read for others */
     double flush_seconds;       /* left for writing at the end */
-    skv_histories histories;    /* answers that drafts are made from */
+    skv_draft_domains drafts;   /* what drafts are made from */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */

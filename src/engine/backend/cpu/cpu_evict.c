@@ -65,6 +65,13 @@ static size_t seen_rows(const skv_votes_args *a, size_t h, size_t j)
     return a->n_past - (a->dropped ? a->dropped[h] : 0) + j + 1;
 }
 
+/* Of these, rows that its window ends before. */
+static size_t hidden_rows(const skv_votes_args *a, size_t h, size_t j)
+{
+    const size_t n = seen_rows(a, h, j);
+    return a->window > 0 && n > a->window ? n - a->window : 0;
+}
+
 /* Packs the first n keys of page p of head h. */
 static void load_keys(const votes_job *job, size_t h, size_t p, size_t n, const votes_page *to)
 {
@@ -104,8 +111,9 @@ static void score_block(const votes_job *job, size_t h, size_t i0, size_t n_quer
     }
 }
 
-/* What is done with the scores x [n] of query i of KV head h, from page p. */
-typedef void score_fn(const votes_job *job, size_t h, size_t i, size_t p, const float *x, size_t n);
+/* What is done with the scores x [n] of query i of KV head h and rows from `row` on of a page. */
+typedef void score_fn(const votes_job *job, size_t h, size_t i, size_t row, const float *x,
+                      size_t n);
 
 /* Queries [i0, i1) of KV head h and page p, in order, without those that see nothing of it. */
 static void with_scores(const votes_job *job, size_t h, size_t p, size_t i0, size_t i1,
@@ -113,7 +121,8 @@ static void with_scores(const votes_job *job, size_t h, size_t p, size_t i0, siz
 {
     const skv_votes_args *a = job->args;
     const size_t first = p * SKV_PAGE_ROWS, mr = job->be->kernels.f32.mr;
-    const size_t n_last = seen_rows(a, h, (i1 - 1) / job->n_group);
+    while (i1 > i0 && hidden_rows(a, h, (i1 - 1) / job->n_group) >= first + SKV_PAGE_ROWS) i1--;
+    const size_t n_last = i1 > i0 ? seen_rows(a, h, (i1 - 1) / job->n_group) : 0;
     if (n_last <= first) return;
     load_keys(job, h, p, skv_min_size(n_last - first, SKV_PAGE_ROWS), page);
     while (seen_rows(a, h, i0 / job->n_group) <= first) i0++;
@@ -122,8 +131,10 @@ static void with_scores(const votes_job *job, size_t h, size_t p, size_t i0, siz
         const size_t n_most = seen_rows(a, h, (i + m - 1) / job->n_group) - first;
         score_block(job, h, i, m, skv_min_size(n_most, SKV_PAGE_ROWS), page);
         for (size_t k = 0; k < m; k++) {
-            const size_t n = seen_rows(a, h, (i + k) / job->n_group) - first;
-            use(job, h, i + k, p, page->scores + k * page->ld, skv_min_size(n, SKV_PAGE_ROWS));
+            const size_t j = (i + k) / job->n_group;
+            const size_t row = skv_max_size(hidden_rows(a, h, j), first);
+            const size_t end = skv_min_size(seen_rows(a, h, j), first + SKV_PAGE_ROWS);
+            use(job, h, i + k, row, page->scores + k * page->ld + (row - first), end - row);
         }
     }
 }
@@ -143,13 +154,13 @@ static float *norm_of(const votes_job *job, size_t h, size_t i)
     return job->args->norms + j * job->args->n_heads + h * job->n_group + g;
 }
 
-static void add_to_norm(const votes_job *job, size_t h, size_t i, size_t p, const float *x,
+static void add_to_norm(const votes_job *job, size_t h, size_t i, size_t row, const float *x,
                         size_t n)
 {
     float *norm = norm_of(job, h, i);
     const float *sinks = job->args->sinks;
     const float own = job->be->kernels.logsumexp(x, n, NULL);
-    if (p > 0) {
+    if (row > hidden_rows(job->args, h, i / job->n_group)) {
         *norm = add_logs(*norm, own);
     } else {
         *norm = sinks ? add_logs(own, sinks[h * job->n_group + i % job->n_group]) : own;
@@ -164,19 +175,19 @@ static void find_norms(void *arg, size_t i_task, size_t i_thread)
     const size_t j1 = skv_min_size(j0 + job->n_tokens, a->n_q);
     const size_t n_pages = skv_ceil_div(seen_rows(a, h, j1 - 1), SKV_PAGE_ROWS);
     const votes_page page = page_of(job, i_thread);
-    for (size_t p = 0; p < n_pages; p++) {
+    for (size_t p = hidden_rows(a, h, j0) / SKV_PAGE_ROWS; p < n_pages; p++) {
         with_scores(job, h, p, j0 * job->n_group, j1 * job->n_group, &page, add_to_norm);
     }
 }
 
 /* ---- the second pass ---- */
 
-static void add_weights(const votes_job *job, size_t h, size_t i, size_t p, const float *x,
+static void add_weights(const votes_job *job, size_t h, size_t i, size_t row, const float *x,
                         size_t n)
 {
     const skv_votes_args *a = job->args;
     const size_t track = a->by_query_head ? h * job->n_group + i % job->n_group : h;
-    float *votes = a->votes + track * a->votes_stride + p * SKV_PAGE_ROWS;
+    float *votes = a->votes + track * a->votes_stride + row;
     job->be->kernels.add_exp(votes, x, *norm_of(job, h, i), n);
 }
 

@@ -1,0 +1,82 @@
+/**
+ * What a sequence holds and what its tokens attend to, for research: keys and values, attention
+ * weights, and rows of which the caller chooses those that stay. All of it is read through the back
+ * end, and costs nothing where it is not used.
+ *
+ * Layers and heads are counted from 0. Rows are told by position, the number of tokens before; of
+ * the rows that a head holds skv_sequence_kept (skv/skv.h) tells the positions. On several ranks a
+ * process has only its own heads, and these functions return SKV_UNSUPPORTED.
+ */
+#ifndef SKV_INSPECT_H
+#define SKV_INSPECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "skv/api.h"
+#include "skv/error.h"
+#include "skv/skv.h"
+
+SKV_BEGIN
+
+/* The rows that a layer reads. */
+typedef struct skv_kv_shape {
+    size_t n_heads; /* that hold rows: KV heads, or query heads once each has its own rows */
+    /* Head h is read by n_query_heads / n_heads of them, from h n_query_heads / n_heads on. */
+    size_t n_query_heads;
+    size_t head_dim; /* elements of a key, and of a value */
+    size_t slot;     /* layers with the same slot read the same rows */
+    size_t window;   /* rows that a token attends to, its own included; 0: all */
+} skv_kv_shape;
+
+/** Describes what layer i_layer of the sequence's model reads; false: there is no such layer. */
+SKV_API bool skv_sequence_kv_shape(const skv_sequence *sequence, size_t i_layer, skv_kv_shape *out);
+
+/**
+ * Reads the rows that a head holds, in the order of skv_sequence_kept: keys k [n, head_dim], after
+ * their norm and rotation, and values v [n, head_dim], both as f32 from the type in which the cache
+ * holds them. Either may be NULL. No step of the engine may be running. Fails with SKV_ARGUMENT if
+ * there is no such head, and with SKV_UNSUPPORTED where tokens were pruned.
+ */
+SKV_CHECKED skv_status skv_sequence_read_kv(const skv_sequence *sequence, size_t i_layer,
+                                            size_t i_head, float *k, float *v, skv_error *err);
+
+/* Receives what token i_token of a step attends to in a layer: weights [n_heads, n] of its query
+ * heads, n the number of tokens up to it. weights[h * n + p] is the share of the token at position
+ * p: the softmax of the scaled (and capped) scores, as attention uses it. It is 0 where the head
+ * holds no such row and outside of the layer's window. A head's weights add up to 1, less what its
+ * sink takes. Valid during the call. */
+typedef void skv_weights_fn(void *user, size_t i_layer, size_t i_token, const float *weights,
+                            size_t n_heads, size_t n);
+
+/**
+ * Appends ids [n] to a sequence in one step, all layers for each of them, and tells their attention
+ * weights layer by layer, token by token. For the last tokens of a prompt, read the others by
+ * skv_step first. Fails as skv_step does, and with SKV_UNSUPPORTED where a method keeps tokens from
+ * some layers (pruning, early exits, KV Prediction); then the sequence has not changed.
+ */
+SKV_CHECKED skv_status skv_step_attention(skv_sequence *sequence, const int32_t *ids, size_t n,
+                                          skv_weights_fn *on_weights, void *user, skv_error *err);
+
+/* The rows that one head of a layer is to keep. */
+typedef struct skv_head_rows {
+    size_t i_layer, i_head;
+    const size_t *positions; /* [n], ascending, of rows that it holds */
+    size_t n;                /* >= 1 */
+} skv_head_rows;
+
+/**
+ * Evicts all rows of the heads [n] but those that are named; heads that are not named keep theirs.
+ * Later tokens attend to what is left, as after skv_sequence_evict. Layers that share a slot share
+ * its rows, so one of them is named. Fails with SKV_ARGUMENT if there is no such head or row, if a
+ * head is named twice, and while a prompt is announced (skv_sequence_expect); with SKV_UNSUPPORTED
+ * for layers with sliding windows, which lose rows by themselves, and where the sequence or its
+ * engine cannot evict rows by head; with SKV_FULL as skv_sequence_evict. Then nothing has changed.
+ */
+SKV_CHECKED skv_status skv_sequence_keep(skv_sequence *sequence, const skv_head_rows *heads,
+                                         size_t n, skv_error *err);
+
+SKV_END
+
+#endif

@@ -1,0 +1,188 @@
+/*
+ * What a sequence holds and attends to, for the host to read: see skv/inspect.h.
+ *
+ * Pages are read through the store, and weights are votes of one token by query head: the back end
+ * adds each token's softmax to sums that were 0.
+ */
+#include "skv/inspect.h"
+
+#include <string.h>
+
+#include "base/kv_page.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/pass.h"
+
+/* Whether every layer runs for every token of the sequence. */
+static skv_status check_every_layer(const skv_sequence *s, skv_error *err)
+{
+    static const skv_eviction none = {.method = SKV_EVICT_NONE};
+    skv_prefill how = SKV_PREFILL_AUTO;
+    if (s->unskipped || s->engine->kvpred.on) how = SKV_PREFILL_FULL;
+    if (s->reader) how = SKV_PREFILL_KVPRED;
+    return skv_engine_check(s->engine, SKV_WHERE_SIMILARITY, how, &none, err);
+}
+
+static skv_status check_ranks(const skv_sequence *s, skv_error *err)
+{
+    SKV_REQUIRE(!s->engine->ranks, err, SKV_UNSUPPORTED,
+                "several ranks: a process has only its own heads");
+    return SKV_OK;
+}
+
+bool skv_sequence_kv_shape(const skv_sequence *s, size_t i_layer, skv_kv_shape *out)
+{
+    if (i_layer >= s->plan->n_layers) return false;
+    const skv_kv_layout *layout = s->cache.layout;
+    const size_t slot = s->plan->layers[i_layer].slot, track = layout->track0[slot];
+    const skv_layer_shape *shape = &s->engine->config->layers[i_layer];
+    *out = (skv_kv_shape){.n_heads = layout->track0[slot + 1] - track,
+                          .n_query_heads = shape->n_heads,
+                          .head_dim = layout->tracks[track].head_dim,
+                          .slot = slot,
+                          .window = shape->window};
+    return true;
+}
+
+/* ---- keys and values ---- */
+
+skv_status skv_sequence_read_kv(const skv_sequence *s, size_t i_layer, size_t i_head, float *k,
+                                float *v, skv_error *err)
+{
+    skv_kv_shape shape;
+    SKV_TRY(check_ranks(s, err));
+    if (s->pruned) SKV_TRY(check_every_layer(s, err));
+    SKV_REQUIRE(skv_sequence_kv_shape(s, i_layer, &shape) && i_head < shape.n_heads, err,
+                SKV_ARGUMENT, "keys and values: layer %zu has no head %zu", i_layer, i_head);
+    const skv_kv_cache *cache = &s->cache;
+    const size_t track = cache->layout->track0[shape.slot] + i_head, Dh = shape.head_dim;
+    const size_t n = skv_kv_cache_track_rows(cache, track);
+    const skv_kv_type type = skv_kv_store_type(cache->store);
+    unsigned char *page = skv_alloc(skv_kv_page_bytes(type, Dh), 1);
+    SKV_REQUIRE(page, err, SKV_MEMORY, "keys and values: no memory for a page");
+    for (size_t r = 0; r < n; r++) {
+        const void *rows = cache->pages[track * cache->max_pages + r / SKV_PAGE_ROWS];
+        if (r % SKV_PAGE_ROWS == 0) skv_kv_page_read_head(cache->store, rows, Dh, page);
+        skv_kv_load_ref(page, type, r % SKV_PAGE_ROWS, k ? k + r * Dh : NULL, v ? v + r * Dh : NULL,
+                        Dh);
+    }
+    skv_free(page);
+    return SKV_OK;
+}
+
+/* ---- attention ---- */
+
+typedef struct attention_tap {
+    const skv_sequence *sequence;
+    skv_pass *pass;  /* of the step that runs */
+    size_t n_past;   /* tokens before it */
+    float *votes;    /* [heads][stride], owned: by row of the head */
+    float *weights;  /* [heads][stride], owned: by position */
+    size_t n_floats; /* of each */
+    skv_weights_fn *on_weights;
+    void *user;
+} attention_tap;
+
+static void take_pass(void *user, skv_pass *p)
+{
+    ((attention_tap *)user)->pass = p;
+}
+
+/* The softmax of one token, whose rotated query is q. */
+static void vote(const attention_tap *tap, size_t i, const float *q, size_t ld, size_t n_past)
+{
+    const skv_pass *p = tap->pass;
+    const skv_kv_cache *cache = &tap->sequence->cache;
+    const skv_layer_shape *shape = &p->c->layers[i];
+    const size_t slot = p->f->plan->layers[i].slot;
+    memset(tap->votes, 0, tap->n_floats * sizeof *tap->votes);
+    p->be->votes(p->be, &(skv_votes_args){
+                            .q = q,
+                            .ld_q = ld,
+                            .n_q = 1,
+                            .n_past = n_past,
+                            .dropped = skv_kv_cache_dropped(cache, slot),
+                            .table = skv_kv_cache_slot(cache, slot),
+                            .table_stride = cache->max_pages,
+                            .n_heads = shape->n_heads,
+                            .n_kv_heads = skv_pass_tracks(p, i),
+                            .head_dim = skv_config_head_dim(p->c, i),
+                            .type = skv_kv_store_type(cache->store),
+                            .window = shape->window,
+                            .scale = (float)p->c->attention_scale,
+                            .softcap = (float)p->c->attention_softcap,
+                            .sinks = p->m->layers[i].sinks,
+                            .votes = tap->votes,
+                            .votes_stride = n_past + 1,
+                            .by_query_head = true,
+                            .norms = p->ws->vote_norms,
+                        });
+    p->work->attention +=
+        2 * (double)skv_config_q_columns(p->c, i) * (double)(n_past + 1); /* scores once more */
+}
+
+/* Votes by row become weights by position, n of each head. */
+static void spread_rows(const attention_tap *tap, size_t i, size_t n)
+{
+    const skv_kv_cache *cache = &tap->sequence->cache;
+    const size_t slot = tap->pass->f->plan->layers[i].slot;
+    const size_t *dropped = skv_kv_cache_dropped(cache, slot);
+    const size_t n_heads = tap->pass->c->layers[i].n_heads;
+    const size_t n_group = n_heads / skv_pass_tracks(tap->pass, i);
+    memset(tap->weights, 0, tap->n_floats * sizeof *tap->weights);
+    for (size_t h = 0; h < n_heads; h++) {
+        const size_t head = h / n_group, track = cache->layout->track0[slot] + head;
+        const size_t n_rows = n - (dropped ? dropped[head] : 0);
+        for (size_t r = 0; r < n_rows; r++) {
+            const size_t position = skv_kv_cache_position(cache, track, r);
+            tap->weights[h * n + position] = tap->votes[h * n + r];
+        }
+    }
+}
+
+static void tell_weights(void *user, size_t i, const float *q, size_t ld, size_t n_rows)
+{
+    const attention_tap *tap = user;
+    const size_t n_heads = tap->pass->c->layers[i].n_heads;
+    for (size_t j = 0; j < n_rows; j++) {
+        const size_t n = tap->n_past + j + 1;
+        vote(tap, i, q + j * ld, ld, n - 1);
+        spread_rows(tap, i, n);
+        tap->on_weights(tap->user, i, j, tap->weights, n_heads, n);
+    }
+}
+
+static size_t most_heads(const skv_config *c)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < c->n_layers; i++) most = skv_max_size(most, c->layers[i].n_heads);
+    return most;
+}
+
+skv_status skv_step_attention(skv_sequence *s, const int32_t *ids, size_t n,
+                              skv_weights_fn *on_weights, void *user, skv_error *err)
+{
+    skv_engine *e = s->engine;
+    attention_tap tap = {.sequence = s, .on_weights = on_weights, .user = user};
+    const skv_hook hook = {.user = &tap, .start = take_pass, .on_query = tell_weights};
+    const skv_span span = {s, ids, n, SKV_WANT_ALL_HIDDEN};
+    SKV_TRY(check_ranks(s, err));
+    SKV_TRY(check_every_layer(s, err));
+    SKV_REQUIRE(n <= s->max_tokens - s->n_seen, err, SKV_FULL,
+                "attention: %zu tokens and %zu new ones, but the context is %zu", s->n_seen, n,
+                s->max_tokens);
+    skv_sequence_keep_ready(s, 0);
+    tap.n_past = s->n_seen;
+    tap.n_floats = most_heads(e->config) * (s->n_seen + n);
+    tap.votes = skv_alloc(tap.n_floats, sizeof *tap.votes);
+    tap.weights = skv_alloc(tap.n_floats, sizeof *tap.weights);
+    const skv_status status =
+        tap.votes && tap.weights
+            ? skv_engine_step(e, &span, 1, &(skv_step_sink){.tap = &hook}, err)
+            : skv_fail(err, SKV_MEMORY, "attention: no memory for %zu rows", s->n_seen + n);
+    skv_free(tap.votes);
+    skv_free(tap.weights);
+    return status;
+}
