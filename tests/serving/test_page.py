@@ -277,7 +277,7 @@ class PageTest(unittest.TestCase):
         self.ask("Who?", 1)
         fault = page.run("document.querySelector('[role=alert]').textContent")
         self.assertIn("too long", fault)
-        self.assertIn(f"{CONTEXT:,}", fault)
+        self.assertIn(f"the context holds {CONTEXT:,} for prompt and answer", fault)
         self.picture("fault-light")
         page.click(".fault button")
         self.assertEqual(page.run("[$('input').value, state.document.name, state.turns.length]"),

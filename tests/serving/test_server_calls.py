@@ -207,7 +207,8 @@ def histories(template, server, schema):
     tools = [function(schema)]
     shapes = [(id, '{"s": "SKVTEXT"}') for id in ("call_0123456789abcdef", "toolu_01A", "abcdefgh1", "x", "", None, 7)]
     shapes += [("call_1", said) for said in ("{", "", " ", "null", None, '{"s": "SKVTEXT', '{"s": "SKVTEXT", "n": 1', "SKVTEXT",
-                                            '["SKVTEXT"]', {"s": "SKVTEXT"}, ["SKVTEXT"])]  # fmt: skip
+                                            '["SKVTEXT"]', {"s": "SKVTEXT"}, ["SKVTEXT"], '{"s": ' + 47 * "[" + '"SKVTEXT"',
+                                            '{"s": ' + 70 * "[" + '"SKVTEXT"', 70 * '{"s":' + '"SKVTEXT"' + 70 * "}")]  # fmt: skip
     for id, said in shapes:
         call = {"type": "function", "function": {"name": "f", "arguments": said}, **({} if id is None else {"id": id})}
         result = {"role": "tool", "content": RESULT, **({} if id is None else {"tool_call_id": id})}
@@ -215,6 +216,17 @@ def histories(template, server, schema):
         status, _, answer = server.ask("POST", "/apply-template", {"messages": messages, "tools": tools, **QUIET})
         if status != 200 or RESULT not in answer["prompt"] or "SKVTEXT" in str(said) and "SKVTEXT" not in answer["prompt"]:
             raise AssertionError(f"{template.stem}: id {id!r}, arguments {said!r}: {answer}")
+
+
+def deep(server, template, schema):
+    """A call that opens brackets on and on is answered as a call or as text, and either goes back."""
+    for depth, api in zip((46, 46, 46, 46, 60, 70), [*APIS, *APIS]):
+        _, text = text_of_call(renderer(server, schema), {"a": [42424]})
+        text = re.sub(r"\[\s*42424\s*\]", depth * "[" + depth * "]", text)
+        calls, answer = api.force(server, False, schema, text)
+        if not calls and "[[[" not in json.dumps(answer):
+            raise AssertionError(f"{template.stem}, {api.path}, {depth} levels: {text!r}: {answer}")
+        api.go_on(server, schema, answer, calls)
 
 
 def thinks_anyway(server):
@@ -230,6 +242,7 @@ def check_template(template):
         if thinks_anyway(server):
             return "thinks"
         round_trip(server, template, schema, {name: ARGUMENTS[name] for name in schema["properties"]})
+        deep(server, template, schema)
         form = server.lines and ("generic" if any("no known format" in line for line in server.lines) else "its own")
         if CASES == 0 or not hypothesis:
             return form

@@ -250,19 +250,39 @@ void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
 
 /* ---- conversations ---- */
 
+const char *part_type(const json_t *part)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    const char *type = json_string_value(json_object_get(part, "type"));
+    return type && type[strspn(type, letters)] == 0 ? type : NULL;
+}
+
+/* Whether a part is no text. A tool may have sent any: the model is told of it, since a refusal
+ * would end the conversation, whose history it is in. */
+static bool tell_left_out(const json_t *message, const json_t *part, skv_buf *out)
+{
+    const char *type = part_type(part);
+    const bool text = !type || strcmp(type, "text") == 0;
+    if (text || !json_text_is(json_object_get(message, "role"), "tool")) return false;
+    skv_buf_printf(out, PART_LEFT_OUT, type);
+    return true;
+}
+
 /* The text of a message's parts, each on a line of its own. Only those of text are served. */
-static bool flatten_content(const exchange *ex, const json_t *content, size_t i, skv_buf *out,
+static bool flatten_content(const exchange *ex, const json_t *message, size_t i, skv_buf *out,
                             api_error *error)
 {
+    const json_t *content = json_object_get(message, "content");
     if (!request_work(ex, json_array_size(content), "messages", error)) return false;
     for (size_t j = 0; j < json_array_size(content); j++) {
         const json_t *part = json_array_get(content, j), *text = json_object_get(part, "text");
+        if (j > 0) skv_buf_text(out, "\n");
+        if (tell_left_out(message, part, out)) continue;
         if (!json_body_is(part, "text") || !json_is_string(text)) {
             return api_fail(error, 400, "messages",
                             "messages[%zu].content[%zu]: type \"%.40s\": only text is supported", i,
                             j, json_show_member(part, "type").text);
         }
-        if (j > 0) skv_buf_text(out, "\n");
         skv_buf_append(out, json_string_value(text), json_string_length(text));
     }
     return true;
@@ -283,7 +303,7 @@ static bool check_message(const exchange *ex, json_t *message, size_t i, api_err
                         "messages[%zu].content: expected a string or an array of parts", i);
     }
     skv_buf text = request_text(ex);
-    bool ok = flatten_content(ex, content, i, &text, error);
+    bool ok = flatten_content(ex, message, i, &text, error);
     json_t *joined = ok ? json_of_text(ex, &text, "messages", error) : NULL;
     ok = joined && (json_object_set_new(message, "content", joined) == 0 ||
                     api_fail(error, 503, NULL, "no memory"));

@@ -164,6 +164,11 @@ void tool_request_release(tool_request *request);
 /** What the function of this name was; NULL: there is none. */
 const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n);
 
+/** The type of a part or a tool, if it is a plain word, as fits into a header and a text. */
+const char *part_type(const json_t *part);
+/* What the model reads instead of a part of a tool's result that is no text: its type. */
+#define PART_LEFT_OUT "[%.40s: left out, this model reads text only]"
+
 /** Adds `tools` to a template's variables, unless the answer shall call none. */
 bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error);
 /** Makes a message what templates expect: arguments of calls as objects, content as a text. */
