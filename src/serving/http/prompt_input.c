@@ -462,6 +462,9 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
             return false;
         }
     }
+    if (!turns_begin(ex, messages, error)) return false;
+    const bool splits = ex->model->habits.one_call && !ex->model->generic_tools;
+    if (splits && !tool_turns_split(ex, messages, error)) return false;
     if (ex->model->habits.short_ids && !tool_ids_shorten(ex, messages, error)) return false;
     if (!mark_last(ex, body, messages, continues, error)) return false;
     bool begins_answer = !*continues;
@@ -580,16 +583,22 @@ static bool render_folded(const exchange *ex, json_t *vars, skv_buf *out, api_er
     return render_calls(ex, vars, out, error);
 }
 
-/* A history with calls that the template refuses, whatever for, is told in texts: the conversation
- * would have ended for ever. */
+/* What a template may have refused a history for is mended, and then its calls and results are told
+ * in texts: the conversation would have ended for ever. */
 static bool render_history(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
 {
+    enum { SHAPES, CALLS, RESULTS, STEPS };
     json_t *messages = json_object_get(vars, "messages");
     api_error other = {0};
     if (render_folded(ex, vars, out, error)) return true;
-    for (int results = 0; results < 2 && error->status == 400; results++) {
+    for (int step = SHAPES; step < STEPS && error->status == 400; step++) {
+        bool joined = false;
         if (ex->budget->exceeded != SKV_EXCEEDED_NONE) return false;
-        if (!tool_generic_plain(ex, messages, results == 1, &other)) continue;
+        const bool other_now = step == SHAPES
+                                   ? tool_turns_describe(ex, json_object_get(vars, "tools"))
+                                   : tool_generic_plain(ex, messages, step == RESULTS, &other);
+        if (!turns_join(ex, messages, &joined, &other)) return false;
+        if (!other_now && !joined) continue;
         skv_buf_clear(out);
         if (render_folded(ex, vars, out, &other)) return true;
     }
