@@ -448,24 +448,24 @@ class Schema(unittest.TestCase):
                           ["0" * 8 + "-1111-2222-3333-" + "A" * 12])  # fmt: skip
         self.check_format("hostname", {"minLength": 4, "maxLength": 6}, ["ab.c", "abcdef"], ["abc", "abc.def", "-abc"])
 
-    @unittest.skipUnless(pydantic, "the package pydantic is not installed")
     def test_decimals_of_pydantic(self):
-        """All short texts of digits, signs and points: those that pydantic's pattern holds whole, and no others."""
+        """All short texts of digits, signs and points: those that the pattern of pydantic 2.12 and 2.13 holds whole, no others."""
+        begin = "^(?!^[-+.]*$)[+-]?0*"
         texts = [sign + "".join(t) for n in range(7) for t in itertools.product("09.", repeat=n) for sign in ("", "-")]
         for digits, places in ((None, None), (None, 2), (None, 0), (3, None), (1, None), (4, 2), (2, 2), (2, 0), (1, 3)):
-            given = {k: v for k, v in (("max_digits", digits), ("decimal_places", places)) if v is not None}
-            kind = typing.Annotated[decimal.Decimal, pydantic.Field(**given)]
-            schema = pydantic.TypeAdapter(kind).json_schema(mode="serialization")
-            with self.subTest(**given, schema=schema):
+            rest = r"\d*\.?\d*$" if places is None else rf"\d*\.?\d{{0,{places}}}0*$"
+            if digits is not None:
+                whole = rf"\d{{0,{max(0, digits - (places or 0))}}}"
+                parts = r"\d*\.\d*" if places is None else rf"{whole}\.\d{{0,{places}}}"
+                rest = rf"(?:{whole}|(?=[\d.]{{1,{digits + 1}}}0*$){parts}0*$)"
+            schema = {"type": "string", "pattern": begin + rest}
+            with self.subTest(digits=digits, places=places, schema=schema):
                 self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
-                whole = re.compile(schema["pattern"])
-                reader, n = pydantic.TypeAdapter(kind), 0
+                wanted, n = re.compile(schema["pattern"]), 0
                 for text, found in zip(texts, self.tool.match_all([f'"{text}"' for text in texts])):
-                    expected = bool(whole.fullmatch(text))
+                    expected = bool(wanted.fullmatch(text))
                     self.assertEqual(found == "complete", expected, text)
                     n += expected
-                    if expected and (digits is None or digits > (places or 0)):  # it counts "0" as a digit of 0.12
-                        reader.validate_python(text)
                 self.assertGreater(n, 20)
 
     def test_multiples(self):
