@@ -69,9 +69,9 @@ static int conversation_ids(const chat *c, cli_ids *out)
         json_t *vars = json_object();
         json_object_set(vars, "messages", c->messages);
         json_object_set_new(vars, "add_generation_prompt", json_true());
-        status = cli_render(&c->template_text, vars, c->model.vocab, &text);
+        status = cli_encode_chat(&c->model, &c->template_text, vars, c->options->allow_special_text,
+                                 out);
         json_decref(vars);
-        if (status == CLI_DONE) status = cli_encode(&c->model, &text, false, true, out);
     }
     cli_bytes_release(&text);
     if (status == CLI_DONE && out->n == 0) return cli_fail("prompt: empty");

@@ -87,11 +87,8 @@ static int encode(const comparison *c, question *q)
         vars, "messages",
         json_pack("[{s:s, s:s%}]", "role", "user", "content", q->prompt.data, q->prompt.n));
     json_object_set_new(vars, "add_generation_prompt", json_true());
-    cli_bytes text = {0};
-    int status = cli_render(&template_text, vars, c->model.vocab, &text);
+    const int status = cli_encode_chat(&c->model, &template_text, vars, false, &q->ids);
     json_decref(vars);
-    if (status == CLI_DONE) status = cli_encode(&c->model, &text, false, true, &q->ids);
-    cli_bytes_release(&text);
     cli_bytes_release(&template_text);
     return status;
 }

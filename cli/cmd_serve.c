@@ -235,6 +235,7 @@ static server_options make_options(const cli_options *o)
                             .reranker = o->reranker,
                             .reasoning_format = unless_auto(o->reasoning_format),
                             .template_vars = o->template_vars,
+                            .allow_special_text = o->allow_special_text,
                             .scheduler = scheduler_options(o)};
 }
 

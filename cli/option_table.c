@@ -54,6 +54,9 @@ static const cli_option rows[] = {
     OPTION(ON(RENDER), "--add-generation-prompt", NULL, FLAG, add_generation_prompt,
            .help = "end with the beginning of the assistant's answer"),
     OPTION(ON(CHAT), "--system", "TEXT", TEXT, system, .help = "the system prompt"),
+    OPTION(ON(CHAT) | ON(SERVE), "--allow-special-text", NULL, FLAG, allow_special_text,
+           .help = "special tokens that are written in messages, results and documents become "
+                   "their ids, so that a text can end a turn or begin one (they are letters)"),
     OPTION(ON(CHAT) | ON(SERVE), "--template", "FILE|NAME", TEXT, template_file,
            .help =
                "a chat template instead of the model's own: a file, or chatml, llama3, mistral, "

@@ -57,7 +57,7 @@ struct cli_options {
     /* Input. */
     const char *prompt, *file, *ids_file;
     const char *text_file; /* --text of similarity */
-    bool add_special, parse_special, decode;
+    bool add_special, parse_special, allow_special_text, decode;
     const char *messages_file, *tools_file, *vars_file, *template_file, *system;
     bool add_generation_prompt, raw;
 

@@ -154,20 +154,25 @@ void cli_model_close(cli_model *model)
     *model = (cli_model){0};
 }
 
-int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special, bool parse_special,
-               cli_ids *out)
+static int encode(const cli_model *model, const cli_bytes *text, const skv_encode_options *options,
+                  cli_ids *out)
 {
     skv_error err = {0};
     int32_t *ids = NULL;
     size_t n = 0;
-    const skv_status status = skv_vocab_encode(
-        model->vocab, (skv_text_piece){text->data, text->n},
-        (skv_encode_options){.add_special = add_special, .parse_special = parse_special}, &ids, &n,
-        &err);
+    const skv_status status = skv_vocab_encode(model->vocab, (skv_text_piece){text->data, text->n},
+                                               *options, &ids, &n, &err);
     if (status != SKV_OK) return cli_check(status, &err);
     cli_ids_append(out, ids, n);
     skv_text_free(ids);
     return CLI_DONE;
+}
+
+int cli_encode(const cli_model *model, const cli_bytes *text, bool add_special, bool parse_special,
+               cli_ids *out)
+{
+    const skv_encode_options options = {.add_special = add_special, .parse_special = parse_special};
+    return encode(model, text, &options, out);
 }
 
 int cli_input_text(const cli_options *options, cli_bytes *out)
@@ -182,19 +187,19 @@ int cli_input_text(const cli_options *options, cli_bytes *out)
     return cli_check_text("-p", out);
 }
 
-int cli_render(const cli_bytes *template_text, const json_t *vars, const skv_vocab *vocab,
-               cli_bytes *out)
+static int render(const cli_bytes *template_text, const json_t *vars, const skv_vocab *vocab,
+                  cli_bytes *out, skv_text_marks *data)
 {
     char *json = json_dumps(vars, JSON_COMPACT);
     if (!json) return cli_fail("variables of the template: not valid UTF-8");
     skv_error err = {0};
     char *text = NULL;
     size_t n = 0;
-    const skv_status status = skv_render(
+    const skv_status status = skv_render_marked(
         &(const skv_render_input){.template_text = {template_text->data, template_text->n},
                                   .vars = {json, strlen(json)},
                                   .vocab = vocab},
-        &text, &n, &err);
+        &text, &n, data, &err);
     free(json);
     if (status != SKV_OK) return cli_check(status, &err);
     out->data = cli_alloc(n + 1, 1);
@@ -202,6 +207,28 @@ int cli_render(const cli_bytes *template_text, const json_t *vars, const skv_voc
     out->n = n;
     skv_text_free(text);
     return CLI_DONE;
+}
+
+int cli_render(const cli_bytes *template_text, const json_t *vars, const skv_vocab *vocab,
+               cli_bytes *out)
+{
+    skv_text_marks data = {0};
+    const int status = render(template_text, vars, vocab, out, &data);
+    skv_text_free(data.at);
+    return status;
+}
+
+int cli_encode_chat(const cli_model *model, const cli_bytes *template_text, const json_t *vars,
+                    bool special_text, cli_ids *out)
+{
+    cli_bytes text = {0};
+    skv_text_marks data = {0};
+    const skv_encode_options options = {.parse_special = true, .data = special_text ? NULL : &data};
+    int status = render(template_text, vars, model->vocab, &text, &data);
+    if (status == CLI_DONE) status = encode(model, &text, &options, out);
+    cli_bytes_release(&text);
+    skv_text_free(data.at);
+    return status;
 }
 
 static void put_counts(skv_json_out *json, const skv_draft_counts *counts)

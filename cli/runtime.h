@@ -51,6 +51,10 @@ const char *cli_template_text(const char *name);
 /** `template_text` with these variables; `vocab` (may be NULL) adds its special tokens. */
 CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
                            const skv_vocab *vocab, cli_bytes *out);
+/** Appends the ids of that text. Special tokens are the template's own alone, unless special_text
+ * allows them in the variables too. */
+CLI_CHECKED int cli_encode_chat(const cli_model *model, const cli_bytes *template_text,
+                                const json_t *vars, bool special_text, cli_ids *out);
 
 /** "ranks": {"n": N, "sums": N, "sum_bytes": N, ...}: what they have sent; nothing without them. */
 void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine);

@@ -15,18 +15,18 @@ _swiftkv_options() {
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
         --early-exit --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --dump-kept --json
         --download --help' ;;
-    chat) echo '--system --template --raw -n --temp --top-k --top-p --min-p --repeat-penalty
-        --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads --weights --kv
-        --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict --speculate --draft
-        --snapkv --download --help' ;;
+    chat) echo '--system --allow-special-text --template --raw -n --temp --top-k --top-p --min-p
+        --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads
+        --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
+        --speculate --draft --snapkv --download --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit
         --lora --ctx --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
-    serve) echo '--template --host --port --api-key-file --rpm --tpm --request-log --max-loaded
-        --models-memory --metrics-compat --insecure --name --temp --top-k --top-p --min-p --repeat-penalty
-        --presence-penalty --frequency-penalty --repeat-last-n --seed --no-generation-config --cors-origin
-        --tool-format --chat-template-kwargs --reasoning-format --reranker --kv-tokens --step-ms
+    serve) echo '--allow-special-text --template --host --port --api-key-file --rpm --tpm --request-log
+        --max-loaded --models-memory --metrics-compat --insecure --name --temp --top-k --top-p --min-p
+        --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed --no-generation-config
+        --cors-origin --tool-format --chat-template-kwargs --reasoning-format --reranker --kv-tokens --step-ms
         --mask-seconds --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache
         --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
         --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from

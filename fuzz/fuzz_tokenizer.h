@@ -33,18 +33,21 @@ static inline void fuzz_decode(const skv_tokenizer *t, const skv_ids *ids, bool 
     skv_buf_release(&pieces);
 }
 
-/* Encodes text[0..n) in both ways, alone and often enough that the cache of words is used. */
+/* Encodes text[0..n) in both ways, and with data in the middle. */
 static inline void fuzz_tokenizer(const skv_tokenizer *t, const char *text, size_t n)
 {
     skv_ids ids = {0};
-    for (int i = 0; i < 2; i++) {
-        skv_encode_options options = {.add_special = i == 0, .parse_special = i == 0};
+    size_t at[4] = {n / 4, n / 3, n / 2, n / 2 + n / 3};
+    const skv_text_marks data = {at, at[0] < at[1] && at[1] < at[2] && at[2] < at[3] ? 4 : 0};
+    for (int i = 0; i < 3; i++) {
+        skv_encode_options options = {
+            .add_special = i == 0, .parse_special = i != 1, .data = i == 2 ? &data : NULL};
         ids.n = 0;
         if (skv_tokenizer_encode(t, text, n, options, &ids, NULL) != SKV_OK) continue;
         for (size_t k = 0; k < ids.n; k++) {
             fuzz_require(ids.data[k] >= 0 && (size_t)ids.data[k] < skv_tokenizer_size(t));
         }
-        fuzz_decode(t, &ids, i == 0);
+        fuzz_decode(t, &ids, i != 1);
     }
     skv_ids_release(&ids);
 }

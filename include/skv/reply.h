@@ -18,6 +18,7 @@
 #include "skv/api.h"
 #include "skv/budget.h"
 #include "skv/error.h"
+#include "skv/text.h"
 
 SKV_BEGIN
 
@@ -168,12 +169,14 @@ SKV_CHECKED skv_status skv_reply_finish(skv_reply *reply, skv_error *err);
 /* ---- writing ---- */
 
 /**
- * Appends calls as a model of this format writes them, to be freed with skv_text_free. calls_json
- * is an array of {"name":..., "arguments": {...}}. SKV_UNSUPPORTED: the format's calls are written
- * by its template alone.
+ * Calls as a model of this format writes them, to be freed with skv_text_free. calls_json is an
+ * array of {"name":..., "arguments": {...}}. The format's own marks stand between two of own_mark
+ * (skv_render_input); n 0: as they are. SKV_UNSUPPORTED: the format's calls are written by its
+ * template alone.
  */
-SKV_CHECKED skv_status skv_reply_write_calls(skv_reply_format format, const char *calls_json,
-                                             size_t n_json, char **text, size_t *n, skv_error *err);
+SKV_CHECKED skv_status skv_reply_write_calls(skv_reply_format format, skv_text_piece calls_json,
+                                             skv_text_piece own_mark, char **text, size_t *n,
+                                             skv_error *err);
 
 /* Levels of the arguments of a call: what a reply nests deeper is text, so that every call can go
  * back in a request and through a chat template, where other levels lie around it. */

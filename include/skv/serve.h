@@ -276,16 +276,23 @@ enum { SKV_JOB_ANSWERS_MAX = 16, SKV_JOB_TOP_MAX = 20 };
 
 SKV_API skv_job_params skv_job_params_default(void); /* one greedy answer of 16 tokens */
 
+/* The text of a prompt, and how its ids were encoded. */
+typedef struct skv_recalled_text {
+    skv_text_piece text;
+    bool add_special;
+    skv_text_marks data; /* borrowed; n 0: none of it is */
+} skv_recalled_text;
+
 /**
  * Looks whether the text of a prompt, whose ids by the tokenizer are in params, continues an answer
  * that was given before: then *ids (skv_text_free) are those that the model read and wrote, up to
  * the last boundary between tokens that both readings have, and the tokenizer's from there on. They
- * replace those in params. NULL: nothing to replace. Sets params->text. add_special: as the ids
- * were encoded. params needs ids, tenant and prefill for this.
+ * replace those in params. NULL: nothing to replace. Sets params->text. params needs ids, tenant
+ * and prefill for this.
  */
 SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
-                                            const skv_text_piece *text, bool add_special,
-                                            int32_t **ids, skv_error *err);
+                                            const skv_recalled_text *text, int32_t **ids,
+                                            skv_error *err);
 /** The name of the first block of a prompt, for who shares the store; SKV_RANGE: the prompt has no
  * whole block, or there is no store. params needs ids, tenant, salt, prefill and adapters. */
 SKV_CHECKED skv_status skv_scheduler_first_block(const skv_scheduler *scheduler,

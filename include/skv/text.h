@@ -38,11 +38,21 @@ typedef struct skv_id_piece {
     size_t n;
 } skv_id_piece;
 
+/* Which bytes of a text are data, of somebody who may write anything: those from at[0] to at[1],
+ * from at[2] to at[3], and so on. The offsets rise, and there is an even number of them. */
+typedef struct skv_text_marks {
+    size_t *at; /* [n] */
+    size_t n;
+} skv_text_marks;
+
 typedef struct skv_encode_options {
     bool add_special;   /* add what the tokenizer adds by itself, BOS, sometimes EOS */
     bool parse_special; /* special tokens that are written in the text become their ids */
     skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
     size_t max_ids;     /* the text is not read further than to so many ids; 0: to its end */
+    /* Borrowed: with parse_special, where none is parsed, since no byte of a special token may be
+     * data. All else is tokenized as without marks. NULL: there are no data. */
+    const skv_text_marks *data;
 } skv_encode_options;
 
 /** The ids of a text on the heap (skv_text_free), which the budget no longer counts; the first
@@ -96,6 +106,9 @@ typedef struct skv_render_input {
     skv_text_piece vars;    /* a JSON object: messages, tools, and what else the template reads */
     const skv_vocab *vocab; /* gives bos_token and eos_token where vars do not; NULL: nobody does */
     skv_budget *budget;     /* NULL: the default limits */
+    /* Texts in vars are data. What stands between two of these in one of them is not, and the marks
+     * go: for what a caller writes into a message itself. Nobody else may know it. n 0: none. */
+    skv_text_piece own_mark;
 } skv_render_input;
 
 /**
@@ -104,6 +117,14 @@ typedef struct skv_render_input {
  */
 SKV_CHECKED skv_status skv_render(const skv_render_input *input, char **text, size_t *n_text,
                                   skv_error *err);
+/**
+ * The same, and which bytes of the text come from vars, whatever the template has done with them;
+ * the budget does not count them any more, and skv_text_free frees marks->at. Roles of messages
+ * that templates know ("user", "tool" ...), bos_token and eos_token of the vocabulary, and numbers
+ * are no data.
+ */
+SKV_CHECKED skv_status skv_render_marked(const skv_render_input *input, char **text, size_t *n_text,
+                                         skv_text_marks *marks, skv_error *err);
 
 SKV_END
 

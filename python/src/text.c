@@ -144,6 +144,41 @@ static PyObject *render(PyObject *module, PyObject *args)
     return status == SKV_OK ? take_text(text, n) : skvpy_fail(status, &err);
 }
 
+/* (template, variables as JSON, vocab, whether variables may spell special tokens): ids as bytes of
+ * int32. */
+static PyObject *encode_chat(PyObject *module, PyObject *args)
+{
+    (void)module;
+    skv_render_input input = {0};
+    Py_ssize_t n_template, n_vars;
+    PyObject *box;
+    int special_text;
+    if (!PyArg_ParseTuple(args, "s#s#Op", &input.template_text.text, &n_template, &input.vars.text,
+                          &n_vars, &box, &special_text))
+        return NULL;
+    input.template_text.n = (size_t)n_template;
+    input.vars.n = (size_t)n_vars;
+    if (!(input.vocab = skvpy_unbox(box, "vocab"))) return NULL;
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0, n_ids = 0;
+    skv_text_marks data = {0};
+    skv_error err = {0};
+    skv_status status = skv_render_marked(&input, &text, &n, &data, &err);
+    const skv_encode_options options = {.parse_special = true, .data = special_text ? NULL : &data};
+    if (status == SKV_OK) {
+        Py_BEGIN_ALLOW_THREADS status =
+            skv_vocab_encode(input.vocab, (skv_text_piece){text, n}, options, &ids, &n_ids, &err);
+        Py_END_ALLOW_THREADS
+    }
+    skv_text_free(text);
+    skv_text_free(data.at);
+    if (status != SKV_OK) return skvpy_fail(status, &err);
+    PyObject *out = PyBytes_FromStringAndSize((const char *)ids, (Py_ssize_t)(n_ids * sizeof *ids));
+    skv_text_free(ids);
+    return out;
+}
+
 PyMethodDef skvpy_text_methods[] = {{"vocab_open", vocab_open, METH_VARARGS, NULL},
                                     {"vocab_shape", vocab_shape, METH_O, NULL},
                                     {"vocab_encode", vocab_encode, METH_VARARGS, NULL},
@@ -151,4 +186,5 @@ PyMethodDef skvpy_text_methods[] = {{"vocab_open", vocab_open, METH_VARARGS, NUL
                                     {"stream_create", stream_create, METH_VARARGS, NULL},
                                     {"stream_push", stream_push, METH_VARARGS, NULL},
                                     {"render", render, METH_VARARGS, NULL},
+                                    {"encode_chat", encode_chat, METH_VARARGS, NULL},
                                     {0}};

@@ -76,13 +76,29 @@ class Vocab:
 
         `variables` are what else the template reads, such as tools.
         """
+        given = dict(messages=list(messages), add_generation_prompt=add_generation_prompt)
+        return _skv.render(self._template(template), json.dumps(given | variables), self._handle)
+
+    def _template(self, template: str | None) -> str:
         text = template if template is not None else self.chat_template
         if text is None:
             raise ValueError(f"{self.path}: the model has no chat template")
-        given = dict(messages=list(messages), add_generation_prompt=add_generation_prompt)
-        return _skv.render(text, json.dumps(given | variables), self._handle)
+        return text
 
-    def encode_chat(self, messages: Items[Message], **variables: Any) -> np.ndarray:
-        """The ids of a conversation, int32 [n]: `render`, then `encode` with special tokens."""
-        text = self.render(messages, **variables)
-        return self.encode(text, add_special=False, parse_special=True)
+    def encode_chat(
+        self,
+        messages: Items[Message],
+        add_generation_prompt: bool = True,
+        template: str | None = None,
+        allow_special_text: bool = False,
+        **variables: Any,
+    ) -> np.ndarray:
+        """The ids of a conversation, int32 [n]: those of the text that `render` makes.
+
+        Special tokens are those that the template writes. Texts of messages and variables that
+        spell one are its letters, unless `allow_special_text`.
+        """
+        given = dict(messages=list(messages), add_generation_prompt=add_generation_prompt)
+        text = json.dumps(given | variables)
+        raw = _skv.encode_chat(self._template(template), text, self._handle, allow_special_text)
+        return np.frombuffer(raw, np.int32)

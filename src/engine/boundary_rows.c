@@ -11,8 +11,6 @@
 #include "base/size.h"
 #include "engine/engine.h"
 
-enum { NORM_ROWS = SKV_LOGIT_ROWS / 2 }; /* normed at a time, in the room of the logits */
-
 /* Of the product of the deep slots, which reads the rows. */
 static skv_weight_type weight_type(const skv_engine *e)
 {
@@ -44,19 +42,17 @@ void skv_boundary_take(skv_engine *e, const float *x, size_t n, unsigned char *r
 {
     const skv_config *c = e->config;
     size_t D = c->hidden, n_bytes = skv_boundary_row_bytes(e);
-    size_t most = skv_min_size(NORM_ROWS, e->ws.max_rows / 2);
-    float *y = e->ws.logits, *sum = y + most * D; /* the sum is not looked at */
+    size_t most = skv_min_size(SKV_LOGIT_ROWS, e->ws.max_rows);
+    float *y = e->ws.logits; /* has room for so many rows */
     for (size_t i = 0; i < n; i += most) {
         size_t m = skv_min_size(most, n - i);
-        e->be->copy(e->be, y, x + i * D, m * D * sizeof *y);
-        e->be->norm_add(e->be,
-                        &(skv_norm_add_args){.x = sum,
-                                             .y = y,
-                                             .n_rows = m,
-                                             .n = D,
-                                             .norm = {.weight = e->model.stack.norm,
-                                                      .offset = c->norm_offset_one ? 1.0f : 0.0f,
-                                                      .eps = (float)c->norm_eps}});
+        e->be->norm(e->be, &(skv_norm_args){.y = y,
+                                            .x = x + i * D,
+                                            .n_rows = m,
+                                            .n = D,
+                                            .norm = {.weight = e->model.stack.norm,
+                                                     .offset = c->norm_offset_one ? 1.0f : 0.0f,
+                                                     .eps = (float)c->norm_eps}});
         e->be->save_rows(e->be, weight_type(e), rows + i * n_bytes, y, m, D);
     }
 }

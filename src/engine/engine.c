@@ -306,7 +306,8 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
-    SKV_TRY(skv_backend_cpu_create(e->options.threads, e->level, &e->be, err));
+    SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
+    SKV_TRY(skv_backend_cpu_create(e->pool, e->level, &e->be, err));
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
@@ -333,7 +334,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
-    SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, &load, err));
+    SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, e->pool, &load, err));
     SKV_TRY(skv_adapters_load(&e->adapters, e->be, adapter_type(e), e->options.step_tokens, err));
     if (e->options.ffn_skip.on) {
         SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config->n_layers,
@@ -441,6 +442,7 @@ void skv_engine_close(skv_engine *e)
         skv_workspace_release(&e->ws, e->be);
         e->be->free(e->be);
     }
+    skv_pool_free(e->pool);
     skv_plan_release(&e->plan);
     skv_plan_release(&e->teacher_plan);
     for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
@@ -474,7 +476,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .kv_pages_free = n_free,
                               .context = e->options.context,
                               .step_tokens = e->options.step_tokens,
-                              .threads = e->be->threads(e->be),
+                              .threads = skv_pool_threads(e->pool),
                               .weights = e->options.weights,
                               .kv = e->options.kv,
                               .prefill = e->options.prefill,

@@ -26,6 +26,7 @@ struct skv_engine {
     const skv_config *config;   /* of one of the two, or `part` */
     skv_config *part;           /* owned: of this rank; NULL: without ranks */
     skv_ranks *ranks;           /* owned; NULL: without */
+    skv_pool *pool;             /* the host's threads, which the CPU's back end uses too; owned */
     skv_backend *be;            /* owned */
     skv_model model;
     skv_plan plan;

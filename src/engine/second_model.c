@@ -63,7 +63,7 @@ skv_status skv_second_model_load(const skv_engine *e, skv_second_model *second,
     SKV_TRY(skv_workspace_init(&second->ws, c, e->be, e->options.step_tokens, err));
     SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(c, type), count_pages(e, second),
                                 &second->store, err));
-    return skv_model_load(&second->model, c, second->source, e->be, &own, err);
+    return skv_model_load(&second->model, c, second->source, e->be, e->pool, &own, err);
 }
 
 void skv_second_model_release(skv_second_model *second, skv_backend *be)

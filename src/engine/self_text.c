@@ -91,9 +91,10 @@ typedef struct told_rows {
     const skv_told_row *rows;
 } told_rows;
 
-static void take_logits(void *arg, size_t i)
+static void take_logits(void *arg, size_t i, size_t i_thread)
 {
     const told_rows *told = arg;
+    (void)i_thread;
     lane *l = told->w->of_span[told->rows[i].i_span];
     put(told->w, l, skv_sampler_choose_plain(l->sampler, told->rows[i].output));
 }
@@ -102,7 +103,7 @@ static void take_rows(void *user, const skv_told_row *rows, size_t n)
 {
     const writer *w = user;
     told_rows told = {w, rows};
-    w->engine->be->parallel(w->engine->be, n, take_logits, &told);
+    skv_pool_run(w->engine->pool, n, take_logits, &told);
 }
 
 /* What a lane does with the token that was chosen last: a document may have ended with it. */

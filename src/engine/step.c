@@ -195,8 +195,8 @@ typedef struct product_tap {
     const skv_engine *engine;
     skv_product_fn *on_product;
     void *user;
-    float *rows, *sum; /* [T, D] each, the back end's; owned */
-    size_t n_bytes;    /* of each */
+    float *rows; /* [T, D], the back end's; owned */
+    size_t n_bytes;
 } product_tap;
 
 static void tell_product(void *user, size_t i, skv_product product, const skv_linear_args *args)
@@ -207,12 +207,11 @@ static void tell_product(void *user, size_t i, skv_product product, const skv_li
     const size_t n_bytes = args->n_rows * args->ldx * sizeof *x;
     if (args->norm.weight) {
         assert(n_bytes <= tap->n_bytes);
-        be->copy(be, tap->rows, x, n_bytes);
-        be->norm_add(be, &(skv_norm_add_args){.x = tap->sum,
-                                              .y = tap->rows,
-                                              .n_rows = args->n_rows,
-                                              .n = args->ldx,
-                                              .norm = args->norm});
+        be->norm(be, &(skv_norm_args){.y = tap->rows,
+                                      .x = x,
+                                      .n_rows = args->n_rows,
+                                      .n = args->ldx,
+                                      .norm = args->norm});
         x = tap->rows;
     }
     const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
@@ -229,14 +228,11 @@ skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n
     product_tap told = {.engine = engine, .on_product = on_product, .user = user};
     told.n_bytes = engine->ws.max_rows * engine->config->hidden * sizeof *told.rows;
     told.rows = be->alloc(be, told.n_bytes);
-    told.sum = be->alloc(be, told.n_bytes);
     const skv_hook tap = {.user = &told, .on_product = tell_product};
     skv_status status =
-        told.rows && told.sum
-            ? skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err)
-            : skv_fail(err, SKV_MEMORY, "products: no memory for %zu bytes", told.n_bytes);
+        told.rows ? skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err)
+                  : skv_fail(err, SKV_MEMORY, "products: no memory for %zu bytes", told.n_bytes);
     if (told.rows) be->release(be, told.rows, told.n_bytes);
-    if (told.sum) be->release(be, told.sum, told.n_bytes);
     return status;
 }
 

@@ -192,9 +192,9 @@ skv_status skv_chat_template_check(skv_text_piece template_text, skv_error *err)
 }
 
 static skv_status render(const skv_render_input *in, skv_budget *budget, skv_buf *out,
-                         skv_error *err)
+                         skv_buf *marks, skv_error *err)
 {
-    skv_template_options options = {.budget = budget};
+    skv_template_options options = {.budget = budget, .own_mark = in->own_mark, .marks = marks};
     skv_template *template = NULL;
     if (in->vocab) {
         options.bos_token = token_text(in->vocab, skv_vocab_bos(in->vocab));
@@ -208,15 +208,32 @@ static skv_status render(const skv_render_input *in, skv_budget *budget, skv_buf
     return status;
 }
 
-skv_status skv_render(const skv_render_input *input, char **text, size_t *n_text, skv_error *err)
+skv_status skv_render_marked(const skv_render_input *input, char **text, size_t *n_text,
+                             skv_text_marks *marks, skv_error *err)
 {
     skv_budget own;
-    skv_buf out;
+    skv_buf out, at;
     if (!input->budget) skv_budget_init(&own, NULL);
     skv_budget *budget = input->budget ? input->budget : &own;
     skv_buf_init_within(&out, TEXT_MAX, budget);
-    skv_status status = render(input, budget, &out, err);
-    return give_text(&out, status, text, n_text, err);
+    skv_buf_init_within(&at, SIZE_MAX / 4, budget);
+    skv_status status = render(input, budget, &out, &at, err);
+    status = give_text(&out, status, text, n_text, err);
+    const size_t n = at.size / sizeof *marks->at;
+    void *places = skv_buf_give_away(&at);
+    if (status == SKV_OK)
+        *marks = (skv_text_marks){places, n};
+    else
+        skv_free(places);
+    return status;
+}
+
+skv_status skv_render(const skv_render_input *input, char **text, size_t *n_text, skv_error *err)
+{
+    skv_text_marks marks;
+    SKV_TRY(skv_render_marked(input, text, n_text, &marks, err));
+    skv_free(marks.at);
+    return SKV_OK;
 }
 
 /* ---- the tokens of a vocabulary for constrained decoding (skv/grammar.h) ---- */

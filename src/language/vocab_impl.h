@@ -25,6 +25,8 @@ typedef struct skv_read_text {
     bool add_special;   /* the ids begin with what the tokenizer adds, which is not in the text */
     const int32_t *ids; /* [n_ids] */
     size_t n_ids;
+    skv_text_marks data; /* borrowed: as the text was encoded. No known id that is special is kept
+                          * there, nor what follows it */
 } skv_read_text;
 
 typedef struct skv_splice {

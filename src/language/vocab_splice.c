@@ -42,6 +42,35 @@ static skv_status join(const skv_read_text *read, const int32_t *known, size_t n
     return SKV_OK;
 }
 
+/* Whether a byte of the text from `start` to `end` is data. */
+static bool is_data(const skv_text_marks *data, size_t start, size_t end)
+{
+    size_t low = 0, high = data->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (data->at[middle] <= start) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low % 2 == 1 || (low < data->n && data->at[low] < end);
+}
+
+/* How many of the known ids lie before the first special one that covers data. */
+static size_t before_special_data(const skv_tokenizer *t, const skv_read_text *read,
+                                  const int32_t *known, const size_t *ends, size_t n)
+{
+    for (size_t i = 0; i < n && read->data.n > 0; i++) {
+        size_t n_text = 0;
+        if (!skv_tokenizer_is_special(t, known[i])) continue;
+        (void)skv_tokenizer_text(t, known[i], &n_text);
+        const size_t start = ends[i] - skv_min_size(n_text, ends[i]);
+        if (is_data(&read->data, start, ends[i])) return i;
+    }
+    return n;
+}
+
 skv_status skv_vocab_splice(const skv_vocab *vocab, const skv_read_text *read, const int32_t *known,
                             size_t n_known, skv_splice *out, skv_error *err)
 {
@@ -57,6 +86,9 @@ skv_status skv_vocab_splice(const skv_vocab *vocab, const skv_read_text *read, c
     size_t *known_ends = ends + n_own_ids, n_walked = 0, n_own = 0;
     skv_status status = skv_token_walk(t, known + n_before, n_known_ids, read->text, read->n,
                                        known_ends, &n_walked, err);
+    if (status == SKV_OK) {
+        n_walked = before_special_data(t, read, known + n_before, known_ends, n_walked);
+    }
     if (status == SKV_OK && n_before + n_walked > n_same) {
         status = skv_token_walk(t, read->ids + n_before, n_own_ids, read->text, read->n, ends,
                                 &n_own, err);

@@ -41,11 +41,14 @@ static int signal_of(void (*fn)(void *arg), void *arg)
     return 0;
 }
 
+static skv_pool *pool; /* of all tests */
+
 static int start(void **state)
 {
-    static skv_backend *be; /* test programs may keep state */
+    skv_backend *be;
     skv_error err;
-    if (skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &be, &err) != SKV_OK) return -1;
+    if (skv_pool_create(1, &pool, &err) != SKV_OK) return -1;
+    if (skv_backend_cpu_create(pool, SKV_CPU_LEVEL_REF, &be, &err) != SKV_OK) return -1;
     *state = be;
     return guarded_backend_is(be) ? 0 : -1;
 }
@@ -54,6 +57,7 @@ static int stop(void **state)
 {
     skv_backend *be = *state;
     be->free(be);
+    skv_pool_free(pool);
     return 0;
 }
 

@@ -291,6 +291,7 @@ static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_typ
     enum { N_TOKENS = 1024 };
     skv_config *config;
     skv_plan plan;
+    skv_pool *pool;
     skv_backend *be;
     skv_kv_store *store;
     skv_kv_cache cache;
@@ -298,7 +299,8 @@ static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_typ
     const skv_prefill prefill = l > 0 ? SKV_PREFILL_SWIFTKV : SKV_PREFILL_FULL;
     assert_int_equal(skv_plan_method(&plan, prefill, config, true, NULL), SKV_OK);
     size_t n_pages = skv_kv_layout_pages(&plan.layout, N_TOKENS);
-    assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &be, NULL), SKV_OK);
+    assert_int_equal(skv_pool_create(1, &pool, NULL), SKV_OK);
+    assert_int_equal(skv_backend_cpu_create(pool, SKV_CPU_LEVEL_REF, &be, NULL), SKV_OK);
     assert_int_equal(
         skv_kv_store_create(be, type, skv_plan_page_bytes(config, type), n_pages, &store, NULL),
         SKV_OK);
@@ -310,6 +312,7 @@ static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_typ
     skv_kv_store_free(store);
     skv_plan_release(&plan);
     be->free(be);
+    skv_pool_free(pool);
     skv_preset_free(config);
     return n_bytes;
 }

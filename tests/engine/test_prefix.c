@@ -33,6 +33,7 @@ typedef struct tree {
 } tree;
 
 typedef struct fixture {
+    skv_pool *pool;
     skv_backend *be;
     skv_attention_item items[ITEMS];
     void *shared[ITEMS][KV_HEADS * PAGES]; /* page tables */
@@ -77,7 +78,8 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
                                        .max_kv_rows = PAGES * SKV_PAGE_ROWS,
                                        .batch_invariant = invariant};
     memset(f, 0, sizeof *f);
-    assert_int_equal(skv_backend_cpu_create(n_threads, SKV_CPU_LEVEL_BEST, &f->be, NULL), SKV_OK);
+    assert_int_equal(skv_pool_create(n_threads, &f->pool, NULL), SKV_OK);
+    assert_int_equal(skv_backend_cpu_create(f->pool, SKV_CPU_LEVEL_BEST, &f->be, NULL), SKV_OK);
     assert_int_equal(f->be->reserve(f->be, &limits, NULL), SKV_OK);
     make_pages(f, t);
     size_t row = 0;
@@ -110,6 +112,7 @@ static void fixture_release(fixture *f, const tree *t)
     f->be->release(f->be, f->q, n);
     f->be->release(f->be, f->out, 2 * n);
     f->be->free(f->be);
+    skv_pool_free(f->pool);
 }
 
 static skv_attention_args args_of(fixture *f, const tree *t, bool shared)

@@ -20,6 +20,7 @@ enum {
 };
 
 typedef struct fixture {
+    skv_pool *pool;
     skv_backend *be;
     skv_kv_store *store;
     skv_kv_layout layout;
@@ -50,7 +51,8 @@ static int set_up(void **state)
 {
     static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM, 0}};
     fixture *f = test_calloc(1, sizeof *f);
-    assert_int_equal(skv_backend_cpu_create(1, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
+    assert_int_equal(skv_pool_create(1, &f->pool, NULL), SKV_OK);
+    assert_int_equal(skv_backend_cpu_create(f->pool, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, slots, 1, NULL), SKV_OK);
@@ -76,6 +78,7 @@ static int tear_down(void **state)
     skv_kv_store_free(f->store);
     skv_kv_layout_release(&f->layout);
     f->be->free(f->be);
+    skv_pool_free(f->pool);
     test_free(f);
     return 0;
 }

@@ -508,6 +508,16 @@ class Schema(unittest.TestCase):
                     self.assertTrue(exact % decimal.Decimal(step) == 0 and low <= exact <= low + 40, (schema, text))
                     json.loads(text)
 
+    def test_multiples_of_many_digits(self):
+        """Bounds whose units 64 bits do not hold."""
+        for most in (999999999999999999, 10**18, 1.5e30):
+            for step, fits, other in (("0.1", "12345.6", "12345.67"), ("0.25", "3.25", "3.3"), ("7", "14", "15")):
+                for bounds in ({"maximum": most}, {"minimum": -most}, {"minimum": -most, "maximum": most}):
+                    schema = {"type": "number", "multipleOf": float(step), **bounds}
+                    self.assertIsNone(self.tool.compile("schema", json.dumps(schema)), schema)
+                    for value, found in ((fits, "complete"), (f"-{fits}", "complete"), (other, None)):
+                        self.assertEqual(self.tool.match(value) == "complete", bool(found), (schema, value))
+
     def test_distinct_values(self):
         """Each value of a list at most once, in the list's order."""
         values = ["a", "ab", 3, None, True]

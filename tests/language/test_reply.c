@@ -38,6 +38,39 @@ static void test_text(void **state)
     check(hermes, "", "");
 }
 
+static void count_text(void *user, const skv_reply_piece *piece)
+{
+    size_t *n = user;
+    *n += piece->kind == SKV_REPLY_TEXT || piece->kind == SKV_REPLY_THOUGHT ? piece->n : 0;
+}
+
+/* Blanks that may belong to a mark are held, but not looked at again with every one that comes. */
+static void test_many_blanks(void **state)
+{
+    enum { N_BLANKS = 1 << 19 };
+    (void)state;
+    for (int calls = SKV_CALLS_NONE; calls < SKV_CALLS_COUNT; calls++) {
+        for (int thinks = 0; thinks < 2; thinks++) {
+            size_t n = 0;
+            skv_reply *reply = NULL;
+            const skv_reply_options options = {
+                .format = {(skv_call_syntax)calls, thinks ? SKV_THOUGHTS_THINK : SKV_THOUGHTS_NONE},
+                .in_thought = thinks,
+                .tell = count_text,
+                .user = &n};
+            assert_int_equal(skv_reply_create(&options, &reply, NULL), SKV_OK);
+            assert_int_equal(skv_reply_push(reply, "x", 1, NULL), SKV_OK);
+            for (int i = 0; i < N_BLANKS; i++) {
+                assert_int_equal(skv_reply_push(reply, " ", 1, NULL), SKV_OK);
+            }
+            assert_int_equal(skv_reply_push(reply, "y", 1, NULL), SKV_OK);
+            assert_int_equal(skv_reply_finish(reply, NULL), SKV_OK);
+            assert_int_equal(n, N_BLANKS + 2);
+            skv_reply_free(reply);
+        }
+    }
+}
+
 static void test_calls_of_hermes(void **state)
 {
     (void)state;
@@ -704,6 +737,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_many_blanks),
         cmocka_unit_test(test_calls_of_hermes),
         cmocka_unit_test(test_what_is_no_call),
         cmocka_unit_test(test_calls_of_llama3),

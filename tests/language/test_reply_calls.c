@@ -169,6 +169,8 @@ static void test_short_calls(void **state)
           "T:<tool_call>\n<function=f>\n<parameter=s>\n<function=f>\n</function>");
 }
 
+static const skv_text_piece no_mark = {0};
+
 static void test_written_calls(void **state)
 {
     (void)state;
@@ -185,7 +187,8 @@ static void test_written_calls(void **state)
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         const skv_reply_format format = {written[i], SKV_THOUGHTS_NONE};
         story s;
-        assert_int_equal(skv_reply_write_calls(format, calls, sizeof calls - 1, &text, &n, NULL),
+        assert_int_equal(skv_reply_write_calls(format, (skv_text_piece){calls, sizeof calls - 1},
+                                               no_mark, &text, &n, NULL),
                          SKV_OK);
         const how h = {.calls = written[i]};
         tell_story(&h, text, cut_nowhere, 0, &s);
@@ -206,10 +209,14 @@ static void test_written_calls(void **state)
     }
     const skv_reply_format none = {SKV_CALLS_QWEN_CODER, SKV_THOUGHTS_NONE},
                            lfm = {SKV_CALLS_LFM2, SKV_THOUGHTS_NONE};
-    assert_int_equal(skv_reply_write_calls(none, calls, sizeof calls - 1, &text, &n, NULL),
+    assert_int_equal(skv_reply_write_calls(none, (skv_text_piece){calls, sizeof calls - 1}, no_mark,
+                                           &text, &n, NULL),
                      SKV_UNSUPPORTED);
-    assert_int_equal(skv_reply_write_calls(lfm, "[{}]", 4, &text, &n, NULL), SKV_FORMAT);
-    assert_int_equal(skv_reply_write_calls(lfm, "[", 1, &text, &n, NULL), SKV_FORMAT);
+    assert_int_equal(
+        skv_reply_write_calls(lfm, (skv_text_piece){"[{}]", 4}, no_mark, &text, &n, NULL),
+        SKV_FORMAT);
+    assert_int_equal(skv_reply_write_calls(lfm, (skv_text_piece){"[", 1}, no_mark, &text, &n, NULL),
+                     SKV_FORMAT);
 }
 
 /* Every beginning of an object is closed to JSON, and what is none is refused. */
@@ -295,12 +302,34 @@ static void test_types_of_schemas(void **state)
     json_decref(root);
 }
 
+/* A list of values is read for each answer once; too many of them are of any type. */
+static void test_types_of_many_values(void **state)
+{
+    enum { N_VALUES = 1 << 18, N_REFS = 100, N_TIMES = 1000 };
+    (void)state;
+    json_t *values = json_array(), *refs = json_array();
+    for (int i = 0; i < N_VALUES; i++) json_array_append_new(values, json_integer(i));
+    for (int i = 0; i < N_REFS; i++) json_array_append_new(refs, json_pack("{s:s}", "$ref", "#/x"));
+    json_t *root = json_pack("{s:{s:o},s:o}", "x", "enum", values, "anyOf", refs);
+    assert_non_null(root);
+    for (int i = 0; i < N_TIMES; i++) {
+        assert_int_equal(skv_reply_schema_types(root, root), SKV_TYPE_ANY);
+    }
+    while (json_array_size(values) > 50) json_array_remove(values, json_array_size(values) - 1);
+    assert_int_equal(skv_reply_schema_types(root, root), SKV_TYPE_INTEGER);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),         cmocka_unit_test(test_marks_inside_values),
-        cmocka_unit_test(test_short_calls),    cmocka_unit_test(test_written_calls),
-        cmocka_unit_test(test_closed_objects), cmocka_unit_test(test_types_of_schemas),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_marks_inside_values),
+        cmocka_unit_test(test_short_calls),
+        cmocka_unit_test(test_written_calls),
+        cmocka_unit_test(test_closed_objects),
+        cmocka_unit_test(test_types_of_schemas),
+        cmocka_unit_test(test_types_of_many_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

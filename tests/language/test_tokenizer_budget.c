@@ -163,6 +163,98 @@ static void test_first_ids(void **state)
     }
 }
 
+/* ---- margins ---- */
+
+enum { TEXTS_MAX = 14, TEXT_MAX = 24, VOCABULARIES = 1500 / STEP, PERIOD_MAX = 8, BEHIND_MAX = 6 };
+
+/* A small vocabulary whose tokens are made by one merge or several, of rising ranks. */
+typedef struct merge_list {
+    skv_bpe bpe;
+    char texts[TEXTS_MAX][TEXT_MAX + 1];
+    uint32_t lengths[TEXTS_MAX];
+    size_t n, n_chars;
+    uint32_t n_ranks;
+} merge_list;
+
+static size_t find_text(const merge_list *m, const char *spelled, size_t n)
+{
+    size_t i = 0;
+    while (i < m->n && (m->lengths[i] != n || memcmp(m->texts[i], spelled, n) != 0)) i++;
+    return i;
+}
+
+static void add_text(merge_list *m, const char *spelled, size_t n)
+{
+    memcpy(m->texts[m->n], spelled, n);
+    m->lengths[m->n++] = (uint32_t)n;
+}
+
+/* Two tokens become one, by all merges of two that make it. */
+static void add_token(merge_list *m, skv_rng *rng)
+{
+    char spelled[2 * TEXT_MAX];
+    const size_t a = skv_rng_next(rng) % m->n, b = skv_rng_next(rng) % m->n;
+    const size_t n = m->lengths[a] + m->lengths[b];
+    memcpy(spelled, m->texts[a], m->lengths[a]);
+    memcpy(spelled + m->lengths[a], m->texts[b], m->lengths[b]);
+    if (n > TEXT_MAX || find_text(m, spelled, n) < m->n) return;
+    const size_t first = skv_rng_next(rng) % n;
+    for (size_t k = 0; k < n; k++) {
+        const size_t at = (first + k) % n;
+        const size_t left = find_text(m, spelled, at), right = find_text(m, spelled + at, n - at);
+        if (left == m->n || right == m->n) continue;
+        skv_bpe_put(&m->bpe, (uint32_t)left, (uint32_t)right, m->n_ranks++, (uint32_t)m->n);
+    }
+    add_text(m, spelled, n);
+}
+
+static void make_merges(merge_list *m, skv_rng *rng)
+{
+    uint32_t made[TEXTS_MAX];
+    *m = (merge_list){.n_chars = 1 + skv_rng_next(rng) % 3};
+    assert_true(skv_bpe_init(&m->bpe, TEXTS_MAX * TEXT_MAX));
+    for (char c = 'a'; c < 'a' + (char)m->n_chars; c++) add_text(m, &c, 1);
+    for (int i = 0; i < 3 * TEXTS_MAX && m->n < TEXTS_MAX; i++) add_token(m, rng);
+    skv_bpe_find_margin(&m->bpe, m->lengths, made, m->n);
+}
+
+/* What a beginning becomes is a beginning of what the whole becomes, whatever follows. */
+static void test_margins(void **state)
+{
+    skv_rng rng;
+    (void)state;
+    skv_rng_init(&rng, 5);
+    for (size_t i = 0; i < VOCABULARIES; i++) {
+        merge_list m;
+        make_merges(&m, &rng);
+        assert_true(m.bpe.margin > 0);
+        const size_t n = 2 * m.bpe.margin + 1 + skv_rng_next(&rng) % PERIOD_MAX;
+        const size_t period = 1 + skv_rng_next(&rng) % PERIOD_MAX;
+        skv_bpe_work front = {0}, whole = {0};
+        assert_true(skv_bpe_reserve(&front, n) && skv_bpe_reserve(&whole, n + BEHIND_MAX));
+        for (size_t k = 0; k < n; k++) {
+            const bool repeats = k >= period && skv_rng_next(&rng) % n > 2;
+            front.symbols[k] =
+                repeats ? front.symbols[k - period] : (uint32_t)(skv_rng_next(&rng) % m.n_chars);
+        }
+        memcpy(whole.symbols, front.symbols, n * sizeof *whole.symbols);
+        for (size_t k = 0; k < BEHIND_MAX; k++) {
+            whole.symbols[n + k] = (uint32_t)(skv_rng_next(&rng) % m.n_chars);
+        }
+        size_t n_front = n, n_taken, n_whole = n + 1 + skv_rng_next(&rng) % BEHIND_MAX;
+        assert_true(skv_bpe_merge_front(&m.bpe, &front, &n_front, &n_taken));
+        assert_true(n_taken <= n - m.bpe.margin);
+        assert_true(skv_bpe_merge(&m.bpe, &whole, &n_whole));
+        assert_true(n_front <= n_whole);
+        for (size_t k = 0; k < n_front; k++) {
+            assert_int_equal(front.symbols[k], whole.symbols[k]);
+        }
+        skv_bpe_work_release(&front);
+        skv_bpe_work_release(&whole);
+        skv_bpe_release(&m.bpe);
+    }
+}
+
 /* All spellings at once, as the algorithm says it. */
 static void spell(const skv_unigram *model, const text *from, skv_ids *out)
 {
@@ -298,8 +390,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows), cmocka_unit_test(test_first_ids),
-        cmocka_unit_test(test_unigram), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_margins), cmocka_unit_test(test_unigram),
+        cmocka_unit_test(test_memory),  cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

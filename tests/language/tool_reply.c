@@ -56,7 +56,8 @@ static void write_calls(skv_reply_format format, const json_t *calls, json_t *ou
     char *json = json_dumps(calls, JSON_COMPACT), *text = NULL;
     size_t n = 0;
     skv_error err = {0};
-    if (skv_reply_write_calls(format, json, strlen(json), &text, &n, &err) == SKV_OK) {
+    if (skv_reply_write_calls(format, (skv_text_piece){json, strlen(json)}, (skv_text_piece){0},
+                              &text, &n, &err) == SKV_OK) {
         set_text(out, "text", text, n);
     } else {
         set_text(out, "error", err.text, strlen(err.text));

@@ -182,7 +182,7 @@ static size_t check_splice(const scene *s)
     size_t n_own;
     skv_error err;
     encode(s->vocab, s->text, &own, &n_own);
-    skv_read_text read = {s->text, strlen(s->text), false, own, n_own};
+    skv_read_text read = {s->text, strlen(s->text), false, own, n_own, {0}};
     skv_splice splice;
     if (skv_vocab_splice(s->vocab, &read, s->known, s->n_known, &splice, &err) != SKV_OK) {
         fail_msg("%s", err.text);
@@ -275,7 +275,7 @@ static void test_nothing_to_keep(void **state)
     size_t n, n_others;
     encode(vocab, text, &ids, &n);
     encode(vocab, other, &others, &n_others);
-    skv_read_text read = {text, sizeof text - 1, false, ids, n};
+    skv_read_text read = {text, sizeof text - 1, false, ids, n, {0}};
     skv_splice splice;
     assert_int_equal(skv_vocab_splice(vocab, &read, ids, n - 3, &splice, NULL), SKV_OK);
     assert_null(splice.ids);
@@ -286,6 +286,36 @@ static void test_nothing_to_keep(void **state)
     assert_null(splice.ids);
     skv_text_free(ids);
     skv_text_free(others);
+    skv_vocab_close(vocab);
+}
+
+/* Ids that are known for a text are not kept from the first special one on that covers data. */
+static void test_data_keep_no_special(void **state)
+{
+    skv_vocab *vocab;
+    (void)state;
+    if (!open_kind(&kinds[0], &vocab)) return;
+    static const char text[] = "<|im_start|>user\nAB<|im_end|>CD<|im_end|>\n";
+    size_t at[2] = {17, 17 + 14}; /* AB, the mark and CD */
+    const skv_text_marks data = {at, 2};
+    int32_t *known, *own;
+    size_t n_known, n_own;
+    encode(vocab, text, &known, &n_known);
+    const skv_encode_options options = {.parse_special = true, .data = &data};
+    assert_int_equal(skv_vocab_encode(vocab, (skv_text_piece){text, sizeof text - 1}, options, &own,
+                                      &n_own, NULL),
+                     SKV_OK);
+    assert_true(n_own > n_known);
+    skv_read_text read = {text, sizeof text - 1, false, own, n_own, {0}};
+    skv_splice splice;
+    assert_int_equal(skv_vocab_splice(vocab, &read, known, n_known, &splice, NULL), SKV_OK);
+    assert_non_null(splice.ids); /* as long as it is not said to be data */
+    skv_text_free(splice.ids);
+    read.data = data;
+    assert_int_equal(skv_vocab_splice(vocab, &read, known, n_known, &splice, NULL), SKV_OK);
+    assert_null(splice.ids);
+    skv_text_free(known);
+    skv_text_free(own);
     skv_vocab_close(vocab);
 }
 
@@ -404,6 +434,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_are_kept),        cmocka_unit_test(test_nothing_to_keep),
+        cmocka_unit_test(test_data_keep_no_special),    cmocka_unit_test(test_data_keep_no_special),
         cmocka_unit_test(test_index_finds_the_longest), cmocka_unit_test(test_index_is_bounded),
         cmocka_unit_test(test_index_long_texts),        cmocka_unit_test(test_index_without_memory),
     };

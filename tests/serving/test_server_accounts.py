@@ -168,7 +168,9 @@ def warm(server, context):
     return resident(server.process, "VmRSS")
 
 
-class AccountsTest(base.ServerTest):
+class Bounded(base.ServerTest):
+    """Requests within the bounds of --memory and of processor time."""
+
     model = MODEL
     words = ("--ctx", 512, "--memory", MEMORY, "--connections-per-ip", 200, "--shutdown-timeout", 0.3)
 
@@ -223,6 +225,8 @@ class AccountsTest(base.ServerTest):
         self.assertLessEqual(took, sanitizer.seconds(most), [(path, len(body)) for path, body in requests])
         return statuses
 
+
+class AccountsTest(Bounded):
     def test_every_shape_everywhere(self):
         n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1]) if NIGHTLY else (MIB // 4, 1)
         for path, shape in itertools.product(ENDPOINTS, SHAPES):
@@ -259,6 +263,28 @@ class AccountsTest(base.ServerTest):
         requests = [(path, body_of(path, shape, MIB)) for path, shape in zip(ENDPOINTS, SHAPES)]
         self.run_at_once(*requests)
         self.quiet()
+
+    def test_what_is_asked_comes_back(self):
+        """Responses repeat fields of the request, within the account."""
+        body = {"input": "u", "max_output_tokens": 1, "metadata": {str(i): "x" * MIB for i in range(8)}}
+        for stream in (False, True):
+            self.run_at_once(*[("/v1/responses", json.dumps({**body, "stream": stream}).encode())] * (2 if stream else 4))
+        self.quiet()
+
+    def test_signs_of_life_are_short(self):
+        """What was asked stands in the first event and the last, and in others where it is short."""
+        for n, most in ((8, MIB), (MIB, 1 << 16)):
+            asked = {"metadata": {"k": "x" * n}, "instructions": "i"}
+            lines = self.server.events("/v1/responses", input="u " * 200, max_output_tokens=2, return_progress=True, **asked)
+            events = [json.loads(line.split("data: ")[1]) for line in lines if "data: {" in line]
+            told = [(e["type"], e["response"]) for e in events if "response" in e]
+            self.assertGreater(len(told), 3)
+            self.assertEqual((told[0][0], told[0][1]["metadata"]), ("response.created", asked["metadata"]))
+            self.assertEqual(told[-1][1]["metadata"], asked["metadata"])
+            for kind, response in told[1:-1]:
+                self.assertEqual(kind, "response.in_progress")
+                self.assertLess(len(json.dumps(response)), most)
+                self.assertEqual(response["instructions"], "i" if n < 100 else None)
 
     def test_clients_leave(self):
         """What they wanted ends within a second of processor time."""
@@ -348,6 +374,42 @@ class AnswersTest(base.ServerTest):
         self.assertLessEqual(resident(self.server.process, "VmHWM"), sanitizer.resident(idle + int(1.1 * 32 * MIB)))
 
 
+    def test_many_answers(self):
+        """More than --memory holds together: each is sent when it is written."""
+        asked = {"prompt": [[5 + i % 50] for i in range(64)], "n": 16, "n_predict": 1, "ignore_eos": True,
+                 "logit_bias": [[i, 0.123456789] for i in range(1024)],
+                 "stop": ["\x01" * 255 + chr(65 + i) for i in range(16)]}  # fmt: skip
+        status, _, answers = self.server.ask("POST", "/completion", asked)
+        self.assertEqual(status, 200, str(answers)[:300])
+        self.assertEqual([one["index"] for one in answers], list(range(64 * 16)))
+        for one in answers:
+            self.assertEqual(len(one["generation_settings"]["logit_bias"]), 1024)
+            self.assertEqual(one["tokens_predicted"], 16)
+        picked = self.server.post("/completion", **asked, response_fields=["index", "generation_settings/seed"])
+        self.assertEqual([one["index"] for one in picked], list(range(64 * 16)))
+        self.assertEqual(set(picked[-1]), {"index", "generation_settings/seed"})
+
+
+class LostCallsTest(Bounded):
+    """Calls that the template leaves out are read and written once more, as texts."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.file = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+        cls.file.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ tools }}")
+        cls.file.flush()
+        cls.words = (*Bounded.words, "--template", cls.file.name, "--tool-format", "mistral")
+        super().setUpClass()
+
+    def test_arguments_of_many_values(self):
+        for one, n in (([], 560000), (1, 1800000), ({}, 400000)):
+            call = {"function": {"name": "f", "arguments": {"a": [one] * n}}}
+            messages = [user("u"), {"role": "assistant", "tool_calls": [call]}]
+            body = json.dumps({"messages": messages, "max_tokens": 1}, separators=(",", ":")).encode()
+            self.run_at_once(("/v1/chat/completions", body))
+        self.quiet()
+
+
 class FoldTest(unittest.TestCase):
     """System messages that a template refuses, or leaves out, become a part of the user's around them: all of them."""
 
@@ -390,6 +452,12 @@ class FoldTest(unittest.TestCase):
 
     def test_a_template_that_leaves_them_out(self):
         self.check(self.silent)
+
+
+class DescriptionTest(base.ServerTest):
+    def test_what_is_made_of_it_counts(self):
+        n = len(json.dumps(self.server.ask("GET", "/openapi.json")[2]))
+        self.assertGreater(self.server.metrics()["memory_peak_bytes"], 4 * n)
 
 
 class NamesTest(base.ServerTest):

@@ -545,6 +545,12 @@ class InfillTest(unittest.TestCase):
         answer = self.evaluated(server, input_prefix="a", input_suffix="b", input_extra=extra)
         self.assertLess(answer["tokens_evaluated"], 4 + 2 + 64 + 4)
 
+    def test_as_many_files_as_there_is_room_for(self):
+        server = self.serve("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+        extra = [{"filename": "a", "text": "b"}] * 100000
+        answer = self.evaluated(server, input_prefix="a", input_suffix="b", input_extra=extra)
+        self.assertLess(answer["tokens_evaluated"], 4 + 2 + 64 + 4)
+
     def test_bad_requests(self):
         server = self.serve("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
         for body, part in (({}, "input_prefix"), ({"input_prefix": 3}, "input_prefix"),

@@ -36,9 +36,9 @@ void *__real_malloc(size_t n_bytes);
 void *__real_calloc(size_t count, size_t size);
 void *__real_mmap(void *at, size_t n_bytes, int access, int flags, int fd, off_t offset);
 
-skv_status __real_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_backend **out,
+skv_status __real_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
                                          skv_error *err);
-skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_backend **out,
+skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
                                          skv_error *err);
 
 _Noreturn static void die(const char *what)
@@ -165,7 +165,7 @@ static guarded *enter(skv_backend *base)
     return g;
 }
 
-/* ---- weights, threads ---- */
+/* ---- weights ---- */
 
 static skv_status guarded_reserve(skv_backend *base, const skv_backend_limits *limits,
                                   skv_error *err)
@@ -197,19 +197,6 @@ static void guarded_linear_free(skv_backend *base, skv_linear *w)
 {
     skv_backend *cpu = ((guarded *)base)->cpu;
     cpu->linear_free(cpu, w);
-}
-
-static void guarded_parallel(skv_backend *base, size_t n, void (*fn)(void *arg, size_t i),
-                             void *arg)
-{
-    skv_backend *cpu = ((guarded *)base)->cpu;
-    cpu->parallel(cpu, n, fn, arg);
-}
-
-static size_t guarded_threads(const skv_backend *base)
-{
-    const skv_backend *cpu = ((const guarded *)base)->cpu;
-    return cpu->threads(cpu);
 }
 
 /* ---- operations ---- */
@@ -329,6 +316,16 @@ static void guarded_gather_kv(skv_backend *base, const skv_gather_kv_args *args)
     free(from);
 }
 
+static void guarded_norm(skv_backend *base, const skv_norm_args *args)
+{
+    guarded *g = enter(base);
+    skv_norm_args a = *args;
+    a.x = twin_of(g, a.x, a.n_rows * a.n * sizeof *a.x);
+    a.y = twin_of(g, a.y, a.n_rows * a.n * sizeof *a.y);
+    a.norm = norm_of(g, a.norm);
+    g->cpu->norm(g->cpu, &a);
+}
+
 static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
     guarded *g = enter(base);
@@ -364,6 +361,12 @@ static void guarded_gather(skv_backend *base, float *x, size_t n, const uint32_t
 {
     guarded *g = enter(base);
     g->cpu->gather(g->cpu, floats(g, x), n, rows, n_rows);
+}
+
+static void guarded_scale(skv_backend *base, float *x, size_t n, float factor)
+{
+    guarded *g = enter(base);
+    g->cpu->scale(g->cpu, twin_of(g, x, n * sizeof *x), n, factor);
 }
 
 static void guarded_softcap(skv_backend *base, float *x, size_t n, float cap)
@@ -408,11 +411,11 @@ bool guarded_backend_is(const skv_backend *be)
     return be->free == guarded_free;
 }
 
-skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_backend **out,
+skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
                                          skv_error *err)
 {
     skv_backend *cpu;
-    SKV_TRY(__real_skv_backend_cpu_create(n_threads, level, &cpu, err));
+    SKV_TRY(__real_skv_backend_cpu_create(threads, level, &cpu, err));
     guarded *g = __real_calloc(1, sizeof *g);
     if (!g) die("no memory");
     g->cpu = cpu;
@@ -440,16 +443,16 @@ skv_status __wrap_skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, 
         .attention = guarded_attention,
         .votes = guarded_votes,
         .gather_kv = guarded_gather_kv,
+        .norm = guarded_norm,
         .norm_add = guarded_norm_add,
         .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
         .gather = guarded_gather,
+        .scale = guarded_scale,
         .softcap = guarded_softcap,
         .row_bytes = guarded_row_bytes,
         .save_rows = guarded_save_rows,
         .load_rows = guarded_load_rows,
-        .parallel = guarded_parallel,
-        .threads = guarded_threads,
     };
     *out = &g->base;
     return SKV_OK;

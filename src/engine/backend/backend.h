@@ -20,8 +20,10 @@
 #include <stdint.h>
 
 #include "base/fail.h"
+#include "base/kv_page.h"
+#include "base/pool.h"
 #include "base/quant.h"
-#include "kernels/kernels.h"
+#include "kernels/cpu.h"
 
 typedef struct skv_backend skv_backend;
 typedef struct skv_linear skv_linear;
@@ -75,7 +77,7 @@ typedef struct skv_linear_spec {
 
 typedef enum skv_epilogue {
     SKV_EPILOGUE_STORE,    /* y = c + bias; of a paired W gate's columns, then those of up */
-    SKV_EPILOGUE_ADD,      /* y += c + bias */
+    SKV_EPILOGUE_ADD,      /* y += c + bias; not of a paired W */
     SKV_EPILOGUE_SILU_GLU, /* paired only: y = silu(gate) * up */
     SKV_EPILOGUE_GELU_GLU, /* paired only: y = gelu_tanh(gate) * up */
     SKV_EPILOGUE_CLAMPED   /* paired only: skv_config.swiglu_limit says what of gate and up */
@@ -208,6 +210,14 @@ typedef struct skv_gather_kv_args {
     size_t head_dim;
 } skv_gather_kv_args;
 
+/* y[i, :] = norm(x[i, :]) for i < n_rows; y may be x. */
+typedef struct skv_norm_args {
+    float *y;       /* [n_rows, n] */
+    const float *x; /* [n_rows, n] */
+    size_t n_rows, n;
+    skv_norm norm;
+} skv_norm_args;
+
 /* x[i, :] = (x[i, :] + norm(y[i, :])) * scale for i < n_rows (Gemma's norms behind a block). */
 typedef struct skv_norm_add_args {
     float *x; /* [n_rows, n] */
@@ -215,7 +225,6 @@ typedef struct skv_norm_add_args {
     size_t n_rows, n;
     skv_norm norm;
     float scale; /* 0: 1 */
-    bool store;  /* x is what is added, whatever it was */
 } skv_norm_add_args;
 
 /* y[i, :] = act(x[i, 0..n)) * x[i, n..2n) for i < n_rows: what the epilogue of a paired product
@@ -295,11 +304,14 @@ struct skv_backend {
     void (*attention)(skv_backend *be, const skv_attention_args *args);
     void (*votes)(skv_backend *be, const skv_votes_args *args);
     void (*gather_kv)(skv_backend *be, const skv_gather_kv_args *args);
+    void (*norm)(skv_backend *be, const skv_norm_args *args);
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
     void (*glu)(skv_backend *be, const skv_glu_args *args);
     void (*embed_gate)(skv_backend *be, const skv_embed_gate_args *args);
     /* x[i, :] = x[rows[i], :] for i < n_rows, rows ascending, in place. */
     void (*gather)(skv_backend *be, float *x, size_t n, const uint32_t *rows, size_t n_rows);
+    /* x[i] *= factor. */
+    void (*scale)(skv_backend *be, float *x, size_t n, float factor);
     /* x[i] = cap * tanh(x[i] / cap). */
     void (*softcap)(skv_backend *be, float *x, size_t n, float cap);
     /* Rows x [n, K] as bytes of the host, n times row_bytes of them, and back: a product with
@@ -309,13 +321,10 @@ struct skv_backend {
                       size_t n, size_t K);
     void (*load_rows)(skv_backend *be, skv_weight_type type, float *x, const unsigned char *host,
                       size_t n, size_t K);
-    /* Runs fn(arg, i) for i < n on the host's threads (loading, sampling). */
-    void (*parallel)(skv_backend *be, size_t n, void (*fn)(void *arg, size_t i), void *arg);
-    size_t (*threads)(const skv_backend *be);
 };
 
-/** The processor's back end: n_threads 0 means one for each processor allowed. */
-SKV_MUST_CHECK skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level,
+/** The processor's back end, on threads that are borrowed until it is freed. */
+SKV_MUST_CHECK skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level,
                                                  skv_backend **out, skv_error *err);
 
 #endif

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/kv_page.h"
 #include "kernels/cpu.h"
 
 /* ------------------------------------------------------------------------------------------
@@ -97,26 +98,8 @@ typedef struct skv_matmul {
 typedef void skv_round_int4_fn(uint8_t *codes, uint16_t *scales, const float *x, size_t K);
 
 /* ------------------------------------------------------------------------------------------
- * Rows of the KV cache
- *
- * A page holds SKV_PAGE_ROWS rows of one KV head of one KV slot:
- *     K [SKV_PAGE_ROWS][Dh] elements | V [SKV_PAGE_ROWS][Dh] elements
- *     | 8-bit only: K scales [SKV_PAGE_ROWS] bytes | V scales [SKV_PAGE_ROWS] bytes
- * K is stored rotated at its true position. An 8-bit row is value = code * skv_scale_decode(s):
- * int8 codes are -127..127, fp8 codes are e4m3 (largest 448). A scale is one byte, an unsigned
- * float of 5 exponent and 3 mantissa bits, rounded up so that no code overflows.
+ * Rows of the KV cache: base/kv_page.h
  */
-enum { SKV_PAGE_ROWS = 64 };
-
-typedef enum skv_kv_type {
-    SKV_KV_TYPE_F32,
-    SKV_KV_TYPE_BF16,
-    SKV_KV_TYPE_FP8,
-    SKV_KV_TYPE_INT8
-} skv_kv_type;
-
-/** Bytes of a whole page, a multiple of 64 for every Dh that is a multiple of 4. */
-size_t skv_kv_page_bytes(skv_kv_type type, size_t head_dim);
 
 /* Stores one row k [Dh], v [Dh] at row `row` of a page. */
 typedef void skv_kv_store_fn(void *page, skv_kv_type type, size_t row, const float *k,
@@ -124,6 +107,9 @@ typedef void skv_kv_store_fn(void *page, skv_kv_type type, size_t row, const flo
 /* Reads it back (tests, similarity, eviction): k, v [Dh], either may be NULL. */
 typedef void skv_kv_load_fn(const void *page, skv_kv_type type, size_t row, float *k, float *v,
                             size_t head_dim);
+/* The specification. */
+skv_kv_store_fn skv_kv_store_ref;
+skv_kv_load_fn skv_kv_load_ref;
 
 /*
  * Attention of n_q new tokens of one sequence, for the G query heads that share one KV head.

@@ -395,14 +395,6 @@ static const skv_adapter_mix *adapters_at(const adapted_product *a, skv_span_pla
     return NULL;
 }
 
-static void scale_low(const skv_adapters *set, size_t n, float scale)
-{
-    if (scale == 1.0F) return;
-    float *low = set->be->map(set->be, set->low, n * sizeof *low, SKV_MAP_BOTH);
-    for (size_t i = 0; i < n; i++) low[i] *= scale;
-    set->be->unmap(set->be, low);
-}
-
 /* y [n, ldy] += scale s B (A x) of rows [row0, row0 + n), which are y's first. */
 static void add_adapter(const adapted_product *a, const skv_adapter *adapter, float scale,
                         size_t row0, size_t n, float *y, size_t ldy)
@@ -420,7 +412,7 @@ static void add_adapter(const adapted_product *a, const skv_adapter *adapter, fl
                                           .ldx = args->ldx,
                                           .n_rows = n,
                                           .norm = args->norm});
-        scale_low(set, n * pair->rank, scale);
+        if (scale != 1.0F) be->scale(be, set->low, n * pair->rank, scale);
         be->linear(be, &(skv_linear_args){.w = pair->b,
                                           .y = y + (pair->column - a->column0),
                                           .ldy = ldy,

@@ -93,9 +93,10 @@ static skv_status embed_layers(const embed_job *job, size_t i, skv_error *err)
     return SKV_OK;
 }
 
-static void embed_row(void *arg, size_t i)
+static void embed_row(void *arg, size_t i, size_t i_thread)
 {
     const embed_job *job = arg;
+    (void)i_thread;
     const skv_pass *p = job->p;
     size_t D = p->c->hidden, row = job->row0 + i;
     float *x = job->x + row * D;
@@ -118,7 +119,7 @@ static skv_status embed_span(embed_job *job, skv_error *err)
 {
     const skv_pass *p = job->p;
     const skv_forward_span *span = job->span;
-    p->be->parallel(p->be, span->n, embed_row, job);
+    skv_pool_run(p->pool, span->n, embed_row, job);
     for (size_t i = 0; i < span->n; i++) {
         size_t row = job->row0 + i;
         if (p->ws->unread[row] && p->m->ranks) { /* all of them are to know */
@@ -165,9 +166,10 @@ static skv_status start_rows(skv_pass *p, skv_error *err)
     return status == SKV_OK && p->m->ranks ? join_embeddings(p, err) : status;
 }
 
-static void place_span_row(void *arg, size_t i)
+static void place_span_row(void *arg, size_t i, size_t i_thread)
 {
     const embed_job *job = arg;
+    (void)i_thread;
     place_row(job, i);
 }
 
@@ -180,7 +182,7 @@ static void resume_rows(skv_pass *p)
     embed_job job = map_rows(p, p->n_rows, false);
     for (size_t s = 0; s < p->f->n_spans; s++) {
         job.span = &p->spans[s];
-        p->be->parallel(p->be, job.span->n, place_span_row, &job);
+        skv_pool_run(p->pool, job.span->n, place_span_row, &job);
         job.row0 += job.span->n;
     }
     unmap_rows(&job);
@@ -638,6 +640,7 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
                   .m = f->model,
                   .c = f->model->config,
                   .be = f->model->be,
+                  .pool = f->model->pool,
                   .ws = f->ws,
                   .work = f->work ? f->work : &unused};
     for (size_t s = 0; f->adapters && s < f->n_spans; s++) {

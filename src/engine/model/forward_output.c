@@ -94,18 +94,15 @@ void skv_pass_exit(const skv_pass *p, size_t row, size_t n)
     cap(p, n * W);
 }
 
-/* ws->logits [n, D]: rows of x behind the final norm, added to zeros. */
+/* ws->logits [n, D]: rows of x behind the final norm. */
 static void make_hidden(const skv_pass *p, size_t row, size_t n)
 {
     size_t D = p->c->hidden;
-    float *zeros = p->be->map(p->be, p->ws->logits, n * D * sizeof *zeros, SKV_MAP_WRITE);
-    memset(zeros, 0, n * D * sizeof *zeros);
-    p->be->unmap(p->be, zeros);
-    p->be->norm_add(p->be, &(skv_norm_add_args){.x = p->ws->logits,
-                                                .y = p->ws->x + row * D,
-                                                .n_rows = n,
-                                                .n = D,
-                                                .norm = skv_pass_norm(p, p->m->final_norm)});
+    p->be->norm(p->be, &(skv_norm_args){.y = p->ws->logits,
+                                        .x = p->ws->x + row * D,
+                                        .n_rows = n,
+                                        .n = D,
+                                        .norm = skv_pass_norm(p, p->m->final_norm)});
 }
 
 /* Rows of x from `row` on that are wanted in the same form, at most SKV_LOGIT_ROWS. */

@@ -730,9 +730,10 @@ static skv_status load_all(loader *ld, skv_error *err)
 }
 
 skv_status skv_model_load(skv_model *model, const skv_config *config, const skv_source *source,
-                          skv_backend *be, const skv_load_options *options, skv_error *err)
+                          skv_backend *be, skv_pool *pool, const skv_load_options *options,
+                          skv_error *err)
 {
-    *model = (skv_model){.config = config, .be = be, .ranks = options->ranks};
+    *model = (skv_model){.config = config, .be = be, .pool = pool, .ranks = options->ranks};
     loader ld = {.model = model, .config = config, .source = source, .be = be, .options = options};
     skv_status status = load_all(&ld, err);
     if (status != SKV_OK) skv_model_release(model);

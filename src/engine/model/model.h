@@ -126,6 +126,7 @@ typedef struct skv_kv_stack {
 typedef struct skv_model {
     const skv_config *config; /* borrowed */
     skv_backend *be;          /* borrowed */
+    skv_pool *pool;           /* for work on the host, borrowed */
     skv_matrix embedding;     /* [V, D], read row by row from the file */
     skv_layer *layers;        /* owned, [L] */
     skv_kv_stack stack;       /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
@@ -172,7 +173,7 @@ SKV_MUST_CHECK skv_status skv_model_bytes(const skv_config *config, const skv_so
 
 /** source NULL: random weights of this shape (norms around 1). */
 SKV_MUST_CHECK skv_status skv_model_load(skv_model *model, const skv_config *config,
-                                         const skv_source *source, skv_backend *be,
+                                         const skv_source *source, skv_backend *be, skv_pool *pool,
                                          const skv_load_options *options, skv_error *err);
 void skv_model_release(skv_model *model);
 

@@ -56,9 +56,10 @@ void skv_experts_choose(const skv_config *c, const float *logits, size_t n_exper
     for (size_t j = 0; j < k; j++) weights[j] /= sum;
 }
 
-static void route_row(void *arg, size_t i)
+static void route_row(void *arg, size_t i, size_t i_thread)
 {
     const route_job *job = arg;
+    (void)i_thread;
     const size_t k = job->p->c->n_active;
     const uint32_t *chosen = job->p->ws->chosen + i * k;
     float *weights = job->p->ws->expert_weights + i * k;
@@ -82,7 +83,7 @@ static void route(const skv_pass *p, size_t i, const float *x, size_t n)
     const size_t n_bytes = n * E * sizeof(float);
     const float *logits = p->be->map(p->be, p->ws->router, n_bytes, SKV_MAP_READ);
     route_job job = {p, logits, E, layer->expert_scale};
-    p->be->parallel(p->be, n, route_row, &job);
+    skv_pool_run(p->pool, n, route_row, &job);
     p->be->unmap(p->be, job.logits);
 }
 
@@ -152,12 +153,11 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
                                       .places = p->ws->chosen,
                                       .store = post_norm || !skv_ranks_lead(p->m->ranks)});
     skv_pass_sum(p, post_norm ? p->ws->qkv : x, n);
-    if (post_norm) {
-        p->be->norm_add(p->be, &(skv_norm_add_args){.x = layer->gate_up ? p->ws->ffn_sum : x,
-                                                    .y = p->ws->qkv,
-                                                    .n_rows = n,
-                                                    .n = D,
-                                                    .norm = skv_pass_norm(p, post_norm),
-                                                    .store = layer->gate_up});
+    if (!post_norm) return;
+    const skv_norm norm = skv_pass_norm(p, post_norm);
+    if (layer->gate_up) {
+        p->be->norm(p->be, &(skv_norm_args){p->ws->ffn_sum, p->ws->qkv, n, D, norm});
+    } else {
+        p->be->norm_add(p->be, &(skv_norm_add_args){x, p->ws->qkv, n, D, norm, 0});
     }
 }

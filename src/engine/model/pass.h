@@ -14,6 +14,7 @@ struct skv_pass {
     const skv_model *m;
     const skv_config *c;
     skv_backend *be;
+    skv_pool *pool; /* for work on the host */
     skv_workspace *ws;
     skv_work *work; /* what is done is added here */
     size_t n_rows;  /* T */

@@ -115,18 +115,20 @@ typedef struct block_job {
     float *y; /* [n, D], mapped: rows ws->gathered of x */
 } block_job;
 
-static void fetch_row(void *arg, size_t i)
+static void fetch_row(void *arg, size_t i, size_t i_thread)
 {
     const block_job *job = arg;
+    (void)i_thread;
     const skv_pass *p = job->p;
     size_t D = p->c->hidden;
     memcpy(job->y + i * D, job->x + p->ws->gathered[i] * D, D * sizeof *job->y);
 }
 
 /* Back to x, and what the block has done to the row decides what comes next. */
-static void put_row(void *arg, size_t i)
+static void put_row(void *arg, size_t i, size_t i_thread)
 {
     const block_job *job = arg;
+    (void)i_thread;
     const skv_pass *p = job->p;
     const skv_ffn_skip *how = job->skipper->how;
     size_t D = p->c->hidden, row = p->ws->gathered[i];
@@ -147,7 +149,7 @@ static void move_rows(const skv_ffn_skipper *s, const skv_pass *p, size_t n, boo
     block_job job = {.skipper = s, .p = p};
     job.x = be->map(be, p->ws->x, p->n_alive * row_bytes, back ? SKV_MAP_BOTH : SKV_MAP_READ);
     job.y = be->map(be, p->ws->o, n * row_bytes, back ? SKV_MAP_READ : SKV_MAP_WRITE);
-    be->parallel(be, n, back ? put_row : fetch_row, &job);
+    skv_pool_run(p->pool, n, back ? put_row : fetch_row, &job);
     be->unmap(be, job.y);
     be->unmap(be, job.x);
 }

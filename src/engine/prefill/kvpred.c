@@ -279,9 +279,10 @@ typedef struct angle_job {
     float *cos[2], *sin[2]; /* [T, n_rot / 2], mapped; NULL: they are the auxiliary's */
 } angle_job;
 
-static void set_angles(void *arg, size_t i)
+static void set_angles(void *arg, size_t i, size_t i_thread)
 {
     const angle_job *job = arg;
+    (void)i_thread;
     const skv_model *base = job->step->base;
     for (size_t r = 0; r < base->n_ropes; r++) {
         if (!job->cos[r]) continue;
@@ -324,7 +325,7 @@ void skv_kvpred_begin(skv_kvpred_step *step)
         const skv_forward_span *span = &step->spans[s];
         job.span = span;
         job.row0 = step->n_rows;
-        if (own_angles) be->parallel(be, span->n, set_angles, &job);
+        if (own_angles) skv_pool_run(step->base->pool, span->n, set_angles, &job);
         for (size_t i = 0; i < span->n; i++) {
             step->ws->kv_rows[step->n_rows++] = span->n_past + i;
         }

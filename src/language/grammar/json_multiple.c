@@ -40,8 +40,8 @@ static int64_t cut_units(const skv_decimal *d, size_t f, bool *more)
     for (size_t i = 0; i < n_whole + f; i++) {
         const size_t behind = i - n_whole;
         const char c = i < n_whole ? d->whole[i] : behind < n_given ? d->fraction[behind] : '0';
+        if (n > UNITS_MAX / 10) return UNITS_MAX + 1;
         n = n * 10 + (c - '0');
-        if (n > UNITS_MAX) return UNITS_MAX + 1;
     }
     return n;
 }

@@ -6,6 +6,7 @@
 
 #include "base/budget_mem.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 enum {
     SHORT_MAX = 40,          /* symbols; below this, scanning beats the heap */
@@ -67,13 +68,19 @@ static const skv_bpe_pair *find_pair(const skv_bpe *bpe, uint32_t left, uint32_t
     return pair->id == SKV_BPE_NONE ? NULL : pair;
 }
 
-void skv_bpe_find_margin(skv_bpe *bpe, size_t n_symbols, uint32_t *made, size_t n_ids)
+void skv_bpe_find_margin(skv_bpe *bpe, const uint32_t *lengths, uint32_t *made, size_t n_ids)
 {
-    bool rises = true;
+    bool rises = true, one_rank = true;
+    size_t n_left = 0, n_all = 0;
     memset(made, 0, n_ids * sizeof *made); /* the highest rank that makes a symbol, plus 1 */
+    for (size_t i = 0; i < n_ids; i++) n_all += lengths[i];
     for (size_t i = 0; i <= bpe->mask; i++) {
         const skv_bpe_pair *pair = &bpe->pairs[i];
-        if (pair->id < n_ids && made[pair->id] <= pair->rank) made[pair->id] = pair->rank + 1;
+        const uint32_t left = (uint32_t)(pair->key >> 32);
+        if (pair->id >= n_ids) continue;
+        one_rank = one_rank && (made[pair->id] == 0 || made[pair->id] == pair->rank + 1);
+        if (made[pair->id] <= pair->rank) made[pair->id] = pair->rank + 1;
+        n_left += left < n_ids ? lengths[left] : 1;
     }
     for (size_t i = 0; i <= bpe->mask && rises; i++) {
         const skv_bpe_pair *pair = &bpe->pairs[i];
@@ -82,7 +89,7 @@ void skv_bpe_find_margin(skv_bpe *bpe, size_t n_symbols, uint32_t *made, size_t 
         rises = (left >= n_ids || made[left] <= pair->rank) &&
                 (right >= n_ids || made[right] <= pair->rank);
     }
-    bpe->margin = rises ? n_symbols : 0;
+    bpe->margin = !rises ? 0 : one_rank ? skv_min_size(n_left, n_all) : n_left;
 }
 
 bool skv_bpe_reserve(skv_bpe_work *work, size_t n)

@@ -47,13 +47,16 @@ void skv_bpe_release(skv_bpe *bpe);
 void skv_bpe_put(skv_bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
 /**
- * Sets `margin`. A merge that begins in front of a text's end and depends on what follows has a
- * chain of merges behind it, each of which begins where the one before reaches. Where every merge
- * has a higher rank than those that made its two symbols (as training writes them), ranks rise
- * along the chain, so that no merge is in it twice, and all symbols that merges can make,
- * n_symbols long together, bound its length. `made` [n_ids] is scratch.
+ * Sets `margin`. What follows a text's end changes symbols in front of it by a chain of merges,
+ * each of which takes the symbol to the left of the one before. Where every merge has a higher rank
+ * than those that made its two symbols (as training writes them), all merges of a rank are done
+ * before those of the next one, from left to right: so ranks rise along the chain, no rank is in it
+ * twice, and the chain is not longer than the left symbols of one merge for each rank together.
+ * That is at most those of all merges; or, where the merges that make a token have one rank, all
+ * tokens. lengths [n_ids]: symbols of a text that a token stands for, at most. `made` [n_ids] is
+ * scratch.
  */
-void skv_bpe_find_margin(skv_bpe *bpe, size_t n_symbols, uint32_t *made, size_t n_ids);
+void skv_bpe_find_margin(skv_bpe *bpe, const uint32_t *lengths, uint32_t *made, size_t n_ids);
 
 /** Makes room for n symbols. */
 SKV_MUST_CHECK bool skv_bpe_reserve(skv_bpe_work *work, size_t n);

@@ -43,9 +43,10 @@ void skv_template_free(skv_template *t)
 typedef struct rendering {
     const skv_template *t;
     skv_template_options options;
-    skv_budget own; /* without a caller's */
-    json_t *vars;   /* owned */
-    size_t n_bytes; /* of JSON that is counted */
+    skv_budget own;        /* without a caller's */
+    json_t *vars;          /* owned */
+    size_t n_bytes;        /* of JSON that is counted */
+    bool own_bos, own_eos; /* they are not the caller's */
     skv_error *err;
 } rendering;
 
@@ -81,8 +82,9 @@ static skv_status load(rendering *x, const char *what, skv_text_piece text, json
     return SKV_OK;
 }
 
-/* A special token, unless the variables have it. Its bytes need not be UTF-8. */
-static skv_status add_token(rendering *x, const char *name, skv_text_piece token)
+/* A special token, unless the variables have it. Its bytes need not be UTF-8. *own: it was added.
+ */
+static skv_status add_token(rendering *x, const char *name, skv_text_piece token, bool *own)
 {
     skv_buf text;
     json_t *value = NULL;
@@ -97,12 +99,57 @@ static skv_status add_token(rendering *x, const char *name, skv_text_piece token
     if (status != SKV_OK) return status;
     SKV_REQUIRE(json_object_set_new(x->vars, name, value) == 0, x->err, SKV_MEMORY,
                 "%s: no memory for %s", x->t->tree.name, name);
+    *own = true;
     return SKV_OK;
 }
 
-static void run(skv_jrun *r, const json_t *vars, skv_buf *text)
+/* A text of the variables that is no data. */
+static void clear_marks(skv_jrun *r, skv_jdict *dict, const char *name)
 {
-    skv_jv dict = skv_j_from_json(r, vars);
+    const skv_jstr key = {.data = name, .size = strlen(name)};
+    const skv_jv *found = skv_jdict_get(r->budget, dict, &key);
+    if (!found || found->kind != SKV_J_STRING || !found->as.s->marks) return;
+    skv_jstr *own = skv_j_take(r, 1, sizeof *own);
+    if (!own) return;
+    *own = *found->as.s;
+    own->marks = NULL;
+    skv_jv value = {.kind = SKV_J_STRING, .as.s = own};
+    (void)skv_j_put(r, dict, skv_j_text_value(r, name), value);
+}
+
+/* Roles that templates write into their marks ("<|" + role + "|>"). */
+static bool is_role(const skv_jstr *text)
+{
+    static const char *const known[] = {"system",    "developer", "user",        "assistant",
+                                        "tool",      "function",  "ipython",     "observation",
+                                        "tool_call", "model",     "environment", "context"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (skv_jstr_is(text, known[i])) return true;
+    return false;
+}
+
+static void clear_roles(skv_jrun *r, const skv_jdict *vars)
+{
+    static const skv_jstr name = {.data = "messages", .size = 8},
+                          role = {.data = "role", .size = 4};
+    const skv_jv *messages = skv_jdict_get(r->budget, vars, &name);
+    if (!messages || messages->kind != SKV_J_LIST) return;
+    for (size_t i = 0; i < messages->as.list->n && skv_j_spend(r, 1); i++) {
+        skv_jv message = messages->as.list->items[i];
+        if (message.kind != SKV_J_DICT) continue;
+        const skv_jv *value = skv_jdict_get(r->budget, message.as.dict, &role);
+        if (value && value->kind == SKV_J_STRING && is_role(value->as.s))
+            clear_marks(r, message.as.dict, "role");
+    }
+}
+
+static void run(skv_jrun *r, const rendering *x, skv_jout *text)
+{
+    skv_jv dict = skv_j_from_json(r, x->vars);
+    if (!skv_j_ok(r)) return;
+    if (x->own_bos) clear_marks(r, dict.as.dict, "bos_token");
+    if (x->own_eos) clear_marks(r, dict.as.dict, "eos_token");
+    clear_roles(r, dict.as.dict);
     if (!skv_j_ok(r)) return;
     r->vars = dict.as.dict;
     r->out = text;
@@ -110,22 +157,42 @@ static void run(skv_jrun *r, const json_t *vars, skv_buf *text)
     if (r->scope) skv_j_exec(r, r->t->body, r->t->n_body);
 }
 
+/* The marks of a text that stands behind `before` bytes. */
+static bool write_marks(const skv_jout *text, size_t before, skv_buf *out)
+{
+    const size_t size = text->text.size, n = skv_jmarker_count(&text->marks, size);
+    const size_t *at = (const size_t *)(const void *)text->marks.at.data;
+    bool ok = true;
+    for (size_t i = 0; i < n + n % 2; i++) {
+        const size_t place = before + (i < n ? at[i] : size);
+        ok = skv_buf_append(out, &place, sizeof place);
+    }
+    return ok;
+}
+
 static skv_status render(rendering *x, skv_buf *out)
 {
-    skv_jrun r = {
-        .t = &x->t->tree, .err = x->err, .now = x->options.now, .budget = x->options.budget};
-    skv_buf text;
-    SKV_TRY(add_token(x, "bos_token", x->options.bos_token));
-    SKV_TRY(add_token(x, "eos_token", x->options.eos_token));
+    skv_jrun r = {.t = &x->t->tree,
+                  .err = x->err,
+                  .now = x->options.now,
+                  .budget = x->options.budget,
+                  .own_mark = x->options.own_mark};
+    skv_jout text;
+    skv_buf *marks = x->options.marks;
+    SKV_TRY(add_token(x, "bos_token", x->options.bos_token, &x->own_bos));
+    SKV_TRY(add_token(x, "eos_token", x->options.eos_token, &x->own_eos));
     skv_jarena_init(&r.memory, r.budget);
-    skv_j_buf_init(&r, &text);
-    run(&r, x->vars, &text);
+    skv_j_out_init(&r, &text);
+    run(&r, x, &text);
     skv_status status = r.status;
+    const size_t n = text.text.size;
     if (status == SKV_OK) status = skv_budget_check(r.budget, r.t->name, x->err);
-    if (status == SKV_OK && !skv_buf_append(out, text.data, text.size))
+    if (status == SKV_OK && marks && !write_marks(&text, out->size, marks))
         status =
-            skv_fail(x->err, SKV_RANGE, "%s: no room for %zu bytes of text", r.t->name, text.size);
-    skv_buf_release(&text);
+            skv_fail(x->err, SKV_RANGE, "%s: no room for the marks of %zu bytes", r.t->name, n);
+    if (status == SKV_OK && !skv_buf_append(out, text.text.data, n))
+        status = skv_fail(x->err, SKV_RANGE, "%s: no room for %zu bytes of text", r.t->name, n);
+    skv_jout_release(&text);
     skv_jarena_release(&r.memory);
     return status;
 }

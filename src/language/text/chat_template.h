@@ -25,6 +25,9 @@ typedef struct skv_template_options {
     skv_budget *budget; /* NULL: the default limits */
     int64_t now;        /* seconds since 1970 for strftime_now; 0: the system's clock */
     skv_text_piece bos_token, eos_token; /* set where the variables do not; text NULL: none */
+    skv_text_piece own_mark;             /* as in skv_render_input */
+    /* Gets where data begin and end in the text in turn, size_t each; NULL: not wanted. */
+    skv_buf *marks;
 } skv_template_options;
 
 /** Parses n bytes of source within a budget (NULL: the default limits), in which the template's

@@ -36,12 +36,15 @@ void skv_norm_work_init(skv_norm_work *work, skv_budget *budget)
     *work = (skv_norm_work){.budget = budget, .regex = {.budget = budget}};
     skv_buf_init_within(&work->buffers[0], 0, budget);
     skv_buf_init_within(&work->buffers[1], 0, budget);
+    skv_buf_init_within(&work->spare, 0, budget);
 }
 
 void skv_norm_work_release(skv_norm_work *work)
 {
     skv_buf_release(&work->buffers[0]);
     skv_buf_release(&work->buffers[1]);
+    skv_buf_release(&work->spare);
+    skv_budget_free(work->budget, work->marks, work->marks_room, sizeof *work->marks);
     skv_budget_free(work->budget, work->codes, work->n_codes, sizeof *work->codes);
     skv_regex_work_release(&work->regex);
     *work = (skv_norm_work){0};
@@ -337,6 +340,50 @@ static bool changes_nothing(const skv_norm_step *step, const char *text, size_t 
     }
 }
 
+bool skv_norm_work_mark(skv_norm_work *work, size_t n)
+{
+    work->marks_lost = false;
+    if (n > work->marks_room &&
+        !skv_budget_resize(work->budget, &work->marks, &work->marks_room, n, sizeof *work->marks))
+        return false;
+    work->n_marks = n;
+    return true;
+}
+
+/* Marks move by as much as a step makes of what is in front of them, stretch by stretch. What it
+ * makes of two stretches together is nearly always what it makes of both; the caller compares the
+ * sum, which *n_made gets. */
+static skv_status move_marks(const skv_norm_step *step, skv_norm_work *work, const char *text,
+                             size_t n, size_t *n_made, skv_error *err)
+{
+    size_t from = 0, made = 0;
+    if (step->kind == SKV_NORM_PREPEND) {
+        for (size_t i = 0; i < work->n_marks; i++) work->marks[i] += step->n_to;
+        *n_made = n + step->n_to;
+        return SKV_OK;
+    }
+    for (size_t i = 0; i <= work->n_marks; i++) {
+        size_t to = i < work->n_marks ? work->marks[i] : n;
+        skv_buf_clear(&work->spare);
+        work->spare.max = skv_text_growth(n);
+        SKV_TRY(apply(step, work, text + from, to - from, &work->spare, err));
+        made += work->spare.size;
+        if (i < work->n_marks) work->marks[i] = made;
+        from = to;
+    }
+    *n_made = made;
+    return SKV_OK;
+}
+
+/* `n` bytes are left of a text, from byte `from` on. */
+static void strip_marks(skv_norm_work *work, size_t from, size_t n)
+{
+    for (size_t i = 0; i < work->n_marks; i++) {
+        size_t at = skv_max_size(work->marks[i], from) - from;
+        work->marks[i] = skv_min_size(at, n);
+    }
+}
+
 skv_status skv_normalize(const skv_normalizer *normalizer, skv_norm_work *work, const char *text,
                          size_t n, const char **out, size_t *n_out, skv_error *err)
 {
@@ -346,12 +393,21 @@ skv_status skv_normalize(const skv_normalizer *normalizer, skv_norm_work *work, 
         if (work->budget && !skv_budget_work(work->budget, n / BYTES_A_UNIT))
             return skv_budget_check(work->budget, "normalisation", err);
         if (step->kind == SKV_NORM_STRIP) {
+            const char *whole = text;
             strip(step, &text, &n);
+            strip_marks(work, (size_t)(text - whole), n);
         } else if (!changes_nothing(step, text, n)) {
             skv_buf *buf = &work->buffers[i_buffer];
+            size_t n_made = 0;
+            bool marked = work->n_marks > 0;
+            if (marked) SKV_TRY(move_marks(step, work, text, n, &n_made, err));
             skv_buf_clear(buf);
             buf->max = max;
             SKV_TRY(apply(step, work, text, n, buf, err));
+            if (marked && n_made != buf->size) {
+                work->n_marks = 0;
+                work->marks_lost = true;
+            }
             text = buf->size > 0 ? buf->data : "";
             n = buf->size;
             i_buffer ^= 1;

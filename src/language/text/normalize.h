@@ -48,6 +48,12 @@ typedef struct skv_norm_work {
     int32_t *codes;     /* owned; for the Unicode forms */
     size_t n_codes;
     skv_regex_work regex;
+    /* Offsets into the text, [n_marks], that rise: where they are in the result, afterwards. No
+     * marks, and marks_lost, where that cannot be told. */
+    size_t *marks; /* owned */
+    size_t n_marks, marks_room;
+    bool marks_lost;
+    skv_buf spare; /* a stretch between two of them */
 } skv_norm_work;
 
 /** The most that a text of n bytes may become on its way to the model: what Unicode's forms and
@@ -58,6 +64,8 @@ void skv_normalizer_release(skv_normalizer *normalizer);
 /** budget: what the steps may take; NULL: no limit. */
 void skv_norm_work_init(skv_norm_work *work, skv_budget *budget);
 void skv_norm_work_release(skv_norm_work *work);
+/** Makes room for n marks, and sets n_marks; false: no memory, or the budget says no. */
+bool skv_norm_work_mark(skv_norm_work *work, size_t n);
 
 /**
  * Normalises text[0..n). The result lies in one of the work's buffers, or is the text itself

@@ -43,7 +43,8 @@ struct skv_reply {
     bool last;           /* nothing comes behind what is held */
     bool ended, closed;  /* BEHIND a call: its mark and its list were read */
     skv_buf held;
-    size_t n_done; /* of held */
+    size_t n_done;  /* of held */
+    size_t n_blank; /* of held, which is nothing else and was waited with; 0: it is none of that */
     skv_raw_scan scan;
     skv_reply_call call;
 };
@@ -667,6 +668,30 @@ static bool step(skv_reply *r)
 
 /* ---- in and out ---- */
 
+/* Whether blanks alone are held until something else comes: they may belong to a mark, and none
+ * begins with one. So the many that a text may have are looked at once. */
+static bool waits_with_blanks(const skv_reply *r)
+{
+    switch (r->place) {
+    case PLACE_BEGIN:
+    case PLACE_THOUGHT:
+    case PLACE_FIRST:
+    case PLACE_TEXT:
+    case PLACE_CHOICE:
+    case PLACE_HEADER:
+    case PLACE_BODY:
+    case PLACE_LIST:
+    case PLACE_ITEM:
+    case PLACE_BEHIND: return true;
+    case PLACE_PLAIN:
+    case PLACE_HEAD:
+    case PLACE_CALL:
+    case PLACE_RAW:
+    case PLACE_DROPPED: break;
+    }
+    return false;
+}
+
 static skv_status run(skv_reply *r, skv_error *err)
 {
     while (step(r)) continue;
@@ -677,13 +702,17 @@ static skv_status run(skv_reply *r, skv_error *err)
     if (n > 0 && r->n_done > 0) memmove(r->held.data, r->held.data + r->n_done, n);
     r->held.size = n;
     r->n_done = 0;
+    r->n_blank = waits_with_blanks(r) && n > 0 && blanks(r->held.data, n) == n ? n : 0;
     return SKV_OK;
 }
 
 skv_status skv_reply_push(skv_reply *reply, const char *text, size_t n, skv_error *err)
 {
-    if (n > 0) skv_buf_append(&reply->held, text, n);
-    return run(reply, err);
+    skv_reply *r = reply;
+    if (n > 0) skv_buf_append(&r->held, text, n);
+    if (r->n_blank == 0 || r->held.failed || blanks(text, n) < n) return run(r, err);
+    r->n_blank += n;
+    return SKV_OK;
 }
 
 skv_status skv_reply_finish(skv_reply *reply, skv_error *err)

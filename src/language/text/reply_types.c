@@ -5,11 +5,12 @@
 #include "skv/reply.h"
 #include "text/reply_form.h"
 
-enum { DEPTH_MAX = 16, SCHEMAS_MAX = 256 /* that are looked at for one answer */ };
+/* What is looked at for one answer: schemas, and values that they list. */
+enum { DEPTH_MAX = 16, SCHEMAS_MAX = 256, VALUES_MAX = 1 << 14 };
 
 typedef struct walk {
     const json_t *root;
-    size_t depth, n_seen;
+    size_t depth, n_seen, n_values;
 } walk;
 
 static unsigned types_of(walk *w, const json_t *schema);
@@ -45,22 +46,33 @@ static unsigned type_of_value(const json_t *value)
     return SKV_TYPE_ANY;
 }
 
+/* Whether a list is read: not once they are too many. */
+static bool may_read(walk *w, const json_t *list)
+{
+    const size_t n = json_array_size(list);
+    if (n > VALUES_MAX - w->n_values) return false;
+    w->n_values += n;
+    return true;
+}
+
 /* A name, or a list of them. */
-static unsigned types_named(const json_t *type)
+static unsigned types_named(walk *w, const json_t *type)
 {
     const json_t *one;
     size_t i;
     unsigned types = 0;
     if (!json_is_array(type)) return type_named(type);
+    if (!may_read(w, type)) return SKV_TYPE_ANY;
     json_array_foreach(type, i, one) types |= type_named(one);
     return types;
 }
 
-static unsigned types_listed(const json_t *values)
+static unsigned types_listed(walk *w, const json_t *values)
 {
     const json_t *one;
     size_t i;
     unsigned types = 0;
+    if (!may_read(w, values)) return SKV_TYPE_ANY;
     json_array_foreach(values, i, one) types |= type_of_value(one);
     return types;
 }
@@ -106,8 +118,8 @@ static unsigned types_of(walk *w, const json_t *schema)
                  *only = json_object_get(schema, "const"),
                  *target = skv_schema_target(w->root, schema);
     w->depth++;
-    if (type) types &= types_named(type);
-    if (json_is_array(values)) types &= types_listed(values);
+    if (type) types &= types_named(w, type);
+    if (json_is_array(values)) types &= types_listed(w, values);
     if (only) types &= type_of_value(only);
     if (target) types &= types_of(w, target);
     for (size_t i = 0; i < 2; i++) {

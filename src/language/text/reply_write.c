@@ -86,25 +86,37 @@ static void put_object_call(skv_buf *out, const skv_reply_form *form, const json
     skv_buf_byte(out, '}');
 }
 
-/* begin prefix f:0 separator {...} end */
-static void put_named_call(skv_buf *out, const skv_reply_form *form, const json_t *name,
-                           const json_t *arguments, size_t i)
+/* A mark of the form, which may be NULL. */
+static void put_own(skv_buf *out, skv_text_piece own_mark, const char *text)
 {
-    if (!form->begin) skv_buf_text(out, form->open);
-    skv_buf_printf(out, "%s%s", form->begin ? form->begin : "", form->prefix ? form->prefix : "");
-    skv_buf_append(out, json_string_value(name), json_string_length(name));
-    if (form->id) skv_buf_printf(out, "%s%zu", form->id, i);
-    skv_buf_text(out, form->separator);
-    put_json(out, arguments);
-    const bool fence = form->end && form->end[0] == '`';
-    skv_buf_printf(out, "%s%s", fence ? "\n" : "", form->end ? form->end : "");
+    if (!text || !*text) return;
+    skv_buf_append(out, own_mark.text, own_mark.n);
+    skv_buf_text(out, text);
+    skv_buf_append(out, own_mark.text, own_mark.n);
 }
 
-static bool put_calls(skv_buf *out, const skv_reply_form *form, const json_t *calls)
+/* begin prefix f:0 separator {...} end */
+static void put_named_call(skv_buf *out, const skv_reply_form *form, const json_t *call,
+                           skv_text_piece own_mark, size_t i)
+{
+    const json_t *name = json_object_get(call, "name");
+    if (!form->begin) put_own(out, own_mark, form->open);
+    put_own(out, own_mark, form->begin);
+    put_own(out, own_mark, form->prefix);
+    skv_buf_append(out, json_string_value(name), json_string_length(name));
+    if (form->id) skv_buf_printf(out, "%s%zu", form->id, i);
+    put_own(out, own_mark, form->separator);
+    put_json(out, json_object_get(call, "arguments"));
+    if (form->end && form->end[0] == '`') skv_buf_byte(out, '\n');
+    put_own(out, own_mark, form->end);
+}
+
+static bool put_calls(skv_buf *out, const skv_reply_form *form, const json_t *calls,
+                      skv_text_piece own_mark)
 {
     const json_t *call;
     size_t i;
-    if (form->list || form->begin) skv_buf_text(out, form->open);
+    if (form->list || form->begin) put_own(out, own_mark, form->open);
     if (form->list) skv_buf_byte(out, '[');
     json_array_foreach(calls, i, call)
     {
@@ -115,12 +127,13 @@ static bool put_calls(skv_buf *out, const skv_reply_form *form, const json_t *ca
         if (form->spelling == SKV_SPELL_PYTHON) {
             put_python_call(out, name, arguments);
         } else if (form->spelling == SKV_SPELL_NAMED) {
-            put_named_call(out, form, name, arguments, i);
+            put_named_call(out, form, call, own_mark, i);
         } else {
             put_object_call(out, form, name, arguments);
         }
     }
-    skv_buf_printf(out, "%s%s", form->list ? "]" : "", form->close ? form->close : "");
+    if (form->list) skv_buf_byte(out, ']');
+    put_own(out, own_mark, form->close);
     return true;
 }
 
@@ -132,18 +145,18 @@ static bool can_write(const skv_reply_form *form)
     return form->list && (form->spelling == SKV_SPELL_PYTHON || form->spelling == SKV_SPELL_OBJECT);
 }
 
-skv_status skv_reply_write_calls(skv_reply_format format, const char *calls_json, size_t n_json,
-                                 char **text, size_t *n, skv_error *err)
+skv_status skv_reply_write_calls(skv_reply_format format, skv_text_piece calls_json,
+                                 skv_text_piece own_mark, char **text, size_t *n, skv_error *err)
 {
     const skv_reply_form *form = skv_reply_form_at(format.calls);
     SKV_REQUIRE(can_write(form), err, SKV_UNSUPPORTED,
                 "calls: the format is written by its template alone");
     json_error_t why;
-    json_t *calls = json_loadb(calls_json, n_json, JSON_ALLOW_NUL, &why);
+    json_t *calls = json_loadb(calls_json.text, calls_json.n, JSON_ALLOW_NUL, &why);
     SKV_REQUIRE(calls, err, SKV_FORMAT, "calls: %s at byte %d", why.text, why.position);
     skv_buf out;
     skv_buf_init(&out, TEXT_BYTES_MAX);
-    const bool ok = json_is_array(calls) && put_calls(&out, form, calls);
+    const bool ok = json_is_array(calls) && put_calls(&out, form, calls, own_mark);
     json_decref(calls);
     if (ok && !out.failed) {
         *n = out.size;

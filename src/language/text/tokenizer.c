@@ -18,6 +18,7 @@ typedef struct encoder {
     skv_pre_work pre;
     skv_word_work word;
     skv_buf spm; /* SentencePiece's normalised text */
+    skv_text_marks data;
 } encoder;
 
 skv_status skv_tokenizer_create(const char *name, skv_tokenizer **out, skv_error *err)
@@ -106,10 +107,14 @@ static skv_status encode_normalized(encoder *e, const char *text, size_t n, bool
                                     skv_error *err)
 {
     const skv_added *added = &e->t->added;
+    const skv_added_text in = {.text = text,
+                               .n = n,
+                               .special = e->options.parse_special && !e->norm.marks_lost,
+                               .marks = e->norm.marks,
+                               .n_marks = e->norm.n_marks};
     size_t done = 0, at = 0;
     for (;;) {
-        skv_added_match match =
-            skv_added_find(added, &added->normalized, text, n, done, &at, e->options.parse_special);
+        skv_added_match match = skv_added_find(added, &added->normalized, &in, done, &at);
         if (match.start > done) {
             SKV_TRY(
                 skv_pretokenize(&e->pre, text + done, match.start - done, first && done == 0, err));
@@ -118,6 +123,25 @@ static skv_status encode_normalized(encoder *e, const char *text, size_t n, bool
         SKV_TRY(skv_ids_push(e->out, (int32_t)match.token->id, err));
         done = match.end;
     }
+}
+
+/* Where data begin and end in text[from..to), for tokens that are looked for behind normalisation.
+ * Pieces come in their order, so that what lies in front of one is left behind. */
+static skv_status mark_piece(encoder *e, size_t from, size_t to, skv_error *err)
+{
+    skv_text_marks *data = &e->data;
+    size_t n = 0;
+    while (data->n >= 2 && data->at[1] <= from) {
+        data->at += 2;
+        data->n -= 2;
+    }
+    while (n < data->n && data->at[n] < to) n++;
+    if (!skv_norm_work_mark(&e->norm, n)) {
+        if (e->options.budget) SKV_TRY(skv_budget_check(e->options.budget, "normalisation", err));
+        return skv_fail(err, SKV_MEMORY, "no memory for %zu marks", n);
+    }
+    for (size_t i = 0; i < n; i++) e->norm.marks[i] = skv_max_size(data->at[i], from) - from;
+    return SKV_OK;
 }
 
 static skv_status encode_piece(encoder *e, const char *text, size_t n, bool first, skv_error *err)
@@ -132,11 +156,17 @@ static skv_status encode_piece(encoder *e, const char *text, size_t n, bool firs
 static skv_status encode_text(encoder *e, const char *text, size_t n, skv_error *err)
 {
     const skv_added *added = &e->t->added;
+    const skv_added_text in = {.text = text,
+                               .n = n,
+                               .special = e->options.parse_special,
+                               .marks = e->data.at,
+                               .n_marks = e->data.n};
+    const bool late = added->late_special && e->options.parse_special && in.n_marks > 0;
     size_t done = 0, at = 0;
     for (;;) {
-        skv_added_match match =
-            skv_added_find(added, &added->raw, text, n, done, &at, e->options.parse_special);
+        skv_added_match match = skv_added_find(added, &added->raw, &in, done, &at);
         if (match.start > done) {
+            if (late) SKV_TRY(mark_piece(e, done, match.start, err));
             SKV_TRY(encode_piece(e, text + done, match.start - done, done == 0, err));
         }
         if (!match.token) return SKV_OK;
@@ -160,6 +190,7 @@ skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t
     SKV_REQUIRE(n <= SKV_ENCODE_BYTES_MAX, err, SKV_RANGE, "a text of %zu bytes, at most %d", n,
                 (int)SKV_ENCODE_BYTES_MAX);
     encoder e = {.t = t, .options = options, .out = out};
+    if (options.data) e.data = *options.data;
     const size_t before = out->n, most = options.max_ids, likely = n / 4 + 16;
     SKV_TRY(skv_ids_reserve(out, most > 0 ? skv_min_size(most, likely) : likely, err));
     out->max = most > 0 ? before + most : 0;

@@ -144,6 +144,7 @@ skv_status skv_added_put(skv_added *added, const char *text, size_t n, skv_added
     }
     added->tokens[added->n] = token;
     skv_trie *trie = after_normalizing ? &added->normalized : &added->raw;
+    added->late_special = added->late_special || (after_normalizing && token.special);
     SKV_TRY(skv_trie_add(trie, text, n, (uint32_t)added->n, err));
     added->n++;
     return SKV_OK;
@@ -194,13 +195,56 @@ static skv_added_match strip(const skv_added_token *token, const char *text, siz
     return (skv_added_match){.start = start < done ? done : start, .end = end, .token = token};
 }
 
-skv_added_match skv_added_find(const skv_added *added, const skv_trie *trie, const char *text,
-                               size_t n, size_t done, size_t *at, bool special)
+/* How many marks are at or before a byte: an odd number means data. */
+static size_t marks_before(const skv_added_text *in, size_t at)
 {
+    size_t low = 0, high = in->n_marks;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (in->marks[middle] <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Whether a byte of text[start..end) is data; *behind: where the first of these data end. */
+static bool touches_data(const skv_added_text *in, size_t start, size_t end, size_t *behind)
+{
+    size_t i = marks_before(in, start);
+    if (i % 2 == 0 && (i == in->n_marks || in->marks[i] >= end)) return false;
+    size_t i_end = i % 2 == 0 ? i + 1 : i;
+    *behind = i_end < in->n_marks ? in->marks[i_end] : in->n;
+    return true;
+}
+
+/* The longest special token at `start` that touches no data; 0: there is none. A longer one that
+ * does must not hide it: the data behind it would decide what it is. */
+static size_t longest_clean(const skv_added *added, const skv_trie *trie, const skv_added_text *in,
+                            size_t start, uint32_t *value)
+{
+    uint32_t state = 0, some;
+    size_t length = 0, best = 0, behind;
+    while (skv_trie_next(trie, in->text + start, in->n - start, &state, &length, &some)) {
+        if (touches_data(in, start, start + length, &behind)) break;
+        if (!added->tokens[some].special) continue;
+        best = length;
+        *value = some;
+    }
+    return best;
+}
+
+skv_added_match skv_added_find(const skv_added *added, const skv_trie *trie,
+                               const skv_added_text *in, size_t done, size_t *at)
+{
+    const char *text = in->text;
+    const size_t n = in->n;
     skv_added_match none = {.start = n, .end = n, .token = NULL};
     if (trie->n_strings == 0) return none;
     for (size_t i = *at; i < n;) {
         uint32_t value;
+        size_t behind;
         if (trie->first[(unsigned char)text[i]] == 0) {
             i++;
             continue;
@@ -210,11 +254,16 @@ skv_added_match skv_added_find(const skv_added *added, const skv_trie *trie, con
             i++;
             continue;
         }
-        const skv_added_token *token = &added->tokens[value];
         size_t start = i;
         i += length;
+        if (in->special && added->tokens[value].special && touches_data(in, start, i, &behind)) {
+            length = longest_clean(added, trie, in, start, &value);
+            i = length > 0 ? start + length : behind < i ? behind : i;
+            if (length == 0) continue;
+        }
+        const skv_added_token *token = &added->tokens[value];
         *at = i;
-        if (token->special && !special) continue;
+        if (token->special && !in->special) continue;
         if (token->single_word && !stands_alone(text, n, start, i)) continue;
         return strip(token, text, n, done, start, i);
     }

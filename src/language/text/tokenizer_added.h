@@ -44,6 +44,7 @@ typedef struct skv_added {
     size_t n, capacity;
     skv_trie raw;        /* looked for before normalisation; values index tokens */
     skv_trie normalized; /* after it */
+    bool late_special;   /* some of `normalized` are special */
 } skv_added;
 
 void skv_added_release(skv_added *added);
@@ -58,11 +59,20 @@ typedef struct skv_added_match {
     const skv_added_token *token; /* NULL: none in the rest of the text */
 } skv_added_match;
 
+/* A text in which tokens are looked for. */
+typedef struct skv_added_text {
+    const char *text; /* [n] */
+    size_t n;
+    bool special;        /* special tokens are wanted, */
+    const size_t *marks; /* [n_marks] unless they touch data, which begin and end here in turn; */
+    size_t n_marks;      /* the last ones may go on to the text's end */
+} skv_added_text;
+
 /**
- * The next match in text[0..n) that begins at or after *at; nothing before `done` is stripped.
- * *at moves behind what was looked at.
+ * The next match in a text that begins at or after *at; nothing before `done` is stripped. *at
+ * moves behind what was looked at.
  */
-skv_added_match skv_added_find(const skv_added *added, const skv_trie *trie, const char *text,
-                               size_t n, size_t done, size_t *at, bool special);
+skv_added_match skv_added_find(const skv_added *added, const skv_trie *trie,
+                               const skv_added_text *in, size_t done, size_t *at);
 
 #endif

@@ -103,15 +103,14 @@ static void find_cuts(skv_bpe_model *model, const skv_vocab *vocab)
     model->can_cut = true;
 }
 
-/* The symbols of all tokens together are not more than their bytes. Without memory words are merged
- * as a whole. */
+/* A token's symbols are not more than its bytes. Without memory words are merged as a whole. */
 static void find_margin(skv_bpe_model *model, const skv_vocab *vocab)
 {
-    size_t n_symbols = 0;
-    uint32_t *made = skv_alloc(vocab->n_ids + 1, sizeof *made);
-    for (size_t id = 0; id < vocab->n_ids; id++) n_symbols += vocab->texts[id].length;
-    if (made) skv_bpe_find_margin(&model->merges, n_symbols, made, vocab->n_ids);
-    skv_free(made);
+    const size_t n = vocab->n_ids;
+    uint32_t *lengths = skv_alloc(2 * n + 1, sizeof *lengths);
+    for (size_t id = 0; lengths && id < n; id++) lengths[id] = vocab->texts[id].length;
+    if (lengths) skv_bpe_find_margin(&model->merges, lengths, lengths + n, n);
+    skv_free(lengths);
 }
 
 void skv_bpe_model_prepare(skv_bpe_model *model, const skv_vocab *vocab)
@@ -363,17 +362,25 @@ static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_
     return SKV_OK;
 }
 
+/* A special token is never a word. */
+static uint32_t find_word(const skv_word_work *work, const char *text, size_t n)
+{
+    uint32_t id = find_token(work, text, n);
+    bool special = id != SKV_NO_TOKEN && (work->vocab->flags[id] & SKV_TOKEN_SPECIAL) != 0;
+    return special ? SKV_NO_TOKEN : id;
+}
+
 /* The token that the whole word spells, for models that ignore merges then. */
 static uint32_t whole_word(const skv_word_work *work, const char *word, size_t n)
 {
-    if (!work->model->byte_level) return find_token(work, word, n);
+    if (!work->model->byte_level) return find_word(work, word, n);
     char text[2 * WHOLE_WORD_MAX];
     size_t used = 0;
     if (n > WHOLE_WORD_MAX) return SKV_NO_TOKEN;
     for (size_t i = 0; i < n; i++) {
         used += skv_utf8_encode(skv_alphabet_char((unsigned char)word[i]), text + used);
     }
-    return find_token(work, text, used);
+    return find_word(work, text, used);
 }
 
 /* Writes merged symbols. */

@@ -118,7 +118,9 @@ static bool make_echoes(answer *a, api_error *error)
     for (size_t i = 0; i < a->prompts.n; i++) {
         /* Special tokens that the prompt spells are in its text; of ids they are not. */
         const bool special = a->prompts.at[i].text;
-        add_prompt_text(a, i, &a->echoes[i].text);
+        skv_buf *text = &a->echoes[i].text;
+        add_prompt_text(a, i, text);
+        a->echoes[i].n_text_chars = answer_count_chars(text->data, text->size);
         if (!vocab || !a->params.wants_logprobs) continue;
         if (skv_text_stream_create(vocab, special, &a->echoes[i].reader, NULL) != SKV_OK) {
             return api_fail(error, 503, NULL, "no memory");
@@ -279,6 +281,10 @@ static void write_head(const answer *a, skv_buf *out, const char *object)
 
 static void write_front(const answer *a, skv_buf *out)
 {
+    if (a->dialect->shape) {
+        skv_buf_text(out, "[");
+        return;
+    }
     write_head(a, out, a->dialect->object);
     skv_buf_text(out, ",\"choices\":[");
 }
@@ -286,6 +292,10 @@ static void write_front(const answer *a, skv_buf *out)
 static void write_back(answer *a, skv_buf *out)
 {
     skv_job_stats stats;
+    if (a->dialect->shape) {
+        skv_buf_text(out, "]");
+        return;
+    }
     generation_stats(&a->g, &stats);
     skv_buf_text(out, "],\"usage\":");
     answer_usage(out, &stats);
@@ -294,17 +304,23 @@ static void write_back(answer *a, skv_buf *out)
     skv_buf_text(out, "}");
 }
 
+/* The i-th of the elements between front and back. */
+static void write_element(answer *a, skv_buf *out, size_t i)
+{
+    const answer_dialect *d = a->dialect;
+    if (i > 0) skv_buf_text(out, ",");
+    (d->shape ? d->shape->element : d->write_choice)(a, out, i);
+}
+
 static void write_whole(answer *a, skv_buf *out)
 {
-    if (a->dialect->shape) {
-        a->dialect->shape->whole(a, out);
+    const answer_shape *shape = a->dialect->shape;
+    if (shape && (!shape->element || a->n_choices == 1)) {
+        shape->whole(a, out);
         return;
     }
     write_front(a, out);
-    for (size_t i = 0; i < a->n_choices; i++) {
-        if (i > 0) skv_buf_text(out, ",");
-        a->dialect->write_choice(a, out, i);
-    }
+    for (size_t i = 0; i < a->n_choices; i++) write_element(a, out, i);
     write_back(a, out);
 }
 
@@ -324,15 +340,16 @@ static void send_in_pieces(answer *a, size_t largest)
     skv_buf out = exchange_text(ex);
     exchange_response response = {
         .status = 200, .content_type = "application/json", .in_pieces = true};
-    if (!skv_buf_reserve(&out, largest + LIMIT_WHOLE_BYTES / 4)) {
+    (void)skv_buf_reserve(&out, largest + LIMIT_WHOLE_BYTES / 4);
+    write_front(a, &out);
+    write_element(a, &out, 0);
+    if (out.failed) {
         exchange_reply_json(ex, 200, &out); /* tells what was missing */
         return;
     }
     bool sent = exchange_send(ex, &response);
-    write_front(a, &out);
     for (size_t i = 0; sent && i < a->n_choices; i++) {
-        if (i > 0) skv_buf_text(&out, ",");
-        a->dialect->write_choice(a, &out, i);
+        if (i > 0) write_element(a, &out, i);
         sent = !out.failed && exchange_write(ex, out.data, out.size);
         skv_buf_clear(&out);
         release_choice(&a->choices[i]);
@@ -349,12 +366,16 @@ static void send_in_pieces(answer *a, size_t largest)
 static void send_whole(answer *a)
 {
     size_t all = 0, largest = 0;
-    for (size_t i = 0; !a->dialect->shape && i < a->n_choices; i++) {
+    const answer_shape *shape = a->dialect->shape;
+    const bool pieces = !shape || (shape->element && a->n_choices > 1);
+    for (size_t i = 0; pieces && i < a->n_choices; i++) {
         const size_t n = choice_bytes(&a->choices[i]);
         all += n;
         largest = n > largest ? n : largest;
     }
-    if (all > LIMIT_WHOLE_BYTES) {
+    /* What is asked stands in each element of a shape. */
+    const bool many = shape && a->n_choices > SKV_JOB_ANSWERS_MAX;
+    if (pieces && (all > LIMIT_WHOLE_BYTES || many)) {
         send_in_pieces(a, largest);
         return;
     }
@@ -511,7 +532,7 @@ static void write_quiet(answer *a, skv_buf *out)
 static void write_news(answer *a, skv_buf *out, size_t i)
 {
     if (a->dialect->shape) {
-        a->dialect->shape->news(a, out);
+        a->dialect->shape->news(a, out, i);
     } else {
         write_chunk(a, out, i);
     }

@@ -16,6 +16,7 @@ typedef struct api_choice {
     skv_buf tokens, token_logprobs, top_logprobs, text_offset; /* insides of JSON arrays */
     size_t n_tokens;         /* whose log-probabilities are in the arrays */
     size_t n_chars;          /* of an echo: of its tokens so far */
+    size_t n_text_chars;     /* of an echo: of its text */
     skv_text_stream *reader; /* owned: the text of an echo's tokens; NULL: not wanted */
     bool begun, ended;       /* begun: something was written */
     bool has_line_end;       /* in the text so far, where the dialect looks */
@@ -40,6 +41,7 @@ typedef struct answer {
     uint64_t written_ns;    /* when something was last written */
     size_t n_progress;      /* prompt tokens that were last told */
     size_t n_events;        /* of a stream whose events are counted */
+    size_t n_asked;         /* bytes of what was asked, where events repeat it; 0: not told yet */
     size_t n_taken, n_told; /* tokens of all answers: that came, and that events have told */
     bool fitted;            /* the answer may be shorter than was asked for, as the context ends */
 } answer;
@@ -47,7 +49,9 @@ typedef struct answer {
 /* How answers are written that are no list of choices. `done` and `failed` end a stream. */
 typedef struct answer_shape {
     void (*whole)(answer *a, skv_buf *out);
-    void (*news)(answer *a, skv_buf *out); /* behind every output */
+    /* One of several answers, which are an array; NULL: there is only one. */
+    void (*element)(answer *a, skv_buf *out, size_t i);
+    void (*news)(answer *a, skv_buf *out, size_t i); /* behind every output, of its choice */
     void (*quiet)(answer *a, skv_buf *out);
     void (*done)(answer *a, skv_buf *out);
     void (*failed)(answer *a, skv_buf *out, const api_error *error);

@@ -9,7 +9,7 @@ enum { DEFAULT_TOKENS = 16 };
 
 static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return prompts_read(ex, body, "prompt", out, error);
+    return prompts_read(ex, body, "prompt", true, out, error);
 }
 
 /* The first token of a prompt is no part of its text where the tokenizer has put it there. */
@@ -43,9 +43,7 @@ static size_t echo_offset(const answer *a, api_choice *echo, int32_t id)
 static size_t offset_of(const answer *a, api_choice *c, const skv_output *token)
 {
     if (token->kind == SKV_OUTPUT_PROMPT) return echo_offset(a, c, token->id);
-    const size_t n_before =
-        c->echo ? answer_count_chars(c->echo->text.data, c->echo->text.size) : 0;
-    return n_before + token->i_char;
+    return (c->echo ? c->echo->n_text_chars : 0) + token->i_char;
 }
 
 /* {"text": logprob, ...}: the most likely ones and the token itself. Of two tokens with the same

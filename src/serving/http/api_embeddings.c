@@ -47,7 +47,8 @@ static bool begin(embedding_request *r, api_error *error)
     exchange *ex = r->ex;
     if (!request_body_read(ex, &r->body, error) || !request_check_model(ex, r->body, error) ||
         !request_params_read(ex, r->body, PARAM_EMBEDDINGS, &r->params, error) ||
-        !prompts_read(ex, r->body, r->dialect->input, &r->inputs, error)) {
+        !prompts_read(ex, r->body, r->dialect->input, ex->server->options.allow_special_text,
+                      &r->inputs, error)) {
         return false;
     }
     if (r->dialect->truncates && !truncate_inputs(r, error)) return false;

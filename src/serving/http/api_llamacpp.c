@@ -9,6 +9,8 @@
 #include "routes.h"
 #include "translate.h"
 
+enum { MEMBERS_MAX = 40 /* of an object of our own, above what any has */ };
+
 /* ---- settings ---- */
 
 /* With ignore_eos, tokens that would end the answer are forbidden: null, for minus infinity. */
@@ -161,29 +163,42 @@ static const char *skip_value(const char *at)
     return at;
 }
 
-/* The value of the member of an object that begins at `at`; NULL: it has none, or is no object. */
-static const char *member_of(const char *at, const char *name, size_t n_name)
+/* A member of an object. */
+typedef struct member {
+    const char *name, *value, *end;
+    size_t n_name;
+} member;
+
+/* The first members of the object that begins at `at`; 0: it has none, or is none. */
+static size_t list_members(const char *at, member *out, size_t room)
 {
-    while (*at == '{' || *at == ',') {
-        const char *key = at + 1;
-        if (*key != '"') return NULL; /* {} */
-        const char *value = skip_text(key) + 1;
-        const size_t n = (size_t)(value - key) - 3;
-        if (n == n_name && memcmp(key + 1, name, n) == 0) return value;
-        at = skip_value(value);
+    size_t n = 0;
+    while (n < room && (*at == '{' || *at == ',') && at[1] == '"') {
+        const char *value = skip_text(at + 1) + 1;
+        out[n] = (member){.name = at + 2, .value = value, .end = skip_value(value)};
+        out[n].n_name = (size_t)(value - out[n].name) - 2;
+        at = out[n++].end;
     }
-    return NULL;
+    return n;
 }
 
-/* The value that a path such as "timings/prompt_n" leads to. */
-static const char *value_at(const char *at, const char *path)
+/* What a path such as "timings/prompt_n" leads to, from one of the members on; NULL: nothing. */
+static const member *member_at(const member *members, size_t n, const char *path, member *inner)
 {
-    for (;;) {
-        const size_t n = strcspn(path, "/");
-        at = member_of(at, path, n);
-        if (!at || !path[n]) return at;
-        path += n + 1;
+    const size_t n_name = strcspn(path, "/");
+    for (size_t i = 0; i < n; i++) {
+        if (members[i].n_name != n_name || memcmp(members[i].name, path, n_name) != 0) continue;
+        if (!path[n_name]) return &members[i];
+        const size_t n_inner = list_members(members[i].value, inner, MEMBERS_MAX);
+        const size_t n_last = strlen(path + n_name + 1);
+        for (size_t k = 0; k < n_inner; k++) {
+            const bool is_it =
+                inner[k].n_name == n_last && memcmp(inner[k].name, path + n_name + 1, n_last) == 0;
+            if (is_it) return &inner[k];
+        }
+        return NULL;
     }
+    return NULL;
 }
 
 static bool is_listed_before(const json_t *fields, size_t i, const char *path)
@@ -198,15 +213,17 @@ static bool is_listed_before(const json_t *fields, size_t i, const char *path)
 static void write_fields(const json_t *fields, const skv_buf *whole, skv_buf *out)
 {
     const char *comma = "";
+    member members[MEMBERS_MAX], inner[MEMBERS_MAX];
+    const size_t n = list_members(whole->data, members, MEMBERS_MAX);
     skv_buf_text(out, "{");
     for (size_t i = 0; i < json_array_size(fields); i++) {
         const char *path = json_string_value(json_array_get(fields, i));
-        const char *value = value_at(whole->data, path);
-        if (!value || is_listed_before(fields, i, path)) continue;
+        const member *found = member_at(members, n, path, inner);
+        if (!found || is_listed_before(fields, i, path)) continue;
         skv_buf_text(out, comma);
         out_json_str(out, path);
         skv_buf_text(out, ":");
-        skv_buf_append(out, value, (size_t)(skip_value(value) - value));
+        skv_buf_append(out, found->value, (size_t)(found->end - found->value));
         comma = ",";
     }
     skv_buf_text(out, "}");
@@ -229,38 +246,29 @@ static void write_last(answer *a, skv_buf *out, size_t i)
     skv_buf_release(&whole);
 }
 
-/* One object, or an array where there are several answers. */
 static void write_whole(answer *a, skv_buf *out)
 {
-    const bool many = a->n_choices > 1;
-    if (many) skv_buf_text(out, "[");
-    for (size_t i = 0; i < a->n_choices; i++) {
-        if (i > 0) skv_buf_text(out, ",");
-        write_last(a, out, i);
-    }
-    if (many) skv_buf_text(out, "]");
+    write_last(a, out, 0);
 }
 
-static void write_news(answer *a, skv_buf *out)
+static void write_news(answer *a, skv_buf *out, size_t i)
 {
-    for (size_t i = 0; i < a->n_choices; i++) {
-        api_choice *c = &a->choices[i];
-        const bool ends = c->ended && !c->begun;
-        if (c->text.size == 0 && c->n_tokens == 0 && !ends) continue;
-        skv_buf_text(out, "data: ");
-        if (c->ended) {
-            write_last(a, out, i);
-        } else {
-            skv_job_stats stats;
-            write_front(a, out, i);
-            generation_prompt_stats(&a->g, i / (size_t)a->params.n, &stats);
-            write_counts(&stats, out);
-            skv_buf_text(out, "}");
-        }
-        skv_buf_text(out, "\n\n");
-        c->begun = c->ended;
-        answer_clear_choice(c);
+    api_choice *c = &a->choices[i];
+    const bool ends = c->ended && !c->begun;
+    if (c->text.size == 0 && c->n_tokens == 0 && !ends) return;
+    skv_buf_text(out, "data: ");
+    if (c->ended) {
+        write_last(a, out, i);
+    } else {
+        skv_job_stats stats;
+        write_front(a, out, i);
+        generation_prompt_stats(&a->g, i / (size_t)a->params.n, &stats);
+        write_counts(&stats, out);
+        skv_buf_text(out, "}");
     }
+    skv_buf_text(out, "\n\n");
+    c->begun = c->ended;
+    answer_clear_choice(c);
 }
 
 static void write_quiet(answer *a, skv_buf *out)
@@ -269,9 +277,11 @@ static void write_quiet(answer *a, skv_buf *out)
     skv_buf_text(out, ": waiting\n\n");
 }
 
+/* The last event of each choice has told its end. */
 static void write_done(answer *a, skv_buf *out)
 {
-    write_news(a, out);
+    (void)a;
+    (void)out;
 }
 
 static void write_failed(answer *a, skv_buf *out, const api_error *error)
@@ -297,12 +307,17 @@ static void write_progress(answer *a, skv_buf *out, const skv_job_stats *stats)
     skv_buf_text(out, "}\n\n");
 }
 
-static const answer_shape shape = {write_whole, write_news,   write_quiet,
-                                   write_done,  write_failed, write_progress};
+static const answer_shape shape = {.whole = write_whole,
+                                   .element = write_last,
+                                   .news = write_news,
+                                   .quiet = write_quiet,
+                                   .done = write_done,
+                                   .failed = write_failed,
+                                   .progress = write_progress};
 
 static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return prompts_read(ex, body, "prompt", out, error);
+    return prompts_read(ex, body, "prompt", true, out, error);
 }
 
 void api_completion(exchange *ex)

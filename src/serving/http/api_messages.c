@@ -143,8 +143,9 @@ static void end_part(void *user, skv_buf *out, const reply_part *part, size_t i)
     skv_buf_printf(out, ",\"index\":%zu}\n\n", i);
 }
 
-static void write_news(answer *a, skv_buf *out)
+static void write_news(answer *a, skv_buf *out, size_t i)
 {
+    (void)i;
     static const part_writer writer = {begin_part, tell_part, end_part};
     api_choice *c = &a->choices[0];
     write_start(a, out);
@@ -179,8 +180,11 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
 
 void api_messages(exchange *ex)
 {
-    static const answer_shape shape = {write_whole, write_news,   write_quiet,
-                                       write_done,  write_failed, NULL};
+    static const answer_shape shape = {.whole = write_whole,
+                                       .news = write_news,
+                                       .quiet = write_quiet,
+                                       .done = write_done,
+                                       .failed = write_failed};
     static const answer_dialect dialect = {.api = PARAM_CHAT,
                                            .id_prefix = "msg_",
                                            .default_tokens = SIZE_MAX,

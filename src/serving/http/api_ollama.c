@@ -101,8 +101,9 @@ static void write_done(answer *a, skv_buf *out)
 
 /* ---- lines ---- */
 
-static void write_news(answer *a, skv_buf *out)
+static void write_news(answer *a, skv_buf *out, size_t i)
 {
+    (void)i;
     const size_t begun = out->size;
     if (a->choices[0].ended) return; /* the last line tells the rest */
     write_head(a->ex, out);
@@ -130,8 +131,11 @@ static void write_failed(answer *a, skv_buf *out, const api_error *error)
     skv_buf_text(out, "\n");
 }
 
-static const answer_shape shape = {write_done, write_news,   write_quiet,
-                                   write_last, write_failed, NULL};
+static const answer_shape shape = {.whole = write_done,
+                                   .news = write_news,
+                                   .quiet = write_quiet,
+                                   .done = write_last,
+                                   .failed = write_failed};
 
 /* ---- requests that only load the model, which is loaded ---- */
 
@@ -163,7 +167,7 @@ static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out
 {
     const bool raw = json_is_true(json_object_get(body, "raw"));
     if (!raw && !ex->model->guesses_template) return messages_read(ex, body, out, error);
-    return prompts_read(ex, body, "prompt", out, error);
+    return prompts_read(ex, body, "prompt", true, out, error);
 }
 
 void api_ollama_chat(exchange *ex)

@@ -63,7 +63,7 @@ static bool read_fields(read_request *r, api_error *error)
         return api_fail(error, 400, "swiftkv", "swiftkv: %s, and a reader has the method auto only",
                         json_show(method).text);
     }
-    if (!prompts_read(ex, r->body, "prompt", &r->prompts, error)) return false;
+    if (!prompts_read(ex, r->body, "prompt", true, &r->prompts, error)) return false;
     if (r->prompts.n > 1) return api_fail(error, 400, "prompt", "prompt: one at a time");
     r->params = (request_params){.n = 1, .sampling = skv_sampling_default(), .stores = true};
     return check_block(r, error);

@@ -2,12 +2,16 @@
  * POST /v1/responses: OpenAI's Responses, for clients and coding agents that speak it. An answer
  * is output items: reasoning, a message, function_call. Nothing is stored.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "api_answer.h"
+#include "json_body.h"
 #include "routes.h"
 #include "translate.h"
+
+enum {
+    ASKED_AGAIN_BYTES = 1 << 16 /* what was asked, in each event that says no more than that */
+};
 
 /* ---- items ---- */
 
@@ -90,8 +94,9 @@ static void write_usage(const answer *a, skv_buf *out)
                    stats.prompt_tokens + stats.completion_tokens);
 }
 
-/* What was asked for, or what holds where nothing was. */
-static void write_asked(const answer *a, skv_buf *out)
+/* What was asked for, or what holds where nothing was. Once it is known to be long, it stands in
+ * the last event again but not in signs of life. */
+static void write_asked(answer *a, const char *status, skv_buf *out)
 {
     static const char *const rows[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -104,13 +109,19 @@ static void write_asked(const answer *a, skv_buf *out)
                                           {"tools", "[]"},
                                           {"top_p", "1"},
                                           {"user", "null"}};
+    const bool sign = strcmp(status, "in_progress") == 0,
+               tells = !sign || a->n_asked <= ASKED_AGAIN_BYTES;
+    const size_t begin = out->size;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const json_t *value = json_body_get(a->asked, rows[i][0]);
-        char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        const json_t *value = tells ? json_body_get(a->asked, rows[i][0]) : NULL;
         skv_buf_printf(out, ",\"%s\":", rows[i][0]);
-        skv_buf_text(out, text ? text : rows[i][1]);
-        free(text);
+        if (value) {
+            out_json_value(out, value);
+        } else {
+            skv_buf_text(out, rows[i][1]);
+        }
     }
+    if (tells) a->n_asked = out->size - begin;
 }
 
 static void write_output(answer *a, skv_buf *out)
@@ -142,7 +153,7 @@ static void write_response(answer *a, skv_buf *out, const char *status, const ap
                    incomplete ? "{\"reason\":\"max_output_tokens\"}" : "null");
     skv_buf_text(out, ",\"background\":false,\"store\":false,\"truncation\":\"disabled\","
                       "\"previous_response_id\":null");
-    write_asked(a, out);
+    write_asked(a, status, out);
     skv_buf_text(out, ",\"output\":[");
     const bool ended = a->choices[0].ended;
     if (ended) write_output(a, out);
@@ -271,8 +282,9 @@ static void end_part(void *user, skv_buf *out, const reply_part *part, size_t i)
     skv_buf_text(out, "}\n\n");
 }
 
-static void write_news(answer *a, skv_buf *out)
+static void write_news(answer *a, skv_buf *out, size_t i)
 {
+    (void)i;
     static const part_writer writer = {begin_part, tell_part, end_part};
     api_choice *c = &a->choices[0];
     write_start(a, out);
@@ -322,8 +334,12 @@ static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 
 void api_responses(exchange *ex)
 {
-    static const answer_shape shape = {write_whole, write_news,   write_quiet,
-                                       write_done,  write_failed, write_progress};
+    static const answer_shape shape = {.whole = write_whole,
+                                       .news = write_news,
+                                       .quiet = write_quiet,
+                                       .done = write_done,
+                                       .failed = write_failed,
+                                       .progress = write_progress};
     static const answer_dialect dialect = {.api = PARAM_CHAT,
                                            .id_prefix = "resp_",
                                            .default_tokens = SIZE_MAX,

@@ -116,14 +116,15 @@ static bool detokenize(exchange *ex, const json_t *body, skv_buf *out, api_error
 
 static bool apply_template(exchange *ex, const json_t *body, skv_buf *out, api_error *error)
 {
-    skv_buf text = request_text(ex);
-    const bool ok = messages_render(ex, body, &text, error);
+    rendered_text rendered;
+    const skv_buf *text = &rendered.text;
+    const bool ok = messages_render(ex, body, &rendered, error);
     if (ok) {
         skv_buf_text(out, "{\"prompt\":");
-        out_json(out, text.size > 0 ? text.data : "", text.size);
+        out_json(out, text->size > 0 ? text->data : "", text->size);
         skv_buf_text(out, "}");
     }
-    skv_buf_release(&text);
+    rendered_release(&rendered);
     return ok;
 }
 

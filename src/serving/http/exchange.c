@@ -8,7 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOK_MS = 10 };
+#include "json_body.h"
+
+enum { LOOK_MS = 10, LOOK_BYTES = 1 << 16 /* that a text grows by */ };
 
 /* ---- what a request may still do ---- */
 
@@ -83,6 +85,10 @@ void exchange_give(exchange *ex, size_t n_bytes)
 static bool take_for_text(void *arg, size_t n_bytes)
 {
     exchange *ex = arg;
+    if (n_bytes >= LOOK_BYTES && exchange_stopped(ex)) {
+        return exchange_fail(ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
+                             &ex->refusal);
+    }
     return exchange_take(ex, n_bytes, &ex->refusal);
 }
 

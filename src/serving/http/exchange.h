@@ -66,7 +66,8 @@ void exchange_begin_budget(exchange *ex);
  * the request alone holds too much, else 503. */
 bool exchange_take(exchange *ex, size_t n_bytes, api_error *error);
 void exchange_give(exchange *ex, size_t n_bytes);
-/** A text whose memory exchange_take counts; `refusal` tells what was missing. */
+/** A text whose memory exchange_take counts; `refusal` tells what was missing. A long one ends when
+ * the client leaves. */
 skv_buf exchange_text(exchange *ex);
 
 /** All of these wait until the client has taken what is sent, or is gone. This one takes the text

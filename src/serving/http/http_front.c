@@ -442,9 +442,10 @@ static void *accept_all(void *arg)
         struct sockaddr_storage address = {0};
         socklen_t n = sizeof address;
         const int fd = accept4(server->listen_fd, (struct sockaddr *)&address, &n, SOCK_CLOEXEC);
+        const bool failed = fd < 0 && errno != EINTR && errno != ECONNABORTED;
         if (fd >= 0) {
             begin_connection(server, fd, &address);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
+        } else if (failed && server_get_state(server) < SERVER_STOPPING) {
             peers_make_room(server);
             wait_after_failure();
         }

@@ -317,6 +317,18 @@ void json_text_free(const exchange *ex, char *text, size_t n)
     free(text);
 }
 
+static int append(const char *text, size_t n, void *out)
+{
+    return skv_buf_append(out, text, n) ? 0 : -1;
+}
+
+void out_json_value(skv_buf *out, const json_t *value)
+{
+    if (json_dump_callback(value, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        out->failed = true;
+    }
+}
+
 json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, api_error *error)
 {
     json_t *value = NULL;

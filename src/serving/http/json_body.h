@@ -56,6 +56,8 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
 char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
                       api_error *error);
 void json_text_free(const exchange *ex, char *text, size_t n);
+/** Appends a value as JSON, so that no more is held than `out` has. */
+void out_json_value(skv_buf *out, const json_t *value);
 /** A text as a value, which counts until the request ends; NULL with an error. */
 json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, api_error *error);
 /** Removes the items of an array from the n-th on. */

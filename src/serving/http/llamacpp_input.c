@@ -10,7 +10,11 @@
 #include "request_input.h"
 #include "translate.h"
 
-enum { RESPONSE_FIELDS_MAX = 64, ID_BYTES = 64 /* of an id as a JSON value */ };
+enum {
+    RESPONSE_FIELDS_MAX = 64,
+    ID_BYTES = 64, /* of an id as a JSON value */
+    FILE_IDS = 4   /* of another file at least: its mark, its name, a line end and its text */
+};
 
 static bool put(json_t *body, const char *name, json_t *value, api_error *error)
 {
@@ -299,7 +303,8 @@ static bool add_files(gap *g, size_t most)
 {
     static const char name[] = "filename\n";
     const json_t *files = json_body_get(g->asked, "input_extra");
-    const size_t n = json_array_size(files);
+    const size_t n_all = json_array_size(files),
+                 n = n_all < most / FILE_IDS ? n_all : most / FILE_IDS;
     if (files && !json_is_array(files)) {
         return api_fail(g->error, 400, "input_extra", "input_extra: not an array");
     }

@@ -279,9 +279,12 @@ static void *reap(void *arg)
         look(server, &at);
         pthread_mutex_unlock(&server->lock);
         watchdog_look(&server->dog, server);
-        const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
-        (void)nanosleep(&pause, NULL);
+        const struct timespec next = server_time_in(LOOK_MS / 1000.0);
+        int code = 0;
         pthread_mutex_lock(&server->lock);
+        while (server->reaper_runs && code == 0) {
+            code = pthread_cond_timedwait(&server->reaper_stops, &server->lock, &next);
+        }
     }
     pthread_mutex_unlock(&server->lock);
     return NULL;
@@ -305,6 +308,7 @@ void peers_stop(http_server *server)
     pthread_mutex_lock(&server->lock);
     const bool runs = server->reaper_runs;
     server->reaper_runs = false;
+    (void)pthread_cond_signal(&server->reaper_stops);
     pthread_mutex_unlock(&server->lock);
     if (runs) pthread_join(server->reaper, NULL);
     free(server->peers);

@@ -17,7 +17,8 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
     const skv_encode_options options = {.add_special = flags.add_special,
                                         .parse_special = flags.parse_special,
                                         .budget = ex->budget,
-                                        .max_ids = flags.max_ids};
+                                        .max_ids = flags.max_ids,
+                                        .data = flags.data};
     const skv_status status =
         skv_vocab_encode(ex->model->vocab, (skv_text_piece){text, n}, options, ids, n_ids, &err);
     if (status != SKV_OK) return exchange_fail(ex, status, &err, NULL, error);
@@ -39,6 +40,7 @@ void prompts_release(prompt_list *list)
     for (size_t i = 0; list->at && i < list->n; i++) {
         free(list->at[i].ids);
         free(list->at[i].text);
+        skv_text_free(list->at[i].data.at);
     }
     free(list->at);
     *list = (prompt_list){0};
@@ -113,7 +115,7 @@ static bool reserve_ids(const exchange *ex, api_prompt *out, size_t *room, size_
 }
 
 /* One more piece of a prompt of texts and ids. */
-static bool add_piece(const exchange *ex, const json_t *piece, bool first, const char *name,
+static bool add_piece(const exchange *ex, const json_t *piece, encode_flags flags, const char *name,
                       api_prompt *out, size_t *room, api_error *error)
 {
     if (!json_is_string(piece)) {
@@ -129,7 +131,6 @@ static bool add_piece(const exchange *ex, const json_t *piece, bool first, const
     }
     int32_t *ids = NULL;
     size_t n = 0;
-    const encode_flags flags = {first, true, most_ids(ex)};
     const bool ok = text_encode(ex, json_string_value(piece), json_string_length(piece), flags,
                                 &ids, &n, error) &&
                     reserve_ids(ex, out, room, n, error);
@@ -140,13 +141,14 @@ static bool add_piece(const exchange *ex, const json_t *piece, bool first, const
 }
 
 /* ["text", 12, 34, "more text"] is one prompt. */
-static bool read_mixed(const exchange *ex, const json_t *pieces, const char *name, api_prompt *out,
-                       api_error *error)
+static bool read_mixed(const exchange *ex, const json_t *pieces, const char *name,
+                       encode_flags flags, api_prompt *out, api_error *error)
 {
     size_t room = 0;
     for (size_t i = 0; i < json_array_size(pieces) && out->n_ids < most_ids(ex); i++) {
         const json_t *piece = json_array_get(pieces, i);
-        if (!add_piece(ex, piece, i == 0, name, out, &room, error)) return false;
+        flags.add_special = i == 0;
+        if (!add_piece(ex, piece, flags, name, out, &room, error)) return false;
     }
     note_end(ex, out);
     return true;
@@ -160,18 +162,19 @@ static bool has_kind(const json_t *array, json_type kind)
     return false;
 }
 
-static bool read_prompt(const exchange *ex, const json_t *value, const char *name, api_prompt *out,
-                        api_error *error)
+static bool read_prompt(const exchange *ex, const json_t *value, const char *name,
+                        bool parse_special, api_prompt *out, api_error *error)
 {
+    const encode_flags flags = {
+        .add_special = true, .parse_special = parse_special, .max_ids = most_ids(ex)};
     if (json_is_string(value)) {
-        return set_text(ex, out, json_string_value(value), json_string_length(value),
-                        (encode_flags){true, true, most_ids(ex)}, error);
+        return set_text(ex, out, json_string_value(value), json_string_length(value), flags, error);
     }
     if (!json_is_array(value)) {
         return api_fail(error, 400, name, "%s: expected a string, token ids, or an array of them",
                         name);
     }
-    if (has_kind(value, JSON_STRING)) return read_mixed(ex, value, name, out, error);
+    if (has_kind(value, JSON_STRING)) return read_mixed(ex, value, name, flags, out, error);
     return json_body_ids(ex, value, name, &out->ids, &out->n_ids, error);
 }
 
@@ -185,8 +188,8 @@ static bool check_empty(const prompt_list *list, const char *name, api_error *er
     return true;
 }
 
-bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
-                  api_error *error)
+bool prompts_read(const exchange *ex, const json_t *body, const char *name, bool parse_special,
+                  prompt_list *out, api_error *error)
 {
     const json_t *value = json_body_get(body, name);
     *out = (prompt_list){0};
@@ -200,7 +203,8 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, prom
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
         out->n++;
-        ok = read_prompt(ex, many ? json_array_get(value, i) : value, name, &out->at[i], error);
+        ok = read_prompt(ex, many ? json_array_get(value, i) : value, name, parse_special,
+                         &out->at[i], error);
     }
     if (ok && check_empty(out, name, error)) return true;
     prompts_release(out);
@@ -227,14 +231,15 @@ static void put_known(const exchange *ex, api_prompt *prompt, const skv_job_para
 /* Without memory, or with nothing known, the prompt stays as the tokenizer gave it. */
 static void recall(const exchange *ex, api_prompt *prompt, skv_job_params *job)
 {
-    const skv_text_piece text = {prompt->text, prompt->n_text};
+    const skv_recalled_text text = {.text = {prompt->text, prompt->n_text},
+                                    .add_special = prompt->add_special,
+                                    .data = prompt->data};
     const size_t n_bytes = RECALL_BYTES * (prompt->n_ids + ex->model->limits.context);
     int32_t *ids = NULL;
     if (!skv_budget_try(ex->budget, n_bytes)) return;
     job->ids = prompt->ids;
     job->n_ids = prompt->n_ids;
-    const skv_status status =
-        skv_scheduler_recall(ex->model->scheduler, job, &text, prompt->add_special, &ids, NULL);
+    const skv_status status = skv_scheduler_recall(ex->model->scheduler, job, &text, &ids, NULL);
     if (status == SKV_OK && ids) put_known(ex, prompt, job, ids);
     if (status == SKV_OK && !ids) prompt->known = job->text;
     skv_text_free(ids);
@@ -406,14 +411,18 @@ static bool mark_last(const exchange *ex, const json_t *body, json_t *messages, 
     return marked && set_new(last, "content", marked, error);
 }
 
-/* Ends the prompt in front of the mark. */
-static bool cut_at_mark(skv_buf *text, api_error *error)
+/* Ends the prompt in front of the mark, which is data. */
+static bool cut_at_mark(rendered_text *rendered, api_error *error)
 {
+    skv_buf *text = &rendered->text;
+    skv_text_marks *data = &rendered->data;
     const size_t n = sizeof continue_mark - 1;
     for (size_t i = text->size; i-- > 0;) {
         if (text->size - i < n || memcmp(text->data + i, continue_mark, n) != 0) continue;
         text->size = i;
         text->data[i] = 0;
+        while (data->n >= 2 && data->at[data->n - 2] >= i) data->n -= 2;
+        if (data->n >= 2 && data->at[data->n - 1] > i) data->at[data->n - 1] = i;
         return true;
     }
     return api_fail(error, 400, "continue_final_message",
@@ -474,39 +483,64 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
            set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
 
-static bool render_vars(const exchange *ex, const json_t *vars, skv_buf *out, api_error *error)
+void rendered_release(rendered_text *rendered)
+{
+    skv_buf_release(&rendered->text);
+    skv_text_free(rendered->data.at);
+    rendered->data = (skv_text_marks){0};
+}
+
+/* Before another try. */
+static void clear_rendered(const exchange *ex, rendered_text *out)
+{
+    skv_buf_clear(&out->text);
+    skv_text_free(out->data.at);
+    skv_budget_give(ex->budget, out->data.n * sizeof *out->data.at);
+    out->data = (skv_text_marks){0};
+}
+
+static bool render_vars(const exchange *ex, const json_t *vars, rendered_text *out,
+                        api_error *error)
 {
     const server_model *model = ex->model;
     size_t n_json = 0, n = 0;
+    skv_text_marks data = {0};
     char *text = NULL, *json = json_text_write(ex, vars, "messages", &n_json, error);
     if (!json) return false;
     skv_error err;
     const skv_render_input input = {.template_text = {model->template_text, model->n_template},
                                     .vars = {json, n_json},
                                     .vocab = model->vocab,
-                                    .budget = ex->budget};
-    const skv_status status = skv_render(&input, &text, &n, &err);
+                                    .budget = ex->budget,
+                                    .own_mark = server_own_mark(ex->server)};
+    const skv_status status = skv_render_marked(&input, &text, &n, &data, &err);
     json_text_free(ex, json, n_json);
     if (status != SKV_OK) {
         return exchange_fail(ex, status, &err, "messages", error);
     }
-    bool ok = request_hold(ex, n, "messages", error); /* as long as there are two of it */
+    bool ok = request_hold(ex, data.n * sizeof *data.at, "messages", error);
     if (ok) {
-        skv_buf_append(out, text, n);
+        out->data = data;
+    } else {
+        skv_text_free(data.at);
+    }
+    ok = ok && request_hold(ex, n, "messages", error); /* as long as there are two of it */
+    if (ok) {
+        skv_buf_append(&out->text, text, n);
         skv_budget_give(ex->budget, n);
-        ok = !out->failed || request_lacks(ex, "messages", error);
+        ok = !out->text.failed || request_lacks(ex, "messages", error);
     }
     skv_text_free(text);
     return ok;
 }
 
 /* Templates for tools alone loop over None, which fails; over what is undefined they do not. */
-static bool render(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
+static bool render(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     api_error other;
     if (render_vars(ex, vars, out, error)) return true;
     if (error->status != 400 || !drop_nones(vars)) return false;
-    skv_buf_clear(out);
+    clear_rendered(ex, out);
     if (render_vars(ex, vars, out, &other)) return true;
     (void)add_nones(vars, &other);
     return false;
@@ -551,20 +585,20 @@ static bool turn_all_arguments(const exchange *ex, json_t *messages, bool to_tex
 
 /* Most templates want the arguments of calls as objects; some add them to a text, which an object
  * cannot be. */
-static bool render_calls(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
+static bool render_calls(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     json_t *messages = json_object_get(vars, "messages");
     api_error other;
     if (render(ex, vars, out, error)) return true;
     if (error->status != 400 || !turn_all_arguments(ex, messages, true)) return false;
-    skv_buf_clear(out);
+    clear_rendered(ex, out);
     if (render(ex, vars, out, &other)) return true;
     (void)turn_all_arguments(ex, messages, false);
     return false;
 }
 
 /* Renders the conversation as the template can take it. */
-static bool render_folded(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
+static bool render_folded(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     json_t *messages = json_object_get(vars, "messages");
     const bool ok = render_calls(ex, vars, out, error);
@@ -572,20 +606,20 @@ static bool render_folded(const exchange *ex, json_t *vars, skv_buf *out, api_er
     api_error other;
     const bool spent = ex->budget->exceeded != SKV_EXCEEDED_NONE; /* nothing else can be tried */
     if (!ok && (error->status != 400 || spent)) return false;
-    if (ok && !system_is_shown(ex, messages, out, &shown, error)) return false;
+    if (ok && !system_is_shown(ex, messages, &out->text, &shown, error)) return false;
     if (shown) return true;
     if (!system_fold(ex, messages, &any, &other)) {
         *error = other;
         return false;
     }
     if (!any) return ok;
-    skv_buf_clear(out);
+    clear_rendered(ex, out);
     return render_calls(ex, vars, out, error);
 }
 
 /* What a template may have refused a history for is mended, and then its calls and results are told
  * in texts: the conversation would have ended for ever. */
-static bool render_history(const exchange *ex, json_t *vars, skv_buf *out, api_error *error)
+static bool render_history(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     enum { SHAPES, CALLS, RESULTS, STEPS };
     json_t *messages = json_object_get(vars, "messages");
@@ -599,14 +633,15 @@ static bool render_history(const exchange *ex, json_t *vars, skv_buf *out, api_e
                                    : tool_generic_plain(ex, messages, step == RESULTS, &other);
         if (!turns_join(ex, messages, &joined, &other)) return false;
         if (!other_now && !joined) continue;
-        skv_buf_clear(out);
+        clear_rendered(ex, out);
         if (render_folded(ex, vars, out, &other)) return true;
     }
     return false;
 }
 
-bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error)
+bool messages_render(const exchange *ex, const json_t *body, rendered_text *out, api_error *error)
 {
+    *out = (rendered_text){.text = request_text(ex)};
     if (!ex->model->vocab) {
         return api_fail(error, 400, "messages",
                         "messages: the model brings no tokenizer: send token ids to "
@@ -633,16 +668,24 @@ bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_e
 static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids, prompt_list *out,
                           api_error *error)
 {
-    skv_buf text = request_text(ex);
-    const encode_flags flags = {ex->model->guesses_template, true, max_ids};
+    rendered_text rendered = {0};
     *out = (prompt_list){0};
-    bool ok = messages_render(ex, body, &text, error) && prompts_create(ex, 1, out, error);
+    bool ok = messages_render(ex, body, &rendered, error) && prompts_create(ex, 1, out, error);
     if (ok) {
+        const bool all = ex->server->options.allow_special_text;
+        const encode_flags flags = {.add_special = ex->model->guesses_template,
+                                    .parse_special = true,
+                                    .max_ids = max_ids,
+                                    .data = all ? NULL : &rendered.data};
+        const skv_buf *text = &rendered.text;
         out->n = 1;
-        ok = set_text(ex, &out->at[0], text.size > 0 ? text.data : "", text.size, flags, error) &&
-             check_empty(out, "messages", error);
+        ok =
+            set_text(ex, &out->at[0], text->size > 0 ? text->data : "", text->size, flags, error) &&
+            check_empty(out, "messages", error);
+        if (!all) out->at[0].data = rendered.data;
+        if (!all) rendered.data = (skv_text_marks){0};
     }
-    skv_buf_release(&text);
+    rendered_release(&rendered);
     if (!ok) prompts_release(out);
     return ok;
 }

@@ -11,7 +11,8 @@ typedef struct api_prompt {
     size_t n_ids;
     char *text; /* owned; NULL: it was given as ids */
     size_t n_text;
-    bool add_special;      /* how the text was encoded */
+    bool add_special;      /* how the text was encoded, */
+    skv_text_marks data;   /* owned: and where it is the client's; of the chat template's text */
     bool is_cut;           /* it has more ids than the context holds, and n_ids is one more */
     skv_prompt_text known; /* what prompts_recall found out */
 } api_prompt;
@@ -21,17 +22,26 @@ typedef struct prompt_list {
     size_t n;
 } prompt_list;
 
-/** The field `name` of a request: a text, token ids, or an array of either. */
-bool prompts_read(const exchange *ex, const json_t *body, const char *name, prompt_list *out,
-                  api_error *error);
+/** The field `name` of a request: a text, token ids, or an array of either. parse_special: what
+ * spells a special token in it is one, as in a prompt that is given whole. */
+bool prompts_read(const exchange *ex, const json_t *body, const char *name, bool parse_special,
+                  prompt_list *out, api_error *error);
 void prompts_release(prompt_list *list);
 /** Room for n prompts, none of which is there yet. */
 bool prompts_create(const exchange *ex, size_t n, prompt_list *out, api_error *error);
 /** Texts that continue an answer of ours get the ids of that answer back. */
 void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job);
 
-/** The chat template's text for "messages" and what else it reads, on the heap. */
-bool messages_render(const exchange *ex, const json_t *body, skv_buf *out, api_error *error);
+/* What the chat template makes of a request. */
+typedef struct rendered_text {
+    skv_buf text;
+    skv_text_marks data; /* owned; which of it is the client's; counts until the request ends */
+} rendered_text;
+
+/** The chat template's text for "messages" and what else it reads. The text is to be released by
+ * rendered_release whatever comes out. */
+bool messages_render(const exchange *ex, const json_t *body, rendered_text *out, api_error *error);
+void rendered_release(rendered_text *rendered);
 /** The same as a prompt, which is not read further than the context can hold. */
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
 /** The same, read to its end: to count it. */
@@ -43,7 +53,8 @@ const char *template_own_var(const json_t *vars);
 
 typedef struct encode_flags {
     bool add_special, parse_special;
-    size_t max_ids; /* the text is read to so many; 0: to its end */
+    size_t max_ids;             /* the text is read to so many; 0: to its end */
+    const skv_text_marks *data; /* borrowed: as in skv_encode_options */
 } encode_flags;
 
 /** Ids of a text, which count in the request's budget until text_ids_free. */

@@ -3,6 +3,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -109,12 +110,15 @@ bool server_start(const server_options *options, http_server **out, char *error)
     server->listen_fd = -1;
     watchdog_open(&server->dog);
     json_body_start();
+    (void)snprintf(server->own_mark, sizeof server->own_mark, "<%016" PRIx64 "%016" PRIx64 ">",
+                   server_draw(server), server_draw(server));
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&server->changed, &attributes);
+    pthread_cond_init(&server->reaper_stops, &attributes);
     pthread_condattr_destroy(&attributes);
     if (!read_template_vars(server, error) || !start_parts(server, error)) {
         server_stop(server);
@@ -266,6 +270,7 @@ void server_stop(http_server *server)
     skv_account_free(server->account);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
+    pthread_cond_destroy(&server->reaper_stops);
     json_decref(server->template_vars);
     free(server);
 }

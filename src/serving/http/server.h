@@ -85,6 +85,7 @@ typedef struct server_options {
     const char *tool_format;      /* how the model writes calls; NULL: as its template tells */
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
+    bool allow_special_text;      /* texts of clients may spell special tokens */
     const char *reranker;         /* "yes", "no", "auto": as the names tell */
     bool reads;                   /* it reads prompts for others, and answers none */
     bool seed_given;              /* it has a seed for all of them; else each draws its own */

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -139,8 +140,12 @@ struct http_server {
 
     pthread_t reaper;
     bool reaper_runs;
+    pthread_cond_t reaper_stops;
     watchdog dog;          /* the reaper's */
     json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
+    /* Around what the server itself writes into a message in the name of the template, such as the
+     * marks of calls (skv_render_input.own_mark). No client knows it. */
+    char own_mark[40];
 };
 
 server_state server_get_state(http_server *server);
@@ -153,8 +158,13 @@ bool server_list_next(const char **at, skv_text_piece *out);
 /** How long a scheduler may write to its cache at the end: as long as requests had, within bounds.
  */
 double server_flush_seconds(const server_options *o);
-/** So far from now, by the clock of server->changed. */
+/** So far from now, by the clock of the server's condition variables. */
 struct timespec server_time_in(double seconds);
+static inline skv_text_piece server_own_mark(const http_server *server)
+{
+    return (skv_text_piece){server->own_mark, strlen(server->own_mark)};
+}
+
 /** 64 bits that nobody can guess and no other call gets. */
 uint64_t server_draw(http_server *server);
 

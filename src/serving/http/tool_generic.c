@@ -26,6 +26,14 @@ static bool add_json(const exchange *ex, skv_buf *out, const json_t *value, api_
     return text;
 }
 
+/* What the template, had it known calls, would write; the rest is the client's. */
+static void add_own(const exchange *ex, skv_buf *out, const char *text)
+{
+    skv_buf_text(out, ex->server->own_mark);
+    skv_buf_text(out, text);
+    skv_buf_text(out, ex->server->own_mark);
+}
+
 static void add_content(skv_buf *out, const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
@@ -42,11 +50,12 @@ static bool add_calls(const history *h, skv_buf *out, const json_t *message)
     json_array_foreach(calls, i, call)
     {
         const json_t *function = json_object_get(call, "function");
-        skv_buf_printf(out, "%s<tool_call>\n{\"name\": ", out->size > 0 ? "\n" : "");
+        if (out->size > 0) skv_buf_text(out, "\n");
+        add_own(h->ex, out, "<tool_call>\n{\"name\": ");
         if (!add_json(h->ex, out, json_object_get(function, "name"), h->error)) return false;
         skv_buf_text(out, ", \"arguments\": ");
         if (!add_json(h->ex, out, json_object_get(function, "arguments"), h->error)) return false;
-        skv_buf_text(out, "}\n</tool_call>");
+        add_own(h->ex, out, "}\n</tool_call>");
     }
     return true;
 }
@@ -57,7 +66,7 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
 {
     const exchange *ex = h->ex;
     const json_t *calls = json_object_get(message, "tool_calls"), *call;
-    size_t i, n = 0, n_text = 0;
+    size_t i, n = 0, n_text = 0, n_read = 0;
     char *text = NULL;
     if (!request_hold(ex, JSON_CONTAINER_BYTES, "messages", h->error)) return false;
     json_t *functions = json_array();
@@ -70,15 +79,19 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
     char *json = ok ? json_text_write(ex, functions, "messages", &n, h->error) : NULL;
     json_decref(functions);
     if (!json) return ok ? false : api_fail(h->error, 503, NULL, "no memory");
+    /* What its values take once more, and the text. */
+    ok = skv_budget_json(ex->budget, json, n, &n_read) || request_lacks(ex, "messages", h->error);
     *written =
-        skv_reply_write_calls(ex->model->reply_format, json, n, &text, &n_text, NULL) == SKV_OK;
+        ok && skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
+                                    server_own_mark(ex->server), &text, &n_text, NULL) == SKV_OK;
     json_text_free(ex, json, n);
     if (*written) {
         add_content(out, message);
         skv_buf_append(out, text, n_text);
     }
     skv_text_free(text);
-    return true;
+    skv_budget_give(ex->budget, n_read);
+    return ok;
 }
 
 static bool set_text(const exchange *ex, json_t *message, const char *role, const skv_buf *text,
@@ -109,9 +122,9 @@ static bool join_results(history *h, skv_buf *text)
         if (!result && !user) break;
         if (!request_work(h->ex, 1, "messages", h->error)) return false;
         if (text->size > 0) skv_buf_text(text, "\n");
-        if (result) skv_buf_text(text, "<tool_response>\n");
+        if (result) add_own(h->ex, text, "<tool_response>\n");
         add_content(text, next);
-        if (result) skv_buf_text(text, "\n</tool_response>");
+        if (result) add_own(h->ex, text, "\n</tool_response>");
     }
     if (!request_hold(h->ex, JSON_CONTAINER_BYTES + 2 * JSON_MEMBER_BYTES, "messages", h->error)) {
         return false;
@@ -172,11 +185,11 @@ static bool instruct(const exchange *ex, const json_t *tools, json_t *messages, 
     skv_buf text = request_text(ex);
     bool ok = true;
     if (has) add_content(&text, first);
-    skv_buf_printf(&text,
-                   "%sYou can call functions. To call one, write\n<tool_call>\n{\"name\": \"...\", "
-                   "\"arguments\": {...}}\n</tool_call>\nThe user answers with its result in "
-                   "<tool_response>. These are the functions, one in a line:",
-                   text.size > 0 ? "\n\n" : "");
+    if (text.size > 0) skv_buf_text(&text, "\n\n");
+    add_own(ex, &text,
+            "You can call functions. To call one, write\n<tool_call>\n{\"name\": \"...\", "
+            "\"arguments\": {...}}\n</tool_call>\nThe user answers with its result in "
+            "<tool_response>. These are the functions, one in a line:");
     json_array_foreach(tools, i, tool)
     {
         skv_buf_byte(&text, '\n');

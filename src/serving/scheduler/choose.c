@@ -15,8 +15,7 @@
 
 skv_status skv_worker_open_desks(skv_scheduler *s, skv_error *err)
 {
-    skv_backend *be = s->engine->be;
-    const size_t n = skv_min_size(be->threads(be), SKV_LOGIT_ROWS);
+    const size_t n = skv_min_size(skv_pool_threads(s->engine->pool), SKV_LOGIT_ROWS);
     s->values = skv_alloc(SKV_LOGIT_ROWS, sizeof *s->values);
     s->desks = skv_alloc_zero(n, sizeof *s->desks);
     s->tasks = skv_alloc(SKV_LOGIT_ROWS * SKV_JOB_ANSWERS_MAX, sizeof *s->tasks);
@@ -184,9 +183,10 @@ typedef struct row_work {
     atomic_size_t next;
 } row_work;
 
-static void work_at_desk(void *arg, size_t i_desk)
+static void work_at_desk(void *arg, size_t i_desk, size_t i_thread)
 {
     row_work *work = arg;
+    (void)i_thread;
     skv_desk *desk = &work->s->desks[i_desk];
     for (size_t i; (i = atomic_fetch_add(&work->next, 1)) < work->n;) {
         const skv_row_task *task = &work->tasks[i];
@@ -203,11 +203,10 @@ void skv_worker_work_rows(skv_scheduler *s, const skv_row_task *tasks, size_t n)
 {
     row_work work = {.s = s, .tasks = tasks, .n = n};
     const size_t n_desks = skv_min_size(n, s->n_desks);
-    skv_backend *be = s->engine->be;
     atomic_init(&work.next, 0);
     if (n_desks > 1) {
-        be->parallel(be, n_desks, work_at_desk, &work);
+        skv_pool_run(s->engine->pool, n_desks, work_at_desk, &work);
     } else if (n_desks == 1) {
-        work_at_desk(&work, 0);
+        work_at_desk(&work, 0, 0);
     }
 }

@@ -36,20 +36,21 @@ static skv_status splice_best(const skv_vocab *vocab, const skv_read_text *read,
 }
 
 skv_status skv_scheduler_recall(skv_scheduler *s, skv_job_params *params,
-                                const skv_text_piece *text, bool add_special, int32_t **ids,
-                                skv_error *err)
+                                const skv_recalled_text *recalled, int32_t **ids, skv_error *err)
 {
+    const skv_text_piece *text = &recalled->text;
     *ids = NULL;
     params->text = (skv_prompt_text){.key = 0};
     if (!s->texts || params->no_prefix_cache || text->n == 0) return SKV_OK;
-    uint64_t domain = domain_of(s, params, add_special);
+    uint64_t domain = domain_of(s, params, recalled->add_special);
     skv_text_found found;
     skv_text_index_find(s->texts, domain, text->text, text->n, &found);
     skv_read_text read = {.text = text->text,
                           .n = text->n,
-                          .add_special = add_special,
+                          .add_special = recalled->add_special,
                           .ids = params->ids,
-                          .n_ids = params->n_ids};
+                          .n_ids = params->n_ids,
+                          .data = recalled->data};
     skv_splice splice;
     skv_status status = splice_best(s->vocab, &read, &found, &splice, err);
     skv_free(found.ids);

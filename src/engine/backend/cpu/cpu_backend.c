@@ -45,30 +45,6 @@ static void cpu_unmap(skv_backend *base, const void *host)
     (void)host;
 }
 
-typedef struct parallel_job {
-    void (*fn)(void *arg, size_t i);
-    void *arg;
-} parallel_job;
-
-static void parallel_task(void *arg, size_t i_task, size_t i_thread)
-{
-    const parallel_job *job = arg;
-    (void)i_thread;
-    job->fn(job->arg, i_task);
-}
-
-static void cpu_parallel(skv_backend *base, size_t n, void (*fn)(void *arg, size_t i), void *arg)
-{
-    skv_cpu_backend *be = (skv_cpu_backend *)base;
-    parallel_job job = {fn, arg};
-    skv_pool_run(be->pool, n, parallel_task, &job);
-}
-
-static size_t cpu_threads(const skv_backend *base)
-{
-    return skv_pool_threads(((const skv_cpu_backend *)base)->pool);
-}
-
 /* What one thread needs at any time: a product's rows and tiles, or an attention task. */
 static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
@@ -129,12 +105,11 @@ static void cpu_free(skv_backend *base)
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     if (!be) return;
     skv_cpu_release_weights(be);
-    if (be->pool) release_workspace(be);
-    skv_pool_free(be->pool);
+    release_workspace(be);
     skv_free(be);
 }
 
-skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_backend **out,
+skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
                                   skv_error *err)
 {
     unsigned features = skv_cpu_verified();
@@ -142,6 +117,7 @@ skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_bac
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
+    be->pool = threads;
     be->base = (skv_backend){
         .name = "cpu",
         .free = cpu_free,
@@ -165,24 +141,19 @@ skv_status skv_backend_cpu_create(size_t n_threads, skv_cpu_level level, skv_bac
         .attention = skv_cpu_attention,
         .votes = skv_cpu_votes,
         .gather_kv = skv_cpu_gather_kv,
+        .norm = skv_cpu_norm,
         .norm_add = skv_cpu_norm_add,
         .glu = skv_cpu_glu,
         .embed_gate = skv_cpu_embed_gate,
         .gather = skv_cpu_gather,
+        .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,
         .row_bytes = skv_cpu_row_bytes,
         .save_rows = skv_cpu_save_rows,
         .load_rows = skv_cpu_load_rows,
-        .parallel = cpu_parallel,
-        .threads = cpu_threads,
     };
     skv_kernels_init(&be->kernels, level, features);
     be->base.level = skv_cpu_level_name(be->kernels.level);
-    skv_status status = skv_pool_create(n_threads, &be->pool, err);
-    if (status != SKV_OK) {
-        cpu_free(&be->base);
-        return status;
-    }
     *out = &be->base;
     return SKV_OK;
 }

@@ -36,10 +36,12 @@ size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
 void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);
 void skv_cpu_store(skv_backend *base, const skv_store_args *args);
 void skv_cpu_mix(skv_backend *base, const skv_mix_args *args);
+void skv_cpu_norm(skv_backend *base, const skv_norm_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
 void skv_cpu_glu(skv_backend *base, const skv_glu_args *args);
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args);
 void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows);
+void skv_cpu_scale(skv_backend *base, float *x, size_t n, float factor);
 void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap);
 
 /* cpu_saved_rows.c */

@@ -93,13 +93,25 @@ void skv_cpu_store(skv_backend *base, const skv_store_args *args)
     for_rows(base, args, args->n_rows, store_row);
 }
 
+static void norm_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_norm_args *a = args;
+    be->kernels.rmsnorm(a->y + i * a->n, a->x + i * a->n, a->norm.weight, a->norm.offset,
+                        a->norm.eps, a->n);
+}
+
+void skv_cpu_norm(skv_backend *base, const skv_norm_args *args)
+{
+    for_rows(base, args, args->n_rows, norm_row);
+}
+
 static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_norm_add_args *a = args;
     float *y = a->y + i * a->n;
     float *x = a->x + i * a->n;
-    be->kernels.rmsnorm(a->store ? x : y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
-    if (!a->store) be->kernels.axpy(x, 1.0f, y, a->n);
+    be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    be->kernels.axpy(x, 1.0f, y, a->n);
     const float scale = a->scale;
     if (scale == 0 || scale == 1) return;
     for (size_t d = 0; d < a->n; d++) x[d] *= scale;
@@ -161,6 +173,12 @@ void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows,
     for (size_t i = 0; i < n_rows; i++) {
         if (rows[i] != i) memmove(x + i * n, x + rows[i] * n, n * sizeof *x);
     }
+}
+
+void skv_cpu_scale(skv_backend *base, float *x, size_t n, float factor)
+{
+    (void)base;
+    for (size_t i = 0; i < n; i++) x[i] *= factor;
 }
 
 void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap)

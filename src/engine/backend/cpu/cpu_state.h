@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "base/pool.h"
+#include "kernels/kernels.h"
 
 /* A stretch of memory that packed weights are laid into one after the other. Large stretches lie
  * in huge pages almost whole, which decoding, that reads all weights for every token, feels. */
@@ -15,7 +16,7 @@ typedef struct skv_cpu_chunk {
 
 typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
-    skv_pool *pool;   /* owned */
+    skv_pool *pool;   /* borrowed */
     skv_kernels kernels;
     skv_backend_limits limits;
     unsigned char *packed; /* rows of a product, packed: owned, packed_bytes */

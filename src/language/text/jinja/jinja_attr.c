@@ -157,7 +157,8 @@ static skv_jv char_range(skv_jrun *r, skv_jv v, size_t from, size_t to)
     size_t start = skv_j_offset(s, from), end = skv_j_offset(s, to);
     skv_jstr *part = skv_j_take(r, 1, sizeof *part);
     if (!part || !skv_j_spend_bytes(r, s->n_chars == s->size ? 0 : end)) return skv_j_undefined();
-    *part = (skv_jstr){.data = s->data + start, .size = end - start, .n_chars = to - from};
+    *part = (skv_jstr){
+        .data = s->data + start, .size = end - start, .n_chars = to - from, .marks = s->marks};
     return (skv_jv){.kind = SKV_J_STRING, .markup = v.markup, .as.s = part};
 }
 
@@ -195,10 +196,10 @@ skv_jv skv_j_getitem(skv_jrun *r, skv_jv object, skv_jv key)
     if (key.kind == SKV_J_STRING) return skv_j_getattr(r, object, key.as.s);
     skv_jv name = skv_j_missing();
     if (key.kind == SKV_J_INT) {
-        skv_buf buf;
-        skv_j_buf_init(r, &buf);
-        skv_j_write_repr(r, &buf, key);
-        name = skv_j_from_buf(r, &buf);
+        skv_jout text;
+        skv_j_out_init(r, &text);
+        skv_j_write_repr(r, &text, key);
+        name = skv_j_from_out(r, &text);
     }
     if (!skv_j_ok(r)) return name;
     if (name.kind != SKV_J_STRING) return skv_j_undefined();
@@ -224,13 +225,13 @@ static skv_jv slice_string(skv_jrun *r, skv_jv v, int64_t start, int64_t n, int6
 {
     if (step == 1) return char_range(r, v, (size_t)start, (size_t)(start + n));
     skv_jv chars = skv_j_items(r, v);
-    skv_buf buf;
-    skv_j_buf_init(r, &buf);
+    skv_jout text;
+    skv_j_out_init(r, &text);
     for (int64_t i = 0; i < n && skv_j_spend(r, 1); i++) {
         const skv_jstr *c = chars.as.list->items[start + i * step].as.s;
-        skv_buf_append(&buf, c->data, c->size);
+        skv_jout_put(&text, c);
     }
-    skv_jv part = skv_j_from_buf(r, &buf);
+    skv_jv part = skv_j_from_out(r, &text);
     part.markup = v.markup;
     return part;
 }

@@ -63,13 +63,13 @@ typedef struct skv_jnumber_style {
 } skv_jnumber_style;
 
 /** The text cut to the precision and padded to the width. */
-void skv_jnumber_pad_text(skv_jrun *r, skv_buf *buf, const skv_jstr *s,
+void skv_jnumber_pad_text(skv_jrun *r, skv_jout *out, const skv_jstr *s,
                           const skv_jnumber_style *style);
 /** kind: d x X o b. */
-void skv_jnumber_write_int(skv_jrun *r, skv_buf *buf, int64_t i, char kind,
+void skv_jnumber_write_int(skv_jrun *r, skv_jout *out, int64_t i, char kind,
                            const skv_jnumber_style *style);
 /** kind: f F e E g G %. */
-void skv_jnumber_write_float(skv_jrun *r, skv_buf *buf, double f, char kind,
+void skv_jnumber_write_float(skv_jrun *r, skv_jout *out, double f, char kind,
                              const skv_jnumber_style *style);
 
 #endif

@@ -66,10 +66,10 @@ static void put_case(skv_buf *buf, const skv_jstr *s, size_t at, uint32_t code, 
 skv_jv skv_jstr_change_case(skv_jrun *r, const skv_jcall *call)
 {
     const skv_jcase how = (skv_jcase)call->how;
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &out);
     bool after_letter = false;
     for (size_t at = 0; at < s->size;) {
         uint32_t code;
@@ -77,17 +77,18 @@ skv_jv skv_jstr_change_case(skv_jrun *r, const skv_jcall *call)
         bool first = how == SKV_JCASE_CAPITAL ? at == 0 : how == SKV_JCASE_TITLE && !after_letter;
         bool lower = how != SKV_JCASE_UPPER;
         if (how == SKV_JCASE_SWAP) lower = category(code) == UTF8PROC_CATEGORY_LU;
+        skv_jout_follow(&out, s, at);
         if (first)
-            put_title(&buf, code);
+            put_title(&out.text, code);
         else if (how == SKV_JCASE_SWAP && !is_cased(code))
-            skv_buf_append(&buf, s->data + at, step);
+            skv_buf_append(&out.text, s->data + at, step);
         else
-            put_case(&buf, s, at, code, lower, after_letter);
+            put_case(&out.text, s, at, code, lower, after_letter);
         after_letter = is_cased(code);
         at += step;
     }
     (void)skv_j_spend_bytes(r, s->size);
-    skv_jv changed = skv_j_from_buf(r, &buf);
+    skv_jv changed = skv_j_from_out(r, &out);
     changed.markup = call->self.markup;
     return changed;
 }
@@ -180,9 +181,9 @@ static skv_jv str_istitle(skv_jrun *r, const skv_jcall *call)
     return skv_j_bool(any && skv_j_spend_bytes(r, s->size));
 }
 
-static void pad(skv_buf *buf, const skv_jstr *fill, int64_t n)
+static void pad(skv_jout *out, const skv_jstr *fill, int64_t n)
 {
-    for (; n > 0 && !buf->failed; n--) skv_buf_append(buf, fill->data, fill->size);
+    for (; n > 0 && !out->text.failed; n--) skv_jout_put(out, fill);
 }
 
 /* How much of the padding goes to the left: Python's center rounds in its own way. */
@@ -196,10 +197,10 @@ static int64_t left_share(int64_t space, int64_t width, unsigned align)
 skv_jv skv_jstr_align(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {NULL, NULL};
-    static const skv_jstr blank = {" ", 1, 1};
+    static const skv_jstr blank = {" ", 1, 1, NULL};
     skv_jv arg[2];
     int64_t width;
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, names, 2, 1, arg) || !skv_j_arg_int(r, call, arg[0], 0, &width))
         return skv_j_undefined();
     const skv_jstr *fill = arg[1].kind == SKV_J_STRING ? arg[1].as.s : &blank;
@@ -210,33 +211,33 @@ skv_jv skv_jstr_align(skv_jrun *r, const skv_jcall *call)
     int64_t space = width - (int64_t)s->n_chars;
     if (space <= 0) return call->self;
     int64_t left = left_share(space, width, call->how);
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &out);
     if (!skv_j_fits(r, (uint64_t)space, fill->size)) return skv_j_undefined();
-    pad(&buf, fill, left);
-    skv_buf_append(&buf, s->data, s->size);
-    pad(&buf, fill, space - left);
-    return skv_j_from_buf(r, &buf);
+    pad(&out, fill, left);
+    skv_jout_put(&out, s);
+    pad(&out, fill, space - left);
+    return skv_j_from_out(r, &out);
 }
 
 static skv_jv str_zfill(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {NULL};
-    static const skv_jstr zero = {"0", 1, 1};
+    static const skv_jstr zero = {"0", 1, 1, NULL};
     skv_jv arg;
     int64_t width;
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, names, 1, 1, &arg) || !skv_j_arg_int(r, call, arg, 0, &width))
         return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     int64_t space = width - (int64_t)s->n_chars;
     if (space <= 0) return call->self;
     size_t sign = s->size && (s->data[0] == '+' || s->data[0] == '-');
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &out);
     if (!skv_j_fits(r, (uint64_t)space, 1)) return skv_j_undefined();
-    skv_buf_append(&buf, s->data, sign);
-    pad(&buf, &zero, space);
-    skv_buf_append(&buf, s->data + sign, s->size - sign);
-    return skv_j_from_buf(r, &buf);
+    skv_jout_part(&out, s, 0, sign);
+    pad(&out, &zero, space);
+    skv_jout_part(&out, s, sign, s->size);
+    return skv_j_from_out(r, &out);
 }
 
 const skv_jfunction *skv_jcase_method(const skv_jstr *name)

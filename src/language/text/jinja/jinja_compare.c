@@ -189,7 +189,7 @@ static skv_jv chars_of(skv_jrun *r, const skv_jstr *s)
     skv_jv list = skv_j_list(r, SKV_J_LIST, s->n_chars);
     for (size_t at = 0; at < s->size && skv_j_spend(r, 1);) {
         size_t next = skv_j_next_char(s, at);
-        if (!skv_j_push(r, list.as.list, skv_j_view_of(r, s->data + at, next - at))) break;
+        if (!skv_j_push(r, list.as.list, skv_j_part(r, s, at, next))) break;
         at = next;
     }
     return list;

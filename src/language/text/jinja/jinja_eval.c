@@ -49,10 +49,10 @@ SKV_OWN_FRAME static skv_jv eval_slice(skv_jrun *r, const skv_jnode *node)
 
 SKV_OWN_FRAME static skv_jv join_texts(skv_jrun *r, const skv_jlist *items)
 {
-    skv_buf buf;
-    skv_j_buf_init(r, &buf);
-    for (size_t i = 0; skv_j_ok(r) && i < items->n; i++) skv_j_write_str(r, &buf, items->items[i]);
-    return skv_j_from_buf(r, &buf);
+    skv_jout text;
+    skv_j_out_init(r, &text);
+    for (size_t i = 0; skv_j_ok(r) && i < items->n; i++) skv_j_write_str(r, &text, items->items[i]);
+    return skv_j_from_out(r, &text);
 }
 
 static skv_jv eval_concat(skv_jrun *r, const skv_jnode *node)
@@ -128,7 +128,7 @@ SKV_OWN_FRAME static bool spread_keywords(skv_jrun *r, const skv_jnode *node, sk
 SKV_OWN_FRAME static bool eval_keywords(skv_jrun *r, const skv_jargs *args, const skv_jv *caller,
                                         skv_jcall *call)
 {
-    static const skv_jstr caller_name = {"caller", 6, 6};
+    static const skv_jstr caller_name = {"caller", 6, 6, NULL};
     if ((!args || (!args->n_keywords && !args->double_star)) && !caller) return true;
     skv_jv dict = skv_j_dict(r);
     for (size_t i = 0; args && i < args->n_keywords && skv_j_ok(r); i++) {

@@ -187,15 +187,15 @@ skv_jv skv_jloop_attribute(skv_jrun *r, skv_jloop *loop, const skv_jstr *name)
 /* What a body prints, as a value; scopes and buffers are put back whatever happens. */
 SKV_OWN_FRAME static skv_jv capture(skv_jrun *r, const skv_jnode *node, skv_jscope *scope)
 {
-    skv_buf buf, *out = r->out;
+    skv_jout text, *out = r->out;
     skv_jscope *outer = r->scope;
-    skv_j_buf_init(r, &buf);
-    r->out = &buf;
+    skv_j_out_init(r, &text);
+    r->out = &text;
     r->scope = scope;
     skv_j_exec(r, node->items, node->n_items);
     r->out = out;
     r->scope = outer;
-    return skv_j_from_buf(r, &buf);
+    return skv_j_from_out(r, &text);
 }
 
 SKV_OWN_FRAME static void bind_parameters(skv_jrun *r, const skv_jargs *parameters,
@@ -295,8 +295,8 @@ SKV_OWN_FRAME static void exec_print(skv_jrun *r, const skv_jnode *node)
 
 SKV_OWN_FRAME static void exec_text(skv_jrun *r, const skv_jnode *node)
 {
-    skv_buf_append(r->out, node->value.as.s->data, node->value.as.s->size);
-    if (r->out->failed) skv_j_fail_limit(r);
+    skv_jout_put(r->out, node->value.as.s);
+    if (r->out->text.failed) skv_j_fail_limit(r);
     (void)skv_j_spend_bytes(r, node->value.as.s->size);
 }
 

@@ -56,20 +56,21 @@ static skv_jv filter_center(skv_jrun *r, const skv_jcall *call)
 /* Words begin behind white space, hyphens and opening brackets, not behind digits or quotes. */
 static skv_jv filter_title(skv_jrun *r, const skv_jcall *call)
 {
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv text = soft(r, call->self);
     if (!skv_j_ok(r)) return text;
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &out);
     bool start = true;
     for (size_t at = 0; at < text.as.s->size;) {
         uint32_t code;
+        skv_jout_follow(&out, text.as.s, at);
         at += skv_utf8_decode(text.as.s->data + at, text.as.s->size - at, &code);
-        skv_jstr_write_case(&buf, code, start);
+        skv_jstr_write_case(&out.text, code, start);
         start = skv_j_space(code) || (code < 0x80 && strchr("-({[<", (int)code));
     }
     (void)skv_j_spend_bytes(r, text.as.s->size);
-    return skv_j_from_buf(r, &buf);
+    return skv_j_from_out(r, &out);
 }
 
 static skv_jv filter_string(skv_jrun *r, const skv_jcall *call)
@@ -112,7 +113,7 @@ static skv_jv filter_replace(skv_jrun *r, const skv_jcall *call)
 static skv_jv filter_default(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"default_value", "boolean"};
-    static const skv_jstr empty = {"", 0, 0};
+    static const skv_jstr empty = {"", 0, 0, NULL};
     skv_jv arg[2];
     if (!skv_j_bind(r, call, names, 2, 0, arg)) return skv_j_undefined();
     if (call->self.kind != SKV_J_UNDEFINED && (skv_j_truth(call->self) || !skv_j_truth(arg[1])))
@@ -123,7 +124,7 @@ static skv_jv filter_default(skv_jrun *r, const skv_jcall *call)
 /* Python's len(), which counts the rounds of `loop`. */
 static bool length_of(skv_jrun *r, skv_jv v, int64_t *n)
 {
-    static const skv_jstr name = {"length", 6, 6};
+    static const skv_jstr name = {"length", 6, 6, NULL};
     if (v.kind != SKV_J_LOOP) return skv_j_length(v, n);
     *n = skv_jloop_attribute(r, v.as.loop, &name).as.i;
     return true;
@@ -299,15 +300,15 @@ static skv_jv filter_format(skv_jrun *r, const skv_jcall *call)
 }
 
 /* Every line but the first is indented, empty ones only if `blank`. */
-static void write_indented(skv_buf *buf, const skv_jlist *lines, const skv_jstr *by, bool first,
+static void write_indented(skv_jout *out, const skv_jlist *lines, const skv_jstr *by, bool first,
                            bool blank)
 {
-    if (first) skv_buf_append(buf, by->data, by->size);
-    for (size_t i = 0; i < lines->n && !buf->failed; i++) {
+    if (first) skv_jout_put(out, by);
+    for (size_t i = 0; i < lines->n && !out->text.failed; i++) {
         const skv_jstr *line = lines->items[i].as.s;
-        if (i) skv_buf_byte(buf, '\n');
-        if (i && (line->size || blank)) skv_buf_append(buf, by->data, by->size);
-        skv_buf_append(buf, line->data, line->size);
+        if (i) skv_buf_byte(&out->text, '\n');
+        if (i && (line->size || blank)) skv_jout_put(out, by);
+        skv_jout_put(out, line);
     }
 }
 
@@ -316,7 +317,7 @@ static skv_jv filter_indent(skv_jrun *r, const skv_jcall *call)
     static const char *const names[] = {"width", "first", "blank"};
     skv_jv arg[3];
     int64_t width = 4;
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, names, 3, 0, arg)) return skv_j_undefined();
     if (call->self.kind == SKV_J_UNDEFINED) return skv_j_fail_undefined(r, call->self);
     if (call->self.kind != SKV_J_STRING)
@@ -328,15 +329,15 @@ static skv_jv filter_indent(skv_jrun *r, const skv_jcall *call)
         skv_jv blank = skv_j_text_value(r, " ");
         by = skv_j_ok(r) ? skv_j_binary(r, '*', blank, skv_j_int(width)) : blank;
     }
-    skv_jv newline = {.kind = SKV_J_STRING, .as.s = &(skv_jstr){"\n", 1, 1}};
+    skv_jv newline = {.kind = SKV_J_STRING, .as.s = &(skv_jstr){"\n", 1, 1, NULL}};
     skv_jv plain = call->self;
     plain.markup = 0;
     skv_jcall inner = {.self = skv_j_ok(r) ? skv_j_binary(r, '+', plain, newline) : newline};
     skv_jv lines = skv_j_ok(r) ? skv_jstr_splitlines(r, &inner) : newline;
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &out);
     if (skv_j_ok(r))
-        write_indented(&buf, lines.as.list, by.as.s, skv_j_truth(arg[1]), skv_j_truth(arg[2]));
-    skv_jv text = skv_j_from_buf(r, &buf);
+        write_indented(&out, lines.as.list, by.as.s, skv_j_truth(arg[1]), skv_j_truth(arg[2]));
+    skv_jv text = skv_j_from_out(r, &out);
     text.markup = call->self.markup;
     return text;
 }
@@ -366,7 +367,7 @@ static skv_jv filter_truncate(skv_jrun *r, const skv_jcall *call)
     if (!skv_j_ok(r)) return text;
     size_t size = text.as.s->size;
     while (!skv_j_truth(arg[1]) && size && text.as.s->data[size - 1] != ' ') size--;
-    if (size && !skv_j_truth(arg[1])) text = skv_j_view_of(r, text.as.s->data, size - 1);
+    if (size && !skv_j_truth(arg[1])) text = skv_j_part(r, text.as.s, 0, size - 1);
     return skv_j_ok(r) ? skv_j_binary(r, '+', text, end) : text;
 }
 

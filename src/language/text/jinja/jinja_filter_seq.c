@@ -47,16 +47,16 @@ static skv_jv filter_join(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"d", "attribute"};
     skv_jv arg[2];
-    skv_buf buf;
+    skv_jout text;
     if (!skv_j_bind(r, call, names, 2, 0, arg)) return skv_j_undefined();
     skv_jv items = skv_j_items(r, call->self);
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &text);
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n; i++) {
-        if (i && arg[0].kind != SKV_J_MISSING) skv_j_write_str(r, &buf, arg[0]);
+        if (i && arg[0].kind != SKV_J_MISSING) skv_j_write_str(r, &text, arg[0]);
         skv_jv item = get_path(r, items.as.list->items[i], arg[1], skv_j_missing());
-        if (skv_j_ok(r)) skv_j_write_str(r, &buf, item);
+        if (skv_j_ok(r)) skv_j_write_str(r, &text, item);
     }
-    return skv_j_from_buf(r, &buf);
+    return skv_j_from_out(r, &text);
 }
 
 static skv_jv filter_list(skv_jrun *r, const skv_jcall *call)

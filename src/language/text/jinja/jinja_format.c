@@ -77,16 +77,16 @@ static int64_t read_size(skv_jrun *r, percent_args *args, const skv_jstr *f, siz
 /* str(v) for 's', else repr(v). */
 static skv_jv text_of(skv_jrun *r, skv_jv v, char conversion)
 {
-    skv_buf text;
-    skv_j_buf_init(r, &text);
+    skv_jout text;
+    skv_j_out_init(r, &text);
     if (conversion == 's')
         skv_j_write_str(r, &text, v);
     else
         skv_j_write_repr(r, &text, v);
-    return skv_j_from_buf(r, &text);
+    return skv_j_from_out(r, &text);
 }
 
-static void put_char(skv_jrun *r, skv_buf *buf, skv_jv v, const skv_jnumber_style *style)
+static void put_char(skv_jrun *r, skv_jout *out, skv_jv v, const skv_jnumber_style *style)
 {
     char bytes[4];
     int64_t i = 0;
@@ -95,23 +95,24 @@ static void put_char(skv_jrun *r, skv_buf *buf, skv_jv v, const skv_jnumber_styl
         s = *v.as.s;
     } else if (skv_j_as_int(v, &i) && i >= 0 && i <= 0x10ffff && (i < 0xd800 || i > 0xdfff)) {
         s.size = skv_utf8_encode((uint32_t)i, bytes);
+        s.marks = &skv_j_data;
     } else {
         skv_j_fail(r, SKV_ARGUMENT, "%%c requires int or char");
         return;
     }
-    skv_jnumber_pad_text(r, buf, &s, style);
+    skv_jnumber_pad_text(r, out, &s, style);
 }
 
-static void convert(skv_jrun *r, skv_buf *buf, skv_jv v, char kind, skv_jnumber_style *style)
+static void convert(skv_jrun *r, skv_jout *out, skv_jv v, char kind, skv_jnumber_style *style)
 {
     int64_t i = 0;
     double f = v.kind == SKV_J_FLOAT ? v.as.f : 0;
     bool is_int = skv_j_as_int(v, &i);
     if (kind == 's' || kind == 'r') {
         skv_jv text = text_of(r, v, kind);
-        if (skv_j_ok(r)) skv_jnumber_pad_text(r, buf, text.as.s, style);
+        if (skv_j_ok(r)) skv_jnumber_pad_text(r, out, text.as.s, style);
     } else if (kind == 'c') {
-        put_char(r, buf, v, style);
+        put_char(r, out, v, style);
     } else if (strchr("diuxXo", kind)) {
         if (v.kind == SKV_J_FLOAT && strchr("diu", kind) && fabs(f) < 9.2e18)
             i = (int64_t)f;
@@ -120,18 +121,18 @@ static void convert(skv_jrun *r, skv_buf *buf, skv_jv v, char kind, skv_jnumber_
                        skv_j_type_name(v));
             return;
         }
-        skv_jnumber_write_int(r, buf, i, strchr("iu", kind) ? 'd' : kind, style);
+        skv_jnumber_write_int(r, out, i, strchr("iu", kind) ? 'd' : kind, style);
     } else {
         if (!is_int && v.kind != SKV_J_FLOAT) {
             skv_j_fail(r, SKV_ARGUMENT, "must be real number, not %s", skv_j_type_name(v));
             return;
         }
-        skv_jnumber_write_float(r, buf, is_int ? (double)i : f, kind, style);
+        skv_jnumber_write_float(r, out, is_int ? (double)i : f, kind, style);
     }
 }
 
 /* The conversion behind a % at f->data[*at - 1]. */
-static void one_conversion(skv_jrun *r, skv_buf *buf, percent_args *args, const skv_jstr *f,
+static void one_conversion(skv_jrun *r, skv_jout *out, percent_args *args, const skv_jstr *f,
                            size_t *at)
 {
     skv_jnumber_style style = {.align = '>', .precision = -1};
@@ -155,7 +156,7 @@ static void one_conversion(skv_jrun *r, skv_buf *buf, percent_args *args, const 
     if (!skv_j_ok(r)) return;
     char kind = *at < f->size ? f->data[(*at)++] : 0;
     if (kind == '%') {
-        skv_buf_byte(buf, '%');
+        skv_jout_part(out, f, *at - 1, *at);
         return;
     }
     if (!kind || !strchr("srcdiuxXofFeEgG", kind)) {
@@ -164,23 +165,23 @@ static void one_conversion(skv_jrun *r, skv_buf *buf, percent_args *args, const 
     }
     if (v.kind == SKV_J_MISSING) v = next_value(r, args);
     if (style.align == '<') style.zero = false;
-    if (skv_j_ok(r)) convert(r, buf, v, kind, &style);
+    if (skv_j_ok(r)) convert(r, out, v, kind, &style);
 }
 
 skv_jv skv_j_percent(skv_jrun *r, skv_jv format, skv_jv values)
 {
     const skv_jstr *f = format.as.s;
     percent_args args = {.values = values};
-    skv_buf buf;
+    skv_jout out;
     if (format.markup)
         return skv_j_fail(r, SKV_UNSUPPORTED, "%% formatting of a safe string is not supported");
-    skv_j_buf_init(r, &buf);
-    for (size_t at = 0; at < f->size && skv_j_ok(r) && !buf.failed;) {
+    skv_j_out_init(r, &out);
+    for (size_t at = 0; at < f->size && skv_j_ok(r) && !out.text.failed;) {
         const char *percent = memchr(f->data + at, '%', f->size - at);
         size_t end = percent ? (size_t)(percent - f->data) : f->size;
-        skv_buf_append(&buf, f->data + at, end - at);
+        skv_jout_part(&out, f, at, end);
         at = end + 1;
-        if (percent && skv_j_spend(r, 1)) one_conversion(r, &buf, &args, f, &at);
+        if (percent && skv_j_spend(r, 1)) one_conversion(r, &out, &args, f, &at);
     }
     /* Python asks whether the values could be looked up by name, which a dict is not alone in. */
     bool subscripted = values.kind == SKV_J_DICT || values.kind == SKV_J_LIST ||
@@ -189,7 +190,7 @@ skv_jv skv_j_percent(skv_jrun *r, skv_jv format, skv_jv values)
         values.kind == SKV_J_TUPLE ? args.next < values.as.list->n : !args.next && !subscripted;
     if (leftover && !args.named)
         skv_j_fail(r, SKV_ARGUMENT, "not all arguments converted during string formatting");
-    return skv_j_from_buf(r, &buf);
+    return skv_j_from_out(r, &out);
 }
 
 typedef struct field {
@@ -296,7 +297,7 @@ static char read_spec(const field *f, skv_jnumber_style *style, bool *valid)
     return kind;
 }
 
-static void write_field(skv_jrun *r, skv_buf *buf, skv_jv v, const field *f)
+static void write_field(skv_jrun *r, skv_jout *out, skv_jv v, const field *f)
 {
     skv_jnumber_style style = {.precision = -1};
     bool valid;
@@ -307,17 +308,17 @@ static void write_field(skv_jrun *r, skv_buf *buf, skv_jv v, const field *f)
     if (valid && f->n_spec && (is_int || is_float) && !(is_float && !as_float)) {
         if (!style.align) style.align = '>';
         if (as_float)
-            skv_jnumber_write_float(r, buf, is_int ? (double)i : v.as.f, kind, &style);
+            skv_jnumber_write_float(r, out, is_int ? (double)i : v.as.f, kind, &style);
         else if ((!kind || strchr("dxXob", kind)) && style.precision < 0)
-            skv_jnumber_write_int(r, buf, i, kind ? kind : 'd', &style);
+            skv_jnumber_write_int(r, out, i, kind ? kind : 'd', &style);
         else
             valid = false;
     } else if (!f->n_spec) {
-        skv_j_write_str(r, buf, v);
+        skv_j_write_str(r, out, v);
     } else if (valid && v.kind == SKV_J_STRING && (!kind || kind == 's') && !style.zero &&
                style.align != '=' && !style.sign && !style.comma) {
         if (!style.align) style.align = '<';
-        skv_jnumber_pad_text(r, buf, v.as.s, &style);
+        skv_jnumber_pad_text(r, out, v.as.s, &style);
     } else {
         valid = false;
     }
@@ -353,36 +354,36 @@ static bool read_field(skv_jrun *r, const skv_jstr *s, size_t *at, field *f)
     return true;
 }
 
-static void convert_field(skv_jrun *r, skv_buf *buf, const skv_jcall *call, const field *f,
+static void convert_field(skv_jrun *r, skv_jout *out, const skv_jcall *call, const field *f,
                           numbering *numbers)
 {
     skv_jv v = field_value(r, call, f, numbers);
     if (f->conversion && skv_j_ok(r)) v = text_of(r, v, f->conversion);
-    if (skv_j_ok(r)) write_field(r, buf, v, f);
+    if (skv_j_ok(r)) write_field(r, out, v, f);
 }
 
 skv_jv skv_jstr_format(skv_jrun *r, const skv_jcall *call)
 {
     const skv_jstr *s = call->self.as.s;
     numbering numbers = {0};
-    skv_buf buf;
+    skv_jout out;
     field f;
     if (call->self.markup)
         return skv_j_fail(r, SKV_UNSUPPORTED, "format() of a safe string is not supported");
-    skv_j_buf_init(r, &buf);
-    for (size_t at = 0; at < s->size && skv_j_ok(r) && !buf.failed;) {
+    skv_j_out_init(r, &out);
+    for (size_t at = 0; at < s->size && skv_j_ok(r) && !out.text.failed;) {
         char c = s->data[at++];
         bool twice = at < s->size && s->data[at] == c;
         if (c != '{' && c != '}') {
-            skv_buf_byte(&buf, c);
+            skv_jout_part(&out, s, at - 1, at);
         } else if (twice) {
-            skv_buf_byte(&buf, c);
+            skv_jout_part(&out, s, at - 1, at);
             at++;
         } else if (c == '}') {
             skv_j_fail(r, SKV_ARGUMENT, "single '}' in format string");
         } else if (skv_j_spend(r, 1) && read_field(r, s, &at, &f)) {
-            convert_field(r, &buf, call, &f, &numbers);
+            convert_field(r, &out, call, &f, &numbers);
         }
     }
-    return skv_j_from_buf(r, &buf);
+    return skv_j_from_out(r, &out);
 }

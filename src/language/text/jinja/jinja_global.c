@@ -91,15 +91,15 @@ static skv_jv global_raise(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"message"};
     skv_jv message;
-    skv_buf buf;
+    skv_jout text;
     if (!skv_j_bind(r, call, names, 1, 1, &message)) return message;
-    skv_j_buf_init(r, &buf);
-    skv_j_write_str(r, &buf, message);
+    skv_j_out_init(r, &text);
+    skv_j_write_str(r, &text, message);
     if (skv_j_ok(r)) {
         r->status = SKV_ARGUMENT;
-        (void)skv_fail(r->err, SKV_ARGUMENT, "%s", buf.data ? buf.data : "");
+        (void)skv_fail(r->err, SKV_ARGUMENT, "%s", text.text.data ? text.text.data : "");
     }
-    skv_buf_release(&buf);
+    skv_jout_release(&text);
     return skv_j_undefined();
 }
 
@@ -152,7 +152,7 @@ static skv_jv global_strftime(skv_jrun *r, const skv_jcall *call)
     size_t n = *format ? write_time(text, sizeof text, format, &when) : 0;
     size_t bad;
     if (!skv_utf8_valid(text, n, &bad)) n = 0;
-    return skv_j_string(r, text, n);
+    return (arg.as.s->marks ? skv_j_string_data : skv_j_string)(r, text, n);
 }
 
 const skv_jfunction *skv_jglobal_find(const skv_jstr *name)

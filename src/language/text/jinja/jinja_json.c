@@ -1,4 +1,5 @@
-/* tojson: Python's json.dumps with the options that transformers allows. */
+/* tojson: Python's json.dumps with the options that transformers allows. Its marks count as data,
+ * but for the texts of literals. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -34,64 +35,66 @@ static void write_char(skv_buf *buf, const char *data, size_t n, uint32_t code, 
     }
 }
 
-static void write_string(skv_jrun *r, skv_buf *buf, const skv_jstr *s, const json_style *style)
+static void write_string(skv_jrun *r, skv_jout *out, const skv_jstr *s, const json_style *style)
 {
-    skv_buf_byte(buf, '"');
-    for (size_t i = 0; i < s->size && !buf->failed;) {
+    skv_buf_byte(&out->text, '"');
+    for (size_t i = 0; i < s->size && !out->text.failed;) {
         uint32_t code;
         size_t n = skv_utf8_decode(s->data + i, s->size - i, &code);
-        write_char(buf, s->data + i, n, code, style->ascii);
+        skv_jout_follow(out, s, i);
+        write_char(&out->text, s->data + i, n, code, style->ascii);
         i += n;
     }
-    skv_buf_byte(buf, '"');
+    skv_jout_set(out, true);
+    skv_buf_byte(&out->text, '"');
     (void)skv_j_spend_bytes(r, s->size);
 }
 
-static void write_float(skv_buf *buf, double f)
+static void write_float(skv_buf *out, double f)
 {
     if (isnan(f))
-        skv_buf_text(buf, "NaN");
+        skv_buf_text(out, "NaN");
     else if (isinf(f))
-        skv_buf_text(buf, f < 0 ? "-Infinity" : "Infinity");
+        skv_buf_text(out, f < 0 ? "-Infinity" : "Infinity");
     else
-        skv_j_write_float(buf, f);
+        skv_j_write_float(out, f);
 }
 
-static void new_line(skv_buf *buf, const json_style *style, unsigned level)
+static void new_line(skv_buf *out, const json_style *style, unsigned level)
 {
     if (!style->indented) return;
-    skv_buf_byte(buf, '\n');
-    while (level-- && !buf->failed) skv_buf_append(buf, style->indent.data, style->indent.size);
+    skv_buf_byte(out, '\n');
+    while (level-- && !out->failed) skv_buf_append(out, style->indent.data, style->indent.size);
 }
 
-static void write_json(skv_jrun *r, skv_buf *buf, skv_jv v, const json_style *style,
+static void write_json(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *style,
                        unsigned level);
 
-static void write_array(skv_jrun *r, skv_buf *buf, const skv_jlist *list, const json_style *style,
+static void write_array(skv_jrun *r, skv_jout *out, const skv_jlist *list, const json_style *style,
                         unsigned level)
 {
-    skv_buf_byte(buf, '[');
+    skv_buf_byte(&out->text, '[');
     for (size_t i = 0; i < list->n && skv_j_ok(r); i++) {
-        if (i) skv_buf_append(buf, style->item.data, style->item.size);
-        new_line(buf, style, level + 1);
-        write_json(r, buf, list->items[i], style, level + 1);
+        if (i) skv_buf_append(&out->text, style->item.data, style->item.size);
+        new_line(&out->text, style, level + 1);
+        write_json(r, out, list->items[i], style, level + 1);
     }
-    if (list->n) new_line(buf, style, level);
-    skv_buf_byte(buf, ']');
+    if (list->n) new_line(&out->text, style, level);
+    skv_buf_byte(&out->text, ']');
 }
 
 /* Keys are strings in JSON; Python turns these other kinds into one. */
-static void write_key(skv_jrun *r, skv_buf *buf, skv_jv key, const json_style *style)
+static void write_key(skv_jrun *r, skv_jout *out, skv_jv key, const json_style *style)
 {
     switch (key.kind) {
-    case SKV_J_STRING: write_string(r, buf, key.as.s, style); break;
+    case SKV_J_STRING: write_string(r, out, key.as.s, style); break;
     case SKV_J_NONE:
     case SKV_J_BOOL:
     case SKV_J_INT:
     case SKV_J_FLOAT:
-        skv_buf_byte(buf, '"');
-        write_json(r, buf, key, style, 0);
-        skv_buf_byte(buf, '"');
+        skv_buf_byte(&out->text, '"');
+        write_json(r, out, key, style, 0);
+        skv_buf_byte(&out->text, '"');
         break;
     default:
         skv_j_fail(r, SKV_ARGUMENT, "tojson: keys must be strings, got '%s'", skv_j_type_name(key));
@@ -116,35 +119,35 @@ static const skv_jdict *sorted_by_key(skv_jrun *r, const skv_jdict *dict)
     return out.as.dict;
 }
 
-static void write_object(skv_jrun *r, skv_buf *buf, const skv_jdict *dict, const json_style *style,
+static void write_object(skv_jrun *r, skv_jout *out, const skv_jdict *dict, const json_style *style,
                          unsigned level)
 {
     if (style->sort) dict = sorted_by_key(r, dict);
     if (!skv_j_ok(r)) return;
-    skv_buf_byte(buf, '{');
+    skv_buf_byte(&out->text, '{');
     for (size_t i = 0; i < dict->n && skv_j_ok(r); i++) {
-        if (i) skv_buf_append(buf, style->item.data, style->item.size);
-        new_line(buf, style, level + 1);
-        write_key(r, buf, dict->pairs[i].key, style);
-        skv_buf_append(buf, style->colon.data, style->colon.size);
-        write_json(r, buf, dict->pairs[i].value, style, level + 1);
+        if (i) skv_buf_append(&out->text, style->item.data, style->item.size);
+        new_line(&out->text, style, level + 1);
+        write_key(r, out, dict->pairs[i].key, style);
+        skv_buf_append(&out->text, style->colon.data, style->colon.size);
+        write_json(r, out, dict->pairs[i].value, style, level + 1);
     }
-    if (dict->n) new_line(buf, style, level);
-    skv_buf_byte(buf, '}');
+    if (dict->n) new_line(&out->text, style, level);
+    skv_buf_byte(&out->text, '}');
 }
 
-static void write_value(skv_jrun *r, skv_buf *buf, skv_jv v, const json_style *style,
+static void write_value(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *style,
                         unsigned level)
 {
     switch (v.kind) {
-    case SKV_J_NONE: skv_buf_text(buf, "null"); break;
-    case SKV_J_BOOL: skv_buf_text(buf, v.as.b ? "true" : "false"); break;
-    case SKV_J_INT: skv_buf_printf(buf, "%" PRId64, v.as.i); break;
-    case SKV_J_FLOAT: write_float(buf, v.as.f); break;
-    case SKV_J_STRING: write_string(r, buf, v.as.s, style); break;
+    case SKV_J_NONE: skv_buf_text(&out->text, "null"); break;
+    case SKV_J_BOOL: skv_buf_text(&out->text, v.as.b ? "true" : "false"); break;
+    case SKV_J_INT: skv_buf_printf(&out->text, "%" PRId64, v.as.i); break;
+    case SKV_J_FLOAT: write_float(&out->text, v.as.f); break;
+    case SKV_J_STRING: write_string(r, out, v.as.s, style); break;
     case SKV_J_LIST:
-    case SKV_J_TUPLE: write_array(r, buf, v.as.list, style, level); break;
-    case SKV_J_DICT: write_object(r, buf, v.as.dict, style, level); break;
+    case SKV_J_TUPLE: write_array(r, out, v.as.list, style, level); break;
+    case SKV_J_DICT: write_object(r, out, v.as.dict, style, level); break;
     default:
         skv_j_fail(r, SKV_ARGUMENT, "tojson: object of type '%s' is not JSON serializable",
                    skv_j_type_name(v));
@@ -152,11 +155,12 @@ static void write_value(skv_jrun *r, skv_buf *buf, skv_jv v, const json_style *s
     }
 }
 
-static void write_json(skv_jrun *r, skv_buf *buf, skv_jv v, const json_style *style, unsigned level)
+static void write_json(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *style,
+                       unsigned level)
 {
     if (!skv_j_enter(r)) return;
-    if (skv_j_spend(r, 1)) write_value(r, buf, v, style, level);
-    if (buf->failed) skv_j_fail_limit(r);
+    if (skv_j_spend(r, 1)) write_value(r, out, v, style, level);
+    if (out->text.failed) skv_j_fail_limit(r);
     skv_j_leave(r);
 }
 
@@ -166,7 +170,7 @@ static bool read_indent(skv_jrun *r, const skv_jcall *call, skv_jv indent, json_
     int64_t n;
     if (indent.kind == SKV_J_MISSING || indent.kind == SKV_J_NONE) return true;
     style->indented = true;
-    style->item = (skv_jstr){",", 1, 1};
+    style->item = (skv_jstr){",", 1, 1, NULL};
     if (indent.kind != SKV_J_STRING) {
         if (!skv_j_arg_int(r, call, indent, 0, &n)) return false;
         skv_jv blank = skv_j_text_value(r, " ");
@@ -193,15 +197,16 @@ static bool read_separators(skv_jrun *r, skv_jv pair, json_style *style)
 skv_jv skv_jfilter_tojson(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
-    json_style style = {.item = {", ", 2, 2}, .colon = {": ", 2, 2}};
+    json_style style = {.item = {", ", 2, 2, NULL}, .colon = {": ", 2, 2, NULL}};
     skv_jv arg[4];
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, names, 4, 0, arg)) return skv_j_undefined();
     style.ascii = skv_j_truth(arg[0]);
     style.sort = skv_j_truth(arg[3]);
     if (!read_indent(r, call, arg[1], &style) || !read_separators(r, arg[2], &style))
         return skv_j_undefined();
-    skv_j_buf_init(r, &buf);
-    write_json(r, &buf, call->self, &style, 0);
-    return skv_j_from_buf(r, &buf);
+    skv_j_out_init(r, &out);
+    skv_jout_set(&out, true);
+    write_json(r, &out, call->self, &style, 0);
+    return skv_j_from_out(r, &out);
 }

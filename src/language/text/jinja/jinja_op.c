@@ -111,6 +111,18 @@ static skv_jv float_binary(skv_jrun *r, unsigned op, double a, double b)
     return op == '/' ? skv_j_float(a / b) : float_modulo(a, b, op != '%');
 }
 
+/* The marks of a and b, one behind the other at `data`. */
+static const skv_jmarks *joined_marks(skv_jrun *r, const skv_jstr *a, const skv_jstr *b,
+                                      const char *data)
+{
+    skv_jmarker marker;
+    if (a->marks == b->marks && (!a->marks || a->marks == &skv_j_data)) return a->marks;
+    skv_jmarker_init(&marker, r->budget);
+    skv_jmarker_copy(&marker, 0, a, 0, a->size);
+    skv_jmarker_copy(&marker, a->size, b, 0, b->size);
+    return skv_j_take_marks(r, &marker, data, a->size + b->size);
+}
+
 static skv_jv join_strings(skv_jrun *r, skv_jv a, skv_jv b)
 {
     skv_jv whole = {.kind = SKV_J_STRING, .markup = a.markup || b.markup};
@@ -126,7 +138,8 @@ static skv_jv join_strings(skv_jrun *r, skv_jv a, skv_jv b)
     if (b.as.s->size) memcpy(data + a.as.s->size, b.as.s->data, b.as.s->size);
     *s = (skv_jstr){.data = data,
                     .size = a.as.s->size + b.as.s->size,
-                    .n_chars = a.as.s->n_chars + b.as.s->n_chars};
+                    .n_chars = a.as.s->n_chars + b.as.s->n_chars,
+                    .marks = joined_marks(r, a.as.s, b.as.s, data)};
     whole.as.s = s;
     return whole;
 }
@@ -144,12 +157,12 @@ static skv_jv join_lists(skv_jrun *r, skv_jv a, skv_jv b)
 
 static skv_jv repeat_string(skv_jrun *r, skv_jv v, int64_t times)
 {
-    skv_buf buf;
-    skv_j_buf_init(r, &buf);
+    skv_jout out;
+    skv_j_out_init(r, &out);
     if (times > 0 && !skv_j_fits(r, (uint64_t)times, v.as.s->size)) return skv_j_undefined();
-    for (int64_t i = 0; i < times && v.as.s->size && !buf.failed; i++)
-        skv_buf_append(&buf, v.as.s->data, v.as.s->size);
-    skv_jv repeated = skv_j_from_buf(r, &buf);
+    for (int64_t i = 0; i < times && v.as.s->size && !out.text.failed; i++)
+        skv_jout_put(&out, v.as.s);
+    skv_jv repeated = skv_j_from_out(r, &out);
     repeated.markup = v.markup;
     return repeated;
 }
@@ -210,20 +223,21 @@ skv_jv skv_j_escape(skv_jrun *r, skv_jv v)
     if (v.kind == SKV_J_STRING && v.markup) return v;
     skv_jv text = skv_j_str(r, v);
     if (!skv_j_ok(r)) return text;
-    skv_buf buf;
-    skv_j_buf_init(r, &buf);
+    skv_jout out;
+    skv_j_out_init(r, &out);
     for (size_t i = 0; i < text.as.s->size; i++) {
         char c = text.as.s->data[i];
+        skv_jout_follow(&out, text.as.s, i);
         switch (c) {
-        case '&': skv_buf_text(&buf, "&amp;"); break;
-        case '<': skv_buf_text(&buf, "&lt;"); break;
-        case '>': skv_buf_text(&buf, "&gt;"); break;
-        case '\'': skv_buf_text(&buf, "&#39;"); break;
-        case '"': skv_buf_text(&buf, "&#34;"); break;
-        default: skv_buf_byte(&buf, c);
+        case '&': skv_buf_text(&out.text, "&amp;"); break;
+        case '<': skv_buf_text(&out.text, "&lt;"); break;
+        case '>': skv_buf_text(&out.text, "&gt;"); break;
+        case '\'': skv_buf_text(&out.text, "&#39;"); break;
+        case '"': skv_buf_text(&out.text, "&#34;"); break;
+        default: skv_buf_byte(&out.text, c);
         }
     }
-    skv_jv escaped = skv_j_from_buf(r, &buf);
+    skv_jv escaped = skv_j_from_out(r, &out);
     escaped.markup = 1;
     return escaped;
 }

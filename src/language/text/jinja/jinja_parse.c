@@ -488,10 +488,10 @@ static bool parse_nodes(skv_jparser *p, skv_jnodes *body, const char *const *end
 
 static bool parse_template(skv_jparser *p, skv_jinja *out)
 {
-    static const skv_jstr known[] = {{"loop", 4, 4},
-                                     {"caller", 6, 6},
-                                     {"kwargs", 6, 6},
-                                     {"varargs", 7, 7}}; /* numbered as SKV_JSYM_* says */
+    static const skv_jstr known[] = {{"loop", 4, 4, NULL},
+                                     {"caller", 6, 6, NULL},
+                                     {"kwargs", 6, 6, NULL},
+                                     {"varargs", 7, 7, NULL}}; /* numbered as SKV_JSYM_* says */
     skv_jnodes body = {0};
     uint32_t sym;
     out->scope = open_scope(p);

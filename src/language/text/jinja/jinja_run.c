@@ -1,4 +1,5 @@
 /* The state of a rendering, and how values are made: see jinja_run.h. */
+#define _GNU_SOURCE /* memmem */
 #include "text/jinja/jinja_run.h"
 
 #include <stdarg.h>
@@ -101,20 +102,38 @@ void *skv_j_take(skv_jrun *r, size_t count, size_t size)
     return piece;
 }
 
-skv_jv skv_j_view_of(skv_jrun *r, const char *data, size_t size)
+/* Borrows from the arena. */
+static skv_jv view_of(skv_jrun *r, const char *data, size_t size, const skv_jmarks *marks)
 {
     skv_jstr *s = skv_j_take(r, 1, sizeof *s);
     if (!s || !skv_j_spend_bytes(r, size)) return skv_j_undefined();
-    *s = (skv_jstr){.data = data, .size = size, .n_chars = skv_j_count_chars(data, size)};
+    *s = (skv_jstr){
+        .data = data, .size = size, .n_chars = skv_j_count_chars(data, size), .marks = marks};
     return (skv_jv){.kind = SKV_J_STRING, .as.s = s};
+}
+
+static char *copy_text(skv_jrun *r, const char *data, size_t size)
+{
+    char *copy = skv_j_take(r, size, 1);
+    if (copy && size) memcpy(copy, data, size);
+    return copy;
 }
 
 skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size)
 {
-    char *copy = skv_j_take(r, size, 1);
-    if (!copy) return skv_j_undefined();
-    if (size) memcpy(copy, data, size);
-    return skv_j_view_of(r, copy, size);
+    const char *copy = copy_text(r, data, size);
+    return copy ? view_of(r, copy, size, NULL) : skv_j_undefined();
+}
+
+skv_jv skv_j_string_data(skv_jrun *r, const char *data, size_t size)
+{
+    const char *copy = copy_text(r, data, size);
+    return copy ? view_of(r, copy, size, &skv_j_data) : skv_j_undefined();
+}
+
+skv_jv skv_j_part(skv_jrun *r, const skv_jstr *s, size_t from, size_t to)
+{
+    return view_of(r, s->data + from, to - from, s->marks);
 }
 
 skv_jv skv_j_text_value(skv_jrun *r, const char *text)
@@ -122,19 +141,39 @@ skv_jv skv_j_text_value(skv_jrun *r, const char *text)
     return skv_j_string(r, text, strlen(text));
 }
 
-void skv_j_buf_init(const skv_jrun *r, skv_buf *buf)
+void skv_j_out_init(const skv_jrun *r, skv_jout *out)
 {
-    skv_buf_init_within(buf, SIZE_MAX / 4, r->budget);
+    skv_jout_init(out, r->budget);
 }
 
-skv_jv skv_j_from_buf(skv_jrun *r, skv_buf *buf)
+const skv_jmarks *skv_j_take_marks(skv_jrun *r, skv_jmarker *marker, const char *data, size_t size)
+{
+    const size_t n = skv_jmarker_count(marker, size);
+    const void *at = marker->at.data;
+    const skv_jmarks *marks = NULL;
+    if (marker->at.failed) {
+        skv_j_fail_limit(r);
+    } else if (n == 1 && *(const size_t *)at == 0) {
+        marks = &skv_j_data;
+    } else if (n > 0) {
+        skv_jmarks *some = skv_j_take(r, 1, sizeof *some);
+        size_t *kept = skv_j_take(r, n, sizeof *kept);
+        if (kept) memcpy(kept, at, n * sizeof *kept);
+        if (some && kept) *some = (skv_jmarks){.base = data, .at = kept, .n = n};
+        marks = some;
+    }
+    skv_jmarker_release(marker);
+    return marks;
+}
+
+skv_jv skv_j_from_out(skv_jrun *r, skv_jout *out)
 {
     skv_jv v = skv_j_undefined();
-    if (buf->failed)
-        skv_j_fail_limit(r);
-    else if (skv_j_ok(r))
-        v = skv_j_string(r, buf->data, buf->size);
-    skv_buf_release(buf);
+    if (out->text.failed) skv_j_fail_limit(r);
+    const size_t size = out->text.size;
+    const char *copy = skv_j_ok(r) ? copy_text(r, out->text.data, size) : NULL;
+    if (copy) v = view_of(r, copy, size, skv_j_take_marks(r, &out->marks, copy, size));
+    skv_jout_release(out);
     return v;
 }
 
@@ -286,6 +325,25 @@ bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwi
     return false;
 }
 
+/* A text of the variables is data but for what stands between two of `own_mark`. */
+static skv_jv from_text(skv_jrun *r, const char *text, size_t n)
+{
+    const skv_text_piece mark = r->own_mark;
+    const char *end = text + n, *hit = mark.n > 0 ? memmem(text, n, mark.text, mark.n) : NULL;
+    if (!hit) return skv_j_string_data(r, text, n);
+    skv_jout out;
+    skv_j_out_init(r, &out);
+    skv_jout_set(&out, true);
+    while (hit) {
+        skv_buf_append(&out.text, text, (size_t)(hit - text));
+        skv_jout_set(&out, !out.marks.data);
+        text = hit + mark.n;
+        hit = memmem(text, (size_t)(end - text), mark.text, mark.n);
+    }
+    skv_buf_append(&out.text, text, (size_t)(end - text));
+    return skv_j_from_out(r, &out);
+}
+
 static skv_jv from_array(skv_jrun *r, const json_t *json)
 {
     size_t n = json_array_size(json);
@@ -308,7 +366,7 @@ static skv_jv from_object(skv_jrun *r, const json_t *json)
     json_object_foreach(object.out, key, value)
     {
         if (!skv_j_ok(r)) break;
-        skv_jv name = skv_j_text_value(r, key);
+        skv_jv name = skv_j_string_data(r, key, strlen(key));
         (void)skv_j_put(r, dict.as.dict, name, skv_j_from_json(r, value));
     }
     return dict;
@@ -321,7 +379,7 @@ skv_jv skv_j_from_json(skv_jrun *r, const json_t *json)
     switch (json_typeof(json)) {
     case JSON_OBJECT: v = from_object(r, json); break;
     case JSON_ARRAY: v = from_array(r, json); break;
-    case JSON_STRING: v = skv_j_string(r, json_string_value(json), json_string_length(json)); break;
+    case JSON_STRING: v = from_text(r, json_string_value(json), json_string_length(json)); break;
     case JSON_INTEGER: v = skv_j_int(json_integer_value(json)); break;
     case JSON_REAL: v = skv_j_float(json_real_value(json)); break;
     case JSON_TRUE:

@@ -12,7 +12,9 @@
 
 #include "base/buf.h"
 #include "base/fail.h"
+#include "skv/text.h"
 #include "text/jinja/jinja_ast.h"
+#include "text/jinja/jinja_mark.h"
 
 typedef struct skv_jvar {
     uint32_t sym;
@@ -36,10 +38,11 @@ typedef struct skv_jrun {
     unsigned depth;     /* of the interpreter's own recursion, in skv_j_enter */
     int64_t now;        /* seconds since 1970 for strftime_now; 0 asks the system */
     skv_jscope *scope;
-    skv_buf *out;
-    const skv_jdict *vars; /* what the caller passed */
-    uint32_t line;         /* of the node being evaluated */
-    char what[96];         /* what skv_j_what gave last */
+    skv_jout *out;
+    const skv_jdict *vars;   /* what the caller passed */
+    skv_text_piece own_mark; /* around what is the template's own in their texts; n 0: nothing is */
+    uint32_t line;           /* of the node being evaluated */
+    char what[96];           /* what skv_j_what gave last */
     unsigned loop_depth;
     enum { SKV_JUMP_NONE, SKV_JUMP_BREAK, SKV_JUMP_CONTINUE } jump;
     skv_status status;
@@ -107,12 +110,17 @@ void skv_j_leave(skv_jrun *r);
 void *skv_j_take(skv_jrun *r, size_t count, size_t size);
 
 /* Making values. */
-skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size);  /* copies */
-skv_jv skv_j_view_of(skv_jrun *r, const char *data, size_t size); /* borrows from the arena */
+skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size); /* copies; no data */
+/** The same of a text that is data. */
+skv_jv skv_j_string_data(skv_jrun *r, const char *data, size_t size);
+/** Bytes s[from..to) as a value that shares them. */
+skv_jv skv_j_part(skv_jrun *r, const skv_jstr *s, size_t from, size_t to);
 skv_jv skv_j_text_value(skv_jrun *r, const char *text);
-/** Copies the text put together in `buf` and releases it; fails if it hit a limit. */
-skv_jv skv_j_from_buf(skv_jrun *r, skv_buf *buf);
-void skv_j_buf_init(const skv_jrun *r, skv_buf *buf);
+/** Copies the text put together in `out` and releases it; fails if it hit a limit. */
+skv_jv skv_j_from_out(skv_jrun *r, skv_jout *out);
+/** The marks of `size` bytes at `data`, which stay; NULL after a failure too. Releases them. */
+const skv_jmarks *skv_j_take_marks(skv_jrun *r, skv_jmarker *marker, const char *data, size_t size);
+void skv_j_out_init(const skv_jrun *r, skv_jout *out);
 skv_jv skv_j_list(skv_jrun *r, skv_jkind kind, size_t capacity);
 bool skv_j_push(skv_jrun *r, skv_jlist *list, skv_jv item);
 skv_jv skv_j_pair(skv_jrun *r, skv_jv a, skv_jv b);
@@ -141,8 +149,8 @@ skv_jv skv_j_from_json(skv_jrun *r, const json_t *json);
 
 /* Text of values: jinja_text.c. */
 /** Appends str(v) or repr(v). What has no stable text in Python fails. */
-void skv_j_write_str(skv_jrun *r, skv_buf *buf, skv_jv v);
-void skv_j_write_repr(skv_jrun *r, skv_buf *buf, skv_jv v);
+void skv_j_write_str(skv_jrun *r, skv_jout *out, skv_jv v);
+void skv_j_write_repr(skv_jrun *r, skv_jout *out, skv_jv v);
 /** Python's repr of a float: the shortest digits that read back as the same number. */
 void skv_j_write_float(skv_buf *buf, double f);
 /** str(v) as a value; strings come back as they are. */

@@ -15,12 +15,6 @@ static bool need_string(skv_jrun *r, const skv_jcall *call, skv_jv v)
     return false;
 }
 
-/* Bytes s[from..to) as a value that shares them. */
-static skv_jv part(skv_jrun *r, const skv_jstr *s, size_t from, size_t to)
-{
-    return skv_j_view_of(r, s->data + from, to - from);
-}
-
 static bool in_set(uint32_t code, const skv_jstr *set)
 {
     if (!set) return skv_j_space(code);
@@ -56,7 +50,7 @@ skv_jv skv_jstr_strip(skv_jrun *r, const skv_jcall *call)
         if (!in_set(code, chars)) break;
         to = start;
     }
-    skv_jv stripped = part(r, s, from, to);
+    skv_jv stripped = skv_j_part(r, s, from, to);
     stripped.markup = call->self.markup;
     return stripped;
 }
@@ -78,7 +72,7 @@ static skv_jv split_spaces(skv_jrun *r, const skv_jstr *s, int64_t limit)
         size_t from = at;
         if (limit == 0) {
             /* Python keeps the trailing white space of the unsplit rest. */
-            (void)skv_j_push(r, list.as.list, part(r, s, from, s->size));
+            (void)skv_j_push(r, list.as.list, skv_j_part(r, s, from, s->size));
             break;
         }
         while (at < s->size) {
@@ -86,7 +80,7 @@ static skv_jv split_spaces(skv_jrun *r, const skv_jstr *s, int64_t limit)
             if (skv_j_space(code)) break;
             at += step;
         }
-        (void)skv_j_push(r, list.as.list, part(r, s, from, at));
+        (void)skv_j_push(r, list.as.list, skv_j_part(r, s, from, at));
         if (limit > 0) limit--;
     }
     return list;
@@ -98,7 +92,8 @@ static skv_jv split_at(skv_jrun *r, const skv_jstr *s, const skv_jstr *by, int64
     size_t from = 0;
     while (skv_j_spend(r, 1)) {
         size_t hit = limit == 0 ? SIZE_MAX : skv_j_find_bytes(r, s, by, from);
-        if (!skv_j_push(r, list.as.list, part(r, s, from, hit == SIZE_MAX ? s->size : hit))) break;
+        if (!skv_j_push(r, list.as.list, skv_j_part(r, s, from, hit == SIZE_MAX ? s->size : hit)))
+            break;
         if (hit == SIZE_MAX) break;
         from = hit + by->size;
         if (limit > 0) limit--;
@@ -163,7 +158,7 @@ static skv_jv str_rsplit(skv_jrun *r, const skv_jcall *call)
     while (skv_j_spend_bytes(r, s->size)) {
         size_t hit = limit == 0 ? SIZE_MAX : find_last(r, s, by.as.s, end);
         size_t from = hit == SIZE_MAX ? 0 : hit + by.as.s->size;
-        if (!skv_j_push(r, list.as.list, part(r, s, from, end)) || hit == SIZE_MAX) break;
+        if (!skv_j_push(r, list.as.list, skv_j_part(r, s, from, end)) || hit == SIZE_MAX) break;
         end = hit;
         limit--;
     }
@@ -190,12 +185,12 @@ skv_jv skv_jstr_splitlines(skv_jrun *r, const skv_jcall *call)
         size_t step = skv_utf8_decode(s->data + at, s->size - at, &code);
         if (code == '\r' && at + 1 < s->size && s->data[at + 1] == '\n') step = 2;
         if (line_break(code)) {
-            (void)skv_j_push(r, list.as.list, part(r, s, from, keep ? at + step : at));
+            (void)skv_j_push(r, list.as.list, skv_j_part(r, s, from, keep ? at + step : at));
             from = at + step;
         }
         at += step;
     }
-    if (from < s->size) (void)skv_j_push(r, list.as.list, part(r, s, from, s->size));
+    if (from < s->size) (void)skv_j_push(r, list.as.list, skv_j_part(r, s, from, s->size));
     return list;
 }
 
@@ -287,37 +282,39 @@ static skv_jv str_count(skv_jrun *r, const skv_jcall *call)
 }
 
 /* An empty `old` stands before every character and at the end. */
-static void replace_between(skv_buf *buf, const skv_jstr *text, const skv_jstr *with, int64_t count)
+static void replace_between(skv_jout *out, const skv_jstr *text, const skv_jstr *with,
+                            int64_t count)
 {
     size_t at = 0;
-    for (; count != 0 && !buf->failed; count--) {
-        skv_buf_append(buf, with->data, with->size);
+    for (; count != 0 && !out->text.failed; count--) {
+        skv_jout_put(out, with);
         if (at >= text->size) return;
         size_t next = skv_j_next_char(text, at);
-        skv_buf_append(buf, text->data + at, next - at);
+        skv_jout_part(out, text, at, next);
         at = next;
     }
-    skv_buf_append(buf, text->data + at, text->size - at);
+    skv_jout_part(out, text, at, text->size);
 }
 
 skv_jv skv_jstr_replace_in(skv_jrun *r, const skv_jstr *text, const skv_jstr *old,
                            const skv_jstr *with, int64_t count)
 {
-    skv_buf buf;
-    skv_j_buf_init(r, &buf);
+    skv_jout out;
+    skv_j_out_init(r, &out);
     if (!old->size) {
-        replace_between(&buf, text, with, count);
-        return skv_j_from_buf(r, &buf);
+        replace_between(&out, text, with, count);
+        return skv_j_from_out(r, &out);
     }
     size_t at = 0, hit;
-    while (count != 0 && (hit = skv_j_find_bytes(r, text, old, at)) != SIZE_MAX && !buf.failed) {
-        skv_buf_append(&buf, text->data + at, hit - at);
-        skv_buf_append(&buf, with->data, with->size);
+    while (count != 0 && (hit = skv_j_find_bytes(r, text, old, at)) != SIZE_MAX &&
+           !out.text.failed) {
+        skv_jout_part(&out, text, at, hit);
+        skv_jout_put(&out, with);
         at = hit + old->size;
         if (count > 0) count--;
     }
-    skv_buf_append(&buf, text->data + at, text->size - at);
-    return skv_j_from_buf(r, &buf);
+    skv_jout_part(&out, text, at, text->size);
+    return skv_j_from_out(r, &out);
 }
 
 static skv_jv str_replace(skv_jrun *r, const skv_jcall *call)
@@ -333,16 +330,16 @@ static skv_jv str_replace(skv_jrun *r, const skv_jcall *call)
 static skv_jv str_join(skv_jrun *r, const skv_jcall *call)
 {
     skv_jv arg;
-    skv_buf buf;
+    skv_jout out;
     if (!skv_j_bind(r, call, unnamed, 1, 1, &arg)) return skv_j_undefined();
     skv_jv items = skv_j_items(r, arg);
-    skv_j_buf_init(r, &buf);
+    skv_j_out_init(r, &out);
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n; i++) {
         if (!need_string(r, call, items.as.list->items[i])) break;
-        if (i) skv_j_write_str(r, &buf, call->self);
-        skv_j_write_str(r, &buf, items.as.list->items[i]);
+        if (i) skv_j_write_str(r, &out, call->self);
+        skv_j_write_str(r, &out, items.as.list->items[i]);
     }
-    return skv_j_from_buf(r, &buf);
+    return skv_j_from_out(r, &out);
 }
 
 /* how: whether at the last place. */
@@ -363,7 +360,7 @@ static skv_jv str_partition(skv_jrun *r, const skv_jcall *call)
         cut[1] = cut[2] = 0;
     }
     for (size_t i = 0; i < 3; i++) {
-        skv_jv piece = part(r, s, cut[i], cut[i + 1]);
+        skv_jv piece = skv_j_part(r, s, cut[i], cut[i + 1]);
         if (!skv_j_push(r, three.as.list, piece)) break;
     }
     return three;
@@ -379,7 +376,7 @@ static skv_jv str_remove_affix(skv_jrun *r, const skv_jcall *call)
     const skv_jstr *s = call->self.as.s;
     if (!has_affix(r, call, s, affix, at_end)) return call->self;
     size_t n = affix.as.s->size;
-    return at_end ? part(r, s, 0, s->size - n) : part(r, s, n, s->size);
+    return at_end ? skv_j_part(r, s, 0, s->size - n) : skv_j_part(r, s, n, s->size);
 }
 
 const skv_jfunction *skv_jstr_method(const skv_jstr *name)

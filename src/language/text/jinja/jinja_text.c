@@ -73,106 +73,109 @@ static void write_repr_char(skv_buf *buf, const char *data, size_t n, uint32_t c
     }
 }
 
-static void write_string_repr(skv_buf *buf, const skv_jstr *s)
+static void write_string_repr(skv_jout *out, const skv_jstr *s)
 {
+    const bool before = out->marks.data;
     bool single = s->size && memchr(s->data, '\'', s->size);
     bool both = single && memchr(s->data, '"', s->size);
     char quote = single && !both ? '"' : '\'';
-    skv_buf_byte(buf, quote);
+    skv_buf_byte(&out->text, quote);
     for (size_t i = 0; i < s->size;) {
         uint32_t code;
         size_t n = skv_utf8_decode(s->data + i, s->size - i, &code);
-        write_repr_char(buf, s->data + i, n, code, quote);
+        skv_jout_follow(out, s, i);
+        write_repr_char(&out->text, s->data + i, n, code, quote);
         i += n;
     }
-    skv_buf_byte(buf, quote);
+    skv_jout_set(out, before);
+    skv_buf_byte(&out->text, quote);
 }
 
-static void write_list(skv_jrun *r, skv_buf *buf, const skv_jlist *list, bool tuple)
+static void write_list(skv_jrun *r, skv_jout *out, const skv_jlist *list, bool tuple)
 {
-    skv_buf_byte(buf, tuple ? '(' : '[');
+    skv_buf_byte(&out->text, tuple ? '(' : '[');
     for (size_t i = 0; i < list->n && skv_j_ok(r); i++) {
-        if (i) skv_buf_text(buf, ", ");
-        skv_j_write_repr(r, buf, list->items[i]);
+        if (i) skv_buf_text(&out->text, ", ");
+        skv_j_write_repr(r, out, list->items[i]);
     }
-    if (tuple && list->n == 1) skv_buf_byte(buf, ',');
-    skv_buf_byte(buf, tuple ? ')' : ']');
+    if (tuple && list->n == 1) skv_buf_byte(&out->text, ',');
+    skv_buf_byte(&out->text, tuple ? ')' : ']');
 }
 
-static void write_dict(skv_jrun *r, skv_buf *buf, const skv_jdict *dict)
+static void write_dict(skv_jrun *r, skv_jout *out, const skv_jdict *dict)
 {
-    skv_buf_byte(buf, '{');
+    skv_buf_byte(&out->text, '{');
     for (size_t i = 0; i < dict->n && skv_j_ok(r); i++) {
-        if (i) skv_buf_text(buf, ", ");
-        skv_j_write_repr(r, buf, dict->pairs[i].key);
-        skv_buf_text(buf, ": ");
-        skv_j_write_repr(r, buf, dict->pairs[i].value);
+        if (i) skv_buf_text(&out->text, ", ");
+        skv_j_write_repr(r, out, dict->pairs[i].key);
+        skv_buf_text(&out->text, ": ");
+        skv_j_write_repr(r, out, dict->pairs[i].value);
     }
-    skv_buf_byte(buf, '}');
+    skv_buf_byte(&out->text, '}');
 }
 
-static void write_view(skv_jrun *r, skv_buf *buf, const skv_jview *view)
+static void write_view(skv_jrun *r, skv_jout *out, const skv_jview *view)
 {
     static const char *const names[] = {"dict_keys", "dict_values", "dict_items"};
-    skv_buf_printf(buf, "%s([", names[view->of]);
+    skv_buf_printf(&out->text, "%s([", names[view->of]);
     for (size_t i = 0; i < view->dict->n && skv_j_ok(r); i++) {
         const skv_jpair *pair = &view->dict->pairs[i];
-        if (i) skv_buf_text(buf, ", ");
-        if (view->of == SKV_J_ITEMS) skv_buf_byte(buf, '(');
-        if (view->of != SKV_J_VALUES) skv_j_write_repr(r, buf, pair->key);
-        if (view->of == SKV_J_ITEMS) skv_buf_text(buf, ", ");
-        if (view->of != SKV_J_KEYS) skv_j_write_repr(r, buf, pair->value);
-        if (view->of == SKV_J_ITEMS) skv_buf_byte(buf, ')');
+        if (i) skv_buf_text(&out->text, ", ");
+        if (view->of == SKV_J_ITEMS) skv_buf_byte(&out->text, '(');
+        if (view->of != SKV_J_VALUES) skv_j_write_repr(r, out, pair->key);
+        if (view->of == SKV_J_ITEMS) skv_buf_text(&out->text, ", ");
+        if (view->of != SKV_J_KEYS) skv_j_write_repr(r, out, pair->value);
+        if (view->of == SKV_J_ITEMS) skv_buf_byte(&out->text, ')');
     }
-    skv_buf_text(buf, "])");
+    skv_buf_text(&out->text, "])");
 }
 
-static void write_range(skv_buf *buf, const skv_jrange *range)
+static void write_range(skv_buf *out, const skv_jrange *range)
 {
-    skv_buf_printf(buf, "range(%" PRId64 ", %" PRId64, range->start, range->stop);
-    if (range->step != 1) skv_buf_printf(buf, ", %" PRId64, range->step);
-    skv_buf_byte(buf, ')');
+    skv_buf_printf(out, "range(%" PRId64 ", %" PRId64, range->start, range->stop);
+    if (range->step != 1) skv_buf_printf(out, ", %" PRId64, range->step);
+    skv_buf_byte(out, ')');
 }
 
 /* A markup string's repr says so, as markupsafe's does. */
-static void write_markup(skv_buf *buf, const skv_jstr *s)
+static void write_markup(skv_jout *out, const skv_jstr *s)
 {
-    skv_buf_text(buf, "Markup(");
-    write_string_repr(buf, s);
-    skv_buf_byte(buf, ')');
+    skv_buf_text(&out->text, "Markup(");
+    write_string_repr(out, s);
+    skv_buf_byte(&out->text, ')');
 }
 
-static void write_macro(skv_buf *buf, const skv_jmacro *macro)
+static void write_macro(skv_jout *out, const skv_jmacro *macro)
 {
-    skv_buf_text(buf, "<Macro ");
-    if (macro->node->name) write_string_repr(buf, macro->node->name);
-    skv_buf_text(buf, macro->node->name ? ">" : "anonymous>");
+    skv_buf_text(&out->text, "<Macro ");
+    if (macro->node->name) write_string_repr(out, macro->node->name);
+    skv_buf_text(&out->text, macro->node->name ? ">" : "anonymous>");
 }
 
-static void write_value(skv_jrun *r, skv_buf *buf, skv_jv v)
+static void write_value(skv_jrun *r, skv_jout *out, skv_jv v)
 {
     switch (v.kind) {
-    case SKV_J_UNDEFINED: skv_buf_text(buf, "Undefined"); break;
-    case SKV_J_NONE: skv_buf_text(buf, "None"); break;
-    case SKV_J_BOOL: skv_buf_text(buf, v.as.b ? "True" : "False"); break;
-    case SKV_J_INT: skv_buf_printf(buf, "%" PRId64, v.as.i); break;
-    case SKV_J_FLOAT: skv_j_write_float(buf, v.as.f); break;
+    case SKV_J_UNDEFINED: skv_buf_text(&out->text, "Undefined"); break;
+    case SKV_J_NONE: skv_buf_text(&out->text, "None"); break;
+    case SKV_J_BOOL: skv_buf_text(&out->text, v.as.b ? "True" : "False"); break;
+    case SKV_J_INT: skv_buf_printf(&out->text, "%" PRId64, v.as.i); break;
+    case SKV_J_FLOAT: skv_j_write_float(&out->text, v.as.f); break;
     case SKV_J_STRING:
         if (v.markup)
-            write_markup(buf, v.as.s);
+            write_markup(out, v.as.s);
         else
-            write_string_repr(buf, v.as.s);
+            write_string_repr(out, v.as.s);
         break;
     case SKV_J_LIST:
-    case SKV_J_TUPLE: write_list(r, buf, v.as.list, v.kind == SKV_J_TUPLE); break;
-    case SKV_J_DICT: write_dict(r, buf, v.as.dict); break;
-    case SKV_J_VIEW: write_view(r, buf, v.as.view); break;
-    case SKV_J_RANGE: write_range(buf, v.as.range); break;
-    case SKV_J_MACRO: write_macro(buf, v.as.macro); break;
+    case SKV_J_TUPLE: write_list(r, out, v.as.list, v.kind == SKV_J_TUPLE); break;
+    case SKV_J_DICT: write_dict(r, out, v.as.dict); break;
+    case SKV_J_VIEW: write_view(r, out, v.as.view); break;
+    case SKV_J_RANGE: write_range(&out->text, v.as.range); break;
+    case SKV_J_MACRO: write_macro(out, v.as.macro); break;
     case SKV_J_NAMESPACE:
-        skv_buf_text(buf, "<Namespace ");
-        write_dict(r, buf, v.as.dict);
-        skv_buf_byte(buf, '>');
+        skv_buf_text(&out->text, "<Namespace ");
+        write_dict(r, out, v.as.dict);
+        skv_buf_byte(&out->text, '>');
         break;
     default:
         skv_j_fail(r, SKV_UNSUPPORTED, "a value of type '%s' has no text", skv_j_type_name(v));
@@ -180,26 +183,36 @@ static void write_value(skv_jrun *r, skv_buf *buf, skv_jv v)
     }
 }
 
-void skv_j_write_repr(skv_jrun *r, skv_buf *buf, skv_jv v)
+/* What stands between its values counts as data, as they mostly are. */
+static bool holds_values(skv_jv v)
+{
+    return skv_j_is_sequence(v) || v.kind == SKV_J_DICT || v.kind == SKV_J_VIEW ||
+           v.kind == SKV_J_NAMESPACE;
+}
+
+void skv_j_write_repr(skv_jrun *r, skv_jout *out, skv_jv v)
 {
     if (!skv_j_enter(r)) return;
-    size_t before = buf->size;
-    if (skv_j_spend(r, 1)) write_value(r, buf, v);
-    (void)skv_j_spend_bytes(r, v.kind == SKV_J_STRING ? buf->size - before : 0);
-    if (buf->failed) skv_j_fail_limit(r);
+    size_t before = out->text.size;
+    bool data = out->marks.data;
+    skv_jout_set(out, data || holds_values(v));
+    if (skv_j_spend(r, 1)) write_value(r, out, v);
+    skv_jout_set(out, data);
+    (void)skv_j_spend_bytes(r, v.kind == SKV_J_STRING ? out->text.size - before : 0);
+    if (out->text.failed) skv_j_fail_limit(r);
     skv_j_leave(r);
 }
 
-void skv_j_write_str(skv_jrun *r, skv_buf *buf, skv_jv v)
+void skv_j_write_str(skv_jrun *r, skv_jout *out, skv_jv v)
 {
     if (v.kind == SKV_J_UNDEFINED) return;
     if (v.kind != SKV_J_STRING) {
-        skv_j_write_repr(r, buf, v);
+        skv_j_write_repr(r, out, v);
         return;
     }
-    skv_buf_append(buf, v.as.s->data, v.as.s->size);
+    skv_jout_put(out, v.as.s);
     (void)skv_j_spend_bytes(r, v.as.s->size);
-    if (buf->failed) skv_j_fail_limit(r);
+    if (out->text.failed) skv_j_fail_limit(r);
 }
 
 skv_jv skv_j_str(skv_jrun *r, skv_jv v)
@@ -208,19 +221,19 @@ skv_jv skv_j_str(skv_jrun *r, skv_jv v)
         v.markup = 0;
         return v;
     }
-    skv_buf buf;
-    skv_j_buf_init(r, &buf);
-    skv_j_write_str(r, &buf, v);
-    return skv_j_from_buf(r, &buf);
+    skv_jout out;
+    skv_j_out_init(r, &out);
+    skv_j_write_str(r, &out, v);
+    return skv_j_from_out(r, &out);
 }
 
-static void pad(skv_buf *buf, const skv_jstr *fill, int64_t n)
+static void pad(skv_jout *out, const skv_jstr *fill, int64_t n)
 {
-    for (; n > 0 && !buf->failed; n--)
+    for (; n > 0 && !out->text.failed; n--)
         if (fill->size)
-            skv_buf_append(buf, fill->data, fill->size);
+            skv_jout_put(out, fill);
         else
-            skv_buf_byte(buf, ' ');
+            skv_buf_byte(&out->text, ' ');
 }
 
 static bool bounded(skv_jrun *r, const skv_jnumber_style *style)
@@ -230,7 +243,7 @@ static bool bounded(skv_jrun *r, const skv_jnumber_style *style)
     return false;
 }
 
-void skv_jnumber_pad_text(skv_jrun *r, skv_buf *buf, const skv_jstr *s,
+void skv_jnumber_pad_text(skv_jrun *r, skv_jout *out, const skv_jstr *s,
                           const skv_jnumber_style *style)
 {
     size_t n = s->n_chars;
@@ -238,27 +251,27 @@ void skv_jnumber_pad_text(skv_jrun *r, skv_buf *buf, const skv_jstr *s,
     if (style->precision >= 0 && (uint64_t)style->precision < n) n = (size_t)style->precision;
     int64_t space = style->width - (int64_t)n;
     int64_t left = space <= 0 || style->align == '<' ? 0 : style->align == '^' ? space / 2 : space;
-    pad(buf, &style->fill, left);
-    skv_buf_append(buf, s->data, skv_j_offset(s, n));
-    pad(buf, &style->fill, space - left);
+    pad(out, &style->fill, left);
+    skv_jout_part(out, s, 0, skv_j_offset(s, n));
+    pad(out, &style->fill, space - left);
 }
 
 /* sign, prefix and digits with the padding where the style wants it */
-static void put_number(skv_buf *buf, const char *head, const char *digits,
+static void put_number(skv_jout *out, const char *head, const char *digits,
                        const skv_jnumber_style *style)
 {
-    static const skv_jstr zero = {"0", 1, 1};
+    static const skv_jstr zero = {"0", 1, 1, NULL};
     int64_t space = style->width - (int64_t)strlen(head) - (int64_t)strlen(digits);
     char align = style->zero ? '=' : style->align;
     const skv_jstr *fill = style->zero ? &zero : &style->fill;
     int64_t left = space <= 0 || align == '<' || align == '=' ? 0
                    : align == '^'                             ? space / 2
                                                               : space;
-    pad(buf, fill, left);
-    skv_buf_text(buf, head);
-    if (align == '=') pad(buf, fill, space);
-    skv_buf_text(buf, digits);
-    if (align != '=') pad(buf, fill, space - left);
+    pad(out, fill, left);
+    skv_buf_text(&out->text, head);
+    if (align == '=') pad(out, fill, space);
+    skv_buf_text(&out->text, digits);
+    if (align != '=') pad(out, fill, space - left);
 }
 
 static void put_sign(char *head, size_t n, bool negative, const skv_jnumber_style *style,
@@ -279,7 +292,7 @@ static void group(const char *digits, char *out, char comma)
     out[n] = 0;
 }
 
-void skv_jnumber_write_int(skv_jrun *r, skv_buf *buf, int64_t i, char kind,
+void skv_jnumber_write_int(skv_jrun *r, skv_jout *out, int64_t i, char kind,
                            const skv_jnumber_style *style)
 {
     char digits[80], grouped[120], zeros[SKV_JNUMBER_PRECISION_MAX + 80], head[8];
@@ -307,10 +320,10 @@ void skv_jnumber_write_int(skv_jrun *r, skv_buf *buf, int64_t i, char kind,
                          : kind == 'o'                    ? "0o"
                                                           : "0b";
     put_sign(head, sizeof head, i < 0, style, prefix);
-    put_number(buf, head, zeros, style);
+    put_number(out, head, zeros, style);
 }
 
-void skv_jnumber_write_float(skv_jrun *r, skv_buf *buf, double f, char kind,
+void skv_jnumber_write_float(skv_jrun *r, skv_jout *out, double f, char kind,
                              const skv_jnumber_style *style)
 {
     char text[SKV_JNUMBER_PRECISION_MAX + 700], grouped[SKV_JNUMBER_PRECISION_MAX + 600], head[8];
@@ -336,5 +349,5 @@ void skv_jnumber_write_float(skv_jrun *r, skv_buf *buf, double f, char kind,
     group(text, grouped, style->comma);
     if (kind == '%') (void)snprintf(text, sizeof text, "%s%%", grouped);
     put_sign(head, sizeof head, signbit(f) && !isnan(f), style, "");
-    put_number(buf, head, kind == '%' ? text : grouped, style);
+    put_number(out, head, kind == '%' ? text : grouped, style);
 }

@@ -57,10 +57,13 @@ typedef enum skv_jkind {
     SKV_J_METHOD    /* a function bound to a value */
 } skv_jkind;
 
+typedef struct skv_jmarks skv_jmarks;
+
 typedef struct skv_jstr {
-    const char *data; /* borrowed from the arena or the template; not terminated */
-    size_t size;      /* bytes */
-    size_t n_chars;   /* code points */
+    const char *data;        /* borrowed from the arena or the template; not terminated */
+    size_t size;             /* bytes */
+    size_t n_chars;          /* code points */
+    const skv_jmarks *marks; /* which of the bytes are data (jinja_mark.h); NULL: none */
 } skv_jstr;
 
 typedef struct skv_jlist skv_jlist;

@@ -1,17 +1,35 @@
 /*
- * One page of the KV cache, byte for byte, and its 8-bit numbers.
+ * One page of the KV cache, byte for byte: the same for every back end, on disk and in a store.
+ *
+ * A page holds SKV_PAGE_ROWS rows of one KV head of one KV slot:
  *
  *     K rows [SKV_PAGE_ROWS][Dh] | V rows [SKV_PAGE_ROWS][Dh]
  *     | 8-bit only: K scales [SKV_PAGE_ROWS] | V scales [SKV_PAGE_ROWS]     one byte each
  *
- * A scale byte s = e * 8 + m stands for (1 + m / 8) * 2^(e - 25), and 0 for zero, so scales reach
- * from 3.4e-8 to 120: rows whose largest magnitude is between 2^-17 and 2^13.9 (int8), 2^-16 and
- * 2^15.7 (fp8). Smaller rows take the smallest scale, larger ones are clamped.
+ * K is stored rotated at its true position. An 8-bit row is value = code * skv_scale_decode(s):
+ * int8 codes are -127..127, fp8 codes are e4m3 (largest 448). A scale byte s = e * 8 + m stands for
+ * (1 + m / 8) * 2^(e - 25), and 0 for zero, rounded up so that no code overflows. Scales reach from
+ * 3.4e-8 to 120: rows whose largest magnitude is between 2^-17 and 2^13.9 (int8), 2^-16 and 2^15.7
+ * (fp8). Smaller rows take the smallest scale, larger ones are clamped.
  */
-#ifndef SKV_KERNELS_KV_PAGE_H
-#define SKV_KERNELS_KV_PAGE_H
+#ifndef SKV_BASE_KV_PAGE_H
+#define SKV_BASE_KV_PAGE_H
 
-#include "kernels/kernels.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SKV_PAGE_ROWS = 64 };
+
+typedef enum skv_kv_type {
+    SKV_KV_TYPE_F32,
+    SKV_KV_TYPE_BF16,
+    SKV_KV_TYPE_FP8,
+    SKV_KV_TYPE_INT8
+} skv_kv_type;
+
+/** Bytes of a whole page, a multiple of 64 for every Dh that is a multiple of 4. */
+size_t skv_kv_page_bytes(skv_kv_type type, size_t head_dim);
 
 enum {
     SKV_SCALE_BIAS = 25, /* exponent bias of a scale byte */
@@ -63,9 +81,5 @@ static inline size_t skv_page_scales_at(skv_kv_type type, size_t head_dim, size_
 {
     return 2 * SKV_PAGE_ROWS * head_dim * skv_kv_size(type) + which * SKV_PAGE_ROWS;
 }
-
-/* One row in and out, plainly: the specification. */
-skv_kv_store_fn skv_kv_store_ref;
-skv_kv_load_fn skv_kv_load_ref;
 
 #endif

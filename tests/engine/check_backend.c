@@ -1,0 +1,263 @@
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "check_backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "check_backend_impl.h"
+
+enum { CASES = 30, BLOCKS = 256, EDGE = 16, FAILURES = 10 };
+
+static const float EDGE_VALUE = -12345.5f;
+
+/* Memory of a case. */
+typedef struct block {
+    void *at;
+    size_t n_bytes; /* of the back end's; 0: the host's */
+} block;
+
+typedef struct list {
+    unsigned char *pages;
+    size_t n_bytes;
+} list;
+
+struct backend_check {
+    skv_backend *be;
+    skv_rng rng;
+    uint64_t seed;
+    FILE *out;
+    int i_case, n_failed;
+    const char *op;
+    block blocks[BLOCKS];
+    size_t n_blocks;
+    list lists[BLOCKS];
+    size_t n_lists;
+};
+
+_Noreturn static void give_up(const char *what)
+{
+    (void)fprintf(stderr, "check_backend: %s\n", what);
+    abort();
+}
+
+size_t check_below(backend_check *c, size_t n)
+{
+    return (size_t)skv_rng_below(&c->rng, n);
+}
+
+size_t check_between(backend_check *c, size_t a, size_t b)
+{
+    return a + check_below(c, b - a + 1);
+}
+
+bool check_one_in(backend_check *c, size_t n)
+{
+    return check_below(c, n) == 0;
+}
+
+double check_normal(backend_check *c)
+{
+    return skv_rng_normal(&c->rng);
+}
+
+skv_backend *check_backend_of(const backend_check *c)
+{
+    return c->be;
+}
+
+void check_begin(backend_check *c, const char *op)
+{
+    c->op = op;
+}
+
+/* ---- memory ---- */
+
+static void keep(backend_check *c, void *at, size_t n_bytes)
+{
+    if (!at) give_up("no memory");
+    if (c->n_blocks == BLOCKS) give_up("too many blocks in a case");
+    c->blocks[c->n_blocks++] = (block){at, n_bytes};
+}
+
+void *check_host(backend_check *c, size_t n_bytes)
+{
+    void *at = skv_alloc_zero(skv_max_size(n_bytes, 1), 1);
+    keep(c, at, 0);
+    return at;
+}
+
+void *check_alloc(backend_check *c, size_t n_bytes)
+{
+    void *at = c->be->alloc(c->be, n_bytes);
+    keep(c, at, n_bytes);
+    return at;
+}
+
+void check_put(backend_check *c, check_tensor t)
+{
+    c->be->put(c->be, t.at, t.host, t.n * sizeof *t.host);
+}
+
+check_tensor check_random(backend_check *c, size_t n, double size)
+{
+    float edge[EDGE];
+    float *at = check_alloc(c, (n + 2 * EDGE) * sizeof *at);
+    const check_tensor t = {at + EDGE, check_host(c, n * sizeof *t.host), n};
+    for (size_t i = 0; i < EDGE; i++) edge[i] = EDGE_VALUE;
+    for (size_t i = 0; i < n; i++) t.host[i] = (float)(size * check_normal(c));
+    c->be->put(c->be, at, edge, sizeof edge);
+    c->be->put(c->be, t.at + n, edge, sizeof edge);
+    check_put(c, t);
+    return t;
+}
+
+uint32_t *check_ascending(backend_check *c, size_t n_ascending, size_t n)
+{
+    uint32_t *out = check_host(c, n_ascending * sizeof *out);
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++) {
+        /* Each of what is left has the same chance (Knuth's algorithm S). */
+        if (check_below(c, n - i) < n_ascending - k) out[k++] = (uint32_t)i;
+    }
+    return out;
+}
+
+void *check_list(backend_check *c, const void *from, size_t n_bytes)
+{
+    if (!from) return NULL;
+    if (c->n_lists == BLOCKS) give_up("too many lists");
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_end = skv_round_up(n_bytes, 8);
+    const size_t n_used = skv_round_up(skv_max_size(n_end, 1), page), n = n_used + page;
+    unsigned char *pages =
+        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) give_up("no memory");
+    (void)mprotect(pages + n_used, page, PROT_NONE);
+    c->lists[c->n_lists++] = (list){pages, n};
+    return memcpy(pages + n_used - n_end, from, n_bytes);
+}
+
+void check_done(backend_check *c)
+{
+    for (size_t i = 0; i < c->n_lists; i++) {
+        (void)mprotect(c->lists[i].pages, c->lists[i].n_bytes, PROT_NONE);
+    }
+}
+
+/* Results have been read: what an operation has kept would have been used by now. */
+static void end_case(backend_check *c)
+{
+    for (size_t i = 0; i < c->n_lists; i++) (void)munmap(c->lists[i].pages, c->lists[i].n_bytes);
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        block *b = &c->blocks[i];
+        if (b->n_bytes) {
+            c->be->release(c->be, b->at, b->n_bytes);
+        } else {
+            skv_free(b->at);
+        }
+    }
+    c->n_lists = c->n_blocks = 0;
+}
+
+/* ---- results ---- */
+
+static bool fails(backend_check *c)
+{
+    return c->n_failed++ < FAILURES;
+}
+
+bool check_number(backend_check *c, size_t i, size_t n, double got, double want, double bound)
+{
+    if (fabs(got - want) <= bound) return true;
+    if (fails(c)) {
+        (void)fprintf(c->out, "%s: seed %llu case %d: [%zu] of %zu is %.9g, not %.9g within %g\n",
+                      c->op, (unsigned long long)c->seed, c->i_case, i, n, got, want, bound);
+    }
+    return false;
+}
+
+void check_near(backend_check *c, check_tensor t, const double *want, const double *bound)
+{
+    const size_t n_bytes = (t.n + 2 * EDGE) * sizeof(float);
+    float *got = check_host(c, n_bytes);
+    c->be->get(c->be, got, t.at - EDGE, n_bytes);
+    for (size_t i = 0; i < t.n; i++) {
+        const double most = bound ? bound[i] + 1e-38 : 0;
+        if (!check_number(c, i, t.n, (double)got[EDGE + i], want[i], most)) return;
+    }
+    for (size_t i = 0; i < 2 * EDGE; i++) {
+        const size_t at = i < EDGE ? i : t.n + i;
+        if (!check_number(c, at, t.n, (double)got[at], (double)EDGE_VALUE, 0)) return;
+    }
+}
+
+void check_same(backend_check *c, const void *got, const void *want, size_t n_bytes)
+{
+    const unsigned char *a = got, *b = want;
+    size_t i = 0;
+    while (i < n_bytes && a[i] == b[i]) i++;
+    if (i == n_bytes || !fails(c)) return;
+    (void)fprintf(c->out, "%s: seed %llu case %d: byte %zu of %zu is %u, not %u\n", c->op,
+                  (unsigned long long)c->seed, c->i_case, i, n_bytes, a[i], b[i]);
+}
+
+/* ---- norms ---- */
+
+skv_norm check_norm(backend_check *c, size_t n, const float **weight)
+{
+    *weight = NULL;
+    if (check_one_in(c, 3)) return (skv_norm){0};
+    const check_tensor w = check_random(c, n, 0.5);
+    *weight = w.host;
+    return (skv_norm){.weight = w.at, .offset = check_one_in(c, 2) ? 1.0f : 0.0f, .eps = 1e-5f};
+}
+
+void check_normed(const skv_norm *norm, const float *weight, const float *x, size_t n, double *out,
+                  double *size)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    const double inverse = weight ? 1 / sqrt(sum / (double)n + (double)norm->eps) : 1;
+    for (size_t i = 0; i < n; i++) {
+        const double w = weight ? (double)weight[i] + (double)norm->offset : 1;
+        out[i] = (double)x[i] * inverse * w;
+        /* w may be small where its parts are not. */
+        const double parts = weight ? fabs((double)weight[i]) + (double)norm->offset : 1;
+        size[i] =
+            weight ? ((double)n / 2 + 8) * CHECK_F32 * fabs((double)x[i] * inverse) * parts : 0;
+    }
+}
+
+/* ---- all of them ---- */
+
+int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
+{
+    static void (*const checks[])(backend_check *) = {
+        check_memory, check_row_operations, check_linear, check_linear_groups, check_saved_rows,
+        check_store,  check_attention,      check_votes,  check_gather_kv};
+    const skv_backend_limits limits = {
+        .max_rows = CHECK_ROWS,
+        .max_K = CHECK_K,
+        .max_heads = CHECK_HEADS,
+        .head_dim = CHECK_HEAD_DIM,
+        .max_group = CHECK_HEADS,
+        .max_kv_rows = CHECK_KV_ROWS,
+        .max_groups = CHECK_GROUPS,
+        .max_group_rows = CHECK_GROUPS * CHECK_ROWS,
+    };
+    skv_error err;
+    backend_check c = {.be = be, .seed = seed, .out = out, .op = "reserve"};
+    skv_rng_init(&c.rng, seed);
+    if (be->reserve(be, &limits, &err) != SKV_OK) give_up(err.text);
+    for (c.i_case = 0; c.i_case < CASES; c.i_case++) {
+        for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+            checks[i](&c);
+            end_case(&c);
+        }
+    }
+    return c.n_failed;
+}

@@ -1,0 +1,82 @@
+/* What the checks of a back end share: see check_backend.h. */
+#ifndef SKV_TESTS_CHECK_BACKEND_IMPL_H
+#define SKV_TESTS_CHECK_BACKEND_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/rng.h"
+#include "check_backend.h"
+
+enum {
+    CHECK_ROWS = 40,      /* most rows of a step */
+    CHECK_K = 384,        /* longest row of a product */
+    CHECK_HEADS = 8,      /* most query heads */
+    CHECK_HEAD_DIM = 128, /* widest */
+    CHECK_KV_ROWS = 300,  /* longest sequence */
+    CHECK_GROUPS = 6      /* of linear_groups */
+};
+
+/* What one rounding to a format may change, as a part of the number. */
+#define CHECK_F32 0x1p-23
+#define CHECK_BF16 0x1p-8
+
+/* Numbers of the back end, and what the host believes them to be. */
+typedef struct check_tensor {
+    float *at;   /* the back end's, [n], between numbers that nobody may change */
+    float *host; /* [n] */
+    size_t n;
+} check_tensor;
+
+typedef struct backend_check backend_check;
+
+/* Uniform in 0..n-1, in a..b, and true in one of n cases. */
+size_t check_below(backend_check *c, size_t n);
+size_t check_between(backend_check *c, size_t a, size_t b);
+bool check_one_in(backend_check *c, size_t n);
+double check_normal(backend_check *c);
+
+/* Memory for one case: freed at its end, never NULL. */
+void *check_host(backend_check *c, size_t n_bytes);
+void *check_alloc(backend_check *c, size_t n_bytes);
+/* Normal numbers of this size. */
+check_tensor check_random(backend_check *c, size_t n, double size);
+/* Puts what t.host is now. */
+void check_put(backend_check *c, check_tensor t);
+/* n_ascending numbers below n, in host memory. */
+uint32_t *check_ascending(backend_check *c, size_t n_ascending, size_t n);
+
+/* A copy of n_bytes at `from` that is gone after check_done; NULL for NULL. */
+void *check_list(backend_check *c, const void *from, size_t n_bytes);
+/* The operation has returned. */
+void check_done(backend_check *c);
+
+/* Every number of t is within bound[i] of want[i]; both [t.n]. Where bound is NULL: t is want. */
+void check_near(backend_check *c, check_tensor t, const double *want, const double *bound);
+/* Number i of n is within `bound` of `want`; true if it is. */
+bool check_number(backend_check *c, size_t i, size_t n, double got, double want, double bound);
+/* Two pieces of the host's memory are equal. */
+void check_same(backend_check *c, const void *got, const void *want, size_t n_bytes);
+
+skv_backend *check_backend_of(const backend_check *c);
+/* The operation that is checked from here on, in a message's words. */
+void check_begin(backend_check *c, const char *op);
+
+/* A norm's weight, offset and eps, or none; over n numbers. `*weight` is the host's copy. */
+skv_norm check_norm(backend_check *c, size_t n, const float **weight);
+/* out [n] = the norm of x [n], and what rounding may do to each in size[n]. */
+void check_normed(const skv_norm *norm, const float *weight, const float *x, size_t n, double *out,
+                  double *size);
+
+/* The checks, a case each. */
+void check_memory(backend_check *c);
+void check_row_operations(backend_check *c);
+void check_linear(backend_check *c);
+void check_linear_groups(backend_check *c);
+void check_saved_rows(backend_check *c);
+void check_store(backend_check *c);
+void check_attention(backend_check *c);
+void check_votes(backend_check *c);
+void check_gather_kv(backend_check *c);
+
+#endif

@@ -1,0 +1,309 @@
+/* Memory, and the operations that treat one row after the other: see check_backend.h. */
+#include <math.h>
+#include <string.h>
+
+#include "check_backend_impl.h"
+
+/* put, get, copy, map and unmap move the same bytes. */
+void check_memory(backend_check *c)
+{
+    skv_backend *be = check_backend_of(c);
+    const size_t n = check_between(c, 1, 500), k = check_below(c, n),
+                 m = check_between(c, 1, n - k);
+    const check_tensor a = check_random(c, n, 1), b = check_random(c, n, 1);
+    check_begin(c, "alloc");
+    unsigned char *zeros = check_host(c, 64), *got = check_host(c, 64);
+    be->get(be, got, check_alloc(c, 64), 64);
+    check_same(c, got, zeros, 64);
+    check_begin(c, "copy");
+    be->copy(be, b.at + k, a.at + k, m * sizeof *a.at);
+    memcpy(b.host + k, a.host + k, m * sizeof *a.host);
+    double *want = check_host(c, n * sizeof *want);
+    for (size_t i = 0; i < n; i++) want[i] = (double)b.host[i];
+    check_near(c, b, want, NULL);
+    check_begin(c, "map");
+    float *mapped = be->map(be, b.at + k, m * sizeof *mapped, SKV_MAP_BOTH);
+    check_same(c, mapped, b.host + k, m * sizeof *mapped);
+    for (size_t i = 0; i < m; i++) mapped[i] = 2 * mapped[i];
+    be->unmap(be, mapped);
+    for (size_t i = k; i < k + m; i++) want[i] *= 2;
+    check_near(c, b, want, NULL);
+    mapped = be->map(be, b.at, n * sizeof *mapped, SKV_MAP_WRITE);
+    memcpy(mapped, a.host, n * sizeof *mapped);
+    be->unmap(be, mapped);
+    for (size_t i = 0; i < n; i++) want[i] = (double)a.host[i];
+    check_near(c, b, want, NULL);
+    const float *read = be->map(be, a.at, n * sizeof *read, SKV_MAP_READ);
+    check_same(c, read, a.host, n * sizeof *read);
+    be->unmap(be, read);
+}
+
+static void check_rotate(backend_check *c)
+{
+    check_begin(c, "rotate");
+    const size_t T = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, T);
+    const size_t H = check_between(c, 1, CHECK_HEADS), Dh = 8 * check_between(c, 1, 16);
+    const size_t n_rot = check_one_in(c, 2) ? Dh : 2 * check_between(c, 1, Dh / 2),
+                 half = n_rot / 2;
+    const size_t ld = H * Dh + check_below(c, 20);
+    const check_tensor q = check_random(c, n * ld, 1);
+    const check_tensor cosine = check_random(c, T * half, 1), sine = check_random(c, T * half, 1);
+    const uint32_t *rows = n == T ? NULL : check_ascending(c, n, T);
+    const bool joined = check_one_in(c, 2);
+    const float *weight;
+    skv_norm norm = check_norm(c, joined ? H * Dh : Dh, &weight);
+    norm.joined = joined;
+    double *want = check_host(c, q.n * sizeof *want), *bound = check_host(c, q.n * sizeof *bound);
+    for (size_t i = 0; i < q.n; i++) want[i] = (double)q.host[i];
+    for (size_t i = 0; i < n; i++) {
+        const size_t row = rows ? rows[i] : i, width = joined ? H * Dh : Dh;
+        for (size_t at = 0; at < H * Dh; at += width) {
+            check_normed(&norm, weight, q.host + i * ld + at, width, want + i * ld + at,
+                         bound + i * ld + at);
+        }
+        for (size_t h = 0; h < H; h++) {
+            for (size_t d = 0; d < half; d++) {
+                double *a = want + i * ld + h * Dh + d, *b = a + half, x = *a, y = *b;
+                double *ea = bound + (a - want), *eb = ea + half, e = *ea, f = *eb;
+                const double co = (double)cosine.host[row * half + d];
+                const double si = (double)sine.host[row * half + d];
+                *a = x * co - y * si;
+                *b = y * co + x * si;
+                *ea = e * fabs(co) + f * fabs(si) + 2 * CHECK_F32 * (fabs(x * co) + fabs(y * si));
+                *eb = f * fabs(co) + e * fabs(si) + 2 * CHECK_F32 * (fabs(y * co) + fabs(x * si));
+            }
+        }
+    }
+    const skv_rotate_args args = {.q = q.at,
+                                  .ldq = ld,
+                                  .n_rows = n,
+                                  .n_heads = H,
+                                  .head_dim = Dh,
+                                  .n_rot = n_rot,
+                                  .cos = cosine.at,
+                                  .sin = sine.at,
+                                  .rows = check_list(c, rows, n * sizeof *rows),
+                                  .norm = norm};
+    skv_backend *be = check_backend_of(c);
+    be->rotate(be, &args);
+    check_done(c);
+    check_near(c, q, want, bound);
+}
+
+static void check_norm_alone(backend_check *c)
+{
+    check_begin(c, "norm");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
+    const check_tensor x = check_random(c, n_rows * n, 2), w = check_random(c, n, 0.5);
+    const check_tensor y = check_one_in(c, 2) ? x : check_random(c, n_rows * n, 1);
+    const skv_norm norm = {.weight = w.at, .offset = check_one_in(c, 2) ? 1.0f : 0, .eps = 1e-6f};
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t i = 0; i < x.n; i += n) {
+        check_normed(&norm, w.host, x.host + i, n, want + i, bound + i);
+    }
+    skv_backend *be = check_backend_of(c);
+    be->norm(be, &(skv_norm_args){y.at, x.at, n_rows, n, norm});
+    check_near(c, y, want, bound);
+}
+
+static void check_norm_add(backend_check *c)
+{
+    check_begin(c, "norm_add");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
+    const check_tensor x = check_random(c, n_rows * n, 1), y = check_random(c, n_rows * n, 2);
+    const float *weight;
+    skv_norm norm = check_norm(c, n, &weight);
+    if (!weight) norm.eps = 1e-6f; /* a norm there is, without a weight */
+    float *ones = check_host(c, n * sizeof *ones);
+    for (size_t i = 0; i < n; i++) ones[i] = 1;
+    const skv_norm plain = {.eps = norm.eps, .offset = weight ? norm.offset : 0};
+    const float scales[] = {0, 1, 0.25f};
+    const float scale = scales[check_below(c, 3)];
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t i = 0; i < n_rows; i++) {
+        check_normed(&plain, weight ? weight : ones, y.host + i * n, n, want + i * n,
+                     bound + i * n);
+    }
+    for (size_t i = 0; i < x.n; i++) {
+        const double before = (double)x.host[i], factor = scale == 0 ? 1 : (double)scale;
+        bound[i] = factor * (bound[i] + 2 * CHECK_F32 * (fabs(before) + fabs(want[i])));
+        want[i] = factor * (before + want[i]);
+    }
+    const skv_norm_add_args args = {x.at, y.at, n_rows, n, norm, scale};
+    skv_backend *be = check_backend_of(c);
+    be->norm_add(be, &args);
+    check_near(c, x, want, bound);
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+/* What an activation may be wrong by: checkkernels holds it far closer. */
+static double activation_error(double x, double y)
+{
+    return 1e-5 * (fabs(x) + 0.01) * (fabs(y) + 0.01);
+}
+
+static void check_glu(backend_check *c)
+{
+    check_begin(c, "glu");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
+    const size_t ld = n + check_below(c, 9);
+    const check_tensor x = check_random(c, n_rows * 2 * n, 3), y = check_random(c, n_rows * ld, 1);
+    const bool is_gelu = check_one_in(c, 2);
+    double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
+    for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
+    for (size_t i = 0; i < n_rows * n; i++) {
+        const float *row = x.host + i / n * 2 * n;
+        const double gate = (double)row[i % n], up = (double)row[n + i % n];
+        want[i / n * ld + i % n] = (is_gelu ? gelu(gate) : silu(gate)) * up;
+        bound[i / n * ld + i % n] = activation_error(gate, up);
+    }
+    const skv_glu_args args = {y.at,   ld, x.at,
+                               n_rows, n,  is_gelu ? SKV_EPILOGUE_GELU_GLU : SKV_EPILOGUE_SILU_GLU};
+    skv_backend *be = check_backend_of(c);
+    be->glu(be, &args);
+    check_near(c, y, want, bound);
+}
+
+static void check_embed_gate(backend_check *c)
+{
+    check_begin(c, "embed_gate");
+    const size_t T = check_between(c, 1, CHECK_ROWS), n_rows = check_between(c, 1, T);
+    const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
+    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
+    const check_tensor token = check_random(c, T * ld, 1), w = check_random(c, n, 0.5);
+    const uint32_t *rows = n_rows == T ? NULL : check_ascending(c, n_rows, T);
+    const skv_norm norm = {.weight = w.at, .eps = 1e-6f};
+    double *want = check_host(c, gate.n * sizeof *want),
+           *bound = check_host(c, gate.n * sizeof *bound);
+    for (size_t i = 0; i < n_rows; i++) {
+        const float *t = token.host + (rows ? rows[i] : i) * ld;
+        check_normed(&norm, w.host, part.host + i * n, n, want + i * n, bound + i * n);
+        for (size_t d = 0; d < n; d++) {
+            const size_t k = i * n + d;
+            const double g = (double)gate.host[k], e = want[k], up = (e + (double)t[d]) / sqrt(2);
+            bound[k] = fabs(gelu(g)) * (bound[k] + 4 * CHECK_F32 * (fabs(e) + fabs((double)t[d]))) +
+                       activation_error(g, up);
+            want[k] = gelu(g) * up;
+        }
+    }
+    const skv_embed_gate_args args = {.gate = gate.at,
+                                      .part = part.at,
+                                      .token = token.at,
+                                      .ld_token = ld,
+                                      .rows = check_list(c, rows, n_rows * sizeof *rows),
+                                      .n_rows = n_rows,
+                                      .n = n,
+                                      .norm = norm};
+    skv_backend *be = check_backend_of(c);
+    be->embed_gate(be, &args);
+    check_done(c);
+    check_near(c, gate, want, bound);
+}
+
+static void check_gather(backend_check *c)
+{
+    check_begin(c, "gather");
+    const size_t T = check_between(c, 1, CHECK_ROWS), n_rows = check_below(c, T + 1);
+    const size_t n = check_between(c, 1, 70);
+    const check_tensor x = check_random(c, T * n, 1);
+    const uint32_t *rows = check_ascending(c, n_rows, T);
+    skv_backend *be = check_backend_of(c);
+    be->gather(be, x.at, n, check_list(c, rows, n_rows * sizeof *rows), n_rows);
+    check_done(c);
+    const check_tensor head = {x.at, x.host, n_rows * n}; /* what is behind it is undefined */
+    float *got = check_host(c, (head.n + 1) * sizeof *got),
+          *want = check_host(c, (head.n + 1) * sizeof *want);
+    be->get(be, got, head.at, head.n * sizeof *got);
+    for (size_t i = 0; i < n_rows; i++)
+        memcpy(want + i * n, x.host + rows[i] * n, n * sizeof *want);
+    check_same(c, got, want, head.n * sizeof *got);
+}
+
+static void check_scale(backend_check *c)
+{
+    check_begin(c, "scale");
+    const size_t n = check_between(c, 1, 1000);
+    const check_tensor x = check_random(c, n, 1);
+    const float factor = (float)check_normal(c);
+    double *want = check_host(c, n * sizeof *want);
+    for (size_t i = 0; i < n; i++) want[i] = (double)(x.host[i] * factor);
+    skv_backend *be = check_backend_of(c);
+    be->scale(be, x.at, n, factor);
+    check_near(c, x, want, NULL);
+}
+
+static void check_softcap(backend_check *c)
+{
+    check_begin(c, "softcap");
+    const size_t n = check_between(c, 1, 1000);
+    const check_tensor x = check_random(c, n, 40);
+    const float cap = 30;
+    double *want = check_host(c, n * sizeof *want), *bound = check_host(c, n * sizeof *bound);
+    for (size_t i = 0; i < n; i++) {
+        want[i] = (double)cap * tanh((double)x.host[i] / (double)cap);
+        bound[i] = 1e-6 * (double)cap;
+    }
+    skv_backend *be = check_backend_of(c);
+    be->softcap(be, x.at, n, cap);
+    check_near(c, x, want, bound);
+}
+
+static void check_mix(backend_check *c)
+{
+    check_begin(c, "mix");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 200);
+    const size_t n_terms = check_between(c, 1, 5), n_places = n_rows * n_terms;
+    const check_tensor x = check_random(c, n_rows * n, 1), y = check_random(c, n_places * n, 1);
+    float *weights = check_host(c, n_places * sizeof *weights);
+    uint32_t *places = check_host(c, n_places * sizeof *places);
+    const bool store = check_one_in(c, 2);
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t j = 0; j < n_places; j++) {
+        weights[j] = (float)check_normal(c);
+        places[j] = (uint32_t)check_below(c, n_places);
+    }
+    for (size_t i = 0; i < x.n; i++) {
+        double size = store ? 0 : fabs((double)x.host[i]);
+        want[i] = store ? 0 : (double)x.host[i];
+        for (size_t j = i / n * n_terms; j < (i / n + 1) * n_terms; j++) {
+            const double term = (double)weights[j] * (double)y.host[places[j] * n + i % n];
+            want[i] += term;
+            size += fabs(term);
+        }
+        bound[i] = (double)(n_terms + 1) * CHECK_F32 * size;
+    }
+    const skv_mix_args args = {.x = x.at,
+                               .y = y.at,
+                               .n_rows = n_rows,
+                               .n = n,
+                               .n_terms = n_terms,
+                               .weights = check_list(c, weights, n_places * sizeof *weights),
+                               .places = check_list(c, places, n_places * sizeof *places),
+                               .store = store};
+    skv_backend *be = check_backend_of(c);
+    be->mix(be, &args);
+    check_done(c);
+    check_near(c, x, want, bound);
+}
+
+void check_row_operations(backend_check *c)
+{
+    check_rotate(c);
+    check_norm_alone(c);
+    check_norm_add(c);
+    check_glu(c);
+    check_embed_gate(c);
+    check_gather(c);
+    check_scale(c);
+    check_softcap(c);
+    check_mix(c);
+}

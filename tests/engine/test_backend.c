@@ -1,0 +1,45 @@
+/*
+ * The processor's back end by check_backend.h, on every level that this machine runs and with one
+ * thread and several. guarded_backend runs it on the back end whose memory nobody else can touch.
+ *
+ * Labels: threads
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/system.h"
+#include "check_backend.h"
+
+static void check_level(skv_cpu_level level, size_t n_threads, uint64_t seed)
+{
+    skv_backend *be;
+    skv_error err;
+    skv_pool *pool;
+    assert_int_equal(skv_pool_create(n_threads, &pool, &err), SKV_OK);
+    if (skv_backend_cpu_create(pool, level, &be, &err) == SKV_OK) { /* else: not here */
+        print_message("%s, %zu threads\n", be->level, n_threads);
+        assert_int_equal(skv_check_backend(be, seed, stdout), 0);
+        be->free(be);
+    }
+    skv_pool_free(pool);
+}
+
+static void test_every_level(void **state)
+{
+    (void)state;
+    for (skv_cpu_level level = SKV_CPU_LEVEL_BEST; level <= SKV_CPU_LEVEL_NEON; level++) {
+        check_level(level, 1, 1 + level);
+        check_level(level, 3, 11 + level);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_level),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
