@@ -254,7 +254,7 @@ def shapes(template, server):
 
 def deep(server, template, schema):
     """A call that opens brackets on and on is answered as a call or as text, and either goes back."""
-    for depth, api in zip((46, 46, 46, 46, 60, 70), [*APIS, *APIS]):
+    for depth, api in ((46, APIS[1]), (46, APIS[3]), (60, APIS[0]), (70, APIS[2])):
         _, text = text_of_call(renderer(server, schema), {"a": [42424]})
         text = re.sub(r"\[\s*42424\s*\]", depth * "[" + depth * "]", text)
         calls, answer = api.force(server, False, schema, text)
@@ -263,7 +263,7 @@ def deep(server, template, schema):
         try:
             api.go_on(server, schema, answer, calls)
         except AssertionError as e:
-            if "context_length_exceeded" not in str(e):  # some templates indent each level
+            if "maximum context length" not in str(e):  # some templates indent each level
                 raise
 
 

@@ -8,7 +8,7 @@ streamed, while this script holds it in OpenAI's. The small model cannot call to
 writes for the answer that is due. Checked at every request: the client reads that text and these calls; what it sends is the
 prompt that our words make, by the number of its tokens; and all that was read or written before comes from the prefix cache,
 unless the template writes the past otherwise. `--template` names files of ../shared/assets/templates. tests/clients/requirements.txt and clients-requirements.txt
-say what Python needs.
+say what Python needs: LangChain wants another openai than the others, so it has a virtual environment of its own.
 """
 
 import argparse
@@ -450,8 +450,9 @@ class Conversation:
     def answer(self, last, mode):
         message = self.plan(last)
         text = self.wanted(message)
-        if text is not None and message["content"] and message["content"] not in text:
-            message["content"] = ""  # many templates write no text beside calls
+        beside = message["content"] if message.get("tool_calls") else ""
+        if text is not None and beside and (beside not in text or "<|channel|>analysis" in text):
+            message["content"] = ""  # many templates write no text beside calls, or make it a thought
             text = self.wanted(message)
         if text is None:
             message = self.plan(True)
