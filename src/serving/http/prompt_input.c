@@ -258,8 +258,9 @@ void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
 const char *part_type(const json_t *part)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    const char *type = json_string_value(json_object_get(part, "type"));
-    return type && type[strspn(type, letters)] == 0 ? type : NULL;
+    const json_t *type = json_object_get(part, "type");
+    const char *text = json_string_value(type);
+    return text && strspn(text, letters) == json_string_length(type) ? text : NULL;
 }
 
 /* Whether a part is no text. A tool may have sent any: the model is told of it, since a refusal
