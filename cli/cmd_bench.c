@@ -276,8 +276,15 @@ static int measure_peak(bench *b)
     return cli_check(measured, &err);
 }
 
+static int list_presets(void)
+{
+    for (size_t i = 0; skv_preset_name(i); i++) printf("%s\n", skv_preset_name(i));
+    return CLI_DONE;
+}
+
 int cli_run_bench(const cli_options *options)
 {
+    if (options->preset && strcmp(options->preset, "list") == 0) return list_presets();
     bench b = {.options = options, .has_peak = options->peak};
     if (options->peak) {
         const int status = measure_peak(&b);

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -15,6 +16,7 @@
 #include "redis_store.h"
 #include "runtime.h"
 #include "server.h"
+#include "skv/tools.h"
 
 /* The last part of a path: "models/tiny/" and "models/tiny.gguf" are "tiny". */
 static void name_of_path(const char *path, char *out, size_t room)
@@ -182,10 +184,9 @@ static void close_shared(shared_cache *cache)
     cli_bytes_release(&cache->key);
 }
 
-/* The names that requests may say: the model's, then those of its adapters; on the heap. */
-static char *list_names(const cli_options *o, const char *name, const char *adapters)
+/* The names that requests may say: the model's own, then those of its adapters; on the heap. */
+static char *list_names(const char *first, const char *adapters)
 {
-    const char *first = o->served_name ? o->served_name : name;
     adapters = adapters ? adapters : "";
     char *out = cli_alloc(strlen(first) + strlen(adapters) + 2, 1);
     size_t n = strlen(first);
@@ -202,6 +203,14 @@ static char *list_names(const cli_options *o, const char *name, const char *adap
     return out;
 }
 
+/* Where lines are for programs, a file is named; a person who started the server sees some anyway.
+ */
+static const char *log_file(const cli_options *o)
+{
+    const bool none = o->request_log && strcmp(o->request_log, "none") == 0;
+    return none ? NULL : o->request_log;
+}
+
 static server_options make_options(const cli_options *o)
 {
     return (server_options){.origins = o->cors_origins,
@@ -213,7 +222,9 @@ static server_options make_options(const cli_options *o)
                             .insecure = o->insecure,
                             .requests_a_minute = o->requests_a_minute,
                             .tokens_a_minute = o->tokens_a_minute,
-                            .request_log = o->request_log,
+                            .request_log = log_file(o),
+                            .log_words = !o->request_log && cli_terminal(),
+                            .log_probes = o->log_probes,
                             .metrics_compat = o->metrics_compat,
                             .max_loaded = o->max_loaded,
                             .models_bytes = o->models_mib << 20,
@@ -245,6 +256,7 @@ typedef struct serve_model {
     const char *given; /* the operand */
     char path[CLI_HUB_PATH_MAX];
     char name[256], cache_dir[CLI_HUB_PATH_MAX];
+    char own_names[256];    /* of NAME=MODEL; "": none */
     char *names;            /* owned: that requests may say */
     char *adapters, *draft; /* owned: its own, where there are several models; NULL: none */
     skv_model_info info;
@@ -391,6 +403,27 @@ static void find_template(const cli_model *model, server_template *out)
             model->path);
 }
 
+/* What runs, for who wants to know why it is slow, or takes so much memory. */
+static void tell_model(const serve_model *one)
+{
+    const skv_model_info *info = &one->info;
+    const double mib = 1048576.0;
+    char how[96] = "";
+    skv_engine_stats s;
+    skv_engine_get_stats(one->model.engine, &s);
+    if (s.swiftkv) {
+        (void)snprintf(how, sizeof how, "; SwiftKV, l = %zu of %zu layers, g = %zu%s",
+                       info->swiftkv_layers, info->layers, info->group,
+                       s.has_teacher ? ", with its teacher" : "");
+    }
+    cli_tell("%s: %s weights, %.1f MiB; %zu thread%s, %s kernels%s", one->name,
+             skv_weights_name(s.weights), (double)s.weight_bytes / mib, s.threads,
+             s.threads == 1 ? "" : "s", s.cpu, how);
+    cli_tell("%s: contexts of %zu tokens; %s KV memory of %zu tokens, %.1f MiB", one->name,
+             s.context, skv_kv_name(s.kv), s.kv_tokens, (double)s.kv_bytes_max / mib);
+    cli_tell("%s: names in the API: %s", one->name, one->names);
+}
+
 /* A server_loader: the tokenizer, then the weights. */
 static skv_status load_model(void *user, size_t i, size_t memory_max, server_loaded *out,
                              char *error)
@@ -415,7 +448,8 @@ static skv_status load_model(void *user, size_t i, size_t memory_max, server_loa
     }
     out->engine = model->engine;
     out->vocab = model->vocab;
-    if (models->n > 1) fprintf(stderr, "swiftkv: %s is loaded\n", one->name);
+    if (models->n > 1) cli_tell("%s is loaded", one->name);
+    tell_model(one);
     return SKV_OK;
 }
 
@@ -446,6 +480,25 @@ static void name_cache(const char *folder, const char *name, serve_model *one)
     }
 }
 
+/* Of an operand NAME=MODEL, the names, by which requests ask for it. */
+static int read_names(const cli_options *o, size_t i, serve_model *one)
+{
+    const char *given = o->operand_names[i];
+    const size_t n = given ? strcspn(given, "=") : 0;
+    if (n == 0) return CLI_DONE;
+    if (o->served_name) {
+        return cli_usage("serve: --name and %s: both name the model", given);
+    }
+    if (n >= sizeof one->own_names)
+        return cli_usage("serve: %.60s...: the name is too long", given);
+    if (o->n_operands > 1 && memchr(given, '*', n)) {
+        return cli_usage("serve: %s: *, any name, goes with one model, there are %zu", given,
+                         o->n_operands);
+    }
+    memcpy(one->own_names, given, n);
+    return CLI_DONE;
+}
+
 /* Where it is, what it is and how it is called: cheap, no weights. */
 static int describe_model(const cli_options *o, size_t i, serve_models *models)
 {
@@ -453,16 +506,22 @@ static int describe_model(const cli_options *o, size_t i, serve_models *models)
     skv_error err = {0};
     const char *given = i == 0 ? o->model_name : o->operands[i];
     const bool is_name = i == 0 ? o->operands[0] == o->model_path : cli_hub_is_name(given);
-    if (i > 0 && is_name) {
-        const int status = cli_hub_open(given, o->download, one->path);
-        if (status != CLI_DONE) return status;
+    int status = read_names(o, i, one);
+    if (status == CLI_DONE && i > 0 && is_name) {
+        status = cli_hub_open(given, o->download, one->path);
     } else {
         (void)snprintf(one->path, sizeof one->path, "%s", o->operands[i]);
     }
-    int status = cli_check(skv_model_info_read(one->path, &one->info, &err), &err);
+    if (status != CLI_DONE) return status;
+    status = cli_check(skv_model_info_read(one->path, &one->info, &err), &err);
     if (status == CLI_DONE) status = cli_check_methods(one->path, &one->info, o);
     if (status != CLI_DONE) return status;
-    name_of(given, is_name, one->name, sizeof one->name);
+    if (one->own_names[0]) {
+        (void)snprintf(one->name, sizeof one->name, "%.*s", (int)strcspn(one->own_names, ","),
+                       one->own_names);
+    } else {
+        name_of(given, is_name, one->name, sizeof one->name);
+    }
     if (o->cache_dir) name_cache(o->cache_dir, models->n > 1 ? one->name : "", one);
     const char *slash = strrchr(one->path, '/');
     models->sources[i] = (server_source){.file = slash && slash[1] ? slash + 1 : one->name,
@@ -494,11 +553,35 @@ static int describe_models(const cli_options *o, serve_models *out)
     const int status = n > 1 ? share_out(o, out) : CLI_DONE;
     for (size_t i = 0; i < n && status == CLI_DONE; i++) {
         serve_model *one = &out->at[i];
-        one->names = list_names(o, one->name, n > 1 ? one->adapters : o->adapters);
+        const char *first = o->served_name      ? o->served_name
+                            : one->own_names[0] ? one->own_names
+                                                : one->name;
+        one->names = list_names(first, n > 1 ? one->adapters : o->adapters);
         out->sources[i].names = one->names;
         out->sources[i].never_drafts = n > 1 && o->draft && !one->draft && !o->speculation_given;
     }
     return status;
+}
+
+/* Whether `ulimit -v` bounds what may be mapped. */
+static bool is_space_limited(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+/* Requests that find no room are refused; better that the operator knows before. */
+static void check_space(const cli_options *o)
+{
+    skv_machine machine;
+    if (!is_space_limited()) return;
+    skv_machine_describe(&machine);
+    const size_t left = machine.memory_available >> 20;
+    const size_t wanted = o->memory_mib + (o->connections * o->stack_kib >> 10);
+    if (left >= wanted) return;
+    cli_warn("ulimit -v leaves %zu MiB to requests: --memory and the stacks of %zu connections may "
+             "take %zu, and what finds no room is a 503",
+             left, o->connections, wanted);
 }
 
 static int serve(const serve_models *models, http_server *server, const char *host)
@@ -506,16 +589,18 @@ static int serve(const serve_models *models, http_server *server, const char *ho
     char error[SKV_ERROR_TEXT_MAX];
     if (!server_ready(server, error)) return cli_fail("%s", error);
     for (size_t i = 0; i < models->n; i++) tell_sampling(models->options, &models->at[i].info);
+    check_space(models->options);
     fprintf(stderr, "swiftkv: ready on http://%s:%zu\n", host, server_port(server));
     server_wait(server);
     return CLI_DONE;
 }
 
-/* Memory that requests give back goes back to the system, so that --memory is what they hold. */
+/* Memory that requests give back goes back to the system, so that --memory is what they hold. Each
+ * arena but the first takes 64 MiB of address space. */
 static void bound_heap(void)
 {
 #ifdef __GLIBC__
-    (void)mallopt(M_ARENA_MAX, 4);
+    (void)mallopt(M_ARENA_MAX, is_space_limited() ? 1 : 4);
     (void)mallopt(M_MMAP_THRESHOLD, 64 << 10);
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 20);
 #endif

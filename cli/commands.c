@@ -61,6 +61,7 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                     "and other variables of the template."},
     [CLI_SERVE] = {"serve", "MODEL [MODEL...]", 1, CLI_OPERANDS_MAX, cli_run_serve,
                    "an OpenAI-compatible HTTP server",
+                   "NAME=MODEL names a model in the API. "
                    "Runs prompts in chunks between the tokens of running answers, and "
                    "caches prompt prefixes. It listens on loopback only, unless API "
                    "keys are given. SIGTERM and Ctrl-C finish the requests in flight; "

@@ -116,7 +116,7 @@ int cli_interrupt_start(cli_interrupt **out)
     const int code = start_thread(interrupt);
     if (code != 0) {
         free(interrupt);
-        return cli_fail("cannot start a thread: error %d", code);
+        return cli_fail("cannot start a thread: error %d (ulimit -u, ulimit -v)", code);
     }
     *out = interrupt;
     return CLI_DONE;
@@ -139,7 +139,7 @@ int cli_interrupt_handle(cli_interrupt *interrupt, cli_signal_fn *handle, void *
     const int code = start_thread(interrupt);
     if (code == 0) return CLI_DONE;
     interrupt->handle = NULL;
-    return cli_fail("cannot start a thread: error %d", code);
+    return cli_fail("cannot start a thread: error %d (ulimit -u, ulimit -v)", code);
 }
 
 void cli_interrupt_unhandle(cli_interrupt *interrupt)

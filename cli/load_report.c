@@ -62,6 +62,17 @@ static void print_errors(const load_result *r)
     if (r->first_error[0] != 0) cli_warn("%s", r->first_error);
 }
 
+/* What was not measured is no 0. */
+static void print_metric(const metric *m, const load_summary *s)
+{
+    if (s->n == 0) {
+        printf("  %-24s %10s %10s %10s %10s %10s\n", m->label, "-", "-", "-", "-", "-");
+        return;
+    }
+    printf("  %-24s %10.2f %10.2f %10.2f %10.2f %10.2f\n", m->label, s->mean, s->median, s->std,
+           s->p90, s->p99);
+}
+
 void cli_load_print(const cli_load_run *run)
 {
     const load_result *r = &run->result;
@@ -80,14 +91,12 @@ void cli_load_print(const cli_load_run *run)
                r->n_good, r->n_completed);
     }
     printf("  output tokens/s          %10.1f (%.0f tokens)\n", per_second(out, r), out);
-    printf("  all tokens/s             %10.1f (%.0f tokens of prompts, %.0f of them cached)\n",
-           per_second(in + out, r), in, (double)r->cached_tokens);
+    printf("  all tokens/s             %10.1f (%.0f tokens of prompts", per_second(in + out, r),
+           in);
+    if (r->n_tell_cached > 0) printf(", %.0f of them cached", (double)r->cached_tokens);
+    printf(")\n");
     printf("  milliseconds                   mean     median        std        p90        p99\n");
-    for (size_t i = 0; i < N_METRICS; i++) {
-        const load_summary *s = summary_of(r, &metrics[i]);
-        printf("  %-24s %10.2f %10.2f %10.2f %10.2f %10.2f\n", metrics[i].label, s->mean, s->median,
-               s->std, s->p90, s->p99);
-    }
+    for (size_t i = 0; i < N_METRICS; i++) print_metric(&metrics[i], summary_of(r, &metrics[i]));
 }
 
 /* ---- JSON ---- */
@@ -105,7 +114,7 @@ static void put_metric(skv_json_out *json, const metric *m, const load_summary *
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         char key[32];
         snprintf(key, sizeof key, "%s_%s_ms", parts[i].name, m->key);
-        skv_json_out_put_number(json, key, parts[i].value);
+        skv_json_out_put_number(json, key, s->n > 0 ? parts[i].value : (double)NAN); /* null */
     }
 }
 
@@ -158,7 +167,9 @@ static void put_run(skv_json_out *json, const cli_load_run *run)
     skv_json_out_put_integer(json, "cancelled", r->outcomes[LOAD_CANCELLED]);
     put_errors(json, r);
     skv_json_out_put_integer(json, "total_input_tokens", r->input_tokens);
-    skv_json_out_put_integer(json, "total_cached_tokens", r->cached_tokens);
+    if (r->n_tell_cached > 0) {
+        skv_json_out_put_integer(json, "total_cached_tokens", r->cached_tokens);
+    }
     skv_json_out_put_integer(json, "total_output_tokens", r->output_tokens);
     skv_json_out_put_number(json, "request_throughput", per_second((double)r->n_completed, r));
     skv_json_out_key(json, "request_goodput");

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "hub.h"
 #include "interrupt.h"
@@ -32,8 +33,20 @@ static int find_model(const char **model, bool download, char path[CLI_HUB_PATH_
     return status;
 }
 
+/* serve's NAME=MODEL, unless that is a path. */
+static void split_names(cli_options *o)
+{
+    for (size_t i = 0; i < o->n_operands && o->command == CLI_SERVE; i++) {
+        const char *given = o->operands[i], *equals = strchr(given, '=');
+        if (!equals || equals == given || access(given, F_OK) == 0) continue;
+        o->operand_names[i] = given;
+        o->operands[i] = equals + 1;
+    }
+}
+
 static int find_models(cli_options *o)
 {
+    split_names(o);
     const char *operands = cli_command_at(o->command)->operands;
     const size_t n_before = strcspn(operands, "M"); /* "[MODEL OUT]" */
     o->model_name = o->operands[0];

@@ -120,7 +120,7 @@ static const cli_option rows[] = {
 
     /* Measuring. */
     OPTION(ON(BENCH), "--preset", "NAME", TEXT, preset,
-           .help = "a published shape with random weights"),
+           .help = "a published shape with random weights; list: their names"),
     OPTION(ON(BENCH), "--prompt", "N,...", PARSED, prompt_lengths, 1, TOKENS_MAX, .initial = "512",
            .parse = cli_parse_sizes, .help = "prompt lengths in tokens"),
     OPTION(ON(BENCH), "--gen", "N", SIZE, gen_tokens, 0, TOKENS_MAX, .initial = "64",
@@ -256,7 +256,10 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--tpm", "N", NUMBER, tokens_a_minute, 0, 1e12, .initial = "0",
            .help = "prompt and answer tokens per minute of such a key, 0: unlimited; above it 429"),
     OPTION(ON(SERVE), "--request-log", "FILE", TEXT, request_log,
-           .help = "write one line of JSON per request; -: standard error"),
+           .help = "write one line of JSON per request; -: standard error; none: no lines on a "
+                   "terminal either"),
+    OPTION(ON(SERVE), "--log-probes", NULL, FLAG, log_probes,
+           .help = "log requests for /health and /metrics too"),
     OPTION(ON(SERVE), "--max-loaded", "N", SIZE, max_loaded, 1, 64, .initial = "1",
            .help = "models in memory at a time; others are loaded when a request names them"),
     OPTION(ON(SERVE), "--models-memory", "MIB", SIZE, models_mib, 1, (size_t)1 << 40,
@@ -268,7 +271,7 @@ static const cli_option rows[] = {
            .help = "allow other addresses without API keys"),
     OPTION(ON(SERVE), "--name", "NAME[,NAME...]", TEXT, served_name,
            .help = "the model's names in the API, responses carry the first; *: any other name too "
-                   "(the last part of its path)"),
+                   "(the last part of its path). The same as NAME=MODEL"),
     {ON(SERVE), {.name = NULL}}, /* the same, as defaults of requests */
     OPTION(ON(SERVE), "--no-generation-config", NULL, FLAG, no_generation_config,
            .help = "do not draw tokens as the model's generation_config.json says"),

@@ -47,8 +47,10 @@ struct cli_options {
     cli_command command;
     size_t n_operands;
     const char *operands[CLI_OPERANDS_MAX];
-    const char *model_name;            /* the first operand as it was given */
-    char model_path[CLI_HUB_PATH_MAX]; /* where it is, if that was a name */
+    const char
+        *operand_names[CLI_OPERANDS_MAX]; /* serve: of NAME=MODEL, all of it; NULL: no name */
+    const char *model_name;               /* the first operand as it was given */
+    char model_path[CLI_HUB_PATH_MAX];    /* where it is, if that was a name */
     char reference_path[CLI_HUB_PATH_MAX];
     bool help, json, download;
     cli_interrupt *interrupt;    /* borrowed from main */
@@ -149,7 +151,7 @@ struct cli_options {
     double step_ms, mask_seconds, queue_seconds, header_seconds, body_seconds, stall_seconds,
         ping_seconds, shutdown_seconds, watchdog_seconds, request_work, reading_seconds,
         requests_a_minute, tokens_a_minute;
-    bool insecure, metrics_compat, no_prefix_cache, no_text_match, no_teacher;
+    bool insecure, metrics_compat, log_probes, no_prefix_cache, no_text_match, no_teacher;
 
     /* Load. */
     bool chat_api;

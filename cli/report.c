@@ -48,6 +48,14 @@ int cli_usage(const char *format, ...)
     return CLI_USAGE;
 }
 
+void cli_tell(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    print_line("", format, args);
+    va_end(args);
+}
+
 void cli_warn(const char *format, ...)
 {
     va_list args;

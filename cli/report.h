@@ -20,6 +20,8 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
 /** The same for a wrong command line; returns CLI_USAGE. */
 int cli_usage(const char *format, ...) CLI_PRINTF(1, 2);
+/** The same for what is no error. */
+void cli_tell(const char *format, ...) CLI_PRINTF(1, 2);
 /** A note that does not end the command. */
 void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
 /** CLI_DONE for SKV_OK; otherwise prints the library's line. */

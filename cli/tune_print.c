@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/json_out.h"
+#include "skv/combine.h"
 #include "tune.h"
 
 enum { LINE_MAX_BYTES = 4096 };
@@ -86,6 +87,26 @@ static void print_run(const tune *t, const tune_point *p, line *l)
     put_methods(l, &o);
     if (p->drafted > WORTH_DRAFTING) put_option(l, "--speculate", "auto");
     put_option(l, "-p", "TEXT");
+}
+
+/* The setting as a server; false: a server cannot run it. */
+static bool print_serve(const tune *t, const tune_point *p, line *l)
+{
+    const tune_setting *how = &p->how;
+    const cli_options o = tune_options_of(t, how);
+    const skv_engine_options engine = cli_engine_options(&o);
+    skv_error err = {0};
+    skv_model_info info;
+    if (skv_model_info_read(how->path, &info, &err) != SKV_OK) return false;
+    const skv_combination c = skv_combination_of(&info.traits, &engine, SKV_WHERE_SERVE);
+    if (skv_combination_refused(&c) != SIZE_MAX) return false;
+    put_word(l, "swiftkv");
+    put_word(l, "serve");
+    put_word(l, how->path);
+    put_size(l, "--ctx", t->options->context);
+    put_methods(l, &o);
+    if (p->drafted > WORTH_DRAFTING) put_option(l, "--speculate", "auto");
+    return true;
 }
 
 /* The evaluation that gives the same score again. */
@@ -197,9 +218,10 @@ static void print_lengths(const tune *t)
 void tune_print_result(const tune *t)
 {
     const tune_point *plain = &t->points[0], *best = tune_best(t);
-    line run = {.n = 0}, eval = {.n = 0};
+    line run = {.n = 0}, eval = {.n = 0}, serve = {.n = 0};
     print_run(t, best, &run);
     print_eval(t, &best->how, &eval);
+    const bool serves = print_serve(t, best, &serve);
     const char *of = t->cost == TUNE_COST_KV_BYTES ? "memory" : "time";
     if (best == plain) {
         printf("\nNothing cheaper keeps %g of the plain model's %s: the plain model.\n",
@@ -212,7 +234,9 @@ void tune_print_result(const tune *t)
         print_certainty(t, best);
     }
     print_lengths(t);
-    printf("\n  %s\n  %s\n", run.text, eval.text);
+    printf("\n");
+    if (serves) printf("  %s\n", serve.text);
+    printf("  %s\n  %s\n", run.text, eval.text);
 }
 
 /* ---- JSON ---- */
@@ -220,8 +244,9 @@ void tune_print_result(const tune *t)
 static void put_point(const tune *t, skv_json_out *json, const tune_point *p)
 {
     char how[SKV_EVICTION_TEXT];
-    line run = {.n = 0}, eval = {.n = 0};
+    line run = {.n = 0}, eval = {.n = 0}, serve = {.n = 0};
     skv_eviction_print(&p->how.eviction, how);
+    const bool serves = print_serve(t, p, &serve);
     print_run(t, p, &run);
     print_eval(t, &p->how, &eval);
     skv_json_out_open(json, '{');
@@ -241,6 +266,7 @@ static void put_point(const tune *t, skv_json_out *json, const tune_point *p)
     skv_json_out_put_number(json, "cost", p->cost);
     skv_json_out_key(json, "keeps");
     skv_json_out_bool(json, p->keeps);
+    skv_json_out_put_text(json, "serve", serves ? serve.text : NULL);
     skv_json_out_put_text(json, "run", run.text);
     skv_json_out_put_text(json, "eval", eval.text);
     skv_json_out_close(json, '}');

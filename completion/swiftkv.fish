@@ -172,6 +172,7 @@ complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l api-key-file -rF -
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l rpm -x -d 'requests per minute of a key without its own limit, 0: unlimited'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l tpm -x -d 'prompt and answer tokens per minute of such a key, 0: unlimited'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l request-log -rF -d 'write one line of JSON per request'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l log-probes -d 'log requests for /health and /metrics too'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l max-loaded -x -d 'models in memory at a time'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l models-memory -x -d 'weights, KV memory and workspaces of the models in memory'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l metrics-compat -d 'metrics under llama-server\'s and vLLM\'s names too'

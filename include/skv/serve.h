@@ -366,8 +366,10 @@ typedef struct skv_job_stats {
     size_t completion_tokens; /* of all answers so far; ending ids are not counted */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
     size_t preemptions;  /* times that an answer was put back for want of pages */
-    uint64_t queue_ns;   /* from submission to the first step */
-    uint64_t prefill_ns; /* from there to the first token, or till now */
+    uint64_t queue_ns;   /* from submission to its first pages */
+    uint64_t prefill_ns; /* of the steps with tokens of the prompt, up to the first token */
+    uint64_t wait_ns;    /* the rest from its first pages to the first token, or till now: the turns
+                          * of other prompts, masks */
     uint64_t decode_ns;  /* from the first token to the last */
 } skv_job_stats;
 
@@ -421,7 +423,9 @@ typedef struct skv_scheduler_metrics {
     uint64_t rejected_full, rejected_timeout;
     uint64_t masks_refused; /* answers that failed for what their constraint takes */
     size_t grammar_bytes;   /* that constraints hold */
-    skv_histogram ttft, inter_token, end_to_end, queue_time, prefill_time, decode_time, step_time,
+    /* Each up to the first token: queue, wait and prefill are ttft. */
+    skv_histogram ttft, queue_time, wait_time, prefill_time;
+    skv_histogram inter_token, end_to_end, decode_time, step_time,
         mask_time,    /* of a mask, of the worker's time */
         store_time,   /* of a block that came from the store */
         reading_time; /* of a prompt at a reader */

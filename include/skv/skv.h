@@ -174,6 +174,7 @@ typedef struct skv_engine_stats {
     size_t kv_bytes_max;    /* all pages */
     size_t kv_bytes;        /* pages in use */
     size_t kv_pages, kv_pages_free;
+    size_t kv_tokens; /* of sequences together, what all pages hold */
     size_t context, step_tokens, threads;
     skv_weights weights;
     skv_kv kv;

@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 
 /* Opens a regular file and tells its size. */
 static skv_status open_regular(const char *path, int *fd, size_t *size, skv_error *err)
@@ -43,7 +44,8 @@ skv_status skv_file_map_open(const char *path, skv_file_map *map, skv_error *err
     *map = (skv_file_map){.fd = fd, .path = skv_strndup(path, strlen(path))};
     skv_status status = SKV_OK;
     if (data == MAP_FAILED) {
-        status = skv_fail(err, SKV_IO, "%s: cannot map %zu bytes: %s", path, size, strerror(saved));
+        status = skv_fail(err, SKV_IO, "%s: cannot map %zu bytes: %s%s", path, size,
+                          strerror(saved), saved == ENOMEM ? skv_memory_limit(size) : "");
     } else {
         map->data = data;
         map->size = size;

@@ -257,8 +257,8 @@ static skv_status start_threads(skv_pool *pool, size_t n_threads, skv_error *err
     for (size_t i = 1; i < n_threads; i++) {
         pool->workers[i - 1] = (worker){.pool = pool, .i_thread = i};
         int rc = pthread_create(&pool->threads[i - 1], NULL, worker_main, &pool->workers[i - 1]);
-        SKV_REQUIRE(rc == 0, err, SKV_MEMORY, "thread pool: cannot start thread %zu of %zu", i,
-                    n_threads);
+        SKV_REQUIRE(rc == 0, err, SKV_MEMORY, "thread pool: cannot start thread %zu of %zu%s", i,
+                    n_threads, skv_memory_limit(SKV_STACK_BYTES));
         pool->n_threads++;
     }
     return SKV_OK;

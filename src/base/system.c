@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/size.h"
 
@@ -275,8 +277,23 @@ static size_t machine_memory(void)
     return n_bytes;
 }
 
+size_t skv_address_space_left(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    size_t pages = read_number("/proc/self", "statm"), used;
+    if (!skv_size_mul(pages, (size_t)sysconf(_SC_PAGESIZE), &used)) return limit.rlim_cur;
+    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
+const char *skv_memory_limit(size_t n_bytes)
+{
+    size_t left = skv_address_space_left();
+    return left < SIZE_MAX && left <= n_bytes ? " (ulimit -v)" : "";
+}
+
 size_t skv_memory_available(void)
 {
-    return skv_min_size(machine_memory(),
-                        skv_memory_of_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
+    size_t machine = skv_min_size(machine_memory(), skv_address_space_left());
+    return skv_min_size(machine, skv_memory_of_groups("/proc/self/cgroup", "/sys/fs/cgroup"));
 }

@@ -31,8 +31,15 @@ size_t skv_processors_of_groups(const char *root);
 /** The default number of threads: the smaller of the two; at least 1. */
 size_t skv_processors_allowed(void);
 
-/** Bytes of memory this process may still take (the machine's and its control groups' limits). */
+/** Bytes of memory this process may still take (the limits of the machine, of its control groups
+ * and of its address space). */
 size_t skv_memory_available(void);
+/** What `ulimit -v` leaves: all that is mapped counts, files and stacks too. SIZE_MAX: no limit. */
+size_t skv_address_space_left(void);
+enum { SKV_STACK_BYTES = 16 << 20 }; /* about what a thread that cannot be started lacked */
+/** For the end of a message about memory: " (ulimit -v)" where a limit of the address space leaves
+ * no more than n_bytes, else "". */
+const char *skv_memory_limit(size_t n_bytes);
 /** What the limits of control groups leave, in bytes: `membership` is a file like
  * /proc/self/cgroup, `root` where the groups are mounted. SIZE_MAX: no limit. */
 size_t skv_memory_of_groups(const char *membership, const char *root);

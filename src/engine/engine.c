@@ -258,9 +258,10 @@ static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
     if (e->options.memory_max > 0) available = skv_min_size(available, e->options.memory_max);
     SKV_REQUIRE(fits && total <= available, err, SKV_MEMORY,
                 "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
-                "MiB, %.0f MiB are available",
+                "MiB, %.0f MiB are available%s",
                 (double)bytes.weights / MIB, (double)bytes.kv / MIB, e->options.kv_tokens,
-                (double)bytes.workspace / MIB, (double)available / MIB);
+                (double)bytes.workspace / MIB, (double)available / MIB,
+                skv_memory_limit(available));
     return SKV_OK;
 }
 
@@ -474,6 +475,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .kv_bytes = (n - n_free) * page,
                               .kv_pages = n,
                               .kv_pages_free = n_free,
+                              .kv_tokens = e->options.kv_tokens,
                               .context = e->options.context,
                               .step_tokens = e->options.step_tokens,
                               .threads = skv_pool_threads(e->pool),

@@ -277,7 +277,8 @@ skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group, s
 {
     const char *plus = strchr(name, '+');
     const preset *p = find_preset(name, plus ? (size_t)(plus - name) : strlen(name));
-    SKV_REQUIRE(p, err, SKV_ARGUMENT, "preset: unknown name \"%s\"", name);
+    SKV_REQUIRE(p, err, SKV_ARGUMENT,
+                "preset: unknown name \"%s\" (bench --preset list names them)", name);
     SKV_REQUIRE(!plus || kv_layers == 0, err, SKV_UNSUPPORTED,
                 "preset: \"%s\": KV Prediction with a SwiftKV base (--kv-layers)", name);
     skv_config *c = create_config(p->layers, err);

@@ -532,6 +532,13 @@ class BenchTest(CliTest):
         line = self.json_of("bench", PLAIN, "--prompt", 8, "--gen", 1, "--repeat", 1, "--json")
         self.assertIsNone(line["decode_tok_s"])
 
+    def test_presets(self):
+        names = run("bench", "--preset", "list").stdout.split()
+        self.assertIn(PRESET, names)
+        help_text = run("help", "bench").stdout
+        self.assertEqual(names, help_text[help_text.index("Presets:") :].split()[1:])
+        self.refuses(1, ("bench", "--preset", "gone"), "--preset list")
+
     def test_prompts_alone(self):
         line = self.json_of("bench", PLAIN, "--prompt", 8, "--gen", 0, "--repeat", 1, "--json")
         self.assertEqual((line["gen"], line["decode_tok_s"]), (0, None))

@@ -51,6 +51,12 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(out["found"], best != settings[0])
         self.assertEqual((settings[0]["quality"], settings[0]["keeps"]), (1, True))
         self.assertEqual(len({s["run"] for s in settings}), len(settings))
+        for s in settings:  # the same options as to run it
+            words, run_words = shlex.split(s["serve"]), shlex.split(s["run"])
+            self.assertEqual(words[:3], ["swiftkv", "serve", s["model"]])
+            context = words.index("--ctx") if "--ctx" in words else len(words)
+            self.assertEqual(words[3:context] + words[context + 2 :], run_words[3:-2])
+        self.assertEqual(run(*words[1:], "--help").returncode, 0)  # a command line that parses
         for s in settings[1:]:
             self.assertEqual(s["keeps"], s["quality"] >= out["floor"])
             key = {"ttft": s["ttft_ms"], "kv-bytes": s["kv_bytes"],

@@ -138,6 +138,7 @@ class FakeTest(unittest.TestCase):
         passed = 1000 * (time.monotonic() - begun)
         self.assertEqual((got["completed"], got["failed"], got["num_prompts"]), (4, 0, 4))
         self.assertEqual((got["total_input_tokens"], got["total_output_tokens"]), (36, 20))
+        self.assertNotIn("total_cached_tokens", got)  # this server does not tell
         # What the server waits is the least; what the whole run took is the most.
         for row in rows:
             ttft, gaps = 1000 * row["ttft"], [1000 * gap for gap in row["itl"]]
@@ -256,6 +257,18 @@ class ServeTest(unittest.TestCase):
         name = "prompt_tokens_total"
         self.assertEqual(got["total_input_tokens"], after[name] - before[name])
         self.assertLessEqual(got["max_concurrent_requests"], 4)
+
+    def test_what_was_not_measured_is_no_zero(self):
+        words = ("--requests", 3, "--prompt", 20, "--gen", 1, "--ignore-eos")
+        got = load(self.url, *words)
+        for key in KEYS:
+            self.assertIsNone(got[f"{key}_tpot_ms"])
+            self.assertIsNone(got[f"{key}_itl_ms"])
+            self.assertIsNotNone(got[f"{key}_ttft_ms"])
+        command = [PROGRAM, "load", self.url, *words]
+        table = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE).stdout
+        self.assertRegex(table, r"time per output token( +-){5}\n")
+        self.assertRegex(table, r"time to first token( +[0-9.]+){5}\n")
 
     def test_sweep_with_chart(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -227,6 +227,13 @@ class PageTest(unittest.TestCase):
             self.assertEqual(said, want["choices"][0]["message"]["content"].lstrip())
         page.wait("document.querySelectorAll('.race i').length === 2")
         self.picture("compare-light")
+        # The question that follows finds nearly all of its prompt: nobody wins.
+        self.ask("And who was Lily?", 2)
+        page.wait("document.querySelectorAll('.race').length === 2")
+        race = page.run("[...document.querySelectorAll('.race')].pop().textContent")
+        self.assertRegex(race, "both cached.*The cache already held [0-9,]+ of the [0-9,]+ prompt tokens for both")
+        self.assertNotIn("times sooner", race)
+        self.picture("compare-cached-light")
         page.prefer("dark")
         self.picture("compare-dark")
         page.resize(390, 844, phone=True)
@@ -277,7 +284,7 @@ class PageTest(unittest.TestCase):
         self.ask("Who?", 1)
         fault = page.run("document.querySelector('[role=alert]').textContent")
         self.assertIn("too long", fault)
-        self.assertIn(f"the context holds {CONTEXT:,} for prompt and answer", fault)
+        self.assertIn(f"has at least {CONTEXT + 1:,} tokens, but the context holds {CONTEXT:,} for", fault)
         self.picture("fault-light")
         page.click(".fault button")
         self.assertEqual(page.run("[$('input').value, state.document.name, state.turns.length]"),
@@ -374,7 +381,10 @@ class KeyTest(unittest.TestCase):
         try:
             page.resize(1280, 800)
             page.wait("!$('example-row').hidden")
-            self.assertIn("three questions, answered by SwiftKV and by its teacher", page.run("$('intro').textContent"))
+            intro = page.run("$('intro').textContent")
+            self.assertIn("three questions, answered by SwiftKV and by its teacher", intro)
+            self.assertIn("million parameters): it finds things in a document. It knows no facts", intro)
+            self.assertEqual(page.run("$('input').placeholder"), "Ask about a document")
             page.click("#example")
             page.wait("!state.abort && document.querySelectorAll('.turn > .soft').length === 3")
             said = page.run("[...document.querySelectorAll('.answer .text')].map((p) => p.textContent)")
@@ -387,6 +397,13 @@ class KeyTest(unittest.TestCase):
                 page.run("$('scroll').scrollTop = 0")
                 time.sleep(1.2)
                 page.picture(Path(PICTURES) / "example.png")
+            # A greeting is answered too, and the page says what would go better.
+            page.click("#clear")
+            page.run("$('compare').checked = false; $('input').focus()")
+            page.type("Hello")
+            page.press("Enter")
+            page.wait("!state.abort && document.querySelectorAll('.turn > .soft').length === 1")
+            self.assertIn("finding things in a document", page.run("document.querySelector('.turn > .soft').textContent"))
         finally:
             page.close()
             self.assertEqual(server.stop(), 0)

@@ -41,6 +41,22 @@ class CompletionTest(ServerTest):
         self.assertEqual(models["data"][0]["root"], PLAIN.name)
         self.assertEqual(models["data"][0]["max_model_len"], 512)
 
+    def test_what_runs_is_told(self):
+        """At the start and of a running server: the same, and what `info` and `doctor` say."""
+        told = self.server.ask("GET", "/v1/models")[2]["data"][0]
+        facts, start = told["swiftkv"], "".join(self.server.lines)
+        info = json.loads(subprocess.run([PROGRAM, "info", PLAIN, "--json"], capture_output=True, check=True).stdout)
+        doctor = subprocess.run([PROGRAM, "doctor"], capture_output=True, check=True, text=True).stdout
+        self.assertEqual(told["meta"]["n_params"], info["parameters"])
+        self.assertRegex(doctor, rf"kernels +{facts['kernels']} is used")
+        self.assertEqual((facts["threads"], facts["kv_tokens"]), (1, 4 * 512))
+        self.assertGreaterEqual(facts["kv_bytes"], facts["kv_tokens"] * info["kv_bytes_per_token"])
+        mib = 1 << 20
+        for part in (f"{facts['weights']} weights, {facts['weight_bytes'] / mib:.1f} MiB", "; 1 thread, ",
+                     f"{facts['kernels']} kernels", "contexts of 512 tokens", f"{facts['kv']} KV memory of 2048 tokens",
+                     f"{facts['kv_bytes'] / mib:.1f} MiB", f"names in the API: {PLAIN.name}"):
+            self.assertIn(part, start)
+
     def test_same_tokens_as_generate(self):
         ids = prompt_of(50)
         answer = self.server.complete(prompt=ids, max_tokens=12, logprobs=0, ignore_eos=True)
@@ -193,7 +209,8 @@ class CompletionTest(ServerTest):
         for prompt in (None, [], "text", [1, "x"], [-1], [10**9], 3, [[]], {"a": 1}):
             with self.subTest(prompt=prompt):
                 self.refuses(400, "/v1/completions", {"prompt": prompt})
-        error = self.refuses(404, "/v1/completions", {"prompt": ids, "model": "gpt-9"}, "gpt-9")
+        error = self.refuses(404, "/v1/completions", {"prompt": ids, "model": "gpt-9"}, "gpt-9", f'has "{PLAIN.name}"',
+                             "--name '*'")
         self.assertEqual(error["code"], "model_not_found")
 
     def test_unknown_fields_are_ignored(self):
@@ -204,6 +221,7 @@ class CompletionTest(ServerTest):
             body = {"prompt": [1] * n, "max_tokens": 1}
             error = self.refuses(400, "/v1/completions", body, "512", str(n))
             self.assertEqual(error["code"], "context_length_exceeded")
+            self.assertEqual([error[key] for key in ("n_prompt_tokens", "n_ctx", "prompt_is_cut")], [n, 512, False])
         answer = self.server.complete(prompt=[1] * 500, max_tokens=20, ignore_eos=True)
         self.assertEqual(answer["usage"]["completion_tokens"], 12)
         self.assertEqual(answer["choices"][0]["finish_reason"], "length")

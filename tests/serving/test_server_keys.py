@@ -2,10 +2,15 @@
 """Rates by API key, the request log, and trace headers, from outside."""
 
 import json
+import os
+import pty
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -13,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import server_process as base  # noqa: E402
-from waiting import PATIENCE, wait_until  # noqa: E402
+from waiting import PATIENCE, wait_exit, wait_until  # noqa: E402
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -209,6 +214,109 @@ class LogTest(LifeTest):
         self.assertNotIn("secret", log.read_text())
         self.assertEqual(log.stat().st_mode & 0o777 & ~0o640, 0)
 
+    def test_probes(self):
+        log = self.folder / "log"
+        server = self.start_with_keys("k\n", "--request-log", log)
+        for path in ("/health", "/metrics"):
+            self.assertEqual(ask(server, "k", method="GET", path=path)[0], 200)
+        ask(server, method="GET", path="/metrics")  # without its key it is no probe
+        ask(server, "k", method="GET", path="/v1/models")
+        self.assertEqual([(r["path"], r["status"], r.get("error")) for r in self.lines(log, 2)],
+                         [("/metrics", 401, "invalid_api_key"), ("/v1/models", 200, None)])
+
+    def test_times_add_up(self):
+        """Prompts that are read in turns wait for each other: what is computed is told apart from that."""
+        log = self.folder / "log"
+        server = self.start("--request-log", log, "--ctx", 4096, "--kv-tokens", 40960)
+        n = 6
+        threads = [threading.Thread(target=server.complete, kwargs={
+            "prompt": base.prompt_of(2500, i), "max_tokens": 2, "ignore_eos": True}) for i in range(n)]  # fmt: skip
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rows = self.lines(log, n)
+        for row in rows:
+            parts = ("read_ms", "queue_ms", "wait_ms", "prompt_ms", "predicted_ms")
+            self.assertLessEqual(sum(row[part] for part in parts), row["duration_ms"])
+            self.assertEqual((row["model"], row["preemptions"]), (base.PLAIN.name, 0))
+        sums = server.metrics()
+        ttft, queue, wait, computed, steps = (sums[f"{name}_seconds_sum"] for name in (
+            "time_to_first_token", "request_queue_time", "request_wait_time", "request_prefill_time", "step_time"))  # fmt: skip
+        self.assertAlmostEqual(ttft, queue + wait + computed, delta=1e-6 * ttft)
+        # A step has tokens of two of them at most: none fits into one.
+        self.assertLessEqual(computed, 2 * steps)
+        for metric, field in ((queue, "queue_ms"), (wait, "wait_ms"), (computed, "prompt_ms")):
+            self.assertAlmostEqual(sum(row[field] for row in rows), 1000 * metric, delta=0.01 * n)
+
+    def test_refusals_have_their_reason(self):
+        """Where it is no fault of the client's; what may quote the request is told by name alone."""
+        log = self.folder / "log"
+        server = self.start("--request-log", log, "--rpm", 2)
+        for model in ("private", None, None):
+            status = server.ask("POST", "/v1/completions", {"prompt": [1], "max_tokens": 1, "model": model})[0]
+        self.assertEqual(status, 429)
+        rows = self.lines(log, 3)
+        self.assertEqual([(r["status"], r.get("error")) for r in rows],
+                         [(404, "model_not_found"), (200, None), (429, "rate_limit_exceeded")])
+        self.assertIn("requests: 2 a minute", rows[2]["reason"])
+        self.assertNotIn("private", log.read_text())
+
+    def test_waits_for_models_and_memory(self):
+        log = self.folder / "log"
+        other = base.MODELS / "qwen3-v5"
+        server = base.Server(base.PLAIN, other, "--ctx", 128, "--request-log", log)
+        self.addCleanup(server.stop)
+        for _ in range(2):
+            server.complete(prompt=[1, 2], max_tokens=1, model=other.name)
+        first, second = self.lines(log, 2)
+        self.assertGreater(first["load_ms"], 0)
+        self.assertLess(first["load_ms"], first["duration_ms"])
+        self.assertNotIn("load_ms", second)
+
+    def test_words_on_a_terminal(self):
+        """A line for each request, without control characters of clients."""
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        command = [base.PROGRAM, "serve", base.PLAIN, "--port", 0, "--threads", 1, "--ctx", 512, *base.STACK]
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=slave)
+        os.close(slave)
+        said = []
+
+        def read():
+            try:
+                while piece := os.read(master, 65536):
+                    said.append(piece)
+            except OSError:  # the other side is closed
+                pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            found = wait_until(lambda: re.search(rb"ready on http://[^ ]*:(\d+)", b"".join(said)))
+            port = int(found[1])
+            for path in (b"/v1/completions", b"/v1/\x1b]0;x\x07", b"/\x9b31m", b"/\xc2\x9b31m", b"/health"):
+                body = b'{"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": true}'
+                with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as link:
+                    method = b"GET" if path == b"/health" else b"POST"
+                    body = b"" if method == b"GET" else body
+                    link.sendall(method + b" " + path + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: "
+                                 + str(len(body)).encode() + b"\r\n\r\n" + body)  # fmt: skip
+                    while link.recv(65536):
+                        pass
+        finally:
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(wait_exit(process), 0)
+            reader.join()
+        text = b"".join(said)
+        lines = [line for line in text.replace(b"\r\x1b[K", b"").split(b"\r\n") if re.search(rb"\d\d:\d\d:\d\d ", line)]
+        self.assertEqual(len(lines), 4, text)
+        self.assertRegex(lines[0].decode(), r"^\d\d:\d\d:\d\d 200 POST /v1/completions llama3-v5, 3 prompt tokens \(0 cached\), "
+                         r"2 generated, \d+ ms(: (\w+ \d+(, )?)+)?$")
+        self.assertIn(b" 404 POST /%9B31m, ", lines[2])
+        self.assertIn(b" 404 POST /%C2%9B31m, ", lines[3])
+        self.assertNotRegex(b"".join(lines), rb"[\x00-\x1f\x7f-\xff]")
+
     def test_a_client_that_leaves(self):
         log = self.folder / "log"
         server = self.start("--request-log", log, *base.LONG)
@@ -246,7 +354,7 @@ class LogTest(LifeTest):
 
     def test_trace_headers(self):
         log = self.folder / "log"
-        server = self.start("--request-log", log)
+        server = self.start("--request-log", log, "--log-probes")
         good = f"00-{TRACE}-{PARENT}-01"
         state = "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7, 1a-_*/@b=x"
         _, row = self.trace(server, log, traceparent=good, tracestate=state)
@@ -273,7 +381,7 @@ class LogTest(LifeTest):
 
     def test_traceparent_twice_is_none(self):
         log = self.folder / "log"
-        server = self.start("--request-log", log)
+        server = self.start("--request-log", log, "--log-probes")
         connection = server.connect()
         connection.putrequest("GET", "/health")
         connection.putheader("traceparent", f"00-{TRACE}-{PARENT}-01")
@@ -285,7 +393,7 @@ class LogTest(LifeTest):
 
     def test_request_ids(self):
         log = self.folder / "log"
-        server = self.start("--request-log", log)
+        server = self.start("--request-log", log, "--log-probes")
         got, row = self.trace(server, log, **{"X-Request-Id": "job-17/a.b:c"})
         self.assertEqual(got["x-request-id"], "job-17/a.b:c")
         self.assertEqual(row["request_id"], "job-17/a.b:c")

@@ -64,6 +64,17 @@ class SignalTest(unittest.TestCase):
                 self.assertEqual(server.ask("GET", "/health")[0], 200)
                 self.assertEqual(server.metrics()["cache_disk_written_total"], 0)
 
+    @unittest.skipIf(sanitizer.is_used(), "it maps terabytes")
+    def test_address_space(self):
+        """ulimit -v: a server that fits serves, though it could map more elsewhere, and one that does not says why."""
+        with limited(resource.RLIMIT_AS, 160 << 20), serving("--ctx", 512) as server:
+            self.assertIn("ulimit -v leaves", "".join(server.lines))
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda i: server.complete(prompt=base.prompt_of(400, i), max_tokens=2), range(16)))
+        for mib in (100, 160, 400):
+            with limited(resource.RLIMIT_AS, mib << 20), self.assertRaisesRegex(RuntimeError, r"available \(ulimit -v\)"):
+                base.Server(base.PLAIN, "--ctx", 512, "--kv-tokens", 1 << 20).process.kill()
+
     def test_time_that_stood_still_does_not_count(self):
         with serving(*base.LONG, "--watchdog", 1) as server:
             connection = server.connect()

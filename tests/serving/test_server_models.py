@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -54,6 +55,27 @@ class ModelsTest(unittest.TestCase):
             self.assertEqual(answer["choices"][0]["logprobs"]["token_logprobs"], alone(model)[1])
             self.assertEqual(self.loaded(server), {model.name})
         self.assertEqual(server.metrics()[f'model_loads_total{{model="{ONE.name}"}}'], 2)
+
+    def test_names_of_their_own(self):
+        """NAME=MODEL; what is a path as a whole stays one."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        odd = Path(folder.name) / "a=b"
+        odd.symlink_to(TWO)
+        server = self.start(models=(f"small,org/small={ONE}", odd, f"last={THREE}"))
+        names = [m["id"] for m in server.ask("GET", "/v1/models")[2]["data"]]
+        self.assertEqual(names, ["small", "org/small", "a=b", "last"])
+        for name, model, own in (("org/small", ONE, "small"), ("a=b", TWO, "a=b"), ("last", THREE, "last")):
+            answer = self.complete(server, name, logprobs=1)
+            self.assertEqual(answer["model"], own)
+            self.assertEqual(answer["choices"][0]["logprobs"]["token_logprobs"], alone(model)[1])
+        status, _, answer = server.ask("POST", "/v1/completions", {"model": ONE.name, "prompt": PROMPT})
+        self.assertEqual(status, 404)
+        self.assertIn('has "small", "org/small", "a=b", "last" (serve NAME=MODEL', answer["error"]["message"])
+        for words, part in ((("--name", "b", f"a={ONE}"), "both name the model"), ((f"a,*={ONE}", TWO), "any name")):
+            done = subprocess.run([base.PROGRAM, "serve", *words], capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(part, done.stderr)
 
     def test_without_a_name_the_first(self):
         server = self.start()

@@ -52,8 +52,9 @@ static void add_rate(skv_buf *out, const char *name, size_t n, size_t n_timed, u
 
 void answer_timings(skv_buf *out, const skv_job_stats *stats)
 {
-    skv_buf_printf(out, "{\"queue_ms\":%.3f,\"cache_n\":%zu,\"preemptions\":%zu",
-                   (double)stats->queue_ns * 1e-6, stats->cached_tokens, stats->preemptions);
+    skv_buf_printf(out, "{\"queue_ms\":%.3f,\"wait_ms\":%.3f,\"cache_n\":%zu,\"preemptions\":%zu",
+                   (double)stats->queue_ns * 1e-6, (double)stats->wait_ns * 1e-6,
+                   stats->cached_tokens, stats->preemptions);
     const size_t computed = stats->prefilled_tokens > stats->cached_tokens
                                 ? stats->prefilled_tokens - stats->cached_tokens
                                 : 0;

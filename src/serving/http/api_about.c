@@ -30,7 +30,17 @@ void api_page(exchange *ex)
     (void)exchange_send(ex, &response);
 }
 
-/* A model under one of its names, in OpenAI's words and Anthropic's. */
+/* What runs: `limits` are those of the engine while the model is loaded. */
+static void write_facts(const skv_engine_stats *l, skv_buf *out)
+{
+    skv_buf_printf(out,
+                   ",\"weights\":\"%s\",\"weight_bytes\":%zu,\"kv\":\"%s\",\"kv_tokens\":%zu,"
+                   "\"kv_bytes\":%zu,\"threads\":%zu,\"kernels\":\"%s\"",
+                   skv_weights_name(l->weights), l->weight_bytes, skv_kv_name(l->kv), l->kv_tokens,
+                   l->kv_bytes_max, l->threads, l->cpu);
+}
+
+/* A model under one of its names, in OpenAI's words, Anthropic's and, in `meta`, llama-server's. */
 static void write_model(http_server *server, const server_model *model, skv_text_piece name,
                         skv_buf *out)
 {
@@ -46,11 +56,16 @@ static void write_model(http_server *server, const server_model *model, skv_text
     out_time(out, &started, 0);
     skv_buf_text(out, ",\"owned_by\":\"swiftkv\",\"root\":");
     out_json_str(out, model->name);
+    const skv_model_info *info = model->info;
     skv_buf_printf(out,
-                   ",\"parent\":null,\"max_model_len\":%zu,\"swiftkv\":{\"active\":%s,"
-                   "\"teacher\":%s,\"state\":\"%s\"}}",
-                   model->limits.context, active ? "true" : "false",
-                   model->limits.has_teacher ? "true" : "false", state);
+                   ",\"parent\":null,\"max_model_len\":%zu,\"meta\":{\"n_vocab\":%zu,"
+                   "\"n_ctx_train\":%zu,\"n_embd\":%zu,\"n_params\":%llu}",
+                   model->limits.context, info->vocab, info->context, info->hidden,
+                   (unsigned long long)info->parameters);
+    skv_buf_printf(out, ",\"swiftkv\":{\"active\":%s,\"teacher\":%s,\"state\":\"%s\"",
+                   active ? "true" : "false", model->limits.has_teacher ? "true" : "false", state);
+    if (strcmp(state, "loaded") == 0) write_facts(&model->limits, out);
+    skv_buf_text(out, "}}");
 }
 
 /* GET /v1/models: each model, once for each of its names. */
@@ -108,10 +123,7 @@ void api_model(exchange *ex)
     const server_model *model = models_find(ex->server, (skv_text_piece){name, n});
     if (!model) {
         api_error error;
-        (void)api_fail(&error, 404, "model",
-                       "model: \"%.100s\" is not available, only \"%.100s\" is", name,
-                       ex->server->models[0].name);
-        error.code = "model_not_found";
+        (void)models_lack(ex->server, (skv_text_piece){name, n}, &error);
         exchange_refuse(ex, &error);
         return;
     }

@@ -476,6 +476,7 @@ static void write_usage(const answer *a, skv_buf *out)
 
 static void write_failure(answer *a, skv_buf *out, const api_error *error)
 {
+    exchange_note(a->ex, error);
     if (a->dialect->shape) {
         a->dialect->shape->failed(a, out, error);
         return;

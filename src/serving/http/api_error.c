@@ -104,6 +104,10 @@ static void write_openai(skv_buf *out, const api_error *error)
     out_json_str(out, error->param[0] != 0 ? error->param : NULL);
     skv_buf_text(out, ",\"code\":");
     out_json_str(out, error->code);
+    if (error->n_context > 0) { /* llama-server's names */
+        skv_buf_printf(out, ",\"n_prompt_tokens\":%zu,\"n_ctx\":%zu,\"prompt_is_cut\":%s",
+                       error->n_prompt, error->n_context, error->prompt_is_cut ? "true" : "false");
+    }
     skv_buf_text(out, "}}");
 }
 

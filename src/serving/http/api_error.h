@@ -32,6 +32,10 @@ typedef struct api_error {
     char param[64];   /* the field; empty: none */
     char message[SKV_ERROR_TEXT_MAX];
     double retry_after_s; /* 0: not told */
+    /* Of context_length_exceeded: the context, 0: another error, and the tokens of the prompt; of
+     * one that was not read to its end, those that were. */
+    size_t n_context, n_prompt;
+    bool prompt_is_cut;
 } api_error;
 
 /** Fills an error. `param` may be NULL. Returns false. */

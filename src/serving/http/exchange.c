@@ -60,6 +60,7 @@ bool exchange_take(exchange *ex, size_t n_bytes, api_error *error)
     ex->n_held += n_bytes;
     if (skv_account_take(account, n_bytes)) return true;
     const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
+    const uint64_t begun_ns = skv_now_ns();
     bool taken = false;
     while (!(taken = skv_account_take(account, n_bytes))) {
         if (skv_now_ns() > end_ns || exchange_stopped(ex)) {
@@ -72,6 +73,7 @@ bool exchange_take(exchange *ex, size_t n_bytes, api_error *error)
         (void)nanosleep(&nap, NULL);
     }
     (void)peers_set_phase(ex->server, ex->peer, phase);
+    ex->memory_ns += skv_now_ns() - begun_ns;
     if (!taken) ex->n_held -= n_bytes;
     return taken;
 }
@@ -292,6 +294,11 @@ void exchange_reply_json(exchange *ex, int status, skv_buf *text)
     exchange_reply(ex, status, "application/json", text);
 }
 
+void exchange_note(exchange *ex, const api_error *error)
+{
+    if (error != &ex->refusal) ex->refusal = *error;
+}
+
 /* The last event of a stream that has told nothing but signs of life. */
 static void refuse_in_stream(exchange *ex, const api_error *error)
 {
@@ -310,6 +317,7 @@ static void refuse_in_stream(exchange *ex, const api_error *error)
 
 void exchange_refuse(exchange *ex, const api_error *error)
 {
+    exchange_note(ex, error);
     if (ex->streams) {
         refuse_in_stream(ex, error);
         return;

@@ -31,10 +31,13 @@ typedef struct exchange {
     char methods[64];  /* that the path has, where it has not this one: "GET, HEAD" */
     char left_out[96]; /* types of tools that the request has and the model did not get */
     uint64_t begun_ns;
+    /* Reading it, up to the submission of its answers, without what follows: waiting for its model
+     * to be loaded, and for memory. */
+    uint64_t read_ns, load_ns, memory_ns;
     int status;                 /* of the response; 0: none was begun */
     struct generation *running; /* borrowed: its answers on their way; NULL: none */
     skv_job_stats used;         /* by its answers, once they are settled */
-    api_error refusal;          /* status 0: none so far */
+    api_error refusal;          /* why it failed, for the log too; status 0: it has not */
     size_t n_held;              /* bytes of the account that exchange_take has taken for it */
     skv_budget reading;         /* what turning the request's text into something may take */
     skv_budget *budget;         /* = &reading, for those who only read the exchange */
@@ -49,6 +52,7 @@ typedef struct server_route {
     bool open;        /* without a key */
     bool needs_model; /* 503 until it is loaded, and once we drain */
     bool lists;       /* all models, without taking one */
+    bool probe;       /* asked again and again: not logged, unless that is wanted */
     bool streams;     /* server-sent events, where "stream" says so */
     error_shape errors;
     route_role role;
@@ -75,6 +79,8 @@ skv_buf exchange_text(exchange *ex);
 void exchange_reply(exchange *ex, int status, const char *content_type, skv_buf *text);
 void exchange_reply_json(exchange *ex, int status, skv_buf *text);
 void exchange_refuse(exchange *ex, const api_error *error);
+/** For the log: why a response that has begun is not what was asked for. */
+void exchange_note(exchange *ex, const api_error *error);
 
 /* A response beyond what all have. */
 typedef struct exchange_response {

@@ -48,6 +48,9 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
                    context);
     error->code = "context_length_exceeded";
     error->param[0] = 0;
+    error->n_context = context;
+    error->n_prompt = prompt->n_ids;
+    error->prompt_is_cut = prompt->is_cut;
     return false;
 }
 
@@ -109,6 +112,9 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
                       .default_tokens = default_tokens,
                       .start_ns = skv_now_ns()};
     g->job.constraint = constraint;
+    if (ex->read_ns == 0) {
+        ex->read_ns = g->start_ns - ex->begun_ns - ex->load_ns - ex->memory_ns;
+    }
     if (!request_hold(ex, prompts->n * (sizeof(skv_job *) + sizeof *g->stats), "prompt", error)) {
         return false;
     }
@@ -256,6 +262,7 @@ void generation_stats(const generation *g, skv_job_stats *out)
         out->preemptions += one.preemptions;
         out->queue_ns += one.queue_ns;
         out->prefill_ns += one.prefill_ns;
+        out->wait_ns += one.wait_ns;
         out->decode_ns += one.decode_ns;
     }
 }

@@ -242,11 +242,19 @@ static void trim_heap(size_t n_freed)
 #endif
 }
 
+/* Probes come every second; one that is refused for its key is no probe. */
+static bool is_logged(const exchange *ex)
+{
+    const bool refused = ex->status / 100 == 4;
+    const bool probe = ex->route && ex->route->probe && !refused;
+    return ex->server->log && (!probe || ex->server->options.log_probes);
+}
+
 static void end_exchange(exchange *ex)
 {
     http_server *server = ex->server;
     const size_t n_held = ex->reading.bytes + ex->body_counted;
-    if (server->log) request_log_add(server->log, ex);
+    if (is_logged(ex)) request_log_add(server->log, ex);
     model_give_back(ex);
     free(ex->body);
     trim_heap(n_held);
@@ -459,7 +467,8 @@ bool http_start(http_server *server, char *error)
     const int code = pthread_create(&server->acceptor, NULL, accept_all, server);
     server->accepts = code == 0;
     if (server->accepts) return true;
-    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: cannot start a thread: error %d", code);
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX,
+                   "server: cannot start a thread: error %d (ulimit -u, ulimit -v)", code);
     return false;
 }
 

@@ -63,7 +63,7 @@ static size_t fill_llamacpp(const skv_scheduler_metrics *m, compat_row out[ROWS_
         {"prompt_tokens_total", "counter", "Prompt tokens computed.", NULL, read},
         {"prompt_tokens_cached_total", "counter", "Prompt tokens found in the prefix cache.", NULL,
          (double)m->prefix_hits_tokens},
-        {"prompt_seconds_total", "counter", "Seconds from the first step to the first token.", NULL,
+        {"prompt_seconds_total", "counter", "Seconds of steps with tokens of prompts.", NULL,
          m->prefill_time.sum},
         {"prompt_tokens_seconds", "gauge", "Prompt tokens a second, on average.", NULL,
          ratio(read, m->prefill_time.sum)},
@@ -136,8 +136,8 @@ static void add_vllm_times(skv_buf *out, const metric_source *sources, size_t n)
         {"time_to_first_token_seconds", "Arrival to first token.", AT(ttft)},
         {"inter_token_latency_seconds", "Between two tokens of an answer.", AT(inter_token)},
         {"e2e_request_latency_seconds", "Arrival to end.", AT(end_to_end)},
-        {"request_queue_time_seconds", "Arrival to first step.", AT(queue_time)},
-        {"request_prefill_time_seconds", "First step to first token.", AT(prefill_time)},
+        {"request_queue_time_seconds", "Arrival to first pages.", AT(queue_time)},
+        {"request_prefill_time_seconds", "Steps with tokens of the prompt.", AT(prefill_time)},
         {"request_decode_time_seconds", "First token to end.", AT(decode_time)},
     };
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {

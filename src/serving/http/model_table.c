@@ -79,6 +79,27 @@ server_model *models_find(http_server *server, skv_text_piece name)
     }
 }
 
+bool models_lack(const http_server *server, skv_text_piece name, api_error *error)
+{
+    const bool one = server->n_models == 1;
+    char list[256] = "";
+    skv_text_piece own;
+    size_t n = 0;
+    for (size_t i = 0; i < server->n_models; i++) {
+        for (const char *at = server->models[i].names; server_list_next(&at, &own);) {
+            if (n + own.n + 8 > sizeof list) continue; /* the first that fit are enough */
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s\"%.*s\"", n > 0 ? ", " : "",
+                                  (int)own.n, own.text);
+        }
+    }
+    (void)api_fail(error, 404, "model",
+                   "model: \"%.*s\" is not available: this server has %s (serve %s)",
+                   name.n < 100 ? (int)name.n : 100, name.text, n > 0 ? list : "others",
+                   one ? "--name '*' takes any name" : "NAME=MODEL gives a model another name");
+    error->code = "model_not_found";
+    return false;
+}
+
 bool model_is_loaded(const server_model *model)
 {
     return model->state == MODEL_READY || model->state == MODEL_RETIRING;
@@ -282,7 +303,8 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
     bool ok = true;
     uint64_t told_ns = ex->begun_ns;
     pthread_mutex_lock(&server->lock);
-    const uint64_t n_failures = model->n_failures;
+    const uint64_t n_failures = model->n_failures, asked_ns = skv_now_ns();
+    const bool waits = model->state != MODEL_READY;
     model->n_waiting++;
     while (ok && model->state != MODEL_READY) {
         if (model->wanted_ns == 0) model->wanted_ns = skv_now_ns();
@@ -293,6 +315,7 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
         ok = model->state == MODEL_READY || may_wait(ex, model, n_failures, error);
     }
     model->n_waiting--;
+    if (waits) ex->load_ns += skv_now_ns() - asked_ns;
     if (model->n_waiting == 0) model->wanted_ns = 0;
     if (ok) {
         model->n_users++;
@@ -317,13 +340,7 @@ bool model_take_named(exchange *ex, const skv_text_piece *name, api_error *error
     http_server *server = ex->server;
     if (!name || name->n == 0) return model_take(ex, asked_by_query(ex), error);
     server_model *model = models_find(server, *name);
-    if (model) return model_take(ex, model, error);
-    (void)api_fail(error, 404, "model",
-                   "model: \"%.*s\" is not available, \"%.100s\" and %zu more are",
-                   name->n < 100 ? (int)name->n : 100, name->text, server->models[0].name,
-                   server->n_models - 1);
-    error->code = "model_not_found";
-    return false;
+    return model ? model_take(ex, model, error) : models_lack(server, *name, error);
 }
 
 void model_give_back(exchange *ex)

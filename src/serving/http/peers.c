@@ -299,7 +299,8 @@ bool peers_start(http_server *server, char *error)
     const int code = server->peers ? pthread_create(&server->reaper, NULL, reap, server) : ENOMEM;
     if (code == 0) return true;
     server->reaper_runs = false;
-    (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: cannot start a thread: error %d", code);
+    (void)snprintf(error, SKV_ERROR_TEXT_MAX,
+                   "server: cannot start a thread: error %d (ulimit -u, ulimit -v)", code);
     return false;
 }
 

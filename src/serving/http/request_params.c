@@ -625,10 +625,7 @@ bool request_check_model(const exchange *ex, const json_t *body, api_error *erro
     if (!json_is_string(model)) return api_fail(error, 400, "model", "model: expected a string");
     const skv_text_piece asked = {json_string_value(model), json_string_length(model)};
     if (asked.n == 0 || models_find(ex->server, asked) == ex->model) return true;
-    (void)api_fail(error, 404, "model", "model: \"%s\" is not available, only \"%.100s\" is",
-                   json_show(model).text, ex->model->name);
-    error->code = "model_not_found";
-    return false;
+    return models_lack(ex->server, asked, error);
 }
 
 void request_params_release(request_params *params)

@@ -7,8 +7,8 @@
 
 static const server_route routes[] = {
     {"GET", "/", api_page, .open = true},
-    {"GET", "/health", api_health, .open = true, .role = ROUTE_BOTH},
-    {"GET", "/metrics", api_metrics, .role = ROUTE_BOTH},
+    {"GET", "/health", api_health, .open = true, .role = ROUTE_BOTH, .probe = true},
+    {"GET", "/metrics", api_metrics, .role = ROUTE_BOTH, .probe = true},
     {"GET", "/openapi.json", api_openapi, .role = ROUTE_BOTH},
     {"POST", "/read", api_read, .needs_model = true, .role = ROUTE_READS},
     {"GET", "/v1/models", api_models, .needs_model = true, .lists = true},

@@ -84,9 +84,8 @@ static bool start_parts(http_server *server, char *error)
     if (o->key_file && !api_keys_open(o->key_file, &server->keys, error)) return false;
     server->rates = rates_create(API_KEYS_MAX);
     if (!server->rates) return no_memory(error);
-    if (o->request_log && !request_log_open(o->request_log, &server->log, error)) {
-        return false;
-    }
+    const bool logs = o->request_log || o->log_words;
+    if (logs && !request_log_open(o->request_log, &server->log, error)) return false;
     return http_fit_files(server, error) && peers_start(server, error) && http_start(server, error);
 }
 

@@ -66,9 +66,11 @@ typedef struct server_options {
     const char *key_file; /* one key a line; NULL: no keys */
     bool insecure;        /* bind anywhere without keys */
     double requests_a_minute, tokens_a_minute; /* of a key whose line says nothing; 0: any number */
-    const char *request_log;                   /* a file, "-": standard error; NULL: none */
-    bool metrics_compat;                       /* metrics under other servers' names too */
-    size_t connections;                        /* at once */
+    const char *request_log; /* a file of JSON lines, "-": standard error; NULL: none */
+    bool log_words;          /* without it: lines for people on standard error, a terminal */
+    bool log_probes;         /* requests for /health and /metrics too */
+    bool metrics_compat;     /* metrics under other servers' names too */
+    size_t connections;      /* at once */
     size_t connections_per_ip;
     size_t body_bytes;            /* of one request */
     size_t memory_bytes;          /* that all requests hold together, beside the KV memory */

@@ -197,6 +197,8 @@ bool model_is_loaded(const server_model *model);
 const char *model_state_name(http_server *server, const server_model *model);
 /** The model of this name, with ":latest" or without; NULL: there is none. */
 server_model *models_find(http_server *server, skv_text_piece name);
+/** Refuses a name that no model has; returns false. */
+bool models_lack(const http_server *server, skv_text_piece name, struct api_error *error);
 /** Makes it the model of a request, which waits until it is loaded: ex->model. False: `error`. */
 bool model_take(struct exchange *ex, server_model *model, struct api_error *error);
 /** The same by the name that a request's body or, without one, its query has; the first model where
@@ -229,9 +231,10 @@ void peers_remove(http_server *server, http_peer *peer);
 peer_phase peers_set_phase(http_server *server, http_peer *peer, peer_phase phase);
 void peers_count_body(http_server *server, http_peer *peer, size_t n);
 
-/* ---- request_log.c: a line of JSON for every request that has ended ---- */
+/* ---- request_log.c: a line for every request that has ended ---- */
 
-/** path "-": standard error. On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
+/** path "-": standard error; NULL: words for people, on the terminal that standard error is. On
+ * failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 bool request_log_open(const char *path, struct request_log **out, char *error);
 void request_log_close(struct request_log *log);
 /** Opens the file again, as it is moved away by those who rotate it. */

@@ -75,10 +75,12 @@ static void write_log(const client *c, load_outcome outcome)
     if (!log) return;
     fprintf(log,
             "{\"index\":%zu,\"outcome\":\"%s\",\"status\":%d,\"start_time\":%.6f,"
-            "\"input_len\":%llu,\"output_len\":%llu,\"cached_tokens\":%llu",
+            "\"input_len\":%llu,\"output_len\":%llu",
             c->arrival.index, load_outcome_name(outcome), c->call.status, a->begun_s,
-            (unsigned long long)a->input_tokens, (unsigned long long)a->output_tokens,
-            (unsigned long long)a->cached_tokens);
+            (unsigned long long)a->input_tokens, (unsigned long long)a->output_tokens);
+    if (a->tells_cached) {
+        fprintf(log, ",\"cached_tokens\":%llu", (unsigned long long)a->cached_tokens);
+    }
     if (a->first_s >= 0) {
         fprintf(log, ",\"ttft\":%.6f,\"latency\":%.6f,\"itl\":[", a->first_s - a->begun_s,
                 a->last_s - a->begun_s);

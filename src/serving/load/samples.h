@@ -20,7 +20,7 @@ typedef struct load_samples {
     uint64_t random;
 } load_samples;
 
-/* All zero where there are no values. */
+/* n 0: there are no values, and nothing else says anything. */
 typedef struct load_summary {
     size_t n;
     double mean, median, std, p90, p99;

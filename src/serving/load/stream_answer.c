@@ -153,8 +153,9 @@ static bool take_object(stream_answer *answer, const json_t *event, double now_s
     if (json_is_object(usage)) {
         answer->input_tokens = count_of(usage, "prompt_tokens");
         answer->output_tokens = count_of(usage, "completion_tokens");
-        answer->cached_tokens =
-            count_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+        const json_t *details = json_object_get(usage, "prompt_tokens_details");
+        answer->cached_tokens = count_of(details, "cached_tokens");
+        answer->tells_cached = json_is_integer(json_object_get(details, "cached_tokens"));
     }
     return !choice || take_choice(answer, choice, now_s);
 }
@@ -243,6 +244,7 @@ static void add_answer(load_tally *tally, const load_goals *goals, const stream_
     result->n_good += is_good(goals, answer);
     result->input_tokens += answer->input_tokens;
     result->cached_tokens += answer->cached_tokens;
+    result->n_tell_cached += answer->tells_cached;
     result->output_tokens += answer->output_tokens;
 }
 

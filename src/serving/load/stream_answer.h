@@ -22,6 +22,7 @@ typedef struct stream_answer {
     size_t n_gaps, gaps_room;
     size_t n_tokens; /* events with text; `output_tokens` is the server's own count */
     uint64_t input_tokens, cached_tokens, output_tokens; /* 0: not told */
+    bool tells_cached;                                   /* 0 of them too */
     bool ended;                                          /* data: [DONE] */
     load_outcome outcome;                                /* LOAD_DONE so far, or what went wrong */
     char detail[256];

@@ -235,6 +235,7 @@ static void count_prompt(skv_scheduler *s, const skv_lane *lane, const skv_span 
     pthread_mutex_lock(&job->lock);
     if (n_cached > lane->n_prompt) n_cached = lane->n_prompt;
     if (n_cached > job->stats.prefilled_tokens) job->stats.prefilled_tokens = n_cached;
+    if (!job->first_token_ns) job->stats.prefill_ns += skv_clock_ns() - s->step_ns;
     pthread_mutex_unlock(&job->lock);
     bool skips = s->engine->runs_swiftkv && !lane->sequence->unskipped &&
                  lane->sequence->plan == &s->engine->plan && span->want != SKV_WANT_ALL &&
@@ -360,7 +361,7 @@ void skv_worker_advance(skv_scheduler *s)
     size_t n_answers;
     skv_step_work work = prompt_work(s, &n_answers);
     count_answers(s);
-    uint64_t start = skv_clock_ns();
+    s->step_ns = skv_clock_ns();
     size_t n_own = 0;
     while (n_own < s->n_spans && s->spans[n_own].sequence->plan == &s->engine->plan) n_own++;
     pass own = {.s = s, .n = n_own};
@@ -369,7 +370,7 @@ void skv_worker_advance(skv_scheduler *s)
     if (teacher.n > 0) run_pass(&teacher);
     uint64_t now = skv_clock_ns();
     s->tally.steps++;
-    skv_histogram_add(&s->tally.step_time, now - start);
+    skv_histogram_add(&s->tally.step_time, now - s->step_ns);
     skv_step_clock_learn(&s->clock, n_answers, work, now - s->busy_ns - s->masks_ns);
     s->busy_ns = now;
     s->masks_ns = 0;

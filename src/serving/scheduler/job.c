@@ -278,13 +278,19 @@ bool skv_job_done(skv_job *job)
     return done;
 }
 
+uint64_t skv_job_wait_ns(const skv_job *job, uint64_t now)
+{
+    uint64_t passed = now - job->begun_ns, computed = job->stats.prefill_ns;
+    return passed > computed ? passed - computed : 0;
+}
+
 void skv_job_get_stats(skv_job *job, skv_job_stats *out)
 {
     pthread_mutex_lock(&job->lock);
     uint64_t now = skv_clock_ns(), first = job->first_token_ns;
     *out = job->stats;
     out->queue_ns = (job->begun_ns ? job->begun_ns : now) - job->queued_ns;
-    if (job->begun_ns) out->prefill_ns = (first ? first : now) - job->begun_ns;
+    if (job->begun_ns) out->wait_ns = skv_job_wait_ns(job, first ? first : now);
     if (first) out->decode_ns = job->last_token_ns - first;
     pthread_mutex_unlock(&job->lock);
 }

@@ -42,7 +42,7 @@ struct skv_job {
     skv_output_node *ends;         /* owned, [n_answers]: an answer can always end */
     size_t n_bytes;                /* of the outputs to be read, and of `reading` */
     size_t n_open;                 /* answers that have not ended */
-    skv_job_stats stats;
+    skv_job_stats stats;           /* times but prefill_ns are worked out when asked for */
     uint64_t begun_ns, first_token_ns, last_token_ns; /* 0: not yet */
 };
 
@@ -61,6 +61,9 @@ void skv_job_drop(skv_job *job);
  * want of room in the account: others who fill it do not end this job. END outputs are never
  * refused for slowness. */
 SKV_MUST_CHECK bool skv_job_put(skv_job *job, const skv_output *output, size_t max_bytes);
+/** Of the time since a job began, what no step with tokens of its prompt took. With its lock held.
+ */
+uint64_t skv_job_wait_ns(const skv_job *job, uint64_t now);
 /** Queues the END of an answer. Never fails: without memory it is a failure for want of it. */
 void skv_job_end(skv_job *job, const skv_output *output);
 

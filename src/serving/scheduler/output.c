@@ -53,6 +53,7 @@ static void count_token(skv_scheduler *s, skv_lane *lane, uint64_t now)
     skv_job *job = lane->job;
     pthread_mutex_lock(&job->lock);
     bool is_first = job->first_token_ns == 0;
+    const uint64_t waited = is_first ? skv_job_wait_ns(job, now) : 0;
     if (is_first) job->first_token_ns = now;
     job->last_token_ns = now;
     job->stats.completion_tokens++;
@@ -60,7 +61,8 @@ static void count_token(skv_scheduler *s, skv_lane *lane, uint64_t now)
     s->tally.generated_tokens++;
     if (is_first) {
         skv_histogram_add(&s->tally.ttft, now - job->queued_ns);
-        skv_histogram_add(&s->tally.prefill_time, now - job->begun_ns);
+        skv_histogram_add(&s->tally.wait_time, waited);
+        skv_histogram_add(&s->tally.prefill_time, now - job->begun_ns - waited);
     }
     if (lane->output.last_token_ns)
         skv_histogram_add(&s->tally.inter_token, now - lane->output.last_token_ns);

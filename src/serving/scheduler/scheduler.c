@@ -305,7 +305,8 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     skv_cond_init(&s->wake);
     skv_status status = build(s, options, err);
     if (status == SKV_OK && pthread_create(&s->thread, NULL, work, s) != 0) {
-        status = skv_fail(err, SKV_MEMORY, "scheduler: cannot start a thread");
+        status = skv_fail(err, SKV_MEMORY, "scheduler: cannot start a thread%s",
+                          skv_memory_limit(SKV_STACK_BYTES));
     }
     if (status != SKV_OK) {
         free_parts(s);

@@ -97,6 +97,7 @@ struct skv_scheduler {
 
     /* and the step. */
     skv_step_clock clock;
+    uint64_t step_ns; /* when the step under way began */
     uint64_t busy_ns; /* since when the worker works without a rest, or the end of the last step */
     skv_turns turns;  /* of prompt tokens */
     uint64_t n_composed;   /* steps, and attempts at one */

@@ -3,8 +3,11 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 
-enum { CHUNK_BYTES = 256 << 20 }; /* of address space; memory is taken as it is touched */
+/* Of address space; memory is taken as it is touched. Where address space is what is short
+ * (ulimit -v), a chunk is not much larger than what is put into it. */
+enum { CHUNK_BYTES = 256 << 20, SHORT_CHUNK_BYTES = 1 << 20 };
 
 void *skv_cpu_take_weights(skv_cpu_backend *be, size_t n_bytes)
 {
@@ -12,7 +15,8 @@ void *skv_cpu_take_weights(skv_cpu_backend *be, size_t n_bytes)
     if (!chunk || n_bytes > chunk->size - chunk->used) {
         chunk = skv_alloc_zero(1, sizeof *chunk);
         if (!chunk) return NULL;
-        chunk->size = skv_max_size(n_bytes, CHUNK_BYTES);
+        const bool is_short = skv_address_space_left() < SIZE_MAX;
+        chunk->size = skv_max_size(n_bytes, is_short ? SHORT_CHUNK_BYTES : CHUNK_BYTES);
         chunk->base = skv_map_zero(chunk->size);
         if (!chunk->base) {
             skv_free(chunk);
