@@ -178,6 +178,13 @@ SKV_CHECKED skv_status skv_reply_write_calls(skv_reply_format format, skv_text_p
                                              skv_text_piece own_mark, char **text, size_t *n,
                                              skv_error *err);
 
+/* Levels of the arguments of a call: what a reply nests deeper is text, so that every call can go
+ * back in a request and through a chat template, where other levels lie around it. */
+enum { SKV_REPLY_DEPTH_MAX = 48 };
+
+/** Whether a text of JSON nests deeper than that. It need not be valid. */
+SKV_CHECKED bool skv_reply_is_deep(const char *text, size_t n);
+
 /**
  * Closes a JSON object that was cut off: the text that came of a value stays, an unfinished name,
  * number or word is dropped. The result is on the heap, to be freed with skv_text_free; SKV_FORMAT:

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import fractions
 import ipaddress
+import itertools
 import json
 import pathlib
 import random
@@ -21,6 +22,7 @@ import unittest
 import uuid
 
 from grammar_tool import ROOT, Grammar
+from test_grammar_regex import ALPHABET, make_regex
 
 try:
     import jsonschema
@@ -230,7 +232,9 @@ class Schema(unittest.TestCase):
                 self.assertTrue(error.startswith(f"json schema: {path}: "), error)
         refused = [
             ({"type": "string", "format": "iri"}, 'the format "iri"'),
-            ({"type": "string", "format": "date", "maxLength": 9}, '"maxLength" beside "format"'),
+            ({"type": "string", "format": "date", "maxLength": 9}, "nothing can match"),
+            ({"type": "string", "pattern": "^[a-z]*(?:x|yz){3}$", "maxLength": 9000}, '"maxLength" beside "pattern" takes'),
+            ({"type": "string", "format": "uri", "minLength": 900}, '"minLength" beside "format" takes'),
             ({"properties": {"a": {}}, "patternProperties": {"b": {}}}, '"patternProperties" is not supported here'),
             ({"patternProperties": {"b": {}, "c": {}}}, '"patternProperties" is not supported here'),
             ({"patternProperties": {"b": {}}, "additionalProperties": True}, '"patternProperties"'),
@@ -241,7 +245,7 @@ class Schema(unittest.TestCase):
             ({"minProperties": 2}, '"minProperties" is not supported here'),
             ({"properties": {"a": {}}, "maxProperties": 1}, '"maxProperties" is not supported here'),
             ({"minProperties": 1, "maxProperties": 0}, "nothing can match"),
-            ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not supported here'),
+            ({"type": "array", "uniqueItems": True}, '"uniqueItems" is supported for'),
             ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, '"uniqueItems"'),
             ({"type": "integer", "multipleOf": 0}, '"multipleOf"'),
             ({"type": "integer", "multipleOf": 1e-30}, '"multipleOf"'),
@@ -250,7 +254,8 @@ class Schema(unittest.TestCase):
             ({"type": "string", "const": 1}, "nothing can match"),
             ({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 3}, "nothing can match"),
             ({"type": "string", "pattern": "(?=a)b"}, "lookahead"),
-            ({"type": "string", "pattern": "a", "maxLength": 3}, '"maxLength" beside "pattern"'),
+            ({"type": "string", "pattern": "^a{4}$", "maxLength": 3}, "nothing can match"),
+            ({"type": "string", "pattern": "^(?!a)b", "maxLength": 3}, "lookahead"),
             ({"$ref": "https://example.org/x"}, 'only "#/..."'),
             ({"$ref": "#/$defs/no"}, "which is not there"),
             ({"$ref": "#"}, "nothing can match"),
@@ -405,6 +410,64 @@ class Schema(unittest.TestCase):
         self.check_format("password", {"minLength": 8, "maxLength": 9}, ["12345678"], ["1234567"])
         self.check_format("uuid", {"minLength": 36, "maxLength": 40}, [], [])
 
+    def test_patterns_beside_lengths(self):
+        """Random patterns with random bounds, on random texts and walks: like Python's re and len."""
+        rng = random.Random(5)
+        compared = matched = 0
+        for _ in range(400):
+            pattern = make_regex(rng, 3)
+            pattern = rng.choice(["", "^"]) + f"(?:{pattern})" + rng.choice(["", "$"])
+            low, high = sorted(rng.randint(0, 6) for _ in range(2))
+            schema = {"type": "string", "pattern": pattern, **rng.choice([{"minLength": low}, {"maxLength": high},
+                                                                         {"minLength": low, "maxLength": high}])}  # fmt: skip
+            try:
+                oracle = re.compile(pattern.removesuffix("$") + "\\Z" * pattern.endswith("$"), re.ASCII)
+            except re.error:
+                continue
+            error = self.tool.compile("schema", json.dumps(schema))
+            if error and "nothing can match" in error:
+                continue
+            self.assertIsNone(error, schema)
+            walks = [json.loads(text) for text, whole in (self.tool.walk(seed, 12) for seed in range(6)) if whole]
+            texts = walks + ["".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 7))) for _ in range(12)]
+            texts += [walk[:-1] for walk in walks] + [walk + "a" for walk in walks]
+            spelled = [json.dumps(text, ensure_ascii=False) for text in texts]
+            for text, found in zip(texts, self.tool.match_all(spelled)):
+                fits = schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", 99)
+                expected = bool(oracle.search(text)) and fits
+                self.assertEqual(found == "complete", expected, (schema, text))
+                compared += 1
+                matched += expected
+        self.assertGreater(compared, 5000)
+        self.assertGreater(matched, 1000)
+
+    def test_patterns_beside_formats(self):
+        self.check_format("email", {"pattern": "@example\\.org$"}, ["a.b@example.org"], ["a@example.com", "@example.org"])
+        self.check_format("date", {"pattern": "^20"}, ["2024-02-29"], ["1999-12-31", "2023-02-29", "20"])
+        self.check_format("uuid", {"pattern": "^[^A-Z]*$", "maxLength": 36}, ["0" * 8 + "-1111-2222-3333-" + "a" * 12],
+                          ["0" * 8 + "-1111-2222-3333-" + "A" * 12])  # fmt: skip
+        self.check_format("hostname", {"minLength": 4, "maxLength": 6}, ["ab.c", "abcdef"], ["abc", "abc.def", "-abc"])
+
+    def test_decimals_of_pydantic(self):
+        """All short texts of digits, signs and points: those that the pattern of pydantic 2.12 and 2.13 holds whole, no others."""
+        begin = "^(?!^[-+.]*$)[+-]?0*"
+        texts = [sign + "".join(t) for n in range(7) for t in itertools.product("09.", repeat=n) for sign in ("", "-")]
+        for digits, places in ((None, None), (None, 2), (None, 0), (3, None), (1, None), (4, 2), (2, 2), (2, 0), (1, 3)):
+            rest = r"\d*\.?\d*$" if places is None else rf"\d*\.?\d{{0,{places}}}0*$"
+            if digits is not None:
+                whole = rf"\d{{0,{max(0, digits - (places or 0))}}}"
+                parts = r"\d*\.\d*" if places is None else rf"{whole}\.\d{{0,{places}}}"
+                rest = rf"(?:{whole}|(?=[\d.]{{1,{digits + 1}}}0*$){parts}0*$)"
+            schema = {"type": "string", "pattern": begin + rest}
+            with self.subTest(digits=digits, places=places, schema=schema):
+                self.assertIsNone(self.tool.compile("schema", json.dumps(schema)))
+                wanted, n = re.compile(schema["pattern"]), 0
+                for text, found in zip(texts, self.tool.match_all([f'"{text}"' for text in texts])):
+                    expected = bool(wanted.fullmatch(text))
+                    self.assertEqual(found == "complete", expected, text)
+                    n += expected
+                self.assertGreater(n, 20)
+
     def test_multiples(self):
         """Multiples within bounds, all integers near them; decimals by exact arithmetic."""
         rng = random.Random(11)
@@ -519,7 +582,7 @@ class Schema(unittest.TestCase):
             t.Annotated[dict[str, int], p.Field(min_length=1, max_length=3)], t.Optional[str], t.Literal["a", "b"], re.Pattern,
             p.ByteSize, p.Base64Bytes, p.Base64Str, p.Base64UrlStr, p.AwareDatetime, p.PositiveInt, p.NonNegativeFloat,
             p.conint(multiple_of=5, ge=-20), p.confloat(multiple_of=0.5), p.constr(min_length=2, max_length=9),
-            p.constr(pattern="^a+$"), p.conlist(int, min_length=1, max_length=3), fractions.Fraction, t.Any, t.Sequence[int],
+            p.constr(pattern="^a+$"), p.constr(pattern="^[a-z]+(-[a-z]+)*$", min_length=3, max_length=9), p.conlist(int, min_length=1, max_length=3), fractions.Fraction, t.Any, t.Sequence[int],
         ]  # fmt: skip
         for kind in kinds:
             reader = p.TypeAdapter(kind)
@@ -539,7 +602,7 @@ class Schema(unittest.TestCase):
                 self.assertGreater(n_complete, 5)
         for kind in (set[int], dict[str, set[str]]):  # an automaton has no memory for these
             schema = json.dumps(p.TypeAdapter(kind).json_schema())
-            self.assertIn('"uniqueItems" is not supported here', self.tool.compile("schema", schema))
+            self.assertIn('"uniqueItems" is supported for', self.tool.compile("schema", schema))
             self.assertIsNone(self.tool.compile("parts", f'{{"schema":{schema},"loose":true}}'))
 
     def test_objects(self):

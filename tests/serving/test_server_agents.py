@@ -192,7 +192,7 @@ class ResponsesAgentTest(AgentTest):
                        {"type": "allowed_tools", "mode": "required", "tools": [
                            {"type": "custom", "name": "apply_patch"}, {"type": "web_search"}]}):  # fmt: skip
             body = {**CODEX, "input": TURN, "tool_choice": choice, "max_output_tokens": 400, "temperature": 1,
-                    "min_p": 0.1, "stop": None}  # fmt: skip
+                    "min_p": 0.1, "seed": 1, "stop": None}  # fmt: skip
             answer = self.server.post("/v1/responses", **body)
             (item,) = answer["output"]
             self.assertEqual((item["type"], item["name"]), ("custom_tool_call", "apply_patch"))

@@ -207,7 +207,8 @@ def histories(template, server, schema):
     tools = [function(schema)]
     shapes = [(id, '{"s": "SKVTEXT"}') for id in ("call_0123456789abcdef", "toolu_01A", "abcdefgh1", "x", "", None, 7)]
     shapes += [("call_1", said) for said in ("{", "", " ", "null", None, '{"s": "SKVTEXT', '{"s": "SKVTEXT", "n": 1', "SKVTEXT",
-                                            '["SKVTEXT"]', {"s": "SKVTEXT"}, ["SKVTEXT"])]  # fmt: skip
+                                            '["SKVTEXT"]', {"s": "SKVTEXT"}, ["SKVTEXT"], '{"s": ' + 47 * "[" + '"SKVTEXT"',
+                                            '{"s": ' + 70 * "[" + '"SKVTEXT"', 70 * '{"s":' + '"SKVTEXT"' + 70 * "}")]  # fmt: skip
     for id, said in shapes:
         call = {"type": "function", "function": {"name": "f", "arguments": said}, **({} if id is None else {"id": id})}
         result = {"role": "tool", "content": RESULT, **({} if id is None else {"tool_call_id": id})}
@@ -215,6 +216,55 @@ def histories(template, server, schema):
         status, _, answer = server.ask("POST", "/apply-template", {"messages": messages, "tools": tools, **QUIET})
         if status != 200 or RESULT not in answer["prompt"] or "SKVTEXT" in str(said) and "SKVTEXT" not in answer["prompt"]:
             raise AssertionError(f"{template.stem}: id {id!r}, arguments {said!r}: {answer}")
+
+
+def shapes(template, server):
+    """Histories that other models and interrupted clients leave: all of their calls, results and turns reach the model."""
+    bare = {"type": "object", "properties": {"s": {"type": "string"}}}  # without descriptions
+
+    def called(*numbers):
+        return {"role": "assistant", "content": "", "tool_calls": [
+            {"type": "function", "id": f"abcdefgh{i}", "function": {"name": "f", "arguments": json.dumps({"s": f"SKVCALL{i}"})}}
+            for i in numbers]}  # fmt: skip
+
+    def result(i):
+        return {"role": "tool", "tool_call_id": f"abcdefgh{i}", "content": f"SKVRESULT{i}"}
+
+    users = [{"role": "user", "content": f"SKVUSER{i}"} for i in range(3)]
+    said = [{"role": "assistant", "content": f"SKVSAID{i}"} for i in range(2)]
+    for messages in (
+        [users[0], called(1, 2, 3), result(1), result(2), result(3)],
+        [users[0], called(1, 2, 3), result(3), result(1), result(2), said[0], users[1]],
+        [users[0], called(1, 2), result(2), users[1]],
+        [users[0], users[1], said[0], said[1], users[2]],
+        [said[0], users[0]],
+        [result(1), said[0], users[0]],
+        [called(1), result(1), users[0]],
+        [{"role": "system", "content": "SKVSYSTEM"}, said[0], users[0], users[1]],
+    ):
+        status, _, answer = server.ask("POST", "/apply-template", {"messages": messages, "tools": [function(bare)], **QUIET})
+        lost = [word for word in re.findall(r"SKV[A-Z]+\d*", json.dumps(messages)) if status != 200 or word not in answer["prompt"]]
+        if lost:
+            raise AssertionError(f"{template.stem}: {lost} of {messages}: {answer}")
+        for i in (1, 2, 3):
+            call, told = answer["prompt"].find(f"SKVCALL{i}"), answer["prompt"].find(f"SKVRESULT{i}")
+            if call >= 0 and told >= 0 and call > told:
+                raise AssertionError(f"{template.stem}: result {i} in front of its call: {answer}")
+
+
+def deep(server, template, schema):
+    """A call that opens brackets on and on is answered as a call or as text, and either goes back."""
+    for depth, api in ((46, APIS[1]), (46, APIS[3]), (60, APIS[0]), (70, APIS[2])):
+        _, text = text_of_call(renderer(server, schema), {"a": [42424]})
+        text = re.sub(r"\[\s*42424\s*\]", depth * "[" + depth * "]", text)
+        calls, answer = api.force(server, False, schema, text)
+        if not calls and "[[[" not in json.dumps(answer):
+            raise AssertionError(f"{template.stem}, {api.path}, {depth} levels: {text!r}: {answer}")
+        try:
+            api.go_on(server, schema, answer, calls)
+        except AssertionError as e:
+            if "maximum context length" not in str(e):  # some templates indent each level
+                raise
 
 
 def thinks_anyway(server):
@@ -227,9 +277,11 @@ def check_template(template):
     with serving(template) as server:
         schema = SCHEMA if takes(server, SCHEMA) else SIMPLE
         histories(template, server, schema)
+        shapes(template, server)
         if thinks_anyway(server):
             return "thinks"
         round_trip(server, template, schema, {name: ARGUMENTS[name] for name in schema["properties"]})
+        deep(server, template, schema)
         form = server.lines and ("generic" if any("no known format" in line for line in server.lines) else "its own")
         if CASES == 0 or not hypothesis:
             return form

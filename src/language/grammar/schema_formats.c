@@ -3,6 +3,7 @@
  * for Python's types. A value of a pattern passes the format checker of Python's jsonschema.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "grammar/schema_impl.h"
@@ -154,4 +155,104 @@ void skv_schema_format_pattern(int format, uint32_t max, char out[SKV_FORMAT_PAT
     } else {
         (void)snprintf(out, SKV_FORMAT_PATTERN_MAX, "%s", f->pattern);
     }
+}
+
+/* ---- decimals of pydantic ---- */
+
+#define DECIMAL "^(?!^[-+.]*$)[+-]?0*"
+
+/* They write lookahead, and an end that holds the last of two ways only. Here both are numbers: a
+ * digit at least, zeros in front of and behind the digits that count. */
+
+/* Digits in front of a point: zeros, and at most n others. */
+static void print_whole(skv_buf *out, unsigned n)
+{
+    skv_buf_printf(out, n > 0 ? "(?:0+\\d{0,%u}|\\d{1,%u})" : "0+", n, n);
+}
+
+/* A point in front, and at most n digits but for zeros at the end. */
+static void print_fraction(skv_buf *out, unsigned n)
+{
+    skv_buf_printf(out, n > 0 ? "\\.(?:\\d{1,%u}0*|0+)" : "\\.0+", n);
+}
+
+/* Numbers of at most n digits, of them n_behind behind the point. */
+static void print_places(skv_buf *out, unsigned n, unsigned n_behind)
+{
+    print_whole(out, n - n_behind);
+    skv_buf_printf(out, "(?:\\.\\d{0,%u}0*)?|", n_behind);
+    print_fraction(out, n_behind);
+}
+
+/* Numbers of at most n digits, wherever the point stands. */
+static void print_digits(skv_buf *out, unsigned n)
+{
+    print_whole(out, n);
+    for (unsigned k = 0; k <= n; k++) {
+        skv_buf_text(out, "|");
+        print_whole(out, k);
+        skv_buf_printf(out, "\\.\\d{0,%u}0*", n - k);
+    }
+    skv_buf_text(out, "|");
+    print_fraction(out, n);
+}
+
+/* Whether the pattern is this form; its numbers stand where the form has '#'. */
+static bool read_form(const char *pattern, const char *form, unsigned *numbers)
+{
+    for (; *form; form++) {
+        const size_t n_digits = strspn(pattern, "0123456789");
+        if (*form != '#') {
+            if (*pattern++ != *form) return false;
+            continue;
+        }
+        if (n_digits == 0 || n_digits > 2) return false;
+        *numbers++ = (unsigned)strtoul(pattern, NULL, 10);
+        pattern += n_digits;
+    }
+    return *pattern == 0;
+}
+
+/* Digits and a point in all, those in front of it, and those behind. */
+static bool read_places(const char *pattern, unsigned *n, unsigned *n_behind)
+{
+    unsigned numbers[4];
+    if (!read_form(pattern, DECIMAL "(?:\\d{0,#}|(?=[\\d.]{1,#}0*$)\\d{0,#}\\.\\d{0,#}0*$)",
+                   numbers)) {
+        return false;
+    }
+    const unsigned whole = numbers[0], behind = numbers[3];
+    if (numbers[1] == 0 || numbers[2] != whole) return false;
+    *n = numbers[1] - 1;
+    *n_behind = behind < *n ? behind : *n;
+    return whole + *n_behind == *n;
+}
+
+static void print_plain(const char *pattern, skv_buf *out)
+{
+    unsigned numbers[2], n, n_behind;
+    if (read_form(pattern, DECIMAL "\\d*\\.?\\d*$", numbers)) {
+        skv_buf_text(out, "\\d+\\.?\\d*|\\.\\d+");
+    } else if (read_form(pattern, DECIMAL "\\d*\\.?\\d{0,#}0*$", numbers)) {
+        skv_buf_printf(out, "\\d+(?:\\.\\d{0,%u}0*)?|", numbers[0]);
+        print_fraction(out, numbers[0]);
+    } else if (read_form(pattern, DECIMAL "(?:\\d{0,#}|(?=[\\d.]{1,#}0*$)\\d*\\.\\d*0*$)",
+                         numbers) &&
+               numbers[1] == numbers[0] + 1) {
+        print_digits(out, numbers[0]);
+    } else if (read_places(pattern, &n, &n_behind)) {
+        print_places(out, n, n_behind);
+    } else {
+        out->failed = true;
+    }
+}
+
+const char *skv_schema_plain_pattern(const char *pattern, char out[SKV_FORMAT_PATTERN_MAX])
+{
+    skv_buf text = {.max = SKV_FORMAT_PATTERN_MAX - sizeof "^[+-]?(?:)$"};
+    print_plain(pattern, &text);
+    const bool plain = !text.failed;
+    if (plain) (void)snprintf(out, SKV_FORMAT_PATTERN_MAX, "^[+-]?(?:%s)$", text.data);
+    skv_buf_release(&text);
+    return plain ? out : pattern;
 }

@@ -131,6 +131,21 @@ bool skv_schema_format_holds(int format, uint32_t min, uint32_t max);
 /** The pattern of a format that is not free, for strings of at most max characters. */
 void skv_schema_format_pattern(int format, uint32_t max, char out[SKV_FORMAT_PATTERN_MAX]);
 
+/** A pattern without lookahead: what pydantic writes for decimals says the same without one, and is
+ * written to `out`; any other stays as it is. */
+const char *skv_schema_plain_pattern(const char *pattern, char out[SKV_FORMAT_PATTERN_MAX]);
+
+/* Strings of all these expressions over characters (of skv_expr_set), with min to max of them. */
+typedef struct skv_product {
+    const skv_expr *of; /* borrowed, [n], n at least 1 */
+    size_t n;
+    uint32_t min, max;
+    size_t n_states; /* states, and edges, that it may have; then, how many it has */
+} skv_product;
+/** The inside of these strings, each character spelled as by skv_json_char: schema_product.c.
+ * False: it has too many states, or there is no memory. */
+SKV_MUST_CHECK bool skv_schema_product(skv_exprs *exprs, skv_product *product, skv_expr *out);
+
 /** A non-negative integer; `fallback` where the keyword is absent, or too large and may be left
  * out. */
 SKV_MUST_CHECK skv_status skv_schema_integer(skv_schema *s, const json_t *node, const char *key,

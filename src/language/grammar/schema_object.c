@@ -328,7 +328,13 @@ static skv_status compile_distinct(skv_schema *s, const array *a, bool *followed
     const json_t *list = NULL;
     if (!a->first && a->rest) SKV_TRY(list_values(s, a->rest, &list));
     *followed = list;
-    if (!list) return s->loose ? SKV_OK : skv_schema_refuse(s, "uniqueItems");
+    if (!list && !s->loose) {
+        return skv_schema_fail(s, SKV_UNSUPPORTED,
+                               "\"uniqueItems\" is supported for items of an \"enum\" of up to %d "
+                               "values alone",
+                               DISTINCT_MAX);
+    }
+    if (!list) return SKV_OK;
     *out = distinct_items(s, a, list);
     return SKV_OK;
 }

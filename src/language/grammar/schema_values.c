@@ -20,18 +20,28 @@ static skv_expr in_quotes(skv_schema *s, skv_expr content)
     return skv_expr_seq3(s->exprs, quote, content, quote);
 }
 
-static skv_status compile_pattern(skv_schema *s, const char *pattern, bool search, skv_expr *out)
+/* *left_out: it cannot be followed, and need not be. */
+static skv_status parse_pattern(skv_schema *s, const char *pattern, skv_regex_options options,
+                                bool *left_out, skv_expr *out)
 {
     char name[128];
-    skv_expr content = SKV_EXPR_NEVER;
     (void)snprintf(name, sizeof name, "json schema: %.80s: pattern",
                    s->path.size > 0 ? s->path.data : "/");
-    const skv_regex_options options = {.name = name, .spell = skv_json_char, .search = search};
+    options.name = name;
+    *out = SKV_EXPR_NEVER;
     const skv_status status =
-        skv_regex_parse(s->exprs, pattern, strlen(pattern), &options, &content, s->err);
-    const bool any = s->loose && (status == SKV_UNSUPPORTED || status == SKV_FORMAT);
-    *out = any ? skv_json_string(&s->rules) : in_quotes(s, content);
-    return any ? SKV_OK : status;
+        skv_regex_parse(s->exprs, pattern, strlen(pattern), &options, out, s->err);
+    *left_out = s->loose && (status == SKV_UNSUPPORTED || status == SKV_FORMAT);
+    return *left_out ? SKV_OK : status;
+}
+
+static skv_status compile_pattern(skv_schema *s, const char *pattern, bool search, skv_expr *out)
+{
+    const skv_regex_options options = {.spell = skv_json_char, .search = search};
+    bool any;
+    SKV_TRY(parse_pattern(s, pattern, options, &any, out));
+    *out = any ? skv_json_string(&s->rules) : in_quotes(s, *out);
+    return SKV_OK;
 }
 
 /* Names a rule by the place where it is asked for first. */
@@ -101,14 +111,6 @@ static skv_status compile_length(skv_schema *s, uint32_t min, uint32_t max, skv_
                            (unsigned)count_chars(min, max), LENGTHS_MAX);
 }
 
-/* Lookaheads are no part of our expressions; where a known pattern has one, what it says without.
- */
-static const char *without_lookahead(const char *pattern)
-{
-    static const char decimal[] = "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"; /* pydantic's Decimal */
-    return strcmp(pattern, decimal) == 0 ? "^[+-]?(?:\\d+\\.?\\d*|\\.\\d+)$" : pattern;
-}
-
 /* The format that a string must have; UNKNOWN: none, or one that says nothing. */
 static skv_status read_format(skv_schema *s, const json_t *node, int *out)
 {
@@ -126,38 +128,90 @@ static skv_status read_format(skv_schema *s, const json_t *node, int *out)
     return SKV_OK;
 }
 
-/* Two of a pattern, a format and a length at once would take the product of automata, but where the
- * format's values keep the length anyway. Where one of them is enough, that is the pattern, else
- * the format. */
-skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out)
-{
-    const json_t *pattern = json_object_get(node, "pattern");
+/* What a string must be: each is optional. */
+typedef struct string_rules {
+    const char *pattern;
     int format;
     uint32_t min, max;
-    SKV_TRY(read_format(s, node, &format));
-    SKV_TRY(skv_schema_integer(s, node, "minLength", 0, &min));
-    SKV_TRY(skv_schema_integer(s, node, "maxLength", SKV_REPEAT_MANY, &max));
-    const bool bounded = min > 0 || max != SKV_REPEAT_MANY, has_format = format >= 0;
-    const bool holds = has_format && skv_schema_format_holds(format, min, max);
-    if (bounded && (pattern || has_format) && (pattern || !holds) && !s->loose) {
-        return skv_schema_fail(s, SKV_UNSUPPORTED, "\"%s\" beside \"%s\" is not supported",
-                               min > 0 ? "minLength" : "maxLength", pattern ? "pattern" : "format");
+} string_rules;
+
+static bool is_bounded(const string_rules *r)
+{
+    return r->min > 0 || r->max != SKV_REPEAT_MANY;
+}
+
+static skv_status read_string(skv_schema *s, const json_t *node, string_rules *out)
+{
+    const json_t *pattern = json_object_get(node, "pattern");
+    SKV_TRY(read_format(s, node, &out->format));
+    SKV_TRY(skv_schema_integer(s, node, "minLength", 0, &out->min));
+    SKV_TRY(skv_schema_integer(s, node, "maxLength", SKV_REPEAT_MANY, &out->max));
+    out->pattern = json_string_value(pattern);
+    if (!pattern || out->pattern) return SKV_OK;
+    return skv_schema_fail(s, SKV_FORMAT, "\"pattern\" is no text");
+}
+
+/* Several rules at once. *done false: that takes more than there is room for. */
+static skv_status compile_together(skv_schema *s, const string_rules *r, bool *done, skv_expr *out)
+{
+    char text[SKV_FORMAT_PATTERN_MAX];
+    skv_expr of[2] = {SKV_EXPR_NEVER};
+    skv_product product = {.of = of, .min = r->min, .max = r->max};
+    skv_regex_options options = {.spell = skv_expr_set, .search = true};
+    bool left_out = true;
+    if (r->pattern) {
+        SKV_TRY(parse_pattern(s, skv_schema_plain_pattern(r->pattern, text), options, &left_out,
+                              &of[0]));
+        product.n += !left_out;
     }
-    if (pattern && has_format && !s->loose) {
-        return skv_schema_fail(s, SKV_UNSUPPORTED,
-                               "\"pattern\" beside \"format\" is not supported");
+    if (r->format != SKV_FORMAT_UNKNOWN) {
+        skv_schema_format_pattern(r->format, SKV_REPEAT_MANY, text);
+        options.search = false;
+        SKV_TRY(parse_pattern(s, text, options, &left_out, &of[product.n++]));
     }
-    if (pattern) {
-        const char *text = json_string_value(pattern);
-        if (!text) return skv_schema_fail(s, SKV_FORMAT, "\"pattern\" is no text");
-        const uint32_t rule = declare_here(s, "pattern");
-        SKV_TRY(compile_pattern(s, without_lookahead(text), true, out));
-        skv_rule_define(s->exprs, rule, *out);
-        *out = skv_expr_call(s->exprs, rule);
-        return SKV_OK;
+    product.n_states = LENGTHS_MAX - s->n_lengths;
+    *done = product.n > 0 && skv_schema_product(s->exprs, &product, out);
+    SKV_TRY(skv_exprs_check(s->exprs, s->err));
+    if (*done) s->n_lengths += product.n_states;
+    return SKV_OK;
+}
+
+/* One rule, or as much of several as can be had: the pattern, else the format. */
+static skv_status compile_string(skv_schema *s, const string_rules *r, bool holds, skv_expr *out)
+{
+    char plain[SKV_FORMAT_PATTERN_MAX];
+    if (r->pattern)
+        return compile_pattern(s, skv_schema_plain_pattern(r->pattern, plain), true, out);
+    if (r->format == SKV_FORMAT_UNKNOWN) return compile_length(s, r->min, r->max, out);
+    return share_string(s, r->format, 0, holds ? r->max : SKV_REPEAT_MANY, out);
+}
+
+skv_status skv_schema_string(skv_schema *s, const json_t *node, skv_expr *out)
+{
+    string_rules r;
+    SKV_TRY(read_string(s, node, &r));
+    const bool has_format = r.format != SKV_FORMAT_UNKNOWN;
+    const bool holds = has_format && skv_schema_format_holds(r.format, r.min, r.max);
+    const bool bounded = is_bounded(&r) && !holds;
+    const bool several = r.pattern ? bounded || has_format : bounded && has_format;
+    bool done = false;
+    const uint32_t rule = r.pattern || several ? declare_here(s, "pattern") : 0;
+    if (several) SKV_TRY(compile_together(s, &r, &done, out));
+    if (done) *out = in_quotes(s, *out);
+    if (several && !done && !s->loose) {
+        return skv_schema_fail(s, SKV_RANGE,
+                               "\"%s\" beside \"%s\" takes more than %d states: a pattern, format "
+                               "and length together may have as many in all of a schema",
+                               !bounded    ? "pattern"
+                               : r.min > 0 ? "minLength"
+                                           : "maxLength",
+                               bounded && r.pattern ? "pattern" : "format", LENGTHS_MAX);
     }
-    if (!has_format) return compile_length(s, min, max, out);
-    return share_string(s, format, 0, holds ? max : SKV_REPEAT_MANY, out);
+    if (!done) SKV_TRY(compile_string(s, &r, holds, out));
+    if (!r.pattern && !several) return SKV_OK;
+    skv_rule_define(s->exprs, rule, *out);
+    *out = skv_expr_call(s->exprs, rule);
+    return SKV_OK;
 }
 
 /* ---- numbers ---- */

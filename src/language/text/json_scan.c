@@ -182,6 +182,15 @@ skv_json_place skv_json_scan_byte(skv_json_scan *scan, char byte)
     return scan->place;
 }
 
+bool skv_json_scan_is_whole(const char *text, size_t n)
+{
+    skv_json_scan scan;
+    skv_json_scan_init(&scan);
+    size_t i = 0;
+    while (i < n && scan.place < SKV_JSON_ENDED) (void)skv_json_scan_byte(&scan, text[i++]);
+    return i == n && scan.place == SKV_JSON_ENDED;
+}
+
 /* ---- strings ---- */
 
 /* The code of \uXXXX at text[0..n); 0x10000: it is none. */

@@ -11,8 +11,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "skv/reply.h"
 
-enum { SKV_JSON_SCAN_DEPTH_MAX = 64 };
+enum { SKV_JSON_SCAN_DEPTH_MAX = SKV_REPLY_DEPTH_MAX };
 
 typedef enum skv_json_place {
     SKV_JSON_VALUE,       /* a value comes */
@@ -44,6 +45,9 @@ typedef struct skv_json_scan {
 void skv_json_scan_init(skv_json_scan *scan);
 /** Goes on by a byte and tells where it is now: ENDED with the last bracket, BAD for ever. */
 skv_json_place skv_json_scan_byte(skv_json_scan *scan, char byte);
+
+/** Whether a text is one whole object or array. */
+bool skv_json_scan_is_whole(const char *text, size_t n);
 
 /** Appends what the inside of a string of JSON says; half of a surrogate pair becomes U+FFFD. */
 void skv_json_unescape(const char *text, size_t n, skv_buf *out);

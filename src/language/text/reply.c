@@ -414,6 +414,7 @@ static bool step_raw(skv_reply *r)
         take_raw(r, n);
         call->has_name = call->has_args =
             skv_raw_convert(&r->options, r->form, text, n, &call->name, &call->args) &&
+            skv_json_scan_is_whole(call->args.data, call->args.size) &&
             skv_reply_call_knows(call, call->name.data, call->name.size);
         tell_call(r, true);
         if (call->told) {

@@ -219,6 +219,24 @@ static size_t without_half(const char *text, size_t n)
     return half && (n < 7 || text[n - 7] != '\\') ? n - 6 : n;
 }
 
+bool skv_reply_is_deep(const char *text, size_t n)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n && depth <= SKV_REPLY_DEPTH_MAX; i++) {
+        const char c = text[i];
+        if (in_string) {
+            in_string = c != '"';
+            i += c == '\\';
+        } else {
+            in_string = c == '"';
+            depth += c == '{' || c == '[';
+            depth -= depth > 0 && (c == '}' || c == ']');
+        }
+    }
+    return depth > SKV_REPLY_DEPTH_MAX;
+}
+
 skv_status skv_reply_close_object(const char *text, size_t n, char **closed, size_t *n_closed,
                                   skv_error *err)
 {

@@ -125,6 +125,11 @@ static void write_messages(skv_buf *out, const api_error *error, const char *req
     skv_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                    messages_type_of(error->status));
     out_json_str(out, error->message);
+    if (error->code) {
+        skv_buf_text(out, ",\"details\":{\"error_code\":");
+        out_json_str(out, error->code);
+        skv_buf_text(out, "}");
+    }
     skv_buf_printf(out, "},\"request_id\":\"%s\"}", request_id);
 }
 

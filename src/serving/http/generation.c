@@ -38,11 +38,14 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
     *max_tokens = wanted < room ? wanted : room;
     /* A vector comes of a whole context, an answer needs a place in it. */
     if (room > 0 || (g->job.pooling != SKV_POOLING_NONE && prompt->n_ids == context)) return true;
-    /* A text is not read further than this. */
+    /* A text is not read further than this. Clients look for words of Anthropic's, llama-server's
+     * and OpenAI's message, and shorten the conversation then. */
     (void)api_fail(error, 400, "messages",
-                   "the prompt has %s%zu tokens and exceeds the available context size: this "
-                   "model's maximum context length is %zu tokens, of which the answer needs one",
-                   prompt->is_cut ? "more than " : "", prompt->n_ids - prompt->is_cut, context);
+                   "the prompt is too long: %s%zu tokens > %zu maximum; it exceeds the available "
+                   "context size: this model's maximum context length is %zu tokens, of which the "
+                   "answer needs one",
+                   prompt->is_cut ? "more than " : "", prompt->n_ids - prompt->is_cut, context,
+                   context);
     error->code = "context_length_exceeded";
     error->param[0] = 0;
     error->n_context = context;

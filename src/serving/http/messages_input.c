@@ -79,13 +79,26 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
     return true;
 }
 
+/* Whatever a tool sent: what is no text is told as such. */
+static bool add_result(translation *t, const char *where, const json_t *content)
+{
+    if (!json_is_array(content)) return add_texts(t, where, content);
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        const bool text = json_body_is(block, "text") || json_body_is(block, "tool_reference");
+        if (add_text_block(t, where, block)) continue;
+        if (text || !translation_add_left_out(t, block)) return false;
+    }
+    return true;
+}
+
 /* A result is a message of its own; text behind it is a new one. */
 static bool add_user_block(translation *t, const char *where, const json_t *block, bool joins)
 {
     const json_t *content = json_body_get(block, "content");
     if (json_body_is(block, "tool_result")) {
         translation_result(t, json_object_get(block, "tool_use_id"));
-        return !content || add_texts(t, where, content);
+        return !content || add_result(t, where, content);
     }
     translation_open(t, "user", joins);
     return add_text_block(t, where, block);
@@ -317,14 +330,25 @@ static bool set_format(translation *t)
                     "output_format: not {\"type\":\"json_schema\",\"schema\":{...}}");
 }
 
+/* Anthropic's package sends new messages alone, where its server keeps the others. It does without
+ * where it is told so by this code. */
+static bool refuse_thread(const translation *t)
+{
+    if (translation_refuse(t, "thread", "conversations are not kept: send all of their messages")) {
+        return true;
+    }
+    t->error->code = "thread_unsupported_request";
+    return false;
+}
+
 json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_error *error)
 {
     translation t;
     bool ok = translation_begin(&t, ex, asked, error);
     ok = ok && (counts || translation_length(&t, "max_tokens", true)) &&
          translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
-         translation_refuse(&t, "container", "there are no containers") && add_messages(&t) &&
-         translation_tools(&t, add_tool) && set_choice(&t) && set_stops(&t) && set_thinking(&t) &&
-         set_effort(&t) && set_format(&t);
+         translation_refuse(&t, "container", "there are no containers") && refuse_thread(&t) &&
+         add_messages(&t) && translation_tools(&t, add_tool) && set_choice(&t) && set_stops(&t) &&
+         set_thinking(&t) && set_effort(&t) && set_format(&t);
     return translation_end(&t, ok);
 }

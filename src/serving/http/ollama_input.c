@@ -120,7 +120,8 @@ static bool check_message(const translation *t, const char *where, const json_t 
 {
     static const char *const texts[] = {"content", "thinking", "tool_name", "tool_call_id"};
     const json_t *images = json_body_get(message, "images");
-    if (json_array_size(images) > 0) {
+    const bool result = json_text_is(json_object_get(message, "role"), "tool");
+    if (json_array_size(images) > 0 && !result) {
         return api_fail(t->error, 400, "messages", "%s.images: only text is supported", where);
     }
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -129,6 +130,16 @@ static bool check_message(const translation *t, const char *where, const json_t 
         return api_fail(t->error, 400, "messages", "%s.%s: not a text", where, texts[i]);
     }
     return true;
+}
+
+/* Those of a tool: they are told to be left out. */
+static bool add_pictures(translation *t, const json_t *images)
+{
+    if (json_array_size(images) == 0) return true;
+    json_t *part = json_pack("{s:s}", "type", "images");
+    const bool ok = translation_add_left_out(t, part);
+    json_decref(part);
+    return ok || api_fail(t->error, 503, NULL, "no memory");
 }
 
 static bool add_message(translation *t, const json_t *message, size_t i)
@@ -155,6 +166,7 @@ static bool add_message(translation *t, const json_t *message, size_t i)
         translation_open(t, known, false);
     }
     translation_add_text(t, json_object_get(message, "content"));
+    if (!add_pictures(t, json_object_get(message, "images"))) return false;
     translation_add_thought(t, json_object_get(message, "thinking"));
     return add_calls(t, where, json_body_get(message, "tool_calls"));
 }

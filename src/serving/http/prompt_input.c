@@ -255,19 +255,40 @@ void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job)
 
 /* ---- conversations ---- */
 
+const char *part_type(const json_t *part)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    const json_t *type = json_object_get(part, "type");
+    const char *text = json_string_value(type);
+    return text && strspn(text, letters) == json_string_length(type) ? text : NULL;
+}
+
+/* Whether a part is no text. A tool may have sent any: the model is told of it, since a refusal
+ * would end the conversation, whose history it is in. */
+static bool tell_left_out(const json_t *message, const json_t *part, skv_buf *out)
+{
+    const char *type = part_type(part);
+    const bool text = !type || strcmp(type, "text") == 0;
+    if (text || !json_text_is(json_object_get(message, "role"), "tool")) return false;
+    skv_buf_printf(out, PART_LEFT_OUT, type);
+    return true;
+}
+
 /* The text of a message's parts, each on a line of its own. Only those of text are served. */
-static bool flatten_content(const exchange *ex, const json_t *content, size_t i, skv_buf *out,
+static bool flatten_content(const exchange *ex, const json_t *message, size_t i, skv_buf *out,
                             api_error *error)
 {
+    const json_t *content = json_object_get(message, "content");
     if (!request_work(ex, json_array_size(content), "messages", error)) return false;
     for (size_t j = 0; j < json_array_size(content); j++) {
         const json_t *part = json_array_get(content, j), *text = json_object_get(part, "text");
+        if (j > 0) skv_buf_text(out, "\n");
+        if (tell_left_out(message, part, out)) continue;
         if (!json_body_is(part, "text") || !json_is_string(text)) {
             return api_fail(error, 400, "messages",
                             "messages[%zu].content[%zu]: type \"%.40s\": only text is supported", i,
                             j, json_show_member(part, "type").text);
         }
-        if (j > 0) skv_buf_text(out, "\n");
         skv_buf_append(out, json_string_value(text), json_string_length(text));
     }
     return true;
@@ -288,7 +309,7 @@ static bool check_message(const exchange *ex, json_t *message, size_t i, api_err
                         "messages[%zu].content: expected a string or an array of parts", i);
     }
     skv_buf text = request_text(ex);
-    bool ok = flatten_content(ex, content, i, &text, error);
+    bool ok = flatten_content(ex, message, i, &text, error);
     json_t *joined = ok ? json_of_text(ex, &text, "messages", error) : NULL;
     ok = joined && (json_object_set_new(message, "content", joined) == 0 ||
                     api_fail(error, 503, NULL, "no memory"));
@@ -451,6 +472,9 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
             return false;
         }
     }
+    if (!turns_begin(ex, messages, error)) return false;
+    const bool splits = ex->model->habits.one_call && !ex->model->generic_tools;
+    if (splits && !tool_turns_split(ex, messages, error)) return false;
     if (ex->model->habits.short_ids && !tool_ids_shorten(ex, messages, error)) return false;
     if (!mark_last(ex, body, messages, continues, error)) return false;
     bool begins_answer = !*continues;
@@ -594,16 +618,22 @@ static bool render_folded(const exchange *ex, json_t *vars, rendered_text *out, 
     return render_calls(ex, vars, out, error);
 }
 
-/* A history with calls that the template refuses, whatever for, is told in texts: the conversation
- * would have ended for ever. */
+/* What a template may have refused a history for is mended, and then its calls and results are told
+ * in texts: the conversation would have ended for ever. */
 static bool render_history(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
+    enum { SHAPES, CALLS, RESULTS, STEPS };
     json_t *messages = json_object_get(vars, "messages");
     api_error other = {0};
     if (render_folded(ex, vars, out, error)) return true;
-    for (int results = 0; results < 2 && error->status == 400; results++) {
+    for (int step = SHAPES; step < STEPS && error->status == 400; step++) {
+        bool joined = false;
         if (ex->budget->exceeded != SKV_EXCEEDED_NONE) return false;
-        if (!tool_generic_plain(ex, messages, results == 1, &other)) continue;
+        const bool other_now = step == SHAPES
+                                   ? tool_turns_describe(ex, json_object_get(vars, "tools"))
+                                   : tool_generic_plain(ex, messages, step == RESULTS, &other);
+        if (!turns_join(ex, messages, &joined, &other)) return false;
+        if (!other_now && !joined) continue;
         clear_rendered(ex, out);
         if (render_folded(ex, vars, out, &other)) return true;
     }

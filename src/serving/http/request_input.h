@@ -71,6 +71,12 @@ bool system_is_shown(const exchange *ex, const json_t *messages, const skv_buf *
 /** Makes the text of system messages a part of the user's around them. *any: there were some, and
  * messages of the user. */
 bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *error);
+/** Puts a turn of the user in front of calls or results that a history begins with: its beginning
+ * was cut off. */
+bool turns_begin(const exchange *ex, json_t *messages, api_error *error);
+/** Joins turns in a row that are of one side, and puts a turn of the user in front of the first one
+ * of the assistant. *any: there were such. */
+bool turns_join(const exchange *ex, json_t *messages, bool *any, api_error *error);
 
 /*
  * ---- request_params.c: what a request may say beside its prompt ----
@@ -175,6 +181,11 @@ void tool_request_release(tool_request *request);
 /** What the function of this name was; NULL: there is none. */
 const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n);
 
+/** The type of a part or a tool, if it is a plain word, as fits into a header and a text. */
+const char *part_type(const json_t *part);
+/* What the model reads instead of a part of a tool's result that is no text: its type. */
+#define PART_LEFT_OUT "[%.40s: left out, this model reads text only]"
+
 /** Adds `tools` to a template's variables, unless the answer shall call none. */
 bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error);
 /** Makes a message what templates expect: arguments of calls as objects, content as a text. */
@@ -188,6 +199,11 @@ skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, si
                                     skv_call_syntax signs);
 /** What it does with the calls of earlier turns. */
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
+/** Makes a message of several calls one for each, with its result behind it (tool_turns.c). */
+bool tool_turns_split(const exchange *ex, json_t *messages, api_error *error);
+/** Gives parameters of functions without a description an empty one; false: all have one, or no
+ * memory. */
+bool tool_turns_describe(const exchange *ex, json_t *tools);
 /** Gives calls and results ids of nine letters and digits (tool_ids.c). */
 bool tool_ids_shorten(const exchange *ex, json_t *messages, api_error *error);
 /** Puts calls and results into texts that the template leaves out. */

@@ -103,10 +103,20 @@ static bool add_call(translation *t, const char *where, const json_t *item)
     return true;
 }
 
+/* Whatever a tool sent: what is no text is told as such. */
 static bool add_result(translation *t, const char *where, const json_t *item)
 {
+    const json_t *output = json_object_get(item, "output"), *part;
+    size_t i;
     translation_result(t, json_object_get(item, "call_id"));
-    return add_texts(t, where, json_object_get(item, "output"));
+    if (!json_is_array(output)) return add_texts(t, where, output);
+    json_array_foreach(output, i, part)
+    {
+        const bool attached = json_body_is(part, "input_image") || json_body_is(part, "input_file");
+        if (add_part(t, where, part)) continue;
+        if (!attached || !translation_add_left_out(t, part)) return false;
+    }
+    return true;
 }
 
 /* What was thought, where it is there to be read. */

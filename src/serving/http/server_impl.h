@@ -70,6 +70,7 @@ typedef struct tool_habits {
     bool short_ids;     /* it refuses ids but of nine letters and digits */
     bool loses_calls;   /* it leaves calls out */
     bool loses_results; /* it leaves results out */
+    bool one_call;      /* of several calls in one message it writes the first, or refuses them */
 } tool_habits;
 
 /* A model that may be asked for. A request that has taken it (model_take) may read all of what is

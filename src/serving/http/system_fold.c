@@ -1,6 +1,7 @@
 /*
  * System messages that a template leaves out or refuses: whether a prompt has them, and how they
- * become a part of the user's messages. One pass over messages and prompt each.
+ * become a part of the user's messages; and turns in a row that are of one side. One pass over
+ * messages and prompt each.
  */
 #define _GNU_SOURCE /* memmem */
 #include <string.h>
@@ -134,6 +135,71 @@ bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *err
         users = text_of(json_array_get(messages, i), "user");
     }
     const bool ok = !users || fold_all(&f, any);
+    skv_buf_release(&f.text);
+    return ok;
+}
+
+/* ---- turns in a row ---- */
+
+static bool has_role(const json_t *message, const char *role)
+{
+    return json_text_is(json_object_get(message, "role"), role);
+}
+
+/* Whether a message goes on with the one before: both are texts of the user, or of the assistant.
+ */
+static bool goes_on(const json_t *before, const json_t *message)
+{
+    const bool calls =
+        json_object_get(before, "tool_calls") || json_object_get(message, "tool_calls");
+    return (text_of(before, "user") && text_of(message, "user")) ||
+           (!calls && text_of(before, "assistant") && text_of(message, "assistant"));
+}
+
+static bool put_user(const exchange *ex, json_t *messages, size_t i, api_error *error)
+{
+    if (!request_hold(ex, JSON_CONTAINER_BYTES + 2 * JSON_MEMBER_BYTES, "messages", error)) {
+        return false;
+    }
+    json_t *user = json_pack("{s:s,s:s}", "role", "user", "content", "");
+    return json_array_insert_new(messages, i, user) == 0 || api_fail(error, 503, NULL, "no memory");
+}
+
+/* The first message that is not the system's. */
+static size_t first_turn(const json_t *messages)
+{
+    size_t i = 0;
+    while (has_role(json_array_get(messages, i), "system")) i++;
+    return i;
+}
+
+bool turns_begin(const exchange *ex, json_t *messages, api_error *error)
+{
+    const size_t i = first_turn(messages);
+    const json_t *first = json_array_get(messages, i);
+    const bool late = has_role(first, "tool") || json_object_get(first, "tool_calls");
+    return !late || put_user(ex, messages, i, error);
+}
+
+bool turns_join(const exchange *ex, json_t *messages, bool *any, api_error *error)
+{
+    folding f = {.ex = ex, .messages = messages, .text = request_text(ex), .error = error};
+    const size_t i_first = first_turn(messages);
+    *any = has_role(json_array_get(messages, i_first), "assistant");
+    bool ok = !*any || put_user(ex, messages, i_first, error);
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        const json_t *before = f.n_kept > 0 ? json_array_get(messages, f.n_kept - 1) : NULL;
+        ok = request_work(ex, 1, "messages", error);
+        if (ok && goes_on(before, message)) {
+            join(&f, json_object_get(message, "content"));
+            *any = true;
+        } else if (ok) {
+            ok = keep(&f, message);
+        }
+    }
+    ok = ok && close_joined(&f);
+    if (ok) json_array_cut(messages, f.n_kept);
     skv_buf_release(&f.text);
     return ok;
 }

@@ -8,6 +8,8 @@
 
 #include "skv/reply.h"
 
+enum { BYTES_A_UNIT = 8 /* of arguments, whose depth is counted */ };
+
 /* ---- tools ---- */
 
 static bool is_name(const json_t *value)
@@ -379,7 +381,8 @@ static bool read_object(const exchange *ex, const json_place *place, json_t **ou
 }
 
 /* What the text of arguments says, as an object: an object, also one that was cut off; {} where it
- * says nothing. *out stays NULL where it is none. False: it exceeds a limit. */
+ * says nothing. *out stays NULL where it is none, or nests deeper than any call that was answered.
+ * False: it exceeds a limit. */
 static bool read_arguments(const exchange *ex, json_place *place, json_t **out, api_error *error)
 {
     const char *text = place->text.text;
@@ -387,6 +390,8 @@ static bool read_arguments(const exchange *ex, json_place *place, json_t **out, 
     while (begin < n && strchr(" \t\r\n", text[begin]) && text[begin] != 0) begin++;
     const bool none = begin == n || (n - begin == 4 && memcmp(text + begin, "null", 4) == 0);
     if (none) place->text = (skv_text_piece){"{}", 2};
+    if (!request_work(ex, n / BYTES_A_UNIT, "messages", error)) return false;
+    if (skv_reply_is_deep(text, n)) return true;
     if (!read_object(ex, place, out, error)) return false;
     char *closed = NULL;
     if (*out || !skv_budget_work(ex->budget, n) ||

@@ -13,8 +13,9 @@
     "\"skv_probe\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"skv_probe\","        \
     "\"description\":\"\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]"
 
-/* Ids as Mistral's templates want them, and as ours are. */
+/* Ids as Mistral's templates want them, and as ours are; a second one. */
 static const char short_id[] = "abcdefgh1", long_id[] = "call_0123456789abcdef";
+static const char other_id[] = "abcdefgh2";
 
 typedef struct probed {
     const skv_vocab *vocab;
@@ -34,7 +35,7 @@ static char *render(const probed *p, const char *vars)
 /* A conversation with a call, which `call` has, and its result. */
 static char *render_turns(const probed *p, const char *call, const char *id)
 {
-    char vars[1024];
+    char vars[2048];
     (void)snprintf(
         vars, sizeof vars,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"skv_question\"},{\"role\":\"assistant\","
@@ -44,6 +45,9 @@ static char *render_turns(const probed *p, const char *call, const char *id)
     return render(p, vars);
 }
 
+#define ONE_CALL                                                                                   \
+    "{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":\"skv_probe\",\"arguments\":%s}}"
+
 /* Arguments are an object, as most templates want them, or a text. */
 static char *render_call(const probed *p, const char *id)
 {
@@ -51,13 +55,30 @@ static char *render_call(const probed *p, const char *id)
                                             "\"{\\\"skv_key\\\":\\\"skv_value\\\"}\""};
     char call[512], *shown = NULL;
     for (size_t i = 0; !shown && i < 2; i++) {
-        (void)snprintf(call, sizeof call,
-                       "\"content\":\"\",\"tool_calls\":[{\"id\":\"%s\",\"type\":\"function\","
-                       "\"function\":{\"name\":\"skv_probe\",\"arguments\":%s}}]",
-                       id, arguments[i]);
+        (void)snprintf(call, sizeof call, "\"content\":\"\",\"tool_calls\":[" ONE_CALL "]", id,
+                       arguments[i]);
         shown = render_turns(p, call, id);
     }
     return shown;
+}
+
+/* Whether the second of two calls is written. */
+static bool shows_second(const probed *p, const char *id)
+{
+    static const char *const arguments[][2] = {
+        {"{\"skv_key\":\"skv_value\"}", "{\"skv_key\":\"skv_second\"}"},
+        {"\"{\\\"skv_key\\\":1}\"", "\"{\\\"skv_key\\\":\\\"skv_second\\\"}\""}};
+    char calls[1024];
+    bool shows = false;
+    for (size_t i = 0; !shows && i < 2; i++) {
+        (void)snprintf(calls, sizeof calls,
+                       "\"content\":\"\",\"tool_calls\":[" ONE_CALL "," ONE_CALL "]", id,
+                       arguments[i][0], other_id, arguments[i][1]);
+        char *shown = render_turns(p, calls, id);
+        shows = shown && strstr(shown, "skv_second");
+        skv_text_free(shown);
+    }
+    return shows;
 }
 
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
@@ -80,6 +101,8 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
     }
     habits.loses_calls = shown && !strstr(shown, "skv_value");
     habits.loses_results = shown && !strstr(shown, "skv_result");
+    habits.one_call =
+        shown && !habits.loses_calls && !shows_second(&p, habits.short_ids ? short_id : long_id);
     skv_text_free(shown);
     return habits;
 }

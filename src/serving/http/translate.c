@@ -262,7 +262,7 @@ bool translation_tools(translation *t, bool (*add)(translation *t, const json_t 
         if (!add(t, json_array_get(given, i), i)) return false;
     }
     /* An answer as if it had been searched for would mislead. */
-    if (json_array_size(t->tools) > 0 || t->ex->left_out[0] == 0) return true;
+    if (json_array_size(t->tools) > 0 || json_array_size(given) == 0) return true;
     return api_fail(t->error, 400, "tools",
                     "tools: nothing but %s, which only the client's own provider can run",
                     t->ex->left_out);
@@ -277,11 +277,22 @@ static void note_left_out(exchange *ex, const char *type)
     if (n_more < 0 || (size_t)n_more >= sizeof ex->left_out - n) ex->left_out[n] = 0;
 }
 
+bool translation_add_left_out(translation *t, const json_t *part)
+{
+    const char *type = part_type(part);
+    if (!type) return false;
+    json_t *line = json_sprintf(PART_LEFT_OUT, type);
+    note_left_out(t->ex, type);
+    translation_add_text(t, line);
+    t->failed = t->failed || !line;
+    json_decref(line);
+    return true;
+}
+
 bool translation_leave_out(translation *t, const json_t *tool, const char *const *words, size_t n)
 {
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    if (!type || type[strspn(type, letters)] != 0) return false; /* it goes into a header */
+    const char *type = part_type(tool);
+    if (!type) return false;
     for (size_t i = 0; i < n; i++) {
         if (strncmp(type, words[i], strlen(words[i])) != 0) continue;
         note_left_out(t->ex, type);

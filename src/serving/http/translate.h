@@ -50,6 +50,10 @@ void translation_add_thought(translation *t, const json_t *text);
 /** Adds the name and the text of a file in base64 or a data: address; false: it is no text in UTF-8
  * (attached_text.c). */
 bool translation_file(translation *t, const json_t *name, const json_t *data);
+/** Adds a line that tells what was left out: a part of a tool's result that is no text. Refusing it
+ * would end the conversation, whose history it is in. False: it has no type. The response names it
+ * in a header. */
+bool translation_add_left_out(translation *t, const json_t *part);
 /** A call of an earlier turn, of the open assistant or a new one; the values are shared, and may
  * be NULL but for the name. */
 void translation_call(translation *t, const json_t *id, const json_t *name,
