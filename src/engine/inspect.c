@@ -8,11 +8,11 @@
 
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_page.h"
 #include "model/pass.h"
 
 /* Whether every layer runs for every token of the sequence. */

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "base/system.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_page.h"
 
 enum { CASES = 300, CANARY = 16 };
 

@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "base/size.h"
 #include "check_backend_impl.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_page.h"
 
 enum { STRIDE = (CHECK_KV_ROWS + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS, KV_HEADS = 4, COPIES = 2 };
 

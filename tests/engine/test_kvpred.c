@@ -16,8 +16,8 @@
 #include <jansson.h>
 
 #include "alloc_fail.h"
-#include "base/kv_page.h"
 #include "engine/engine.h"
+#include "kernels/kv_page.h"
 #include "prefill/kvpred.h"
 #include "prefill/layer_maps.h"
 #include "skv/tools.h"

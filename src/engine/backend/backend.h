@@ -20,10 +20,10 @@
 #include <stdint.h>
 
 #include "base/fail.h"
-#include "base/kv_page.h"
 #include "base/pool.h"
 #include "base/quant.h"
 #include "kernels/cpu.h"
+#include "kernels/kv_page.h"
 
 typedef struct skv_backend skv_backend;
 typedef struct skv_linear skv_linear;

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "base/size.h"
+#include "kernels/kv_page.h"
 
 enum {
     TASK_ROWS = 192,    /* query rows of a task, about: a multiple of SKV_TILE_ROWS */

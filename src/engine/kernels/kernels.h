@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/kv_page.h"
 #include "kernels/cpu.h"
+#include "kernels/kv_page.h"
 
 /* ------------------------------------------------------------------------------------------
  * Matrix products:  C[M, N] = X[M, K] * W[N, K]^T
@@ -98,7 +98,7 @@ typedef struct skv_matmul {
 typedef void skv_round_int4_fn(uint8_t *codes, uint16_t *scales, const float *x, size_t K);
 
 /* ------------------------------------------------------------------------------------------
- * Rows of the KV cache: base/kv_page.h
+ * Rows of the KV cache: kernels/kv_page.h
  */
 
 /* Stores one row k [Dh], v [Dh] at row `row` of a page. */

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_page.h"
 #include "prefill/pruning.h"
 
 size_t skv_prune_probe_layers(size_t n_layers)

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/kv_page.h"
 #include "base/size.h"
+#include "kernels/kv_page.h"
 
 enum { TASK_TOKENS_MIN = 8, TASK_TOKENS_MAX = 32 }; /* of the first pass: they share a page */
 

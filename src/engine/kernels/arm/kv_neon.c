@@ -2,9 +2,9 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "kernels/arm/attention_neon.h"
 #include "kernels/arm/math_neon.h"
+#include "kernels/kv_page.h"
 
 /* e4m3, nearest even, clamped, in 32 bits each; see skv_fp8_encode. */
 static uint32x4_t to_fp8(float32x4_t x)

@@ -9,7 +9,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#include "base/kv_page.h"
+#include "kernels/kv_page.h"
 
 /* x[i .. i + 3], with zeros from n on. */
 static inline float32x4_t skv_load4_neon(const float *x, size_t i, size_t n)

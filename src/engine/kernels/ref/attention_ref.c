@@ -4,8 +4,8 @@
  */
 #include <math.h>
 
-#include "base/kv_page.h"
 #include "kernels/attention.h"
+#include "kernels/kv_page.h"
 
 enum { TOKENS = 16 }; /* tokens of a task: any number works as well as any other */
 

@@ -2,9 +2,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
+#include "kernels/kv_page.h"
 
 static void store_8bit(unsigned char *codes, unsigned char *scale, skv_kv_type type, const float *x,
                        size_t n)

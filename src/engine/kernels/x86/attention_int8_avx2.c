@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/kv_page.h"
 #include "base/size.h"
 #include "kernels/attention_tiles.h"
+#include "kernels/kv_page.h"
 #include "kernels/x86/attention_avx2.h"
 #include "kernels/x86/math_avx2.h"
 

@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "base/kv_page.h"
+#include "kernels/kv_page.h"
 #include "kernels/x86/attention_avx2.h"
 #include "kernels/x86/math_avx2.h"
 

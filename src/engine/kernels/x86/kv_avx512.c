@@ -1,7 +1,7 @@
 /* Storing and loading one row of a KV page with AVX-512; bit for bit what kv_ref.c does. */
 #include <immintrin.h>
 
-#include "base/kv_page.h"
+#include "kernels/kv_page.h"
 #include "kernels/x86/attention_avx512.h"
 #include "kernels/x86/math_avx512.h"
 

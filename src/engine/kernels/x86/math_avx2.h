@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "base/kv_page.h"
+#include "kernels/kv_page.h"
 
 /* All ones in the first n (at most 8) lanes. */
 static inline __m256i skv_lanes8(size_t n)

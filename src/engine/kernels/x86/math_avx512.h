@@ -9,7 +9,7 @@
 
 #include <immintrin.h>
 
-#include "base/kv_page.h"
+#include "kernels/kv_page.h"
 
 /* The first n (at most 16) lanes. */
 static inline __mmask16 skv_lanes16(size_t n)

@@ -12,8 +12,8 @@
  * 3.4e-8 to 120: rows whose largest magnitude is between 2^-17 and 2^13.9 (int8), 2^-16 and 2^15.7
  * (fp8). Smaller rows take the smallest scale, larger ones are clamped.
  */
-#ifndef SKV_BASE_KV_PAGE_H
-#define SKV_BASE_KV_PAGE_H
+#ifndef SKV_KERNELS_KV_PAGE_H
+#define SKV_KERNELS_KV_PAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>

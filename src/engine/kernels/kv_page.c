@@ -1,5 +1,5 @@
 /* Sizes of a KV page and its 8-bit numbers, for every level of kernels. */
-#include "base/kv_page.h"
+#include "kernels/kv_page.h"
 
 size_t skv_kv_page_bytes(skv_kv_type type, size_t head_dim)
 {
