@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """script/test runs what a change can affect, and tools/test_report.py counts and names what was flaky."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -30,6 +31,25 @@ def rows():
 def run(folder, *words):
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout
+
+
+class BuildTest(unittest.TestCase):
+    def test_the_end_says_how_far(self):
+        """What was told last is older than the end: the last line has the whole count."""
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            for folder in ("script", "bin"):
+                (root / folder).mkdir()
+            shutil.copy(ROOT / "script/build", root / "script/build")
+            for tool, text in (("cmake", "[ $1 = --build ] || exit 0\necho '[345/470] Building C object a.o'\n"
+                                         "echo '[470/470] Linking C executable swiftkv'\necho 'ld: warning: b'\n"),
+                               ("date", f"echo 85 >>{root}/clock\nawk '{{ s += $1 }} END {{ print s }}' {root}/clock\n")):
+                path = root / "bin" / tool
+                path.write_text("#!/bin/sh\n" + text)
+                path.chmod(0o755)
+            done = subprocess.run([root / "script/build", "release"], capture_output=True, text=True, check=True,
+                                  env={**os.environ, "PATH": f"{root}/bin:{os.environ['PATH']}"})
+            self.assertEqual(done.stderr, "build: 470/470, done in 85 s\n")
 
 
 @unittest.skipUnless(shutil.which("git"), "git is not installed")
