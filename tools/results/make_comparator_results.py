@@ -18,7 +18,7 @@ goes on. Nothing else should run on the machine for `throughput`.
 import argparse
 import pathlib
 
-from results_lab import ROOT, Lab, fingerprint, page_of, put, table
+from results_lab import ROOT, Lab, by, fingerprint, page_of, put, table
 
 
 def pruned_copies(lab, a):
@@ -69,7 +69,7 @@ def quality(lab, a):
     head = ["", "arithmetic, %", "blocks left out, %", "exits, %", *(f"{t}, % (95 %)" for t in tasks)]
     return f"""## Answers against arithmetic
 
-`tools/results/make_comparator_results.py`: {a.count} documents of each task and each of {a.lengths.replace(",", " and ")} tokens; the arithmetic is
+{a.count} documents of each task and each of {a.lengths.replace(",", " and ")} tokens; the arithmetic is
 what the engine counted, prompts and answers together, as a share of the ordinary model's. In brackets 95 % intervals.
 
 {table(head, rows)}"""
@@ -125,7 +125,7 @@ def main():
     models = [pathlib.Path(m).resolve() for m in (*args.swiftkv, *args.pruned, *([args.exit] if args.exit else []))]
     lab = Lab(args.build / "swiftkv", args.work / fingerprint(args.base, *models))
     for part in args.parts or PARTS:
-        put(f"comparators-{part}", PARTS[part](lab, args), args.page)
+        put(f"comparators-{part}", by(f"tools/results/make_comparator_results.py {part}", PARTS[part](lab, args)), args.page)
 
 
 if __name__ == "__main__":

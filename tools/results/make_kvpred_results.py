@@ -23,7 +23,7 @@ import shutil
 import statistics
 import sys
 
-from results_lab import ROOT, Lab, fingerprint, page_of, put, several, table
+from results_lab import ROOT, Lab, by, fingerprint, page_of, put, several, table
 from svg_chart import Panel, draw
 
 RECIPE = ROOT / "recipes/mini/kvpred.yaml"
@@ -268,7 +268,7 @@ def main():
     for name in args.parts or PARTS:
         text = PARTS[name](bench)
         if text:
-            put(f"kvpred {name}", text, args.page)
+            put(f"kvpred {name}", by(f"tools/results/make_kvpred_results.py {name}", text), args.page)
     print(args.page)
 
 

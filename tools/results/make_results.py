@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """The tables of docs/results/own-model.md, other-models.md and mixture.md.
 
-    tools/results/make_results.py [--build build] [--work DIR] [--ranks N] [--jobs N] [SECTION ...]
+    tools/results/make_results.py [--build build] [--work DIR] [--ranks N] [--jobs N] [--row TEXT] [SECTION ...]
+
+With --row only the rows of main tables whose title has TEXT are measured, and printed: "50 % (l = 6), recovered". A title
+is what stands in front of the numbers, joined by commas. No page is written then.
 
 Sections: others (people's models in ../shared), family (our own), mixture (the mixture of experts that
 tools/train_mixture.sh trains). Without one, all that can be
@@ -14,7 +17,6 @@ import argparse
 import json
 import math
 import pathlib
-import re
 import shutil
 import sys
 
@@ -32,6 +34,7 @@ class Lab(results_lab.Lab):
         self.threads = args.threads
         self.ranks = args.ranks
         self.jobs = args.jobs
+        self.row = args.row
 
     def transform(self, name, model, kv_layers, group=1, *more):
         out = self.work / name
@@ -60,10 +63,48 @@ class Lab(results_lab.Lab):
         return self.ask("score", model, "--file", text, "--prefill", prefill, "--json", *more)["nll"]
 
 
+    def wants(self, title):
+        """Whether a row is asked for: --row says a part of its title."""
+        return not self.row or self.row in title
+
+    def show(self, section, head, rows, page):
+        """Prints the rows that were asked for; without --row writes the section, which `page` makes of the table."""
+        if not self.row:
+            put(section, page(table(head, rows)))
+        elif rows:
+            print(table(head, rows))
+
+
+def by_command(section, row):
+    return f"`tools/results/make_results.py {section}` makes the table, with `--row '{row}'` one row of it."
+
+
 # ---- other people's models ----
 
 def repaired(teacher, before, after):
     return f"{100 * (before - after) / (before - teacher):.0f} %"
+
+
+def other_rows(lab, model, kv_layers, train, test):
+    """(what, function that measures nats a token) of the rows of a form."""
+    recipe = ["--rows", 16, "--seq", 256, "--steps", 300, "--lr", "1e-3"]
+    copied = lab.transform(f"stories-{kv_layers}-copied", model, kv_layers)
+
+    def solved():
+        return lab.transform(f"stories-{kv_layers}-ridge", model, kv_layers, 1, "--init", "ridge", "--text", train)
+
+    def trained(label, start, *more):
+        out, _ = lab.distill(f"stories-{kv_layers}-{label}", start, *more, *recipe)
+        return lab.nll(out, test, "swiftkv-full")
+
+    yield "teacher", lambda: lab.nll(copied, test, "teacher")
+    yield "copied, not trained", lambda: lab.nll(copied, test, "swiftkv-full")
+    yield "closed form, not trained", lambda: lab.nll(solved(), test, "swiftkv-full")
+    yield "from copied, 300 steps", lambda: trained("from-copied-300-steps", copied, "--data", train)
+    yield "from closed form, 300 steps", lambda: trained("from-closed-form-300-steps", solved(), "--data", train)
+    yield ("from copied, self-written text, 300 steps",
+           lambda: trained("from-copied-self-written-text-300-steps", copied, "--data", "self:1228800"))
+    yield "from copied, loss lm, 300 steps", lambda: trained("lm", copied, "--data", train, "--loss", "lm")
 
 
 def others(lab):
@@ -72,35 +113,24 @@ def others(lab):
     if not model.exists():
         print(f"others: {model} is absent, skipped", file=sys.stderr)
         return
-    recipe = ["--rows", 16, "--seq", 256, "--steps", 300, "--lr", "1e-3"]
     rows = []
     for kv_layers in (3, 2):
-        copied = lab.transform(f"stories-{kv_layers}-copied", model, kv_layers)
-        solved = lab.transform(f"stories-{kv_layers}-ridge", model, kv_layers, 1, "--init", "ridge", "--text", train)
-        teacher = lab.nll(copied, test, "teacher")
-        before = lab.nll(copied, test, "swiftkv-full")
-
-        def row(what, nats):
-            share = "" if nats in (teacher, before) else repaired(teacher, before, nats)
+        measured = list(other_rows(lab, model, kv_layers, train, test))
+        teacher, before = (measure for _, measure in measured[:2])
+        for what, measure in measured:
+            if not lab.wants(f"{kv_layers} of 5, {what}"):
+                continue
+            nats = measure()
+            share = "" if measure in (teacher, before) else repaired(teacher(), before(), nats)
             rows.append([f"{kv_layers} of 5", what, f"{nats:.4f}", f"{math.exp(nats):.3f}", share])
-
-        row("teacher", teacher)
-        row("copied, not trained", before)
-        row("closed form, not trained", lab.nll(solved, test, "swiftkv-full"))
-        for name, start, data in (("from copied, 300 steps", copied, train),
-                                  ("from closed form, 300 steps", solved, train),
-                                  ("from copied, self-written text, 300 steps", copied, "self:1228800")):
-            label = re.sub(r"\W+", "-", name)
-            out, _ = lab.distill(f"stories-{kv_layers}-{label}", start, "--data", data, *recipe)
-            row(name, lab.nll(out, test, "swiftkv-full"))
-        out, _ = lab.distill(f"stories-{kv_layers}-lm", copied, "--data", train, "--loss", "lm", *recipe)
-        row("from copied, loss lm, 300 steps", lab.nll(out, test, "swiftkv-full"))
-    put("others", "# Other people's models\n\n"
+    lab.show("others", ["l", "projections", "nats a token", "perplexity", "repaired"], rows, lambda shown: (
+        "# Other people's models\n\n"
         "stories260k, five layers, knows only children's stories; text `tinystories-a`, measured on `tinystories-b`, which\n"
         "no run has read. 300 steps of 16 sequences of 256 tokens at a learning rate of 1e-3. `repaired` is the share of the\n"
-        "damage done by copying that training repairs.\n\n"
-        + table(["l", "projections", "nats a token", "perplexity", "repaired"], rows) + "\n\n"
-        "The loss `lm` goes on training a teacher that was not trained to its end, so judge it by agreement as well.")
+        "damage done by copying that training repairs. " + by_command("others", "3 of 5, teacher")
+        + " It transforms or distils the model, then asks `swiftkv score OUT --file TEXT --prefill swiftkv-full`.\n\n"
+        + shown + "\n\n"
+        "The loss `lm` goes on training a teacher that was not trained to its end, so judge it by agreement as well."))
 
 
 # ---- our own family ----
@@ -192,12 +222,13 @@ def percent(x):
     return f"{100 * x:.1f}"
 
 
-def scores_table(rows):
+SCORES = ["", *TASKS.split(","), "average", "perplexity"]
+
+
+def score_rows(rows):
     """rows: (title, what Family.measure gave)."""
-    names = TASKS.split(",")
-    head = ["", *names, "average", "perplexity"]
-    return table(head, [[title, *(percent(row[name]) for name in names), percent(row["average"]), f"{row['perplexity']:.2f}"]
-                        for title, row in rows])
+    return [[title, *(percent(row[name]) for name in TASKS.split(",")), percent(row["average"]), f"{row['perplexity']:.2f}"]
+            for title, row in rows]
 
 
 def findings(rows):
@@ -249,19 +280,27 @@ def agreement_table(rows):
                         for title, row in rows])
 
 
+def family_rows(f):
+    """(title, function that makes the model, option ...) of the main table."""
+    yield "teacher", lambda: f.base
+    for form in FORMS:
+        yield f"{form.title}, copied", lambda form=form: f.copied(form)
+        if form in SOLVED:
+            yield f"{form.title}, closed form", lambda form=form: f.solved(form)
+        yield f"{form.title}, recovered", lambda form=form: f.recovered(form)[0]
+    yield f"{HALF.title}, recovered, 8-bit keys and values", lambda: f.recovered(HALF)[0], "--kv", "int8"
+
+
 def family(lab):
     if not (ROOT / "models/mini/base/config.json").exists():
         print("family: models/mini/base is absent, skipped", file=sys.stderr)
         return
     f = Family(lab)
+    asked = [(title, make(), *more) for title, make, *more in family_rows(f) if lab.wants(title)]
+    if lab.row:
+        lab.show("family", SCORES, score_rows(f.measure_all(asked)), None)
+        return
     half, half_steps = f.recovered(HALF)
-    asked = [("teacher", f.base)]
-    for form in FORMS:
-        asked.append((f"{form.title}, copied", f.copied(form)))
-        if form in SOLVED:
-            asked.append((f"{form.title}, closed form", f.solved(form)))
-        asked.append((f"{form.title}, recovered", f.recovered(form)[0]))
-    asked.append((f"{HALF.title}, recovered, 8-bit keys and values", half, "--kv", "int8"))
     reference = ("--reference", "teacher")
     ablated = [("copied", f.copied(HALF), *reference), ("closed form", f.solved(HALF), *reference),
                ("recovered: loss kl, projections", half, *reference),
@@ -274,25 +313,32 @@ def family(lab):
     main_rows, ablations = rows[:len(asked)], rows[len(asked):]
     similarity = lab.ask("similarity", f.base, "--text", HELD_OUT, "--json")["simscore"]
     minutes = half_steps[-1]["seconds"] / 60
-    put("family", f"""# Our own model
+    lab.show("family", SCORES, score_rows(main_rows), lambda scores: f"""# Our own model
 
 `models/mini`: {LAYERS} layers; its card says how it was made. Exact match in per cent on held-out documents of 512 and 2048 tokens, {COUNT} of
 each task and length, read with `--prefill auto`; perplexity of two tales that no run has read. Recoveries: `recipes/mini/recover.yaml`,
-{len(half_steps)} steps, {minutes:.1f} minutes for the 50 % model on two cores.
+{len(half_steps)} steps, {minutes:.1f} minutes for the 50 % model on two cores. {by_command("family", HALF.title + ", recovered")} A row is
+`swiftkv eval FORM --task {TASKS},recipes/prose/held_out.txt --lengths {LENGTHS} --count {COUNT}`.
 
-{scores_table(main_rows)}
+{scores}
 
 {findings(main_rows)} {WHY}
 
 ## What is trained, and on which loss
 
+By `tools/results/make_results.py family`; a row is the same `swiftkv eval` with `--reference teacher`.
+
 {agreement_table(ablations)}
 
 ## Closed form against copied
 
+By `tools/results/make_results.py family`; losses are those of `log.jsonl` of `swiftkv distill`.
+
 {recovery_table(f)}
 
 ## SimScore
+
+`swiftkv similarity models/mini/base --text recipes/prose/held_out.txt`:
 
 {table(["layer", *map(str, range(1, LAYERS))], [["mean cosine of its input with later ones", *(f"{x:.3f}" for x in similarity)]])}
 """)
@@ -303,38 +349,50 @@ each task and length, read with `--prefill auto`; perplexity of two tales that n
 MOE_FORMS = [Form(25, 6), Form(50, 4), Form(75, 2), Form(50, 4, 2)]
 
 
+def mixture_rows(lab, base):
+    """(form, what, function that makes the model); that of recoveries also tells their steps."""
+    for form in MOE_FORMS:
+        def solved(form=form):
+            return lab.transform(f"moe/{form.name}-solved", base, form.kv_layers, form.group, "--init", "ridge", "--text", PROSE)
+
+        def recovered(label, start, *shape, form=form):
+            return lab.distill(f"moe/{form.name}-from-{label}", start, "--recipe", ROOT / "recipes/moe/recover.yaml", *shape)
+
+        yield form, "copied", lambda form=form: (lab.transform(f"moe/{form.name}-copied", base, form.kv_layers, form.group), [])
+        yield form, "closed form", lambda solved=solved: (solved(), [])
+        yield form, "recovered from copied", lambda recovered=recovered, form=form: recovered(
+            "copied", base, "--kv-layers", form.kv_layers, "--group", form.group)
+        yield form, "recovered from closed form", lambda recovered=recovered, solved=solved: recovered("closed", solved())
+
+
 def mixture(lab):
     base = ROOT / "build/moe/model"
     if not (base / "config.json").exists():
         print("mixture: build/moe/model is absent (tools/train_mixture.sh), skipped", file=sys.stderr)
         return
     (lab.work / "moe").mkdir(parents=True, exist_ok=True)
-    rows, longest = [["teacher", "", f"{math.exp(lab.nll(base, HELD_OUT, 'auto')):.2f}", "", ""]], 0
-
-    def add(form, what, model):
+    rows, longest, n_steps = [], 0, 0
+    if lab.wants("teacher"):
+        rows.append(["teacher", "", f"{math.exp(lab.nll(base, HELD_OUT, 'auto')):.2f}", "", ""])
+    for form, what, make in mixture_rows(lab, base):
+        if not lab.wants(f"{form.title}, {what}"):
+            continue
+        model, steps = make()
+        if steps:
+            longest, n_steps = max(longest, steps[-1]["seconds"]), len(steps)
         said = lab.ask("eval", model, "--task", HELD_OUT, "--reference", "teacher", "--threads", lab.threads, "--json")
         found = said["tasks"][0]["metrics"]
         rows.append([form.title, what, f"{found['perplexity']['value']:.2f}", percent(found["agreement"]["value"]),
                      f"{found['kl']['value']:.4f}"])
-
-    for form in MOE_FORMS:
-        add(form, "copied", lab.transform(f"moe/{form.name}-copied", base, form.kv_layers, form.group))
-        solved = lab.transform(f"moe/{form.name}-solved", base, form.kv_layers, form.group, "--init", "ridge", "--text", PROSE)
-        add(form, "closed form", solved)
-        for label, start, shape in (("copied", base, ("--kv-layers", form.kv_layers, "--group", form.group)),
-                                    ("closed form", solved, ())):
-            recovered, steps = lab.distill(f"moe/{form.name}-from-{label.split()[0]}", start, "--recipe",
-                                           ROOT / "recipes/moe/recover.yaml", *shape)
-            longest = max(longest, steps[-1]["seconds"])
-            add(form, f"recovered from {label}", recovered)
-    put("mixture", f"""# A small mixture of experts
+    lab.show("mixture", ["form", "projections", "perplexity", "same token", "KL"], rows, lambda shown: f"""# A small mixture of experts
 
 `tools/train_mixture.sh`: Qwen3-MoE, 8 layers, 8 experts of which two compute a token, 6.2 million parameters, 2.6 million for a token; trained
 on tales (`recipes/moe/prose.yaml`, with a loss that balances experts), measured on two that no run has read. Recoveries:
-`recipes/moe/recover.yaml`, {len(steps)} steps of the new projections alone, through frozen experts, at most {longest / 60:.1f} minutes. The
+`recipes/moe/recover.yaml`, {n_steps} steps of the new projections alone, through frozen experts, at most {longest / 60:.1f} minutes. The
 last two columns compare with the teacher: how often both choose the same token, in per cent, and the KL divergence in nats.
+{by_command("mixture", MOE_FORMS[1].title + ", copied")} A row is `swiftkv eval FORM --task recipes/prose/held_out.txt --reference teacher`.
 
-{table(["form", "projections", "perplexity", "same token", "KL"], rows)}
+{shown}
 
 The teacher has read its tales eight times and knows them better than others: by perplexity its SwiftKV forms are as good as it is
 on tales that are new. What rewiring costs shows beside the teacher's own choices. Recovery of 60 steps brings back most where most was lost;
@@ -352,6 +410,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=1, help="processes of a recovery (mpirun), which share the threads")
     parser.add_argument("--jobs", type=int, default=2, help="evaluations at a time, which share the threads")
+    parser.add_argument("--row", metavar="TEXT", help="measure and print only the rows with this in their title")
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], metavar="SECTION")
     args = parser.parse_args()
     args.build, args.work = args.build.resolve(), args.work.resolve()

@@ -20,7 +20,7 @@ import json
 import os
 import pathlib
 
-from results_lab import ROOT, Lab, fingerprint, page_of, put, several, table
+from results_lab import ROOT, Lab, by, fingerprint, page_of, put, several, table
 from svg_chart import Panel, draw, draw_maps
 
 
@@ -346,7 +346,7 @@ def main():
 `{args.model.name}`, `tools/results/make_snapkv_results.py`: {args.count} documents of each task and of {args.lengths.replace(',', ', ')} tokens, exact match in per cent
 (95 % confidence); w {args.window}, k {args.kernel}; `--threads {args.threads}`. [Methods](../reference/methods.md) describes the methods.""", args.page)
     for name in args.parts or PARTS:
-        put(f"snapkv {name}", PARTS[name](bench), args.page)
+        put(f"snapkv {name}", by(f"tools/results/make_snapkv_results.py {name}", PARTS[name](bench)), args.page)
     print(args.page)
 
 

@@ -16,7 +16,8 @@ FINDINGS = RESULTS / "README.md"
 SPEED = ROOT / "docs" / "speed.md"
 # The page of each family of sections.
 PAGES = {"family": "own-model.md", "others": "other-models.md", "pareto": "quality-and-cost.md", "comparators": "comparators.md",
-         "snapkv": "eviction.md", "kvpred": "kv-prediction.md", "serving": "serving.md", "peers": "peers.md", "mixture": "mixture.md"}
+         "snapkv": "eviction.md", "kvpred": "kv-prediction.md", "serving": "serving.md", "peers": "peers.md", "mixture": "mixture.md",
+         "memory": "../guides/memory.md"}
 COLUMNS = 118
 
 
@@ -114,6 +115,12 @@ def check_findings():
     pages = [path.read_text() for path in (*RESULTS.glob("*.md"), SPEED) if path != FINDINGS]
     for figure in unfounded(FINDINGS.read_text(), pages):
         print(f"{FINDINGS}: the figure {figure} stands in no table: write it again", file=sys.stderr)
+
+
+def by(command, text):
+    """A section that says under its heading which command made it."""
+    heading, _, rest = text.strip().partition("\n\n")
+    return f"{heading}\n\nBy `{command}`.\n\n{rest}"
 
 
 def put(section, text, path=None):
