@@ -40,7 +40,7 @@ static int write_source(writing *w, const skv_train_stage *stage, const skv_trai
     skv_engine_options engine = skv_self_engine_options(&o, w->model.info.swiftkv);
     engine.threads = w->train->threads;
     engine.cpu = w->train->cpu;
-    int status = cli_model_start(&w->model, &engine);
+    int status = cli_check(cli_model_try(&w->model, &engine, &err), &err);
     if (status != CLI_DONE) return status;
     cli_progress_begin(&w->progress, "the teacher writes");
     cli_interrupt_watch(w->options->interrupt, w->model.engine);
@@ -71,15 +71,23 @@ static int write_all_alone(writing *w, cli_self_data *out)
     return status;
 }
 
+/* A folder that cannot be written to, or is another's, is told before hours of writing. */
+static int write_first(writing *w, cli_self_data *out)
+{
+    skv_error err = {0};
+    const int status = cli_check(skv_train_check_out(w->train, &err), &err);
+    return status == CLI_DONE ? write_all_alone(w, out) : status;
+}
+
 /* The first process of a team writes; the others then find what they would write. All go on, or
  * none does. */
 static int write_all(writing *w, cli_self_data *out)
 {
     const skv_team *team = w->train->team;
-    if (!team || team->size == 1) return write_all_alone(w, out);
+    if (!team || team->size == 1) return write_first(w, out);
     skv_error err = {0};
     int all[SKV_TEAM_MAX], mine = CLI_DONE;
-    if (team->rank == 0) mine = write_all_alone(w, out);
+    if (team->rank == 0) mine = write_first(w, out);
     int status = cli_check(team->share(team->ctx, &mine, sizeof mine, &err), &err);
     if (status == CLI_DONE && mine == CLI_DONE && team->rank > 0) mine = write_all_alone(w, out);
     if (status == CLI_DONE) {

@@ -196,6 +196,10 @@ typedef struct skv_train_cost {
 SKV_CHECKED skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
                                       skv_error *err);
 
+/** Whether a run can write to options->out: a folder that is new, or has nothing but what a stopped
+ * run left, can be written to, and has room for the least that the run writes. It makes nothing. */
+SKV_CHECKED skv_status skv_train_check_out(const skv_train_options *options, skv_error *err);
+
 /**
  * Trains and writes the model to options->out. If the loss is not finite, it fails; the message
  * names the step, the batch and the last good checkpoint. Returns SKV_CANCELLED if on_step stopped

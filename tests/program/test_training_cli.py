@@ -287,6 +287,22 @@ stages:
         self.fails(2, ("train", MODEL, self.out), "train: --data FILE is missing")
         self.assertFalse(self.out.exists())
 
+    def test_where_it_cannot_write(self):
+        """The folder is looked at before the text is written, and nothing is left in it or beside it."""
+        words = ("--steps", 2, "--threads", 1)
+        other = self.folder / "other"
+        other.mkdir()
+        (other / "notes.txt").write_text("mine")
+        self.fails(1, ("distill", MODEL, other, *words), f"{other}: not empty, it holds notes.txt")
+        self.fails(1, self.words(out=other), f"{other}: not empty, it holds notes.txt")
+        self.assertEqual([path.name for path in other.iterdir()], ["notes.txt"])
+        self.fails(1, ("distill", MODEL, other / "notes.txt", *words), "a file, expected a folder")
+        self.fails(1, ("distill", MODEL, self.folder / "no/out", *words), f"there is no folder {self.folder}/no")
+        large = ("--steps", 100_000_000, "--threads", 1)
+        self.fails(1, ("distill", MODEL, self.out, *large), "MiB are free there, the run writes at least")
+        self.assertFalse(self.out.exists())
+        self.assertFalse((self.folder / "no").exists())
+
     def test_never_over_a_model(self):
         taken = self.folder / "taken"
         shutil.copytree(MODEL, taken)

@@ -459,18 +459,8 @@ static skv_status run_steps(skv_trainer *t, skv_error *err)
 /* The folder that a run writes to: process 0's business. */
 static skv_status make_folder(const skv_trainer *t, skv_error *err)
 {
-    const char *out = t->options->out;
-    char *config = skv_path_join(out, "config.json");
-    bool taken = config && skv_file_exists(config);
-    skv_free(config);
-    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
-    char *latest = skv_path_join(out, "checkpoint/latest.json");
-    const bool begun = latest && skv_file_exists(latest);
-    skv_free(latest);
-    SKV_REQUIRE(!begun || t->options->resume, err, SKV_ARGUMENT,
-                "%s: holds a run that was stopped: --resume continues it, or choose another folder",
-                out);
-    if (!t->options->resume) SKV_TRY(skv_folder_create(out, err));
+    SKV_TRY(skv_trainer_check_folder(t->options, 0, err));
+    if (!t->options->resume) SKV_TRY(skv_folder_create(t->options->out, err));
     return skv_trainer_check_export(t, err);
 }
 

@@ -146,6 +146,12 @@ void skv_auxiliary_close(skv_auxiliary *auxiliary);
 /** Which layer predicts which, as a JSON list; NULL when out of memory. */
 json_t *skv_auxiliary_layers(const skv_trainer *trainer);
 
+/* ---- train_out.c ---- */
+
+/** Whether a run can write to options->out, and `least` bytes are free there. */
+SKV_MUST_CHECK skv_status skv_trainer_check_folder(const skv_train_options *options, uint64_t least,
+                                                   skv_error *err);
+
 /* ---- train_export.c ---- */
 
 /** Whether the result can be written as the options want it; options->out exists. */
