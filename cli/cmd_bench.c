@@ -68,8 +68,10 @@ static skv_status open_variant(const bench *b, bench_variant *v, skv_error *err)
     options.kv_tokens = tokens * o->batch;
     options.kv_sequences = o->batch;
     const skv_status status = cli_model_try(&v->model, &options, err);
-    if (status == SKV_OK) skv_engine_get_stats(v->model.engine, &v->limits);
-    return status;
+    if (status != SKV_OK) return status;
+    skv_engine_get_stats(v->model.engine, &v->limits);
+    if (v == b->variants) cli_note_length(&v->model, "--ctx", o->context);
+    return SKV_OK;
 }
 
 static void close_variant(bench_variant *v)

@@ -268,6 +268,8 @@ int cli_run_chat(const cli_options *options)
     if (status == CLI_DONE) {
         skv_error err = {0};
         skv_engine_get_stats(c.model.engine, &c.limits);
+        cli_note_length(&c.model, options->context > 0 ? "--ctx" : "a context of",
+                        c.limits.context);
         status = cli_check(skv_sequence_create(c.model.engine, 0, &c.sequence, &err), &err);
     }
     if (status == CLI_DONE) {

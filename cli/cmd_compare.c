@@ -11,6 +11,9 @@
 #include "skv/documents.h"
 
 enum { QUESTIONS = 5, DOCUMENT_TOKENS = 2048, ANSWER_TOKENS = 64, SHOWN = 160 };
+enum { DOCUMENT_TOKENS_MIN = 48 };
+/* Below it, what else the machine does weighs more than the methods. */
+#define SHORT_MS 20.0
 static const char default_task[] = "report";
 
 /* The two ways of reading, teacher first; with KV Prediction the base is first. */
@@ -34,6 +37,7 @@ typedef struct question {
 typedef struct totals {
     size_t n, n_same, n_right[WAYS], n_known;
     double ttft_ms[WAYS], kv_bytes[WAYS];
+    double least, most; /* of the questions' ratios of times */
 } totals;
 
 typedef struct comparison {
@@ -42,6 +46,8 @@ typedef struct comparison {
     skv_prefill prefill[WAYS];
     const char *const *way_names;   /* [WAYS] */
     skv_documents *documents;       /* NULL: the prompt of the command line */
+    size_t length;                  /* of these, in tokens */
+    size_t chosen;                  /* the context that the length was chosen for; 0: it was not */
     cli_ids *generated;             /* what on_token fills */
     cli_progress progress, reading; /* of the questions, of a prompt */
     skv_json_out json;
@@ -108,8 +114,7 @@ static int check_length(const comparison *c, const question *q)
     skv_engine_stats stats;
     skv_engine_get_stats(c->model.engine, &stats);
     if (!c->documents || q->ids.n <= stats.context) return CLI_DONE;
-    const size_t length = c->options->lengths.n > 0 ? c->options->lengths.at[0] : DOCUMENT_TOKENS;
-    return cli_fail("--lengths %zu: the prompt has %zu tokens, but the context is %zu", length,
+    return cli_fail("--lengths %zu: the prompt has %zu tokens, but the context is %zu", c->length,
                     q->ids.n, stats.context);
 }
 
@@ -278,6 +283,26 @@ static void count(totals *t, const question *q, const answer answers[WAYS])
         t->kv_bytes[w] += (double)answers[w].kv_bytes;
         if (q->expected.data) t->n_right[w] += same_text(&answers[w].text, &q->expected);
     }
+    const double ratio = answers[TEACHER].ttft_ms / answers[SWIFTKV].ttft_ms;
+    if (t->n == 1 || ratio < t->least) t->least = ratio;
+    if (t->n == 1 || ratio > t->most) t->most = ratio;
+}
+
+/* The ratio of the times, if it says something. */
+static void print_speed(const totals *t)
+{
+    const double n = (double)t->n, teacher = t->ttft_ms[TEACHER] / n,
+                 swiftkv = t->ttft_ms[SWIFTKV] / n;
+    if (teacher < SHORT_MS || swiftkv < SHORT_MS) {
+        printf("The times are too short to compare: below %.0f ms chance decides. Longer prompts, "
+               "or a larger model, tell.\n",
+               SHORT_MS);
+    } else if (t->n > 1) {
+        printf("First token: %.2f times as fast (%.2f to %.2f by question).\n", teacher / swiftkv,
+               t->least, t->most);
+    } else {
+        printf("First token: %.2f times as fast, by one question.\n", teacher / swiftkv);
+    }
 }
 
 static void print_totals(const comparison *c)
@@ -301,20 +326,39 @@ static void print_totals(const comparison *c)
                t->kv_bytes[w] / n / (1 << 20));
         if (t->n_known > 0) printf(" %9zu of %zu", t->n_right[w], t->n_known);
     }
-    printf("\n%-10s %9.2f times %13.2f times\n\nThe same words in %zu of %zu answers.\n", "",
-           t->ttft_ms[TEACHER] / t->ttft_ms[SWIFTKV], t->kv_bytes[SWIFTKV] / t->kv_bytes[TEACHER],
-           t->n_same, t->n);
+    printf("\n\nKeys and values: %.2f times the memory.\n",
+           t->kv_bytes[SWIFTKV] / t->kv_bytes[TEACHER]);
+    print_speed(t);
+    printf("The same words in %zu of %zu answers.\n", t->n_same, t->n);
 }
 
 /* ---- the command ---- */
+
+/* As long as asked for; else what the model was made for, less the answer and an eighth for the
+ * question and the chat template. */
+static size_t choose_length(comparison *c)
+{
+    const cli_options *o = c->options;
+    const skv_model_info *info = &c->model.info;
+    if (o->lengths.n > 0) return o->lengths.at[0];
+    size_t context = info->trained < info->context ? info->trained : info->context;
+    if (o->context > 0 && o->context < context) context = o->context;
+    const size_t other = context / 8 + answer_tokens(o);
+    size_t length = context > other ? context - other : 0;
+    if (length < DOCUMENT_TOKENS_MIN) length = DOCUMENT_TOKENS_MIN;
+    if (length >= DOCUMENT_TOKENS) return DOCUMENT_TOKENS;
+    c->chosen = context;
+    return length;
+}
 
 static int open_documents(comparison *c)
 {
     const cli_options *o = c->options;
     if (o->prompt || o->file) return CLI_DONE;
+    c->length = choose_length(c);
     skv_documents_options how = skv_documents_default();
     how.tasks = o->tasks ? o->tasks : default_task;
-    how.tokens_min = how.tokens_max = o->lengths.n > 0 ? o->lengths.at[0] : DOCUMENT_TOKENS;
+    how.tokens_min = how.tokens_max = c->length;
     how.seed = o->sampling.seed;
     how.prose = o->prose;
     how.vocab = c->model.path;
@@ -332,6 +376,7 @@ static int start(comparison *c)
     options.with_teacher = true;
     const int status = cli_model_start(&c->model, &options);
     if (status != CLI_DONE) return status;
+    cli_note_length(&c->model, "--ctx", o->context);
     skv_engine_stats stats;
     skv_engine_get_stats(c->model.engine, &stats);
     c->prefill[TEACHER] = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;
@@ -346,6 +391,9 @@ static int compare(comparison *c, size_t i, bool warm)
     answer answers[WAYS] = {{.ttft_ms = 0.0}};
     int status = make_question(c, i, &q);
     if (status == CLI_DONE) status = check_length(c, &q);
+    if (status == CLI_DONE && warm && c->options->context == 0) {
+        cli_note_length(&c->model, "a prompt of", q.ids.n);
+    }
     for (size_t w = 0; w < WAYS && status == CLI_DONE; w++) {
         status = ask(c, &q, c->prefill[w], &answers[w]);
     }
@@ -372,6 +420,9 @@ static int compare_all(comparison *c)
     cli_interrupt_watch(o->interrupt, c->model.engine);
     int status = compare(c, 0, true);
     if (status == CLI_DONE && o->json) skv_json_out_open(&c->json, '[');
+    if (status == CLI_DONE && c->chosen > 0 && !o->json) {
+        printf("chosen: --lengths %zu, for a context of %zu\n\n", c->length, c->chosen);
+    }
     cli_progress_begin(&c->progress, "comparing");
     for (size_t i = 0; i < n && status == CLI_DONE; i++) {
         cli_progress_items(&c->progress, "questions", i, n);

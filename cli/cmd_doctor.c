@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "hub.h"
+#include "memory_plan.h"
 #include "options.h"
 #include "report.h"
 #include "skv/tools.h"
@@ -237,10 +238,44 @@ static void check_services(doctor *d)
     if (proc) (void)closedir(proc);
 }
 
+/* ---- models ---- */
+
+/* Three sizes that people ask for: dense, dense, a mixture. */
+static int check_models(const cli_options *o)
+{
+    static const char *const presets[] = {"preset:llama-3.2-1b", "preset:llama-3.1-8b",
+                                          "preset:qwen3-30b-a3b"};
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        skv_error err = {0};
+        skv_model_info info;
+        cli_memory memory;
+        char line[LINE_BYTES];
+        skv_status status = skv_model_info_read(presets[i], &info, &err);
+        if (status == SKV_OK) status = cli_memory_plan(presets[i], o, &info, &memory, &err);
+        if (status != SKV_OK) return cli_check(status, &err);
+        cli_memory_line(&memory, line, sizeof line);
+        say(i == 0 ? "models" : "", "%-22s %s", presets[i], line);
+    }
+    say("", "swiftkv info MODEL, or swiftkv doctor MODEL, has a table for yours");
+    return CLI_DONE;
+}
+
+static int read_model(const cli_options *o, cli_memory *out)
+{
+    const char *path = o->operands[0];
+    skv_error err = {0};
+    skv_model_info info;
+    skv_status status = skv_model_info_read(path, &info, &err);
+    if (status == SKV_OK) status = cli_memory_plan(path, o, &info, out, &err);
+    return cli_check(status, &err);
+}
+
 int cli_run_doctor(const cli_options *options)
 {
-    (void)options;
     doctor d = {.n_notes = 0};
+    cli_memory memory;
+    int status = options->n_operands > 0 ? read_model(options, &memory) : CLI_DONE;
+    if (status != CLI_DONE) return status;
     skv_machine_describe(&d.machine);
     check_processor(&d);
     check_threads(&d);
@@ -249,10 +284,12 @@ int cli_run_doctor(const cli_options *options)
     check_limits(&d);
     check_services(&d);
     cli_hub_describe();
+    if (options->n_operands == 0) status = check_models(options);
     if (d.n_notes == 0) {
         printf("\nNothing to change.\n");
     } else {
         printf("\n%zu thing%s to change.\n", d.n_notes, d.n_notes == 1 ? "" : "s");
     }
-    return CLI_DONE;
+    if (options->n_operands > 0) cli_memory_print(&memory);
+    return status;
 }

@@ -76,6 +76,7 @@ int cli_run_eval(const cli_options *options)
     int status = cli_model_describe_text(&model, options);
     if (status == CLI_DONE) status = cli_eval_draw_folder(options->svg_file);
     if (status == CLI_DONE) status = cli_eval_start(options, &model);
+    if (status == CLI_DONE) cli_note_length(&model, "--ctx", options->context);
     if (status == CLI_DONE) status = start_reference(options, &model, &reference);
     if (status == CLI_DONE) status = run(options, &model, &reference);
     cli_model_close(&reference);

@@ -142,6 +142,11 @@ static int start(generation *g)
     if (options.context == 0) options.context = needed;
     const int status = cli_model_start(&g->model, &options);
     if (status != CLI_DONE) return status;
+    if (o->context > 0) {
+        cli_note_length(&g->model, "--ctx", o->context);
+    } else {
+        cli_note_length(&g->model, "a prompt of", g->prompt.n);
+    }
     skv_error err = {0};
     skv_status made = skv_sequence_create(g->model.engine, 0, &g->sequence, &err);
     if (made == SKV_OK) {

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "common/json_out.h"
+#include "memory_plan.h"
 #include "runtime.h"
+#include "skv/reply.h"
 
 typedef struct form {
     const char *name;
@@ -22,6 +24,10 @@ typedef struct description {
     skv_kv kv;
     skv_cost predicted; /* KV Prediction: a prompt token through the auxiliary model */
     double predictor;   /* and through the linear maps */
+    skv_vocab *vocab;   /* owned; NULL: none */
+    skv_error no_vocab; /* why it cannot be read; empty: it can, or there is none */
+    cli_memory memory;
+    skv_error no_memory; /* why it cannot be planned; empty: it can */
 } description;
 
 /* The unmodified shape of a model that holds SwiftKV weights: all layers with a slot of their own.
@@ -59,6 +65,17 @@ static int cost_of(const description *d, form *f)
     return cli_check(status, &err);
 }
 
+/* What is said of it beside the shape: none of it is a reason to say nothing. */
+static void describe_more(description *d, const skv_model_info *own)
+{
+    if (cli_memory_plan(d->path, d->options, own, &d->memory, &d->no_memory) == SKV_OK) {
+        d->no_memory.text[0] = 0;
+    }
+    if (cli_preset_of(d->path)) return;
+    const skv_status opened = skv_vocab_open(d->path, &d->vocab, &d->no_vocab);
+    if (opened == SKV_OK || opened == SKV_UNSUPPORTED) d->no_vocab.text[0] = 0;
+}
+
 static int describe(description *d)
 {
     const cli_options *o = d->options;
@@ -87,10 +104,34 @@ static int describe(description *d)
         status = cli_check(skv_kvpred_cost(d->path, d->context, &d->predicted, &d->predictor, &err),
                            &err);
     }
+    if (status == CLI_DONE) describe_more(d, &own);
     return status;
 }
 
 /* ---- text ---- */
+
+/* The form of calls whose marks the template has; NULL: there is no template. */
+static const char *calls_of(const description *d)
+{
+    const char *text = d->vocab ? skv_vocab_chat_template(d->vocab) : NULL;
+    return text ? skv_call_syntax_name(skv_reply_format_of(text, strlen(text)).calls) : NULL;
+}
+
+static void print_template(const description *d)
+{
+    const char *calls = calls_of(d);
+    if (d->no_vocab.text[0]) {
+        printf("tokenizer      cannot be read: %s\n", d->no_vocab.text);
+    } else if (!d->vocab) {
+        printf("tokenizer      none: token ids alone\n");
+    } else if (!calls) {
+        printf("chat template  none: chat and serve use ChatML unless --template says otherwise\n");
+    } else if (strcmp(calls, "none") == 0) {
+        printf("chat template  yes, without marks of tool calls\n");
+    } else {
+        printf("chat template  yes, tool calls as %s\n", calls);
+    }
+}
 
 static void print_shape(const description *d)
 {
@@ -106,13 +147,19 @@ static void print_shape(const description *d)
         printf("experts        %zu, %zu for each token\n", m->experts, m->active_experts);
     }
     printf("vocabulary     %zu%s\n", m->vocab, m->tied ? ", one matrix for both ends" : "");
-    printf("context        %zu\n", m->context);
+    printf("context        %zu", m->context);
+    if (m->trained < m->context) printf(", trained to %zu", m->trained);
+    if (m->trained > m->context) printf(", its RoPE scaling reaches %zu", m->trained);
+    putchar('\n');
     printf("parameters     %.4g million", (double)m->parameters * 1e-6);
     if (m->experts > 0) {
         printf(", %.4g million for each token", (double)m->active_parameters * 1e-6);
     }
     putchar('\n');
     if (m->codes[0]) printf("weights        %s\n", m->codes);
+    if (m->stored[0])
+        printf("%s%s tensors\n", m->codes[0] ? "and            " : "weights        ", m->stored);
+    print_template(d);
     if (m->kv_prediction) {
         printf(
             "KV Prediction  %zu layers with %.4g million parameters read prompts, a predictor of "
@@ -131,16 +178,7 @@ static void print_shape(const description *d)
 
 static void print_memory(const description *d)
 {
-    static const struct {
-        const char *name;
-        double bytes; /* of a weight */
-    } kinds[] = {{"f32", 4}, {"bf16", 2}, {"int8", 1 + 2.0 / 128}};
-    const skv_model_info *m = &d->forms[d->n_forms - 1].info;
-    printf("\nWeights (MiB)\n ");
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        printf(" %s %.1f ", kinds[i].name, (double)m->parameters * kinds[i].bytes / 1048576);
-    }
-    printf("\n\nKV cache, bytes a token (MiB at %zu tokens)\n", d->context);
+    printf("\nKV cache, bytes a token (MiB at %zu tokens)\n", d->context);
     printf("  %-6s", "");
     for (size_t i = 0; i < d->n_forms; i++) printf(" %24s", d->forms[i].name);
     printf("\n");
@@ -221,31 +259,48 @@ static void print_kv_json(skv_json_out *json, const skv_model_info *m)
     skv_json_out_close(json, '}');
 }
 
+static void put_template(skv_json_out *json, const description *d)
+{
+    const char *calls = calls_of(d);
+    skv_json_out_key(json, "chat_template");
+    skv_json_out_bool(json, calls);
+    if (calls) skv_json_out_put_text(json, "tool_format", calls);
+}
+
+static void print_shape_json(skv_json_out *json, const description *d)
+{
+    const skv_model_info *m = &d->forms[d->n_forms - 1].info;
+    skv_json_out_put_text(json, "architecture", m->architecture);
+    skv_json_out_put_integer(json, "layers", m->layers);
+    skv_json_out_put_integer(json, "hidden", m->hidden);
+    skv_json_out_put_integer(json, "heads", m->heads);
+    skv_json_out_put_integer(json, "kv_heads", m->kv_heads);
+    skv_json_out_put_integer(json, "head_dim", m->head_dim);
+    skv_json_out_put_integer(json, "ffn", m->ffn);
+    skv_json_out_key(json, "per_layer");
+    skv_json_out_bool(json, m->per_layer);
+    skv_json_out_put_integer(json, "vocab", m->vocab);
+    skv_json_out_key(json, "tied");
+    skv_json_out_bool(json, m->tied);
+    skv_json_out_put_integer(json, "context", m->context);
+    skv_json_out_put_integer(json, "trained_context", m->trained);
+    skv_json_out_put_integer(json, "parameters", m->parameters);
+    if (m->codes[0]) skv_json_out_put_text(json, "codes", m->codes);
+    if (m->stored[0]) skv_json_out_put_text(json, "stored", m->stored);
+    put_template(json, d);
+    if (m->experts > 0) {
+        skv_json_out_put_integer(json, "experts", m->experts);
+        skv_json_out_put_integer(json, "active_experts", m->active_experts);
+        skv_json_out_put_integer(json, "active_parameters", m->active_parameters);
+    }
+}
+
 static void print_json(const description *d)
 {
     const skv_model_info *m = &d->forms[d->n_forms - 1].info;
     skv_json_out json = {.stream = stdout};
     skv_json_out_open(&json, '{');
-    skv_json_out_put_text(&json, "architecture", m->architecture);
-    skv_json_out_put_integer(&json, "layers", m->layers);
-    skv_json_out_put_integer(&json, "hidden", m->hidden);
-    skv_json_out_put_integer(&json, "heads", m->heads);
-    skv_json_out_put_integer(&json, "kv_heads", m->kv_heads);
-    skv_json_out_put_integer(&json, "head_dim", m->head_dim);
-    skv_json_out_put_integer(&json, "ffn", m->ffn);
-    skv_json_out_key(&json, "per_layer");
-    skv_json_out_bool(&json, m->per_layer);
-    skv_json_out_put_integer(&json, "vocab", m->vocab);
-    skv_json_out_key(&json, "tied");
-    skv_json_out_bool(&json, m->tied);
-    skv_json_out_put_integer(&json, "context", m->context);
-    skv_json_out_put_integer(&json, "parameters", m->parameters);
-    if (m->codes[0]) skv_json_out_put_text(&json, "codes", m->codes);
-    if (m->experts > 0) {
-        skv_json_out_put_integer(&json, "experts", m->experts);
-        skv_json_out_put_integer(&json, "active_experts", m->active_experts);
-        skv_json_out_put_integer(&json, "active_parameters", m->active_parameters);
-    }
+    print_shape_json(&json, d);
     skv_json_out_key(&json, "swiftkv_layers");
     if (m->swiftkv) {
         skv_json_out_integer(&json, (int64_t)m->swiftkv_layers);
@@ -274,6 +329,7 @@ static void print_json(const description *d)
     }
     skv_json_out_put_integer(&json, "cost_context", d->context);
     print_cost_json(&json, d);
+    if (!d->no_memory.text[0]) cli_memory_put(&json, &d->memory);
     skv_json_out_close(&json, '}');
     putchar('\n');
 }
@@ -282,13 +338,22 @@ int cli_run_info(const cli_options *options)
 {
     description d = {.options = options, .path = options->operands[0]};
     const int status = describe(&d);
-    if (status != CLI_DONE) return status;
+    if (status != CLI_DONE) {
+        skv_vocab_close(d.vocab);
+        return status;
+    }
     if (options->json) {
         print_json(&d);
     } else {
         print_shape(&d);
         print_memory(&d);
         print_cost(&d);
+        if (d.no_memory.text[0]) {
+            printf("\nMemory: %s\n", d.no_memory.text);
+        } else {
+            cli_memory_print(&d.memory);
+        }
     }
+    skv_vocab_close(d.vocab);
     return CLI_DONE;
 }

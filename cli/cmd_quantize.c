@@ -10,7 +10,8 @@ int cli_run_quantize(const cli_options *options)
     skv_quantize_options quantize = skv_quantize_options_default();
     skv_quantize_report report = {0};
     cli_progress progress;
-    quantize.weights = options->weights;
+    const bool chosen = options->weights == SKV_WEIGHTS_AUTO;
+    quantize.weights = chosen ? SKV_WEIGHTS_INT8 : options->weights;
     if (options->group != 0) quantize.group = options->group;
     quantize.data = options->data.at;
     quantize.n_data = options->data.n;
@@ -23,6 +24,7 @@ int cli_run_quantize(const cli_options *options)
     cli_progress_end(&progress);
     const int status = cli_check(done, &err);
     if (status != CLI_DONE) return status;
+    if (chosen) printf("chosen: --weights int8 (int4 takes half of it, with a larger error)\n");
     printf("%s: %zu matrices of %s in groups of %zu, squared error %.3g %%, %.4g MB of %.4g\n", out,
            report.n_quantized, skv_weights_name(quantize.weights), quantize.group,
            100 * report.error, (double)report.bytes * 1e-6, (double)report.bytes_from * 1e-6);

@@ -83,6 +83,7 @@ static int score_windows(scoring *s)
     skv_engine_options options = cli_engine_options(s->options);
     options.context = s->window < s->ids.n ? s->window : s->ids.n;
     int status = cli_model_start(&s->model, &options);
+    if (status == CLI_DONE) cli_note_length(&s->model, "windows of", options.context);
     s->logprobs = cli_alloc(s->ids.n, sizeof *s->logprobs);
     s->argmax = cli_alloc(s->ids.n, sizeof *s->argmax);
     skv_error err = {0};

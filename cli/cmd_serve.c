@@ -12,11 +12,13 @@
 #include "common/sampling_fields.h"
 #include "hub.h"
 #include "input.h"
+#include "memory_plan.h"
 #include "reader_client.h"
 #include "redis_store.h"
 #include "runtime.h"
 #include "server.h"
 #include "skv/tools.h"
+#include "suggest.h"
 
 /* The last part of a path: "models/tiny/" and "models/tiny.gguf" are "tiny". */
 static void name_of_path(const char *path, char *out, size_t room)
@@ -383,7 +385,12 @@ static skv_status open_engine(const serve_models *models, serve_model *one, size
     engine.batch_invariant = true;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
-    return cli_model_try(model, &engine, err);
+    const skv_status status = cli_model_try(model, &engine, err);
+    if (status == SKV_MEMORY) cli_memory_advise(one->path, &engine, "--kv-tokens", err);
+    if (status == SKV_OK) {
+        cli_note_length(model, options->context > 0 ? "--ctx" : "contexts of", engine.context);
+    }
+    return status;
 }
 
 static void find_template(const cli_model *model, server_template *out)
@@ -499,19 +506,25 @@ static int read_names(const cli_options *o, size_t i, serve_model *one)
     return CLI_DONE;
 }
 
+/* Where it is; main has found the first. */
+static int find_path(const cli_options *o, size_t i, bool is_name, serve_model *one)
+{
+    const char *path = o->operands[i];
+    if (i > 0 && is_name) return cli_hub_open(path, o->download, one->path);
+    const int status = i > 0 ? cli_suggest_folder(&path, one->path) : CLI_DONE;
+    if (path != one->path) (void)snprintf(one->path, sizeof one->path, "%s", path);
+    return status;
+}
+
 /* Where it is, what it is and how it is called: cheap, no weights. */
 static int describe_model(const cli_options *o, size_t i, serve_models *models)
 {
     serve_model *one = &models->at[i];
     skv_error err = {0};
     const char *given = i == 0 ? o->model_name : o->operands[i];
-    const bool is_name = i == 0 ? o->operands[0] == o->model_path : cli_hub_is_name(given);
+    const bool is_name = cli_hub_is_name(given);
     int status = read_names(o, i, one);
-    if (status == CLI_DONE && i > 0 && is_name) {
-        status = cli_hub_open(given, o->download, one->path);
-    } else {
-        (void)snprintf(one->path, sizeof one->path, "%s", o->operands[i]);
-    }
+    if (status == CLI_DONE) status = find_path(o, i, is_name, one);
     if (status != CLI_DONE) return status;
     status = cli_check(skv_model_info_read(one->path, &one->info, &err), &err);
     if (status == CLI_DONE) status = cli_check_methods(one->path, &one->info, o);

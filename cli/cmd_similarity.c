@@ -15,6 +15,7 @@ static int measure(const cli_options *options, cli_model *model, const cli_ids *
     if (engine.context == 0 && ids->n < model->info.context) engine.context = ids->n;
     int status = cli_model_start(model, &engine);
     if (status != CLI_DONE) return status;
+    cli_note_length(model, "--ctx", engine.context);
     skv_error err = {0};
     cli_progress progress;
     cli_progress_begin(&progress, "reading the text");

@@ -49,20 +49,62 @@ static void print_cut(const char *out, const skv_model_info *after, const skv_tr
     putchar('\n');
 }
 
+static void print_form(const cli_options *o, const skv_model_info *before,
+                       const skv_model_info *after)
+{
+    const char *path = o->operands[0], *out = o->operands[1];
+    if (o->keep_layers) {
+        printf("%s: %zu layers of %zu, %.4g million parameters of %.4g\n", out, after->layers,
+               before->layers, (double)after->parameters * 1e-6, (double)before->parameters * 1e-6);
+        return;
+    }
+    if (o->adapters && o->kv_layers == 0) {
+        printf("%s: %s with %s\n", out, path, o->adapters);
+        return;
+    }
+    if (after->swiftkv_layers == after->layers) {
+        fprintf(stderr, "swiftkv: warning: --kv-layers %zu of %zu skips no layer\n",
+                after->swiftkv_layers, after->layers);
+    }
+    if (o->kv_layers == 0) {
+        printf("chosen: --kv-layers %zu of %zu\n", after->swiftkv_layers, after->layers);
+    }
+    printf("%s: of layers 0 to %zu, those from %zu on take their keys and values from layer %zu's "
+           "output, groups of %zu: %zu KV slots for %zu\n",
+           out, after->layers - 1, after->swiftkv_layers, after->swiftkv_layers - 1, after->group,
+           after->kv_slots, before->kv_slots);
+}
+
+/* Half of the layers where nothing is said, as distill does; more where groups do not divide. */
+static int settle_layers(const cli_options *o, size_t *kv_layers)
+{
+    const char *path = o->operands[0];
+    const bool chooses = o->kv_layers == 0 && !o->adapters && !o->keep_layers && o->exit_words == 0;
+    skv_error err = {0};
+    skv_model_info model;
+    *kv_layers = o->kv_layers;
+    if (o->kv_layers <= 1 && !chooses) return CLI_DONE;
+    const int read = cli_check(skv_model_info_read(path, &model, &err), &err);
+    if (read != CLI_DONE) return read;
+    if (o->kv_layers > model.layers) {
+        return cli_fail("%s: --kv-layers %zu, expected 1 to %zu", path, o->kv_layers, model.layers);
+    }
+    if (!chooses) return CLI_DONE;
+    const size_t group = o->group != 0 ? o->group : 1;
+    *kv_layers = model.layers > 1 ? model.layers / 2 : 1;
+    while (*kv_layers < model.layers && (model.layers - *kv_layers) % group != 0) ++*kv_layers;
+    return CLI_DONE;
+}
+
 int cli_run_transform(const cli_options *options)
 {
     const char *path = options->operands[0], *out = options->operands[1];
     skv_error err = {0};
-    skv_model_info model;
-    if (options->kv_layers > 1) {
-        const int read = cli_check(skv_model_info_read(path, &model, &err), &err);
-        if (read != CLI_DONE) return read;
-        if (options->kv_layers > model.layers) {
-            return cli_fail("%s: --kv-layers %zu, expected 1 to %zu", path, options->kv_layers,
-                            model.layers);
-        }
-    }
+    size_t kv_layers;
+    const int settled = settle_layers(options, &kv_layers);
+    if (settled != CLI_DONE) return settled;
     skv_transform_options transform = read_options(options);
+    if (kv_layers != 0) transform.kv_layers = kv_layers;
     skv_transform_report report;
     cli_progress progress;
     cli_progress_begin(&progress,
@@ -81,24 +123,8 @@ int cli_run_transform(const cli_options *options)
     if (before.codes[0]) printf("%s has %s; they are written as bf16\n", path, before.codes);
     if (options->exit_words > 0) {
         print_cut(out, &after, &report);
-        return CLI_DONE;
+    } else {
+        print_form(options, &before, &after);
     }
-    if (options->adapters && options->kv_layers == 0 && !options->keep_layers) {
-        printf("%s: %s with %s\n", out, path, options->adapters);
-        return CLI_DONE;
-    }
-    if (options->keep_layers) {
-        printf("%s: %zu layers of %zu, %.4g million parameters of %.4g\n", out, after.layers,
-               before.layers, (double)after.parameters * 1e-6, (double)before.parameters * 1e-6);
-        return CLI_DONE;
-    }
-    if (after.swiftkv_layers == after.layers) {
-        fprintf(stderr, "swiftkv: warning: --kv-layers %zu of %zu skips no layer\n",
-                after.swiftkv_layers, after.layers);
-    }
-    printf("%s: of layers 0 to %zu, those from %zu on take their keys and values from layer %zu's "
-           "output, groups of %zu: %zu KV slots for %zu\n",
-           out, after.layers - 1, after.swiftkv_layers, after.swiftkv_layers - 1, after.group,
-           after.kv_slots, before.kv_slots);
     return CLI_DONE;
 }

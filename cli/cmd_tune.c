@@ -230,6 +230,10 @@ static int search(tune *t)
     skv_model_info info = {0};
     skv_error err = {0};
     status = cli_check(skv_model_info_read(how.path, &info, &err), &err);
+    if (status == CLI_DONE) {
+        const cli_model model = {.path = how.path, .info = info};
+        cli_note_length(&model, "--ctx", t->options->context);
+    }
     how.prefill = SKV_PREFILL_AUTO;
     const bool plain =
         info.traits.kind == SKV_MODEL_ORDINARY || info.traits.kind == SKV_MODEL_SHARED;

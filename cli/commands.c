@@ -7,11 +7,14 @@
 
 static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_INFO] =
-        {"info", "MODEL", 1, 1, cli_run_info, "shape, memory, arithmetic per prompt token",
+        {"info", "MODEL", 1, 1, cli_run_info,
+         "shape, memory, arithmetic per prompt token, what fits here",
          "MODEL is a Hugging Face folder, a GGUF file, preset:NAME, or the name of a model in "
          "the Hugging Face cache: org/name, org/name@revision, org/name:Q4_K_M. The weights are "
          "not "
-         "read. With --kv-layers the model is shown in its SwiftKV form too."},
+         "read. With --kv-layers the model is shown in its SwiftKV form too. The last table says "
+         "what memory running it takes by types of weights and of keys and values, what fits this "
+         "machine, and what to choose."},
     [CLI_SIMILARITY] = {"similarity", "MODEL", 1, 1, cli_run_similarity,
                         "how similar the inputs of the layers are (SimScore)",
                         "SimScore of layer l is the mean cosine similarity between its "
@@ -146,11 +149,13 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "Trains a byte-level BPE with single digits on generated documents "
                    "and texts, and writes tokenizer.json and tokenizer_config.json "
                    "with a chat template to the folder OUT."},
-    [CLI_DOCTOR] = {"doctor", "", 0, 0, cli_run_doctor, "what this machine allows, what to change",
+    [CLI_DOCTOR] = {"doctor", "[MODEL]", 0, 1, cli_run_doctor,
+                    "what this machine allows, what to change, which models fit",
                     "Prints the processor and the kernels in use, threads, memory, huge pages, the "
                     "limits of this process and of running servers, and where models are looked "
                     "up. What slows the program or limits it has a line that says how to change "
-                    "it."},
+                    "it. Then it says with which weights and contexts models of three sizes fit "
+                    "this machine or, as info does, what MODEL takes."},
     [CLI_HELP] = {"help", "[COMMAND]", 0, 1, cli_run_help, "this list, or a command's options",
                   NULL},
     [CLI_VERSION] = {"version", "", 0, 0, cli_run_version, "the version", NULL},

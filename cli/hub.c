@@ -72,6 +72,14 @@ static void look_through(gguf_search *search, const char *folder, bool deeper)
     if (dir) (void)closedir(dir);
 }
 
+size_t cli_hub_gguf_in(const char *folder, char found[CLI_HUB_PATH_MAX])
+{
+    gguf_search search = {.quant = ""};
+    look_through(&search, folder, false);
+    (void)snprintf(found, CLI_HUB_PATH_MAX, "%s", search.found);
+    return search.n;
+}
+
 static bool find_gguf(const hub_name *name, const char *snapshot, char path[CLI_HUB_PATH_MAX],
                       hub_error *error)
 {

@@ -27,6 +27,8 @@ bool cli_hub_is_name(const char *text);
  */
 CLI_CHECKED int cli_hub_open(const char *name, bool download, char path[CLI_HUB_PATH_MAX]);
 
+/** How many GGUF files of models a folder has (those of one in parts are one), and one of them. */
+size_t cli_hub_gguf_in(const char *folder, char found[CLI_HUB_PATH_MAX]);
 /** Prints where models are looked up, and whether they can be fetched. */
 void cli_hub_describe(void);
 /** The name of a model that the cache has; false: it has none. */

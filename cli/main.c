@@ -27,7 +27,7 @@ static int finish_output(int status)
 static int find_model(const char **model, bool download, char path[CLI_HUB_PATH_MAX])
 {
     if (!*model) return CLI_DONE;
-    if (!cli_hub_is_name(*model)) return cli_suggest_folder(*model);
+    if (!cli_hub_is_name(*model)) return cli_suggest_folder(model, path);
     const int status = cli_hub_open(*model, download, path);
     *model = path;
     return status;

@@ -16,8 +16,8 @@
 #define SAMPLES (ON(GENERATE) | ON(CHAT))
 /* Those that take a model's name. */
 #define NAMES                                                                                      \
-    (RUNS | ON(INFO) | ON(TRANSFORM) | ON(QUANTIZE) | ON(TOKENIZE) | ON(RENDER) | ON(TUNE) |       \
-     ON(DISTILL) | ON(TRAIN))
+    (RUNS | ON(INFO) | ON(DOCTOR) | ON(TRANSFORM) | ON(QUANTIZE) | ON(TOKENIZE) | ON(RENDER) |     \
+     ON(TUNE) | ON(DISTILL) | ON(TRAIN))
 #define LEARNS (ON(DISTILL) | ON(TRAIN))
 #define ALL (ON(COMMAND_COUNT) - 1)
 #define FIELD(name) offsetof(cli_options, name)
@@ -114,7 +114,16 @@ static const cli_option rows[] = {
            .help = "with a text: columns make up for each other's errors, columns are scaled by "
                    "their inputs, or both"),
     OPTION(ON(INFO), "--context", "N", SIZE, cost_context, 1, TOKENS_MAX,
-           .help = "context length for the cost of attention (the model's)"),
+           .help = "context length for the cost of attention (the model's) and for memory "
+                   "(the model's, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
+    OPTION(ON(DOCTOR), "--context", "N", SIZE, cost_context, 1, TOKENS_MAX,
+           .help = "context length for memory "
+                   "(the model's, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
+    OPTION(ON(INFO) | ON(DOCTOR), "--available", "BYTES", SIZE, available, 1, 1e15,
+           .help = "plan memory for another machine: bytes that are free there, like 30Gi (what "
+                   "this one has)"),
+    OPTION(ON(INFO) | ON(DOCTOR), "--threads", "N", SIZE, threads, 1, THREADS_MAX,
+           .help = "plan memory for so many threads (one for each processor allowed)"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
            .help = "count as the papers do: vocabulary twice, attention in units of 2^30"),
 
@@ -478,7 +487,7 @@ static const cli_option rows[] = {
             "type of the weights; file: quantised matrices with the codes of the file; int4: the "
             "same, and all others in 4 bits; auto: file for quantised files, f32 for f32 "
             "files, else bf16"),
-    OPTION(RUNS | ON(TUNE) | ON(INFO), "--kv", "auto|bf16|f32|int8|fp8", PARSED, kv,
+    OPTION(RUNS | ON(TUNE) | ON(INFO) | ON(DOCTOR), "--kv", "auto|bf16|f32|int8|fp8", PARSED, kv,
            .parse = cli_parse_kv,
            .help = "type of keys and values; auto: f32 with f32 weights or heads shorter than "
                    "32, else bf16. Of the two 8-bit types int8 has the smaller error"),

@@ -101,21 +101,12 @@ static int check_transform(const cli_options *o)
                                 "with it")
                     : CLI_DONE;
     }
-    if (o->kv_layers == 0 && !o->adapters) {
-        return cli_usage("transform: --kv-layers L is missing");
-    }
     if (ridge && o->data.n == 0) return cli_usage("transform: --init ridge needs --text FILE");
     if (ridge) return CLI_DONE;
     if (o->data.n > 0 || o->text_tokens > 0 || o->ridge >= 0 || o->ridge_to) {
         return cli_usage("transform: --text, --tokens, --ridge and --ridge-to need --init ridge");
     }
     return CLI_DONE;
-}
-
-static int check_quantize(const cli_options *o)
-{
-    const bool given = o->weights != SKV_WEIGHTS_AUTO;
-    return given ? CLI_DONE : cli_usage("quantize: --weights is missing: int4 or int8");
 }
 
 static int check_eval(const cli_options *o)
@@ -163,7 +154,6 @@ static int check_command(const cli_options *o)
     case CLI_SIMILARITY:
         return o->text_file ? CLI_DONE : cli_usage("similarity: --text FILE is missing");
     case CLI_TRANSFORM: return check_transform(o);
-    case CLI_QUANTIZE: return check_quantize(o);
     case CLI_LOAD: return check_load(o);
     case CLI_RENDER:
         return o->messages_file ? CLI_DONE : cli_usage("render: --messages F is missing");

@@ -101,7 +101,8 @@ struct cli_options {
     size_t gen_tokens, batch, repeat;
     bool peak, compare, costs;
     const char *replay;
-    size_t cost_context; /* --context of info; 0: the model's */
+    size_t cost_context; /* --context of info and doctor; 0: the model's */
+    size_t available;    /* bytes to plan for; 0: what this machine has */
     bool as_papers;
 
     /* Training. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory_plan.h"
 #include "report.h"
 #include "skv/ranks.h"
 
@@ -47,6 +48,18 @@ int cli_check_methods(const char *path, const skv_model_info *info, const cli_op
     bool by_model = values[SKV_AXIS_PREFILL] != 0 && options->prefill == SKV_PREFILL_AUTO;
     for (unsigned axis = 0; axis < SKV_AXIS_PREFILL; axis++) by_model |= values[axis] != 0;
     return by_model ? cli_fail("%s: %s", path, err.text) : cli_usage("%s", err.text);
+}
+
+void cli_note_length(const cli_model *model, const char *what, size_t n)
+{
+    const skv_model_info *info = &model->info;
+    char own[64] = "";
+    if (n <= info->trained) return;
+    if (info->context != info->trained) {
+        (void)snprintf(own, sizeof own, " (its files allow %zu)", info->context);
+    }
+    cli_warn("%s %zu tokens: %s was made for texts of at most %zu%s; beyond, answers may be noise",
+             what, n, model->path, info->trained, own);
 }
 
 static int read_info(cli_model *model, const cli_options *options)
@@ -144,7 +157,11 @@ skv_status cli_model_try(cli_model *model, const skv_engine_options *options, sk
 int cli_model_start(cli_model *model, const skv_engine_options *options)
 {
     skv_error err = {0};
-    return cli_check(cli_model_try(model, options, &err), &err);
+    const skv_status status = cli_model_try(model, options, &err);
+    if (status == SKV_MEMORY) {
+        cli_memory_advise(model->path, options, options->kv_tokens == 0 ? "--ctx" : NULL, &err);
+    }
+    return cli_check(status, &err);
 }
 
 void cli_model_close(cli_model *model)

@@ -19,6 +19,8 @@ typedef struct cli_model {
 /** Whether the methods that the command line asks for go together, with this model and here. */
 CLI_CHECKED int cli_check_methods(const char *path, const skv_model_info *info,
                                   const cli_options *options);
+/** A note where "--ctx" or "a prompt of" (`what`) n tokens is more than the model was made for. */
+void cli_note_length(const cli_model *model, const char *what, size_t n);
 /** Reads the configuration and the tokenizer of operands[0]: cheap, no weights; and checks the
  * methods. */
 CLI_CHECKED int cli_model_describe(cli_model *model, const cli_options *options);

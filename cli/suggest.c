@@ -55,41 +55,49 @@ void cli_suggest_try(cli_suggestion *s, const char *word)
 
 /* ---- folders ---- */
 
-enum { PATH_BYTES = 4096 };
-
 static bool holds(const char *folder, const char *name)
 {
-    char path[PATH_BYTES];
+    char path[CLI_HUB_PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return n > 0 && n < PATH_BYTES && access(path, F_OK) == 0;
+    return n > 0 && n < CLI_HUB_PATH_MAX && access(path, F_OK) == 0;
 }
 
 /* The first by name of the folders in it that hold a model. */
-static bool find_model_in(const char *folder, char found[PATH_BYTES])
+static bool find_model_in(const char *folder, char found[CLI_HUB_PATH_MAX])
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
     found[0] = 0;
     while (dir && (entry = readdir(dir))) {
-        char path[PATH_BYTES];
+        char path[CLI_HUB_PATH_MAX];
         if (entry->d_name[0] == '.') continue;
         const int n = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (n <= 0 || n >= PATH_BYTES || !holds(path, "config.json")) continue;
+        if (n <= 0 || n >= CLI_HUB_PATH_MAX || !holds(path, "config.json")) continue;
         if (found[0] == 0 || strcmp(path, found) < 0) memcpy(found, path, (size_t)n + 1);
     }
     if (dir) (void)closedir(dir);
     return found[0] != 0;
 }
 
-int cli_suggest_folder(const char *path)
+int cli_suggest_folder(const char **path, char room[CLI_HUB_PATH_MAX])
 {
-    char found[PATH_BYTES];
-    if (holds(path, "config.json")) return CLI_DONE;
-    if (holds(path, "checkpoint") && holds(path, "log.jsonl")) {
+    char found[CLI_HUB_PATH_MAX];
+    if (holds(*path, "config.json")) return CLI_DONE;
+    if (holds(*path, "checkpoint") && holds(*path, "log.jsonl")) {
         return cli_fail("%s: a training run that is not finished: the command that began it goes "
                         "on with --resume",
-                        path);
+                        *path);
     }
-    if (!find_model_in(path, found)) return CLI_DONE;
-    return cli_fail("%s: no config.json: a folder of models? There is %s", path, found);
+    const size_t n_gguf = cli_hub_gguf_in(*path, found);
+    if (n_gguf > 1) {
+        return cli_fail("%s: %zu GGUF files: name one of them, such as %s", *path, n_gguf, found);
+    }
+    if (n_gguf == 1) {
+        memcpy(room, found, sizeof found);
+        cli_warn("%s: opening %s", *path, found);
+        *path = room;
+        return CLI_DONE;
+    }
+    if (!find_model_in(*path, found)) return CLI_DONE;
+    return cli_fail("%s: no config.json: a folder of models? There is %s", *path, found);
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "hub.h"
 #include "report.h"
 
 /* The word that is nearest so far. */
@@ -18,8 +19,9 @@ cli_suggestion cli_suggest(const char *given, size_t n);
 /** `word` is one that exists. */
 void cli_suggest_try(cli_suggestion *suggestion, const char *word);
 
-/** Says what a folder without a model is, where that can be seen: a training run that was stopped,
- * or a folder of models. CLI_DONE for everything else. */
-CLI_CHECKED int cli_suggest_folder(const char *path);
+/** A folder without config.json: its one GGUF file goes to `room` and is then the path, which a
+ * note says. Says what it is where that can be seen: several such files, a training run that was
+ * stopped, a folder of models. CLI_DONE for everything else. */
+CLI_CHECKED int cli_suggest_folder(const char **path, char room[CLI_HUB_PATH_MAX]);
 
 #endif

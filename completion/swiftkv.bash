@@ -4,7 +4,8 @@
 _swiftkv_options() {
     case $1 in
     # options: written by tools/make_reference.py
-    info) echo '--kv-layers --group --context --as-papers --kv --json --download --help' ;;
+    info) echo '--kv-layers --group --context --available --threads --as-papers --kv --json --download --help'
+        ;;
     similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
         --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --exit-words --init --tokens --ridge --ridge-to
@@ -68,7 +69,7 @@ _swiftkv_options() {
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
-    doctor) echo '--help' ;;
+    doctor) echo '--context --available --threads --kv --download --help' ;;
     # end of options
     esac
 }
@@ -99,10 +100,10 @@ _swiftkv_values() {
     quantize:--group) echo '32 128' ;;
     documents:--vocab) echo 'FILES' ;;
     quantize:--weights) echo 'int4 int8' ;;
-    *:--kv-layers | *:--group | *:--context | *:--threads | *:--lora | *:--ctx | *:--chunk | *:--snapkv \
-        | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p | *:--min-p \
-        | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed | *:--stop \
-        | *:--regex | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded \
+    *:--kv-layers | *:--group | *:--context | *:--available | *:--threads | *:--lora | *:--ctx | *:--chunk \
+        | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p \
+        | *:--min-p | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed \
+        | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded \
         | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds \
         | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes \
         | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout \

@@ -17,6 +17,9 @@ SKV_BEGIN
 typedef struct skv_model_info {
     char architecture[64];
     size_t layers, hidden, head_dim, vocab, context;
+    /* The longest text that it was trained for, as far as its files tell: below `context` where
+     * they allow more, above where its RoPE scaling stretches it (YaRN); else `context`. */
+    size_t trained;
     size_t heads, kv_heads, ffn; /* of layer 0; other layers may differ if `per_layer` */
     bool per_layer;
     bool tied;
@@ -31,6 +34,9 @@ typedef struct skv_model_info {
      * those of the other experts. 0, 0 and all parameters where there are none. */
     size_t experts, active_experts;
     uint64_t active_parameters;
+    /* The types of the file's tensors with their numbers, "BF16 (26), F32 (3)", without those of
+     * `codes`; "" where there is no file. */
+    char stored[160];
     /* How the file holds its matrices, where that is in 8 or 4 bits with scales beside them, and
      * what holding them loses; "" for others. */
     char codes[320];
@@ -60,6 +66,29 @@ SKV_API size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv k
  * keep the rows of one window. Memory is taken in pages of 64 rows, with up to 128 rows more, and
  * those of a step, in front of a window. */
 SKV_API size_t skv_model_kv_bytes(const skv_model_info *info, skv_kv kv, size_t n_tokens);
+
+/* What an engine takes, in bytes, and what would fit. */
+typedef struct skv_memory_plan {
+    size_t weight_bytes, kv_bytes, workspace_bytes;
+    size_t needed;    /* their sum; SIZE_MAX: more than can be counted */
+    size_t available; /* that they may take */
+    bool fits;
+    /* The options, with the defaults filled in. */
+    size_t context, kv_tokens, step_tokens, threads;
+    skv_weights weights;
+    skv_kv kv;
+    size_t kv_tokens_max; /* the most kv_tokens that fit with this context; 0: none */
+    size_t context_max;   /* the longest context that fits with as many kv_tokens; 0: none */
+} skv_memory_plan;
+
+/**
+ * Counts what skv_engine_open with these options takes, by the code that takes it there, and takes
+ * nothing. path may be "preset:NAME", or a folder without weights; available is what the engine
+ * may take, 0: what this process may. It does not count the text of prompts, nor what threads and
+ * the program itself hold, some ten MiB. options: NULL for the defaults, `team` for one process.
+ */
+SKV_CHECKED skv_status skv_memory_plan_make(const char *path, const skv_engine_options *options,
+                                            size_t available, skv_memory_plan *out, skv_error *err);
 
 /*
  * Floating-point operations of the average token of a prompt of `context` tokens, by part; a

@@ -8,11 +8,13 @@
 #include "base/system.h"
 #include "engine/ranks_tell.h"
 #include "prefill/method.h"
+#include "skv/tools.h"
 
 enum {
     SHORT_HEAD = 32, /* heads shorter than this keep K and V in f32 */
     STEP_TOKENS_MAX = 1 << 16,
-    CONTEXT_MAX = 1 << 24
+    CONTEXT_MAX = 1 << 24,
+    KV_TOKENS_MAX = 1 << 28 /* that a plan looks for */
 };
 
 skv_engine_options skv_engine_options_default(void)
@@ -228,35 +230,56 @@ static size_t eviction_bytes(const skv_engine *e)
     return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
 }
 
-static skv_status check_memory(skv_engine *e, size_t n_pages, skv_error *err)
+static skv_status count_weights(const skv_engine *e, size_t *n_bytes, skv_error *err)
 {
-    skv_load_options load = load_options(e);
-    skv_backend_limits limits = backend_limits(e);
-    skv_engine_bytes bytes = {.workspace = skv_workspace_bytes(e->config, e->options.step_tokens) +
-                                           e->be->reserve_bytes(e->be, &limits) +
-                                           eviction_bytes(e) +
-                                           skv_ranks_bytes(e->options.team, e->config->vocab)};
-    SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, &bytes.weights, err));
-    bytes.weights +=
-        skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens);
-    size_t page = skv_plan_page_bytes(e->config, kv_type(e->options.kv)), total = 0;
-    bool fits = skv_size_mul(n_pages, page, &bytes.kv);
-    if (e->kvpred.on && fits) {
-        SKV_TRY(skv_engine_kvpred_count(e, &load, kv_type(e->options.kv), &bytes, err));
+    const skv_load_options load = load_options(e);
+    SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, n_bytes, err));
+    *n_bytes += skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens);
+    return SKV_OK;
+}
+
+/* With these weights, what the engine takes for its context and its kv_tokens; *total is SIZE_MAX
+ * where that is more than can be counted. */
+static skv_status count_memory(const skv_engine *e, size_t weights, skv_engine_bytes *bytes,
+                               size_t *total, skv_error *err)
+{
+    const skv_load_options load = load_options(e);
+    const skv_backend_limits limits = backend_limits(e);
+    const skv_kv_type type = kv_type(e->options.kv);
+    *bytes =
+        (skv_engine_bytes){.weights = weights,
+                           .workspace = skv_workspace_bytes(e->config, e->options.step_tokens) +
+                                        e->be->reserve_bytes(e->be, &limits) + eviction_bytes(e) +
+                                        skv_ranks_bytes(e->options.team, e->config->vocab)};
+    *total = SIZE_MAX;
+    if (!skv_size_mul(store_pages(e), skv_plan_page_bytes(e->config, type), &bytes->kv)) {
+        bytes->kv = SIZE_MAX;
+        return SKV_OK;
     }
-    if (e->draft.model.config && fits) {
+    if (e->kvpred.on) SKV_TRY(skv_engine_kvpred_count(e, &load, type, bytes, err));
+    if (e->draft.model.config) {
         const skv_load_options own = draft_load_options(e);
-        SKV_TRY(
-            skv_second_model_count(e, &e->draft.model, &own, kv_type(e->options.kv), &bytes, err));
+        SKV_TRY(skv_second_model_count(e, &e->draft.model, &own, type, bytes, err));
     }
+    size_t sum;
+    const bool counts =
+        skv_size_add(bytes->weights, bytes->kv, &sum) && skv_size_add(sum, bytes->workspace, &sum);
+    if (counts) *total = sum;
+    return SKV_OK;
+}
+
+static skv_status check_memory(skv_engine *e, skv_error *err)
+{
+    skv_engine_bytes bytes;
+    size_t weights, total;
+    SKV_TRY(count_weights(e, &weights, err));
+    SKV_TRY(count_memory(e, weights, &bytes, &total, err));
     e->workspace_bytes = bytes.workspace;
-    fits = fits && skv_size_add(bytes.weights, bytes.kv, &total) &&
-           skv_size_add(total, bytes.workspace, &total);
-    if (e->options.memory_needed) *e->options.memory_needed = fits ? total : SIZE_MAX;
+    if (e->options.memory_needed) *e->options.memory_needed = total;
     const double MIB = 1048576.0;
     size_t available = skv_memory_available();
     if (e->options.memory_max > 0) available = skv_min_size(available, e->options.memory_max);
-    SKV_REQUIRE(fits && total <= available, err, SKV_MEMORY,
+    SKV_REQUIRE(total < SIZE_MAX && total <= available, err, SKV_MEMORY,
                 "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
                 "MiB, %.0f MiB are available%s",
                 (double)bytes.weights / MIB, (double)bytes.kv / MIB, e->options.kv_tokens,
@@ -303,7 +326,8 @@ static skv_status divide_model(skv_engine *e, skv_error *err)
     return skv_ranks_reserve(e->ranks, e->config->vocab, err);
 }
 
-static skv_status build(skv_engine *e, const char *preset, skv_error *err)
+/* All that the memory plan depends on. */
+static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
@@ -324,13 +348,18 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     if (e->options.eviction.by_query_head) {
         SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
     }
-    size_t n_pages = store_pages(e);
-    SKV_TRY(check_memory(e, n_pages, err));
+    return SKV_OK;
+}
+
+static skv_status build(skv_engine *e, const char *preset, skv_error *err)
+{
+    SKV_TRY(prepare(e, preset, err));
+    SKV_TRY(check_memory(e, err));
     skv_backend_limits limits = backend_limits(e);
     SKV_TRY(e->be->reserve(e->be, &limits, err));
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
     const skv_kv_type type = kv_type(e->options.kv);
-    SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(e->config, type), n_pages,
+    SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(e->config, type), store_pages(e),
                                 &e->store, err));
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
@@ -408,8 +437,9 @@ skv_status skv_engine_open_shape(skv_config *config, const char *name,
     return finish(e, name, status, out, err);
 }
 
-skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
-                                  skv_engine **out, skv_error *err)
+/* The shape that the options ask of a preset. */
+static skv_status shape_preset(const char *name, const skv_engine_options *options,
+                               skv_config **out, skv_error *err)
 {
     skv_config *config;
     const size_t kv_layers = options ? options->preset_kv_layers : 0;
@@ -425,7 +455,86 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
         return skv_fail(err, SKV_RANGE, "preset %s: exit words: %zu, at most %zu", name, W, V);
     }
     if (config->early_exit) config->exit_words = W;
+    *out = config;
+    return SKV_OK;
+}
+
+skv_status skv_engine_open_preset(const char *name, const skv_engine_options *options,
+                                  skv_engine **out, skv_error *err)
+{
+    skv_config *config = NULL;
+    SKV_TRY(shape_preset(name, options, &config, err));
     return skv_engine_open_shape(config, name, options, out, err);
+}
+
+/* ---- the memory plan alone ---- */
+
+/* The most tokens that fit: of one sequence, where context is 0, else in sequences of `context`.
+ * What is needed grows with the number, so halving finds it. The options are then others. */
+static skv_status find_most(skv_engine *e, size_t context, const skv_memory_plan *plan,
+                            size_t *most, skv_error *err)
+{
+    size_t low = 0, high = context > 0 ? KV_TOKENS_MAX : CONTEXT_MAX; /* low fits, or is 0 */
+    while (low < high) {
+        const size_t n = low + (high - low + 1) / 2;
+        skv_engine_bytes bytes;
+        size_t total;
+        e->options.context = context > 0 ? context : n;
+        e->options.kv_tokens = n;
+        SKV_TRY(count_memory(e, plan->weight_bytes, &bytes, &total, err));
+        if (total < SIZE_MAX && total <= plan->available) {
+            low = n;
+        } else {
+            high = n - 1;
+        }
+    }
+    *most = low;
+    return SKV_OK;
+}
+
+static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *out, skv_error *err)
+{
+    const skv_engine_options *o = &e->options;
+    skv_engine_bytes bytes;
+    size_t weights;
+    if (available == 0) available = skv_memory_available();
+    if (o->memory_max > 0) available = skv_min_size(available, o->memory_max);
+    *out = (skv_memory_plan){.available = available,
+                             .context = o->context,
+                             .kv_tokens = o->kv_tokens,
+                             .step_tokens = o->step_tokens,
+                             .threads = skv_pool_threads(e->pool),
+                             .weights = o->weights,
+                             .kv = o->kv};
+    SKV_TRY(count_weights(e, &weights, err));
+    SKV_TRY(count_memory(e, weights, &bytes, &out->needed, err));
+    out->workspace_bytes = bytes.workspace;
+    out->kv_bytes = bytes.kv;
+    out->weight_bytes = weights; /* without a second model's, which are counted each time */
+    out->fits = out->needed < SIZE_MAX && out->needed <= available;
+    SKV_TRY(find_most(e, out->context, out, &out->kv_tokens_max, err));
+    SKV_TRY(find_most(e, 0, out, &out->context_max, err));
+    out->weight_bytes = bytes.weights;
+    return SKV_OK;
+}
+
+skv_status skv_memory_plan_make(const char *path, const skv_engine_options *options,
+                                size_t available, skv_memory_plan *out, skv_error *err)
+{
+    skv_engine *e = NULL;
+    const char *preset = skv_preset_of(path);
+    SKV_REQUIRE(!options || skv_team_size(options->team) == 1, err, SKV_UNSUPPORTED,
+                "memory plan: of one process, not of %zu ranks", skv_team_size(options->team));
+    SKV_TRY(create(options, &e, err));
+    skv_status status = preset ? shape_preset(preset, options, &e->preset, err)
+                               : skv_model_files_open(path, &e->source, &e->preset, err);
+    if (status == SKV_OK) {
+        e->config = e->preset ? e->preset : skv_source_config(e->source);
+        status = prepare(e, preset, err);
+    }
+    if (status == SKV_OK) status = plan_memory(e, available, out, err);
+    skv_engine_close(e);
+    return status;
 }
 
 void skv_engine_close(skv_engine *e)

@@ -70,6 +70,13 @@ struct skv_sequence {
 /** What a model's files hold; source NULL: a preset, which has all of it. */
 skv_model_traits skv_model_traits_of(const skv_config *config, const skv_source *source);
 
+/** The name of "preset:NAME"; NULL for a path. */
+const char *skv_preset_of(const char *path);
+/** A model's files, or in *bare the configuration of a folder without weights, for skv_preset_free;
+ * the other one is left as it is. */
+SKV_MUST_CHECK skv_status skv_model_files_open(const char *path, skv_source **source,
+                                               skv_config **bare, skv_error *err);
+
 /** The shape of a preset on the heap; SKV_ARGUMENT with the list for an unknown name. */
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);

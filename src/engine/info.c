@@ -40,34 +40,46 @@ static skv_status open_auxiliary(const char *path, model_view *view, skv_error *
     return skv_kvpred_check(view->config, view->auxiliary, path, err);
 }
 
-/* A folder that has config.json and no weights, unless it is a part of a model in several. */
-static skv_status read_bare(const char *path, model_view *view, skv_error *err)
+const char *skv_preset_of(const char *path)
 {
-    view->bare = skv_alloc_zero(1, sizeof *view->bare);
-    SKV_REQUIRE(view->bare, err, SKV_MEMORY, "%s: no memory", path);
-    SKV_TRY(skv_config_read(path, view->bare, err));
-    view->config = view->bare;
-    if (!view->config->kv_prediction && !view->config->base[0]) return SKV_OK;
-    skv_preset_free(view->bare);
-    view->bare = NULL;
-    return SKV_OK;
+    const size_t n = sizeof PRESET_PREFIX - 1;
+    return strncmp(path, PRESET_PREFIX, n) == 0 ? path + n : NULL;
+}
+
+/* A folder that has config.json and no weights, unless it is a part of a model in several. */
+static skv_status read_bare(const char *path, skv_config **out, skv_error *err)
+{
+    skv_config *config = skv_alloc_zero(1, sizeof *config);
+    SKV_REQUIRE(config, err, SKV_MEMORY, "%s: no memory", path);
+    const skv_status status = skv_config_read(path, config, err);
+    if (status == SKV_OK && !config->kv_prediction && !config->base[0]) {
+        *out = config;
+    } else {
+        skv_preset_free(config);
+    }
+    return status;
+}
+
+skv_status skv_model_files_open(const char *path, skv_source **source, skv_config **bare,
+                                skv_error *err)
+{
+    if (skv_file_is_folder(path) && !skv_safetensors_are_in(path)) {
+        SKV_TRY(read_bare(path, bare, err));
+        if (*bare) return SKV_OK;
+    }
+    return skv_source_open(path, source, err);
 }
 
 static skv_status view_model(const char *path, model_view *view, skv_error *err)
 {
     *view = (model_view){0};
-    size_t n = sizeof PRESET_PREFIX - 1;
-    if (strncmp(path, PRESET_PREFIX, n) == 0) {
-        SKV_TRY(skv_preset_config(path + n, 0, 0, &view->bare, err));
-        view->config = view->bare;
-        return SKV_OK;
+    const char *preset = skv_preset_of(path);
+    if (preset) {
+        SKV_TRY(skv_preset_config(preset, 0, 0, &view->bare, err));
+    } else {
+        SKV_TRY(skv_model_files_open(path, &view->source, &view->bare, err));
     }
-    if (skv_file_is_folder(path) && !skv_safetensors_are_in(path)) {
-        SKV_TRY(read_bare(path, view, err));
-        if (view->bare) return SKV_OK;
-    }
-    SKV_TRY(skv_source_open(path, &view->source, err));
-    view->config = skv_source_config(view->source);
+    view->config = view->bare ? view->bare : skv_source_config(view->source);
     return SKV_OK;
 }
 
@@ -176,6 +188,20 @@ static void describe_sampling(const skv_config *c, skv_model_info *out)
     if (out->has_sampling) out->sampling = own;
 }
 
+/* original_max_position_embeddings is the length before a scaling; without one, the length itself.
+ */
+static size_t trained_context(const skv_config *c)
+{
+    const skv_rope *rope = &c->ropes[0];
+    const size_t original = rope->original_context;
+    if (original == 0) return c->context;
+    if (rope->scaling == SKV_ROPE_PLAIN) return skv_min_size(original, c->context);
+    if (rope->scaling != SKV_ROPE_YARN) return c->context;
+    const double stretched = rope->factor * (double)original;
+    return stretched < (double)SIZE_MAX / 2 ? skv_max_size(c->context, (size_t)stretched)
+                                            : c->context;
+}
+
 static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_model_info *out)
 {
     *out = (skv_model_info){.layers = c->n_layers,
@@ -183,6 +209,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
                             .head_dim = skv_config_head_dim(c, 0),
                             .vocab = c->vocab,
                             .context = c->context,
+                            .trained = trained_context(c),
                             .heads = c->layers[0].n_heads,
                             .kv_heads = c->layers[0].n_kv_heads,
                             .ffn = c->layers[0].ffn,
@@ -250,6 +277,22 @@ static void tell_codes(const skv_source *source, skv_model_info *out)
     }
 }
 
+static void tell_stored(const skv_source *source, skv_model_info *out)
+{
+    size_t numbers[SKV_DTYPE_COUNT] = {0}, n = 0;
+    for (size_t i = 0; source && i < skv_source_count(source); i++) {
+        const skv_tensor *t = skv_source_at(source, i);
+        if (!t->coded.layout) numbers[t->type]++;
+    }
+    for (size_t i = 0; i < SKV_DTYPE_COUNT; i++) {
+        if (numbers[i] == 0) continue;
+        const int written = snprintf(out->stored + n, sizeof out->stored - n, "%s%s (%zu)",
+                                     n > 0 ? ", " : "", skv_dtype_name((skv_dtype)i), numbers[i]);
+        if (written < 0 || (size_t)written >= sizeof out->stored - n) break; /* cut: it is full */
+        n += (size_t)written;
+    }
+}
+
 skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error *err)
 {
     model_view view;
@@ -258,6 +301,7 @@ skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error 
     out->traits = skv_model_traits_of(view.config, view.source);
     add_auxiliary(&view, out);
     tell_codes(view.source, out);
+    tell_stored(view.source, out);
     view_close(&view);
     return SKV_OK;
 }

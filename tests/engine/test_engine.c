@@ -285,6 +285,85 @@ static void test_memory_is_said_before_it_is_taken(void **state)
     assert_true(skv_peak_rss() < before + ((size_t)64 << 20));
 }
 
+/* What a plan says, an engine with its options takes; and the most that it says fits does, to the
+ * byte: one token more is refused. */
+static void check_plan(const char *path, skv_engine_options options)
+{
+    static const size_t room = (size_t)64 << 20;
+    skv_memory_plan plan;
+    skv_engine_stats stats;
+    skv_engine *engine;
+    skv_error err = {0};
+    size_t needed = 0;
+    options.memory_needed = &needed;
+    assert_int_equal(skv_memory_plan_make(path, &options, room, &plan, &err), SKV_OK);
+    assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_OK);
+    skv_engine_get_stats(engine, &stats);
+    skv_engine_close(engine);
+    assert_int_equal(plan.needed, needed);
+    assert_int_equal(plan.weight_bytes + plan.kv_bytes + plan.workspace_bytes, plan.needed);
+    assert_int_equal(plan.kv_bytes, stats.kv_bytes_max);
+    assert_int_equal(plan.workspace_bytes, stats.workspace_bytes);
+    /* Norms and biases, small beside all but the smallest models, are not in the plan. */
+    assert_in_range(stats.weight_bytes, plan.weight_bytes, plan.weight_bytes * 21 / 20 + 8192);
+    assert_int_equal(plan.context, stats.context);
+    assert_int_equal(plan.threads, stats.threads);
+    assert_int_equal(plan.weights, stats.weights);
+    assert_int_equal(plan.kv, stats.kv);
+    assert_true(plan.fits && plan.kv_tokens_max > plan.kv_tokens);
+    options.memory_max = room;
+    options.kv_tokens = plan.kv_tokens_max;
+    assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_OK);
+    skv_engine_close(engine);
+    options.kv_tokens++;
+    assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_MEMORY);
+    options.context = options.kv_tokens = plan.context_max;
+    assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_OK);
+    skv_engine_close(engine);
+    options.context = ++options.kv_tokens;
+    assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_MEMORY);
+}
+
+static void test_plan_is_what_an_engine_takes(void **state)
+{
+    static const char *const paths[] = {MODEL,
+                                        SWIFTKV_MODEL,
+                                        MINI_MODEL,
+                                        MIXTURE,
+                                        SKV_TEST_DATA "/models/gptq",
+                                        SKV_TEST_DATA "/models/llama-gguf/model.gguf"};
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        for (int w = SKV_WEIGHTS_AUTO; skv_weights_name((skv_weights)w); w++) {
+            skv_engine_options options = small_options();
+            options.weights = (skv_weights)w;
+            options.kv = w % 2 ? SKV_KV_INT8 : SKV_KV_AUTO;
+            options.with_teacher = w == SKV_WEIGHTS_AUTO;
+            check_plan(paths[i], options);
+        }
+    }
+}
+
+static void test_plan_of_what_is_not_there(void **state)
+{
+    (void)state;
+    skv_error err = {0};
+    skv_memory_plan plan;
+    skv_engine_options options = skv_engine_options_default();
+    const size_t before = skv_peak_rss();
+    assert_int_equal(skv_memory_plan_make("preset:llama-3.1-405b", &options, 0, &plan, &err),
+                     SKV_OK);
+    assert_true(!plan.fits && plan.needed > (size_t)700 << 30 && plan.kv_tokens_max == 0);
+    options.threads = 64;
+    assert_int_equal(
+        skv_memory_plan_make("preset:llama-3.1-405b", &options, (size_t)1 << 40, &plan, &err),
+        SKV_OK);
+    assert_true(plan.fits && plan.threads == 64 && plan.context_max > plan.context);
+    assert_true(skv_peak_rss() < before + ((size_t)64 << 20));
+    expect_error(skv_memory_plan_make("preset:gpt-9", NULL, 0, &plan, &err), SKV_ARGUMENT, &err,
+                 "preset: unknown name \"gpt-9\"");
+}
+
 /* Bytes of the pages that 1024 tokens take, as the store counts them. */
 static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_type type)
 {
@@ -414,6 +493,8 @@ int main(void)
         cmocka_unit_test(test_pool_runs_out_cleanly),
         cmocka_unit_test(test_options_are_refused_by_name),
         cmocka_unit_test(test_memory_is_said_before_it_is_taken),
+        cmocka_unit_test(test_plan_is_what_an_engine_takes),
+        cmocka_unit_test(test_plan_of_what_is_not_there),
         cmocka_unit_test(test_kv_memory_is_saved),
         cmocka_unit_test(test_a_step_allocates_nothing),
         cmocka_unit_test(test_out_of_memory_at_every_allocation),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+import sanitizer  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +95,192 @@ class CliTest(unittest.TestCase):
         return text.decode()
 
 
+class MemoryTest(CliTest):
+    """What `info` and `doctor` say of memory: the library's own plan, which tests/engine/test_engine.c holds against
+    engines to the byte."""
+
+    def plan(self, model, *words):
+        return self.json_of("info", model, *words, "--json")["memory"]
+
+    def resident(self, *words):
+        """The most bytes that a command held."""
+        process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0, words)
+        return used.ru_maxrss * 1024
+
+    @unittest.skipIf(sanitizer.is_used(), "resident sizes mean little there")
+    def test_a_process_takes_what_was_planned(self):
+        model = f"preset:{PRESET}"
+        words = ("--threads", 1, "--context", 512)
+        memory = self.plan(model, *words)
+        plan = memory["plans"][memory["own"]]
+        took = self.resident("bench", "--preset", PRESET, "--threads", 1, "--prompt", 508, "--gen", 4,
+                             "--repeat", 1)
+        took -= self.resident("info", model, *words)
+        self.assertLess(took, 1.03 * plan["bytes"])
+        self.assertGreater(took, 0.97 * (plan["weight_bytes"] + plan["kv_bytes"]))  # of the workspace it may touch a part
+
+    def test_plans(self):
+        for model in (PLAIN, SWIFTKV, GGUF, MODELS / "gptq", ROOT / "models/mini/kvpred", "preset:llama-3.1-8b"):
+            memory = self.plan(model, "--available", "1024Gi")
+            rows = memory["plans"]
+            self.assertEqual(memory["available"], 1 << 40)
+            self.assertEqual(memory["chosen"], memory["own"])
+            self.assertLessEqual({"bf16", "int8", "int4"}, {row["weights"] for row in rows})
+            for row in rows:
+                self.assertEqual(row["bytes"], row["weight_bytes"] + row["kv_bytes"] + row["workspace_bytes"])
+                self.assertTrue(row["fits"])
+            sizes = {row["weights"]: row["weight_bytes"] for row in rows}
+            self.assertLess(sizes["int8"], sizes["bf16"])
+            self.assertLess(sizes["bf16"], sizes["f32"])
+        self.assertEqual({row["kv"] for row in self.plan(PLAIN, "--kv", "fp8")["plans"]}, {"fp8"})
+        self.assertIn("teacher_bytes", self.plan(SWIFTKV))
+        self.assertNotIn("teacher_bytes", self.plan(PLAIN))
+
+    def test_what_to_choose(self):
+        model = "preset:llama-3.1-8b"
+        for available, chosen, said in (("20Gi", ("bf16", "bf16"), "no option is needed"),
+                                        ("12Gi", ("int8", "bf16"), "choose --weights int8: "),
+                                        ("6Gi", ("int4", "bf16"), "choose --weights int4: "),
+                                        ("4500Mi", None, "8192 tokens do not fit; choose --weights int4 --kv int8 --ctx "),
+                                        ("1Gi", None, "nothing fits: the least, --weights int4")):
+            memory = self.plan(model, "--available", available)
+            row = memory["plans"][memory["chosen"]] if chosen else None
+            self.assertEqual(row and (row["weights"], row["kv"]), chosen, available)
+            self.assertIn(said, run("info", model, "--available", available).stdout)
+        longest = self.plan(model, "--available", "4500Mi")["plans"][-1]["context_max"]
+        for context, fits in ((longest, True), (longest + 64, False)):
+            last = self.plan(model, "--available", "4500Mi", "--context", context)["plans"][-1]
+            self.assertEqual(last["fits"], fits)
+
+    def test_doctor(self):
+        said = run("doctor", "--available", "12Gi").stdout
+        self.assertRegex(said, r"preset:llama-3.2-1b +as it is, contexts to 131072 tokens")
+        self.assertRegex(said, r"preset:llama-3.1-8b +--weights int8, contexts to \d+ tokens")
+        self.assertRegex(said, r"preset:qwen3-30b-a3b +does not fit: \d+ MiB with --weights int4")
+        table = run("info", PLAIN, "--available", "1Gi").stdout.partition("\nMemory in MiB")[2]
+        self.assertIn(table, run("doctor", PLAIN, "--available", "1Gi").stdout)
+        self.refuses(1, ("doctor", self.folder / "gone"), "gone")
+
+    def test_a_refusal_says_what_fits(self):
+        words = ("serve", PLAIN, "--port", 0, "--models-memory", 1, "--threads", 1, "--chunk", 16)
+        refused = run(*words, "--kv-tokens", 65536)
+        self.assertEqual(refused.returncode, 1)
+        found = re.search(r"1 MiB are available; what fits: --kv-tokens (\d+)", refused.stderr)
+        self.assertTrue(found, refused.stderr)
+        most = int(found[1])
+        self.assertEqual(run(*words, "--kv-tokens", most + 1).returncode, 1)
+        process = subprocess.Popen([PROGRAM, *map(str, words), "--kv-tokens", str(most)], stderr=subprocess.PIPE, text=True)
+        lines = self.lines_to(process, "ready on")
+        self.assertIn("ready on", lines[-1])
+        process.terminate()
+        process.communicate()
+        self.refuses(1, ("generate", "preset:llama-3.1-405b", "--ids-file", self.write("ids.json", [1])),
+                     "MiB are available; no smaller weights fit")
+
+    def lines_to(self, process, words):
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if words in line:
+                break
+        return lines
+
+
+class LengthTest(CliTest):
+    """A context beyond what the model was made for is told with both numbers."""
+
+    def notes(self, *words, data=None):
+        result = run(*words, data=data)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line for line in result.stderr.splitlines() if "may be noise" in line]
+
+    def test_ctx_beyond_the_model(self):
+        context = self.json_of("info", PLAIN, "--json")["context"]
+        ids = self.write("ids.json", [1] * 8)
+        for words in (("generate", PLAIN, "--ids-file", ids, "-n", 1), ("bench", PLAIN, "--prompt", 8, "--gen", 1)):
+            self.assertEqual(self.notes(*words, "--ctx", context), [])
+            note, = self.notes(*words, "--ctx", context + 1)
+            self.assertIn(f"--ctx {context + 1} tokens", note)
+            self.assertIn(f"at most {context};", note)
+        note, = self.notes("score", PLAIN, "--ids-file", self.write("many.json", [1] * (context + 9)), "--ctx", context + 9)
+        self.assertIn(f"windows of {context + 9} tokens", note)
+
+    def test_scaling_reaches_further(self):
+        config = json.loads((MODELS / "qwen3-yarn/config.json").read_text())
+        scaling = config.get("rope_scaling") or config["rope_parameters"]
+        info = self.json_of("info", MODELS / "qwen3-yarn", "--json")
+        reach = int(scaling["factor"] * scaling["original_max_position_embeddings"])
+        self.assertEqual(info["trained_context"], max(reach, info["context"]))
+
+    def test_the_bundled_model(self):
+        mini = ROOT / "models/mini/base"
+        info = self.json_of("info", mini, "--json")
+        self.assertEqual((info["context"], info["trained_context"]), (8192, 2048))
+        self.assertIn("8192, trained to 2048", run("info", mini).stdout)
+        note, = self.notes("chat", mini, "-n", 1, data="Hello\n")
+        self.assertIn("a context of 8192 tokens", note)
+        for n, told in ((2048, []), (2049, ["a prompt of 2049 tokens"])):
+            notes = self.notes("generate", mini, "--ids-file", self.write("ids.json", [5] * n), "-n", 1)
+            self.assertEqual([part for note in notes for part in told if part in note], told)
+            self.assertEqual(len(notes), len(told))
+
+
+class ModelFileTest(CliTest):
+    def test_a_folder_with_a_gguf_file(self):
+        os.symlink(GGUF, self.folder / "one.gguf")
+        result = run("info", self.folder, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, f"swiftkv: note: {self.folder}: opening {self.folder}/one.gguf\n")
+        found, named = json.loads(result.stdout), self.json_of("info", GGUF, "--json")
+        self.assertEqual({**found, "memory": None}, {**named, "memory": None})  # which grows and shrinks
+        ids = self.write("ids.json", [1, 2, 3])
+        self.assertEqual(run("generate", self.folder, "--ids-file", ids, "-n", 4).stdout,
+                         run("generate", GGUF, "--ids-file", ids, "-n", 4).stdout)
+        os.symlink(GGUF, self.folder / "two.gguf")
+        self.refuses(1, ("info", self.folder), "2 GGUF files: name one of them, such as", ".gguf")
+
+    def test_how_it_is_stored(self):
+        """Types of tensors, and the chat template with the form of its calls."""
+        info = self.json_of("info", GGUF, "--json")
+        self.assertRegex(info["stored"], r"^F32 \(\d+\)")
+        self.assertIn(f"weights        {info['stored']} tensors\n", run("info", GGUF).stdout)
+        coded = run("info", MODELS / "gptq").stdout
+        self.assertRegex(coded, r"weights        GPTQ int4 in groups of \d+[a-z ]*: held as published\nand            ")
+        self.assertEqual(self.json_of("info", ROOT / "models/mini/base", "--json")["tool_format"], "none")
+        self.assertIn("chat template  yes, without marks of tool calls", run("info", ROOT / "models/mini/base").stdout)
+        model = self.folder / "model"
+        model.mkdir()
+        for path in (ROOT / "models/mini/base").iterdir():
+            os.symlink(path, model / path.name)
+        (model / "tokenizer_config.json").unlink()
+        template = ("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name"
+                    " }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}{% endfor %}")
+        (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        self.assertEqual(self.json_of("info", model, "--json")["tool_format"], "hermes")
+        self.assertIn("chat template  yes, tool calls as hermes", run("info", model).stdout)
+        self.assertFalse(self.json_of("info", "preset:llama-3.2-1b", "--json")["chat_template"])
+
+
+class CompareTest(CliTest):
+    KV6 = ROOT / "models/mini/kv6"
+
+    def test_length_by_the_context(self):
+        """Without --lengths documents are as long as the model's context allows."""
+        result = run("compare", self.KV6, "--ctx", 512, "--task", "needle", "--count", 1, "-n", 8)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("chosen: --lengths 440, for a context of 512\n", result.stdout)
+        questions = self.json_of("compare", self.KV6, "--task", "needle", "--count", 1, "-n", 8, "--json")
+        self.assertLess(1500, questions["prompt_tokens"] if isinstance(questions, dict) else questions[0]["prompt_tokens"])
+
+    def test_short_times_are_not_compared(self):
+        said = run("compare", self.KV6, "-p", "one", "-n", 4).stdout
+        self.assertIn("The times are too short to compare", said)
+        self.assertNotIn("times as fast", said)
+
+
 class CommandLineTest(CliTest):
     def test_folders_without_a_model(self):
         self.refuses(1, ("generate", MODELS, "-p", "a"), MODELS, "There is", MODELS / "awq")
@@ -160,7 +347,6 @@ class CommandLineTest(CliTest):
             (("tokenize", m, "--ids-file", "x"), ("--decode",)),
             (("render", m), ("--messages",)),
             (("similarity", m), ("--text",)),
-            (("transform", m, "out"), ("--kv-layers",)),
             (("transform", m), ("OUT",)),
             (("transform", m, "out", "--kv-layers", "2", "--init", "ridge"), ("--text",)),
             (("transform", m, "out", "--kv-layers", "2", "--text", "t"), ("--init ridge",)),
@@ -488,6 +674,18 @@ class TransformTest(CliTest):
         before = self.json_of("generate", PLAIN, *words)["ids"]
         self.assertEqual(self.json_of("generate", out, "--prefill", "teacher", *words)["ids"], before)
         self.assertEqual(self.json_of("generate", out, *words)["completion_tokens"], 6)
+
+    def test_without_an_option(self):
+        """Half of the layers, as distill chooses; as many more as groups need."""
+        for words, kv_layers in (((), 2), (("--group", 3), 4)):
+            out = self.folder / f"form-{kv_layers}"
+            result = run("transform", PLAIN, out, *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"chosen: --kv-layers {kv_layers} of 4\n", result.stdout)
+            self.assertEqual(self.json_of("info", out, "--json")["swiftkv_layers"], kv_layers)
+            same = self.folder / f"same-{kv_layers}"
+            self.assertEqual(run("transform", PLAIN, same, "--kv-layers", kv_layers, *words).returncode, 0)
+            self.assertEqual((out / "config.json").read_bytes(), (same / "config.json").read_bytes())
 
     def test_in_closed_form(self):
         out = self.folder / "form"

@@ -9,6 +9,7 @@ import gzip
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,11 @@ QUESTIONS = [
     {"query": "The sun shines because", "choices": ["it is hot.", "we want it"], "gold": 0},
     {"query": "A cat says", "choices": ["woof", "meow, mostly", "moo"], "gold": 1},
 ]
+
+
+def without_notes(text):
+    """Standard error without the notes on contexts longer than these models were made for."""
+    return re.sub(r"(?m)^swiftkv: note: .* beyond, answers may be noise\n", "", text)
 
 
 def run(*words):
@@ -64,13 +70,13 @@ class EvalTest(unittest.TestCase):
 
     def eval(self, model, *words):
         result = run("eval", model, "--weights", "f32", "--ctx", 512, "--json", *words)
-        self.assertEqual((result.returncode, result.stderr), (0, ""), words)
+        self.assertEqual((result.returncode, without_notes(result.stderr)), (0, ""), words)
         return json.loads(result.stdout)
 
     def fails(self, status, words, *parts):
         result = run("eval", *words)
         self.assertEqual(result.returncode, status, (words, result.stderr))
-        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        self.assertEqual(len(without_notes(result.stderr).splitlines()), 1, result.stderr)
         for part in parts:
             self.assertIn(str(part), result.stderr)
 

@@ -240,6 +240,14 @@ class QuantizeTest(unittest.TestCase):
         (out / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
         return out
 
+    def test_without_an_option(self):
+        """8 bits, the more exact of the two, which is told."""
+        said = self.run_ok("quantize", MODELS / "llama3-v5", self.out)
+        self.assertTrue(said.startswith("chosen: --weights int8 "), said)
+        self.run_ok("quantize", MODELS / "llama3-v5", self.folder / "same", "--weights", "int8")
+        for name in ("model.safetensors", "config.json"):
+            self.assertEqual((self.out / name).read_bytes(), (self.folder / "same" / name).read_bytes())
+
     def test_layout(self):
         for model, bits in (("llama3-v5", 4), ("llama3-v5", 8), ("llama-swiftkv-g2", 4), ("phi3", 8),
                             ("qwen3-moe-v5", 4), ("mixtral-v4", 8), ("mixtral-v5", 8), ("gpt-oss", 4),
@@ -504,7 +512,6 @@ class QuantizeTest(unittest.TestCase):
 
     def test_bad_input(self):
         model = MODELS / "llama3-v5"
-        self.fails(2, ("quantize", model, self.out), "--weights")
         self.fails(2, ("quantize", model, self.out, "--weights", "bf16"), "bf16", "int4, int8")
         self.fails(1, ("quantize", model, self.out, "--weights", "int4", "--group", 64), "group: 64")
         self.fails(2, ("quantize", model, self.out, "--weights", "int4", "--method", "best"), "best", "both")

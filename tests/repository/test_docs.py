@@ -23,8 +23,10 @@ from waiting import PATIENCE, wait_until  # noqa: E402
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/results")]
 
+import make_memory_guide  # noqa: E402
 import make_readme_picture  # noqa: E402
 import make_reference  # noqa: E402
+import make_results  # noqa: E402
 import results_lab  # noqa: E402
 
 PROGRAM = Path(os.environ.get("SKV_BUILD", ROOT / "build")).resolve() / "swiftkv"
@@ -232,6 +234,42 @@ class FormTest(unittest.TestCase):
                 self.assertEqual(results_lab.page_of(name), path)
                 self.assertEqual(results_lab.wrap(text), text, f"{path.name}: {name}")
 
+    def test_tables_of_results_name_their_commands(self):
+        """A section with a table says which command makes it."""
+        command = re.compile(r"`[^`]*(tools/\S+\.(py|sh)|bench/\S+|swiftkv [a-z]+|(generate|bench|eval|score) -)[^`]*`")
+        for path in results_lab.RESULTS.glob("*.md"):
+            if path.name in ("README.md", "first-hour.md"):  # an index, a report
+                continue
+            for section in re.split(r"^(?=#{1,2} )", path.read_text(), flags=re.M):
+                if re.search(r"^\|", section, re.M):
+                    self.assertRegex(section, command, f"{path.name}: {section.splitlines()[0]}")
+
+    def test_one_row_of_the_results(self):
+        """--row measures and prints the rows that it names, and writes no page."""
+        asked, shown = [], []
+
+        class Lab(make_results.Lab):
+            def __init__(self):
+                self.row, self.jobs, self.threads, self.ranks, self.work = "50 % (l = 6), closed form", 1, 1, 1, Path(sandbox)
+
+            def ask(self, *words):
+                asked.append(words)
+                metrics = {"exact_match": {"value": 0.5}, "perplexity": {"value": 9.0}}
+                names = [*make_results.TASKS.split(","), "prose"]
+                return {"tasks": [{"task": name, "metrics": metrics} for name in names]}
+
+            def run(self, *words, before=()):
+                asked.append(words)
+                return ""
+
+            def show(self, section, head, rows, page):
+                shown.extend(rows)
+
+        with tempfile.TemporaryDirectory() as sandbox:
+            make_results.family(Lab())
+        self.assertEqual([row[0] for row in shown], ["50 % (l = 6), closed form"])
+        self.assertEqual([words[0] for words in asked], ["documents", "transform", "eval"])
+
     def test_blocks_name_their_language(self):
         for page in PAGES:
             for block in page.blocks:
@@ -252,6 +290,19 @@ class ProgramTest(unittest.TestCase):
         stale = [str(path) for path, text in make_reference.pages(PROGRAM).items()
                  if not path.exists() or path.read_text() != text]
         self.assertEqual(stale, [], "tools/make_reference.py writes them again")
+
+    def test_memory_guide(self):
+        """Its rows are what their commands say, but for what processors lay out differently."""
+        page = results_lab.page_of("memory").read_text()
+        shown = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `swiftkv info")]
+        said = make_memory_guide.sizes(PROGRAM) + make_memory_guide.machines(PROGRAM)
+        self.assertEqual([row[0] for row in shown], [row[0] for row in said])
+        for ours, theirs in zip(shown, said):
+            for a, b in zip(ours, theirs):
+                if re.fullmatch(r"[\d.]+", a):
+                    self.assertAlmostEqual(float(a), float(b), delta=0.11 + 0.03 * float(b), msg=ours)
+                else:
+                    self.assertEqual(a.strip(), b, ours)
 
     def test_recipe_page_has_every_key(self):
         keys = {option[0].split()[0].removeprefix("--") for name in ("distill", "train")

@@ -373,6 +373,10 @@ static void put_family(filler *f, const skv_config *c, const char *base)
     put_size(f, "num_key_value_heads", c->layers[0].n_kv_heads);
     put_size(f, "intermediate_size", c->layers[0].ffn);
     put_size(f, "max_position_embeddings", c->context);
+    const size_t trained = c->ropes[0].original_context;
+    if (c->ropes[0].scaling == SKV_ROPE_PLAIN && trained > 0 && trained < c->context) {
+        put_size(f, "original_max_position_embeddings", trained);
+    }
     put(f, "rms_norm_eps", json_real(c->norm_eps));
     const bool is_glm = strcmp(base, "glm4") == 0;
     put_bool(f, "attention_bias", is_glm ? c->qkv_bias : c->o_bias);

@@ -1,0 +1,36 @@
+/** What running a model takes on this machine, by types of weights and of keys and values, and what
+ * to choose: for info and doctor, and for whoever is refused. */
+#ifndef SKV_CLI_MEMORY_PLAN_H
+#define SKV_CLI_MEMORY_PLAN_H
+
+#include "common/json_out.h"
+#include "options.h"
+#include "skv/tools.h"
+
+enum { CLI_MEMORY_ROWS = 10 };
+
+typedef struct cli_memory {
+    skv_memory_plan rows[CLI_MEMORY_ROWS]; /* the most exact weights first */
+    size_t n;
+    size_t i_own;         /* the row of the types that are taken by themselves */
+    size_t i_chosen;      /* the most exact one that fits, from i_own on; SIZE_MAX: none */
+    size_t context;       /* of the model */
+    size_t teacher_bytes; /* of weights that serve and compare hold beside the student's; 0: none */
+} cli_memory;
+
+/** Plans one sequence of --context tokens (0: the default) in --available bytes. */
+CLI_CHECKED skv_status cli_memory_plan(const char *path, const cli_options *options,
+                                       const skv_model_info *info, cli_memory *out, skv_error *err);
+/** The table and what to choose. */
+void cli_memory_print(const cli_memory *memory);
+/** "memory": {...} */
+void cli_memory_put(skv_json_out *json, const cli_memory *memory);
+/** One line: what is chosen, and the contexts that fit then. */
+void cli_memory_line(const cli_memory *memory, char *out, size_t size);
+
+/** Adds to a refusal for too little memory what would fit, as options of the command line: smaller
+ * weights, and `tokens` ("--ctx", "--kv-tokens"; NULL: the command needs as many as it said). */
+void cli_memory_advise(const char *path, const skv_engine_options *options, const char *tokens,
+                       skv_error *err);
+
+#endif
