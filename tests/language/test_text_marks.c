@@ -206,8 +206,7 @@ static void put_template(skv_rng *rng, skv_buf *out)
         "{% for c in E %}{{ c }}f{% endfor %}",
         "{% filter title %}gh {{ E }}{% endfilter %}",
         "{% call(u) m(E) %}{{ u }}{% endcall %}",
-        "{% set n = namespace(s=E) %}{% for c in z %}{% set n.s = n.s + c + 'b' %}{% endfor %}{{ "
-        "n.s }}"};
+        "{% set n = namespace(s=E) %}{% for c in z %}{% set n.s=n.s+c+'b' %}{% endfor %}{{ n.s }}"};
     const char *frame = frames[skv_rng_below(rng, sizeof frames / sizeof frames[0])];
     if (frame[3] == 'c') skv_buf_text(out, "{% macro m(s) %}a{{ caller(s) }}b{% endmacro %}");
     for (; *frame; frame++) {
