@@ -302,6 +302,7 @@ static void cross(const automaton *a, const automaton *b, automaton *out)
     const size_t n = a->n_states * b->n_states;
     skv_budget *budget = a->budget;
     *out = (automaton){.budget = budget, .failed = a->failed || b->failed || n > PAIRS_MAX};
+    out->failed = out->failed || !a->ends || !b->ends; /* one without a state has failed */
     if (out->failed) return;
     crossing c = {.a = a, .b = b};
     c.number = skv_budget_alloc_zero(budget, n, sizeof *c.number);
@@ -375,7 +376,7 @@ static bool make_rules(skv_exprs *exprs, const automaton *a, skv_product *p, skv
     unrolled u = {.exprs = exprs, .a = a, .min = p->min, .max = p->max};
     u.n_counts = (size_t)(p->max == SKV_REPEAT_MANY ? p->min : p->max) + 1;
     const size_t most = a->n_edges > a->n_states ? a->n_edges : a->n_states;
-    if (most > p->n_states / u.n_counts) return false;
+    if (!a->ends || most > p->n_states / u.n_counts) return false;
     const size_t n = a->n_states * u.n_counts;
     p->n_states = most * u.n_counts;
     u.spelled = skv_budget_alloc_zero(budget, a->n_edges + 1, sizeof *u.spelled);
