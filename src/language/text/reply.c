@@ -403,7 +403,7 @@ static bool step_raw(skv_reply *r)
     const skv_raw_span name = r->scan.name;
     const bool unknown =
         name.to > 0 && !skv_reply_call_knows(call, held(r) + name.from, name.to - name.from);
-    if (unknown && state == SKV_RAW_MORE) state = SKV_RAW_BAD;
+    if (unknown) state = SKV_RAW_BAD; /* however the text was cut */
     if (state == SKV_RAW_MORE && !r->last) return false;
     skv_reply_call_begin(call, false);
     /* What was cut off is text to its end: marks inside it begin nothing. */
