@@ -195,8 +195,6 @@ typedef struct product_tap {
     const skv_engine *engine;
     skv_product_fn *on_product;
     void *user;
-    float *rows; /* [T, D], the back end's; owned */
-    size_t n_bytes;
 } product_tap;
 
 static void tell_product(void *user, size_t i, skv_product product, const skv_linear_args *args)
@@ -206,13 +204,14 @@ static void tell_product(void *user, size_t i, skv_product product, const skv_li
     const float *x = args->x;
     const size_t n_bytes = args->n_rows * args->ldx * sizeof *x;
     if (args->norm.weight) {
-        assert(n_bytes <= tap->n_bytes);
-        be->norm(be, &(skv_norm_args){.y = tap->rows,
+        /* ws.qkv is free before every product with a norm. */
+        assert(args->ldx <= tap->engine->ws.qkv_columns);
+        be->norm(be, &(skv_norm_args){.y = tap->engine->ws.qkv,
                                       .x = x,
                                       .n_rows = args->n_rows,
                                       .n = args->ldx,
                                       .norm = args->norm});
-        x = tap->rows;
+        x = tap->engine->ws.qkv;
     }
     const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
     tap->on_product(tap->user, i, product, host, args->n_rows, args->ldx);
@@ -224,16 +223,9 @@ skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n
 {
     SKV_REQUIRE(engine->options.no_skip, err, SKV_ARGUMENT,
                 "products: the engine must run every layer (no_skip)");
-    skv_backend *be = engine->be;
     product_tap told = {.engine = engine, .on_product = on_product, .user = user};
-    told.n_bytes = engine->ws.max_rows * engine->config->hidden * sizeof *told.rows;
-    told.rows = be->alloc(be, told.n_bytes);
     const skv_hook tap = {.user = &told, .on_product = tell_product};
-    skv_status status =
-        told.rows ? skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err)
-                  : skv_fail(err, SKV_MEMORY, "products: no memory for %zu bytes", told.n_bytes);
-    if (told.rows) be->release(be, told.rows, told.n_bytes);
-    return status;
+    return skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err);
 }
 
 skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,

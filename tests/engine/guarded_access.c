@@ -48,7 +48,9 @@ static int start(void **state)
     skv_backend *be;
     skv_error err;
     if (skv_pool_create(1, &pool, &err) != SKV_OK) return -1;
-    if (skv_backend_cpu_create(pool, SKV_CPU_LEVEL_REF, &be, &err) != SKV_OK) return -1;
+    if (skv_backend_create(&(skv_backend_options){.threads = pool, .level = SKV_CPU_LEVEL_REF}, &be,
+                           &err) != SKV_OK)
+        return -1;
     *state = be;
     return guarded_backend_is(be) ? 0 : -1;
 }

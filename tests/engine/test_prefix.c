@@ -79,7 +79,10 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
                                        .batch_invariant = invariant};
     memset(f, 0, sizeof *f);
     assert_int_equal(skv_pool_create(n_threads, &f->pool, NULL), SKV_OK);
-    assert_int_equal(skv_backend_cpu_create(f->pool, SKV_CPU_LEVEL_BEST, &f->be, NULL), SKV_OK);
+    assert_int_equal(
+        skv_backend_create(&(skv_backend_options){.threads = f->pool, .level = SKV_CPU_LEVEL_BEST},
+                           &f->be, NULL),
+        SKV_OK);
     assert_int_equal(f->be->reserve(f->be, &limits, NULL), SKV_OK);
     make_pages(f, t);
     size_t row = 0;

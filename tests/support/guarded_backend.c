@@ -36,10 +36,10 @@ void *__real_malloc(size_t n_bytes);
 void *__real_calloc(size_t count, size_t size);
 void *__real_mmap(void *at, size_t n_bytes, int access, int flags, int fd, off_t offset);
 
-skv_status __real_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
-                                         skv_error *err);
-skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
-                                         skv_error *err);
+skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err);
+skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err);
 
 _Noreturn static void die(const char *what)
 {
@@ -174,13 +174,13 @@ static skv_status guarded_reserve(skv_backend *base, const skv_backend_limits *l
     return cpu->reserve(cpu, limits, err);
 }
 
-static size_t guarded_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
+static skv_bytes guarded_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
     const skv_backend *cpu = ((const guarded *)base)->cpu;
     return cpu->reserve_bytes(cpu, limits);
 }
 
-static size_t guarded_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+static skv_bytes guarded_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
 {
     const skv_backend *cpu = ((const guarded *)base)->cpu;
     return cpu->linear_bytes(cpu, spec);
@@ -411,11 +411,11 @@ bool guarded_backend_is(const skv_backend *be)
     return be->free == guarded_free;
 }
 
-skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
-                                         skv_error *err)
+skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err)
 {
     skv_backend *cpu;
-    SKV_TRY(__real_skv_backend_cpu_create(threads, level, &cpu, err));
+    SKV_TRY(__real_skv_backend_create(options, &cpu, err));
     guarded *g = __real_calloc(1, sizeof *g);
     if (!g) die("no memory");
     g->cpu = cpu;

@@ -8,7 +8,7 @@
  * is a copy: of the contents if they are asked for, else of nonsense, and it is written back only
  * if that is asked for.
  *
- * Programs that link guarded_backend.c with --wrap=skv_backend_cpu_create get it in place of the
+ * Programs that link guarded_backend.c with --wrap=skv_backend_create get it in place of the
  * CPU's (tests/CMakeLists.txt).
  */
 #ifndef SKV_TESTS_GUARDED_BACKEND_H

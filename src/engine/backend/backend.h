@@ -22,11 +22,32 @@
 #include "base/fail.h"
 #include "base/pool.h"
 #include "base/quant.h"
+#include "base/size.h"
 #include "kernels/cpu.h"
 #include "kernels/kv_page.h"
 
 typedef struct skv_backend skv_backend;
 typedef struct skv_linear skv_linear;
+
+/* Memory of a device and of the host. The processor has only the host's. */
+typedef struct skv_bytes {
+    size_t device, host;
+} skv_bytes;
+
+/** SIZE_MAX stands for more than can be counted. */
+static inline skv_bytes skv_bytes_add(skv_bytes a, skv_bytes b)
+{
+    if (!skv_size_add(a.device, b.device, &a.device)) a.device = SIZE_MAX;
+    if (!skv_size_add(a.host, b.host, &a.host)) a.host = SIZE_MAX;
+    return a;
+}
+
+/** Both together, where they share one memory. */
+static inline size_t skv_bytes_sum(skv_bytes bytes)
+{
+    size_t sum;
+    return skv_size_add(bytes.device, bytes.host, &sum) ? sum : SIZE_MAX;
+}
 
 typedef enum skv_weight_type {
     SKV_WEIGHT_F32,
@@ -287,9 +308,9 @@ struct skv_backend {
     void (*unmap)(skv_backend *be, const void *host);
     /* Takes the working memory of every operation below. */
     skv_status (*reserve)(skv_backend *be, const skv_backend_limits *limits, skv_error *err);
-    size_t (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
+    skv_bytes (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
     /* Weights: what they will take, and the packed form. */
-    size_t (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
+    skv_bytes (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err);
     void (*linear_free)(skv_backend *be, skv_linear *w);
@@ -324,8 +345,16 @@ struct skv_backend {
                       size_t n, size_t K);
 };
 
-/** The processor's back end, on threads that are borrowed until it is freed. */
-SKV_MUST_CHECK skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level,
-                                                 skv_backend **out, skv_error *err);
+/* ---- creating one ---- */
+
+typedef struct skv_backend_options {
+    const char *device;  /* "cpu"; NULL: the same */
+    skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
+    skv_cpu_level level; /* of the processor's kernels */
+} skv_backend_options;
+
+/** SKV_UNSUPPORTED: there is no such device, or it cannot be used here. */
+SKV_MUST_CHECK skv_status skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                             skv_error *err);
 
 #endif

@@ -153,16 +153,6 @@ void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, size_t
                                                           .head_dim = head_dim});
 }
 
-void *skv_kv_scratch_take(skv_kv_store *store, size_t n_pages)
-{
-    return store->be->alloc(store->be, n_pages * store->page_bytes);
-}
-
-void skv_kv_scratch_drop(skv_kv_store *store, void *scratch, size_t n_pages)
-{
-    if (scratch) store->be->release(store->be, scratch, n_pages * store->page_bytes);
-}
-
 void skv_kv_page_read(skv_kv_store *store, const void *page, void *host)
 {
     store->be->get(store->be, host, page, store->page_bytes);

@@ -292,18 +292,18 @@ static size_t wide_bytes(const skv_adapters *set)
     return SKV_ADAPTER_ROWS * 2 * set->ffn * sizeof(float);
 }
 
-size_t skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
-                          size_t max_rows)
+skv_bytes skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
+                             size_t max_rows)
 {
-    size_t sum = low_bytes(set, max_rows) + wide_bytes(set);
+    skv_bytes sum = {.host = low_bytes(set, max_rows) + wide_bytes(set)};
     for (size_t i = 0; i < set->n; i++) {
         for (size_t j = 0; j < set->items[i].file.n_pairs; j++) {
             const skv_lora_pair *pair = &set->items[i].file.pairs[j];
             skv_row_source part;
             skv_linear_spec spec = spec_of(&pair->a, type, &part);
-            sum += be->linear_bytes(be, &spec);
+            sum = skv_bytes_add(sum, be->linear_bytes(be, &spec));
             spec = spec_of(&pair->b, type, &part);
-            sum += be->linear_bytes(be, &spec);
+            sum = skv_bytes_add(sum, be->linear_bytes(be, &spec));
         }
     }
     return sum;

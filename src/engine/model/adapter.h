@@ -73,8 +73,8 @@ typedef struct skv_adapter_target {
 SKV_MUST_CHECK skv_status skv_adapters_open(skv_adapters *set, const char *list,
                                             const skv_adapter_target *target, skv_error *err);
 /** Bytes that loading takes. */
-size_t skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
-                          size_t max_rows);
+skv_bytes skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
+                             size_t max_rows);
 SKV_MUST_CHECK skv_status skv_adapters_load(skv_adapters *set, skv_backend *be,
                                             skv_weight_type type, size_t max_rows, skv_error *err);
 void skv_adapters_release(skv_adapters *set);

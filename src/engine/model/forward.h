@@ -41,16 +41,16 @@ typedef struct skv_forward_span {
 /* The buffers of a step; sized once for max_rows. Tensors are the back end's memory. */
 typedef struct skv_workspace {
     size_t max_rows;
-    float *x;               /* [T, D]: the residual stream */
-    float *x0;              /* [T, D]: x as it enters layer 0, for per-layer embeddings */
-    float *embeds;          /* [T, L P]: these, of the rows' tokens */
-    float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several layers */
-    float *o;               /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
-    float *h;               /* [T, F]; also [T, D] in front of a post-norm; [T n_active, F] */
-    float *router;          /* [T, E] */
-    float *expert_out;      /* [T n_active, D], sorted by expert */
-    float *ffn_sum;         /* [T, D]: of experts and the dense block beside them */
-    float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
+    float *x;          /* [T, D]: the residual stream */
+    float *x0;         /* [T, D]: x as it enters layer 0, for per-layer embeddings */
+    float *embeds;     /* [T, L P]: these, of the rows' tokens */
+    float *qkv;        /* [T, (H + 2 Hk) Dh], or the k|v of several layers; [T, D] before a norm */
+    float *o;          /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
+    float *h;          /* [T, F]; also [T, D] in front of a post-norm; [T n_active, F] */
+    float *router;     /* [T, E] */
+    float *expert_out; /* [T n_active, D], sorted by expert */
+    float *ffn_sum;    /* [T, D]: of experts and the dense block beside them */
+    float *logits;     /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
     float *vote_norms;      /* [T, H] */
     size_t qkv_columns;     /* columns that qkv has room for */
@@ -74,7 +74,7 @@ typedef struct skv_workspace {
 
 enum { SKV_LOGIT_ROWS = 32 }; /* rows whose logits exist at the same time */
 
-size_t skv_workspace_bytes(const skv_config *config, size_t max_rows);
+skv_bytes skv_workspace_bytes(const skv_config *config, size_t max_rows);
 SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config,
                                              skv_backend *be, size_t max_rows, skv_error *err);
 void skv_workspace_release(skv_workspace *ws, skv_backend *be);

@@ -47,7 +47,8 @@ typedef struct loader {
     const skv_load_options *options;
     skv_status (*visit)(struct loader *loader, const load_job *job, skv_error *err);
     bool loads; /* false: it only counts */
-    size_t bytes_done, bytes_all;
+    size_t bytes_done;
+    skv_bytes bytes_all;
 } loader;
 
 /* ---- the list of products ---- */
@@ -315,13 +316,13 @@ static skv_status count_bytes(loader *ld, const load_job *job, skv_error *err)
     for (size_t i = 0; i < job->n_parts; i++) sources[i].n_rows = job->parts[i].n_rows;
     skv_weight_type type = choose_type(ld, job, sources);
     skv_linear_spec spec = {type, sources, job->n_parts, job->K, job->paired};
-    ld->bytes_all += ld->be->linear_bytes(ld->be, &spec);
+    ld->bytes_all = skv_bytes_add(ld->bytes_all, ld->be->linear_bytes(ld->be, &spec));
     skv_free(sources);
     return SKV_OK;
 }
 
 skv_status skv_model_bytes(const skv_config *config, const skv_source *source, skv_backend *be,
-                           const skv_load_options *options, size_t *n_bytes, skv_error *err)
+                           const skv_load_options *options, skv_bytes *n_bytes, skv_error *err)
 {
     skv_model shape = {.layers = skv_alloc_zero(config->n_layers, sizeof *shape.layers)};
     SKV_REQUIRE(shape.layers, err, SKV_MEMORY, "weights: no memory for %zu layers",
@@ -422,9 +423,10 @@ static skv_status open_part(const loader *ld, const load_job *job, size_t i, par
 
 static void report_progress(loader *ld, size_t n_bytes)
 {
+    const size_t all = skv_bytes_sum(ld->bytes_all);
     ld->bytes_done += n_bytes;
-    if (!ld->options->progress || ld->bytes_all == 0) return;
-    ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)ld->bytes_all);
+    if (!ld->options->progress || all == 0) return;
+    ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)all);
 }
 
 /* Before packing, so that a file that was cut is not touched; after it, so that what was packed is
@@ -462,7 +464,7 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
         if (status == SKV_FORMAT)
             status = skv_fail_within(err, status, skv_source_path(ld->source));
         if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
-        size_t n_bytes = ld->be->linear_bytes(ld->be, &spec);
+        const size_t n_bytes = skv_bytes_sum(ld->be->linear_bytes(ld->be, &spec));
         ld->model->weight_bytes += n_bytes;
         report_progress(ld, n_bytes);
     }

@@ -169,7 +169,7 @@ typedef struct skv_load_options {
 /** Bytes that the packed weights will take; source NULL: random ones. */
 SKV_MUST_CHECK skv_status skv_model_bytes(const skv_config *config, const skv_source *source,
                                           skv_backend *be, const skv_load_options *options,
-                                          size_t *n_bytes, skv_error *err);
+                                          skv_bytes *n_bytes, skv_error *err);
 
 /** source NULL: random weights of this shape (norms around 1). */
 SKV_MUST_CHECK skv_status skv_model_load(skv_model *model, const skv_config *config,

@@ -26,9 +26,8 @@ static workspace_shape shape_of(const skv_config *c)
         s.beside = s.beside || layer->ffn_beside > 0;
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
-    s.qkv_columns = skv_max_size(s.qkv_columns, c->per_layer);
+    s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
     s.h_columns = skv_max_size(s.h_columns, c->per_layer);
-    if (c->post_norms) s.qkv_columns = skv_max_size(s.qkv_columns, c->hidden);
     if (c->swiftkv) {
         size_t all = 2 * (c->n_layers - c->kv_layers) * c->layers[0].n_kv_heads * c->head_dim;
         s.qkv_columns = skv_max_size(s.qkv_columns, skv_min_size(all, SWIFTKV_COLUMNS));
@@ -95,11 +94,11 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
 }
 #undef TAKE
 
-size_t skv_workspace_bytes(const skv_config *config, size_t max_rows)
+skv_bytes skv_workspace_bytes(const skv_config *config, size_t max_rows)
 {
     skv_workspace counted = {0};
-    return lay_out_tensors(&counted, config, max_rows, NULL) +
-           lay_out_lists(&counted, config, max_rows, NULL);
+    return (skv_bytes){.host = lay_out_tensors(&counted, config, max_rows, NULL) +
+                               lay_out_lists(&counted, config, max_rows, NULL)};
 }
 
 skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_backend *be,

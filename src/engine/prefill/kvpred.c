@@ -73,16 +73,23 @@ static size_t widest(const skv_config *base, const skv_config *auxiliary)
     return most;
 }
 
-size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
-                        skv_weight_type type, size_t max_rows)
+skv_bytes skv_kvpred_row_bytes(const skv_config *base, const skv_config *auxiliary, size_t max_rows)
 {
-    size_t n_bytes = max_rows * widest(base, auxiliary) * sizeof(float), n;
+    return (skv_bytes){.host = max_rows * widest(base, auxiliary) * sizeof(float)};
+}
+
+skv_bytes skv_kvpred_map_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
+                               skv_weight_type type)
+{
+    skv_bytes n_bytes = {0};
+    size_t n;
     for (size_t j = 0; j < auxiliary->n_layers; j++) {
         if (count_served(base, j, &n) == 0) continue;
         size_t K = kv_width(auxiliary, j);
         skv_row_source all = {.n_rows = n};
         skv_linear_spec spec = {skv_weight_type_over(type, K), &all, 1, K, false};
-        n_bytes += 2 * be->linear_bytes(be, &spec);
+        const skv_bytes one = be->linear_bytes(be, &spec); /* keys, and values */
+        n_bytes = skv_bytes_add(n_bytes, skv_bytes_add(one, one));
     }
     return n_bytes;
 }
@@ -206,7 +213,7 @@ static skv_status pack(const loader *ld, size_t j, map_stack *stack, skv_linear 
         .read = read_stack, .ctx = stack, .n_rows = stack->n_rows, .bias = stack->bias};
     skv_linear_spec spec = {skv_weight_type_over(ld->options->type, K), &all, 1, K, false};
     SKV_TRY(p->be->linear_create(p->be, &spec, out, err));
-    p->weight_bytes += p->be->linear_bytes(p->be, &spec);
+    p->weight_bytes += skv_bytes_sum(p->be->linear_bytes(p->be, &spec));
     SKV_TRY(check_maps(stack, err));
     for (size_t i = 0; i < stack->n_maps; i++) skv_matrix_forget(&stack->maps[i]);
     return SKV_OK;

@@ -35,9 +35,12 @@ typedef struct skv_kvpred {
 /** Refuses an auxiliary that does not fit its base; `path` is the base's, for errors. */
 SKV_MUST_CHECK skv_status skv_kvpred_check(const skv_config *base, const skv_config *auxiliary,
                                            const char *path, skv_error *err);
-/** Bytes of the packed maps, and of its buffer for max_rows rows. */
-size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
-                        skv_weight_type type, size_t max_rows);
+/** Bytes of the packed maps. */
+skv_bytes skv_kvpred_map_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
+                               skv_weight_type type);
+/** Bytes of its buffer for max_rows rows. */
+skv_bytes skv_kvpred_row_bytes(const skv_config *base, const skv_config *auxiliary,
+                               size_t max_rows);
 /** Parameters of the maps. */
 uint64_t skv_kvpred_parameters(const skv_config *base, const skv_config *auxiliary);
 

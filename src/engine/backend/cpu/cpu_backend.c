@@ -56,13 +56,14 @@ static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits
     return skv_round_up(skv_max_size(linear, attention), 4096);
 }
 
-static size_t cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
+static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
-    return skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
-           skv_pool_threads(be->pool) * thread_scratch(be, limits) +
-           skv_cpu_attention_partials(be, limits) * sizeof(float) +
-           skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes();
+    return (skv_bytes){
+        .host = skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
+                skv_pool_threads(be->pool) * thread_scratch(be, limits) +
+                skv_cpu_attention_partials(be, limits) * sizeof(float) +
+                skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes()};
 }
 
 static void release_workspace(skv_cpu_backend *be)
@@ -96,7 +97,7 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks &&
                     (product_bytes == 0 || be->products),
                 err, SKV_MEMORY, "workspace: no memory for %zu bytes",
-                cpu_reserve_bytes(base, limits));
+                cpu_reserve_bytes(base, limits).host);
     return SKV_OK;
 }
 
@@ -109,15 +110,16 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
-skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
+skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
                                   skv_error *err)
 {
+    const skv_cpu_level level = options->level;
     unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
-    be->pool = threads;
+    be->pool = options->threads;
     be->base = (skv_backend){
         .name = "cpu",
         .free = cpu_free,

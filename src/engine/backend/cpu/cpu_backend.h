@@ -4,8 +4,12 @@
 
 #include "backend/cpu/cpu_state.h"
 
+/* cpu_backend.c */
+SKV_MUST_CHECK skv_status skv_backend_cpu_create(const skv_backend_options *options,
+                                                 skv_backend **out, skv_error *err);
+
 /* cpu_linear.c */
-size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
+skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
 skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
                                  skv_error *err);
 void skv_cpu_linear_free(skv_backend *base, skv_linear *w);

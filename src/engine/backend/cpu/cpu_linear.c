@@ -101,7 +101,7 @@ static size_t panel_bytes(const skv_matmul *mm, const skv_linear_spec *spec, siz
     return skv_round_up(n_bytes, SKV_ALIGN);
 }
 
-size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
@@ -109,7 +109,7 @@ size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec
     for (size_t i = 0; i < spec->n_parts; i++) {
         n_bytes += skv_ceil_div(spec->parts[i].n_rows, mm->nr) * panel_bytes(mm, spec, i);
     }
-    return n_bytes;
+    return (skv_bytes){.host = n_bytes};
 }
 
 /* A scale, or a weight, that is no number: the first that a thread met. */
@@ -263,7 +263,7 @@ static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_line
                               skv_error *err)
 {
     pack_job job = {.be = be, .mm = matmul_of(be, spec->type, spec->K), .spec = spec, .w = w};
-    size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec);
+    const size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec).host;
     w->panels = skv_cpu_take_weights(be, n_bytes);
     SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels, %zu bytes",
                 w->n_panels, n_bytes);
