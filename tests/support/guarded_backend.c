@@ -29,6 +29,8 @@ typedef struct guarded {
     region regions[MAX_REGIONS];
     size_t n_regions;
     mapping maps[MAX_MAPS];
+    bool is_busy; /* something was computed, and nobody has waited for it */
+    size_t n_waits;
 } guarded;
 
 /* The harness of alloc_fail.h counts the library's allocations, not these. */
@@ -119,9 +121,17 @@ static void guarded_put(skv_backend *base, void *dst, const void *host, size_t n
     g->cpu->put(g->cpu, twin_of(g, dst, n_bytes), host, n_bytes);
 }
 
+/* The host reads results. */
+static void wait(guarded *g)
+{
+    g->n_waits += g->is_busy;
+    g->is_busy = false;
+}
+
 static void guarded_get(skv_backend *base, void *host, const void *src, size_t n_bytes)
 {
     guarded *g = (guarded *)base;
+    wait(g);
     g->cpu->get(g->cpu, host, twin_of(g, src, n_bytes), n_bytes);
 }
 
@@ -135,6 +145,7 @@ static void *guarded_map(skv_backend *base, const void *at, size_t n_bytes, skv_
 {
     guarded *g = (guarded *)base;
     mapping *m = g->maps;
+    if (access & SKV_MAP_READ) wait(g);
     while (m < g->maps + MAX_MAPS && m->host) m++;
     if (m == g->maps + MAX_MAPS) die("too much is mapped at a time");
     if (n_bytes == 0) at = NULL;
@@ -162,6 +173,7 @@ static guarded *enter(skv_backend *base)
     for (size_t i = 0; i < MAX_MAPS; i++) {
         if (g->maps[i].host) die("an operation while memory is mapped");
     }
+    g->is_busy = true;
     return g;
 }
 
@@ -301,6 +313,7 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     a.norms = floats(g, a.norms);
     a.sinks = floats(g, a.sinks);
     g->cpu->votes(g->cpu, &a);
+    wait(g); /* the votes are the host's */
     free(table);
 }
 
@@ -386,6 +399,7 @@ static void guarded_save_rows(skv_backend *base, skv_weight_type type, unsigned 
 {
     guarded *g = enter(base);
     g->cpu->save_rows(g->cpu, type, host, twin_of(g, x, n * K * sizeof *x), n, K);
+    wait(g);
 }
 
 static void guarded_load_rows(skv_backend *base, skv_weight_type type, float *x,
@@ -409,6 +423,11 @@ static void guarded_free(skv_backend *base)
 bool guarded_backend_is(const skv_backend *be)
 {
     return be->free == guarded_free;
+}
+
+size_t guarded_backend_waits(const skv_backend *be)
+{
+    return ((const guarded *)be)->n_waits;
 }
 
 skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,

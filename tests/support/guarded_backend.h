@@ -20,5 +20,8 @@
 
 /** True if `be` is such a back end. */
 bool guarded_backend_is(const skv_backend *be);
+/** How often the host has read what operations have computed since it did so before: as often a
+ * device would have made it wait. */
+size_t guarded_backend_waits(const skv_backend *be);
 
 #endif
