@@ -249,9 +249,13 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
     const skv_kv_type type = kv_type(e->options.kv);
     const size_t host = eviction_bytes(e) + skv_ranks_bytes(e->options.team, e->config->vocab);
     *bytes = (skv_engine_bytes){.weights = weights, .workspace = {.host = host}};
-    bytes->workspace =
-        skv_bytes_add(bytes->workspace, skv_workspace_bytes(e->config, e->options.step_tokens));
+    bytes->workspace = skv_bytes_add(bytes->workspace,
+                                     skv_workspace_bytes(e->config, e->be, e->options.step_tokens));
     bytes->workspace = skv_bytes_add(bytes->workspace, e->be->reserve_bytes(e->be, &limits));
+    if (e->options.ffn_skip.on) {
+        bytes->workspace = skv_bytes_add(
+            bytes->workspace, skv_ffn_skipper_bytes(e->config, e->be, e->options.step_tokens));
+    }
     *total = SIZE_MAX;
     if (!skv_size_mul(store_pages(e), skv_plan_page_bytes(e->config, type), &bytes->kv)) {
         bytes->kv = SIZE_MAX;
@@ -368,7 +372,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, e->pool, &load, err));
     SKV_TRY(skv_adapters_load(&e->adapters, e->be, adapter_type(e), e->options.step_tokens, err));
     if (e->options.ffn_skip.on) {
-        SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config->n_layers,
+        SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config, e->be,
                                      e->options.step_tokens, err));
     }
     if (e->options.early_exit > 0) e->early_exit = skv_early_exit_hook(&e->options.early_exit);

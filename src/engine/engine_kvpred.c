@@ -50,8 +50,8 @@ skv_status skv_engine_kvpred_count(const skv_engine *e, const skv_load_options *
     const skv_config *c = k->auxiliary.config;
     bytes->weights =
         skv_bytes_add(bytes->weights, skv_kvpred_map_bytes(e->config, c, e->be, load->type));
-    bytes->workspace =
-        skv_bytes_add(bytes->workspace, skv_kvpred_row_bytes(e->config, c, e->options.step_tokens));
+    bytes->workspace = skv_bytes_add(
+        bytes->workspace, skv_kvpred_row_bytes(e->config, c, e->be, e->options.step_tokens));
     return skv_second_model_count(e, &k->auxiliary, load, type, bytes, err);
 }
 

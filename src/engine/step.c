@@ -181,13 +181,12 @@ typedef struct host_tap {
     void *user;
 } host_tap;
 
-static void tell_host(void *user, size_t i, const float *x, size_t n_rows)
+static void tell_host(void *user, size_t i, skv_rows x, size_t n_rows)
 {
     const host_tap *tap = user;
     skv_backend *be = tap->engine->be;
-    const size_t n_bytes = n_rows * tap->engine->config->hidden * sizeof *x;
-    const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
-    tap->on_hidden(tap->user, i, host, n_rows);
+    const skv_mapped host = be->map(be, x, n_rows, tap->engine->config->hidden, SKV_MAP_READ);
+    tap->on_hidden(tap->user, i, host.at, n_rows);
     be->unmap(be, host);
 }
 
@@ -201,20 +200,15 @@ static void tell_product(void *user, size_t i, skv_product product, const skv_li
 {
     const product_tap *tap = user;
     skv_backend *be = tap->engine->be;
-    const float *x = args->x;
-    const size_t n_bytes = args->n_rows * args->ldx * sizeof *x;
-    if (args->norm.weight) {
+    const skv_rows x = args->x, normed = skv_rows_as(tap->engine->ws.qkv, x.ld);
+    if (args->norm.weight.area) {
         /* ws.qkv is free before every product with a norm. */
-        assert(args->ldx <= tap->engine->ws.qkv_columns);
-        be->norm(be, &(skv_norm_args){.y = tap->engine->ws.qkv,
-                                      .x = x,
-                                      .n_rows = args->n_rows,
-                                      .n = args->ldx,
-                                      .norm = args->norm});
-        x = tap->engine->ws.qkv;
+        assert(x.ld <= tap->engine->ws.qkv_columns);
+        be->norm(be, &(skv_norm_args){normed, x, args->n_rows, x.ld, args->norm});
     }
-    const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
-    tap->on_product(tap->user, i, product, host, args->n_rows, args->ldx);
+    const skv_mapped host =
+        be->map(be, args->norm.weight.area ? normed : x, args->n_rows, x.ld, SKV_MAP_READ);
+    tap->on_product(tap->user, i, product, host.at, args->n_rows, x.ld);
     be->unmap(be, host);
 }
 

@@ -1,7 +1,7 @@
 /*
  * How often each method makes the host wait for a device. The back end of guarded_backend.h counts
  * it. The table below holds what is true now, so that a wait more is a failure, and one fewer is a
- * number to write down here.
+ * number to write down here. docs/explanation/backend.md says what they wait for.
  */
 #include "guarded_backend.h"
 

@@ -92,7 +92,7 @@ static float *row_of(const skv_kv_cache *cache, size_t track, size_t row)
 static float number_at(const fixture *f, const float *at)
 {
     float number;
-    f->be->get(f->be, &number, at, sizeof number);
+    f->be->page_read(f->be, &number, at, sizeof number);
     return number;
 }
 
@@ -140,7 +140,7 @@ static void test_share_copies_on_write(void **state)
     assert_int_equal(skv_kv_cache_grow(&a, n, NULL), SKV_OK);
     for (size_t t = 0; t < 3; t++) {
         const float number = (float)t + 0.5f;
-        f->be->put(f->be, row_of(&a, t, n - 1), &number, sizeof number);
+        f->be->page_write(f->be, row_of(&a, t, n - 1), &number, sizeof number);
     }
     assert_int_equal(skv_kv_cache_share(&b, &a, n, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 6);
@@ -198,8 +198,8 @@ static void put_row(const fixture *f, const skv_kv_cache *cache, size_t track, s
     const size_t n = cache->layout->tracks[track].head_dim;
     float *k = row_of(cache, track, row), *v = k + SKV_PAGE_ROWS * n + n - 1;
     const float number = (float)(1000 * track + position);
-    f->be->put(f->be, k, &number, sizeof number);
-    f->be->put(f->be, v, &number, sizeof number);
+    f->be->page_write(f->be, k, &number, sizeof number);
+    f->be->page_write(f->be, v, &number, sizeof number);
 }
 
 static void check_row(const fixture *f, const skv_kv_cache *cache, size_t track, size_t row,

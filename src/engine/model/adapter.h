@@ -57,8 +57,8 @@ typedef struct skv_adapters {
     skv_backend *be;            /* borrowed; NULL until they are loaded */
     skv_weight_type type;       /* of A and B */
     size_t max_rows, rank, ffn; /* largest of a step, of all pairs, and F where gate|up has pairs */
-    float *low;                 /* [max_rows, rank] */
-    float *wide;                /* [SKV_ADAPTER_ROWS, 2 F] or NULL */
+    skv_area *areas[2];         /* owned: [max_rows, rank], and [SKV_ADAPTER_ROWS, 2 F] or NULL */
+    size_t n_areas;
 } skv_adapters;
 
 enum { SKV_ADAPTER_ROWS = 128, SKV_ADAPTERS_MAX = 64 };

@@ -28,7 +28,7 @@ typedef struct skv_kvpred {
     skv_linear **keys, **values; /* owned, [n_layers of the auxiliary] */
     size_t n_columns;            /* of the widest stack of keys and values together */
     size_t max_rows;
-    float *predicted; /* [max_rows, n_columns], the back end's */
+    skv_area *predicted; /* owned: [max_rows, n_columns] */
     size_t weight_bytes;
 } skv_kvpred;
 
@@ -40,7 +40,7 @@ skv_bytes skv_kvpred_map_bytes(const skv_config *base, const skv_config *auxilia
                                skv_weight_type type);
 /** Bytes of its buffer for max_rows rows. */
 skv_bytes skv_kvpred_row_bytes(const skv_config *base, const skv_config *auxiliary,
-                               size_t max_rows);
+                               const skv_backend *be, size_t max_rows);
 /** Parameters of the maps. */
 uint64_t skv_kvpred_parameters(const skv_config *base, const skv_config *auxiliary);
 
@@ -70,8 +70,8 @@ typedef struct skv_kvpred_step {
     const skv_forward_span *spans;     /* of the base: n rows from n_past on, which are there; the
                                         * auxiliary's are the same, but for the cache */
     size_t n_spans;
-    size_t n_rows;                /* from here on: skv_kvpred_begin's */
-    const float *cos[2], *sin[2]; /* [n_rows, n] of each of the base's ropes */
+    size_t n_rows;           /* from here on: skv_kvpred_begin's */
+    skv_rows cos[2], sin[2]; /* [n_rows, n] of each of the base's ropes */
 } skv_kvpred_step;
 
 /** Finds places and angles of the rows; once a step, before the auxiliary's pass. */

@@ -1,48 +1,13 @@
 /* The CPU back end: its life, its workspace and its table of operations. */
 #include "backend/cpu/cpu_backend.h"
 
-#include <string.h>
-
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 
-static void *cpu_alloc(skv_backend *base, size_t n_bytes)
+static size_t vote_norms_bytes(const skv_backend_limits *limits)
 {
-    (void)base;
-    return skv_map_zero(n_bytes);
-}
-
-static void cpu_release(skv_backend *base, void *block, size_t n_bytes)
-{
-    (void)base;
-    skv_unmap(block, n_bytes);
-}
-
-static void cpu_put(skv_backend *base, void *dst, const void *host, size_t n_bytes)
-{
-    (void)base;
-    memcpy(dst, host, n_bytes);
-}
-
-static void cpu_get(skv_backend *base, void *host, const void *src, size_t n_bytes)
-{
-    (void)base;
-    memcpy(host, src, n_bytes);
-}
-
-static void *cpu_map(skv_backend *base, const void *at, size_t n_bytes, skv_map_access access)
-{
-    (void)base;
-    (void)n_bytes;
-    (void)access;
-    return (void *)(uintptr_t)at;
-}
-
-static void cpu_unmap(skv_backend *base, const void *host)
-{
-    (void)base;
-    (void)host;
+    return limits->max_rows * limits->max_heads * sizeof(float);
 }
 
 /* What one thread needs at any time: a product's rows and tiles, or an attention task. */
@@ -61,7 +26,7 @@ static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_li
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     return (skv_bytes){
         .host = skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
-                skv_pool_threads(be->pool) * thread_scratch(be, limits) +
+                skv_pool_threads(be->pool) * thread_scratch(be, limits) + vote_norms_bytes(limits) +
                 skv_cpu_attention_partials(be, limits) * sizeof(float) +
                 skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes()};
 }
@@ -73,8 +38,9 @@ static void release_workspace(skv_cpu_backend *be)
     skv_unmap(be->partials, be->n_partials * sizeof *be->partials);
     skv_unmap(be->tasks, be->n_tasks_max * skv_cpu_attention_task_bytes());
     skv_unmap(be->products, be->limits.max_groups * skv_cpu_product_bytes());
+    skv_unmap(be->vote_norms, vote_norms_bytes(&be->limits));
     be->packed = be->scratch = NULL;
-    be->partials = NULL;
+    be->partials = be->vote_norms = NULL;
     be->tasks = NULL;
     be->products = NULL;
 }
@@ -92,9 +58,10 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     be->scratch = skv_map_zero(skv_pool_threads(be->pool) * be->scratch_bytes);
     be->partials = skv_map_zero(be->n_partials * sizeof *be->partials);
     be->tasks = skv_map_zero(be->n_tasks_max * skv_cpu_attention_task_bytes());
+    be->vote_norms = skv_map_zero(vote_norms_bytes(limits));
     const size_t product_bytes = limits->max_groups * skv_cpu_product_bytes();
     if (product_bytes > 0) be->products = skv_map_zero(product_bytes);
-    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks &&
+    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks && be->vote_norms &&
                     (product_bytes == 0 || be->products),
                 err, SKV_MEMORY, "workspace: no memory for %zu bytes",
                 cpu_reserve_bytes(base, limits).host);
@@ -123,13 +90,16 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->base = (skv_backend){
         .name = "cpu",
         .free = cpu_free,
-        .alloc = cpu_alloc,
-        .release = cpu_release,
-        .put = cpu_put,
-        .get = cpu_get,
-        .copy = cpu_put,
-        .map = cpu_map,
-        .unmap = cpu_unmap,
+        .areas_create = skv_cpu_areas_create,
+        .areas_free = skv_cpu_areas_free,
+        .areas_bytes = skv_cpu_areas_bytes,
+        .map = skv_cpu_map,
+        .unmap = skv_cpu_unmap,
+        .pages_create = skv_cpu_pages_create,
+        .pages_free = skv_cpu_pages_free,
+        .page_read = skv_cpu_page_copy,
+        .page_write = skv_cpu_page_copy,
+        .page_copy = skv_cpu_page_copy,
         .reserve = cpu_reserve,
         .reserve_bytes = cpu_reserve_bytes,
         .linear_bytes = skv_cpu_linear_bytes,
@@ -148,6 +118,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .glu = skv_cpu_glu,
         .embed_gate = skv_cpu_embed_gate,
         .gather = skv_cpu_gather,
+        .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,
         .row_bytes = skv_cpu_row_bytes,

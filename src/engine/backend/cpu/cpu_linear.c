@@ -325,6 +325,8 @@ typedef struct skv_cpu_product {
     skv_cpu_backend *be;
     const skv_matmul *mm;
     skv_linear_args args;
+    const float *x, *norm; /* of args: [*, ld], and [K] or NULL */
+    float *y;              /* [n_rows, ld] */
     unsigned char *packed; /* its rows, [n_blocks][block_bytes] */
     const skv_linear *w;
     size_t n_blocks, block_bytes;
@@ -389,16 +391,15 @@ static const float *normed_rows(const product *p, size_t row0, size_t m, float *
 {
     const skv_linear_args *a = &p->args;
     size_t K = p->w->K;
-    if (!a->norm.weight && !a->rows) {
-        *ld = a->ldx;
-        return a->x + row0 * a->ldx;
+    if (!p->norm && !a->rows) {
+        *ld = a->x.ld;
+        return p->x + row0 * a->x.ld;
     }
     *ld = K;
     for (size_t i = 0; i < m; i++) {
-        const float *x = a->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->ldx;
-        if (a->norm.weight) {
-            p->be->kernels.rmsnorm(scratch + i * K, x, a->norm.weight, a->norm.offset, a->norm.eps,
-                                   K);
+        const float *x = p->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->x.ld;
+        if (p->norm) {
+            p->be->kernels.rmsnorm(scratch + i * K, x, p->norm, a->norm.offset, a->norm.eps, K);
         } else {
             memcpy(scratch + i * K, x, K * sizeof *x);
         }
@@ -465,7 +466,7 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
         tile_all_k(p, tile, b, panel.at, b == blocks.first);
         add_bias(p, tile, p->mm->nr, m, panel.column, panel.n);
         for (size_t i = 0; i < m; i++) {
-            float *y = a->y + (block_row(p, b) + i) * a->ldy + (panel.column - p->column0);
+            float *y = p->y + (block_row(p, b) + i) * a->y.ld + (panel.column - p->column0);
             const float *c = tile + i * p->mm->nr;
             if (a->epilogue == SKV_EPILOGUE_ADD) {
                 p->be->kernels.axpy(y, 1.0f, c, panel.n);
@@ -489,12 +490,12 @@ static void strip_direct(const product *p, block_range blocks, const panel_of_st
         for (size_t b = blocks.first; b < blocks.last; b++) {
             const unsigned char *block = p->packed + b * p->block_bytes;
             size_t m = block_rows(p, b);
-            float *y = a->y + block_row(p, b) * a->ldy;
+            float *y = p->y + block_row(p, b) * a->y.ld;
             unsigned mode = tile_mode(b == blocks.first, add);
             for (size_t i = 0; i < n_panels; i++) {
                 float *c = y + (panels[i].column - p->column0);
-                p->mm->tile(c, a->ldy, block, panels[i].at, m, K, k0, k1, mode);
-                if (k1 == K) add_bias(p, c, a->ldy, m, panels[i].column, p->mm->nr);
+                p->mm->tile(c, a->y.ld, block, panels[i].at, m, K, k0, k1, mode);
+                if (k1 == K) add_bias(p, c, a->y.ld, m, panels[i].column, p->mm->nr);
             }
         }
     }
@@ -541,10 +542,10 @@ static void block_pair(const product *p, size_t b, size_t i_pair, bool first, fl
     bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
     float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
     size_t m = block_rows(p, b);
-    float *y = a->y + block_row(p, b) * a->ldy + column;
+    float *y = p->y + block_row(p, b) * a->y.ld + column;
     /* The lines to write come from far away: they are asked for while the tiles are computed. */
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * a->ldy + j, 1);
+        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * a->y.ld + j, 1);
     }
     tile_all_k(p, gate, b, gate_panel, first);
     tile_all_k(p, up, b, up_panel, first);
@@ -552,7 +553,7 @@ static void block_pair(const product *p, size_t b, size_t i_pair, bool first, fl
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
         if (clamped) clamp_pair(a, gate + i * nr, up + i * nr, n);
-        glu(y + i * a->ldy, gate + i * nr, up + i * nr, n);
+        glu(y + i * a->y.ld, gate + i * nr, up + i * nr, n);
     }
 }
 
@@ -626,7 +627,14 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, un
     const skv_linear *w = args->w;
     const skv_matmul *mm = matmul_of(be, w->type, w->K);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
-    product p = {.be = be, .mm = mm, .args = *args, .w = w, .packed = packed};
+    product p = {.be = be,
+                 .mm = mm,
+                 .args = *args,
+                 .x = skv_cpu_at(args->x),
+                 .norm = skv_cpu_vec(args->norm.weight),
+                 .y = skv_cpu_at(args->y),
+                 .w = w,
+                 .packed = packed};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
     p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
     p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
@@ -676,11 +684,11 @@ void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
         if (groups[g].n_rows == 0) continue;
         one.w = groups[g].w;
         one.n_rows = groups[g].n_rows;
-        one.y += row0 * args->ldy;
+        one.y = skv_rows_from(one.y, row0, 0);
         if (args->rows) {
             one.rows += row0;
         } else {
-            one.x += row0 * args->ldx;
+            one.x = skv_rows_from(one.x, row0, 0);
         }
         product *p = &be->products[n++];
         *p = plan_product(be, &one, packed, &work);
