@@ -12,8 +12,10 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/rng.h"
 #include "reply_check.h"
 #include "skv/text.h"
+#include "text/reply_form.h"
 
 static const how hermes = {.calls = SKV_CALLS_HERMES};
 
@@ -320,6 +322,118 @@ static void test_types_of_many_values(void **state)
     json_decref(root);
 }
 
+/* ---- hostile answers ---- */
+
+enum { N_PIECES = 20, HOSTILE_BYTES = 1 << 17 };
+
+/* What answers of a form are made of, known and unknown names, and what may hold a reader up. */
+static size_t list_pieces(const skv_reply_form *form, const char *pieces[N_PIECES])
+{
+    const char *const all[] = {form->open,
+                               form->close,
+                               form->begin,
+                               form->end,
+                               form->key,
+                               form->value,
+                               form->value_end,
+                               form->separator,
+                               form->id,
+                               form->prefix,
+                               "f",
+                               "z",
+                               " ",
+                               "{\"name\":\"",
+                               "\"",
+                               "[{",
+                               "(\"",
+                               "}",
+                               "<|\"|>",
+                               form->between};
+    size_t n = 0;
+    for (size_t i = 0; i < N_PIECES; i++) {
+        if (all[i] && all[i][0]) pieces[n++] = all[i];
+    }
+    return n;
+}
+
+static void put_pieces(const skv_reply_form *form, skv_rng *rng, size_t n_most, skv_buf *out)
+{
+    const char *pieces[N_PIECES];
+    const size_t n = list_pieces(form, pieces);
+    for (size_t k = 1 + skv_rng_below(rng, n_most); k > 0; k--) {
+        skv_buf_text(out, pieces[skv_rng_below(rng, n)]);
+    }
+}
+
+/* A call as it should be, or a few pieces, again and again; then others, and more than a name. */
+static void make_hostile(const skv_reply_form *form, skv_rng *rng, skv_buf *out)
+{
+    skv_buf unit;
+    skv_buf_init(&unit, 1 << 16);
+    const char *const call[] = {form->open,      form->begin, form->prefix, "f",        form->id,
+                                form->separator, form->key,   "a",          form->value};
+    const size_t n_call = skv_rng_below(rng, 10);
+    for (size_t i = 0; i < n_call; i++) {
+        if (call[i]) skv_buf_text(&unit, call[i]);
+    }
+    if (n_call == 0 || skv_rng_below(rng, 2) == 0) put_pieces(form, rng, 5, &unit);
+    while (unit.size > 0 && out->size < HOSTILE_BYTES) skv_buf_append(out, unit.data, unit.size);
+    if (form->value_end) skv_buf_text(out, form->value_end);
+    put_pieces(form, rng, 3, out);
+    for (int i = 0; i < 5000; i++) skv_buf_byte(out, 'x');
+    put_pieces(form, rng, 3, out);
+    skv_buf_release(&unit);
+}
+
+static void tell_nothing(void *user, const skv_reply_piece *piece)
+{
+    *(size_t *)user += piece->n;
+}
+
+/* Bytes looked at in reading the text in pushes of n_push bytes. */
+static size_t look_at(skv_reply_format format, const skv_buf *text, size_t n_push)
+{
+    size_t n_told = 0;
+    skv_reply *reply = NULL;
+    const skv_reply_options options = {
+        .format = format, .names = functions, .n_names = 2, .tell = tell_nothing, .user = &n_told};
+    assert_int_equal(skv_reply_create(&options, &reply, NULL), SKV_OK);
+    for (size_t i = 0; i < text->size; i += n_push) {
+        const size_t n = text->size - i < n_push ? text->size - i : n_push;
+        assert_int_equal(skv_reply_push(reply, text->data + i, n, NULL), SKV_OK);
+    }
+    assert_int_equal(skv_reply_finish(reply, NULL), SKV_OK);
+    const size_t n_looked = skv_reply_looked(reply);
+    skv_reply_free(reply);
+    return n_looked;
+}
+
+/* However often marks open calls that are none, every byte is looked at a bounded number of times:
+ * for each of the marks that may open a call around it, of which a name of 4096 bytes has hundreds,
+ * and in a header for each push. A reader that begins anew at each mark takes thousands. */
+static void test_hostile_answers(void **state)
+{
+    enum { N_TEXTS = 8, LOOKS_MAX = 640 };
+    (void)state;
+    skv_rng rng;
+    skv_rng_init(&rng, 35);
+    for (int calls = SKV_CALLS_NONE + 1; calls < SKV_CALLS_COUNT; calls++) {
+        const skv_reply_format format = {.calls = (skv_call_syntax)calls};
+        for (int i = 0; i < N_TEXTS; i++) {
+            skv_buf text;
+            skv_buf_init(&text, 1 << 20);
+            make_hostile(skv_reply_form_at(format.calls), &rng, &text);
+            const size_t whole = look_at(format, &text, text.size) / text.size,
+                         bytewise = look_at(format, &text, 1) / text.size;
+            if (whole > LOOKS_MAX || bytewise > LOOKS_MAX) {
+                fail_msg("%s, text %d, \"%.80s\": %zu and %zu looks at a byte",
+                         skv_call_syntax_name(format.calls), i, text.data, whole, bytewise);
+            }
+            skv_buf_release(&text);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_closed_objects),
         cmocka_unit_test(test_types_of_schemas),
         cmocka_unit_test(test_types_of_many_values),
+        cmocka_unit_test(test_hostile_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
