@@ -37,6 +37,7 @@ typedef struct exchange {
     /* Reading it, up to the submission of its answers, without what follows: waiting for its model
      * to be loaded, and for memory. */
     uint64_t read_ns, load_ns, memory_ns;
+    http_pace pace;             /* of the client in taking the response */
     int status;                 /* of the response; 0: none was begun */
     struct generation *running; /* borrowed: its answers on their way; NULL: none */
     skv_job_stats used;         /* by its answers, once they are settled */

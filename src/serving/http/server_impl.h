@@ -231,6 +231,8 @@ void peers_cut_all(http_server *server);
 void peers_remove(http_server *server, http_peer *peer);
 /** Returns the phase before. */
 peer_phase peers_set_phase(http_server *server, http_peer *peer, peer_phase phase);
+/** A connection that is given up for its slowness, but not by the thread that keeps deadlines. */
+void peers_count_late(http_server *server);
 void peers_count_body(http_server *server, http_peer *peer, size_t n);
 
 /* ---- request_log.c: a line for every request that has ended ---- */

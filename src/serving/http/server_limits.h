@@ -25,6 +25,11 @@ enum {
     LIMIT_IDLE_SECONDS = 60,          /* between two requests of a connection */
     LIMIT_BODY_BYTES_A_SECOND = 1024, /* slower bodies are cut off ... */
     LIMIT_BODY_SLOW_SECONDS = 10,     /* ... after this long */
+    /* Of what is written a client takes so much a second, and all that is written at once within so
+     * many seconds. It is cut off once writes have waited for it for --stall-timeout (exchange.c).
+     */
+    LIMIT_READ_BYTES_A_SECOND = 1024,
+    LIMIT_READ_SECONDS = 600,
 
     /* ---- the end (server.c): --shutdown-timeout is for requests ---- */
     LIMIT_FLUSH_SECONDS = 20, /* then for writing --cache-dir; not longer than requests had */
