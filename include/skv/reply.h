@@ -142,6 +142,13 @@ typedef void skv_reply_fn(void *user, const skv_reply_piece *piece);
 typedef unsigned skv_reply_types_fn(const void *functions, const char *function, size_t n_function,
                                     const char *parameter, size_t n_parameter);
 
+/* Whom a reader asks for its memory; `take` may wait. */
+typedef struct skv_reply_memory {
+    bool (*take)(void *user, size_t n_bytes); /* NULL: nobody is asked */
+    void (*give)(void *user, size_t n_bytes);
+    void *user; /* borrowed */
+} skv_reply_memory;
+
 typedef struct skv_reply_options {
     skv_reply_format format;
     bool no_calls;            /* what would be one is text */
@@ -153,6 +160,7 @@ typedef struct skv_reply_options {
     const void *functions;     /* borrowed: for types */
     skv_reply_fn *tell;
     void *user; /* for tell */
+    skv_reply_memory memory;
 } skv_reply_options;
 
 typedef struct skv_reply skv_reply;

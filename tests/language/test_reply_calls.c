@@ -322,6 +322,71 @@ static void test_types_of_many_values(void **state)
     json_decref(root);
 }
 
+/* ---- memory ---- */
+
+typedef struct meter {
+    size_t n_now, n_peak, n_most;
+} meter;
+
+static bool take_some(void *user, size_t n)
+{
+    meter *m = user;
+    if (n > m->n_most - m->n_now) return false;
+    m->n_now += n;
+    if (m->n_now > m->n_peak) m->n_peak = m->n_now;
+    return true;
+}
+
+static void give_some(void *user, size_t n)
+{
+    meter *m = user;
+    assert_true(n <= m->n_now);
+    m->n_now -= n;
+}
+
+static void hear_nothing(void *user, const skv_reply_piece *piece)
+{
+    (void)user;
+    (void)piece;
+}
+
+static skv_status read_within(skv_call_syntax calls, const char *text, meter *m)
+{
+    skv_reply *reply = NULL;
+    const skv_reply_options options = {
+        .format = {.calls = calls}, .tell = hear_nothing, .memory = {take_some, give_some, m}};
+    skv_status status = skv_reply_create(&options, &reply, NULL);
+    if (status == SKV_OK) status = skv_reply_push(reply, text, strlen(text), NULL);
+    if (status == SKV_OK) status = skv_reply_finish(reply, NULL);
+    skv_reply_free(reply);
+    assert_int_equal(m->n_now, 0);
+    return status;
+}
+
+/* What a reader holds is asked for, and given back; with less it fails. */
+static void test_memory(void **state)
+{
+    static const skv_call_syntax forms[] = {SKV_CALLS_HERMES, SKV_CALLS_QWEN_CODER, SKV_CALLS_LFM2};
+    (void)state;
+    skv_buf text;
+    skv_buf_init(&text, 1 << 20);
+    skv_buf_text(&text, "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}</tool_call>");
+    skv_buf_text(&text, "<tool_call><function=f><parameter=a>1</parameter><parameter=a>");
+    for (int i = 0; i < 1 << 16; i++) skv_buf_byte(&text, 'x');
+    skv_buf_text(&text, "</parameter></function></tool_call>");
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        meter all = {.n_most = SIZE_MAX};
+        assert_int_equal(read_within(forms[i], text.data, &all), SKV_OK);
+        if (forms[i] == SKV_CALLS_QWEN_CODER) assert_true(all.n_peak > 4 << 16);
+        assert_true(all.n_peak > 512);
+        for (size_t n = 0; n < all.n_peak; n += 1 + all.n_peak / 97) {
+            meter less = {.n_most = n};
+            assert_int_equal(read_within(forms[i], text.data, &less), SKV_MEMORY);
+        }
+    }
+    skv_buf_release(&text);
+}
+
 /* ---- hostile answers ---- */
 
 enum { N_PIECES = 20, HOSTILE_BYTES = 1 << 17 };
@@ -444,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_closed_objects),
         cmocka_unit_test(test_types_of_schemas),
         cmocka_unit_test(test_types_of_many_values),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_hostile_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,13 +67,17 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
 {
     const skv_thought_marks thinks = options->format.thinks;
     const bool harmony = thinks == SKV_THOUGHTS_HARMONY;
-    skv_reply *r = skv_alloc_zero(1, sizeof *r);
+    const skv_reply_memory *m = &options->memory;
+    const skv_buf empty = {.max = TEXT_BYTES_MAX, .memory = {m->take, m->give, m->user}};
+    const bool counted = !m->take || m->take(m->user, sizeof(skv_reply));
+    skv_reply *r = counted ? skv_alloc_zero(1, sizeof *r) : NULL;
+    if (!r && counted && m->give) m->give(m->user, sizeof *r);
     SKV_REQUIRE(r, err, SKV_MEMORY, "reply: no memory");
     r->options = *options;
     r->form = skv_reply_form_at(harmony ? SKV_CALLS_HARMONY : options->format.calls);
     r->thought = skv_thought_form_at(thinks);
-    skv_buf_init(&r->held, TEXT_BYTES_MAX);
-    skv_reply_call_init(&r->call, options->names, options->n_names, TEXT_BYTES_MAX);
+    r->held = empty;
+    skv_reply_call_init(&r->call, options->names, options->n_names, &empty);
     r->call.wants_id = r->form && r->form->own_id == SKV_ID_MEMBER;
     r->skips_blanks = options->in_thought;
     r->place = place_of_text(r);
@@ -85,9 +89,11 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
 void skv_reply_free(skv_reply *reply)
 {
     if (!reply) return;
+    const skv_reply_memory memory = reply->options.memory;
     skv_buf_release(&reply->held);
     skv_reply_call_release(&reply->call);
     skv_free(reply);
+    if (memory.give) memory.give(memory.user, sizeof *reply);
 }
 
 size_t skv_reply_looked(const skv_reply *reply)
@@ -236,7 +242,7 @@ static void tell_call(skv_reply *r, bool whole)
     }
     call->told = true;
     if (call->args.size > 0) tell(r, SKV_REPLY_ARGUMENTS, call->args.data, call->args.size);
-    skv_buf_clear(&call->args);
+    skv_reply_call_clear(call, &call->args);
     call->n_raw_told = call->raw.size;
 }
 
@@ -261,7 +267,7 @@ static void give_up_call(skv_reply *r)
 static void end_call(skv_reply *r)
 {
     tell(r, SKV_REPLY_CALL_END, "", 0);
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     r->call.told = r->call.needs_args = false;
     r->begun = true;
     r->ended = r->closed = false;
@@ -477,7 +483,7 @@ static bool take_header(skv_reply *r, const char *text, size_t n)
     match found = MATCH_NO;
     if (name && !r->options.no_calls && skv_reply_call_knows(&r->call, name, n_name)) {
         skv_reply_call_begin_named(&r->call, name, n_name);
-        skv_buf_clear(&r->call.raw);
+        skv_reply_call_clear(&r->call, &r->call.raw);
         take_raw(r, n + strlen(form->separator));
         r->place = PLACE_CALL;
         return true;
@@ -558,7 +564,7 @@ static bool step_first(skv_reply *r)
     r->begun = true;
     r->place = PLACE_TEXT;
     if (!object) return true;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     take_raw(r, k);
     r->place = PLACE_LIST;
     if (!r->form->list) begin_call(r);
@@ -592,7 +598,7 @@ static bool step_text(skv_reply *r)
     tell(r, SKV_REPLY_TEXT, text, shown);
     r->n_done += shown;
     if (found != MATCH_WHOLE) return false;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     take_raw(r, at - shown + strlen(mark));
     if (is_bare) {
         begin_call(r);
@@ -609,7 +615,7 @@ static bool step_choice(skv_reply *r)
     const char *text = held(r);
     const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n && !r->last) return false;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     const match found = match_mark(r, text + k, n - k, r->form->begin);
     if (found == MATCH_PART) return false;
     if (found == MATCH_WHOLE) {
@@ -665,7 +671,7 @@ static bool step_behind(skv_reply *r)
     match found = r->ended ? MATCH_NO : take_behind(r, form->end);
     if (found == MATCH_PART) return false;
     r->ended = true;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     found = next_call(r);
     if (found != MATCH_NO) return found == MATCH_WHOLE;
     if (form->list && !r->closed && take_behind(r, "]") == MATCH_PART) return false;
@@ -727,8 +733,8 @@ static bool waits_with_blanks(const skv_reply *r)
 static skv_status run(skv_reply *r, skv_error *err)
 {
     while (step(r)) continue;
-    const bool failed =
-        r->held.failed || r->call.raw.failed || r->call.args.failed || r->call.name.failed;
+    const bool failed = r->held.failed || r->call.failed || r->call.raw.failed ||
+                        r->call.args.failed || r->call.name.failed;
     SKV_REQUIRE(!failed, err, SKV_MEMORY, "reply: no memory for its text");
     const size_t n = n_held(r);
     if (r->front_at != r->n_done) r->n_front = 0;
