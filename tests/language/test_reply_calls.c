@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -297,29 +298,80 @@ static void test_types_of_schemas(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         json_t *schema = json_loads(rows[i].schema, 0, NULL);
         assert_non_null(schema);
-        const unsigned types = skv_reply_schema_types(root, schema);
+        const unsigned types = skv_reply_schema_types(root, schema, NULL);
         if (types != rows[i].types) fail_msg("%s: %u", rows[i].schema, types);
         json_decref(schema);
     }
     json_decref(root);
 }
 
-/* A list of values is read for each answer once; too many of them are of any type. */
+/* A list of values is read to its end, as far as the budget goes; what it does not reach is of any
+ * type. */
 static void test_types_of_many_values(void **state)
 {
-    enum { N_VALUES = 1 << 18, N_REFS = 100, N_TIMES = 1000 };
+    enum { N_VALUES = 1 << 18, N_REFS = 400 };
     (void)state;
+    skv_budget budget;
+    skv_error err;
     json_t *values = json_array(), *refs = json_array();
     for (int i = 0; i < N_VALUES; i++) json_array_append_new(values, json_integer(i));
     for (int i = 0; i < N_REFS; i++) json_array_append_new(refs, json_pack("{s:s}", "$ref", "#/x"));
     json_t *root = json_pack("{s:{s:o},s:o}", "x", "enum", values, "anyOf", refs);
     assert_non_null(root);
-    for (int i = 0; i < N_TIMES; i++) {
-        assert_int_equal(skv_reply_schema_types(root, root), SKV_TYPE_ANY);
-    }
-    while (json_array_size(values) > 50) json_array_remove(values, json_array_size(values) - 1);
-    assert_int_equal(skv_reply_schema_types(root, root), SKV_TYPE_INTEGER);
+    skv_budget_init(&budget, NULL);
+    const json_t *one = json_array_get(refs, 0);
+    assert_int_equal(skv_reply_schema_types(root, one, &budget), SKV_TYPE_INTEGER);
+    json_array_append_new(values, json_string("a"));
+    assert_int_equal(skv_reply_schema_types(root, one, &budget),
+                     SKV_TYPE_INTEGER | SKV_TYPE_STRING);
+    assert_int_equal(skv_budget_check(&budget, "tools", &err), SKV_OK);
+    assert_true(budget.work >= 2 * N_VALUES);
+    assert_int_equal(skv_reply_schema_types(root, root, &budget), SKV_TYPE_ANY);
+    assert_int_equal(skv_budget_check(&budget, "tools", &err), SKV_RANGE);
+    assert_non_null(strstr(err.text, "units of work"));
     json_decref(root);
+}
+
+/* The grammar of a call whose parameter is one of two lists of n texts, "x" and "10000" to ...;
+ * its bytes, 0: it is refused by its size. */
+static size_t n_grammar(size_t n, bool loose, bool *lists)
+{
+    skv_error err;
+    char *text = NULL;
+    size_t n_text = 0;
+    json_t *first = json_array(), *second = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(first, json_string("x"));
+        json_array_append_new(second, json_sprintf("%zu", 10000 + i));
+    }
+    json_t *tools = json_pack("[{s:s,s:b,s:{s:s,s:{s:{s:[{s:o},{s:o}]}},s:[s]}}]", "name", "f",
+                              "loose", loose, "parameters", "type", "object", "properties", "a",
+                              "anyOf", "enum", first, "enum", second, "required", "a");
+    assert_non_null(tools);
+    char *json = json_dumps(tools, JSON_COMPACT);
+    const skv_reply_rules rules = {.format = {.calls = SKV_CALLS_QWEN_CODER},
+                                   .tools_json = json,
+                                   .n_tools_json = strlen(json),
+                                   .max_calls = 1};
+    const skv_status status = skv_reply_grammar(&rules, &text, &n_text, &err);
+    if (status != SKV_OK) assert_non_null(strstr(err.text, "schemas of more than 262144 bytes"));
+    *lists = status == SKV_OK && strstr(text, "\"10000\"");
+    skv_text_free(text);
+    free(json);
+    json_decref(tools);
+    return status == SKV_OK ? n_text : 0;
+}
+
+/* Lists of values are followed, refused by their size, or left out where that was agreed. */
+static void test_grammars_of_many_values(void **state)
+{
+    (void)state;
+    bool lists;
+    assert_true(n_grammar(9000, false, &lists) > 9000 * strlen("\"x\",\"10000\","));
+    assert_true(lists);
+    assert_int_equal(n_grammar(40000, false, &lists), 0);
+    assert_true(n_grammar(40000, true, &lists) > 0);
+    assert_false(lists);
 }
 
 /* ---- memory ---- */
@@ -509,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_closed_objects),
         cmocka_unit_test(test_types_of_schemas),
         cmocka_unit_test(test_types_of_many_values),
+        cmocka_unit_test(test_grammars_of_many_values),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_hostile_answers),
     };
