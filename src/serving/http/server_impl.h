@@ -124,7 +124,6 @@ struct http_server {
     struct request_log *log; /* owned; NULL: none */
     int64_t started_s;
     _Atomic uint64_t n_requests, n_drawn;
-    _Atomic uint32_t n_compiling; /* grammars */
     /* Owned: what requests hold beside the KV memory, at most --memory; and who shares it. */
     skv_account *account;
     memory_table memory;

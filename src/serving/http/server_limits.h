@@ -36,7 +36,7 @@ enum {
     LIMIT_STOP_SECONDS = 5,   /* then for everything else: who has not ended by then is cut off */
 
     /* ---- grammars (constrain.c) ---- */
-    LIMIT_GRAMMARS_AT_ONCE = 2,     /* compiled at one time, so that the worker keeps processors */
+    LIMIT_GRAMMARS_AT_ONCE = 2,     /* compiled at one time (compile_slots.c) */
     LIMIT_GRAMMAR_WAIT_SECONDS = 5, /* a request waits this long for its turn, then 503 */
 
     /* ---- what reading one request may take (exchange.c): 400 ---- */
