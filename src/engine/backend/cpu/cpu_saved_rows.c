@@ -17,11 +17,12 @@ typedef struct row_form {
 } row_form;
 
 /* Narrow products read f32 rows beside bf16 weights. */
-static row_form form_of(skv_weight_type type, size_t K)
+static row_form form_of(const skv_backend *base, skv_weight_type type, size_t K)
 {
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     switch (type) {
     case SKV_WEIGHT_BF16: return (row_form){K <= SKV_NARROW_K ? ROWS_F32 : ROWS_BF16, 0};
-    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_i8_group(K)};
+    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_matmul_group(&be->kernels.i8, K)};
     case SKV_WEIGHT_QUANT: return (row_form){ROWS_I8, SKV_QUANT_GROUP};
     case SKV_WEIGHT_F32:
     case SKV_WEIGHT_QUANT_F32: break;
@@ -31,8 +32,7 @@ static row_form form_of(skv_weight_type type, size_t K)
 
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K)
 {
-    (void)base;
-    row_form form = form_of(type, K);
+    row_form form = form_of(base, type, K);
     switch (form.kind) {
     case ROWS_F32: break;
     case ROWS_BF16: return K * sizeof(uint16_t);
@@ -130,7 +130,7 @@ static void load_row(void *arg, size_t i, size_t i_thread)
 void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, const float *x,
                        size_t n, size_t K)
 {
-    row_job job = {form_of(type, K), (float *)(uintptr_t)x, host, K,
+    row_job job = {form_of(base, type, K), (float *)(uintptr_t)x, host, K,
                    skv_cpu_row_bytes(base, type, K)};
     skv_pool_run(((skv_cpu_backend *)base)->pool, n, save_row, &job);
 }
@@ -138,7 +138,7 @@ void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *h
 void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, float *x, const unsigned char *host,
                        size_t n, size_t K)
 {
-    row_job job = {form_of(type, K), x, (unsigned char *)(uintptr_t)host, K,
+    row_job job = {form_of(base, type, K), x, (unsigned char *)(uintptr_t)host, K,
                    skv_cpu_row_bytes(base, type, K)};
     skv_pool_run(((skv_cpu_backend *)base)->pool, n, load_row, &job);
 }
